@@ -15,15 +15,16 @@ if TYPE_CHECKING:
     from capsule_mt.coverage.results import Coverage, Word
     from capsule_mt.engine.program import UnsupportedModelError
     from capsule_mt.options import TranslationOptions
+    from capsule_mt.scoring import Translation
     from capsule_mt.text.segments import PrefixedText
-    from capsule_mt.translator import Translation, Translator
+    from capsule_mt.translator import Translator
 
 # where each public name is; imported at its first use, so that importing the package takes no time
 _HOMES = {
     "Coverage": "coverage.results",
     "CoverageOptions": "coverage.options",
     "PrefixedText": "text.segments",
-    "Translation": "translator",
+    "Translation": "scoring",
     "TranslationOptions": "options",
     "Translator": "translator",
     "UnsupportedModelError": "engine.program",

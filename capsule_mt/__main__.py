@@ -2,7 +2,7 @@
 
 import sys
 
-from capsule_mt.commands import main
+from capsule_mt.commands import program
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(program())

@@ -21,11 +21,12 @@ class EngineHook(BuildHookInterface):
         assert specification.loader is not None
         build = importlib.util.module_from_spec(specification)
         specification.loader.exec_module(build)
-        target = os.environ.get("HF_CAPSULE_MT_TARGET") or build.this_platform()
+        wanted = os.environ.get("HF_CAPSULE_MT_TARGET")  # of wheels to publish, which are compiled anew
+        target = wanted or build.this_platform()
         native = version == "editable" or target == build.this_platform()
         output = folder / "native" if native else Path(self.directory, "native", target)
         try:
-            library = build.build(target, output)
+            library = build.build(target, output) if wanted else build.built(target, output)
         except (OSError, RuntimeError, ValueError) as error:
             self.app.display_warning(f"capsule-mt is installed without its native engine: {error}")
             return

@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from capsule_mt.coverage.options import CoverageOptions
 from capsule_mt.engine.search import Candidates, Readings, SearchOptions
 from capsule_mt.text.keeping import KEPT
+
+if TYPE_CHECKING:
+    from capsule_mt.coverage.options import CoverageOptions
 
 # how many batches of texts are read ahead, to make batches of sentences of about the same length
 BATCHES_READ_AHEAD = 32
@@ -62,17 +63,16 @@ def _is_whole(value: object, least: int, most: float = math.inf) -> bool:
 
 
 def _flat(value: object) -> list[object]:
-    """Return a token, those of a list, or those of a list of lists."""
+    """Flatten a token, a list of tokens or a list of lists into one list."""
     return [one for part in value for one in _flat(part)] if isinstance(value, (list, tuple)) else [value]
 
 
-@dataclass(frozen=True)
-class TranslationOptions:
-    """The settings of one call of a `Translator`, whose docstring explains them."""
+class TranslationOptions(NamedTuple):
+    """The settings of one call of a `Translator`, whose docstring explains them; of users, they are `checked`."""
 
     batch_size: int = 1
     batch_tokens: int | None = None
-    coverage: CoverageOptions | None = None
+    coverage: "CoverageOptions | None" = None
     scores: bool = True
     split_sentences: bool = True
     max_source_tokens: int | None = None
@@ -83,9 +83,10 @@ class TranslationOptions:
     keep: Sequence[str] = ()
     alignment: bool = False
     most_repeated: int = 0
-    generate_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    generate_kwargs: Mapping[str, Any] = {}
 
-    def __post_init__(self) -> None:
+    def checked(self) -> "TranslationOptions":
+        """Return these options, or raise an error that names the one that cannot be."""
         for name, smallest in (("batch_size", 1), ("batch_tokens", 1), ("max_source_tokens", 2)):
             number = getattr(self, name)
             if number is not None and number < smallest:
@@ -107,10 +108,15 @@ class TranslationOptions:
         is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
         if seconds is not None and not (is_number and seconds > 0):
             raise ValueError(f"`max_time` must be a number of seconds above 0, got {seconds!r}")
-        if not isinstance(self.coverage, CoverageOptions | None):
-            raise TypeError(f"`coverage` must be `CoverageOptions()`, with what is to be set, got {self.coverage!r}")
+        if self.coverage is not None:
+            from capsule_mt.coverage.options import CoverageOptions  # late: few ask for it
+
+            if not isinstance(self.coverage, CoverageOptions):
+                wanted = "`coverage` must be `CoverageOptions()`, with what is to be set"
+                raise TypeError(f"{wanted}, got {self.coverage!r}")
         if isinstance(self.keep, str) or not set(self.keep) <= set(KEPT):
             raise ValueError(f"`keep` takes a list of {', '.join(KEPT)}, got {self.keep!r}")
+        return self
 
     @property
     def window(self) -> int:

@@ -8,41 +8,42 @@ of which something is marked.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
 from capsule_mt.coverage.options import CoverageOptions
 from capsule_mt.coverage.results import Coverage, SentenceCoverage, TargetWord, Word
 from capsule_mt.options import TranslationOptions
+from capsule_mt.scoring import Translation
 from capsule_mt.text.glossary import Glossary
 from capsule_mt.text.segments import Document, Piece, PrefixedText, join_translations
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import WORDS, is_mark
-from capsule_mt.translator import Found, Translation, Translator
+from capsule_mt.translator import Found, Translator
 
 PIVOT = "en"
 
 
-@dataclass
 class PivotPiece(Piece):
     """A sentence of the text `within`; `begins` is what its translation, not its English, begins with."""
 
-    within: str = ""
-    begins: str | None = None
+    def __init__(self, piece: Piece, within: str) -> None:
+        super().__init__(**vars(piece))
+        self.within, self.begins = within, cast("str | None", None)
 
 
-@dataclass
 class Through(Found):
     """The English of a sentence, and the best translations of that."""
 
-    middle: Translation | None = None
-    ends: Sequence[Translation] = ()
+    def __init__(self, middle: Translation, ends: Sequence[Translation]) -> None:
+        super().__init__([])
+        self.middle, self.ends = middle, ends
 
 
 class PivotTranslator(Translator):
     """A `Translator` of two: the first translates into English, sentence by sentence, the second from it.
 
-    `score` is the mean log-probability of a token of both translations, and `segments` are those of the source, with
+    `score` is the mean log-probability of a token of both translations, and `segments` have the source, with
     the tokens of the English. A sentence's coverage is the product of both, and so is its support; it is an alarm
     below the smaller of both thresholds.
     """
@@ -70,7 +71,7 @@ class PivotTranslator(Translator):
         plain = [str(text) if isinstance(text, PrefixedText) else text for text in texts]
         documents = self.first.documents(plain, _to_pivot(options))
         for text, document in zip(texts, documents, strict=True):
-            document.pieces = [PivotPiece(**vars(piece), within=document.text) for piece in document.pieces]
+            document.pieces = [PivotPiece(piece, document.text) for piece in document.pieces]
             if isinstance(text, PrefixedText) and document.pieces:
                 cast(PivotPiece, document.pieces[0]).begins = text.target_prefix
         return documents
@@ -84,8 +85,8 @@ class PivotTranslator(Translator):
             middle.text if piece.begins is None else PrefixedText(middle.text, piece.begins)
             for piece, middle in zip(own, middles, strict=True)
         ]
-        ends = self.second.translate(texts, replace(options, src_lang=PIVOT))
-        return [Through([], None, middle, some) for middle, some in zip(middles, ends, strict=True)]
+        ends = self.second.translate(texts, options._replace(src_lang=PIVOT))
+        return [Through(middle, some) for middle, some in zip(middles, ends, strict=True)]
 
     def put_together(
         self, documents: Sequence[Document], found: list[Found], options: TranslationOptions
@@ -96,7 +97,7 @@ class PivotTranslator(Translator):
         for document in documents:
             own = [next(of_piece) for _ in document.pieces]
             ranks = [
-                [self._joined(document.text, cast(Translation, one.middle), one.ends[rank]) for one in own]
+                [self._joined(document.text, one.middle, one.ends[rank]) for one in own]
                 for rank in range(min((len(one.ends) for one in own), default=returned))
             ]
             coverages = self._coverage_of_foreign(document, options)
@@ -118,7 +119,7 @@ class PivotTranslator(Translator):
         asked: dict[str, Any] = {"batch_size": batch_size, "batch_tokens": batch_tokens}
         options = TranslationOptions(
             **asked, coverage=coverage, src_lang=src_lang, tgt_lang=PIVOT, split_sentences=False, truncation=True
-        )
+        ).checked()
         middles = [found[0] for found in self.first.translate(texts, options)]
         ends = self.second.score(
             [one.text for one in middles], translations, coverage=coverage, src_lang=PIVOT, tgt_lang=tgt_lang, **asked
@@ -141,7 +142,7 @@ class PivotTranslator(Translator):
         if middle.alignment is not None and end.alignment is not None:
             links = {(source, target) for source, of in middle.alignment for to, target in end.alignment if of == to}
             alignment = tuple(sorted(links))
-        segments = tuple(replace(one, was_cut=one.was_cut or end.was_cut) for one in middle.segments)
+        segments = tuple(one._replace(was_cut=one.was_cut or end.was_cut) for one in middle.segments)
         return Translation(end.text, _mean_score([middle, end]), coverage, segments, middle.unknown, alignment)
 
     def _joined_coverage(
@@ -218,7 +219,7 @@ def _origins(
 def _to_pivot(options: TranslationOptions) -> TranslationOptions:
     """Return the options of the first model, which gives a single translation."""
     settings: Mapping[str, Any] = {**options.generate_kwargs, "num_return_sequences": 1}
-    return replace(options, tgt_lang=PIVOT, generate_kwargs=settings)
+    return options._replace(tgt_lang=PIVOT, generate_kwargs=settings)
 
 
 def _mean_score(parts: Sequence[Translation]) -> float | None:

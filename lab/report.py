@@ -1,6 +1,6 @@
-"""Write the tables of the report and of three pages of all results in lab/results.
+"""Write the tables of the report and of two pages, and a picture, of all results in lab/results.
 
-    python -m lab.report                                       # lab/REPORT.md and three pages of docs
+    python -m lab.report                                       # lab/REPORT.md, and pages and a picture of docs
     python -m lab.report --keep outputs/adequacy-de-en.json     # first add a result file to lab/results
 
 What stands on a page between `<!-- NAME -->` and `<!-- end of NAME -->` is the section NAME, written anew each time;
@@ -27,7 +27,7 @@ from lab.tables import SETTINGS, left_out, render_claims, render_table, worth_sh
 
 LAB = Path(__file__).resolve().parent
 DOCS = LAB.parent / "docs"
-PAGES = (LAB / "REPORT.md", DOCS / "does-it-help.md", DOCS / "speed.md", DOCS / "scale.md", DOCS / "coverage.md")
+PAGES = (DOCS / "speed.md", DOCS / "scale.md")
 # a section that has never been written has no end
 SECTION = re.compile(r"^<!-- ([a-z0-9_]+) -->$(?:.*?^<!-- end of \1 -->$)?", re.MULTILINE | re.DOTALL)
 
@@ -37,10 +37,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--results", type=Path, default=LAB / "results", help="the folder of results")
     parser.add_argument("--report", type=Path, default=LAB / "REPORT.md", help="the report to write")
     parser.add_argument(
-        "--page",
+        "--picture",
         type=Path,
-        default=DOCS / "does-it-help.md",
-        help="the page to write, with its picture; the others go beside it",
+        default=DOCS / "does-it-help.svg",
+        help="the picture to write; the pages go beside it",
     )
     parser.add_argument(
         "--keep", type=Path, nargs="+", default=[], metavar="FILE", help="first add these results to the studies"
@@ -121,13 +121,11 @@ def main() -> None:
     records = Records(arguments.results)
     for path in arguments.keep:
         records.keep("studies", {"name": path.stem, **read_result(path)})
-    others = [arguments.page.with_name(page.name) for page in PAGES[2:]]
-    for page, path in zip(PAGES, (arguments.report, arguments.page, *others), strict=True):
-        write_output(path, fill(page, records))
+    written = {arguments.picture: draw_effects(effects(records)), arguments.report: fill(LAB / "REPORT.md", records)}
+    written |= {arguments.picture.with_name(page.name): fill(page, records) for page in PAGES}
+    for path, text in written.items():
+        write_output(path, text)
         print(f"Written to {path}")
-    picture = arguments.page.with_suffix(".svg")
-    write_output(picture, draw_effects(effects(records)))
-    print(f"Written to {picture}")
 
 
 if __name__ == "__main__":

@@ -1,14 +1,18 @@
-// The web module beside Bergamot's WebAssembly worker: sentences per second of user CPU, in turns, in one process of node.
+// The web module beside Bergamot's WebAssembly worker and onnxruntime-web: sentences per second of user CPU, in turns, in
+// one process of node.
 //
-//     npm install --prefix DIR --ignore-scripts @browsermt/bergamot-translator
-//     node lab/web_speed.mjs MODEL.capsule SENTENCES --bergamot DIR --student FOLDER
+//     npm install --prefix DIR --ignore-scripts @browsermt/bergamot-translator onnxruntime-web
+//     node lab/web_speed.mjs MODEL.capsule SENTENCES --packages DIR --student FOLDER
+//     node lab/web_speed.mjs MODEL.capsule SENTENCES --packages DIR --onnx EXPORT
 //
-// MODEL.capsule is of `capsule-mt convert FOLDER OUT --to web`, and FOLDER a student of Firefox Translations. Both take a
-// sentence at a time, greedily and with the shortlist.
+// MODEL.capsule is of `capsule-mt convert FOLDER OUT --to web`; FOLDER is a student of Firefox Translations, and EXPORT what
+// `capsule-mt convert CHECKPOINT EXPORT --to onnx --int8` wrote. All take a sentence at a time, greedily; Bergamot and the
+// web module with the shortlist.
 
 import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { cpus, tmpdir } from "node:os";
 import { join } from "node:path";
+import { pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
 import { Worker } from "node:worker_threads";
 
@@ -17,8 +21,9 @@ import { Translator, TranslatorWorker } from "../capsule_mt/web/index.js";
 const { values, positionals: [model, sentences] } = parseArgs({
   allowPositionals: true,
   options: {
-    bergamot: { type: "string" },
+    packages: { type: "string" },
     student: { type: "string" },
+    onnx: { type: "string" },
     sentences: { type: "string", default: "64" },
     repeats: { type: "string", default: "5" },
   },
@@ -56,6 +61,40 @@ async function bergamot(packages, folder) {
   };
 }
 
+/** onnxruntime-web in a bare loop, on one thread, with the tokens of the web module. */
+async function onnx(packages, folder, { tokenizer, engine, defaults }) {
+  const ort = await import(pathToFileURL(join(packages, "node_modules/onnxruntime-web/dist/ort.node.min.mjs")));
+  ort.env.wasm.numThreads = 1;
+  const [encoder, decoder] = await Promise.all(["encoder_model", "decoder_model_merged"].map((name) =>
+    ort.InferenceSession.create(readFileSync(join(folder, `onnx/${name}_quantized.onnx`)))));
+  const { start, end } = engine.tokens;
+  const whole = (numbers) => new ort.Tensor("int64", BigInt64Array.from(numbers, BigInt), [1, numbers.length]);
+  const empty = Object.fromEntries(decoder.inputMetadata.filter(({ name }) => name.startsWith("past_key_values.")).map(({ name, shape }) => {
+    const sizes = shape.map((size) => (size === "batch_size" ? 1 : typeof size === "string" ? 0 : size));
+    return [name, new ort.Tensor("float32", new Float32Array(sizes.reduce((product, size) => product * size, 1)), sizes)];
+  }));
+  return async (text) => {
+    const { ids } = tokenizer.encode(text);
+    const mask = whole(ids.map(() => 1));
+    const states = (await encoder.run({ input_ids: whole(ids), attention_mask: mask })).last_hidden_state;
+    const found = [];
+    let [past, last] = [empty, start];
+    while (last !== end && found.length < Math.min(3 * ids.length + 30, defaults.longest_target ?? Infinity)) {
+      const { logits, ...present } = await decoder.run({
+        encoder_attention_mask: mask,
+        input_ids: whole([last]),
+        encoder_hidden_states: states,
+        use_cache_branch: new ort.Tensor("bool", [found.length > 0], [1]),
+        ...past,
+      });
+      past = Object.fromEntries(Object.entries(present).map(([name, value]) => [name.replace("present", "past_key_values"), value]));
+      for (const token of defaults.suppressed) logits.data[token] = -Infinity;
+      found.push(last = logits.data.reduce((best, value, token) => (value > logits.data[best] ? token : best), 0));
+    }
+    return tokenizer.decode(found);
+  };
+}
+
 const options = { beams: 1, splitSentences: false };
 const here = await Translator.load(model);
 const inWorker = await TranslatorWorker.load(model);
@@ -64,8 +103,9 @@ const runs = {
   "capsule-mt-web, in a worker": async (text) => (await inWorker.translate(text, options)).text,
 };
 if (here.marks) runs["capsule-mt-web, marks"] = async (text) => here.translate(text, { ...options, coverage: true }).text;
-const other = values.bergamot && (await bergamot(values.bergamot, values.student));
+const other = values.student && (await bergamot(values.packages, values.student));
 if (other) runs["Bergamot's worker"] = other.translate;
+if (values.onnx) runs["onnxruntime-web"] = await onnx(values.packages, values.onnx, here);
 
 const seconds = Object.fromEntries(Object.keys(runs).map((name) => [name, []]));
 const written = {};

@@ -10,11 +10,12 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "${1:-python3}" -m venv "$work/build"
-"$work/build/bin/python" -m pip install --quiet --constraint "$root/constraints.txt" build
+"$work/build/bin/python" -m pip install --quiet --constraint "$root/constraints.txt" build twine
 for distribution in capsule_mt .; do # the wheels are built from the source distributions
     "$work/build/bin/python" -m build --outdir "$work/dist" "$root/$distribution" >"$work/build.log" 2>&1 \
         || { cat "$work/build.log"; exit 1; }
 done
+"$work/build/bin/twine" check --strict "$work"/dist/*
 light=$(echo "$work"/dist/capsule_mt-*.whl) heavy=$(echo "$work"/dist/hf_capsule_mt-*.whl)
 mkdir "$work/source"
 tar --extract --file "$work"/dist/hf_capsule_mt-*.tar.gz --directory "$work/source" --strip-components 1
@@ -40,9 +41,17 @@ if ! "$python" -m pip install --quiet --no-compile --no-cache-dir "${TORCH:-torc
 fi
 "$python" -m pip install --quiet --find-links "$work/dist" "$heavy[train]" --group "$root/pyproject.toml:test"
 "$python" -m pip check
-"$python" -m pip list | grep --ignore-case --extended-regexp \
-    "^(transformers|torch|tokenizers|accelerate|datasets|safetensors|numpy) "
 tests=("$python" -m pytest -q -n "${TEST_PROCESSES:-2}" -m "not slow and not gpu")
 "${tests[@]}" tests/golden tests/routing tests/decoding/test_pipeline.py tests/decoding/test_ensemble.py \
     tests/hub/test_export.py tests/training/test_run.py::test_from_text_to_a_checkpoint_and_again
 "${tests[@]}" tests/modeling -k "both_names or continues_a_prefix or every_output_of_compiled"
+
+# the versions that have just passed: for docs/compatibility.md, and in the summary of the public workflow
+"$python" - >>"${GITHUB_STEP_SUMMARY:-/dev/stdout}" <<'END'
+import platform
+from importlib.metadata import version
+
+tried = ("transformers", "torch", "tokenizers", "accelerate", "datasets", "evaluate", "safetensors", "sacrebleu", "numpy")
+print("| version of | newest tried |", "|---|---|", f"| Python | {platform.python_version()} |", sep="\n")
+print(*(f"| {name} | {version(name)} |" for name in tried), sep="\n")
+END

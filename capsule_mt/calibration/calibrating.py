@@ -23,7 +23,8 @@ from capsule_mt.calibration.word_alignment import WordAligner, fit_aligner
 from capsule_mt.coverage.completeness import completeness, gap_of
 from capsule_mt.coverage.curves import evidence_of
 from capsule_mt.coverage.methods import CALIBRATED_THRESHOLD, Calibration
-from capsule_mt.coverage.options import CoverageOptions, CoveredBy
+from capsule_mt.coverage.names import CoveredBy
+from capsule_mt.coverage.options import CoverageOptions
 from capsule_mt.coverage.results import Coverage, Word
 from capsule_mt.text.lengths import ExpectedLength
 from capsule_mt.text.progress import Progress

@@ -9,7 +9,7 @@ import numpy as np
 
 from capsule_mt.calibration.calibrating import Examples, coverage_of_examples, often_marked, own_translations
 from capsule_mt.calibration.omissions import FEWEST_WORDS, WithOmissions, cut_out, omissions_of
-from capsule_mt.coverage.options import MARKS
+from capsule_mt.coverage.names import MARKS
 from capsule_mt.text.reading import read_lines
 from capsule_mt.text.sentences import split_sentences
 from capsule_mt.text.words import WORDS

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from capsule_mt.catalog.entries import OFFLINE, CatalogError, DownloadError, RemoteFile, is_offline
+from capsule_mt.text.outputs import read_object
 
 BLOCK = 1 << 16
 LARGEST_TEXT = 64 << 20  # bytes of a catalog
@@ -107,7 +108,7 @@ def _open(url: str, headers: dict[str, str]) -> Any:
 
 def _receive_all(file: RemoteFile, part: Path, facts: Path, on_bytes: Callable[[int], object]) -> None:
     """Download into `part`, over as many connections as it takes."""
-    if part.exists() and not _known_of(facts):
+    if part.exists() and not read_object(facts):
         part.unlink()
     on_bytes(_size(part))
     tries = TRIES
@@ -134,7 +135,7 @@ def _receive(file: RemoteFile, part: Path, facts: Path, on_bytes: Callable[[int]
     """Download over one connection; return whether the file is whole."""
     # a server unpacks what is stored as .gz for those who do not say that they can
     headers = {"Accept-Encoding": "gzip" if file.url.endswith(".gz") else "identity"}
-    have, known = _size(part), _known_of(facts)
+    have, known = _size(part), read_object(facts) or {}
     if have and have == known.get("length"):
         return True
     if have and known.get("validator"):
@@ -170,14 +171,6 @@ def _named_if_full(file: Path) -> Iterator[None]:
         raise
 
 
-def _known_of(facts: Path) -> dict[str, Any]:
-    """Return what is known of a download that was begun; nothing if it is not all there."""
-    try:
-        return dict(json.loads(facts.read_text()))
-    except (OSError, ValueError, TypeError):
-        return {}
-
-
 def _md5_of(headers: HTTPMessage) -> str | None:
     """Return the digest that Google's storage sends of what it has stored, in hexadecimal."""
     for line in headers.get_all("x-goog-hash") or ():
@@ -190,7 +183,7 @@ def _md5_of(headers: HTTPMessage) -> str | None:
 
 def _check_and_place(file: RemoteFile, part: Path, facts: Path, target: Path) -> None:
     """Unpack a whole download if it is packed, compare it with what the catalog says, and give it its name."""
-    wanted = _known_of(facts).get("md5")
+    wanted = (read_object(facts) or {}).get("md5")
     if wanted:
         with open(part, "rb") as stream:
             found = hashlib.md5(stream.read(), usedforsecurity=False).hexdigest()

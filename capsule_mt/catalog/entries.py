@@ -11,10 +11,10 @@ CACHE, OFFLINE, REGISTRY = "CAPSULE_MT_CACHE", "CAPSULE_MT_OFFLINE", "CAPSULE_MT
 HUB, HUB_OFFLINE = "HF_ENDPOINT", "HF_HUB_OFFLINE"
 PIVOT = "en"
 CODE = r"[a-z]{2,3}(?:_[a-z0-9]+)*"
-# "en-pt", or "en-pt:tiny" for one of several sizes
-PAIR = re.compile(rf"(?P<source>{CODE})-(?P<target>{CODE})(?::(?P<size>[a-z][a-z0-9-]*))?", re.IGNORECASE)
+# "en-pt", or "en-pt:tiny" for one of several sizes; both take milliseconds to compile
+PAIR = rf"(?P<source>{CODE})-(?P<target>{CODE})(?::(?P<size>[a-z][a-z0-9-]*))?"
 # opus-mt-en-de, opus-mt-tc-big-en-pt, outputs/en-de
-AT_THE_END = re.compile(r"(?:^|[-_/])(?P<source>[a-z]{2,3})-(?P<target>[a-z]{2,3})$", re.IGNORECASE)
+AT_THE_END = r"(?:^|[-_/])(?P<source>[a-z]{2,3})-(?P<target>[a-z]{2,3})$"
 # of caches, by platform: a variable, or a folder of the user's
 PLACES = {
     "linux": ("XDG_CACHE_HOME", ".cache"),
@@ -22,7 +22,7 @@ PLACES = {
     "win32": ("LOCALAPPDATA", "AppData/Local"),
 }
 # of a folder that others write into
-SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*")
+SAFE_NAME = r"[A-Za-z0-9_][A-Za-z0-9._+-]*"
 
 
 class CatalogError(ValueError):
@@ -88,9 +88,14 @@ LICENCES = {
 }
 
 
+def pair_named(name: str) -> re.Match[str] | None:
+    """Return the `source`, the `target` and the `size` in a name that is a pair, such as "en-pt:tiny"."""
+    return re.fullmatch(PAIR, name, re.IGNORECASE)
+
+
 def languages_in(name: str) -> tuple[str, str] | None:
     """Return the languages in the name of a model, if it has them."""
-    found = PAIR.fullmatch(name) or AT_THE_END.search(name)
+    found = pair_named(name) or re.search(AT_THE_END, name, re.IGNORECASE)
     return None if found is None else (found["source"].lower(), found["target"].lower())
 
 
@@ -119,6 +124,6 @@ def is_offline(*names: str) -> bool:
 def safe_name(name: str, place: str) -> str:
     """Return the last part of a path in a catalog, which may come from anywhere; refuse one that is no file's name."""
     last = name.rpartition("/")[2]
-    if not SAFE_NAME.fullmatch(last):
+    if not re.fullmatch(SAFE_NAME, last):
         raise CatalogError(f"{place}: {name!r} is no name for a file")
     return last

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from capsule_mt.catalog.entries import (
-    PAIR,
     REGISTRY,
     CatalogError,
     DownloadError,
@@ -24,8 +23,10 @@ from capsule_mt.catalog.entries import (
     RemoteFile,
     cache_folder,
     is_offline,
+    pair_named,
     safe_name,
 )
+from capsule_mt.text.outputs import read_object, write_output
 
 BUCKET = "https://storage.googleapis.com/moz-fx-translations-data--303e-prod-translations-data"
 PLACE = "/db/models.json"
@@ -60,7 +61,6 @@ def read_registry() -> list[Entry]:
     A copy of it is kept for a day, and for as long as there is no network.
     """
     from capsule_mt.catalog.download import read_url  # late: what is downloaded needs no HTTP
-    from capsule_mt.text.outputs import write_output
 
     url, file = registry_url(), cache_folder() / "mozilla" / "models.json"
     kept = _kept(file, url)
@@ -80,10 +80,7 @@ def read_registry() -> list[Entry]:
 
 def _kept(file: Path, url: str) -> Any:
     """Return the copy of the registry at a URL, if there is one."""
-    try:
-        found = _read(file.read_bytes(), str(file))
-    except (OSError, CatalogError):
-        return None
+    found = read_object(file) or {}
     return found.get("registry") if found.get("url") == url else None
 
 
@@ -98,7 +95,7 @@ def entries_of(registry: Any, url: str) -> list[Entry]:
         raise CatalogError(f"{url}: `baseUrl` must begin with https://, got {base!r}")
     found: list[Entry] = []
     for pair, versions in models.items():
-        given = PAIR.fullmatch(pair)
+        given = pair_named(pair)
         usable = [one for one in versions if _is_usable(one)] if isinstance(versions, list) else []
         if given is None or given["size"]:
             continue

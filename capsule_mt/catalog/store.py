@@ -10,7 +10,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from capsule_mt.catalog import hub, mozilla
-from capsule_mt.catalog.entries import HUB_OFFLINE, OFFLINE, PAIR, PIVOT, CatalogError, Entry, cache_folder, is_offline
+from capsule_mt.catalog.entries import (
+    HUB_OFFLINE,
+    OFFLINE,
+    PIVOT,
+    CatalogError,
+    Entry,
+    cache_folder,
+    is_offline,
+    pair_named,
+)
+from capsule_mt.text.outputs import read_object
 
 FACTS_FILE, NOTICE_FILE = "capsule-mt.json", "NOTICE.txt"
 VERSION_FILE = ".version"  # which one a folder was begun with
@@ -55,7 +65,7 @@ def legs_of(name_or_folder: str | os.PathLike[str]) -> tuple[str, ...]:
     if os.path.exists(name_or_folder):
         return (os.fspath(name_or_folder),)
     name = _name_of(name_or_folder)
-    if PAIR.fullmatch(name) is None or _is_kept(name):
+    if pair_named(name) is None or _is_kept(name):
         return (name,)
     problem, listed = None, set[str]()
     try:
@@ -85,14 +95,14 @@ def kept_folders(name_or_folder: str | os.PathLike[str]) -> list[str]:
 
 def kept_folder(name: str) -> str | None:
     """Return the folder of a single model of the registry, if it is downloaded."""
-    return os.fspath(_folder_of(name)) if PAIR.fullmatch(name) and _is_kept(name) else None
+    return os.fspath(_folder_of(name)) if pair_named(name) and _is_kept(name) else None
 
 
 def kept_models() -> list[Kept]:
     """Return the models that are downloaded, by name."""
     found = []
     for file in cache_folder().glob(f"*/**/{FACTS_FILE}"):
-        facts = _facts(file)
+        facts = read_object(file) or {}
         texts = [facts.get(name) for name in ("name", "licence", "author", "page")]
         if all(isinstance(text, str) for text in texts):
             name, licence, author, page = texts
@@ -104,7 +114,7 @@ def kept_models() -> list[Kept]:
 def find_entry(name: str) -> Entry:
     """Return what a catalog says of a name."""
     name = _name_of(name)
-    if PAIR.fullmatch(name) is None:
+    if pair_named(name) is None:
         return hub.entry_of(name)
     entries = {entry.name: entry for entry in mozilla.read_registry()}
     if name not in entries:
@@ -180,7 +190,7 @@ def _name_of(text: str | os.PathLike[str]) -> str:
 
 def _canonical(text: str) -> str | None:
     """Return a name as catalogs have it; `None` if it is none."""
-    if PAIR.fullmatch(text):
+    if pair_named(text):
         return text.lower()
     if text.startswith("opus-mt-"):
         text = f"{hub.OPUS}/{text}"
@@ -190,7 +200,7 @@ def _canonical(text: str) -> str | None:
 
 def _through_pivot(name: str) -> tuple[str, ...]:
     """Return the names of the models from and into English that a pair of other languages takes."""
-    pair = PAIR.fullmatch(name)
+    pair = pair_named(name)
     if pair is None or pair["size"] or PIVOT in (pair["source"], pair["target"]):
         return ()
     return f"{pair['source']}-{PIVOT}", f"{PIVOT}-{pair['target']}"
@@ -201,7 +211,7 @@ def _is_kept(name: str) -> bool:
 
 
 def _folder_of(name: str) -> Path:
-    if PAIR.fullmatch(name):
+    if pair_named(name):
         return cache_folder() / "mozilla" / name.replace(":", ".")
     return cache_folder() / "hugging_face" / Path(*name.split("/"))
 
@@ -231,14 +241,6 @@ def _described(entry: Entry, folder: Path) -> dict[str, Any]:
     }
     names = ("name", "source", "target", "licence", "author", "page", "revision")
     return {**{name: getattr(entry, name) for name in names}, "files": files}
-
-
-def _facts(file: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _not_kept(name: str) -> CatalogError:

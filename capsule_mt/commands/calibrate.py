@@ -7,21 +7,26 @@
     capsule-mt calibrate checkpoints/capsule-marian-de-en dev.de dev.en --align-with train.de train.en \\
         --reverse checkpoints/capsule-marian-en-de
 
-From each reference 0, 1, 2 and half of the content words are dropped, with the help of a word aligner, and the
-checkpoint says what is left. Two curves are fitted: from what it says of a word to the probability that the word is
-translated, and from their mean to the share of the content words that is; and the probability below which a word is
-marked. For the method "attention", the head of the decoder that tells the missing words best is chosen first, if one
-tells them at all. Words that are often missing in whole references, such as the German "sich", are optional: coverage
-does not count them; the 50 most frequent words count only where they are marked. The checkpoint's config.json keeps
-all of it, or coverage_calibration.json in a folder of Marian's, and coverage uses it wherever the checkpoint is
-loaded; a model by name keeps it in its folder of the cache. With --reverse, a model of the other direction verifies
-the marks, and the score also counts how short a translation is, by what the text teaches of the length of each word's
-translation. Words of references that it often doubts become optional, too, and those of translations that it finds
-without support need none. The marks of each operating point are measured on the model's own translations, labelled in
-a sheet or by the aligner (which counts mistranslated words as left out), and the score is chosen below which a
-sentence is an alarm. The coverage of another part of the same text is printed as a check. Use text that the model was
-not trained on; the aligner needs more text than that. Where there is no translation, words are dropped from those of
-the model itself, up to 10,000 lines, and the marks of the operating points are not measured.
+The command drops 0, 1, 2 and half of the content words from each reference, with what a word aligner links to them,
+and fits to the rest:
+
+- for the method "attention" the head of the decoder that separates dropped from translated words best, if one does;
+- a curve from the model's share of a word to the probability that the word is translated, and the probability below
+  which a word is marked;
+- a curve from the mean over the words to the score, the share of the content words that is translated.
+
+Words that are often missing in whole references, such as the German "sich", are optional: coverage does not count
+them. The 50 most frequent words count only where they are marked. The result is in the checkpoint's config.json, for
+a folder of Marian's in coverage_calibration.json, and for a model by name in its folder of the cache.
+
+With --reverse, a model of the other direction verifies the marks, and the score also counts how short a translation
+is. Words of references that this model often doubts become optional, too, and words of translations that it often
+finds without support need none. The marks of each operating point are measured on the model's own translations,
+labelled in a sheet or by the aligner (which counts mistranslated words as left out), and give the score below which a
+sentence is an alarm. At the end the coverage of another part of the same text is printed as a check.
+
+Use text that the model was not trained on; the aligner needs more text than that. Without a translation, words are
+dropped from the model's own, up to 10,000 lines, and the marks of the operating points are not measured.
 """
 
 import argparse
@@ -32,7 +37,7 @@ from typing import Any, get_args
 
 from capsule_mt.commands.console import CommandParser, add_languages, positive
 from capsule_mt.commands.loading import folders_of, load_translator
-from capsule_mt.coverage.options import CoveredBy
+from capsule_mt.coverage.names import CoveredBy
 from capsule_mt.models.loading import CONFIG_FILE
 from capsule_mt.models.shipped import CALIBRATION_FILE
 from capsule_mt.text.outputs import check_output_folder, write_output

@@ -2,10 +2,8 @@
 
 import argparse
 import contextlib
+import functools
 import os
-import re
-import select
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +18,9 @@ CODE_OF_USAGE = 2
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
     """Keep the lines of the description, and show the default of each option that has one."""
 
+    def __init__(self, prog: str, **settings: Any) -> None:
+        super().__init__(prog, **{"width": _columns() - 2, **settings})
+
     def _get_help_string(self, action: argparse.Action) -> str | None:
         text, default = action.help or "", action.default
         nothing = default is None or default is False or default in ([], "", argparse.SUPPRESS)
@@ -27,6 +28,15 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
             return text
         shown = " ".join(map(str, default)) if isinstance(default, (list, tuple)) else str(default)
         return f"{text} (default: {shown.replace('%', '%%')})"
+
+
+@functools.cache
+def _columns() -> int:
+    """Return the width of the terminal as `shutil` does, whose import takes longer than all of a parser."""
+    try:
+        return int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size(sys.__stdout__.fileno()).columns  # type: ignore[union-attr]
+    except (AttributeError, ValueError, OSError):
+        return 80
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -53,6 +63,8 @@ def run(main: Callable[[], int | None], explain: Callable[[ImportError], str | N
     except KeyboardInterrupt as stopped:
         if os.environ.get(TRACEBACK):
             raise
+        import signal  # late, as all that a good run does without
+
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one would print a traceback
         code, hint = CODE_OF_SIGINT, str(stopped)
     except BrokenPipeError:
@@ -90,6 +102,8 @@ def resumable() -> Iterator[None]:
 
 def _reader_is_gone() -> bool:
     """Return whether stdout is a pipe without a reader, as after `| head`; if so, silence it."""
+    import select
+
     try:
         stdout, poll = sys.stdout.fileno(), select.poll()
     except (AttributeError, OSError):  # Windows, a notebook
@@ -110,7 +124,7 @@ def _is_of_the_user(error: Exception) -> bool:
 def _is_out_of_memory(error: Exception) -> bool:
     """Return whether Python, numpy or PyTorch, which has no type for it on a CPU, got no memory."""
     if isinstance(error, RuntimeError):
-        return re.search(r"can't allocate memory|not enough memory|out of memory", str(error)) is not None
+        return any(said in str(error) for said in ("can't allocate memory", "not enough memory", "out of memory"))
     return isinstance(error, MemoryError)
 
 

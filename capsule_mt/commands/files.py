@@ -8,7 +8,6 @@ from typing import Any, Literal, NamedTuple
 
 from capsule_mt.formats.reading import FORMATS, NEEDS_COLUMN, format_of
 from capsule_mt.formats.units import Parsed, Translated
-from capsule_mt.text.encodings import known_encoding
 from capsule_mt.text.line_failures import Failure
 from capsule_mt.text.lines import coverage_json, coverage_tsv, pharaoh
 from capsule_mt.text.reading import open_text
@@ -21,6 +20,8 @@ MOST_SHOWN = 5  # places that are to be reviewed
 
 def encoding(text: str) -> str:
     """An `argparse` type: the name of an encoding."""
+    from capsule_mt.text.encodings import known_encoding  # late: most files are UTF-8
+
     try:
         return known_encoding(text)
     except ValueError as error:
@@ -63,9 +64,8 @@ def take_file(arguments: argparse.Namespace, parser: argparse.ArgumentParser) ->
         if arguments.column is not None:
             parser.error(f"--column is for .tsv and .csv (or with --format tsv), got {arguments.input or 'stdin'}")
         return
-    for option in ("target_prefix", "speed_result"):
-        if getattr(arguments, option):
-            parser.error(f"--{option.replace('_', '-')} is for lines of text, the input is {arguments.format}")
+    if arguments.target_prefix:
+        parser.error(f"--target-prefix is for lines of text, the input is {arguments.format}")
     if arguments.n_best > 1:
         parser.error(f"--n-best {arguments.n_best} is for lines of text, the input is {arguments.format}")
     if arguments.format == "docx" and arguments.output is None and sys.stdout is not None and sys.stdout.isatty():

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from capsule_mt.catalog.entries import HUB_OFFLINE, OFFLINE, PAIR, CatalogError, DownloadError, is_offline
+from capsule_mt.catalog.entries import HUB_OFFLINE, OFFLINE, CatalogError, DownloadError, is_offline, pair_named
 from capsule_mt.commands.console import checkpoint_folder, folder
 
 GROUP = "capsule_mt.translators"
@@ -59,24 +59,23 @@ def folders_of(model: str) -> list[str]:
     return kept_folders(model) or [model]
 
 
-def load_translator(arguments: argparse.Namespace, *, needs_transformers: str = "") -> Any:
-    """Return a `Translator`, of this distribution or, where that cannot do it, of one with transformers.
-
-    needs_transformers: why the engine cannot do it, if it cannot.
-    """
+def load_translator(arguments: argparse.Namespace) -> Any:
+    """Return a `Translator`, of this distribution or, where that cannot do it, of one with transformers."""
     models = arguments.model if isinstance(arguments.model, list) else [arguments.model]
-    if len(models) > 1:
-        needs_transformers = f"an ensemble of {len(models)} models"
     if Path(models[0]).exists():
         folder(models[0])
-    if arguments.dtype != "float32":
-        needs_transformers = needs_transformers or f"--dtype {arguments.dtype}"
-    reason = "`--backend transformers`" if arguments.backend == "transformers" else needs_transformers
+    reason = ""  # why the engine cannot do it, if it cannot
+    if arguments.backend == "transformers":
+        reason = "`--backend transformers`"
+    elif len(models) > 1:
+        reason = f"an ensemble of {len(models)} models"
+    elif arguments.dtype != "float32":
+        reason = f"--dtype {arguments.dtype}"
     if reason and Path(models[0]).exists():
         checkpoint_folder(models[0])
     if reason and arguments.backend == "native":
         raise ValueError(f"--backend native cannot do it: {reason}")
-    of_mozilla = [name for name in models if PAIR.fullmatch(name) and not Path(name).exists()]
+    of_mozilla = [name for name in models if not Path(name).exists() and pair_named(name)]
     if reason and of_mozilla:
         raise ValueError(f"{of_mozilla[0]} is a model for the engine alone, which cannot do it: {reason}")
     problem: Exception | None = None

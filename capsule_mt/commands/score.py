@@ -17,15 +17,16 @@ is 3.
 import argparse
 import contextlib
 import sys
-from collections.abc import Iterable, Iterator
-from itertools import islice, zip_longest
+from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from capsule_mt.commands.console import CommandParser, add_languages, check_streams, positive, resumable
 from capsule_mt.commands.loading import add_model, folders_of, load_translator
 from capsule_mt.commands.translate import count_lines
-from capsule_mt.coverage.options import METHODS, CoverageOptions
+from capsule_mt.coverage.names import METHODS
+from capsule_mt.coverage.options import CoverageOptions
 from capsule_mt.coverage.results import Adequacy
 from capsule_mt.text.digests import checkpoint_digests
 from capsule_mt.text.line_failures import CODE_OF_FAILED_LINES, PROBE, Failure
@@ -34,7 +35,7 @@ from capsule_mt.text.lock import lock_output
 from capsule_mt.text.outputs import check_outputs, is_stream, open_output
 from capsule_mt.text.progress import Progress
 from capsule_mt.text.reading import decode_lines, iterate_lines, open_text
-from capsule_mt.text.windows import Window, WindowedOutput
+from capsule_mt.text.windows import WindowedOutput, windows_of
 
 WINDOW = 2048
 COLUMN = "\t"
@@ -96,14 +97,6 @@ def read_pairs(arguments: argparse.Namespace) -> Iterator[Pair]:
             yield columns[0], columns[1]
 
 
-def windows_of_pairs(pairs: Iterable[Pair], size: int) -> Iterator[tuple[Window, list[Pair]]]:
-    """Yield windows whose lines tell them apart, and their pairs."""
-    remaining, number = iter(pairs), 0
-    while found := list(islice(remaining, size)):
-        yield Window(number, number * size, [COLUMN.join(pair) for pair in found]), found
-        number += 1
-
-
 def record_of(translation: Any, *adequacy: Adequacy | None) -> dict[str, Any]:
     """Return the scores of a translation; `adequacy` is there where that was asked for, `None` for a blank source."""
     record: dict[str, Any] = {
@@ -149,15 +142,8 @@ def main() -> int:
         output, stream = None, sys.stdout.buffer
         if resumes:
             names = (
-                "coverage",
-                "adequacy",
-                "batch_tokens",
-                "window",
-                "int8",
-                "backend",
-                "dtype",
-                "src_lang",
-                "tgt_lang",
+                *("coverage", "adequacy", "batch_tokens", "window"),
+                *("int8", "backend", "dtype", "src_lang", "tgt_lang"),
             )
             described = {name: getattr(arguments, name) for name in names}
             described["model"] = [checkpoint_digests(folder) for folder in folders_of(arguments.model)]
@@ -167,16 +153,16 @@ def main() -> int:
         total = count_lines(arguments.sources or arguments.input)
         progress = stack.enter_context(Progress(total, "pairs"))
         num_pairs = 0
-        for window, pairs in windows_of_pairs(read_pairs(arguments), arguments.window):
+        for window in windows_of(read_pairs(arguments), arguments.window):
             if output is None:
-                stream.write("".join(f"{line}\n" for line in scored(window.first_line, pairs)[0][0]).encode())
+                stream.write("".join(f"{line}\n" for line in scored(window.first_line, window.lines)[0][0]).encode())
                 stream.flush()
             else:
                 output.begin(window)
                 if not output.is_done(arguments.strict):
-                    output.write(*scored(window.first_line, pairs))
-            num_pairs += len(pairs)
-            progress.update(len(pairs))
+                    output.write(*scored(window.first_line, window.lines))
+            num_pairs += len(window.lines)
+            progress.update(len(window.lines))
         if not num_pairs:
             raise ValueError(f"{arguments.sources or arguments.input or 'stdin'}: no pairs to score")
         if output is not None:

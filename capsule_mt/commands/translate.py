@@ -30,10 +30,8 @@ import io
 import os
 import re
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple
 
@@ -49,10 +47,9 @@ from capsule_mt.commands.files import (
     translated_of,
 )
 from capsule_mt.commands.loading import add_model, folders_of, load_translator
-from capsule_mt.coverage.options import MARKS, METHODS, CoverageOptions
+from capsule_mt.coverage.names import MARKS, METHODS
 from capsule_mt.formats.units import Parsed
 from capsule_mt.options import TranslationOptions
-from capsule_mt.text.glossary import glossary_of
 from capsule_mt.text.keeping import KEPT
 from capsule_mt.text.line_failures import CODE_OF_FAILED_LINES
 from capsule_mt.text.lines import LineFormat, WindowLines, coverage_record
@@ -69,7 +66,7 @@ SEARCH = ("num_beams", "max_new_tokens", "length_penalty", "no_repeat_ngram_size
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = CommandParser(description=__doc__)
+    parser = CommandParser(description=__doc__, usage="%(prog)s MODEL ... [FILE] [options]")
     add_model(parser, nargs="+")
     files = parser.add_argument_group("files")
     files.add_argument(
@@ -86,8 +83,6 @@ def parse_arguments() -> argparse.Namespace:
         metavar="FILE",
         help="which words are of which, as 0-0 1-2: of the text and of the translation, split at spaces",
     )
-    files.add_argument("--speed-result", type=Path, metavar="FILE", help="write a result file with the speed")
-    files.add_argument("--recipe", help="the recipe of the model, for the speed's result file")
     text = parser.add_argument_group("text")
     add_languages(text)
     text.add_argument("--no-split", action="store_true", help="translate each line as if it were one sentence")
@@ -211,17 +206,21 @@ def options_of(arguments: argparse.Namespace) -> TranslationOptions:
     settings = {name: getattr(arguments, name) for name in SEARCH if getattr(arguments, name) is not None}
     if arguments.n_best > 1:
         settings["num_return_sequences"] = arguments.n_best
-    coverage = CoverageOptions(
-        arguments.coverage_threshold,
-        arguments.coverage_retry,
-        arguments.coverage_weight,
-        arguments.coverage_method,
-        arguments.marks,
-        arguments.support,
-    )
+    coverage = None
+    if covers(arguments):
+        from capsule_mt.coverage.options import CoverageOptions  # late, as all that a pipe does without
+
+        coverage = CoverageOptions(
+            arguments.coverage_threshold,
+            arguments.coverage_retry,
+            arguments.coverage_weight,
+            arguments.coverage_method,
+            arguments.marks,
+            arguments.support,
+        )
     return TranslationOptions(
         batch_tokens=arguments.batch_tokens,
-        coverage=coverage if covers(arguments) else None,
+        coverage=coverage,
         scores=arguments.n_best > 1,
         split_sentences=not arguments.no_split,
         src_lang=arguments.src_lang,
@@ -230,7 +229,7 @@ def options_of(arguments: argparse.Namespace) -> TranslationOptions:
         keep=arguments.keep,
         alignment=arguments.alignments is not None,
         generate_kwargs=settings,
-    )
+    ).checked()
 
 
 def records_of(translations: list[Any]) -> list[dict[str, Any]]:
@@ -252,7 +251,8 @@ def records_of(translations: list[Any]) -> list[dict[str, Any]]:
 
 def warn_of_languages(arguments: argparse.Namespace, translator: Any) -> None:
     """Warn of languages that a model of one pair does not have: they change nothing."""
-    if translator.loaded.tokenizer.language_tokens:  # it has several
+    named = arguments.src_lang or arguments.tgt_lang
+    if not named or translator.loaded.tokenizer.language_tokens:  # it has several
         return
     sides: tuple[tuple[str | None, Literal["source", "target"]], ...]
     sides = ((arguments.src_lang, "source"), (arguments.tgt_lang, "target"))
@@ -330,9 +330,7 @@ def count_lines(path: Path | None) -> int | None:
 def check_files(arguments: argparse.Namespace, share: Share) -> None:
     """Raise an error for files that cannot be read or written."""
     check_streams(arguments.input, arguments.output)
-    check_outputs(
-        [arguments.output, arguments.coverage, arguments.alignments, arguments.speed_result], [arguments.input]
-    )
+    check_outputs([arguments.output, arguments.coverage, arguments.alignments], [arguments.input])
     if share.of > 1:
         for option, path in (("--input", arguments.input), ("--output", arguments.output)):
             if path is None or is_stream(path):
@@ -344,27 +342,6 @@ def check_files(arguments: argparse.Namespace, share: Share) -> None:
             )
     if arguments.input is not None and not is_stream(arguments.input):
         open_text(arguments.input).close()
-
-
-def write_speed(arguments: argparse.Namespace, backend: str, num_beams: int, sentences: int, seconds: float) -> None:
-    """Write a result file that the model's card reads."""
-    import json
-
-    from capsule_mt.text.outputs import write_output
-
-    speed = {
-        "kind": "speed",
-        "recipe": arguments.recipe,
-        "model": arguments.model,
-        "sentences": sentences,
-        "seconds": seconds,
-        "sentences_per_second": sentences / seconds,
-        "batch_tokens": arguments.batch_tokens,
-        "backend": backend,
-        "int8": arguments.int8,
-        "num_beams": num_beams,
-    }
-    write_output(arguments.speed_result, json.dumps(speed, indent=2) + "\n")
 
 
 def join_parts(
@@ -428,7 +405,7 @@ def main() -> int:
     options = options_of(arguments)
     parsed = read_file(arguments)
     if parsed is not None:
-        options = replace(options, keep=[kind for kind in KEPT if kind in (*options.keep, *parsed.keep)])
+        options = options._replace(keep=[kind for kind in KEPT if kind in (*options.keep, *parsed.keep)])
     files = [path for path in (arguments.output, arguments.coverage, arguments.alignments) if path is not None]
     resumes = arguments.output is not None and not is_stream(arguments.output)
     with contextlib.ExitStack() as stack:
@@ -436,10 +413,14 @@ def main() -> int:
             stack.enter_context(resumable())
         for path in files:
             if share.rank == 0 and not is_stream(path):
-                from capsule_mt.text.lock import lock_output  # late, as all that a pipe does without
+                from capsule_mt.text.lock import lock_output
 
                 stack.enter_context(lock_output(path))
-        glossary = glossary_of(arguments.glossary)  # its errors come before the model is loaded
+        glossary = None
+        if arguments.glossary is not None:  # its errors come before the model is loaded
+            from capsule_mt.text.glossary import Glossary
+
+            glossary = Glossary.from_file(arguments.glossary)
         translator = load_translator(arguments)
         translator.glossary = glossary
         ending = arguments.coverage.suffix[1:] if arguments.coverage else None
@@ -482,29 +463,22 @@ def main() -> int:
         shown = None if share.rank == 0 else False
         total = count_lines(arguments.input) if parsed is None else len(parsed.units)
         progress = stack.enter_context(Progress(total, "lines" if parsed is None else "texts", shown))
-        translated, started = 0, time.perf_counter()
         for window in input_windows(arguments, parsed):
             if output is None:
                 for stream, column in zip(columns, lines(window.first_line, window.lines)[0], strict=True):
                     stream.write("".join(f"{line}\n" for line in column).encode())
                     stream.flush()
-                translated += len(window.lines)
             else:
                 output.begin(window)
                 if window.number % share.of == share.rank and not output.is_done(arguments.strict):
                     output.write(*lines(window.first_line, window.lines))
-                    translated += len(window.lines)
             progress.update(len(window.lines))
-        seconds = time.perf_counter() - started
         if output is not None:
             joined = join_parts(output, share, None if parsed is None else convert)
             lines.report(joined)
             lines.failures = joined  # a process that does not join exits with 0: torchrun would end the others
         elif parsed is not None:
             streams[0].write(convert(kept.getvalue()))
-        if arguments.speed_result is not None and share.rank == 0:
-            beams = arguments.num_beams or translator.loaded.generation.get("num_beams") or 1
-            write_speed(arguments, translator.backend, beams, translated, seconds)
     if lines.failures:
         left = "lines could not be translated: they are empty in the output"
         if parsed is not None:

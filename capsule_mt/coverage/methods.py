@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from capsule_mt.coverage.completeness import completeness, gap_of
 from capsule_mt.coverage.curves import evidence_of, on_curve, sigmoid
-from capsule_mt.coverage.options import METHODS, CoveredBy, Marks
+from capsule_mt.coverage.names import METHODS, CoveredBy, Marks
 from capsule_mt.coverage.supported import SUPPORT_POINTS, attended, support_doubts, support_share
 from capsule_mt.coverage.verified import POINTS, Candidate, Read, Reverse, Rule, doubts, offsets_of, without_tokens
 from capsule_mt.engine.search import Decoder, GuidedReading, Hypothesis, Ids, Readings
@@ -351,8 +351,8 @@ def _finished(
     Marks and optional words do not count, and function words only where they are marked. A calibrated score is at most
     the share of these words that is not marked.
 
-    by_curve: words are marked by what the curve has of them, and their mean is that of the curve; else `marked` says
-    which are, and the score is the mean of the shares as they are.
+    by_curve: the curve calibrates words, which are marked below its threshold and averaged; else `marked` says which
+    are, and the score is the mean of the shares as they are.
     """
     words, shares = piece.words, covered
     if curves is not None:

@@ -1,13 +1,8 @@
 """What coverage is asked."""
 
 from dataclasses import dataclass
-from typing import Literal
 
-CoveredBy = Literal["verified", "attention", "guided", "deletion"]
-CoverageMethod = Literal["auto", "verified", "attention", "guided", "deletion"]
-METHODS = ("auto", "verified", "attention", "guided", "deletion")
-Marks = Literal["sure", "likely", "all"]
-MARKS: tuple[Marks, ...] = ("sure", "likely", "all")
+from capsule_mt.coverage.names import MARKS, METHODS, CoverageMethod, Marks
 
 
 @dataclass(frozen=True)

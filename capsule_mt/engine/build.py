@@ -88,8 +88,19 @@ def build(name: str, output: Path, sanitize: str = "") -> Path:
         path = output / target.library
         # a new file, and not the old one written over: a process may have it loaded
         shutil.copyfile(library, f"{path}.new")
+        if sanitize:
+            os.utime(f"{path}.new", (0, 0))  # so that `built` never takes it
         os.replace(f"{path}.new", path)
     return path
+
+
+def built(name: str, output: Path) -> Path:
+    """Return the library of a target in a folder; it is compiled unless it is newer than everything it is made of."""
+    library = output / TARGETS[name].library if name in TARGETS else output
+    parts = [*SOURCES.rglob("*.[ch]"), SOURCES.with_name("operations.def"), Path(__file__)]
+    if library.is_file() and library.stat().st_mtime > max(part.stat().st_mtime for part in parts):
+        return library
+    return build(name, output)
 
 
 def compile_objects(name: str, command: list[str], folder: Path, sanitize: str = "") -> list[str]:

@@ -453,7 +453,7 @@ class Engine:
         first_logits: bool,
         shared: dict[str, Any],
     ) -> list[Found]:
-        """Search for these sources, which are these rows of those of the options, in one call."""
+        """Search for these sources in one call; `rows` are their places in the options."""
         number, returned = len(sources), options.num_return_sequences
         limits = array("q", [options.limits[row] for row in rows])
         longest = max(limits)

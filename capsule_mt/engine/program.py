@@ -8,7 +8,6 @@ import functools
 import math
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -147,7 +146,6 @@ class Operation(NamedTuple):
         return struct.pack(f"i{''.join(formats)}", self.kind.number, *values).ljust(4 + 4 * most_slots, b"\0")
 
 
-@dataclass
 class Program:
     """Everything that the engine needs of a model.
 
@@ -157,17 +155,17 @@ class Program:
     longest_source, longest_target: the most tokens of a source and of a translation; `None` where there is no limit.
     """
 
-    vocabulary: int
-    embeddings: int
-    linears: list[tuple[Linear, ...]] = field(default_factory=list)
-    vectors: list[Vector | Positions] = field(default_factory=list)
-    buffers: list[tuple[Space, int]] = field(default_factory=list)
-    encoder: list[Operation] = field(default_factory=list)
-    decoder: list[Operation] = field(default_factory=list)
-    num_caches: int = 0
-    logits: int = -1
-    longest_source: int | None = None
-    longest_target: int | None = None
+    def __init__(self, vocabulary: int, embeddings: int) -> None:
+        self.vocabulary, self.embeddings = vocabulary, embeddings
+        self.linears: list[tuple[Linear, ...]] = []
+        self.vectors: list[Vector | Positions] = []
+        self.buffers: list[tuple[Space, int]] = []
+        self.encoder: list[Operation] = []
+        self.decoder: list[Operation] = []
+        self.num_caches = 0
+        self.logits = -1
+        self.longest_source: int | None = None
+        self.longest_target: int | None = None
 
     def linear(self, *linears: Linear) -> int:
         """Add the linear maps of one input, stacked; return their number."""

@@ -1,7 +1,6 @@
 """What a decoder is asked and what it answers, as plain values. Legend: S source tokens, T target tokens."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 Ids = Sequence[int]
@@ -70,7 +69,6 @@ class GuidedReading(NamedTuple):
     agreed: list[float]
 
 
-@dataclass
 class Hypothesis:
     """A translation that a search has found.
 
@@ -80,11 +78,19 @@ class Hypothesis:
     received: the most attention that each source token [S] receives in any step, the end token's included.
     """
 
-    ids: list[int]
-    log_probs: list[float]
-    was_cut: bool
-    received: list[float] | None = None
-    guided: GuidedReading | None = None
+    def __init__(
+        self,
+        ids: list[int],
+        log_probs: list[float],
+        was_cut: bool,
+        received: list[float] | None = None,
+        guided: GuidedReading | None = None,
+    ) -> None:
+        self.ids, self.log_probs, self.was_cut = ids, log_probs, was_cut
+        self.received, self.guided = received, guided
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Hypothesis) and vars(self) == vars(other)
 
     @property
     def score(self) -> float:

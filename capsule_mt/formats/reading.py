@@ -6,7 +6,6 @@ from pathlib import PurePath
 from typing import Any
 
 from capsule_mt.formats.units import Parsed, Translated
-from capsule_mt.text.encodings import decoded, encoding_of_mark, known_encoding
 
 # the formats, and the ends of the names of their files
 FORMATS = {
@@ -47,6 +46,8 @@ def parse(
         column: of a table, its number from 1 or its name: which one is translated.
         language: the code of the language of the translations, which some files state.
     """
+    from capsule_mt.text.encodings import decoded, encoding_of_mark  # late, as the formats: lines do without
+
     shown = str(name)
     if format not in FORMATS:
         raise ValueError(f"`format` must be one of {', '.join(FORMATS)}, got {format!r}")
@@ -109,4 +110,6 @@ def _declared(content: bytes, pattern: bytes) -> str | None:
     found = re.search(pattern, content[:4096])
     if found is None or found[1] == b"CHARSET":  # of a template
         return None
+    from capsule_mt.text.encodings import known_encoding
+
     return known_encoding(found[1].decode("ascii"))

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, TypeGuard
 
@@ -20,7 +20,6 @@ COUNTS = {
     "min_new_tokens": (0, MOST_TOKENS),
     "no_repeat_ngram_size": (0, MOST_TOKENS),
 }
-CURVES, WORDS = ("words", "sentences"), ("optional_words", "function_words")
 OBJECTS = ("attention", "verified", "guided", "deletion", "support", "length")
 LENGTH = re.compile(r"-?\d{1,6}")
 
@@ -28,24 +27,23 @@ LENGTH = re.compile(r"-?\d{1,6}")
 def check_generation(values: Mapping[str, Any], vocabulary: int, place: str) -> None:
     """Refuse settings of a search that are no numbers, or that no search could be."""
 
-    def refuse(name: str, wanted: str) -> CheckpointError:
-        return CheckpointError(f"{place}: `{name}` must be {wanted}, got {_shown(values[name])}")
+    def check(name: str, fits: bool, wanted: str) -> None:
+        if not fits:
+            raise CheckpointError(f"{place}: `{name}` must be {wanted}, got {_shown(values[name])}")
 
     for name, (least, most) in COUNTS.items():
         value = values.get(name)
-        if value is not None and (type(value) is not int or not least <= value <= most):
-            raise refuse(name, f"a whole number from {least} to {most}")
-    if not _is_number(values.get("length_penalty") or 0.0, -100.0, 100.0):
-        raise refuse("length_penalty", "a number from -100 to 100")
-    stops = values.get("early_stopping")
-    if not isinstance(stops, bool) and stops not in ("never", None):
-        raise refuse("early_stopping", 'true, false or "never"')
+        is_count = value is None or (type(value) is int and least <= value <= most)
+        check(name, is_count, f"a whole number from {least} to {most}")
+    penalty, stops = values.get("length_penalty") or 0.0, values.get("early_stopping")
+    check("length_penalty", _is_number(penalty, -100.0, 100.0), "a number from -100 to 100")
+    check("early_stopping", isinstance(stops, bool) or stops in ("never", None), 'true, false or "never"')
     for name in ("suppress_tokens", "bad_words_ids"):
         tokens = values.get(name) or []
         words = tokens if _is_list(tokens) else [None]
         flat = [one for some in words for one in (some if _is_list(some) else [some])]
-        if not all(type(one) is int and 0 <= one < vocabulary for one in flat):
-            raise refuse(name, f"lists of tokens from 0 to {vocabulary - 1}")
+        are_tokens = all(type(one) is int and 0 <= one < vocabulary for one in flat)
+        check(name, are_tokens, f"lists of tokens from 0 to {vocabulary - 1}")
 
 
 def check_calibration(values: object, head_shape: tuple[int, int], place: str) -> None:
@@ -53,49 +51,33 @@ def check_calibration(values: object, head_shape: tuple[int, int], place: str) -
     name = "coverage_calibration"
     if not isinstance(values, dict):
         raise CheckpointError(f"{place}: `{name}` must be an object, got {_shown(values)}")
+    layers, heads = head_shape
+
+    def is_head(head: object) -> bool:
+        is_pair = _is_list(head) and len(head) == 2 and all(type(one) is int for one in head)
+        return _is_list(head) and is_pair and 0 <= head[0] < layers and 0 <= head[1] < heads
+
+    fields = FIELDS | {"head": (is_head, f"a layer and a head of {layers} and {heads}")}
     for key, value in values.items():
-        field = f"`{name}.{key}`"
-        if key in WORDS:
-            _check_words(value, field, place)
+        if key in WORDS and not _are_words(value):
+            raise CheckpointError(f"{place}: `{name}.{key}` must be {WORDS_WANTED}, got {_shown(value)}")
         if not isinstance(value, dict):
             if key in OBJECTS:
-                raise CheckpointError(f"{place}: {field} must be an object, got {_shown(value)}")
+                raise CheckpointError(f"{place}: `{name}.{key}` must be an object, got {_shown(value)}")
             continue
         if key == "length" and not _is_length(value):
             raise CheckpointError(
-                f"{place}: {field} must have numbers as `start` and `slope`, and words by their number of characters "
-                f"as `more`, got {_shown(value)}"
+                f"{place}: `{name}.{key}` must have numbers as `start` and `slope`, and words by their number of "
+                f"characters as `more`, got {_shown(value)}"
             )
-        for curve in CURVES:
-            if curve in value and not _is_curve(value[curve]):
-                raise CheckpointError(
-                    f"{place}: {field} has `{curve}`, which must be at most {MOST_POINTS} points [x, y] of finite "
-                    f"numbers that do not fall, y from 0 to 1, got {_shown(value[curve])}"
-                )
-        if not _is_number(value.get("shortness", 0.0), 0.0, 100.0):
-            raise CheckpointError(
-                f"{place}: {field} has `shortness`, which must be from 0 to 100, got {_shown(value['shortness'])}"
-            )
-        if not _is_number(value.get("threshold", 0.0), 0.0, 1.0):
-            raise CheckpointError(
-                f"{place}: {field} has `threshold`, which must be from 0 to 1, got {_shown(value['threshold'])}"
-            )
-        head = value.get("head", [0, 0])
-        is_head = _is_list(head) and len(head) == 2 and all(type(one) is int and one >= 0 for one in head)
-        if not is_head or ("head" in value and not (head[0] < head_shape[0] and head[1] < head_shape[1])):
-            layers, heads = head_shape
-            raise CheckpointError(
-                f"{place}: {field} has `head`, which must be a layer and a head of {layers} and {heads}, "
-                f"got {_shown(value.get('head'))}"
-            )
-        for inner in WORDS:
-            if inner in value:
-                _check_words(value[inner], f"`{name}.{key}.{inner}`", place)
+        for field, (fits, wanted) in fields.items():
+            if field in value and not fits(value[field]):
+                shown = _shown(value[field])
+                raise CheckpointError(f"{place}: `{name}.{key}` has `{field}`, which must be {wanted}, got {shown}")
 
 
-def _check_words(value: object, field: str, place: str) -> None:
-    if not _is_list(value) or len(value) > MOST_WORDS or not all(isinstance(word, str) for word in value):
-        raise CheckpointError(f"{place}: {field} must be a list of at most {MOST_WORDS} words, got {_shown(value)}")
+def _are_words(value: object) -> bool:
+    return _is_list(value) and len(value) <= MOST_WORDS and all(isinstance(word, str) for word in value)
 
 
 def _is_list(value: object) -> TypeGuard[list[Any]]:
@@ -131,3 +113,14 @@ def _is_number(value: object, least: float = -1e30, most: float = 1e30) -> bool:
 def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+WORDS, WORDS_WANTED = ("optional_words", "function_words"), f"a list of at most {MOST_WORDS} words"
+CURVE_WANTED = f"at most {MOST_POINTS} points [x, y] of finite numbers that do not fall, y from 0 to 1"
+# of an object of a calibration: what each must be
+FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    **dict.fromkeys(("words", "sentences"), (_is_curve, CURVE_WANTED)),
+    **dict.fromkeys(WORDS, (_are_words, WORDS_WANTED)),
+    "shortness": (lambda value: _is_number(value, 0.0, 100.0), "from 0 to 100"),
+    "threshold": (lambda value: _is_number(value, 0.0, 1.0), "from 0 to 1"),
+}

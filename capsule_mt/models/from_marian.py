@@ -8,7 +8,6 @@ import math
 import os
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from capsule_mt.engine.library import widened
@@ -53,18 +52,14 @@ PROCESSES = {
     "transformer-postprocess-emb": "",
     "transformer-postprocess-top": "",
 }
-# options of other types of models, and of training
-IRRELEVANT = frozenset(
+# options that may have any value: of other types of models, of training, and those that `_settings` reads
+ANY = frozenset(
     {
         *("bert-class-symbol", "bert-mask-symbol", "bert-sep-symbol", "bert-train-type-embeddings"),
         *("bert-type-vocab-size", "dec-cell-base-depth", "dec-cell-high-depth", "dim-rnn", "enc-cell"),
         *("enc-cell-depth", "enc-type", "factors-combine", "output-omit-bias", "skip", "transformer-aan-activation"),
         *("transformer-aan-depth", "transformer-aan-nogate", "transformer-depth-scaling", "transformer-dim-aan"),
         *("transformer-guided-alignment-layer", "ulr-dim-emb", "ulr-trainable-transformation", "version"),
-    }
-)
-READ = frozenset(
-    {
         *("dec-cell", "dec-depth", "dim-emb", "dim-vocabs", "enc-depth", "tied-embeddings", "tied-embeddings-all"),
         *("tied-embeddings-src", "transformer-decoder-autoreg", "transformer-dim-ffn"),
         *("transformer-ffn-activation", "transformer-heads"),
@@ -72,15 +67,14 @@ READ = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class MarianFolder:
+class MarianFolder(NamedTuple):
     """The files of a model: as the configuration names them, or else by their usual names."""
 
     folder: str
     model: str
     vocabularies: tuple[str, str]
     shortlist: str | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = {}
 
     @classmethod
     def find(cls, folder: str | os.PathLike[str]) -> "MarianFolder | None":
@@ -144,7 +138,7 @@ def _strings(values: Any) -> list[str]:
 
 
 class MarianCheckpoint:
-    """What a folder of Marian's says: see `capsule_mt.models.loading.Checkpoint`."""
+    """What a folder of Marian's says, as `capsule_mt.models.loading.HubCheckpoint` does of transformers' files."""
 
     def __init__(self, files: MarianFolder) -> None:
         self.files = files
@@ -235,7 +229,7 @@ def _settings(options: Mapping[str, Any], place: str, vocabulary: int) -> dict[s
         known = NEUTRAL.get(name)
         if name in PROCESSES:
             value, known = str(value or "").replace("d", ""), (PROCESSES[name],)
-        if known is None and (name in READ or name in IRRELEVANT or not value):
+        if known is None and (name in ANY or not value):
             continue
         if known is None or value not in known:
             only = "" if known is None else f", only {' or '.join(repr(one) for one in known)}"

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 
 from capsule_mt.engine.program import Codes, Tensor
 from capsule_mt.models.tensors import floats
-from capsule_mt.models.weights import CheckpointError, SafetensorsFile, read_json
+from capsule_mt.models.weights import INT8_FILE, CheckpointError, SafetensorsFile, read_json
 
-INT8_FILE = "int8.safetensors"
 FACTS_FILE = "int8.json"
 FORMAT = 1
 NO_CODE = b"\x80"

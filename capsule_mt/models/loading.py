@@ -2,20 +2,28 @@
 
 import os
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from capsule_mt.engine.decoder import EngineDecoder
 from capsule_mt.engine.library import Engine
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.models.checking import check_calibration, check_generation
-from capsule_mt.models.int8 import INT8_FILE, Int8File
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.models.registry import write_program
-from capsule_mt.models.shipped import calibration_file
-from capsule_mt.models.shortlist import FILE_NAME as SHORTLIST_FILE
-from capsule_mt.models.shortlist import Shortlist
-from capsule_mt.models.weights import WEIGHTS_FILE, CheckpointError, SafetensorsFile, Weights, read_json
-from capsule_mt.text.tokenizer import Tokenizer
+from capsule_mt.models.weights import (
+    INT8_FILE,
+    WEIGHTS_FILE,
+    CheckpointError,
+    SafetensorsFile,
+    Weights,
+    read_json,
+)
+
+if TYPE_CHECKING:  # and where it is used, late, as all that most checkpoints do without
+    from capsule_mt.models.from_marian import MarianCheckpoint
+    from capsule_mt.models.marian_tokenizer import MarianTokenizer
+    from capsule_mt.models.shortlist import Shortlist
+    from capsule_mt.models.tokenizer import FileTokenizer
 
 CONFIG_FILE, GENERATION_FILE = "config.json", "generation_config.json"
 TOKENIZERS = "source.spm", "tokenizer.json"
@@ -55,9 +63,11 @@ def load_model(
     )
     tokenizer = checkpoint.read_tokenizer()
     start, end, pad, at_end = _tokens(folder, config, generation, program.vocabulary)
-    _check_tokenizer(folder, tokenizer, (program.embeddings, program.vocabulary))
+    _check_tokenizer(folder, tokenizer.vocabulary_sizes, (program.embeddings, program.vocabulary))
     listed = None
     if shortlist:
+        from capsule_mt.models.shortlist import Shortlist
+
         if shortlist is True:
             listed = checkpoint.read_shortlist()
         elif os.fspath(shortlist).endswith(".bin"):
@@ -83,49 +93,12 @@ def load_model(
     )
 
 
-class SizedTokenizer(Tokenizer, Protocol):
-    """A tokenizer that knows how many tokens the source has, and the target."""
-
-    @property
-    def vocabulary_sizes(self) -> tuple[int, int]: ...
-
-
-class Checkpoint(Protocol):
-    """What the files of a model say.
-
-    config, generation: what is in config.json and generation_config.json, or would be; `place` is where it is, and
-    `calibrated_by` where the calibration of coverage is.
-    """
-
-    @property
-    def config(self) -> Mapping[str, Any]: ...
-
-    @property
-    def generation(self) -> Mapping[str, Any]: ...
-
-    @property
-    def place(self) -> str: ...
-
-    @property
-    def calibrated_by(self) -> str: ...
-
-    @property
-    def weights(self) -> Weights: ...
-
-    def read_tokenizer(self) -> SizedTokenizer: ...
-
-    def tokenizer_jsons(self) -> list[dict[str, Any]]:
-        """Return what is in tokenizer.json, or would be, and in target_tokenizer.json if each language has its own."""
-        ...
-
-    @property
-    def has_shortlist(self) -> bool: ...
-
-    def read_shortlist(self) -> Shortlist: ...
-
-
 class HubCheckpoint:
-    """The files of transformers: see `Checkpoint`."""
+    """What the files of transformers say of a model.
+
+    config, generation: what is in config.json and generation_config.json; `place` is where it is, and `calibrated_by`
+        where the calibration of coverage is.
+    """
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -134,7 +107,7 @@ class HubCheckpoint:
         self.generation = _generation(folder, self.config)
         self.weights = weights_in(folder)
 
-    def read_tokenizer(self) -> SizedTokenizer:
+    def read_tokenizer(self) -> "FileTokenizer | MarianTokenizer":
         # each of the two is imported where it is needed: `tokenizers` takes 7 MB
         has_pieces, has_json = (os.path.exists(os.path.join(self.folder, name)) for name in TOKENIZERS)
         if has_pieces and not has_json:
@@ -146,6 +119,7 @@ class HubCheckpoint:
         return FileTokenizer(self.folder)
 
     def tokenizer_jsons(self) -> list[dict[str, Any]]:
+        """Return what is in tokenizer.json, or would be, and in target_tokenizer.json if each language has its own."""
         from capsule_mt.models.tokenizer import TARGET_TOKENIZER_FILE, TOKENIZER_FILE
 
         first, *others = (os.path.join(self.folder, name) for name in (TOKENIZER_FILE, TARGET_TOKENIZER_FILE))
@@ -157,13 +131,17 @@ class HubCheckpoint:
 
     @property
     def has_shortlist(self) -> bool:
-        return os.path.exists(os.path.join(self.folder, SHORTLIST_FILE))
+        from capsule_mt.models.shortlist import FILE_NAME
 
-    def read_shortlist(self) -> Shortlist:
+        return os.path.exists(os.path.join(self.folder, FILE_NAME))
+
+    def read_shortlist(self) -> "Shortlist":
+        from capsule_mt.models.shortlist import Shortlist
+
         return Shortlist.load(self.folder)
 
 
-def open_checkpoint(folder: str) -> Checkpoint:
+def open_checkpoint(folder: str) -> "HubCheckpoint | MarianCheckpoint":
     """Return the checkpoint in a folder: of transformers, or of Marian."""
     if os.path.isfile(os.path.join(folder, CONFIG_FILE)):
         return HubCheckpoint(folder)
@@ -186,6 +164,7 @@ def is_marian(folder: str | os.PathLike[str]) -> bool:
 def read_calibration(folder: str | os.PathLike[str]) -> Mapping[str, Any]:
     """Return the calibration of coverage of the model in a folder, without loading that; empty if there is none."""
     from capsule_mt.models.from_marian import MarianFolder
+    from capsule_mt.models.shipped import calibration_file
 
     config = os.path.join(folder, CONFIG_FILE)
     if os.path.isfile(config):
@@ -197,6 +176,8 @@ def read_calibration(folder: str | os.PathLike[str]) -> Mapping[str, Any]:
 
 def weights_in(folder: str) -> Weights:
     if os.path.exists(os.path.join(folder, INT8_FILE)) and not os.path.exists(os.path.join(folder, WEIGHTS_FILE)):
+        from capsule_mt.models.int8 import Int8File
+
         return Int8File(folder)
     return SafetensorsFile.in_folder(folder)
 
@@ -236,9 +217,9 @@ def _tokens(
     return start, -1 if end is None else end, max(end or 0, 0) if pad is None else pad, at_end
 
 
-def _check_tokenizer(folder: str, tokenizer: SizedTokenizer, sizes: tuple[int, int]) -> None:
+def _check_tokenizer(folder: str, own: tuple[int, int], sizes: tuple[int, int]) -> None:
     """Refuse a tokenizer that has other tokens than the vocabularies of the model."""
-    for side, size, tokens in zip(("source", "target"), sizes, tokenizer.vocabulary_sizes, strict=True):
+    for side, size, tokens in zip(("source", "target"), sizes, own, strict=True):
         padded = (-(-tokens // multiple) * multiple for multiple in PADDED_TO)
         if size != tokens and size not in padded:
             raise CheckpointError(

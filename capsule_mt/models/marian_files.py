@@ -12,7 +12,7 @@ import re
 import struct
 from array import array
 from collections.abc import Iterator
-from typing import IO, NamedTuple, Protocol
+from typing import IO, NamedTuple
 
 from capsule_mt.engine.library import count_infinite
 from capsule_mt.engine.program import DTYPES, Codes, Tensor, UnsupportedModelError
@@ -41,18 +41,7 @@ class Item(NamedTuple):
         return math.prod(self.shape)
 
 
-class MarianFile(Protocol):
-    """A file of weights, by Marian's names."""
-
-    file: str
-    items: dict[str, Item]
-
-    def content(self, name: str) -> bytearray:
-        """Return the bytes of a tensor."""
-        ...
-
-
-def open_marian(file: str | os.PathLike[str]) -> MarianFile:
+def open_marian(file: str | os.PathLike[str]) -> "MarianFile":
     """Open a `.bin` or `.npz` of Marian."""
     file = os.fspath(file)
     if not os.path.isfile(file):
@@ -62,7 +51,7 @@ def open_marian(file: str | os.PathLike[str]) -> MarianFile:
     return NumpyFile(file) if is_archive else BinaryFile(file)
 
 
-def options_of(weights: MarianFile) -> dict[str, object]:
+def options_of(weights: "MarianFile") -> dict[str, object]:
     """Return the options that the model was trained with."""
     if OPTIONS not in weights.items or weights.items[OPTIONS].dtype != "I8":
         raise CheckpointError(f"{weights.file}: lacks `{OPTIONS}`, the options of the model: it is not of Marian")
@@ -88,6 +77,7 @@ class BinaryFile:
                 self.items[name] = item
 
     def content(self, name: str) -> bytearray:
+        """Return the bytes of a tensor."""
         item = self.items[name]
         content = bytearray(item.size)
         with open(self.file, "rb", buffering=0) as stream:
@@ -168,6 +158,9 @@ class NumpyFile:
         if len(content) != item.size:
             raise CheckpointError(f"{self.file}: `{name}` is cut off")
         return content
+
+
+MarianFile = BinaryFile | NumpyFile  # weights by Marian's names
 
 
 def _numpy_item(place: str, stream: IO[bytes], size: int) -> Item:

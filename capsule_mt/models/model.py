@@ -1,15 +1,13 @@
 """A model that was read from a folder, with what it takes to translate by it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from capsule_mt.engine.search import Candidates, Decoder
 from capsule_mt.text.tokenizer import Tokenizer
 
 
-@dataclass
-class LoadedModel:
+class LoadedModel(NamedTuple):
     """A decoder, its tokenizer, and the settings of the model.
 
     generation: what generation_config.json says: defaults of `num_beams`, `max_new_tokens` and so on.
@@ -26,8 +24,8 @@ class LoadedModel:
     start: int
     end: int
     pad: int
-    generation: Mapping[str, Any] = field(default_factory=dict)
-    calibration: Mapping[str, Any] = field(default_factory=dict)
+    generation: Mapping[str, Any] = {}
+    calibration: Mapping[str, Any] = {}
     longest_source: int | None = None
     longest_target: int | None = None
     follows_past_and_future: bool = False

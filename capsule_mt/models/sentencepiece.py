@@ -9,7 +9,6 @@ import re
 import struct
 from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from heapq import heappop, heappush
 from typing import NamedTuple
@@ -38,8 +37,7 @@ class Piece(NamedTuple):
     kind: int
 
 
-@dataclass(frozen=True)
-class SentencePieceModel:
+class SentencePieceModel(NamedTuple):
     """What a .spm file says: texts, scores and kinds of its pieces; `charsmap` is empty where text stays as it is."""
 
     file: str
@@ -69,7 +67,8 @@ def read_sentencepiece(file: str | os.PathLike[str]) -> SentencePieceModel:
     trainer: dict[int, int | bytes] = {}
     normalizer: dict[int, int | bytes] = {}
     try:
-        for number, value in _fields(content):
+        rest = _read_pieces(content, texts, scores, kinds)
+        for number, value in _fields(content[rest:]):
             if number == 1:
                 piece = _piece(_bytes(value))
                 texts.append(piece.text)
@@ -126,8 +125,8 @@ class SentencePieceEncoder:
         self._normaliser = Normaliser(model)
         self.places = {text: n for n, text in enumerate(model.texts) if model.kinds[n] in (NORMAL, USER_DEFINED)}
         self._scores = array("d", model.scores)
-        for place, text in enumerate(model.texts):  # so does the library score them, to win over any others
-            if model.kinds[place] == USER_DEFINED:
+        for place, text in enumerate(model.texts) if USER_DEFINED in model.kinds else ():
+            if model.kinds[place] == USER_DEFINED:  # so does the library score them, to win over any others
                 self._scores[place] = len(text.encode()) * max(normal) - 0.1
         self._longest = max(map(len, self.places))
         self._unknown_score = min(normal) - UNKNOWN_PENALTY
@@ -266,10 +265,21 @@ class Normaliser:
     @cached_property
     def _keeps_ascii(self) -> bool:
         """Whether nothing happens to text of printable ASCII but to its spaces."""
-        printable = [chr(code) for code in range(32, 127)]
         if any(symbol.isascii() for symbol in self._symbols):
             return False
-        return all(self._replaced(one + other) is None for one in printable for other in printable)
+        return not (self._trie and any(map(self._begins_replaced, range(32, 127))))
+
+    def _begins_replaced(self, byte: int) -> bool:
+        """Whether the map has this character of printable ASCII, or one after it."""
+        try:
+            node = _below(self._trie[0]) ^ byte
+            unit = self._trie[node]
+            if unit & 0x800000FF != byte:
+                return False
+            below = node ^ _below(unit)
+            return bool(unit >> 8 & 1) or any(self._trie[below ^ one] & 0x800000FF == one for one in range(32, 127))
+        except IndexError:
+            raise CheckpointError(f"{self._file}: the map of its characters is damaged") from None
 
     def __call__(self, text: str) -> tuple[str, list[Offset] | None]:
         """Return the normalised text, and the characters that each of its own is made of.
@@ -383,11 +393,29 @@ def _fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:
         yield tag >> 3, value
 
 
+def _read_pieces(content: bytes, texts: list[str], scores: "array[float]", kinds: bytearray) -> int:
+    """Read pieces as they nearly all are, in a tenth of the time; return where the first other field begins.
+
+    A string, a float and perhaps a kind, all shorter than 128 bytes, whose lengths are single bytes.
+    """
+    place, numbers, end = 0, bytearray(), len(content) - 8
+    while place < end and content[place] == content[place + 2] == 0x0A and content[place + 1] < 128:
+        length, begin = content[place + 1], place + 4
+        stop = begin + content[place + 3]
+        has_kind = length == stop - place + 5
+        if content[stop] != 0x15 or not (has_kind or length == stop - place + 3):
+            break
+        if has_kind and (content[stop + 5] != 0x18 or content[stop + 6] > 127):
+            break
+        texts.append(content[begin:stop].decode())
+        numbers += content[stop + 1 : stop + 5]
+        kinds.append(content[stop + 6] if has_kind else NORMAL)
+        place += 2 + length
+    scores.extend(number for (number,) in struct.iter_unpack("<f", numbers))
+    return place
+
+
 def _piece(content: bytes) -> Piece:
-    # nearly all of them: a string, a float and perhaps a kind, each of a single byte of length
-    length = content[1]
-    if content[0] == 0x0A and length < 128 and len(content) == length + 7 and content[length + 2] == 0x15:
-        return Piece(content[2 : length + 2].decode(), struct.unpack_from("<f", content, length + 3)[0], NORMAL)
     fields = dict(_fields(content))
     (score,) = struct.unpack("<f", _bytes(fields.get(2, bytes(4))))
     return Piece(_bytes(fields[1]).decode() if 1 in fields else "", score, _number(fields.get(3, NORMAL)))

@@ -19,32 +19,32 @@ class Settings:
     def __getitem__(self, name: str) -> Any:
         return self.fields.get(name)
 
-    def number(self, name: str, default: int, *, least: int = 1, most: int = MOST) -> int:
-        """Return a whole number; `default` where the field is missing or null."""
+    def _given(self, name: str, default: Any) -> Any:
         value = self[name]
-        value = default if value is None else value
+        return default if value is None else value
+
+    def number(self, name: str, default: int, *, least: int = 1, most: int = MOST) -> int:
+        """Return a whole number; here and below, `default` where the field is missing or null."""
+        value = self._given(name, default)
         if type(value) is not int or not least <= value <= most:
             raise CheckpointError(f"{self.place}: `{name}` must be a number from {least} to {most}, got {value!r}")
         return value
 
     def real(self, name: str, default: float) -> float:
-        value = self[name]
-        value = default if value is None else value
+        value = self._given(name, default)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e30:
             raise CheckpointError(f"{self.place}: `{name}` must be a number that is not negative, got {value!r}")
         return float(value)
 
     def flag(self, name: str, default: bool) -> bool:
-        value = self[name]
-        value = default if value is None else value
+        value = self._given(name, default)
         if not isinstance(value, bool):
             raise CheckpointError(f"{self.place}: `{name}` must be true or false, got {value!r}")
         return value
 
     def choice(self, name: str, default: str, known: Iterable[str]) -> str:
         """Return the name of a method; refuse one that no program can be written for."""
-        value = self[name]
-        value = default if value is None else value
+        value = self._given(name, default)
         if value not in list(known):
             raise UnsupportedModelError(f"`{name}` {value!r} has no fast form, only {', '.join(known)}")
         return str(value)

@@ -3,13 +3,12 @@
 As in Marian and CTranslate2: the most likely translations of each source token, and the most frequent target tokens.
 """
 
-import json
 import os
 from array import array
 from collections.abc import Mapping, Sequence
 from itertools import islice, pairwise
 
-from capsule_mt.models.weights import CheckpointError, SafetensorsFile
+from capsule_mt.models.weights import CheckpointError, SafetensorsFile, write_safetensors
 
 FILE_NAME = "shortlist.safetensors"
 MARIAN_MARK = 0xF11A48D5013417F5
@@ -109,18 +108,10 @@ class Shortlist:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a safetensors file of int32."""
+        lists = {name: array("i", getattr(self, name)) for name in NAMES}
+        shapes = {name: ("I32", [len(one)]) for name, one in lists.items()}
         facts = {"vocabulary": str(self.vocabulary), "multiple": str(self.multiple)}
-        header: dict[str, object] = {"__metadata__": facts}
-        lists, start = (self.starts, self.tokens, self.frequent), 0
-        for name, one in zip(NAMES, lists, strict=True):
-            header[name] = {"dtype": "I32", "shape": [len(one)], "data_offsets": [start, start + 4 * len(one)]}
-            start += 4 * len(one)
-        described = json.dumps(header).encode()
-        described += b" " * (-len(described) % 8)
-        with open(path, "wb") as stream:
-            stream.write(len(described).to_bytes(8, "little") + described)
-            for one in lists:
-                stream.write(array("i", one).tobytes())
+        write_safetensors(path, shapes, lambda name: lists[name], facts)
 
     def save_as_marian(self, path: str | os.PathLike[str], vocabularies: Sequence[int]) -> None:
         """Write a `lex.*.bin` of Marian for the first tokens of each vocabulary: see `of_marian`.

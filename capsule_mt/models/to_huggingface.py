@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Iterator
 from typing import Any
 
 from capsule_mt.engine.library import widened
@@ -13,7 +12,7 @@ from capsule_mt.models.registry import write_program
 from capsule_mt.models.shortlist import FILE_NAME
 from capsule_mt.models.tokenizer import CONFIG_FILE as TOKENIZER_CONFIG_FILE
 from capsule_mt.models.tokenizer import TARGET_TOKENIZER_FILE, TOKENIZER_FILE
-from capsule_mt.models.weights import WEIGHTS_FILE, CheckpointError, Weights
+from capsule_mt.models.weights import WEIGHTS_FILE, CheckpointError, write_safetensors
 
 
 def write_huggingface(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> None:
@@ -33,7 +32,13 @@ def write_huggingface(folder: str | os.PathLike[str], out: str | os.PathLike[str
     check_calibration(checkpoint.config.get("coverage_calibration", {}), program.head_shape, checkpoint.calibrated_by)
     shortlist = checkpoint.read_shortlist() if checkpoint.has_shortlist else None
     os.makedirs(out, exist_ok=True)
-    _write_tensors(os.path.join(out, WEIGHTS_FILE), checkpoint.weights)
+    weights = checkpoint.weights
+    write_safetensors(
+        os.path.join(out, WEIGHTS_FILE),
+        {name: ("F32", weights.shape(name)) for name in weights},
+        lambda name: widened(weights.read(name)).buffer,
+        {"format": "pt"},
+    )
     tokenizers = zip((TOKENIZER_FILE, TARGET_TOKENIZER_FILE), checkpoint.tokenizer_jsons(), strict=False)
     for name, content in (
         *tokenizers,
@@ -44,30 +49,6 @@ def write_huggingface(folder: str | os.PathLike[str], out: str | os.PathLike[str
         _write_json(os.path.join(out, name), content)
     if shortlist is not None:
         shortlist.save(os.path.join(out, FILE_NAME))
-
-
-def _write_tensors(file: str, weights: Weights) -> None:
-    """Write a safetensors file, a tensor at a time."""
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    end = 0
-    for name, size in _sizes(weights):
-        header[name] = {"dtype": "F32", "shape": list(weights.shape(name)), "data_offsets": [end, end + size]}
-        end += size
-    described = json.dumps(header).encode()
-    described += b" " * (-len(described) % 8)
-    with open(f"{file}.part", "wb") as stream:
-        stream.write(len(described).to_bytes(8, "little") + described)
-        for name, _ in _sizes(weights):
-            stream.write(widened(weights.read(name)).buffer)
-    os.replace(f"{file}.part", file)
-
-
-def _sizes(weights: Weights) -> Iterator[tuple[str, int]]:
-    for name in weights:
-        size = 4
-        for count in weights.shape(name):
-            size *= count
-        yield name, size
 
 
 def _write_json(file: str, content: dict[str, Any]) -> None:

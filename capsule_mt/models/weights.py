@@ -1,10 +1,11 @@
 """The weights of a checkpoint by name: read when they are asked for, and not kept."""
 
 import json
+import math
 import mmap
 import os
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
 from capsule_mt.engine.library import count_infinite
@@ -12,6 +13,7 @@ from capsule_mt.engine.program import Codes, Tensor, UnsupportedModelError
 from capsule_mt.models import tensors
 
 WEIGHTS_FILE = "model.safetensors"
+INT8_FILE = "int8.safetensors"  # of a checkpoint in int8
 PICKLED_FILE = "pytorch_model.bin"
 INDEX_FILE = "model.safetensors.index.json"
 LONGEST_HEADER = 100_000_000  # bytes, as safetensors allows
@@ -197,9 +199,7 @@ def _checked(file: str, name: str, facts: Any, data: int) -> tuple[int, int, _En
     if not _are_counts(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
         raise CheckpointError(f"{file}: `data_offsets` of `{name}` are {offsets!r}, which is no range")
     begin, stop = offsets
-    size = ITEM_SIZES[dtype]
-    for count in shape:
-        size *= count
+    size = ITEM_SIZES[dtype] * math.prod(shape)
     if stop - begin != size:
         raise CheckpointError(f"{file}: `{name}` has {stop - begin} bytes, but {dtype} {shape} takes {size}")
     return begin, stop, _Entry(file, dtype, tuple(shape), data + begin, size)
@@ -207,6 +207,32 @@ def _checked(file: str, name: str, facts: Any, data: int) -> tuple[int, int, _En
 
 def _are_counts(values: Any) -> TypeGuard[list[int]]:
     return isinstance(values, list) and all(type(value) is int and 0 <= value < 2**63 for value in values)
+
+
+def write_safetensors(
+    path: str | os.PathLike[str],
+    tensors: Mapping[str, tuple[str, Sequence[int]]],
+    read: Callable[[str], "bytes | bytearray | memoryview | array[Any]"],
+    metadata: Mapping[str, str],
+) -> None:
+    """Write a safetensors file, a tensor at a time.
+
+    Args:
+        tensors: the dtype and the shape of each.
+        read: return the numbers of the tensor of a name.
+    """
+    header: dict[str, Any] = {"__metadata__": dict(metadata)}
+    end = 0
+    for name, (dtype, shape) in tensors.items():
+        start, end = end, end + ITEM_SIZES[dtype] * math.prod(shape)
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [start, end]}
+    described = json.dumps(header).encode()
+    described += b" " * (-len(described) % 8)
+    with open(f"{os.fspath(path)}.part", "wb") as stream:
+        stream.write(len(described).to_bytes(8, "little") + described)
+        for name in tensors:
+            stream.write(read(name))
+    os.replace(f"{os.fspath(path)}.part", path)
 
 
 def read_json(file: str) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from starlette.middleware.cors import CORSMiddleware
 from capsule_mt.formats.html import HtmlFile
 from capsule_mt.formats.reading import FORMATS, NEEDS_COLUMN, format_of, parse
 from capsule_mt.formats.units import Parsed, Translated, Unit
+from capsule_mt.scoring import Translation
 from capsule_mt.serve.batching import Batcher, Order, QueueFullError, Settings, StoppingError
 from capsule_mt.serve.clients import Doorkeeper, Keys, key_in_head
 from capsule_mt.serve.languages import LanguagePair, describe_languages
@@ -41,7 +42,6 @@ from capsule_mt.text.encodings import decoded
 from capsule_mt.text.languages import LANGUAGES
 from capsule_mt.text.line_failures import Failure
 from capsule_mt.text.lines import coverage_record
-from capsule_mt.translator import Translation
 
 PAGE = Path(__file__).parent / "page"
 PAGE_FILES = {"/": "index.html", **{f"/{name}": name for name in ("page.js", "page.css", "service.js")}}
@@ -49,7 +49,7 @@ PAGE_FILES = {"/": "index.html", **{f"/{name}": name for name in ("page.js", "pa
 LONGEST_ESCAPE = 12
 ROOM_FOR_OTHER_FIELDS = 65536
 SHORT = 40  # characters in which no language is detected
-LONG = 1000  # characters of an order whose texts are cut into sentences while those of no other long one are
+LONG = 1000  # characters of an order: only one so long is cut into sentences at a time
 FILE_FORMATS = (".txt", *(suffix for format, some in FORMATS.items() if format not in NEEDS_COLUMN for suffix in some))
 FILE_SECONDS, MOST_FILES = 600, 32
 PRIVATE = frozenset({"/metrics", "/docs", "/redoc", "/openapi.json", "/spec"})  # where there are keys

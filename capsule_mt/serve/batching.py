@@ -15,14 +15,15 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from math import ceil
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from capsule_mt.coverage.options import CoverageOptions, Marks
-from capsule_mt.coverage.results import Coverage
+from capsule_mt.coverage.names import Marks
+from capsule_mt.coverage.options import CoverageOptions
 from capsule_mt.engine.stopping import Stop, StoppedError
 from capsule_mt.options import TranslationOptions
 from capsule_mt.text.line_failures import PROBE, Failure, describe, is_of_line, translate_lines
 from capsule_mt.text.segments import Document, Piece
+from capsule_mt.translator import Translator
 
 # of what is left out, among the hypotheses of beam search: as `retry_beams` of `CoverageOptions` has it
 COVERAGE_WEIGHT = 5.0
@@ -37,32 +38,6 @@ SLOW, SLOW_TOKENS, SLOW_SECONDS = 4, 16, 0.1
 MOST_CLIENTS = 1024  # whose costs are remembered
 CHARACTERS_PER_TOKEN = 3  # of texts that are not cut into sentences here
 SHARE_OF_QUEUE = 4  # a client may fill so much less of the queue than all of them
-
-
-class Translates(Protocol):
-    """What a `Batcher` needs of a `capsule_mt.Translator`."""
-
-    tokenizes_in_threads: bool
-
-    def completed(self, options: TranslationOptions) -> TranslationOptions: ...
-
-    def documents(self, texts: Sequence[str], options: TranslationOptions) -> list[Document]: ...
-
-    def translate_pieces(self, pieces: Sequence[Piece], options: TranslationOptions) -> list[Any]: ...
-
-    def put_together(
-        self, documents: Sequence[Document], found: list[Any], options: TranslationOptions
-    ) -> list[list[Any]]: ...
-
-    def cover(
-        self, texts: Sequence[str], translations: Sequence[str], *, coverage: CoverageOptions, batch_size: int
-    ) -> list[Coverage]: ...
-
-    @property
-    def has_reverse(self) -> bool: ...
-
-    @property
-    def precision(self) -> Mapping[str, float]: ...
 
 
 class QueueFullError(Exception):
@@ -127,7 +102,7 @@ class Sentence:
     place: int
     cost: int
     client: "Client"
-    is_alone: bool = False  # no batch has it with those of other clients
+    is_alone: bool = False  # no batch has it beside other clients' sentences
     arrived: float = field(default_factory=time.monotonic)
 
     @property
@@ -193,7 +168,7 @@ class Batch:
 
     @property
     def served(self) -> float:
-        """What those of its clients have had that have had most."""
+        """How many tokens the client has had that has had most."""
         return max(sentence.client.served for sentence in self.sentences)
 
     @property
@@ -218,7 +193,7 @@ class Batcher:
 
     def __init__(
         self,
-        translator: Translates,
+        translator: Translator,
         *,
         options: Mapping[str, Any] | None = None,
         max_batch: int = 32,

@@ -1,15 +1,15 @@
 """Which languages a checkpoint translates between, and what they are called."""
 
-import json
 import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from capsule_mt.catalog.entries import languages_in
 from capsule_mt.catalog.store import name_of
 from capsule_mt.text.languages import LANGUAGES
+from capsule_mt.text.outputs import read_object
 
 CODE = r"[A-Za-z]{2,3}(?:_[A-Za-z0-9]+)*"
 GIVEN = re.compile(rf"(?P<source>{CODE})-(?P<target>{CODE})=(?P<path>.+)")
@@ -64,8 +64,10 @@ def languages_of(folder: Path, named: str | None) -> LanguagePair:
 
 def pair_of(path: str) -> LanguagePair | None:
     """Return the languages of the recipe that a checkpoint was trained by, of its tokenizer, or in a name."""
-    recipe = _read(path, "train_result.json").get("recipe") or {}
-    tokenizer = _read(path, "tokenizer_config.json")
+    result, tokenizer = (
+        read_object(Path(path, name)) or {} for name in ("train_result.json", "tokenizer_config.json")
+    )
+    recipe = result.get("recipe") or {}
     languages = recipe.get("languages") or {}
     for source, target in (
         (languages.get("source"), languages.get("target")),
@@ -79,12 +81,6 @@ def pair_of(path: str) -> LanguagePair | None:
     files = map(VOCABULARY.fullmatch, os.listdir(path) if Path(path).is_dir() else ())
     vocabulary = next(filter(None, files), None)
     return vocabulary and LanguagePair(vocabulary["source"], vocabulary["target"])
-
-
-def _read(path: str, name: str) -> dict[str, Any]:
-    file = Path(path, name)
-    content = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    return content if isinstance(content, dict) else {}
 
 
 def describe_languages(pairs: Iterable[LanguagePair]) -> list[dict[str, object]]:

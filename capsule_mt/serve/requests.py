@@ -5,6 +5,7 @@ Messages are LibreTranslate's own where it has one.
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Awaitable
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import parse_qs
@@ -15,7 +16,7 @@ from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
 
-from capsule_mt.coverage.options import Marks
+from capsule_mt.coverage.names import Marks
 from capsule_mt.text.segments import LONE_SURROGATES
 
 CLIENT_HAS_GONE = 499  # as nginx counts it; nobody reads the answer
@@ -205,7 +206,7 @@ def _whole(value: Any) -> Any:
     """Replace half characters, which an answer cannot repeat."""
     if isinstance(value, list):
         return [_whole(one) for one in value]
-    return LONE_SURROGATES.sub("\ufffd", value) if isinstance(value, str) else value
+    return re.sub(LONE_SURROGATES, "\ufffd", value) if isinstance(value, str) else value
 
 
 def _checked(given: dict[str, Any], model: type[AnyFields]) -> AnyFields:

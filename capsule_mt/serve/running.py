@@ -12,11 +12,12 @@ from types import FrameType
 import uvicorn
 
 from capsule_mt.serve.app import Limits, build_app
-from capsule_mt.serve.batching import Batcher, Translates
+from capsule_mt.serve.batching import Batcher
 from capsule_mt.serve.connections import BACKLOG, Connections, protocol_with
 from capsule_mt.serve.languages import LanguagePair
 from capsule_mt.serve.metrics import Metrics
 from capsule_mt.text.detecting import Detector
+from capsule_mt.translator import Translator
 
 SWITCH_SECONDS = 0.001  # that a thread keeps others from running Python: cutting a long text takes many milliseconds
 SECONDS_TO_ANSWER = 2  # with an error, after the time to stop is over
@@ -64,7 +65,7 @@ class Server(uvicorn.Server):
 
 
 def run_server(
-    translators: Mapping[LanguagePair, Translates],
+    translators: Mapping[LanguagePair, Translator],
     listener: socket.socket,
     limits: Limits,
     *,

@@ -2,14 +2,13 @@
 
 import difflib
 from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 from capsule_mt.text.capitals import with_capitals
 from capsule_mt.text.keeping import Masked, is_item
 from capsule_mt.text.segments import Document
 from capsule_mt.text.sentences import Span
-from capsule_mt.text.words import WORDS, SourceWord, is_mark, target_ends
+from capsule_mt.text.words import WORDS, SourceWord, is_mark, target_words
 
 # The best of 20 pairs of values, by the links of a word aligner on 400 sentences of Tatoeba
 LEAST_SHARE = 0.3  # of the attention of a word that a link needs
@@ -36,17 +35,14 @@ def links_of(
         ids: the tokens of the translation.
         rows: how much each token of the translation is of each of the source [T][S].
     """
-    found = []
-    starts = [0, *target_ends(decode, ids)]
+    found, text = [], decode(ids)
     sums = [sum(share for share in row if share > 0.0) or 1.0 for row in rows]
-    for match in WORDS.finditer(decode(ids)):
-        tokens = [t for t, (start, end) in enumerate(pairwise(starts)) if start < match.end() and match.start() < end]
-        alike = [word for word in words if word.is_mark == is_mark(match[0])]
+    for target, tokens in target_words(decode, ids):
+        alike = [word for word in words if word.is_mark == is_mark(text[target.start : target.end])]
         shares = [
             sum(rows[t][s] / sums[t] for t in tokens for s in word.tokens) / max(len(tokens), 1) for word in alike
         ]
         least = max(LEAST_SHARE, LEAST_OF_BEST * max(shares, default=0.0))
-        target = Span(*match.span())
         found += [Link(word.span, target) for word, share in zip(alike, shares, strict=True) if share >= least]
     return found
 

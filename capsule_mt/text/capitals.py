@@ -7,7 +7,7 @@ from capsule_mt.text.keeping import COPIED, Item, parts_of
 from capsule_mt.text.words import WORDS
 
 LEAST_LETTERS = 7  # fewer may be an abbreviation
-BEGINS = re.compile(r"(?:^|[.!?\u2026]\s)\W*\w")  # of sentences
+BEGINS = r"(?:^|[.!?\u2026]\s)\W*\w"  # of sentences
 
 
 def without_capitals(text: str) -> str | None:
@@ -25,7 +25,7 @@ def without_capitals(text: str) -> str | None:
     if len(small) != len(text):
         return None
     shadow = "".join(" " * len(part) if isinstance(part, Item) else part for part in parts)
-    begins = {match.end() - 1 for match in BEGINS.finditer(shadow)}
+    begins = {match.end() - 1 for match in re.finditer(BEGINS, shadow)}
     return "".join(old if place in begins else new for place, (old, new) in enumerate(zip(text, small, strict=True)))
 
 

@@ -1,12 +1,12 @@
 """What is no sentence: it is copied, because a model that has to translate an emoji or a URL makes something up."""
 
 import re
-from functools import cache
 
 from capsule_mt.text.sentences import Span
 
+# patterns are compiled at their first use: most texts need none of those here, which take milliseconds
 URL = r"(?i:https?://|www\.)[^\s<>\"']*[\w/]|(?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+"
-TAG = r"<!--.*?-->|</?[A-Za-z][^<>]*>"
+TAG = r"(?s:<!--.*?-->)|</?[A-Za-z][^<>]*>"
 PLACEHOLDER = r"\$?\{\{?[^{}\s]*\}\}?|%(?:\(\w+\)|\d+\$)?[sdif]\b|%\w+%"
 # code, hashtags, users, paths, identifiers
 CODE = r"`[^`\n]+`|(?<!\w)[#@]\w+|\b[A-Za-z]:\\\S+|(?<!\S)(?:~|\.{0,2})/\S*\w|\b\w*[A-Za-z]_\w+"
@@ -18,12 +18,6 @@ LIST_MARK = r"(?:[-\u2013\u2014*+\u2022\u2023\u25aa\u25e6\u00b7>#]+|\(?(?:\d{1,3
 EMOJI_BEFORE, EMOJI_AFTER = rf"(?:{EMOJI}+\s*)+", rf"(?:\s*{EMOJI}+)+$"
 
 
-@cache
-def compiled(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern at its first use: most texts need none of those here, which take milliseconds."""
-    return re.compile(pattern, re.DOTALL)
-
-
 def may_have_no_words(text: str) -> bool:
     """Whether a text may have something of `NO_WORDS`; it is found out in no time."""
     return any(sign in text for sign in MAYBE_NO_WORDS)
@@ -33,7 +27,7 @@ def is_no_sentence(text: str) -> bool:
     """Whether a text has nothing to translate: no letters outside URLs, tags, placeholders and code."""
     if not any(map(str.isalpha, text)):
         return True
-    return may_have_no_words(text) and not any(map(str.isalpha, compiled(NO_WORDS).sub(" ", text)))
+    return may_have_no_words(text) and not any(map(str.isalpha, re.sub(NO_WORDS, " ", text)))
 
 
 def without_copied_edges(text: str, sentence: Span) -> Span:
@@ -46,9 +40,9 @@ def without_copied_edges(text: str, sentence: Span) -> Span:
         return Span(start, start)
     if not text[start : start + 2].isalpha():
         for pattern in (LIST_MARK, EMOJI_BEFORE):
-            found = compiled(pattern).match(text, start, end)
+            found = re.compile(pattern).match(text, start, end)
             start = found.end() if found else start
     if text[end - 1] > "\u1fff":  # where emoji are
-        found = compiled(EMOJI_AFTER).search(text, start, end)
+        found = re.compile(EMOJI_AFTER).search(text, start, end)
         end = found.start() if found else end
     return Span(start, end)

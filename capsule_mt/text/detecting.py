@@ -1,11 +1,12 @@
 """Which language a text is in: py3langid, of the extra `auto`."""
 
+import re
 from collections.abc import Iterable
 from functools import cached_property, lru_cache
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-from capsule_mt.text.copying import NO_WORDS, compiled
+from capsule_mt.text.copying import NO_WORDS
 from capsule_mt.text.words import WORDS
 
 # Chosen on a development set. On Tatoeba's test sets in German, English and Portuguese, 1 of 2,653 lines of at most
@@ -59,7 +60,7 @@ class Detector:
 
     def other_language(self, text: str, language: str) -> str | None:
         """Return what a text is in instead of this language; `None` if it may be in it, or is too short to say."""
-        text = compiled(NO_WORDS).sub(" ", text)
+        text = re.sub(NO_WORDS, " ", text)
         if sum(any(map(str.isalpha, match[0])) for match in WORDS.finditer(text)) < LEAST_WORDS:
             return None
         shares = dict(self.rank(text.lower() if text.isupper() else text))

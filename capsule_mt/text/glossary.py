@@ -3,15 +3,14 @@
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 from capsule_mt.text.sentences import Span
-from capsule_mt.text.words import WORDS, SourceWord, is_mark, target_ends, with_space
+from capsule_mt.text.words import SourceWord, is_mark, target_words, with_space
 
 WORD = re.compile(r"\w+")
 APART = re.compile(r"[\s\-\u2010\u2011]+")
-LEAST_OF_BEST = 0.5  # of the share of the best word: so much has one before it that is of the same term
+LEAST_OF_BEST = 0.5  # of the best word's share: a word before it with so much belongs to the same term
 STEM = "*"  # at the end of a term: any ending
 BETWEEN = r"(?:\s+|\s*[-\u2010\u2011]\s*)"  # the words of a term, which a hyphen may join
 
@@ -126,15 +125,12 @@ def place_of_term(
         rows: how much each token of it is of each of the source [T][S].
         least: the first character that may be changed.
     """
-    text, starts = decode(ids), [0, *target_ends(decode, ids)]
+    text = decode(ids)
     of_term = [s for word in words if word.span.start < span.end and span.start < word.span.end for s in word.tokens]
     places, shares = [], []
-    for match in WORDS.finditer(text):
-        if match.start() >= least and not is_mark(match[0]):
-            tokens = [
-                t for t, (start, end) in enumerate(pairwise(starts)) if start < match.end() and match.start() < end
-            ]
-            places.append(Span(*match.span()))
+    for place, tokens in target_words(decode, ids):
+        if place.start >= least and not is_mark(text[place.start : place.end]):
+            places.append(place)
             shares.append(sum(rows[t][s] for t in tokens for s in of_term) / max(len(tokens), 1))
     if not places:
         end = max(least, len(text.rstrip(" .!?")))

@@ -10,12 +10,11 @@ that the vocabulary does not know, like placeholders.
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import cast
 
-from capsule_mt.text.copying import CODE, EMOJI, PLACEHOLDER, TAG, URL, compiled, may_have_no_words
+from capsule_mt.text.copying import CODE, EMOJI, PLACEHOLDER, TAG, URL, may_have_no_words
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import Offsets
 
@@ -31,10 +30,10 @@ KEPT_PATTERNS = {
 }
 COPIED = ("tags", "urls", "placeholders", "code", "emoji")  # kept wherever anything is copied
 UNKNOWN = "unknown"  # the kind of words that the vocabulary does not know
-NAME_OF_TAG = re.compile(r"<(/?)([\w:-]+)")
+NAME_OF_TAG = r"<(/?)([\w:-]+)"
 # a sentence ends at these, which the model reads as a line break
-BLOCK_TAG = re.compile(
-    r"</?(?:p|div|br|hr|h[1-6]|[uod]l|li|d[td]|table|thead|tbody|tr|t[dh]|pre|blockquote|section|article)\b", re.I
+BLOCK_TAG = (
+    r"(?i)</?(?:p|div|br|hr|h[1-6]|[uod]l|li|d[td]|table|thead|tbody|tr|t[dh]|pre|blockquote|section|article)\b"
 )
 BLOCK_BREAK = "\x1e"
 # the more a model has seen of them, the better it copies them, and the better it translates what is around them
@@ -43,8 +42,8 @@ STAND_INS = {
     "year": ("2013", "1999", "2005", "1980", "2000", "1970"),
     "amount": ("20", "30", "10", "50", "40", "100", "15", "60", "25", "80"),
 }
-NUMBER_PLACEHOLDER = re.compile(r"%(?:\(\w+\)|\d+\$)?[dif]")
-YEAR = re.compile(r"(?:1[5-9]|20)\d\d")
+NUMBER_PLACEHOLDER = r"%(?:\(\w+\)|\d+\$)?[dif]"
+YEAR = r"(?:1[5-9]|20)\d\d"
 
 
 class Item(str):
@@ -59,9 +58,9 @@ class Item(str):
 
     @property
     def stand_ins(self) -> tuple[str, ...]:
-        if self.kind != "numbers" and not NUMBER_PLACEHOLDER.fullmatch(self):
+        if self.kind != "numbers" and not re.fullmatch(NUMBER_PLACEHOLDER, self):
             return STAND_INS["name"]
-        return STAND_INS["year" if YEAR.fullmatch(self) else "amount"]
+        return STAND_INS["year" if re.fullmatch(YEAR, self) else "amount"]
 
 
 Part = tuple[str, Span]  # a string or an `Item`, and its characters of the user's text
@@ -72,7 +71,7 @@ def parts_of(text: str, kinds: Sequence[str]) -> list[str]:
     pattern = "|".join(f"(?P<{kind}>{found})" for kind, found in KEPT_PATTERNS.items() if kind in kinds)
     parts: list[str] = []
     place = 0
-    for match in re.finditer(pattern, text, re.DOTALL) if pattern else ():
+    for match in re.finditer(pattern, text) if pattern else ():
         parts += [text[place : match.start()], Item(match[0], str(match.lastgroup))]
         place = match.end()
     return [part for part in [*parts, text[place:]] if part]
@@ -109,7 +108,7 @@ def partners_of(parts: Sequence[str]) -> dict[int, int]:
     left: set[str] = set()  # without an end inside the element around them
     partners = {}
     for number, part in enumerate(parts):
-        tag = NAME_OF_TAG.match(part) if is_tag(part) else None
+        tag = re.match(NAME_OF_TAG, part) if is_tag(part) else None
         if tag is None or part.endswith("/>"):
             continue
         name = tag[2].lower()
@@ -125,25 +124,27 @@ def partners_of(parts: Sequence[str]) -> dict[int, int]:
     return partners | {end: start for start, end in partners.items()}
 
 
-@dataclass
 class Masked:
-    """A text, or a part of it, as the model reads it: without tags, and some of its items behind stand-ins."""
+    """A text, or a part of it, as the model reads it: without tags, and some of its items behind stand-ins.
 
-    parts: list[Part]
-    kinds: Sequence[str] = ()
-    prefix: str = ""  # what the model reads before it
-    stand_ins: dict[int, str] = field(default_factory=dict)  # by the index of the part
-    offsets: Offsets = ()  # of its tokens
+    Args:
+        prefix: what the model reads before it.
+        stand_ins: by the index of the part.
+    """
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self, parts: list[Part], kinds: Sequence[str] = (), prefix: str = "", stand_ins: Mapping[int, str] = {}
+    ) -> None:
+        self.parts, self.kinds, self.prefix, self.stand_ins = parts, kinds, prefix, stand_ins
+        self.offsets: Offsets = ()  # of its tokens
         self.written = [
-            (BLOCK_BREAK if BLOCK_TAG.match(part) else "") if is_tag(part) else self.stand_ins.get(number, part)
-            for number, (part, _) in enumerate(self.parts)
+            (BLOCK_BREAK if re.match(BLOCK_TAG, part) else "") if is_tag(part) else stand_ins.get(number, part)
+            for number, (part, _) in enumerate(parts)
         ]
         self.text = "".join(self.written)  # what the model reads
         self.begins = [0, *accumulate(map(len, self.written))]  # of each part in the text
-        self.tags = [number for number, (part, _) in enumerate(self.parts) if is_tag(part)]
-        self.items = [number for number, (part, _) in enumerate(self.parts) if is_item(part)]
+        self.tags = [number for number, (part, _) in enumerate(parts) if is_tag(part)]
+        self.items = [number for number, (part, _) in enumerate(parts) if is_item(part)]
         self._given: set[int] = set()  # the tags that a part of this one has
 
     @property
@@ -270,7 +271,7 @@ class Masked:
 
 def masked(text: str, kinds: Sequence[str] = (), copies: bool = False) -> Masked:
     """Return a text as the model reads it if items of these kinds are kept, or also those that are `COPIED`."""
-    if copies and (may_have_no_words(text) or not (text.isascii() or compiled(EMOJI).search(text) is None)):
+    if copies and (may_have_no_words(text) or not (text.isascii() or re.search(EMOJI, text) is None)):
         more = tuple(kind for kind in KEPT_PATTERNS if kind in kinds or kind in COPIED)
         found = Masked(placed(parts_of(text, more)), more)
         if found.tags or found.items:

@@ -2,12 +2,13 @@
 
 import contextlib
 import itertools
+import json
 import os
 import re
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 NAMES_OF_STREAMS = ("/dev/fd/", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/proc/")
 NUMBERS = itertools.count()  # two outputs of a process may be open at once
@@ -89,6 +90,15 @@ def write_output(path: str | os.PathLike[str], content: str | bytes) -> None:
     """Write a file as `open_output` does; text as UTF-8."""
     with open_output(path) as stream:
         stream.write(content.encode("utf-8") if isinstance(content, str) else content)
+
+
+def read_object(path: Path) -> dict[str, Any] | None:
+    """Return an object that was written as JSON, or `None` if there is none, or it is damaged."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def remove_partials(path: Path) -> None:

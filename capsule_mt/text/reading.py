@@ -1,15 +1,11 @@
 """Read text files, plain or gzipped, line by line: the same lines and the same errors for every command."""
 
 import codecs
-import gzip
 import itertools
 import os
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, cast
-
-from capsule_mt.text.encodings import hint, known_encoding
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -21,10 +17,13 @@ def decode_lines(stream: Iterable[bytes], name: str | os.PathLike[str], encoding
     sentences and would shift one side of a parallel text against the other. Raise `ValueError` with `name` and the
     line for text that is not UTF-8, and for a gzip stream that is damaged or cut off.
     """
-    if encoding is not None and codecs.lookup(known_encoding(encoding)).name != "utf-8":
-        # a line feed may be several bytes, and one of its bytes a part of something else
-        yield from _decode_otherwise(stream, name, encoding)
-        return
+    if encoding is not None:
+        from capsule_mt.text.encodings import known_encoding  # late, as all that most files do without
+
+        if codecs.lookup(known_encoding(encoding)).name != "utf-8":
+            # a line feed may be several bytes, and one of its bytes a part of something else
+            yield from _decode_otherwise(stream, name, encoding)
+            return
     number = 0
     try:
         for number, line in enumerate(stream, start=1):
@@ -32,9 +31,16 @@ def decode_lines(stream: Iterable[bytes], name: str | os.PathLike[str], encoding
             try:
                 yield (text.removeprefix(BYTE_ORDER_MARK) if number == 1 else text).decode("utf-8")
             except UnicodeDecodeError as error:
+                from capsule_mt.text.encodings import hint
+
                 reason = f"{error.reason} at byte {error.start}"
                 raise ValueError(f"{name}, line {number}: not UTF-8 ({reason}){hint(text)}") from None
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+    except Exception as error:
+        import gzip
+        import zlib
+
+        if not isinstance(error, (EOFError, gzip.BadGzipFile, zlib.error)):
+            raise
         raise ValueError(f"{name}, after line {number}: the gzip file is damaged ({error})") from None
 
 
@@ -63,6 +69,8 @@ def open_text(path: str | os.PathLike[str]) -> BinaryIO:
         return open(file, "rb")
     if file.is_file() and file.stat().st_size == 0:
         raise ValueError(f"{path}, after line 0: the gzip file is damaged (it has no bytes)")
+    import gzip
+
     return cast(BinaryIO, gzip.open(file, "rb"))
 
 

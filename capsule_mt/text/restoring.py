@@ -1,9 +1,9 @@
 """Put back into a translation what it keeps of its source: tags, and items where the model has not copied them.
 
-Tags come back around the words that are of the words that they enclosed. An item that is missing goes in the place of
-the word that is of it, or between the words around it.
+Tags come back around the words that are aligned with those they enclosed. A missing item replaces the word that is
+aligned with it, or goes between the words around it.
 
-Which words are of which is read from an attention head. Legend: S source tokens, T tokens of the translation.
+The alignment is read from an attention head. Legend: S source tokens, T tokens of the translation.
 """
 
 from bisect import bisect_left, bisect_right
@@ -246,9 +246,9 @@ def _invented(others: list[Part], found: dict[int, Span]) -> list[Span]:
 def _replaced(
     source: Masked, number: int, text: str, alignment: Alignment, others: list[Part], taken: list[Span]
 ) -> Span | None:
-    """Return the word of a translation that an item goes in the place of, if there is one.
+    """Return the word of a translation that an item replaces, if there is one.
 
-    That is another one of its kind, or a word that is of the item.
+    That is another item of its kind, or a word that is aligned with it.
     """
     item, span = source.parts[number][0], Span(source.begins[number], source.begins[number + 1])
     free = [(cast(Item, part), place) for part, place in others if not overlaps(place, taken)]

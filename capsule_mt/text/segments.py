@@ -2,9 +2,8 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence, Sized
-from dataclasses import dataclass, field
 from itertools import islice, pairwise
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from capsule_mt.text.capitals import with_capitals, without_capitals
 from capsule_mt.text.copying import without_copied_edges
@@ -25,16 +24,14 @@ from capsule_mt.text.words import (
     words_of,
 )
 
-LONE_SURROGATES = re.compile("[\ud800-\udfff]")
+LONE_SURROGATES = "[\ud800-\udfff]"
 LANGUAGE_TOKEN = re.compile(r"\s*(>>[^<\s]+<<)\s*")  # a multilingual OPUS-MT source begins with its target language
 LONGEST_WORD = 10_000  # characters
-LONG_WORD = re.compile(rf"(?<![^\s{UNSPACED_STOPS}])[^\s{UNSPACED_STOPS}]{{{LONGEST_WORD + 1},}}")
+LONG_WORD = rf"(?<![^\s{UNSPACED_STOPS}])[^\s{UNSPACED_STOPS}]{{{LONGEST_WORD + 1},}}"
 MOST_UNKNOWN = 0.2  # of the tokens of a text of the source language
-BLOCKS = re.compile(f"[^{BLOCK_BREAK}]+")
 Result = TypeVar("Result")
 
 
-@dataclass
 class Piece:
     """What goes through the model at once: a sentence of a text, or a part of one that is too long.
 
@@ -48,15 +45,20 @@ class Piece:
     masked: what the model reads and what is kept, where something is.
     """
 
-    span: Span
-    ids: list[int]
-    words: list[SourceWord] = field(default_factory=list)
-    prefix: list[int] = field(default_factory=list)
-    was_cut: bool = False
-    masked: Masked | None = None
-    text: str = ""
-    offsets: Offsets = ()
-    places: list[Span] = field(default_factory=list)
+    def __init__(
+        self,
+        span: Span,
+        ids: list[int],
+        words: Sequence[SourceWord] = (),
+        prefix: Sequence[int] = (),
+        was_cut: bool = False,
+        masked: Masked | None = None,
+        text: str = "",
+        offsets: Offsets = (),
+        places: Sequence[Span] = (),
+    ) -> None:
+        self.span, self.ids, self.words, self.prefix, self.was_cut = span, ids, words, prefix, was_cut
+        self.masked, self.text, self.offsets, self.places = masked, text, offsets, places
 
 
 class PrefixedText(str):
@@ -75,7 +77,6 @@ class PrefixedText(str):
         return prefixed
 
 
-@dataclass
 class Document:
     """One of the texts that the user gave, and the pieces it is translated in.
 
@@ -85,13 +86,12 @@ class Document:
     tokens stand for what the vocabulary lacks.
     """
 
-    text: str
-    copies: bool = False
-    pieces: list[Piece] = field(default_factory=list)
-    foreign: list[Span] = field(default_factory=list)
-    in_capitals: bool = False
-    num_unknown: int = 0
-    num_tokens: int = 0
+    def __init__(
+        self, text: str, copies: bool = False, pieces: Sequence[Piece] = (), foreign: Sequence[Span] = ()
+    ) -> None:
+        self.text, self.copies, self.pieces, self.foreign = text, copies, list(pieces), list(foreign)
+        self.in_capitals = False
+        self.num_unknown = self.num_tokens = 0
 
     @property
     def unknown(self) -> float:
@@ -99,15 +99,14 @@ class Document:
         return self.num_unknown / self.num_tokens if self.num_tokens else 0.0
 
 
-@dataclass
-class Segmenter:
+class Segmenter(NamedTuple):
     """Turns texts into documents: cuts them, tokenises each piece once.
 
     limit: the most tokens of a source.
     prefix: what a T5 checkpoint reads before each source.
     copies: leave out what is no sentence, such as a URL or an emoji, which then is in the translation as it is.
     keep: the kinds of `KEPT` that a translation keeps.
-    with_words, lists: find the words of each piece, or of those of some texts, and what coverage knows of them.
+    with_words, lists: find the words of each piece, or of the pieces of some texts, and what coverage knows of them.
     """
 
     tokenizer: Tokenizer
@@ -126,7 +125,7 @@ class Segmenter:
         """Cut a text into pieces that fit, and leave out those without a token, and unknown marks."""
         if not isinstance(text, str):
             raise TypeError(f"a text must be a string, got a {type(text).__name__}")
-        plain = LONE_SURROGATES.sub("\ufffd", text)
+        plain = text if text.isascii() else re.sub(LONE_SURROGATES, "\ufffd", text)
         document = Document(plain, self.copies or bool(self.keep))
         read = self._without_long_words(document)
         small = without_capitals(read) if self.copies else None
@@ -166,12 +165,12 @@ class Segmenter:
         text = document.text
         if len(text) <= LONGEST_WORD or not self.split_sentences:
             return text
-        document.foreign += [Span(*match.span()) for match in LONG_WORD.finditer(text)]
+        document.foreign += [Span(*match.span()) for match in re.finditer(LONG_WORD, text)]
         if not document.foreign:
             return text
         document.copies = True
         warn(f"{len(document.foreign)} words of a text have more than {LONGEST_WORD} characters: they are copied.")
-        return LONG_WORD.sub(lambda match: "\n" * len(match[0]), text)
+        return re.sub(LONG_WORD, lambda match: "\n" * len(match[0]), text)
 
     def _piece(self, source: Masked, encoded: Encoded, was_cut: bool = False) -> Piece:
         source.offsets = encoded.offsets
@@ -257,7 +256,7 @@ class Segmenter:
     def _sentences(self, source: Masked) -> list[Span]:
         if self.split_sentences:
             return split_sentences(source.shadow, self.src_lang)
-        blocks = BLOCKS.finditer(source.text) if source.kinds else re.finditer(r"(?s).+", source.text)
+        blocks = re.finditer(f"[^{BLOCK_BREAK}]+" if source.kinds else r"(?s).+", source.text)
         stripped = ((match, len(match[0]) - len(match[0].lstrip())) for match in blocks if match[0].strip())
         return [Span(match.start() + space, match.start() + len(match[0].rstrip())) for match, space in stripped]
 

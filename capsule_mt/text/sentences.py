@@ -63,8 +63,7 @@ _ENDS = re.compile(
 )
 _GREEK_ENDS = _ENDS.pattern + r"|[;\u037e](?=\s)"
 _LINE_BREAKS = re.compile(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
-_CLAUSE_ENDS = re.compile(r"(?<=[,;:،؛、，；：])\s*|(?<!\s)\s+(?=[–—(])")
-_SPACES = re.compile(r"\s+")
+_CLAUSE_ENDS, _SPACES = r"(?<=[,;:،؛、，；：])\s*|(?<!\s)\s+(?=[–—(])", r"\s+"
 
 
 class Rules(NamedTuple):
@@ -169,7 +168,8 @@ def _best_cut(text: str, span: Span) -> int:
     middle, quarter = (span.start + span.end) // 2, (span.end - span.start) // 4
     for pattern, reach in ((_CLAUSE_ENDS, quarter), (_SPACES, quarter), (_SPACES, 2 * quarter)):
         low, high = max(span.start + 1, middle - reach), min(span.end - 1, middle + reach)
-        places = [match.end() for match in pattern.finditer(text, low, high) if span.start < match.end() < span.end]
+        ends = (match.end() for match in re.compile(pattern).finditer(text, low, high))
+        places = [end for end in ends if span.start < end < span.end]
         if places:
             return min(places, key=lambda place: abs(place - middle))
     middle = max(middle, span.start + 1)

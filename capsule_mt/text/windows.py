@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from capsule_mt.text.messages import warn
-from capsule_mt.text.outputs import open_output, remove_partials, write_output
+from capsule_mt.text.outputs import open_output, read_object, remove_partials, write_output
 
 SETTINGS_FILE = "settings.json"
 
 
 class Window(NamedTuple):
-    """Some lines of the input, and the number of the first, from 0."""
+    """Some lines of the input, or pairs of them, and the number of the first, from 0."""
 
     number: int
     first_line: int
-    lines: list[str]
+    lines: list[Any]
 
 
-def windows_of(lines: Iterable[str], size: int) -> Iterator[Window]:
+def windows_of(lines: Iterable[Any], size: int) -> Iterator[Window]:
     remaining, number = iter(lines), 0
     while window := list(islice(remaining, size)):
         yield Window(number, number * size, window)
@@ -71,7 +71,7 @@ class WindowedOutput:
 
     def _check_settings(self) -> None:
         """Raise an error if an interrupted run has left other settings."""
-        settings, before = json.loads(self.settings), _read_json(self.folder / SETTINGS_FILE)
+        settings, before = json.loads(self.settings), read_object(self.folder / SETTINGS_FILE)
         if before is not None and before != settings:
             names = sorted({**before, **settings})
             changes = "; ".join(
@@ -85,7 +85,7 @@ class WindowedOutput:
 
     def begin(self, window: Window) -> None:
         """Note the next window. Call it for every window, in order: the output has these windows."""
-        digest = _sha256("\n".join([self.settings, *window.lines]).encode("utf-8"))[:16]
+        digest = _sha256("\n".join([self.settings, *map(str, window.lines)]).encode("utf-8"))[:16]
         self.stems.append(f"{window.number:08d}-{digest}")
 
     def is_done(self, strict: bool = False) -> bool:
@@ -183,12 +183,3 @@ def _remove(folder: Path) -> None:
 
     if folder.exists():
         shutil.rmtree(folder)
-
-
-def _read_json(path: Path) -> dict[str, Any] | None:
-    """Return an object that was written as JSON, or `None` if there is none."""
-    try:
-        found = json.loads(path.read_bytes())
-    except (FileNotFoundError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None

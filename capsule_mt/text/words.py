@@ -4,7 +4,7 @@ import re
 import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from capsule_mt.text.sentences import Span
@@ -14,7 +14,7 @@ WORDS = re.compile(r"\w+(?:['\u2019\-]\w+)*|[^\w\s]")
 # scripts that put no space between words, where a token of the vocabulary stands for a word
 UNSPACED_SCRIPTS = r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]"  # slow to compile
 # letters and marks of Chinese and Japanese, and what is beside them in quotation
-_CJK = re.compile(r"[\u3000-\u30ff\u3400-\u9fff\uff00-\uffef\U00020000-\U0003ffff]")
+_CJK = r"[\u3000-\u30ff\u3400-\u9fff\uff00-\uffef\U00020000-\U0003ffff]"  # slow to compile, too
 _QUOTES = "\"'\u201c\u201d\u2018\u2019\u2026\u2014"
 LONGEST_UNKNOWN = 64  # characters in a row that a vocabulary lacks
 Offsets = Sequence[tuple[int, int] | None]
@@ -85,7 +85,9 @@ def with_space(text: str, more: str) -> str:
 def runs_on(text: str, more: str) -> bool:
     """Return whether no space is written between two parts of a text: Chinese and Japanese have none."""
     last, first = text.rstrip(_QUOTES)[-1:], more.lstrip(_QUOTES)[:1]
-    return bool(_CJK.match(last)) and (not last.isalnum() or bool(_CJK.match(first)))
+    if last.isascii():
+        return False
+    return bool(re.match(_CJK, last)) and (not last.isalnum() or bool(re.match(_CJK, first)))
 
 
 def words_of(text: str, offsets: Offsets) -> list[tuple[Span, list[int]]]:
@@ -120,6 +122,15 @@ def target_ends(decode: Callable[[Sequence[int]], str], ids: Sequence[int]) -> l
     for length in range(1, len(ids) + 1):
         ends.append(max(ends[-1], len(decode(ids[:length]))))
     return ends[1:]
+
+
+def target_words(decode: Callable[[Sequence[int]], str], ids: Sequence[int]) -> list[tuple[Span, list[int]]]:
+    """Return the words of a translation, and which of its tokens each is made of."""
+    starts, found = [0, *target_ends(decode, ids)], []
+    for match in WORDS.finditer(decode(ids)):
+        tokens = [t for t, (start, end) in enumerate(pairwise(starts)) if start < match.end() and match.start() < end]
+        found.append((Span(*match.span()), tokens))
+    return found
 
 
 def moved_offsets(offsets: Offsets, length: int) -> Offsets:

@@ -2,7 +2,7 @@
 
     python -m capsule_mt.web.build
 
-It writes engine.wasm and interface.js beside the JavaScript; `npm pack capsule_mt/web` then makes the package.
+It writes engine.wasm, interface.js and LICENSE beside the JavaScript; `npm pack capsule_mt/web` makes the package.
 """
 
 import json
@@ -80,6 +80,8 @@ def interface() -> str:
 
 def main() -> None:
     print(build(FOLDER))
+    if (license_of_all := FOLDER.parent / "LICENSE").exists():  # an installed package has it elsewhere
+        shutil.copyfile(license_of_all, FOLDER / "LICENSE")
 
 
 if __name__ == "__main__":

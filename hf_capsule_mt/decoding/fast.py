@@ -21,9 +21,9 @@ from capsule_mt.engine.decoder import EngineDecoder
 from capsule_mt.engine.library import Engine, Found, NativeUnavailableError
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.engine.search import Readings, SearchOptions
-from capsule_mt.models.int8 import FACTS_FILE, FORMAT, INT8_FILE
+from capsule_mt.models.int8 import FACTS_FILE, FORMAT
 from capsule_mt.models.shortlist import Shortlist
-from capsule_mt.models.weights import WEIGHTS_FILE
+from capsule_mt.models.weights import INT8_FILE, WEIGHTS_FILE
 from capsule_mt.options import IGNORED, search_options
 from hf_capsule_mt.decoding.state_dict import StateDict, program_of
 from hf_capsule_mt.modeling.generation import generation_settings

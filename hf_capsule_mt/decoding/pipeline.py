@@ -11,9 +11,9 @@ from transformers.pipelines import PIPELINE_REGISTRY
 
 from capsule_mt.coverage.options import CoverageOptions
 from capsule_mt.options import TranslationOptions
+from capsule_mt.scoring import Translation
 from capsule_mt.text.lines import coverage_record
 from capsule_mt.text.segments import TranslationIterator
-from capsule_mt.translator import Translation
 from hf_capsule_mt.decoding.translator import TASK_WITH_LANGUAGES, Translator
 from hf_capsule_mt.modeling.loading import CheckedSeq2SeqLM
 
@@ -168,7 +168,8 @@ def _options(batch_size: int, settings: Mapping[str, Any], asked: Mapping[str, A
     covers = asked.get("return_coverage") or of_coverage.keys() & {"threshold", "retry_beams", "weight"}
     coverage = CoverageOptions(**of_coverage) if covers else None
     scores = bool(asked.get("return_scores"))
-    return TranslationOptions(batch_size, coverage=coverage, scores=scores, generate_kwargs=given, **of_texts)
+    options = TranslationOptions(batch_size, coverage=coverage, scores=scores, generate_kwargs=given, **of_texts)
+    return options.checked()
 
 
 class _AliasesWithLanguages(dict[str, str]):

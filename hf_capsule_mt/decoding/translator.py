@@ -4,7 +4,6 @@ import copy
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -13,7 +12,7 @@ from transformers.utils import logging
 
 import capsule_mt.translator
 import hf_capsule_mt.data.separate_tokenizer  # noqa: F401 - transformers then knows it by its name
-from capsule_mt.catalog.entries import PAIR
+from capsule_mt.catalog.entries import pair_named
 from capsule_mt.models.checking import check_calibration
 from capsule_mt.models.loading import is_marian
 from capsule_mt.models.model import LoadedModel
@@ -105,7 +104,7 @@ class Translator(capsule_mt.translator.Translator):
         Weights that are missing, superfluous or not finite, and a tokenizer that does not fit, are errors. On a CPU,
         `dtype="auto"` computes in float32 with weights that are stored in half precision.
         """
-        if PAIR.fullmatch(os.fspath(name_or_path)) and not os.path.exists(name_or_path):
+        if not os.path.exists(name_or_path) and pair_named(os.fspath(name_or_path)):
             raise ValueError(
                 f"{name_or_path}: no such folder; the name of a pair is for `capsule_mt.Translator`, whose "
                 "engine these models need"
@@ -221,7 +220,7 @@ class Translator(capsule_mt.translator.Translator):
         tokenizer.encode("")
         source, target = self._languages(options)
         settings = {**of_task, **tokenizer.settings, **given}
-        return replace(options, src_lang=source, tgt_lang=target, generate_kwargs=settings)
+        return options._replace(src_lang=source, tgt_lang=target, generate_kwargs=settings).checked()
 
     def _tokenizer(self, options: TranslationOptions) -> TransformersTokenizer:
         clean_up = cast("bool | None", options.generate_kwargs.get("clean_up_tokenization_spaces"))
@@ -231,9 +230,8 @@ class Translator(capsule_mt.translator.Translator):
         return cast(TransformersTokenizer, tokenizer).labels(translation)
 
     def _segmenter(self, options: TranslationOptions) -> Segmenter:
-        segmenter = super()._segmenter(options)
-        segmenter.prefix = str(self._task_settings.get("prefix") or getattr(self.model.config, "prefix", None) or "")
-        return segmenter
+        prefix = self._task_settings.get("prefix") or getattr(self.model.config, "prefix", None) or ""
+        return super()._segmenter(options)._replace(prefix=str(prefix))
 
     @property
     def _task_settings(self) -> Mapping[str, Any]:

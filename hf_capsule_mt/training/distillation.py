@@ -126,7 +126,7 @@ def distill(
             _same_settings_as_before(output, facts, write=processes.is_main_process)
         mine = range(processes.process_index, files, processes.num_processes)
         indices = {number: order[number * lines_per_file : (number + 1) * lines_per_file] for number in mine}
-        missing = [number for number in mine if _failures_of(output, number, len(indices[number])) is None]
+        missing = [number for number in mine if _failures_of(output, number) is None]
         with tqdm(
             total=sum(map(len, indices.values())),
             initial=sum(len(indices[number]) for number in mine if number not in missing),
@@ -178,23 +178,17 @@ def check_distilled(output: Path, lines: int, files: int) -> dict[int, str]:
 
 
 def _write_part(output: Path, number: int, rows: str, failures: dict[int, str]) -> None:
-    """Write a part, and then the record that states its lines, its digest and why lines failed."""
+    """Write a part, and then the record that states its digest and why lines failed."""
     content = rows.encode("utf-8")
     write_output(_part(output, number), content)
-    stated = {"lines": rows.count("\n"), "sha256": digest_of([content]), "failures": failures}
+    stated = {"sha256": digest_of([content]), "failures": failures}
     write_output(_record(output, number), json.dumps(stated, ensure_ascii=False))
 
 
-def _failures_of(output: Path, number: int, lines: int | None = None) -> dict[int, str] | None:
-    """Return why lines of a part failed, or `None` if the part is missing or not as its record states.
-
-    A part without a record, of a run killed in between, must have so many whole rows.
-    """
+def _failures_of(output: Path, number: int) -> dict[int, str] | None:
+    """Return why lines of a part failed, or `None` if it or its record is missing, or does not fit the other."""
     try:
         content = _part(output, number).read_bytes()
-        if not _record(output, number).exists():
-            found = len(list(_indices(content)))
-            return {} if found and lines in (None, found) else None
         stated = json.loads(_record(output, number).read_bytes())
         if digest_of([content]) != stated["sha256"]:
             return None

@@ -56,7 +56,7 @@ def test_no_test_sentence_is_trained_on(setting, left_out, tmp_path, monkeypatch
 
 def test_wrong_input(command):
     with pytest.raises(SystemExit, match="no such folder: nofolder"):
-        command("report", "--results nofolder --report out --page page.md")
+        command("report", "--results nofolder --report out --picture picture.svg")
     with pytest.raises(SystemExit, match=r"needs tables of headline, .*; got \[\]"):
         command("reproduce", "")
 

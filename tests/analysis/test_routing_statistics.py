@@ -7,8 +7,6 @@ import pytest
 import torch
 
 from hf_capsule_mt.analysis.past_future import (
-    OverlapRate,
-    mean_overlap_rate,
     overlap_rate,
     overlap_rates,
 )
@@ -89,31 +87,6 @@ def test_a_model_without_routing_is_refused():
         routings_of(tiny_model(tokenizer), batch)
 
 
-def test_routing_of_words_and_the_overlap_of_their_bags():
-    tokenizer = tiny_tokenizer()
-    model = tiny_model(
-        tokenizer, guided_routing="guided", guided_capsule_dim=8, guided_ffn_dim=16, guided_num_redundant_capsules=2
-    )
-    pairs = list(itertools.islice(sentence_pairs(), 5))
-    sources, targets = [english for english, _ in pairs], [german for _, german in pairs]
-    together, alone = (
-        routing_statistics(model, encoded_batches(tokenizer, sources, targets, size))["decoder.guidance"]
-        for size in (5, 1)
-    )
-    for one, other in zip(together, alone, strict=True):
-        assert one.average is None
-        assert one.entropy == pytest.approx(other.entropy, abs=1e-5)  # padded words do not count
-        assert one.diversity == pytest.approx(other.diversity, abs=1e-5)
-    assert together[0].entropy == pytest.approx(math.log(6), abs=1e-5)
-
-    (batch,) = encoded_batches(tokenizer, sources, targets)
-    rates = mean_overlap_rate(overlap_rates(model, **batch))
-    assert 0 <= rates.past <= 1
-    assert 0 <= rates.future <= 1
-    by_one = [overlap_rates(model, **one)[0] for one in encoded_batches(tokenizer, sources, targets, 1)]
-    assert mean_overlap_rate(by_one) == pytest.approx(rates)
-
-
 def scores(*rankings, vocabulary=40):
     """One row for each ranking: its words are the most probable, in this order."""
     rows = torch.zeros(len(rankings), vocabulary)
@@ -132,16 +105,6 @@ def test_bags_are_sets_and_the_top_grows():
     rate = overlap_rate(past, future, words)
     assert rate.past == pytest.approx((0 + 1 / 2 + 1) / 3)
     assert rate.future == pytest.approx((1 / 2 + 1) / 2)
-
-
-def test_short_sentences_small_vocabularies_and_means():
-    one = overlap_rate(scores([1]), scores([1]), [1])
-    assert one == (1.0, None)
-    small = scores([0], [1], vocabulary=4)
-    assert overlap_rate(small, small, [0, 1]).past == 1.0  # ten of four words
-    assert mean_overlap_rate([one, OverlapRate(0.5, 0.25)]) == (0.75, 0.25)
-    with pytest.raises(ValueError, match=r"scores of 2 words must be \[2, V\], got \[1, 40\] and \[1, 40\]"):
-        overlap_rate(scores([1]), scores([1]), [1, 2])
 
 
 @pytest.fixture

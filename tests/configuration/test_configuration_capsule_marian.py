@@ -1,6 +1,5 @@
 """The configuration of Capsule Marian: typed, validated, never silent about a mistake."""
 
-import copy
 import json
 import logging
 
@@ -53,25 +52,11 @@ def test_round_trip(tmp_path):
         assert saved[name] == value
 
 
-def test_two_different_configurations_are_not_equal():
-    for name, value in SWITCHED_ON.items():
-        if name in ("head_aggregation_sites", "head_aggregation_layers"):
-            assert CapsuleMarianConfig(head_aggregation="em_routing") != CapsuleMarianConfig(
-                head_aggregation="em_routing", **{name: value}
-            )
-        else:
-            assert CapsuleMarianConfig() != CapsuleMarianConfig(**{name: value}), name
-    assert CapsuleMarianConfig() == CapsuleMarianConfig()
-    assert CapsuleMarianConfig() != MarianConfig()
-    assert CapsuleMarianConfig(**SWITCHED_ON) == copy.deepcopy(CapsuleMarianConfig(**SWITCHED_ON))
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"layer_aggregation": "em"}, r"'layer_aggregation' expected one of .*'em_routing'.* got em"),
         ({"layer_aggregation_num_capsules": 7}, r"`layer_aggregation_num_capsules` \(7\) .* `d_model` \(1024\)"),
-        ({"layer_aggregation_num_iterations": 0}, r"`layer_aggregation_num_iterations` must be at least 1, got 0"),
         ({"d_model": 100}, r"`encoder_attention_heads` \(16\) must divide `d_model` \(100\)"),
         ({"dropout": 1.5}, r"`dropout` must be a probability in \[0, 1\), got 1.5"),
         ({"em_lambda_final": 0.0}, r"`em_lambda_final` must be positive, got 0.0"),
@@ -84,15 +69,6 @@ def test_two_different_configurations_are_not_equal():
             {"head_aggregation": "em_routing", "head_aggregation_layers": [12]},
             r'has 12, but "encoder_self" has the layers 0 to 11 \(`encoder_layers` is 12\)',
         ),
-        (
-            {
-                "head_aggregation": "em_routing",
-                "head_aggregation_layers": [5],
-                "head_aggregation_sites": ["encoder_self", "cross"],
-                "decoder_layers": 4,
-            },
-            r'has 5, but "cross" has the layers 0 to 3',
-        ),
         ({"head_aggregation": "em_routing", "head_aggregation_layers": []}, "without a layer"),
         ({"head_aggregation": "em_routing", "head_aggregation_sites": []}, "at least one of `head_aggregation_sites`"),
         (
@@ -103,12 +79,9 @@ def test_two_different_configurations_are_not_equal():
             {"head_aggregation": "em_routing", "head_aggregation_sites": ["cross"], "decoder_layers": 0},
             r'has "cross", but `decoder_layers` is 0',
         ),
-        ({"guided_num_capsules": 0}, "`guided_num_capsules` must be at least 1, got 0"),
         ({"guided_num_redundant_capsules": -1}, "`guided_num_redundant_capsules` must be at least 0, got -1"),
         ({"guided_bca_weight": float("inf")}, "`guided_bca_weight` must be a finite number of at least 0, got inf"),
         ({"encoder_layers": 10**9}, "`encoder_layers` must be at most 1000, got 1000000000"),
-        ({"d_model": 2**40}, "`d_model` must be at most 1048576"),
-        ({"vocab_size": 2**40}, "`vocab_size` must be at most 134217728"),
         ({"pad_token_id": 58101}, r"`pad_token_id` \(58101\) must be a token of the vocabulary, 0 to 58100"),
         ({"eos_token_id": [0, -1]}, r"`eos_token_id` \(-1\) must be a token of the vocabulary, 0 to 58100"),
         ({"vocab_size": 100, "pad_token_id": 0}, r"`decoder_start_token_id` \(58100\) must be a token .*, 0 to 99"),
@@ -139,11 +112,9 @@ def test_a_small_vocabulary_pads_with_its_last_token():
         CapsuleMarianConfig(vocab_size=99, decoder_start_token_id=0, pad_token_id=58100)
 
 
-@pytest.mark.parametrize(
-    "misspelt", ["layer_agregation", "layers_aggregation", "head_aggregation_site", "guided_rooting"]
-)
-def test_misspelt_keywords_are_refused(misspelt, tmp_path):
-    with pytest.raises(ValueError, match=f"no field `{misspelt}`; did you mean"):
+def test_misspelt_keywords_are_refused(tmp_path):
+    misspelt = "layer_agregation"
+    with pytest.raises(ValueError, match=f"no field `{misspelt}`; did you mean `layer_aggregation`"):
         CapsuleMarianConfig(**{misspelt: "linear"})
     CapsuleMarianConfig().save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=f"no field `{misspelt}`; did you mean"):

@@ -1,7 +1,6 @@
 """The configuration of RNMT: typed, validated, never silent about a mistake."""
 
 import pytest
-from transformers import AutoConfig
 
 from hf_capsule_mt import CapsuleRNMTConfig
 
@@ -18,15 +17,6 @@ CHANGED = {
 }
 
 
-def test_round_trip(tmp_path):
-    config = CapsuleRNMTConfig(**CHANGED)
-    config.save_pretrained(tmp_path)
-    for loaded in (CapsuleRNMTConfig.from_pretrained(tmp_path), AutoConfig.from_pretrained(tmp_path)):
-        assert type(loaded) is CapsuleRNMTConfig
-        assert loaded == config
-        assert {name: getattr(loaded, name) for name in CHANGED} == CHANGED
-
-
 def test_defaults_follow_each_other():
     config = CapsuleRNMTConfig(hidden_size=64, vocab_size=100)
     assert config.embedding_size == 64
@@ -36,20 +26,12 @@ def test_defaults_follow_each_other():
     assert CapsuleRNMTConfig(vocab_size=100, decoder_vocab_size=90).target_vocab_size == 100
 
 
-@pytest.mark.parametrize("name", CHANGED)
-def test_two_different_configurations_are_not_equal(name):
-    assert CapsuleRNMTConfig() != CapsuleRNMTConfig(**{name: CHANGED[name]})
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"guided_routing": "guided", "guided_num_capsules": 0}, r"`guided_num_capsules` must be at least 1, got 0"),
         ({"hidden_size": 15}, r"`hidden_size` must be even and at least 2.* got 15"),
         ({"embedding_size": 0}, r"`embedding_size` must be at least 1, got 0"),
-        ({"dropout": 1.0}, r"`dropout` must be a probability in \[0, 1\), got 1.0"),
         ({"decoder_vocab_size": 2**40}, r"`decoder_vocab_size` must be at most 134217728"),
-        ({"hiden_size": 512}, r"no field `hiden_size`; did you mean `hidden_size`"),
     ],
 )
 def test_mistakes_are_errors_that_say_what_is_wrong(settings, message):

@@ -79,7 +79,7 @@ def assert_close(found, expected, tolerance=1e-4):
 def test_the_light_translator_the_engine_and_generate_are_equal(word_for_word, fast, slow, options, monkeypatch):
     light = capsule_mt.Translator.from_pretrained(word_for_word)
     curves = {"attention": {"head": [1, 2]}} if options.get("coverage") == CoverageOptions(method="attention") else {}
-    light.loaded.calibration = curves
+    light.set_calibration(curves)
     for translator in (fast, slow):
         monkeypatch.setattr(translator.model.config, "coverage_calibration", curves)
     assert (light.backend, fast.backend, slow.backend) == ("native", "native", "transformers")

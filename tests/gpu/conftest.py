@@ -1,14 +1,9 @@
 """A GPU for the tests of this folder, or with `--tiny` a CPU that takes an accelerator's way through the models."""
 
-import os
-
 import pytest
 import torch
 
 from hf_capsule_mt.routing import common
-
-# cuBLAS reads it when CUDA starts; what is repeated bit for bit needs it
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

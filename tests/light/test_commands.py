@@ -19,6 +19,7 @@ import pytest
 from capsule_mt import CoverageOptions, Translator
 from capsule_mt.commands import score, translate
 from capsule_mt.models.shortlist import Shortlist
+from capsule_mt.scoring import Scorer
 from capsule_mt.text.line_failures import Failure
 from capsule_mt.text.lines import WindowLines, coverage_record
 from capsule_mt.text.windows import WindowedOutput
@@ -60,6 +61,16 @@ def alone(*arguments, text=""):
     return done.stdout.splitlines(), done.stderr
 
 
+def test_the_program_ends_at_once_but_not_before_others_are_done():
+    code = (
+        "import atexit, sys; from capsule_mt.commands import program; sys.argv[1:] = ['doctor']; "
+        "atexit.register(print, 'others'); program(); print('never')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.startswith("capsule-mt ")
+    assert done.stdout.splitlines()[-1] == "others"
+
+
 def test_plain_text_imports_nothing_that_others_ask_for(word_for_word):
     """What a start imports is most of its time."""
     code = "import sys; from capsule_mt.commands.translate import main; main(); print(*sys.modules)"
@@ -69,9 +80,10 @@ def test_plain_text_imports_nothing_that_others_ask_for(word_for_word):
     ).stdout
     translation, modules = printed.splitlines()
     assert translation == Translator.from_pretrained(word_for_word)(LINES[0]).text
-    of_coverage = [name for name in modules.split() if name.startswith("capsule_mt.coverage.")]
-    assert of_coverage == ["capsule_mt.coverage.options"]
-    assert not {"capsule_mt.catalog.store", "capsule_mt.text.restoring", "hashlib", "logging"} & {*modules.split()}
+    own = [name.removeprefix("capsule_mt.") for name in modules.split()]
+    assert [name for name in own if name.startswith("coverage.")] == ["coverage.names"]
+    late = {"catalog.store", "models.shortlist", "text.encodings", "text.glossary", "text.restoring"}
+    assert not (late | {"dataclasses", "gzip", "hashlib", "inspect", "logging", "shutil"}) & {*own}
 
 
 def test_it_needs_no_other_package(word_for_word, tmp_path):
@@ -149,16 +161,12 @@ def test_a_line_that_fails_costs_no_other(run, expected, tmp_path):
     assert lines_of(tmp_path / "c.tsv")[2] == "2\t\t\t\t"
 
 
-def test_n_best_and_the_speed(run, word_for_word, tmp_path):
-    arguments = ("--num-beams", 2, "--n-best", 2, "--speed-result", "speed.json", "--recipe", "recipes/tiny.yaml")
-    code, printed, _ = run(*arguments, lines=[LINES[0], TOO_LONG])
+def test_n_best(run, word_for_word):
+    code, printed, _ = run("--num-beams", 2, "--n-best", 2, lines=[LINES[0], TOO_LONG])
     assert code == 3
     found = Translator.from_pretrained(word_for_word)(LINES[0], num_beams=2, num_return_sequences=2)
     assert printed[:2] == [f"0 ||| {one.text} ||| {one.score:.4f}" for one in found]
     assert printed[2:] == ["1 |||  ||| -inf"] * 2
-    result = json.loads((tmp_path / "speed.json").read_text())
-    assert (result["kind"], result["sentences"], result["backend"], result["num_beams"]) == ("speed", 2, "native", 2)
-    assert result["sentences_per_second"] > 0
 
 
 def test_target_prefixes_by_line(run, expected):
@@ -594,6 +602,6 @@ def test_an_interrupted_scoring_resumes(run_score, monkeypatch, tmp_path):
     with pytest.raises(ValueError, match=r"\(coverage: None then, 'auto' now\); `--restart` discards it"):
         run_score(*arguments, "--coverage")
     with monkeypatch.context() as patched:
-        patched.delattr(Translator, "score")  # everything is there
+        patched.delattr(Scorer, "score")  # everything is there
         run_score(*arguments)
     assert [line.split("\t") for line in lines_of(tmp_path / "scores.tsv")] == rows

@@ -189,8 +189,7 @@ def omitting(word_for_word):
 
 def calibrated(translate, **calibration):
     """The same model with curves of its own."""
-    loaded = translate.loaded
-    return Translator(type(loaded)(**{**vars(loaded), "calibration": calibration}))
+    return Translator(translate.loaded._replace(calibration=calibration))
 
 
 def test_it_finds_what_is_missing(omitting):

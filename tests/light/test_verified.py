@@ -117,10 +117,10 @@ def test_words_that_were_made_up(pair):
 
 def test_the_reverse_that_a_calibration_names(pair):
     alone = Translator.from_pretrained(ENGLISH)
-    alone.loaded.calibration = {**alone.loaded.calibration, "verified": {"reverse": "capsule-marian-de-en"}}
+    alone.set_calibration({**alone.loaded.calibration, "verified": {"reverse": "capsule-marian-de-en"}})
     assert alone.has_reverse
     assert alone.reverse.loaded.name.endswith("capsule-marian-de-en")
-    alone.loaded.calibration = {**alone.loaded.calibration, "verified": {"reverse": "elsewhere"}}
+    alone.set_calibration({**alone.loaded.calibration, "verified": {"reverse": "elsewhere"}})
     assert not Translator(alone.loaded).has_reverse
 
 

@@ -49,9 +49,6 @@ class Family:
     has_attentions: bool = True
     has_keys_and_values: bool = True
     pads_left: bool = False
-    # how a test of beam search makes the vocabulary tiny
-    vocabulary_fields: tuple[str, ...] = ("vocab_size",)
-    hidden_size_field: str = "d_model"
     vocab_size: int = 31
     special_tokens: dict[str, int] = field(
         default_factory=lambda: {"pad_token_id": PAD, "eos_token_id": EOS, "decoder_start_token_id": START}
@@ -187,21 +184,11 @@ class ModelChecks:
         ids=["beam", "beam with settings", "sampling"],
     )
     def test_cached_equals_uncached_decoding(self, mix, settings):
-        model, source = self.model(mix), self.source(self.batch())
-        outputs = []
+        model, source, outputs = self.model(mix), self.source(self.batch()), []
+        settings = {**settings, "max_new_tokens": 8, "return_dict_in_generate": True, "output_logits": True}
         for use_cache in (True, False):
             torch.manual_seed(1)
-            outputs.append(
-                model.generate(
-                    **source,
-                    **settings,
-                    use_cache=use_cache,
-                    max_new_tokens=8,
-                    return_dict_in_generate=True,
-                    output_scores=True,
-                    output_logits=True,
-                )
-            )
+            outputs.append(model.generate(**source, **settings, use_cache=use_cache))
         assert torch.equal(outputs[0].sequences, outputs[1].sequences)
         torch.testing.assert_close(torch.stack(outputs[0].logits), torch.stack(outputs[1].logits), **TOLERANCE)
 
@@ -213,44 +200,6 @@ class ModelChecks:
                 alone = model.generate(source["input_ids"][row : row + 1, :length], **settings, max_new_tokens=8)
                 assert torch.equal(together[row, : alone.shape[1]], alone[0])
                 assert (together[row, alone.shape[1] :] == PAD).all()
-
-    def test_beam_search_equals_trying_everything(self, mix):
-        vocab_size, length = 7, 3
-        model = self.model(mix, **dict.fromkeys(self.family.vocabulary_fields, vocab_size))
-        words = range(vocab_size)
-        input_ids = torch.tensor([[4, 5, 6, 4, 5]])
-        generated = model.generate(
-            input_ids,
-            num_beams=vocab_size ** (length - 1),
-            num_return_sequences=vocab_size,
-            max_new_tokens=length,
-            length_penalty=0.0,
-            early_stopping="never",
-            return_dict_in_generate=True,
-            output_scores=True,
-        )
-        candidates = [c for c in itertools.product(words, repeat=length) if EOS not in c[:-1]]
-        candidates += [
-            (*c, EOS) for n in range(length - 1) for c in itertools.product(words, repeat=n) if EOS not in c
-        ]
-        scored: dict[tuple[int, ...], float] = {}
-        for number in range(1, length + 1):
-            of_one_length = [candidate for candidate in candidates if len(candidate) == number]
-            targets = torch.tensor(of_one_length)
-            inputs = torch.cat([torch.full((len(targets), 1), START), targets[:, :-1]], dim=1)
-            sources = input_ids.expand(len(targets), -1)
-            log_probabilities = model(input_ids=sources, decoder_input_ids=inputs).logits.log_softmax(dim=-1)
-            totals = log_probabilities.gather(-1, targets[..., None]).sum(dim=(1, 2)).tolist()
-            scored.update(zip(of_one_length, totals, strict=True))
-        best = sorted(scored, key=scored.__getitem__, reverse=True)[:vocab_size]
-        found = []
-        for sequence in generated.sequences[:, 1:].tolist():
-            end = sequence.index(EOS) + 1 if EOS in sequence else length
-            found.append(tuple(sequence[:end]))
-        assert found == best
-        torch.testing.assert_close(
-            generated.sequences_scores, torch.tensor([scored[candidate] for candidate in best]), atol=1e-4, rtol=1e-4
-        )
 
     @pytest.mark.skipif(
         transformers.__version__.startswith("5.15."),
@@ -307,18 +256,6 @@ class ModelChecks:
             for layer in half.layers:
                 assert layer.keys.shape == (batch_size, heads, length, width)
                 assert layer.values.shape == (batch_size, heads, length, value_width)
-
-    def test_the_cache_has_the_format_of_transformers(self, mix):
-        """As `test_past_key_values_format` and the tests `test_*_generate_dict_outputs_use_cache` of transformers."""
-        if not self.family.has_keys_and_values:
-            pytest.skip("a recurrent decoder has no keys and values")
-        model, batch = self.model(mix), self.batch()
-        self.check_cache(model, model(**batch, use_cache=True).cache, 3, 6)
-        for settings, rows in (({}, 3), ({"do_sample": True}, 3), ({"num_beams": 2}, 6)):
-            output = model.generate(
-                **self.source(batch), **settings, max_new_tokens=5, min_new_tokens=5, return_dict_in_generate=True
-            )
-            self.check_cache(model, getattr(output, CACHE_NAME), rows, 5)
 
     def compiled_decoding(self, model: Any, source: dict[str, torch.Tensor], **settings: Any) -> Any:
         """Decode with a static cache, compiled without a code generator, once for all steps."""
@@ -433,17 +370,6 @@ class ModelChecks:
             if parameter.grad is not None:
                 torch.testing.assert_close(parameter.grad, expected[name], atol=2e-5, rtol=1e-3, msg=name)
 
-    def test_labels_taken_by_the_trainer_are_an_error_if_the_model_has_other_losses(self, mix):
-        model, batch = self.model(mix), self.batch()
-        losses = getattr(model, "guided_losses", None)
-        if losses is None:  # the Trainer then smooths in the model's place
-            output = model(**batch, num_items_in_batch=10)
-            assert output.loss is None
-            torch.testing.assert_close(output.logits, model(**batch).logits)
-        else:
-            with pytest.raises(ValueError, match=r"model\.config\.label_smoothing"):
-                model(**batch, num_items_in_batch=10)
-
     # ---- training
     def test_every_parameter_gets_a_gradient(self, mix):
         model = self.model(mix, tie_word_embeddings=True).train()
@@ -453,41 +379,6 @@ class ModelChecks:
                 assert parameter.grad is not None, name
                 assert parameter.grad.isfinite().all(), name
                 assert parameter.grad.abs().max() > 0, name
-
-    def test_intermediate_values_keep_their_gradients(self, mix):
-        """As `test_retain_grad_hidden_states_attentions` of transformers."""
-        model = self.model(mix)
-        if self.family.has_keys_and_values:
-            model.set_attn_implementation("eager")
-        output = model(**self.batch(), output_hidden_states=True, output_attentions=self.family.has_attentions)
-        names = ["encoder_hidden_states", "decoder_hidden_states"]
-        names += ["cross_attentions"] if self.family.has_attentions else []
-        values = [output[name][0] for name in names]
-        for value in values:
-            value.retain_grad()
-        output.logits.flatten()[0].backward()
-        for name, value in zip(names, values, strict=True):
-            assert value.grad is not None, name
-
-    def test_weights_of_another_shape_are_initialised(self, mix, tmp_path):
-        """As `test_can_load_ignoring_mismatched_shapes` of transformers."""
-        model = self.model(mix)
-        model.save_pretrained(tmp_path)
-        size = model.config.vocab_size + 3
-        other = type(model).from_pretrained(tmp_path, vocab_size=size, ignore_mismatched_sizes=True)
-        assert other.get_input_embeddings().num_embeddings == size
-        for name, weight in other.named_parameters():
-            assert weight.isfinite().all(), name
-            assert weight.abs().max() < 10 + model.get_parameter(name).abs().max(), name
-
-    def test_embeddings_can_be_exchanged(self, mix):
-        """As `test_model_get_set_embeddings` of transformers."""
-        model, batch = self.model(mix), self.batch()
-        new = nn.Embedding(*model.get_input_embeddings().weight.shape, padding_idx=PAD)
-        before = model(**batch).logits
-        model.set_input_embeddings(new)
-        assert model.get_input_embeddings() is new
-        assert not torch.allclose(model(**batch).logits, before, atol=1e-3)
 
     @pytest.mark.parametrize(("use_reentrant", "output_routing_weights"), [(True, False), (False, True)])
     def test_gradient_checkpointing_has_the_same_gradients(self, mix, use_reentrant, output_routing_weights):
@@ -590,13 +481,6 @@ class ModelChecks:
         torch.testing.assert_close(model(**batch).logits, expected, **TOLERANCE)
 
     # ---- what models show
-    def test_tuples_equal_dictionaries(self, mix):
-        model, batch = self.model(mix), self.batch()
-        as_dictionary = model(**batch, output_hidden_states=True)
-        as_tuple = model(**batch, output_hidden_states=True, return_dict=False)
-        assert isinstance(as_tuple, tuple)
-        torch.testing.assert_close(as_tuple[0], as_dictionary.logits)
-        assert len(as_tuple) == len(as_dictionary.to_tuple())
 
     def test_routing_weights_are_probabilities(self, mix):
         model, batch = self.model(mix), self.batch()
@@ -658,6 +542,58 @@ class ModelChecks:
             for lengths, target_length in (((7, 4, 5), 6), ((3, 9), 4)):
                 batch = self.batch(lengths, target_length)
                 torch.testing.assert_close(program(**batch), model(**batch).logits, **TOLERANCE)
+
+
+class RecurrentChecks(ModelChecks):
+    """For families whose decoder is recurrent: padding among the words of a target leaves its state alone."""
+
+    def test_hidden_states_and_attentions(self, mix):
+        model, batch = self.model(mix), self.batch()
+        output = model(**batch, output_hidden_states=True, output_attentions=True)
+        torch.testing.assert_close(output.logits, model(**batch).logits, **TOLERANCE)
+        assert len(output.encoder_hidden_states) == model.config.encoder_layers + 1
+        assert len(output.decoder_hidden_states) == model.config.decoder_layers + 1
+        assert torch.equal(output.encoder_hidden_states[-1], output.encoder_last_hidden_state)
+        if getattr(model.config, "source_attention", True):
+            (attentions,) = output.cross_attentions
+            assert attentions.shape == (3, 1, 6, 7)
+            assert (attentions[1, :, :, 4:] == 0).all()
+            torch.testing.assert_close(attentions.sum(dim=-1), torch.ones(3, 1, 6))
+        else:
+            assert output.cross_attentions is None
+
+    def test_padding_among_the_words_of_the_target(self, mix):
+        model, batch = self.model(mix), self.batch()
+        expected = model(**batch).logits.flatten(0, 1)
+        keep = torch.tensor([[0, 1, 1, 0, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1, 1, 1, 1]])
+        padded = torch.randint(START + 1, self.family.vocab_size, (3, 9))
+        padded[keep.bool()] = batch["decoder_input_ids"].flatten()
+        source = {
+            "encoder_outputs": model.get_encoder()(**self.source(batch)),
+            "attention_mask": batch["attention_mask"],
+        }
+        cache, parts = None, []
+        for start, end in ((0, 2), (2, 6), (6, 7), (7, 9)):
+            target = {"decoder_input_ids": padded[:, start:end], "decoder_attention_mask": keep[:, :end]}
+            output = model(**source, **target, cache=cache, use_cache=True)
+            cache = output.cache
+            parts.append(output.logits)
+        whole = model(**source, decoder_input_ids=padded, decoder_attention_mask=keep).logits
+        for logits in (whole, torch.cat(parts, dim=1)):
+            torch.testing.assert_close(logits[keep.bool()], expected, **TOLERANCE)
+
+    @pytest.mark.parametrize("use_cache", [True, False])
+    def test_continues_prefixes_padded_left(self, mix, use_cache):
+        model, source, lengths = self.model(mix), self.source(self.batch()), (5, 2, 3)
+        whole = model.generate(**source, max_new_tokens=8, min_new_tokens=8)
+        prefixes, mask = torch.full((3, 5), PAD), torch.zeros(3, 5, dtype=torch.long)
+        for row, length in enumerate(lengths):
+            prefixes[row, 5 - length :] = whole[row, :length]
+            mask[row, 5 - length :] = 1
+        settings = {"max_new_tokens": 3, "min_new_tokens": 3, "use_cache": use_cache}
+        continued = model.generate(**source, decoder_input_ids=prefixes, decoder_attention_mask=mask, **settings)
+        for row, length in enumerate(lengths):
+            assert torch.equal(continued[row, 5:], whole[row, length : length + 3])
 
 
 class TwoVocabulariesChecks(ModelChecks):

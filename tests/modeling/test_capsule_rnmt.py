@@ -5,8 +5,7 @@ import torch
 from torch import nn
 
 from hf_capsule_mt import CapsuleRNMTConfig, CapsuleRNMTForConditionalGeneration, CapsuleRNMTModel
-from hf_capsule_mt.modeling.additive_attention import AdditiveAttention
-from tests.modeling.model_checks import EOS, PAD, START, TOLERANCE, Family, TwoVocabulariesChecks
+from tests.modeling.model_checks import EOS, PAD, Family, RecurrentChecks, TwoVocabulariesChecks
 
 SIZES = {
     "vocab_size": 31,
@@ -43,7 +42,7 @@ MIXES = {
 }
 
 
-class TestCapsuleRNMT(TwoVocabulariesChecks):
+class TestCapsuleRNMT(RecurrentChecks, TwoVocabulariesChecks):
     family = Family(
         CapsuleRNMTConfig,
         CapsuleRNMTModel,
@@ -52,7 +51,6 @@ class TestCapsuleRNMT(TwoVocabulariesChecks):
         has_attentions=False,
         has_keys_and_values=False,
         pads_left=True,
-        hidden_size_field="hidden_size",
     )
     mixes = MIXES
 
@@ -60,70 +58,8 @@ class TestCapsuleRNMT(TwoVocabulariesChecks):
         return {"decoder.guidance"} if mix.get("guided_routing") in ("guided", "classifier") else set()
 
     # ---- padding of the target
-    def test_padding_the_target_changes_nothing(self, mix):
-        model, batch = self.model(mix), self.batch()
-        expected = model(**batch).logits
-        for columns in ([2, 3, 4, 5, 6, 7], [0, 1, 2, 3, 4, 5], [0, 1, 3, 4, 6, 7]):  # padding left, right, between
-            words = torch.randint(START + 1, 31, (3, 8))  # garbage where the mask says padding
-            words[:, columns] = batch["decoder_input_ids"]
-            mask = torch.zeros(3, 8, dtype=torch.long)
-            mask[:, columns] = 1
-            output = model(**{**batch, "decoder_input_ids": words}, decoder_attention_mask=mask)
-            torch.testing.assert_close(output.logits[:, columns], expected, **TOLERANCE)
-
-    @pytest.mark.parametrize("record_past", [False, True])
-    def test_ragged_prefixes_go_on_like_whole_ones(self, mix, record_past):
-        model, batch = self.model(mix), self.batch()
-        expected = model(**batch).logits
-        lengths = (4, 1, 2)  # of the prefix, padded on the left
-        prefix, mask = torch.full((3, 4), PAD), torch.zeros(3, 4, dtype=torch.long)
-        for row, length in enumerate(lengths):
-            prefix[row, 4 - length :] = batch["decoder_input_ids"][row, :length]
-            mask[row, 4 - length :] = 1
-        cache = model.new_cache()
-        if record_past:
-            cache.activate_past_recording()
-        source = self.source(batch)
-        model(**source, decoder_input_ids=prefix, decoder_attention_mask=mask, cache=cache)
-        following = torch.stack([batch["decoder_input_ids"][row, length] for row, length in enumerate(lengths)])
-        for _ in range(2):  # the second time after it was taken back
-            output = model(
-                **source,
-                decoder_input_ids=following[:, None],
-                decoder_attention_mask=torch.cat([mask, torch.ones(3, 1)], dim=1),
-                cache=cache,
-            )
-            for row, length in enumerate(lengths):
-                torch.testing.assert_close(output.logits[row, 0], expected[row, length], **TOLERANCE)
-            if not record_past:
-                break
-            cache.crop(-1)
-            assert cache.get_seq_length() == 4
 
     # ---- what models show
-    def test_hidden_states_and_attentions(self, mix):
-        model, batch = self.model(mix), self.batch()
-        output = model(**batch, output_hidden_states=True, output_attentions=True)
-        torch.testing.assert_close(output.logits, model(**batch).logits, **TOLERANCE)
-        config = model.config
-        assert len(output.encoder_hidden_states) == config.encoder_layers + 1
-        assert len(output.decoder_hidden_states) == config.decoder_layers + 1
-        assert torch.equal(output.encoder_hidden_states[-1], output.encoder_last_hidden_state)
-        assert (output.encoder_last_hidden_state[batch["attention_mask"] == 0] == 0).all()
-        (attentions,) = output.cross_attentions
-        assert attentions.shape == (3, 1, 6, 7)
-        torch.testing.assert_close(attentions.sum(dim=-1), torch.ones(3, 1, 6))
-        assert (attentions[1, :, :, 4:] == 0).all()
-        assert model(**batch).cross_attentions is None
-
-    def test_keys_of_the_source_are_computed_once_for_each_sentence(self, mix, monkeypatch):
-        model, source = self.model(mix), self.source(self.batch())
-        calls, project_keys = [], AdditiveAttention.project_keys
-        monkeypatch.setattr(
-            AdditiveAttention, "project_keys", lambda self, states: calls.append(1) or project_keys(self, states)
-        )
-        model.generate(**source, num_beams=3, max_new_tokens=6)
-        assert len(calls) == 1
 
     # ---- errors
     def test_a_source_without_words_is_an_error(self):
@@ -142,14 +78,6 @@ class TestCapsuleRNMT(TwoVocabulariesChecks):
         model, batch = self.model({}), self.batch()
         with pytest.raises(ValueError, match=r"`attention_mask` of CapsuleRNMTEncoder must be \[3, 7\], got \[3, 6\]"):
             model(**{**batch, "attention_mask": batch["attention_mask"][:, :6]})
-        with pytest.raises(ValueError, match=r"`attention_mask` of CapsuleRNMTDecoder must be \[3, 6\], got \[3, 5\]"):
-            model(**batch, decoder_attention_mask=torch.ones(3, 5))
-        with pytest.raises(ValueError, match=r"`encoder_attention_mask` of CapsuleRNMTDecoder must be \[3, 7\]"):
-            model.get_decoder()(
-                batch["decoder_input_ids"],
-                encoder_hidden_states=torch.randn(3, 7, 16),
-                encoder_attention_mask=torch.ones(3, 8),
-            )
         with pytest.raises(ValueError, match="exactly one of `input_ids` and `inputs_embeds`"):
             model(**batch, inputs_embeds=torch.randn(3, 7, 12))
         with pytest.raises(ValueError, match="CapsuleRNMTDecoder needs the source"):

@@ -7,7 +7,6 @@ from torch import nn
 from hf_capsule_mt.modeling.additive_attention import AdditiveAttention
 from hf_capsule_mt.modeling.conditional_gru import ConditionalGRU
 from hf_capsule_mt.modeling.gru import FusedGRU
-from hf_capsule_mt.modeling.padding import Compaction
 from hf_capsule_mt.modeling.recurrent import FusedLSTM, WordPacking
 from tests.modeling.model_checks import TOLERANCE, randomize
 
@@ -28,17 +27,6 @@ def test_equals_the_gru_of_pytorch(bidirectional):
     torch.testing.assert_close(ours.plain(hidden, None, torch.zeros(3, 4)), expected, **TOLERANCE)
 
 
-def test_begins_with_a_state_and_goes_on_from_it():
-    ours, theirs = pair(False)
-    hidden, state = torch.randn(3, 7, 5), torch.randn(3, 4)
-    expected = theirs(hidden, state[None])[0]
-    torch.testing.assert_close(ours(hidden, None, state), expected, **TOLERANCE)
-    with torch.no_grad():  # one position takes another way
-        for position in range(7):
-            state = ours(hidden[:, position : position + 1], None, state)[:, 0]
-            torch.testing.assert_close(state, expected[:, position], **TOLERANCE)
-
-
 @pytest.mark.parametrize("plain", [False, True])
 def test_each_padded_sequence_is_as_alone(plain):
     ours, theirs = pair(True)
@@ -54,17 +42,6 @@ def test_each_padded_sequence_is_as_alone(plain):
         sum(losses).backward()
     for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(mine.grad, other.grad, **TOLERANCE)
-
-
-def test_compaction_moves_padding_to_the_right_and_back():
-    mask = torch.tensor([[0, 1, 0, 1], [1, 1, 1, 1], [1, 0, 0, 0]]).bool()
-    hidden = torch.randn(3, 4, 2)
-    compaction = Compaction(mask)
-    compact = compaction.compact(hidden)
-    assert compaction.lengths.tolist() == [2, 4, 1]
-    assert torch.equal(compact[0, :2], hidden[0, [1, 3]])
-    assert torch.equal(compact[1:], hidden[1:])
-    assert torch.equal(compaction.restore(compact), hidden)
 
 
 def inputs(dtype):

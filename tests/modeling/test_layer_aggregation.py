@@ -59,17 +59,3 @@ def test_dynamic_combination_with_equal_weights_is_the_sum():
     torch.nn.init.ones_(module.fc2.bias)
     states = outputs()
     torch.testing.assert_close(module.aggregate(states, False)[0], sum(states))
-
-
-@pytest.mark.parametrize("method", ["dynamic_routing", "em_routing"])
-def test_own_inputs_keep_the_layers_apart(method):
-    # with capsules and votes made of their own layer, the votes of layer 0 do not change with layer 1
-    module = build(method, capsule_input="own", vote_input="own")
-    states = outputs()
-    changed = [states[0], states[1] + 1, states[2]]
-    votes = [
-        module.votes(module.input_capsules(torch.cat(layers, dim=-1))).unflatten(-1, (LAYERS, WIDTH))
-        for layers in (states, changed)
-    ]
-    assert torch.equal(votes[0][..., [0, 2], :], votes[1][..., [0, 2], :])
-    assert not torch.allclose(votes[0][..., 1, :], votes[1][..., 1, :])

@@ -9,12 +9,6 @@ from hf_capsule_mt.modeling.matrices import matrix_of, vector_of
 from tests.decoding.models import batch, build
 
 
-def test_a_plain_layer_gives_its_own_parameter():
-    linear = nn.Linear(4, 3)
-    assert matrix_of(linear) is linear.weight
-    assert vector_of(linear) is linear.bias
-
-
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_quantised_layer_gives_its_numbers():
     plain = nn.Sequential(nn.Linear(4, 3))

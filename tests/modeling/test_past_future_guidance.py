@@ -5,8 +5,7 @@ import torch
 from torch import nn
 
 from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianMTModel
-from hf_capsule_mt.modeling.coverage import past_future_curves
-from hf_capsule_mt.modeling.past_future_guidance import SOURCE_NAMES, build_guidance
+from hf_capsule_mt.modeling.past_future_guidance import build_guidance
 from tests.modeling import test_capsule_rnmt
 from tests.modeling.model_checks import EOS, PAD, TOLERANCE, randomize
 from tests.modeling.test_capsule_marian import GUIDED, SIZES, SPECIAL
@@ -103,41 +102,6 @@ def test_without_effect_it_is_the_plain_model(batch, family, method):  # propert
     torch.testing.assert_close(model(**batch).logits, plain(**batch).logits, **tolerance)
 
 
-def test_the_bags_are_tied_to_the_embeddings(batch):
-    model = make(tie_word_embeddings=True, guided_bca_weight=0.0)
-    model(**batch).bow_loss.backward()
-    untouched = sorted(
-        set(range(31)) - set(batch["input_ids"].flatten().tolist()) - set(batch["labels"].flatten().tolist())
-    )
-    assert untouched  # these words get a gradient from the softmax over the bags alone
-    assert (model.lm_head.weight.grad[untouched].abs().amax(dim=-1) > 0).all()
-    model.zero_grad()
-    model.resize_token_embeddings(40)
-    model(**batch).bow_loss.backward()
-    assert (model.lm_head.weight.grad.abs().amax(dim=-1) > 0).all()
-    assert len(model.lm_head.weight.grad) == 40
-
-
-@FAMILIES
-@pytest.mark.parametrize("method", METHODS)
-def test_what_a_sentence_costs_once_is_in_the_cache(batch, family, method, monkeypatch):
-    model = make(family, guided_routing=method)
-    calls, guidance = [], model.model.decoder.guidance
-    project = guidance.project
-    monkeypatch.setattr(guidance, "project", lambda *arguments: calls.append(1) or project(*arguments))
-    source = {key: batch[key] for key in ("input_ids", "attention_mask")}
-    for settings in ({}, {"num_beams": 3}, {"do_sample": True, "num_return_sequences": 2}):
-        calls.clear()
-        output = model.generate(**source, **settings, max_new_tokens=6, min_new_tokens=6, return_dict_in_generate=True)
-        assert calls == [1]
-        if family == "rnmt":
-            continue
-        cache = output.cache if hasattr(output, "cache") else output.past_key_values  # transformers 5.15
-        rows = 3 * max(settings.get("num_beams", 1), settings.get("num_return_sequences", 1))
-        assert [cache.constants[name].shape[::2] for name in SOURCE_NAMES] == [(rows, 7)] * 2
-        assert len(cache.cross_attention_cache) == model.config.decoder_layers
-
-
 @FAMILIES
 @pytest.mark.parametrize("method", ["none", *METHODS])
 def test_a_cache_of_other_sentences_is_not_used(batch, family, method):
@@ -161,19 +125,6 @@ def test_a_cache_of_other_sentences_is_not_used(batch, family, method):
         torch.testing.assert_close(logits, expected[order, 1:], **TOLERANCE)
 
 
-def test_bad_input(batch):
-    model = make()
-    with pytest.raises(ValueError, match="needs `encoder_hidden_states`, got None"):
-        model.model.decoder(input_ids=batch["input_ids"])
-    with pytest.raises(ValueError, match=r"CapsuleMarianDecoder got a sequence of 49 tokens.*is 48"):
-        model(batch["input_ids"], labels=torch.full((3, 49), 5))
-    for either in (model, make("rnmt")):
-        with pytest.raises(ValueError, match=r"`labels` of shape \[3, 6\] do not fit the \[3, 2\] positions"):
-            either(**batch, decoder_input_ids=torch.full((3, 2), 5))
-    with pytest.raises(ValueError, match=r"needs the padding mask .* got shape \[3, 1, 1, 7\]"):
-        model(batch["input_ids"], attention_mask=torch.ones(3, 1, 1, 7), labels=batch["labels"])
-
-
 @pytest.fixture
 def source():
     input_ids = torch.randint(4, 31, (3, 7))
@@ -192,18 +143,6 @@ def labels():
 
 def fields(coverage):
     return vars(coverage).items()
-
-
-def test_curves():
-    weights = torch.rand(2, 3, 4, 7).softmax(dim=-1)
-    curves = past_future_curves(weights, 2)
-    torch.testing.assert_close(curves.past[1, 2], weights[1, :, 2, :2].sum(dim=-1))
-    torch.testing.assert_close(curves.future[1, 2], weights[1, :, 2, 2:4].sum(dim=-1))
-    torch.testing.assert_close(sum(curves), torch.ones(2, 4, 3))
-    assert (past_future_curves(weights[..., :4], 2).redundant == 0).all()
-    for num_capsules in (0, 4):
-        with pytest.raises(ValueError, match=rf"`num_capsules` \({num_capsules}\) .* \[2, 3, 4, 7\]"):
-            past_future_curves(weights, num_capsules)
 
 
 @pytest.mark.parametrize(("family", "method"), [("marian", "guided"), ("marian", "classifier"), ("rnmt", "guided")])

@@ -8,7 +8,6 @@ from transformers.cache_utils import DynamicCache, EncoderDecoderCache, StaticCa
 
 from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianMTModel
 from hf_capsule_mt.modeling.ssru import SSRU, linear_recurrence
-from hf_capsule_mt.modeling.transformer import SinusoidalPositions
 from tests.modeling.model_checks import randomize
 from tests.modeling.test_capsule_marian import SIZES, SPECIAL
 
@@ -108,11 +107,3 @@ def test_masks_for_each_query_are_refused():
     model, tokens = CapsuleMarianMTModel(config()).eval(), torch.tensor([[5, 6, 7]])
     with pytest.raises(ValueError, match=r'`decoder_attention_mask` must be \[B, T\] with `decoder_self` "ssru"'):
         model(tokens, decoder_input_ids=tokens, decoder_attention_mask=torch.ones(1, 1, 3, 3, dtype=torch.bool))
-
-
-def test_marians_own_positions():
-    table = SinusoidalPositions(config(d_model=8, max_position_embeddings=5)).create_weight()
-    for place, row in enumerate(table.tolist()):
-        angles = [place * 10000 ** (-k / 3) for k in range(4)]
-        expected = [*map(math.sin, angles), *map(math.cos, angles)]
-        assert row == pytest.approx(expected, abs=1e-6)

@@ -77,7 +77,7 @@ def test_worked_numbers_with_normalized_total_input():  # property 6
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize(("num_inputs", "num_outputs", "width"), [(6, 8, 1), (4, 3, 5), (1, 4, 2), (3, 1, 2)])
 @pytest.mark.parametrize("masked", [False, True])
-def test_equals_the_loops(normalize, num_inputs, num_outputs, width, masked):
+def test_equals_the_loops(normalize, num_inputs, num_outputs, width, masked):  # properties 4 and 7
     votes = torch.randn(num_inputs, num_outputs, width, dtype=torch.float64)
     mask = torch.tensor([n % 3 != 1 for n in range(num_inputs)]) if masked else None
     for num_iterations in (1, 2, 4):
@@ -99,21 +99,6 @@ def test_equals_the_loops(normalize, num_inputs, num_outputs, width, masked):
         torch.testing.assert_close(
             torch.stack(output.weights), torch.tensor(weights, dtype=torch.float64), atol=1e-8, rtol=1e-7
         )
-
-
-def test_one_iteration_is_uniform():  # property 4
-    output = dynamic_routing(torch.randn(2, 5, 7, 3), num_iterations=1)
-    torch.testing.assert_close(output.weights[0], torch.full((2, 5, 7), 1 / 7))
-
-
-def test_one_output_does_not_depend_on_the_iterations():  # property 7
-    votes = torch.randn(5, 1, 3)
-    for num_iterations in (1, 2, 5):
-        plain = dynamic_routing(votes, num_iterations=num_iterations)
-        normalized = dynamic_routing(votes, num_iterations=num_iterations, normalize_total_input=True)
-        assert all((weights == 1).all() for weights in plain.weights)
-        torch.testing.assert_close(plain.capsules, squash(votes.sum(dim=0)))
-        torch.testing.assert_close(normalized.capsules, squash(votes.mean(dim=0)))
 
 
 def test_the_printed_form_does_not_route_with_512_capsules():  # property 29

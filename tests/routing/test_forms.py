@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from hf_capsule_mt.routing import dynamic_routing, em_routing, use_routing_form
-from hf_capsule_mt.routing.forms import RoutingForm, choose_form
 
 
 def simple(votes, **settings):
@@ -43,13 +42,6 @@ def test_order_of_inputs_and_outputs(routing, return_weights):  # property 8
     torch.testing.assert_close(
         routing(votes[:, :, outputs], return_weights=return_weights).capsules, capsules[:, outputs]
     )
-
-
-@ROUTINGS
-def test_equal_outputs_get_equal_weights(routing):  # property 8
-    votes = torch.randn(6, 4, 2, dtype=torch.float64)[:, [0, 1, 2, 1, 3]]
-    for weights in routing(votes).weights:
-        torch.testing.assert_close(weights[:, 1], weights[:, 3])
 
 
 @ROUTINGS
@@ -174,14 +166,6 @@ def test_the_chunked_form_is_as_accurate_as_the_plain_one(routing):
         )
     for plain, chunked in zip(errors[True], errors[False], strict=True):
         assert chunked <= 2 * plain + 1e-7
-
-
-def test_where_the_form_is_chosen():
-    votes = torch.randn(2, 3, 4, 1)
-    assert choose_form(votes, return_weights=False, detach_routing=False) is RoutingForm.CHUNKED
-    assert choose_form(votes, return_weights=True, detach_routing=False) is RoutingForm.PLAIN
-    assert choose_form(votes, return_weights=False, detach_routing=True) is RoutingForm.PLAIN
-    assert em(votes, return_weights=False).weights is None
 
 
 def test_an_unknown_form_is_an_error_that_names_the_others():

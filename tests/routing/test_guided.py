@@ -87,30 +87,14 @@ def test_the_query_guides():  # property 40
         torch.testing.assert_close(iteration, torch.full_like(iteration, 0.25))
 
 
-def test_queries_do_not_see_one_another():  # property 40: B starts anew at each decoding step
-    arguments, weights = make(num_queries=6)
-    together = guided_routing(**arguments, **weights, num_iterations=3)
-    for step in range(6):
-        alone = guided_routing(arguments["votes"], arguments["query"][step : step + 1], **weights, num_iterations=3)
-        torch.testing.assert_close(alone.capsules[0], together.capsules[step])
-
-
 def test_gradient():
     arguments, weights = make(num_inputs=3, num_outputs=2)
     mask = torch.tensor([True, False, True])
     tensors = [value.requires_grad_() for value in (*arguments.values(), *weights.values())]
 
-    def run(votes, query, query_weight, vote_weight, capsule_weight, score_weight):
-        return guided_routing(
-            votes,
-            query,
-            query_weight=query_weight,
-            vote_weight=vote_weight,
-            capsule_weight=capsule_weight,
-            score_weight=score_weight,
-            num_iterations=3,
-            mask=mask,
-        ).capsules
+    def run(votes, query, *matrices):
+        scorer = dict(zip(weights, matrices, strict=True))
+        return guided_routing(votes, query, **scorer, num_iterations=3, mask=mask).capsules
 
     assert torch.autograd.gradcheck(run, tensors)
 
@@ -134,17 +118,6 @@ def test_votes_projected_once_serve_every_query():
         torch.testing.assert_close(output.capsules, expected.capsules[:, step : step + 1])
         for alone, together in zip(output.weights, expected.weights, strict=True):
             torch.testing.assert_close(alone, together[:, step : step + 1])
-
-
-def test_one_iteration_needs_no_scorer():
-    arguments, weights = make(batch=(2,))
-    mask = torch.arange(5).expand(2, 5) < torch.tensor([[5], [3]])
-    expected = guided_routing(**arguments, **weights, num_iterations=1, mask=mask)
-    prepared = project_votes(arguments["votes"].transpose(-2, -3).contiguous(), None, mask)
-    output = route_guided_votes(prepared, arguments["query"], None, num_iterations=1, mask=mask)
-    torch.testing.assert_close(output.capsules, expected.capsules)
-    with pytest.raises(ValueError, match="`scorer` must be given for `num_iterations` 2, got None"):
-        route_guided_votes(prepared, arguments["query"], None, num_iterations=2, mask=mask)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -103,21 +103,6 @@ def test_padding_is_worth_nothing():  # property 35
     assert settings["inputs"].grad.isfinite().all()
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES, ids=["plain", "positions", "scoring", "all"])
-def test_the_order_of_the_inputs_does_not_matter(strategy):
-    votes, settings = make()
-    settings = {name: settings[name] for name in strategy}
-    expected = separable_routing(votes, **settings)
-    order = torch.tensor([3, 1, 4, 0, 2])
-    if "inputs" in settings:
-        settings["inputs"] = settings["inputs"][order]
-    output = separable_routing([v[order] for v in votes], **settings)
-    torch.testing.assert_close(output.capsules, expected.capsules)
-    for iteration, unpermuted in zip(output.weights, expected.weights, strict=True):
-        torch.testing.assert_close(iteration, unpermuted[order])
-        torch.testing.assert_close(iteration.sum(dim=-1), torch.ones(N, dtype=torch.float64))
-
-
 def test_half_precision_iterates_in_float32():
     votes, settings = make(dtype=torch.bfloat16)
     output = separable_routing(votes, **settings)

@@ -18,8 +18,16 @@ LIGHT = {
     "catalog": {"models.registry", "text"},
     "coverage": {"engine", "models", "text"},
     "options": {"engine", "models", "coverage", "text"},
-    "translator": {"engine", "models", "catalog", "coverage", "text", "options", "pivot"},
-    "pivot": {"engine", "coverage", "text", "options", "translator"},  # what `from_pretrained` makes of two models
+    "scoring": {"engine", "models", "catalog", "coverage", "text", "options", "translator"},
+    "translator": {"engine", "models", "catalog", "coverage", "text", "options", "scoring", "pivot"},
+    "pivot": {
+        "engine",
+        "coverage",
+        "text",
+        "options",
+        "scoring",
+        "translator",
+    },  # what `from_pretrained` makes of two models
     "calibration": {"coverage", "text", "translator"},
     "serve": {
         "engine",
@@ -29,6 +37,7 @@ LIGHT = {
         "formats",
         "text",
         "options",
+        "scoring",
         "translator",
         "commands.console",
         "__init__",
@@ -48,7 +57,7 @@ LIGHT = {
         "serve",
         "__init__",
     },
-    "__init__": {"engine", "models", "coverage", "text", "options", "translator"},
+    "__init__": {"engine", "models", "coverage", "text", "options", "scoring", "translator"},
     "__main__": {"commands"},
 }
 ROOMS_OF_TEXT = {"capsule_mt.text"}

@@ -19,7 +19,7 @@ FURTHER = {
     },
     "hf_capsule_mt": {"py.typed", "hub/card_template.md"},
 }
-PROGRAM = ["[console_scripts]", "capsule-mt", "=", "capsule_mt.commands:main"]
+PROGRAM = ["[console_scripts]", "capsule-mt", "=", "capsule_mt.commands:program"]
 
 
 def built(folder: Path, output: Path) -> zipfile.ZipFile:
@@ -36,6 +36,7 @@ def test_a_wheel_has_its_package_and_nothing_else(package, folder, tmp_path):
     with built(ROOT / folder, tmp_path) as wheel:
         names = set(wheel.namelist())
         points = wheel.read(f"{package}-{__version__}.dist-info/entry_points.txt").decode()
+        terms = wheel.read(f"{package}-{__version__}.dist-info/licenses/LICENSE")
     information = {name for name in names if name.startswith(f"{package}-{__version__}.dist-info/")}
     wanted = {
         path.relative_to(ROOT).as_posix()
@@ -47,4 +48,5 @@ def test_a_wheel_has_its_package_and_nothing_else(package, folder, tmp_path):
     sources = {name for name in names if "/native/" in name}
     assert all(name.endswith((".c", ".h")) for name in sources)
     assert names - information - sources == wanted - unbuilt
+    assert terms == (ROOT / "LICENSE").read_bytes()
     assert (points.split() == PROGRAM) == (package == "capsule_mt")

@@ -9,6 +9,7 @@ import torch
 from accelerate import PartialState
 from transformers import AutoModelForSeq2SeqLM
 
+from capsule_mt.text.digests import digest_of
 from hf_capsule_mt.commands import distill as command
 from hf_capsule_mt.data import load_translation_data, sentence_pairs
 from hf_capsule_mt.training.distillation import SUMMARY_FILE, Teacher, check_distilled, distill
@@ -94,7 +95,7 @@ def test_other_sources_and_another_teacher_are_named(tmp_path):
         distill(reversed_words, SOURCES[:9], tmp_path, settings=changed, **SETTINGS)
 
 
-@pytest.mark.parametrize("damage", ["changed", "cut, no record", "gone"])
+@pytest.mark.parametrize("damage", ["cut", "changed, no record", "gone"])
 def test_a_damaged_file_is_written_again(tmp_path, damage):
     distill(reversed_words, SOURCES, tmp_path, **SETTINGS)
     part, record = tmp_path / "part-000001.jsonl", tmp_path / "part-000001.json"
@@ -106,9 +107,7 @@ def test_a_damaged_file_is_written_again(tmp_path, damage):
         part.write_bytes(changed[damage.partition(",")[0]])
     if "no record" in damage:
         record.unlink()
-    with pytest.raises(
-        ValueError, match=r"part-000001\.jsonl is missing or damaged|line \d+ of the source is missing"
-    ):
+    with pytest.raises(ValueError, match=r"part-000001\.jsonl is missing or damaged"):
         check_distilled(tmp_path, len(SOURCES), 8)
     translated = []
 
@@ -148,8 +147,7 @@ def test_an_error_of_every_line_is_raised(tmp_path):
 
 def test_a_missing_and_a_repeated_line_are_found(tmp_path):
     distill(reversed_words, SOURCES[:16], tmp_path, **SETTINGS)
-    part = tmp_path / "part-000001.jsonl"
-    (tmp_path / "part-000001.json").unlink()
+    part, record = tmp_path / "part-000001.jsonl", tmp_path / "part-000001.json"
     lines = part.read_text(encoding="utf-8").split("\n")
     for rows, message in (
         ([*lines[:-2], lines[0], ""], "is there twice"),
@@ -157,6 +155,7 @@ def test_a_missing_and_a_repeated_line_are_found(tmp_path):
         ([*lines[:-2], lines[0].replace('"index": ', '"index": 9'), ""], "there is no line 9"),
     ):
         part.write_text("\n".join(rows), encoding="utf-8")
+        record.write_text(json.dumps({"sha256": digest_of([part.read_bytes()]), "failures": {}}), encoding="utf-8")
         with pytest.raises(ValueError, match=message):
             check_distilled(tmp_path, 16, 2)
 

@@ -120,6 +120,7 @@ int engine_add_linear(model_t *model, int64_t outputs, int64_t inputs, int int8)
     model->linears = linears;
     linear_t *linear = linears + model->num_linears;
     *linear = (linear_t){.outputs = (long)outputs, .inputs = (long)inputs, .int8 = int8};
+    model->halves |= int8;
     char *memory = keep(model, model->kernels->packed_bytes(linear));
     if (!memory) return NO_MEMORY;
     model->kernels->lay_out(linear, memory);
@@ -353,14 +354,15 @@ static void translate(run_t *run) {
     run->most_steps = at_once ? 1 : request->longest + (request->guided && request->longest < model->longest_target ? 1 : 0);
     run->ancestors = take(run, most_rows * run->most_steps * 4);
     run->new_ancestors = take(run, most_rows * run->most_steps * 4);
-    run->caches = take(run, (model->num_caches * run->most_steps + 1) * (int64_t)sizeof(float *));
+    run->caches = take(run, (model->num_caches * run->most_steps + 1) * (int64_t)sizeof(char *));
+    run->memories = take_zeros(run, (model->num_operations[1] + 1) * (int64_t)sizeof(char *));
     run->attended = request->received ? take(run, run->most_steps * (int64_t)sizeof(float *)) : NULL;
     run->curves = request->guided ? take(run, run->most_steps * (int64_t)sizeof(float *)) : NULL;
     run->agreements = take_zeros(run, most_rows * 4);
     int64_t most_keys = request->longest + 1;
     if (request->longest_source > most_keys) most_keys = request->longest_source;
     run->most_keys = most_keys + 1;
-    run->keys = take(run, team_size(run->team) * run->most_keys * (int64_t)sizeof(float *));
+    run->keys = take(run, team_size(run->team) * run->most_keys * (int64_t)sizeof(char *));
     run->totals = take(run, most_rows * 4);
     run->values = take(run, (model->num_buffers + 1) * (int64_t)sizeof(float *));
     run->spare = take(run, (model->num_buffers + 1) * (int64_t)sizeof(float *));
@@ -381,7 +383,7 @@ static void translate(run_t *run) {
 }
 
 /* Of the memory of a run, a model keeps so much for its next one. */
-#define MOST_KEPT (64 << 20)
+#define MOST_KEPT (128 << 20)
 
 chunk_t *more_memory(run_t *run, int64_t bytes) {
     int64_t size = bytes + (int64_t)sizeof(chunk_t);
@@ -404,13 +406,14 @@ static chunk_t *take_arena(model_t *model) {
     return chunk;
 }
 
-/* Keeps the memory of a run. Where it took several chunks, the next run begins with one as large. */
+/* Keeps the memory of a run. Where it took several chunks, the next run begins with one for all that they held. */
 static void keep_arena(model_t *model, chunk_t *chunks) {
-    int64_t size = 0;
-    for (chunk_t *chunk = chunks; chunk; chunk = chunk->next) size += chunk->size;
-    if (chunks && (chunks->next || size > MOST_KEPT)) {
+    int64_t used = 0;
+    for (chunk_t *chunk = chunks; chunk; chunk = chunk->next) used += chunk->used;
+    if (chunks && (chunks->next || used > MOST_KEPT)) {
+        int64_t size = (used + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE;
         free_chunks(chunks);
-        chunks = size > MOST_KEPT ? NULL : allocate_pages(size);
+        chunks = used > MOST_KEPT ? NULL : allocate_pages(size);
         if (chunks) *chunks = (chunk_t){.size = size};
     }
     if (chunks) chunks->used = sizeof(chunk_t);

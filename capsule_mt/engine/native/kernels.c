@@ -34,54 +34,111 @@ static void add_norm(float *x, const float *residual, const float *gain, const f
     }
 }
 
-/* Every head of four keys before the next four: a key's numbers lie side by side, those of the next one pages away, and
+/* Of a head are kept its floats, or words of two halves: those of LANES numbers, and above them those of the next. */
+static long kept_width(long width, int halves) { return halves ? round_up(width, BLOCK) * 2 : width * 4; }
+static long kept_bytes(long heads, long width, int halves) { return heads * kept_width(width, halves); }
+
+/* The upper half of each number, to the nearest, as a word. */
+INLINE vu halves_of(vf x) {
+    vu bits = (vu)x;
+    return (bits + ((bits >> 16) & 1) + 0x7fff) >> 16;
+}
+
+static void keep_heads(const float *from, long heads, long width, int halves, void *to) {
+    if (!halves) {
+        memcpy(to, from, (size_t)(heads * width) * 4);
+        return;
+    }
+    vu_any *words = to;
+    for (long h = 0; h < heads; h++, from += width)
+        for (long i = 0; i < width; i += BLOCK) {
+            vf low = GET(from, i, width, 0.f), high = all(0.f);
+            if (i + LANES < width) high = GET(from, i + LANES, width, 0.f);
+            *words++ = halves_of(low) | halves_of(high) << 16;
+        }
+}
+
+/* Numbers `i` to `i` + BLOCK of a kept head, zeros beyond its end. */
+INLINE void load_block(const char *head, long i, long width, const int halves, vf *two) {
+    two[1] = all(0.f);
+    if (halves) {
+        vu words = *(const vu_any *)(head + 2 * i);
+        two[0] = (vf)(words << 16);
+        two[1] = (vf)(words & 0xffff0000u);
+        return;
+    }
+    two[0] = GET((const float *)head, i, width, 0.f);
+    if (i + LANES < width) two[1] = GET((const float *)head, i + LANES, width, 0.f);
+}
+
+/* Every head of four keys before the next four: a key's numbers lie side by side, those of the next one further on, and
  * are asked for while these are worked on. */
-INLINE void attend_width(const float *query, float *output, const float *const *keys, long value_offset, long num_keys,
-                         long first, long end, const long width, float *scores) {
+INLINE void attend_width(const queries_t *q, long first, long end, const long width, const int halves) {
+    const long head_bytes = kept_width(width, halves);
+    long num_keys = q->num_keys;
     float scale = 1 / sqrtf((float)width);
-    memset(output + first * width, 0, (size_t)((end - first) * width) * 4);
+    for (long r = 0; r < q->rows; r++)
+        memset(q->output + (r * q->heads + first) * width, 0, (size_t)((end - first) * width) * 4);
     for (int of_values = 0; of_values < 2; of_values++) {
-        long offset = of_values ? value_offset : 0;
         for (long j = 0; j < num_keys; j += 4) {
-            const float *now[4], *next[4];
+            const char *now[4], *next[4];
             for (long k = 0; k < 4; k++) {
-                now[k] = keys[j + k < num_keys ? j + k : num_keys - 1] + offset;
-                next[k] = keys[j + 4 + k < num_keys ? j + 4 + k : num_keys - 1] + offset;
+                now[k] = q->keys[j + k < num_keys ? j + k : num_keys - 1] + of_values * q->value_offset;
+                if (j + 4 + k < num_keys) next[k] = q->keys[j + 4 + k] + of_values * q->value_offset;
+                else next[k] = q->keys[k < num_keys ? k : 0] + q->value_offset; /* the first values */
             }
             for (long h = first; h < end; h++) {
-                long head = h * width, stop = head + width;
-                float *score = scores + (h - first) * num_keys + j;
+                long head = h * head_bytes;
                 for (long k = 0; k < 4; k++)
-                    for (long i = head; i < stop; i += 16) __builtin_prefetch(next[k] + i);
-                if (of_values) {
-                    vf share[4];
-                    for (long k = 0; k < 4; k++) share[k] = all(j + k < num_keys ? score[k] : 0.f);
-                    FOR_VECTORS(i, width) {
-                        vf sum = GET(output, head + i, stop, 0.f);
-                        for (long k = 0; k < 4; k++) sum += share[k] * GET(now[k], head + i, stop, 0.f);
-                        PUT(output, head + i, stop, sum);
+                    for (long i = 0; i < head_bytes; i += 64) __builtin_prefetch(next[k] + head + i);
+                for (long r = 0; r < q->rows; r++) {
+                    const float *query = q->query + r * q->query_step + h * width;
+                    float *output = q->output + (r * q->heads + h) * width;
+                    float *score = q->scores + (r * q->heads + h) * num_keys + j, sums[4];
+                    vf two[2], sum[4] = {all(0.f), all(0.f), all(0.f), all(0.f)};
+                    if (of_values) {
+                        for (long k = 0; k < 4; k++) sum[k] = all(j + k < num_keys ? score[k] : 0.f);
+                        for (long i = 0; i < width; i += BLOCK) {
+                            vf low = GET(output, i, width, 0.f), high = all(0.f);
+                            if (i + LANES < width) high = GET(output, i + LANES, width, 0.f);
+                            for (long k = 0; k < 4; k++) {
+                                load_block(now[k] + head, i, width, halves, two);
+                                low += sum[k] * two[0];
+                                high += sum[k] * two[1];
+                            }
+                            PUT(output, i, width, low);
+                            if (i + LANES < width) PUT(output, i + LANES, width, high);
+                        }
+                        continue;
                     }
-                } else {
-                    vf sum[4] = {all(0.f), all(0.f), all(0.f), all(0.f)};
-                    FOR_VECTORS(i, width) {
-                        vf part = GET(query, head + i, stop, 0.f);
-                        for (long k = 0; k < 4; k++) sum[k] += part * GET(now[k], head + i, stop, 0.f);
+                    for (long i = 0; i < width; i += BLOCK) {
+                        vf low = GET(query, i, width, 0.f), high = all(0.f);
+                        if (i + LANES < width) high = GET(query, i + LANES, width, 0.f);
+                        for (long k = 0; k < 4; k++) {
+                            load_block(now[k] + head, i, width, halves, two);
+                            sum[k] += low * two[0];
+                            sum[k] += high * two[1];
+                        }
                     }
-                    float sums[4];
                     four_sums(sum, sums);
                     for (long k = 0; k < 4 && j + k < num_keys; k++) score[k] = sums[k] * scale;
                 }
             }
         }
-        for (long h = first; h < end && !of_values; h++) softmax(scores + (h - first) * num_keys, num_keys);
+        for (long r = 0; r < q->rows && !of_values; r++)
+            for (long h = first; h < end; h++) softmax(q->scores + (r * q->heads + h) * num_keys, num_keys);
     }
 }
 
-static void attend(const float *query, float *output, const float *const *keys, long value_offset, long num_keys,
-                   long first, long end, long width, float *scores) {
-    if (width == 64) attend_width(query, output, keys, value_offset, num_keys, first, end, 64, scores);
-    else if (width == 32) attend_width(query, output, keys, value_offset, num_keys, first, end, 32, scores);
-    else attend_width(query, output, keys, value_offset, num_keys, first, end, width, scores);
+static void attend(const queries_t *q, long first, long end) {
+    if (q->halves && q->width == 64) attend_width(q, first, end, 64, 1);
+    else if (q->halves && q->width == 32) attend_width(q, first, end, 32, 1);
+    else if (q->halves) attend_width(q, first, end, q->width, 1);
+#if !defined(TIER_SIMD128) /* whose models are in int8 */
+    else if (q->width == 64) attend_width(q, first, end, 64, 0);
+    else if (q->width == 32) attend_width(q, first, end, 32, 0);
+    else attend_width(q, first, end, q->width, 0);
+#endif
 }
 
 /* ---- recurrence */
@@ -206,7 +263,7 @@ static long top(const float *values, long count, long wanted, float *best, int32
 #define TABLE(name, product) \
     { \
         name, packed_bytes, lay_out, pack, pack_codes, widen, select_outputs, unpack, scratch, round_inputs, num_blocks, product, \
-        add_norm, attend, em_routing, dynamic_routing, exp_twice, tanh_score, add_scaled, lstm, \
+        add_norm, kept_bytes, keep_heads, attend, em_routing, dynamic_routing, exp_twice, tanh_score, add_scaled, lstm, \
         gru, ssru, apply, log_sum_exp, top, squash, softmax, \
     }
 const kernels_t GLUE(kernels_, TIER) = TABLE(TEXT(TIER), multiply);

@@ -8,6 +8,21 @@
 
 #include <stdint.h>
 
+/* Queries [rows, heads * width] that attend to the same keys; the rows of the outputs are as far apart as they are long. */
+typedef struct {
+    const float *query;
+    float *output;
+    long query_step; /* numbers from a query to the next */
+    long rows, heads, width;
+    const char *const *keys; /* [num_keys], as `keep_heads` left them; the value of each is `value_offset` bytes after it */
+    long value_offset, num_keys;
+    int halves;
+    float *scores; /* what each head attends to: [rows, heads, num_keys] */
+} queries_t;
+
+/* So many rows at most attend at once. */
+#define MOST_QUERIES 8
+
 enum activation { NO_ACTIVATION, RELU, SILU, GELU, TANH, SIGMOID };
 
 /* y = x W' + b. `packed` is W in the layout of the tier that packed it, in float or in int8 with a scale per output. */
@@ -48,10 +63,11 @@ typedef struct {
     /* x = LayerNorm(x + residual) [rows, width]; `residual` may be NULL. */
     void (*add_norm)(float *x, const float *residual, const float *gain, const float *bias, long rows, long width,
                      float epsilon);
-    /* Heads `first` to `end` of one query [heads * head_width]; key j is at keys[j], its value `value_offset` numbers
-     * after it. `scores` gets what each head attends to: [end - first, num_keys]. */
-    void (*attend)(const float *query, float *output, const float *const *keys, long value_offset, long num_keys,
-                   long first, long end, long head_width, float *scores);
+    /* Bytes of a key or a value: floats, or with `halves` the upper half of each, which is read in half the time. */
+    long (*kept_bytes)(long heads, long width, int halves);
+    void (*keep_heads)(const float *from, long heads, long width, int halves, void *to);
+    /* Heads `first` to `end` of the queries. */
+    void (*attend)(const queries_t *queries, long first, long end);
     /* Votes [N, M, D], activations of the inputs [N, M] or NULL -> capsules [M, D]; see routing/em.py. */
     void (*em_routing)(const float *votes, const float *activation, const float *beta_a, const float *beta_u,
                        const float *lambdas, long iterations, float min_variance, long num_inputs, long num_outputs,

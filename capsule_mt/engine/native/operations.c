@@ -81,85 +81,125 @@ static void copy(run_t *run, const operation_t *op) {
 
 typedef struct {
     run_t *run;
-    int out, query, memory; /* buffers; `memory` for attention to the source */
-    int64_t heads, width, key_offset, value_offset;
-    int64_t cache; /* for attention to the past, or -1 */
-    int64_t head;  /* whose attention is recorded, or -1 */
+    int out, query;       /* buffers */
+    int64_t heads, width; /* width of all heads */
+    int64_t bytes;        /* of the keys of a row; as many, its values, follow */
+    const char *kept;     /* of the rows that are attended to, or NULL: those of the steps before, in `cache` */
+    int64_t cache, head;  /* -1, or whose attention is recorded */
     float *scores;
 } attention_t;
+
+/* Keeps the keys and the values of rows of a buffer, which begin at these columns, in `to`. */
+static void keep_rows(run_t *run, const attention_t *attention, int buffer, int64_t keys, int64_t values, int64_t rows,
+                      char *to) {
+    const kernels_t *kernels = run->model->kernels;
+    long heads = (long)attention->heads, width = (long)(attention->width / attention->heads);
+    for (int64_t row = 0; row < rows; row++, to += 2 * attention->bytes) {
+        kernels->keep_heads(row_of(run, buffer, row) + keys, heads, width, run->model->halves, to);
+        kernels->keep_heads(row_of(run, buffer, row) + values, heads, width, run->model->halves, to + attention->bytes);
+    }
+}
 
 /* Rows and their heads. */
 static void attend(void *context, int64_t first, int64_t end, int thread) {
     const attention_t *attention = context;
     run_t *run = attention->run;
-    int64_t heads = attention->heads, width = attention->width, count = 0;
+    int64_t heads = attention->heads, step = 2 * attention->bytes;
     int space = space_of(run, attention->out);
-    float *scores = attention->scores + thread * run->most_keys * heads;
-    const float **keys = run->keys + thread * run->most_keys;
-    for (int64_t row = first / heads, last = -1; row * heads < end; row++) {
-        if (attention->cache >= 0 && run->row_position) { /* the rows of the positions before, and its own */
-            count = run->row_position[row] + 1;
-            for (int64_t j = 0; j < count; j++) keys[j] = row_of(run, attention->query, row + 1 - count + j) + width;
-        } else if (attention->cache >= 0) {
-            const int32_t *ancestors = run->ancestors + row * run->most_steps;
-            float **blocks = run->caches + attention->cache * run->most_steps;
-            for (int64_t j = 0; j < run->step; j++) keys[j] = blocks[j] + ancestors[j] * 2 * width;
-            keys[run->step] = blocks[run->step] + row * 2 * width;
-            count = run->step + 1;
-        } else if (source_of(run, space, row) != last) {
-            last = source_of(run, space, row);
-            count = run->request->lengths[last];
-            for (int64_t j = 0; j < count; j++)
-                keys[j] = row_of(run, attention->memory, run->first_word[last] + j) + attention->key_offset;
-        }
+    const char **keys = run->keys + thread * run->most_keys;
+    queries_t queries = {.query_step = (long)width_of(run, attention->query), .heads = (long)heads,
+                         .width = (long)(attention->width / heads), .keys = keys,
+                         .value_offset = (long)attention->bytes, .halves = run->model->halves,
+                         .scores = attention->scores + thread * MOST_QUERIES * run->most_keys * heads};
+    for (int64_t row = first / heads; row * heads < end; row += queries.rows) {
         int64_t first_head = row * heads < first ? first - row * heads : 0;
         int64_t end_head = end - row * heads < heads ? end - row * heads : heads;
-        run->model->kernels->attend(row_of(run, attention->query, row), row_of(run, attention->out, row), keys,
-                                    (long)attention->value_offset, (long)count, (long)first_head, (long)end_head,
-                                    (long)(width / heads), scores);
-        if (first_head <= attention->head && attention->head < end_head)
-            memcpy(attended_by(run, run->step, row), scores + (attention->head - first_head) * count,
-                   (size_t)count * 4);
+        queries.rows = 1;
+        if (!attention->kept) {
+            const int32_t *ancestors = run->ancestors + row * run->most_steps;
+            char **blocks = run->caches + attention->cache * run->most_steps;
+            for (int64_t j = 0; j < run->step; j++) keys[j] = blocks[j] + ancestors[j] * step;
+            keys[run->step] = blocks[run->step] + row * step;
+            queries.num_keys = (long)run->step + 1;
+        } else {
+            int64_t source = source_of(run, space, row), from = run->first_word[source];
+            queries.num_keys = (long)run->request->lengths[source];
+            if (attention->cache >= 0) { /* the rows of the positions before, and its own */
+                queries.num_keys = (long)run->row_position[row] + 1;
+                from = row + 1 - queries.num_keys;
+            } else if (!first_head) {
+                while (queries.rows < MOST_QUERIES && (row + queries.rows + 1) * heads <= end &&
+                       source_of(run, space, row + queries.rows) == source) queries.rows++;
+            }
+            for (int64_t j = 0; j < queries.num_keys; j++) keys[j] = attention->kept + (from + j) * step;
+        }
+        queries.query = row_of(run, attention->query, row);
+        queries.output = row_of(run, attention->out, row);
+        run->model->kernels->attend(&queries, (long)first_head, (long)end_head);
+        if (attention->head < first_head || attention->head >= end_head) continue;
+        for (int64_t r = 0; r < queries.rows; r++)
+            memcpy(attended_by(run, run->step, row + r),
+                   queries.scores + (r * heads + attention->head) * queries.num_keys, (size_t)queries.num_keys * 4);
     }
+}
+
+static attention_t new_attention(run_t *run, const operation_t *op, int query, int64_t heads) {
+    int64_t width = width_of(run, OUT_OF(op));
+    int64_t bytes = run->model->kernels->kept_bytes((long)heads, (long)(width / heads), run->model->halves);
+    return (attention_t){.run = run, .out = OUT_OF(op), .query = query, .heads = heads, .width = width,
+                         .bytes = bytes, .cache = -1, .head = -1};
+}
+
+/* Bytes of the scores of all threads. */
+static int64_t scores_size(const run_t *run, const attention_t *attention) {
+    return team_size(run->team) * MOST_QUERIES * run->most_keys * attention->heads * 4;
 }
 
 static void share_attention(run_t *run, attention_t *attention, int64_t num_keys) {
     int64_t heads = attention->heads, rows = rows_of(run, space_of(run, attention->out));
-    attention->scores = scratch_of(run, team_size(run->team) * run->most_keys * heads * 4);
     team_share(run->team, rows * heads, num_keys * attention->width / heads * COST_OF_KEY, attend, attention);
 }
 
 static void attend_words(run_t *run, const operation_t *op) {
     int joined = op->slots[ATTEND_WORDS_joined];
-    int64_t width = width_of(run, OUT_OF(op));
-    attention_t attention = {.run = run, .out = OUT_OF(op), .query = joined, .memory = joined,
-                             .heads = op->slots[ATTEND_WORDS_heads], .width = width, .key_offset = width,
-                             .value_offset = width, .cache = -1, .head = -1};
+    attention_t attention = new_attention(run, op, joined, op->slots[ATTEND_WORDS_heads]);
+    int64_t width = attention.width, scores = (scores_size(run, &attention) + 63) / 64 * 64;
+    char *memory = scratch_of(run, scores + run->num_words * 2 * attention.bytes);
+    attention.scores = (float *)memory;
+    attention.kept = memory + scores;
+    keep_rows(run, &attention, joined, width, 2 * width, run->num_words, memory + scores);
     share_attention(run, &attention, run->num_words / run->request->num_sources);
 }
 
 static void attend_source(run_t *run, const operation_t *op) {
     const request_t *request = run->request;
     int is_read = run->attended && op->slots[ATTEND_SOURCE_layer] == request->layer;
-    if (is_read) run->attended[run->step] = take(run, run->rows * request->longest_source * 4);
-    attention_t attention = {.run = run, .out = OUT_OF(op), .query = op->slots[ATTEND_SOURCE_query],
-                             .memory = op->slots[ATTEND_SOURCE_memory], .heads = op->slots[ATTEND_SOURCE_heads],
-                             .width = width_of(run, OUT_OF(op)), .key_offset = op->slots[ATTEND_SOURCE_keys],
-                             .value_offset = op->slots[ATTEND_SOURCE_values], .cache = -1,
-                             .head = is_read ? request->head : -1};
+    attention_t attention = new_attention(run, op, op->slots[ATTEND_SOURCE_query], op->slots[ATTEND_SOURCE_heads]);
+    if (is_read) {
+        run->attended[run->step] = take(run, run->rows * request->longest_source * 4);
+        attention.head = request->head;
+    }
+    char **kept = run->memories + (op - run->model->programs[1]);
+    if (!*kept) {
+        int64_t keys = op->slots[ATTEND_SOURCE_keys], values = keys + op->slots[ATTEND_SOURCE_values];
+        *kept = take(run, run->num_words * 2 * attention.bytes);
+        keep_rows(run, &attention, op->slots[ATTEND_SOURCE_memory], keys, values, run->num_words, *kept);
+    }
+    attention.kept = *kept;
+    attention.scores = scratch_of(run, scores_size(run, &attention));
     share_attention(run, &attention, run->num_words / request->num_sources);
 }
 
 static void attend_past(run_t *run, const operation_t *op) {
     int joined = op->slots[ATTEND_PAST_joined];
-    int64_t width = width_of(run, OUT_OF(op)), cache = op->slots[ATTEND_PAST_cache];
-    attention_t attention = {.run = run, .out = OUT_OF(op), .query = joined, .heads = op->slots[ATTEND_PAST_heads],
-                             .width = width, .value_offset = width, .cache = cache, .head = -1};
-    if (!run->row_position) {
-        float *block = run->caches[cache * run->most_steps + run->step] = take(run, run->rows * 2 * width * 4);
-        for (int64_t row = 0; row < run->rows; row++)
-            memcpy(block + row * 2 * width, row_of(run, joined, row) + width, (size_t)(2 * width) * 4);
-    }
+    attention_t attention = new_attention(run, op, joined, op->slots[ATTEND_PAST_heads]);
+    int64_t width = attention.width;
+    attention.cache = op->slots[ATTEND_PAST_cache];
+    char *block = take(run, run->rows * 2 * attention.bytes);
+    keep_rows(run, &attention, joined, width, 2 * width, run->rows, block);
+    if (run->row_position) attention.kept = block;
+    else run->caches[attention.cache * run->most_steps + run->step] = block;
+    attention.scores = scratch_of(run, scores_size(run, &attention));
     share_attention(run, &attention, run->row_position ? run->request->longest / 2 + 1 : run->step + 1);
 }
 
@@ -193,7 +233,7 @@ static void dynamic_rows(void *context, int64_t first, int64_t end, int thread) 
 
 static void route(run_t *run, const operation_t *op, int64_t inputs, int64_t capsules, int64_t width,
                   int64_t iterations, body_t rows) {
-    loop_t loop = {run, op, NULL, 4 * (inputs * capsules * 2 + capsules * (width + 6) + 256)};
+    loop_t loop = {run, op, NULL, 4 * (inputs * (2 * capsules + 1) + capsules * (width + 6) + 256)};
     loop.scratch = scratch_of_threads(run, &loop.scratch_size);
     team_share(run->team, rows_of(run, space_of(run, OUT_OF(op))),
                inputs * capsules * width * iterations * COST_OF_EXPONENTIAL, rows, &loop);

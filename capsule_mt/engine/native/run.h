@@ -51,6 +51,7 @@ struct model {
     operation_t *programs[2];
     int64_t num_operations[2];
     const operation_t *head; /* of the decoder's program: writes the logits */
+    int halves; /* of keys and values, where products are in int8 */
     int goes_by_steps; /* through given targets, too: it needs the states of the step before */
     int64_t source_vocabulary, longest_source, longest_target; /* programs.c: the limits of tables and positions */
 };
@@ -119,12 +120,13 @@ typedef struct {
     int64_t *row_position;                  /* if all positions of given targets are rows of one step, else NULL */
     int64_t most_steps;                     /* PAST and FUTURE take one more, to read the last token */
     int32_t *ancestors, *new_ancestors;     /* [rows, most_steps]: the row that a hypothesis had at each step */
-    float **caches;                         /* [caches, most_steps]: keys and values of each row of a step */
+    char **caches;                          /* [caches, most_steps]: keys and values of each row of a step */
+    char **memories;                        /* [operations of the decoder]: keys and values of the words, once kept */
     float **attended;                       /* [most_steps], NULL unless a head is read: see `attended_by` */
     float **curves;                         /* [most_steps], NULL unless PAST and FUTURE are read: see `curves_of` */
     float *agreements;                      /* to the last token of each hypothesis */
     linear_t head;                          /* with a shortlist: the candidates alone */
-    const float **keys;                     /* [threads, most_keys] */
+    const char **keys;                      /* [threads, most_keys] */
     int64_t most_keys;
     float *totals;                          /* of each hypothesis: log(sum(exp(logits))) */
     char *scratch;

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import pytest
 
 from capsule_mt.calibration import verifying
-from capsule_mt.calibration.calibrating import Examples, often_marked
 from capsule_mt.coverage.options import MARKS
 
 SOURCES = ["Er hat einen alten Hut.", "Sie kauft sehr, sehr viel."]
@@ -62,23 +61,6 @@ def test_points_are_measured(monkeypatch, tmp_path, capsys):
     assert "marks='likely': 2 of 3 are right, and 2 of 3 omissions are marked" in capsys.readouterr().out
 
 
-def test_own_translations_tell_nothing_of_what_they_left_out(monkeypatch, capsys):
-    loaded = SimpleNamespace(calibration={"verified": {"reverse": "de-en"}})
-    uncalibrated = SimpleNamespace(calibration=SimpleNamespace(head=None), loaded=SimpleNamespace(name="de-en"))
-    translator = SimpleNamespace(
-        loaded=loaded, reverse=uncalibrated, set_calibration=lambda values: vars(loaded).update(calibration=values)
-    )
-    examples = Examples([], [], [], [], [("Er hat.", "He has.")], [], None, {}, are_own=True)
-    monkeypatch.setattr(
-        verifying, "choose_alarm", lambda translator, sources, own: {"score": float(own == ["He has."])}
-    )
-    verifying.measure(translator, examples, None)
-    assert loaded.calibration == {"verified": {"reverse": "de-en", "alarm": {"score": 1.0}}}
-    assert (
-        "words that need no support: not measured; calibrate de-en first, which finds them" in capsys.readouterr().out
-    )
-
-
 def test_an_alarm_flags_few_whole_translations(monkeypatch):
     texts = [f"{n} two three four five six seven eight." for n in range(400)]
 
@@ -92,8 +74,3 @@ def test_an_alarm_flags_few_whole_translations(monkeypatch):
     assert alarm["flagged"] <= 2 * verifying.FLAGGED
     assert alarm["score"] <= 1
     assert alarm["caught"] == {"three words": 1.0, "a quarter": 1.0, "a half": 1.0}
-
-
-def test_words_that_are_often_marked():
-    words = [Marked("Denn", 0, 0, n < 4) for n in range(12)] + [Marked("Hut", 0, 0, n < 3) for n in range(12)]
-    assert often_marked([*words, *(Marked("selten", 0, 0, True) for _ in range(9))]) == ["denn"]

@@ -6,9 +6,8 @@ import random
 import numpy as np
 import pytest
 
-from capsule_mt.calibration.word_alignment import AlignerSettings, WordAligner, _Direction, digamma, fit_aligner
+from capsule_mt.calibration.word_alignment import AlignerSettings, WordAligner, _Direction, digamma
 from capsule_mt.calibration.words import split_words, word_stem
-from hf_capsule_mt.data.embedded_corpus import sentence_pairs
 
 
 def made_up_text(sentences: int, seed: int = 0):
@@ -93,29 +92,6 @@ def test_a_text_whose_alignment_is_known():
     assert error_rate(aligner.align(pairs), gold) < 0.01
     unseen, unseen_gold = made_up_text(50, seed=1)
     assert error_rate(aligner.align(unseen), unseen_gold) < 0.03
-
-
-def test_training_twice_gives_the_same_and_each_part_helps():
-    pairs, gold = made_up_text(60)
-
-    def rate(**settings):
-        aligner = WordAligner(AlignerSettings(**settings), stem=str).fit(pairs)
-        return error_rate(aligner.align(pairs), gold), aligner
-
-    both, first = rate()
-    again, second = rate()
-    assert both == again
-    np.testing.assert_array_equal(first.forward.table, second.forward.table)
-    assert both < rate(agreement=False)[0]
-    assert both < rate(hmm_iterations=0, diagonal=0.0)[0]
-
-
-def test_english_and_german():
-    """The embedded corpus has no gold links, but a dictionary entry or two must come out of it."""
-    lines = list(itertools.islice(sentence_pairs(), 1500))
-    aligner = fit_aligner([english for english, _ in lines], [german for _, german in lines])
-    pair = (split_words("The old man buys a red hat."), split_words("Der alte Mann kauft einen roten Hut."))
-    assert aligner.align([pair])[0] == frozenset((n, n) for n in range(8))
 
 
 def test_unknown_words_link_only_to_their_equals():

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -134,7 +133,7 @@ def test_what_either_leaves_out_is_left_out(both, scored):
 
 def doubting(leg, *words):
     """Let a model of the other direction find no word of the source in these words of a leg's translations."""
-    leg.reverse = Translator(replace(leg.loaded, calibration={"attention": {"head": [0, 0]}}))
+    leg.reverse = Translator(leg.loaded._replace(calibration={"attention": {"head": [0, 0]}}))
 
     def read(texts, translations, *, with_head):
         places = [[match.span() for match in re.finditer(r"\S+", text)] for text in texts]
@@ -173,7 +172,7 @@ def test_the_alarm_of_both(both):
     curves = {"words": [[0.0, 0.0], [1.0, 1.0]], "sentences": [[0.0, 0.0], [1.0, 1.0]]}
     for of_first, of_second, wanted in ((0.9, 0.8, 0.8), (0.7, 0.8, 0.7), (None, 0.8, None)):
         for leg, alarm in ((first, of_first), (second, of_second)):
-            leg.loaded.calibration = {} if alarm is None else {"guided": {**curves, "alarm": {"score": alarm}}}
+            leg.set_calibration({} if alarm is None else {"guided": {**curves, "alarm": {"score": alarm}}})
         found = translator("\n".join(TEXTS[:3]), coverage=CoverageOptions(method="guided")).coverage
         assert found.threshold == wanted
     assert translator(TEXTS[0], coverage=CoverageOptions(threshold=0.5)).coverage.threshold == 0.5

@@ -41,7 +41,8 @@ class Weights:
 def attention(seed: int = 1, *, routed: bool = False, guided: bool = False, recurs: bool = False) -> Program:
     """A transformer of two layers; with routing of heads and layers, with PAST and FUTURE, or an SSRU for its past."""
     weights = Weights(seed)
-    program = Program(VOCABULARY, VOCABULARY, num_caches=2, longest_source=POSITIONS, longest_target=POSITIONS)
+    program = Program(VOCABULARY, VOCABULARY)
+    program.num_caches, program.longest_source, program.longest_target = 2, POSITIONS, POSITIONS
     words = Writer(program, program.encoder, Space.WORDS)
     step = Writer(program, program.decoder, Space.HYPOTHESES)
     table, places = weights.vector(VOCABULARY * WIDTH), Positions(POSITIONS, WIDTH, WIDTH - 2 * recurs)
@@ -130,7 +131,8 @@ def guide(words: Writer, step: Writer, weights: Weights, source: int, hidden: in
 def recurrent(seed: int = 2, *, capsules: bool = False) -> Program:
     """LSTM and GRU over the words, then a GRU with additive attention and PAST and FUTURE; or routed words."""
     weights = Weights(seed)
-    program = Program(VOCABULARY, VOCABULARY, longest_source=POSITIONS if capsules else None)
+    program = Program(VOCABULARY, VOCABULARY)
+    program.longest_source = POSITIONS if capsules else None
     words = Writer(program, program.encoder, Space.WORDS)
     sources = Writer(program, program.encoder, Space.SOURCES)
     step = Writer(program, program.decoder, Space.HYPOTHESES)

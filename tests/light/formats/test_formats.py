@@ -343,13 +343,9 @@ def test_a_document_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(mo
     ("text", "encoding"),
     [
         ("Der Bär frißt süße Äpfel, und größere Hüte gefallen ihm.", "cp1252"),
-        ("Żółta łódź płynie przez zieloną rzekę, a dzień jest długi.", "cp1250"),
         ("Старый человек вчера купил красную шляпу.", "cp1251"),
-        ("Старый человек вчера купил красную шляпу.", "koi8-r"),
         ("昨日、おじいさんは赤い帽子を買いました。", "shift_jis"),
-        ("昨日、おじいさんは赤い帽子を買いました。", "euc_jp"),
         ("老人昨天买了一顶红色的帽子。", "gb18030"),
-        ("노인은 어제 빨간 모자를 샀습니다.", "euc_kr"),
         ("Er schläft.", "utf-16"),
         ("Er schläft.", "utf-16-le"),
     ],

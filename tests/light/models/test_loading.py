@@ -53,7 +53,7 @@ def test_tiles_change_no_bit(name, tmp_path, monkeypatch):
         assert model.decoder.engine.tier == tier
         sources = [model.tokenizer.encode(pair["source"]).ids for pair in expected_of("capsule_marian")["pairs"]]
         options = SearchOptions(limits=[20] * len(sources), num_beams=5, num_return_sequences=5)
-        found.append(model.decoder.translate(sources, options))
+        found.append([[vars(one) for one in some] for some in model.decoder.translate(sources, options)])
         found.append(model.decoder.force(sources, sources, Readings()))
     assert found[:2] == found[2:]
 
@@ -129,8 +129,6 @@ def test_what_only_transformers_knows(family, fields, message, tmp_path):
             r"`model\.encoder\.aggregation\.votes\.weight` is \[576, 48\], but .*432",
         ),
         ("capsnmt", {"separable_scoring": False}, r"has `model\.encoder\.aggregation\.\w+_scoring\.\w+`, for which"),
-        ("capsnmt", {"vocab_size": 701}, r"`model\.encoder\.embed_tokens\.weight` is \[700, 48\], but .* \[701, 48\]"),
-        ("capsnmt", {"tie_word_embeddings": False}, r"lacks `lm_head\.weight`"),
         (
             "capsule_marian",
             {"layer_aggregation_num_capsules": 7},
@@ -161,8 +159,6 @@ RISING = [[0.0, 0.0], [1.0, 1.0]]
             "has `words`, which must be at most 10000 points",
         ),
         ({"guided": {"words": RISING, "sentences": [[0, 1], [1, 0]]}}, "has `sentences`, which .* do not fall"),
-        ({"guided": {"words": [[0.0, 2.0]]}}, "has `words`, which .* y from 0 to 1"),
-        ({"deletion": {"threshold": "high"}}, "has `threshold`, which must be from 0 to 1, got 'high'"),
         ({"attention": {"head": [7, 0]}}, "has `head`, which must be a layer and a head of 2 and"),
         ({"optional_words": "a"}, "`coverage_calibration.optional_words` must be a list"),
         ({"length": {"start": 1, "slope": "2", "more": {}}}, "`coverage_calibration.length` must have numbers as"),
@@ -219,20 +215,6 @@ def test_a_regular_expression_that_does_not_end(tmp_path):
     tokenizer = load_model(folder).tokenizer
     with pytest.raises(CheckpointError, match=r"tokenizer\.json: does not tokenise 'aaaa"):
         tokenizer.encode("a" * 60 + "!")
-
-
-def test_damaged_files(tmp_path):
-    with pytest.raises(CheckpointError, match=r"none: no such folder"):
-        load_model(tmp_path / "none")
-    folder = golden("capsule_marian", tmp_path / "model")
-    content = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
-    content["model"]["vocab"]["more"] = 700
-    (folder / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
-    with pytest.raises(CheckpointError, match="the tokenizer has 701 tokens, but the source vocabulary of the model"):
-        load_model(folder)
-    (folder / "config.json").write_text('{"model_type": ')
-    with pytest.raises(CheckpointError, match=r"config\.json: is no JSON"):
-        load_model(folder)
 
 
 def test_numbers_that_are_not_finite(tmp_path):

@@ -49,6 +49,7 @@ def train(file, lines=LINES, **settings):
         {"normalization_rule_name": "nmt_nfkc_cf"},
         {"byte_fallback": True, "vocab_size": 320},
         {"user_defined_symbols": "__mark__,é"},
+        {"user_defined_symbols": "x" * 140},  # whose length takes two bytes: the pieces after it are read one by one
         {"remove_extra_whitespaces": False},
         {"add_dummy_prefix": False},
         {"split_by_whitespace": False},

@@ -2,18 +2,12 @@
 
 import re
 import threading
-from dataclasses import dataclass
 
 from capsule_mt import Coverage, Translation, Word
 from capsule_mt.coverage.results import SentenceCoverage, TargetWord
 from capsule_mt.engine.stopping import raise_if_stopped
 from capsule_mt.text.segments import Document, Piece
 from capsule_mt.text.sentences import Span
-
-
-@dataclass
-class TextPiece(Piece):
-    text: str = ""
 
 
 class Upper:
@@ -41,7 +35,7 @@ class Upper:
         found = []
         for text in texts:
             matches = re.finditer(r"[^;]+;?", text)
-            pieces = [TextPiece(Span(*match.span()), [0] * len(match[0].split()), text=match[0]) for match in matches]
+            pieces = [Piece(Span(*match.span()), [0] * len(match[0].split()), text=match[0]) for match in matches]
             found.append(Document(text, pieces=pieces))
         return found
 

@@ -1,11 +1,9 @@
 """Alignments: links between the words of a text and of its translation."""
 
-import pytest
-
 from capsule_mt import Translator
 from capsule_mt.text.alignment import links_of, numbered_links, restored_links
 from capsule_mt.text.keeping import masked
-from capsule_mt.text.segments import Document, Segmenter
+from capsule_mt.text.segments import Segmenter
 from tests.light.decoders import translator
 from tests.light.test_translator import RELEASED
 from tests.light.text.words import Words
@@ -78,9 +76,3 @@ def test_a_translator_aligns_where_it_is_asked_to():
     both = found([text, "Er schläft."], alignment=True, batch_size=8, num_beams=2, num_return_sequences=2)
     assert both[0][0].alignment[-1] == (12, len(both[0][0].text.split()) - 1)
     assert len(both[1]) == 2
-
-
-@pytest.mark.parametrize("document", [Document(""), Document("- 1", copies=True)])
-def test_a_text_without_pieces(document):
-    count = len(document.text.split())
-    assert numbered_links(document, document.text, [], []) == tuple((n, n) for n in range(count))

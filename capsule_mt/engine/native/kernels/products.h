@@ -404,6 +404,11 @@ static const struct {
     uint8_t rows[16];
 } TILES = {1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
 
+/* The weights of the block after the next, into the second cache: the first one is full of what the tiles read. */
+INLINE void prefetch_tiles(const int8_t *weight) {
+    for (int i = 0; i < TILE_BYTES * BLOCK; i += 64) __builtin_prefetch(weight + 32768 + i, 0, 2);
+}
+
 /* Outputs `first` to `last`, of two tiles of rows at a time. The last tile begins early enough to be full: the rows that
  * it shares with another get the same numbers twice. */
 static __attribute__((target("amx-tile,amx-int8"))) void tiles_int8(const linear_t *l, const rounded_t *x,
@@ -425,7 +430,7 @@ static __attribute__((target("amx-tile,amx-int8"))) void tiles_int8(const linear
             _tile_zero(2);
             _tile_zero(3);
             for (long i = 0; i < stride; i += TILE_BYTES, weight += TILE_BYTES * BLOCK) {
-                if (row == 0) prefetch_weights(weight, TILE_BYTES * BLOCK);
+                if (row == 0) prefetch_tiles(weight);
                 _tile_loadd(6, weight, BLOCK * DEPTH);
                 _tile_loadd(4, low + i, stride);
                 _tile_dpbusd(0, 4, 6);

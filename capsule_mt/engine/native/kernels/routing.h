@@ -5,61 +5,51 @@
 #include "../kernels.h"
 #include "vectors.h"
 
-/* mean, variance and activation of the M Gaussians, from weights R [N, M] of the inputs, for capsules of width 1. */
+/* Capsules of width 1, of whole vectors: M Gaussians. `shares` [N, M] times the `scales` of the inputs are a softmax. */
 static void em_routing_narrow(const float *votes, const float *activation, const float *beta_a, const float *beta_u,
                               const float *lambdas, long iterations, float min_variance, long n, long m,
                               float *capsules, float *memory) {
     const vf smallest = all(1e-20f), one = all(1.f), half = all(0.5f);
-    float *weights = memory, *half_log_variance = weights + n * m, *log_activation = half_log_variance + m;
-    float *half_precision = log_activation + m;
-    for (long i = 0; i < n; i++)
-        FOR_VECTORS(c, m) {
-            vf weight = all(1.f / (float)m);
-            if (activation) weight *= max_of(GET(activation + i * m, c, m, 1.f), smallest);
-            PUT(weights + i * m, c, m, weight);
-        }
+    float *shares = memory, *weights = shares + n * m, *constant = weights + n * m, *half_precision = constant + m;
+    float *scales = half_precision + m;
+    for (long i = 0; i < n * m; i++) shares[i] = 1;
+    for (long i = 0; i < n; i++) scales[i] = 1 / (float)m;
     for (long t = 0; t < iterations; t++) {
-        FOR_VECTORS(c, m) {
+        for (long c = 0; c < m; c += LANES) {
             vf mass = all(0.f), mean = all(0.f), variance = all(0.f);
             for (long i = 0; i < n; i++) {
-                vf weight = GET(weights + i * m, c, m, 1.f);
+                vf weight = load(shares + i * m + c) * all(scales[i]);
+                if (activation) weight *= max_of(load(activation + i * m + c), smallest);
+                store(weights + i * m + c, weight);
                 mass += weight;
-                mean += weight * GET(votes + i * m, c, m, 0.f);
+                mean += weight * load(votes + i * m + c);
             }
-            mean /= mass;
+            vf by_mass = one / mass;
+            mean *= by_mass;
             for (long i = 0; i < n; i++) {
-                vf difference = GET(votes + i * m, c, m, 0.f) - mean;
-                variance += GET(weights + i * m, c, m, 1.f) * difference * difference;
+                vf difference = load(votes + i * m + c) - mean;
+                variance += load(weights + i * m + c) * difference * difference;
             }
-            variance = variance / mass + all(min_variance);
+            variance = variance * by_mass + all(min_variance);
             vf log_variance = log_of(variance);
             vf cost = half * (log_variance + all(2.8378770664093453f)) * mass; /* 1 + log 2 pi */
-            vf z = all(lambdas[t]) * (GET(beta_a, c, m, 0.f) - GET(beta_u, c, m, 0.f) * mass - cost);
+            vf z = all(lambdas[t]) * (load(beta_a + c) - load(beta_u + c) * mass - cost);
             vf active = one / (one + exp_of(-z));
-            PUT(capsules, c, m, t == iterations - 1 ? active * mean : mean);
-            PUT(log_activation, c, m, log_of(active));
-            PUT(half_log_variance, c, m, half * log_variance);
-            PUT(half_precision, c, m, half / variance);
+            store(capsules + c, t == iterations - 1 ? active * mean : mean);
+            if (t == iterations - 1) continue;
+            store(constant + c, log_of(active) - half * log_variance);
+            store(half_precision + c, half / variance);
         }
-        if (t == iterations - 1) return;
-        for (long i = 0; i < n; i++) {
-            float *weight = weights + i * m;
+        for (long i = 0; i < n && t < iterations - 1; i++) {
+            float *share = shares + i * m;
             vf top = all(-INFINITY);
-            FOR_VECTORS(c, m) {
-                vf difference = GET(votes + i * m, c, m, 0.f) - GET(capsules, c, m, 0.f);
-                vf logit = GET(log_activation, c, m, 0.f) - GET(half_log_variance, c, m, 0.f) -
-                           difference * difference * GET(half_precision, c, m, 0.f);
-                PUT(weight, c, m, logit);
-                if (m - c >= LANES) top = max_of(top, logit);
-                else
-                    for (long j = 0; j < m - c; j++) top[0] = logit[j] > top[0] ? logit[j] : top[0];
+            for (long c = 0; c < m; c += LANES) {
+                vf difference = load(votes + i * m + c) - load(capsules + c);
+                vf logit = load(constant + c) - difference * difference * load(half_precision + c);
+                store(share + c, logit);
+                top = max_of(top, logit);
             }
-            vf total = all(exp_below(weight, m, largest_of(top)));
-            FOR_VECTORS(c, m) {
-                vf share = GET(weight, c, m, 0.f) / total;
-                if (activation) share *= max_of(GET(activation + i * m, c, m, 1.f), smallest);
-                PUT(weight, c, m, share);
-            }
+            scales[i] = 1 / exp_below(share, m, largest_of(top));
         }
     }
 }
@@ -67,7 +57,7 @@ static void em_routing_narrow(const float *votes, const float *activation, const
 static void em_routing(const float *votes, const float *activation, const float *beta_a, const float *beta_u,
                        const float *lambdas, long iterations, float min_variance, long n, long m, long d,
                        float *capsules, float *memory) {
-    if (d == 1) {
+    if (d == 1 && m % LANES == 0) {
         em_routing_narrow(votes, activation, beta_a, beta_u, lambdas, iterations, min_variance, n, m, capsules, memory);
         return;
     }

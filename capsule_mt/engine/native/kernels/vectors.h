@@ -57,8 +57,10 @@ typedef int16_t rounded_t;
 
 typedef float vf __attribute__((vector_size(LANES * 4)));
 typedef int32_t vi __attribute__((vector_size(LANES * 4)));
+typedef uint32_t vu __attribute__((vector_size(LANES * 4)));
 typedef float vf_any __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef int32_t vi_any __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+typedef uint32_t vu_any __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 
 INLINE vf load(const float *p) { return *(const vf_any *)p; }
 INLINE void store(float *p, vf v) { *(vf_any *)p = v; }
@@ -196,7 +198,7 @@ INLINE void store_some(float *p, vf v, long count) {
 static float exp_below(float *values, long count, float largest) {
     vf total = all(0.f);
     FOR_VECTORS(i, count) {
-        vf v = exp_of(GET(values, i, count, 0.f) - all(largest));
+        vf v = exp_of_low(GET(values, i, count, 0.f) - all(largest));
         PUT(values, i, count, v);
         if (count - i < LANES)
             for (long j = count - i; j < LANES; j++) v[j] = 0;
@@ -217,7 +219,8 @@ static float largest_value(const float *values, long count) {
 
 static void softmax(float *values, long count) {
     float total = exp_below(values, count, largest_value(values, count));
-    FOR_VECTORS(i, count) PUT(values, i, count, GET(values, i, count, 0.f) / all(total));
+    vf scale = all(1 / total);
+    FOR_VECTORS(i, count) PUT(values, i, count, GET(values, i, count, 0.f) * scale);
 }
 
 #endif

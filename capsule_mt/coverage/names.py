@@ -1,0 +1,9 @@
+"""What the methods of coverage and the points of its marks are called."""
+
+from typing import Literal
+
+CoveredBy = Literal["verified", "attention", "guided", "deletion"]
+CoverageMethod = Literal["auto", "verified", "attention", "guided", "deletion"]
+METHODS = ("auto", "verified", "attention", "guided", "deletion")
+Marks = Literal["sure", "likely", "all"]
+MARKS: tuple[Marks, ...] = ("sure", "likely", "all")

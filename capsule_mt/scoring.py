@@ -1,0 +1,468 @@
+"""`Scorer`: what a model says of given translations, such as another system's: scores, coverage, adequacy."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from capsule_mt.engine.search import Hypothesis, Ids, Readings
+from capsule_mt.models.model import LoadedModel
+from capsule_mt.options import TranslationOptions
+from capsule_mt.text.messages import warn
+from capsule_mt.text.segments import Document, Piece, Segmenter, batches_of
+from capsule_mt.text.tokenizer import Tokenizer
+from capsule_mt.text.words import NO_LISTS, moved_offsets, target_ends
+
+if TYPE_CHECKING:  # and where it is used, late: who asks for no coverage starts sooner
+    from capsule_mt.coverage.methods import Calibration, PieceCoverage
+    from capsule_mt.coverage.names import CoveredBy
+    from capsule_mt.coverage.options import CoverageOptions
+    from capsule_mt.coverage.results import Adequacy, Coverage
+    from capsule_mt.coverage.verified import Read
+    from capsule_mt.text.glossary import Glossary
+    from capsule_mt.text.restoring import Alignment
+    from capsule_mt.translator import Translator
+
+# of texts with given translations
+_GIVEN = TranslationOptions(split_sentences=False, truncation=True, copy=False)
+ALIGNED_TOKENS = 2048  # at once
+
+
+class Segment(NamedTuple):
+    """One sentence of a text, or a part of one that is too long: what went through the model at once.
+
+    `target_ids` are from the decoder's start token to the end token. `was_cut` says that they reached their limit.
+    """
+
+    start: int
+    end: int
+    source_ids: tuple[int, ...]
+    target_ids: tuple[int, ...]
+    was_cut: bool
+
+
+class Translation:
+    """The translation of one text.
+
+    `score` is the mean log-probability of a token, end tokens included; `None` for a blank text. `coverage` is `None`
+    where it was not asked for. `unknown` is the share of the source's tokens that the vocabulary lacks: above a fifth,
+    the text is probably of another language. `alignment` has pairs of words of the text and of the translation, as
+    `str.split` counts them, from 0; `None` where it was not asked for.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        score: float | None,
+        coverage: "Coverage | None",
+        segments: tuple[Segment, ...],
+        unknown: float = 0.0,
+        alignment: tuple[tuple[int, int], ...] | None = None,
+    ) -> None:
+        self.text, self.score, self.coverage = text, score, coverage
+        self.segments, self.unknown, self.alignment = segments, unknown, alignment
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Translation) and vars(self) == vars(other)
+
+    def __repr__(self) -> str:
+        return f"Translation({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """The token ids of all segments in a row."""
+        return tuple(token_id for segment in self.segments for token_id in segment.target_ids)
+
+    @property
+    def was_cut(self) -> bool:
+        """Whether a segment reached the limit of its length, so that the translation may be incomplete."""
+        return any(segment.was_cut for segment in self.segments)
+
+
+class Scorer:
+    """A model, its calibration and what translates in the other direction; what they say of given translations.
+
+    Args:
+        model: what scores, and translates.
+        glossary: terms and what they become: see `from_pretrained`.
+        reverse: what translates in the other direction, a `Translator` or its folder: it verifies what coverage marks.
+            By default the model that the calibration names, if that is a folder beside this one's or is downloaded.
+    """
+
+    tokenizes_in_threads = True  # at the same time
+    glossary: "Glossary | None" = None
+    languages: tuple[str | None, str | None] = (None, None)  # of calls that name none
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        glossary: "Glossary | Mapping[str, str] | str | os.PathLike[str] | None" = None,
+        *,
+        reverse: "Translator | str | os.PathLike[str] | None" = None,
+    ) -> None:
+        self.loaded = model
+        if glossary is not None:
+            from capsule_mt.text.glossary import glossary_of  # late: few have one
+
+            self.glossary = glossary_of(glossary)
+        self._reverse = reverse
+
+    @property
+    def calibration(self) -> "Calibration":
+        """The curves and lists of words by which coverage is found."""
+        from capsule_mt.coverage.methods import Calibration
+
+        values, found = getattr(self, "_calibration", (None, None))
+        if found is None or values is not self.loaded.calibration:
+            values = self.loaded.calibration
+            found = Calibration.of_config(values)
+            self._calibration = (values, found)
+        return found
+
+    def set_calibration(self, values: Mapping[str, Any]) -> None:
+        """Use other curves and lists of words: a `coverage_calibration` of config.json."""
+        self.loaded = self.loaded._replace(calibration=values)
+
+    @property
+    def backend(self) -> str:
+        """What decodes."""
+        return "native"
+
+    @property
+    def reverse(self) -> "Translator | None":
+        """What translates in the other direction, loaded when it is first needed."""
+        if not isinstance(self._reverse, Scorer) and (folder := self._reverse_folder()) is not None:
+            self._reverse = self._load(folder)
+        return self._reverse if isinstance(self._reverse, Scorer) else None
+
+    @reverse.setter
+    def reverse(self, translator: "Translator | None") -> None:
+        self._reverse = translator
+
+    @property
+    def has_reverse(self) -> bool:
+        """Whether there is a model of the other direction; it need not be loaded."""
+        return isinstance(self._reverse, Scorer) or self._reverse_folder() is not None
+
+    @property
+    def precision(self) -> dict[str, float]:
+        """The share of marks that were right, by `marks` of `CoverageOptions`: what the calibration has measured."""
+        points = self.calibration.methods.get("verified", {}).get("marks", {}) if self.has_reverse else {}
+        return {point: float(found["precision"]) for point, found in points.items()}
+
+    def _load(self, folder: str) -> "Translator":
+        """Load a model as this one was loaded."""
+        raise NotImplementedError
+
+    def _reverse_folder(self) -> str | None:
+        """Return the folder that was given, or that of the model that the calibration names: beside, or downloaded."""
+        if isinstance(self._reverse, (str, os.PathLike)):
+            return os.fspath(self._reverse)
+        named = self.calibration.reverse
+        if named is None:
+            return None
+        beside = os.path.join(os.path.dirname(os.path.abspath(self._folder)), named)
+        return beside if os.path.isdir(beside) else self._downloaded(named)
+
+    def _downloaded(self, name: str) -> str | None:
+        """Return the folder of a model by name, if it is downloaded."""
+        from capsule_mt.catalog.store import kept_folder  # late: most calibrations name none
+
+        return kept_folder(name)
+
+    @property
+    def _folder(self) -> str:
+        """The folder of the checkpoint, beside which its reverse is looked for."""
+        return self.loaded.name
+
+    def cover(
+        self,
+        texts: Sequence[str],
+        translations: Sequence[str],
+        *,
+        coverage: "CoverageOptions | None" = None,
+        batch_size: int = 16,
+    ) -> "list[Coverage]":
+        """Return what given translations cover: the `coverage` of what `score` returns."""
+        from capsule_mt.coverage.options import CoverageOptions
+
+        found = self.score(texts, translations, coverage=coverage or CoverageOptions(), batch_size=batch_size)
+        return [translation.coverage for translation in found if translation.coverage is not None]
+
+    def score(
+        self,
+        texts: Sequence[str],
+        translations: Sequence[str],
+        *,
+        coverage: "CoverageOptions | None" = None,
+        batch_size: int = 16,
+        batch_tokens: int | None = None,
+        src_lang: str | None = None,
+        tgt_lang: str | None = None,
+    ) -> list[Translation]:
+        """Return given translations, such as another system's, with their scores and what they cover.
+
+        Each text is taken as one sentence. A source or a translation that is longer than the model takes is cut, with
+        a warning, and `was_cut` says so. A blank text has no score.
+
+        Args:
+            texts: the sources.
+            translations: a translation of each.
+            coverage: find what was left out, and how.
+            batch_size: how many pairs go through the model at once.
+            batch_tokens: how many of their tokens, padding included, of the longer side; instead of how many pairs.
+            src_lang, tgt_lang: for tokenizers that have languages.
+        """
+        for name, given in (("texts", texts), ("translations", translations)):
+            if isinstance(given, str):
+                raise TypeError(f"`{name}` must be a list of strings, got the string {given[:40]!r}")
+        if len(texts) != len(translations):
+            raise ValueError(f"`texts` are {len(texts)}, but `translations` {len(translations)}")
+        options = _GIVEN._replace(
+            batch_size=batch_size, batch_tokens=batch_tokens, coverage=coverage, src_lang=src_lang, tgt_lang=tgt_lang
+        ).checked()
+        method = self._method(options)
+        documents, pieces, targets = self._given(texts, translations, options)
+        hypotheses = [Hypothesis(ids, [], was_cut) for ids, was_cut in targets]
+        covered: list[PieceCoverage | None] = [None] * len(pieces)
+        lengths = [max(len(piece.ids), len(one.ids)) for piece, one in zip(pieces, hypotheses, strict=True)]
+        readings, loaded = self._readings(method) or Readings(), self.loaded
+        for places in batches_of(lengths, batch_size, batch_tokens):
+            some, their = [pieces[place] for place in places], [hypotheses[place] for place in places]
+            forced = loaded.decoder.force([piece.ids for piece in some], [one.ids for one in their], readings)
+            for hypothesis, one in zip(their, forced, strict=True):
+                hypothesis.read(one, loaded.end)
+            if method is not None:
+                for place, found in zip(places, self._cover(some, their, method, options), strict=True):
+                    covered[place] = found
+        of_piece, decode = iter(zip(pieces, hypotheses, covered, strict=True)), self._tokenizer(options).decode
+        threshold, results = self._threshold(options), []
+        for document, translation in zip(documents, translations, strict=True):
+            own = [next(of_piece) for _ in document.pieces]
+            whole = None
+            if coverage is not None:
+                from capsule_mt.coverage.documents import coverage_of
+
+                parts, written = [(translation, 0)] * len(own), [decode(hypothesis.ids) for _, hypothesis, _ in own]
+                whole = coverage_of(document, [found for *_, found in own if found], parts, written, threshold)
+            segments = tuple(self._segment(piece, hypothesis) for piece, hypothesis, _ in own)
+            score = own[0][1].score if own else None
+            results.append(Translation(translation, score, whole, segments))
+        return results
+
+    def adequacy(
+        self, texts: Sequence[str], translations: Sequence[str], *, batch_size: int = 16
+    ) -> "list[Adequacy | None]":
+        """Return how inadequate given translations are, such as another system's; `None` for a blank text.
+
+        It takes a model of the other direction and four forced passes. The length to expect is the calibration's, or
+        without one that of the text.
+        """
+        from capsule_mt.coverage.results import Adequacy
+        from capsule_mt.text.lengths import OMISSION_WEIGHT, ExpectedLength
+
+        if self.reverse is None:
+            raise ValueError(f"`adequacy` needs a model of the other direction: give {self.loaded.name} a `reverse`")
+        covered = self.cover(texts, translations, batch_size=batch_size)
+        length = self.calibration.length or ExpectedLength()
+        shares = zip(self.information(texts, translations), self.reverse.information(translations, texts), strict=True)
+        found: list[Adequacy | None] = []
+        for coverage, text, given, (there, back) in zip(covered, texts, translations, shares, strict=True):
+            if there is None:
+                found.append(None)
+                continue
+            words = [word.covered for word in coverage.words if any(map(str.isalnum, word.text))]
+            missing, short = 1 - sum(words) / max(len(words), 1), length.shortness(text, given)
+            omission = (missing + OMISSION_WEIGHT * short) / (1 + OMISSION_WEIGHT)
+            found.append(Adequacy(omission, 1 - (there + (back or 0.0)) / 2))
+        return found
+
+    def information(self, texts: Sequence[str], translations: Sequence[str]) -> list[float | None]:
+        """Return the share of what each translation says that its text makes probable; `None` for a blank text.
+
+        It is 1 - log p(translation | text) / log p(translation | no text), at least 0.
+        """
+        documents, pieces, targets = self._given(texts, translations, _GIVEN)
+        ids, decoder = [target for target, _ in targets], self.loaded.decoder
+        sources = [[self.loaded.end]] * len(pieces) + [piece.ids for piece in pieces]
+        totals = [sum(one.log_probs) for one in decoder.force(sources, ids * 2, Readings())] if pieces else []
+        pairs = zip(totals[: len(pieces)], totals[len(pieces) :], strict=True)
+        shares = iter([max(0.0, 1 - by_text / min(without, -1.0)) for without, by_text in pairs])
+        return [next(shares) if document.pieces else None for document in documents]
+
+    def read(
+        self, texts: Sequence[str], translations: Sequence[str], *, with_head: bool = False
+    ) -> "list[Read | None]":
+        """Return a forced pass over each given translation, with the characters that its tokens stand for.
+
+        A blank text has none. Words beyond what the model takes have no tokens. `with_head`: also read the attention
+        of the head that aligns words.
+        """
+        from capsule_mt.coverage.verified import Read, offsets_of
+
+        documents, pieces, targets = self._given(texts, translations, _GIVEN)
+        if with_head and self.calibration.head is None:
+            raise ValueError(f"{self.loaded.name} has no head that aligns words: `capsule-mt calibrate` chooses one")
+        readings = Readings(head=self.calibration.head if with_head else None)
+        sources, ids = [piece.ids for piece in pieces], [target for target, _ in targets]
+        forced = iter(self.loaded.decoder.force(sources, ids, readings) if pieces else ())
+        decode, of_piece = self._tokenizer(_GIVEN).decode, iter(zip(pieces, ids, strict=True))
+        found: list[Read | None] = []
+        for document, translation in zip(documents, translations, strict=True):
+            if not document.pieces:
+                found.append(None)
+                continue
+            piece, target = next(of_piece)
+            start = piece.span.start
+            source = list(moved_offsets(piece.offsets, -start))
+            found.append(Read(source, offsets_of(translation, target, decode), next(forced)))
+        return found
+
+    def _given(
+        self, texts: Sequence[str], translations: Sequence[str], options: TranslationOptions
+    ) -> tuple[list[Document], list[Piece], list[tuple[list[int], bool]]]:
+        """Tokenise texts and their translations: the pieces and targets of those that are not blank."""
+        segmenter = self._segmenter(options)
+        documents = [segmenter.document(text) for text in texts]
+        pieces, targets = [], []
+        # a text that is not cut into sentences is one piece, or none if it is blank
+        for document, translation in zip(documents, translations, strict=True):
+            if document.pieces:
+                pieces.append(document.pieces[0])
+                targets.append(self._target_ids(translation, segmenter.tokenizer))
+        return documents, pieces, targets
+
+    def _tokenizer(self, options: TranslationOptions) -> Tokenizer:
+        return self.loaded.tokenizer
+
+    def _languages(self, options: TranslationOptions) -> tuple[str | None, str | None]:
+        named = (options.src_lang, options.tgt_lang)
+        return self.languages if named == (None, None) else named
+
+    def _segmenter(self, options: TranslationOptions) -> Segmenter:
+        src_lang, tgt_lang = self._languages(options)
+        known = (self.loaded.longest_source, options.max_source_tokens)
+        with_words: bool | Callable[[str], bool] = options.coverage is not None or options.alignment
+        if not with_words and self.glossary is not None:
+            with_words = self.glossary.is_in
+        return Segmenter(
+            self._tokenizer(options),
+            limit=min((number for number in known if number is not None), default=None),
+            split_sentences=options.split_sentences,
+            truncation=options.truncation,
+            src_lang=src_lang,
+            tgt_lang=tgt_lang,
+            copies=options.copy,
+            keep=options.keep,
+            with_words=with_words,
+            lists=self.calibration.lists if with_words else NO_LISTS,
+        )
+
+    def _method(self, options: TranslationOptions) -> "CoveredBy | None":
+        if options.coverage is None:
+            return None
+        from capsule_mt.coverage.methods import choose_method
+
+        if options.coverage.support and not self.has_reverse:
+            raise ValueError(f"`support` needs a model of the other direction: give {self.loaded.name} a `reverse`")
+        layers, heads = self.loaded.head_shape
+        method = choose_method(
+            options.coverage.method,
+            self.calibration,
+            is_guided=self.loaded.follows_past_and_future,
+            num_heads=layers * heads,
+            name=self.loaded.name,
+            has_reverse=self.has_reverse,
+        )
+        # an error of the reverse is one of the options: it costs every coverage
+        reverse = self.reverse if method == "verified" or options.coverage.support else None
+        if reverse is not None and options.coverage.support and reverse.calibration.head is None:
+            raise ValueError(
+                f"`support` needs a `reverse` with a head that aligns words, which `capsule-mt calibrate` chooses; "
+                f"{reverse.loaded.name} has none"
+            )
+        return method
+
+    def _readings(self, method: "CoveredBy | None") -> Readings | None:
+        """Return what a search has to read."""
+        if method is None:
+            return None
+        from capsule_mt.coverage.methods import readings_of
+
+        return readings_of(method, self.calibration)
+
+    def _threshold(self, options: TranslationOptions) -> float | None:
+        """Return the coverage below which a sentence is an alarm."""
+        asked, method = options.coverage, self._method(options)
+        if asked is None or method is None:
+            return None
+        threshold = self.calibration.alarm(method) if asked.threshold is None else asked.threshold
+        if asked.retry_beams is not None and threshold is None:
+            raise ValueError(
+                f"`retry_beams` ({asked.retry_beams}) needs a `threshold`: the calibration of {self.loaded.name} has "
+                f'no alarm for `method="{method}"`'
+            )
+        return threshold
+
+    def _cover(
+        self,
+        pieces: Sequence[Piece],
+        hypotheses: Sequence[Hypothesis],
+        method: "CoveredBy",
+        options: TranslationOptions,
+    ) -> "list[PieceCoverage]":
+        from capsule_mt.coverage.methods import Covers, Verifier, cover
+
+        asked, loaded, verifier = options.coverage, self.loaded, None
+        reverse = self.reverse if asked is not None and (method == "verified" or asked.support) else None
+        if asked is not None and reverse is not None:
+            decode, by_shortlist = self._tokenizer(options).decode, loaded.shortlist is not None
+            verifier = Verifier(reverse, decode, asked.marks, asked.support, by_shortlist)
+        covers = [Covers(piece.ids, piece.words, piece.text, piece.places) for piece in pieces]
+        return cover(covers, hypotheses, method, loaded.decoder, self.calibration, loaded.end, verifier)
+
+    def _align(self, source: Ids, target: Ids) -> list[list[float]]:
+        return self._align_all([(source, target)])[0]
+
+    def _align_all(self, pairs: Sequence[tuple[Ids, Ids]]) -> list[list[list[float]]]:
+        """Return how much each token of translations is of each token of their sources [T][S].
+
+        By the head that coverage reads, which attends to the word that the decoder has just read; where there is none,
+        by how much less probable a token becomes without the source token.
+        """
+        if self.calibration.head is None:
+            from capsule_mt.coverage.methods import deletion_gains_by_token
+
+            return [deletion_gains_by_token(source, target, self.loaded.decoder) for source, target in pairs]
+        found: list[list[list[float]]] = [[] for _ in pairs]
+        lengths = [max(len(source), len(target)) for source, target in pairs]
+        for places in batches_of(lengths, 1, ALIGNED_TOKENS):
+            sources, targets = zip(*(pairs[place] for place in places), strict=True)
+            readings = Readings(head=self.calibration.head)
+            for place, forced in zip(places, self.loaded.decoder.force(sources, targets, readings), strict=True):
+                rows = forced.received or []
+                found[place] = [*rows[1:], *rows[-1:]]
+        return found
+
+    def _aligned(self, text: str, translation: str) -> "Alignment":
+        """Return which characters of a text that is not blank those of a given translation are of."""
+        from capsule_mt.text.restoring import Alignment  # late: few ask for it
+
+        _, (piece,), ((ids, _),) = self._given([text], [translation], _GIVEN)
+        offsets, decode = moved_offsets(piece.offsets, -piece.span.start), self._tokenizer(_GIVEN).decode
+        return Alignment(offsets, target_ends(decode, ids), self._align(piece.ids, ids))
+
+    def _segment(self, piece: Piece, hypothesis: Hypothesis) -> Segment:
+        target_ids = (self.loaded.start, *hypothesis.ids)
+        return Segment(*piece.span, tuple(piece.ids), target_ids, hypothesis.was_cut or piece.was_cut)
+
+    def _labels(self, translation: str, tokenizer: Tokenizer) -> list[int]:
+        return tokenizer.encode_target(translation)
+
+    def _target_ids(self, translation: str, tokenizer: Tokenizer) -> tuple[list[int], bool]:
+        """Return the token ids of a given translation, and whether it was cut."""
+        ids = self._labels(translation, tokenizer)
+        limit = self.loaded.longest_target
+        if limit is None or len(ids) <= limit:
+            return ids, False
+        warn(f"A given translation of {len(ids)} tokens was cut to {limit}.")
+        return [*ids[: limit - 1], ids[-1]], True

@@ -1,0 +1,16 @@
+"""When the engine is compiled."""
+
+import os
+
+from capsule_mt.engine import build
+
+
+def test_it_is_compiled_only_where_it_is_not_newer_than_its_sources(tmp_path, monkeypatch):
+    name = build.this_platform()
+    library = tmp_path / build.TARGETS[name].library
+    monkeypatch.setattr(build, "build", lambda *_: "compiled")
+    assert build.built(name, tmp_path) == "compiled"
+    library.touch()
+    assert build.built(name, tmp_path) == library
+    os.utime(library, (0, 0))
+    assert build.built(name, tmp_path) == "compiled"
