@@ -129,55 +129,6 @@ def test_with_the_package_no_trust_is_needed(exported, tmp_path):
         assert reference.removeprefix("modeling_hf_capsule_mt.") in loader
 
 
-@pytest.mark.slow
-def test_every_save_leads_to_the_package(tmp_path):
-    tokenizer = tiny_tokenizer()
-    model = tiny_model(tokenizer).eval()
-    model.save_pretrained(tmp_path / "saved")
-    tokenizer.save_pretrained(tmp_path / "saved")
-    assert not hasattr(model.config, "auto_map")
-    found = run_without_the_package(
-        """
-import builtins
-asked = []
-builtins.input = lambda question: asked.append(question) or "n"
-tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-asked_for_the_tokenizer = len(asked)
-errors = []
-for trust in (None, True):
-    try:
-        AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=trust)
-    except (ImportError, ValueError) as error:
-        errors.append(str(error))
-sys.meta_path = [finder for finder in sys.meta_path if not isinstance(finder, Absent)]
-sys.path.insert(0, sys.argv[3])
-model = AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=True)
-model.save_pretrained(sys.argv[2])
-asked.clear()
-AutoTokenizer.from_pretrained(folder)
-print(json.dumps({
-    "errors": errors,
-    "asked": [asked_for_the_tokenizer, len(asked)],
-    "class": type(model).__module__,
-    "text": pipeline("translation", model=folder)("The child sleeps. Who laughs?"),
-}))
-""",
-        tmp_path / "saved",
-        tmp_path / "again",
-        Path(__file__).parents[2],
-        HF_MODULES_CACHE=str(tmp_path / "modules"),
-    )
-    untrusted, not_installed = found["errors"]
-    assert "trust_remote_code=True" in untrusted
-    assert "hf_capsule_mt" in not_installed
-    assert found["class"] == "hf_capsule_mt.modeling.modeling_capsule_marian"
-    assert found["text"] == pipeline("translation", model=model, tokenizer=tokenizer)(TEXT)
-    assert found["asked"] == [0, 0]
-    for name in ("config.json", "modeling_hf_capsule_mt.py"):
-        assert (tmp_path / "again" / name).read_text() == (tmp_path / "saved" / name).read_text()
-    assert len(list((tmp_path / "again").glob("*.py"))) == 1
-
-
 def test_weights_stored_in_half_load_in_float32(exported, tmp_path):
     model, tokenizer = load_checkpoint(exported, dtype=torch.float16)
     first = export(model, tokenizer, tmp_path / "first")

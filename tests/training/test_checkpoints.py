@@ -9,13 +9,11 @@ import torch
 from transformers import AutoModelForSeq2SeqLM
 
 from hf_capsule_mt import CapsuleMarianMTModel
-from hf_capsule_mt.commands import average
 from hf_capsule_mt.decoding.fast import takes_fast
 from hf_capsule_mt.training import (
     average_checkpoints,
     average_weights,
     build_model,
-    capsule_weights,
     choose_checkpoints,
     train_only,
 )
@@ -61,20 +59,6 @@ def test_the_mean_of_the_last_and_of_the_best(tmp_path):
     assert (tmp_path / "mean" / "tokenizer.json").exists()
     saved = [folder / "tokenizer_config.json" for folder in (tmp_path / "mean", run / "checkpoint-4")]
     assert saved[0].read_text() == saved[1].read_text()  # and not how it was loaded in between
-
-
-def test_a_smaller_loss_is_better(tmp_path, monkeypatch, capsys):
-    run = save_run(tmp_path / "run", [5.0, 1.0])
-    for state in run.glob("*/trainer_state.json"):
-        state.write_text(state.read_text().replace("eval_bleu", "eval_loss"))
-        mark_complete(state.parent)
-    line = ["capsule-mt average", str(run), "--best", "1", "--metric", "loss", "--output", str(tmp_path / "mean")]
-    monkeypatch.setattr("sys.argv", line)
-    average.main()
-    assert capsys.readouterr().out.endswith("checkpoint-2\n")
-    monkeypatch.setattr("sys.argv", ["capsule-mt average", "--checkpoints", str(run), "--last", "1", *line[-2:]])
-    with pytest.raises(SystemExit):
-        average.main()
 
 
 def test_only_complete_checkpoints_are_averaged(tmp_path):
@@ -166,15 +150,6 @@ def test_the_old_weights_stay_and_the_capsules_learn(tmp_path, how, checkpointin
     changed = {name for name, value in weights(trainer).items() if not torch.equal(value, before[name])}
     assert changed
     assert changed <= set(info["new_weights"])
-
-
-def test_heads_that_replace_a_projection_are_capsules(tmp_path):
-    folder = str(save_tiny_checkpoint(tmp_path))
-    fields = {"model_type": "capsule_marian", "head_aggregation": "simple_routing"}
-    model = build_model(fields, TOKENIZER, folder, freeze="old")
-    assert trained(model)
-    assert all(".self_attn.out_proj." in name for name in trained(model))
-    assert trained(model) == capsule_weights(model)
 
 
 def test_nothing_left_to_train_is_an_error(tmp_path):

@@ -5,7 +5,6 @@ import json
 import signal
 
 import pytest
-import torch
 from accelerate import PartialState
 from transformers import AutoModelForSeq2SeqLM
 
@@ -78,12 +77,6 @@ def test_the_result_is_a_data_source(tmp_path, monkeypatch):
     assert pairs == sorted((pair["en"], pair["de"]) for pair in EXPECTED.values())
 
 
-def test_a_folder_is_not_continued_with_other_settings(tmp_path):
-    distill(reversed_words, SOURCES[:9], tmp_path, settings={"teacher": "a"}, **SETTINGS)
-    with pytest.raises(ValueError, match=r"holds another distillation .*teacher: 'a' then, 'b' now"):
-        distill(reversed_words, SOURCES[:9], tmp_path, settings={"teacher": "b"}, **SETTINGS)
-
-
 def test_other_sources_and_another_teacher_are_named(tmp_path):
     teacher = {"teacher_files": {"config.json": "1", "model.safetensors": "2"}}
     distill(reversed_words, SOURCES[:9], tmp_path, settings=teacher, **SETTINGS)
@@ -137,14 +130,6 @@ def test_a_line_that_fails_is_left_out_and_costs_no_other(tmp_path):
     assert json.loads((tmp_path / SUMMARY_FILE).read_text())["failures"]["20"] == "RecursionError: too deep"
 
 
-def test_an_error_of_every_line_is_raised(tmp_path):
-    def translate(texts):
-        raise ValueError("`num_beams` is wrong")
-
-    with pytest.raises(ValueError, match="num_beams"):
-        distill(translate, SOURCES, tmp_path, **SETTINGS)
-
-
 def test_a_missing_and_a_repeated_line_are_found(tmp_path):
     distill(reversed_words, SOURCES[:16], tmp_path, **SETTINGS)
     part, record = tmp_path / "part-000001.jsonl", tmp_path / "part-000001.json"
@@ -158,20 +143,6 @@ def test_a_missing_and_a_repeated_line_are_found(tmp_path):
         record.write_text(json.dumps({"sha256": digest_of([part.read_bytes()]), "failures": {}}), encoding="utf-8")
         with pytest.raises(ValueError, match=message):
             check_distilled(tmp_path, 16, 2)
-
-
-@pytest.mark.parametrize("family", ["marian", "capsule_marian"])
-def test_any_checkpoint_is_a_teacher(tmp_path, family):
-    """Batches with padding translate as single sentences do."""
-    if family == "marian":
-        model = AutoModelForSeq2SeqLM.from_pretrained(save_tiny_marian(tmp_path / "teacher"))
-    else:
-        model = tiny_model(TOKENIZER, layer_aggregation="em_routing")
-    teacher = Teacher(model, TOKENIZER, max_source_tokens=20, num_beams=2, max_new_tokens=6)
-    texts = SOURCES[:5]
-    assert teacher(texts) == [teacher([text])[0] for text in texts]
-    assert all("\n" not in text for text in teacher(texts))
-    assert not torch.is_inference_mode_enabled()
 
 
 @pytest.mark.parametrize("family", ["marian", "capsule_marian"])
@@ -200,28 +171,3 @@ def test_the_command_writes_what_transformers_decodes_and_cuts_sources(tmp_path,
     model.save_pretrained(tmp_path / "teacher")
     with pytest.raises(ValueError, match=r"\(teacher: other content in model\.safetensors\): restore"):
         command.main()
-
-
-def test_the_command_generates_no_more_tokens_than_the_teacher_has_positions_for(tmp_path, monkeypatch):
-    tiny_model(TOKENIZER, max_position_embeddings=12).save_pretrained(tmp_path / "teacher")
-    TOKENIZER.save_pretrained(tmp_path / "teacher")
-    model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "teacher")
-    model.generation_config.eos_token_id = model.config.eos_token_id = None  # every translation ends at the limit
-    model.save_pretrained(tmp_path / "teacher")
-    (tmp_path / "text.tsv").write_text("Go.\tGeh.\n", encoding="utf-8")
-    recipe = {"data": {"train": {"tsv": str(tmp_path / "text.tsv")}}, "languages": {"source": "en", "target": "de"}}
-    recipe |= {"model": {"model_type": "capsnmt"}, "tokenizer": {"vocab_size": 300}}
-    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
-    monkeypatch.chdir(tmp_path)
-    words = ["capsule-mt distill", "recipe.yaml", "out", "--teacher", "teacher", "--cpu", "--num-beams", "2"]
-    monkeypatch.setattr("sys.argv", [*words, "--max-new-tokens", "13"])
-    message = r"--max-new-tokens is 13, but teacher has positions for 12 tokens .* at most 12"
-    with pytest.raises(ValueError, match=message):
-        command.main()
-    assert not list(tmp_path.glob("out/part-*"))
-    for given in ([], ["--max-new-tokens", "12"]):
-        monkeypatch.setattr("sys.argv", words + given)
-        assert command.main() == 0
-        assert json.loads((tmp_path / "out" / SUMMARY_FILE).read_text())["generation"]["max_new_tokens"] == 12
-        assert result(tmp_path / "out")[0][0]["de"]
