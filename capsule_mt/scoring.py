@@ -222,7 +222,7 @@ class Scorer:
         ).checked()
         method = self._method(options)
         documents, pieces, targets = self._given(texts, translations, options)
-        hypotheses = [Hypothesis(ids, 0.0, was_cut) for ids, was_cut in targets]
+        hypotheses = [Hypothesis(ids, [], was_cut) for ids, was_cut in targets]
         covered: list[PieceCoverage | None] = [None] * len(pieces)
         lengths = [max(len(piece.ids), len(one.ids)) for piece, one in zip(pieces, hypotheses, strict=True)]
         readings, loaded = self._readings(method) or Readings(), self.loaded

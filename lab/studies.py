@@ -5,13 +5,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hf_capsule_mt.evaluation.results import markdown_table
+from lab.alarm import table as alarm_table
 from lab.area_under_curve import AreaUnderCurve, auc_markdown
 from lab.benchmark_tables import render_benchmark, render_campaign, render_lengths, render_throughput
 from lab.by_hand import table as by_hand_table
 from lab.engine_speed import render_engines
 from lab.expected_length import cross_validated_markdown
 from lab.over_seeds import mean_and_spread
+from lab.published import table as published_table
 from lab.records import Records
+from lab.repair import table as repair_table
 
 Record = Mapping[str, Any]
 CORE_HOUR = 0.04  # an example of a price
@@ -53,6 +56,21 @@ def word_omissions(records: Records) -> str:
 def read_by_hand(records: Records) -> str:
     """Return how many marks are right on each sheet that was read by hand."""
     return by_hand_table(_of_kind(records, "read by hand"))
+
+
+def alarm(records: Records) -> str:
+    """Return how many good translations each alarm flags, and how many it catches that have lost something."""
+    return alarm_table(_of_kind(records, "alarm"))
+
+
+def labelled_by_people(records: Records) -> str:
+    """Return how well marks agree with what people labelled in translations of other systems."""
+    return published_table(_of_kind(records, "labelled by people"))
+
+
+def repair(records: Records) -> str:
+    """Return what retries and weights repair."""
+    return repair_table(_of_kind(records, "repair"))
 
 
 def alignment(records: Records) -> str:
@@ -166,8 +184,8 @@ def campaign(records: Records) -> str:
 SECTIONS: dict[str, Callable[[Records], str]] = {
     function.__name__: function
     for function in (
-        *(adequacy, word_omissions, read_by_hand, alignment, comparisons, quickstart),
-        *(benchmarks, engines, lengths, throughput, translation_costs, training_costs, campaign),
+        *(adequacy, word_omissions, read_by_hand, alarm, labelled_by_people, repair, alignment, comparisons),
+        *(quickstart, benchmarks, engines, lengths, throughput, translation_costs, training_costs, campaign),
     )
 }
 

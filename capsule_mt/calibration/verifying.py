@@ -11,6 +11,7 @@ from capsule_mt.calibration.calibrating import Examples, coverage_of_examples, o
 from capsule_mt.calibration.omissions import FEWEST_WORDS, WithOmissions, cut_out, omissions_of
 from capsule_mt.coverage.names import MARKS
 from capsule_mt.text.reading import read_lines
+from capsule_mt.text.sentences import split_sentences
 from capsule_mt.text.words import WORDS
 from capsule_mt.translator import Translator
 
@@ -34,7 +35,9 @@ def measure(translator: Translator, examples: Examples, sheet: str | os.PathLike
         points = {"labels": "by hand", "marks": measure_marks(translator, read_sheet(sheet, sources))}
     elif not examples.are_own:
         points = {"labels": "aligner", "marks": measure_marks(translator, _labelled_by_aligner(examples, own))}
-    if (alarm := choose_alarm(translator, sources, own)) is not None:
+    more = [one.source for one in examples.more]  # few sentences are as doubtful as those that an alarm is for
+    own_more = own_translations(translator, more)
+    if (alarm := choose_alarm(translator, [*sources, *more], [*own, *own_more])) is not None:
         points["alarm"] = alarm
     found["verified"] = found["verified"] | points
     translator.set_calibration(found)
@@ -97,32 +100,38 @@ def measure_marks(translator: Translator, labelled: Sequence[WithOmissions]) -> 
     return found
 
 
-def choose_alarm(translator: Translator, sources: Sequence[str], translations: Sequence[str]) -> dict[str, Any] | None:
-    """Return the score below which a sentence is an alarm, the share of own translations that it flags, and its catch.
-
-    Chosen on the translations of eight words or more, measured on each half of them by the alarm of the other; `None`
-    for too few of them.
-    """
+def scores_with_losses(
+    translator: Translator, sources: Sequence[str], translations: Sequence[str]
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Return the score of each translation of eight words or more, whole and with words cut out, by how many."""
     chance = random.Random(1)
     cut = {name: [cut_out(line, amount, chance) for line in translations] for name, amount in LOSSES.items()}
     places = [number for number, line in enumerate(cut["a half"]) if line is not None]
-    if len(places) < FEWEST_WHOLE:
-        print(
-            f"alarm: none, for {len(places)} of the translations have {FEWEST_WORDS} words; {FEWEST_WHOLE} are needed"
-        )
-        return None
 
     def scores(lines: Sequence[str | None]) -> np.ndarray:
         examples = [WithOmissions(sources[place], lines[place] or "", {}, 0) for place in places]
         return np.array([one.score for one in coverage_of_examples(translator, examples, "verified")])
 
-    own = scores(translations)
+    return scores(translations), {name: scores(lines) for name, lines in cut.items()}
+
+
+def choose_alarm(translator: Translator, sources: Sequence[str], translations: Sequence[str]) -> dict[str, Any] | None:
+    """Return the score below which a sentence is an alarm, the share of own translations that it flags, and its catch.
+
+    Chosen on the translations of eight words or more, measured on each half of them by the alarm of the other; `None`
+    for too few of them. Lines of several sentences, which are translated one by one elsewhere, are left out.
+    """
+    pairs = [pair for pair in zip(sources, translations, strict=True) if len(split_sentences(pair[0])) == 1]
+    own, cut = scores_with_losses(translator, [source for source, _ in pairs], [line for _, line in pairs])
+    if len(own) < FEWEST_WHOLE:
+        print(f"alarm: none, for {len(own)} of the translations have {FEWEST_WORDS} words; {FEWEST_WHOLE} are needed")
+        return None
     alarms = [np.quantile(own[other::2], FLAGGED) for other in (1, 0)]
 
     def flagged(values: np.ndarray) -> float:
         return round(float(np.concatenate([values[half::2] < alarm for half, alarm in enumerate(alarms)]).mean()), 3)
 
     alarm = round(float(np.quantile(own, FLAGGED)), 3)
-    caught = {name: flagged(scores(lines)) for name, lines in cut.items()}
+    caught = {name: flagged(values) for name, values in cut.items()}
     print(f"alarm: a score below {alarm} flags {flagged(own):.1%} of own translations and catches {caught}")
     return {"score": alarm, "flagged": flagged(own), "caught": caught}

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from capsule_mt.coverage.completeness import completeness, gap_of
 from capsule_mt.coverage.curves import evidence_of, on_curve, sigmoid
 from capsule_mt.coverage.names import METHODS, CoveredBy, Marks
-from capsule_mt.coverage.supported import SUPPORT_POINTS, Written, attended, support_doubts, support_share
+from capsule_mt.coverage.supported import SUPPORT_POINTS, attended, support_doubts, support_share
 from capsule_mt.coverage.verified import POINTS, Candidate, Read, Reverse, Rule, doubts, offsets_of, without_tokens
 from capsule_mt.engine.search import Decoder, GuidedReading, Hypothesis, Ids, Readings
 from capsule_mt.text.lengths import ExpectedLength
@@ -156,8 +156,8 @@ def cover(
     """
     found: list[PieceCoverage] = []
     reads: list[Read | None] | None = None
+    texts = [] if verifier is None else [verifier.decode(one.ids) for one in hypotheses]
     if verifier is not None and verifier.support:  # of every translation, which also serves to verify
-        texts = [verifier.decode(one.ids) for one in hypotheses]
         reads = verifier.reverse.read(texts, [piece.text for piece in pieces], with_head=True)
     if method == "deletion":
         found = list(_by_deletion(pieces, hypotheses, decoder, calibration))
@@ -169,9 +169,9 @@ def cover(
     elif method == "guided":
         found = [guided_coverage(piece, one.guided, curves) for piece, one in zip(pieces, hypotheses, strict=True)]
     elif method == "verified" and verifier is not None:
-        found = _verified(pieces, hypotheses, decoder, calibration, verifier, reads)
+        found = _verified(pieces, hypotheses, texts, decoder, calibration, verifier, reads)
     if verifier is not None and reads is not None:
-        supports = _supports(pieces, hypotheses, decoder, calibration.support, verifier, reads)
+        supports = _supports(hypotheses, texts, calibration.support, verifier, reads)
         found = [one._replace(support=support) for one, support in zip(found, supports, strict=True)]
     return found
 
@@ -242,6 +242,7 @@ def guided_coverage(piece: Covers, reading: GuidedReading | None, curves: Mappin
 def _verified(
     pieces: Sequence[Covers],
     hypotheses: Sequence[Hypothesis],
+    texts: Sequence[str],
     decoder: Decoder,
     calibration: Calibration,
     verifier: Verifier,
@@ -253,16 +254,16 @@ def _verified(
     candidates = [
         Candidate(
             piece.text,
-            verifier.decode(hypothesis.ids),
+            text,
             piece.ids,
             hypothesis.ids,
             piece.places,
             [word.tokens for word in piece.words],
             _attention(piece, hypothesis.received or []),
             [not (word.is_mark or word.is_optional or word.is_unknown) for word in piece.words],
-            None if verifier.by_shortlist else hypothesis.score * len(hypothesis.ids),
+            None if verifier.by_shortlist else sum(hypothesis.log_probs),
         )
-        for piece, hypothesis in zip(pieces, hypotheses, strict=True)
+        for piece, hypothesis, text in zip(pieces, hypotheses, texts, strict=True)
     ]
     found = []
     by_piece = doubts(candidates, decoder, verifier.reverse, rule, min(threshold, POINTS["likely"]), reads)
@@ -282,28 +283,24 @@ def _verified(
 
 
 def _supports(
-    pieces: Sequence[Covers],
     hypotheses: Sequence[Hypothesis],
-    decoder: Decoder,
+    texts: Sequence[str],
     fitted: Mapping[str, Any],
     verifier: Verifier,
     reads: Sequence[Read | None],
 ) -> Iterator[PieceSupport]:
     """Yield which words of each translation its source supports."""
     optional, threshold = frozenset(fitted.get("optional_words", ())), SUPPORT_POINTS[verifier.marks]
-    written = []
-    for piece, hypothesis, read in zip(pieces, hypotheses, reads, strict=True):
-        text, ids = verifier.decode(hypothesis.ids), hypothesis.ids
+    for hypothesis, text, read in zip(hypotheses, texts, reads, strict=True):
         words = [pair for pair in attended(text, read) if not is_mark(text[pair[0].start : pair[0].end])]
+        offsets = offsets_of(text, hypothesis.ids, verifier.decode)
+        doubts_of = support_doubts(text, offsets, hypothesis.log_probs, words)
         is_open = [text[span.start : span.end].casefold() not in optional for span, _ in words]
-        written.append(Written(text, piece.ids, ids, offsets_of(text, ids, verifier.decode), words, is_open))
-    found = support_doubts(written, decoder, min(threshold, SUPPORT_POINTS["likely"]))
-    for one, doubts_of in zip(written, found, strict=True):
-        marked = [may and doubt > threshold for may, doubt in zip(one.is_open, doubts_of, strict=True)]
+        marked = [may and doubt > threshold for may, doubt in zip(is_open, doubts_of, strict=True)]
         shares = [support_share(doubt) for doubt in doubts_of]
-        counted = [share for may, share in zip(one.is_open, shares, strict=True) if may]
+        counted = [share for may, share in zip(is_open, shares, strict=True) if may]
         score = sum(counted) / len(counted) if counted else 1.0
-        yield PieceSupport([span for span, _ in one.words], shares, marked, score)
+        yield PieceSupport([span for span, _ in words], shares, marked, score)
 
 
 # tokens that are scored at once

@@ -6,37 +6,20 @@ A word of the translation is made up where its doubt is large:
     doubt = own + d (the mean of `own` of the words beside it)
 
 attention: the most that the word receives from the aligning head of the reverse model, which writes the source. log p:
-the mean of the word's tokens by the model itself, as a rare word has several. It costs a forced pass, which is made
-only where it can lift a doubt above what is asked. What is made up comes in a row, hence the words beside it.
+the mean of the word's tokens by the model itself, as a rare word has several. What is made up comes in a row, hence
+the words beside it.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from capsule_mt.coverage.curves import evidence_of, sigmoid
 from capsule_mt.coverage.verified import Read
-from capsule_mt.engine.search import Decoder, Ids, Readings
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import Offsets, words_of
 
 # the doubt above which a word is marked
 SUPPORT_POINTS = {"sure": 6.0, "likely": 5.0, "all": 4.0}
 LOG_PROB, SMALLEST_LOG_PROB, BESIDE = 0.4, -8.0, 0.5  # c, the bound of log p, and d
-
-
-class Written(NamedTuple):
-    """A translation: the tokens that the model read and wrote, their characters, and its words.
-
-    words: their characters, and the most attention that each receives from the reverse.
-    is_open: of each word, whether it may be marked.
-    """
-
-    text: str
-    source: Ids
-    target: Ids
-    offsets: Offsets
-    words: Sequence[tuple[Span, float]]
-    is_open: Sequence[bool]
 
 
 def attended(text: str, read: Read | None) -> list[tuple[Span, float]]:
@@ -53,34 +36,23 @@ def support_share(doubt: float) -> float:
     return sigmoid(SUPPORT_POINTS["likely"] - doubt)
 
 
-def support_doubts(written: Sequence[Written], decoder: Decoder, above: float) -> list[list[float]]:
-    """Return the doubt of each word of each translation; exact where it is larger than `above`."""
-    bound = -LOG_PROB * SMALLEST_LOG_PROB
-    own = [[-evidence_of(attention) for _, attention in one.words] for one in written]
-    forced = [
-        number
-        for number, one in enumerate(written)
-        if any(
-            may and most > above
-            for may, most in zip(one.is_open, _with_those_beside([low + bound for low in own[number]]), strict=True)
-        )
-    ]
-    chosen = [written[number] for number in forced]
-    passes = (
-        decoder.force([one.source for one in chosen], [one.target for one in chosen], Readings()) if chosen else []
-    )
-    for number, one, found in zip(forced, chosen, passes, strict=True):
-        tokens = dict(words_of(one.text, one.offsets))
-        for place, (span, _) in enumerate(one.words):
-            log_probs = [found.log_probs[token] for token in tokens.get(span, ())]
-            mean = sum(log_probs) / max(len(log_probs), 1)
-            own[number][place] -= LOG_PROB * max(mean, SMALLEST_LOG_PROB)
-    return [_with_those_beside(values) for values in own]
+def support_doubts(
+    text: str, offsets: Offsets, log_probs: Sequence[float], words: Sequence[tuple[Span, float]]
+) -> list[float]:
+    """Return the doubt of each word of a translation.
 
-
-def _with_those_beside(values: Sequence[float]) -> list[float]:
-    found = []
-    for place, value in enumerate(values):
-        beside = [*values[max(place - 1, 0) : place], *values[place + 1 : place + 2]]
-        found.append(value + BESIDE * sum(beside) / max(len(beside), 1))
-    return found
+    Args:
+        offsets: the characters that each token of the translation stands for.
+        log_probs: of each token.
+        words: their characters, and the most attention that each receives from the reverse.
+    """
+    tokens, own = dict(words_of(text, offsets)), []
+    for span, attention in words:
+        found = [log_probs[token] for token in tokens.get(span, ())]
+        log_prob = max(sum(found) / max(len(found), 1), SMALLEST_LOG_PROB)
+        own.append(-evidence_of(attention) - LOG_PROB * log_prob)
+    doubts = []
+    for place, value in enumerate(own):
+        beside = [*own[max(place - 1, 0) : place], *own[place + 1 : place + 2]]
+        doubts.append(value + BESIDE * sum(beside) / max(len(beside), 1))
+    return doubts

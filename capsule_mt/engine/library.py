@@ -16,7 +16,7 @@ from capsule_mt.engine.program import DTYPES, Address, Codes, Linear, Operation,
 from capsule_mt.engine.search import Ids, Readings, SearchOptions
 from capsule_mt.engine.stopping import StoppedError, finished_after, run_all, stoppable
 
-VERSION = 12
+VERSION = 13
 MOST_SLOTS = 12
 TIER = "HF_CAPSULE_MT_TIER"  # in the environment: the tier of kernels to run, such as "avx2" or "portable"
 FOLDER = Path(__file__).parent / "native"
@@ -218,13 +218,13 @@ class Found(NamedTuple):
     """What `Engine.search` found for a source: one entry for each translation, best first.
 
     tokens: after the start token. scores: the log-probability over the length to the power of the length penalty, as
-    `generate()` computes it, without a forced end. log_probs: the mean log-probability of a token, forced ends
-    included. received: [S]. guided: PAST, FUTURE, their fall and how much of it was agreed to [4][S].
+    `generate()` computes it, without a forced end. log_probs: of each token, forced ends included. received: [S].
+    guided: PAST, FUTURE, their fall and how much of it was agreed to [4][S].
     """
 
     tokens: list[list[int]]
     scores: list[float]
-    log_probs: list[float]
+    log_probs: list[list[float]]
     received: list[list[float]] | None
     guided: list[list[list[float]]] | None
     first_logits: "array[float] | None"
@@ -458,7 +458,7 @@ class Engine:
         limits = array("q", [options.limits[row] for row in rows])
         longest = max(limits)
         tokens, lengths = _empty("q", number * returned * longest), _empty("q", number * returned)
-        scores, log_probs = _empty("f", number * returned), _empty("f", number * returned)
+        scores, log_probs = _empty("f", number * returned), _empty("f", len(tokens))
         logits = _empty("f", number * self.vocabulary) if first_logits else None
         arrays: dict[str, array[Any] | None] = {
             "limits": limits,
@@ -507,9 +507,9 @@ class Engine:
             places = [place for place in range(source * returned, (source + 1) * returned) if lengths[place] > 0]
             found.append(
                 Found(
-                    [list(tokens[place * longest : place * longest + lengths[place]]) for place in places],
+                    [_row(tokens, place, longest, lengths[place]) for place in places],
                     [scores[place] for place in places],
-                    [log_probs[place] for place in places],
+                    [_row(log_probs, place, longest, lengths[place]) for place in places],
                     None if received is None else [received[place] for place in places],
                     None if guided is None else [guided[place] for place in places],
                     None if logits is None else logits[source * self.vocabulary : (source + 1) * self.vocabulary],
@@ -580,5 +580,5 @@ def _empty(kind: str, count: int) -> "array[Any]":
     return array(kind, bytes(count * struct.calcsize(kind)))
 
 
-def _row(values: "array[float]", row: int, width: int, count: int) -> list[float]:
+def _row(values: "array[Any]", row: int, width: int, count: int) -> list[Any]:
     return list(values[row * width : row * width + count])

@@ -73,7 +73,7 @@ class Hypothesis:
     """A translation that a search has found.
 
     ids: the tokens after the start token, with the end token where it came.
-    score: the mean log-probability of a token.
+    log_probs: of each token, among those of the shortlist where there is one; `score` is their mean.
     was_cut: whether it reached a limit, of its length or of time.
     received: the most attention that each source token [S] receives in any step, the end token's included.
     """
@@ -81,20 +81,24 @@ class Hypothesis:
     def __init__(
         self,
         ids: list[int],
-        score: float,
+        log_probs: list[float],
         was_cut: bool,
         received: list[float] | None = None,
         guided: GuidedReading | None = None,
     ) -> None:
-        self.ids, self.score, self.was_cut = ids, score, was_cut
+        self.ids, self.log_probs, self.was_cut = ids, log_probs, was_cut
         self.received, self.guided = received, guided
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Hypothesis) and vars(self) == vars(other)
 
+    @property
+    def score(self) -> float:
+        return sum(self.log_probs) / max(len(self.log_probs), 1)
+
     def read(self, forced: "Forced", end: int) -> None:
         """Keep what a forced pass over these tokens has read; a translation of an end token alone covers nothing."""
-        self.score = sum(forced.log_probs) / max(len(forced.log_probs), 1)
+        self.log_probs = forced.log_probs
         self.guided = forced.guided
         if forced.received is not None:
             is_empty = self.ids[:1] == [end]

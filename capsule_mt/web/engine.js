@@ -103,7 +103,7 @@ export class Engine {
     const width = Math.max(...sources.map((source) => source.length));
     const tokens = new BigInt64Array(sources.length * longest);
     const lengths = new BigInt64Array(sources.length);
-    const logProbs = new Float32Array(sources.length);
+    const logProbs = new Float32Array(tokens.length);
     const received = head && new Float32Array(sources.length * width);
     this.#translate({
       ...this.#common(sources, width, head),
@@ -121,11 +121,14 @@ export class Engine {
       longest,
       ...(shortlist && listed(sources, shortlist)),
     }, { tokens, found_lengths: lengths, scores: new Float32Array(sources.length), log_probs: logProbs, received });
-    return sources.map((source, row) => ({
-      ids: Array.from(tokens.subarray(row * longest, row * longest + Number(lengths[row])), Number),
-      score: logProbs[row],
-      received: received && received.slice(row * width, row * width + source.length),
-    }));
+    return sources.map((source, row) => {
+      const [from, length] = [row * longest, Number(lengths[row])];
+      return {
+        ids: Array.from(tokens.subarray(from, from + length), Number),
+        score: logProbs.subarray(from, from + length).reduce((sum, one) => sum + one, 0) / Math.max(length, 1),
+        received: received && received.slice(row * width, row * width + source.length),
+      };
+    });
   }
 
   /** Score given translations by a forced pass: log-probabilities [T], and what a head attends to, [T][S]. */

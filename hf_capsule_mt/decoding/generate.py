@@ -73,7 +73,7 @@ class GenerateDecoder:
         copies = len(bodies) // len(sources)
         found = [
             [
-                Hypothesis(ids, 0.0, was_cut=len(ids) >= limit or (bool(ends) and ids[-1] not in ends))
+                Hypothesis(ids, [], was_cut=len(ids) >= limit or (bool(ends) and ids[-1] not in ends))
                 for ids in bodies[number * copies : (number + 1) * copies]
             ]
             for number, limit in enumerate(options.limits)

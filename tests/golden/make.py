@@ -298,7 +298,7 @@ def measure_titles_and_cells(model: Any, tokenizer: Any) -> list[list[float]]:
     readings = Readings(head=(model.config.decoder_layers - 1, model.config.decoder_attention_heads - 1))
     found = []
     for target, forced in zip(targets, GenerateDecoder(model).force(sources, targets, readings), strict=True):
-        hypothesis = Hypothesis(target, 0.0, was_cut=False)
+        hypothesis = Hypothesis(target, [], was_cut=False)
         hypothesis.read(forced, tokenizer.eos_token_id)
         found.append(rounded(hypothesis.received))
     return found

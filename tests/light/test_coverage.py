@@ -115,7 +115,7 @@ class Sums:
 def test_deletion_by_hand(monkeypatch):
     words = [word(0), word(1, 2), word(3, is_mark=True)]
     pieces = [Covers([500, 200, -700, 7, 1], words), Covers([9], [word(0)])]
-    hypotheses = [Hypothesis([3, 4, 1], 0.0, False), Hypothesis([3, 1], 0.0, False)]
+    hypotheses = [Hypothesis([3, 4, 1], [], False), Hypothesis([3, 1], [], False)]
     decoder = Sums()
     first, second = cover(pieces, hypotheses, "deletion", decoder, Calibration(), 1)
     assert first.covered == pytest.approx([1 / (1 + math.exp(-1.5)), 1 / (1 + math.exp(1.5)), 1.0])
@@ -130,7 +130,7 @@ def test_deletion_by_hand(monkeypatch):
 def test_what_a_search_has_not_read_is_read_by_a_forced_pass():
     calibration, decoder = Calibration.of_config({"attention": HEAD}), Echo()
     pieces = [Covers([5, 6, 1], [word(0), word(1)])] * 3
-    read, unread, empty = (Hypothesis(ids, 0.0, False) for ids in ([5, 6, 1], [6, 1], [1]))
+    read, unread, empty = (Hypothesis(ids, [], False) for ids in ([5, 6, 1], [6, 1], [1]))
     read.received = [0.3, 0.4, 0.5]
     found = cover(pieces, [read, unread, empty], "attention", decoder, calibration, 1)
     assert [one.covered for one in found] == [[0.3, 0.4], [0.0, 1.0], [0.0, 0.0]]

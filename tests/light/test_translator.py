@@ -246,7 +246,7 @@ def test_a_weight_ranks_by_what_is_left_out(length_penalty, weight, best):
     class Even(Echo):
         def hypothesis(self, source, lost, limit):
             found = super().hypothesis(source, lost, limit)
-            found.score = -1.0 if length_penalty == 0.0 else found.score
+            found.log_probs = [-1.0] * len(found.ids) if length_penalty == 0.0 else found.log_probs
             return found
 
     settings = {"num_beams": 3, "length_penalty": length_penalty, "coverage": CoverageOptions(weight=weight)}

@@ -1,12 +1,11 @@
 """Marks that a model of the other direction verifies, by hand and by the released pair."""
 
 import math
-from types import SimpleNamespace
 
 import pytest
 
 from capsule_mt import CoverageOptions, Translator
-from capsule_mt.coverage.supported import Written, support_doubts
+from capsule_mt.coverage.supported import support_doubts
 from capsule_mt.coverage.verified import Candidate, Read, Rule, doubts
 from capsule_mt.engine.search import Forced
 from capsule_mt.text.sentences import Span
@@ -139,15 +138,7 @@ def test_a_made_up_word_by_hand():
     spans = [Span(0, 3), Span(4, 9), Span(10, 15)]
     offsets = [(0, 3), (4, 6), (6, 9), (10, 15), None]
     words = list(zip(spans, [0.5, 0.1, 0.5], strict=True))
-    one = Written("one threy fiver", [5, 1], [2, 3, 4, 5, 1], offsets, words, [True] * 3)
-    decoder = SimpleNamespace(force=lambda *_: [Forced([-1.0, -2.0, -4.0, -20.0, 0.0])])
     own = [0.4, math.log(9) + 0.4 * 3, 0.4 * 8]
     expected = [own[0] + 0.5 * own[1], own[1] + 0.5 * (own[0] + own[2]) / 2, own[2] + 0.5 * own[1]]
-    assert support_doubts([one], decoder, above=0.0)[0] == pytest.approx(expected)
-    bounds = [3.2, math.log(9) + 3.2, 3.2]
-    decoder.force = None  # the most that a word may have is the middle one's
-    above = bounds[1] + 0.5 * 3.2
-    unread = [0.5 * math.log(9), math.log(9), 0.5 * math.log(9)]
-    assert support_doubts([one], decoder, above)[0] == pytest.approx(unread)
-    closed = one._replace(is_open=[True, False, True])
-    assert support_doubts([closed], decoder, above=bounds[0] + 0.5 * bounds[1])[0][0] < 2
+    found = support_doubts("one threy fiver", offsets, [-1.0, -2.0, -4.0, -20.0, 0.0], words)
+    assert found == pytest.approx(expected)

@@ -14,7 +14,7 @@
 #define EXPORTED __attribute__((visibility("default")))
 #endif
 
-#define ENGINE_VERSION 12
+#define ENGINE_VERSION 13
 
 /* What the rows of a buffer are: the words of all sources, the sources, the hypotheses, or the hypotheses with what is
  * in them moved along as beams are reordered. */
@@ -105,7 +105,7 @@ typedef struct {
     int64_t *tokens;        /* [num_sources, num_returned, longest], padded */
     int64_t *found_lengths; /* [num_sources, num_returned] */
     float *scores;          /* the log-probability over the length to the length penalty [num_sources, num_returned] */
-    float *log_probs;       /* the mean log-probability of a token, of a forced end too [num_sources, num_returned] */
+    float *log_probs;       /* of each token, of a forced end too [num_sources, num_returned, longest] */
     float *first_logits;    /* [num_sources, vocabulary], or NULL, as it is with a shortlist */
     /* With `layer` and `head`: the most that a word is attended to in any step, the end token's included
      * [num_sources, num_returned, longest_source]. With `targets`: what each of their tokens attends to

@@ -4,11 +4,11 @@
 #include <math.h>
 
 typedef struct {
-    float score, log_prob; /* the score of a finished one has the length penalty; all tokens count in `log_prob` */
-    float unscored;        /* the log-probability of a prefix and of a forced end, which the score leaves out */
-    float agreement;       /* to the last token, if PAST and FUTURE are read */
+    float score;     /* of a finished one with the length penalty; a prefix and a forced end are left out */
+    float agreement; /* to the last token, if PAST and FUTURE are read */
     int64_t length;
     int32_t *tokens;
+    float *log_probs; /* of all tokens */
     int32_t *rows; /* of a finished one, if something is read: the row that it had at each step */
 } hypothesis_t;
 
@@ -30,7 +30,7 @@ typedef struct {
 } search_t;
 
 typedef struct {
-    float score, unscored, agreement; /* as in the hypothesis, but `unscored` is of this token alone */
+    float score, log_prob, agreement; /* `log_prob` is of this token alone */
     int32_t row, token;               /* the row among the source's rows */
 } candidate_t;
 
@@ -129,9 +129,9 @@ static candidate_t follow_prefix(const run_t *run, const search_t *search, const
                                  const float *best_two, const int32_t *best_places) {
     const hypothesis_t *hypothesis = search->running;
     int32_t token = (int32_t)search->prefix[hypothesis->length];
-    float unscored = log_prob_of(&search->list, token, logits, total);
+    float log_prob = log_prob_of(&search->list, token, logits, total);
     float agreement = run->curves ? agreement_to(&search->list, token, logits, best_two, best_places) : 0;
-    return (candidate_t){hypothesis->score, unscored, agreement, 0, token};
+    return (candidate_t){hypothesis->score, log_prob, agreement, 0, token};
 }
 
 static int follows_prefix(const search_t *search) { return search->running->length < search->prefix_length; }
@@ -147,7 +147,7 @@ static int64_t continuations(run_t *run, const search_t *search, int64_t first_r
         long count;
         float *memory = scratch_of(run, list->length * 4), *logits = logits_of(run, list, first_row + row, memory, &count);
         const hypothesis_t *hypothesis = search->running + row;
-        float total = 0, unscored = 0, best_two[2] = {-INFINITY, -INFINITY};
+        float total = 0, forced = 0, best_two[2] = {-INFINITY, -INFINITY};
         int32_t best_places[2] = {-1, -1};
         int64_t found = 1;
         if (!run->team && is_scored(request)) /* while the logits are in the cache */
@@ -161,14 +161,14 @@ static int64_t continuations(run_t *run, const search_t *search, int64_t first_r
         if (request->forced[search->source] && hypothesis->length == request->limits[search->source] - 1) {
             values[0] = total;
             indices[0] = (int32_t)place_of(list, request->end_token);
-            unscored = log_prob_of(list, request->end_token, logits, total);
+            forced = log_prob_of(list, request->end_token, logits, total);
         } else {
             forbid(request, list, hypothesis, logits);
             if (request->renormalizes && is_scored(request)) total = kernels->log_sum_exp(logits, count);
             found = kernels->top(logits, count, (long)wanted, values, indices);
         }
         for (int64_t i = 0; i < found; i++) {
-            float score = hypothesis->score + (values[i] - total);
+            float log_prob = values[i] - total, score = hypothesis->score + log_prob;
             int64_t place = kept < wanted ? kept++ : wanted;
             if (place == wanted && !(score > best[wanted - 1].score)) break; /* the others are worse still */
             if (place == wanted) place--;
@@ -176,7 +176,7 @@ static int64_t continuations(run_t *run, const search_t *search, int64_t first_r
             float rival = indices[i] == best_places[0] ? best_two[1] : best_two[0];
             float agreement = run->curves ? 1 / (1 + expf(rival - values[i])) : 0;
             int32_t token = list->tokens ? list->tokens[indices[i]] : indices[i];
-            best[place] = (candidate_t){score, unscored, agreement, (int32_t)row, token};
+            best[place] = (candidate_t){score, forced + log_prob, agreement, (int32_t)row, token};
         }
     }
     return kept;
@@ -184,10 +184,11 @@ static int64_t continuations(run_t *run, const search_t *search, int64_t first_r
 
 static void extend(hypothesis_t *to, const hypothesis_t *from, candidate_t candidate) {
     memcpy(to->tokens, from->tokens, (size_t)from->length * 4);
+    memcpy(to->log_probs, from->log_probs, (size_t)from->length * 4);
     to->tokens[from->length] = candidate.token;
+    to->log_probs[from->length] = candidate.log_prob;
     to->length = from->length + 1;
     to->score = candidate.score;
-    to->unscored = from->unscored + candidate.unscored;
     to->agreement = candidate.agreement;
 }
 
@@ -205,7 +206,6 @@ static void finish(const run_t *run, search_t *search, int64_t first_row, candid
     for (; place > 0 && finished[place - 1].score < score; place--) finished[place] = finished[place - 1];
     extend(&slot, search->running + candidate.row, candidate);
     slot.score = score;
-    slot.log_prob = candidate.score + slot.unscored;
     if (slot.rows) {
         int64_t row = first_row + candidate.row;
         memcpy(slot.rows, run->ancestors + row * run->most_steps, (size_t)run->step * 4);
@@ -284,9 +284,11 @@ static int must_read(run_t *run, search_t *search, int64_t first_row, int64_t ne
 static hypothesis_t *new_hypotheses(run_t *run, int64_t count) {
     hypothesis_t *hypotheses = take_zeros(run, count * (int64_t)sizeof(hypothesis_t));
     int32_t *tokens = take(run, count * run->request->longest * 4);
+    float *log_probs = take(run, count * run->request->longest * 4);
     int32_t *rows = run->curves || run->attended ? take(run, count * run->most_steps * 4) : NULL;
     for (int64_t i = 0; i < count; i++) {
         hypotheses[i].tokens = tokens + i * run->request->longest;
+        hypotheses[i].log_probs = log_probs + i * run->request->longest;
         hypotheses[i].rows = rows ? rows + i * run->most_steps : NULL;
     }
     return hypotheses;
@@ -371,7 +373,8 @@ static void write_results(const run_t *run, const search_t *search) {
         for (int64_t j = 0; j < request->longest; j++)
             tokens[j] = j < length ? hypothesis->tokens[j] : request->pad_token;
         request->scores[place] = hypothesis ? hypothesis->score : -1e9f;
-        request->log_probs[place] = hypothesis ? hypothesis->log_prob / (float)length : 0;
+        if (hypothesis)
+            memcpy(request->log_probs + place * request->longest, hypothesis->log_probs, (size_t)length * 4);
         if (run->attended) write_received(run, search, hypothesis, request->received + place * longest);
         if (run->curves) write_guided(run, search, hypothesis, request->guided + place * 4 * longest);
     }

@@ -159,7 +159,7 @@ class EmulatedLibrary:
             "guided": 4 * number * returned * 4 * request.longest_source,
             "found_lengths": 8 * number * returned,
             "target_log_probs": 4 * _sum(request.target_lengths, number),
-            "log_probs": 4 * number * returned,
+            "log_probs": 4 * number * returned * request.longest,
         }
         pointers = {name for name, kind in Request._fields_ if kind is ctypes.c_void_p}
         assert pointers == inputs.keys() | outputs.keys(), "a pointer of which this does not know how far it reaches"

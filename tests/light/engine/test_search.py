@@ -142,7 +142,7 @@ def test_forcing_what_a_search_found_reads_the_same_bit_for_bit(name, limit, int
         for source, hypotheses in zip(SOURCES, found, strict=True):
             for one in hypotheses:
                 (forced,) = decoder.force([source], [one.ids], readings)
-                assert sum(forced.log_probs) / len(one.ids) == pytest.approx(one.score, abs=1e-6)
+                assert forced.log_probs == pytest.approx(one.log_probs, abs=1e-6)
                 assert forced.guided == one.guided
                 if readings.head is not None and one.ids != [END]:
                     assert [max(column) for column in zip(*forced.received, strict=True)] == one.received
@@ -174,7 +174,7 @@ def test_translations_begin_with_their_prefixes(name):
             for one in hypotheses:
                 assert one.ids[: len(prefix)] == prefix
                 (forced,) = decoder.force([source], [one.ids], readings)
-                assert sum(forced.log_probs) / len(one.ids) == pytest.approx(one.score, abs=1e-6)
+                assert forced.log_probs == pytest.approx(one.log_probs, abs=1e-6)
 
 
 class Listed:

@@ -1,0 +1,67 @@
+"""How many good translations the alarm of a calibration flags, and how many it catches that have lost something.
+
+    python -m lab.alarm outputs/pten flores.por --reverse outputs/enpt --student --output outputs/alarm-pt-en.json
+
+The model translates the lines greedily, each as one sentence. Flagged: of the translations of eight words or more, as
+they are. Caught: of the same without three words in a row, a quarter or a half.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from capsule_mt import Translator
+from capsule_mt.calibration.calibrating import own_translations
+from capsule_mt.calibration.verifying import scores_with_losses
+from capsule_mt.commands.console import HelpFormatter, run
+from capsule_mt.text.reading import read_lines
+from hf_capsule_mt.evaluation import write_result
+from hf_capsule_mt.evaluation.results import markdown_table
+from lab.by_hand import wilson
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser.add_argument("model", help="the folder of the model that translates")
+    parser.add_argument("source", type=Path, help="text that chose nothing, a sentence a line")
+    parser.add_argument("--reverse", required=True, help="the folder of the model of the other direction")
+    parser.add_argument("--student", action="store_true", help="translate in int8, with the shortlist")
+    parser.add_argument("--output", type=Path, default=Path("outputs/alarm.json"), help="the result file")
+    return parser.parse_args()
+
+
+def table(records: Sequence[dict[str, Any]]) -> str:
+    """Return results as Markdown."""
+    rows = []
+    for record in records:
+        low, high = wilson(record["flagged"], record["translations"])
+        flagged = f"{record['flagged'] / record['translations']:.1%} [{low:.1%}, {high:.1%}]"
+        caught = [f"{share:.1%}" for share in record["caught"].values()]
+        rows.append([f"`{record['model']}`", f"{record['text']}, {record['translations']}", f"{record['alarm']:g}"])
+        rows[-1] += [flagged, *caught]
+    losses = list(records[0]["caught"]) if records else []
+    return markdown_table(["model", "text, translations", "alarm", "flagged", *losses], rows).replace("%", " %")
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    translator = Translator.from_pretrained(
+        arguments.model, int8=arguments.student, shortlist=arguments.student, reverse=arguments.reverse
+    )
+    alarm = translator.calibration.alarm("verified")
+    if alarm is None:
+        raise ValueError(
+            f"the calibration of {arguments.model} has no alarm: `capsule-mt calibrate --reverse` finds one"
+        )
+    sources = read_lines(arguments.source)
+    whole, cut = scores_with_losses(translator, sources, own_translations(translator, sources))
+    record: dict[str, Any] = {"kind": "alarm", "model": Path(arguments.model).name, "text": arguments.source.name}
+    record |= {"alarm": alarm, "translations": len(whole), "flagged": int((whole < alarm).sum())}
+    record["caught"] = {name: float((values < alarm).mean()) for name, values in cut.items()}
+    path = write_result(arguments.output, record)
+    print(f"{table([record])}\nResult: {path}")
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,206 @@
+"""How well marks agree with what people labelled in translations of other systems.
+
+    python -m lab.published halomi.tsv checkpoints/capsule-marian-de-en --reverse checkpoints/capsule-marian-en-de \\
+        --languages deu_Latn eng_Latn --output outputs/halomi-de-en.json
+    python -m lab.published en-de.annotator1.jsonl en-de.annotator2.jsonl checkpoints/capsule-marian-en-de \\
+        --reverse checkpoints/capsule-marian-de-en --output outputs/contrastive-en-de.json
+
+HalOmi (Dale et al. 2023) is a table with tabs; what people marked as left out of the source or made up in the
+translation stands between <<< and >>>. The annotations of Vamvas and Sennrich (2022), `annotations/*.jsonl` of their
+repository, judge what their method marks: `bad-translation`, or an error of the method. Those with two labels count,
+without errors of the source. What their method misses is not in them: recall is of what it finds.
+
+Measured are the area under the ROC curve of how little each word is covered or supported (of spans: its least word),
+how many marks of each point are right, and, where sentences have labels, the area of both numbers of `adequacy`.
+"""
+
+import argparse
+import csv
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from capsule_mt import Coverage, CoverageOptions, Translator
+from capsule_mt.commands.console import HelpFormatter, run
+from capsule_mt.coverage.options import MARKS
+from capsule_mt.text.reading import read_lines
+from capsule_mt.text.words import is_mark
+from hf_capsule_mt.evaluation import write_result
+from hf_capsule_mt.evaluation.results import markdown_table
+from lab.area_under_curve import area_under_curve
+
+Span = tuple[int, int]
+LEFT_OUT, MADE_UP = "left out", "made up"
+_BRACKET = re.compile("<<<|>>>")
+
+
+class Judged(NamedTuple):
+    """A translation, and what people labelled.
+
+    wrong: the characters where something is, of the source ("left out") and of the translation ("made up").
+    judged: the characters that were looked at, and whether something is wrong there; empty for all words.
+    is_wrong: whether something is, of the sentence.
+    """
+
+    source: str
+    translation: str
+    wrong: dict[str, list[Span]]
+    judged: dict[str, list[tuple[list[Span], bool]]] = {}
+    is_wrong: dict[str, bool] = {}
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser.add_argument("labelled", type=Path, nargs="+", help="the file of HalOmi, or those of annotations")
+    parser.add_argument("model", help="the folder of a model of the direction")
+    parser.add_argument("--reverse", required=True, help="the folder of a model of the other direction")
+    parser.add_argument("--languages", nargs=2, metavar=("SOURCE", "TARGET"), help="of HalOmi, such as deu_Latn")
+    parser.add_argument("--output", type=Path, default=Path("outputs/published.json"), help="the result file")
+    return parser.parse_args()
+
+
+def bracketed(text: str) -> tuple[str, list[Span]]:
+    """Return a text without its brackets, and the characters between them."""
+    plain, spans = "", list[Span]()
+    for number, part in enumerate(_BRACKET.split(text)):
+        if number % 2:
+            spans.append((len(plain), len(plain) + len(part)))
+        plain += part
+    return plain, spans
+
+
+def read_halomi(path: Path, languages: Sequence[str]) -> list[Judged]:
+    """Return the pairs of a direction."""
+    found = []
+    for row in csv.DictReader(read_lines(path), delimiter="\t"):
+        if [row["src_lang"], row["tgt_lang"]] == list(languages):
+            (source, left_out), (translation, made_up) = bracketed(row["omit_spans"]), bracketed(row["hall_spans"])
+            classes = {LEFT_OUT: row["class_omit"], MADE_UP: row["class_hall"]}
+            is_wrong = {kind: not name.startswith("1_") for kind, name in classes.items()}
+            found.append(Judged(source, translation, {LEFT_OUT: left_out, MADE_UP: made_up}, is_wrong=is_wrong))
+    return found
+
+
+def read_annotations(path: Path) -> list[Judged]:
+    """Return the translations whose marked spans an annotator judged."""
+    found = []
+    for line in read_lines(path):
+        row = json.loads(line)
+        if len(row["label"]) == 2 and "source-error" not in row["label"]:
+            error = row["coverage_error_type"]
+            spans = [
+                (int(start), int(end))
+                for start, end in (part.split("-") for part in row[f"predicted_{error}_spans"].split(" | "))
+            ]
+            unit = (spans, "bad-translation" in row["label"])
+            kind = LEFT_OUT if error == "undertranslation" else MADE_UP
+            found.append(Judged(row["source"], row["data"], {}, {kind: [unit]}))
+    return found
+
+
+def units_of(one: Judged, kind: str, coverage: Coverage) -> list[tuple[float, bool, bool]]:
+    """Return for each word, or each span that was judged, how doubtful it is, if it is marked, and if it is wrong."""
+    words = [
+        ((word.start, word.end), 1 - share, word.marked)
+        for word, share in (
+            ((word, word.covered) for word in coverage.words)
+            if kind == LEFT_OUT
+            else ((word, word.supported) for word in coverage.target_words)
+        )
+        if not is_mark(word.text)
+    ]
+    judged = one.judged.get(kind, [])
+    if not one.judged:
+        judged = [([span], any(_meet(span, other) for other in one.wrong[kind])) for span, _, _ in words]
+    found = []
+    for spans, is_wrong in judged:
+        own = [(doubt, marked) for place, doubt, marked in words if any(_meet(place, span) for span in spans)]
+        if own:
+            found.append((max(doubt for doubt, _ in own), any(marked for _, marked in own), is_wrong))
+    return found
+
+
+def _meet(one: Span, other: Span) -> bool:
+    return one[0] < other[1] and other[0] < one[1]
+
+
+def measured(labelled: Sequence[Judged], coverages: dict[str, list[Coverage]]) -> dict[str, Any]:
+    """Return, for each kind of words that somebody labelled, the area and the marks of each point."""
+    found: dict[str, Any] = {}
+    for kind in (LEFT_OUT, MADE_UP):
+        by_point = {
+            point: [unit for one, own in zip(labelled, given, strict=True) for unit in units_of(one, kind, own)]
+            for point, given in coverages.items()
+        }
+        doubts, _, wrong = zip(*by_point["all"], strict=True) if by_point["all"] else ((), (), ())
+        if not any(wrong) or all(wrong):
+            continue
+        marks = {
+            point: {"marks": sum(marked for _, marked, _ in units), "right": sum(m and w for _, m, w in units)}
+            for point, units in by_point.items()
+        }
+        area = area_under_curve(doubts, wrong)
+        found[kind] = {"judged": len(wrong), "wrong": sum(wrong), "auc": area.as_dict(), "marks": marks}
+    return found
+
+
+def table(records: Sequence[dict[str, Any]]) -> str:
+    """Return results as Markdown."""
+    rows = []
+    for record in records:
+        for kind, found in record["measures"].items():
+            area, numbers = found["auc"], [found["marks"][point] for point in MARKS]
+            cells = [f"{one['right']} of {one['marks']}" for one in numbers]
+            recall = numbers[1]["right"] / found["wrong"]
+            shown = f"{area['auc']:.2f} [{area['low']:.2f}, {area['high']:.2f}]"
+            sentences = record["sentences"].get(kind)
+            rows.append(
+                [
+                    f"`{record['model']}`, {record['translations']}",
+                    kind,
+                    f"{found['wrong']} of {found['judged']}",
+                    shown,
+                    *cells,
+                    f"{recall:.2f}",
+                    f"{sentences['auc']:.2f} ({sentences['positives']})" if sentences else "",
+                ]
+            )
+    points = [f'`"{point}"`' for point in MARKS]
+    header = ["model, translations", "words", "labelled", "AUC", *points, 'recall of `"likely"`', "sentences, AUC"]
+    return markdown_table(header, rows)
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    if arguments.languages:
+        labelled = [one for path in arguments.labelled for one in read_halomi(path, arguments.languages)]
+    else:
+        labelled = [one for path in arguments.labelled for one in read_annotations(path)]
+    translator = Translator.from_pretrained(arguments.model, reverse=arguments.reverse)
+    texts = [one.source for one in labelled], [one.translation for one in labelled]
+    coverages = {
+        point: translator.cover(*texts, coverage=CoverageOptions(method="verified", marks=point, support=True))
+        for point in MARKS
+    }
+    sentences: dict[str, Any] = {}
+    if all(one.is_wrong for one in labelled):
+        numbers = [one for one in translator.adequacy(*texts) if one is not None]
+        by_kind = {
+            LEFT_OUT: [one.omission for one in numbers],
+            MADE_UP: [one.hallucination for one in numbers],
+        }
+        sentences = {
+            kind: area_under_curve(values, [one.is_wrong[kind] for one in labelled]).as_dict()
+            for kind, values in by_kind.items()
+        }
+    record: dict[str, Any] = {"kind": "labelled by people", "file": arguments.labelled[0].name}
+    record |= {"model": Path(arguments.model).name, "translations": len(labelled)}
+    record |= {"measures": measured(labelled, coverages), "sentences": sentences}
+    path = write_result(arguments.output, record)
+    print(f"{table([record])}\nResult: {path}")
+
+
+if __name__ == "__main__":
+    run(main)
