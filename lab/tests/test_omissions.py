@@ -1,14 +1,11 @@
 """Studies of what translations leave out: gold links, given translations, ROC areas, and marks of words."""
 
-import json
 import re
-import shutil
 
 import numpy as np
 import pytest
 
-from capsule_mt.calibration.words import split_words
-from lab.align import alignment_error_rate, expand_french, read_gold_links
+from lab.align import alignment_error_rate, read_gold_links
 from lab.area_under_curve import (
     Judged,
     area_under_curve,
@@ -18,8 +15,6 @@ from lab.area_under_curve import (
 from lab.expected_length import shortness
 from lab.records import Records
 from lab.report import LAB
-from tests.conftest import GOLDEN
-from tests.fixtures.word_for_word import TRANSLATION, sentences
 
 
 def test_error_rate_by_hand() -> None:
@@ -39,10 +34,6 @@ def test_gold_links() -> None:
         read_gold_links("1-1 2:3")
 
 
-def test_french_is_written_out() -> None:
-    assert expand_french(split_words("qu\u2019il va au lac")) == ["que", "il", "va", "à", "le", "lac"]
-
-
 def test_shortness_by_hand():
     expected, lines = np.array([16.0, 4.0]), ["a" * 8, "a" * 6]
     assert shortness(expected, lines).tolist() == [2.0, -1.0]
@@ -57,20 +48,6 @@ def test_area_under_curve_by_hand() -> None:
     perfect = area_under_curve([0.0, 1.0, 2.0, 3.0], [False, False, True, True])
     assert (perfect.auc, perfect.low, perfect.high) == (1, 1, 1)
     assert (perfect.positives, perfect.negatives) == (2, 2)
-
-
-def test_area_under_curve_has_an_interval_and_a_seed() -> None:
-    scores = [((n * 37) % 101) + (10 if n % 3 == 0 else 0) for n in range(200)]
-    labels = [n % 3 == 0 for n in range(200)]
-    area = area_under_curve(scores, labels, samples=200)
-    assert area.low < area.auc < area.high
-    assert area == area_under_curve(scores, labels, samples=200)
-    with pytest.raises(ValueError, match="must have both marked and unmarked"):
-        area_under_curve([1, 2], [True, True])
-    with pytest.raises(ValueError, match="got NaN"):
-        area_under_curve([1, float("nan")], [True, False])
-    with pytest.raises(ValueError, match="as long as each other"):
-        area_under_curve([1, 2, 3], [True, False])
 
 
 def test_measures_by_hand():
@@ -102,19 +79,3 @@ def test_pages_say_what_was_measured(page, methods):
     areas = [measured["references with words dropped"][method]["word_auc"]["value"] for method in methods]
     claim = (LAB.parent / page).read_text(encoding="utf-8").split("area under the ROC")[1]
     assert re.findall(r"\b0\.\d\d\b", claim)[: len(areas)] == [f"{area:.2f}" for area in areas]
-
-
-def test_the_command(command, tmp_path):
-    texts = sentences(60, seed=5)
-    (tmp_path / "a").write_text("".join(f"{text}\n" for text in texts))
-    (tmp_path / "b").write_text("".join(" ".join(TRANSLATION[w] for w in text.split()) + "\n" for text in texts))
-    shutil.copytree(GOLDEN / "word_for_word", tmp_path / "model")
-    printed = command("word_omissions", "model a b --num-beams 1 --bootstrap 20 --output out.json")
-    result = json.loads((tmp_path / "out.json").read_text())
-    assert set(result["measures"]) == {"references with words dropped", "own, greedy"}
-    by_method = result["measures"]["own, greedy"]
-    assert set(by_method) == {"guided", "deletion", "length ratio"}
-    assert by_method["deletion"]["word_auc"]["value"] > 0.9
-    assert by_method["guided"]["word_auc"]["value"] > 0.8
-    assert set(result["time_relative_to_translation"]) == {"guided", "deletion"}
-    assert "| own, greedy | deletion |" in printed

@@ -1,12 +1,10 @@
-"""Runs over seeds: spreads, tests, intervals, the table of differences, and the replication's plan."""
+"""Runs over seeds: tests, intervals and the bootstrap."""
 
-import json
 import math
 
 import pytest
 
 from hf_capsule_mt.evaluation.significance import compare_systems
-from hf_capsule_mt.training import load_recipe
 from lab.over_seeds import (
     bootstrap_over_seeds,
     interval_over_seeds,
@@ -14,8 +12,6 @@ from lab.over_seeds import (
     student_quantile,
     student_two_sided,
 )
-from lab.paper_tables import RUNS
-from lab.replication import PLANS
 
 
 @pytest.mark.parametrize(
@@ -62,31 +58,3 @@ def test_one_seed_over_seeds_is_the_paired_bootstrap() -> None:
     difference, p_value = bootstrap_over_seeds([SYSTEM], [BASELINE], [REFERENCE], samples=300)
     assert difference == pytest.approx(row.difference)
     assert p_value == pytest.approx(row.p_bootstrap)
-
-
-def test_over_seeds_the_differences_are_averaged() -> None:
-    difference, p_value = bootstrap_over_seeds([SYSTEM, BASELINE], [BASELINE, SYSTEM], [REFERENCE], samples=100)
-    assert (difference, p_value) == (0, 1)
-    twice, p_twice = bootstrap_over_seeds([SYSTEM] * 2, [BASELINE] * 2, [REFERENCE], samples=100)
-    once, p_once = bootstrap_over_seeds([SYSTEM], [BASELINE], [REFERENCE], samples=100)
-    assert twice == pytest.approx(once)
-    assert p_twice == p_once  # the same sentences again are no further evidence
-    with pytest.raises(ValueError, match="as many systems as baselines"):
-        bootstrap_over_seeds([SYSTEM], [], [REFERENCE])
-
-
-@pytest.mark.parametrize(
-    ("name", "seeds", "averaged"),
-    [("replication", 4, 5), ("from_plain", 3, 3), ("starts", 3, 5), ("recurrent", 3, 5), ("eight_seeds", 8, 3)],
-)
-def test_plans(name, seeds, averaged):
-    plan = PLANS[name]
-    assert 1 not in plan.seeds, "seed 1 chose the rows"
-    assert len(set(plan.seeds)) == seeds
-    assert set(plan.runs) <= set(RUNS)
-    for run in plan.runs:
-        changes = {field: json.loads(value) for field, value in plan.changes.items()}
-        recipe = load_recipe(f"multi30k/{RUNS[run].recipe}", changes)
-        assert recipe.training["average_last"] == averaged
-        assert recipe.training["save_steps"] == 462, "an epoch"
-        assert recipe.training["eval_strategy"] == "no"

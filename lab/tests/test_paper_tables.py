@@ -2,15 +2,9 @@
 
 import pytest
 
-from hf_capsule_mt import CapsuleMarianConfig
 from lab.capsules_fairly import grid
-from lab.paper_tables import CLAIMS, FAIR, RUNS, TABLES, baselines_of, runs_of
+from lab.paper_tables import CLAIMS, FAIR, RUNS, TABLES
 from lab.replication import PLANS
-
-SETTINGS = {
-    "d_model": 64, "encoder_layers": 3, "decoder_layers": 3, "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64,
-}  # fmt: skip
 
 
 def test_every_row_is_a_run_that_exists():
@@ -26,29 +20,6 @@ def test_every_row_is_a_run_that_exists():
     planned = {name for plan in PLANS.values() for run in plan.runs for name in (run, *RUNS[run].needs)}
     tuned = {name for method in FAIR for name in grid(method)}
     assert set(RUNS) == used | planned | tuned, "a run that no table uses, or the other way round"
-
-
-@pytest.mark.parametrize("name", [name for name, run in RUNS.items() if run.recipe.endswith("routing")])
-def test_the_fields_of_a_run_are_fields_of_its_configuration(name):
-    run = RUNS[name]
-    assert set(run.model) <= set(CapsuleMarianConfig.__dataclass_fields__), (
-        "a configuration would keep a misspelt field"
-    )
-    fields = {key: factor * SETTINGS[key] for key, factor in run.scale.items()} | run.model
-    config = CapsuleMarianConfig(**SETTINGS | fields)
-    assert {field: getattr(config, field) for field in fields} == fields
-
-
-def test_runs_come_after_what_they_need():
-    order = runs_of(["capsnmt1", "dou1"])
-    assert len(order) == len(set(order))
-    assert order.index("plain") < order.index("pooling") < order.index("pooling_distilled")
-    assert order.index("pooling_distilled") < order.index("capsnmt_distilled")
-    assert runs_of(["dou1"]) == ["plain", "linear", "dynamic_combination", "dynamic_routing", "em_routing"]
-    assert baselines_of("capsnmt_distilled") == ["pooling_distilled", "capsnmt_ablated"]
-    assert baselines_of("plain") == []
-    with pytest.raises(ValueError, match="there is no table 'dou9'"):
-        runs_of(["dou9"])
 
 
 def test_claims_are_differences_of_what_the_papers_print():

@@ -44,14 +44,6 @@ def test_runs_and_names_are_sorted_and_replaced(records):
     assert records.runs("nothing") == {}
 
 
-def test_a_result_names_its_origin_and_keeps_it(records):
-    records.keep("embedded", run_of("em", 1, 3.0))
-    first = records.run("embedded", "em", 1)
-    assert {"command", "date", "hardware", "software", "commit"} <= first.keys()
-    records.keep("embedded", first | {"command": "python -m lab.reproduce"})
-    assert records.run("embedded", "em", 1) == first | {"command": "python -m lab.reproduce"}
-
-
 def test_translations(records):
     assert records.translations("embedded") == {}
     records.keep_translations("embedded", "plain", 1, SENTENCES)

@@ -54,13 +54,6 @@ def test_no_test_sentence_is_trained_on(setting, left_out, tmp_path, monkeypatch
     assert {word for word, value in pairwise(command) if value == "null"} == left_out
 
 
-def test_wrong_input(command):
-    with pytest.raises(SystemExit, match="no such folder: nofolder"):
-        command("report", "--results nofolder --report out --picture picture.svg")
-    with pytest.raises(SystemExit, match=r"needs tables of headline, .*; got \[\]"):
-        command("reproduce", "")
-
-
 @pytest.mark.slow
 def test_reproduce_trains_resumes_and_renders(command):
     tiny = " ".join(

@@ -14,9 +14,8 @@ from transformers import MarianConfig, MarianMTModel
 
 import capsule_mt
 from capsule_mt.calibration import calibrating
-from capsule_mt.commands import calibrate, translate
+from capsule_mt.commands import calibrate
 from capsule_mt.models.shortlist import Shortlist
-from capsule_mt.text.windows import WindowedOutput
 from hf_capsule_mt import CoverageOptions, Translator
 from hf_capsule_mt.commands import shortlist
 from tests.conftest import GOLDEN
@@ -68,18 +67,6 @@ def test_calibrate(run, tmp_path):
         ]
         assert means[0] > 0.9
         assert means[1] < 0.85
-
-
-def test_another_folder_and_one_method(run, tmp_path):
-    (tmp_path / "model" / "shortlist.safetensors").write_bytes(b"a shortlist")
-    run("model a b --sentences 40 --method guided --output out")
-    assert (tmp_path / "out" / "shortlist.safetensors").read_bytes() == b"a shortlist"
-    assert set(Translator.from_pretrained(tmp_path / "out").model.config.coverage_calibration) == {
-        "guided",
-        "optional_words",
-        "function_words",
-    }
-    assert "coverage_calibration" not in json.loads((tmp_path / "model" / "config.json").read_text())
 
 
 def test_a_stock_marian(run, tmp_path):
@@ -175,34 +162,3 @@ def test_it_finds_the_translations(checkpoint):
         tokens = found.of_source([ids(word)])
         assert ids(translation) in tokens
         assert len(tokens) <= 5
-
-
-def test_translations_with_it_are_the_same(checkpoint):
-    texts = sentences(20, seed=4)
-    whole, listed = (
-        Translator.from_pretrained(checkpoint, device="cpu", shortlist=shortlist) for shortlist in (False, True)
-    )
-    for one, other in zip(whole(texts, batch_size=5), listed(texts, batch_size=5), strict=True):
-        assert one.text == other.text
-
-
-def test_an_interrupted_run_resumes_with_the_same_shortlist_alone(checkpoint, tmp_path, monkeypatch):
-    def translated(*words):
-        words = ("capsule-mt", str(checkpoint), "--cpu", "--input", "in", "--output", "out", *words)
-        monkeypatch.setattr("sys.argv", list(words))
-        return translate.main()
-
-    def stop(output, *_):
-        raise KeyboardInterrupt
-
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "in").write_text("\n".join(sentences(3, seed=5)))
-    Shortlist.of_translations({}, range(20, 43), (43, 43)).save(tmp_path / "other")
-    with monkeypatch.context() as patched:
-        patched.setattr(WindowedOutput, "finish", stop)
-        with pytest.raises(KeyboardInterrupt):
-            translated("--shortlist")
-    for words in ((), ("--shortlist", "other")):
-        with pytest.raises(ValueError, match=r"other settings \(shortlist: True then, .* now\)"):
-            translated(*words)
-    assert translated("--shortlist") == 0

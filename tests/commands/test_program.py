@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -15,7 +14,7 @@ import hf_capsule_mt.commands
 from hf_capsule_mt import extras, quickstart
 from hf_capsule_mt.commands import quickstart as quickstart_command
 from hf_capsule_mt.commands import recipes
-from hf_capsule_mt.training import load_recipe, recipe_names
+from hf_capsule_mt.training import load_recipe
 from hf_capsule_mt.training.run_identity import same_recipe_as_before
 from tests.fixtures.tiny import save_tiny_checkpoint
 
@@ -58,28 +57,6 @@ def python(code):
     return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
-def test_the_version_is_printed_without_importing_the_package():
-    code = """
-import sys
-from capsule_mt.commands import main
-sys.argv = ["capsule-mt", "--version"]
-assert main() == 0
-assert "hf_capsule_mt" not in sys.modules
-"""
-    assert python(code) == f"capsule-mt {hf_capsule_mt.__version__}\n"
-
-
-@pytest.mark.parametrize("words", [[], ["--help"], ["-h"], ["help"]])
-def test_the_overview(program, words):
-    code, printed, _ = program(*words)
-    assert code == 0
-    for title in ("Translate", *hf_capsule_mt.commands.COMMANDS):
-        assert f"\n\n{title}:\n" in printed
-    for name in PLACES:
-        assert f"\n  {name} " in printed
-    assert max(map(len, printed.splitlines())) < 100
-
-
 def test_help_imports_nothing_heavy():
     """Neither the program nor a command may import these."""
     code = f"""
@@ -96,21 +73,6 @@ for name in {tuple(PLACES)}:
         assert stopped.code == 0, (name, stopped.code)
 """
     assert python(code).count("usage: capsule-mt") == 1 + len(PLACES)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("words", ["--version", "--help", *(f"{name} --help" for name in PLACES)])
-def test_help_comes_at_once(words):
-    """Counted in modules, which a busy machine does not stretch: 200 of them take less than a tenth of a second."""
-    code = f"""
-import atexit, sys
-from capsule_mt.commands import main
-sys.argv = ["capsule-mt", *{words.split()}]
-atexit.register(lambda: print(len(sys.modules), file=sys.stderr))
-main()
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert int(done.stderr) < (200 if words.split()[0] in capsule_mt.commands.COMMANDS else 250)
 
 
 def test_the_package_registers_its_models():
@@ -143,19 +105,6 @@ def test_a_mistyped_command(program, typed, meant):
 
 
 # ---- extras
-
-
-@pytest.mark.parametrize("name", ["translate", "distill"])
-def test_ctrl_c_before_a_command_runs_is_one_line(name, monkeypatch, capsys):
-    """While the program still looks for it, or imports it."""
-
-    def stop(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("sys.argv", ["capsule-mt", name])
-    monkeypatch.setattr(capsule_mt.commands, "further_commands" if name == "distill" else "start", stop)
-    assert capsule_mt.commands.main() == 130
-    assert capsys.readouterr().err == f"capsule-mt {name}: interrupted\n"
 
 
 def test_a_missing_extra_is_one_sentence():
@@ -206,29 +155,6 @@ def test_quickstart_takes_no_other_run_for_its_own(tmp_path, monkeypatch):
         quickstart_command.parse_arguments()
 
 
-def test_quickstart_shows_what_the_released_model_left_out(word_for_word, monkeypatch, capsys):
-    monkeypatch.setattr(quickstart, "GERMAN", ["balu bamo"])
-    monkeypatch.setattr(quickstart, "WITH_A_GAP", ("balu bamo bani", "ULAB OMAB"))
-    quickstart.show_released(word_for_word)
-    whole, shortened = capsys.readouterr().out.split("shortened by hand")
-    assert "balu bamo\n  ULAB OMAB" in whole
-    assert "left out: bani" in shortened
-
-
-def test_quickstart_shows_what_a_shortened_translation_leaves_out(word_for_word, tmp_path, monkeypatch, capsys):
-    corpus = {"test": {"translation": [{"en": "balu bamo bani", "de": "ULAB OMAB INAB"}]}}
-    monkeypatch.setattr(quickstart, "load_corpus", lambda recipe: corpus)
-    quickstart.show_coverage(SimpleNamespace(output_dir=str(word_for_word)))
-    whole, short = capsys.readouterr().out.split("\n\n")
-    assert whole.startswith("\nbalu bamo bani\n  ULAB OMAB INAB\n  coverage ")
-    assert short.startswith("balu bamo bani\n  ULAB.\n  coverage ")
-    scores = [float(re.search(r"coverage (\S+), left out: ", text)[1]) for text in (whole, short)]
-    assert scores[0] > scores[1] + 0.3
-    save_tiny_checkpoint(tmp_path / "plain")
-    quickstart.show_coverage(SimpleNamespace(output_dir=str(tmp_path / "plain")))
-    assert capsys.readouterr().out == ""
-
-
 @pytest.fixture
 def printed(monkeypatch, capsys):
     def run(*words):
@@ -237,15 +163,6 @@ def printed(monkeypatch, capsys):
         return capsys.readouterr().out
 
     return run
-
-
-def test_a_line_for_each(printed):
-    lines = printed().splitlines()
-    assert [line.split()[0] for line in lines] == recipe_names()
-    assert all(line.endswith(".") for line in lines)
-    group = printed("capsnmt").splitlines()
-    assert group == printed("capsnmt/").splitlines()
-    assert {line.partition("/")[0] for line in group} == {"capsnmt"}
 
 
 @pytest.mark.parametrize("name", ["embedded/em_routing", "capsnmt/base_kd_wmt14_en_fr", "baseline/base_nist_zh_en"])

@@ -12,16 +12,11 @@ from hf_capsule_mt.data.embedded_grammar import english_number, german_number
 @pytest.mark.parametrize(
     ("number", "english", "german"),
     [
-        (2, "two", "zwei"),
         (12, "twelve", "zwölf"),
         (16, "sixteen", "sechzehn"),
-        (20, "twenty", "zwanzig"),
         (21, "twenty-one", "einundzwanzig"),
-        (34, "thirty-four", "vierunddreißig"),
         (77, "seventy-seven", "siebenundsiebzig"),
-        (100, "one hundred", "einhundert"),
         (234, "two hundred and thirty-four", "zweihundertvierunddreißig"),
-        (505, "five hundred and five", "fünfhundertfünf"),
         (999, "nine hundred and ninety-nine", "neunhundertneunundneunzig"),
     ],
 )

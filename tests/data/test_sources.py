@@ -72,16 +72,6 @@ def test_a_local_copy_of_a_data_set_of_the_hub(tmp_path):
     assert corpus["train"][2] == {"translation": {"en": "sentence 2", "de": "Satz 2"}}
 
 
-def test_the_parts_of_the_embedded_corpus_are_disjoint():
-    corpus = load_translation_data(
-        {"train": {"embedded": 200}, "validation": {"embedded": 30}, "test": {"embedded": 40}}, "en", "de"
-    )
-    sides = [row["translation"]["en"] for part in corpus.values() for row in part]
-    assert len(set(sides)) == len(sides) == 270
-    with pytest.raises(ValueError, match="languages en and de, got de and fr"):
-        load_translation_data({"train": {"embedded": 2}}, "de", "fr")
-
-
 def test_a_changed_file_is_read_again(tmp_path):
     files = [write(tmp_path, "a.de", "eins\n"), write(tmp_path, "a.en", "one\n")]
     assert load({"text": files}) == [("eins", "one")]
@@ -104,14 +94,6 @@ def test_broken_text(tmp_path, german, english, message):
         load({"text": files})
 
 
-def test_damaged_gzip(tmp_path):
-    files = [write(tmp_path, "a.de.gz", "eins\n" * 100), write(tmp_path, "a.en", "one\n" * 100)]
-    whole = (tmp_path / "a.de.gz").read_bytes()
-    (tmp_path / "a.de.gz").write_bytes(whole[:-4])
-    with pytest.raises(ValueError, match=r"a\.de\.gz, after line \d+: the gzip file is damaged"):
-        load({"text": files})
-
-
 @pytest.mark.parametrize(
     ("kind", "text", "settings", "message"),
     [
@@ -126,15 +108,6 @@ def test_damaged_gzip(tmp_path):
 def test_broken_tables(tmp_path, kind, text, settings, message):
     with pytest.raises(ValueError, match=message):
         load({kind: write(tmp_path, f"a.{kind}", text), **settings})
-
-
-def test_unknown_sources(tmp_path):
-    with pytest.raises(ValueError, match="`train` must have one of the keys hub, text"):
-        load({"csv": "a.csv"})
-    with pytest.raises(ValueError, match=r"`train` has no key `columns`; there are \['first', 'jsonl'\]"):
-        load({"jsonl": "a", "columns": [0]})
-    with pytest.raises(FileNotFoundError, match="no such file"):
-        load({"tsv": str(tmp_path / "none.tsv")})
 
 
 def test_several_sources_of_the_embedded_corpus():

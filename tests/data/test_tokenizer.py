@@ -16,8 +16,6 @@ from hf_capsule_mt.data import (
     train_separate_tokenizers,
     train_tokenizer,
 )
-from hf_capsule_mt.data.encoding import DropoutDataset
-from hf_capsule_mt.modeling.target_text import target_vocabulary
 from tests.fixtures.tiny import tiny_tokenizer
 
 KINDS = ["bpe", "unigram", "separate bpe", "separate unigram"]
@@ -84,16 +82,6 @@ def test_sentences_through_a_saved_tokenizer(saved):
     assert getattr(loaded, "target_vocab_size", None) == getattr(tokenizer, "target_vocab_size", None)
 
 
-def test_separate_vocabularies_are_separate():
-    tokenizer = make("separate bpe")
-    assert (len(tokenizer), tokenizer.target_vocab_size) == (600, 700)
-    ids = tokenizer(text_target="weil")["input_ids"]
-    assert tokenizer("weil")["input_ids"] != ids
-    tokens = {number: token for token, number in target_vocabulary(tokenizer).items()}
-    assert "weil" in "".join(tokens[number] for number in ids)
-    assert target_vocabulary(make("bpe")) == make("bpe").get_vocab()
-
-
 @pytest.fixture(scope="module")
 def tokenizer():
     sides = itertools.chain.from_iterable(itertools.islice(sentence_pairs(), 400))
@@ -137,19 +125,6 @@ def test_texts_stay_the_same_and_lengths_are_bounded(tokenizer):
         longer += len(ids) > len(plain)
     assert longer > len(TEXTS) / 2
     assert tokenizer.backend_tokenizer.to_str() == before
-
-
-def test_as_a_data_set(tokenizer):
-    corpus = encode(embedded_corpus(20, 1, 1)["train"], tokenizer, "en", "de", keep_text=True)
-    dataset = DropoutDataset(corpus, BPEDropout(tokenizer, 0.1), "en", "de")
-    first = [dataset[index] for index in range(20)]
-    for index, example in enumerate(first):
-        assert len(example["input_ids"]) <= dataset.source_lengths[index]
-        assert len(example["labels"]) <= dataset.target_lengths[index]
-    dataset.set_epoch(1)
-    assert [dataset[index] for index in range(20)] != first
-    dataset.set_epoch(0)
-    assert [dataset[index] for index in range(20)] == first
 
 
 def test_encoding_and_dropping():

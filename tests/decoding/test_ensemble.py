@@ -60,19 +60,3 @@ def test_a_member_of_another_vocabulary_of_the_same_size_is_refused(paths, tmp_p
     train_tokenizer((side.upper() for pair in pairs for side in pair), vocab_size=500).save_pretrained(folder)
     with pytest.raises(ValueError, match=r"other: its tokens mean other words than those of .*first"):
         pipeline("translation", model=paths[0], ensemble=[folder])
-
-
-def test_members_change_the_translation_and_copies_do_not(paths):
-    alone = pipeline("translation", model=paths[0])(TEXTS, num_beams=3)
-    assert pipeline("translation", model=paths[0], ensemble=[paths[1]])(TEXTS, num_beams=3) != alone
-    assert pipeline("translation", model=paths[0], ensemble=[paths[0]] * 2)(TEXTS, num_beams=3) == alone
-
-
-def test_settings_of_generate_still_hold(paths):
-    translator = pipeline("translation", model=paths[0], ensemble=[paths[1]])
-    free = translator(TEXTS, return_tensors=True)
-    forbidden = {int(record["translation_token_ids"][1]) for record in free}
-    records = translator(TEXTS, return_tensors=True, bad_words_ids=[[token] for token in forbidden])
-    assert not forbidden & set(itertools.chain(*(record["translation_token_ids"].tolist() for record in records)))
-    for record in translator(TEXTS, return_tensors=True, max_new_tokens=4, forced_eos_token_id=1):
-        assert record["translation_token_ids"][-1] == 1

@@ -9,11 +9,12 @@ from transformers import GenerationConfig, MarianConfig, MarianMTModel
 from capsule_mt.engine.library import NativeUnavailableError
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.engine.search import SearchOptions
+from capsule_mt.models.shortlist import FILE_NAME, Shortlist
 from hf_capsule_mt import CapsNMTConfig, CapsNMTForConditionalGeneration, CapsuleMarianMTModel, to_fast
 from hf_capsule_mt.decoding.fast import takes_fast
 from hf_capsule_mt.modeling.layer_aggregation import DynamicCombination, LayerAggregation
 from hf_capsule_mt.routing import dynamic_routing
-from tests.decoding.models import END, NAMES, PAD, SOURCES, SPECIAL, batch, build, strictly
+from tests.decoding.models import END, NAMES, PAD, SOURCES, SPECIAL, VOCABULARY, batch, build, strictly
 
 SEARCHES = {
     "greedy": {},
@@ -52,19 +53,6 @@ def test_it_equals_generate(name):
 @pytest.mark.parametrize("name", ["combined", "capsules", "rnmt_guided"])
 def test_it_equals_generate_with_each_tier_of_kernels(name, tier):
     assert_equals_generate(name)
-
-
-@pytest.mark.parametrize("name", FAMILIES_AND_SEAMS)
-def test_translations_that_end_at_different_steps(name):
-    """Any token may be the end token: here one that some hypotheses write early and others late."""
-    model = build(name)
-    free = model.generate(**batch(), num_beams=4, num_return_sequences=4)[:, 1:]
-    steps = {int(token): (free == token).int().argmax(dim=1)[(free == token).any(dim=1)] for token in free.unique()}
-    end = max(steps, key=lambda token: len(steps[token].unique()))
-    fast = strictly(model, int8=False)
-    for search in ({}, {"num_beams": 4, "num_return_sequences": 2}, {"num_beams": 3, "early_stopping": True}):
-        expected = model.generate(**batch(), **search, eos_token_id=end)
-        assert torch.equal(fast.generate(**batch(), **search, eos_token_id=end), expected), search
 
 
 def first_logits(fast):
@@ -136,12 +124,13 @@ def test_an_explicit_backend_names_what_it_does_not_know(options, message):
         strictly(build("plain"), int8=False).generate(**batch(), **options)
 
 
-def test_a_source_beyond_the_table_of_positions():
-    model = build("capsules")
-    sources = {"input_ids": torch.randint(1, 200, (1, 1025)), "max_new_tokens": 3}
-    with pytest.raises(ValueError, match="a source of more than 1024 tokens"):
-        strictly(model, int8=False).generate(**sources)
-    assert torch.equal(to_fast(model, int8=False).generate(**sources), model.generate(**sources))
+def test_a_shortlist_beside_the_model_is_read_and_has_room_for_the_beams(tmp_path):
+    model = build("plain")
+    model.name_or_path = str(tmp_path)
+    Shortlist.of_translations({}, [], (VOCABULARY, VOCABULARY)).save(tmp_path / FILE_NAME)
+    assert to_fast(model, shortlist=True).shortlist.vocabulary == VOCABULARY
+    with pytest.raises(ValueError, match="2 beams with a shortlist of 1 tokens"):
+        strictly(model, shortlist=tmp_path / FILE_NAME).generate(**batch(), num_beams=2)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from capsule_mt.models.loading import load_model
 from hf_capsule_mt.decoding.fast import FastTranslator
 from hf_capsule_mt.decoding.generate import GenerateDecoder
 from hf_capsule_mt.decoding.processors import TargetPrefix
-from tests.conftest import GOLDEN
 from tests.decoding.models import PAD, SOURCES, build
 from tests.light.models.files import golden
 
@@ -79,28 +78,6 @@ def test_forced_passes_are_equal(family, monkeypatch):
     monkeypatch.setattr("hf_capsule_mt.decoding.generate.LOGITS_AT_ONCE", 1)
     for one, other in zip(found, heavy.force(sources, ragged, readings), strict=True):  # in parts
         assert one.log_probs == pytest.approx(other.log_probs, rel=1e-6, abs=1e-5)
-
-
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_a_forced_pass_by_hand(attention):
-    folder = GOLDEN / "capsule_marian"
-    model, eager = (
-        AutoModelForSeq2SeqLM.from_pretrained(folder, attn_implementation=name).eval() for name in (attention, "eager")
-    )
-    sources, target = [[40, 50, 60, 1], [70, 1]], [90, 80, 70, 1]
-    found = GenerateDecoder(model.train()).force(sources, [target, target], Readings(head=(1, 1)))
-    assert model.training  # which dropout would change, meanwhile
-    for source, one in zip(sources, found, strict=True):
-        with torch.no_grad():
-            output = eager(
-                input_ids=torch.tensor([source]),
-                decoder_input_ids=torch.tensor([[0, *target[:-1]]]),
-                output_attentions=True,
-                use_cache=False,
-            )
-        log_probs = output.logits[0].log_softmax(dim=-1).gather(1, torch.tensor(target)[:, None])
-        assert one.log_probs == pytest.approx(log_probs[:, 0].tolist(), abs=1e-4)
-        torch.testing.assert_close(torch.tensor(one.received), output.cross_attentions[1][0, 1], atol=1e-5, rtol=1e-4)
 
 
 def heard(caplog, monkeypatch):

@@ -7,12 +7,9 @@ import pytest
 from transformers import AutoTokenizer, MarianMTModel
 
 from capsule_mt import Translator
-from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.models.marian_tokenizer import MarianTokenizer
-from capsule_mt.models.weights import CheckpointError
 from hf_capsule_mt.data import sentence_pairs
 from tests.fixtures.opus_mt import save_opus_mt
-from tests.light.models.files import edit_json
 
 ODD = [
     "",
@@ -98,19 +95,3 @@ def test_vocabularies_of_their_own(folders, tmp_path):
         assert light.encode(text).ids == heavy(text)["input_ids"]
         assert light.encode_target(text) == heavy(text_target=text)["input_ids"]
     assert light.decode(light.encode_target("Der alte Mann.")) == "Der alte Mann."
-
-
-def test_folders_that_lack_something(folders, tmp_path):
-    folder = tmp_path / "model"
-    folder.mkdir()
-    for file in folders["opus-mt-en-de"].iterdir():
-        (folder / file.name).write_bytes(file.read_bytes())
-    edit_json(folder / "tokenizer_config.json", added_tokens_decoder={"999": {"content": "<ent>"}})
-    with pytest.raises(UnsupportedModelError, match="'<ent>' was added to the tokenizer"):
-        MarianTokenizer(folder)
-    edit_json(folder / "tokenizer_config.json", added_tokens_decoder={}, pad_token="<none>")
-    with pytest.raises(CheckpointError, match=r"vocab\.json: lacks the token '<none>'"):
-        MarianTokenizer(folder)
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    with pytest.raises(UnsupportedModelError, match=r"pytorch_model\.bin.*save_pretrained"):
-        Translator.from_pretrained(folder)

@@ -6,7 +6,6 @@ from functools import partial
 from types import SimpleNamespace
 
 import pytest
-import sentencepiece
 import torch
 from transformers import (
     AutoModelForSeq2SeqLM,
@@ -27,6 +26,7 @@ from hf_capsule_mt.decoding.tokenizer import TransformersTokenizer, check_langua
 from hf_capsule_mt.evaluation.metrics import compute_metrics
 from hf_capsule_mt.modeling.encoder_decoder import EncoderDecoderModel
 from hf_capsule_mt.modeling.target_text import decode_target
+from tests.fixtures.opus_mt import train_pieces
 from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian, sizes_for, tiny_tokenizer
 from tests.fixtures.word_for_word import sentences
 
@@ -91,17 +91,6 @@ def test_the_light_translator_the_engine_and_generate_are_equal(word_for_word, f
         ):
             assert_close(one, third)
             assert_close(other, third)
-
-
-@pytest.mark.parametrize("num_beams", [1, 3])
-def test_a_prefix_is_what_generate_is_given(fast, num_beams):
-    model, tokenizer = fast.model, fast.tokenizer
-    source = tokenizer(TEXTS[0], return_tensors="pt")
-    start = [model.config.decoder_start_token_id, *tokenizer.convert_tokens_to_ids(["ERIF", "OMAB"])]
-    source["decoder_input_ids"] = torch.tensor([start])
-    ids = model.generate(**source, num_beams=num_beams, max_length=13)
-    found = fast(PrefixedText(TEXTS[0], "ERIF OMAB"), num_beams=num_beams)
-    assert found.text == tokenizer.decode(ids[0], skip_special_tokens=True)
 
 
 def test_backends(plain):
@@ -225,25 +214,13 @@ def test_a_language_that_the_tokenizer_lacks_is_refused(nllb):
     check_language(nllb, "src_lang", "eng_Latn")
 
 
-def test_words_that_a_translation_must_contain(fast, tmp_path):
-    """transformers leaves them to code from the Hub, here from a folder."""
+def test_words_that_a_translation_must_contain(fast):
+    """transformers leaves them to code from the Hub."""
     wanted = [[23, 24]]
     for name, backend in (("force_words_ids", "auto"), ("constraints", "transformers")):
         strict = Translator(fast.model, fast.tokenizer, backend=backend)
         with pytest.raises(ValueError, match=f"`{name}`.*constrained-beam-search.*PrefixedText"):
             strict(TEXTS[0], num_beams=2, **{name: wanted})
-    (tmp_path / "custom_generate").mkdir()
-    code = """
-def generate(model, inputs=None, force_words_ids=None, **kwargs):
-    sequences = model.generate(**{name: kwargs[name] for name in ("input_ids", "attention_mask")}, max_length=13)
-    sequences[:, 1] = force_words_ids[0][0]
-    return sequences
-"""
-    (tmp_path / "custom_generate" / "generate.py").write_text(code)
-    hub = {"custom_generate": str(tmp_path), "trust_remote_code": True}
-    found = fast(TEXTS[0], num_beams=2, force_words_ids=wanted, **hub)
-    assert found.token_ids[1] == 23
-    assert found.score is not None
 
 
 def test_curves_are_checked():
@@ -273,50 +250,13 @@ def segmenter(tokenizer, **options):
 def unequal(tmp_path):
     """A `MarianTokenizer` of 7 source tokens, the last of them the padding, and of 10 target tokens."""
     vocabularies = {}
+    settings = {"model_type": "word", "pad_id": -1, "bos_id": -1, "eos_id": 0, "unk_id": 1}
     for side, text in (("source", "one two three four"), ("target", "eins zwei drei vier fuenf sechs sieben")):
-        model = tmp_path / f"{side}.spm"
-        with open(model, "wb") as stream:
-            sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=iter([text]),
-                model_writer=stream,
-                model_type="word",
-                vocab_size=20,
-                hard_vocab_limit=False,
-                pad_id=-1,
-                bos_id=-1,
-                eos_id=0,
-                unk_id=1,
-                minloglevel=2,
-            )
-        processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
-        tokens = [*(processor.id_to_piece(number) for number in range(processor.get_piece_size())), "<pad>"]
+        tokens = [*train_pieces(tmp_path / f"{side}.spm", [text], 20, **settings), "<pad>"]
         vocabularies[side] = {token: number for number, token in enumerate(tokens)}
         (tmp_path / f"{side}.json").write_text(json.dumps(vocabularies[side]))
     files = [str(tmp_path / name) for name in ("source.spm", "target.spm", "source.json", "target.json")]
     return MarianTokenizer(*files, separate_vocabs=True), vocabularies["target"]
-
-
-def test_every_sentence_has_the_language_of_its_text(unequal):
-    tokenizer, _ = unequal
-    tokenizer.encoder |= {">>fra<<": 20, ">>ita<<": 21}
-    tokenizer.supported_language_codes = [">>fra<<", ">>ita<<"]
-    tokenizer.decoder = {number: token for token, number in tokenizer.encoder.items()}
-    text = ">>fra<< One two. >>ita<< Three four. Two two."
-    pieces = segmenter(tokenizer).document(text).pieces
-    assert [text[piece.span.start : piece.span.end] for piece in pieces] == ["One two.", "Three four.", "Two two."]
-    assert [piece.ids[0] for piece in pieces] == [20, 21, 20]
-    text = "one  two"
-    (piece,) = segmenter(tokenizer, tgt_lang="ita", with_words=True).document(text).pieces
-    assert piece.ids[0] == 21
-    assert [text[word.span.start : word.span.end] for word in piece.words] == ["one", "two"]
-    assert segmenter(tokenizer).document(">>fra<< ").pieces == []
-
-
-def test_places_in_text_that_the_tokenizer_normalises(unequal):
-    tokenizer, _ = unequal
-    for text in ("one            two three", "one" + "\u200b" * 10 + " two three", "one \uff54wo \u2003 three"):
-        places = [place and text[slice(*place)] for place in TransformersTokenizer(tokenizer).encode(text).offsets]
-        assert places[-2] == "three", (text, places)
 
 
 @pytest.mark.parametrize("fast", [True, False])

@@ -39,7 +39,7 @@ from tests.golden.train_word_for_word import train_word_for_word
 
 FOLDER = Path(__file__).parent
 TOKENIZER = FOLDER / "capsule_marian"  # which has that of all families
-EXPECTED, WEIGHTS = "expected.json", "model.safetensors"
+EXPECTED = "expected.json"
 UNSEEN: list[dict[str, str]] = json.loads((FOLDER / "unseen.json").read_text(encoding="utf-8"))
 # the models learn some short sentences by heart, so that their decisions are clear
 LONGEST, NUM_LEARNT = 9, 400

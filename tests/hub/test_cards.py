@@ -101,12 +101,6 @@ def test_metadata(results):
     ]
 
 
-def test_what_is_not_known_is_said():
-    text = str(model_card("tester/model", CapsuleMarianConfig().to_dict()))
-    for said in ("Data: not recorded.", "Not measured.", "It has no capsules", "license: other", "Not recorded."):
-        assert said in text, said
-
-
 @pytest.mark.parametrize(
     ("source", "title", "open_data"),
     [
@@ -144,22 +138,6 @@ def test_the_code_runs(config, name, with_code, results, monkeypatch):
     assert calls == [("translation", " ".join(name.split()), with_code), ("The old man buys a red hat.", options)]
 
 
-def test_line_breaks_stay_within_their_field(tmp_path):
-    """A line that begins with --- would end the metadata, one with | a table."""
-    breaks = "one\n---\n| two"
-    training = training_result(about=breaks, paper=breaks, init_from=breaks)
-    training["recipe"]["model"] = {"model_type": "capsule_marian", "activation_function": breaks}
-    evaluation = {**EVALUATION, "system": breaks}
-    card = model_card(breaks, CONFIG, [stamped(tmp_path, training), stamped(tmp_path, evaluation)])
-    assert card.data.model_name == "one --- | two"
-    assert card.data.base_model is None
-    text = str(card)
-    assert [line for line in text.splitlines() if line.startswith("---")] == ["---", "---"]
-    assert "\n# one --- | two\n" in text
-    assert "\n| one --- \\| two | 24.13" in text
-    assert "Started from `one --- | two`." in text
-
-
 @pytest.mark.parametrize(
     ("init_from", "base_model", "said"),
     [
@@ -174,28 +152,6 @@ def test_the_model_that_training_started_from(tmp_path, init_from, base_model, s
     assert card.data.license == "other", "another's weights have a licence of their own"
     assert said in str(card)
     assert "/home" not in str(card)
-
-
-@pytest.mark.parametrize(
-    ("data", "license", "said"),
-    [
-        ({"embedded": 500}, "apache-2.0", "Data: the embedded corpus"),
-        ({"tsv": "multi30k.tsv"}, "other", "non-commercial"),
-        (None, "other", "Started from `plain`."),
-    ],
-)
-def test_the_data_of_a_local_base_count(tmp_path, monkeypatch, data, license, said):
-    monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "outputs" / "plain"
-    folder.mkdir(parents=True)
-    if data is not None:
-        write_result(folder / "train_result.json", training_result(data={"train": data}))
-    card = card_of([stamped(tmp_path, training_result(init_from="outputs/plain"))])
-    assert card.data.license == license
-    assert said in str(card)
-    monkeypatch.chdir("/")  # where nobody knows the base
-    elsewhere = card_of([stamped(tmp_path, training_result(init_from="outputs/plain"))])
-    assert (elsewhere.data.base_model, elsewhere.data.license) == (None, "other")
 
 
 def test_commands_are_published_without_local_paths(tmp_path):

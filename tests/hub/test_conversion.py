@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel
 
-from hf_capsule_mt import CapsuleMarianMTModel, Translator, to_fast
+from hf_capsule_mt import CapsuleMarianMTModel, to_fast
 from hf_capsule_mt.hub.conversion import convert_to_ctranslate2, to_marian
 from hf_capsule_mt.loading import CheckpointError, load_model
 from tests.decoding.models import batch, build
@@ -111,18 +111,14 @@ def test_ctranslate2_translates_the_same(tmp_path):
             convert_to_ctranslate2(build(name), tokenizer, tmp_path)
 
 
-def test_int8_by_the_command_and_its_errors(convert, tmp_path):
+def test_errors_of_int8(convert, tmp_path):
     stock, folder = save_tiny_marian(tmp_path / "stock"), tmp_path / "int8"
     convert(stock, folder, "--to", "int8")
-    before, after = Translator.from_pretrained(stock, int8=True), Translator.from_pretrained(folder, int8=True)
-    texts = ["The old man buys a red hat.", "A woman sleeps."]
-    assert [(one.text, one.score) for one in after(texts, max_new_tokens=8)] == [
-        (one.text, one.score) for one in before(texts, max_new_tokens=8)
-    ]
+    model = load_model(folder)
     with pytest.raises(ValueError, match="`int8` is False"):
-        to_fast(before.model, int8=False).save(tmp_path / "x")
+        to_fast(model, int8=False).save(tmp_path / "x")
     with pytest.raises(ValueError, match="has weights already"):
-        to_fast(before.model).save(stock)
+        to_fast(model).save(stock)
     file, facts = folder / "int8.safetensors", folder / "int8.json"
     content = file.read_bytes()
     file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))

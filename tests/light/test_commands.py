@@ -20,8 +20,7 @@ from capsule_mt import CoverageOptions, Translator
 from capsule_mt.commands import score, translate
 from capsule_mt.models.shortlist import Shortlist
 from capsule_mt.scoring import Scorer
-from capsule_mt.text.line_failures import Failure
-from capsule_mt.text.lines import WindowLines, coverage_record
+from capsule_mt.text.lines import coverage_record
 from capsule_mt.text.windows import WindowedOutput
 from tests.conftest import device_like
 from tests.fixtures.word_for_word import sentences
@@ -179,33 +178,11 @@ def test_target_prefixes_by_line(run, expected):
     assert "stdin, line 4: ValueError: --target-prefix takes TEXT<tab>PREFIX, got 3 columns" in complaints
 
 
-def test_what_is_kept(run, capfdbinary):
-    lines = ["balu <b>bamo</b>", "", "<i>balu</i> {x}"]
-    _, printed, _ = run("--keep", "tags,placeholders", lines=lines)
-    assert printed[:2] == ["ULAB <b>OMAB</b>", ""]
-    assert printed[2].count("<i>") == printed[2].count("</i>") == printed[2].count("{x}") == 1
-    with pytest.raises(SystemExit):
-        run("--keep", "tag")
-    assert "takes tags,urls,placeholders,numbers or some of them, got 'tag'" in capfdbinary.readouterr().err.decode()
-
-
 def test_strict_stops_at_the_first(run, tmp_path):
     (tmp_path / "in").write_text("\n".join([*LINES, TOO_LONG, LINES[0]]))
     with pytest.raises(ValueError, match="in, line 8: ValueError: a source of"):
         run("--input", "in", "--output", "out", "--strict")
     assert not (tmp_path / "out").exists()
-
-
-def test_an_interrupted_run_resumes_and_tells_of_lines_that_failed_before(run, expected, monkeypatch, tmp_path):
-    (tmp_path / "in").write_text("\n".join([*LINES, TOO_LONG]))
-    arguments = ("--input", "in", "--output", "out", "--window", 3)
-    run(*arguments, killed_in="finish")
-    with monkeypatch.context() as patched:
-        patched.delattr(WindowedOutput, "write")  # everything is there
-        code, _, complaints = run(*arguments)
-    assert (code, lines_of(tmp_path / "out")) == (3, [*expected, ""])
-    assert complaints.count(f"in, line 8: {REASON}") == 1
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
 
 
 def test_a_killed_process_is_taken_up_again(run, word_for_word, expected, tmp_path):
@@ -314,21 +291,6 @@ def test_a_damaged_input_is_named_before_the_model_is_loaded(run, tmp_path):
         run("--input", "bad", "--output", "out", model=tmp_path)
 
 
-def test_a_glossary(run, expected, caplog, tmp_path):
-    """The model leaves words out; a term of a glossary is there."""
-    (tmp_path / "terms.tsv").write_text("fisa\tASIF\nbalu\t\u00e4\n")
-    code, printed, _ = run("--glossary", "terms.tsv", lines=LINES)
-    assert code == 0
-    assert sum("ASIF" in line for line in expected) < sum("fisa" in line for line in LINES)
-    for line, found, before in zip(LINES, printed, expected, strict=True):
-        assert ("ASIF" in found) == ("fisa" in line)
-        assert found == before or "fisa" in line
-    assert "the vocabulary cannot write 'ä' of the glossary" in caplog.text
-    (tmp_path / "terms.tsv").write_text("a\tb\tc\n")
-    with pytest.raises(ValueError, match=r"terms\.tsv, line 1: a glossary has"):
-        run("--glossary", "terms.tsv", lines=LINES)
-
-
 class FindsFrench:
     """A detector that calls every text with a "7" French."""
 
@@ -408,15 +370,6 @@ def test_a_dash_is_stdin(run, expected):
     assert run("--input", "-", lines=LINES)[1] == expected
 
 
-def test_languages_that_change_nothing_are_warned_of(run, caplog, word_for_word, tmp_path):
-    model = tmp_path / "model-xa-xb"
-    model.symlink_to(word_for_word)
-    run("--src-lang", "xa_Latn", "--tgt-lang", "xb", lines=SOURCES, model=model)
-    assert caplog.messages == []
-    run("--tgt-lang", "fr", lines=SOURCES, model=model)
-    assert caplog.messages == [f"`--tgt-lang fr`: {model} translates into xb all the same"]
-
-
 def test_a_column_and_an_encoding(run, expected, tmp_path):
     rows = "".join(f"schön\t{line}\n" for line in LINES)
     (tmp_path / "t.tsv").write_bytes(rows.encode("cp1252"))
@@ -457,15 +410,6 @@ def test_a_reverse_that_does_not_load_is_an_error_before_any_line(run, word_for_
         run("--coverage", "out.tsv", "--support", "--reverse", word_for_word, lines=LINES)
 
 
-@pytest.mark.parametrize("ending", ["jsonl", "tsv"])
-def test_a_coverage_that_fails_leaves_its_line_empty(run, expected, monkeypatch, ending):
-    monkeypatch.setattr("capsule_mt.coverage.methods.cover", lambda *_: 1 / 0)
-    code, printed, _ = run("--coverage", f"out.{ending}", lines=LINES)
-    assert (code, printed) == (0, expected)
-    first = lines_of(Path(f"out.{ending}"))[0]
-    assert first == ("0\t\t\t\t" if ending == "tsv" else '{"line": 0, "error": "the coverage was not found"}')
-
-
 def test_what_needs_transformers_is_named_where_the_engine_is_asked(run):
     with pytest.raises(ValueError, match="--backend native cannot do it: --dtype bfloat16"):
         run("--backend", "native", "--dtype", "bfloat16")
@@ -495,28 +439,6 @@ def test_memory_does_not_grow_with_the_file(word_for_word, tmp_path):
         return int(done.stdout)
 
     assert peak(40_000) < 1.05 * peak(2_000)
-
-
-# ---- what a line is
-def test_a_line_whose_numbers_are_none_has_failed(capfd):
-    def columns(number, result):
-        if result == "NAN":
-            raise ValueError("no number")
-        return [[f"{number} {result}"], ["a", "b"]]
-
-    def upper(lines):
-        return [line.upper() for line in lines]
-
-    lines = WindowLines(upper, columns, "file, line")
-    failure = f"8 {Failure('ValueError: no number')}"
-    for _ in range(2):  # told once
-        assert lines(7, ["a", "nan", "b"]) == (
-            [["7 A", failure, "9 B"], ["a", "b"] * 3],
-            {8: "ValueError: no number"},
-        )
-    assert capfd.readouterr().err.count("file, line 9: ValueError: no number\n") == 1
-    with pytest.raises(ValueError, match="file, line 1: ValueError: no number"):
-        WindowLines(upper, columns, "file, line", strict=True)(0, ["nan"])
 
 
 # ---- score

@@ -1,17 +1,14 @@
 """`Translator`: what it asks of a decoder, and what it makes of the answers. No torch, and mostly no model."""
 
-import random
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from capsule_mt import CoverageOptions, PrefixedText, Translation, Translator
-from capsule_mt.engine.search import Hypothesis
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.options import search_options
 from capsule_mt.text.keeping import KEPT, Item, parts_of
-from tests.fixtures.word_for_word import sentences
 from tests.light.decoders import Echo, translator
 from tests.light.text.words import Words
 
@@ -223,12 +220,6 @@ def test_a_translation_at_its_limit_is_told(caplog):
     assert "1 of 2 translations reached a limit" in caplog.text
 
 
-def test_logits_that_are_not_finite_are_an_error(monkeypatch):
-    monkeypatch.setattr(Echo, "hypothesis", lambda *_: Hypothesis([2, 1], float("nan"), False))
-    with pytest.raises(ValueError, match="the model's logits are not finite"):
-        translator()("one")
-
-
 # ---- what coverage does
 def test_a_threshold_warns_and_a_retry_takes_what_leaves_less_out(caplog):
     decoder = Echo(lost=1)
@@ -330,76 +321,6 @@ def test_what_is_kept(released):
     assert [text[segment.start : segment.end] for segment in found.segments][-1].startswith("Der alte")
     plain = released("Der Mann schläft.", num_beams=4)
     assert released("Der Mann schläft.", keep=KEPT, num_beams=4).text == plain.text
-
-
-def test_what_is_kept_with_coverage_and_several_translations(released):
-    text = "Der <b>alte Mann</b> besucht https://a.de/1."
-    found = released(text, keep=KEPT, num_beams=3, num_return_sequences=3, coverage=CoverageOptions())
-    assert len({one.token_ids for one in found}) == 3
-    for one in found:
-        assert items(one.text) == items(text)
-        words = [text[word.start : word.end] for word in one.coverage.words]
-        assert words[:4] == ["Der", "alte", "Mann", "besucht"]
-        assert "".join(words[4:]) == "https://a.de/1."
-
-
-@pytest.mark.parametrize("num_beams", [1, 3])
-def test_target_prefixes(word_for_word, num_beams):
-    translate = Translator.from_pretrained(word_for_word)
-    texts = sentences(4, seed=99)
-    free = [found.text for found in translate(texts, num_beams=num_beams)]
-    given = ["ERIF OMAB", "OMED", "", None]
-    prefixed = [PrefixedText(*pair) if pair[1] is not None else pair[0] for pair in zip(texts, given, strict=True)]
-    found = translate(prefixed, num_beams=num_beams, batch_size=4)
-    assert [one.text for one in found] == [translate(text, num_beams=num_beams).text for text in prefixed]
-    assert [one.text for one in found[2:]] == free[2:]
-    for text, prefix, one in zip(texts, given[:2], found, strict=False):
-        assert one.text.startswith(prefix)
-        assert one.score == pytest.approx(translate.score([text], [one.text])[0].score, abs=1e-4)
-    best = translate(prefixed[0], num_beams=3, num_return_sequences=2)
-    assert all(one.text.startswith(given[0]) for one in best)
-
-
-def test_a_translation_does_not_depend_on_its_batch(word_for_word):
-    translate, texts = Translator.from_pretrained(word_for_word), sentences(12, seed=99)
-    for settings in ({}, {"num_beams": 3}, {"num_beams": 3, "coverage": CoverageOptions()}):
-        alone = [translate(text, **settings) for text in texts]
-        together = translate(texts, batch_size=5, **settings)
-        assert [(one.text, one.token_ids) for one in alone] == [(one.text, one.token_ids) for one in together]
-        assert [one.score for one in alone] == pytest.approx([one.score for one in together], abs=1e-5)
-    rounded = Translator.from_pretrained(word_for_word, int8=True)
-    assert [rounded(text) for text in texts] == rounded(texts, batch_size=5)  # bit for bit
-
-
-POOLS = {
-    "spaces": " \t\n\r\v\f\x1c\u00a0\u2003\u3000\u2028\ufeff\u200b",
-    "control": "".join(map(chr, range(32))) + "\x7f\x80\x9f\u200e\u202e\u2066",
-    "emoji": "🙂👩\u200d👧🇩🇪👍🏽❤\ufe0f🏴",
-    "right to left": "שלום عليكم.؟ \u200f،",
-    "letters": "The child sleeps. Das Kind schläft! Кто? 誰。 ก็ e\u0301",
-    "surrogates": "a\ud800\udc00\udfff b",
-    "anything": "",
-}
-
-
-def strings(number, longest, seed=0):
-    generator = random.Random(seed)
-    yield from ("", " ", "\n", "\x00", "\ud800", "a" * longest, "🙂" * longest, ". " * (longest // 2), "。" * longest)
-    yield from ("e" + mark * 1000 for mark in ("\u0301", "\u200d", "\ufe0f"))
-    for _ in range(number - 12):
-        pool = POOLS[generator.choice(list(POOLS))]
-        length = generator.choice((1, 2, 5, 20, 60))
-        yield "".join(generator.choice(pool) if pool else chr(generator.randrange(0x110000)) for _ in range(length))
-
-
-def test_strings_nobody_thought_of(released):
-    texts = list(strings(number=300, longest=1_000))
-    found = released(texts, batch_size=64, max_new_tokens=2)
-    assert len(found) == len(texts)
-    for text, one in zip(texts, found, strict=True):
-        assert text.strip() or not one.text.strip()
-    for place in random.Random(1).sample(range(len(texts)), 40):  # in order: each is what it is alone
-        assert released(texts[place], max_new_tokens=2).text == found[place].text
 
 
 def test_a_coverage_that_fails_does_not_cost_the_translation(caplog, monkeypatch):

@@ -1,87 +1,23 @@
-"""What people paste: lines that are no sentences, lines around sentences, and ten files, through a released model."""
-
-import io
-import zipfile
+"""What people paste: lines that are no sentences, and lines around sentences, through a released model."""
 
 import pytest
 
 from capsule_mt import CoverageOptions, Translator
-from capsule_mt.formats.reading import format_of, translate_file
-from tests.light.formats.files import FILES, content_of
 from tests.light.test_translator import RELEASED
 
 # as they went in
 COPIED = [
-    *(
-        "",
-        " ",
-        "\t",
-        "\u200b",
-        "\xa0",
-        "...",
-        "…",
-        "***",
-        "---",
-        "-> <-",
-        "?!",
-        "§ 5",
-        "100 %",
-        "3.14",
-        "12:30",
-    ),
-    *(
-        "1234567890",
-        "+49 (0)30 1234-567",
-        "€ 5,00",
-        "2+2=4",
-        "© 2024",
-        "😀",
-        "👍🏽",
-        "❤\ufe0f",
-    ),
-    *(
-        "🇩🇪",
-        "👨\u200d👩\u200d👧",
-        "😀 😀  😀",
-        "https://example.org/a?b=1&c=2#d",
-    ),
-    *(
-        "www.example.org",
-        "a.b+c@example.org",
-        "`rm -rf /`",
-        "<br/>",
-        "<!-- Kommentar -->",
-        "{name}",
-        "%s: %(n)d",
-        "${HOME}",
-    ),
-    *("#hashtag", "@anna", "C:\\Windows\\System32", "/usr/bin/env", "./a.txt", "¯\\_(ツ)_/¯"),
-    *(
-        "Мама мыла раму.",
-        "我爱你们。",
-        "ξένος",
-        "السلام عليكم",
-    ),
+    *("", "\t", "\u200b", "\xa0", "…", "-> <-", "§ 5", "12:30", "+49 (0)30 1234-567", "2+2=4", "© 2024"),
+    *("👍🏽", "🇩🇪", "👨\u200d👩\u200d👧", "😀 😀  😀", "https://example.org/a?b=1&c=2#d", "<!-- Kommentar -->"),
+    *("%s: %(n)d", "#hashtag", "@anna", "C:\\Windows\\System32", "/usr/bin/env", "¯\\_(ツ)_/¯"),
+    *("Мама мыла раму.", "我爱你们。", "ξένος", "السلام عليكم"),
 ]
 SLEEPS = "Er schläft."
 ASLEEP = "He's sleeping."
 # the sentence is translated as if it stood alone
 AROUND = [
-    *(
-        "- {}",
-        "\u2013 {}",
-        "* {}",
-        "• {}",
-        "> {}",
-        "# {}",
-        "1) {}",
-        "a) {}",
-        "- [x] {}",
-        "😀 {}",
-        "{} 😀",
-        "{}  ",
-    ),
-    *("   {}", "\t{}", "{}\r", "{} https://example.org/a.", "{} 3.", "{}\n\n{}", "- {}\n- {}", "{} `x = 1`"),
+    *("- {}", "• {}", "> {}", "# {}", "1) {}", "a) {}", "- [x] {}", "😀 {}", "{} 😀", "{}  ", "\t{}", "{}\r"),
+    *("{} https://example.org/a.", "{} 3.", "{}\n\n{}", "- {}\n- {}", "{} `x = 1`"),
 ]
 # what must be in the translation, of what stands inside a sentence
 INSIDE = [
@@ -106,7 +42,6 @@ def model():
 
 
 def test_lines_that_are_no_sentences_are_copied(model):
-    assert len(COPIED) + len(AROUND) + len(INSIDE) > 60
     assert [found.text for found in model(COPIED, batch_size=64)] == COPIED
 
 
@@ -127,36 +62,3 @@ def test_a_text_in_capitals_is_translated_as_one_in_small_letters(model):
 def test_what_is_inside_a_sentence_is_copied(model):
     for text, kept in INSIDE:
         assert kept in model(text).text
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_files(model, name):
-    """The words that stand in each file are translated, and what a reader must not touch is there."""
-    format = format_of(name)
-    options = {"column": "2"} if format in ("tsv", "csv") else {}
-    written = translate_file(content_of(name), format, model, name=name, **options)
-    if format == "docx":
-        written = zipfile.ZipFile(io.BytesIO(written)).read("word/document.xml")
-    text = written.decode()
-    for source in ("schläft", "Der alte Mann", "alte</"):
-        assert source not in text.replace('msgid "Der Benutzer %(name)s schläft."', "") or format == "xliff"
-    kept = {
-        "html": ['<a href="hut.html">', "<code>ls -l</code>", "Roh <b>bleibt</b>", "<p>The <b>old</b> man"],
-        "srt": ["- Where's your brother?\n- He's sleeping.", "{\\an8}<i>", "00:00:09,000 --> 00:00:10,000", "♪"],
-        "vtt": ["<v Roger>", "NOTE Der Kommentar bleibt", "align:start"],
-        "po": ["%(name)s", 'msgstr[1] "', 'msgstr "Done"', "%d"],
-        "xliff": ["<target", ">old</"],
-        "markdown": [
-            "**old**",
-            "](https://example.org/a_(b)",
-            "`ls -l`",
-            'print("Bleibt")',
-            "snake_case_name",
-            "| 42 |",
-        ],
-        "docx": ["<w:b/></w:rPr><w:t", "<w:instrText>PAGE", '<w:hyperlink w:anchor="b">', "<w:br/>"],
-        "tsv": ["\r\n1\tHe's sleeping.\t3\r\n"],
-        "csv": ["1;"],
-    }
-    for part in kept[format]:
-        assert part in text

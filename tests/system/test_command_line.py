@@ -4,12 +4,12 @@ import argparse
 import errno
 import importlib.util
 import os
-import runpy
 import signal
 import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ import hf_capsule_mt.commands
 from capsule_mt.commands import COMMANDS, main
 from capsule_mt.commands.console import TRACEBACK, run
 from hf_capsule_mt.training import distillation
-from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian
+from tests.fixtures.tiny import save_tiny_checkpoint
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 NAMES = [*COMMANDS, *(name for group in hf_capsule_mt.commands.COMMANDS.values() for name in group)]
@@ -28,16 +28,12 @@ NAMES = [*COMMANDS, *(name for group in hf_capsule_mt.commands.COMMANDS.values()
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("input")
     save_tiny_checkpoint(folder / "em", layer_aggregation="em_routing", layer_aggregation_num_capsules=4)
-    save_tiny_marian(folder / "marian")
     (folder / "broken").mkdir()  # passes for a checkpoint until it is loaded
     (folder / "broken" / "config.json").write_text("{bad")
     (folder / "empty").touch()
     (folder / "empty_folder").mkdir()
     (folder / "three").write_text("a cat\na dog\na man\n")
     (folder / "two").write_text("a cat\na dog\n")
-    (folder / "bad.json").write_text("{bad")
-    (folder / "list.json").write_text("[]")
-    (folder / "other.json").write_text('{"a": 1}')
     (folder / "bad.yaml").write_text("a: [b\n")
     return folder
 
@@ -45,30 +41,25 @@ def folder(tmp_path_factory):
 WRONG = {
     "evaluate --hypotheses nofile --references two": "nofile: no such file",
     "evaluate --hypotheses two --references two --tokenize x": "`tokenize` must be one of none, zh, 13a, ",
-    "evaluate --hypotheses three --references two": "two: has 2 lines, but three has 3",
+    "evaluate --hypotheses two --references two --bootstrap 1": "--bootstrap: must be a whole number of at least 2",
     "analyze empty_folder --sources two --targets two --output out": "empty_folder: no checkpoint",
     "analyze em --sources two --targets two --show 3 --output out": "--show 3: there are 2 sentences",
     "push nofolder owner/model": "nofolder: no such folder",
-    "export em out --results bad.json": "bad.json: no JSON",
     "train bad.yaml": "bad.yaml: no YAML",
     "train embedded/plain --init_from empty_folder/a --output_dir out": "empty_folder/a: no such folder (the hub is",
     "train embedded/plain --bf16 maybe": "`training.bf16` must be bool, got 'maybe'",
     "translate em --input two --num-beams 0": "--num-beams: must be a whole number of at least 1, got 0",
     "translate em --input two --int8 --dtype bfloat16": "`int8=True` is for one float32 model on a CPU",
     "translate em --input two --coverage out.tsv --coverage-method guided": "needs a model with guided routing",
-    "score em --sources two": "pairs come from --sources and --translations, or from --input, or from stdin",
     "score em --sources two --translations three": "two: has 2 lines, but three has more",
-    "score em --input two": "two, line 1: 1 columns, but SOURCE<tab>TRANSLATION has 2",
     "score em --sources two --translations two --coverage guided": "needs a model with guided routing, got em",
     "shortlist em empty empty": "empty: no sentences",
     "translate em --input two --shortlist": "`capsule-mt shortlist CHECKPOINT SOURCE TARGET` makes one",
     # outputs are refused before anything is read
     "translate broken --input two --output empty_folder": "empty_folder is a folder; a file is needed",
-    "translate broken --input two --output empty/out": "empty is a file; a folder is needed",
     "translate broken --input two --output a.tsv --coverage a.tsv": "a.tsv and a.tsv are one file",
     "translate broken --input two --output two": "two is read and written",
     "compare a=three b=two --references two --output empty/out": "empty is a file",
-    "export broken empty": "empty is a file; a folder is needed",
 }
 
 
@@ -85,23 +76,6 @@ def test_wrong_input(command, folder, monkeypatch, capsys):
     assert_complains(main, WRONG[command], capsys)
 
 
-SCRIPTS_WITH_WRONG_INPUT = {
-    "evaluate --hypotheses nofile --references two": "nofile: no such file",
-    "push_to_hub nofolder owner/model": "nofolder: no such folder",
-    "train bad.yaml": "bad.yaml: no YAML",
-}
-
-
-@pytest.mark.parametrize("command", SCRIPTS_WITH_WRONG_INPUT)
-def test_wrong_input_to_a_script(command, folder, monkeypatch, capsys):
-    name, *arguments = command.split()
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr("sys.argv", [f"scripts/{name}.py", *arguments])
-    script = str(SCRIPTS / f"{name}.py")
-    message = SCRIPTS_WITH_WRONG_INPUT[command]
-    assert_complains(lambda: runpy.run_path(script, run_name="__main__"), message, capsys)
-
-
 def assert_complains(call, message, capsys):
     with pytest.raises(SystemExit) as stopped:
         call()
@@ -113,40 +87,26 @@ def assert_complains(call, message, capsys):
     assert "Traceback" not in said
 
 
-def test_run(monkeypatch):
-    def fail():
-        raise ValueError("`size` must be\n  even")
+def raising(error):
+    return Mock(side_effect=error)
 
+
+def test_run(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["scripts/some.py"])
     run(lambda: None)
-    run(lambda: 0)
     with pytest.raises(SystemExit, match=r"^3$"):
         run(lambda: 3)
+    wrong = ValueError("`size` must be\n  even")
     with pytest.raises(SystemExit, match=r"^some\.py: error: `size` must be even\n"):
-        run(fail)
-    for error in (
-        MemoryError(),
-        EOFError("out of memory"),
-        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 4 bytes"),
-        torch.OutOfMemoryError("out of memory"),
-        OSError(errno.ENOSPC, "No space left on device"),
-    ):
-
-        def fail_by_the_machine(error=error):
-            raise error
-
+        run(raising(wrong))
+    for error in (MemoryError(), torch.OutOfMemoryError("out of memory"), OSError(errno.ENOSPC, "No space left")):
         with pytest.raises(SystemExit, match=r"^some\.py: error: .*(out of memory|No space left)"):
-            run(fail_by_the_machine)
-    for bug in (RuntimeError("shapes differ"), KeyError("a")):
-
-        def fail_by_a_bug(error=bug):
-            raise error
-
-        with pytest.raises(type(bug)):
-            run(fail_by_a_bug)
+            run(raising(error))
+    with pytest.raises(RuntimeError, match="shapes differ"):  # a bug
+        run(raising(RuntimeError("shapes differ")))
     monkeypatch.setenv(TRACEBACK, "1")
     with pytest.raises(ValueError, match="even"):
-        run(fail)
+        run(raising(wrong))
 
 
 @pytest.fixture
@@ -241,11 +201,3 @@ def test_a_full_disk_behind_stdout():
     first, *others = done.stderr.splitlines()
     assert (done.returncode, first) == (1, "some: error: [Errno 28] No space left on device")
     assert others == [f"Set {TRACEBACK}=1 to see the traceback."]
-
-
-def test_another_broken_pipe_is_an_error(capsys):
-    def lose():
-        raise BrokenPipeError("the connection is lost")
-
-    with pytest.raises(BrokenPipeError, match="the connection is lost"):
-        run(lose)

@@ -1,7 +1,6 @@
 """The commands that evaluate, run as a person runs them, on a few sentences: as scripts and by `capsule-mt`."""
 
 import json
-import os
 import runpy
 from pathlib import Path
 
@@ -53,40 +52,6 @@ def test_evaluate(script):
         assert said in printed
     assert sum(bucket["sentences"] for bucket in result["by_length"]) == 40
     assert 0.5 < result["adequacy"]["coverage_difference_ratio"] < 1
-
-
-def test_evaluate_reads_each_file_once(script):
-    reader, writer = os.pipe()
-    os.write(writer, b"a b c d e\n")
-    os.close(writer)
-    Path("one").write_text("a b c d f\n")
-    Path("other").write_text("a b c d e\n")
-    line = f"--hypotheses /dev/fd/{reader} --references one --references other --sources one --bootstrap 0"
-    assert "BLEU = 100.00" in script("evaluate", line)
-
-
-def test_evaluate_counts_all_bleu_by_one_tokenizer(script):
-    Path("a.zh").write_text("".join(f"你好世界今天是{number}个好日子\n" for number in "一二三四五六七八"))
-    Path("b.zh").write_text("".join(f"你好世界今天是{number}个坏日子\n" for number in "一二三四五六七八"))
-    line = "evaluate --hypotheses a.zh --references b.zh --sources a.zh --metrics bleu"
-    script(*f"{line} --tokenize zh --bootstrap 50 --output out.json".split(" ", 1))
-    result = json.loads(Path("out.json").read_text())
-    bleu = result["scores"]["bleu"]["score"]
-    assert bleu > 50
-    assert result["bleu_confidence"]["mean"] == pytest.approx(bleu, abs=5)
-    assert result["by_length"][0]["score"] == pytest.approx(bleu)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("--bootstrap 1", "--bootstrap: must be a whole number of at least 2, got 1"),
-    ],
-)
-def test_evaluate_refuses_what_it_cannot_do(script, capsys, options, message):
-    with pytest.raises(SystemExit):
-        script("evaluate", f"--hypotheses worse.hyp --references test.de {options}")
-    assert message in capsys.readouterr().err
 
 
 def test_compare(script):

@@ -71,16 +71,9 @@ def test_evaluation_with_generate(tokenizer, corpus, tmp_path):
         assert prediction.predictions.shape[0] == len(corpus["validation"])
         return {"words": float((prediction.predictions != tokenizer.pad_token_id).sum())}
 
-    trainer = make_trainer(
-        tokenizer,
-        corpus,
-        tmp_path,
-        predict_with_generate=True,
-        generation_num_beams=2,
-        generation_max_length=12,
-        per_device_eval_batch_size=2,
-        trainer_settings={"compute_metrics": count_words},
-    )
+    settings = {"predict_with_generate": True, "generation_num_beams": 2, "generation_max_length": 12}
+    settings["trainer_settings"] = {"compute_metrics": count_words}
+    trainer = make_trainer(tokenizer, corpus, tmp_path, per_device_eval_batch_size=2, **settings)
     metrics = trainer.evaluate()
     assert metrics["eval_words"] > 0
     assert metrics["eval_loss"] > 0

@@ -41,15 +41,6 @@ def test_budget_coverage_and_count(number, multiple_of, pad_to_multiple_of):
             assert padded_tokens(batch, source, target, pad_to_multiple_of) <= 512
 
 
-def test_little_padding_and_few_batches():
-    source, target = lengths(20_000)
-    sampler = TokenBudgetBatchSampler(source, target, 4096)
-    batches = list(sampler)
-    real = (source + target).sum()
-    assert real / sum(padded_tokens(batch, source, target) for batch in batches) > 0.9
-    assert real / (len(batches) * 4096) > 0.85
-
-
 def test_a_pure_function_of_seed_and_epoch():
     source, target = lengths(500)
 

@@ -14,7 +14,6 @@ from hf_capsule_mt.training import (
     average_checkpoints,
     average_weights,
     build_model,
-    capsule_weights,
     last_checkpoints,
     train_only,
 )
@@ -157,15 +156,6 @@ def test_the_old_weights_stay_and_the_capsules_learn(tmp_path, how, checkpointin
     changed = {name for name, value in weights(trainer).items() if not torch.equal(value, before[name])}
     assert changed
     assert changed <= set(info["new_weights"])
-
-
-def test_heads_that_replace_a_projection_are_capsules(tmp_path):
-    folder = str(save_tiny_checkpoint(tmp_path))
-    fields = {"model_type": "capsule_marian", "head_aggregation": "simple_routing"}
-    model = build_model(fields, TOKENIZER, folder, freeze="old")
-    assert trained(model)
-    assert all(".self_attn.out_proj." in name for name in trained(model))
-    assert trained(model) == capsule_weights(model)
 
 
 def test_nothing_left_to_train_is_an_error(tmp_path):

@@ -77,12 +77,6 @@ def test_the_result_is_a_data_source(tmp_path, monkeypatch):
     assert pairs == sorted((pair["en"], pair["de"]) for pair in EXPECTED.values())
 
 
-def test_a_folder_is_not_continued_with_other_settings(tmp_path):
-    distill(reversed_words, SOURCES[:9], tmp_path, settings={"teacher": "a"}, **SETTINGS)
-    with pytest.raises(ValueError, match=r"holds another distillation .*teacher: 'a' then, 'b' now"):
-        distill(reversed_words, SOURCES[:9], tmp_path, settings={"teacher": "b"}, **SETTINGS)
-
-
 def test_other_sources_and_another_teacher_are_named(tmp_path):
     teacher = {"teacher_files": {"config.json": "1", "model.safetensors": "2"}}
     distill(reversed_words, SOURCES[:9], tmp_path, settings=teacher, **SETTINGS)
@@ -134,14 +128,6 @@ def test_a_line_that_fails_is_left_out_and_costs_no_other(tmp_path):
     assert rows == {index: pair for index, pair in EXPECTED.items() if index not in facts["failures"]}
     assert number == len(SOURCES) - 4
     assert json.loads((tmp_path / SUMMARY_FILE).read_text())["failures"]["20"] == "RecursionError: too deep"
-
-
-def test_an_error_of_every_line_is_raised(tmp_path):
-    def translate(texts):
-        raise ValueError("`num_beams` is wrong")
-
-    with pytest.raises(ValueError, match="num_beams"):
-        distill(translate, SOURCES, tmp_path, **SETTINGS)
 
 
 def test_a_missing_and_a_repeated_line_are_found(tmp_path):

@@ -23,7 +23,7 @@ from hf_capsule_mt.training import load_recipe, run, run_recipe
 from hf_capsule_mt.training.checkpoints import find_checkpoints
 from hf_capsule_mt.training.run_data import load_corpus
 from hf_capsule_mt.training.trainer import TranslationTrainer
-from tests.fixtures.tiny import SIZES, save_tiny_marian
+from tests.fixtures.tiny import SIZES
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = {
@@ -88,15 +88,6 @@ def test_from_text_to_a_checkpoint_and_again(tmp_path, capsys):
     capsys.readouterr()
 
 
-def test_a_finished_run_of_part_of_an_epoch_takes_no_further_step(tmp_path):
-    settings = {"max_steps": -1, "num_train_epochs": 1.5, "eval_strategy": "no", "average_last": 2}
-    first = recipe(tmp_path, data={"test": None, "validation": None}, training=settings)
-    result = run_recipe(first)
-    (Path(first.output_dir) / "train_result.json").unlink()
-    again = run_recipe(first)
-    assert (again["steps"], again["averaged"]) == (result["steps"], result["averaged"])
-
-
 def test_a_teacher_of_another_vocabulary_is_refused(tmp_path):
     """Also where both have equally many tokens."""
     teacher, student = tmp_path / "teacher", tmp_path / "student"
@@ -108,22 +99,6 @@ def test_a_teacher_of_another_vocabulary_is_refused(tmp_path):
     distilled_recipe = recipe(student, training=short, **distilled)
     with pytest.raises(ValueError, match=r"`word_distillation\.teacher`: the tokens of .* mean other words"):
         run_recipe(distilled_recipe)
-    (teacher / "run" / "text").write_text("The man sleeps.\n", encoding="utf-8")
-    line = ["-m", "capsule_mt", "translate", teacher / "run", student / "run", "--input", teacher / "run" / "text"]
-    run_recipe(recipe(student, training=short, output_dir=str(student / "run")))
-    done = subprocess.run([sys.executable, *map(str, line)], cwd=ROOT, capture_output=True, text=True, timeout=300)
-    assert "its tokens mean other words than those of" in done.stderr
-
-
-def test_staged_with_the_tokenizer_of_the_baseline(tmp_path):
-    baseline = recipe(tmp_path, training={"max_steps": 1, "eval_strategy": "no"})
-    run_recipe(baseline)
-    overrides = {"init_from": baseline.output_dir, "output_dir": str(tmp_path / "staged"), "max_steps": 1}
-    overrides |= {"layer_aggregation": "linear", "layer_aggregation_residual": True, "tokenizer": {}}
-    result = run_recipe(recipe(tmp_path, overrides, training={"eval_strategy": "no"}))
-    assert result["steps"] == 1
-    baseline_tokenizer = Path(baseline.output_dir, "tokenizer.json").read_text()
-    assert (tmp_path / "staged" / "tokenizer.json").read_text() == baseline_tokenizer
 
 
 def test_separate_vocabularies_and_dropout_and_distillation(tmp_path):
@@ -227,15 +202,6 @@ def test_an_output_is_locked_while_it_is_written(tmp_path):
     assert not list((tmp_path / "run").rglob("*.partial"))
 
 
-def test_a_resumed_run_saves_the_tokenizer_that_the_first_one_saved(tmp_path):
-    settings = write_data(tmp_path)
-    run_recipe(recipe(tmp_path, {"max_steps": 1}, **settings))
-    file = tmp_path / "run" / "tokenizer_config.json"
-    before = file.read_text()
-    run_recipe(recipe(tmp_path, **settings))
-    assert file.read_text() == before
-
-
 def test_a_failure_after_the_last_step_leaves_the_weights(tmp_path, monkeypatch):
     settings = write_data(tmp_path)
     settings["training"] = FEW_STEPS | {"save_strategy": "no", "eval_strategy": "no"}
@@ -295,38 +261,6 @@ def test_a_second_signal_stops_at_once(tmp_path, monkeypatch, capsys):
     assert "The same command goes on from the last checkpoint" in capsys.readouterr().out
 
 
-@pytest.mark.slow
-def test_an_opus_model_learns_capsules_by_a_recipe(tmp_path):
-    folder = save_tiny_marian(tmp_path / "opus")
-    settings = write_data(tmp_path)
-    changes = {"init_from": str(folder), "freeze": "old", "tokenizer": {}, "gradient_checkpointing": True}
-    changes |= {"model": {"model_type": "capsule_marian", "guided_routing": "guided"}}
-    assert run_recipe(recipe(tmp_path, changes, **settings))["steps"] == 2
-    old, new = (load_file(path / "model.safetensors") for path in (folder, tmp_path / "run"))
-    assert {name for name in old if name in new and not torch.equal(old[name], new[name])} == set()
-    assert new.keys() > old.keys() - {"lm_head.weight"}
-
-
-@pytest.fixture
-def _default_precision():
-    before = torch.get_float32_matmul_precision()
-    yield
-    torch.set_float32_matmul_precision(before)
-
-
-@pytest.mark.usefixtures("_default_precision")
-@pytest.mark.parametrize("training", [{"bf16": True}, {"float32_matmul_precision": "medium"}, {}])
-def test_attention_is_eager_on_a_cpu_where_onednn_multiplies(tmp_path, monkeypatch, training):
-    chosen = []
-    monkeypatch.setattr(
-        TranslationTrainer, "train", lambda self, **_: chosen.append(self.model.config._attn_implementation)
-    )
-    monkeypatch.setattr("hf_capsule_mt.training.run._finish", lambda *_: None)
-    run_recipe(recipe(tmp_path, training=training))
-    assert (chosen == ["eager"]) == bool(training)
-    assert torch.get_float32_matmul_precision() == training.get("float32_matmul_precision", "highest")
-
-
 def run_script(*words, launcher=(), **environment):
     return subprocess.run(
         [sys.executable, *launcher, *map(str, words)],
@@ -359,24 +293,13 @@ def test_the_script_with_two_processes(tmp_path, launcher, options):
     assert (checkpoint / "pytorch_model_fsdp.bin").exists() == bool(options)
 
 
-@pytest.mark.slow
-def test_the_scripts_one_after_the_other(tmp_path):
-    recipe(tmp_path)
-    train = run_script(ROOT / "scripts/train.py", tmp_path / "recipe.yaml")
-    assert train.returncode == 0, train.stderr
-    averaged = run_script("-m", "capsule_mt", "average", tmp_path / "run", "--last", 2, "--output", tmp_path / "mean")
-    assert averaged.returncode == 0, averaged.stderr
-    distilled = run_script(
-        *(ROOT / "scripts/distill.py", tmp_path / "recipe.yaml", tmp_path / "out", "--teacher", tmp_path / "mean"),
-        *("--num-beams", 1, "--max-new-tokens", 5, "--lines-per-file", 16, "--cpu"),
-        launcher=TORCHRUN,
-    )
-    assert distilled.returncode == 0, distilled.stderr
-    lines = [line for part in (tmp_path / "out").glob("part-*.jsonl") for line in part.open()]
-    assert len(lines) == 80
-    wrong = run_script(ROOT / "scripts/train.py", tmp_path / "recipe.yaml", "--max_stepz", 3)
-    assert wrong.returncode == 2
-    assert "did you mean `max_steps`?" in wrong.stderr
+def test_a_finished_run_of_part_of_an_epoch_takes_no_further_step(tmp_path):
+    settings = {"max_steps": -1, "num_train_epochs": 1.5, "eval_strategy": "no", "average_last": 2}
+    first = recipe(tmp_path, data={"test": None, "validation": None}, training=settings)
+    result = run_recipe(first)
+    (Path(first.output_dir) / "train_result.json").unlink()
+    again = run_recipe(first)
+    assert (again["steps"], again["averaged"]) == (result["steps"], result["averaged"])
 
 
 def test_files_are_in_the_data_dir_or_where_one_is(tmp_path, monkeypatch):

@@ -150,6 +150,11 @@ def test_arguments_that_contradict(tmp_path, arguments, message):
         make_trainer(tmp_path, **arguments)
 
 
+@pytest.mark.parametrize(("settings", "chosen"), [({}, "sdpa"), ({"bf16": True}, "eager")])
+def test_attention_is_eager_on_a_cpu_where_onednn_multiplies(tmp_path, settings, chosen):
+    assert make_trainer(tmp_path, **settings).model.config._attn_implementation == chosen
+
+
 def test_evaluation_leaves_no_trace(tmp_path):
     """When it evaluates changes neither the weights nor how the model decodes."""
     references = [pair["de"] for pair in CORPUS["validation"]["translation"]]
@@ -157,15 +162,9 @@ def test_evaluation_leaves_no_trace(tmp_path):
     def decode(predictions):
         return TOKENIZER.batch_decode(predictions.clip(min=0), skip_special_tokens=True)
 
+    evaluating = {"eval_strategy": "steps", "eval_steps": 2, "predict_with_generate": True}
     settings = {"compute_metrics": bleu_metric(decode, references)}
-    evaluated = make_trainer(
-        tmp_path,
-        max_steps=6,
-        eval_strategy="steps",
-        eval_steps=2,
-        predict_with_generate=True,
-        trainer_settings=settings,
-    )
+    evaluated = make_trainer(tmp_path, max_steps=6, **evaluating, trainer_settings=settings)
     decoding = ("max_length", "max_new_tokens", "num_beams", "do_sample")
     before = {key: getattr(evaluated.model.generation_config, key) for key in decoding}
     evaluated.train()
@@ -176,31 +175,21 @@ def test_evaluation_leaves_no_trace(tmp_path):
     assert_same_bits(weights(evaluated), weights(plain))
 
 
+def scored_by(scores):
+    return {"compute_metrics": lambda prediction: {"bleu": next(scores)}}
+
+
 def test_early_stopping_and_what_is_kept(tmp_path):
     scores = iter([1.0, 3.0, 2.0, 2.5, 9.0])
-    trainer = make_trainer(
-        tmp_path,
-        eval_strategy="steps",
-        eval_steps=2,
-        save_strategy="steps",
-        save_steps=2,
-        save_total_limit=1,
-        early_stopping_patience=2,
-        predict_with_generate=True,
-        trainer_settings={"compute_metrics": lambda prediction: {"bleu": next(scores)}},
-    )
+    evaluating = {"eval_strategy": "steps", "eval_steps": 2, "early_stopping_patience": 2}
+    evaluating |= {"predict_with_generate": True, "trainer_settings": scored_by(scores)}
+    saving = {"save_strategy": "steps", "save_steps": 2, "save_total_limit": 1}
+    trainer = make_trainer(tmp_path, **evaluating, **saving)
     trainer.train()
     assert trainer.state.global_step == 8
     assert [folder.name for folder in find_checkpoints(tmp_path)] == ["checkpoint-4", "checkpoint-8"]
     assert not list(tmp_path.rglob("*.py"))  # a checkpoint of a training is no place for code
-    again = make_trainer(
-        tmp_path,
-        eval_strategy="steps",
-        eval_steps=2,
-        early_stopping_patience=2,
-        predict_with_generate=True,
-        trainer_settings={"compute_metrics": lambda prediction: {"bleu": next(scores)}},
-    )
+    again = make_trainer(tmp_path, **evaluating)
     again.train("last")
     assert again.state.global_step == 8
     assert_same_bits(weights(again), weights(trainer))
@@ -209,17 +198,10 @@ def test_early_stopping_and_what_is_kept(tmp_path):
 @pytest.mark.parametrize(("scores", "step"), [([5, 10, 30, 20, 15, 12], 4), ([30, 20, 10, 9, 8, 7], 2)])
 def test_the_best_saved_checkpoint_is_loaded(tmp_path, scores, step):
     """Where evaluations come more often than checkpoints, the best of them may have none."""
-    scores = iter(scores)
     steps = {"eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps", "save_steps": 2, "max_steps": 6}
-    trainer = make_trainer(
-        tmp_path,
-        **steps,
-        save_total_limit=1,
-        load_best_model_at_end=True,
-        metric_for_best_model="bleu",
-        greater_is_better=True,
-        trainer_settings={"compute_metrics": lambda prediction: {"bleu": next(scores)}},
-    )
+    at_end = {"load_best_model_at_end": True, "metric_for_best_model": "bleu", "greater_is_better": True}
+    settings = scored_by(iter(scores))
+    trainer = make_trainer(tmp_path, **steps, **at_end, save_total_limit=1, trainer_settings=settings)
     trainer.train()
     best = read_weights(tmp_path / f"checkpoint-{step}")
     assert all(torch.equal(value, weights(trainer)[name]) for name, value in best.items())
@@ -443,20 +425,25 @@ def test_a_signal_saves_and_ends(tmp_path):
 
 
 # ---- processes
+TOGETHER = {
+    "max_steps": 5,
+    "save_strategy": "steps",
+    "save_steps": 3,
+    "eval_strategy": "steps",
+    "eval_steps": 5,
+    "predict_with_generate": True,
+    "per_device_eval_batch_size": 2,
+}
+
+
 def train_together(folder, processes):
     trainer = make_trainer(
         folder,
         model=tiny_model(TOKENIZER, dropout=0.0, label_smoothing=0.1).double(),
-        max_steps=5,
         gradient_accumulation_steps=2 // processes,
-        save_strategy="steps",
-        save_steps=3,
-        eval_strategy="steps",
-        eval_steps=5,
-        predict_with_generate=True,
-        per_device_eval_batch_size=2,
         ddp_backend="gloo" if processes > 1 else None,
         trainer_settings={"compute_metrics": lambda prediction: {"rows": len(prediction.predictions)}},
+        **TOGETHER,
     )
     assert trainer.accelerator.num_processes == processes
     trainer.train("last")
@@ -507,16 +494,10 @@ def train_sharded(folder, name, processes, die_at=None, **arguments):
     trainer = make_trainer(
         folder,
         model=model.double(),
-        max_steps=5,
         gradient_accumulation_steps=2 // processes,
-        save_strategy="steps",
-        save_steps=3,
-        eval_strategy="steps",
-        eval_steps=5,
-        predict_with_generate=True,
-        per_device_eval_batch_size=2,
         trainer_settings={"compute_metrics": lambda prediction: {"tokens": prediction.predictions.tolist()}},
         **({"ddp_backend": "gloo", "fsdp": True} if processes > 1 else {}),
+        **TOGETHER,
         **arguments,
     )
     if processes > 1:

@@ -7,6 +7,7 @@ from typing import Any
 
 from capsule_mt.engine.program import ACTIVATIONS, Operation, Positions, Program, Space
 from capsule_mt.models.tensors import floats
+from tests.routing.reference import dynamic_routing, em_routing, softmax, squash
 
 Row = list[float]
 
@@ -43,17 +44,6 @@ def dot(a: Row, b: Row) -> float:
     return math.fsum(x * y for x, y in zip(a, b, strict=True))
 
 
-def softmax(values: Row) -> Row:
-    top = max(values)
-    powers = [math.exp(value - top) for value in values]
-    return [power / math.fsum(powers) for power in powers]
-
-
-def squash(capsule: Row) -> Row:
-    square = dot(capsule, capsule)
-    return [value * math.sqrt(square + 1e-9) / (1 + square) for value in capsule]
-
-
 def joined(rows: Iterable[Row]) -> Row:
     return list(chain.from_iterable(rows))
 
@@ -67,57 +57,6 @@ def mix(shares: Row, rows: list[Row]) -> Row:
         math.fsum(share * value for share, value in zip(shares, column, strict=True))
         for column in zip(*rows, strict=True)
     ]
-
-
-def em_routing(votes: list[list[Row]], activations: list[Row], beta_a: Row, beta_u: Row, lambdas: Row, least: float):
-    """Votes [N][M][D] and activations [N][M] -> capsules [M][D]."""
-    count = len(votes[0])
-    shares = [[1 / count] * count for _ in votes]
-    for number, factor in enumerate(lambdas):
-        means, variances, active = [], [], []
-        for c in range(count):
-            weights = [share[c] * max(one[c], 1e-20) for share, one in zip(shares, activations, strict=True)]
-            mass = math.fsum(weights)
-            mean = [value / mass for value in mix(weights, [vote[c] for vote in votes])]
-            squares = [[(value - m) ** 2 for value, m in zip(vote[c], mean, strict=True)] for vote in votes]
-            variance = [value / mass + least for value in mix(weights, squares)]
-            cost = math.fsum(0.5 * (math.log(value) + 1 + math.log(2 * math.pi)) for value in variance) * mass
-            means.append(mean)
-            variances.append(variance)
-            active.append(sigmoid(factor * (beta_a[c] - beta_u[c] * mass - cost)))
-        if number == len(lambdas) - 1:
-            return [[a * value for value in mean] for a, mean in zip(active, means, strict=True)]
-        shares = [
-            softmax(
-                [
-                    math.log(active[c])
-                    - 0.5
-                    * math.fsum(
-                        math.log(v) + (x - m) ** 2 / v for x, m, v in zip(vote[c], means[c], variances[c], strict=True)
-                    )
-                    for c in range(count)
-                ]
-            )
-            for vote in votes
-        ]
-    raise AssertionError
-
-
-def dynamic_routing(votes: list[list[Row]], iterations: int, normalize: bool) -> list[Row]:
-    count = len(votes[0])
-    logits = [[0.0] * count for _ in votes]
-    for _ in range(iterations):
-        shares = [softmax(row) for row in logits]
-        capsules = []
-        for c in range(count):
-            weights = [share[c] for share in shares]
-            total = math.fsum(weights) if normalize else 1
-            capsules.append(squash([value / total for value in mix(weights, [vote[c] for vote in votes])]))
-        logits = [
-            [old + dot(capsules[c], vote[c]) for c, old in enumerate(row)]
-            for row, vote in zip(logits, votes, strict=True)
-        ]
-    return capsules
 
 
 class Plain:
@@ -233,20 +172,20 @@ class Plain:
         self, out: list[Row], votes: int, beta_a: int, beta_u: int, lambdas: int, inputs: int, capsules: int,
         width: int, iterations: int, activations: int, min_variance: float,
     ) -> None:  # fmt: skip
+        betas, schedule = (self.vectors[beta_a], self.vectors[beta_u]), self.vectors[lambdas][:iterations]
         for to, row in zip(out, self.values[votes], strict=True):
             cast = [split(part, width) for part in split(row[: inputs * capsules * width], capsules * width)]
             active = [[1.0] * capsules] * inputs
             if activations >= 0:
                 active = split(row[activations : activations + inputs * capsules], capsules)
-            betas = self.vectors[beta_a], self.vectors[beta_u], self.vectors[lambdas][:iterations]
-            to[:] = joined(em_routing(cast, active, *betas, min_variance))
+            to[:] = joined(em_routing(cast, iterations, schedule, *betas, active, min_variance)[0])
 
     def dynamic_routing(
         self, out: list[Row], votes: int, inputs: int, capsules: int, width: int, iterations: int, normalize: int
     ) -> None:
         for to, row in zip(out, self.values[votes], strict=True):
             cast = [split(part, width) for part in split(row[: inputs * capsules * width], capsules * width)]
-            to[:] = joined(dynamic_routing(cast, iterations, bool(normalize)))
+            to[:] = joined(dynamic_routing(cast, iterations, bool(normalize))[0])
 
     def guided_start(self, out: list[Row], votes: int, capsules: int, width: int) -> None:
         summed = [math.fsum(column) / capsules for column in zip(*self.values[votes], strict=True)]

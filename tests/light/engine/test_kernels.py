@@ -77,16 +77,6 @@ def test_without_permission_there_are_no_tiles():
     assert ran.stdout == "avx512\n", ran.stderr
 
 
-@needs_engine
-@links
-def test_a_replayed_engine_has_the_numbers_of_plain_loops(tmp_path, monkeypatch):
-    """What arm64 is tested with below, on this processor."""
-    replaying([str(build_with_the_library("replay.c", tmp_path))], tmp_path, monkeypatch)
-    test_search.check_plain("guided")
-    test_search.test_forcing_what_a_search_found_reads_the_same_bit_for_bit("rnmt_narrow", 3, True, None)
-    test_program.test_a_table_that_is_the_weight_of_a_map(True, True, None)
-
-
 @pytest.mark.slow
 @needs_gcc
 def test_the_kernels_under_sanitizers(tmp_path):
@@ -105,7 +95,7 @@ def test_threads_under_sanitizers(sanitize, tmp_path, monkeypatch):
     check_programs(num_threads=8)
     for dtype in ("F16", "BF16"):
         test_program.test_half_precision_gives_the_numbers_of_its_floats(dtype, True, None)
-    test_program.test_codes_are_packed_as_the_weights_that_they_stand_for(True)
+    test_program.test_codes_are_packed_as_the_numbers_that_they_stand_for(True)
     test_program.test_a_table_that_is_the_weight_of_a_map(True, True, None)
     test_program.test_a_table_that_is_the_weight_of_a_map(False, True, None)
 

@@ -1,6 +1,5 @@
 """Programs: operations.def, the writer, and what the engine refuses."""
 
-import math
 import re
 import struct
 from array import array
@@ -25,7 +24,6 @@ from capsule_mt.engine.program import (
 )
 from capsule_mt.engine.search import Readings
 from tests.light.engine.conftest import needs_engine
-from tests.light.engine.plain import positions_of
 from tests.light.engine.programs import END, PAD, PROGRAMS, SOME, SOURCES, TARGETS, WIDTH, Weights, program_of, tensor
 
 
@@ -188,45 +186,30 @@ def test_every_half_is_widened_exactly(dtype, tier):
     assert all(a == b or (a != a and b != b) for a, b in zip(numbers, wanted, strict=True))
 
 
+def coded(weights: Weights, rows: int, columns: int) -> tuple[Codes, Tensor]:
+    """Codes whose steps are powers of two, and the numbers that they stand for, which floats hold exactly."""
+    codes = [weights.random.randint(-127, 127) for _ in range(rows * columns)]
+    for row in range(rows):
+        codes[row * columns + row % columns] = 127 if row % 2 else -127
+    steps = [2.0 ** -weights.random.randint(5, 8) for _ in range(rows)]
+    values = [code * steps[place // columns] for place, code in enumerate(codes)]
+    packed = Codes(Tensor(array("b", codes), "I8", (rows, columns)), tensor([127 * step for step in steps]))
+    return packed, tensor(values, rows, columns)
+
+
 @needs_engine
 @pytest.mark.parametrize("int8", [False, True])
-def test_codes_are_packed_as_the_weights_that_they_stand_for(int8):
-    """Rows of codes with their largest magnitude, as an int8 checkpoint has them."""
+def test_codes_are_packed_as_the_numbers_that_they_stand_for(int8):
+    """Of a map and of a table: rows of codes with their largest magnitude, as an int8 checkpoint has them."""
     found = []
-    for as_codes in (True, False):
+    for form in (0, 1):
         program, weights = program_of("plain"), Weights(9)
-        outputs, inputs = program.linears[0][0].outputs, WIDTH
-        codes = [weights.random.randint(-127, 127) for _ in range(outputs * inputs)]
-        largest = array("f", [abs(number) + 0.1 for number in weights.numbers(outputs, 1)])
-        for row in range(outputs):
-            codes[row * inputs + row % inputs] = 127 if row % 2 else -127
-        step = [array("f", [value / 127])[0] for value in largest]
-        values = array("f", [code * step[place // inputs] for place, code in enumerate(codes)])
-        for row in range(outputs):
-            for place in range(row * inputs, (row + 1) * inputs):
-                if abs(codes[place]) == 127:
-                    values[place] = largest[row] if codes[place] > 0 else -largest[row]
-        packed = Codes(Tensor(array("b", codes), "I8", (outputs, inputs)), tensor(list(largest)))
-        weight = packed if as_codes else tensor(list(values), outputs, inputs)
-        program.linears[0] = (Linear(outputs, inputs, lambda weight=weight: (weight, None)), *program.linears[0][1:])
+        first, table = program.linears[0][0], next(one for one in program.vectors if isinstance(one, Vector))
+        weight = coded(weights, first.outputs, first.inputs)[form]
+        stored = coded(weights, table.count // WIDTH, WIDTH)[form]
+        first.read = lambda weight=weight: (weight, None)
+        table.read = lambda stored=stored: stored
         found.append(log_probs(program, int8=int8))
-    assert found[0] == found[1]
-
-
-@needs_engine
-def test_a_table_of_codes_has_the_rows_that_they_stand_for():
-    """Step sizes of a power of two, so that float arithmetic is exact."""
-    found = []
-    for as_codes in (True, False):
-        program, weights = program_of("plain"), Weights(11)
-        table = next(number for number, one in enumerate(program.vectors) if isinstance(one, Vector))
-        codes = [weights.random.randint(-127, 127) for _ in range(program.vectors[table].count)]
-        steps = [2.0 ** -weights.random.randint(5, 8) for _ in range(len(codes) // WIDTH)]
-        values = tensor([code * steps[place // WIDTH] for place, code in enumerate(codes)])
-        packed = Codes(Tensor(array("b", codes), "I8", (len(steps), WIDTH)), tensor([127 * step for step in steps]))
-        stored = packed if as_codes else values
-        program.vectors[table].read = lambda stored=stored: stored
-        found.append(log_probs(program, int8=False))
     assert found[0] == found[1]
 
 
@@ -268,13 +251,3 @@ def test_a_tensor_of_another_size_is_refused():
     program.linears[0][0].read = lambda: (tensor([1.0] * WIDTH), None)
     with pytest.raises(ValueError, match=re.escape("[20, 20] was read with a weight [20]")):
         Engine(program, int8=True)
-
-
-def test_positions_of_plain_loops_begin_with_sines():
-    assert positions_of(2, 4, 4)[1] == pytest.approx([0.841471, 0.01, 0.540302, 0.99995], abs=1e-5)
-
-
-def test_positions_with_the_span_of_marian():
-    """sin(p * exp(-k * log(10000) / (d / 2 - 1))), then the cosines."""
-    for k, sine in enumerate(positions_of(4, 8, 8 - 2)[3][:4]):
-        assert sine == pytest.approx(math.sin(3 * math.exp(-k * math.log(10000) / 3)))

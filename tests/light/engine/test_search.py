@@ -177,16 +177,6 @@ def test_translations_begin_with_their_prefixes(name):
                 assert sum(forced.log_probs) / len(one.ids) == pytest.approx(one.score, abs=1e-6)
 
 
-@names
-def test_a_prefix_of_the_best_translation_leads_to_it(name):
-    decoder = decoder_of(PROGRAMS[name])
-    (greedy,) = zip(*decoder.translate(SOURCES, options()), strict=True)
-    prefixes = [one.ids[: max(len(one.ids) // 2, 1) if one.ids != [END] else 0] for one in greedy]
-    (again,) = zip(*decoder.translate(SOURCES, options(prefixes=prefixes)), strict=True)
-    assert [one.ids for one in again] == [one.ids for one in greedy]
-    assert [one.score for one in again] == pytest.approx([one.score for one in greedy], abs=1e-6)
-
-
 class Listed:
     """A shortlist of a few tokens."""
 
@@ -209,12 +199,6 @@ def test_only_listed_tokens_are_written(name):
             others = sorted(set(range(PAD + 1)) - set(tokens))
             (wanted,) = decoder.translate([source], SearchOptions(limits=[12], suppress_tokens=others))
             assert label != "greedy" or hypotheses[0].ids == wanted[0].ids
-
-
-def test_an_end_token_is_forced_at_the_limit():
-    decoder = decoder_of(PROGRAMS["guided"])
-    found = decoder.translate(SOURCES, options(3, forces_end=[True] * 4, num_beams=2))
-    assert all(hypotheses[0].ids[-1] == END and hypotheses[0].was_cut for hypotheses in found)
 
 
 def test_options_of_generate_are_refused():

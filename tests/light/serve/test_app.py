@@ -1,11 +1,9 @@
 """The HTTP API, in this process, and the languages that a checkpoint translates between."""
 
 import asyncio
-import gc
 import json
 import re
 import time
-from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -13,15 +11,13 @@ import pytest
 pytest.importorskip("fastapi")
 
 import httpx
-from fastapi import HTTPException
 
 from capsule_mt import CoverageOptions, Translator
-from capsule_mt.serve.app import FILE_FORMATS, PAGE, PAGE_FILES, Limits, build_app
+from capsule_mt.serve.app import PAGE, PAGE_FILES, Limits, build_app
 from capsule_mt.serve.batching import Batcher
 from capsule_mt.serve.clients import Keys, Rates
 from capsule_mt.serve.languages import LanguagePair, language_pairs
 from capsule_mt.serve.metrics import Metrics
-from capsule_mt.serve.requests import TranslationRequest, read_request, unless_gone
 from capsule_mt.text.detecting import Detected
 from capsule_mt.text.lines import coverage_record
 from tests.light.serve.fakes import Upper
@@ -106,11 +102,6 @@ def test_a_checkpoint(make_client):
     checked = client.post("/cover", q=texts[0], translation=short).json()
     (expected,) = translator.cover([texts[0]], [short])
     assert checked == json.loads(json.dumps({"coverage": coverage_record(expected)}))
-
-
-def test_a_text_gives_a_text_and_a_list_a_list(client):
-    assert client.translate(q="a").json() == {"translatedText": "A"}
-    assert client.translate(q=["a", "", "b"]).json() == {"translatedText": ["A", "", "B"]}
 
 
 # the requests of LibreTranslate's documentation and of its clients, in every way that they are sent
@@ -316,7 +307,7 @@ def test_a_wrong_file_of_keys_is_named(tmp_path, content):
         Keys.load(file)
 
 
-def test_addresses_have_limits_and_get_requests_back(make_client, monkeypatch):
+def test_a_client_gets_its_requests_back(monkeypatch):
     now = [0.0]
     monkeypatch.setattr("capsule_mt.serve.clients.time.monotonic", lambda: now[0])
     rates = Rates()
@@ -353,26 +344,18 @@ def test_the_other_paths(client):
     assert error_of(client.get("/translate"), 405) == "Method Not Allowed"
     assert "swagger" in client.get("/docs").text
     paths = client.get("/openapi.json").json()["paths"]
-    named = (
-        "translate cover detect translate_file download_file/{name} suggest languages frontend/settings spec health"
-    )
-    assert set(paths) == {f"/{path}" for path in (*named.split(), "metrics")}
-    fields = paths["/translate"]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"]
-    assert {"q", "source", "target", "format", "coverage", "beams"} <= set(fields)
+    assert {"/translate", "/cover", "/detect", "/translate_file", "/languages", "/health", "/metrics"} <= set(paths)
 
 
 def test_pages_of_other_sites_may_call_the_server(make_client):
-    preflight = {"origin": "https://a.example", "access-control-request-method": "POST",
-                 "access-control-request-headers": "content-type"}  # fmt: skip
-    for cors, allowed in (("*", "*"), ("https://a.example", "https://a.example"), (None, None)):
+    origin, allowed = {"origin": "https://a.example"}, "access-control-allow-origin"
+    preflight = {**origin, "access-control-request-method": "POST", "access-control-request-headers": "content-type"}
+    for cors in ("*", "https://a.example", None):
         client = make_client(Limits(cors=cors))
-        assert (
-            client.get("/languages", origin="https://a.example").headers.get("access-control-allow-origin") == allowed
-        )
         (asked,) = client(("OPTIONS", "/translate", {"headers": preflight}))
-        assert asked.headers.get("access-control-allow-origin") == allowed
+        assert client.get("/languages", **origin).headers.get(allowed) == asked.headers.get(allowed) == cors
     client = make_client(Limits(cors="https://a.example"))
-    assert "access-control-allow-origin" not in client.get("/languages", origin="https://b.example").headers
+    assert allowed not in client.get("/languages", origin="https://b.example").headers
 
 
 # ---- the page
@@ -390,21 +373,6 @@ def test_the_page_is_complete(client):
         assert response.text == (PAGE / name).read_text(encoding="utf-8")
         assert response.headers["content-type"] == f"{TYPES[name.partition('.')[2]]}; charset=utf-8"
         assert not re.search(r"https?://|@import|url\(", response.text)
-    ids = re.findall(r'\bid="(\w+)"', html)
-    script = client.get("/page.js").text
-    assert set(re.findall(r'\$\("(\w+)"\)', script)) <= set(ids)
-    assert client.get("/frontend/settings").json() == {
-        "apiKeys": False,
-        "charLimit": 5000,
-        "filesTranslation": True,
-        "frontendTimeout": 500,
-        "keyRequired": False,
-        "language": {"source": {"code": "en", "name": "English"}, "target": {"code": "de", "name": "German"}},
-        "maxBeams": 8,
-        "precision": {},
-        "suggestions": False,
-        "supportedFilesFormat": list(FILE_FORMATS),
-    }
 
 
 def test_health(client):
@@ -436,12 +404,6 @@ def test_metrics_are_in_the_format_of_prometheus(client):
     assert 'capsule_mt_request_seconds_bucket{path="/translate",le="+Inf"} 2' in lines
     assert 'capsule_mt_request_seconds_count{path="/translate"} 2' in lines
     assert 'capsule_mt_queued_sentences{pair="en-de"} 0' in lines
-    named = {line.split()[2] for line in lines if line.startswith("# TYPE ")}
-    for line in lines:
-        if not line.startswith("#"):
-            name = line.partition("{")[0].split()[0]
-            assert any(name == known or name.startswith(f"{known}_") for known in named), line
-            float(line.rsplit(" ", 1)[1])
 
 
 # ---- languages
@@ -480,47 +442,3 @@ def test_languages_that_are_unknown_or_served_twice():
         language_pairs(["nothere"])
     with pytest.raises(ValueError, match="en-de: one checkpoint for each language pair, got one and two"):
         language_pairs(["en-de=one", "en-de=two"])
-
-
-class Channel:
-    """What a request receives while its work waits."""
-
-    def __init__(self, answer):
-        self.answer = answer
-
-    async def receive(self):
-        if self.answer is None:
-            await asyncio.sleep(60)
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return {"type": self.answer}
-
-
-def test_nothing_is_translated_for_a_client_that_has_gone(caplog):
-    async def ask(channel, waiting, seconds=None):
-        await asyncio.wait_for(unless_gone(channel, asyncio.gather(asyncio.wrap_future(waiting))), seconds)
-
-    for channel, seconds, error in (("http.disconnect", None, HTTPException), (None, 0.01, asyncio.TimeoutError)):
-        waiting = Future()
-        with pytest.raises(error):
-            asyncio.run(ask(Channel(channel), waiting, seconds))
-        assert waiting.cancelled()
-    gc.collect()
-    assert "never retrieved" not in caplog.text
-
-
-class Slow:
-    """A request that arrives in part."""
-
-    headers = {}
-
-    async def stream(self):
-        yield b"{"
-        await asyncio.sleep(60)
-
-
-def test_a_request_has_some_time_to_arrive():
-    with pytest.raises(HTTPException, match=r"the request did not arrive within 0\.01 s") as stopped:
-        asyncio.run(read_request(Slow(), TranslationRequest, 1000, 0.01))
-    assert stopped.value.status_code == 408
-    assert stopped.value.headers == {"Connection": "close"}

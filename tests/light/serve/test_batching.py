@@ -93,14 +93,6 @@ def test_texts_of_equal_settings_are_translated_together(batcher, upper):
     assert sorted(found) == [(["a", "b"], True), (["c"], False)]
 
 
-def test_a_long_sentence_does_not_join_short_ones(batcher, upper):
-    orders = hold(batcher, upper)
-    orders += [batcher.submit(["a"]), batcher.submit(["b " * 25], client="other")]
-    upper.free.set()
-    results(*orders)
-    assert sorted(map(len, batches(upper))) == [1, 1]
-
-
 def test_more_beams_prefer_what_leaves_least_out(batcher, upper):
     upper.free.set()
     assert results(batcher.submit(["a quick fox"], Settings(coverage=True, beams=4))) == ["A QUICK FOX"]
@@ -108,15 +100,6 @@ def test_more_beams_prefer_what_leaves_least_out(batcher, upper):
     assert (options["num_beams"], options["coverage"].weight) == (4, 5.0)
     assert results(batcher.submit(["a quick fox"], Settings(coverage=True, beams=1))) == ["A QUICK FOX"]
     assert upper.calls[-1][1]["coverage"].weight is None  # there is nothing to choose from
-
-
-def test_given_translations_are_checked(batcher, upper):
-    upper.free.set()
-    futures = batcher.submit_checks(["a b", "broken", "c"], ["A", "X", "C"]).results
-    whole, failure, other = [future.result(timeout=30) for future in futures]
-    assert [word.text for word in whole.untranslated] == ["b"]
-    assert failure == Failure("ValueError: a broken text")
-    assert other.score == 1.0
 
 
 # ---- clients
@@ -183,16 +166,6 @@ def test_a_broken_text_costs_the_others_nothing(batcher, upper):
     assert results(*orders) == ["FIRST", "SECOND", "A", Failure("ValueError: a broken text"), "C"]
 
 
-def test_an_error_of_every_text_is_raised_and_the_threads_go_on(batcher, upper, monkeypatch):
-    upper.free.set()
-    monkeypatch.setattr("capsule_mt.serve.batching.PROBE", "broken")
-    (future,) = batcher.submit(["broken"]).results
-    with pytest.raises(ValueError, match="a broken text"):
-        future.result(timeout=30)
-    assert results(batcher.submit(["a"])) == ["A"]
-    assert batcher.is_alive
-
-
 def test_a_full_queue_takes_all_texts_of_a_request_or_none(batcher, upper):
     """A client may fill a quarter of it; what it has waiting counts, so that its first request always fits."""
     orders = [*hold(batcher, upper), batcher.submit(["a " * 8])]
@@ -240,17 +213,6 @@ def test_the_end_finishes_what_was_accepted(batcher, upper):
     upper.free.set()
     stopper.join(30)
     assert results(*orders) == ["FIRST", "SECOND", *"ABCDE"]
-
-
-def test_when_there_is_no_time_all_who_wait_get_an_error(batcher, upper):
-    orders = [*hold(batcher, upper), batcher.submit(list("abcd"))]
-    batcher.abandon()
-    futures = [future for order in orders for future in order.results]
-    assert [type(future.exception(timeout=30)) for future in futures] == [StoppingError] * 6
-    assert not batcher.close(0.0)  # the first texts are still being translated
-    upper.free.set()
-    assert batcher.close(30)
-    assert batches(upper) == []
 
 
 def test_a_tokenizer_with_a_state_is_used_by_one_thread_at_a_time(monkeypatch):

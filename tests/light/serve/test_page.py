@@ -1,4 +1,4 @@
-"""The page in a browser: what it shows, in both themes, on wide and narrow screens, by keyboard alone."""
+"""The page in a browser: what it shows, in both themes, on wide and narrow screens."""
 
 import asyncio
 import itertools
@@ -100,20 +100,6 @@ def test_what_was_made_up_and_operating_points(browser, screenshots):
             assert not page.locator("#alarm").is_visible()
             assert not page.problems
             page.close()
-
-
-@pytest.mark.slow
-def test_by_keyboard_alone(browser):
-    with served({EN_DE: Upper()}) as address:
-        page = open_page(browser, address)
-        page.keyboard.type("a quick fox")  # the field has the focus
-        page.keyboard.press("Control+Enter")
-        page.locator("#result").wait_for()
-        focused = []
-        for _ in range(6):
-            page.keyboard.press("Tab")
-            focused.append(page.evaluate("document.activeElement.id || document.activeElement.innerText"))
-        assert focused == ["translate", "to", "target", "check", "again", "quick"]
 
 
 @pytest.mark.slow
