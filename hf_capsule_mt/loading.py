@@ -81,8 +81,8 @@ def load_model(name_or_path: NameOrPath, **kwargs: Any) -> Any:
 def stored_dtype(folder: NameOrPath) -> torch.dtype:
     """Return the dtype in which a folder's weights are stored, float32 if they are of several or in int8."""
     stored = stored_weights(folder)
-    found = {stored.dtype(name) for name in stored or ()}
-    return DTYPES.get(found.pop(), torch.float32) if stored and len(found) == 1 else torch.float32
+    found = set() if stored is None else {stored.dtype(name) for name in stored}
+    return DTYPES.get(found.pop(), torch.float32) if len(found) == 1 else torch.float32
 
 
 def load_tokenizer(name_or_path: NameOrPath, config: Any = None) -> PreTrainedTokenizerBase:
@@ -308,7 +308,9 @@ def _type_problem(model: PreTrainedModel, folder: Path) -> str | None:
     if getattr(model.config, "quantization_config", None) is not None:
         return None
     state, stored = model.state_dict(), stored_weights(folder)
-    for tensor in stored or ():
+    if stored is None:
+        return None
+    for tensor in stored:
         if tensor in state and state[tensor].is_floating_point() and stored.dtype(tensor) not in FLOATING_TYPES:
             dtype, wanted = stored.dtype(tensor), ", ".join(FLOATING_TYPES)
             return str(stored.problem(tensor, f"`{tensor}` is saved as {dtype}, choose among {wanted}"))

@@ -138,7 +138,7 @@ class _Sized(Dataset[str]):
 
 def _options(batch_size: int, settings: Mapping[str, Any], asked: Mapping[str, Any]) -> TranslationOptions:
     """Return the options of a `Translator` that the parameters of a pipeline stand for."""
-    given = {"coverage": CoverageOptions()} if asked.get("return_coverage") else {}
+    given: dict[str, Any] = {"coverage": CoverageOptions()} if asked.get("return_coverage") else {}
     given |= {name: value for name, value in settings.items() if name in OF_CALL}
     of_generate = {name: value for name, value in settings.items() if name not in OF_CALL}
     scores = bool(asked.get("return_scores"))

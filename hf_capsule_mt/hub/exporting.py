@@ -136,7 +136,7 @@ def _bundled_code(config_class: type[PreTrainedConfig]) -> str:
 def _config_entries(config_class: type[PreTrainedConfig]) -> dict[str, Any]:
     """Return the entries of config.json that lead transformers to the bundled code and to weights that train."""
     implementation = f"{CODE_MODULE}.{PIPELINE_CLASS}"
-    classes = {
+    classes: dict[str, Any] = {
         "AutoConfig": config_class,
         "AutoModel": MODEL_MAPPING[config_class],
         "AutoModelForSeq2SeqLM": MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING[config_class],

@@ -76,7 +76,7 @@ class _InChunks(torch.autograd.Function):
             torch.zeros_like(tensor) if wanted else None for tensor, wanted in zip(tensors, learns, strict=True)
         ]
         for rows in _slices(tensors[0]):
-            chunk = _chunk(tensors, ctx.number, rows)
+            chunk: list[Any] = list(_chunk(tensors, ctx.number, rows))
             with torch.enable_grad():
                 chunk = [
                     one if one is None else one.detach().requires_grad_(wanted)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -87,8 +88,8 @@ def em_routing(
 
     beta_a, beta_u = beta_a.to(iteration_dtype(votes)), beta_u.to(iteration_dtype(votes))
 
-    def route(*tensors: torch.Tensor | None) -> RoutingOutput:
-        return _route_em(*tensors, lambdas, min_variance, detach=detach_routing)  # type: ignore[arg-type]
+    def route(*tensors: Any) -> RoutingOutput:
+        return _route_em(*tensors, lambdas=lambdas, min_variance=min_variance, detach=detach_routing)
 
     if return_weights or is_traced(votes):
         return route(votes, mask, input_activation, beta_a, beta_u)
@@ -104,9 +105,9 @@ def _route_em(
     input_activation: torch.Tensor | None,
     beta_a: torch.Tensor,
     beta_u: torch.Tensor,
+    *,
     lambdas: tuple[float, ...],
     min_variance: float,
-    *,
     detach: bool,
 ) -> RoutingOutput:
     """The equations, line by line."""

@@ -60,7 +60,6 @@ WRONG = {
     "translate broken --input two --output a.tsv --coverage a.tsv": "a.tsv and a.tsv are one file",
     "translate broken --input two --output two": "two is read and written",
     "compare a=three b=two --references two --output empty/out": "empty is a file",
-    "export broken empty": "empty is a file; a folder is needed",
 }
 
 
