@@ -7,7 +7,7 @@ they are. Caught: of the same without three words in a row, a quarter or a half.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def table(records: Sequence[dict[str, Any]]) -> str:
+def table(records: Sequence[Mapping[str, Any]]) -> str:
     """Return results as Markdown."""
     rows = []
     for record in records:

@@ -18,12 +18,13 @@ import argparse
 import csv
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from capsule_mt import Coverage, CoverageOptions, Translator
 from capsule_mt.commands.console import HelpFormatter, run
+from capsule_mt.coverage.names import Marks
 from capsule_mt.coverage.options import MARKS
 from capsule_mt.text.reading import read_lines
 from capsule_mt.text.words import is_mark
@@ -126,7 +127,7 @@ def _meet(one: Span, other: Span) -> bool:
     return one[0] < other[1] and other[0] < one[1]
 
 
-def measured(labelled: Sequence[Judged], coverages: dict[str, list[Coverage]]) -> dict[str, Any]:
+def measured(labelled: Sequence[Judged], coverages: Mapping[Marks, list[Coverage]]) -> dict[str, Any]:
     """Return, for each kind of words that somebody labelled, the area and the marks of each point."""
     found: dict[str, Any] = {}
     for kind in (LEFT_OUT, MADE_UP):
@@ -146,7 +147,7 @@ def measured(labelled: Sequence[Judged], coverages: dict[str, list[Coverage]]) -
     return found
 
 
-def table(records: Sequence[dict[str, Any]]) -> str:
+def table(records: Sequence[Mapping[str, Any]]) -> str:
     """Return results as Markdown."""
     rows = []
     for record in records:

@@ -12,7 +12,7 @@ of the processor, over that of translation without coverage, the least of three 
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +92,7 @@ def compared(
     return found
 
 
-def table(records: Sequence[dict[str, Any]]) -> str:
+def table(records: Sequence[Mapping[str, Any]]) -> str:
     """Return results as Markdown."""
     rows = []
     for record in records:
@@ -136,8 +136,9 @@ def main() -> None:
         settings[name] = compared(reverse, sources, references, plain[beams], translate(sources, beams, asked))
     some = sources[: arguments.timed]
     seconds: dict[Any, list[float]] = {}
+    timed: dict[Any, tuple[int, CoverageOptions | None]] = {1: (1, None), 4: (4, None), **MARKS, **SETTINGS}
     for _ in range(TURNS):
-        for key, (beams, options) in {1: (1, None), 4: (4, None), **MARKS, **SETTINGS}.items():
+        for key, (beams, options) in timed.items():
             start = time.process_time()
             translate(some, beams, options)
             seconds.setdefault(key, []).append(time.process_time() - start)
