@@ -1,4 +1,4 @@
-"""The recurrent cache: its addresses, the constants of a sentence, and what `generate()` asks of it."""
+"""The recurrent cache: going back, its addresses, the constants of a sentence, and what `generate()` asks of it."""
 
 from types import SimpleNamespace
 
@@ -31,6 +31,34 @@ def prepare(model_kwargs=None, **settings):
     model_kwargs = model_kwargs or {}
     Model()._prepare_cache_for_generation(GenerationConfig(**settings), model_kwargs, None, 1, 20)
     return model_kwargs.get(CACHE_NAME)
+
+
+def test_goes_back():
+    cache = RecurrentCache(NUM_LAYERS)
+    prefix = make_states()
+    cache.append(prefix, num_tokens=3)
+    assert not any(layer.is_croppable for layer in cache.layers)
+    cache.activate_past_recording()
+    assert all(layer.is_croppable for layer in cache.layers)
+    assert cache.record_past
+    history = [make_states() for _ in range(4)]
+    for states in history:
+        cache.append(states)
+    cache.crop(0)
+    assert cache.get_seq_length() == 7
+    assert_same(cache.states, history[3])
+    cache.crop(-2)
+    assert cache.get_seq_length() == 5
+    assert_same(cache.states, history[1])
+    other = make_states()
+    cache.append(other)
+    assert cache.get_seq_length() == 6
+    assert_same(cache.states, other)
+    cache.crop(-3)
+    assert cache.get_seq_length() == 3
+    assert_same(cache.states, prefix)
+    with pytest.raises(ValueError, match="cannot go back from 3 to 2 tokens"):
+        cache.crop(-1)
 
 
 def test_a_static_cache_keeps_its_addresses():
