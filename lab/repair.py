@@ -136,8 +136,11 @@ def main() -> None:
         settings[name] = compared(reverse, sources, references, plain[beams], translate(sources, beams, asked))
     some = sources[: arguments.timed]
     seconds: dict[Any, list[float]] = {}
+    runs: dict[Any, tuple[int, CoverageOptions | None]] = {1: (1, None), 4: (4, None)}
+    runs.update(MARKS)
+    runs.update(SETTINGS)
     for _ in range(TURNS):
-        for key, (beams, options) in {1: (1, None), 4: (4, None), **MARKS, **SETTINGS}.items():
+        for key, (beams, options) in runs.items():
             start = time.process_time()
             translate(some, beams, options)
             seconds.setdefault(key, []).append(time.process_time() - start)
