@@ -181,7 +181,7 @@ def main() -> None:
         labelled = [one for path in arguments.labelled for one in read_annotations(path)]
     translator = Translator.from_pretrained(arguments.model, reverse=arguments.reverse)
     texts = [one.source for one in labelled], [one.translation for one in labelled]
-    coverages: dict[str, list[Coverage]] = {
+    coverages: dict[Marks, list[Coverage]] = {
         point: translator.cover(*texts, coverage=CoverageOptions(method="verified", marks=point, support=True))
         for point in MARKS
     }
