@@ -3,12 +3,10 @@
     python -m lab.align --train train.en train.de --text test.en test.de --output test.links
     python -m lab.align --train train.en.gz train.fr.gz --expand-french \\
         --gold-text enfr.src-tgt --gold enfr.gold --result outputs/word-alignment-en-fr.json
-    python -m lab.align --model outputs/en_fr --gold-text enfr.src-tgt --gold enfr.gold
 
 The gold text has a pair on a line, split into words, with ||| between the sides; the gold links are counted from 1,
 1-2 where they are sure and 1p2 where they are possible. The aligner also reads the text that it is to align, as is
-usual: it learns from text alone, never from links. `--model` links the gold text by the head of a calibrated model
-instead, which is forced to write the translations as they stand.
+usual: it learns from text alone, never from links.
 """
 
 import argparse
@@ -18,14 +16,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from capsule_mt import Translator
 from capsule_mt.calibration.word_alignment import AlignerSettings, WordAligner
 from capsule_mt.calibration.words import Links, split_words, word_stem
-from capsule_mt.commands.console import HelpFormatter, checkpoint_folder, run
-from capsule_mt.text.alignment import links_of
+from capsule_mt.commands.console import HelpFormatter, run
 from capsule_mt.text.outputs import check_outputs, write_output
 from capsule_mt.text.reading import read_lines, read_parallel
-from capsule_mt.text.words import source_words
 from hf_capsule_mt.evaluation import write_result
 
 # French contractions and elisions as the gold alignments of the Canadian Hansards write them
@@ -76,27 +71,6 @@ def read_gold_links(line: str) -> tuple[Links, Links]:
     return frozenset(link for mark, link in links if mark == "-"), frozenset(link for _, link in links)
 
 
-def links_by_head(model: Path, pairs: Sequence[tuple[list[str], list[str]]]) -> list[Links]:
-    """Link the words of translations as `Translation.alignment` does, by the head of a calibrated model."""
-    translator = Translator.from_pretrained(str(model))
-    tokenizer = translator.loaded.tokenizer
-    sources, targets = ([" ".join(side) for side in sides] for sides in zip(*pairs, strict=True))
-    found = []
-    for source, target, read in zip(sources, targets, translator.read(sources, targets, with_head=True), strict=True):
-        assert read is not None
-        assert read.forced.received is not None
-        rows, ids = read.forced.received, tokenizer.encode_target(target)
-        words = source_words(source, read.source, [], None)
-        links = links_of(words, ids, tokenizer.decode, [*rows[1:], *rows[-1:]])
-        found.append(frozenset((number_at(source, a.start), number_at(target, b.start)) for a, b in links))
-    return found
-
-
-def number_at(text: str, place: int) -> int:
-    """Return which word of a text, split at spaces, has a character."""
-    return text.count(" ", 0, place)
-
-
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     parser.add_argument(
@@ -106,7 +80,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, help="where its links go: 0-0 1-2 ... on a line, counted from 0")
     parser.add_argument("--gold-text", type=Path, help="text that has been aligned by hand")
     parser.add_argument("--gold", type=Path, help="its links")
-    parser.add_argument("--model", type=checkpoint_folder, help="link the gold text by a head of this model")
     parser.add_argument("--expand-french", action="store_true", help="write du as de le, l' as le on the target side")
     parser.add_argument(
         "--stem", type=int, default=4, help="words share statistics by so many letters; 0: all of them"
@@ -135,11 +108,8 @@ def main() -> None:
         pairs = [(split_words(s), target_words(t)) for s, t in zip(*read_parallel(arguments.text), strict=True)]
 
     start = time.perf_counter()
-    if arguments.model:
-        found = links_by_head(arguments.model, pairs)
-    else:
-        stem = (lambda word: word_stem(word, arguments.stem)) if arguments.stem else str
-        found = WordAligner(settings, stem).fit(training + pairs, print).align(pairs)
+    stem = (lambda word: word_stem(word, arguments.stem)) if arguments.stem else str
+    found = WordAligner(settings, stem).fit(training + pairs, print).align(pairs)
     seconds = time.perf_counter() - start
 
     if arguments.output:
@@ -155,7 +125,7 @@ def main() -> None:
             "links": sum(map(len, found)),
             "sentences": len(pairs),
             "trained_on": {"files": [path.name for path in arguments.train or []], "pairs": len(training)},
-            "aligner": "the model's head" if arguments.model else {**asdict(settings), "stem": arguments.stem},
+            "aligner": {**asdict(settings), "stem": arguments.stem},
             "seconds": seconds,
         }
         if arguments.result:
