@@ -1,7 +1,10 @@
 """The server as strangers use it: slow and many connections, and the clients of LibreTranslate as they are."""
 
 import asyncio
+import json
 import resource
+import shutil
+import subprocess
 from collections import Counter
 
 import pytest
@@ -139,3 +142,43 @@ def test_clients_of_libretranslate(serve):
     deep = LibreTranslator(source="en", target="de", custom_url=f"{address}/", api_key="any")
     assert deep.translate("He sleeps.") == "Er schläft."
     assert deep.translate_batch(["He sleeps.", "She sleeps."])[0] == "Er schläft."
+
+
+# what their READMEs show, with the address of this server
+OF_NPM = """
+const { translate } = require("libretranslate");
+const { libreTranslate } = require("libretranslate-ts");
+(async () => {
+  const apiurl = process.argv[2];
+  libreTranslate.setApiEndpoint(apiurl);
+  libreTranslate.setApiKey("");
+  const found = [await translate({ query: "He sleeps.", source: "en", target: "de", apiurl })];
+  found.push(await translate({ query: "He sleeps in the house.", target: "de", format: "html", apiurl }));
+  found.push(await libreTranslate.detect("He sleeps in the house."));
+  found.push(await libreTranslate.translate("He sleeps.", "en", "de", 1));
+  found.push(await libreTranslate.translate("He sleeps.", "en", "fr"));
+  found.push(await libreTranslate.listLanguages());
+  console.log(JSON.stringify(found));
+})();
+"""
+
+
+@pytest.mark.slow
+def test_clients_of_libretranslate_in_node(serve, tmp_path):
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        pytest.skip("needs node and npm")
+    install = ["npm", "install", "--no-audit", "--no-fund", "libretranslate@1.0.1", "libretranslate-ts@0.5.12"]
+    installed = subprocess.run(install, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    if installed.returncode:
+        pytest.skip(f"npm installs nothing here: {installed.stderr[:200]}")
+    (tmp_path / "clients.cjs").write_text(OF_NPM, encoding="utf-8")
+    _, address = serve("--detect", "yes")
+    done = subprocess.run(["node", "clients.cjs", address], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    plain, of_auto, detected, translated, refused, languages = json.loads(done.stdout)
+    assert (plain, translated["translatedText"]) == ("Er schläft.", "Er schläft.")
+    assert len(translated["alternatives"]) == 1
+    assert of_auto.startswith("Er schläft")
+    assert detected["language"] == "en"
+    assert refused["error"].startswith("fr is not supported")
+    assert {"code": "en", "name": "English", "targets": ["de", "en"]} in languages
