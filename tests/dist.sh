@@ -51,7 +51,7 @@ tests=("$python" -m pytest -q -n "${TEST_PROCESSES:-2}" -m "not slow and not gpu
 import platform
 from importlib.metadata import version
 
-tried = ("transformers", "torch", "tokenizers", "accelerate", "datasets", "evaluate", "safetensors", "sacrebleu", "numpy")
+tried = ("transformers", "torch", "tokenizers", "accelerate", "datasets", "safetensors", "sacrebleu", "numpy")
 print("| version of | newest tried |", "|---|---|", f"| Python | {platform.python_version()} |", sep="\n")
 print(*(f"| {name} | {version(name)} |" for name in tried), sep="\n")
 END
