@@ -31,8 +31,8 @@ typedef struct {
     int int8;
     void *packed;
     float *bias;    /* zeros where there is none */
-    float *scales;  /* int8: of each output, divided by 127 */
-    int32_t *sums;  /* int8: what unsigned activations add to each output */
+    float *scales;  /* int8: of each output */
+    int32_t *sums;  /* int8: of the weights of each output */
 } linear_t;
 
 typedef struct {
@@ -55,6 +55,8 @@ typedef struct {
     long (*scratch)(const linear_t *linear, long rows);
     /* Rounds x [rows, inputs] into `scratch` for an int8 map; does nothing for a float one. */
     void (*round_inputs)(const linear_t *linear, const float *x, long rows, void *scratch);
+    /* rest = x - what `round_inputs` has made of it, for an int8 map. */
+    void (*leave)(const linear_t *linear, const float *x, long rows, const void *scratch, float *rest);
     /* Blocks of outputs, which may be computed apart. */
     long (*num_blocks)(const linear_t *linear);
     /* x [rows, inputs] -> blocks `first` to `end` of y [rows, outputs]; `scratch` holds what `round_inputs` left. */

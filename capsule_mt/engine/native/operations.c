@@ -37,10 +37,38 @@ static void multiply_in(run_t *run, const linear_t *linear, const float *x, int6
     team_share(run->team, blocks, linear->outputs / blocks * linear->inputs * rows, multiply_blocks, &product);
 }
 
-/* `number`: of the linear map, or -1 for the candidates of a shortlist. */
-static void multiply(run_t *run, int number, const float *x, int64_t rows, float *y, int activation) {
-    const linear_t *linear = number < 0 ? &run->head : run->model->linears + number;
-    multiply_in(run, linear, x, rows, y, activation, scratch_of(run, run->model->kernels->scratch(linear, (long)rows)));
+/* So many rows at most are rounded twice at once. */
+#define CHUNK 256
+
+/* The product of an int8 map with all that the rows hold: also with what rounding them has left. */
+static void multiply_twice(run_t *run, const linear_t *linear, const float *x, int64_t rows, float *y) {
+    const kernels_t *kernels = run->model->kernels;
+    int64_t most = rows < CHUNK ? rows : CHUNK, rounded = (kernels->scratch(linear, (long)most) + 63) / 64 * 64;
+    int64_t rest = rounded + most * linear->inputs * 4;
+    char *memory = scratch_of(run, rest + most * linear->outputs * 4);
+    for (int64_t first = 0; first < rows; first += CHUNK, x += CHUNK * linear->inputs) {
+        int64_t count = rows - first < CHUNK ? rows - first : CHUNK;
+        float *left = (float *)(memory + rounded), *added = (float *)(memory + rest);
+        multiply_in(run, linear, x, count, y, NO_ACTIVATION, memory);
+        kernels->leave(linear, x, (long)count, memory, left);
+        multiply_in(run, linear, left, count, added, NO_ACTIVATION, memory);
+        for (int64_t row = 0; row < count; row++, y += linear->outputs, added += linear->outputs) {
+            kernels->add_scaled(y, added, 1, linear->outputs);
+            kernels->add_scaled(y, linear->bias, -1, linear->outputs); /* which was added twice */
+        }
+    }
+}
+
+/* A LINEAR of rows; with a shortlist, the logits are of its candidates alone. */
+static void map(run_t *run, const operation_t *op, const float *x, int64_t rows, float *y) {
+    int shortened = run->request->candidates && OUT_OF(op) == run->model->logits;
+    const linear_t *linear = shortened ? &run->head : run->model->linears + op->slots[LINEAR_map];
+    if (op->slots[LINEAR_twice] && linear->int8) {
+        multiply_twice(run, linear, x, rows, y);
+        return;
+    }
+    void *memory = scratch_of(run, run->model->kernels->scratch(linear, (long)rows));
+    multiply_in(run, linear, x, rows, y, op->slots[LINEAR_activation], memory);
 }
 
 static void embed(run_t *run, const operation_t *op) {
@@ -507,13 +535,10 @@ static void execute(run_t *run, const operation_t *op) {
     float *out = run->values[OUT_OF(op)];
     switch ((enum kind)op->kind) {
         case EMBED: embed(run, op); break;
-        case LINEAR: {
+        case LINEAR:
             if (run->request->targets && OUT_OF(op) == run->model->logits) break; /* see `score_rows` */
-            int shortened = run->request->candidates && OUT_OF(op) == run->model->logits;
-            multiply(run, shortened ? -1 : slots[LINEAR_map], run->values[slots[LINEAR_source]],
-                     rows * slots[LINEAR_fold], out, slots[LINEAR_activation]);
+            map(run, op, run->values[slots[LINEAR_source]], rows * slots[LINEAR_fold], out);
             break;
-        }
         case NORM: {
             loop_t loop = {run, op, NULL, 0};
             team_share(run->team, rows, width * COST_OF_KEY, norm_rows, &loop);
@@ -583,7 +608,6 @@ void run_program(run_t *run, int which) {
 }
 
 void score_rows(run_t *run, int64_t first, int64_t count) {
-    const int32_t *head = run->model->head->slots;
-    multiply(run, head[LINEAR_map], row_of(run, head[LINEAR_source], first), count, run->values[head[LINEAR_out]],
-             head[LINEAR_activation]);
+    const operation_t *head = run->model->head;
+    map(run, head, row_of(run, head->slots[LINEAR_source], first), count, run->values[OUT_OF(head)]);
 }

@@ -93,16 +93,22 @@ static double activated(double x, int activation) {
     }
 }
 
-/* Products. In int8 with whole numbers up to 127, where they are exact; with `largest`, all of them are +-127; if `int8`
- * is 2, the weights are given as codes, and no row has a 127. */
+/* Products. In int8 of whole numbers, where they are exact: weights of +-127 at most, rows from -127 to 127, of which
+ * every fourth has no number below or none above zero. With `largest`, all are the least or the largest; if `int8` is 2,
+ * the weights are given as codes, and no row of them has a 127. */
 static void products(long rows, long inputs, long outputs, int int8, int largest, int activation) {
     float *weight = random_floats(inputs * outputs, 1), *x = random_floats(rows * inputs, 1);
     float *bias = (rows + outputs) % 3 ? random_floats(outputs, 2) : NULL;
     if (int8) {
         for (long i = 0; i < inputs * outputs; i++)
             weight[i] = largest || i % inputs == 0 ? copysignf(127, weight[i]) : rintf(127 * weight[i]);
-        for (long i = 0; i < rows * inputs; i++)
-            x[i] = largest || i % inputs == inputs - 1 ? copysignf(127, x[i]) : rintf(127 * x[i]);
+        for (long i = 0; i < rows * inputs; i++) {
+            static const float middles[] = {0, 127, 0, -127};
+            long place = i % inputs;
+            float middle = middles[i / inputs % 4];
+            x[i] = middle + (largest || !place ? copysignf(127, x[i]) : rintf(127 * x[i]));
+            if (place && place == inputs - 1) x[i] = 2 * middle - x[i - place]; /* the other end */
+        }
         for (long i = 0; i < inputs && rows > 2; i++) x[2 * inputs + i] = 0; /* a row of zeros */
     }
     int8_t *codes = guarded(inputs * outputs);
@@ -143,6 +149,33 @@ static void products(long rows, long inputs, long outputs, int int8, int largest
     release();
 }
 
+/* What rounding rows leaves: half a step at most, and the product is that of the rest. */
+static void leftovers(long rows, long inputs) {
+    linear_t linear = {.outputs = 1, .inputs = inputs, .int8 = 1};
+    int64_t bytes = (tier->packed_bytes(&linear) + 63) / 64 * 64;
+    tier->lay_out(&linear, memset(guarded((long)bytes), 0, (size_t)bytes));
+    float *weight = floats(inputs), *x = random_floats(rows * inputs, 3), *rest = floats(rows * inputs);
+    float *y = floats(rows), *wanted = floats(rows), none = 0;
+    for (long i = 0; i < inputs; i++) weight[i] = i % 2 ? 127 : -127;
+    tier->pack(&linear, weight, 0, 1);
+    void *scratch = guarded((tier->scratch(&linear, rows) + 63) / 64 * 64);
+    tier->round_inputs(&linear, x, rows, scratch);
+    tier->leave(&linear, x, rows, scratch, rest);
+    tier->multiply(&linear, x, rows, y, NO_ACTIVATION, scratch, 0, 1);
+    for (long r = 0; r < rows; r++) {
+        double sum = 0, most = 0;
+        for (long i = 0; i < inputs; i++) {
+            sum += (double)(x[r * inputs + i] - rest[r * inputs + i]) * weight[i];
+            most = fmax(most, fabs(rest[r * inputs + i]));
+        }
+        wanted[r] = (float)sum;
+        float above = (float)fmax(most - 3. / 254, 0); /* of steps of 6 / 254 at most */
+        check("half a step", r, inputs, 0, &above, &none, 1, 1e-6);
+    }
+    check("product without the rest", rows, inputs, 0, y, wanted, rows, 2e-6);
+    release();
+}
+
 /* The tiles of `amx` give the numbers of `avx512`, bit for bit, with the same packed weights. */
 static void tiles(long rows, long inputs, long outputs, int activation) {
     const kernels_t *other = engine_kernels("avx512");
@@ -171,6 +204,7 @@ static void all_products(void) {
     static const long few[] = {1, 2, 3, 5, 8, 17, 33}, many[] = {0, 64, 100, 129, 513, 1000};
     for (long rows = 14; rows <= 82; rows++) tiles(rows, rows % 4 * 64, 29 + rows, rows % 6);
     tiles(320, 512, 1000, RELU);
+    for (long inputs = 1; inputs < 150; inputs += 8) leftovers(1 + inputs % 3, inputs);
     tiles(33, 2048, 65, NO_ACTIVATION);
     for (int int8 = 0; int8 < 3; int8++) {
         for (long rows = 0; rows <= 26; rows++) products(rows, 37, 35, int8, 0, rows % 6);
