@@ -176,6 +176,37 @@ static void leftovers(long rows, long inputs) {
     release();
 }
 
+/* The preview of a row: the product with the upper half of each code and the mean of the lower ones. */
+static void previews(long inputs, long outputs) {
+    linear_t linear = {.outputs = outputs, .inputs = inputs, .int8 = 1};
+    int64_t bytes = (tier->packed_bytes(&linear) + 63) / 64 * 64, upper_bytes = (tier->upper_bytes(&linear) + 63) / 64 * 64;
+    if (!upper_bytes) return;
+    tier->lay_out(&linear, memset(guarded((long)bytes), 0, (size_t)bytes));
+    void *upper = guarded((long)upper_bytes), *scratch = guarded((tier->scratch(&linear, 1) + 63) / 64 * 64);
+    int8_t *codes = guarded(inputs * outputs);
+    float *most = random_floats(outputs, 1), *x = random_floats(inputs, 3), *rest = floats(inputs), largest = 0;
+    float *y = floats(outputs), *wanted = floats(outputs);
+    for (long o = 0; o < outputs; o++) largest = fmaxf(largest, most[o] = 127 * (1 + most[o]));
+    for (long i = 0; i < inputs * outputs; i++) codes[i] = (int8_t)(255 * uniform() - 127.5);
+    tier->pack_codes(&linear, codes, most, 0, outputs);
+    for (long o = 0; o < outputs; o++) linear.bias[o] = (float)uniform();
+    tier->pack_upper(&linear, upper);
+    tier->round_inputs(&linear, x, 1, scratch);
+    tier->leave(&linear, x, 1, scratch, rest);
+    for (long o = 0; o < outputs; o++) {
+        double sum = 0;
+        for (long i = 0; i < inputs; i++) sum += ((codes[o * inputs + i] & ~15) + 7.5) * (x[i] - rest[i]);
+        wanted[o] = (float)(sum * most[o] / 127 + linear.bias[o]);
+    }
+    long blocks = tier->num_blocks(&linear);
+    tier->preview(&linear, upper, scratch, y, blocks / 3, blocks);
+    tier->preview(&linear, upper, scratch, y, 0, blocks / 3);
+    check("preview", 1, inputs, outputs, y, wanted, outputs, 2e-6);
+    largest /= 127;
+    check("largest scale", 1, inputs, outputs, upper, &largest, 1, 1e-6);
+    release();
+}
+
 /* The tiles of `amx` give the numbers of `avx512`, bit for bit, with the same packed weights. */
 static void tiles(long rows, long inputs, long outputs, int activation) {
     const kernels_t *other = engine_kernels("avx512");
@@ -204,6 +235,7 @@ static void all_products(void) {
     static const long few[] = {1, 2, 3, 5, 8, 17, 33}, many[] = {0, 64, 100, 129, 513, 1000};
     for (long rows = 14; rows <= 82; rows++) tiles(rows, rows % 4 * 64, 29 + rows, rows % 6);
     tiles(320, 512, 1000, RELU);
+    for (long outputs = 1; outputs < 100; outputs += 7) previews(outputs % 5 * 8 + 64, outputs);
     for (long inputs = 1; inputs < 150; inputs += 8) leftovers(1 + inputs % 3, inputs);
     tiles(33, 2048, 65, NO_ACTIVATION);
     for (int int8 = 0; int8 < 3; int8++) {
@@ -382,6 +414,16 @@ static void largest(long count, long wanted, int kind) {
     if (wrong) {
         printf("%s top(%ld, %ld), kind %d\n", tier->name, count, wanted, kind);
         failures++;
+    }
+    if (found) {
+        long place = 0, most = count / 3 + 1, reaching = tier->not_below(values, count, best[found - 1], indices = guarded(4 * most), most);
+        for (long i = 0; i < count; i++)
+            if (values[i] >= best[found - 1] && place++ < most && indices[place - 1] != i) failures++;
+        checks++;
+        if (place != reaching) {
+            printf("%s not_below(%ld, %g): %ld, not %ld\n", tier->name, count, best[found - 1], reaching, place);
+            failures++;
+        }
     }
     free(used);
     release();
