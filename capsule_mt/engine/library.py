@@ -16,7 +16,7 @@ from capsule_mt.engine.program import DTYPES, Address, Codes, Linear, Operation,
 from capsule_mt.engine.search import Ids, Readings, SearchOptions
 from capsule_mt.engine.stopping import StoppedError, finished_after, run_all, stoppable
 
-VERSION = 13
+VERSION = 14
 MOST_SLOTS = 12
 TIER = "HF_CAPSULE_MT_TIER"  # in the environment: the tier of kernels to run, such as "avx2" or "portable"
 FOLDER = Path(__file__).parent / "native"

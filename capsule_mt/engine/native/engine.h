@@ -14,7 +14,7 @@
 #define EXPORTED __attribute__((visibility("default")))
 #endif
 
-#define ENGINE_VERSION 13
+#define ENGINE_VERSION 14
 
 /* What the rows of a buffer are: the words of all sources, the sources, the hypotheses, or the hypotheses with what is
  * in them moved along as beams are reordered. */
