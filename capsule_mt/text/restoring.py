@@ -22,9 +22,9 @@ LEAST_SHARE = 0.3  # of the attention of a word that an item may replace
 MARGIN_OF_MARK = -0.01  # a mark goes with the words on both sides of it
 
 Ids = Sequence[int]
-# Of the tokens of a source and of its translation: how much each token of the translation is of each of the source
-# [T][S]. A retrospective head looks at the source of the token before, so its rows are shifted by one.
-Align = Callable[[Ids, Ids], Sequence[Sequence[float]]]
+# How much each token of a translation is of each of its source [T][S]. A retrospective head looks at the source of the
+# token before, so its rows are shifted by one.
+Rows = Sequence[Sequence[float]]
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Alignment:
 
     source: Offsets  # of its tokens
     ends: Sequence[int]  # of the tokens of the translation
-    rows: Sequence[Sequence[float]]  # see `Align`
+    rows: Rows
 
     def share(self, target: Span, source: Span) -> float:
         """Return how much of some characters of the translation is of some of the source."""
@@ -176,11 +176,11 @@ class Layout:
         return f"{tag} " if any(at == word.start for word in self.words) else f" {tag}"
 
 
-def restored(source: Masked, source_ids: Ids, ids: Ids, decode: Callable[[Ids], str], align: Align) -> str:
+def restored(source: Masked, ids: Ids, decode: Callable[[Ids], str], align: Callable[[], Rows]) -> str:
     """Return the text of a translation with what its source keeps, and without what the model has invented of it.
 
     Args:
-        source: what the model has read, as the tokens `source_ids`.
+        source: what the model has read.
         ids: the tokens of the translation, after the decoder's start token.
         decode: return the text of tokens.
         align: called at most once, and only where something cannot be placed without it.
@@ -190,7 +190,7 @@ def restored(source: Masked, source_ids: Ids, ids: Ids, decode: Callable[[Ids], 
     lost = [number for number in source.items if number not in found]
     tags: list[tuple[int, str]] = []
     if lost or source.tags:
-        alignment = Alignment(source.offsets, target_ends(decode, ids), align(source_ids, ids))
+        alignment = Alignment(source.offsets, target_ends(decode, ids), align())
         for number in lost:
             if place := _replaced(source, number, text, alignment, others, list(found.values())):
                 found[number] = place

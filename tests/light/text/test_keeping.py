@@ -3,6 +3,7 @@
 import random
 import re
 from collections import Counter
+from functools import partial
 
 import pytest
 
@@ -67,7 +68,7 @@ class Fake:
         for place, ids in zip(again, self.decode(again.values()) if again else (), strict=True):
             document.pieces[place], found[place] = again[place], ids
         texts = [
-            restored(piece.masked, piece.ids, ids, self.tokenizer.decode, self.align)
+            restored(piece.masked, ids, self.tokenizer.decode, partial(self.align, piece.ids, ids))
             for piece, ids in zip(document.pieces, found, strict=True)
         ]
         return join_translations(document, texts)[0]
