@@ -279,7 +279,8 @@ class Translator(Scorer):
                 raise ValueError(f"the `weight` of coverage needs at least 2 beams: `num_beams` is {beams}")
             settings = {**settings, "num_return_sequences": beams}
         sources, loaded, readings = [piece.ids for piece in pieces], self.loaded, self._readings(method)
-        if asked.alignment or any(piece.terms or piece.masked is not None for piece in pieces):
+        aligns = asked.alignment or any(piece.terms or piece.masked is not None for piece in pieces)
+        if aligns and self.calibration.head is not None:
             readings = (readings or Readings())._replace(head=self.calibration.head)
         options = search_options(
             loaded,
