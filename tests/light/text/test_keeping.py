@@ -97,6 +97,8 @@ def reverse(source):
         ("<!-- a --> one two <!-- b -->", "<!-- a --> TWO ONE <!-- b -->"),
         ("<b>One. Two</b> three.", "<b>ONE. </b>THREE TWO."),
         ("one <img/>", "ONE <img/>"),
+        ("one H<b>y</b>O two", "TWO H<b>Y</b>O ONE"),
+        ("one <i>x<b>y</b></i>", "<i>X<b>Y</b></i> ONE"),
         ("<b> one two </b>", "<b> TWO ONE </b>"),
         ("  <br/>  ", "  <br/>  "),
         ("", ""),
@@ -104,6 +106,11 @@ def reverse(source):
 )
 def test_tags(text, expected):
     assert Fake(reverse)(text) == expected
+
+
+def test_the_sign_of_a_note_follows_its_word():
+    fake = Fake(lambda source: source.upper().split())
+    assert fake("one two<img/> three<img/>, four <img/>five") == "ONE TWO<img/> THREE<img/>, FOUR <img/>FIVE"
 
 
 def test_items_that_a_model_copies_are_where_it_puts_them():
