@@ -95,6 +95,12 @@ def test_html():
         assert part in page
 
 
+def test_a_sign_without_a_letter_is_no_part_of_the_text():
+    page = b'one<sup><a href="#1">[1]</a></sup> two m<sup>2</sup> x<sup>th</sup><sup>*</sup>'
+    assert texts("page.html", page) == ["one<g1/> two m<g2/> x<g3>th</g3><g4/>"]
+    assert translated("page.html", page, str) == page
+
+
 def test_srt_translates_a_sentence_of_several_cues_as_one_and_cuts_it_by_time():
     units = read("film.srt").units
     assert [(unit.place, unit.text) for unit in units] == [
