@@ -230,6 +230,13 @@ def test_po_has_as_many_plurals_as_the_language(language, forms):
     assert found.metadata["Plural-Forms"].startswith(f"nplurals={len(forms)};")
 
 
+@pytest.mark.parametrize(("language", "first"), [("ru", "%d FILES"), ("pl", "A FILE"), ("en", "A FILE")])
+def test_a_plural_form_of_many_numbers_has_the_number(language, first):
+    entry = 'msgid "a file"\nmsgid_plural "%d files"\nmsgstr[0] ""\nmsgstr[1] ""\n'
+    catalog = 'msgid ""\nmsgstr "Plural-Forms: nplurals=INTEGER; plural=EXPRESSION;\\n"\n\n' + entry
+    assert f'msgstr[0] "{first}"' in translated("a.po", catalog.encode(), language=language).decode()
+
+
 def test_xliff():
     assert texts("file.xliff") == ["Der <g1>alte</g1> Mann kauft {2} & einen Hut.", "Er schläft."]
     xliff = pytest.importorskip("translate.storage.xliff")
