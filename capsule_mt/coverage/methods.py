@@ -186,7 +186,7 @@ def _read(
 ) -> None:
     """Read by a forced pass what the search of a hypothesis has not read."""
     unread = [
-        n for n, found in enumerate(hypotheses) if (found.guided if method == "guided" else found.received) is None
+        n for n, found in enumerate(hypotheses) if (found.guided if method == "guided" else found.attention) is None
     ]
     if unread:
         targets, readings = [hypotheses[n].ids for n in unread], readings_of(method, calibration) or Readings()

@@ -178,7 +178,7 @@ class HtmlFile:
                 markup.add_text(re.sub(r"[ \t\r\n\f]+", " ", html.unescape("".join(texts))))
                 texts.clear()
 
-        for event in run:
+        for event in _with_signs(run):
             if event.kind == "text":
                 texts.append(event.raw)  # a reference may have been cut from what is beside it
                 continue
@@ -232,6 +232,20 @@ def _is_fixed(event: Event) -> bool:
 
 def _has_text(event: Event) -> bool:
     return event.kind == "fixed" or (event.kind == "text" and not event.raw.isspace())
+
+
+def _with_signs(run: list[Event]) -> list[Event]:
+    """Make one event of each raised element without a letter, such as the number of a note."""
+    found: list[Event] = []
+    for event in run:
+        found.append(event)
+        if event.kind == "end" and event.name == "sup":
+            starts = [place for place, one in enumerate(found) if one.kind == "start" and one.name == "sup"]
+            inside = found[starts[-1] :] if starts else []
+            text = "".join(one.raw for one in inside if one.kind == "text")
+            if inside and not any(map(str.isalpha, html.unescape(text))):
+                found[starts[-1] :] = [Event("other", inside[0].start, raw="".join(one.raw for one in inside))]
+    return found
 
 
 def _with_partners(run: list[Event], first: int, last: int) -> tuple[int, int]:

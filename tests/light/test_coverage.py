@@ -131,7 +131,7 @@ def test_what_a_search_has_not_read_is_read_by_a_forced_pass():
     calibration, decoder = Calibration.of_config({"attention": HEAD}), Echo()
     pieces = [Covers([5, 6, 1], [word(0), word(1)])] * 3
     read, unread, empty = (Hypothesis(ids, [], False) for ids in ([5, 6, 1], [6, 1], [1]))
-    read.received = [0.3, 0.4, 0.5]
+    read.attention = [[0.3, 0.1, 0.5], [0.2, 0.4, 0.1]]
     found = cover(pieces, [read, unread, empty], "attention", decoder, calibration, 1)
     assert [one.covered for one in found] == [[0.3, 0.4], [0.0, 1.0], [0.0, 0.0]]
     assert decoder.forced == [([pieces[0].ids] * 2, [[6, 1], [1]])]
