@@ -16,7 +16,8 @@ from capsule_mt.commands import calibrate, models, translate
 from capsule_mt.coverage.verified import Read
 from capsule_mt.engine.search import Forced
 from capsule_mt.pivot import PivotTranslator
-from capsule_mt.serve.batching import COVERAGE_WEIGHT, Batcher, Settings
+from capsule_mt.serve.batching import Batcher, Settings
+from capsule_mt.translator import DEFAULT_COVERAGE_WEIGHT
 from tests.fixtures.word_for_word import SOURCE, TARGET, TRANSLATION, sentences
 
 TEXTS = sentences(40, seed=8)
@@ -175,7 +176,7 @@ def test_the_server_batches_sentences_through_english(both):
     try:
         results = batcher.submit(["", *texts], Settings(coverage=True, beams=2)).results
         found = [result.result(timeout=30)[0] for result in results]
-        options = {"num_beams": 2, "coverage": CoverageOptions(weight=COVERAGE_WEIGHT), "scores": False}
+        options = {"num_beams": 2, "coverage": CoverageOptions(weight=DEFAULT_COVERAGE_WEIGHT), "scores": False}
         assert found == [translator(text, **options) for text in ["", *texts]]
     finally:
         assert batcher.close()
