@@ -155,17 +155,16 @@ def test_all_forms_translate_alike(kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["ssru", "two of other sizes"])
-def test_the_command_converts(kind, tmp_path, monkeypatch, capsys):
+def test_the_command_converts(kind, tmp_path, call):
     """There and back, with the vocabularies, the shortlist and the calibration."""
     options, targets = KINDS[kind]
     folder = write_student(tmp_path / "student", options=options, targets=targets)
     (folder / "coverage_calibration.json").write_text('{"attention": {"head": [1, 0]}}')
     for model, out, to in ((folder, "hub", "huggingface"), (tmp_path / "hub", "back", "marian")):
-        monkeypatch.setattr("sys.argv", ["convert", str(model), str(tmp_path / out), "--to", to])
-        convert.main()
+        _, printed, _ = call(convert, model, tmp_path / out, "--to", to)
     vocabularies = ["vocab.spm"] if targets is None else ["srcvocab.spm", "trgvocab.spm"]
     names = ["config.yml", "coverage_calibration.json", "lex.s2t.bin", "model.npz", *vocabularies]
-    assert capsys.readouterr().out.splitlines()[-len(names) :] == [str(tmp_path / "back" / name) for name in names]
+    assert printed.splitlines() == [str(tmp_path / "back" / name) for name in names]
     for shortlist in (False, True):
         back, before = (load_model(one, shortlist=shortlist) for one in (tmp_path / "back", folder))
         assert back.calibration == before.calibration != {}
@@ -178,7 +177,7 @@ def test_the_command_converts(kind, tmp_path, monkeypatch, capsys):
     with pytest.raises(CheckpointError, match="hub: has no model of Marian"):
         write_huggingface(tmp_path / "hub", tmp_path / "again")
     with pytest.raises(ValueError, match="back: is there and not empty; name a new folder"):
-        convert.main()
+        call(convert, tmp_path / "hub", tmp_path / "back", "--to", "marian")
 
 
 def test_vocabularies_that_marian_does_not_have(tmp_path):
