@@ -4,6 +4,7 @@ Everything takes turns in one process. An encoding is a translation of one token
 """
 
 import argparse
+import contextlib
 import copy
 import importlib.util
 import os
@@ -14,12 +15,13 @@ from typing import Any
 
 import torch
 from tqdm import tqdm
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianConfig, MarianMTModel
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel
 
 from capsule_mt.text.reading import read_lines
 from hf_capsule_mt.decoding.fast import FastTranslator
 from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.results import markdown_table
+from hf_capsule_mt.hub.conversion import to_marian
 from lab.timing import steady_clock, time_in_turns
 
 STOCK, SHORTLISTED = "generate() float32", "native int8, shortlist"
@@ -146,10 +148,10 @@ def engines_of(model: Any, threads: int, shortlist: Path | None = None) -> dict[
     if shortlist is not None:
         engines[SHORTLISTED] = generating(FastTranslator(model, int8=True, shortlist=shortlist, strict=True).generate)
     if importlib.util.find_spec("ctranslate2"):
-        marian = as_marian(model)
-        if marian is not None:
+        with contextlib.suppress(ValueError):  # capsules have no place there
+            marian = to_marian(model)
             for compute_type in ("float32", "int8"):
-                engines[f"CTranslate2 {compute_type}"] = _ctranslate2(marian, compute_type, threads)
+                engines[f"CTranslate2 {compute_type}"] = ctranslate2_engine(marian, compute_type, threads)
     return engines
 
 
@@ -157,24 +159,13 @@ def _to_end(tokens: list[int], end: int) -> list[int]:
     return tokens[: tokens.index(end) + 1] if end in tokens else tokens
 
 
-def as_marian(model: Any) -> MarianMTModel | None:
-    """Return a copy of a model without capsules as transformers' Marian, as a converter changes it; else `None`."""
-    if isinstance(model, MarianMTModel):
-        return copy.deepcopy(model)
-    seams = ("layer_aggregation", "guided_routing", "head_aggregation")
-    if any(getattr(model.config, seam, "") not in ("none", "concat") for seam in seams):
-        return None
-    marian = MarianMTModel(MarianConfig(**{**model.config.to_dict(), "model_type": "marian"}))
-    marian.load_state_dict(model.state_dict())
-    return marian.eval()
-
-
-def _ctranslate2(model: MarianMTModel, compute_type: str, threads: int) -> Engine:
+def ctranslate2_engine(marian: MarianMTModel, compute_type: str, threads: int) -> Engine:
     """Convert a model with its token numbers as words."""
     import ctranslate2
     from ctranslate2.converters import transformers as converters
 
-    settings: Any = model.config
+    model: Any = copy.deepcopy(marian)  # the converter changes it
+    settings = model.config
     end, start = settings.eos_token_id, settings.decoder_start_token_id
     # the loader of Marian starts targets from zero, and not from the row of the padding, which training may change
     loader = converters.BartLoader()
