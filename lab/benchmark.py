@@ -76,7 +76,6 @@ def parse_arguments() -> argparse.Namespace:
     trained.add_argument("--batch-sizes", nargs="+", type=positive, default=[1, 16, 64], help="sentences of a batch")
     trained.add_argument("--num-beams", nargs="+", type=positive, default=[1, 5], help="hypotheses of beam search")
     trained.add_argument("--shortlist", type=Path, help="a file of `capsule-mt shortlist`, for a row with it")
-    trained.add_argument("--forced", type=positive, help="measure translations of exactly so many tokens, too")
     trained.add_argument("--repeats", type=positive, default=3, help="counted runs of everything")
     trained.add_argument("--threads", nargs="+", type=positive, help="numbers of threads (default: one, and all)")
     students = command("students", "engines on students of Firefox Translations; one thread, processor time")

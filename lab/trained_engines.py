@@ -52,30 +52,24 @@ def _measure_checkpoint(
     model = AutoModelForSeq2SeqLM.from_pretrained(name).eval()
     tokenizer = AutoTokenizer.from_pretrained(name)
     tokens: Tokens = [tokenizer(source, truncation=True)["input_ids"] for source in sources]
-    ends = {"real ends": None} | (
-        {f"forced to {arguments.forced} tokens": arguments.forced} if arguments.forced else {}
-    )
     cells = []
     for threads in arguments.threads or sorted({1, os.cpu_count() or 1}):
         torch.set_num_threads(threads)
         engines = engines_of(model, threads, arguments.shortlist)
-        for end, forced in ends.items():
-            for batch_size in arguments.batch_sizes:
-                for num_beams in arguments.num_beams:
-                    title = f"{Path(name).name}: {threads} threads, {end}, batch {batch_size}, beam {num_beams}"
-                    cell = _measure_cell(engines, tokens, batch_size, num_beams, forced, arguments.repeats, title)
-                    made = cell[STOCK]["outputs"]
-                    for row in cell.values():
-                        row["same"] = sum(one == other for one, other in zip(row["outputs"], made, strict=True))
-                    check_float32(cell, len(sources), title)
-                    for row in cell.values():
-                        words = tokenizer.batch_decode(row.pop("outputs"), skip_special_tokens=True)
-                        if references and not forced:
-                            scores = score_corpus(words, [list(references)], ("bleu", "chrf"))
-                            row |= {metric: score.score for metric, score in scores.items()}
-                    cells.append(
-                        {"ends": end, "threads": threads, "batch": batch_size, "beams": num_beams, "engines": cell}
-                    )
+        for batch_size in arguments.batch_sizes:
+            for num_beams in arguments.num_beams:
+                title = f"{Path(name).name}: {threads} threads, batch {batch_size}, beam {num_beams}"
+                cell = _measure_cell(engines, tokens, batch_size, num_beams, arguments.repeats, title)
+                made = cell[STOCK]["outputs"]
+                for row in cell.values():
+                    row["same"] = sum(one == other for one, other in zip(row["outputs"], made, strict=True))
+                check_float32(cell, len(sources), title)
+                for row in cell.values():
+                    words = tokenizer.batch_decode(row.pop("outputs"), skip_special_tokens=True)
+                    if references:
+                        scores = score_corpus(words, [list(references)], ("bleu", "chrf"))
+                        row |= {metric: score.score for metric, score in scores.items()}
+                cells.append({"threads": threads, "batch": batch_size, "beams": num_beams, "engines": cell})
     return cells
 
 
@@ -93,7 +87,6 @@ def _measure_cell(
     sources: Tokens,
     batch_size: int,
     num_beams: int,
-    forced: int | None,
     repeats: int,
     title: str,
 ) -> dict[str, dict[str, Any]]:
@@ -105,8 +98,8 @@ def _measure_cell(
         def run() -> None:
             made: Tokens = []
             for batch in batches:
-                most = forced or 2 * max(map(len, batch)) + 10
-                made += engines[name](batch, num_beams, forced or 0, most) if part == "translate" else []
+                most = 2 * max(map(len, batch)) + 10
+                made += engines[name](batch, num_beams, 0, most) if part == "translate" else []
                 if part == "encode":
                     engines[name](batch, num_beams, 0, 1)
             outputs[name] = made or outputs.get(name, [])
@@ -211,9 +204,9 @@ def render_trained(result: dict[str, Any]) -> str:
         "tokens as from `generate()`."
     ]
     for name, cells in result["checkpoints"].items():
-        for end, threads in dict.fromkeys((cell["ends"], cell["threads"]) for cell in cells):
-            same = [cell for cell in cells if (cell["ends"], cell["threads"]) == (end, threads)]
-            parts.append(f"## {Path(name).name}, {end}, {threads} thread{'s' * (threads > 1)}\n")
+        for threads in dict.fromkeys(cell["threads"] for cell in cells):
+            same = [cell for cell in cells if cell["threads"] == threads]
+            parts.append(f"## {Path(name).name}, {threads} thread{'s' * (threads > 1)}\n")
             parts.append(_speeds(same, result["sentences"]))
             parts.append(_parts(same, result["sentences"]))
     return "\n\n".join(parts) + "\n"
