@@ -370,11 +370,11 @@ def test_a_signal_adds_no_evaluation(tmp_path, strategy, step):
     handler = signal.getsignal(signal.SIGTERM)
     stopped.train("last")
     assert stopped.stopped
-    assert signal.getsignal(signal.SIGTERM) is handler
     assert last_checkpoint(tmp_path / "stopped").name == f"checkpoint-{step + 1}"
     resumed = trainer(tmp_path / "stopped")
     resumed.train("last")
     assert not resumed.stopped
+    assert signal.getsignal(signal.SIGTERM) is handler
     assert [entry["step"] for entry in resumed.state.log_history if "eval_loss" in entry] == [
         entry["step"] for entry in whole.state.log_history if "eval_loss" in entry
     ]
