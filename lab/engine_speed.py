@@ -81,7 +81,7 @@ def _runners(size: dict[str, int]) -> dict[str, Runner]:
         fast = FastTranslator(models[system], int8=int8, shortlist=shortlist, strict=True)
         runners[title] = generating(fast.generate)
     if importlib.util.find_spec("ctranslate2"):
-        engine = ctranslate2_engine(stock, "int8", 1)
+        engine = ctranslate2_engine(stock, 1, int8=True)
         runners[CTRANSLATE2] = lambda ids, beams: engine(ids.tolist(), beams, NEW_TOKENS, NEW_TOKENS)
     return runners
 

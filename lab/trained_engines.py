@@ -5,7 +5,6 @@ Everything takes turns in one process. An encoding is a translation of one token
 
 import argparse
 import contextlib
-import copy
 import importlib.util
 import os
 import tempfile
@@ -14,14 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 from tqdm import tqdm
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from capsule_mt.text.reading import read_lines
 from hf_capsule_mt.decoding.fast import FastTranslator
 from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.results import markdown_table
-from hf_capsule_mt.hub.conversion import to_marian
+from hf_capsule_mt.hub.conversion import convert_to_ctranslate2
 from lab.timing import steady_clock, time_in_turns
 
 STOCK, SHORTLISTED = "generate() float32", "native int8, shortlist"
@@ -142,9 +143,8 @@ def engines_of(model: Any, threads: int, shortlist: Path | None = None) -> dict[
         engines[SHORTLISTED] = generating(FastTranslator(model, int8=True, shortlist=shortlist, strict=True).generate)
     if importlib.util.find_spec("ctranslate2"):
         with contextlib.suppress(ValueError):  # capsules have no place there
-            marian = to_marian(model)
-            for compute_type in ("float32", "int8"):
-                engines[f"CTranslate2 {compute_type}"] = ctranslate2_engine(marian, compute_type, threads)
+            for name, int8 in {"float32": False, "int8": True}.items():
+                engines[f"CTranslate2 {name}"] = ctranslate2_engine(model, threads, int8=int8)
     return engines
 
 
@@ -152,37 +152,24 @@ def _to_end(tokens: list[int], end: int) -> list[int]:
     return tokens[: tokens.index(end) + 1] if end in tokens else tokens
 
 
-def ctranslate2_engine(marian: MarianMTModel, compute_type: str, threads: int) -> Engine:
+def ctranslate2_engine(model: Any, threads: int, *, int8: bool) -> Engine:
     """Convert a model with its token numbers as words."""
     import ctranslate2
-    from ctranslate2.converters import transformers as converters
 
-    model: Any = copy.deepcopy(marian)  # the converter changes it
-    settings = model.config
-    end, start = settings.eos_token_id, settings.decoder_start_token_id
-    # the loader of Marian starts targets from zero, and not from the row of the padding, which training may change
-    loader = converters.BartLoader()
-    model.config.normalize_before = model.config.normalize_embedding = False
-    specification = loader.get_model_spec(model)
-    names = [f"t{number}" for number in range(model.config.vocab_size)]
-    loader.set_vocabulary(specification, names)
-    config = specification.config
-    config.bos_token = config.eos_token = config.unk_token = names[end]
-    config.decoder_start_token, config.add_source_eos = names[start], False
-    specification.validate()
-    specification.optimize(quantization=compute_type)
+    end = str(model.config.eos_token_id)
+    words = WordLevel({str(number): number for number in range(model.config.vocab_size)}, unk_token=end)
+    numbers = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(words), eos_token=end, unk_token=end)
     with tempfile.TemporaryDirectory() as folder:
-        specification.save(folder)
+        convert_to_ctranslate2(model, numbers, folder, int8=int8)
         translator = ctranslate2.Translator(
-            folder, device="cpu", compute_type=compute_type, intra_threads=threads, inter_threads=1
+            folder, device="cpu", compute_type="int8" if int8 else "float32", intra_threads=threads, inter_threads=1
         )
     penalty = 1.0 if model.generation_config.length_penalty is None else model.generation_config.length_penalty
-    banned = [[names[row[0]]] for row in model.generation_config.bad_words_ids or [] if len(row) == 1]
+    banned = [[str(row[0])] for row in model.generation_config.bad_words_ids or [] if len(row) == 1]
 
     def run(sources: Tokens, num_beams: int, least: int, most: int) -> Tokens:
-        words = [[names[token] for token in source] for source in sources]
         found = translator.translate_batch(
-            words,
+            [list(map(str, source)) for source in sources],
             beam_size=num_beams,
             length_penalty=penalty,
             min_decoding_length=least,
@@ -190,7 +177,7 @@ def ctranslate2_engine(marian: MarianMTModel, compute_type: str, threads: int) -
             suppress_sequences=banned or None,
             return_end_token=True,
         )
-        return [[int(word[1:]) for word in one.hypotheses[0]] for one in found]
+        return [list(map(int, one.hypotheses[0])) for one in found]
 
     return run
 
