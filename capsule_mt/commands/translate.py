@@ -378,6 +378,8 @@ def described(arguments: argparse.Namespace, options: TranslationOptions, form: 
         digests["shortlist"] = arguments.shortlist is True or file_digest(arguments.shortlist)
     if arguments.glossary is not None:
         digests["glossary"] = file_digest(arguments.glossary)
+    if arguments.reverse is not None:
+        digests["reverse"] = [checkpoint_digests(folder) for folder in folders_of(arguments.reverse)]
     names = (
         *("dtype", "int8", "backend", "target_prefix", "window", "batch_tokens", "no_split", "no_copy", "keep"),
         *("detect", "format", "column", "encoding", "src_lang", "tgt_lang"),

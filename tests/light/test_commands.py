@@ -217,6 +217,7 @@ def test_another_run_is_refused_and_named(run, word_for_word, tmp_path):
         (("c.tsv", "--num-beams", 2), "num_beams: None then, 2 now"),
         (("c.tsv", "--coverage-retry", 2, "--coverage-threshold", 0.5), "coverage_options: .* then, .* now"),
         (("c.tsv", "--shortlist", "list"), "shortlist: None then, .* now"),
+        (("c.tsv", "--reverse", model), "reverse: None then, .* now"),
     ):
         with pytest.raises(ValueError, match=rf"\({named}\); `--restart` discards it"):
             run(*arguments, *given, model=model)
