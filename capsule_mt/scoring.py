@@ -408,15 +408,14 @@ class Scorer:
         method: "CoveredBy",
         options: TranslationOptions,
     ) -> "list[PieceCoverage]":
-        from capsule_mt.coverage.methods import Covers, Verifier, cover
+        from capsule_mt.coverage.methods import Verifier, cover
 
         asked, loaded, verifier = options.coverage, self.loaded, None
         reverse = self.reverse if asked is not None and (method == "verified" or asked.support) else None
         if asked is not None and reverse is not None:
             decode, by_shortlist = self._tokenizer(options).decode, loaded.shortlist is not None
             verifier = Verifier(reverse, decode, asked.marks, asked.support, by_shortlist)
-        covers = [Covers(piece.ids, piece.words, piece.text, piece.places) for piece in pieces]
-        return cover(covers, hypotheses, method, loaded.decoder, self.calibration, loaded.end, verifier)
+        return cover(pieces, hypotheses, method, loaded.decoder, self.calibration, loaded.end, verifier)
 
     def _aligned_rows(self, pairs: Sequence[tuple[Ids, Hypothesis]]) -> list[list[list[float]]]:
         """Return how much each token of translations is of each token of their sources [T][S].

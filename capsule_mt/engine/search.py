@@ -14,6 +14,18 @@ class Candidates(Protocol):
         ...
 
 
+# the whole numbers of a search, and the least and the most of each
+COUNTS = {
+    "num_beams": (1, 256),
+    "num_return_sequences": (1, 256),
+    "max_length": (1, 2**24),
+    "max_new_tokens": (1, 2**24),
+    "min_length": (0, 2**24),
+    "min_new_tokens": (0, 2**24),
+    "no_repeat_ngram_size": (0, 2**24),
+}
+
+
 class Readings(NamedTuple):
     """What to read besides tokens: the attention of a layer and a head to the source, or PAST and FUTURE."""
 

@@ -195,7 +195,7 @@ def _add_inline(markup: Markup, text: str) -> None:
         elif kind in ("escape", "code", "fixed"):
             markup.add_fixed(raw)
         elif kind in ("tag", "note"):
-            _add_tag(markup, raw)
+            markup.add_tag(raw)
         elif kind == "image":
             if any(map(str.isalpha, match["alt"])):
                 markup.open("![", "image")
@@ -210,16 +210,6 @@ def _add_inline(markup: Markup, text: str) -> None:
         else:
             markup.close(raw, raw if kind == "mark" else "link")
     markup.add_text(text[place:])
-
-
-def _add_tag(markup: Markup, raw: str) -> None:
-    name = re.match(r"<(/?)([A-Za-z][\w-]*)", raw)
-    if name is None or raw.endswith("/>") or name[2].lower() in ("br", "img", "wbr"):
-        markup.add_point(raw)
-    elif name[1]:
-        markup.close(raw, f"<{name[2].lower()}")
-    else:
-        markup.open(raw, f"<{name[2].lower()}")
 
 
 def _partners(text: str, tokens: list["re.Match[str]"]) -> dict[int, int]:

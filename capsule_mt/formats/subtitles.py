@@ -193,13 +193,7 @@ def _add(markup: Markup, text: str, is_vtt: bool) -> None:
     place = 0
     for match in TAG.finditer(text):
         markup.add_text(html.unescape(text[place : match.start()]) if is_vtt else text[place : match.start()])
-        name = re.match(r"</?([A-Za-z]+)", match[0])
-        if name is None:
-            markup.add_point(match[0])
-        elif match[0].startswith("</"):
-            markup.close(match[0], name[1].lower())
-        else:
-            markup.open(match[0], name[1].lower())
+        markup.add_tag(match[0])
         place = match.end()
     markup.add_text(html.unescape(text[place:]) if is_vtt else text[place:])
 

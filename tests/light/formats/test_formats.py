@@ -77,6 +77,7 @@ def test_html():
         "Danach 3 < 4.",
         "Dein Name",
     ]
+    assert texts("a.html", b"<p>&copy; <b>Hut<wbr><a/></b> alt</p>") == ["© <g1>Hut<g2/><g3/></g1> alt"]
     assert [unit.place for unit in read("page.html").units][:4] == ["line 3", "line 4", "line 8", "line 9"]
     html5lib = pytest.importorskip("html5lib")
 
