@@ -4,6 +4,7 @@ import html
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 
 from capsule_mt.formats.markup import MARKUP, Markup
 from capsule_mt.formats.units import Translated, Unit
@@ -202,7 +203,9 @@ def cut(text: str, weights: Sequence[float]) -> list[str]:
     spaces = [match.start() for match in re.finditer(r"\s+(?![^<]*>)", text)] or [
         place for place in range(1, len(text)) if text[place - 1] in "\u3001\u3002\uff0c"
     ]
-    shown = {place: _shown(text[:place]) for place in spaces}
+    parts = [_shown(text[start:end]) for start, end in pairwise([0, *spaces])]
+    ends_clause = {place for place, part in zip(spaces, parts, strict=True) if part.endswith(CLAUSE_ENDS)}
+    shown = dict(zip(spaces, accumulate(map(len, parts)), strict=True))
     total, length, reached, cuts = sum(weights), len(_shown(text)), 0.0, [0]
     for number, weight in enumerate(weights[:-1], start=1):
         reached += weight
@@ -214,7 +217,7 @@ def cut(text: str, weights: Sequence[float]) -> list[str]:
             continue
 
         def distance(place: int, aim: float = aim) -> float:
-            return abs(len(shown[place]) - aim) - NEAR * length * (shown[place][-1:] in CLAUSE_ENDS)
+            return abs(shown[place] - aim) - NEAR * length * (place in ends_clause)
 
         cuts.append(min(free, key=distance))
     return [text[start:end].strip() for start, end in zip(cuts, [*cuts[1:], len(text)], strict=True)]
