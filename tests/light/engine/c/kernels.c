@@ -416,7 +416,9 @@ static void largest(long count, long wanted, int kind) {
         failures++;
     }
     if (found) {
-        long place = 0, most = count / 3 + 1, reaching = tier->not_below(values, count, best[found - 1], indices = guarded(4 * most), most);
+        long place = 0, most = count / 3 + 1;
+        indices = guarded(4 * most);
+        long reaching = tier->not_below(values, count, best[found - 1], indices, most);
         for (long i = 0; i < count; i++)
             if (values[i] >= best[found - 1] && place++ < most && indices[place - 1] != i) failures++;
         checks++;
