@@ -397,54 +397,9 @@ def test_a_full_disk_is_one_sentence(tmp_path):
 
 
 # ---- processes
-TOGETHER = {
-    "max_steps": 5,
-    "save_strategy": "steps",
-    "save_steps": 3,
-    "eval_strategy": "steps",
-    "eval_steps": 5,
-    "predict_with_generate": True,
-    "per_device_eval_batch_size": 2,
-}
-
-
-def train_together(folder, processes):
-    trainer = make_trainer(
-        folder,
-        model=tiny_model(TOKENIZER, dropout=0.0, label_smoothing=0.1).double(),
-        gradient_accumulation_steps=2 // processes,
-        ddp_backend="gloo" if processes > 1 else None,
-        trainer_settings={"compute_metrics": lambda prediction: {"rows": len(prediction.predictions)}},
-        **TOGETHER,
-    )
-    assert trainer.accelerator.num_processes == processes
-    trainer.train("last")
-    if trainer.is_world_process_zero():
-        torch.save(weights(trainer), folder / "weights.pt")
-        (folder / "log.json").write_text(json.dumps(trainer.state.log_history))
-
-
-def test_two_processes_are_one_with_the_same_global_batch(tmp_path):
-    logs = []
-    for processes in (1, 2):
-        folder = tmp_path / str(processes)
-        folder.mkdir()
-        assert in_processes(processes, train_together, folder, processes) == [0] * processes
-        logs.append(json.loads((folder / "log.json").read_text()))
-    one, two = (torch.load(tmp_path / name / "weights.pt") for name in ("1", "2"))
-    for name, value in one.items():
-        torch.testing.assert_close(two[name], value, rtol=1e-6, atol=1e-8, msg=name)
-    for key in ("loss", "nll_loss", "grad_norm", "eval_loss", "eval_nll_loss", "eval_rows", "learning_rate"):
-        values = [[entry[key] for entry in log if key in entry] for log in logs]
-        assert values[0], key
-        assert values[1] == pytest.approx(values[0], rel=1e-5), key
-    assert logs[0][-2]["eval_rows"] == len(CORPUS["validation"])
-    assert (tmp_path / "2" / "checkpoint-3" / "rng_state_1.pth").exists()
-
-
-# ---- sharding
-SIZES = {"encoder_layers": 2, "decoder_layers": 2, "dropout": 0.0, "guided_routing": "guided", "guided_capsule_dim": 8}
-SHARDED = {
+SIZES = {"encoder_layers": 2, "decoder_layers": 2, "dropout": 0.0, "label_smoothing": 0.1}
+GUIDED = {"guided_routing": "guided", "guided_capsule_dim": 8}
+MODELS = {
     "marian": {
         "model_type": "capsule_marian",
         "d_model": 16,
@@ -458,52 +413,66 @@ SHARDED = {
 }
 
 
-def train_sharded(folder, name, processes, die_at=None, **arguments):
+def train_together(folder, name, processes, is_sharded, die_at=None):
     """Predictions and losses go to `log.json`, the weights that are saved at the end to `model`."""
     torch.manual_seed(0)
-    model = randomize(build_model(SIZES | SHARDED[name], TOKENIZER))
+    model = randomize(build_model(SIZES | GUIDED | MODELS[name], TOKENIZER))
     model.generation_config.max_new_tokens, model.generation_config.max_length = 8, None
     trainer = make_trainer(
         folder,
         model=model.double(),
+        max_steps=5,
+        save_strategy="steps",
+        save_steps=3,
+        eval_strategy="steps",
+        eval_steps=5,
+        predict_with_generate=True,
+        per_device_eval_batch_size=2,
         gradient_accumulation_steps=2 // processes,
         trainer_settings={"compute_metrics": lambda prediction: {"tokens": prediction.predictions.tolist()}},
-        **({"ddp_backend": "gloo", "fsdp": True} if processes > 1 else {}),
-        **TOGETHER,
-        **arguments,
+        ddp_backend="gloo" if processes > 1 else None,
+        fsdp=is_sharded,
     )
-    if processes > 1:
-        assert trainer.is_fsdp_enabled
+    assert trainer.accelerator.num_processes == processes
+    assert trainer.is_fsdp_enabled == is_sharded
     if die_at is not None:
         trainer.add_callback(DieAt("on_step_end", die_at))
     trainer.train("last")
     sizes = [getattr(weight, "_local_tensor", weight).numel() for weight in trainer.model.parameters()]
-    if processes > 1:
+    if is_sharded:
         assert sum(sizes) < 0.6 * sum(weight.numel() for weight in trainer.model.parameters())
     trainer.save_model(str(folder / "model"))
     if trainer.is_world_process_zero():
         (folder / "log.json").write_text(json.dumps(trainer.state.log_history))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", list(SHARDED))
-def test_sharded_over_two_processes_is_one_process(tmp_path, name):
-    """FSDP2 with gloo: training, generation in between, checkpoints, a kill and the end are as in one process."""
+@pytest.mark.parametrize(
+    ("name", "is_sharded"),
+    [
+        ("marian", False),
+        pytest.param("marian", True, marks=pytest.mark.slow),
+        pytest.param("rnmt", True, marks=pytest.mark.slow),
+    ],
+)
+def test_two_processes_are_one_with_the_same_global_batch(tmp_path, name, is_sharded):
+    """With DDP, and with FSDP2: training, generation in between, checkpoints, a kill and the end."""
     logs, models = [], []
     for processes in (1, 2):
         folder = tmp_path / str(processes)
         folder.mkdir()
+        arguments = (train_together, folder, name, processes, is_sharded and processes > 1)
         if processes == 2:
-            assert in_processes(2, train_sharded, folder, name, 2, 4) == [-signal.SIGKILL] * 2
-        assert in_processes(processes, train_sharded, folder, name, processes) == [0] * processes
+            assert in_processes(2, *arguments, 4) == [-signal.SIGKILL] * 2
+        assert in_processes(processes, *arguments) == [0] * processes
         logs.append(json.loads((folder / "log.json").read_text()))
         models.append(AutoModelForSeq2SeqLM.from_pretrained(folder / "model").state_dict())
-    for key, tolerance in (("loss", 1e-5), ("grad_norm", 1e-5), ("eval_loss", 1e-5)):
+    for key in ("loss", "nll_loss", "grad_norm", "eval_loss", "eval_nll_loss", "learning_rate"):
         values = [[entry[key] for entry in log if key in entry] for log in logs]
         assert values[0], key
-        assert values[1] == pytest.approx(values[0], rel=tolerance), key
+        assert values[1] == pytest.approx(values[0], rel=1e-5), key
     tokens = [next(entry["eval_tokens"] for entry in log if "eval_tokens" in entry) for log in logs]
     assert tokens[0] == tokens[1]
     assert len(tokens[0]) == len(CORPUS["validation"])
     for weight, value in models[0].items():
         torch.testing.assert_close(models[1][weight], value, rtol=1e-5, atol=1e-7, msg=weight)
+    assert (tmp_path / "2" / "checkpoint-3" / "rng_state_1.pth").exists()
