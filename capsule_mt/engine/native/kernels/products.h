@@ -129,6 +129,7 @@ static long scratch(const linear_t *l, long rows) {
 /* Each row with a scale of its own, so that a batch gives what its sentences give. */
 static void round_rows(const float *x, long rows, long inputs, rounded_t *rounded, float *largest) {
     long stride = round_up(inputs, DEPTH);
+    const int zero = ZERO_POINT;
     for (long r = 0; r < rows; r++, x += inputs, rounded += stride) {
         vf top = all(1e-30f), tops[4] = {top, top, top, top};
         long fours = inputs / (4 * LANES) * (4 * LANES), done = 0;
@@ -144,13 +145,27 @@ static void round_rows(const float *x, long rows, long inputs, rounded_t *rounde
             for (long k = 0; k < 4; k++)
                 four[k] = _mm512_cvtps_epi32((__m512)(load(x + done + k * LANES) * factor));
             __m512i low = _mm512_packs_epi32(four[0], four[1]), high = _mm512_packs_epi32(four[2], four[3]);
-            __m512i bytes = _mm512_xor_si512(_mm512_packs_epi16(low, high), _mm512_set1_epi8((char)ZERO_POINT));
+            __m512i bytes = _mm512_xor_si512(_mm512_packs_epi16(low, high), _mm512_set1_epi8((char)zero));
             const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
             _mm512_storeu_si512(rounded + done, _mm512_permutexvar_epi32(order, bytes));
         }
+#elif defined(TIER_SIMD128)
+        for (; done < fours; done += 4 * LANES) {
+            v128_t four[4];
+            for (long k = 0; k < 4; k++)
+                four[k] = (v128_t)__builtin_convertvector(round_of(load(x + done + k * LANES) * factor), vi);
+            v128_t low = wasm_i16x8_narrow_i32x4(four[0], four[1]), high = wasm_i16x8_narrow_i32x4(four[2], four[3]);
+#if defined(__wasm_relaxed_simd__)
+            v128_t bytes = wasm_i8x16_narrow_i16x8(low, high);
+            wasm_v128_store(rounded + done, wasm_v128_xor(bytes, wasm_i8x16_splat((int8_t)zero)));
+#else
+            wasm_v128_store(rounded + done, low);
+            wasm_v128_store(rounded + done + 2 * LANES, high);
+#endif
+        }
 #endif
         for (long i = done; i < inputs; i += LANES) {
-            vi whole = __builtin_convertvector(round_of(GET(x, i, inputs, 0.f) * factor), vi) + all_int(ZERO_POINT);
+            vi whole = __builtin_convertvector(round_of(GET(x, i, inputs, 0.f) * factor), vi) + all_int(zero);
             long count = inputs - i < LANES ? inputs - i : LANES;
 #if defined(TIER_AVX512)
             if (count == LANES) {
@@ -177,6 +192,9 @@ INLINE weights_t load_weights(const int8_t *p) { return _mm256_cvtepi8_epi16(_mm
 #elif defined(TIER_DOTPROD)
 typedef int8x16_t weights_t;
 INLINE weights_t load_weights(const int8_t *p) { return vld1q_s8(p); }
+#elif defined(__wasm_relaxed_simd__)
+typedef v128_t weights_t;
+INLINE weights_t load_weights(const int8_t *p) { return wasm_v128_load(p); }
 #elif defined(TIER_SIMD128)
 typedef v128_t weights_t;
 INLINE weights_t load_weights(const int8_t *p) { return wasm_i16x8_load8x8(p); }
@@ -203,6 +221,8 @@ INLINE vi dot(vi sum, const rounded_t *x, weights_t weights) {
     int32_t four;
     memcpy(&four, x, 4);
     return (vi)vdotq_s32((int32x4_t)sum, weights, vreinterpretq_s8_s32(vdupq_n_s32(four)));
+#elif defined(__wasm_relaxed_simd__)
+    return (vi)wasm_i32x4_relaxed_dot_i8x16_i7x16_add(weights, wasm_v128_load32_splat(x), (v128_t)sum);
 #elif defined(TIER_SIMD128)
     return (vi)wasm_i32x4_add((v128_t)sum, wasm_i32x4_dot_i16x8(weights, wasm_v128_load32_splat(x)));
 #else
@@ -252,26 +272,35 @@ INLINE void prefetch_weights(const void *weight, const int bytes) {
     for (int i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)weight + 16384 + i);
 }
 
-INLINE void tile_int8(const int rows, const linear_t *l, long output, const rounded_t *x, const float *largest,
-                      float *y, int relu) {
+/* Rows by blocks of outputs that follow each other. */
+INLINE void tile_int8(const int rows, const int blocks, const linear_t *l, long output, const rounded_t *x,
+                      const float *largest, float *y, int relu) {
     long stride = round_up(l->inputs, DEPTH);
     const int8_t *weight = (const int8_t *)l->packed + output * stride;
     vi first[MOST_ROWS], second[MOST_ROWS];
     UNROLL_ALL
-    for (int r = 0; r < rows; r++) first[r] = second[r] = all_int(0);
+    for (int k = 0; k < rows * blocks; k++) first[k] = second[k] = all_int(0);
     for (long i = 0; i < stride; i += DEPTH, weight += BLOCK * DEPTH) {
         prefetch_weights(weight, BLOCK * DEPTH);
-        weights_t weights0 = load_weights(weight), weights1 = load_weights(weight + LANES * DEPTH);
         UNROLL_ALL
-        for (int r = 0; r < rows; r++) {
-            first[r] = dot(first[r], x + r * stride + i, weights0);
-            second[r] = dot(second[r], x + r * stride + i, weights1);
+        for (int b = 0; b < blocks; b++) {
+            const int8_t *of_block = weight + b * BLOCK * stride;
+            weights_t weights0 = load_weights(of_block), weights1 = load_weights(of_block + LANES * DEPTH);
+            UNROLL_ALL
+            for (int r = 0; r < rows; r++) {
+                first[b * rows + r] = dot(first[b * rows + r], x + r * stride + i, weights0);
+                second[b * rows + r] = dot(second[b * rows + r], x + r * stride + i, weights1);
+            }
         }
     }
-    block_scales_t scales = scales_of(l, output);
     UNROLL_ALL
-    for (int r = 0; r < rows; r++)
-        finish_int8(first[r], second[r], scales, largest[r], y + r * l->outputs + output, l->outputs - output, relu);
+    for (int b = 0; b < blocks; b++, output += BLOCK) {
+        block_scales_t scales = scales_of(l, output);
+        UNROLL_ALL
+        for (int r = 0; r < rows; r++)
+            finish_int8(first[b * rows + r], second[b * rows + r], scales, largest[r], y + r * l->outputs + output,
+                        l->outputs - output, relu);
+    }
 }
 
 INLINE void tile_float(const int rows, const linear_t *l, long output, const float *x, float *y, int relu) {
@@ -316,7 +345,7 @@ static void apply(float *values, long count, int activation) {
 #define TILE(n) \
     static __attribute__((noinline)) void int8_##n(const linear_t *l, long output, const rounded_t *x, \
                                                    const float *largest, float *y, int relu) { \
-        tile_int8(n, l, output, x, largest, y, relu); \
+        tile_int8(n, 1, l, output, x, largest, y, relu); \
     } \
     static __attribute__((noinline)) void float_##n(const linear_t *l, long output, const float *x, float *y, \
                                                     int relu) { \
@@ -330,6 +359,13 @@ TILE(5) TILE(6)
 TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12)
 #endif
 #undef TILE
+#if defined(TIER_SIMD128)
+#define WIDE 4 /* blocks: the sums of one would wait for each other */
+static __attribute__((noinline)) void int8_wide(const linear_t *l, long output, const rounded_t *x,
+                                                const float *largest, float *y, int relu) {
+    tile_int8(1, WIDE, l, output, x, largest, y, relu);
+}
+#endif
 
 /* Where scratch holds the largest magnitude of each row: after the rounded rows. */
 static float *largest_of_rows(const linear_t *l, long rows, const void *memory) {
@@ -357,6 +393,11 @@ static void multiply(const linear_t *l, const float *x, long rows, float *y, int
     const rounded_t *rounded = memory;
     long stride = round_up(l->inputs, DEPTH), last = end * BLOCK < l->outputs ? end * BLOCK : l->outputs;
     const float *largest = l->int8 ? largest_of_rows(l, rows, memory) : NULL;
+    long output_to_activate = first * BLOCK;
+#if defined(WIDE)
+    for (; rows == 1 && l->int8 && first + WIDE <= end; first += WIDE)
+        int8_wide(l, first * BLOCK, rounded, largest, y, activation == RELU);
+#endif
     for (long chunk = 0; chunk < rows; chunk += CHUNK)
     for (long output = first * BLOCK; output < last; output += BLOCK) {
         for (long row = chunk, stop = rows - chunk < CHUNK ? rows : chunk + CHUNK; row < stop;) {
@@ -389,7 +430,7 @@ static void multiply(const linear_t *l, const float *x, long rows, float *y, int
 #undef TILE
         }
     }
-    activate(l, rows, y, activation, first * BLOCK, last);
+    activate(l, rows, y, activation, output_to_activate, last);
 }
 
 #if defined(HAS_TILES)
