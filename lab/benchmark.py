@@ -50,6 +50,7 @@ def parse_arguments() -> argparse.Namespace:
     models.add_argument("--systems", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS), help="models to measure")
     models.add_argument("--tokens", type=int, default=1024, help="tokens of a training step on each side")
     models.add_argument("--length", type=int, default=32, help="length of the sentences of a training step")
+    models.add_argument("--batch", type=positive, default=1, help="sentences that are decoded together")
     lengths = command("lengths", "CapsNMT beside Marian by sentence length")
     lengths.add_argument("lengths", nargs="*", type=int, default=[10, 25, 50, 100, 200, 400], help="in words")
     lengths.add_argument("--processor-time", action="store_true", help="the clock for a shared machine, on one thread")
@@ -101,6 +102,7 @@ def measure_models(arguments: argparse.Namespace) -> dict[str, Any]:
         "repeats": arguments.repeats,
         "tokens": speed.tokens,
         "length": arguments.length,
+        "batch": arguments.batch,
     }
     if "core" in arguments.sections:
         result["core"] = speed.core()

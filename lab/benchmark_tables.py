@@ -63,8 +63,10 @@ def render_benchmark(result: Mapping[str, Any]) -> str:
         ]
     if decode := result.get("decode"):
         header = ["system", *(f"{title}: {column}" for title in DECODING for column in ("ms/token", "vs stock"))]
+        batch = result.get("batch", 1)
+        sentences = "one sentence" if batch == 1 else f"{batch} sentences at once, each"
         parts += [
-            "\n## Decoding inside `generate()`, one sentence of 32 tokens\n",
+            f"\n## Decoding inside `generate()`, {sentences} of 32 tokens\n",
             table(
                 [*header, "published"],
                 [

@@ -195,7 +195,7 @@ class ModelSpeed:
 
     def decode(self, names: list[str]) -> dict[str, Any]:
         new_tokens = 40 if self.arguments.size != "tiny" else 5
-        source = torch.randint(2, self.size["vocab_size"], (1, 32), device=self.device)
+        source = torch.randint(2, self.size["vocab_size"], (self.arguments.batch, 32), device=self.device)
         models = decoding_models({name: name for name in ("stock", *names)}, self.arguments)
         rows: dict[str, Any] = {
             name: {"published": SYSTEMS[name][2] if name in SYSTEMS else None} for name in models if name != "stock"

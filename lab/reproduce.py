@@ -195,14 +195,22 @@ class Reproduction:
         source, target = (self.side(test, recipe, side) for side in ("source", "target"))
         return source, target
 
+    def translated(self, name: str, seed: int) -> list[str]:
+        """Translate the test set."""
+        sources, _ = self.test_set
+        by_length = sorted(range(len(sources)), key=lambda number: len(sources[number]))
+        folder = str(self.folder(name, seed))
+        translate: Any = pipeline("translation", model=folder, device=DEVICE)  # type: ignore[call-overload]
+        found = translate([sources[number] for number in by_length], batch_size=100)
+        texts = {number: one_line(one["translation_text"]) for number, one in zip(by_length, found, strict=True)}
+        return [texts[number] for number in range(len(sources))]
+
     def score(self, name: str, seed: int) -> None:
-        """Translate the test set, and keep the translations and the result."""
+        """Translate the test set, and keep the translations and the result, with the machine that trained."""
         run, folder = RUNS[name], self.folder(name, seed)
         recipe = load_recipe(self.recipe(run.recipe), self.overrides(run, seed) | {"seed": seed})
         sources, references = self.test_set
-        translate: Any = pipeline("translation", model=str(folder), device=DEVICE)  # type: ignore[call-overload]
-        found = [result["translation_text"] for result in translate(sources, batch_size=50)]
-        hypotheses = [one_line(text) for text in found]
+        hypotheses = self.translated(name, seed)
         self.records.keep_translations(self.file, name, seed, hypotheses)
         training = read_result(folder / "train_result.json")
         train = load_corpus(recipe)["train"]
@@ -227,6 +235,7 @@ class Reproduction:
             "by_length": [bucket.as_dict() for bucket in score_by_length(sources, hypotheses, [references])],
             "coverage_difference_ratio": ratio,
             "comparisons": {},
+            **{key: training[key] for key in ("date", "hardware", "software", "commit")},
         }
         self.records.keep(self.file, result)
         print(f"{name}, seed {seed}: {scores['bleu'].text}", flush=True)
