@@ -450,6 +450,9 @@ INLINE void prefetch_tiles(const int8_t *weight) {
     for (int i = 0; i < TILE_BYTES * BLOCK; i += 64) __builtin_prefetch(weight + 32768 + i, 0, 2);
 }
 
+/* The weights of so many bytes stay in the second cache while all rows pass, two tiles of them in the first one. */
+#define GROUP_BYTES (512 << 10)
+
 /* Outputs `first` to `last`, of two tiles of rows at a time. The last tile begins early enough to be full: the rows that
  * it shares with another get the same numbers twice. */
 static __attribute__((target("amx-tile,amx-int8"))) void tiles_int8(const linear_t *l, const rounded_t *x,
@@ -458,9 +461,11 @@ static __attribute__((target("amx-tile,amx-int8"))) void tiles_int8(const linear
     long stride = l->inputs;
     vi sums[2 * TILE_ROWS][2];
     _tile_loadconfig(&TILES);
-    for (long output = first; output < last; output += BLOCK) {
-        block_scales_t scales = scales_of(l, output);
-        for (long row = 0; row < rows; row += 2 * TILE_ROWS) {
+    long of_group = round_up(GROUP_BYTES / stride, BLOCK);
+    for (long group = first; group < last; group += of_group)
+    for (long row = 0; row < rows; row += 2 * TILE_ROWS) {
+        for (long output = group; output < last && output < group + of_group; output += BLOCK) {
+            block_scales_t scales = scales_of(l, output);
             const int8_t *weight = (const int8_t *)l->packed + output * stride;
             int two = rows - row > TILE_ROWS;
             long from[2] = {row, row + TILE_ROWS};
@@ -500,7 +505,7 @@ static __attribute__((target("amx-tile,amx-int8"))) void tiles_int8(const linear
 static void multiply_by_tiles(const linear_t *l, const float *x, long rows, float *y, int activation,
                               const void *memory, long first, long end) {
     long last = end * BLOCK < l->outputs ? end * BLOCK : l->outputs;
-    if (!l->int8 || rows < TILE_ROWS || l->inputs % TILE_BYTES) {
+    if (!l->int8 || rows < TILE_ROWS || !l->inputs || l->inputs % TILE_BYTES) {
         multiply(l, x, rows, y, activation, memory, first, end);
         return;
     }
