@@ -1,0 +1,188 @@
+"""Capsules on a strong student, by a plan that was fixed before (strong_student.md): what to train, and the answer.
+
+    capsule-mt convert FOLDER outputs/student --to huggingface
+    python -m lab.strong_student outputs/student --text train.en train.pt --test flores.en flores.pt
+    python -m lab.strong_student outputs/student --text train.en train.pt --test flores.en flores.pt \\
+        --arms plain em --seeds 1
+
+A run with a result is never trained again; one that was stopped goes on from its last checkpoint. The same call in a
+second process, in the same folder, shares the work.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from transformers import pipeline
+
+import hf_capsule_mt  # noqa: F401  its models
+from capsule_mt.commands.console import HelpFormatter, checkpoint_folder, positive, run
+from capsule_mt.text.lines import one_line
+from capsule_mt.text.lock import OutputTakenError, lock_output
+from capsule_mt.text.reading import read_parallel
+from hf_capsule_mt.commands.arguments import keep_freed_memory
+from hf_capsule_mt.evaluation.metrics import score_corpus
+from hf_capsule_mt.training import Recipe, run_recipe
+from hf_capsule_mt.training.checkpoints import TRAINER_STATE, last_checkpoint
+from hf_capsule_mt.training.run_data import encode_part, load_corpus, load_or_train_tokenizer
+from lab.records import Records
+from lab.reproduce import DEVICE
+
+FILE = "strong_student"  # of lab/results
+START = "start"  # the run that is the student itself, of every seed
+SEEDS = (1, 2, 3)
+LANGUAGES = ("en", "pt")
+LOGGED = 50  # steps between two losses
+AT_THE_END = 5  # so many losses make the one that a result has
+
+
+@dataclass(frozen=True)
+class Arm:
+    """What is put on the student, and whether its own weights are trained further."""
+
+    title: str
+    model: dict[str, Any] = field(default_factory=dict)
+    frozen: bool = False
+
+
+_EM = {"layer_aggregation": "em_routing", "layer_aggregation_residual": True}
+# of a seed, the longest first
+ARMS = {
+    "em": Arm("EM routing of layers", _EM),
+    "em_frozen": Arm("EM routing of layers, student frozen", _EM, frozen=True),
+    "guided_frozen": Arm("Guided routing, student frozen", {"guided_routing": "guided"}, frozen=True),
+    "linear": Arm("Linear combination of layers", {"layer_aggregation": "linear", "layer_aggregation_residual": True}),
+    "plain": Arm("The student, trained further"),
+}
+
+
+def recipe(arm: Arm, seed: int, start: Path, text: list[Path], output: Path, steps: int) -> Recipe:
+    """Return the recipe of an arm: as the student was trained, without dropout and without label smoothing."""
+    return Recipe(
+        about=arm.title,
+        output_dir=str(output),
+        seed=seed,
+        languages=dict(zip(("source", "target"), LANGUAGES, strict=True)),
+        data={"train": {"text": [str(file) for file in text]}, "max_length": 200},
+        init_from=str(start),
+        freeze="old" if arm.frozen else None,
+        model={"model_type": "capsule_marian", "dropout": 0.0, "label_smoothing": 0.0, **arm.model},
+        training={
+            "max_steps": steps,
+            "max_tokens_per_batch": 4096,
+            "learning_rate": 1e-4,
+            "lr_scheduler_type": "constant_with_warmup",
+            "warmup_steps": 200,
+            "adam_beta2": 0.98,
+            "adam_epsilon": 1e-9,
+            "bf16": DEVICE == "cuda",
+            "dataloader_num_workers": int(DEVICE == "cuda"),
+            "logging_steps": min(LOGGED, steps),
+            "eval_strategy": "no",
+            "save_strategy": "steps",
+            "save_steps": steps,
+            "report_to": "none",
+        },
+        generation={"num_beams": 1},
+    )
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser.add_argument("start", type=checkpoint_folder, help="the student, converted")
+    parser.add_argument("--text", type=Path, nargs=2, required=True, metavar=LANGUAGES, help="by the student itself")
+    parser.add_argument("--test", type=Path, nargs=2, required=True, metavar=LANGUAGES, help="text and its reference")
+    names = list(ARMS)
+    parser.add_argument("--arms", nargs="+", choices=names, default=names, metavar="ARM", help=", ".join(names))
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
+    parser.add_argument("--steps", type=positive, default=2000, help="another number is for a trial")
+    parser.add_argument("--sentences", type=positive, help="only the first of the test text, for a trial")
+    parser.add_argument("--work", type=Path, default=Path("outputs/strong_student"), help="checkpoints")
+    parser.add_argument("--results", type=Path, default=Path("lab/results"), help="results and translations")
+    return parser.parse_args()
+
+
+class StrongStudent:
+    """The runs of the plan, in one folder."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.arguments = arguments
+        self.records = Records(arguments.results)
+        sources, references = read_parallel(arguments.test)
+        self.sources, self.references = sources[: arguments.sentences], references[: arguments.sentences]
+
+    def missing(self) -> Iterator[tuple[str, int]]:
+        """Yield the runs that have no result, and that no other call is at, holding each for its training."""
+        asked = [(START, 0), *((arm, seed) for seed in self.arguments.seeds for arm in self.arguments.arms)]
+        for name, seed in asked:
+            try:
+                with lock_output(self.arguments.work / f"{name}-seed{seed}.run"):
+                    if self.records.run(FILE, name, seed) is None:
+                        yield name, seed
+            except OutputTakenError:
+                continue
+
+    def train(self, name: str, seed: int) -> dict[str, Any]:
+        """Train an arm; return what its result says of the training."""
+        arguments, folder = self.arguments, self.arguments.work / f"{name}-seed{seed}"
+        of_arm = recipe(ARMS[name], seed, arguments.start, arguments.text, folder, arguments.steps)
+        with lock_output(arguments.work / "text", wait=True):  # the first call encodes it, others find it in the cache
+            corpus = load_corpus(of_arm)
+            encode_part(of_arm, corpus, "train", load_or_train_tokenizer(of_arm, corpus, folder))
+        began = time.monotonic()
+        try:
+            result = run_recipe(of_arm)
+        except FloatingPointError as error:
+            return {"diverged": str(error)}
+        if result is None:
+            raise SystemExit("Stopped by a signal; the same command goes on.")
+        checkpoint = last_checkpoint(folder)
+        log = json.loads((checkpoint / TRAINER_STATE).read_text())["log_history"] if checkpoint else []
+        losses = [entry.get("nll_loss", entry["loss"]) for entry in log if "loss" in entry][-AT_THE_END:]
+        return {
+            "recipe": result["recipe"],
+            "parameters": result["parameters"],
+            "steps": result["steps"],
+            "loss": sum(losses) / len(losses),
+            "training_seconds": time.monotonic() - began,
+        }
+
+    def score(self, folder: Path) -> tuple[list[str], dict[str, Any]]:
+        """Translate the test text, greedily, with the full vocabulary and in float32."""
+        began = time.monotonic()
+        translate: Any = pipeline("translation", model=str(folder), device=DEVICE)  # type: ignore[call-overload]
+        translations = [one_line(one["translation_text"]) for one in translate(self.sources, batch_size=64)]
+        scores = score_corpus(translations, [self.references], ["bleu", "chrf"])
+        return translations, {
+            "sentences": len(self.sources),
+            "scores": {key: {"score": one.score, "signature": one.signature} for key, one in scores.items()},
+            "decoding_seconds": time.monotonic() - began,
+        }
+
+    def run(self) -> None:
+        for name, seed in self.missing():
+            trained = {} if name == START else self.train(name, seed)
+            folder = self.arguments.start if name == START else self.arguments.work / f"{name}-seed{seed}"
+            result = {"kind": "strong student", "run": name, "seed": seed, **trained}
+            if "diverged" in trained:
+                result["scores"] = {"bleu": {"score": 0.0}}
+            else:
+                translations, scored = self.score(folder)
+                self.records.keep_translations(FILE, name, seed, translations)
+                result |= scored
+            self.records.keep(FILE, result)
+            print(f"{name}, seed {seed}: {result['scores']['bleu']['score']:.2f} BLEU", flush=True)
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    keep_freed_memory()
+    StrongStudent(arguments).run()
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,40 @@
+"""Capsules on a strong student: every arm starts as the student, and a call goes on where another stopped."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from hf_capsule_mt.loading import load_model, load_tokenizer
+from hf_capsule_mt.training.models import build_model
+from lab.records import Records
+from lab.strong_student import ARMS, FILE, START, recipe
+from tests.fixtures.tiny import save_tiny_checkpoint
+
+
+@pytest.mark.parametrize("name", ARMS)
+def test_an_arm_starts_as_the_student(name, tmp_path):
+    start = save_tiny_checkpoint(tmp_path / "student", decoder_self="ssru", marian_positions=True)
+    of_arm = recipe(ARMS[name], 1, start, [tmp_path / "train.en", tmp_path / "train.pt"], tmp_path / name, 7)
+    model = build_model(of_arm.model, load_tokenizer(start), of_arm.init_from, freeze=of_arm.freeze).train()
+    student, source = load_model(start).eval(), torch.arange(3, 13).view(2, 5)
+    logits = [one(input_ids=source, decoder_input_ids=source).logits for one in (model, student)]
+    assert torch.equal(*logits)  # without dropout, although it trains
+    trained = {key for key, weight in model.named_parameters() if weight.requires_grad}
+    old = dict(student.named_parameters()).keys()
+    assert trained.isdisjoint(old) if ARMS[name].frozen else trained > old or not ARMS[name].model
+
+
+def test_a_run_with_a_result_is_not_trained_again(command, text_folder):
+    save_tiny_checkpoint(Path("student"))
+    arguments = (
+        "student --text train.en train.de --test test.en test.de --seeds 1 --arms plain em --steps 1 --sentences 3"
+    )
+    assert "em, seed 1" in command("strong_student", arguments)
+    records = Records("lab/results")
+    runs = records.runs(FILE)
+    assert {name: list(of) for name, of in runs.items()} == {START: [0], "plain": [1], "em": [1]}
+    assert runs["em"][1]["recipe"]["model"]["layer_aggregation"] == "em_routing"
+    assert runs["em"][1]["loss"] > 0
+    assert {len(lines) for lines in records.translations(FILE).values()} == {3}
+    assert command("strong_student", arguments) == ""
