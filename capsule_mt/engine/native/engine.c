@@ -114,14 +114,13 @@ static void *grow(void *array, int count, size_t size) {
     return (count & (count - 1)) ? array : realloc(array, size * (size_t)(count ? 2 * count : 1));
 }
 
-int engine_add_linear(model_t *model, int64_t outputs, int64_t inputs, int type) {
+int engine_add_linear(model_t *model, int64_t outputs, int64_t inputs, int int8) {
     linear_t *linears = grow(model->linears, model->num_linears, sizeof(linear_t));
     if (!linears) return NO_MEMORY;
     model->linears = linears;
     linear_t *linear = linears + model->num_linears;
-    *linear = (linear_t){.outputs = (long)outputs, .inputs = (long)inputs, .int8 = type == CODES,
-                         .halves = type == FLOAT16 && model->kernels->reads_halves};
-    model->halves |= linear->int8;
+    *linear = (linear_t){.outputs = (long)outputs, .inputs = (long)inputs, .int8 = int8};
+    model->halves |= int8;
     char *memory = keep(model, model->kernels->packed_bytes(linear));
     if (!memory) return NO_MEMORY;
     model->kernels->lay_out(linear, memory);
@@ -155,8 +154,7 @@ int engine_pack(model_t *model, int number, int64_t first, int64_t outputs, cons
     if (first < 0 || first + outputs > linear->outputs)
         return wrong("outputs %lld to %lld of a linear map that has %ld", (long long)first,
                      (long long)(first + outputs), linear->outputs);
-    if (linear->halves && type != FLOAT16) return wrong("a linear map of halves is given numbers of type %d", type);
-    if (type == (linear->halves ? FLOAT16 : FLOAT32)) {
+    if (type == FLOAT32) {
         model->kernels->pack(linear, weight, (long)first, (long)(first + outputs));
     } else if (type == CODES && linear->int8) {
         model->kernels->pack_codes(linear, weight, largest, (long)first, (long)(first + outputs));
@@ -215,7 +213,6 @@ int engine_add_packed_table(model_t *model, int number, const float *largest) {
     table->count = (int64_t)linear->outputs * linear->inputs;
     table->is_table = 1;
     table->linear = number;
-    if (linear->halves) table->type = FLOAT16;
     if (linear->int8) {
         table->type = CODES;
         table->largest = table->values;
@@ -376,7 +373,6 @@ static void translate(run_t *run) {
         run->head.outputs = (long)request->num_candidates;
         run->head.inputs = whole->inputs;
         run->head.int8 = whole->int8;
-        run->head.halves = whole->halves;
         int64_t bytes = model->kernels->packed_bytes(&run->head) + 64;
         char *memory = take_zeros(run, bytes);
         model->kernels->select(whole, request->candidates, &run->head, memory + (64 - (uintptr_t)memory % 64) % 64);

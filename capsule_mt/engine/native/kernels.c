@@ -40,6 +40,44 @@ static long kept_bytes(long heads, long width, int halves) { return heads * kept
 
 #define LARGEST_HALF 65504.f
 
+/* The halves of a block: in half precision where the processor reads it, else the upper half of each number, to the nearest,
+ * those of the second vector above those of the first. */
+INLINE void store_halves(char *to, vf low, vf high) {
+#if defined(TIER_AVX512)
+    _mm256_storeu_si256((__m256i *)to, _mm512_cvtps_ph((__m512)low, _MM_FROUND_TO_NEAREST_INT));
+    _mm256_storeu_si256((__m256i *)to + 1, _mm512_cvtps_ph((__m512)high, _MM_FROUND_TO_NEAREST_INT));
+#elif defined(TIER_AVX2)
+    _mm_storeu_si128((__m128i *)to, _mm256_cvtps_ph((__m256)low, _MM_FROUND_TO_NEAREST_INT));
+    _mm_storeu_si128((__m128i *)to + 1, _mm256_cvtps_ph((__m256)high, _MM_FROUND_TO_NEAREST_INT));
+#elif defined(TIER_DOTPROD)
+    float16x4_t first = vcvt_f16_f32((float32x4_t)low);
+    vst1q_u16((uint16_t *)to, vreinterpretq_u16_f16(vcvt_high_f16_f32(first, (float32x4_t)high)));
+#else
+    vu first = (vu)low, second = (vu)high;
+    first = (first + ((first >> 16) & 1) + 0x7fff) >> 16;
+    second = (second + ((second >> 16) & 1) + 0x7fff) & 0xffff0000u;
+    *(vu_any *)to = first | second;
+#endif
+}
+
+INLINE void load_halves(const char *from, vf *two) {
+#if defined(TIER_AVX512)
+    two[0] = (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)from));
+    two[1] = (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)from + 1));
+#elif defined(TIER_AVX2)
+    two[0] = (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from));
+    two[1] = (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from + 1));
+#elif defined(TIER_DOTPROD)
+    float16x8_t both = vreinterpretq_f16_u16(vld1q_u16((const uint16_t *)from));
+    two[0] = (vf)vcvt_f32_f16(vget_low_f16(both));
+    two[1] = (vf)vcvt_high_f32_f16(both);
+#else
+    vu words = *(const vu_any *)from;
+    two[0] = (vf)(words << 16);
+    two[1] = (vf)(words & 0xffff0000u);
+#endif
+}
+
 static void keep_heads(const float *from, long heads, long width, int halves, void *to) {
     if (!halves) {
         memcpy(to, from, (size_t)(heads * width) * 4);
@@ -275,7 +313,7 @@ static long top(const float *values, long count, long wanted, float *best, int32
 #define TEXT(a) TEXT_(a)
 #define TABLE(name, product) \
     { \
-        name, READS_HALVES, packed_bytes, lay_out, pack, pack_codes, widen, select_outputs, unpack, scratch, round_inputs, num_blocks, product, \
+        name, packed_bytes, lay_out, pack, pack_codes, widen, select_outputs, unpack, scratch, round_inputs, num_blocks, product, \
         add_norm, kept_bytes, keep_heads, attend, em_routing, dynamic_routing, exp_twice, tanh_score, add_scaled, lstm, \
         gru, ssru, apply, log_sum_exp, top, squash, softmax, \
     }

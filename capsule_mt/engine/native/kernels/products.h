@@ -1,6 +1,6 @@
 /* Linear maps: how a tier lays out their weights, and the products.
  *
- * A product works on blocks of 2 LANES outputs: floats and halves are laid out [block, input, 2 LANES], int8 weights
+ * A product works on blocks of 2 LANES outputs: float weights are laid out [block, input, 2 LANES], int8 weights
  * [block, input / DEPTH, 2, LANES, DEPTH], so that a step of the inner loop reads them in order.
  */
 #ifndef CAPSULE_MT_PRODUCTS_H
@@ -11,22 +11,9 @@
 
 static long round_up(long n, long multiple) { return (n + multiple - 1) / multiple * multiple; }
 
-/* Weights of an output that lie side by side: their bytes, 2 or 4, and how often there are so many. */
-static long unit_of(const linear_t *l) { return l->int8 ? DEPTH : l->halves ? 2 : 4; }
-static long num_units(const linear_t *l) { return l->int8 ? round_up(l->inputs, DEPTH) / DEPTH : l->inputs; }
-
-/* Copies the units of an output, which are `from_step` and `to_step` bytes apart. */
-static void copy_units(const linear_t *l, const char *from, long from_step, char *to, long to_step) {
-    long count = num_units(l);
-    if (unit_of(l) == 2)
-        for (long i = 0; i < count; i++) memcpy(to + i * to_step, from + i * from_step, 2);
-    else
-        for (long i = 0; i < count; i++) memcpy(to + i * to_step, from + i * from_step, 4);
-}
-
 static int64_t packed_bytes(const linear_t *l) { /* a `long` of Windows ends at 2 GiB */
-    long outputs = round_up(l->outputs, BLOCK);
-    return 3 * round_up(outputs * 4, 64) + (int64_t)outputs * num_units(l) * unit_of(l) + 64;
+    long outputs = round_up(l->outputs, BLOCK), inputs = round_up(l->inputs, DEPTH);
+    return 3 * round_up(outputs * 4, 64) + (int64_t)outputs * (l->int8 ? inputs : l->inputs * 4) + 64;
 }
 
 static void lay_out(linear_t *l, char *memory) {
@@ -37,20 +24,26 @@ static void lay_out(linear_t *l, char *memory) {
     l->packed = memory + 3 * part;
 }
 
-/* Where the weights of an output begin; each unit is BLOCK times as far on as it is long. */
+/* Where the weights of an output begin; those of the next DEPTH inputs in int8, or of the next input, are BLOCK times
+ * as far on. */
 static char *weights_of(const linear_t *l, long output) {
     int64_t block = output / BLOCK, lane = output % BLOCK;
-    return (char *)l->packed + (block * BLOCK * num_units(l) + lane) * unit_of(l);
+    if (!l->int8) return (char *)((float *)l->packed + block * BLOCK * l->inputs + lane);
+    return (char *)l->packed + block * BLOCK * round_up(l->inputs, DEPTH) + lane * DEPTH;
 }
 
 static void select_outputs(const linear_t *from, const int32_t *outputs, linear_t *to, char *memory) {
-    long step = unit_of(from) * BLOCK;
+    long steps = from->int8 ? round_up(from->inputs, DEPTH) / DEPTH : from->inputs;
     to->inputs = from->inputs;
     to->int8 = from->int8;
-    to->halves = from->halves;
     lay_out(to, memory);
     for (long o = 0; o < to->outputs; o++) {
-        copy_units(from, weights_of(from, outputs[o]), step, weights_of(to, o), step);
+        const char *source = weights_of(from, outputs[o]);
+        char *target = weights_of(to, o);
+        if (from->int8)
+            for (long i = 0; i < steps; i++) memcpy(target + i * DEPTH * BLOCK, source + i * DEPTH * BLOCK, DEPTH);
+        else
+            for (long i = 0; i < steps; i++) memcpy(target + i * 4 * BLOCK, source + i * 4 * BLOCK, 4);
         to->bias[o] = from->bias[outputs[o]];
         to->scales[o] = from->scales[outputs[o]];
         to->sums[o] = from->sums[outputs[o]];
@@ -58,7 +51,9 @@ static void select_outputs(const linear_t *from, const int32_t *outputs, linear_
 }
 
 static void unpack(const linear_t *l, long output, void *to) {
-    copy_units(l, weights_of(l, output), unit_of(l) * BLOCK, to, unit_of(l));
+    long size = l->int8 ? DEPTH : 4, steps = l->int8 ? round_up(l->inputs, DEPTH) / DEPTH : l->inputs;
+    const char *source = weights_of(l, output);
+    for (long i = 0; i < steps; i++) memcpy((char *)to + i * size, source + i * size * BLOCK, (size_t)size);
 }
 
 /* Exact: 2^112 moves the exponent of a half, also of one without an exponent, to that of a float. */
@@ -83,12 +78,13 @@ static void widen(const uint16_t *from, int bfloat, float *to, long count) {
     }
 }
 
-static void pack(linear_t *l, const void *weights, long first, long end) {
-    long unit = unit_of(l);
-    for (long o = first; o < end && !l->int8; o++)
-        copy_units(l, (const char *)weights + (o - first) * l->inputs * unit, unit, weights_of(l, o), unit * BLOCK);
-    const float *weight = weights;
-    for (long o = first; o < end && l->int8; o++, weight += l->inputs) {
+static void pack(linear_t *l, const float *weight, long first, long end) {
+    for (long o = first; o < end; o++, weight += l->inputs) {
+        if (!l->int8) {
+            float *to = (float *)weights_of(l, o);
+            for (long i = 0; i < l->inputs; i++) to[i * BLOCK] = weight[i];
+            continue;
+        }
         vf top = all(1e-30f);
         FOR_VECTORS(i, l->inputs) top = max_of(top, abs_of(GET(weight, i, l->inputs, 0.f)));
         float largest = largest_of(top);
@@ -272,8 +268,8 @@ INLINE void finish_int8(vi first, vi second, block_scales_t by, float largest, f
 }
 
 /* Asks for the weights that are needed some hundred steps later: all of a model's do not stay in a cache. */
-INLINE void prefetch_weights(const void *weight, const long bytes) {
-    for (long i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)weight + 16384 + i);
+INLINE void prefetch_weights(const void *weight, const int bytes) {
+    for (int i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)weight + 16384 + i);
 }
 
 /* Rows by blocks of outputs that follow each other. */
@@ -307,26 +303,22 @@ INLINE void tile_int8(const int rows, const int blocks, const linear_t *l, long 
     }
 }
 
-INLINE void tile_float(const int rows, const int halves, const linear_t *l, long output, const float *x, float *y,
-                       int relu) {
-    const long step = BLOCK * (halves ? 2 : 4);
-    const char *weight = weights_of(l, output);
+INLINE void tile_float(const int rows, const linear_t *l, long output, const float *x, float *y, int relu) {
+    const float *weight = (const float *)l->packed + output * l->inputs;
     vf first[MOST_ROWS], second[MOST_ROWS];
     UNROLL_ALL
     for (int r = 0; r < rows; r++) {
         first[r] = load(l->bias + output);
         second[r] = load(l->bias + output + LANES);
     }
-    for (long i = 0; i < l->inputs; i++, weight += step) {
-        vf two[2];
-        prefetch_weights(weight, step);
-        if (halves) load_halves(weight, two);
-        else two[0] = load((const float *)weight), two[1] = load((const float *)weight + LANES);
+    for (long i = 0; i < l->inputs; i++, weight += BLOCK) {
+        prefetch_weights(weight, BLOCK * 4);
+        vf w0 = load(weight), w1 = load(weight + LANES);
         UNROLL_ALL
         for (int r = 0; r < rows; r++) {
             vf one = all(x[r * l->inputs + i]);
-            first[r] += one * two[0];
-            second[r] += one * two[1];
+            first[r] += one * w0;
+            second[r] += one * w1;
         }
     }
     UNROLL_ALL
@@ -357,11 +349,7 @@ static void apply(float *values, long count, int activation) {
     } \
     static __attribute__((noinline)) void float_##n(const linear_t *l, long output, const float *x, float *y, \
                                                     int relu) { \
-        tile_float(n, 0, l, output, x, y, relu); \
-    } \
-    static __attribute__((noinline)) void halves_##n(const linear_t *l, long output, const float *x, float *y, \
-                                                     int relu) { \
-        tile_float(n, READS_HALVES, l, output, x, y, relu); \
+        tile_float(n, l, output, x, y, relu); \
     }
 TILE(1) TILE(2) TILE(3) TILE(4)
 #if MOST_ROWS > 4
@@ -418,7 +406,6 @@ static void multiply(const linear_t *l, const float *x, long rows, float *y, int
 #define TILE(n) \
     case n: \
         if (l->int8) int8_##n(l, output, rounded + row * stride, largest + row, y + row * l->outputs, relu); \
-        else if (READS_HALVES && l->halves) halves_##n(l, output, x + row * l->inputs, y + row * l->outputs, relu); \
         else float_##n(l, output, x + row * l->inputs, y + row * l->outputs, relu); \
         row += n; \
         break;

@@ -59,13 +59,6 @@ typedef int16_t rounded_t;
 #endif
 #endif
 
-/* Whether `load_halves` reads half precision. */
-#if defined(TIER_AVX512) || defined(TIER_AVX2) || defined(TIER_DOTPROD)
-#define READS_HALVES 1
-#else
-#define READS_HALVES 0
-#endif
-
 #if defined(__clang__)
 #define UNROLL_ALL _Pragma("clang loop unroll(full)")
 #else
@@ -138,44 +131,6 @@ INLINE void four_sums(const vf *v, float *sums) {
     wasm_v128_store(sums, (v128_t)(sum + (vf)wasm_i64x2_shuffle(ab, cd, 1, 3)));
 #else
     for (int k = 0; k < 4; k++) sums[k] = sum_of(v[k]);
-#endif
-}
-
-/* The halves of a block: in half precision where the processor reads it, else the upper half of each number, to the nearest,
- * those of the second vector above those of the first. */
-INLINE void store_halves(char *to, vf low, vf high) {
-#if defined(TIER_AVX512)
-    _mm256_storeu_si256((__m256i *)to, _mm512_cvtps_ph((__m512)low, _MM_FROUND_TO_NEAREST_INT));
-    _mm256_storeu_si256((__m256i *)to + 1, _mm512_cvtps_ph((__m512)high, _MM_FROUND_TO_NEAREST_INT));
-#elif defined(TIER_AVX2)
-    _mm_storeu_si128((__m128i *)to, _mm256_cvtps_ph((__m256)low, _MM_FROUND_TO_NEAREST_INT));
-    _mm_storeu_si128((__m128i *)to + 1, _mm256_cvtps_ph((__m256)high, _MM_FROUND_TO_NEAREST_INT));
-#elif defined(TIER_DOTPROD)
-    float16x4_t first = vcvt_f16_f32((float32x4_t)low);
-    vst1q_u16((uint16_t *)to, vreinterpretq_u16_f16(vcvt_high_f16_f32(first, (float32x4_t)high)));
-#else
-    vu first = (vu)low, second = (vu)high;
-    first = (first + ((first >> 16) & 1) + 0x7fff) >> 16;
-    second = (second + ((second >> 16) & 1) + 0x7fff) & 0xffff0000u;
-    *(vu_any *)to = first | second;
-#endif
-}
-
-INLINE void load_halves(const char *from, vf *two) {
-#if defined(TIER_AVX512)
-    two[0] = (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)from));
-    two[1] = (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)from + 1));
-#elif defined(TIER_AVX2)
-    two[0] = (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from));
-    two[1] = (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from + 1));
-#elif defined(TIER_DOTPROD)
-    float16x8_t both = vreinterpretq_f16_u16(vld1q_u16((const uint16_t *)from));
-    two[0] = (vf)vcvt_f32_f16(vget_low_f16(both));
-    two[1] = (vf)vcvt_high_f32_f16(both);
-#else
-    vu words = *(const vu_any *)from;
-    two[0] = (vf)(words << 16);
-    two[1] = (vf)(words & 0xffff0000u);
 #endif
 }
 

@@ -93,14 +93,9 @@ static double activated(double x, int activation) {
     }
 }
 
-/* How weights are given: floats, halves, or for an int8 map floats or codes. */
-enum { FLOATS, HALVES, ROUNDED, AS_CODES, NUM_GIVEN };
-
-/* Products. In int8 with whole numbers up to 127, where they are exact; with `largest`, all of them are +-127; codes have no
- * 127 in a row. */
-static void products(long rows, long inputs, long outputs, int given, int largest, int activation) {
-    int int8 = given >= ROUNDED;
-    if (given == HALVES && !tier->reads_halves) return;
+/* Products. In int8 with whole numbers up to 127, where they are exact; with `largest`, all of them are +-127; if `int8`
+ * is 2, the weights are given as codes, and no row has a 127. */
+static void products(long rows, long inputs, long outputs, int int8, int largest, int activation) {
     float *weight = random_floats(inputs * outputs, 1), *x = random_floats(rows * inputs, 1);
     float *bias = (rows + outputs) % 3 ? random_floats(outputs, 2) : NULL;
     if (int8) {
@@ -110,10 +105,8 @@ static void products(long rows, long inputs, long outputs, int given, int larges
             x[i] = largest || i % inputs == inputs - 1 ? copysignf(127, x[i]) : rintf(127 * x[i]);
         for (long i = 0; i < inputs && rows > 2; i++) x[2 * inputs + i] = 0; /* a row of zeros */
     }
-    _Float16 *halves = guarded(2 * inputs * outputs);
-    for (long i = 0; i < inputs * outputs && given == HALVES; i++) weight[i] = halves[i] = (_Float16)weight[i];
     int8_t *codes = guarded(inputs * outputs);
-    for (long i = 0; i < inputs * outputs && given == AS_CODES; i++) weight[i] = codes[i] = (int8_t)(weight[i] * 0.7f);
+    for (long i = 0; i < inputs * outputs && int8 == 2; i++) weight[i] = codes[i] = (int8_t)(weight[i] * 0.7f);
     float *y = floats(rows * outputs), *wanted = floats(rows * outputs);
     for (long r = 0; r < rows; r++)
         for (long o = 0; o < outputs; o++) {
@@ -121,18 +114,17 @@ static void products(long rows, long inputs, long outputs, int given, int larges
             for (long i = 0; i < inputs; i++) sum += (double)x[r * inputs + i] * weight[o * inputs + i];
             wanted[r * outputs + o] = (float)activated(sum, activation);
         }
-    linear_t linear = {.outputs = outputs, .inputs = inputs, .int8 = int8, .halves = given == HALVES};
+    linear_t linear = {.outputs = outputs, .inputs = inputs, .int8 = int8};
     int64_t bytes = (tier->packed_bytes(&linear) + 63) / 64 * 64;
     tier->lay_out(&linear, memset(guarded((long)bytes), 0, (size_t)bytes));
-    if (given == AS_CODES) {
+    if (int8 == 2) {
         float *most = floats(outputs);
         for (long o = 0; o < outputs; o++) most[o] = 127;
         tier->pack_codes(&linear, codes + outputs / 2 * inputs, most, outputs / 2, outputs);
         tier->pack_codes(&linear, codes, most, 0, outputs / 2);
-    } else { /* in two parts */
-        long half = outputs / 2, after = half * inputs;
-        tier->pack(&linear, linear.halves ? (void *)(halves + after) : weight + after, half, outputs);
-        tier->pack(&linear, linear.halves ? (void *)halves : weight, 0, half);
+    } else {
+        tier->pack(&linear, weight + outputs / 2 * inputs, outputs / 2, outputs); /* in two parts */
+        tier->pack(&linear, weight, 0, outputs / 2);
     }
     if (bias) memcpy(linear.bias, bias, 4 * (size_t)outputs);
     memset(weight, 0xff, 4 * (size_t)(inputs * outputs)); /* NaN: the copy alone may be read */
@@ -141,8 +133,7 @@ static void products(long rows, long inputs, long outputs, int given, int larges
     tier->round_inputs(&linear, x, rows, scratch);
     tier->multiply(&linear, x, rows, y, activation, scratch, middle, blocks);
     tier->multiply(&linear, x, rows, y, activation, scratch, 0, middle);
-    static const char *const names[] = {"product", "product of halves", "int8 product", "product of codes"};
-    check(names[given], rows, inputs, outputs, y, wanted, rows * outputs, 3e-6);
+    check(int8 == 2 ? "product of codes" : int8 ? "int8 product" : "product", rows, inputs, outputs, y, wanted, rows * outputs, 2e-6);
     if (rows > 1) { /* a row gets the same numbers alone */
         float *alone = floats(outputs);
         tier->round_inputs(&linear, x + (rows - 1) * inputs, 1, scratch);
@@ -181,16 +172,16 @@ static void all_products(void) {
     for (long rows = 14; rows <= 82; rows++) tiles(rows, rows % 4 * 64, 29 + rows, rows % 6);
     tiles(320, 512, 1000, RELU);
     tiles(33, 2048, 65, NO_ACTIVATION);
-    for (int given = FLOATS; given < NUM_GIVEN; given++) {
-        for (long rows = 0; rows <= 26; rows++) products(rows, 37, 35, given, 0, rows % 6);
-        for (long rows = 47; rows <= 110; rows += 7) products(rows, 64, 35, given, 0, NO_ACTIVATION); /* several chunks */
+    for (int int8 = 0; int8 < 3; int8++) {
+        for (long rows = 0; rows <= 26; rows++) products(rows, 37, 35, int8, 0, rows % 6);
+        for (long rows = 47; rows <= 110; rows += 7) products(rows, 64, 35, int8, 0, NO_ACTIVATION); /* several chunks */
         for (int i = 0; i < COUNT(few); i++)
             for (int o = 0; o < COUNT(few); o++)
-                for (long rows = 1; rows < 8; rows += 2) products(rows, few[i], few[o], given, 0, NO_ACTIVATION);
+                for (long rows = 1; rows < 8; rows += 2) products(rows, few[i], few[o], int8, 0, NO_ACTIVATION);
         for (int i = 0; i < COUNT(many); i++)
             for (int o = 0; o < COUNT(many); o++)
-                products(1 + 4 * (i == o), many[i], many[o], given, (i + o) % 2, RELU * (i % 2));
-        products(2, 3, 100003, given, 0, NO_ACTIVATION);
+                products(1 + 4 * (i == o), many[i], many[o], int8, (i + o) % 2, RELU * (i % 2));
+        products(2, 3, 100003, int8, 0, NO_ACTIVATION);
     }
 }
 
