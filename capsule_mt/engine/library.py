@@ -16,7 +16,7 @@ from capsule_mt.engine.program import DTYPES, Address, Codes, Linear, Operation,
 from capsule_mt.engine.search import Ids, Readings, SearchOptions
 from capsule_mt.engine.stopping import StoppedError, finished_after, run_all, stoppable
 
-VERSION = 13
+VERSION = 14
 MOST_SLOTS = 12
 TIER = "HF_CAPSULE_MT_TIER"  # in the environment: the tier of kernels to run, such as "avx2" or "portable"
 FOLDER = Path(__file__).parent / "native"
@@ -259,11 +259,13 @@ class Engine:
             raise MemoryError("no memory for the native engine")
         exact: dict[Linear, tuple[int, Tensor | None]] = {}  # that were packed as they are, and codes' magnitudes
         for parts in program.linears:
+            weights = [part.read() for part in parts]
+            in_half = all(isinstance(weight, Tensor) and weight.dtype == "F16" for weight, _ in weights)
+            kept = TYPES["I8" if int8 else "F16" if in_half else "F32"]
             outputs = sum(part.outputs for part in parts)
-            number = self._check(self._library.engine_add_linear(self._model, outputs, parts[0].inputs, int(int8)))
+            number = self._check(self._library.engine_add_linear(self._model, outputs, parts[0].inputs, kept))
             first = 0
-            for part in parts:
-                weight, bias = part.read()
+            for part, (weight, bias) in zip(parts, weights, strict=True):
                 self._pack(number, first, (part.outputs, part.inputs), weight, bias)
                 first += part.outputs
                 if len(parts) == 1 and (not int8 or isinstance(weight, Codes)):

@@ -75,7 +75,7 @@ export class Engine {
     this.model = this.#placed([new Uint8Array(1)], (name) =>
       exports.engine_new(name, BigInt(program.vocabulary), BigInt(program.num_caches)) || NO_MEMORY);
     program.linears.forEach(([outputs, inputs], number) => {
-      this.#check(exports.engine_add_linear(this.model, BigInt(outputs), BigInt(inputs), 1));
+      this.#check(exports.engine_add_linear(this.model, BigInt(outputs), BigInt(inputs), TYPES.I8));
       const parts = ["codes", "largest", "bias"].map((part) => file.tensor(`linears.${number}.${part}`));
       this.#placed(parts, (codes, largest, bias) =>
         exports.engine_pack(this.model, number, 0n, BigInt(outputs), codes, TYPES.I8, largest, bias, TYPES.F32));

@@ -62,7 +62,7 @@ void free_pages(void *memory) {
 #endif
 }
 
-/* Zeros, aligned to 64 bytes, until the model is freed; NULL where memory is short. */
+/* Memory, aligned to 64 bytes, until the model is freed; NULL where that is short. */
 static char *keep(model_t *model, int64_t bytes) {
     block_t *block = model->blocks;
     bytes = (bytes + 63) / 64 * 64;
@@ -78,7 +78,7 @@ static char *keep(model_t *model, int64_t bytes) {
         model->blocks = block;
     }
     block->used += bytes;
-    return memset(block->memory + block->used - bytes, 0, (size_t)bytes);
+    return block->memory + block->used - bytes;
 }
 
 static void free_chunks(chunk_t *chunk) {
@@ -114,13 +114,13 @@ static void *grow(void *array, int count, size_t size) {
     return (count & (count - 1)) ? array : realloc(array, size * (size_t)(count ? 2 * count : 1));
 }
 
-int engine_add_linear(model_t *model, int64_t outputs, int64_t inputs, int int8) {
+int engine_add_linear(model_t *model, int64_t outputs, int64_t inputs, int type) {
     linear_t *linears = grow(model->linears, model->num_linears, sizeof(linear_t));
     if (!linears) return NO_MEMORY;
     model->linears = linears;
     linear_t *linear = linears + model->num_linears;
-    *linear = (linear_t){.outputs = (long)outputs, .inputs = (long)inputs, .int8 = int8};
-    model->halves |= int8;
+    *linear = (linear_t){(long)outputs, (long)inputs, .int8 = type == CODES, .halves = type == FLOAT16};
+    model->halves |= linear->int8;
     char *memory = keep(model, model->kernels->packed_bytes(linear));
     if (!memory) return NO_MEMORY;
     model->kernels->lay_out(linear, memory);
@@ -154,7 +154,8 @@ int engine_pack(model_t *model, int number, int64_t first, int64_t outputs, cons
     if (first < 0 || first + outputs > linear->outputs)
         return wrong("outputs %lld to %lld of a linear map that has %ld", (long long)first,
                      (long long)(first + outputs), linear->outputs);
-    if (type == FLOAT32) {
+    if (linear->halves && type != FLOAT16) return wrong("weights of type %d for a map in half precision", type);
+    if (type == FLOAT32 || linear->halves) {
         model->kernels->pack(linear, weight, (long)first, (long)(first + outputs));
     } else if (type == CODES && linear->int8) {
         model->kernels->pack_codes(linear, weight, largest, (long)first, (long)(first + outputs));
@@ -219,6 +220,7 @@ int engine_add_packed_table(model_t *model, int number, const float *largest) {
         table->values = NULL;
         memcpy(table->largest, largest, (size_t)linear->outputs * 4);
     }
+    if (linear->halves) table->type = FLOAT16;
     return model->num_vectors - 1;
 }
 
@@ -373,8 +375,9 @@ static void translate(run_t *run) {
         run->head.outputs = (long)request->num_candidates;
         run->head.inputs = whole->inputs;
         run->head.int8 = whole->int8;
+        run->head.halves = whole->halves;
         int64_t bytes = model->kernels->packed_bytes(&run->head) + 64;
-        char *memory = take_zeros(run, bytes);
+        char *memory = take(run, bytes);
         model->kernels->select(whole, request->candidates, &run->head, memory + (64 - (uintptr_t)memory % 64) % 64);
     }
     run_program(run, 0);

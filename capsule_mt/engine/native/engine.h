@@ -14,7 +14,7 @@
 #define EXPORTED __attribute__((visibility("default")))
 #endif
 
-#define ENGINE_VERSION 13
+#define ENGINE_VERSION 14
 
 /* What the rows of a buffer are: the words of all sources, the sources, the hypotheses, or the hypotheses with what is
  * in them moved along as beams are reordered. */
@@ -140,7 +140,8 @@ EXPORTED model_t *engine_new(const char *tier, int64_t vocabulary, int64_t num_c
 EXPORTED void engine_free(model_t *model);
 /* The following return -1 where memory is short, and -2 for what is wrong: see `engine_error`. Those that add return the
  * number of what was added. */
-EXPORTED int engine_add_linear(model_t *model, int64_t outputs, int64_t inputs, int int8);
+/* `type` is what its weights are kept as: FLOAT32, FLOAT16, which takes no other weights, or CODES. */
+EXPORTED int engine_add_linear(model_t *model, int64_t outputs, int64_t inputs, int type);
 /* Packs `outputs` rows of a linear map, from `first` on; `bias` may be NULL. `largest` is for CODES. */
 EXPORTED int engine_pack(model_t *model, int linear, int64_t first, int64_t outputs, const void *weight, int type,
                          const float *largest, const void *bias, int bias_type);

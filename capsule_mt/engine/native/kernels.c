@@ -61,16 +61,8 @@ INLINE void store_halves(char *to, vf low, vf high) {
 }
 
 INLINE void load_halves(const char *from, vf *two) {
-#if defined(TIER_AVX512)
-    two[0] = (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)from));
-    two[1] = (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)from + 1));
-#elif defined(TIER_AVX2)
-    two[0] = (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from));
-    two[1] = (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from + 1));
-#elif defined(TIER_DOTPROD)
-    float16x8_t both = vreinterpretq_f16_u16(vld1q_u16((const uint16_t *)from));
-    two[0] = (vf)vcvt_f32_f16(vget_low_f16(both));
-    two[1] = (vf)vcvt_high_f32_f16(both);
+#if defined(HAS_HALVES)
+    for (int i = 0; i < 2; i++) two[i] = load_half((const uint16_t *)from + i * LANES);
 #else
     vu words = *(const vu_any *)from;
     two[0] = (vf)(words << 16);

@@ -25,10 +25,11 @@ typedef struct {
 
 enum activation { NO_ACTIVATION, RELU, SILU, GELU, TANH, SIGMOID };
 
-/* y = x W' + b. `packed` is W in the layout of the tier that packed it, in float or in int8 with a scale per output. */
+/* y = x W' + b. `packed` is W in the layout of the tier that packed it: in float, in half precision with `halves`, or in
+ * int8 with a scale per output. */
 typedef struct {
     long outputs, inputs;
-    int int8;
+    int int8, halves;
     void *packed;
     float *bias;    /* zeros where there is none */
     float *scales;  /* int8: of each output, divided by 127 */
@@ -37,23 +38,23 @@ typedef struct {
 
 typedef struct {
     const char *name;
-    /* Bytes of `memory` that `pack` needs: zeros, aligned to 64. */
+    /* Bytes of the `memory` of a linear map, aligned to 64. */
     int64_t (*packed_bytes)(const linear_t *linear);
-    /* Fills in the pointers of `linear`. */
+    /* Fills in the pointers of `linear`, and zeros what `pack` does not write. */
     void (*lay_out)(linear_t *linear, char *memory);
-    /* Packs the weights of outputs `first` to `end`. */
-    void (*pack)(linear_t *linear, const float *weight, long first, long end);
+    /* Packs the weights of outputs `first` to `end`: floats, or numbers in half precision for a map of `halves`. */
+    void (*pack)(linear_t *linear, const void *weight, long first, long end);
     /* The same of codes [outputs, inputs], for an int8 map; `largest` of each output is what 127 stands for. */
     void (*pack_codes)(linear_t *linear, const int8_t *codes, const float *largest, long first, long end);
     /* Half precision to float, bfloat16 if `bfloat`. */
     void (*widen)(const uint16_t *from, int bfloat, float *to, long count);
-    /* Fills in `to`, of which `outputs` is set, with these outputs of a packed map; `memory` as for `pack`. */
+    /* Fills in `to`, of which `outputs` is set, with these outputs of a packed map; `memory` as for `lay_out`. */
     void (*select)(const linear_t *from, const int32_t *outputs, linear_t *to, char *memory);
-    /* What was packed of an output: floats, or codes and up to three zeros. */
+    /* What was packed of an output: floats, halves, or codes and up to three zeros. */
     void (*unpack)(const linear_t *linear, long output, void *to);
     /* Bytes of `scratch` that a product needs for this many rows. */
     long (*scratch)(const linear_t *linear, long rows);
-    /* Rounds x [rows, inputs] into `scratch` for an int8 map; does nothing for a float one. */
+    /* Rounds x [rows, inputs] into `scratch` for an int8 map; does nothing for another. */
     void (*round_inputs)(const linear_t *linear, const float *x, long rows, void *scratch);
     /* Blocks of outputs, which may be computed apart. */
     long (*num_blocks)(const linear_t *linear);

@@ -85,10 +85,10 @@ class EmulatedLibrary:
             floats = array("I", [half << 16 for half in halves]).tobytes()
         ctypes.memmove(to, floats, 4 * count)
 
-    def engine_add_linear(self, model: int, outputs: int, inputs: int, int8: int) -> int:
+    def engine_add_linear(self, model: int, outputs: int, inputs: int, kind: int) -> int:
         self.inputs.append(inputs)
         self.outputs.append(outputs)
-        self._add(model, _call("l", outputs, inputs, int8))
+        self._add(model, _call("l", outputs, inputs, kind))
         return len(self.inputs) - 1
 
     def engine_pack(

@@ -1,7 +1,7 @@
 /* Linear maps: how a tier lays out their weights, and the products.
  *
- * A product works on blocks of 2 LANES outputs: float weights are laid out [block, input, 2 LANES], int8 weights
- * [block, input / DEPTH, 2, LANES, DEPTH], so that a step of the inner loop reads them in order.
+ * A product works on blocks of 2 LANES outputs: weights in float and half precision are laid out [block, input,
+ * 2 LANES], int8 weights [block, input / DEPTH, 2, LANES, DEPTH], so that a step of the inner loop reads them in order.
  */
 #ifndef CAPSULE_MT_PRODUCTS_H
 #define CAPSULE_MT_PRODUCTS_H
@@ -11,39 +11,56 @@
 
 static long round_up(long n, long multiple) { return (n + multiple - 1) / multiple * multiple; }
 
+/* Nothing else is compiled into a tier whose models are in int8. */
+INLINE int is_int8(const linear_t *l) {
+#if defined(TIER_SIMD128)
+    return 1;
+#else
+    return l->int8;
+#endif
+}
+
+/* What lies side by side of an output: the codes of DEPTH inputs, or one number. */
+INLINE long step_bytes(const linear_t *l) { return is_int8(l) ? DEPTH : l->halves ? 2 : 4; }
+INLINE long num_steps(const linear_t *l) { return is_int8(l) ? round_up(l->inputs, DEPTH) / DEPTH : l->inputs; }
+
 static int64_t packed_bytes(const linear_t *l) { /* a `long` of Windows ends at 2 GiB */
-    long outputs = round_up(l->outputs, BLOCK), inputs = round_up(l->inputs, DEPTH);
-    return 3 * round_up(outputs * 4, 64) + (int64_t)outputs * (l->int8 ? inputs : l->inputs * 4) + 64;
+    long outputs = round_up(l->outputs, BLOCK);
+    return 3 * round_up(outputs * 4, 64) + (int64_t)outputs * num_steps(l) * step_bytes(l) + 64;
+}
+
+/* Where the weights of an output begin; those of its next step are BLOCK times as far on as they are long. */
+static char *weights_of(const linear_t *l, long output) {
+    int64_t block = output / BLOCK, lane = output % BLOCK;
+    return (char *)l->packed + (block * BLOCK * num_steps(l) + lane) * step_bytes(l);
 }
 
 static void lay_out(linear_t *l, char *memory) {
-    long part = round_up(round_up(l->outputs, BLOCK) * 4, 64);
+    long part = round_up(round_up(l->outputs, BLOCK) * 4, 64), last = l->outputs / BLOCK * BLOCK;
     l->bias = (float *)memory;
     l->scales = (float *)(memory + part);
     l->sums = (int32_t *)(memory + 2 * part);
     l->packed = memory + 3 * part;
+    memset(memory, 0, (size_t)(3 * part));
+    if (last < l->outputs) memset(weights_of(l, last), 0, (size_t)(BLOCK * num_steps(l) * step_bytes(l)));
 }
 
-/* Where the weights of an output begin; those of the next DEPTH inputs in int8, or of the next input, are BLOCK times
- * as far on. */
-static char *weights_of(const linear_t *l, long output) {
-    int64_t block = output / BLOCK, lane = output % BLOCK;
-    if (!l->int8) return (char *)((float *)l->packed + block * BLOCK * l->inputs + lane);
-    return (char *)l->packed + block * BLOCK * round_up(l->inputs, DEPTH) + lane * DEPTH;
+/* Steps of `size` bytes, 2 or 4, that are so far apart. */
+INLINE void copy_steps(char *to, long to_apart, const char *from, long from_apart, long steps, long size) {
+    if (size == 4)
+        for (long i = 0; i < steps; i++) memcpy(to + i * to_apart, from + i * from_apart, 4);
+    else
+        for (long i = 0; i < steps; i++) memcpy(to + i * to_apart, from + i * from_apart, 2);
 }
 
 static void select_outputs(const linear_t *from, const int32_t *outputs, linear_t *to, char *memory) {
-    long steps = from->int8 ? round_up(from->inputs, DEPTH) / DEPTH : from->inputs;
+    long size = step_bytes(from);
     to->inputs = from->inputs;
     to->int8 = from->int8;
+    to->halves = from->halves;
     lay_out(to, memory);
     for (long o = 0; o < to->outputs; o++) {
-        const char *source = weights_of(from, outputs[o]);
-        char *target = weights_of(to, o);
-        if (from->int8)
-            for (long i = 0; i < steps; i++) memcpy(target + i * DEPTH * BLOCK, source + i * DEPTH * BLOCK, DEPTH);
-        else
-            for (long i = 0; i < steps; i++) memcpy(target + i * 4 * BLOCK, source + i * 4 * BLOCK, 4);
+        copy_steps(weights_of(to, o), size * BLOCK, weights_of(from, outputs[o]), size * BLOCK, num_steps(from), size);
         to->bias[o] = from->bias[outputs[o]];
         to->scales[o] = from->scales[outputs[o]];
         to->sums[o] = from->sums[outputs[o]];
@@ -51,21 +68,18 @@ static void select_outputs(const linear_t *from, const int32_t *outputs, linear_
 }
 
 static void unpack(const linear_t *l, long output, void *to) {
-    long size = l->int8 ? DEPTH : 4, steps = l->int8 ? round_up(l->inputs, DEPTH) / DEPTH : l->inputs;
-    const char *source = weights_of(l, output);
-    for (long i = 0; i < steps; i++) memcpy((char *)to + i * size, source + i * size * BLOCK, (size_t)size);
+    long size = step_bytes(l);
+    copy_steps(to, size, weights_of(l, output), size * BLOCK, num_steps(l), size);
 }
 
-/* Exact: 2^112 moves the exponent of a half, also of one without an exponent, to that of a float. */
+/* Exact, as `load_half`, also for numbers that are not finite. */
 static void widen(const uint16_t *from, int bfloat, float *to, long count) {
-    uint32_t bits;
     long i = 0;
-#if defined(TIER_AVX512)
-    for (; !bfloat && i + 16 <= count; i += 16)
-        _mm512_storeu_ps(to + i, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(from + i))));
+#if defined(HAS_HALVES)
+    for (; !bfloat && i + LANES <= count; i += LANES) store(to + i, load_half(from + i));
 #endif
     for (; i < count; i++) {
-        bits = (uint32_t)from[i] << 16;
+        uint32_t bits = (uint32_t)from[i] << 16;
         if (!bfloat) {
             float moved;
             bits = (uint32_t)(from[i] & 0x7fff) << 13;
@@ -78,13 +92,50 @@ static void widen(const uint16_t *from, int bfloat, float *to, long count) {
     }
 }
 
-static void pack(linear_t *l, const float *weight, long first, long end) {
-    for (long o = first; o < end; o++, weight += l->inputs) {
-        if (!l->int8) {
-            float *to = (float *)weights_of(l, o);
-            for (long i = 0; i < l->inputs; i++) to[i * BLOCK] = weight[i];
-            continue;
+/* Eight halves of each of eight outputs, `apart` numbers from one to the next -> eight outputs of each of eight inputs. */
+typedef uint16_t vh __attribute__((vector_size(16)));
+INLINE void turn_halves(const uint16_t *from, long apart, uint16_t *to, long to_apart) {
+    vh rows[8], next[8];
+    for (long k = 0; k < 8; k++) memcpy(rows + k, from + k * apart, 16);
+    for (int round = 0; round < 3; round++) {
+        for (int k = 0; k < 4; k++) {
+            next[2 * k] = __builtin_shufflevector(rows[k], rows[k + 4], 0, 8, 1, 9, 2, 10, 3, 11);
+            next[2 * k + 1] = __builtin_shufflevector(rows[k], rows[k + 4], 4, 12, 5, 13, 6, 14, 7, 15);
         }
+        memcpy(rows, next, sizeof(rows));
+    }
+    for (long k = 0; k < 8; k++) memcpy(to + k * to_apart, rows + k, 16);
+}
+
+/* A few inputs of all outputs of a block, then the next ones: what they are written to stays in the cache. */
+#define PACKED_AT_ONCE 32
+
+static void pack_numbers(linear_t *l, const char *weight, long first, long end) {
+    long size = step_bytes(l), row = l->inputs * size;
+    for (long block = first / BLOCK * BLOCK; block < end; block += BLOCK)
+        for (long i = 0; i < l->inputs; i += PACKED_AT_ONCE) {
+            long count = l->inputs - i < PACKED_AT_ONCE ? l->inputs - i : PACKED_AT_ONCE;
+            for (long o = block > first ? block : first; o < end && o < block + BLOCK; o++) {
+                const char *from = weight + (o - first) * row + i * size;
+                char *to = weights_of(l, o) + i * size * BLOCK;
+                if (l->halves && o % 8 == 0 && o + 8 <= end && count == PACKED_AT_ONCE) {
+                    for (long k = 0; k < PACKED_AT_ONCE; k += 8)
+                        turn_halves((const uint16_t *)from + k, l->inputs, (uint16_t *)to + k * BLOCK, BLOCK);
+                    o += 7;
+                } else {
+                    copy_steps(to, size * BLOCK, from, size, count, size);
+                }
+            }
+        }
+}
+
+static void pack(linear_t *l, const void *weights, long first, long end) {
+    if (!is_int8(l)) {
+        pack_numbers(l, weights, first, end);
+        return;
+    }
+    const float *weight = weights;
+    for (long o = first; o < end; o++, weight += l->inputs) {
         vf top = all(1e-30f);
         FOR_VECTORS(i, l->inputs) top = max_of(top, abs_of(GET(weight, i, l->inputs, 0.f)));
         float largest = largest_of(top);
@@ -114,8 +165,10 @@ static void pack_codes(linear_t *l, const int8_t *codes, const float *largest, l
     for (long o = first; o < end; o++, codes += l->inputs) {
         char *to = weights_of(l, o);
         int32_t sum = 0;
-        for (long i = 0; i < l->inputs; i += DEPTH)
-            memcpy(to + i * BLOCK, codes + i, (size_t)(l->inputs - i < DEPTH ? l->inputs - i : DEPTH));
+        long whole = l->inputs / DEPTH * DEPTH;
+        for (long i = 0; i < whole; i += DEPTH) memcpy(to + i * BLOCK, codes + i, DEPTH);
+        for (long i = whole; i < round_up(l->inputs, DEPTH); i++)
+            to[whole * BLOCK + i - whole] = i < l->inputs ? codes[i] : 0;
         for (long i = 0; i < l->inputs; i++) sum += codes[i];
         l->scales[o] = largest[o - first] / (127.f * 127.f);
         l->sums[o] = ZERO_POINT * sum;
@@ -123,7 +176,7 @@ static void pack_codes(linear_t *l, const int8_t *codes, const float *largest, l
 }
 
 static long scratch(const linear_t *l, long rows) {
-    return l->int8 ? rows * round_up(l->inputs, DEPTH) * (long)sizeof(rounded_t) + rows * 4 + 128 : 0;
+    return is_int8(l) ? rows * round_up(l->inputs, DEPTH) * (long)sizeof(rounded_t) + rows * 4 + 128 : 0;
 }
 
 /* Each row with a scale of its own, so that a batch gives what its sentences give. */
@@ -303,22 +356,29 @@ INLINE void tile_int8(const int rows, const int blocks, const linear_t *l, long 
     }
 }
 
-INLINE void tile_float(const int rows, const linear_t *l, long output, const float *x, float *y, int relu) {
-    const float *weight = (const float *)l->packed + output * l->inputs;
-    vf first[MOST_ROWS], second[MOST_ROWS];
+INLINE void load_weights_of(const char *weight, const int halves, vf *two) {
+    for (int i = 0; i < 2; i++)
+        two[i] = halves ? load_half((const uint16_t *)weight + i * LANES) : load((const float *)weight + i * LANES);
+}
+
+INLINE void tile_numbers(const int rows, const int halves, const linear_t *l, long output, const float *x, float *y,
+                         int relu) {
+    const long bytes = halves ? 2 * BLOCK : 4 * BLOCK;
+    const char *weight = weights_of(l, output);
+    vf two[2], first[MOST_ROWS], second[MOST_ROWS];
     UNROLL_ALL
     for (int r = 0; r < rows; r++) {
         first[r] = load(l->bias + output);
         second[r] = load(l->bias + output + LANES);
     }
-    for (long i = 0; i < l->inputs; i++, weight += BLOCK) {
-        prefetch_weights(weight, BLOCK * 4);
-        vf w0 = load(weight), w1 = load(weight + LANES);
+    for (long i = 0; i < l->inputs; i++, weight += bytes) {
+        prefetch_weights(weight, bytes);
+        load_weights_of(weight, halves, two);
         UNROLL_ALL
         for (int r = 0; r < rows; r++) {
             vf one = all(x[r * l->inputs + i]);
-            first[r] += one * w0;
-            second[r] += one * w1;
+            first[r] += one * two[0];
+            second[r] += one * two[1];
         }
     }
     UNROLL_ALL
@@ -349,7 +409,11 @@ static void apply(float *values, long count, int activation) {
     } \
     static __attribute__((noinline)) void float_##n(const linear_t *l, long output, const float *x, float *y, \
                                                     int relu) { \
-        tile_float(n, l, output, x, y, relu); \
+        tile_numbers(n, 0, l, output, x, y, relu); \
+    } \
+    static __attribute__((noinline)) void halves_##n(const linear_t *l, long output, const float *x, float *y, \
+                                                     int relu) { \
+        tile_numbers(n, 1, l, output, x, y, relu); \
     }
 TILE(1) TILE(2) TILE(3) TILE(4)
 #if MOST_ROWS > 4
@@ -373,7 +437,7 @@ static float *largest_of_rows(const linear_t *l, long rows, const void *memory) 
 }
 
 static void round_inputs(const linear_t *l, const float *x, long rows, void *memory) {
-    if (l->int8) round_rows(x, rows, l->inputs, memory, largest_of_rows(l, rows, memory));
+    if (is_int8(l)) round_rows(x, rows, l->inputs, memory, largest_of_rows(l, rows, memory));
 }
 
 static long num_blocks(const linear_t *l) { return round_up(l->outputs, BLOCK) / BLOCK; }
@@ -392,10 +456,10 @@ static void multiply(const linear_t *l, const float *x, long rows, float *y, int
                      long first, long end) {
     const rounded_t *rounded = memory;
     long stride = round_up(l->inputs, DEPTH), last = end * BLOCK < l->outputs ? end * BLOCK : l->outputs;
-    const float *largest = l->int8 ? largest_of_rows(l, rows, memory) : NULL;
-    long output_to_activate = first * BLOCK;
+    long begin = first * BLOCK;
+    const float *largest = is_int8(l) ? largest_of_rows(l, rows, memory) : NULL;
 #if defined(WIDE)
-    for (; rows == 1 && l->int8 && first + WIDE <= end; first += WIDE)
+    for (; rows == 1 && first + WIDE <= end; first += WIDE)
         int8_wide(l, first * BLOCK, rounded, largest, y, activation == RELU);
 #endif
     for (long chunk = 0; chunk < rows; chunk += CHUNK)
@@ -405,7 +469,8 @@ static void multiply(const linear_t *l, const float *x, long rows, float *y, int
             long left = stop - row;
 #define TILE(n) \
     case n: \
-        if (l->int8) int8_##n(l, output, rounded + row * stride, largest + row, y + row * l->outputs, relu); \
+        if (is_int8(l)) int8_##n(l, output, rounded + row * stride, largest + row, y + row * l->outputs, relu); \
+        else if (l->halves) halves_##n(l, output, x + row * l->inputs, y + row * l->outputs, relu); \
         else float_##n(l, output, x + row * l->inputs, y + row * l->outputs, relu); \
         row += n; \
         break;
@@ -430,7 +495,7 @@ static void multiply(const linear_t *l, const float *x, long rows, float *y, int
 #undef TILE
         }
     }
-    activate(l, rows, y, activation, output_to_activate, last);
+    activate(l, rows, y, activation, begin, last);
 }
 
 #if defined(HAS_TILES)
@@ -505,7 +570,7 @@ static __attribute__((target("amx-tile,amx-int8"))) void tiles_int8(const linear
 static void multiply_by_tiles(const linear_t *l, const float *x, long rows, float *y, int activation,
                               const void *memory, long first, long end) {
     long last = end * BLOCK < l->outputs ? end * BLOCK : l->outputs;
-    if (!l->int8 || rows < TILE_ROWS || !l->inputs || l->inputs % TILE_BYTES) {
+    if (!is_int8(l) || rows < TILE_ROWS || !l->inputs || l->inputs % TILE_BYTES) {
         multiply(l, x, rows, y, activation, memory, first, end);
         return;
     }

@@ -93,9 +93,21 @@ static double activated(double x, int activation) {
     }
 }
 
-/* Products. In int8 with whole numbers up to 127, where they are exact; with `largest`, all of them are +-127; if `int8`
- * is 2, the weights are given as codes, and no row has a 127. */
-static void products(long rows, long inputs, long outputs, int int8, int largest, int activation) {
+/* How weights are given, and kept: FROM_CODES in int8, as those that the tier rounds. */
+enum weights { FLOATS, HALVES, ROUNDED, FROM_CODES, NUM_WEIGHTS };
+
+/* The number that a half stands for. */
+static float number_of(uint16_t half) {
+    int exponent = half >> 10 & 31, significand = half & 1023;
+    double size = exponent ? ldexp(1024 + significand, exponent - 25) : ldexp(significand, -24);
+    return (float)(half & 0x8000 ? -size : size);
+}
+
+/* Products. In int8 with whole numbers up to 127, where they are exact; with `largest`, all of them are +-127; codes are
+ * less than 127. Halves are up to 2, also denormal ones. */
+static void products(long rows, long inputs, long outputs, enum weights kind, int largest, int activation) {
+    static const char *const names[] = {"product", "product of halves", "int8 product", "product of codes"};
+    int int8 = kind >= ROUNDED;
     float *weight = random_floats(inputs * outputs, 1), *x = random_floats(rows * inputs, 1);
     float *bias = (rows + outputs) % 3 ? random_floats(outputs, 2) : NULL;
     if (int8) {
@@ -106,7 +118,10 @@ static void products(long rows, long inputs, long outputs, int int8, int largest
         for (long i = 0; i < inputs && rows > 2; i++) x[2 * inputs + i] = 0; /* a row of zeros */
     }
     int8_t *codes = guarded(inputs * outputs);
-    for (long i = 0; i < inputs * outputs && int8 == 2; i++) weight[i] = codes[i] = (int8_t)(weight[i] * 0.7f);
+    for (long i = 0; i < inputs * outputs && kind == FROM_CODES; i++) weight[i] = codes[i] = (int8_t)(weight[i] * 0.7f);
+    uint16_t *halves = guarded(2 * inputs * outputs);
+    for (long i = 0; i < inputs * outputs && kind == HALVES; i++)
+        weight[i] = number_of(halves[i] = (uint16_t)(uniform() * 65536) & 0xbfff);
     float *y = floats(rows * outputs), *wanted = floats(rows * outputs);
     for (long r = 0; r < rows; r++)
         for (long o = 0; o < outputs; o++) {
@@ -114,17 +129,18 @@ static void products(long rows, long inputs, long outputs, int int8, int largest
             for (long i = 0; i < inputs; i++) sum += (double)x[r * inputs + i] * weight[o * inputs + i];
             wanted[r * outputs + o] = (float)activated(sum, activation);
         }
-    linear_t linear = {.outputs = outputs, .inputs = inputs, .int8 = int8};
+    linear_t linear = {.outputs = outputs, .inputs = inputs, .int8 = int8, .halves = kind == HALVES};
     int64_t bytes = (tier->packed_bytes(&linear) + 63) / 64 * 64;
-    tier->lay_out(&linear, memset(guarded((long)bytes), 0, (size_t)bytes));
-    if (int8 == 2) {
+    tier->lay_out(&linear, memset(guarded((long)bytes), 0xff, (size_t)bytes));
+    if (kind == FROM_CODES) {
         float *most = floats(outputs);
         for (long o = 0; o < outputs; o++) most[o] = 127;
         tier->pack_codes(&linear, codes + outputs / 2 * inputs, most, outputs / 2, outputs);
         tier->pack_codes(&linear, codes, most, 0, outputs / 2);
-    } else {
-        tier->pack(&linear, weight + outputs / 2 * inputs, outputs / 2, outputs); /* in two parts */
-        tier->pack(&linear, weight, 0, outputs / 2);
+    } else { /* in two parts */
+        long first = outputs / 2 * inputs;
+        tier->pack(&linear, kind == HALVES ? (void *)(halves + first) : weight + first, outputs / 2, outputs);
+        tier->pack(&linear, kind == HALVES ? (void *)halves : weight, 0, outputs / 2);
     }
     if (bias) memcpy(linear.bias, bias, 4 * (size_t)outputs);
     memset(weight, 0xff, 4 * (size_t)(inputs * outputs)); /* NaN: the copy alone may be read */
@@ -133,7 +149,7 @@ static void products(long rows, long inputs, long outputs, int int8, int largest
     tier->round_inputs(&linear, x, rows, scratch);
     tier->multiply(&linear, x, rows, y, activation, scratch, middle, blocks);
     tier->multiply(&linear, x, rows, y, activation, scratch, 0, middle);
-    check(int8 == 2 ? "product of codes" : int8 ? "int8 product" : "product", rows, inputs, outputs, y, wanted, rows * outputs, 2e-6);
+    check(names[kind], rows, inputs, outputs, y, wanted, rows * outputs, 2e-6);
     if (rows > 1) { /* a row gets the same numbers alone */
         float *alone = floats(outputs);
         tier->round_inputs(&linear, x + (rows - 1) * inputs, 1, scratch);
@@ -151,7 +167,7 @@ static void tiles(long rows, long inputs, long outputs, int activation) {
     float *found = floats(rows * outputs), *wanted = floats(rows * outputs);
     linear_t linear = {.outputs = outputs, .inputs = inputs, .int8 = 1};
     int64_t bytes = (tier->packed_bytes(&linear) + 63) / 64 * 64;
-    tier->lay_out(&linear, memset(guarded((long)bytes), 0, (size_t)bytes));
+    tier->lay_out(&linear, guarded((long)bytes));
     tier->pack(&linear, weight, 0, outputs);
     for (long o = 0; o < outputs; o++) linear.bias[o] = (float)uniform();
     void *scratch = guarded((tier->scratch(&linear, rows) + 63) / 64 * 64);
@@ -172,16 +188,16 @@ static void all_products(void) {
     for (long rows = 14; rows <= 82; rows++) tiles(rows, rows % 4 * 64, 29 + rows, rows % 6);
     tiles(320, 512, 1000, RELU);
     tiles(33, 2048, 65, NO_ACTIVATION);
-    for (int int8 = 0; int8 < 3; int8++) {
-        for (long rows = 0; rows <= 26; rows++) products(rows, 37, 35, int8, 0, rows % 6);
-        for (long rows = 47; rows <= 110; rows += 7) products(rows, 64, 35, int8, 0, NO_ACTIVATION); /* several chunks */
+    for (enum weights kind = FLOATS; kind < NUM_WEIGHTS; kind++) {
+        for (long rows = 0; rows <= 26; rows++) products(rows, 37, 35, kind, 0, rows % 6);
+        for (long rows = 47; rows <= 110; rows += 7) products(rows, 64, 35, kind, 0, NO_ACTIVATION); /* several chunks */
         for (int i = 0; i < COUNT(few); i++)
             for (int o = 0; o < COUNT(few); o++)
-                for (long rows = 1; rows < 8; rows += 2) products(rows, few[i], few[o], int8, 0, NO_ACTIVATION);
+                for (long rows = 1; rows < 8; rows += 2) products(rows, few[i], few[o], kind, 0, NO_ACTIVATION);
         for (int i = 0; i < COUNT(many); i++)
             for (int o = 0; o < COUNT(many); o++)
-                products(1 + 4 * (i == o), many[i], many[o], int8, (i + o) % 2, RELU * (i % 2));
-        products(2, 3, 100003, int8, 0, NO_ACTIVATION);
+                products(1 + 4 * (i == o), many[i], many[o], kind, (i + o) % 2, RELU * (i % 2));
+        products(2, 3, 100003, kind, 0, NO_ACTIVATION);
     }
 }
 
