@@ -17,7 +17,10 @@ from capsule_mt.engine.program import operations
 
 FOLDER = Path(__file__).parent
 # A page loads one: the second where its product of bytes is exact (engine.js); floats are rounded as in the first
-MODULES = {"engine.wasm": (), "engine.relaxed.wasm": ("-mrelaxed-simd", "-ffp-contract=off")}
+MODULES: dict[str, tuple[str, ...]] = {
+    "engine.wasm": (),
+    "engine.relaxed.wasm": ("-mrelaxed-simd", "-ffp-contract=off"),
+}
 INTERFACE = "interface.js"
 TARGET = ("-target", "wasm32-wasi")
 FLAGS = (
@@ -41,7 +44,7 @@ def build(output: Path) -> None:
     tier = ("-O3", "-DTIER=simd128", "-DTIER_SIMD128")  # of the products; other code is small, and quick to load
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        jobs = [(stem, source, ()) for stem, source in sources.items()]
+        jobs: list[tuple[str, Path, tuple[str, ...]]] = [(stem, source, ()) for stem, source in sources.items()]
         jobs += [(module, kernels, (*tier, *options)) for module, options in MODULES.items()]
         compiled = {stem: str(folder / f"{stem}.o") for stem, _, _ in jobs}
         run_side_by_side(
