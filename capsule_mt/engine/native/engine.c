@@ -62,7 +62,7 @@ void free_pages(void *memory) {
 #endif
 }
 
-/* Memory, aligned to 64 bytes, until the model is freed; NULL where that is short. */
+/* Zeros, aligned to 64 bytes, until the model is freed; NULL where memory is short. */
 static char *keep(model_t *model, int64_t bytes) {
     block_t *block = model->blocks;
     bytes = (bytes + 63) / 64 * 64;
@@ -78,7 +78,7 @@ static char *keep(model_t *model, int64_t bytes) {
         model->blocks = block;
     }
     block->used += bytes;
-    return block->memory + block->used - bytes;
+    return memset(block->memory + block->used - bytes, 0, (size_t)bytes);
 }
 
 static void free_chunks(chunk_t *chunk) {
@@ -100,6 +100,7 @@ void engine_free(model_t *model) {
         free(model->vectors[i].largest);
     }
     for (int i = 0; i < MOST_ARENAS; i++) free_chunks(model->arenas[i]);
+    free_pages(model->upper);
     free(model->places);
     free(model->linears);
     free(model->vectors);
@@ -114,13 +115,13 @@ static void *grow(void *array, int count, size_t size) {
     return (count & (count - 1)) ? array : realloc(array, size * (size_t)(count ? 2 * count : 1));
 }
 
-int engine_add_linear(model_t *model, int64_t outputs, int64_t inputs, int type) {
+int engine_add_linear(model_t *model, int64_t outputs, int64_t inputs, int int8) {
     linear_t *linears = grow(model->linears, model->num_linears, sizeof(linear_t));
     if (!linears) return NO_MEMORY;
     model->linears = linears;
     linear_t *linear = linears + model->num_linears;
-    *linear = (linear_t){(long)outputs, (long)inputs, .int8 = type == CODES, .halves = type == FLOAT16};
-    model->halves |= linear->int8;
+    *linear = (linear_t){.outputs = (long)outputs, .inputs = (long)inputs, .int8 = int8};
+    model->halves |= int8;
     char *memory = keep(model, model->kernels->packed_bytes(linear));
     if (!memory) return NO_MEMORY;
     model->kernels->lay_out(linear, memory);
@@ -154,8 +155,7 @@ int engine_pack(model_t *model, int number, int64_t first, int64_t outputs, cons
     if (first < 0 || first + outputs > linear->outputs)
         return wrong("outputs %lld to %lld of a linear map that has %ld", (long long)first,
                      (long long)(first + outputs), linear->outputs);
-    if (linear->halves && type != FLOAT16) return wrong("weights of type %d for a map in half precision", type);
-    if (type == FLOAT32 || linear->halves) {
+    if (type == FLOAT32) {
         model->kernels->pack(linear, weight, (long)first, (long)(first + outputs));
     } else if (type == CODES && linear->int8) {
         model->kernels->pack_codes(linear, weight, largest, (long)first, (long)(first + outputs));
@@ -220,7 +220,6 @@ int engine_add_packed_table(model_t *model, int number, const float *largest) {
         table->values = NULL;
         memcpy(table->largest, largest, (size_t)linear->outputs * 4);
     }
-    if (linear->halves) table->type = FLOAT16;
     return model->num_vectors - 1;
 }
 
@@ -375,9 +374,8 @@ static void translate(run_t *run) {
         run->head.outputs = (long)request->num_candidates;
         run->head.inputs = whole->inputs;
         run->head.int8 = whole->int8;
-        run->head.halves = whole->halves;
         int64_t bytes = model->kernels->packed_bytes(&run->head) + 64;
-        char *memory = take(run, bytes);
+        char *memory = take_zeros(run, bytes);
         model->kernels->select(whole, request->candidates, &run->head, memory + (64 - (uintptr_t)memory % 64) % 64);
     }
     run_program(run, 0);
@@ -428,6 +426,26 @@ static void keep_arena(model_t *model, chunk_t *chunks) {
     }
 #endif
     free_chunks(chunks);
+}
+
+/* Packing takes as long as some hundred steps gain by it; a head that the cache holds gains nothing. */
+#if !defined(LEAST_PREVIEWS)
+#define LEAST_PREVIEWS 256
+#define LEAST_UPPER (2 << 20)
+#endif
+
+const void *upper_of(model_t *model) {
+    const linear_t *head = model->linears + model->head->slots[LINEAR_map];
+    void *upper = __atomic_load_n(&model->upper, __ATOMIC_ACQUIRE), *none = NULL;
+    int64_t bytes = model->kernels->upper_bytes(head);
+    if (upper || bytes < LEAST_UPPER || __atomic_add_fetch(&model->previews, 1, __ATOMIC_RELAXED) < LEAST_PREVIEWS)
+        return upper;
+    upper = allocate_pages(bytes);
+    if (!upper) return NULL;
+    model->kernels->pack_upper(head, upper);
+    if (__atomic_compare_exchange_n(&model->upper, &none, upper, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return upper;
+    free_pages(upper); /* another thread was first */
+    return none;
 }
 
 static double seconds(void) {

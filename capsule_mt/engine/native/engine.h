@@ -107,8 +107,8 @@ typedef struct {
     float *scores;          /* the log-probability over the length to the length penalty [num_sources, num_returned] */
     float *log_probs;       /* of each token, of a forced end too [num_sources, num_returned, longest] */
     float *first_logits;    /* [num_sources, vocabulary], or NULL, as it is with a shortlist */
-    /* With `layer` and `head`: the most that a word is attended to in any step, the end token's included
-     * [num_sources, num_returned, longest_source]. With `targets`: what each of their tokens attends to
+    /* With `layer` and `head`: what each token of a translation attends to, 0 where that is an end token alone
+     * [num_sources, num_returned, longest, longest_source]. With `targets`: each of their tokens
      * [tokens of all targets, longest_source]. */
     float *received;
     /* Of a program with GUIDED_ROUTING, or NULL: for each word its share of PAST and of FUTURE when the translation has
@@ -140,8 +140,7 @@ EXPORTED model_t *engine_new(const char *tier, int64_t vocabulary, int64_t num_c
 EXPORTED void engine_free(model_t *model);
 /* The following return -1 where memory is short, and -2 for what is wrong: see `engine_error`. Those that add return the
  * number of what was added. */
-/* `type` is what its weights are kept as: FLOAT32, FLOAT16, which takes no other weights, or CODES. */
-EXPORTED int engine_add_linear(model_t *model, int64_t outputs, int64_t inputs, int type);
+EXPORTED int engine_add_linear(model_t *model, int64_t outputs, int64_t inputs, int int8);
 /* Packs `outputs` rows of a linear map, from `first` on; `bias` may be NULL. `largest` is for CODES. */
 EXPORTED int engine_pack(model_t *model, int linear, int64_t first, int64_t outputs, const void *weight, int type,
                          const float *largest, const void *bias, int bias_type);

@@ -5,6 +5,7 @@
  */
 #include "kernels.h"
 
+#include "kernels/preview.h"
 #include "kernels/products.h"
 #include "kernels/routing.h"
 #include "kernels/vectors.h"
@@ -61,8 +62,16 @@ INLINE void store_halves(char *to, vf low, vf high) {
 }
 
 INLINE void load_halves(const char *from, vf *two) {
-#if defined(HAS_HALVES)
-    for (int i = 0; i < 2; i++) two[i] = load_half((const uint16_t *)from + i * LANES);
+#if defined(TIER_AVX512)
+    two[0] = (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)from));
+    two[1] = (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)from + 1));
+#elif defined(TIER_AVX2)
+    two[0] = (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from));
+    two[1] = (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from + 1));
+#elif defined(TIER_DOTPROD)
+    float16x8_t both = vreinterpretq_f16_u16(vld1q_u16((const uint16_t *)from));
+    two[0] = (vf)vcvt_f32_f16(vget_low_f16(both));
+    two[1] = (vf)vcvt_high_f32_f16(both);
 #else
     vu words = *(const vu_any *)from;
     two[0] = (vf)(words << 16);
@@ -251,6 +260,18 @@ INLINE int any_above(vf values, float threshold) {
 #endif
 }
 
+static long not_below(const float *values, long count, float least, int32_t *places, long most) {
+    long found = 0;
+    float below = nextafterf(least, -INFINITY);
+    for (long i = 0; i < count; i += LANES) {
+        long end = count - i < LANES ? count : i + LANES;
+        if (end - i == LANES && least > -INFINITY && !any_above(load(values + i), below)) continue;
+        for (long j = i; j < end; j++)
+            if (values[j] >= least && found++ < most) places[found - 1] = (int32_t)j;
+    }
+    return found;
+}
+
 #define GROUP (8 * LANES)
 #define MOST_GROUPS 1024
 #define MOST_WANTED 64
@@ -305,9 +326,9 @@ static long top(const float *values, long count, long wanted, float *best, int32
 #define TEXT(a) TEXT_(a)
 #define TABLE(name, product) \
     { \
-        name, packed_bytes, lay_out, pack, pack_codes, widen, select_outputs, unpack, scratch, round_inputs, num_blocks, product, \
-        add_norm, kept_bytes, keep_heads, attend, em_routing, dynamic_routing, exp_twice, tanh_score, add_scaled, lstm, \
-        gru, ssru, apply, log_sum_exp, top, squash, softmax, \
+        name, packed_bytes, lay_out, pack, pack_codes, widen, select_outputs, unpack, scratch, round_inputs, leave, num_blocks, product, \
+        upper_bytes, pack_upper, preview, add_norm, kept_bytes, keep_heads, attend, em_routing, dynamic_routing, exp_twice, tanh_score, add_scaled, lstm, \
+        gru, ssru, apply, log_sum_exp, not_below, top, squash, softmax, \
     }
 const kernels_t GLUE(kernels_, TIER) = TABLE(TEXT(TIER), multiply);
 #if defined(HAS_TILES)

@@ -23,44 +23,54 @@ typedef struct {
 /* So many rows at most attend at once. */
 #define MOST_QUERIES 8
 
+#define DEVIATION_OF_LOWER 4.61f /* of whole numbers from 0 to 15 */
+
 enum activation { NO_ACTIVATION, RELU, SILU, GELU, TANH, SIGMOID };
 
-/* y = x W' + b. `packed` is W in the layout of the tier that packed it: in float, in half precision with `halves`, or in
- * int8 with a scale per output. */
+/* y = x W' + b. `packed` is W in the layout of the tier that packed it, in float or in int8 with a scale per output. */
 typedef struct {
     long outputs, inputs;
-    int int8, halves;
+    int int8;
     void *packed;
     float *bias;    /* zeros where there is none */
-    float *scales;  /* int8: of each output, divided by 127 */
-    int32_t *sums;  /* int8: what unsigned activations add to each output */
+    float *scales;  /* int8: of each output */
+    int32_t *sums;  /* int8: of the weights of each output */
 } linear_t;
 
 typedef struct {
     const char *name;
-    /* Bytes of the `memory` of a linear map, aligned to 64. */
+    /* Bytes of `memory` that `pack` needs: zeros, aligned to 64. */
     int64_t (*packed_bytes)(const linear_t *linear);
-    /* Fills in the pointers of `linear`, and zeros what `pack` does not write. */
+    /* Fills in the pointers of `linear`. */
     void (*lay_out)(linear_t *linear, char *memory);
-    /* Packs the weights of outputs `first` to `end`: floats, or numbers in half precision for a map of `halves`. */
-    void (*pack)(linear_t *linear, const void *weight, long first, long end);
+    /* Packs the weights of outputs `first` to `end`. */
+    void (*pack)(linear_t *linear, const float *weight, long first, long end);
     /* The same of codes [outputs, inputs], for an int8 map; `largest` of each output is what 127 stands for. */
     void (*pack_codes)(linear_t *linear, const int8_t *codes, const float *largest, long first, long end);
     /* Half precision to float, bfloat16 if `bfloat`. */
     void (*widen)(const uint16_t *from, int bfloat, float *to, long count);
-    /* Fills in `to`, of which `outputs` is set, with these outputs of a packed map; `memory` as for `lay_out`. */
+    /* Fills in `to`, of which `outputs` is set, with these outputs of a packed map; `memory` as for `pack`. */
     void (*select)(const linear_t *from, const int32_t *outputs, linear_t *to, char *memory);
-    /* What was packed of an output: floats, halves, or codes and up to three zeros. */
+    /* What was packed of an output: floats, or codes and up to three zeros. */
     void (*unpack)(const linear_t *linear, long output, void *to);
     /* Bytes of `scratch` that a product needs for this many rows. */
     long (*scratch)(const linear_t *linear, long rows);
-    /* Rounds x [rows, inputs] into `scratch` for an int8 map; does nothing for another. */
+    /* Rounds x [rows, inputs] into `scratch` for an int8 map; does nothing for a float one. */
     void (*round_inputs)(const linear_t *linear, const float *x, long rows, void *scratch);
+    /* rest = x - what `round_inputs` has made of it, for an int8 map. */
+    void (*leave)(const linear_t *linear, const float *x, long rows, const void *scratch, float *rest);
     /* Blocks of outputs, which may be computed apart. */
     long (*num_blocks)(const linear_t *linear);
     /* x [rows, inputs] -> blocks `first` to `end` of y [rows, outputs]; `scratch` holds what `round_inputs` left. */
     void (*multiply)(const linear_t *linear, const float *x, long rows, float *y, int activation, const void *scratch,
                      long first, long end);
+    /* Bytes of the upper halves of an int8 map's weights, aligned to 64, or 0 where the tier does not read them. */
+    int64_t (*upper_bytes)(const linear_t *linear);
+    /* Fills them in; they begin with the largest of the map's scales. */
+    void (*pack_upper)(const linear_t *linear, void *upper);
+    /* Of one row, blocks `first` to `end` of y from them; `scratch` holds what `round_inputs` left. Each output misses the
+     * mean of its lower halves' products by random signs: by scale * DEVIATION_OF_LOWER * |x|, as standard deviation. */
+    void (*preview)(const linear_t *linear, const void *upper, const void *scratch, float *y, long first, long end);
     /* x = LayerNorm(x + residual) [rows, width]; `residual` may be NULL. */
     void (*add_norm)(float *x, const float *residual, const float *gain, const float *bias, long rows, long width,
                      float epsilon);
@@ -91,6 +101,8 @@ typedef struct {
     void (*apply)(float *values, long count, int activation);
     /* log(sum(exp(values))) */
     float (*log_sum_exp)(const float *values, long count);
+    /* The first `most` places of values that are not below `least`; returns how many there are. */
+    long (*not_below)(const float *values, long count, float least, int32_t *places, long most);
     /* The `wanted` largest values, largest first, the lower index first where they are equal; returns how many. */
     long (*top)(const float *values, long count, long wanted, float *best, int32_t *indices);
     /* See routing/squash.py. */

@@ -1,7 +1,7 @@
 /* Linear maps: how a tier lays out their weights, and the products.
  *
- * A product works on blocks of 2 LANES outputs: weights in float and half precision are laid out [block, input,
- * 2 LANES], int8 weights [block, input / DEPTH, 2, LANES, DEPTH], so that a step of the inner loop reads them in order.
+ * A product works on blocks of 2 LANES outputs: float weights are laid out [block, input, 2 LANES], int8 weights
+ * [block, input / DEPTH, 2, LANES, DEPTH], so that a step of the inner loop reads them in order.
  */
 #ifndef CAPSULE_MT_PRODUCTS_H
 #define CAPSULE_MT_PRODUCTS_H
@@ -11,56 +11,39 @@
 
 static long round_up(long n, long multiple) { return (n + multiple - 1) / multiple * multiple; }
 
-/* Nothing else is compiled into a tier whose models are in int8. */
-INLINE int is_int8(const linear_t *l) {
-#if defined(TIER_SIMD128)
-    return 1;
-#else
-    return l->int8;
-#endif
-}
-
-/* What lies side by side of an output: the codes of DEPTH inputs, or one number. */
-INLINE long step_bytes(const linear_t *l) { return is_int8(l) ? DEPTH : l->halves ? 2 : 4; }
-INLINE long num_steps(const linear_t *l) { return is_int8(l) ? round_up(l->inputs, DEPTH) / DEPTH : l->inputs; }
-
 static int64_t packed_bytes(const linear_t *l) { /* a `long` of Windows ends at 2 GiB */
-    long outputs = round_up(l->outputs, BLOCK);
-    return 3 * round_up(outputs * 4, 64) + (int64_t)outputs * num_steps(l) * step_bytes(l) + 64;
-}
-
-/* Where the weights of an output begin; those of its next step are BLOCK times as far on as they are long. */
-static char *weights_of(const linear_t *l, long output) {
-    int64_t block = output / BLOCK, lane = output % BLOCK;
-    return (char *)l->packed + (block * BLOCK * num_steps(l) + lane) * step_bytes(l);
+    long outputs = round_up(l->outputs, BLOCK), inputs = round_up(l->inputs, DEPTH);
+    return 3 * round_up(outputs * 4, 64) + (int64_t)outputs * (l->int8 ? inputs : l->inputs * 4) + 64;
 }
 
 static void lay_out(linear_t *l, char *memory) {
-    long part = round_up(round_up(l->outputs, BLOCK) * 4, 64), last = l->outputs / BLOCK * BLOCK;
+    long part = round_up(round_up(l->outputs, BLOCK) * 4, 64);
     l->bias = (float *)memory;
     l->scales = (float *)(memory + part);
     l->sums = (int32_t *)(memory + 2 * part);
     l->packed = memory + 3 * part;
-    memset(memory, 0, (size_t)(3 * part));
-    if (last < l->outputs) memset(weights_of(l, last), 0, (size_t)(BLOCK * num_steps(l) * step_bytes(l)));
 }
 
-/* Steps of `size` bytes, 2 or 4, that are so far apart. */
-INLINE void copy_steps(char *to, long to_apart, const char *from, long from_apart, long steps, long size) {
-    if (size == 4)
-        for (long i = 0; i < steps; i++) memcpy(to + i * to_apart, from + i * from_apart, 4);
-    else
-        for (long i = 0; i < steps; i++) memcpy(to + i * to_apart, from + i * from_apart, 2);
+/* Where the weights of an output begin; those of the next DEPTH inputs in int8, or of the next input, are BLOCK times
+ * as far on. */
+static char *weights_of(const linear_t *l, long output) {
+    int64_t block = output / BLOCK, lane = output % BLOCK;
+    if (!l->int8) return (char *)((float *)l->packed + block * BLOCK * l->inputs + lane);
+    return (char *)l->packed + block * BLOCK * round_up(l->inputs, DEPTH) + lane * DEPTH;
 }
 
 static void select_outputs(const linear_t *from, const int32_t *outputs, linear_t *to, char *memory) {
-    long size = step_bytes(from);
+    long steps = from->int8 ? round_up(from->inputs, DEPTH) / DEPTH : from->inputs;
     to->inputs = from->inputs;
     to->int8 = from->int8;
-    to->halves = from->halves;
     lay_out(to, memory);
     for (long o = 0; o < to->outputs; o++) {
-        copy_steps(weights_of(to, o), size * BLOCK, weights_of(from, outputs[o]), size * BLOCK, num_steps(from), size);
+        const char *source = weights_of(from, outputs[o]);
+        char *target = weights_of(to, o);
+        if (from->int8)
+            for (long i = 0; i < steps; i++) memcpy(target + i * DEPTH * BLOCK, source + i * DEPTH * BLOCK, DEPTH);
+        else
+            for (long i = 0; i < steps; i++) memcpy(target + i * 4 * BLOCK, source + i * 4 * BLOCK, 4);
         to->bias[o] = from->bias[outputs[o]];
         to->scales[o] = from->scales[outputs[o]];
         to->sums[o] = from->sums[outputs[o]];
@@ -68,18 +51,21 @@ static void select_outputs(const linear_t *from, const int32_t *outputs, linear_
 }
 
 static void unpack(const linear_t *l, long output, void *to) {
-    long size = step_bytes(l);
-    copy_steps(to, size, weights_of(l, output), size * BLOCK, num_steps(l), size);
+    long size = l->int8 ? DEPTH : 4, steps = l->int8 ? round_up(l->inputs, DEPTH) / DEPTH : l->inputs;
+    const char *source = weights_of(l, output);
+    for (long i = 0; i < steps; i++) memcpy((char *)to + i * size, source + i * size * BLOCK, (size_t)size);
 }
 
-/* Exact, as `load_half`, also for numbers that are not finite. */
+/* Exact: 2^112 moves the exponent of a half, also of one without an exponent, to that of a float. */
 static void widen(const uint16_t *from, int bfloat, float *to, long count) {
+    uint32_t bits;
     long i = 0;
-#if defined(HAS_HALVES)
-    for (; !bfloat && i + LANES <= count; i += LANES) store(to + i, load_half(from + i));
+#if defined(TIER_AVX512)
+    for (; !bfloat && i + 16 <= count; i += 16)
+        _mm512_storeu_ps(to + i, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(from + i))));
 #endif
     for (; i < count; i++) {
-        uint32_t bits = (uint32_t)from[i] << 16;
+        bits = (uint32_t)from[i] << 16;
         if (!bfloat) {
             float moved;
             bits = (uint32_t)(from[i] & 0x7fff) << 13;
@@ -92,50 +78,13 @@ static void widen(const uint16_t *from, int bfloat, float *to, long count) {
     }
 }
 
-/* Eight halves of each of eight outputs, `apart` numbers from one to the next -> eight outputs of each of eight inputs. */
-typedef uint16_t vh __attribute__((vector_size(16)));
-INLINE void turn_halves(const uint16_t *from, long apart, uint16_t *to, long to_apart) {
-    vh rows[8], next[8];
-    for (long k = 0; k < 8; k++) memcpy(rows + k, from + k * apart, 16);
-    for (int round = 0; round < 3; round++) {
-        for (int k = 0; k < 4; k++) {
-            next[2 * k] = __builtin_shufflevector(rows[k], rows[k + 4], 0, 8, 1, 9, 2, 10, 3, 11);
-            next[2 * k + 1] = __builtin_shufflevector(rows[k], rows[k + 4], 4, 12, 5, 13, 6, 14, 7, 15);
-        }
-        memcpy(rows, next, sizeof(rows));
-    }
-    for (long k = 0; k < 8; k++) memcpy(to + k * to_apart, rows + k, 16);
-}
-
-/* A few inputs of all outputs of a block, then the next ones: what they are written to stays in the cache. */
-#define PACKED_AT_ONCE 32
-
-static void pack_numbers(linear_t *l, const char *weight, long first, long end) {
-    long size = step_bytes(l), row = l->inputs * size;
-    for (long block = first / BLOCK * BLOCK; block < end; block += BLOCK)
-        for (long i = 0; i < l->inputs; i += PACKED_AT_ONCE) {
-            long count = l->inputs - i < PACKED_AT_ONCE ? l->inputs - i : PACKED_AT_ONCE;
-            for (long o = block > first ? block : first; o < end && o < block + BLOCK; o++) {
-                const char *from = weight + (o - first) * row + i * size;
-                char *to = weights_of(l, o) + i * size * BLOCK;
-                if (l->halves && o % 8 == 0 && o + 8 <= end && count == PACKED_AT_ONCE) {
-                    for (long k = 0; k < PACKED_AT_ONCE; k += 8)
-                        turn_halves((const uint16_t *)from + k, l->inputs, (uint16_t *)to + k * BLOCK, BLOCK);
-                    o += 7;
-                } else {
-                    copy_steps(to, size * BLOCK, from, size, count, size);
-                }
-            }
-        }
-}
-
-static void pack(linear_t *l, const void *weights, long first, long end) {
-    if (!is_int8(l)) {
-        pack_numbers(l, weights, first, end);
-        return;
-    }
-    const float *weight = weights;
+static void pack(linear_t *l, const float *weight, long first, long end) {
     for (long o = first; o < end; o++, weight += l->inputs) {
+        if (!l->int8) {
+            float *to = (float *)weights_of(l, o);
+            for (long i = 0; i < l->inputs; i++) to[i * BLOCK] = weight[i];
+            continue;
+        }
         vf top = all(1e-30f);
         FOR_VECTORS(i, l->inputs) top = max_of(top, abs_of(GET(weight, i, l->inputs, 0.f)));
         float largest = largest_of(top);
@@ -156,8 +105,8 @@ static void pack(linear_t *l, const void *weights, long first, long end) {
         }
         int32_t sum = 0;
         for (int j = 0; j < LANES; j++) sum += sums[j];
-        l->scales[o] = largest / (127.f * 127.f);
-        l->sums[o] = ZERO_POINT * sum;
+        l->scales[o] = largest / 127.f;
+        l->sums[o] = sum;
     }
 }
 
@@ -165,40 +114,62 @@ static void pack_codes(linear_t *l, const int8_t *codes, const float *largest, l
     for (long o = first; o < end; o++, codes += l->inputs) {
         char *to = weights_of(l, o);
         int32_t sum = 0;
-        long whole = l->inputs / DEPTH * DEPTH;
-        for (long i = 0; i < whole; i += DEPTH) memcpy(to + i * BLOCK, codes + i, DEPTH);
-        for (long i = whole; i < round_up(l->inputs, DEPTH); i++)
-            to[whole * BLOCK + i - whole] = i < l->inputs ? codes[i] : 0;
+        for (long i = 0; i < l->inputs; i += DEPTH)
+            memcpy(to + i * BLOCK, codes + i, (size_t)(l->inputs - i < DEPTH ? l->inputs - i : DEPTH));
         for (long i = 0; i < l->inputs; i++) sum += codes[i];
-        l->scales[o] = largest[o - first] / (127.f * 127.f);
-        l->sums[o] = ZERO_POINT * sum;
+        l->scales[o] = largest[o - first] / 127.f;
+        l->sums[o] = sum;
     }
 }
 
+/* How a row was rounded: a number is `step` times what its rounded one is above `zero`. */
+typedef struct {
+    float step;
+    int32_t zero;
+} rounding_t;
+
 static long scratch(const linear_t *l, long rows) {
-    return is_int8(l) ? rows * round_up(l->inputs, DEPTH) * (long)sizeof(rounded_t) + rows * 4 + 128 : 0;
+    long bytes = round_up(l->inputs, DEPTH) * (long)sizeof(rounded_t) + (long)sizeof(rounding_t);
+    return l->int8 ? rows * bytes + 128 : 0;
 }
 
-/* Each row with a scale of its own, so that a batch gives what its sentences give. */
-static void round_rows(const float *x, long rows, long inputs, rounded_t *rounded, float *largest) {
+/* Two fewer than there are bytes: the smallest and the largest number may both be rounded away from zero. */
+#define STEPS 254
+
+/* Each row with a rounding of its own, so that a batch gives what its sentences give. Its steps reach from its smallest
+ * number to its largest, zero among them: a row that a relu has left has none below. */
+static void round_rows(const float *x, long rows, long inputs, rounded_t *rounded, rounding_t *roundings) {
     long stride = round_up(inputs, DEPTH);
-    const int zero = ZERO_POINT;
     for (long r = 0; r < rows; r++, x += inputs, rounded += stride) {
-        vf top = all(1e-30f), tops[4] = {top, top, top, top};
+        vf none = all(0.f), least[4] = {none, none, none, none}, most[4] = {none, none, none, none};
         long fours = inputs / (4 * LANES) * (4 * LANES), done = 0;
         for (long i = 0; i < fours; i += 4 * LANES)
-            for (long k = 0; k < 4; k++) tops[k] = max_of(tops[k], abs_of(load(x + i + k * LANES)));
-        FOR_VECTORS(i, inputs - fours) top = max_of(top, abs_of(GET(x + fours, i, inputs - fours, 0.f)));
-        for (long k = 0; k < 4; k++) top = max_of(top, tops[k]);
-        largest[r] = largest_of(top);
-        vf factor = all(127 / largest[r]);
+            for (long k = 0; k < 4; k++) {
+                vf some = load(x + i + k * LANES);
+                least[k] = min_of(least[k], some);
+                most[k] = max_of(most[k], some);
+            }
+        FOR_VECTORS(i, inputs - fours) {
+            vf some = GET(x + fours, i, inputs - fours, 0.f);
+            least[0] = min_of(least[0], some);
+            most[0] = max_of(most[0], some);
+        }
+        for (long k = 1; k < 4; k++) {
+            least[0] = min_of(least[0], least[k]);
+            most[0] = max_of(most[0], most[k]);
+        }
+        float below = largest_of(-least[0]), range = largest_of(most[0]) + below + 1e-30f;
+        vf factor = all(STEPS / range);
+        int32_t zero = sizeof(rounded_t) == 1 ? (int32_t)rintf(below * factor[0]) - 128 + ZERO_POINT : 0;
+        roundings[r] = (rounding_t){range / STEPS, zero};
 #if defined(TIER_AVX512)
         for (; done < fours; done += 4 * LANES) { /* to the nearest integer, as round_of does */
             __m512i four[4];
             for (long k = 0; k < 4; k++)
                 four[k] = _mm512_cvtps_epi32((__m512)(load(x + done + k * LANES) * factor));
             __m512i low = _mm512_packs_epi32(four[0], four[1]), high = _mm512_packs_epi32(four[2], four[3]);
-            __m512i bytes = _mm512_xor_si512(_mm512_packs_epi16(low, high), _mm512_set1_epi8((char)zero));
+            __m512i zeros = _mm512_set1_epi16((short)zero);
+            __m512i bytes = _mm512_packus_epi16(_mm512_add_epi16(low, zeros), _mm512_add_epi16(high, zeros));
             const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
             _mm512_storeu_si512(rounded + done, _mm512_permutexvar_epi32(order, bytes));
         }
@@ -209,8 +180,9 @@ static void round_rows(const float *x, long rows, long inputs, rounded_t *rounde
                 four[k] = (v128_t)__builtin_convertvector(round_of(load(x + done + k * LANES) * factor), vi);
             v128_t low = wasm_i16x8_narrow_i32x4(four[0], four[1]), high = wasm_i16x8_narrow_i32x4(four[2], four[3]);
 #if defined(__wasm_relaxed_simd__)
-            v128_t bytes = wasm_i8x16_narrow_i16x8(low, high);
-            wasm_v128_store(rounded + done, wasm_v128_xor(bytes, wasm_i8x16_splat((int8_t)zero)));
+            v128_t zeros = wasm_i16x8_splat((int16_t)(zero - ZERO_POINT));
+            v128_t bytes = wasm_i8x16_narrow_i16x8(wasm_i16x8_add(low, zeros), wasm_i16x8_add(high, zeros));
+            wasm_v128_store(rounded + done, wasm_v128_xor(bytes, wasm_i8x16_splat((int8_t)ZERO_POINT)));
 #else
             wasm_v128_store(rounded + done, low);
             wasm_v128_store(rounded + done + 2 * LANES, high);
@@ -314,10 +286,14 @@ INLINE block_scales_t scales_of(const linear_t *l, long output) {
     };
 }
 
-INLINE void finish_int8(vi first, vi second, block_scales_t by, float largest, float *y, long count, int relu) {
-    vf top = all(largest);
-    finish(__builtin_convertvector(first - by.sums[0], vf) * by.scales[0] * top + by.biases[0],
-           __builtin_convertvector(second - by.sums[1], vf) * by.scales[1] * top + by.biases[1], y, count, relu);
+INLINE void finish_int8(vi first, vi second, block_scales_t by, rounding_t row, float *y, long count, int relu) {
+    vf step = all(row.step);
+    if (sizeof(rounded_t) == 1) { /* else zero is 0 */
+        first -= by.sums[0] * all_int(row.zero);
+        second -= by.sums[1] * all_int(row.zero);
+    }
+    finish(__builtin_convertvector(first, vf) * by.scales[0] * step + by.biases[0],
+           __builtin_convertvector(second, vf) * by.scales[1] * step + by.biases[1], y, count, relu);
 }
 
 /* Asks for the weights that are needed some hundred steps later: all of a model's do not stay in a cache. */
@@ -327,7 +303,7 @@ INLINE void prefetch_weights(const void *weight, const int bytes) {
 
 /* Rows by blocks of outputs that follow each other. */
 INLINE void tile_int8(const int rows, const int blocks, const linear_t *l, long output, const rounded_t *x,
-                      const float *largest, float *y, int relu) {
+                      const rounding_t *roundings, float *y, int relu) {
     long stride = round_up(l->inputs, DEPTH);
     const int8_t *weight = (const int8_t *)l->packed + output * stride;
     vi first[MOST_ROWS], second[MOST_ROWS];
@@ -351,34 +327,27 @@ INLINE void tile_int8(const int rows, const int blocks, const linear_t *l, long 
         block_scales_t scales = scales_of(l, output);
         UNROLL_ALL
         for (int r = 0; r < rows; r++)
-            finish_int8(first[b * rows + r], second[b * rows + r], scales, largest[r], y + r * l->outputs + output,
+            finish_int8(first[b * rows + r], second[b * rows + r], scales, roundings[r], y + r * l->outputs + output,
                         l->outputs - output, relu);
     }
 }
 
-INLINE void load_weights_of(const char *weight, const int halves, vf *two) {
-    for (int i = 0; i < 2; i++)
-        two[i] = halves ? load_half((const uint16_t *)weight + i * LANES) : load((const float *)weight + i * LANES);
-}
-
-INLINE void tile_numbers(const int rows, const int halves, const linear_t *l, long output, const float *x, float *y,
-                         int relu) {
-    const long bytes = halves ? 2 * BLOCK : 4 * BLOCK;
-    const char *weight = weights_of(l, output);
-    vf two[2], first[MOST_ROWS], second[MOST_ROWS];
+INLINE void tile_float(const int rows, const linear_t *l, long output, const float *x, float *y, int relu) {
+    const float *weight = (const float *)l->packed + output * l->inputs;
+    vf first[MOST_ROWS], second[MOST_ROWS];
     UNROLL_ALL
     for (int r = 0; r < rows; r++) {
         first[r] = load(l->bias + output);
         second[r] = load(l->bias + output + LANES);
     }
-    for (long i = 0; i < l->inputs; i++, weight += bytes) {
-        prefetch_weights(weight, bytes);
-        load_weights_of(weight, halves, two);
+    for (long i = 0; i < l->inputs; i++, weight += BLOCK) {
+        prefetch_weights(weight, BLOCK * 4);
+        vf w0 = load(weight), w1 = load(weight + LANES);
         UNROLL_ALL
         for (int r = 0; r < rows; r++) {
             vf one = all(x[r * l->inputs + i]);
-            first[r] += one * two[0];
-            second[r] += one * two[1];
+            first[r] += one * w0;
+            second[r] += one * w1;
         }
     }
     UNROLL_ALL
@@ -404,16 +373,12 @@ static void apply(float *values, long count, int activation) {
 /* A function of its own for each number of rows: inlined into one, they would share registers and spill. */
 #define TILE(n) \
     static __attribute__((noinline)) void int8_##n(const linear_t *l, long output, const rounded_t *x, \
-                                                   const float *largest, float *y, int relu) { \
-        tile_int8(n, 1, l, output, x, largest, y, relu); \
+                                                   const rounding_t *roundings, float *y, int relu) { \
+        tile_int8(n, 1, l, output, x, roundings, y, relu); \
     } \
     static __attribute__((noinline)) void float_##n(const linear_t *l, long output, const float *x, float *y, \
                                                     int relu) { \
-        tile_numbers(n, 0, l, output, x, y, relu); \
-    } \
-    static __attribute__((noinline)) void halves_##n(const linear_t *l, long output, const float *x, float *y, \
-                                                     int relu) { \
-        tile_numbers(n, 1, l, output, x, y, relu); \
+        tile_float(n, l, output, x, y, relu); \
     }
 TILE(1) TILE(2) TILE(3) TILE(4)
 #if MOST_ROWS > 4
@@ -426,18 +391,32 @@ TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12)
 #if defined(TIER_SIMD128)
 #define WIDE 4 /* blocks: the sums of one would wait for each other */
 static __attribute__((noinline)) void int8_wide(const linear_t *l, long output, const rounded_t *x,
-                                                const float *largest, float *y, int relu) {
-    tile_int8(1, WIDE, l, output, x, largest, y, relu);
+                                                const rounding_t *roundings, float *y, int relu) {
+    tile_int8(1, WIDE, l, output, x, roundings, y, relu);
 }
 #endif
 
-/* Where scratch holds the largest magnitude of each row: after the rounded rows. */
-static float *largest_of_rows(const linear_t *l, long rows, const void *memory) {
-    return (float *)((char *)memory + round_up(rows * round_up(l->inputs, DEPTH) * (long)sizeof(rounded_t), 64));
+/* Where scratch holds how each row was rounded: after the rounded rows. */
+static rounding_t *roundings_of(const linear_t *l, long rows, const void *memory) {
+    return (rounding_t *)((char *)memory + round_up(rows * round_up(l->inputs, DEPTH) * (long)sizeof(rounded_t), 64));
 }
 
 static void round_inputs(const linear_t *l, const float *x, long rows, void *memory) {
-    if (is_int8(l)) round_rows(x, rows, l->inputs, memory, largest_of_rows(l, rows, memory));
+    if (l->int8) round_rows(x, rows, l->inputs, memory, roundings_of(l, rows, memory));
+}
+
+static void leave(const linear_t *l, const float *x, long rows, const void *memory, float *rest) {
+    const rounded_t *rounded = memory;
+    const rounding_t *roundings = roundings_of(l, rows, memory);
+    for (long r = 0; r < rows; r++, x += l->inputs, rest += l->inputs, rounded += round_up(l->inputs, DEPTH))
+        for (long i = 0; i < l->inputs; i++) {
+#if defined(__wasm_relaxed_simd__) /* whose bytes are unsigned or signed */
+            int32_t number = ZERO_POINT ? rounded[i] : (int8_t)rounded[i];
+#else
+            int32_t number = rounded[i];
+#endif
+            rest[i] = x[i] - roundings[r].step * (float)(number - roundings[r].zero);
+        }
 }
 
 static long num_blocks(const linear_t *l) { return round_up(l->outputs, BLOCK) / BLOCK; }
@@ -457,10 +436,10 @@ static void multiply(const linear_t *l, const float *x, long rows, float *y, int
     const rounded_t *rounded = memory;
     long stride = round_up(l->inputs, DEPTH), last = end * BLOCK < l->outputs ? end * BLOCK : l->outputs;
     long begin = first * BLOCK;
-    const float *largest = is_int8(l) ? largest_of_rows(l, rows, memory) : NULL;
+    const rounding_t *roundings = l->int8 ? roundings_of(l, rows, memory) : NULL;
 #if defined(WIDE)
-    for (; rows == 1 && first + WIDE <= end; first += WIDE)
-        int8_wide(l, first * BLOCK, rounded, largest, y, activation == RELU);
+    for (; rows == 1 && l->int8 && first + WIDE <= end; first += WIDE)
+        int8_wide(l, first * BLOCK, rounded, roundings, y, activation == RELU);
 #endif
     for (long chunk = 0; chunk < rows; chunk += CHUNK)
     for (long output = first * BLOCK; output < last; output += BLOCK) {
@@ -469,8 +448,7 @@ static void multiply(const linear_t *l, const float *x, long rows, float *y, int
             long left = stop - row;
 #define TILE(n) \
     case n: \
-        if (is_int8(l)) int8_##n(l, output, rounded + row * stride, largest + row, y + row * l->outputs, relu); \
-        else if (l->halves) halves_##n(l, output, x + row * l->inputs, y + row * l->outputs, relu); \
+        if (l->int8) int8_##n(l, output, rounded + row * stride, roundings + row, y + row * l->outputs, relu); \
         else float_##n(l, output, x + row * l->inputs, y + row * l->outputs, relu); \
         row += n; \
         break;
@@ -521,7 +499,7 @@ INLINE void prefetch_tiles(const int8_t *weight) {
 /* Outputs `first` to `last`, of two tiles of rows at a time. The last tile begins early enough to be full: the rows that
  * it shares with another get the same numbers twice. */
 static __attribute__((target("amx-tile,amx-int8"))) void tiles_int8(const linear_t *l, const rounded_t *x,
-                                                                     const float *largest, long rows, float *y,
+                                                                     const rounding_t *roundings, long rows, float *y,
                                                                      int relu, long first, long last) {
     long stride = l->inputs;
     vi sums[2 * TILE_ROWS][2];
@@ -559,7 +537,7 @@ static __attribute__((target("amx-tile,amx-int8"))) void tiles_int8(const linear
             for (int tile = 0; tile <= two; tile++)
                 for (int r = 0; r < TILE_ROWS; r++) {
                     const vi *sum = sums[tile * TILE_ROWS + r];
-                    finish_int8(sum[0], sum[1], scales, largest[from[tile] + r],
+                    finish_int8(sum[0], sum[1], scales, roundings[from[tile] + r],
                                 y + (from[tile] + r) * l->outputs + output, l->outputs - output, relu);
                 }
         }
@@ -570,11 +548,11 @@ static __attribute__((target("amx-tile,amx-int8"))) void tiles_int8(const linear
 static void multiply_by_tiles(const linear_t *l, const float *x, long rows, float *y, int activation,
                               const void *memory, long first, long end) {
     long last = end * BLOCK < l->outputs ? end * BLOCK : l->outputs;
-    if (!is_int8(l) || rows < TILE_ROWS || !l->inputs || l->inputs % TILE_BYTES) {
+    if (!l->int8 || rows < TILE_ROWS || !l->inputs || l->inputs % TILE_BYTES) {
         multiply(l, x, rows, y, activation, memory, first, end);
         return;
     }
-    tiles_int8(l, memory, largest_of_rows(l, rows, memory), rows, y, activation == RELU, first * BLOCK, last);
+    tiles_int8(l, memory, roundings_of(l, rows, memory), rows, y, activation == RELU, first * BLOCK, last);
     activate(l, rows, y, activation, first * BLOCK, last);
 }
 #endif

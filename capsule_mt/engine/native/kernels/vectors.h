@@ -13,14 +13,12 @@
 #define MOST_ROWS 12
 typedef uint8_t rounded_t;
 #define ZERO_POINT 128
-#define HAS_HALVES /* instructions that read half precision */
 #if defined(__linux__) /* the system that lends tiles to who asks: see dispatch.c */
 #define HAS_TILES
 #endif
 #elif defined(TIER_AVX2)
 #include <immintrin.h>
 #define LANES 8
-#define HAS_HALVES
 #define MOST_ROWS 6
 #if defined(TIER_AVXVNNI)
 #define DEPTH 4
@@ -33,7 +31,6 @@ typedef int16_t rounded_t;
 #endif
 #elif defined(TIER_DOTPROD)
 #include <arm_neon.h>
-#define HAS_HALVES
 #define LANES 4
 #define DEPTH 4
 #define MOST_ROWS 12
@@ -191,21 +188,6 @@ INLINE vf log_of(vf x) {
 
 INLINE vf sigmoid_of(vf x) { return all(1.f) / (all(1.f) + exp_of(-x)); }
 INLINE vf tanh_of(vf x) { return all(1.f) - all(2.f) / (all(1.f) + exp_of(x + x)); }
-
-/* Numbers in half precision as floats, exactly, but for those that are not finite. */
-typedef uint16_t vh_any __attribute__((vector_size(LANES * 2), aligned(2), may_alias));
-INLINE vf load_half(const uint16_t *p) {
-#if defined(TIER_AVX512)
-    return (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
-#elif defined(TIER_AVX2)
-    return (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
-#elif defined(TIER_DOTPROD)
-    return (vf)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
-#else /* 2^112 moves the exponent of a half, also of one without an exponent, to that of a float */
-    vu bits = __builtin_convertvector(*(const vh_any *)p, vu);
-    return (vf)((vu)((vf)((bits & 0x7fff) << 13) * all(0x1p112f)) | (bits & 0x8000) << 16);
-#endif
-}
 
 /* The last, incomplete vector of a row goes through these. */
 INLINE vf load_some(const float *p, long count, float rest) {

@@ -93,35 +93,26 @@ static double activated(double x, int activation) {
     }
 }
 
-/* How weights are given, and kept: FROM_CODES in int8, as those that the tier rounds. */
-enum weights { FLOATS, HALVES, ROUNDED, FROM_CODES, NUM_WEIGHTS };
-
-/* The number that a half stands for. */
-static float number_of(uint16_t half) {
-    int exponent = half >> 10 & 31, significand = half & 1023;
-    double size = exponent ? ldexp(1024 + significand, exponent - 25) : ldexp(significand, -24);
-    return (float)(half & 0x8000 ? -size : size);
-}
-
-/* Products. In int8 with whole numbers up to 127, where they are exact; with `largest`, all of them are +-127; codes are
- * less than 127. Halves are up to 2, also denormal ones. */
-static void products(long rows, long inputs, long outputs, enum weights kind, int largest, int activation) {
-    static const char *const names[] = {"product", "product of halves", "int8 product", "product of codes"};
-    int int8 = kind >= ROUNDED;
+/* Products. In int8 of whole numbers, where they are exact: weights of +-127 at most, rows from -127 to 127, of which
+ * every fourth has no number below or none above zero. With `largest`, all are the least or the largest; if `int8` is 2,
+ * the weights are given as codes, and no row of them has a 127. */
+static void products(long rows, long inputs, long outputs, int int8, int largest, int activation) {
     float *weight = random_floats(inputs * outputs, 1), *x = random_floats(rows * inputs, 1);
     float *bias = (rows + outputs) % 3 ? random_floats(outputs, 2) : NULL;
     if (int8) {
         for (long i = 0; i < inputs * outputs; i++)
             weight[i] = largest || i % inputs == 0 ? copysignf(127, weight[i]) : rintf(127 * weight[i]);
-        for (long i = 0; i < rows * inputs; i++)
-            x[i] = largest || i % inputs == inputs - 1 ? copysignf(127, x[i]) : rintf(127 * x[i]);
+        for (long i = 0; i < rows * inputs; i++) {
+            static const float middles[] = {0, 127, 0, -127};
+            long place = i % inputs;
+            float middle = middles[i / inputs % 4];
+            x[i] = middle + (largest || !place ? copysignf(127, x[i]) : rintf(127 * x[i]));
+            if (place && place == inputs - 1) x[i] = 2 * middle - x[i - place]; /* the other end */
+        }
         for (long i = 0; i < inputs && rows > 2; i++) x[2 * inputs + i] = 0; /* a row of zeros */
     }
     int8_t *codes = guarded(inputs * outputs);
-    for (long i = 0; i < inputs * outputs && kind == FROM_CODES; i++) weight[i] = codes[i] = (int8_t)(weight[i] * 0.7f);
-    uint16_t *halves = guarded(2 * inputs * outputs);
-    for (long i = 0; i < inputs * outputs && kind == HALVES; i++)
-        weight[i] = number_of(halves[i] = (uint16_t)(uniform() * 65536) & 0xbfff);
+    for (long i = 0; i < inputs * outputs && int8 == 2; i++) weight[i] = codes[i] = (int8_t)(weight[i] * 0.7f);
     float *y = floats(rows * outputs), *wanted = floats(rows * outputs);
     for (long r = 0; r < rows; r++)
         for (long o = 0; o < outputs; o++) {
@@ -129,18 +120,17 @@ static void products(long rows, long inputs, long outputs, enum weights kind, in
             for (long i = 0; i < inputs; i++) sum += (double)x[r * inputs + i] * weight[o * inputs + i];
             wanted[r * outputs + o] = (float)activated(sum, activation);
         }
-    linear_t linear = {.outputs = outputs, .inputs = inputs, .int8 = int8, .halves = kind == HALVES};
+    linear_t linear = {.outputs = outputs, .inputs = inputs, .int8 = int8};
     int64_t bytes = (tier->packed_bytes(&linear) + 63) / 64 * 64;
-    tier->lay_out(&linear, memset(guarded((long)bytes), 0xff, (size_t)bytes));
-    if (kind == FROM_CODES) {
+    tier->lay_out(&linear, memset(guarded((long)bytes), 0, (size_t)bytes));
+    if (int8 == 2) {
         float *most = floats(outputs);
         for (long o = 0; o < outputs; o++) most[o] = 127;
         tier->pack_codes(&linear, codes + outputs / 2 * inputs, most, outputs / 2, outputs);
         tier->pack_codes(&linear, codes, most, 0, outputs / 2);
-    } else { /* in two parts */
-        long first = outputs / 2 * inputs;
-        tier->pack(&linear, kind == HALVES ? (void *)(halves + first) : weight + first, outputs / 2, outputs);
-        tier->pack(&linear, kind == HALVES ? (void *)halves : weight, 0, outputs / 2);
+    } else {
+        tier->pack(&linear, weight + outputs / 2 * inputs, outputs / 2, outputs); /* in two parts */
+        tier->pack(&linear, weight, 0, outputs / 2);
     }
     if (bias) memcpy(linear.bias, bias, 4 * (size_t)outputs);
     memset(weight, 0xff, 4 * (size_t)(inputs * outputs)); /* NaN: the copy alone may be read */
@@ -149,13 +139,71 @@ static void products(long rows, long inputs, long outputs, enum weights kind, in
     tier->round_inputs(&linear, x, rows, scratch);
     tier->multiply(&linear, x, rows, y, activation, scratch, middle, blocks);
     tier->multiply(&linear, x, rows, y, activation, scratch, 0, middle);
-    check(names[kind], rows, inputs, outputs, y, wanted, rows * outputs, 2e-6);
+    check(int8 == 2 ? "product of codes" : int8 ? "int8 product" : "product", rows, inputs, outputs, y, wanted, rows * outputs, 2e-6);
     if (rows > 1) { /* a row gets the same numbers alone */
         float *alone = floats(outputs);
         tier->round_inputs(&linear, x + (rows - 1) * inputs, 1, scratch);
         tier->multiply(&linear, x + (rows - 1) * inputs, 1, alone, activation, scratch, 0, blocks);
         check("last row alone", rows, inputs, outputs, alone, y + (rows - 1) * outputs, outputs, int8 ? 0 : 2e-6);
     }
+    release();
+}
+
+/* What rounding rows leaves: half a step at most, and the product is that of the rest. */
+static void leftovers(long rows, long inputs) {
+    linear_t linear = {.outputs = 1, .inputs = inputs, .int8 = 1};
+    int64_t bytes = (tier->packed_bytes(&linear) + 63) / 64 * 64;
+    tier->lay_out(&linear, memset(guarded((long)bytes), 0, (size_t)bytes));
+    float *weight = floats(inputs), *x = random_floats(rows * inputs, 3), *rest = floats(rows * inputs);
+    float *y = floats(rows), *wanted = floats(rows), none = 0;
+    for (long i = 0; i < inputs; i++) weight[i] = i % 2 ? 127 : -127;
+    tier->pack(&linear, weight, 0, 1);
+    void *scratch = guarded((tier->scratch(&linear, rows) + 63) / 64 * 64);
+    tier->round_inputs(&linear, x, rows, scratch);
+    tier->leave(&linear, x, rows, scratch, rest);
+    tier->multiply(&linear, x, rows, y, NO_ACTIVATION, scratch, 0, 1);
+    for (long r = 0; r < rows; r++) {
+        double sum = 0, most = 0;
+        for (long i = 0; i < inputs; i++) {
+            sum += (double)(x[r * inputs + i] - rest[r * inputs + i]) * weight[i];
+            most = fmax(most, fabs(rest[r * inputs + i]));
+        }
+        wanted[r] = (float)sum;
+        float above = (float)fmax(most - 3. / 254, 0); /* of steps of 6 / 254 at most */
+        check("half a step", r, inputs, 0, &above, &none, 1, 1e-6);
+    }
+    check("product without the rest", rows, inputs, 0, y, wanted, rows, 2e-6);
+    release();
+}
+
+/* The preview of a row: the product with the upper half of each code and the mean of the lower ones. */
+static void previews(long inputs, long outputs) {
+    linear_t linear = {.outputs = outputs, .inputs = inputs, .int8 = 1};
+    int64_t bytes = (tier->packed_bytes(&linear) + 63) / 64 * 64, upper_bytes = (tier->upper_bytes(&linear) + 63) / 64 * 64;
+    if (!upper_bytes) return;
+    tier->lay_out(&linear, memset(guarded((long)bytes), 0, (size_t)bytes));
+    void *upper = guarded((long)upper_bytes), *scratch = guarded((tier->scratch(&linear, 1) + 63) / 64 * 64);
+    int8_t *codes = guarded(inputs * outputs);
+    float *most = random_floats(outputs, 1), *x = random_floats(inputs, 3), *rest = floats(inputs), largest = 0;
+    float *y = floats(outputs), *wanted = floats(outputs);
+    for (long o = 0; o < outputs; o++) largest = fmaxf(largest, most[o] = 127 * (1 + most[o]));
+    for (long i = 0; i < inputs * outputs; i++) codes[i] = (int8_t)(255 * uniform() - 127.5);
+    tier->pack_codes(&linear, codes, most, 0, outputs);
+    for (long o = 0; o < outputs; o++) linear.bias[o] = (float)uniform();
+    tier->pack_upper(&linear, upper);
+    tier->round_inputs(&linear, x, 1, scratch);
+    tier->leave(&linear, x, 1, scratch, rest);
+    for (long o = 0; o < outputs; o++) {
+        double sum = 0;
+        for (long i = 0; i < inputs; i++) sum += ((codes[o * inputs + i] & ~15) + 7.5) * (x[i] - rest[i]);
+        wanted[o] = (float)(sum * most[o] / 127 + linear.bias[o]);
+    }
+    long blocks = tier->num_blocks(&linear);
+    tier->preview(&linear, upper, scratch, y, blocks / 3, blocks);
+    tier->preview(&linear, upper, scratch, y, 0, blocks / 3);
+    check("preview", 1, inputs, outputs, y, wanted, outputs, 2e-6);
+    largest /= 127;
+    check("largest scale", 1, inputs, outputs, upper, &largest, 1, 1e-6);
     release();
 }
 
@@ -167,7 +215,7 @@ static void tiles(long rows, long inputs, long outputs, int activation) {
     float *found = floats(rows * outputs), *wanted = floats(rows * outputs);
     linear_t linear = {.outputs = outputs, .inputs = inputs, .int8 = 1};
     int64_t bytes = (tier->packed_bytes(&linear) + 63) / 64 * 64;
-    tier->lay_out(&linear, guarded((long)bytes));
+    tier->lay_out(&linear, memset(guarded((long)bytes), 0, (size_t)bytes));
     tier->pack(&linear, weight, 0, outputs);
     for (long o = 0; o < outputs; o++) linear.bias[o] = (float)uniform();
     void *scratch = guarded((tier->scratch(&linear, rows) + 63) / 64 * 64);
@@ -187,17 +235,19 @@ static void all_products(void) {
     static const long few[] = {1, 2, 3, 5, 8, 17, 33}, many[] = {0, 64, 100, 129, 513, 1000};
     for (long rows = 14; rows <= 82; rows++) tiles(rows, rows % 4 * 64, 29 + rows, rows % 6);
     tiles(320, 512, 1000, RELU);
+    for (long outputs = 1; outputs < 100; outputs += 7) previews(outputs % 5 * 8 + 64, outputs);
+    for (long inputs = 1; inputs < 150; inputs += 8) leftovers(1 + inputs % 3, inputs);
     tiles(33, 2048, 65, NO_ACTIVATION);
-    for (enum weights kind = FLOATS; kind < NUM_WEIGHTS; kind++) {
-        for (long rows = 0; rows <= 26; rows++) products(rows, 37, 35, kind, 0, rows % 6);
-        for (long rows = 47; rows <= 110; rows += 7) products(rows, 64, 35, kind, 0, NO_ACTIVATION); /* several chunks */
+    for (int int8 = 0; int8 < 3; int8++) {
+        for (long rows = 0; rows <= 26; rows++) products(rows, 37, 35, int8, 0, rows % 6);
+        for (long rows = 47; rows <= 110; rows += 7) products(rows, 64, 35, int8, 0, NO_ACTIVATION); /* several chunks */
         for (int i = 0; i < COUNT(few); i++)
             for (int o = 0; o < COUNT(few); o++)
-                for (long rows = 1; rows < 8; rows += 2) products(rows, few[i], few[o], kind, 0, NO_ACTIVATION);
+                for (long rows = 1; rows < 8; rows += 2) products(rows, few[i], few[o], int8, 0, NO_ACTIVATION);
         for (int i = 0; i < COUNT(many); i++)
             for (int o = 0; o < COUNT(many); o++)
-                products(1 + 4 * (i == o), many[i], many[o], kind, (i + o) % 2, RELU * (i % 2));
-        products(2, 3, 100003, kind, 0, NO_ACTIVATION);
+                products(1 + 4 * (i == o), many[i], many[o], int8, (i + o) % 2, RELU * (i % 2));
+        products(2, 3, 100003, int8, 0, NO_ACTIVATION);
     }
 }
 
@@ -367,6 +417,16 @@ static void largest(long count, long wanted, int kind) {
     if (wrong) {
         printf("%s top(%ld, %ld), kind %d\n", tier->name, count, wanted, kind);
         failures++;
+    }
+    if (found) {
+        long place = 0, most = count / 3 + 1, reaching = tier->not_below(values, count, best[found - 1], indices = guarded(4 * most), most);
+        for (long i = 0; i < count; i++)
+            if (values[i] >= best[found - 1] && place++ < most && indices[place - 1] != i) failures++;
+        checks++;
+        if (place != reaching) {
+            printf("%s not_below(%ld, %g): %ld, not %ld\n", tier->name, count, best[found - 1], reaching, place);
+            failures++;
+        }
     }
     free(used);
     release();
