@@ -2,7 +2,7 @@
 
     python -m capsule_mt.web.build
 
-It writes engine.wasm, interface.js and LICENSE beside the JavaScript; `npm pack capsule_mt/web` makes the package.
+It writes two modules, interface.js and LICENSE beside the JavaScript; `npm pack capsule_mt/web` makes the package.
 """
 
 import json
@@ -16,7 +16,12 @@ from capsule_mt.engine.library import EARLY_STOPPING, MOST_SLOTS, REQUEST_FIELDS
 from capsule_mt.engine.program import operations
 
 FOLDER = Path(__file__).parent
-MODULE, INTERFACE = "engine.wasm", "interface.js"
+# A page loads one: the second where its product of bytes is exact (engine.js); floats are rounded as in the first
+MODULES: dict[str, tuple[str, ...]] = {
+    "engine.wasm": (),
+    "engine.relaxed.wasm": ("-mrelaxed-simd", "-ffp-contract=off"),
+}
+INTERFACE = "interface.js"
 TARGET = ("-target", "wasm32-wasi")
 FLAGS = (
     *("-Os", "-DNDEBUG", "-std=gnu11", "-fno-math-errno", "-fvisibility=hidden", "-msimd128"),
@@ -31,28 +36,28 @@ EXPORTS = (
 STACK = 1 << 20
 
 
-def build(output: Path) -> Path:
-    """Compile the engine into a folder, with what JavaScript has to know of its interface; return the module."""
+def build(output: Path) -> None:
+    """Compile the engine into a folder: its modules, and what JavaScript has to know of their interface."""
     compiler = [sys.executable, "-m", "ziglang", "cc", *TARGET]
-    sources = {path.name: path for folder in (SOURCES, FOLDER / "native") for path in sorted(folder.glob("*.c"))}
+    sources = {path.stem: path for folder in (SOURCES, FOLDER / "native") for path in sorted(folder.glob("*.c"))}
+    kernels = sources.pop("kernels")
+    tier = ("-O3", "-DTIER=simd128", "-DTIER_SIMD128")  # of the products; other code is small, and quick to load
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        objects = [folder / f"{name}.o" for name in sources]
-        tier = ["-O3", "-DTIER=simd128", "-DTIER_SIMD128"]  # of the products; other code is small, and quick to load
+        jobs: list[tuple[str, Path, tuple[str, ...]]] = [(stem, source, ()) for stem, source in sources.items()]
+        jobs += [(module, kernels, (*tier, *options)) for module, options in MODULES.items()]
+        compiled = {stem: str(folder / f"{stem}.o") for stem, _, _ in jobs}
         run_side_by_side(
-            [
-                [*compiler, *FLAGS, *(tier if name == "kernels.c" else []), "-c", str(source), "-o", str(compiled)]
-                for (name, source), compiled in zip(sources.items(), objects, strict=True)
-            ],
+            [[*compiler, *FLAGS, *flags, "-c", str(source), "-o", compiled[stem]] for stem, source, flags in jobs],
             folder,
         )
-        exported = [f"-Wl,--export={name}" for name in EXPORTS]
-        link = [*compiler, "-mexec-model=reactor", "-s", *map(str, objects), "-o", str(folder / MODULE), "-lm"]
-        run_side_by_side([[*link, f"-Wl,-z,stack-size={STACK}", *exported]], folder)
+        link = [*compiler, "-mexec-model=reactor", "-s", f"-Wl,-z,stack-size={STACK}", "-lm"]
+        link += [*(f"-Wl,--export={name}" for name in EXPORTS), *(compiled[stem] for stem in sources)]
+        run_side_by_side([[*link, compiled[module], "-o", str(folder / module)] for module in MODULES], folder)
         output.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(folder / MODULE, output / MODULE)
+        for module in MODULES:
+            shutil.copyfile(folder / module, output / module)
     (output / INTERFACE).write_text(interface(), encoding="utf-8")
-    return output / MODULE
 
 
 def interface() -> str:
@@ -79,7 +84,8 @@ def interface() -> str:
 
 
 def main() -> None:
-    print(build(FOLDER))
+    build(FOLDER)
+    print(*(FOLDER / module for module in MODULES))
     if (license_of_all := FOLDER.parent / "LICENSE").exists():  # an installed package has it elsewhere
         shutil.copyfile(license_of_all, FOLDER / "LICENSE")
 

@@ -22,8 +22,26 @@ export async function read(address) {
   return new Uint8Array(await response.arrayBuffer());
 }
 
+// a module with a function that returns a lane of i32x4.relaxed_dot_i8x16_i7x16_add of bytes 127 and -1
+const PROBE = Uint8Array.of(
+  0, 97, 115, 109, 1, 0, 0, 0, // magic, version
+  1, 5, 1, 96, 0, 1, 127, // type () -> i32
+  3, 2, 1, 0, // function
+  7, 5, 1, 1, 112, 0, 0, // export p
+  10, 23, 1, 21, 0, 65, 255, 0, 253, 15, 65, 127, 253, 15, 65, 0, 253, 17, 253, 147, 2, 253, 27, 0, 11,
+);
+
+/** Whether the host's product of bytes is exact, the second one unsigned (as on x86 with AVX-VNNI) or signed (as on arm64). */
+function multipliesBytes() {
+  if (!WebAssembly.validate(PROBE)) return false;
+  const product = new WebAssembly.Instance(new WebAssembly.Module(PROBE)).exports.p();
+  return product === 4 * 127 * 255 || product === -4 * 127;
+}
+
 async function compile() {
-  compiled ??= read(new URL("engine.wasm", import.meta.url)).then((bytes) => WebAssembly.compile(bytes));
+  const address = () =>
+    multipliesBytes() ? new URL("engine.relaxed.wasm", import.meta.url) : new URL("engine.wasm", import.meta.url);
+  compiled ??= read(address()).then((bytes) => WebAssembly.compile(bytes));
   return compiled;
 }
 
@@ -45,7 +63,7 @@ export class Engine {
     const { exports } = await WebAssembly.instantiate(await compile(), { math: Math });
     exports._initialize();
     if (exports.engine_version() !== VERSION) {
-      throw new Error(`engine.wasm has version ${exports.engine_version()}, not ${VERSION}: build it again`);
+      throw new Error(`the engine has version ${exports.engine_version()}, not ${VERSION}: build it again`);
     }
     return new Engine(exports, file);
   }

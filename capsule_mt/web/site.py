@@ -11,7 +11,7 @@ from pathlib import Path
 
 from capsule_mt.models.weights import CheckpointError, SafetensorsFile
 from capsule_mt.serve.languages import LanguagePair, describe_languages
-from capsule_mt.web.build import FOLDER, INTERFACE, MODULE, build
+from capsule_mt.web.build import FOLDER, INTERFACE, MODULES, build
 from capsule_mt.web.model_file import MODEL_FILE
 
 PAGE = FOLDER.parent / "serve" / "page"
@@ -29,8 +29,9 @@ def write_site(out: Path, models: Sequence[Path]) -> None:
             shutil.copyfile(source, out / source.name)
     for source in FOLDER.glob("*.js"):
         shutil.copyfile(source, scripts / source.name)
-    if all((FOLDER / name).exists() for name in (MODULE, INTERFACE)):
-        shutil.copyfile(FOLDER / MODULE, scripts / MODULE)
+    if all((FOLDER / name).exists() for name in (*MODULES, INTERFACE)):
+        for name in MODULES:
+            shutil.copyfile(FOLDER / name, scripts / name)
     else:
         build(scripts)
     for pair, model in files.items():

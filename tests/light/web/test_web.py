@@ -18,8 +18,9 @@ from capsule_mt.engine.library import TIER
 from capsule_mt.models.weights import SafetensorsFile
 from capsule_mt.text.lines import coverage_record
 from capsule_mt.web import site
-from capsule_mt.web.build import FOLDER, INTERFACE, MODULE, build
+from capsule_mt.web.build import FOLDER, INTERFACE, MODULES, build
 from tests.fixtures.browser import open_page, readable, texts_of
+from tests.light.engine.conftest import TIERS
 
 ROOT = Path(__file__).resolve().parents[3]
 CHECKPOINTS = ROOT / "checkpoints"
@@ -71,7 +72,7 @@ def package(tmp_path_factory):
     """The npm package, built."""
     pytest.importorskip("ziglang", reason="ziglang compiles the engine")
     folder = tmp_path_factory.mktemp("web") / "package"
-    shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__", MODULE, INTERFACE))
+    shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__", *MODULES, INTERFACE))
     build(folder)
     return folder
 
@@ -245,9 +246,10 @@ def test_the_package(package):
     )
     (packed,) = json.loads(done.stdout)
     names = {one["path"] for one in packed["files"]}
-    loaded = {path.name for path in package.glob("*.js")} | {MODULE}  # by a page
-    assert names - {"LICENSE"} == loaded | {"index.d.ts", "package.json", "README.md"}
-    assert sum(len(gzip.compress((package / name).read_bytes())) for name in loaded) < 60_000
+    scripts = {path.name for path in package.glob("*.js")}
+    assert names - {"LICENSE"} == scripts | set(MODULES) | {"index.d.ts", "package.json", "README.md"}
+    for module in MODULES:  # a page loads one
+        assert sum(len(gzip.compress((package / name).read_bytes())) for name in {*scripts, module}) < 60_000
 
 
 @pytest.fixture(scope="module")
@@ -261,6 +263,26 @@ def served_site(package, tmp_path_factory):
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}/"
     server.shutdown()
+
+
+@pytest.mark.slow
+def test_a_product_of_bytes_gives_the_same_tokens(served_site, browser, portable):
+    folder = CHECKPOINTS / "capsule-marian-de-en"
+    texts = json.loads((folder / "translations.json").read_text(encoding="utf-8"))["sources"]
+    loaded = []
+    page = browser.new_page()
+    page.on("request", lambda request: loaded.append(request.url.rpartition("/")[2]))
+    page.goto(served_site)
+    script = """async (texts) => {
+      const { TranslatorWorker } = await import("./capsule/index.js");
+      const translator = await TranslatorWorker.load(new URL("./de-en.capsule", document.baseURI));
+      return translator.translate(texts, { coverage: true, beams: 4 });
+    }"""
+    options = {"coverage": CoverageOptions(method="attention"), "src_lang": "de", "num_beams": 4}
+    wanted = translations(Translator.from_pretrained(folder, int8=True), texts, **options)
+    assert nearly(page.evaluate(script, texts), wanted)
+    if "avxvnni" in TIERS:
+        assert set(MODULES) & set(loaded) == {"engine.relaxed.wasm"}
 
 
 @pytest.mark.slow

@@ -226,6 +226,21 @@ static void round_rows(const float *x, long rows, long inputs, rounded_t *rounde
             const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
             _mm512_storeu_si512(rounded + done, _mm512_permutexvar_epi32(order, bytes));
         }
+#elif defined(TIER_SIMD128)
+        for (; done < fours; done += 4 * LANES) {
+            v128_t four[4];
+            for (long k = 0; k < 4; k++)
+                four[k] = (v128_t)__builtin_convertvector(round_of(load(x + done + k * LANES) * factor), vi);
+            v128_t low = wasm_i16x8_narrow_i32x4(four[0], four[1]), high = wasm_i16x8_narrow_i32x4(four[2], four[3]);
+#if defined(__wasm_relaxed_simd__)
+            v128_t zeros = wasm_i16x8_splat((int16_t)(zero - ZERO_POINT));
+            v128_t bytes = wasm_i8x16_narrow_i16x8(wasm_i16x8_add(low, zeros), wasm_i16x8_add(high, zeros));
+            wasm_v128_store(rounded + done, wasm_v128_xor(bytes, wasm_i8x16_splat((int8_t)ZERO_POINT)));
+#else
+            wasm_v128_store(rounded + done, low);
+            wasm_v128_store(rounded + done + 2 * LANES, high);
+#endif
+        }
 #endif
         for (long i = done; i < inputs; i += LANES) {
             vi whole = __builtin_convertvector(round_of(GET(x, i, inputs, 0.f) * factor), vi) + all_int(zero);
@@ -255,6 +270,9 @@ INLINE weights_t load_weights(const int8_t *p) { return _mm256_cvtepi8_epi16(_mm
 #elif defined(TIER_DOTPROD)
 typedef int8x16_t weights_t;
 INLINE weights_t load_weights(const int8_t *p) { return vld1q_s8(p); }
+#elif defined(__wasm_relaxed_simd__)
+typedef v128_t weights_t;
+INLINE weights_t load_weights(const int8_t *p) { return wasm_v128_load(p); }
 #elif defined(TIER_SIMD128)
 typedef v128_t weights_t;
 INLINE weights_t load_weights(const int8_t *p) { return wasm_i16x8_load8x8(p); }
@@ -281,6 +299,8 @@ INLINE vi dot(vi sum, const rounded_t *x, weights_t weights) {
     int32_t four;
     memcpy(&four, x, 4);
     return (vi)vdotq_s32((int32x4_t)sum, weights, vreinterpretq_s8_s32(vdupq_n_s32(four)));
+#elif defined(__wasm_relaxed_simd__)
+    return (vi)wasm_i32x4_relaxed_dot_i8x16_i7x16_add(weights, wasm_v128_load32_splat(x), (v128_t)sum);
 #elif defined(TIER_SIMD128)
     return (vi)wasm_i32x4_add((v128_t)sum, wasm_i32x4_dot_i16x8(weights, wasm_v128_load32_splat(x)));
 #else
@@ -334,26 +354,35 @@ INLINE void prefetch_weights(const void *weight, const int bytes) {
     for (int i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)weight + 16384 + i);
 }
 
-INLINE void tile_int8(const int rows, const linear_t *l, long output, const rounded_t *x, const rounding_t *roundings,
-                      float *y, int relu) {
+/* Rows by blocks of outputs that follow each other. */
+INLINE void tile_int8(const int rows, const int blocks, const linear_t *l, long output, const rounded_t *x,
+                      const rounding_t *roundings, float *y, int relu) {
     long stride = round_up(l->inputs, DEPTH);
     const int8_t *weight = (const int8_t *)l->packed + output * stride;
     vi first[MOST_ROWS], second[MOST_ROWS];
     UNROLL_ALL
-    for (int r = 0; r < rows; r++) first[r] = second[r] = all_int(0);
+    for (int k = 0; k < rows * blocks; k++) first[k] = second[k] = all_int(0);
     for (long i = 0; i < stride; i += DEPTH, weight += BLOCK * DEPTH) {
         prefetch_weights(weight, BLOCK * DEPTH);
-        weights_t weights0 = load_weights(weight), weights1 = load_weights(weight + LANES * DEPTH);
         UNROLL_ALL
-        for (int r = 0; r < rows; r++) {
-            first[r] = dot(first[r], x + r * stride + i, weights0);
-            second[r] = dot(second[r], x + r * stride + i, weights1);
+        for (int b = 0; b < blocks; b++) {
+            const int8_t *of_block = weight + b * BLOCK * stride;
+            weights_t weights0 = load_weights(of_block), weights1 = load_weights(of_block + LANES * DEPTH);
+            UNROLL_ALL
+            for (int r = 0; r < rows; r++) {
+                first[b * rows + r] = dot(first[b * rows + r], x + r * stride + i, weights0);
+                second[b * rows + r] = dot(second[b * rows + r], x + r * stride + i, weights1);
+            }
         }
     }
-    block_scales_t scales = scales_of(l, output);
     UNROLL_ALL
-    for (int r = 0; r < rows; r++)
-        finish_int8(first[r], second[r], scales, roundings[r], y + r * l->outputs + output, l->outputs - output, relu);
+    for (int b = 0; b < blocks; b++, output += BLOCK) {
+        block_scales_t scales = scales_of(l, output);
+        UNROLL_ALL
+        for (int r = 0; r < rows; r++)
+            finish_int8(first[b * rows + r], second[b * rows + r], scales, roundings[r], y + r * l->outputs + output,
+                        l->outputs - output, relu);
+    }
 }
 
 INLINE void load_weights_of(const char *weight, const int halves, vf *two) {
@@ -405,7 +434,7 @@ static void apply(float *values, long count, int activation) {
 #define TILE(n) \
     static __attribute__((noinline)) void int8_##n(const linear_t *l, long output, const rounded_t *x, \
                                                    const rounding_t *roundings, float *y, int relu) { \
-        tile_int8(n, l, output, x, roundings, y, relu); \
+        tile_int8(n, 1, l, output, x, roundings, y, relu); \
     } \
     static __attribute__((noinline)) void float_##n(const linear_t *l, long output, const float *x, float *y, \
                                                     int relu) { \
@@ -423,6 +452,13 @@ TILE(5) TILE(6)
 TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12)
 #endif
 #undef TILE
+#if defined(TIER_SIMD128)
+#define WIDE 4 /* blocks: the sums of one would wait for each other */
+static __attribute__((noinline)) void int8_wide(const linear_t *l, long output, const rounded_t *x,
+                                                const rounding_t *roundings, float *y, int relu) {
+    tile_int8(1, WIDE, l, output, x, roundings, y, relu);
+}
+#endif
 
 /* Where scratch holds how each row was rounded: after the rounded rows. */
 static rounding_t *roundings_of(const linear_t *l, long rows, const void *memory) {
@@ -437,8 +473,14 @@ static void leave(const linear_t *l, const float *x, long rows, const void *memo
     const rounded_t *rounded = memory;
     const rounding_t *roundings = roundings_of(l, rows, memory);
     for (long r = 0; r < rows; r++, x += l->inputs, rest += l->inputs, rounded += round_up(l->inputs, DEPTH))
-        for (long i = 0; i < l->inputs; i++)
-            rest[i] = x[i] - roundings[r].step * (float)(rounded[i] - roundings[r].zero);
+        for (long i = 0; i < l->inputs; i++) {
+#if defined(__wasm_relaxed_simd__) /* whose bytes are unsigned or signed */
+            int32_t number = ZERO_POINT ? rounded[i] : (int8_t)rounded[i];
+#else
+            int32_t number = rounded[i];
+#endif
+            rest[i] = x[i] - roundings[r].step * (float)(number - roundings[r].zero);
+        }
 }
 
 static long num_blocks(const linear_t *l) { return round_up(l->outputs, BLOCK) / BLOCK; }
@@ -457,7 +499,12 @@ static void multiply(const linear_t *l, const float *x, long rows, float *y, int
                      long first, long end) {
     const rounded_t *rounded = memory;
     long stride = round_up(l->inputs, DEPTH), last = end * BLOCK < l->outputs ? end * BLOCK : l->outputs;
+    long begin = first * BLOCK;
     const rounding_t *roundings = is_int8(l) ? roundings_of(l, rows, memory) : NULL;
+#if defined(WIDE)
+    for (; rows == 1 && is_int8(l) && first + WIDE <= end; first += WIDE)
+        int8_wide(l, first * BLOCK, rounded, roundings, y, activation == RELU);
+#endif
     for (long chunk = 0; chunk < rows; chunk += CHUNK)
     for (long output = first * BLOCK; output < last; output += BLOCK) {
         for (long row = chunk, stop = rows - chunk < CHUNK ? rows : chunk + CHUNK; row < stop;) {
@@ -491,7 +538,7 @@ static void multiply(const linear_t *l, const float *x, long rows, float *y, int
 #undef TILE
         }
     }
-    activate(l, rows, y, activation, first * BLOCK, last);
+    activate(l, rows, y, activation, begin, last);
 }
 
 #if defined(HAS_TILES)
@@ -511,6 +558,9 @@ INLINE void prefetch_tiles(const int8_t *weight) {
     for (int i = 0; i < TILE_BYTES * BLOCK; i += 64) __builtin_prefetch(weight + 32768 + i, 0, 2);
 }
 
+/* The weights of so many bytes stay in the second cache while all rows pass, two tiles of them in the first one. */
+#define GROUP_BYTES (512 << 10)
+
 /* Outputs `first` to `last`, of two tiles of rows at a time. The last tile begins early enough to be full: the rows that
  * it shares with another get the same numbers twice. */
 static __attribute__((target("amx-tile,amx-int8"))) void tiles_int8(const linear_t *l, const rounded_t *x,
@@ -519,9 +569,11 @@ static __attribute__((target("amx-tile,amx-int8"))) void tiles_int8(const linear
     long stride = l->inputs;
     vi sums[2 * TILE_ROWS][2];
     _tile_loadconfig(&TILES);
-    for (long output = first; output < last; output += BLOCK) {
-        block_scales_t scales = scales_of(l, output);
-        for (long row = 0; row < rows; row += 2 * TILE_ROWS) {
+    long of_group = round_up(GROUP_BYTES / stride, BLOCK);
+    for (long group = first; group < last; group += of_group)
+    for (long row = 0; row < rows; row += 2 * TILE_ROWS) {
+        for (long output = group; output < last && output < group + of_group; output += BLOCK) {
+            block_scales_t scales = scales_of(l, output);
             const int8_t *weight = (const int8_t *)l->packed + output * stride;
             int two = rows - row > TILE_ROWS;
             long from[2] = {row, row + TILE_ROWS};
@@ -561,7 +613,7 @@ static __attribute__((target("amx-tile,amx-int8"))) void tiles_int8(const linear
 static void multiply_by_tiles(const linear_t *l, const float *x, long rows, float *y, int activation,
                               const void *memory, long first, long end) {
     long last = end * BLOCK < l->outputs ? end * BLOCK : l->outputs;
-    if (!is_int8(l) || rows < TILE_ROWS || l->inputs % TILE_BYTES) {
+    if (!is_int8(l) || rows < TILE_ROWS || !l->inputs || l->inputs % TILE_BYTES) {
         multiply(l, x, rows, y, activation, memory, first, end);
         return;
     }

@@ -44,10 +44,22 @@ typedef int8_t rounded_t;
 #include <wasm_simd128.h>
 #endif
 #define LANES 4
-#define DEPTH 2
 #define MOST_ROWS 4
+#if defined(__wasm_relaxed_simd__)
+#define DEPTH 4
+typedef uint8_t rounded_t;
+/* Whether the host's dot product takes rounded inputs as unsigned bytes, as x86 does, or as signed ones, as arm64 does;
+ * engine.js loads this module where it does either without saturation. */
+static inline int zero_point(void) {
+    v128_t sums = wasm_i32x4_relaxed_dot_i8x16_i7x16_add(wasm_i8x16_splat(1), wasm_i8x16_splat(-1), wasm_i32x4_splat(0));
+    return wasm_i32x4_extract_lane(sums, 0) > 0 ? 128 : 0;
+}
+#define ZERO_POINT zero_point()
+#else
+#define DEPTH 2
 typedef int16_t rounded_t;
 #define ZERO_POINT 0
+#endif
 #endif
 
 #if defined(__clang__)
