@@ -11,9 +11,19 @@
 
 static long round_up(long n, long multiple) { return (n + multiple - 1) / multiple * multiple; }
 
+/* Nothing else is compiled into a tier whose models are in int8. */
+INLINE int is_int8(const linear_t *l) {
+#if defined(TIER_SIMD128)
+    (void)l;
+    return 1;
+#else
+    return l->int8;
+#endif
+}
+
 static int64_t packed_bytes(const linear_t *l) { /* a `long` of Windows ends at 2 GiB */
     long outputs = round_up(l->outputs, BLOCK), inputs = round_up(l->inputs, DEPTH);
-    return 3 * round_up(outputs * 4, 64) + (int64_t)outputs * (l->int8 ? inputs : l->inputs * 4) + 64;
+    return 3 * round_up(outputs * 4, 64) + (int64_t)outputs * (is_int8(l) ? inputs : l->inputs * 4) + 64;
 }
 
 static void lay_out(linear_t *l, char *memory) {
@@ -28,19 +38,19 @@ static void lay_out(linear_t *l, char *memory) {
  * as far on. */
 static char *weights_of(const linear_t *l, long output) {
     int64_t block = output / BLOCK, lane = output % BLOCK;
-    if (!l->int8) return (char *)((float *)l->packed + block * BLOCK * l->inputs + lane);
+    if (!is_int8(l)) return (char *)((float *)l->packed + block * BLOCK * l->inputs + lane);
     return (char *)l->packed + block * BLOCK * round_up(l->inputs, DEPTH) + lane * DEPTH;
 }
 
 static void select_outputs(const linear_t *from, const int32_t *outputs, linear_t *to, char *memory) {
-    long steps = from->int8 ? round_up(from->inputs, DEPTH) / DEPTH : from->inputs;
+    long steps = is_int8(from) ? round_up(from->inputs, DEPTH) / DEPTH : from->inputs;
     to->inputs = from->inputs;
     to->int8 = from->int8;
     lay_out(to, memory);
     for (long o = 0; o < to->outputs; o++) {
         const char *source = weights_of(from, outputs[o]);
         char *target = weights_of(to, o);
-        if (from->int8)
+        if (is_int8(from))
             for (long i = 0; i < steps; i++) memcpy(target + i * DEPTH * BLOCK, source + i * DEPTH * BLOCK, DEPTH);
         else
             for (long i = 0; i < steps; i++) memcpy(target + i * 4 * BLOCK, source + i * 4 * BLOCK, 4);
@@ -51,7 +61,7 @@ static void select_outputs(const linear_t *from, const int32_t *outputs, linear_
 }
 
 static void unpack(const linear_t *l, long output, void *to) {
-    long size = l->int8 ? DEPTH : 4, steps = l->int8 ? round_up(l->inputs, DEPTH) / DEPTH : l->inputs;
+    long size = is_int8(l) ? DEPTH : 4, steps = is_int8(l) ? round_up(l->inputs, DEPTH) / DEPTH : l->inputs;
     const char *source = weights_of(l, output);
     for (long i = 0; i < steps; i++) memcpy((char *)to + i * size, source + i * size * BLOCK, (size_t)size);
 }
@@ -80,7 +90,7 @@ static void widen(const uint16_t *from, int bfloat, float *to, long count) {
 
 static void pack(linear_t *l, const float *weight, long first, long end) {
     for (long o = first; o < end; o++, weight += l->inputs) {
-        if (!l->int8) {
+        if (!is_int8(l)) {
             float *to = (float *)weights_of(l, o);
             for (long i = 0; i < l->inputs; i++) to[i * BLOCK] = weight[i];
             continue;
@@ -130,7 +140,7 @@ typedef struct {
 
 static long scratch(const linear_t *l, long rows) {
     long bytes = round_up(l->inputs, DEPTH) * (long)sizeof(rounded_t) + (long)sizeof(rounding_t);
-    return l->int8 ? rows * bytes + 128 : 0;
+    return is_int8(l) ? rows * bytes + 128 : 0;
 }
 
 /* Two fewer than there are bytes: the smallest and the largest number may both be rounded away from zero. */
@@ -402,7 +412,7 @@ static rounding_t *roundings_of(const linear_t *l, long rows, const void *memory
 }
 
 static void round_inputs(const linear_t *l, const float *x, long rows, void *memory) {
-    if (l->int8) round_rows(x, rows, l->inputs, memory, roundings_of(l, rows, memory));
+    if (is_int8(l)) round_rows(x, rows, l->inputs, memory, roundings_of(l, rows, memory));
 }
 
 static void leave(const linear_t *l, const float *x, long rows, const void *memory, float *rest) {
@@ -436,9 +446,9 @@ static void multiply(const linear_t *l, const float *x, long rows, float *y, int
     const rounded_t *rounded = memory;
     long stride = round_up(l->inputs, DEPTH), last = end * BLOCK < l->outputs ? end * BLOCK : l->outputs;
     long begin = first * BLOCK;
-    const rounding_t *roundings = l->int8 ? roundings_of(l, rows, memory) : NULL;
+    const rounding_t *roundings = is_int8(l) ? roundings_of(l, rows, memory) : NULL;
 #if defined(WIDE)
-    for (; rows == 1 && l->int8 && first + WIDE <= end; first += WIDE)
+    for (; rows == 1 && is_int8(l) && first + WIDE <= end; first += WIDE)
         int8_wide(l, first * BLOCK, rounded, roundings, y, activation == RELU);
 #endif
     for (long chunk = 0; chunk < rows; chunk += CHUNK)
@@ -448,7 +458,7 @@ static void multiply(const linear_t *l, const float *x, long rows, float *y, int
             long left = stop - row;
 #define TILE(n) \
     case n: \
-        if (l->int8) int8_##n(l, output, rounded + row * stride, roundings + row, y + row * l->outputs, relu); \
+        if (is_int8(l)) int8_##n(l, output, rounded + row * stride, roundings + row, y + row * l->outputs, relu); \
         else float_##n(l, output, x + row * l->inputs, y + row * l->outputs, relu); \
         row += n; \
         break;
@@ -548,7 +558,7 @@ static __attribute__((target("amx-tile,amx-int8"))) void tiles_int8(const linear
 static void multiply_by_tiles(const linear_t *l, const float *x, long rows, float *y, int activation,
                               const void *memory, long first, long end) {
     long last = end * BLOCK < l->outputs ? end * BLOCK : l->outputs;
-    if (!l->int8 || rows < TILE_ROWS || !l->inputs || l->inputs % TILE_BYTES) {
+    if (!is_int8(l) || rows < TILE_ROWS || !l->inputs || l->inputs % TILE_BYTES) {
         multiply(l, x, rows, y, activation, memory, first, end);
         return;
     }
