@@ -14,6 +14,7 @@ static long round_up(long n, long multiple) { return (n + multiple - 1) / multip
 /* Nothing else is compiled into a tier whose models are in int8. */
 INLINE int is_int8(const linear_t *l) {
 #if defined(TIER_SIMD128)
+    (void)l;
     return 1;
 #else
     return l->int8;
