@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from capsule_mt.engine.search import Candidates, Readings, SearchOptions
+from capsule_mt.engine.search import COUNTS, Candidates, Readings, SearchOptions
 from capsule_mt.text.keeping import KEPT
 
 if TYPE_CHECKING:
@@ -35,15 +35,6 @@ IGNORED = frozenset(
         *("eos_token_id", "pad_token_id", "bos_token_id", "decoder_start_token_id"),
     }
 )
-COUNTS = {  # and the least of each
-    "num_beams": 1,
-    "num_return_sequences": 1,
-    "max_new_tokens": 1,
-    "max_length": 1,
-    "min_new_tokens": 0,
-    "min_length": 0,
-    "no_repeat_ngram_size": 0,
-}
 TOKENS = (
     *("eos_token_id", "pad_token_id", "bos_token_id", "decoder_start_token_id", "forced_eos_token_id"),
     *("forced_bos_token_id", "suppress_tokens", "bad_words_ids"),
@@ -91,7 +82,7 @@ class TranslationOptions(NamedTuple):
             number = getattr(self, name)
             if number is not None and number < smallest:
                 raise ValueError(f"`{name}` must be at least {smallest}, got {number}")
-        for name, smallest in COUNTS.items():
+        for name, (smallest, _) in COUNTS.items():
             number = self.generate_kwargs.get(name)
             if number is not None and not _is_whole(number, smallest):
                 raise ValueError(f"`{name}` must be a whole number of at least {smallest}, got {number!r}")

@@ -227,6 +227,12 @@ def _mean_score(parts: Sequence[Translation]) -> float | None:
     return sum(value * tokens for value, tokens in scored) / sum(tokens for _, tokens in scored) if scored else None
 
 
+def _moved(coverage: Coverage, start: int) -> Coverage:
+    """Return the coverage of a sentence whose translation begins at a character of that of the text."""
+    words = (replace(word, start=start + word.start, end=start + word.end) for word in coverage.target_words)
+    return replace(coverage, target_words=tuple(words))
+
+
 def _whole(
     document: Document, parts: Sequence[Translation], others: Sequence[Coverage], options: TranslationOptions
 ) -> Translation:
@@ -234,28 +240,12 @@ def _whole(
     text, starts = join_translations(document, [one.text for one in parts])
     coverage, alignment = None, None
     if options.coverage is not None:
-        found = [*(one.coverage for one in parts if one.coverage is not None), *others]
-        words = tuple(sorted((word for one in found for word in one.words), key=lambda word: word.start))
-        sentences = tuple(sentence for one in found for sentence in one.sentences)
-        repetitions = tuple(phrase for one in found for phrase in one.repetitions)
+        from capsule_mt.coverage.documents import joined  # late: who asks for no coverage starts sooner
+
+        found = [_moved(one.coverage, start) for one, start in zip(parts, starts, strict=True) if one.coverage]
+        found += others
         weights = [max(len(one.words), 1) for one in found]
-        scores = sum(weight * one.score for weight, one in zip(weights, found, strict=True))
-        threshold = found[0].threshold if found else None
-        supports = [one.support for one in found if one.support is not None]
-        coverage = Coverage(
-            scores / sum(weights) if found else 1.0,
-            words,
-            sentences,
-            repetitions,
-            threshold,
-            sum(supports) / len(supports) if supports else None,
-            tuple(
-                replace(word, start=start + word.start, end=start + word.end)
-                for one, start in zip(parts, starts, strict=True)
-                if one.coverage is not None
-                for word in one.coverage.target_words
-            ),
-        )
+        coverage = joined(found, weights, found[0].threshold if found else None)
     if options.alignment:
         links, place = [], 0
         for one in parts:

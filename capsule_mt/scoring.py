@@ -1,7 +1,7 @@
 """`Scorer`: what a model says of given translations, such as another system's: scores, coverage, adequacy."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from capsule_mt.engine.search import Hypothesis, Ids, Readings
@@ -341,9 +341,7 @@ class Scorer:
     def _segmenter(self, options: TranslationOptions) -> Segmenter:
         src_lang, tgt_lang = self._languages(options)
         known = (self.loaded.longest_source, options.max_source_tokens)
-        with_words: bool | Callable[[str], bool] = options.coverage is not None or options.alignment
-        if not with_words and self.glossary is not None:
-            with_words = self.glossary.is_in
+        with_words = options.coverage is not None or options.alignment
         return Segmenter(
             self._tokenizer(options),
             limit=min((number for number in known if number is not None), default=None),
@@ -410,38 +408,33 @@ class Scorer:
         method: "CoveredBy",
         options: TranslationOptions,
     ) -> "list[PieceCoverage]":
-        from capsule_mt.coverage.methods import Covers, Verifier, cover
+        from capsule_mt.coverage.methods import Verifier, cover
 
         asked, loaded, verifier = options.coverage, self.loaded, None
         reverse = self.reverse if asked is not None and (method == "verified" or asked.support) else None
         if asked is not None and reverse is not None:
             decode, by_shortlist = self._tokenizer(options).decode, loaded.shortlist is not None
             verifier = Verifier(reverse, decode, asked.marks, asked.support, by_shortlist)
-        covers = [Covers(piece.ids, piece.words, piece.text, piece.places) for piece in pieces]
-        return cover(covers, hypotheses, method, loaded.decoder, self.calibration, loaded.end, verifier)
+        return cover(pieces, hypotheses, method, loaded.decoder, self.calibration, loaded.end, verifier)
 
-    def _align(self, source: Ids, target: Ids) -> list[list[float]]:
-        return self._align_all([(source, target)])[0]
-
-    def _align_all(self, pairs: Sequence[tuple[Ids, Ids]]) -> list[list[list[float]]]:
+    def _aligned_rows(self, pairs: Sequence[tuple[Ids, Hypothesis]]) -> list[list[list[float]]]:
         """Return how much each token of translations is of each token of their sources [T][S].
 
-        By the head that coverage reads, which attends to the word that the decoder has just read; where there is none,
-        by how much less probable a token becomes without the source token.
+        By the head that coverage reads, which attends to the word that the decoder has just read, in a forced pass if
+        the search has not; where there is none, by how much less probable a token becomes without the source token.
         """
         if self.calibration.head is None:
             from capsule_mt.coverage.methods import deletion_gains_by_token
 
-            return [deletion_gains_by_token(source, target, self.loaded.decoder) for source, target in pairs]
-        found: list[list[list[float]]] = [[] for _ in pairs]
-        lengths = [max(len(source), len(target)) for source, target in pairs]
+            return [deletion_gains_by_token(source, found.ids, self.loaded.decoder) for source, found in pairs]
+        unread = [(source, found) for source, found in pairs if found.attention is None]
+        lengths = [max(len(source), len(found.ids)) for source, found in unread]
         for places in batches_of(lengths, 1, ALIGNED_TOKENS):
-            sources, targets = zip(*(pairs[place] for place in places), strict=True)
-            readings = Readings(head=self.calibration.head)
-            for place, forced in zip(places, self.loaded.decoder.force(sources, targets, readings), strict=True):
-                rows = forced.received or []
-                found[place] = [*rows[1:], *rows[-1:]]
-        return found
+            sources, some = zip(*(unread[place] for place in places), strict=True)
+            targets, readings = [found.ids for found in some], Readings(head=self.calibration.head)
+            for found, forced in zip(some, self.loaded.decoder.force(sources, targets, readings), strict=True):
+                found.attention = forced.received
+        return [[*rows[1:], *rows[-1:]] for rows in (found.attention or [] for _, found in pairs)]
 
     def _aligned(self, text: str, translation: str) -> "Alignment":
         """Return which characters of a text that is not blank those of a given translation are of."""
@@ -449,7 +442,8 @@ class Scorer:
 
         _, (piece,), ((ids, _),) = self._given([text], [translation], _GIVEN)
         offsets, decode = moved_offsets(piece.offsets, -piece.span.start), self._tokenizer(_GIVEN).decode
-        return Alignment(offsets, target_ends(decode, ids), self._align(piece.ids, ids))
+        (rows,) = self._aligned_rows([(piece.ids, Hypothesis(ids, [], False))])
+        return Alignment(offsets, target_ends(decode, ids), rows)
 
     def _segment(self, piece: Piece, hypothesis: Hypothesis) -> Segment:
         target_ids = (self.loaded.start, *hypothesis.ids)

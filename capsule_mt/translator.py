@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from capsule_mt.engine.search import Hypothesis, Ids
+from capsule_mt.engine.search import Hypothesis, Ids, Readings
 from capsule_mt.options import TranslationOptions, search_options, setting
 from capsule_mt.scoring import Scorer, Translation
 from capsule_mt.text.line_failures import describe
@@ -26,7 +26,8 @@ if TYPE_CHECKING:  # and where it is used, late: who asks for no coverage starts
     from capsule_mt.coverage.methods import PieceCoverage
     from capsule_mt.coverage.names import CoveredBy
     from capsule_mt.coverage.options import CoverageOptions
-    from capsule_mt.text.glossary import Glossary
+    from capsule_mt.text.glossary import Glossary, Term
+    from capsule_mt.text.tokenizer import Tokenizer
 
 # of what is left out against the mean log-probability of a token, where nobody sets another
 DEFAULT_COVERAGE_WEIGHT = 5.0
@@ -196,6 +197,8 @@ class Translator(Scorer):
         """Cut texts into pieces that fit the model."""
         segmenter = self._segmenter(options)
         documents = [segmenter.document(text) for text in texts]
+        if self.glossary is not None:
+            self._find_terms(self.glossary, documents)
         num_unknown = sum(document.unknown > MOST_UNKNOWN for document in documents)
         if num_unknown:
             warn(
@@ -231,7 +234,7 @@ class Translator(Scorer):
         if any(piece.masked is not None for document in documents for piece in document.pieces):
             self._with_stand_ins(documents, found, options)
         if self.glossary is not None:
-            self._with_terms(self.glossary, documents, found, options)
+            self._with_terms([piece for document in documents for piece in document.pieces], found, options)
         threshold = self._threshold(options)
         self._warn_of(found, threshold)  # of the last pass
         of_piece, results = iter(found), []
@@ -275,14 +278,17 @@ class Translator(Scorer):
             if beams < 2:
                 raise ValueError(f"the `weight` of coverage needs at least 2 beams: `num_beams` is {beams}")
             settings = {**settings, "num_return_sequences": beams}
-        sources, loaded = [piece.ids for piece in pieces], self.loaded
+        sources, loaded, readings = [piece.ids for piece in pieces], self.loaded, self._readings(method)
+        aligns = asked.alignment or any(piece.terms or piece.masked is not None for piece in pieces)
+        if aligns and self.calibration.head is not None:
+            readings = (readings or Readings())._replace(head=self.calibration.head)
         options = search_options(
             loaded,
             [len(source) for source in sources],
             settings,
             prefixes=[piece.prefix for piece in pieces],
             scores=asked.scores or method is not None,
-            readings=self._readings(method),
+            readings=readings,
             most_repeated=asked.most_repeated,
         )
         translated = loaded.decoder.translate(sources, options)
@@ -325,56 +331,66 @@ class Translator(Scorer):
         for (number, (document, place, piece)), one in zip(again.items(), translated, strict=True):
             document.pieces[place], found[number] = piece, one
 
-    def _with_terms(
-        self, glossary: "Glossary", documents: Sequence[Document], found: list[Found], options: TranslationOptions
-    ) -> None:
+    def _find_terms(self, glossary: "Glossary", documents: Sequence[Document]) -> None:
+        """Give each piece its terms of the glossary, but for those in what is kept."""
+        for document in documents:
+            for piece in document.pieces:
+                found = glossary.find(document.text, piece.span)
+                piece.terms = [term for term in found if not (piece.masked and piece.masked.has_kept(term.span))]
+
+    def _with_terms(self, pieces: Sequence[Piece], found: list[Found], options: TranslationOptions) -> None:
         """Translate the pieces that lack terms of the glossary again: up to the place of a term, the term, then on.
 
         A translation is decoded with a prefix: what it has before the word that attends most to the term, and the
-        term. A piece takes a further pass for each term that it lacks.
+        term. A piece takes a pass for each term that it lacks, and one more if it goes on in the term's word: the next
+        word is then a part of the prefix. Half the beams find as good a rest, and leave room for twice the pieces.
         """
         from copy import copy  # late: few have a glossary
 
-        from capsule_mt.text.glossary import lacking, next_word, place_of_term, with_term
+        from capsule_mt.text.glossary import lacking, prefixes_with_term
 
         tokenizer = self._tokenizer(options)
         decode, encode = tokenizer.decode, tokenizer.encode_target
-        pieces = [(document, piece) for document in documents for piece in document.pieces]
-        terms = [glossary.find(document.text, piece.span) for document, piece in pieces]
-        for of_piece, (_, piece) in zip(terms, pieces, strict=True):
-            of_piece[:] = [term for term in of_piece if piece.masked is None or not piece.masked.has_kept(term.span)]
-            for term in list(of_piece):
-                if tokenizer.unknown_id in encode(term.target):
-                    warn_once(f"the vocabulary cannot write {term.target!r} of the glossary: it is left out")
-                    of_piece.remove(term)
-        forced = [decode(piece.prefix) if piece.prefix else "" for _, piece in pieces]
-
-        def begin(prefixes: Mapping[int, str]) -> None:
-            again = [copy(pieces[n][1]) for n in prefixes]
+        beams = int(setting(self.loaded, options.generate_kwargs, "num_beams") or 1)
+        fewer = min(beams, max(2, beams // 2, self._returned(options)))
+        once_more = options._replace(
+            batch_size=options.batch_size * beams // fewer,
+            batch_tokens=options.batch_tokens and options.batch_tokens * beams // fewer,
+            generate_kwargs={**options.generate_kwargs, "num_beams": fewer},
+        )
+        forced = {n: decode(piece.prefix) for n, piece in enumerate(pieces) if piece.terms}
+        longer: dict[int, str] = {}  # prefixes that have the next word, too
+        waiting: Iterable[int] = forced
+        for _ in range(2 * max((len(piece.terms) for piece in pieces), default=0)):
+            prefixes: dict[int, str] = {}
+            missing: dict[int, list[Term]] = {}
+            for n in waiting:
+                text = decode(found[n].hypotheses[0].ids)
+                with_next = longer.pop(n, "")
+                if with_next and text[len(forced[n]) :][:1].isalnum():
+                    prefixes[n] = with_next
+                elif own := [one for one in lacking(pieces[n].terms, text) if self._can_write(one, tokenizer)]:
+                    missing[n] = own
+            aligned = self._aligned_rows([(pieces[n].ids, found[n].hypotheses[0]) for n in missing])
+            for (n, own), rows in zip(missing.items(), aligned, strict=True):
+                places = [(pieces[n].tokens_of(term.span), term) for term in own]
+                ids = found[n].hypotheses[0].ids
+                prefixes[n], longer[n] = prefixes_with_term(places, ids, decode, rows, len(forced[n]))
+            again = [copy(pieces[n]) for n in prefixes]
             for piece, prefix in zip(again, prefixes.values(), strict=True):
                 piece.prefix = encode(prefix)[:-1]
-            translated = self.translate_pieces(again, options)
-            for (n, prefix), one in zip(prefixes.items(), translated, strict=True):
-                found[n], forced[n] = one, prefix
+            for n, one in zip(prefixes, self.translate_pieces(again, once_more), strict=True):
+                found[n] = one
+            forced |= prefixes
+            waiting = prefixes
 
-        def text(n: int) -> str:
-            return decode(found[n].hypotheses[0].ids)
-
-        for _ in range(max(map(len, terms), default=0)):
-            missing = {n: own for n, of_piece in enumerate(terms) if of_piece and (own := lacking(of_piece, text(n)))}
-            aligned = self._align_all([(pieces[n][1].ids, found[n].hypotheses[0].ids) for n in missing])
-            prefixes, longer = {}, {}
-            for (n, own), rows in zip(missing.items(), aligned, strict=True):
-                piece, before = pieces[n][1], text(n)
-                ids, least = found[n].hypotheses[0].ids, len(forced[n])
-                places = [place_of_term(piece.words, term.span, ids, decode, rows, least) for term in own]
-                place, term = min(zip(places, own, strict=True))
-                prefixes[n] = with_term(before[: place.start], term.target)
-                if not term.is_stem:
-                    longer[n] = prefixes[n] + next_word(before[place.end :])
-            begin(prefixes)
-            # what would be a part of the term's word begins with the next word instead
-            begin({n: longer[n] for n in longer if text(n)[len(prefixes[n]) :][:1].isalnum()})
+    @staticmethod
+    def _can_write(term: "Term", tokenizer: "Tokenizer") -> bool:
+        """Return whether the vocabulary has a term's target; warn where it has not."""
+        if tokenizer.unknown_id not in tokenizer.encode_target(term.target):
+            return True
+        warn_once(f"the vocabulary cannot write {term.target!r} of the glossary: it is left out")
+        return False
 
     def _alignment(
         self,
@@ -387,7 +403,7 @@ class Translator(Scorer):
         from capsule_mt.text.alignment import links_of, numbered_links, restored_links  # late: few ask for it
 
         links = []
-        aligned = self._align_all([(piece.ids, hypothesis.ids) for piece, hypothesis in pairs])
+        aligned = self._aligned_rows([(piece.ids, hypothesis) for piece, hypothesis in pairs])
         for (piece, hypothesis), text, rows in zip(pairs, texts, aligned, strict=True):
             own = links_of(piece.words, hypothesis.ids, decode, rows)
             if piece.masked is not None:
@@ -400,7 +416,7 @@ class Translator(Scorer):
             return decode(hypothesis.ids)
         from capsule_mt.text.restoring import restored  # late: few texts keep anything
 
-        return restored(piece.masked, piece.ids, hypothesis.ids, decode, self._align)
+        return restored(piece.masked, hypothesis.ids, decode, lambda: self._aligned_rows([(piece.ids, hypothesis)])[0])
 
     def _translation(
         self,

@@ -202,10 +202,10 @@ def _load(name_or_path: NameOrPath, *args: Any, **kwargs: Any) -> tuple[Any, str
     model, found = named(lambda: model_class.from_pretrained(source, *args, **settings))
     if source is None:
         model.name_or_path = model.config.name_or_path = os.fspath(name_or_path)
-        if (folder / "generation_config.json").is_file():
-            model.generation_config = named(lambda: GenerationConfig.from_pretrained(folder))
     if (folder / "generation_config.json").is_file():  # transformers takes the defaults for one that it cannot read
-        named(lambda: GenerationConfig.from_pretrained(folder))
+        generation_config = named(lambda: GenerationConfig.from_pretrained(folder))
+        if source is None:
+            model.generation_config = generation_config
     problem = _loading_problem(model, found, name_or_path)
     if problem is None and model.config.model_type in STRICT_FAMILIES:
         problem = _token_problem(model, name_or_path)

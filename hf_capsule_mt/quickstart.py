@@ -1,17 +1,12 @@
-"""What `capsule-mt quickstart` does: translate with a released model, train two small ones, translate with both."""
+"""What `capsule-mt quickstart` does: train two small models, and translate with both."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-import torch
-
-from capsule_mt import Coverage, CoverageOptions
-from hf_capsule_mt.analysis.pictures import draw_layer_routing
 from hf_capsule_mt.decoding.translator import Translator
 from hf_capsule_mt.evaluation import read_result, write_result
-from hf_capsule_mt.loading import load_checkpoint
 from hf_capsule_mt.training import load_recipe, run_recipe
 from hf_capsule_mt.training.recipes import Recipe
 from hf_capsule_mt.training.run import RESULT_FILE
@@ -28,18 +23,10 @@ CHANGES: dict[str, Any] = {
     "training.eval_steps": 250,
     "training.save_steps": 250,
 }
-ROUTING = "decoder.layer_aggregation"
-RELEASED = Path("checkpoints") / "capsule-marian-de-en"  # in a clone, not in a wheel
-CLONE = Path(__file__).resolve().parents[1]
-GERMAN = ["Der alte Mann kauft einen roten Hut.", "Das Wetter ist heute viel besser als gestern."]
-WITH_A_GAP = ("Die Kinder spielen heute im Garten ihrer Großmutter.", "The children are playing.")
 
 
-def recipe_for(name: str, output: Path, seed: int, epochs: float | None) -> Recipe:
-    overrides = CHANGES | {"output_dir": str(output), "seed": seed}
-    if epochs is not None:
-        overrides["num_train_epochs"] = epochs
-    return load_recipe(f"embedded/{name}", overrides)
+def recipe_for(name: str, output: Path, seed: int) -> Recipe:
+    return load_recipe(f"embedded/{name}", CHANGES | {"output_dir": str(output), "seed": seed})
 
 
 def train(recipe: Recipe) -> dict[str, Any]:
@@ -63,29 +50,6 @@ def show_translations(recipe: Recipe, plain_output: Path, number: int = 4) -> No
         print(f"\n{pair['en']}\n  plain:     {plain.text}\n  capsules:  {capsules.text}\n  reference: {pair['de']}")
 
 
-def released_checkpoint() -> Path | None:
-    """Return the released checkpoint of the clone that one stands in, else of the one that the package runs from."""
-    return next((folder / RELEASED for folder in (Path(), CLONE) if (folder / RELEASED).is_dir()), None)
-
-
-def show_released(checkpoint: Path) -> None:
-    """Translate real German with a released checkpoint, and mark what a shortened translation left out."""
-    print(f"Translating with the released model {checkpoint.name}:")
-    translator = Translator.from_pretrained(checkpoint)
-    for source, translation in zip(GERMAN, translator(GERMAN, num_beams=4, coverage=CoverageOptions()), strict=True):
-        print_coverage(source, translation.text, translation.coverage)
-    source, target = WITH_A_GAP
-    (coverage,) = translator.cover([source], [target])
-    print_coverage(source, f"{target}    (this translation was shortened by hand)", coverage)
-
-
-def print_coverage(source: str, translation: str, coverage: Coverage | None) -> None:
-    print(f"\n{source}\n  {translation}")
-    if coverage is not None:
-        missing = ", ".join(word.text for word in coverage.untranslated)
-        print(f"  coverage {coverage.score:.2f}, left out: {missing or 'nothing'}")
-
-
 def show_coverage(recipe: Recipe) -> None:
     """Print the coverage of a whole translation and of one that is cut short, if the model has coverage."""
     translator = Translator.from_pretrained(recipe.output_dir)
@@ -95,42 +59,24 @@ def show_coverage(recipe: Recipe) -> None:
     words = pair["de"].split()
     given = [pair["de"], " ".join(words[: len(words) // 2]) + "."]
     for target, coverage in zip(given, translator.cover([pair["en"]] * len(given), given), strict=True):
-        print_coverage(pair["en"], target, coverage)
+        missing = ", ".join(word.text for word in coverage.untranslated)
+        print(f"\n{pair['en']}\n  {target}\n  coverage {coverage.score:.2f}, left out: {missing or 'nothing'}")
 
 
-def draw(recipe: Recipe) -> None:
-    """Draw how the decoder routes its layers over a sentence, if it does."""
-    pair = load_corpus(recipe)["test"]["translation"][0]
-    model, tokenizer = load_checkpoint(recipe.output_dir)
-    batch = tokenizer(pair["en"], text_target=pair["de"], return_tensors="pt")
-    with torch.no_grad():
-        weights = model(**batch, output_routing_weights=True).routing_weights or {}
-    if ROUTING in weights:
-        picture = draw_layer_routing(weights[ROUTING], Path(recipe.output_dir) / "routing.png")
-        print(f"\nPicture of the routing of the decoder's layers: {picture}")
-
-
-def quickstart(method: str, output: Path, seeds: Sequence[int], epochs: float | None) -> None:
-    """Translate with the released model, then train the plain model and a method's, and compare them."""
-    released = released_checkpoint()
-    if released is None:
-        print("No released model here: in a clone of the repository this begins with German text.")
-    else:
-        show_released(released)
-    print("\nNext: train a small plain model and a small capsule model on the embedded corpus, some minutes each.")
+def quickstart(method: str, output: Path, seeds: Sequence[int]) -> None:
+    """Train the plain model and a method's, and compare them."""
     scores: dict[str, list[float]] = {"plain": [], method: []}
     for seed in seeds:
         suffix = "" if seed == seeds[0] else f"_seed{seed}"
         for name in scores:
             plain_or_not = "_plain" if name == "plain" else ""
             folder = output.with_name(f"{output.name}{plain_or_not}{suffix}")
-            result = train(recipe_for(name, folder, seed, epochs))
+            result = train(recipe_for(name, folder, seed))
             scores[name].append(result["scores"]["test_bleu"])
     plain_output = output.with_name(f"{output.name}_plain")
-    recipe = recipe_for(method, output, seeds[0], epochs)
+    recipe = recipe_for(method, output, seeds[0])
     show_translations(recipe, plain_output)
     show_coverage(recipe)
-    draw(recipe)
     print()
     for name, values in scores.items():
         each = f" ({', '.join(f'{value:.1f}' for value in values)})" if len(values) > 1 else ""

@@ -37,7 +37,6 @@ def named_file(argument: str) -> tuple[str, Path]:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     parser.add_argument("--labelled", type=Path, required=True, help="the labelled translations")
-    parser.add_argument("--labels", nargs="+", help="the columns to use (default: all of 0 and 1 with both in them)")
     parser.add_argument(
         "--any-of",
         nargs="+",
@@ -76,7 +75,7 @@ def main() -> None:
     arguments = parse_arguments()
     table = read_table(arguments.labelled)
     sources, hypotheses = table["src"], table["mt"]
-    names = arguments.labels or [name for name, values in table.items() if set(values) == {"0", "1"}]
+    names = [name for name, values in table.items() if set(values) == {"0", "1"}]
     labels: dict[str, Sequence[bool]] = {name: [value == "1" for value in table[name]] for name in names}
     for name, *parts in arguments.any_of:
         labels[name] = [any(values) for values in zip(*(labels[part] for part in parts), strict=True)]

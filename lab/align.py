@@ -15,12 +15,12 @@ import argparse
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 from capsule_mt import Translator
 from capsule_mt.calibration.word_alignment import AlignerSettings, WordAligner
-from capsule_mt.calibration.words import Links, split_words, word_stem
+from capsule_mt.calibration.words import Links, split_words
 from capsule_mt.commands.console import HelpFormatter, checkpoint_folder, run
 from capsule_mt.engine.search import Hypothesis
 from capsule_mt.options import TranslationOptions
@@ -102,11 +102,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--gold", type=Path, help="its links")
     parser.add_argument("--model", type=checkpoint_folder, help="link the gold text by the head of this model")
     parser.add_argument("--expand-french", action="store_true", help="write du as de le, l' as le on the target side")
-    parser.add_argument(
-        "--stem", type=int, default=4, help="words share statistics by so many letters; 0: all of them"
-    )
-    parser.add_argument("--threshold", type=float, help="the certainty that a link needs (default: the aligner's)")
-    parser.add_argument("--no-agreement", action="store_true", help="train each direction on its own")
     parser.add_argument("--result", type=Path, help="a result file for the error rate")
     return parser.parse_args()
 
@@ -116,9 +111,7 @@ def main() -> None:
     if bool(arguments.text) == bool(arguments.gold and arguments.gold_text):
         raise SystemExit("lab.align needs either --text, or --gold-text and --gold")
     check_outputs([arguments.output, arguments.result])
-    settings = AlignerSettings(agreement=not arguments.no_agreement)
-    if arguments.threshold is not None:
-        settings = replace(settings, threshold=arguments.threshold)
+    settings = AlignerSettings()
     target_words = (lambda line: expand_french(split_words(line))) if arguments.expand_french else split_words
     training = [(split_words(s), target_words(t)) for s, t in zip(*read_parallel(arguments.train or []), strict=True)]
     training = [pair for pair in training if 0 < len(pair[0]) <= 50 and 0 < len(pair[1]) <= 50]
@@ -132,8 +125,7 @@ def main() -> None:
     if arguments.model:
         found = links_by_head(Translator.from_pretrained(arguments.model), pairs)
     else:
-        stem = (lambda word: word_stem(word, arguments.stem)) if arguments.stem else str
-        found = WordAligner(settings, stem).fit(training + pairs, print).align(pairs)
+        found = WordAligner(settings).fit(training + pairs, print).align(pairs)
     seconds = time.perf_counter() - start
 
     if arguments.output:
@@ -149,7 +141,7 @@ def main() -> None:
             "links": sum(map(len, found)),
             "sentences": len(pairs),
             "trained_on": {"files": [path.name for path in arguments.train or []], "pairs": len(training)},
-            "aligner": arguments.model.name if arguments.model else {**asdict(settings), "stem": arguments.stem},
+            "aligner": arguments.model.name if arguments.model else asdict(settings),
             "seconds": seconds,
         }
         if arguments.result:

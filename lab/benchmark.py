@@ -2,7 +2,7 @@
 
     python -m lab.benchmark models                                      # everything, base size, about half an hour
     python -m lab.benchmark models --sections train --systems em_routing heads_em_2
-    python -m lab.benchmark models --sections decode --systems off em_routing guided --threads 1 --int8
+    python -m lab.benchmark models --sections decode --systems off em_routing guided --threads 1
     python -m lab.benchmark models --size tiny --repeats 1              # does it run?
     python -m lab.benchmark lengths 10 50 100 200 400 --threads 1       # CapsNMT beside Marian, five minutes
     python -m lab.benchmark throughput --rounds 4                       # a bare Trainer beside this package's
@@ -30,7 +30,7 @@ from hf_capsule_mt.evaluation import read_result, write_result
 from lab.benchmark_tables import render_benchmark, render_lengths, render_throughput
 from lab.engine_speed import measure_engines, render_engines
 from lab.lengths import measure_lengths
-from lab.model_speed import SIZES, SYSTEMS, ModelSpeed, decoding_models
+from lab.model_speed import SENTENCE_LENGTH, SIZES, SYSTEMS, ModelSpeed, decoding_models
 from lab.student_engines import measure_students, render_students
 from lab.throughput import measure
 from lab.trained_engines import measure_trained, render_trained
@@ -49,8 +49,6 @@ def parse_arguments() -> argparse.Namespace:
     models.add_argument("--sections", nargs="+", choices=MODEL_SECTIONS, default=list(MODEL_SECTIONS), help="parts")
     models.add_argument("--systems", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS), help="models to measure")
     models.add_argument("--tokens", type=int, default=1024, help="tokens of a training step on each side")
-    models.add_argument("--length", type=int, default=32, help="length of the sentences of a training step")
-    models.add_argument("--batch", type=positive, default=1, help="sentences that are decoded together")
     lengths = command("lengths", "CapsNMT beside Marian by sentence length")
     lengths.add_argument("lengths", nargs="*", type=int, default=[10, 25, 50, 100, 200, 400], help="in words")
     lengths.add_argument("--processor-time", action="store_true", help="the clock for a shared machine, on one thread")
@@ -61,8 +59,6 @@ def parse_arguments() -> argparse.Namespace:
         parser_of_models.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="where")
     throughput = command("throughput", "tokens per second of training: a bare Trainer beside this package's")
     throughput.add_argument("--rounds", type=int, default=4, help="how often each is measured, in turn")
-    throughput.add_argument("--steps", type=int, default=20, help="updates of one measurement")
-    throughput.add_argument("--batch-size", type=int, default=64, help="sentences, where batches are not of tokens")
     throughput.add_argument("--width", type=int, default=128, help="of the model")
     throughput.add_argument("--layers", type=int, default=3, help="of the encoder and of the decoder")
     engines = command("engines", "to_fast beside generate() and, where it is installed, CTranslate2; one thread")
@@ -77,7 +73,6 @@ def parse_arguments() -> argparse.Namespace:
     trained.add_argument("--batch-sizes", nargs="+", type=positive, default=[1, 16, 64], help="sentences of a batch")
     trained.add_argument("--num-beams", nargs="+", type=positive, default=[1, 5], help="hypotheses of beam search")
     trained.add_argument("--shortlist", type=Path, help="a file of `capsule-mt shortlist`, for a row with it")
-    trained.add_argument("--forced", type=positive, help="measure translations of exactly so many tokens, too")
     trained.add_argument("--repeats", type=positive, default=3, help="counted runs of everything")
     trained.add_argument("--threads", nargs="+", type=positive, help="numbers of threads (default: one, and all)")
     students = command("students", "engines on students of Firefox Translations; one thread, processor time")
@@ -101,8 +96,7 @@ def measure_models(arguments: argparse.Namespace) -> dict[str, Any]:
         "size": arguments.size,
         "repeats": arguments.repeats,
         "tokens": speed.tokens,
-        "length": arguments.length,
-        "batch": arguments.batch,
+        "length": SENTENCE_LENGTH,
     }
     if "core" in arguments.sections:
         result["core"] = speed.core()
@@ -142,7 +136,7 @@ def measure_by_length(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def measure_throughput(arguments: argparse.Namespace) -> dict[str, Any]:
-    settings = {name: getattr(arguments, name) for name in ("rounds", "steps", "batch_size", "width", "layers")}
+    settings = {name: getattr(arguments, name) for name in ("rounds", "width", "layers")}
     return {"tokens_per_second": measure(**settings), "settings": settings}
 
 

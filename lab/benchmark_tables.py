@@ -24,14 +24,14 @@ def render_benchmark(result: Mapping[str, Any]) -> str:
     """Return a result of `lab.benchmark models` as Markdown."""
     hardware, software = result["hardware"], result["software"]
     parts = [
-        f"# Benchmark, {result['size']} size\n",
+        f"### Benchmark, {result['size']} size\n",
         f"`{result['command']}` on {hardware.get('gpu') or hardware['cpu']} ({hardware['threads']} threads), torch "
         f"{software['torch']}, transformers {software['transformers']}, {result['date'][:10]}. Times are medians "
         f"(minimum-maximum) of {result['repeats']} runs in turns; speeds are ratios of medians, higher is faster.\n",
     ]
     if core := result.get("core"):
         parts += [
-            "## The routing core, forward and backward, 4,096 positions\n",
+            "#### The routing core, forward and backward, 4,096 positions\n",
             table(
                 ["form", "ms", "speed vs textbook", "peak memory in votes"],
                 [[name, spread(row), row["speed_vs_textbook"], row["memory_in_votes"]] for name, row in core.items()],
@@ -39,7 +39,7 @@ def render_benchmark(result: Mapping[str, Any]) -> str:
         ]
     if train := result.get("train"):
         parts += [
-            f"\n## Training step, {result['tokens']} source and {result['tokens']} target tokens in "
+            f"\n#### Training step, {result['tokens']} source and {result['tokens']} target tokens in "
             f"sentences of {result['length']}\n",
             table(
                 ["system", "ms", "vs stock", "published", "vs its own floor", "routing compiled, vs floor"],
@@ -58,15 +58,13 @@ def render_benchmark(result: Mapping[str, Any]) -> str:
         ]
     if equal := result.get("em_against_dynamic"):
         parts += [
-            "\n## EM against dynamic routing at equal parameters, training step\n",
+            "\n#### EM against dynamic routing at equal parameters, training step\n",
             table(["pair", "speed of EM"], [[name, row["speed"]] for name, row in equal.items()]),
         ]
     if decode := result.get("decode"):
         header = ["system", *(f"{title}: {column}" for title in DECODING for column in ("ms/token", "vs stock"))]
-        batch = result.get("batch", 1)
-        sentences = "one sentence" if batch == 1 else f"{batch} sentences at once, each"
         parts += [
-            f"\n## Decoding inside `generate()`, {sentences} of 32 tokens\n",
+            "\n#### Decoding inside `generate()`, one sentence of 32 tokens\n",
             table(
                 [*header, "published"],
                 [
@@ -85,7 +83,7 @@ def render_benchmark(result: Mapping[str, Any]) -> str:
         ]
     if memory := result.get("memory"):
         parts += [
-            f"\n## Peak memory of a training step beyond parameters and optimiser, {result['tokens']} tokens in "
+            f"\n#### Peak memory of a training step beyond parameters and optimiser, {result['tokens']} tokens in "
             f"sentences of {result['length']}\n",
             table(
                 ["system", "parameters (M)", "peak (MB)", "more than stock (%)"],
@@ -107,7 +105,7 @@ def render_lengths(result: Mapping[str, Any]) -> str:
     """Return a result of `lab.benchmark lengths` as Markdown: two tables, and the slopes."""
     hardware = result["hardware"]
     parts = [
-        f"# Time by sentence length, {result['size']} size, one sentence at a time, beam {result['num_beams']}\n",
+        f"### Time by sentence length, {result['size']} size, one sentence at a time, beam {result['num_beams']}\n",
         f"`{result['command']}` on {hardware.get('gpu') or hardware['cpu']} ({hardware['threads']} threads), "
         f"{result['date'][:10]}. Medians of the {result['clock']} of {result['repeats']} runs in turns, through "
         "`generate()`. Encoding is a "
@@ -117,7 +115,7 @@ def render_lengths(result: Mapping[str, Any]) -> str:
         names = list(sweep["slopes"])
         header = [f"{side} words"]
         header += [f"{name}: {column}" for name in names for column in ("encode ms", "total ms", "ms/word")]
-        parts.append(f"\n## By the length of the {side}, the other side {FIXED_LENGTH} words\n")
+        parts.append(f"\n#### By the length of the {side}, the other side {FIXED_LENGTH} words\n")
         header += [f"{name} vs {names[0]}" for name in names[1:]]
         table = []
         for row in sweep["rows"]:

@@ -82,9 +82,7 @@ def served(bench: "Bench", chance: random.Random) -> int:
         clients = [Client(port, lines, wanted, chance) for _ in range(CLIENTS)]
         slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(3)]
         for one in slow:
-            one.sendall(
-                b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 90\r\n\r\n{"[: chance.randint(1, 70)]
-            )
+            one.sendall(HEAD[: chance.randint(1, len(HEAD))])
         for client in clients:
             client.start()
         server.wait(chance.uniform(0.1, 4.0))

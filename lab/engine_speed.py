@@ -6,20 +6,20 @@ suppressed. Everything takes turns in one process; the clock is processor time, 
 
 import argparse
 import importlib.util
-import statistics
-import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from tqdm import tqdm
-from transformers import MarianConfig, MarianMTModel
 
 from capsule_mt.models.shortlist import Shortlist
 from hf_capsule_mt.decoding.fast import FastTranslator
 from hf_capsule_mt.evaluation.results import markdown_table
-from lab.model_speed import SIZES, build, model_sizes
+from lab.model_speed import SIZES, build
+from lab.timing import time_in_turns
+from lab.trained_engines import ctranslate2_engine
 
 SOURCE_LENGTH, NEW_TOKENS = 32, 40
 CELLS = {
@@ -45,26 +45,24 @@ def measure_engines(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the milliseconds of every engine in every cell: the median of the turns."""
     torch.set_num_threads(1)
     size = SIZES[arguments.size]
-    runners = _runners(size, arguments.size != "tiny")
+    runners = _runners(size)
     milliseconds: dict[str, dict[str, float]] = {}
     with tqdm(total=len(CELLS) * len(runners) * (arguments.repeats + 1)) as bar:
         for cell, (batch, beams) in CELLS.items():
             ids = torch.randint(
                 2, size["vocab_size"], (batch, SOURCE_LENGTH), generator=torch.Generator().manual_seed(batch)
             )
-            seconds: dict[str, list[float]] = {name: [] for name in runners}
-            for turn in range(arguments.repeats + 1):
-                for name, run in runners.items():
-                    start = time.process_time()
-                    run(ids, beams)
-                    if turn:  # the first one warms up
-                        seconds[name].append(time.process_time() - start)
-                    bar.update()
-            milliseconds[cell] = {name: 1000 * statistics.median(taken) for name, taken in seconds.items()}
+            timings = time_in_turns(
+                {name: partial(run, ids, beams) for name, run in runners.items()},
+                arguments.repeats,
+                progress=lambda: bar.update() and None,
+                clock=time.process_time,
+            )
+            milliseconds[cell] = {name: 1000 * timing.median for name, timing in timings.items()}
     return {"kind": "engines", "size": arguments.size, "repeats": arguments.repeats, "milliseconds": milliseconds}
 
 
-def _runners(size: dict[str, int], with_ctranslate2: bool) -> dict[str, Runner]:
+def _runners(size: dict[str, int]) -> dict[str, Runner]:
     models = {system: build(system, size, "cpu").eval() for system, _ in ENGINES.values()}
     for model in models.values():
         model.generation_config.forced_eos_token_id = None
@@ -82,8 +80,9 @@ def _runners(size: dict[str, int], with_ctranslate2: bool) -> dict[str, Runner]:
         shortlist = _shortlist(size["vocab_size"]) if "with a shortlist" in title else False
         fast = FastTranslator(models[system], int8=int8, shortlist=shortlist, strict=True)
         runners[title] = generating(fast.generate)
-    if with_ctranslate2 and importlib.util.find_spec("ctranslate2"):
-        runners[CTRANSLATE2] = _ctranslate2(size)
+    if importlib.util.find_spec("ctranslate2"):
+        engine = ctranslate2_engine(stock, 1, int8=True)
+        runners[CTRANSLATE2] = lambda ids, beams: engine(ids.tolist(), beams, NEW_TOKENS, NEW_TOKENS)
     return runners
 
 
@@ -93,37 +92,6 @@ def _shortlist(vocabulary: int) -> Shortlist:
     return Shortlist.of_translations(
         dict(enumerate(draws.tolist())), range(min(100, vocabulary)), (vocabulary, vocabulary)
     )
-
-
-def _ctranslate2(size: dict[str, int]) -> Runner:
-    """Convert a stock model of the same size whose last token is the padding, as CTranslate2 expects of OPUS-MT."""
-    import ctranslate2
-    from ctranslate2.converters import transformers as converters
-
-    last = size["vocab_size"] - 1
-    special = {"pad_token_id": last, "decoder_start_token_id": last, "eos_token_id": 0}
-    model = MarianMTModel(MarianConfig(**{**model_sizes(size), **special}))
-    loader = converters.MarianMTLoader()
-    specification = loader.get_model_spec(model)
-    tokens = ["</s>", "<unk>", *(f"t{number}" for number in range(2, last))]
-    loader.set_vocabulary(specification, tokens)
-    config = specification.config
-    config.eos_token, config.unk_token, config.decoder_start_token = "</s>", "<unk>", "</s>"
-    config.add_source_eos = False
-    specification.validate()
-    specification.optimize(quantization="int8")
-    with tempfile.TemporaryDirectory() as folder:
-        specification.save(folder)
-        translator = ctranslate2.Translator(
-            folder, device="cpu", compute_type="int8", intra_threads=1, inter_threads=1
-        )
-
-    def run(ids: torch.Tensor, beams: int) -> object:
-        sources = [[tokens[min(token, last - 1)] for token in row] for row in ids.tolist()]
-        lengths = {"min_decoding_length": NEW_TOKENS, "max_decoding_length": NEW_TOKENS}
-        return translator.translate_batch(sources, beam_size=beams, **lengths)
-
-    return run
 
 
 def render_engines(result: dict[str, Any]) -> str:

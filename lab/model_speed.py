@@ -49,6 +49,7 @@ SYSTEMS: dict[str, tuple[dict[str, Any], float | None, float | None]] = {
     "guided_no_redundant": ({"guided_routing": "guided", "guided_num_redundant_capsules": 0}, 0.69, 0.94),
 }
 BEAMS = dict(zip(DECODING, (1, 5), strict=True))
+SENTENCE_LENGTH = 32
 
 
 def model_sizes(size: dict[str, int]) -> dict[str, Any]:
@@ -147,7 +148,7 @@ class ModelSpeed:
             )
 
     def training_step(self, name: str) -> TrainingStep:
-        return TrainingStep(build(name, self.size, self.device), self.tokens, self.arguments.length)
+        return TrainingStep(build(name, self.size, self.device), self.tokens, SENTENCE_LENGTH)
 
     def core(self) -> dict[str, Any]:
         runs, clear, votes_bytes = core_runs(self.size, self.device)
@@ -195,7 +196,7 @@ class ModelSpeed:
 
     def decode(self, names: list[str]) -> dict[str, Any]:
         new_tokens = 40 if self.arguments.size != "tiny" else 5
-        source = torch.randint(2, self.size["vocab_size"], (self.arguments.batch, 32), device=self.device)
+        source = torch.randint(2, self.size["vocab_size"], (1, SENTENCE_LENGTH), device=self.device)
         models = decoding_models({name: name for name in ("stock", *names)}, self.arguments)
         rows: dict[str, Any] = {
             name: {"published": SYSTEMS[name][2] if name in SYSTEMS else None} for name in models if name != "stock"

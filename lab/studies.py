@@ -60,26 +60,6 @@ def guided_marks(records: Records) -> str:
     return markdown_table(["model", '`"guided"`', '`"attention"`: the chosen head', "length ratio"], rows)
 
 
-def read_by_hand(records: Records) -> str:
-    """Return how many marks are right on each sheet that was read by hand."""
-    return by_hand_table(_of_kind(records, "read by hand"))
-
-
-def alarm(records: Records) -> str:
-    """Return how many good translations each alarm flags, and how many it catches that have lost something."""
-    return alarm_table(_of_kind(records, "alarm"))
-
-
-def labelled_by_people(records: Records) -> str:
-    """Return how well marks agree with what people labelled in translations of other systems."""
-    return published_table(_of_kind(records, "labelled by people"))
-
-
-def repair(records: Records) -> str:
-    """Return what retries and weights repair."""
-    return repair_table(_of_kind(records, "repair"))
-
-
 def alignment(records: Records) -> str:
     rows = [
         [
@@ -117,11 +97,11 @@ def quickstart(records: Records) -> str:
 def benchmarks(records: Records) -> str:
     """Return the training, memory and decoding tables of each benchmark run."""
     names = ("benchmark-cpu", "benchmark-guided-cpu", "benchmark-decode-cpu")
-    return "\n".join(_demoted(render_benchmark(records.named("studies")[name])) for name in names)
+    return "\n".join(render_benchmark(records.named("studies")[name]) for name in names)
 
 
 def lengths(records: Records) -> str:
-    return _demoted(render_lengths(records.named("studies")["linear-time-cpu"]))
+    return render_lengths(records.named("studies")["linear-time-cpu"])
 
 
 def throughput(records: Records) -> str:
@@ -191,19 +171,15 @@ def campaign(records: Records) -> str:
 SECTIONS: dict[str, Callable[[Records], str]] = {
     function.__name__: function
     for function in (
-        *(
-            adequacy,
-            word_omissions,
-            guided_marks,
-            read_by_hand,
-            alarm,
-            labelled_by_people,
-            repair,
-            alignment,
-            comparisons,
-        ),
-        *(quickstart, benchmarks, engines, lengths, throughput, translation_costs, training_costs, campaign),
+        *(adequacy, word_omissions, guided_marks, alignment, comparisons, quickstart, benchmarks, engines, lengths),
+        *(throughput, translation_costs, training_costs, campaign),
     )
+} | {
+    # of all records of a kind
+    "read_by_hand": lambda records: by_hand_table(_of_kind(records, "read by hand")),
+    "alarm": lambda records: alarm_table(_of_kind(records, "alarm")),
+    "labelled_by_people": lambda records: published_table(_of_kind(records, "labelled by people")),
+    "repair": lambda records: repair_table(_of_kind(records, "repair")),
 }
 
 
@@ -214,8 +190,3 @@ def _word_auc(measures: Mapping[str, Mapping[str, float]]) -> str:
 
 def _of_kind(records: Records, kind: str) -> list[Record]:
     return [record for record in records.read("studies") if record.get("kind") == kind]
-
-
-def _demoted(text: str) -> str:
-    """Put the headings of a document two levels lower."""
-    return "\n".join(f"##{line}" if line.startswith("#") else line for line in text.splitlines()) + "\n"

@@ -32,20 +32,20 @@ PRECISIONS: dict[str, dict[str, Any]] = {
     f"{TOKEN_BATCHES}, bfloat16": {"bf16": True, "use_cpu": not torch.cuda.is_available()},
 }
 SYSTEMS = (BARE, "our Trainer, the same batches", TOKEN_BATCHES, *PRECISIONS)
-WARM_UP = 2  # steps
+STEPS = 20
+WARM_UP = 2  # of them
+BATCH_SIZE = 64  # sentences, where batches are not of tokens
 
 
 class _Stopwatch(TrainerCallback):
     """Count the seconds from the end of the warm-up to the last step."""
 
-    def __init__(self, steps: int) -> None:
-        self.steps = steps
-        self.seconds = 0.0
+    seconds = 0.0
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.global_step == WARM_UP:
             self.start = time.perf_counter()
-        elif state.global_step == self.steps:
+        elif state.global_step == STEPS:
             self.seconds = time.perf_counter() - self.start
 
 
@@ -61,19 +61,17 @@ class _Counting:
         return self.collator(examples)
 
 
-def measure(
-    rounds: int = 4, steps: int = 20, sentences: int = 2000, batch_size: int = 64, width: int = 128, layers: int = 3
-) -> dict[str, dict[str, float]]:
+def measure(rounds: int, width: int, layers: int) -> dict[str, dict[str, float]]:
     """Return median and best tokens per second of each system, and the median ratio to the bare Trainer."""
-    corpus = embedded_corpus(sentences, 1, 1)["train"]
+    corpus = embedded_corpus(2000, 1, 1)["train"]
     tokenizer = train_tokenizer((side for pair in corpus["translation"] for side in pair.values()), 2000)
     data = encode(corpus, tokenizer, "en", "de")
     # as many tokens as the other batches have on average, padding included
-    tokens = (max(data["source_length"]) + max(data["target_length"])) * batch_size * 3 // 4
+    tokens = (max(data["source_length"]) + max(data["target_length"])) * BATCH_SIZE * 3 // 4
     speeds: dict[str, list[float]] = {system: [] for system in SYSTEMS}
     for number in range(rounds):
         for system in SYSTEMS if number % 2 == 0 else SYSTEMS[::-1]:
-            speeds[system].append(_speed(system, data, tokenizer, steps, batch_size, tokens, width, layers))
+            speeds[system].append(_speed(system, data, tokenizer, tokens, width, layers))
     ratios = {
         system: median(one / bare for one, bare in zip(values, speeds[BARE], strict=True))
         for system, values in speeds.items()
@@ -84,9 +82,7 @@ def measure(
     }
 
 
-def _speed(
-    system: str, data: Any, tokenizer: Any, steps: int, batch_size: int, tokens: int, width: int, layers: int
-) -> float:
+def _speed(system: str, data: Any, tokenizer: Any, tokens: int, width: int, layers: int) -> float:
     set_seed(1)
     precision = torch.get_float32_matmul_precision()
     model = CapsuleMarianMTModel(
@@ -105,12 +101,12 @@ def _speed(
             forced_eos_token_id=None,
         )
     )
-    watch = _Stopwatch(steps)
+    watch = _Stopwatch()
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         shared: dict[str, Any] = {
             "output_dir": folder,
-            "max_steps": steps,
-            "per_device_train_batch_size": batch_size,
+            "max_steps": STEPS,
+            "per_device_train_batch_size": BATCH_SIZE,
             "logging_steps": 10,
             "save_strategy": "no",
             "report_to": "none",
@@ -130,4 +126,4 @@ def _speed(
             trainer.train()
         finally:
             torch.set_float32_matmul_precision(precision)
-    return sum(collator.tokens[WARM_UP:steps]) / watch.seconds
+    return sum(collator.tokens[WARM_UP:STEPS]) / watch.seconds

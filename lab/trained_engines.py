@@ -4,7 +4,7 @@ Everything takes turns in one process. An encoding is a translation of one token
 """
 
 import argparse
-import copy
+import contextlib
 import importlib.util
 import os
 import tempfile
@@ -13,13 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 from tqdm import tqdm
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianConfig, MarianMTModel
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from capsule_mt.text.reading import read_lines
 from hf_capsule_mt.decoding.fast import FastTranslator
 from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.results import markdown_table
+from hf_capsule_mt.hub.conversion import convert_to_ctranslate2
 from lab.timing import steady_clock, time_in_turns
 
 STOCK, SHORTLISTED = "generate() float32", "native int8, shortlist"
@@ -50,30 +53,24 @@ def _measure_checkpoint(
     model = AutoModelForSeq2SeqLM.from_pretrained(name).eval()
     tokenizer = AutoTokenizer.from_pretrained(name)
     tokens: Tokens = [tokenizer(source, truncation=True)["input_ids"] for source in sources]
-    ends = {"real ends": None} | (
-        {f"forced to {arguments.forced} tokens": arguments.forced} if arguments.forced else {}
-    )
     cells = []
     for threads in arguments.threads or sorted({1, os.cpu_count() or 1}):
         torch.set_num_threads(threads)
         engines = engines_of(model, threads, arguments.shortlist)
-        for end, forced in ends.items():
-            for batch_size in arguments.batch_sizes:
-                for num_beams in arguments.num_beams:
-                    title = f"{Path(name).name}: {threads} threads, {end}, batch {batch_size}, beam {num_beams}"
-                    cell = _measure_cell(engines, tokens, batch_size, num_beams, forced, arguments.repeats, title)
-                    made = cell[STOCK]["outputs"]
-                    for row in cell.values():
-                        row["same"] = sum(one == other for one, other in zip(row["outputs"], made, strict=True))
-                    check_float32(cell, len(sources), title)
-                    for row in cell.values():
-                        words = tokenizer.batch_decode(row.pop("outputs"), skip_special_tokens=True)
-                        if references and not forced:
-                            scores = score_corpus(words, [list(references)], ("bleu", "chrf"))
-                            row |= {metric: score.score for metric, score in scores.items()}
-                    cells.append(
-                        {"ends": end, "threads": threads, "batch": batch_size, "beams": num_beams, "engines": cell}
-                    )
+        for batch_size in arguments.batch_sizes:
+            for num_beams in arguments.num_beams:
+                title = f"{Path(name).name}: {threads} threads, batch {batch_size}, beam {num_beams}"
+                cell = _measure_cell(engines, tokens, batch_size, num_beams, arguments.repeats, title)
+                made = cell[STOCK]["outputs"]
+                for row in cell.values():
+                    row["same"] = sum(one == other for one, other in zip(row["outputs"], made, strict=True))
+                check_float32(cell, len(sources), title)
+                for row in cell.values():
+                    words = tokenizer.batch_decode(row.pop("outputs"), skip_special_tokens=True)
+                    if references:
+                        scores = score_corpus(words, [list(references)], ("bleu", "chrf"))
+                        row |= {metric: score.score for metric, score in scores.items()}
+                cells.append({"threads": threads, "batch": batch_size, "beams": num_beams, "engines": cell})
     return cells
 
 
@@ -91,7 +88,6 @@ def _measure_cell(
     sources: Tokens,
     batch_size: int,
     num_beams: int,
-    forced: int | None,
     repeats: int,
     title: str,
 ) -> dict[str, dict[str, Any]]:
@@ -103,8 +99,8 @@ def _measure_cell(
         def run() -> None:
             made: Tokens = []
             for batch in batches:
-                most = forced or 2 * max(map(len, batch)) + 10
-                made += engines[name](batch, num_beams, forced or 0, most) if part == "translate" else []
+                most = 2 * max(map(len, batch)) + 10
+                made += engines[name](batch, num_beams, 0, most) if part == "translate" else []
                 if part == "encode":
                     engines[name](batch, num_beams, 0, 1)
             outputs[name] = made or outputs.get(name, [])
@@ -146,10 +142,9 @@ def engines_of(model: Any, threads: int, shortlist: Path | None = None) -> dict[
     if shortlist is not None:
         engines[SHORTLISTED] = generating(FastTranslator(model, int8=True, shortlist=shortlist, strict=True).generate)
     if importlib.util.find_spec("ctranslate2"):
-        marian = as_marian(model)
-        if marian is not None:
-            for compute_type in ("float32", "int8"):
-                engines[f"CTranslate2 {compute_type}"] = _ctranslate2(marian, compute_type, threads)
+        with contextlib.suppress(ValueError):  # capsules have no place there
+            for name, int8 in {"float32": False, "int8": True}.items():
+                engines[f"CTranslate2 {name}"] = ctranslate2_engine(model, threads, int8=int8)
     return engines
 
 
@@ -157,48 +152,24 @@ def _to_end(tokens: list[int], end: int) -> list[int]:
     return tokens[: tokens.index(end) + 1] if end in tokens else tokens
 
 
-def as_marian(model: Any) -> MarianMTModel | None:
-    """Return a copy of a model without capsules as transformers' Marian, as a converter changes it; else `None`."""
-    if isinstance(model, MarianMTModel):
-        return copy.deepcopy(model)
-    seams = ("layer_aggregation", "guided_routing", "head_aggregation")
-    if any(getattr(model.config, seam, "") not in ("none", "concat") for seam in seams):
-        return None
-    marian = MarianMTModel(MarianConfig(**{**model.config.to_dict(), "model_type": "marian"}))
-    marian.load_state_dict(model.state_dict())
-    return marian.eval()
-
-
-def _ctranslate2(model: MarianMTModel, compute_type: str, threads: int) -> Engine:
+def ctranslate2_engine(model: Any, threads: int, *, int8: bool) -> Engine:
     """Convert a model with its token numbers as words."""
     import ctranslate2
-    from ctranslate2.converters import transformers as converters
 
-    settings: Any = model.config
-    end, start = settings.eos_token_id, settings.decoder_start_token_id
-    # the loader of Marian starts targets from zero, and not from the row of the padding, which training may change
-    loader = converters.BartLoader()
-    model.config.normalize_before = model.config.normalize_embedding = False
-    specification = loader.get_model_spec(model)
-    names = [f"t{number}" for number in range(model.config.vocab_size)]
-    loader.set_vocabulary(specification, names)
-    config = specification.config
-    config.bos_token = config.eos_token = config.unk_token = names[end]
-    config.decoder_start_token, config.add_source_eos = names[start], False
-    specification.validate()
-    specification.optimize(quantization=compute_type)
+    end = str(model.config.eos_token_id)
+    words = WordLevel({str(number): number for number in range(model.config.vocab_size)}, unk_token=end)
+    numbers = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(words), eos_token=end, unk_token=end)
     with tempfile.TemporaryDirectory() as folder:
-        specification.save(folder)
+        convert_to_ctranslate2(model, numbers, folder, int8=int8)
         translator = ctranslate2.Translator(
-            folder, device="cpu", compute_type=compute_type, intra_threads=threads, inter_threads=1
+            folder, device="cpu", compute_type="int8" if int8 else "float32", intra_threads=threads, inter_threads=1
         )
     penalty = 1.0 if model.generation_config.length_penalty is None else model.generation_config.length_penalty
-    banned = [[names[row[0]]] for row in model.generation_config.bad_words_ids or [] if len(row) == 1]
+    banned = [[str(row[0])] for row in model.generation_config.bad_words_ids or [] if len(row) == 1]
 
     def run(sources: Tokens, num_beams: int, least: int, most: int) -> Tokens:
-        words = [[names[token] for token in source] for source in sources]
         found = translator.translate_batch(
-            words,
+            [list(map(str, source)) for source in sources],
             beam_size=num_beams,
             length_penalty=penalty,
             min_decoding_length=least,
@@ -206,7 +177,7 @@ def _ctranslate2(model: MarianMTModel, compute_type: str, threads: int) -> Engin
             suppress_sequences=banned or None,
             return_end_token=True,
         )
-        return [[int(word[1:]) for word in one.hypotheses[0]] for one in found]
+        return [list(map(int, one.hypotheses[0])) for one in found]
 
     return run
 
@@ -220,9 +191,9 @@ def render_trained(result: dict[str, Any]) -> str:
         "tokens as from `generate()`."
     ]
     for name, cells in result["checkpoints"].items():
-        for end, threads in dict.fromkeys((cell["ends"], cell["threads"]) for cell in cells):
-            same = [cell for cell in cells if (cell["ends"], cell["threads"]) == (end, threads)]
-            parts.append(f"## {Path(name).name}, {end}, {threads} thread{'s' * (threads > 1)}\n")
+        for threads in dict.fromkeys(cell["threads"] for cell in cells):
+            same = [cell for cell in cells if cell["threads"] == threads]
+            parts.append(f"## {Path(name).name}, {threads} thread{'s' * (threads > 1)}\n")
             parts.append(_speeds(same, result["sentences"]))
             parts.append(_parts(same, result["sentences"]))
     return "\n\n".join(parts) + "\n"

@@ -3,25 +3,30 @@
     python -m lab.wheels --output dist
     python -m lab.wheels --targets x86_64-linux aarch64-linux
 
-It needs `hatchling` and `ziglang` (the extra "test"). A wheel has one library, of the format and the processor of its
-platform, which exports what native/engine.h declares and asks for nothing newer than the tag of the wheel promises.
+It needs `hatchling`, `ziglang` and `lief` (the groups test and dev). A wheel has one library, of the format and the
+processor of its platform, which exports what native/engine.h declares and asks for nothing newer than the tag of the
+wheel promises.
 """
 
 import argparse
+import io
 import os
 import re
-import struct
 import subprocess
 import sys
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import lief
 
 from capsule_mt.commands.console import HelpFormatter, run
 from capsule_mt.engine.build import SOURCES, TARGETS
 from hf_capsule_mt.evaluation.results import markdown_table
 
 ROOT = Path(__file__).resolve().parents[1]
+lief.logging.disable()  # it warns of headers that it does not know
 
 
 @dataclass(frozen=True)
@@ -33,8 +38,8 @@ class Library:
 
     format: str
     processor: str
-    exports: frozenset[str]
-    needs: frozenset[str]
+    exports: set[str]
+    needs: set[str]
     system: tuple[int, ...] = ()
     signed: bool = False
 
@@ -46,139 +51,41 @@ SYSTEM_LIBRARIES = {
     "PE": r"(?i)kernel32\.dll|ntdll\.dll|ucrtbase\.dll|msvcrt\.dll|api-ms-win-crt-.*\.dll",
 }
 FORMATS = {"linux": "ELF", "macos": "Mach-O", "windows": "PE"}
+# names of lief's for those of our targets
+PROCESSORS = {"x86_64": {"X86_64", "AMD64"}, "aarch64": {"AARCH64"}, "arm64": {"ARM64"}}
 
 
-def declared_functions() -> frozenset[str]:
+def declared_functions() -> set[str]:
     """Return the names that native/engine.h exports."""
     header = (SOURCES / "engine.h").read_text(encoding="utf-8")
-    return frozenset(re.findall(r"^EXPORTED [^(]*?(\w+)\(", header, flags=re.MULTILINE))
+    return set(re.findall(r"^EXPORTED [^(]*?(\w+)\(", header, flags=re.MULTILINE))
 
 
 def read_library(data: bytes) -> Library:
-    """Read the header of an ELF, Mach-O or PE library of 64 bits."""
-    for magic, read in ((b"\x7fELF\x02\x01", _read_elf), (b"\xcf\xfa\xed\xfe", _read_macho), (b"MZ", _read_pe)):
-        if data.startswith(magic):
-            return read(data)
-    raise ValueError(f"no ELF, Mach-O or PE library of 64 bits: it begins with {data[:6]!r}")
-
-
-def _text(data: bytes, start: int) -> str:
-    return data[start : data.index(b"\0", start)].decode()
-
-
-def _read_elf(data: bytes) -> Library:
-    (machine,) = struct.unpack_from("<H", data, 18)
-    (table,) = struct.unpack_from("<Q", data, 40)
-    size, count = struct.unpack_from("<HH", data, 58)
-    sections = [struct.unpack_from("<IIQQQQIIQQ", data, table + size * number) for number in range(count)]
-    exports, needs, versions = set(), set(), [(0, 0)]
-    for _, kind, _, _, offset, length, link, entries, _, _ in sections:
-        strings = sections[link][4] if link < count else 0
-        if kind == 11:  # dynamic symbols: those that are defined here and visible
-            for at in range(offset, offset + length, 24):
-                name, info, other, section = struct.unpack_from("<IBBH", data, at)
-                if section and info >> 4 in (1, 2) and other & 3 == 0:
-                    exports.add(_text(data, strings + name))
-        if kind == 6:  # dynamic: the libraries that it loads
-            for at in range(offset, offset + length, 16):
-                tag, value = struct.unpack_from("<QQ", data, at)
-                if tag == 1:
-                    needs.add(_text(data, strings + value))
-        if kind == 0x6FFFFFFE:  # the versions of symbols of others
-            at = offset
-            for _ in range(entries):
-                _, number, _, first, following = struct.unpack_from("<HHIII", data, at)
-                inner = at + first
-                for _ in range(number):
-                    _, _, _, name, step = struct.unpack_from("<IHHII", data, inner)
-                    if found := re.fullmatch(r"GLIBC_(\d+)\.(\d+)(\.\d+)?", _text(data, strings + name)):
-                        versions.append((int(found[1]), int(found[2])))
-                    inner += step
-                at += following
-    processor = {62: "x86_64", 183: "aarch64"}.get(machine, str(machine))
-    return Library("ELF", processor, frozenset(exports), frozenset(needs), max(versions))
-
-
-def _read_macho(data: bytes) -> Library:
-    (processor,) = struct.unpack_from("<I", data, 4)
-    (count,) = struct.unpack_from("<I", data, 16)
-    exports, needs = set(), set()
-    system: tuple[int, ...] = ()
-    signed, at = False, 32
-    for _ in range(count):
-        command, size = struct.unpack_from("<II", data, at)
-        if command == 0xC:  # a library that it loads
-            needs.add(_text(data, at + struct.unpack_from("<I", data, at + 8)[0]))
-        elif command == 0x32:  # what it was built for
-            version = struct.unpack_from("<I", data, at + 12)[0]
-            system = (version >> 16, version >> 8 & 0xFF)
-        elif command == 0x1D:
-            signed = True
-        elif command in (0x80000022, 0x80000033):  # the exports, as a trie
-            start, length = struct.unpack_from("<II", data, at + (40 if command == 0x80000022 else 8))
-            if length:
-                exports |= set(_trie(data[start : start + length])) - {"__dso_handle", "_mh_dylib_header"}
-        at += size
-    names = {0x01000007: "x86_64", 0x0100000C: "arm64"}
-    return Library(
-        "Mach-O", names.get(processor, hex(processor)), frozenset(exports), frozenset(needs), system, signed
-    )
-
-
-def _trie(data: bytes, at: int = 0, prefix: str = "") -> list[str]:
-    """The names below a node of an export trie, without the underscore that C's names have there."""
-
-    def number(at: int) -> tuple[int, int]:
-        value = shift = 0
-        while True:
-            byte = data[at]
-            value, shift, at = value | (byte & 0x7F) << shift, shift + 7, at + 1
-            if byte < 0x80:
-                return value, at
-
-    size, at = number(at)
-    names = [prefix[1:]] if size else []
-    at += size
-    children, at = data[at], at + 1
-    for _ in range(children):
-        label = _text(data, at)
-        child, at = number(at + len(label) + 1)
-        names += _trie(data, child, prefix + label)
-    return names
-
-
-def _read_pe(data: bytes) -> Library:
-    (start,) = struct.unpack_from("<I", data, 60)
-    machine, num_sections = struct.unpack_from("<HH", data, start + 4)
-    (header_size,) = struct.unpack_from("<H", data, start + 20)
-    sections = [
-        struct.unpack_from("<IIII", data, start + 24 + header_size + 40 * number + 8) for number in range(num_sections)
-    ]
-
-    def offset(address: int) -> int:
-        for size, first, stored, place in sections:
-            if first <= address < first + max(size, stored):
-                return address - first + place
-        raise ValueError(f"no section has the address {address:#x}")
-
-    exports, imports = struct.unpack_from("<I4xI", data, start + 24 + 112)
-    directory = offset(exports)
-    (count,) = struct.unpack_from("<I", data, directory + 24)
-    (names,) = struct.unpack_from("<I", data, directory + 32)
-    addresses = struct.unpack_from(f"<{count}I", data, offset(names))
-    needs, at = set(), offset(imports)
-    while name := struct.unpack_from("<I", data, at + 12)[0]:
-        needs.add(_text(data, offset(name)))
-        at += 20
-    processor = {0x8664: "x86_64", 0xAA64: "aarch64"}.get(machine, hex(machine))
-    return Library("PE", processor, frozenset(_text(data, offset(name)) for name in addresses), frozenset(needs))
+    """Read the headers of an ELF, Mach-O or PE library."""
+    found: Any = lief.parse(io.BytesIO(data))
+    if found is None:
+        raise ValueError(f"no ELF, Mach-O or PE library: it begins with {data[:6]!r}")
+    exports = {function.name for function in found.exported_functions}
+    if found.format == lief.Binary.FORMATS.MACHO:
+        exports = {name.removeprefix("_") for name in exports} - {"__dso_handle", "_mh_dylib_header"}
+        load = lief.MachO.LoadCommand.TYPE.LOAD_DYLIB
+        needs = {library.name for library in found.libraries if library.command == load}
+        system = tuple(found.build_version.minos[:2])
+        return Library("Mach-O", found.header.cpu_type.name, exports, needs, system, found.has_code_signature)
+    if found.format == lief.Binary.FORMATS.PE:
+        return Library("PE", found.header.machine.name, exports, {library.name for library in found.imports})
+    symbols = [one.name for needed in found.symbols_version_requirement for one in needed.get_auxiliary_symbols()]
+    versions = re.findall(r"GLIBC_(\d+)\.(\d+)", " ".join(symbols))
+    system = max((tuple(map(int, version)) for version in versions), default=())
+    return Library("ELF", found.header.machine_type.name, exports, set(found.libraries), system)
 
 
 def check_library(library: Library, target: str) -> None:
     """Raise a ValueError that says why a library is not one for a target."""
     processor, _, system = target.partition("-")
     wrong = []
-    if (library.format, library.processor) != (FORMATS[system], processor):
+    if library.format != FORMATS[system] or library.processor not in PROCESSORS[processor]:
         wrong.append(f"it is {library.format} for {library.processor}")
     if library.exports != declared_functions():
         wrong.append(f"it exports {sorted(library.exports)}, not {sorted(declared_functions())}")

@@ -1,5 +1,6 @@
 """Every test is offline, seeded, and on one thread for each of the two processes that run them."""
 
+import io
 import itertools
 import logging
 import os
@@ -9,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -59,6 +61,20 @@ def _nothing_deprecated() -> Iterator[None]:
     yield
     logger.removeHandler(handler)
     assert not handler.found, "transformers logged a deprecation: " + "\n".join(handler.found)
+
+
+@pytest.fixture
+def call(monkeypatch, capfdbinary):
+    """Call the `main` of a command; return the exit code, what it printed and its complaints."""
+
+    def call(command, *arguments, text=""):
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(text.encode())))
+        monkeypatch.setattr("sys.argv", ["capsule-mt", *map(str, arguments)])
+        code = command.main()
+        printed, complaints = capfdbinary.readouterr()
+        return code, printed.decode(), complaints.decode()
+
+    return call
 
 
 def device_like(name: str, folder: Path) -> Path:

@@ -64,6 +64,15 @@ def read_url(url: str) -> bytes:
     raise DownloadError(f"{url}: the connection breaks off")
 
 
+def read_json(url: str) -> Any:
+    """Return what a small file of JSON has."""
+    content = read_url(url)
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise CatalogError(f"{url}: is no JSON ({error})") from None
+
+
 def download(file: RemoteFile, folder: Path, on_bytes: Callable[[int], object] = lambda count: None) -> None:
     """Put a file into a folder. What is there already stays; what was begun there goes on.
 

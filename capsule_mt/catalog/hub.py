@@ -1,6 +1,5 @@
 """Models of the Hugging Face hub, such as Helsinki-NLP/opus-mt-de-en: their files by plain HTTP."""
 
-import json
 import os
 import re
 import urllib.parse
@@ -126,15 +125,11 @@ def _file(name: str, revision: str, facts: dict[str, Any]) -> RemoteFile:
 
 
 def _get(path: str, name: str) -> Any:
-    from capsule_mt.catalog.download import read_url
+    from capsule_mt.catalog.download import read_json
 
     try:
-        return json.loads(read_url(site() + path))
+        return read_json(site() + path)
     except DownloadError as error:
         if error.status in (401, 404):  # the hub hides what is not public
             raise CatalogError(f"{name}: no such folder, and {site()} has no public model of this name") from None
         raise
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, CatalogError):
-            raise
-        raise CatalogError(f"{site() + path}: is no JSON ({error})") from None

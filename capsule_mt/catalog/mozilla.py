@@ -40,9 +40,6 @@ PAGE = "https://github.com/mozilla/translations"
 CONFIG = """\
 # how Marian's own decoders run this model
 relative-paths: true
-models: [{model}]
-vocabs: [{source}, {target}]
-shortlist: [{shortlist}, false]
 beam-size: 1
 normalize: 1.0
 word-penalty: 0
@@ -60,13 +57,13 @@ def read_registry() -> list[Entry]:
 
     A copy of it is kept for a day, and for as long as there is no network.
     """
-    from capsule_mt.catalog.download import read_url  # late: what is downloaded needs no HTTP
+    from capsule_mt.catalog.download import read_json  # late: what is downloaded needs no HTTP
 
     url, file = registry_url(), cache_folder() / "mozilla" / "models.json"
     kept = _kept(file, url)
     if kept is None or not (is_offline() or time.time() - file.stat().st_mtime < FRESH_SECONDS):
         try:
-            registry = _read(read_url(url), url)
+            registry = read_json(url)
         except (CatalogError, DownloadError):
             if kept is None:
                 raise
@@ -132,25 +129,12 @@ def _entry(name: str, source: str, target: str, version: Mapping[str, Any], base
         )
     if len(set(named.values())) != len(named):
         raise CatalogError(f"{url}: two files of {name} have one name")
-    vocabularies = [named.get(kind, named.get("vocab", "")) for kind in ("srcVocab", "trgVocab")]
-    config = CONFIG.format(
-        model=named["model"],
-        source=vocabularies[0],
-        target=vocabularies[1],
-        shortlist=named.get("lexicalShortlist", ""),
-    )
-    if "lexicalShortlist" not in named:
-        config = "".join(line for line in config.splitlines(keepends=True) if not line.startswith("shortlist"))
+    source_file, target_file = (named.get(kind, named.get("vocab", "")) for kind in ("srcVocab", "trgVocab"))
+    config = f"{CONFIG}models: [{named['model']}]\nvocabs: [{source_file}, {target_file}]\n"
+    if "lexicalShortlist" in named:
+        config += f"shortlist: [{named['lexicalShortlist']}, false]\n"
     return Entry(name, source, target, LICENCE, AUTHOR, PAGE, tuple(files), {"config.intgemm8bitalpha.yml": config})
 
 
 def _place(order: tuple[str, ...], value: object) -> int:
     return order.index(value) if value in order else len(order)
-
-
-def _read(content: bytes, place: str) -> dict[str, Any]:
-    try:
-        found = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise CatalogError(f"{place}: is no JSON ({error})") from None
-    return found if isinstance(found, dict) else {}

@@ -2,14 +2,16 @@
 
 import argparse
 import json
+import math
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from capsule_mt.formats.reading import FORMATS, NEEDS_COLUMN, format_of
 from capsule_mt.formats.units import Parsed, Translated
 from capsule_mt.text.line_failures import Failure
-from capsule_mt.text.lines import coverage_json, coverage_tsv, pharaoh
+from capsule_mt.text.lines import coverage_json, coverage_tsv, one_line, pharaoh
 from capsule_mt.text.reading import open_text
 
 LINES = "lines"
@@ -99,27 +101,42 @@ def language_of(arguments: argparse.Namespace, side: Literal["source", "target"]
     return None if pair is None else getattr(pair, side)
 
 
-class UnitFormat(NamedTuple):
-    """The lines that are kept of each unit of a file: its translation as JSON, and its coverage with its place."""
+class OutputFormat(NamedTuple):
+    """The lines of the output files: one of text, or `n_best`; as many of coverage (jsonl, tsv) and of alignments.
 
-    places: list[str]
+    places: of the units of a file, whose translations are kept as JSON until all are there.
+    """
+
+    n_best: int = 1
     coverage: str | None = None
     alignments: bool = False
+    places: Sequence[str] | None = None
 
-    def columns(self, number: int, result: Any) -> list[list[str]]:
-        """Return the lines for a unit and its result, as `LineFormat` does for a line."""
-        record = {"failure": result.reason} if isinstance(result, Failure) else result[0]
-        translated = Translated(record.get("translation_text"), needs_review(record))
-        columns = [[json.dumps(translated, ensure_ascii=False)]]
+    def columns(self, number: int, result: list[dict[str, Any]] | Failure) -> list[list[str]]:
+        """Return the lines of each file for the records of line or unit `number` of the input, from 0."""
+        records = [{"failure": result.reason}] * self.n_best if isinstance(result, Failure) else result
+        place: int | str = number
+        if self.places is None:
+            columns = [[self._text(number, record) for record in records]]
+        else:
+            place = self.places[number]
+            translated = (Translated(one.get("translation_text"), needs_review(one)) for one in records)
+            columns = [[json.dumps(one, ensure_ascii=False) for one in translated]]
         if self.coverage is not None:
             line_of = coverage_json if self.coverage == "jsonl" else coverage_tsv
-            columns.append([line_of(self.places[number], record)])
+            columns.append([line_of(place, record) for record in records])
         if self.alignments:
-            columns.append([pharaoh(record)])
+            columns.append([pharaoh(record) for record in records])
         return columns
 
-    def described(self) -> dict[str, Any]:
-        return {"coverage": self.coverage, "alignments": self.alignments}
+    def _text(self, number: int, record: dict[str, Any]) -> str:
+        text = one_line(record.get("translation_text", ""))
+        if self.n_best == 1:
+            return text
+        score = float("-inf") if "failure" in record else record.get("score", 0.0)
+        if math.isnan(score):
+            raise ValueError("the score of the translation is not a number: the model's logits are not finite")
+        return f"{number} ||| {text} ||| {score:.4f}"
 
 
 def needs_review(record: dict[str, Any]) -> bool:
@@ -131,7 +148,7 @@ def needs_review(record: dict[str, Any]) -> bool:
 
 
 def translated_of(lines: bytes) -> list[Translated]:
-    """Return the translations that `UnitFormat` has written."""
+    """Return the translations that `OutputFormat` has kept."""
     return [Translated(*json.loads(line)) for line in lines.split(b"\n") if line]
 
 

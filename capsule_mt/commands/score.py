@@ -35,7 +35,7 @@ from capsule_mt.text.lock import lock_output
 from capsule_mt.text.outputs import check_outputs, is_stream, open_output
 from capsule_mt.text.progress import Progress
 from capsule_mt.text.reading import decode_lines, iterate_lines, open_text
-from capsule_mt.text.windows import WindowedOutput, windows_of
+from capsule_mt.text.windows import WindowedOutput, windows_of, write_windows
 
 WINDOW = 2048
 COLUMN = "\t"
@@ -152,18 +152,9 @@ def main() -> int:
             stream = stack.enter_context(open_output(arguments.output))
         total = count_lines(arguments.sources or arguments.input)
         progress = stack.enter_context(Progress(total, "pairs"))
-        num_pairs = 0
-        for window in windows_of(read_pairs(arguments), arguments.window):
-            if output is None:
-                stream.write("".join(f"{line}\n" for line in scored(window.first_line, window.lines)[0][0]).encode())
-                stream.flush()
-            else:
-                output.begin(window)
-                if not output.is_done(arguments.strict):
-                    output.write(*scored(window.first_line, window.lines))
-            num_pairs += len(window.lines)
-            progress.update(len(window.lines))
-        if not num_pairs:
+        windows = windows_of(read_pairs(arguments), arguments.window)
+        write_windows(windows, scored, output, [stream], progress=progress, strict=arguments.strict)
+        if not progress.done:
             raise ValueError(f"{arguments.sources or arguments.input or 'stdin'}: no pairs to score")
         if output is not None:
             scored.report(output.finish())

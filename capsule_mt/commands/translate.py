@@ -38,7 +38,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple
 from capsule_mt.commands.console import CommandParser, add_languages, at_least, check_streams, positive, resumable
 from capsule_mt.commands.files import (
     LINES,
-    UnitFormat,
+    OutputFormat,
     add_files,
     language_of,
     read_file,
@@ -52,13 +52,13 @@ from capsule_mt.formats.units import Parsed
 from capsule_mt.options import TranslationOptions
 from capsule_mt.text.keeping import KEPT
 from capsule_mt.text.line_failures import CODE_OF_FAILED_LINES
-from capsule_mt.text.lines import LineFormat, WindowLines, coverage_record
+from capsule_mt.text.lines import WindowLines, coverage_record
 from capsule_mt.text.messages import warn
 from capsule_mt.text.outputs import check_outputs, is_stream, open_output
 from capsule_mt.text.progress import Progress
 from capsule_mt.text.reading import decode_lines, open_text
 from capsule_mt.text.segments import MOST_UNKNOWN, PrefixedText
-from capsule_mt.text.windows import Window, WindowedOutput, windows_of
+from capsule_mt.text.windows import Window, WindowedOutput, windows_of, write_windows
 
 WINDOW = 2048
 MOST_LANGUAGES = 3  # in a warning
@@ -233,7 +233,7 @@ def options_of(arguments: argparse.Namespace) -> TranslationOptions:
 
 
 def records_of(translations: list[Any]) -> list[dict[str, Any]]:
-    """Return the translations of a line as `LineFormat` reads them."""
+    """Return the translations of a line as `OutputFormat` reads them."""
     records = []
     for translation in translations:
         record: dict[str, Any] = {"translation_text": translation.text}
@@ -368,9 +368,7 @@ def join_parts(
     return {}
 
 
-def described(
-    arguments: argparse.Namespace, options: TranslationOptions, form: LineFormat | UnitFormat
-) -> dict[str, Any]:
+def described(arguments: argparse.Namespace, options: TranslationOptions, form: OutputFormat) -> dict[str, Any]:
     """Return everything that the output depends on beside the text: a run resumes only where all of it is equal."""
     from capsule_mt.text.digests import checkpoint_digests, file_digest
 
@@ -381,21 +379,16 @@ def described(
     if arguments.glossary is not None:
         digests["glossary"] = file_digest(arguments.glossary)
     names = (
-        "dtype",
-        "int8",
-        "backend",
-        "target_prefix",
-        "window",
-        "batch_tokens",
-        "no_split",
-        "no_copy",
-        "keep",
-        "detect",
+        *("dtype", "int8", "backend", "target_prefix", "window", "batch_tokens", "no_split", "no_copy", "keep"),
+        *("detect", "format", "column", "encoding", "src_lang", "tgt_lang"),
     )
-    coverage = None if options.coverage is None else vars(options.coverage)
-    languages = {name: getattr(arguments, name) for name in ("src_lang", "tgt_lang")}
-    own = {name: getattr(arguments, name) for name in (*names, "format", "column", "encoding")}
-    return {**options.generate_kwargs, **digests, **own, **languages, "coverage_options": coverage, **form.described()}
+    return {
+        **options.generate_kwargs,
+        **digests,
+        **{name: getattr(arguments, name) for name in names},
+        "coverage_options": None if options.coverage is None else vars(options.coverage),
+        **{name: getattr(form, name) for name in ("n_best", "coverage", "alignments")},
+    }
 
 
 def main() -> int:
@@ -425,10 +418,9 @@ def main() -> int:
         translator.glossary = glossary
         ending = arguments.coverage.suffix[1:] if arguments.coverage else None
         places = None if parsed is None else [unit.place for unit in parsed.units]
-        aligns = arguments.alignments is not None
+        form = OutputFormat(arguments.n_best, ending, arguments.alignments is not None, places)
         warn_of_languages(arguments, translator)
         finder = foreign_finder(arguments)
-        form = LineFormat(arguments.n_best, ending, aligns) if places is None else UnitFormat(places, ending, aligns)
 
         def translate(lines: list[str]) -> list[list[dict[str, Any]]]:
             texts = [prefixed(line) for line in lines] if arguments.target_prefix else lines
@@ -450,7 +442,7 @@ def main() -> int:
             output = WindowedOutput(files, settings, arguments.restart, is_main=share.rank == 0)
 
         def convert(kept: bytes) -> bytes:
-            """Return the file of what `UnitFormat` has kept."""
+            """Return the file of what `OutputFormat` has kept."""
             assert parsed is not None
             translations = translated_of(kept)
             report(parsed, translations, arguments.coverage)
@@ -463,16 +455,8 @@ def main() -> int:
         shown = None if share.rank == 0 else False
         total = count_lines(arguments.input) if parsed is None else len(parsed.units)
         progress = stack.enter_context(Progress(total, "lines" if parsed is None else "texts", shown))
-        for window in input_windows(arguments, parsed):
-            if output is None:
-                for stream, column in zip(columns, lines(window.first_line, window.lines)[0], strict=True):
-                    stream.write("".join(f"{line}\n" for line in column).encode())
-                    stream.flush()
-            else:
-                output.begin(window)
-                if window.number % share.of == share.rank and not output.is_done(arguments.strict):
-                    output.write(*lines(window.first_line, window.lines))
-            progress.update(len(window.lines))
+        windows = input_windows(arguments, parsed)
+        write_windows(windows, lines, output, columns, progress=progress, strict=arguments.strict, share=share)
         if output is not None:
             joined = join_parts(output, share, None if parsed is None else convert)
             lines.report(joined)

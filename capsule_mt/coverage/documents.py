@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from capsule_mt.coverage.methods import PieceCoverage, PieceSupport
 from capsule_mt.coverage.results import Coverage, SentenceCoverage, TargetWord, Word
@@ -25,42 +26,48 @@ def coverage_of(
         written: what the model wrote for each piece, in which the words of `PieceSupport` are.
         threshold: the score below which a sentence is an alarm.
     """
-    words: list[Word] = []
-    sentences: list[SentenceCoverage] = []
-    repetitions: list[str] = []
-    weights: list[int] = []
-    target_words: list[TargetWord] = []
-    supports: list[float] = []
+    parts, weights = [], []
     pieces = zip(document.pieces, found, translations, written, strict=True)
     for piece, coverage, (translation, begins), text in pieces:
-        sentences.append(SentenceCoverage(*piece.span, score=coverage.score))
-        repetitions += repeated_phrases(translation, document.text[piece.span.start : piece.span.end])
-        weights.append(0)
+        words, weight = [], 0
         for number, word in enumerate(piece.words):
             is_marked = coverage.marked[number] and not word.is_mark
-            weights[-1] += is_marked or not (word.is_mark or word.is_optional or word.is_function)
+            weight += is_marked or not (word.is_mark or word.is_optional or word.is_function)
             shares = (None if values is None else values[number] for values in (coverage.past, coverage.future))
             start, end = word.span
             words.append(Word(document.text[start:end], start, end, coverage.covered[number], is_marked, *shares))
+        part = Coverage(
+            coverage.score,
+            tuple(words),
+            (SentenceCoverage(*piece.span, score=coverage.score),),
+            tuple(repeated_phrases(translation, document.text[piece.span.start : piece.span.end])),
+        )
         if coverage.support is not None:
-            target_words += _target_words(coverage.support, text, translation, begins)
-            supports.append(coverage.support.score)
+            target_words = tuple(_target_words(coverage.support, text, translation, begins))
+            part = replace(part, support=coverage.support.score, target_words=target_words)
+        parts.append(part)
+        weights.append(weight)
     for start, end in document.foreign:
-        sentences.append(SentenceCoverage(start, end, score=0.0))
-        found_words = [match for match in WORDS.finditer(document.text, start, end) if not is_mark(match[0])]
-        weights.append(len(found_words))
-        words += [Word(match[0], *match.span(), covered=0.0, marked=True) for match in found_words]
-    words.sort(key=lambda word: word.start)
+        matches = [match for match in WORDS.finditer(document.text, start, end) if not is_mark(match[0])]
+        missing = tuple(Word(match[0], *match.span(), covered=0.0, marked=True) for match in matches)
+        parts.append(Coverage(0.0, missing, (SentenceCoverage(start, end, score=0.0),), ()))
+        weights.append(len(missing))
+    return joined(parts, weights, threshold)
+
+
+def joined(parts: Sequence[Coverage], weights: Sequence[int], threshold: float | None) -> Coverage:
+    """Join the coverages of a text's sentences; the scores of heavier ones count for more."""
     total = sum(weights)
-    weighted = sum(weight * sentence.score for weight, sentence in zip(weights, sentences, strict=True))
+    weighted = sum(weight * part.score for weight, part in zip(weights, parts, strict=True))
+    supports = [part.support for part in parts if part.support is not None]
     return Coverage(
         weighted / total if total else 1.0,
-        tuple(words),
-        tuple(sentences),
-        tuple(repetitions),
+        tuple(sorted((word for part in parts for word in part.words), key=lambda word: word.start)),
+        tuple(sentence for part in parts for sentence in part.sentences),
+        tuple(phrase for part in parts for phrase in part.repetitions),
         threshold,
         sum(supports) / len(supports) if supports else None,
-        tuple(target_words),
+        tuple(word for part in parts for word in part.target_words),
     )
 
 

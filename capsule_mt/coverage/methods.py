@@ -11,11 +11,21 @@ from capsule_mt.coverage.completeness import completeness, gap_of
 from capsule_mt.coverage.curves import evidence_of, on_curve, sigmoid
 from capsule_mt.coverage.names import METHODS, CoveredBy, Marks
 from capsule_mt.coverage.supported import SUPPORT_POINTS, attended, support_doubts, support_share
-from capsule_mt.coverage.verified import POINTS, Candidate, Read, Reverse, Rule, doubts, offsets_of, without_tokens
+from capsule_mt.coverage.verified import (
+    POINTS,
+    Candidate,
+    Read,
+    Reverse,
+    covered_share,
+    doubts,
+    offsets_of,
+    without_tokens,
+)
 from capsule_mt.engine.search import Decoder, GuidedReading, Hypothesis, Ids, Readings
 from capsule_mt.text.lengths import ExpectedLength
+from capsule_mt.text.segments import Piece
 from capsule_mt.text.sentences import Span
-from capsule_mt.text.words import NO_LISTS, SourceWord, WordLists, is_mark
+from capsule_mt.text.words import NO_LISTS, WordLists, is_mark
 
 CALIBRATED_THRESHOLD = 0.5  # of curves that were fitted before they had one
 # below these, a word is left out where no curves were fitted
@@ -50,15 +60,6 @@ class PieceSupport(NamedTuple):
     supported: list[float]
     marked: list[bool]
     score: float
-
-
-class Covers(NamedTuple):
-    """What is covered of a piece: its tokens and its words, its text and the characters of it that the words are."""
-
-    ids: Ids
-    words: Sequence[SourceWord]
-    text: str = ""
-    places: Sequence[Span] = ()
 
 
 class Verifier(NamedTuple):
@@ -142,7 +143,7 @@ def readings_of(method: CoveredBy | None, calibration: Calibration) -> Readings 
 
 
 def cover(
-    pieces: Sequence[Covers],
+    pieces: Sequence[Piece],
     hypotheses: Sequence[Hypothesis],
     method: CoveredBy,
     decoder: Decoder,
@@ -165,7 +166,8 @@ def cover(
         _read(hypotheses, [piece.ids for piece in pieces], method, decoder, calibration, end)
     curves = calibration.methods.get(method)
     if method == "attention":
-        found = [attention_coverage(*pair, curves) for pair in _received(pieces, hypotheses)]
+        pairs = zip(pieces, hypotheses, strict=True)
+        found = [attention_coverage(piece, one.received or [], curves) for piece, one in pairs]
     elif method == "guided":
         found = [guided_coverage(piece, one.guided, curves) for piece, one in zip(pieces, hypotheses, strict=True)]
     elif method == "verified" and verifier is not None:
@@ -186,7 +188,7 @@ def _read(
 ) -> None:
     """Read by a forced pass what the search of a hypothesis has not read."""
     unread = [
-        n for n, found in enumerate(hypotheses) if (found.guided if method == "guided" else found.received) is None
+        n for n, found in enumerate(hypotheses) if (found.guided if method == "guided" else found.attention) is None
     ]
     if unread:
         targets, readings = [hypotheses[n].ids for n in unread], readings_of(method, calibration) or Readings()
@@ -195,25 +197,21 @@ def _read(
             hypotheses[number].read(one, end)
 
 
-def _received(pieces: Sequence[Covers], hypotheses: Sequence[Hypothesis]) -> Iterator[tuple[Covers, Sequence[float]]]:
-    return ((piece, one.received or []) for piece, one in zip(pieces, hypotheses, strict=True))
-
-
-def _attention(piece: Covers, received: Sequence[float]) -> list[float]:
+def _attention(piece: Piece, received: Sequence[float]) -> list[float]:
     """Return for each word the most attention that any of its tokens receives; 1 for a mark."""
     return [
         1.0 if word.is_mark else max((received[token] for token in word.tokens), default=0.0) for word in piece.words
     ]
 
 
-def attention_coverage(piece: Covers, received: Sequence[float], curves: Mapping[str, Any] | None) -> PieceCoverage:
+def attention_coverage(piece: Piece, received: Sequence[float], curves: Mapping[str, Any] | None) -> PieceCoverage:
     """Cover a word by the most attention that any of its tokens receives."""
     covered = _attention(piece, received)
     fitted = curves if curves and "words" in curves else None  # there are none while `calibrate` fits them
     return _finished(piece, covered, [value < ATTENTION_THRESHOLD for value in covered], _left(piece, covered), fitted)
 
 
-def guided_coverage(piece: Covers, reading: GuidedReading | None, curves: Mapping[str, Any] | None) -> PieceCoverage:
+def guided_coverage(piece: Piece, reading: GuidedReading | None, curves: Mapping[str, Any] | None) -> PieceCoverage:
     """Cover a word by how much of what left FUTURE left it with tokens that the model agreed to (SPEC, section 3).
 
     A word that never was in FUTURE is covered; one that is mostly FUTURE at the end is covered the less for it.
@@ -240,7 +238,7 @@ def guided_coverage(piece: Covers, reading: GuidedReading | None, curves: Mappin
 
 
 def _verified(
-    pieces: Sequence[Covers],
+    pieces: Sequence[Piece],
     hypotheses: Sequence[Hypothesis],
     texts: Sequence[str],
     decoder: Decoder,
@@ -249,16 +247,13 @@ def _verified(
     reads: Sequence[Read | None] | None,
 ) -> list[PieceCoverage]:
     """Cover a word the more, the smaller its doubt (see `verified`), and score a piece by its `completeness`."""
-    rule, fitted, length = Rule(), calibration.methods.get("verified", {}), calibration.length
+    fitted, length = calibration.methods.get("verified", {}), calibration.length
     curves, threshold = fitted if "words" in fitted else None, POINTS[verifier.marks]
     candidates = [
         Candidate(
-            piece.text,
+            piece,
             text,
-            piece.ids,
             hypothesis.ids,
-            piece.places,
-            [word.tokens for word in piece.words],
             _attention(piece, hypothesis.received or []),
             [not (word.is_mark or word.is_optional or word.is_unknown) for word in piece.words],
             None if verifier.by_shortlist else sum(hypothesis.log_probs),
@@ -266,15 +261,17 @@ def _verified(
         for piece, hypothesis, text in zip(pieces, hypotheses, texts, strict=True)
     ]
     found = []
-    by_piece = doubts(candidates, decoder, verifier.reverse, rule, min(threshold, POINTS["likely"]), reads)
+    by_piece = doubts(candidates, decoder, verifier.reverse, min(threshold, POINTS["likely"]), reads)
     for piece, candidate, of_words in zip(pieces, candidates, by_piece, strict=True):
-        covered = [1.0 if word.is_mark else rule.share(one) for word, one in zip(piece.words, of_words, strict=True)]
+        covered = [
+            1.0 if word.is_mark else covered_share(one) for word, one in zip(piece.words, of_words, strict=True)
+        ]
         marked = [is_open and one > threshold for is_open, one in zip(candidate.is_open, of_words, strict=True)]
         result = _finished(piece, covered, marked, _left(piece, covered), curves, by_curve=False)
         if curves is not None:
             whole = result.score
             if (weight := curves.get("shortness")) is not None:  # else the calibration knows of words alone
-                short = 0.0 if length is None else length.shortness(candidate.text, candidate.translation)
+                short = 0.0 if length is None else length.shortness(piece.text, candidate.translation)
                 counted = [share for word, share in zip(piece.words, candidate.attention, strict=True) if word.counts]
                 whole = completeness(whole, short, gap_of(counted), weight)
             result = result._replace(score=on_curve(curves["sentences"], whole))
@@ -308,7 +305,7 @@ TOKENS_AT_ONCE = 4096
 
 
 def _by_deletion(
-    pieces: Sequence[Covers], hypotheses: Sequence[Hypothesis], decoder: Decoder, calibration: Calibration
+    pieces: Sequence[Piece], hypotheses: Sequence[Hypothesis], decoder: Decoder, calibration: Calibration
 ) -> Iterator[PieceCoverage]:
     """Cover a word by p / (p + q): p of the translation, and q without the word (Vamvas and Sennrich 2022)."""
     curves = calibration.methods.get("deletion")
@@ -338,7 +335,7 @@ def _without_each(source: Ids, target: Ids, words: Sequence[Sequence[int]], deco
 
 
 def _finished(
-    piece: Covers,
+    piece: Piece,
     covered: list[float],
     marked: list[bool],
     left: float,
@@ -384,7 +381,7 @@ def _finished(
     return PieceCoverage(covered, marked, score, left)
 
 
-def _left(piece: Covers, covered: Sequence[float]) -> float:
+def _left(piece: Piece, covered: Sequence[float]) -> float:
     """The mean share of a word, marks apart, that is left out."""
     shares = [1 - value for word, value in zip(piece.words, covered, strict=True) if not word.is_mark]
     return sum(shares) / max(len(shares), 1)

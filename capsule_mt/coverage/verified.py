@@ -10,14 +10,14 @@ cost forced passes; they are made only where they can lift the doubt above what 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from capsule_mt.coverage.curves import evidence_of, sigmoid
 from capsule_mt.engine.search import Decoder, Forced, Ids, Readings
-from capsule_mt.text.sentences import Span
+from capsule_mt.text.segments import Piece
 from capsule_mt.text.words import Offsets, found_offsets, words_of
 
+LOG_PROB, LOSS = 0.5, 1.0  # a and b
 SMALLEST_LOG_PROB = -12.0
 SMALLEST_LOSS, LARGEST_LOSS = -1.0, 9.0
 # the doubt above which a word is marked: chosen by hand on own translations of both released models' dev text
@@ -40,37 +40,27 @@ class Reverse(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Rule:
-    """How much counts in a doubt beside attention: `a` and `b` above; and the doubt of an even chance."""
+def doubt_of(attention: float, log_prob: float = 0.0, loss: float = LARGEST_LOSS) -> float:
+    """Return the doubt of a word; the defaults stand for a word that is not doubted."""
+    kept = min(max(loss, SMALLEST_LOSS), LARGEST_LOSS)
+    return -evidence_of(attention) - LOG_PROB * max(log_prob, SMALLEST_LOG_PROB) - LOSS * kept
 
-    log_prob: float = 0.5
-    loss: float = 1.0
-    even: float = POINTS["likely"]
 
-    def share(self, doubt: float) -> float:
-        """Return how much of a word is covered, before calibration."""
-        return sigmoid(self.even - doubt)
-
-    def doubt(self, attention: float, log_prob: float = 0.0, loss: float = LARGEST_LOSS) -> float:
-        """Return the doubt of a word; the defaults stand for a word that is not doubted."""
-        kept = min(max(loss, SMALLEST_LOSS), LARGEST_LOSS)
-        return -evidence_of(attention) - self.log_prob * max(log_prob, SMALLEST_LOG_PROB) - self.loss * kept
+def covered_share(doubt: float) -> float:
+    """Return how much of a word is covered, before calibration."""
+    return sigmoid(POINTS["likely"] - doubt)
 
 
 class Candidate(NamedTuple):
-    """A translation that is verified: what the forward model read and wrote, and how much each word of it received.
+    """A translation that is verified: its text and tokens, and how much each word of its source received.
 
     is_open: for each word, whether it may be marked.
     log_prob: of the whole translation, where the search has it by the whole vocabulary.
     """
 
-    text: str
+    piece: Piece
     translation: str
-    source: Ids
     target: Ids
-    places: Sequence[Span]
-    tokens: Sequence[Sequence[int]]
     attention: Sequence[float]
     is_open: Sequence[bool]
     log_prob: float | None = None
@@ -80,7 +70,6 @@ def doubts(
     candidates: Sequence[Candidate],
     decoder: Decoder,
     reverse: Reverse,
-    rule: Rule,
     above: float,
     reads: Sequence[Read | None] | None = None,
 ) -> list[list[float]]:
@@ -90,44 +79,38 @@ def doubts(
     """
 
     def may_pass(candidate: Candidate, word: int, log_prob: float) -> bool:
-        most = rule.doubt(candidate.attention[word], log_prob, SMALLEST_LOSS)
-        return candidate.is_open[word] and most > above
+        return candidate.is_open[word] and doubt_of(candidate.attention[word], log_prob, SMALLEST_LOSS) > above
 
-    found = [[rule.doubt(share) for share in one.attention] for one in candidates]
-    read = [
+    found = [list(map(doubt_of, one.attention)) for one in candidates]
+    chosen = [
         number
         for number, one in enumerate(candidates)
         if any(may_pass(one, word, SMALLEST_LOG_PROB) for word in range(len(one.attention)))
     ]
-    chosen = [candidates[number] for number in read]
-    if reads is None:
-        found_reads = reverse.read([one.translation for one in chosen], [one.text for one in chosen]) if read else []
+    some = [candidates[number] for number in chosen]
+    if reads is not None:
+        of_some = [reads[number] for number in chosen]
     else:
-        found_reads = [reads[number] for number in read]
-    log_probs = word_log_probs(chosen, found_reads)
-    doubted: list[tuple[int, int]] = []
-    for number, of_words in zip(read, log_probs, strict=True):
-        one = candidates[number]
-        found[number] = [rule.doubt(*pair) for pair in zip(one.attention, of_words, strict=True)]
-        doubted += [(number, word) for word, log_prob in enumerate(of_words) if may_pass(one, word, log_prob)]
-    losses = losses_without([(candidates[number], word) for number, word in doubted], decoder)
-    known = dict(zip(read, log_probs, strict=True))
-    for (number, word), loss in zip(doubted, losses, strict=True):
-        found[number][word] = rule.doubt(candidates[number].attention[word], known[number][word], loss)
+        of_some = reverse.read([one.translation for one in some], [one.piece.text for one in some]) if some else []
+    doubted: list[tuple[int, int, float]] = []
+    for number, one, read in zip(chosen, some, of_some, strict=True):
+        log_probs = word_log_probs(one.piece, read)
+        found[number] = list(map(doubt_of, one.attention, log_probs))
+        doubted += [
+            (number, word, log_prob) for word, log_prob in enumerate(log_probs) if may_pass(one, word, log_prob)
+        ]
+    losses = losses_without([(candidates[number], word) for number, word, _ in doubted], decoder)
+    for (number, word, log_prob), loss in zip(doubted, losses, strict=True):
+        found[number][word] = doubt_of(candidates[number].attention[word], log_prob, loss)
     return found
 
 
-def word_log_probs(candidates: Sequence[Candidate], reads: Sequence[Read | None]) -> list[list[float]]:
-    """Return the log-probability of each word of each source by the reverse model, which has read the translation."""
-    found = []
-    for one, read in zip(candidates, reads, strict=True):
-        if read is None:  # nothing was translated
-            found.append([SMALLEST_LOG_PROB] * len(one.places))
-            continue
-        tokens = dict(words_of(one.text, read.target))
-        own = read.forced.log_probs
-        found.append([sum(own[place] for place in tokens.get(span, ())) for span in one.places])
-    return found
+def word_log_probs(piece: Piece, read: Read | None) -> list[float]:
+    """Return the log-probability of each word of a source by the reverse model, which has read the translation."""
+    if read is None:  # nothing was translated
+        return [SMALLEST_LOG_PROB] * len(piece.places)
+    tokens = dict(words_of(piece.text, read.target))
+    return [sum(read.forced.log_probs[place] for place in tokens.get(span, ())) for span in piece.places]
 
 
 def without_tokens(source: Ids, places: Sequence[int]) -> Ids:
@@ -139,9 +122,8 @@ def without_tokens(source: Ids, places: Sequence[int]) -> Ids:
 def losses_without(words: Sequence[tuple[Candidate, int]], decoder: Decoder) -> list[float]:
     """Return by how many nats a translation becomes less probable without a word of its source."""
     wholes = {id(one): one for one, _ in words if one.log_prob is None}
-    pairs: list[tuple[Ids, Ids]] = [(one.source, one.target) for one in wholes.values()]
-    for one, word in words:
-        pairs.append((without_tokens(one.source, one.tokens[word]), one.target))
+    pairs: list[tuple[Ids, Ids]] = [(one.piece.ids, one.target) for one in wholes.values()]
+    pairs += [(without_tokens(one.piece.ids, one.piece.words[word].tokens), one.target) for one, word in words]
     if not pairs:
         return []
     forced = decoder.force([source for source, _ in pairs], [target for _, target in pairs], Readings())

@@ -22,10 +22,10 @@ class EngineDecoder:
         for limit, answer in zip(options.limits, answers, strict=True):
             hypotheses = []
             for place, ids in enumerate(answer.tokens):
-                received = None if answer.received is None else answer.received[place]
+                attention = None if answer.received is None else answer.received[place]
                 guided = None if answer.guided is None else GuidedReading(*answer.guided[place])
                 was_cut = len(ids) >= limit or (self.end >= 0 and ids[-1] != self.end)
-                hypotheses.append(Hypothesis(ids, answer.log_probs[place], was_cut, received, guided))
+                hypotheses.append(Hypothesis(ids, answer.log_probs[place], was_cut, attention, guided))
             found.append(hypotheses)
         return found
 

@@ -16,7 +16,7 @@ from capsule_mt.engine.program import DTYPES, Address, Codes, Linear, Operation,
 from capsule_mt.engine.search import Ids, Readings, SearchOptions
 from capsule_mt.engine.stopping import StoppedError, finished_after, run_all, stoppable
 
-VERSION = 13
+VERSION = 14
 MOST_SLOTS = 12
 TIER = "HF_CAPSULE_MT_TIER"  # in the environment: the tier of kernels to run, such as "avx2" or "portable"
 FOLDER = Path(__file__).parent / "native"
@@ -218,14 +218,14 @@ class Found(NamedTuple):
     """What `Engine.search` found for a source: one entry for each translation, best first.
 
     tokens: after the start token. scores: the log-probability over the length to the power of the length penalty, as
-    `generate()` computes it, without a forced end. log_probs: of each token, forced ends included. received: [S].
-    guided: PAST, FUTURE, their fall and how much of it was agreed to [4][S].
+    `generate()` computes it, without a forced end. log_probs: of each token, forced ends included. received: by
+    each token [T][S]. guided: PAST, FUTURE, their fall and how much of it was agreed to [4][S].
     """
 
     tokens: list[list[int]]
     scores: list[float]
     log_probs: list[list[float]]
-    received: list[list[float]] | None
+    received: list[list[list[float]]] | None
     guided: list[list[list[float]]] | None
     first_logits: "array[float] | None"
 
@@ -429,19 +429,18 @@ class Engine:
             "target_log_probs": log_probs,
         }
         numbers = {**special, "longest": max(lengths), "num_beams": 1, "num_returned": 1, **shared}
-        of_tokens = [source for source, length in enumerate(lengths) for _ in range(length)]
-        received, guided = self._call(sources, arrays, numbers, readings, of_tokens, range(len(sources)))
-        found, first = [], 0
+        received, guided = self._call(sources, arrays, numbers, readings, len(tokens), range(len(sources)))
+        found, first, width = [], 0, max(map(len, sources))
         for source, length in enumerate(lengths):
-            own = slice(first, first + length)
+            end = first + length
             found.append(
                 Scored(
-                    list(log_probs[own]),
-                    None if received is None else received[own],
+                    list(log_probs[first:end]),
+                    None if received is None else _rows(received, first, length, width, len(sources[source])),
                     None if guided is None else guided[source],
                 )
             )
-            first += length
+            first = end
         return found
 
     def _search(
@@ -501,8 +500,12 @@ class Engine:
             "num_candidates": len(candidates),
         }
         of_rows = [source for source in range(number) for _ in range(returned)]
-        received, guided = self._call(sources, arrays, numbers, options.readings, of_rows, of_rows)
-        found = []
+        received, guided = self._call(sources, arrays, numbers, options.readings, len(tokens), of_rows)
+        found, width = [], max(map(len, sources))
+
+        def attended(received: "array[float]", source: int, place: int) -> list[list[float]]:
+            return _rows(received, place * longest, lengths[place], width, len(sources[source]))
+
         for source in range(number):
             places = [place for place in range(source * returned, (source + 1) * returned) if lengths[place] > 0]
             found.append(
@@ -510,7 +513,7 @@ class Engine:
                     [_row(tokens, place, longest, lengths[place]) for place in places],
                     [scores[place] for place in places],
                     [_row(log_probs, place, longest, lengths[place]) for place in places],
-                    None if received is None else [received[place] for place in places],
+                    None if received is None else [attended(received, source, place) for place in places],
                     None if guided is None else [guided[place] for place in places],
                     None if logits is None else logits[source * self.vocabulary : (source + 1) * self.vocabulary],
                 )
@@ -523,10 +526,10 @@ class Engine:
         arrays: "dict[str, array[Any] | None]",
         numbers: dict[str, Any],
         readings: Readings | None,
-        of_received: Sequence[int],
+        num_received: int,
         of_guided: Sequence[int],
-    ) -> tuple[list[list[float]] | None, list[list[list[float]]] | None]:
-        """Translate or score; return what was received and guided, a row for each of these sources.
+    ) -> "tuple[array[float] | None, list[list[list[float]]] | None]":
+        """Translate or score; return what so many tokens attend to, and what is guided, for each of these sources.
 
         The arrays and numbers are fields of the request, and get its results.
         """
@@ -535,7 +538,7 @@ class Engine:
         received = guided = None
         if readings is not None and readings.head is not None:
             layer, head = readings.head
-            received = _empty("f", len(of_received) * width)
+            received = _empty("f", num_received * width)
         if readings is not None and readings.guided:
             guided = _empty("f", len(of_guided) * 4 * width)
         arrays |= {"words": words, "lengths": lengths, "received": received, "guided": guided}
@@ -546,9 +549,7 @@ class Engine:
         caller = MAIN_THREAD if current_thread() is main_thread() else ANY_THREAD
         self._check(self._library.engine_translate(self._model, ctypes.byref(request), ctypes.byref(caller)))
         return (
-            None
-            if received is None
-            else [_row(received, row, width, lengths[source]) for row, source in enumerate(of_received)],
+            received,
             None
             if guided is None
             else [
@@ -582,3 +583,7 @@ def _empty(kind: str, count: int) -> "array[Any]":
 
 def _row(values: "array[Any]", row: int, width: int, count: int) -> list[Any]:
     return list(values[row * width : row * width + count])
+
+
+def _rows(values: "array[Any]", first: int, rows: int, width: int, count: int) -> list[list[Any]]:
+    return [_row(values, row, width, count) for row in range(first, first + rows)]

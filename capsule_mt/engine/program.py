@@ -248,12 +248,15 @@ class Writer:
     def new(self, width: int) -> int:
         return self.program.buffer(self.space, width)
 
-    def linear(self, source: int, *linears: Linear, activation: str = "none", fold: int = 1) -> int:
-        """Apply linear maps, stacked, to a buffer; return a new one."""
+    def linear(
+        self, source: int, *linears: Linear, activation: str = "none", fold: int = 1, twice: bool = False
+    ) -> int:
+        """Apply linear maps, stacked, to a buffer; return a new one. See operations.def for `fold` and `twice`."""
         if activation not in ACTIVATIONS:
             raise UnsupportedModelError(f"the activation {activation!r} is not known, only {', '.join(ACTIVATIONS)}")
         out = self.new(fold * sum(linear.outputs for linear in linears))
-        return self.run("LINEAR", out, source=source, map=linears, activation=ACTIVATIONS[activation], fold=fold)
+        number = ACTIVATIONS[activation]
+        return self.run("LINEAR", out, source=source, map=linears, activation=number, fold=fold, twice=int(twice))
 
     def norm(self, hidden: int, residual: int, gain: Vector, bias: Vector, epsilon: float) -> int:
         """Normalise `hidden` + `residual` (-1: `hidden` alone) in place."""

@@ -14,6 +14,18 @@ class Candidates(Protocol):
         ...
 
 
+# the whole numbers of a search, and the least and the most of each
+COUNTS = {
+    "num_beams": (1, 256),
+    "num_return_sequences": (1, 256),
+    "max_length": (1, 2**24),
+    "max_new_tokens": (1, 2**24),
+    "min_length": (0, 2**24),
+    "min_new_tokens": (0, 2**24),
+    "no_repeat_ngram_size": (0, 2**24),
+}
+
+
 class Readings(NamedTuple):
     """What to read besides tokens: the attention of a layer and a head to the source, or PAST and FUTURE."""
 
@@ -75,7 +87,7 @@ class Hypothesis:
     ids: the tokens after the start token, with the end token where it came.
     log_probs: of each token, among those of the shortlist where there is one; `score` is their mean.
     was_cut: whether it reached a limit, of its length or of time.
-    received: the most attention that each source token [S] receives in any step, the end token's included.
+    attention: how much each token attends to each source token [T][S], by the head that was read.
     """
 
     def __init__(
@@ -83,11 +95,11 @@ class Hypothesis:
         ids: list[int],
         log_probs: list[float],
         was_cut: bool,
-        received: list[float] | None = None,
+        attention: list[list[float]] | None = None,
         guided: GuidedReading | None = None,
     ) -> None:
         self.ids, self.log_probs, self.was_cut = ids, log_probs, was_cut
-        self.received, self.guided = received, guided
+        self.attention, self.guided = attention, guided
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Hypothesis) and vars(self) == vars(other)
@@ -96,13 +108,18 @@ class Hypothesis:
     def score(self) -> float:
         return sum(self.log_probs) / max(len(self.log_probs), 1)
 
+    @property
+    def received(self) -> list[float] | None:
+        """The most attention that each source token [S] receives from any token, the end token included."""
+        return None if self.attention is None else [max(column) for column in zip(*self.attention, strict=True)]
+
     def read(self, forced: "Forced", end: int) -> None:
         """Keep what a forced pass over these tokens has read; a translation of an end token alone covers nothing."""
         self.log_probs = forced.log_probs
         self.guided = forced.guided
         if forced.received is not None:
             is_empty = self.ids[:1] == [end]
-            self.received = [0.0 if is_empty else max(column) for column in zip(*forced.received, strict=True)]
+            self.attention = [[0.0] * len(row) for row in forced.received] if is_empty else forced.received
 
 
 class Forced(NamedTuple):

@@ -68,23 +68,11 @@ class _Reader(HTMLParser):
     def handle_data(self, data: str) -> None:
         self._add("text")
 
-    def handle_entityref(self, name: str) -> None:
-        self._add("text")
-
-    def handle_charref(self, name: str) -> None:
-        self._add("text")
-
     def handle_comment(self, data: str) -> None:
         self._add("other")
 
-    def handle_decl(self, decl: str) -> None:
-        self._add("other")
-
-    def handle_pi(self, data: str) -> None:
-        self._add("other")
-
-    def unknown_decl(self, data: str) -> None:
-        self._add("other")
+    handle_entityref = handle_charref = handle_data  # type: ignore[assignment]
+    handle_decl = handle_pi = unknown_decl = handle_comment  # type: ignore[assignment]
 
 
 @dataclass
@@ -164,11 +152,11 @@ class HtmlFile:
             last -= 1
         first, last = _with_partners(run, first, last)
         for event in run[:first]:
-            self._add_inline(event)
+            self._add_block(event)
         if first < last:
             self._add_hole(run[first:last])
         for event in run[last:]:
-            self._add_inline(event)
+            self._add_block(event)
 
     def _add_hole(self, run: list[Event]) -> None:
         markup, raw, texts = Markup(), "".join(event.raw for event in run), list[str]()
@@ -178,31 +166,21 @@ class HtmlFile:
                 markup.add_text(re.sub(r"[ \t\r\n\f]+", " ", html.unescape("".join(texts))))
                 texts.clear()
 
-        for event in run:
+        for event in _with_signs(run):
             if event.kind == "text":
                 texts.append(event.raw)  # a reference may have been cut from what is beside it
                 continue
             flush()
             if event.kind == "fixed":
                 markup.add_fixed(event.raw)
-            elif event.kind == "start" and event.name not in VOID:
-                markup.open(event.raw, event.name)
-            elif event.kind == "end":
-                markup.close(event.raw, event.name)
             else:
-                markup.add_point(event.raw)
+                markup.add_tag(event.raw)
         flush()
         if not markup.has_words:
             self._add(raw)
             return
         before, after = raw[: len(raw) - len(raw.lstrip())], raw[len(raw.rstrip()) :]
         self._add(_Hole(before, markup, raw, after), markup.text.strip())
-
-    def _add_inline(self, event: Event) -> None:
-        if event.kind == "start":
-            self._add_block(event)
-        else:
-            self._add(event.raw)
 
     def _add_block(self, event: Event) -> None:
         """Add a part of the page in which only values of attributes are translated."""
@@ -232,6 +210,20 @@ def _is_fixed(event: Event) -> bool:
 
 def _has_text(event: Event) -> bool:
     return event.kind == "fixed" or (event.kind == "text" and not event.raw.isspace())
+
+
+def _with_signs(run: list[Event]) -> list[Event]:
+    """Make one event of each raised element without a letter, such as the number of a note."""
+    found: list[Event] = []
+    for event in run:
+        found.append(event)
+        if event.kind == "end" and event.name == "sup":
+            starts = [place for place, one in enumerate(found) if one.kind == "start" and one.name == "sup"]
+            inside = found[starts[-1] :] if starts else []
+            text = "".join(one.raw for one in inside if one.kind == "text")
+            if inside and not any(map(str.isalpha, html.unescape(text))):
+                found[starts[-1] :] = [Event("other", inside[0].start, raw="".join(one.raw for one in inside))]
+    return found
 
 
 def _with_partners(run: list[Event], first: int, last: int) -> tuple[int, int]:

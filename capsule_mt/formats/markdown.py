@@ -25,15 +25,20 @@ DEFINITION = re.compile(r"[ \t]{0,3}\[(?!\^)[^\]]+\]:[ \t]*\S")
 NOTE = re.compile(r"[ \t]{0,3}\[\^[^\]\s]+\]:[ \t]+")
 HTML_BLOCK = re.compile(r"[ \t]{0,3}<(?:!|\?|/?[A-Za-z][\w-]*(?:[\s/>]|$))")
 INDENTED = re.compile(r"(?: {4}|\t)")
+# where a link goes, with its title: (address "title"), (<address> 'title')
+TARGET = (
+    r"\(\s*(?:<[^<>\n]*>|[^()\s<][^()\s]*(?:\([^()\s]*\)[^()\s]*)*|)"
+    r"(?:\s+(?:\"[^\"]*\"|'[^']*'|\([^()]*\)))?\s*\)"
+)
 INLINE = re.compile(
     r"(?P<escape>\\[!-/:-@\[-`{-~])"
     r"|(?P<code>(?<!`)(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`))"
-    r"|(?P<fixed><(?:https?|mailto):[^\s<>]+>|\$\$[^$]+\$\$|\{\{.*?\}\}|:[a-z_]+:(?![\w]))"
+    r"|(?P<fixed><(?:https?|mailto):[^\s<>]+>|\$\$[^$]+\$\$|\$[^$\s](?:[^$]*[^$\s])?\$(?!\d)|\{\{.*?\}\}|:[a-z_]+:(?![\w]))"
     r"|(?P<tag></?[A-Za-z][^<>]*>|<!--.*?-->)"
     r"|(?P<note>\[\^[^\]\s]+\])"
-    r"|(?P<image>!\[(?P<alt>[^\[\]]*)\](?P<source>\([^()\s]*(?:\([^()\s]*\)[^()\s]*)*(?:\s+\"[^\"]*\")?\)|\[[^\]]*\]))"
+    r"|(?P<image>!\[(?P<alt>[^\[\]]*)\](?P<source>" + TARGET + r"|\[[^\]]*\]))"
     r"|(?P<link>\[(?=[^\]]))"
-    r"|(?P<closed>\](?:\([^()\s]*(?:\([^()\s]*\)[^()\s]*)*(?:\s+\"[^\"]*\")?\)|\[[^\]]*\])?)"
+    r"|(?P<closed>\](?:" + TARGET + r"|\[[^\]]*\])?)"
     r"|(?P<mark>\*{1,3}|_{1,3}|~~)",
     re.DOTALL,
 )
@@ -185,12 +190,12 @@ def _add_inline(markup: Markup, text: str) -> None:
         kind, raw = next(name for name in KINDS if match[name] is not None), match[0]
         markup.add_text(text[place : match.start()])
         place = match.end()
-        if kind == "escape":
+        if kind == "escape" and raw != r"\|":  # which may not end a cell
             markup.add_text(raw[1:])
-        elif kind in ("code", "fixed"):
+        elif kind in ("escape", "code", "fixed"):
             markup.add_fixed(raw)
         elif kind in ("tag", "note"):
-            _add_tag(markup, raw)
+            markup.add_tag(raw)
         elif kind == "image":
             if any(map(str.isalpha, match["alt"])):
                 markup.open("![", "image")
@@ -205,16 +210,6 @@ def _add_inline(markup: Markup, text: str) -> None:
         else:
             markup.close(raw, raw if kind == "mark" else "link")
     markup.add_text(text[place:])
-
-
-def _add_tag(markup: Markup, raw: str) -> None:
-    name = re.match(r"<(/?)([A-Za-z][\w-]*)", raw)
-    if name is None or raw.endswith("/>") or name[2].lower() in ("br", "img", "wbr"):
-        markup.add_point(raw)
-    elif name[1]:
-        markup.close(raw, f"<{name[2].lower()}")
-    else:
-        markup.open(raw, f"<{name[2].lower()}")
 
 
 def _partners(text: str, tokens: list["re.Match[str]"]) -> dict[int, int]:

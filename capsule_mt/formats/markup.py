@@ -7,6 +7,8 @@ from collections.abc import Callable
 from capsule_mt.text.copying import is_no_sentence
 
 MARK = re.compile(r"<(/?)g(\d+)(/?)>|\{(\d+)\}")
+TAG = re.compile(r"<(/?)([A-Za-z][\w-]*)")
+VOID = ("br", "img", "wbr")
 MARKUP = ("tags", "placeholders")  # the kinds of `KEPT` that keep it
 
 
@@ -34,6 +36,16 @@ class Markup:
 
     def add_point(self, raw: str) -> None:
         self._mark("<g%d/>", raw)
+
+    def add_tag(self, raw: str) -> None:
+        """Add a tag of HTML; one without an end, and a comment, is a point."""
+        tag = TAG.match(raw)
+        if tag is None or raw.endswith("/>") or tag[2].lower() in VOID:
+            self.add_point(raw)
+        elif tag[1]:
+            self.close(raw, f"<{tag[2].lower()}")
+        else:
+            self.open(raw, f"<{tag[2].lower()}")
 
     def open(self, raw: str, name: str = "") -> None:
         self._mark("<g%d>", raw)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from capsule_mt.formats.units import Translated, Unit
-from capsule_mt.text.copying import is_no_sentence
+from capsule_mt.text.copying import PLACEHOLDER, is_no_sentence
 from capsule_mt.text.languages import PLURAL_FORMS
 
 FIELD = re.compile(r"(msgctxt|msgid_plural|msgid|msgstr(?:\[(\d+)\])?)\s+(\"(?:[^\"\\]|\\.)*\")\s*")
@@ -16,6 +16,7 @@ MORE = re.compile(r"\s*(\"(?:[^\"\\]|\\.)*\")\s*")
 # "_File" of GTK, "&File" and "E&xit" of Qt: the key that chooses a menu's entry; no "R&D" and no "&amp;"
 KEY = re.compile(r"(?<!\w)([_&])(?=[^\W\d_])(?!\w+;)|(?<=\w)(&)(?=[a-z])(?!\w+;)")
 ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+OF_MANY = re.compile(r"plural\s*=\s*\(*\s*n\s*%")  # the first form is of 1, 21, 31, ...
 NUMBER_OF_PLURALS = re.compile(r"nplurals\s*=\s*(\d+)")
 
 
@@ -51,6 +52,8 @@ class PoFile:
         known = PLURAL_FORMS.get((language or "").partition("_")[0].lower())
         self._plural_forms = None if stated else known
         self._plurals = int((stated or NUMBER_OF_PLURALS.search(known or "nplurals=2;") or [0, 2])[1])
+        expression = header.fields.get("msgstr", "") if header is not None and stated else known or ""
+        self._first_is_of_many = OF_MANY.search(expression) is not None
         self.units: list[Unit] = []
         self._todo: list[tuple[Entry, list[str]]] = []  # and the fields that are translated
         for entry in self._entries:
@@ -73,7 +76,9 @@ class PoFile:
                 continue
             texts = [_like(entry.fields[name], text) for name, text in zip(sources, texts, strict=True)]
             if len(sources) == 2:
-                forms = texts[-1:] if self._plurals == 1 else [texts[0], *[texts[1]] * (self._plurals - 1)]
+                lacks_number = self._first_is_of_many and not re.search(PLACEHOLDER, entry.fields["msgid"])
+                first = texts[1] if self._plurals == 1 or lacks_number else texts[0]
+                forms = [first, *[texts[1]] * (self._plurals - 1)]
                 values = {f"msgstr[{number}]": text for number, text in enumerate(forms)}
             else:
                 values = {"msgstr": texts[0]}

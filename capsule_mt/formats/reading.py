@@ -1,5 +1,6 @@
 """From the name and the bytes of a file to a `Parsed` one."""
 
+import codecs
 import re
 from collections.abc import Callable, Sequence
 from pathlib import PurePath
@@ -70,14 +71,19 @@ def parse(
     if format == "xliff" and stated is None:
         stated = _declared(content, rb"""<\?xml[^>]*encoding\s*=\s*["']([\w.:-]+)""")
     text = decoded(content, shown, stated)
+    if format == "po":  # whose programs refuse a byte-order mark
+        from capsule_mt.formats.po import PoFile
+
+        return PoFile(text, shown, language)
+    found = _of_text(text, format, shown, column, language)
+    return _Marked(found) if content.startswith(codecs.BOM_UTF8) else found
+
+
+def _of_text(text: str, format: str, shown: str, column: str | None, language: str | None) -> Parsed:
     if format in ("srt", "vtt"):
         from capsule_mt.formats.subtitles import SubtitleFile
 
         return SubtitleFile(text, format == "vtt", shown)
-    if format == "po":
-        from capsule_mt.formats.po import PoFile
-
-        return PoFile(text, shown, language)
     if format == "xliff":
         from capsule_mt.formats.xliff import XliffFile
 
@@ -89,6 +95,16 @@ def parse(
     from capsule_mt.formats.table import TableFile
 
     return TableFile(text, str(column), is_csv=format == "csv", name=shown)
+
+
+class _Marked:
+    """A file that begins with a byte-order mark, by which some programs know UTF-8."""
+
+    def __init__(self, file: Parsed) -> None:
+        self._file, self.units, self.keep = file, file.units, file.keep
+
+    def write(self, translations: Sequence[Translated]) -> bytes:
+        return codecs.BOM_UTF8 + self._file.write(translations)
 
 
 def translate_file(content: bytes, format: str, translate: Callable[..., Sequence[Any]], **options: Any) -> bytes:

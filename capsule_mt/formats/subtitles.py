@@ -20,6 +20,7 @@ LEAST_TITLE = 5  # letters in capitals, of a title or a sign
 LONGEST_PAUSE = 2.0  # seconds inside a sentence
 LONGEST_SENTENCE = 8  # cues
 LONGEST_LINE = 42  # characters, as most guides for subtitles have it
+CLAUSE_ENDS = tuple(".,;:!?\u3002\u3001")
 NEAR = 0.12  # of a translation: how far a cut moves to the end of a clause
 
 
@@ -131,6 +132,7 @@ def _said(raw: str) -> list[Line]:
             mark = dash[0] if dash else ""
             said.append(Line(line[len(mark) :], mark))
     for one in said:
+        one.text = re.sub(r"</([ibu])> <\1>", " ", one.text)
         _set_apart(one)
     return said
 
@@ -190,40 +192,41 @@ def _add(markup: Markup, text: str, is_vtt: bool) -> None:
     place = 0
     for match in TAG.finditer(text):
         markup.add_text(html.unescape(text[place : match.start()]) if is_vtt else text[place : match.start()])
-        name = re.match(r"</?([A-Za-z]+)", match[0])
-        if name is None:
-            markup.add_point(match[0])
-        elif match[0].startswith("</"):
-            markup.close(match[0], name[1].lower())
-        else:
-            markup.open(match[0], name[1].lower())
+        markup.add_tag(match[0])
         place = match.end()
     markup.add_text(html.unescape(text[place:]) if is_vtt else text[place:])
 
 
 def cut(text: str, weights: Sequence[float]) -> list[str]:
-    """Cut a text at spaces into parts that are about as long as these weights, rather at the end of a clause."""
+    """Cut a text at spaces into parts that look about as long as these weights, rather at the end of a clause."""
     spaces = [match.start() for match in re.finditer(r"\s+(?![^<]*>)", text)] or [
         place for place in range(1, len(text)) if text[place - 1] in "\u3001\u3002\uff0c"
     ]
-    total, reached, cuts = sum(weights), 0.0, [0]
+    shown = {place: _shown(text[:place]) for place in spaces}
+    total, length, reached, cuts = sum(weights), len(_shown(text)), 0.0, [0]
     for number, weight in enumerate(weights[:-1], start=1):
         reached += weight
-        aim = len(text) * reached / total
+        aim = length * reached / total
         free = [place for place in spaces if place > cuts[-1]]
         free = free[: len(free) - (len(weights) - 1 - number)] or free[:1]  # leave one for each cut to come
         if not free:
             cuts.append(len(text))
             continue
-        clause = NEAR * len(text)
-        cuts.append(min(free, key=lambda place: abs(place - aim) - clause * (text[place - 1] in ".,;:!?\u3002\u3001")))
+
+        def distance(place: int, aim: float = aim) -> float:
+            return abs(len(shown[place]) - aim) - NEAR * length * (shown[place][-1:] in CLAUSE_ENDS)
+
+        cuts.append(min(free, key=distance))
     return [text[start:end].strip() for start, end in zip(cuts, [*cuts[1:], len(text)], strict=True)]
+
+
+def _shown(text: str) -> str:
+    return html.unescape(TAG.sub("", text))
 
 
 def wrapped(text: str, lines: int) -> str:
     """Break a text into so many lines, or into two where it is too long for one."""
-    length = len(TAG.sub("", text))
-    if lines == 1 and length <= LONGEST_LINE:
+    if lines == 1 and len(_shown(text)) <= LONGEST_LINE:
         return text
     return "\n".join(line for line in cut(text, [1.0] * max(lines, 2)) if line)
 

@@ -95,6 +95,8 @@ def _add(markup: Markup, element: Element, preserves: bool) -> None:
     for child in element.children:
         if isinstance(child, Text):
             markup.add_text(child.text if preserves else re.sub(r"\s+", " ", child.text))
+        elif child.attributes.get("translate") == "no" or child.attributes.get("mtype") == "protected":
+            markup.add_fixed(child.raw.decode())
         elif child.local in PAIRS:
             markup.open(child.start.decode())
             _add(markup, child, preserves)

@@ -6,20 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, TypeGuard
 
+from capsule_mt.engine.search import COUNTS
 from capsule_mt.models.weights import CheckpointError
 
-MOST_BEAMS, MOST_TOKENS = 256, 2**24
 MOST_POINTS, MOST_WORDS = 10_000, 100_000
-# the whole numbers of generation_config.json, and the least and the most of each
-COUNTS = {
-    "num_beams": (1, MOST_BEAMS),
-    "num_return_sequences": (1, MOST_BEAMS),
-    "max_length": (1, MOST_TOKENS),
-    "max_new_tokens": (1, MOST_TOKENS),
-    "min_length": (0, MOST_TOKENS),
-    "min_new_tokens": (0, MOST_TOKENS),
-    "no_repeat_ngram_size": (0, MOST_TOKENS),
-}
 OBJECTS = ("attention", "verified", "guided", "deletion", "support", "length")
 LENGTH = re.compile(r"-?\d{1,6}")
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from capsule_mt.engine.program import Codes, Tensor
 from capsule_mt.models.tensors import floats
 from capsule_mt.models.weights import INT8_FILE, CheckpointError, SafetensorsFile, read_json
+from capsule_mt.text.digests import file_digest
 
 FACTS_FILE = "int8.json"
 FORMAT = 1
@@ -66,13 +67,5 @@ def _check_digest(file: str, facts_file: str) -> None:
     facts = read_json(facts_file)
     if facts.get("format") != FORMAT:
         raise CheckpointError(f"{facts_file}: `format` must be {FORMAT}, got {facts.get('format')!r}")
-    from hashlib import sha256
-
-    found = sha256()
-    with open(file, "rb") as stream:
-        while block := stream.read(1 << 20):
-            found.update(block)
-    if found.hexdigest() != facts.get("sha256"):
-        raise CheckpointError(
-            f"{file}: its SHA-256 is {found.hexdigest()}, but {FACTS_FILE} says {facts.get('sha256')}"
-        )
+    if (found := file_digest(file)) != facts.get("sha256"):
+        raise CheckpointError(f"{file}: its SHA-256 is {found}, but {FACTS_FILE} says {facts.get('sha256')}")

@@ -85,7 +85,9 @@ class _Marian:
         """The keys and the values of all decoder layers for the words of the source."""
         layers = [f"model.decoder.layers.{number}.encoder_attn" for number in range(self._layers("decoder"))]
         names = [f"{layer}.{kind}_proj" for kind in "kv" for layer in layers]
-        return self.writers.words.apply(source, *names, outputs=self.width) if names else source
+        maps = (self.parts.linear(name, self.width, self.width) for name in names)
+        # of all products of int8, rounding the input of this one alone costs most
+        return self.writers.words.linear(source, *maps, twice=True) if names else source
 
     def _encoder_layer(self, below: int, number: int) -> int:
         words, layer = self.writers.words, f"model.encoder.layers.{number}"

@@ -205,7 +205,7 @@ def build_app(
             if pair.source == pair.target:
                 continue
             chosen = [texts[place] for place in some]
-            orders.append((pair, chosen, partial(_submit, texts=chosen, settings=settings, client=client)))
+            orders.append((pair, chosen, partial(Batcher.submit, texts=chosen, settings=settings, client=client)))
         found = iter(await results(request, orders))
         answers = [[Translation(text, None, None, ())] for text in texts]
         for pair, some in places.items():
@@ -398,10 +398,6 @@ def read_file(content: bytes, name: str, language: str) -> Parsed:
     """Read a file that was sent; `language` is the translation's."""
     format = format_of(name)
     return TextFile(decoded(content, name)) if format is None else parse(content, format, name=name, language=language)
-
-
-def _submit(batcher: Batcher, texts: list[str], settings: Settings, client: str) -> Order:
-    return batcher.submit(texts, settings, client=client)
 
 
 def _percent(found: Detected) -> dict[str, Any]:

@@ -23,10 +23,8 @@ from capsule_mt.engine.stopping import Stop, StoppedError
 from capsule_mt.options import TranslationOptions
 from capsule_mt.text.line_failures import PROBE, Failure, describe, is_of_line, translate_lines
 from capsule_mt.text.segments import Document, Piece
-from capsule_mt.translator import Translator
+from capsule_mt.translator import DEFAULT_COVERAGE_WEIGHT, Translator
 
-# of what is left out, among the hypotheses of beam search: as `retry_beams` of `CoverageOptions` has it
-COVERAGE_WEIGHT = 5.0
 MOST_REPEATED = 24  # tokens; of what repeats itself for longer, nobody needs the rest
 SMOOTHING = 0.1  # of running means
 PATIENCE = 0.03  # seconds that a batch may take before the other thread begins one
@@ -256,7 +254,7 @@ class Batcher:
         beams, search = settings.num_beams, {}
         if settings.beams is not None or beams > 1:
             search = {"num_beams": beams, "num_return_sequences": 1 + settings.alternatives}
-        weight = COVERAGE_WEIGHT if beams > 1 else None
+        weight = DEFAULT_COVERAGE_WEIGHT if beams > 1 else None
         # words that were made up are found where there is a model of the other direction
         coverage = CoverageOptions(weight=weight, marks=settings.marks, support=self.translator.has_reverse)
         return self.translator.completed(

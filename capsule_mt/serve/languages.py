@@ -28,18 +28,12 @@ class LanguagePair(NamedTuple):
         return f"{self.source}-{self.target}"
 
 
-def path_of(text: str) -> str:
-    """Return the path or name in `SRC-TGT=PATH`, or the whole text."""
-    given = GIVEN.fullmatch(text)
-    return given["path"] if given else text
-
-
 def language_pairs(checkpoints: Iterable[str]) -> dict[LanguagePair, str]:
     """Return the checkpoint of each language pair; each is given as a path or a name, or as `SRC-TGT=PATH`."""
     found: dict[LanguagePair, str] = {}
     for text in checkpoints:
         given = GIVEN.fullmatch(text)
-        path = path_of(text)
+        path = given["path"] if given else text
         pair = LanguagePair(given["source"], given["target"]) if given else pair_of(path)
         if pair is None:
             if not Path(path).exists():

@@ -7,7 +7,10 @@ from capsule_mt.text.sentences import Span
 # patterns are compiled at their first use: most texts need none of those here, which take milliseconds
 URL = r"(?i:https?://|www\.)[^\s<>\"']*[\w/]|(?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+"
 TAG = r"(?s:<!--.*?-->)|</?[A-Za-z][^<>]*>"
-PLACEHOLDER = r"\$?\{\{?[^{}\s]*\}\}?|%(?:\(\w+\)|\d+\$)?[sdif]\b|%\w+%"
+PLACEHOLDER = (  # of shells and templates; of printf, Python and Objective-C; of Qt; %NAME%
+    r"[$%]?\{\{?[^{}\s]*\}\}?|%(?:\(\w+\)|\d+\$)?(?:[-+#0]*\d*(?:\.\d+)?(?:hh?|ll?|z)?[sdifucxXeg]\b|@)"
+    r"|%(?:L?\d{1,2}|n)\b|%\w+%|%%"
+)
 # code, hashtags, users, paths, identifiers
 CODE = r"`[^`\n]+`|(?<!\w)[#@]\w+|\b[A-Za-z]:\\\S+|(?<!\S)(?:~|\.{0,2})/\S*\w|\b\w*[A-Za-z]_\w+"
 NO_WORDS = rf"{URL}|{TAG}|{PLACEHOLDER}|{CODE}"

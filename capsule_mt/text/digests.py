@@ -11,16 +11,6 @@ BEGINNINGS = ("tokenizer", "vocab", "merges", "source_", "target_")
 ENDINGS = (".safetensors", ".bin", ".npz", ".spm", ".model", ".yml")
 
 
-def digest(parts: Iterable[bytes | memoryview | str]) -> str:
-    """Return 16 hexadecimal digits of the SHA-256 of some parts, each of which counts with its length."""
-    hashed = hashlib.sha256()
-    for part in parts:
-        content = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
-        hashed.update(b"%d:" % len(content))
-        hashed.update(content)
-    return hashed.hexdigest()[:16]
-
-
 def file_digest(file: str | os.PathLike[str]) -> str:
     """Return the SHA-256 of a file."""
     with open(file, "rb", buffering=0) as stream:

@@ -3,10 +3,11 @@
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from capsule_mt.text.sentences import Span
-from capsule_mt.text.words import SourceWord, is_mark, target_words, with_space
+from capsule_mt.text.words import is_mark, target_words, with_space
 
 WORD = re.compile(r"\w+")
 APART = re.compile(r"[\s\-\u2010\u2011]+")
@@ -67,10 +68,6 @@ class Glossary:
             terms[columns[0]] = columns[-1]
         return cls(terms)
 
-    def is_in(self, text: str) -> bool:
-        """Whether a text has any term."""
-        return bool(self.find(text))
-
     def find(self, text: str, span: Span | None = None) -> list[Term]:
         """Return the terms in a text, or in some of its characters, in order."""
         found: list[Term] = []
@@ -94,54 +91,68 @@ def glossary_of(given: Glossary | Mapping[str, str] | str | os.PathLike[str] | N
     return Glossary(given) if isinstance(given, Mapping) else Glossary.from_file(given)
 
 
-def lacking(terms: list[Term], translation: str) -> list[Term]:
+def lacking(terms: Sequence[Term], translation: str) -> list[Term]:
     """Return the terms that a translation does not have, each as often as the source; their ends may differ."""
     found = []
     counts: dict[str, int] = {}
     for term in terms:
         target = term.target.removesuffix(STEM)
         counts[target] = counts.get(target, 0) + 1
-        parts = map(re.escape, APART.split(target))
-        pattern = rf"(?<!\w){BETWEEN.join(parts)}"
-        if len(re.findall(pattern, translation, re.IGNORECASE)) < counts[target]:
+        if len(_beginning(target).findall(translation)) < counts[target]:
             found.append(term)
     return found
 
 
-def place_of_term(
-    words: Sequence[SourceWord],
-    span: Span,
+@cache
+def _beginning(target: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<!\w){BETWEEN.join(map(re.escape, APART.split(target)))}", re.IGNORECASE)
+
+
+def prefixes_with_term(
+    terms: Sequence[tuple[Sequence[int], Term]],
     ids: Sequence[int],
     decode: Callable[[Sequence[int]], str],
     rows: Sequence[Sequence[float]],
     least: int,
-) -> Span:
-    """Return the characters of a translation in whose place a term goes: the words in a row that are most of it.
+) -> tuple[str, str]:
+    """Return what a translation should begin with to have the first of the terms that it lacks.
+
+    The term goes in the place of the words in a row that are most of it. The second result also has the next word; it
+    is empty for a stem, after which the model may go on in the word.
 
     Args:
-        words: of the source.
-        span: the characters of the term.
+        terms: with the tokens of the source that each is.
         ids: the tokens of the translation.
         rows: how much each token of it is of each of the source [T][S].
         least: the first character that may be changed.
     """
-    text = decode(ids)
-    of_term = [s for word in words if word.span.start < span.end and span.start < word.span.end for s in word.tokens]
-    places, shares = [], []
-    for place, tokens in target_words(decode, ids):
-        if place.start >= least and not is_mark(text[place.start : place.end]):
-            places.append(place)
-            shares.append(sum(rows[t][s] for t in tokens for s in of_term) / max(len(tokens), 1))
-    if not places:
-        end = max(least, len(text.rstrip(" .!?")))
-        return Span(end, end)
-    first = last = max(range(len(places)), key=lambda number: shares[number])
+    text, words = decode(ids), target_words(decode, ids)
+    words = [(place, tokens) for place, tokens in words if place.start >= least and not is_mark(text[slice(*place)])]
+    place, term = min((_place(words, of_term, rows) or _end(text, least), term) for of_term, term in terms)
+    prefix = with_term(text[: place.start], term.target)
+    return prefix, "" if term.is_stem else prefix + next_word(text[place.end :])
+
+
+def _place(
+    words: Sequence[tuple[Span, Sequence[int]]], of_term: Sequence[int], rows: Sequence[Sequence[float]]
+) -> Span | None:
+    """Return the characters of the words in a row that are most of some tokens; `None` if there is no word."""
+    if not words:
+        return None
+    shares = [sum(rows[t][s] for t in tokens for s in of_term) / max(len(tokens), 1) for _, tokens in words]
+    first = last = max(range(len(words)), key=lambda number: shares[number])
     enough = LEAST_OF_BEST * shares[first]
     while first and shares[first - 1] > enough:
         first -= 1
-    while last + 1 < len(places) and shares[last + 1] > enough:
+    while last + 1 < len(words) and shares[last + 1] > enough:
         last += 1
-    return Span(places[first].start, places[last].end)
+    return Span(words[first][0].start, words[last][0].end)
+
+
+def _end(text: str, least: int) -> Span:
+    """Return the place before the marks at the end of a text."""
+    end = max(least, len(text.rstrip(" .!?")))
+    return Span(end, end)
 
 
 def next_word(text: str) -> str:

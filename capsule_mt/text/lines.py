@@ -4,52 +4,13 @@ import json
 import math
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from capsule_mt.text.line_failures import Failure, describe, translate_lines
 from capsule_mt.text.progress import write_line
 
 # a translation may hold them, from a byte of the vocabulary; a line of the output may not
 LINE_BREAKS_IN_A_LINE = re.compile(r"[\r\n]+")
-
-
-class LineFormat(NamedTuple):
-    """The lines of the output files: one of text, or `n_best`; as many of coverage (jsonl, tsv) and of alignments."""
-
-    n_best: int = 1
-    coverage: str | None = None
-    alignments: bool = False
-
-    def columns(self, number: int, result: Any) -> list[list[str]]:
-        """Return the lines of each file for line `number` of the input, from 0.
-
-        Args:
-            result: what the pipeline returns for it, a record or a list of records, or a `Failure`.
-        """
-        if isinstance(result, Failure):
-            records = [{"failure": result.reason}] * self.n_best
-        else:
-            records = result if isinstance(result, list) else [result]
-        columns = [[self._text(number, record) for record in records]]
-        if self.coverage is not None:
-            line_of = coverage_json if self.coverage == "jsonl" else coverage_tsv
-            columns.append([line_of(number, record) for record in records])
-        if self.alignments:
-            columns.append([pharaoh(record) for record in records])
-        return columns
-
-    def described(self) -> dict[str, Any]:
-        """Return what a run states that may resume."""
-        return self._asdict()
-
-    def _text(self, number: int, record: dict[str, Any]) -> str:
-        text = one_line(record.get("translation_text", ""))
-        if self.n_best == 1:
-            return text
-        score = float("-inf") if "failure" in record else record.get("score", 0.0)
-        if math.isnan(score):
-            raise ValueError("the score of the translation is not a number: the model's logits are not finite")
-        return f"{number} ||| {text} ||| {score:.4f}"
 
 
 class WindowLines:

@@ -6,6 +6,7 @@ aligned with it, or goes between the words around it.
 The alignment is read from an attention head. Legend: S source tokens, T tokens of the translation.
 """
 
+import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -22,9 +23,9 @@ LEAST_SHARE = 0.3  # of the attention of a word that an item may replace
 MARGIN_OF_MARK = -0.01  # a mark goes with the words on both sides of it
 
 Ids = Sequence[int]
-# Of the tokens of a source and of its translation: how much each token of the translation is of each of the source
-# [T][S]. A retrospective head looks at the source of the token before, so its rows are shifted by one.
-Align = Callable[[Ids, Ids], Sequence[Sequence[float]]]
+# How much each token of a translation is of each of its source [T][S]. A retrospective head looks at the source of the
+# token before, so its rows are shifted by one.
+Rows = Sequence[Sequence[float]]
 
 
 @dataclass
@@ -33,7 +34,7 @@ class Alignment:
 
     source: Offsets  # of its tokens
     ends: Sequence[int]  # of the tokens of the translation
-    rows: Sequence[Sequence[float]]  # see `Align`
+    rows: Rows
 
     def share(self, target: Span, source: Span) -> float:
         """Return how much of some characters of the translation is of some of the source."""
@@ -64,7 +65,7 @@ class Layout:
     """
 
     def __init__(self, source: Masked, translation: str, words: list[Span], alignment: Alignment) -> None:
-        self.source, self.words, self.alignment = source, words, alignment
+        self.source, self.text, self.words, self.alignment = source, translation, words, alignment
         self.written = [translation[start:end] for start, end in words]
         self.is_mark = list(map(is_mark, self.written))
         self.partners = partners_of([part for part, _ in source.parts])
@@ -72,10 +73,46 @@ class Layout:
     def tags(self) -> list[tuple[int, str]]:
         """Return each tag and before which character it goes, in their order."""
         least, found = 0, []
-        for at, number in self._placed(self.source.tags, 0, len(self.words)):
+        inside = self._in_words()
+        placed = self._placed([number for number in self.source.tags if number not in inside], 0, len(self.words))
+        merged = sorted([*((at, 1, number) for at, number in placed), *inside.values()], key=lambda tag: tag[:2])
+        if not self._is_nested([number for *_, number in merged]):
+            merged = [(at, 1, number) for at, number in self._placed(self.source.tags, 0, len(self.words))]
+        for at, _, number in merged:
             least = max(least, at)
             found.append((least, self._spaced(number, least)))
         return found
+
+    def _in_words(self) -> dict[int, tuple[int, int, int]]:
+        """Return where tags go that begin or end inside of a word, such as H<sub>2</sub>O, that a translation copies.
+
+        With the character: whether the tag goes before (0) or after (2) others there; and its number.
+        """
+        found: dict[int, tuple[int, int, int]] = {}
+        begins, copies = self.source.begins, list(self.words)
+        for word in re.finditer(r"\w+", self.source.text):
+            tags = [number for number in self.source.tags if word.start() <= begins[number] <= word.end()]
+            own = [number for number in tags if self.partners.get(number) in tags]
+            if not any(word.start() < begins[number] < word.end() for number in own):
+                continue
+            same = [place for place in copies if self.text[slice(*place)].casefold() == word[0].casefold()]
+            if same:
+                place = max(same, key=lambda one: self.alignment.share(one, Span(*word.span())))
+                copies.remove(place)
+                for number in own:
+                    at = place.start + begins[number] - word.start()
+                    found[number] = (at, 0 if at == place.end else 2, number)
+        return found
+
+    def _is_nested(self, numbers: Sequence[int]) -> bool:
+        opened: list[int] = []
+        for number in numbers:
+            partner = self.partners.get(number, number)
+            if partner > number:
+                opened.append(number)
+            elif partner < number and (not opened or opened.pop() != partner):
+                return False
+        return True
 
     def between(self, position: int) -> Span:
         """Return the place between two words, or after the last, of what is at some character of the source."""
@@ -150,10 +187,17 @@ class Layout:
                 inner = self._placed(inside, begin, stop)
                 found += [(self.words[begin].start, number), *inner, (self.words[stop - 1].end, end)]
             else:
-                is_after = begin == last or (begin > 0 and self.source.parts[number][0].startswith("</"))
+                is_end = self._is_sign(number) or self.source.parts[number][0].startswith("</")
+                is_after = begin == last or (begin > 0 and is_end)
                 at = self.words[begin - 1].end if is_after else self.words[begin].start
                 found += [(at, tag) for tag in sorted({number, *inside, end})]
         return found
+
+    def _is_sign(self, number: int) -> bool:
+        """Whether a tag belongs to the word before it, as the sign of a note does."""
+        at, text = self.source.begins[number], self.source.text
+        touches = text[at - 1 : at].isalnum() and not text[at : at + 1].isalnum()
+        return touches and self.source.parts[number][0].endswith("/>")
 
     def _with_marks(self, number: int, end: int, begin: int, stop: int) -> tuple[int, int]:
         """Return the words of an element with the marks at its edges, such as a colon, that it has in the source."""
@@ -176,11 +220,11 @@ class Layout:
         return f"{tag} " if any(at == word.start for word in self.words) else f" {tag}"
 
 
-def restored(source: Masked, source_ids: Ids, ids: Ids, decode: Callable[[Ids], str], align: Align) -> str:
+def restored(source: Masked, ids: Ids, decode: Callable[[Ids], str], align: Callable[[], Rows]) -> str:
     """Return the text of a translation with what its source keeps, and without what the model has invented of it.
 
     Args:
-        source: what the model has read, as the tokens `source_ids`.
+        source: what the model has read.
         ids: the tokens of the translation, after the decoder's start token.
         decode: return the text of tokens.
         align: called at most once, and only where something cannot be placed without it.
@@ -190,7 +234,7 @@ def restored(source: Masked, source_ids: Ids, ids: Ids, decode: Callable[[Ids], 
     lost = [number for number in source.items if number not in found]
     tags: list[tuple[int, str]] = []
     if lost or source.tags:
-        alignment = Alignment(source.offsets, target_ends(decode, ids), align(source_ids, ids))
+        alignment = Alignment(source.offsets, target_ends(decode, ids), align())
         for number in lost:
             if place := _replaced(source, number, text, alignment, others, list(found.values())):
                 found[number] = place
@@ -229,7 +273,7 @@ def _edited(text: str, tags: list[tuple[int, str]], edits: list[tuple[Span, str]
 
 def _words_of_translation(translation: str, items: list[Span]) -> list[Span]:
     """Return the words and the marks of a translation, in which each item is one word."""
-    words = (Span(*match.span()) for match in WORDS.finditer(translation))
+    words = (Span(*match.span()) for match in re.finditer(rf"\d+(?:[.,:]\d+)+|{WORDS.pattern}", translation))
     return sorted([*(word for word in words if not overlaps(word, items)), *items])
 
 

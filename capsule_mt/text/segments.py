@@ -3,11 +3,11 @@
 import re
 from collections.abc import Callable, Iterator, Sequence, Sized
 from itertools import islice, pairwise
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 from capsule_mt.text.capitals import with_capitals, without_capitals
 from capsule_mt.text.copying import without_copied_edges
-from capsule_mt.text.keeping import BLOCK_BREAK, Masked, masked
+from capsule_mt.text.keeping import BLOCK_BREAK, Masked, masked, overlaps
 from capsule_mt.text.messages import warn, warn_once
 from capsule_mt.text.sentences import UNSPACED_STOPS, Span, split_sentences, split_to_fit
 from capsule_mt.text.tokenizer import Encoded, Tokenizer
@@ -23,6 +23,9 @@ from capsule_mt.text.words import (
     with_space,
     words_of,
 )
+
+if TYPE_CHECKING:
+    from capsule_mt.text.glossary import Term
 
 LONE_SURROGATES = "[\ud800-\udfff]"
 LANGUAGE_TOKEN = re.compile(r"\s*(>>[^<\s]+<<)\s*")  # a multilingual OPUS-MT source begins with its target language
@@ -43,7 +46,10 @@ class Piece:
     prefix: the tokens that its translation begins with.
     was_cut: whether the source was longer (`truncation`).
     masked: what the model reads and what is kept, where something is.
+    terms: those of the glossary that it has.
     """
+
+    terms: "Sequence[Term]" = ()
 
     def __init__(
         self,
@@ -59,6 +65,15 @@ class Piece:
     ) -> None:
         self.span, self.ids, self.words, self.prefix, self.was_cut = span, ids, words, prefix, was_cut
         self.masked, self.text, self.offsets, self.places = masked, text, offsets, places
+
+    def tokens_of(self, span: Span) -> list[int]:
+        """Return which tokens stand for some characters of the user's text."""
+        places = [place and Span(*place) for place in self.offsets]
+        if self.masked is None:
+            span = Span(span.start - self.span.start, span.end - self.span.start)
+        else:
+            places = [place and self.masked.place(place) for place in places]
+        return [token for token, place in enumerate(places) if place and overlaps(place, [span])]
 
 
 class PrefixedText(str):
@@ -106,7 +121,7 @@ class Segmenter(NamedTuple):
     prefix: what a T5 checkpoint reads before each source.
     copies: leave out what is no sentence, such as a URL or an emoji, which then is in the translation as it is.
     keep: the kinds of `KEPT` that a translation keeps.
-    with_words, lists: find the words of each piece, or of the pieces of some texts, and what coverage knows of them.
+    with_words, lists: find the words of each piece, and what coverage knows of them.
     """
 
     tokenizer: Tokenizer
@@ -118,7 +133,7 @@ class Segmenter(NamedTuple):
     tgt_lang: str | None = None
     copies: bool = True
     keep: Sequence[str] = ()
-    with_words: bool | Callable[[str], bool] = False
+    with_words: bool = False
     lists: WordLists = NO_LISTS
 
     def document(self, text: str) -> Document:
@@ -175,7 +190,7 @@ class Segmenter(NamedTuple):
     def _piece(self, source: Masked, encoded: Encoded, was_cut: bool = False) -> Piece:
         source.offsets = encoded.offsets
         words: list[SourceWord] = []
-        if self.with_words is True or (self.with_words and self.with_words(source.text)):
+        if self.with_words:
             unknown_id = self.tokenizer.unknown_id
             words = source_words(source.text, encoded.offsets, encoded.ids, unknown_id, self.lists)
         places = [word.span for word in words]
@@ -224,7 +239,7 @@ class Segmenter(NamedTuple):
         if self.limit is not None and len(encoded.ids) > self.limit:
             return None
         found = self._piece(source, encoded)
-        found.prefix = piece.prefix
+        found.prefix, found.terms = piece.prefix, piece.terms
         return found
 
     def language_token(self, text: str) -> tuple[int, str]:

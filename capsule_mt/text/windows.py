@@ -2,13 +2,14 @@
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from capsule_mt.text.messages import warn
 from capsule_mt.text.outputs import open_output, read_object, remove_partials, write_output
+from capsule_mt.text.progress import Progress
 
 SETTINGS_FILE = "settings.json"
 
@@ -170,6 +171,34 @@ class WindowedOutput:
             texts.append(joined[:size])
             joined = joined[size:]
         return Part(texts, {int(number): reason for number, reason in stated["failures"].items()})
+
+
+def write_windows(
+    windows: Iterable[Window],
+    lines_of: Callable[[int, list[Any]], tuple[list[list[str]], dict[int, str]]],
+    output: WindowedOutput | None,
+    streams: Sequence[IO[bytes]],
+    *,
+    progress: Progress,
+    strict: bool = False,
+    share: tuple[int, int] = (0, 1),
+) -> None:
+    """Write the lines of each window: as a part of an output that resumes, or else into a stream for each column.
+
+    Args:
+        lines_of: gives them, and why lines failed, for the number of its first line and its lines.
+        share: the number of this process, and of how many.
+    """
+    for window in windows:
+        if output is None:
+            for stream, column in zip(streams, lines_of(window.first_line, window.lines)[0], strict=True):
+                stream.write("".join(f"{line}\n" for line in column).encode())
+                stream.flush()
+        else:
+            output.begin(window)
+            if window.number % share[1] == share[0] and not output.is_done(strict):
+                output.write(*lines_of(window.first_line, window.lines))
+        progress.update(len(window.lines))
 
 
 def _sha256(content: bytes) -> str:

@@ -94,8 +94,7 @@ export class Engine {
   /**
    * Search for the best translation of each source; `options` are those of search.py, as lists and numbers.
    *
-   * Return for each its tokens, the mean log-probability of one, and, of a head that is read, what each source token
-   * received.
+   * Return for each its tokens, the mean log-probability of one, and what a head that is read attends to, [T][S].
    */
   search(sources, { limits, forcesEnd, beams, lengthPenalty, earlyStopping, noRepeat, renormalizes, least, suppressed,
     head = null, shortlist = null }) {
@@ -104,7 +103,7 @@ export class Engine {
     const tokens = new BigInt64Array(sources.length * longest);
     const lengths = new BigInt64Array(sources.length);
     const logProbs = new Float32Array(tokens.length);
-    const received = head && new Float32Array(sources.length * width);
+    const received = head && new Float32Array(tokens.length * width);
     this.#translate({
       ...this.#common(sources, width, head),
       limits: whole(limits),
@@ -126,7 +125,7 @@ export class Engine {
       return {
         ids: Array.from(tokens.subarray(from, from + length), Number),
         score: logProbs.subarray(from, from + length).reduce((sum, one) => sum + one, 0) / Math.max(length, 1),
-        received: received && received.slice(row * width, row * width + source.length),
+        received: received && rows(received, from, length, width, source.length),
       };
     });
   }
@@ -149,11 +148,11 @@ export class Engine {
     }, { target_log_probs: logProbs, received });
     let first = 0;
     return sources.map((source, row) => {
-      const steps = Array.from({ length: lengths[row] }, (_, step) => first + step);
-      first += lengths[row];
+      const [from, length] = [first, lengths[row]];
+      first += length;
       return {
-        logProbs: steps.map((step) => logProbs[step]),
-        received: received && steps.map((step) => received.slice(step * width, step * width + source.length)),
+        logProbs: Array.from(logProbs.subarray(from, first)),
+        received: received && rows(received, from, length, width, source.length),
       };
     });
   }
@@ -227,6 +226,10 @@ export class Engine {
 
 const TOO_LARGE = "no memory for the engine";
 const whole = (numbers) => BigInt64Array.from(numbers, BigInt);
+
+/** Some rows of a matrix whose rows have `width` numbers: `count` of each. */
+const rows = (values, from, length, width, count) =>
+  Array.from({ length }, (_, row) => values.slice((from + row) * width, (from + row) * width + count));
 
 /** Operations as C reads them; each is its name and its slots. */
 function packed(operations) {

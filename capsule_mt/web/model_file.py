@@ -5,7 +5,6 @@ a list with the tokenizer.json of the source and, if it has one of its own, of t
 """
 
 import json
-import math
 import os
 from array import array
 from collections.abc import Iterator, Sequence
@@ -13,13 +12,13 @@ from typing import Any
 
 from capsule_mt.coverage.methods import CALIBRATED_THRESHOLD, Calibration
 from capsule_mt.engine.library import rounded, widened
-from capsule_mt.engine.program import Codes, Linear, Operation, Positions, Program, Tensor, UnsupportedModelError
+from capsule_mt.engine.program import Codes, Linear, Positions, Program, Tensor, UnsupportedModelError
 from capsule_mt.models.loading import load_model, open_checkpoint
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.models.registry import write_program
 from capsule_mt.models.shortlist import NAMES, Shortlist
 from capsule_mt.models.tokenizer import CLEAN_UP
-from capsule_mt.models.weights import ITEM_SIZES
+from capsule_mt.models.weights import write_safetensors
 from capsule_mt.options import limit_of_checkpoint, search_options
 from capsule_mt.text.sentences import rules_of
 
@@ -54,9 +53,10 @@ def write_web(folder: str | os.PathLike[str], file: str | os.PathLike[str], sour
         "sentences": {**rules._asdict(), "abbreviations": sorted(rules.abbreviations)},
         "coverage": _coverage(model),
     }
-    tensors = [*_tensors(program), *_listed(model.shortlist)]
+    tensors = dict([*_tensors(program), *_listed(model.shortlist)])
+    shapes = {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
     metadata = {"model": json.dumps(described), "tokenizers": json.dumps(tokenizers)}
-    _write(os.fspath(file), metadata, tensors)
+    write_safetensors(file, shapes, lambda name: tensors[name].buffer, metadata)
 
 
 def _described(program: Program) -> dict[str, Any]:
@@ -67,14 +67,10 @@ def _described(program: Program) -> dict[str, Any]:
         "linears": [[program.outputs(number), parts[0].inputs] for number, parts in enumerate(program.linears)],
         "vectors": [_kind(program, number) for number in range(len(program.vectors))],
         "buffers": [[int(space), width] for space, width in program.buffers],
-        "encoder": [_operation(one) for one in program.encoder],
-        "decoder": [_operation(one) for one in program.decoder],
+        "encoder": [[one.kind.name, *one.slots] for one in program.encoder],
+        "decoder": [[one.kind.name, *one.slots] for one in program.decoder],
         "logits": program.logits,
     }
-
-
-def _operation(operation: Operation) -> list[str | float]:
-    return [operation.kind.name, *operation.slots]
 
 
 def _kind(program: Program, number: int) -> list[Any]:
@@ -174,19 +170,3 @@ def _coverage(model: LoadedModel) -> dict[str, Any] | None:
         "optional_words": sorted(calibration.lists.optional),
         "function_words": sorted(calibration.lists.function),
     }
-
-
-def _write(file: str, metadata: dict[str, str], tensors: Sequence[tuple[str, Tensor]]) -> None:
-    header: dict[str, Any] = {"__metadata__": metadata}
-    end = 0
-    for name, tensor in tensors:
-        size = ITEM_SIZES[tensor.dtype] * math.prod(tensor.shape)
-        header[name] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "data_offsets": [end, end + size]}
-        end += size
-    described = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    described += b" " * (-len(described) % 8)
-    with open(f"{file}.part", "wb") as stream:
-        stream.write(len(described).to_bytes(8, "little") + described)
-        for _, tensor in tensors:
-            stream.write(tensor.buffer)
-    os.replace(f"{file}.part", file)

@@ -69,7 +69,7 @@ export class Translator {
     const ids = target.length > longest ? [...target.slice(0, longest - 1), target.at(-1)] : target;
     const [{ received }] = this.engine.force([piece.ids], [ids], this.calibration.head);
     const isEmpty = ids[0] === this.engine.tokens.end;
-    piece.received = piece.ids.map((_, token) => (isEmpty ? 0 : Math.max(...received.map((step) => step[token]))));
+    piece.received = mostReceived(piece.ids, isEmpty ? [] : received);
     return this.#coverage([piece], [translation]);
   }
 
@@ -113,7 +113,10 @@ export class Translator {
       head,
       shortlist: listed ? this.shortlist : null,
     });
-    pieces.forEach((piece, place) => Object.assign(piece, { found: found[place], received: found[place].received }));
+    pieces.forEach((piece, place) => {
+      piece.found = found[place];
+      piece.received = head && mostReceived(piece.ids, piece.found.received);
+    });
   }
 
   /** Join the translations of pieces with what is between them in the text. */
@@ -145,6 +148,11 @@ export class Translator {
     }));
     return coverText(covered, this.calibration.alarm);
   }
+}
+
+/** The most attention that each source token gets in any step. */
+function mostReceived(ids, steps) {
+  return ids.map((_, token) => Math.max(0, ...steps.map((step) => step[token])));
 }
 
 function withSpace(text, more) {

@@ -9,7 +9,7 @@ import sys
 
 COMMANDS = {
     "Train": {
-        "quickstart": "translate with a released model, then train two small ones in minutes",
+        "quickstart": "train a plain and a capsule model in minutes, and translate with both",
         "train": "train a model by a recipe, or resume a run that was killed",
         "recipes": "list the recipes, or print one with everything that it inherits",
         "distill": "translate a training set by a teacher (sequence-level distillation)",

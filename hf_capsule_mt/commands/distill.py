@@ -35,7 +35,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--num-beams", type=positive, default=4, help="width of the beam")
     parser.add_argument("--length-penalty", type=float, default=1.0, help="above 0 favours long translations")
     parser.add_argument("--max-new-tokens", type=positive, help="longest translation (default: the translator's)")
-    parser.add_argument("--lines-per-file", type=positive, default=1024, help="most lines that a killed run repeats")
+    parser.add_argument("--lines-per-part", type=positive, default=1024, help="most lines that a killed run repeats")
     parser.add_argument("--first", type=positive, help="only the first so many sentences")
     parser.add_argument(
         "--dtype", default="float32", choices=["float32", "bfloat16", "float16"], help="dtype of the teacher"
@@ -99,7 +99,7 @@ def main() -> int:
             "generation": search,
             "dtype": arguments.dtype,
         },
-        lines_per_file=arguments.lines_per_file,
+        lines_per_part=arguments.lines_per_part,
     )
     if processes.is_main_process:
         files = os.path.join(".", arguments.output, "part-*.jsonl")

@@ -1,15 +1,12 @@
-"""A first look: translate with a released model, then train a plain and a capsule model and translate with both.
+"""A first look: train a plain and a capsule model in minutes, and translate with both.
 
     capsule-mt quickstart                                             # what `make demo-training` runs
     capsule-mt quickstart --recipe head_em_routing --output outputs/heads
     capsule-mt quickstart --seeds 1 2 3                               # the mean of several runs
 
-In a clone of the repository it first translates German with `checkpoints/capsule-marian-de-en`, and shows which words
-are missing from a shortened translation, in seconds. Then it runs two recipes of the embedded corpus with fewer and
-larger steps, and prints the BLEU of both, some translations beside the references and, with PAST and FUTURE, the
-coverage of a translation that is cut short. It draws how the decoder routes its layers. The capsule model is a
-checkpoint that `AutoModelForSeq2SeqLM` and `pipeline("translation")` load. The same command again resumes a killed
-run.
+It runs two recipes of the embedded corpus with fewer and larger steps, and prints the BLEU of both, some translations
+beside the references and, with PAST and FUTURE, the coverage of a translation that is cut short. `pipeline` and
+`capsule-mt analyze` take the checkpoint of the capsule model. The same command again resumes a killed run.
 """
 
 import argparse
@@ -23,7 +20,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--recipe", default="em_routing", help="the capsule model: a method on the embedded corpus")
     parser.add_argument("--output", type=Path, default=Path("outputs/demo"), help="where its checkpoint goes")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="train both with each of these")
-    parser.add_argument("--epochs", type=float, help="how often to go through the training sentences")
     arguments = parser.parse_args()
     if arguments.recipe == "plain":
         parser.error("--recipe plain: the plain model is trained anyway; give a method with capsules")
@@ -34,4 +30,4 @@ def main() -> None:
     arguments = parse_arguments()
     from hf_capsule_mt.quickstart import quickstart
 
-    quickstart(arguments.recipe, arguments.output, arguments.seeds, arguments.epochs)
+    quickstart(arguments.recipe, arguments.output, arguments.seeds)

@@ -29,8 +29,6 @@ from hf_capsule_mt.loading import CheckedSeq2SeqLM, check_tokenizer, check_weigh
 
 BACKENDS = ("auto", "native", "transformers")
 TASK_WITH_LANGUAGES = re.compile(r"translation_(?P<source>[^_]+(?:_[^_]+)*?)_to_(?P<target>.+)")
-# where transformers has moved constrained beam search
-CONSTRAINED_SEARCH = "transformers-community/constrained-beam-search"
 
 
 class Translator(capsule_mt.translator.Translator):
@@ -209,7 +207,6 @@ class Translator(capsule_mt.translator.Translator):
     def completed(self, options: TranslationOptions) -> TranslationOptions:
         """Add what the task, the tokenizer and a `generation_config` say to the options of a call."""
         given = dict(options.generate_kwargs)
-        _check_constraints(given)
         config = given.pop("generation_config", None)
         if config is not None:
             given = {**cast(GenerationConfig, config).to_diff_dict(), **given}
@@ -290,15 +287,3 @@ def _engine_of(
     if fast.backend != "native" and (int8 or shortlist):
         raise ValueError(f"{wanted} needs the native engine, which does not take a {type(model).__name__}")
     return fast
-
-
-def _check_constraints(given: Mapping[str, Any]) -> None:
-    """Refuse words that a translation must contain, which transformers leaves to code from the Hub."""
-    for name in ("force_words_ids", "constraints"):
-        value = given.get(name) or getattr(given.get("generation_config"), name, None)
-        if value and given.get("custom_generate") is None:
-            raise ValueError(
-                f"`{name}` is no longer a part of transformers: with a network, add "
-                f'`custom_generate="{CONSTRAINED_SEARCH}", trust_remote_code=True`, which runs code from the Hub. '
-                "What a translation begins with needs no such code: give a `PrefixedText`"
-            )

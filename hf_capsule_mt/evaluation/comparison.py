@@ -4,16 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sacrebleu.metrics.base import Metric
+from hf_capsule_mt.evaluation.metrics import sacrebleu_metric
+from hf_capsule_mt.evaluation.significance import SMALLER_IS_BETTER, Comparison, compare_systems
 
-from hf_capsule_mt.evaluation.significance import (
-    SMALLER_IS_BETTER,
-    Comparison,
-    compare_systems,
-    confidence_interval,
-    metric_name,
-    sentence_scores,
-)
+HEADER = ("system", "metric", "score", "95 %", "difference", "p (bootstrap)", "p (randomisation)", "p (sign)", "w/t/l")
 
 
 @dataclass(frozen=True)
@@ -22,10 +16,7 @@ class SentenceDifference:
 
     number: int
     gain: float  # of chrF
-    source: str | None
-    reference: str
-    baseline: str
-    system: str
+    texts: list[tuple[str, str]]  # source, reference, and both translations, each with its name
 
 
 @dataclass(frozen=True)
@@ -33,9 +24,8 @@ class Report:
     """The report that `capsule-mt compare` prints and saves."""
 
     baseline: str
-    baseline_scores: dict[str, tuple[float, float]]  # metric: score, half the width of its 95 % interval
     comparisons: dict[str, dict[str, Comparison]]
-    differences: dict[str, list[SentenceDifference]]  # by system, the most different first; none without differences
+    differences: dict[str, list[SentenceDifference]]  # by system, the most different first
     sentences: int
 
     def as_dict(self) -> dict[str, Any]:
@@ -43,14 +33,11 @@ class Report:
         return asdict(self)
 
 
-HEADER = ("system", "metric", "score", "95 %", "difference", "p (bootstrap)", "p (randomisation)", "p (sign)", "w/t/l")
-
-
 def build_report(
     systems: Mapping[str, Sequence[str]],
     references: Sequence[Sequence[str]],
     sources: Sequence[str] | None = None,
-    metrics: Sequence[str | Metric] = ("bleu", "chrf", "ter"),
+    metrics: Sequence[str] = ("bleu", "chrf", "ter"),
     most_different: int = 5,
     bootstrap_samples: int = 1000,
     randomisation_trials: int = 10_000,
@@ -58,54 +45,38 @@ def build_report(
     """Compare every system with the first; rank sentences by the difference of their chrF."""
     comparisons = compare_systems(systems, references, metrics, bootstrap_samples, randomisation_trials)
     (baseline, baseline_lines), *others = systems.items()
-    before = sentence_scores(baseline_lines, references, "chrf")
+    chrf = sacrebleu_metric("chrf")
+
+    def difference(name: str, n: int) -> SentenceDifference:
+        old, new = baseline_lines[n], systems[name][n]
+        texts = [("source", sources[n])] if sources else []
+        texts += [("reference", references[0][n]), (baseline, old), (name, new)]
+        alternatives = [lines[n] for lines in references]
+        gain = chrf.sentence_score(new, alternatives).score - chrf.sentence_score(old, alternatives).score
+        return SentenceDifference(n + 1, gain, texts)
+
     differences = {}
     for name, lines in others:
-        chrf = [new - old for new, old in zip(sentence_scores(lines, references, "chrf"), before, strict=True)]
-        different = [
-            SentenceDifference(
-                n + 1, chrf[n], sources[n] if sources else None, references[0][n], baseline_lines[n], lines[n]
-            )
-            for n in sorted(range(len(chrf)), key=lambda n: (-abs(chrf[n]), n))
-            if lines[n] != baseline_lines[n]
-        ][:most_different]
-        if different:
-            differences[name] = different
-    first = next(iter(comparisons.values()))
-    scorers = {metric_name(metric): metric for metric in metrics}
-    baseline_scores = {
-        name: (
-            row.baseline_score,
-            confidence_interval(baseline_lines, references, scorers[name], bootstrap_samples)[1],
-        )
-        for name, row in first.items()
-    }
-    return Report(baseline, baseline_scores, comparisons, differences, len(baseline_lines))
+        found = [difference(name, n) for n in range(len(lines)) if lines[n] != baseline_lines[n]]
+        differences[name] = sorted(found, key=lambda item: (-abs(item.gain), item.number))[:most_different]
+    return Report(baseline, comparisons, differences, len(baseline_lines))
 
 
 def table_rows(report: Report) -> list[tuple[str, ...]]:
     """Return the table's rows, the baseline first. One star marks p < 0.05 in all three tests, two p < 0.01."""
-    rows: list[tuple[str, ...]] = []
-    for metric, (score, width) in report.baseline_scores.items():
-        rows.append((report.baseline, metric, f"{score:.2f}", f"± {width:.2f}", "", "", "", "", ""))
+    first = next(iter(report.comparisons.values()))
+    rows: list[tuple[str, ...]] = [
+        (report.baseline, metric, f"{row.baseline_score:.2f}", f"± {row.baseline_confidence:.2f}", *[""] * 5)
+        for metric, row in first.items()
+    ]
     for name, metrics in report.comparisons.items():
         for metric, row in metrics.items():
             sign = row.sign_test
-            worst = max(row.p_bootstrap, row.p_randomisation, sign.p_value)
-            stars = "**" if worst < 0.01 else "*" if worst < 0.05 else ""
-            rows.append(
-                (
-                    name,
-                    metric,
-                    f"{row.score:.2f}",
-                    f"± {row.confidence:.2f}",
-                    f"{row.difference:+.2f}{stars}",
-                    f"{row.p_bootstrap:.4f}",
-                    f"{row.p_randomisation:.4f}",
-                    f"{sign.p_value:.4f}",
-                    f"{sign.wins}/{sign.ties}/{sign.losses}",
-                )
-            )
+            p_values = (row.p_bootstrap, row.p_randomisation, sign.p_value)
+            stars = "**" if max(p_values) < 0.01 else "*" if max(p_values) < 0.05 else ""
+            scores = (f"{row.score:.2f}", f"± {row.confidence:.2f}", f"{row.difference:+.2f}{stars}")
+            counts = f"{sign.wins}/{sign.ties}/{sign.losses}"
+            rows.append((name, metric, *scores, *(f"{p:.4f}" for p in p_values), counts))
     return rows
 
 
@@ -129,14 +100,9 @@ def as_text(report: Report) -> str:
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     lines += ["", *notes(report)]
     for name, differences in report.differences.items():
-        lines += ["", f"Sentences that differ most: {name} and {report.baseline}"]
+        if differences:
+            lines += ["", f"Sentences that differ most: {name} and {report.baseline}"]
         for item in differences:
             lines += ["", f"{item.number}  ({item.gain:+.1f} chrF)"]
-            lines += [f"  {label}: {text}" for label, text in sentence_texts(report, name, item)]
+            lines += [f"  {label}: {text}" for label, text in item.texts]
     return "\n".join(lines) + "\n"
-
-
-def sentence_texts(report: Report, name: str, item: SentenceDifference) -> list[tuple[str, str]]:
-    """Return the labels and texts to show of a sentence: source, reference, baseline, system."""
-    texts = [("source", item.source)] if item.source is not None else []
-    return [*texts, ("reference", item.reference), (report.baseline, item.baseline), (name, item.system)]

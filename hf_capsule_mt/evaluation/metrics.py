@@ -92,8 +92,6 @@ def check_parallel(hypotheses: Sequence[str], references: Sequence[Sequence[str]
 
 
 def _score(name: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]], tokenize: str) -> Score:
-    if name not in METRICS:
-        raise ValueError(f"`metrics` must be of {', '.join(METRICS)}, got {name!r}")
     metric = sacrebleu_metric(name, tokenize)
     result = metric.corpus_score(list(hypotheses), [list(lines) for lines in references])
     return Score(name, float(result.score), str(metric.get_signature()), str(result))

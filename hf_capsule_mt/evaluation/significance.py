@@ -6,11 +6,10 @@ Kucerova 2005, which Dou et al. 2019 use.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sacrebleu.metrics import BLEU
 from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest
 
@@ -35,11 +34,13 @@ class Comparison:
     """A system against a baseline by one metric.
 
     confidence: half the width of the system's 95 % bootstrap interval, around its `bootstrap_mean`.
+    baseline_confidence: the same of the baseline.
     """
 
     metric: str
     score: float
     baseline_score: float
+    baseline_confidence: float
     difference: float
     bootstrap_mean: float
     confidence: float
@@ -47,9 +48,6 @@ class Comparison:
     p_randomisation: float
     sign_test: SignTest
     signature: str
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def binomial_two_sided(wins: int, losses: int) -> float:
@@ -69,20 +67,20 @@ def binomial_two_sided(wins: int, losses: int) -> float:
 
 
 def sign_test_collins(
-    system: Sequence[str], baseline: Sequence[str], references: Sequence[Sequence[str]], metric: str | Metric = "bleu"
+    system: Sequence[str], baseline: Sequence[str], references: Sequence[Sequence[str]], metric: str = "bleu"
 ) -> SignTest:
     """Run the sign test for scores of a whole corpus, such as BLEU.
 
     Replace the baseline's translation by the system's in one sentence at a time. The system wins the sentence if that
     improves the corpus score, and loses it if that worsens the score.
     """
-    scorer = _scorer(metric)
+    scorer = sacrebleu_metric(metric)
     system_counts, baseline_counts = (sentence_statistics(scorer, lines, references) for lines in (system, baseline))
     whole = baseline_counts.sum(axis=0)
     before = score_statistics(scorer, whole)
     swaps = zip(baseline_counts, system_counts, strict=True)
     swapped = np.array([score_statistics(scorer, whole - old + new) for old, new in swaps])
-    gains = (before - swapped) if metric_name(metric) in SMALLER_IS_BETTER else (swapped - before)
+    gains = (before - swapped) if metric in SMALLER_IS_BETTER else (swapped - before)
     # sums of the same numbers in another order differ by rounding, which is no gain
     wins, losses = int((gains > 1e-9).sum()), int((gains < -1e-9).sum())
     return SignTest(wins, losses, len(gains) - wins - losses, binomial_two_sided(wins, losses))
@@ -91,13 +89,12 @@ def sign_test_collins(
 def compare_systems(
     systems: Mapping[str, Sequence[str]],
     references: Sequence[Sequence[str]],
-    metrics: Sequence[str | Metric] = ("bleu", "chrf", "ter"),
+    metrics: Sequence[str] = ("bleu", "chrf", "ter"),
     bootstrap_samples: int = 1000,
     randomisation_trials: int = 10_000,
 ) -> dict[str, dict[str, Comparison]]:
     """Compare every other system with the first, the baseline: {system: {metric: Comparison}}.
 
-    A metric is one of our names, or an object of sacreBLEU's.
     The seed of the resampling is sacreBLEU's: 12345, or the environment variable SACREBLEU_SEED.
     """
     if len(systems) < 2:
@@ -106,10 +103,9 @@ def compare_systems(
         check_parallel(lines, references)
     (baseline, baseline_lines), *others = systems.items()
     result: dict[str, dict[str, Comparison]] = {name: {} for name, _ in others}
-    for each in metrics:
-        metric, scorer = metric_name(each), _scorer(each)
-        bootstrap, signature = _paired(systems, references, scorer, "bs", bootstrap_samples)
-        randomisation, _ = _paired(systems, references, scorer, "ar", randomisation_trials)
+    for metric in metrics:
+        bootstrap, signature = _paired(systems, references, metric, "bs", bootstrap_samples)
+        randomisation, _ = _paired(systems, references, metric, "ar", randomisation_trials)
         for name, lines in others:
             score, base = bootstrap[name].score, bootstrap[baseline].score
             # sacreBLEU counts samples that differ more than the systems do: equal scores would get a small p
@@ -118,41 +114,24 @@ def compare_systems(
                 metric=metric,
                 score=float(score),
                 baseline_score=float(base),
+                baseline_confidence=float(bootstrap[baseline].ci),
                 difference=float(score - base),
                 bootstrap_mean=float(bootstrap[name].mean),
                 confidence=float(bootstrap[name].ci),
                 p_bootstrap=1.0 if same else float(bootstrap[name].p_value),
                 p_randomisation=1.0 if same else float(randomisation[name].p_value),
-                sign_test=sign_test_collins(lines, baseline_lines, references, each),
+                sign_test=sign_test_collins(lines, baseline_lines, references, metric),
                 signature=signature,
             )
     return result
 
 
 def confidence_interval(
-    hypotheses: Sequence[str], references: Sequence[Sequence[str]], metric: str | Metric = "bleu", samples: int = 1000
+    hypotheses: Sequence[str], references: Sequence[Sequence[str]], scorer: Metric, samples: int = 1000
 ) -> tuple[float, float]:
     """Return the bootstrap mean and half the width of its 95 % interval, by sacreBLEU with its seed."""
-    scorer = _scorer(metric)
     score = scorer.corpus_score(list(hypotheses), [list(lines) for lines in references], n_bootstrap=samples)
     return float(score._mean), float(score._ci)
-
-
-def metric_name(metric: str | Metric) -> str:
-    return metric if isinstance(metric, str) else str(getattr(metric, "name", type(metric).__name__))
-
-
-def sentence_scores(
-    hypotheses: Sequence[str], references: Sequence[Sequence[str]], metric: str = "chrf"
-) -> list[float]:
-    """Score each sentence on its own. Sentence BLEU is smoothed and skips n-gram orders without matches."""
-    scorer = sacrebleu_metric(metric)
-    if isinstance(scorer, BLEU):
-        scorer = BLEU(lowercase=scorer.lowercase, effective_order=True)
-    return [
-        float(scorer.sentence_score(hypothesis, list(alternatives)).score)
-        for hypothesis, *alternatives in zip(hypotheses, *references, strict=True)
-    ]
 
 
 def sentence_statistics(metric: Metric, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> np.ndarray:
@@ -164,16 +143,12 @@ def score_statistics(metric: Metric, counts: np.ndarray) -> float:
     return float(metric._compute_score_from_stats(counts.tolist()).score)
 
 
-def _scorer(metric: str | Metric) -> Metric:
-    return sacrebleu_metric(metric) if isinstance(metric, str) else metric
-
-
 def _paired(
-    systems: Mapping[str, Sequence[str]], references: Sequence[Sequence[str]], scorer: Metric, kind: str, samples: int
+    systems: Mapping[str, Sequence[str]], references: Sequence[Sequence[str]], metric: str, kind: str, samples: int
 ) -> tuple[dict[str, Any], str]:
     test = PairedTest(
         [(name, list(lines)) for name, lines in systems.items()],
-        {"metric": scorer},
+        {"metric": sacrebleu_metric(metric)},
         [list(lines) for lines in references],
         test_type=kind,
         n_samples=samples,

@@ -32,8 +32,8 @@ class RecurrentStateLayer(CacheLayerMixin):
     is_sliding = False
     supports_early_init = False
 
-    def __init__(self, record_past: bool = False) -> None:
-        self.record_past = record_past
+    def __init__(self) -> None:
+        self.record_past = False
         self.reset()
 
     def reset(self) -> None:
@@ -178,12 +178,10 @@ class RecurrentCache(SentenceConstants, Cache):
     layers: list[RecurrentStateLayer]  # type: ignore[assignment]
     _is_user_defined = False  # as transformers notes of a cache that was given to `generate()`
 
-    def __init__(self, num_layers: int, record_past: bool = False, static: bool = False) -> None:
-        """`record_past` lets `crop` go back; `static` keeps the states at fixed addresses, for compiled decoding."""
-        if record_past and static:
-            raise ValueError("`record_past` and `static` exclude each other: a static cache keeps no past")
+    def __init__(self, num_layers: int, static: bool = False) -> None:
+        """`static` keeps the states at fixed addresses, for compiled decoding."""
         kind = StaticRecurrentStateLayer if static else RecurrentStateLayer
-        super().__init__(layers=[kind(record_past) for _ in range(num_layers)])
+        super().__init__(layers=[kind() for _ in range(num_layers)])
 
     @property
     def states(self) -> list[RecurrentState] | None:

@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,16 @@ from torch import nn
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 
-from capsule_mt.text.digests import digest_of, joined
+from capsule_mt.text.digests import digest_of, file_digest, joined
 from capsule_mt.text.line_failures import Failure, translate_lines
 from capsule_mt.text.lock import lock_output
-from capsule_mt.text.outputs import remove_partials, write_output
+from capsule_mt.text.outputs import read_object, remove_partials, write_output
+from capsule_mt.text.windows import WindowedOutput, windows_of
 from hf_capsule_mt.modeling.losses import IGNORE_INDEX
+from hf_capsule_mt.training.run_identity import read_record
 
 SETTINGS_FILE = "settings.json"
+RESULT_FILE = "part-000000.jsonl"  # the recipes read every `part-*.jsonl` of a folder
 SUMMARY_FILE = "distilled.json"
 
 
@@ -80,16 +83,15 @@ def distill(
     source_language: str,
     target_language: str,
     settings: dict[str, Any] | None = None,
-    lines_per_file: int = 1024,
+    lines_per_part: int = 1024,
     sentences_per_batch: int = 64,
 ) -> dict[str, Any]:
-    """Translate all sources with a teacher into files to train on (sequence-level distillation).
+    """Translate all sources with a teacher into a file to train on (sequence-level distillation).
 
-    Train on the result with `data: {train: {jsonl: "folder/part-*.jsonl"}}`. Each file `part-*.jsonl` holds
-    `lines_per_file` lines `{"index": ..., "translation": {...}}`, longest sources first, and appears once complete.
-    Processes take files in turn. A killed run resumes with the files that are missing or damaged, on any number of
-    processes. A line that cannot be translated is left out, and costs no other. A check at the end raises an error if
-    another line is missing or a line occurs twice.
+    Train on the result with `data: {train: {jsonl: "folder/part-*.jsonl"}}`. Each line is `{"index": ...,
+    "translation": {...}}`, longest sources first. Processes translate parts of the sources in turn. A killed run
+    resumes with the parts that are missing or damaged, on any number of processes. A line that cannot be translated is
+    left out, and costs no other.
 
     Args:
         translate: a function from source texts to their translations, in order.
@@ -97,121 +99,69 @@ def distill(
             error.
 
     Returns:
-        The content of `distilled.json`: the number of lines and files, the settings, and `failures`, the reason for
-        each line that is left out, by its index.
+        The content of `distilled.json`: the number of lines, the settings, and `failures`, the reason for each line
+        that is left out, by its index.
     """
-    output = Path(output)
+    folder = Path(output)
+    result, summary = folder / RESULT_FILE, folder / SUMMARY_FILE
     # without `cpu=True`, each process on a CPU-only machine takes itself for the only one
     processes = PartialState(cpu=not torch.accelerator.is_available())
-    order = sorted(range(len(sources)), key=lambda index: (-len(sources[index].split()), index))
-    files = -(-len(order) // lines_per_file)
     facts = {
-        "lines": len(order),
-        "files": files,
-        "lines_per_file": lines_per_file,
+        "lines": len(sources),
+        "lines_per_part": lines_per_part,
         "languages": [source_language, target_language],
         "sources": digest_of([joined(sources)]),
         **(settings or {}),
     }
+    longest_first = sorted(range(len(sources)), key=lambda index: (-len(sources[index].split()), index))
     with contextlib.ExitStack() as held:
         if processes.is_main_process:
-            output.mkdir(parents=True, exist_ok=True)
-            held.enter_context(lock_output(output))
-            remove_partials(output)
+            folder.mkdir(parents=True, exist_ok=True)
+            held.enter_context(lock_output(folder))
+            remove_partials(folder)
         with processes.main_process_first():
-            _same_settings_as_before(output, facts, write=processes.is_main_process)
-        mine = range(processes.process_index, files, processes.num_processes)
-        indices = {number: order[number * lines_per_file : (number + 1) * lines_per_file] for number in mine}
-        missing = [number for number in mine if _failures_of(output, number) is None]
+            _same_settings_as_before(folder, facts, write=processes.is_main_process)
+        done = read_object(summary)
+        if done is not None and result.exists() and done["sha256"] == file_digest(result):
+            return {**done, "failures": {int(index): reason for index, reason in done["failures"].items()}}
+        processes.wait_for_everyone()  # before anything is written
+        with processes.main_process_first():
+            parts = WindowedOutput([result], facts, is_main=processes.is_main_process)
         with tqdm(
-            total=sum(map(len, indices.values())),
-            initial=sum(len(indices[number]) for number in mine if number not in missing),
+            total=len(sources),
             unit=" sentences",
             desc=f"Distilling ({processes.process_index + 1} of {processes.num_processes})",
             disable=not processes.is_local_main_process,
         ) as progress:
-            for number in missing:
-                rows: list[str] = []
-                failures: dict[int, str] = {}
-                for start in range(0, len(indices[number]), sentences_per_batch):
-                    batch = indices[number][start : start + sentences_per_batch]
-                    translations = translate_lines(translate, [sources[index] for index in batch])
-                    for index, translation in zip(batch, translations, strict=True):
-                        if isinstance(translation, Failure):
-                            failures[index] = translation.reason
-                            continue
-                        pair = {source_language: sources[index], target_language: translation}
-                        rows.append(json.dumps({"index": index, "translation": pair}, ensure_ascii=False) + "\n")
-                    progress.update(len(batch))
-                _write_part(output, number, "".join(rows), failures)
+            for window in windows_of(longest_first, lines_per_part):
+                parts.begin(window)
+                if window.number % processes.num_processes == processes.process_index and not parts.is_done():
+                    rows: list[str] = []
+                    failures: dict[int, str] = {}
+                    for start in range(0, len(window.lines), sentences_per_batch):
+                        batch = window.lines[start : start + sentences_per_batch]
+                        translations = translate_lines(translate, [sources[index] for index in batch])
+                        for index, translation in zip(batch, translations, strict=True):
+                            if isinstance(translation, Failure):
+                                failures[index] = translation.reason
+                                continue
+                            pair = {source_language: sources[index], target_language: translation}
+                            rows.append(json.dumps({"index": index, "translation": pair}, ensure_ascii=False))
+                        progress.update(len(batch))
+                    parts.write([rows], failures)
+                else:
+                    progress.update(len(window.lines))
         processes.wait_for_everyone()
-        with processes.main_process_first():
-            if processes.is_main_process:
-                facts["failures"] = check_distilled(output, len(order), files)
-                write_output(output / SUMMARY_FILE, json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
+        if processes.is_main_process:
+            facts |= {"failures": dict(sorted(parts.finish().items())), "sha256": file_digest(result)}
+            write_output(summary, json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
     return facts
-
-
-def check_distilled(output: Path, lines: int, files: int) -> dict[int, str]:
-    """Check that every line occurs exactly once, or failed; return why lines failed, by their index."""
-    seen = bytearray(lines)
-    failures: dict[int, str] = {}
-    for number in range(files):
-        failed = _failures_of(output, number)
-        if failed is None:
-            raise ValueError(
-                f"{_part(output, number)} is missing or damaged: the same command again translates its lines again"
-            )
-        failures |= failed
-        for index in (*_indices(_part(output, number).read_bytes()), *failed):
-            if index not in range(lines):
-                raise ValueError(f"{_part(output, number)}: there is no line {index} of the source")
-            if seen[index]:
-                raise ValueError(f"{_part(output, number)}: line {index} of the source is there twice")
-            seen[index] = 1
-    if not all(seen):
-        raise ValueError(f"{output}: line {seen.index(0)} of the source is missing")
-    return dict(sorted(failures.items()))
-
-
-def _write_part(output: Path, number: int, rows: str, failures: dict[int, str]) -> None:
-    """Write a part, and then the record that states its digest and why lines failed."""
-    content = rows.encode("utf-8")
-    write_output(_part(output, number), content)
-    stated = {"sha256": digest_of([content]), "failures": failures}
-    write_output(_record(output, number), json.dumps(stated, ensure_ascii=False))
-
-
-def _failures_of(output: Path, number: int) -> dict[int, str] | None:
-    """Return why lines of a part failed, or `None` if it or its record is missing, or does not fit the other."""
-    try:
-        content = _part(output, number).read_bytes()
-        stated = json.loads(_record(output, number).read_bytes())
-        if digest_of([content]) != stated["sha256"]:
-            return None
-        return {int(index): reason for index, reason in stated["failures"].items()}
-    except (FileNotFoundError, ValueError, TypeError, KeyError):
-        return None
-
-
-def _indices(content: bytes) -> Iterator[int]:
-    """Yield the index of each row; raise `ValueError` or the like for a row that is none."""
-    for row in content.decode("utf-8").removesuffix("\n").split("\n") if content else ():
-        yield int(json.loads(row)["index"])
-
-
-def _part(output: Path, number: int) -> Path:
-    return output / f"part-{number:06d}.jsonl"
-
-
-def _record(output: Path, number: int) -> Path:
-    return output / f"part-{number:06d}.json"
 
 
 def _same_settings_as_before(output: Path, facts: dict[str, Any], write: bool) -> None:
     file = output / SETTINGS_FILE
     if file.exists():
-        before = _read_settings(file)
+        before = read_record(file)
         different = [
             _difference(key, before.get(key), facts.get(key))
             for key in {**before, **facts}
@@ -224,16 +174,6 @@ def _same_settings_as_before(output: Path, facts: dict[str, Any], write: bool) -
             )
     elif write:
         write_output(file, json.dumps(facts, indent=2, ensure_ascii=False))
-
-
-def _read_settings(file: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(file.read_bytes())
-    except (ValueError, RecursionError) as error:
-        content = str(error)
-    if not isinstance(content, dict) or not content:
-        raise ValueError(f"{file} is damaged ({str(content)[:100]!r}): choose another folder")
-    return content
 
 
 def _difference(key: str, before: Any, now: Any) -> str:

@@ -42,7 +42,7 @@ def same_recipe_as_before(recipe: Recipe, output: Path, write: bool) -> None:
     file = output / RECIPE_FILE
     values = dataclasses.asdict(recipe)
     if file.exists():
-        before = _read(file)
+        before = read_record(file)
         different = [
             f"{section}{key and f'.{key}'}: {old!r} then, {new!r} now"
             for section, key, old, new in _differences(before, values)
@@ -63,7 +63,7 @@ def same_data_as_before(recipe: Recipe, output: Path, corpus: Corpus, parts: Map
     file = output / DATA_FILE
     facts = dict(_facts(recipe, corpus, parts))
     if file.exists():
-        before = _read(file)
+        before = read_record(file)
         different = [
             _difference(name, before[name], now) for name, now in facts.items() if before.get(name, now) != now
         ]
@@ -145,7 +145,8 @@ def _changed_since(record: Path, recipe: Recipe, facts: Facts) -> Iterator[Path]
             yield from (file for file in files_of(recipe, name) if os.path.getmtime(file) > begin)
 
 
-def _read(file: Path) -> dict[str, Any]:
+def read_record(file: Path) -> dict[str, Any]:
+    """Return what a run has recorded, or raise for a damaged file."""
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -24,19 +24,13 @@ from tests.fixtures.word_for_word import TRANSLATION, sentences
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch, capsys):
+def run(tmp_path, monkeypatch, call):
     texts = sentences(160, seed=5)
     (tmp_path / "a").write_text("".join(f"{text}\n" for text in texts))
     (tmp_path / "b").write_text("".join(" ".join(TRANSLATION[w] for w in text.split()) + "\n" for text in texts))
     shutil.copytree(GOLDEN / "word_for_word", tmp_path / "model")
     monkeypatch.chdir(tmp_path)
-
-    def call(arguments: str) -> str:
-        monkeypatch.setattr("sys.argv", ["capsule-mt calibrate", *arguments.split()])
-        calibrate.main()
-        return capsys.readouterr().out
-
-    return call
+    return lambda arguments: call(calibrate, *arguments.split())[1]
 
 
 def test_calibrate(run, tmp_path):

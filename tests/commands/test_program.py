@@ -141,15 +141,16 @@ def test_doctor(program, monkeypatch):
 
 
 def test_quickstart_takes_no_other_run_for_its_own(tmp_path, monkeypatch):
-    before = quickstart.recipe_for("em_routing", tmp_path / "demo", 1, None)
+    before = quickstart.recipe_for("em_routing", tmp_path / "demo", 1)
     same_recipe_as_before(before, tmp_path / "demo", write=True)
     result = {"recipe": {"training": before.training}}
     (tmp_path / "demo" / "train_result.json").write_text(json.dumps(result))
     assert quickstart.train(before) == result
     monkeypatch.setattr(quickstart, "run_recipe", lambda recipe: {"longer": recipe.training["num_train_epochs"]})
-    assert quickstart.train(quickstart.recipe_for("em_routing", tmp_path / "demo", 1, 9.0)) == {"longer": 9.0}
+    longer = dataclasses.replace(before, training=before.training | {"num_train_epochs": 9})
+    assert quickstart.train(longer) == {"longer": 9}
     with pytest.raises(ValueError, match=r"demo holds a run of another recipe \(.*seed: 1 then, 2 now"):
-        quickstart.train(quickstart.recipe_for("em_routing", tmp_path / "demo", 2, None))
+        quickstart.train(quickstart.recipe_for("em_routing", tmp_path / "demo", 2))
     monkeypatch.setattr("sys.argv", ["capsule-mt quickstart", "--recipe", "plain"])
     with pytest.raises(SystemExit):
         quickstart_command.parse_arguments()

@@ -1,8 +1,5 @@
 """`capsule-mt translate` and `score` where transformers decodes."""
 
-import io
-from types import SimpleNamespace
-
 import pytest
 
 from capsule_mt.commands import score, translate
@@ -14,13 +11,11 @@ LINES = sentences(5, seed=5)
 
 
 @pytest.fixture
-def run(monkeypatch, capfdbinary, tmp_path):
+def run(monkeypatch, call, tmp_path):
     def ran(command, *arguments, lines=LINES):
-        text = "".join(f"{line}\n" for line in lines).encode()
-        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(text)))
-        monkeypatch.setattr("sys.argv", ["capsule-mt", *map(str, arguments), "--cpu"])
-        assert command.main() == 0
-        return capfdbinary.readouterr().out.decode().splitlines()
+        code, printed, _ = call(command, *arguments, "--cpu", text="".join(f"{line}\n" for line in lines))
+        assert code == 0
+        return printed.splitlines()
 
     monkeypatch.chdir(tmp_path)
     return ran

@@ -29,7 +29,8 @@ SEARCHES = {
 FAMILIES_AND_SEAMS = ["plain", "em", "guided", "capsules", "rnmt_guided"]
 
 
-def assert_equals_generate(name):
+@pytest.mark.parametrize("name", NAMES)
+def test_it_equals_generate(name):
     model = build(name)
     fast = strictly(model, int8=False)
     assert fast.backend == "native"
@@ -43,16 +44,6 @@ def assert_equals_generate(name):
             torch.testing.assert_close(found.sequences_scores, expected.sequences_scores, atol=2e-4, rtol=0)
     shortest = batch([[END]])
     assert torch.equal(fast.generate(**shortest, num_beams=2), model.generate(**shortest, num_beams=2))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_it_equals_generate(name):
-    assert_equals_generate(name)
-
-
-@pytest.mark.parametrize("name", ["combined", "capsules", "rnmt_guided"])
-def test_it_equals_generate_with_each_tier_of_kernels(name, tier):
-    assert_equals_generate(name)
 
 
 def first_logits(fast):

@@ -73,7 +73,7 @@ def test_text_that_is_not_parallel_is_refused():
         score_corpus(HYPOTHESES, REFERENCES[0])
     with pytest.raises(ValueError, match="need some"):
         score_corpus([], [[]])
-    with pytest.raises(ValueError, match=r"`metrics` must be of bleu, .*, got 'meteor'"):
+    with pytest.raises(ValueError, match=r"`name` must be one of bleu, .*, got 'meteor'"):
         score_corpus(HYPOTHESES, REFERENCES, ["meteor"])
 
 

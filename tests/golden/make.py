@@ -13,24 +13,16 @@ import itertools
 import json
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline, set_seed
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, pipeline, set_seed
 
 from capsule_mt import Translator
 from capsule_mt.engine.search import Hypothesis, Readings
-from hf_capsule_mt import (
-    CapsNMTConfig,
-    CapsNMTForConditionalGeneration,
-    CapsuleMarianConfig,
-    CapsuleMarianMTModel,
-    CapsuleRNMTConfig,
-    CapsuleRNMTForConditionalGeneration,
-)
 from hf_capsule_mt.data import sentence_pairs, train_tokenizer
 from hf_capsule_mt.decoding.generate import GenerateDecoder
 from tests.fixtures.titles_and_cells import TITLES_AND_CELLS
@@ -73,69 +65,50 @@ SIZES: dict[str, Any] = {
 }
 
 
-def capsule_marian(vocabulary: dict[str, Any]) -> CapsuleMarianMTModel:
-    """EM routing of layers and heads, and PAST and FUTURE: all three seams at once."""
-    return CapsuleMarianMTModel(
-        CapsuleMarianConfig(
-            **vocabulary,
-            **SIZES,
-            layer_aggregation="em_routing",
-            layer_aggregation_residual=True,
-            head_aggregation="em_routing",
-            head_aggregation_sites=["encoder_self", "cross"],
-            head_aggregation_layers=[0],
-            guided_routing="guided",
-            guided_num_redundant_capsules=2,
-            guided_capsule_dim=16,
-            guided_ffn_dim=32,
-        )
-    )
-
-
-def ssru(vocabulary: dict[str, Any]) -> CapsuleMarianMTModel:
-    """A student of Marian's: an SSRU in each of two decoder layers."""
-    return CapsuleMarianMTModel(
-        CapsuleMarianConfig(
-            **vocabulary,
-            **SIZES,
-            activation_function="relu",
-            decoder_self="ssru",
-            marian_positions=True,
-        )
-    )
-
-
-def capsule_rnmt(vocabulary: dict[str, Any]) -> CapsuleRNMTForConditionalGeneration:
-    return CapsuleRNMTForConditionalGeneration(
-        CapsuleRNMTConfig(
-            **vocabulary,
-            hidden_size=48,
-            encoder_layers=1,
-            decoder_layers=2,
-            init_std=0.14,
-            dropout=0.0,
-            guided_routing="guided",
-            guided_num_redundant_capsules=2,
-            guided_capsule_dim=16,
-            guided_ffn_dim=32,
-        )
-    )
-
-
-def capsnmt(vocabulary: dict[str, Any]) -> CapsNMTForConditionalGeneration:
-    return CapsNMTForConditionalGeneration(
-        CapsNMTConfig(**vocabulary, hidden_size=48, encoder_layers=1, decoder_layers=1, num_capsules=4, dropout=0.0)
-    )
-
-
-FAMILIES: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "capsule_marian": capsule_marian,
-    "ssru": ssru,
-    "capsule_rnmt": capsule_rnmt,
-    "capsnmt": capsnmt,
+GUIDED: dict[str, Any] = {
+    "guided_routing": "guided",
+    "guided_num_redundant_capsules": 2,
+    "guided_capsule_dim": 16,
+    "guided_ffn_dim": 32,
 }
-
-
+FAMILIES: dict[str, dict[str, Any]] = {
+    # EM routing of layers and heads, and PAST and FUTURE: all three seams at once
+    "capsule_marian": SIZES
+    | GUIDED
+    | {
+        "model_type": "capsule_marian",
+        "layer_aggregation": "em_routing",
+        "layer_aggregation_residual": True,
+        "head_aggregation": "em_routing",
+        "head_aggregation_sites": ["encoder_self", "cross"],
+        "head_aggregation_layers": [0],
+    },
+    # a student of Marian's: an SSRU in each of two decoder layers
+    "ssru": SIZES
+    | {
+        "model_type": "capsule_marian",
+        "activation_function": "relu",
+        "decoder_self": "ssru",
+        "marian_positions": True,
+    },
+    "capsule_rnmt": GUIDED
+    | {
+        "model_type": "capsule_rnmt",
+        "hidden_size": 48,
+        "encoder_layers": 1,
+        "decoder_layers": 2,
+        "init_std": 0.14,
+        "dropout": 0.0,
+    },
+    "capsnmt": {
+        "model_type": "capsnmt",
+        "hidden_size": 48,
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+        "num_capsules": 4,
+        "dropout": 0.0,
+    },
+}
 WITH_HEADS = ("capsule_marian",)  # whose attention marks what was left out
 
 
@@ -166,14 +139,14 @@ def train_family(name: str, pairs: list[dict[str, str]]) -> tuple[Any, Any]:
     """Return the trained model and its tokenizer."""
     set_seed(0)
     tokenizer = train_tokenizer((text for pair in pairs for text in pair.values()), vocab_size=VOCAB_SIZE)
-    model = FAMILIES[name](
-        {
-            "vocab_size": len(tokenizer),
-            "pad_token_id": tokenizer.pad_token_id,
-            "eos_token_id": tokenizer.eos_token_id,
-            "decoder_start_token_id": tokenizer.pad_token_id,
-        }
+    config = AutoConfig.for_model(
+        **FAMILIES[name],
+        vocab_size=len(tokenizer),
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        decoder_start_token_id=tokenizer.pad_token_id,
     )
+    model = AutoModelForSeq2SeqLM.from_config(config)
     schedule, peak = SCHEDULES[name], 5e-3
     optimizer = torch.optim.Adam(model.parameters(), lr=peak, betas=(0.9, 0.98))
     for step, chosen in zip(

@@ -30,8 +30,8 @@ class Echo:
     def hypothesis(self, source, lost, limit):
         kept = len(source) - 1 - lost
         ids = [*source[:kept], END][:limit]
-        received = [1.0 if place < kept else 0.0 for place in range(len(source))]
-        return Hypothesis(ids, [-1.0 - lost] * len(ids), len(ids) >= limit, received)
+        attention = [[float(place == at and at < kept) for place in range(len(source))] for at in range(len(ids))]
+        return Hypothesis(ids, [-1.0 - lost] * len(ids), len(ids) >= limit, attention)
 
     def force(self, sources, targets, readings):
         """A token is as probable as it is in the source: e^-1 if it is there, e^-3 if not."""

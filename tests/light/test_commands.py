@@ -1,7 +1,6 @@
 """`capsule-mt translate` and `capsule-mt score`: files and pipes, lines that fail, runs that resume. No torch."""
 
 import gzip
-import io
 import json
 import os
 import re
@@ -12,7 +11,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -107,26 +105,23 @@ def test_it_needs_no_other_package(word_for_word, tmp_path):
 
 # ---- translate
 @pytest.fixture
-def run(word_for_word, monkeypatch, capfdbinary, tmp_path):
+def run(word_for_word, monkeypatch, call, capfdbinary, tmp_path):
     """Translate; return the exit code, what was printed and the complaints."""
 
     def stop(*arguments):
         raise KeyboardInterrupt
 
     def translated(*arguments, lines=(), model=word_for_word, killed_in=None):
-        text = "".join(f"{line}\n" for line in lines).encode()
-        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(text)))
-        monkeypatch.setattr("sys.argv", [str(word) for word in ("capsule-mt", model, "--no-split", *arguments)])
+        words, text = (translate, model, "--no-split", *arguments), "".join(f"{line}\n" for line in lines)
         if killed_in is not None:
             with monkeypatch.context() as patched:
                 patched.setattr(WindowedOutput, killed_in, stop)
                 with pytest.raises(KeyboardInterrupt):
-                    translate.main()
+                    call(*words, text=text)
             capfdbinary.readouterr()
             return None
-        code = translate.main()
-        printed, complaints = capfdbinary.readouterr()
-        return code, printed.decode().split("\n")[:-1], complaints.decode()
+        code, printed, complaints = call(*words, text=text)
+        return code, printed.split("\n")[:-1], complaints
 
     monkeypatch.chdir(tmp_path)
     return translated
@@ -446,7 +441,7 @@ FILES = ("--sources", "source", "--translations", "target")
 
 
 @pytest.fixture
-def run_score(word_for_word, monkeypatch, capfdbinary, tmp_path):
+def run_score(word_for_word, monkeypatch, call, tmp_path):
     """Score the translations of the model itself; return the exit code, what was printed and the complaints."""
     own = [found.text for found in Translator.from_pretrained(word_for_word)(SOURCES)]
     pairs = list(zip(SOURCES, own, strict=True))
@@ -455,12 +450,9 @@ def run_score(word_for_word, monkeypatch, capfdbinary, tmp_path):
 
     def scored(*arguments, text=None):
         if text is None:
-            text = "".join(f"{source}\t{target}\n" for source, target in pairs).encode()
-        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(text)))
-        monkeypatch.setattr("sys.argv", ["capsule-mt", str(word_for_word), *map(str, arguments)])
-        code = score.main()
-        printed, complaints = capfdbinary.readouterr()
-        return code, [line.split("\t") for line in printed.decode().split("\n")[:-1]], complaints.decode()
+            text = "".join(f"{source}\t{target}\n" for source, target in pairs)
+        code, printed, complaints = call(score, word_for_word, *arguments, text=text)
+        return code, [line.split("\t") for line in printed.split("\n")[:-1]], complaints
 
     monkeypatch.chdir(tmp_path)
     return scored
@@ -489,7 +481,7 @@ def test_scores_from_files_and_pipes(run_score, word_for_word, tmp_path):
 def test_no_pairs_are_an_error(run_score, tmp_path, arguments):
     (tmp_path / "nothing").write_text("")
     with pytest.raises(ValueError, match=f"^{arguments[1] if arguments else 'stdin'}: no pairs to score"):
-        run_score(*arguments, text=b"")
+        run_score(*arguments, text="")
     assert not (tmp_path / "scores.tsv").exists()
 
 

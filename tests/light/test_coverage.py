@@ -11,7 +11,6 @@ from capsule_mt.coverage import methods
 from capsule_mt.coverage.documents import repeated_phrases
 from capsule_mt.coverage.methods import (
     Calibration,
-    Covers,
     attention_coverage,
     choose_method,
     cover,
@@ -20,6 +19,7 @@ from capsule_mt.coverage.methods import (
     on_curve,
 )
 from capsule_mt.engine.search import Forced, GuidedReading, Hypothesis
+from capsule_mt.text.segments import Piece
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import SourceWord
 from tests.conftest import GOLDEN
@@ -36,6 +36,10 @@ CURVES = {"words": [[0.0, 0.25], [16.0, 0.75]], "sentences": [[0.0, 0.0], [0.5, 
 
 def word(*tokens, **facts):
     return SourceWord(Span(0, 1), list(tokens), **{"is_mark": False, "is_unknown": False} | facts)
+
+
+def piece_of(ids, words):
+    return Piece(Span(0, 1), ids, words)
 
 
 # ---- curves and choices
@@ -79,7 +83,7 @@ def test_options_that_are_refused():
 # ---- the methods by hand
 def test_attention_by_hand():
     words = [word(0), word(1, 2), word(3, is_mark=True), word(4, is_unknown=True)]
-    found = attention_coverage(Covers([5, 6, 7, 8, 0, 1], words), [0.1, 0.1, 0.9, 0.0, 0.8, 0.3], None)
+    found = attention_coverage(piece_of([5, 6, 7, 8, 0, 1], words), [0.1, 0.1, 0.9, 0.0, 0.8, 0.3], None)
     assert found.covered == [0.1, 0.9, 1.0, 0.0]
     assert found.marked == [True, False, False, True]  # below 0.2; an unknown word is missing
     assert found.score == pytest.approx((0.1 + 0.9 + 0.0) / 3)
@@ -91,14 +95,14 @@ def test_guided_by_hand():
     """agreed / fall, less where FUTURE holds more than 0.6 at the end; a token that never was in FUTURE is covered."""
     reading = GuidedReading([0.9, 0.2, 0.5, 0.1], [0.0, 0.8, 0.2, 0.9], [0.8, 0.1, 1e-4, 0.0], [0.6, 0.1, 0.0, 0.0])
     words = [word(0), word(1, 2), word(3, is_mark=True)]
-    found = guided_coverage(Covers([5, 6, 7, 8, 1], words), reading, None)
+    found = guided_coverage(piece_of([5, 6, 7, 8, 1], words), reading, None)
     assert found.covered == pytest.approx([0.75, (0.5 + 1) / 2, 0.25])
     assert found.past == pytest.approx([0.9, 0.35, 0.1])
     assert found.future == pytest.approx([0.0, 0.5, 0.9])
     assert found.marked == [True, True, True]  # half of the tokens of the second are below 0.8
     assert found.left == pytest.approx((0.0 + 0.8 + 0.2 + 0.9) / 4)
     with pytest.raises(RuntimeError, match="PAST and FUTURE were not read"):
-        guided_coverage(Covers([5, 1], [word(0)]), None, None)
+        guided_coverage(piece_of([5, 1], [word(0)]), None, None)
 
 
 class Sums:
@@ -114,7 +118,7 @@ class Sums:
 
 def test_deletion_by_hand(monkeypatch):
     words = [word(0), word(1, 2), word(3, is_mark=True)]
-    pieces = [Covers([500, 200, -700, 7, 1], words), Covers([9], [word(0)])]
+    pieces = [piece_of([500, 200, -700, 7, 1], words), piece_of([9], [word(0)])]
     hypotheses = [Hypothesis([3, 4, 1], [], False), Hypothesis([3, 1], [], False)]
     decoder = Sums()
     first, second = cover(pieces, hypotheses, "deletion", decoder, Calibration(), 1)
@@ -129,9 +133,9 @@ def test_deletion_by_hand(monkeypatch):
 
 def test_what_a_search_has_not_read_is_read_by_a_forced_pass():
     calibration, decoder = Calibration.of_config({"attention": HEAD}), Echo()
-    pieces = [Covers([5, 6, 1], [word(0), word(1)])] * 3
+    pieces = [piece_of([5, 6, 1], [word(0), word(1)])] * 3
     read, unread, empty = (Hypothesis(ids, [], False) for ids in ([5, 6, 1], [6, 1], [1]))
-    read.received = [0.3, 0.4, 0.5]
+    read.attention = [[0.3, 0.1, 0.5], [0.2, 0.4, 0.1]]
     found = cover(pieces, [read, unread, empty], "attention", decoder, calibration, 1)
     assert [one.covered for one in found] == [[0.3, 0.4], [0.0, 1.0], [0.0, 0.0]]
     assert decoder.forced == [([pieces[0].ids] * 2, [[6, 1], [1]])]

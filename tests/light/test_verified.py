@@ -6,9 +6,11 @@ import pytest
 
 from capsule_mt import CoverageOptions, Translator
 from capsule_mt.coverage.supported import support_doubts
-from capsule_mt.coverage.verified import Candidate, Read, Rule, doubts
+from capsule_mt.coverage.verified import Candidate, Read, covered_share, doubt_of, doubts
 from capsule_mt.engine.search import Forced
+from capsule_mt.text.segments import Piece
 from capsule_mt.text.sentences import Span
+from capsule_mt.text.words import SourceWord
 from tests.conftest import GOLDEN
 from tests.light.decoders import Echo, translator
 from tests.light.text.words import Words
@@ -19,9 +21,9 @@ GERMAN, ENGLISH = (
 SOURCE = "Die Kinder spielen heute im Garten ihrer Großmutter."
 WHOLE, SHORT = "The children are playing in their grandmother's garden today.", "The children are playing today."
 PLACES = [Span(0, 3), Span(4, 7), Span(8, 13)]
-CANDIDATE = Candidate(
-    "one two three", "eins", [5, 6, 7, 1], [8, 1], PLACES, [[0], [1], [2]], [0.9, 0.1, 0.4], [True] * 3
-)
+WORDS = [SourceWord(place, [n], is_mark=False, is_unknown=False) for n, place in enumerate(PLACES)]
+PIECE = Piece(Span(0, 13), [5, 6, 7, 1], WORDS, text="one two three", places=PLACES)
+CANDIDATE = Candidate(PIECE, "eins", [8, 1], [0.9, 0.1, 0.4], [True] * 3)
 
 
 class Reverse:
@@ -48,23 +50,21 @@ class Losing:
 
 
 def test_a_doubt_by_hand():
-    rule = Rule(log_prob=0.5, loss=1.0)
-    assert rule.doubt(0.5) == -9  # nobody doubts it
-    assert rule.doubt(0.5, -4.0, 1.5) == 0.5 * 4 - 1.5
-    assert rule.doubt(0.5, -40.0, -7.0) == 0.5 * 12 + 1
-    assert rule.share(rule.doubt(0.5, -12.0, -1.0)) == 0.5
-    assert rule.doubt(0.0, 0.0, 0.0) == 16
+    assert doubt_of(0.5) == -9  # nobody doubts it
+    assert doubt_of(0.5, -4.0, 1.5) == 0.5 * 4 - 1.5
+    assert doubt_of(0.5, -40.0, -7.0) == 0.5 * 12 + 1
+    assert covered_share(doubt_of(0.5, -12.0, -1.0)) == 0.5
+    assert doubt_of(0.0, 0.0, 0.0) == 16
 
 
 def test_only_doubts_that_may_pass_are_verified():
-    rule = Rule(0.5, 1.0)
     reverse, decoder = Reverse(-1.0, -8.0, -2.0), Losing(token_5=4.0, token_6=-1.0, token_7=5.0)
-    exact = doubts([CANDIDATE], decoder, reverse, rule, above=-99.0)[0]
+    exact = doubts([CANDIDATE], decoder, reverse, above=-99.0)[0]
     assert decoder.sources == [[5, 6, 7, 1], [6, 7, 1], [5, 7, 1], [5, 6, 1]]  # the whole, and without each word
-    assert exact[1] == pytest.approx(rule.doubt(0.1, -8.0, -1.0))
+    assert exact[1] == pytest.approx(doubt_of(0.1, -8.0, -1.0))
     for above in (0.0, 3.0, 5.0, 7.0, 11.0):
         reverse.texts, decoder.sources = [], []
-        found = doubts([CANDIDATE], decoder, reverse, rule, above)[0]
+        found = doubts([CANDIDATE], decoder, reverse, above)[0]
         assert [one > above for one in found] == [one > above for one in exact]
         assert len(decoder.sources) == {0.0: 3, 3.0: 2, 5.0: 2, 7.0: 2, 11.0: 0}[above]
     assert reverse.texts == []  # the most that a word may have is 9.2
@@ -72,10 +72,10 @@ def test_only_doubts_that_may_pass_are_verified():
 
 def test_a_closed_word_and_one_of_an_empty_translation():
     reverse, decoder = Reverse(-9.0, -9.0, -9.0), Losing(token_5=0.0, token_6=0.0, token_7=0.0)
-    doubts([CANDIDATE._replace(is_open=[False] * 3)], decoder, reverse, Rule(), above=0.0)
+    doubts([CANDIDATE._replace(is_open=[False] * 3)], decoder, reverse, above=0.0)
     assert (reverse.texts, decoder.sources) == ([], [])
     reverse.read = lambda texts, translations, with_head=False: [None for _ in texts]
-    assert min(doubts([CANDIDATE._replace(attention=[0.0] * 3)], decoder, reverse, Rule(), above=7.0)[0]) > 7
+    assert min(doubts([CANDIDATE._replace(attention=[0.0] * 3)], decoder, reverse, above=7.0)[0]) > 7
 
 
 def test_words_of_a_text():

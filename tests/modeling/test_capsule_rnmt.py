@@ -32,11 +32,6 @@ class TestCapsuleRNMT(RecurrentChecks, TwoVocabulariesChecks):
     def expected_routings(self, mix):
         return {"decoder.guidance"} if mix.get("guided_routing") in ("guided", "classifier") else set()
 
-    # ---- padding of the target
-
-    # ---- what models show
-
-    # ---- errors
     def test_a_source_without_words_is_an_error(self):
         model, batch = self.model({}), self.batch()
         with pytest.raises(ValueError, match=r"CapsuleRNMTEncoder got sequences of no tokens, shape \[3, 0, 12\]"):

@@ -46,11 +46,6 @@ def test_large_numbers_that_cancel():
         torch.testing.assert_close(query.grad.squeeze(), slope, atol=2e-5, rtol=1e-5)
 
 
-def test_gradcheck():
-    arguments = [tensor.requires_grad_() for tensor in make(num_queries=2, num_keys=3)]
-    assert torch.autograd.gradcheck(additive_scores, arguments)
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_scores_are_float32_under_half_precision_and_autocast(dtype):
     query, keys, weight = make(dtype=torch.float32)

@@ -33,11 +33,6 @@ def test_finite_with_finite_gradient_in_every_dtype(dtype):  # property 2
     assert (squashed[0] == 0).all()
 
 
-def test_gradient():
-    capsules = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(squash, capsules)
-
-
 VOTES = torch.tensor([[1.0, 0.0], [1.0, 2.0]]).unsqueeze(-1)  # [N=2, M=2, D=1]
 
 

@@ -172,12 +172,3 @@ def test_refuses_fewer_than_one_iteration(num_iterations):
         dynamic_routing(votes, num_iterations=num_iterations)
     with pytest.raises(ValueError, match=f"`num_iterations` must be an integer of at least 1, got {num_iterations}"):
         em_routing(votes, num_iterations=num_iterations, beta_a=betas, beta_u=betas)
-
-
-@ROUTINGS
-def test_compiles_without_a_graph_break(routing):
-    votes = torch.randn(3, 6, 16, 1)
-    compiled = torch.compile(
-        lambda votes: routing(votes, return_weights=False).capsules, fullgraph=True, backend="eager"
-    )
-    torch.testing.assert_close(compiled(votes), routing(votes).capsules)

@@ -121,15 +121,3 @@ def test_iterates_in_float32(dtype):
     torch.testing.assert_close(under_autocast.capsules, expected.capsules)
     votes, query = arguments["votes"].to(dtype), arguments["query"].to(dtype)
     assert guided_routing(votes, query, **weights, num_iterations=3).capsules.dtype == dtype
-
-
-def test_compiles_without_a_graph_break():
-    arguments, weights = make(dtype=torch.float32)
-    compiled = torch.compile(
-        lambda votes, query: guided_routing(votes, query, **weights, num_iterations=3).capsules,
-        fullgraph=True,
-        backend="eager",
-    )
-    torch.testing.assert_close(
-        compiled(**arguments), guided_routing(**arguments, **weights, num_iterations=3).capsules
-    )

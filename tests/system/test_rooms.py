@@ -73,7 +73,7 @@ HEAVY = {
     "training": {"data", "loading", "modeling", "evaluation", *ROOMS_OF_TEXT},
     "analysis": {"modeling", *ROOMS_OF_TEXT},
     "hub": {"loading", "modeling", *ROOMS_OF_TEXT},
-    "quickstart": {"loading", "decoding", "training", "analysis", "evaluation", "capsule_mt.__init__"},
+    "quickstart": {"decoding", "training", "evaluation"},
     "__init__": {"configuration", "modeling", "decoding", "capsule_mt.__init__", "capsule_mt.commands"},
     "extras": set(),
 }

@@ -80,10 +80,12 @@ def test_only_complete_checkpoints_are_averaged(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"[]", b"{}", b"[" * 100_000, b"\xff\x00"])
-def test_a_damaged_marker_is_named(tmp_path, content):
-    save_run(tmp_path, [1.0])
-    (tmp_path / "checkpoint-1" / MARKER).write_bytes(content)
-    assert f"{MARKER} is damaged" in find_damage(tmp_path / "checkpoint-1")
+def test_damage_is_named(tmp_path, content):
+    checkpoint = save_run(tmp_path, [1.0]) / "checkpoint-1"
+    (checkpoint / "config.json").write_text("{")
+    assert "config.json has 1 bytes, it had" in find_damage(checkpoint)
+    (checkpoint / MARKER).write_bytes(content)
+    assert f"{MARKER} is damaged" in find_damage(checkpoint)
 
 
 def test_other_models_cannot_be_averaged(tmp_path):

@@ -7,16 +7,15 @@ import signal
 import pytest
 from accelerate import PartialState
 
-from capsule_mt.text.digests import digest_of
 from hf_capsule_mt import Translator
 from hf_capsule_mt.commands import distill as command
 from hf_capsule_mt.data import load_translation_data, sentence_pairs
-from hf_capsule_mt.training.distillation import SUMMARY_FILE, check_distilled, distill
+from hf_capsule_mt.training.distillation import RESULT_FILE, SUMMARY_FILE, distill
 from tests.fixtures.tiny import save_tiny_marian, tiny_model
 from tests.training.small import TOKENIZER, die, in_process, in_processes
 
 SOURCES = [english for english, _ in itertools.islice(sentence_pairs(3), 57)] + ["Twice.", "Twice.", "Zwölf\u2028x."]
-SETTINGS = {"source_language": "en", "target_language": "de", "lines_per_file": 8}
+SETTINGS = {"source_language": "en", "target_language": "de", "lines_per_part": 8}
 
 
 def reversed_words(texts):
@@ -48,18 +47,15 @@ EXPECTED = {index: {"en": text, "de": reversed_words([text])[0]} for index, text
 
 
 def test_killed_and_resumed_it_loses_no_line_and_repeats_none(tmp_path):
-    (tmp_path / "part-000001.jsonl.1.0.partial").touch()
     for at in (4, 13, 0, 22):
         assert in_process(translate_and_die, tmp_path, at) == -signal.SIGKILL
         assert not (tmp_path / SUMMARY_FILE).exists()
-    done = {part.name: part.read_bytes() for part in tmp_path.glob("part-*.jsonl")}
-    assert done
+    assert len(list(tmp_path.rglob("*.part"))) == 3  # of 8 lines each
     assert in_process(translate_and_die, tmp_path, None) == 0
     rows, number = result(tmp_path)
     assert rows == EXPECTED
     assert number == len(SOURCES)
-    assert not list(tmp_path.glob("*.partial"))
-    assert all((tmp_path / name).read_bytes() == before for name, before in done.items())
+    assert {path.name for path in tmp_path.iterdir()} == {"settings.json", RESULT_FILE, SUMMARY_FILE}
 
 
 def test_with_any_number_of_processes(tmp_path):
@@ -88,29 +84,12 @@ def test_other_sources_and_another_teacher_are_named(tmp_path):
         distill(reversed_words, SOURCES[:9], tmp_path, settings=changed, **SETTINGS)
 
 
-@pytest.mark.parametrize("damage", ["cut", "changed, no record", "gone"])
-def test_a_damaged_file_is_written_again(tmp_path, damage):
+def test_a_damaged_result_is_written_again(tmp_path):
     distill(reversed_words, SOURCES, tmp_path, **SETTINGS)
-    part, record = tmp_path / "part-000001.jsonl", tmp_path / "part-000001.json"
-    before = part.read_bytes()
-    changed = {"cut": before[: len(before) // 2], "changed": before.replace(b"the", b"tho")}
-    if damage == "gone":
-        part.unlink()
-    else:
-        part.write_bytes(changed[damage.partition(",")[0]])
-    if "no record" in damage:
-        record.unlink()
-    with pytest.raises(ValueError, match=r"part-000001\.jsonl is missing or damaged"):
-        check_distilled(tmp_path, len(SOURCES), 8)
-    translated = []
-
-    def translate(texts):
-        translated.extend(texts)
-        return reversed_words(texts)
-
-    distill(translate, SOURCES, tmp_path, **SETTINGS)
-    assert part.read_bytes() == before
-    assert len(translated) == 8
+    before = (tmp_path / RESULT_FILE).read_bytes()
+    (tmp_path / RESULT_FILE).write_bytes(before.replace(b"the", b"tho"))
+    distill(reversed_words, SOURCES, tmp_path, **SETTINGS)
+    assert (tmp_path / RESULT_FILE).read_bytes() == before
 
 
 def test_a_line_that_fails_is_left_out_and_costs_no_other(tmp_path):
@@ -128,21 +107,6 @@ def test_a_line_that_fails_is_left_out_and_costs_no_other(tmp_path):
     assert rows == {index: pair for index, pair in EXPECTED.items() if index not in facts["failures"]}
     assert number == len(SOURCES) - 4
     assert json.loads((tmp_path / SUMMARY_FILE).read_text())["failures"]["20"] == "RecursionError: too deep"
-
-
-def test_a_missing_and_a_repeated_line_are_found(tmp_path):
-    distill(reversed_words, SOURCES[:16], tmp_path, **SETTINGS)
-    part, record = tmp_path / "part-000001.jsonl", tmp_path / "part-000001.json"
-    lines = part.read_text(encoding="utf-8").split("\n")
-    for rows, message in (
-        ([*lines[:-2], lines[0], ""], "is there twice"),
-        (lines[1:], "is missing"),
-        ([*lines[:-2], lines[0].replace('"index": ', '"index": 9'), ""], "there is no line 9"),
-    ):
-        part.write_text("\n".join(rows), encoding="utf-8")
-        record.write_text(json.dumps({"sha256": digest_of([part.read_bytes()]), "failures": {}}), encoding="utf-8")
-        with pytest.raises(ValueError, match=message):
-            check_distilled(tmp_path, 16, 2)
 
 
 @pytest.mark.parametrize("family", ["marian", "capsule_marian"])

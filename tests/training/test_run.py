@@ -182,12 +182,11 @@ def change_weights(folder):
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-@pytest.mark.parametrize(("file", "content"), [("recipe.yaml", "a: ["), ("data.json", "[]")])
-def test_a_damaged_record_is_one_sentence(tmp_path, file, content):
+def test_a_damaged_record_is_one_sentence(tmp_path):
     settings = write_data(tmp_path)
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / file).write_text(content)
-    with pytest.raises(ValueError, match=rf"{file} is damaged"):
+    (tmp_path / "run" / "data.json").write_text("[]")
+    with pytest.raises(ValueError, match=r"data\.json is damaged"):
         run_recipe(recipe(tmp_path, **settings))
 
 

@@ -100,6 +100,7 @@ void engine_free(model_t *model) {
         free(model->vectors[i].largest);
     }
     for (int i = 0; i < MOST_ARENAS; i++) free_chunks(model->arenas[i]);
+    free_pages(model->upper);
     free(model->places);
     free(model->linears);
     free(model->vectors);
@@ -425,6 +426,26 @@ static void keep_arena(model_t *model, chunk_t *chunks) {
     }
 #endif
     free_chunks(chunks);
+}
+
+/* Packing takes as long as some hundred steps gain by it; a head that the cache holds gains nothing. */
+#if !defined(LEAST_PREVIEWS)
+#define LEAST_PREVIEWS 256
+#define LEAST_UPPER (2 << 20)
+#endif
+
+const void *upper_of(model_t *model) {
+    const linear_t *head = model->linears + model->head->slots[LINEAR_map];
+    void *upper = __atomic_load_n(&model->upper, __ATOMIC_ACQUIRE), *none = NULL;
+    int64_t bytes = model->kernels->upper_bytes(head);
+    if (upper || bytes < LEAST_UPPER || __atomic_add_fetch(&model->previews, 1, __ATOMIC_RELAXED) < LEAST_PREVIEWS)
+        return upper;
+    upper = allocate_pages(bytes);
+    if (!upper) return NULL;
+    model->kernels->pack_upper(head, upper);
+    if (__atomic_compare_exchange_n(&model->upper, &none, upper, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return upper;
+    free_pages(upper); /* another thread was first */
+    return none;
 }
 
 static double seconds(void) {

@@ -14,7 +14,7 @@
 #define EXPORTED __attribute__((visibility("default")))
 #endif
 
-#define ENGINE_VERSION 13
+#define ENGINE_VERSION 14
 
 /* What the rows of a buffer are: the words of all sources, the sources, the hypotheses, or the hypotheses with what is
  * in them moved along as beams are reordered. */
@@ -107,8 +107,8 @@ typedef struct {
     float *scores;          /* the log-probability over the length to the length penalty [num_sources, num_returned] */
     float *log_probs;       /* of each token, of a forced end too [num_sources, num_returned, longest] */
     float *first_logits;    /* [num_sources, vocabulary], or NULL, as it is with a shortlist */
-    /* With `layer` and `head`: the most that a word is attended to in any step, the end token's included
-     * [num_sources, num_returned, longest_source]. With `targets`: what each of their tokens attends to
+    /* With `layer` and `head`: what each token of a translation attends to, 0 where that is an end token alone
+     * [num_sources, num_returned, longest, longest_source]. With `targets`: each of their tokens
      * [tokens of all targets, longest_source]. */
     float *received;
     /* Of a program with GUIDED_ROUTING, or NULL: for each word its share of PAST and of FUTURE when the translation has

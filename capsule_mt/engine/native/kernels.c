@@ -5,6 +5,7 @@
  */
 #include "kernels.h"
 
+#include "kernels/preview.h"
 #include "kernels/products.h"
 #include "kernels/routing.h"
 #include "kernels/vectors.h"
@@ -240,6 +241,18 @@ INLINE int any_above(vf values, float threshold) {
 #endif
 }
 
+static long not_below(const float *values, long count, float least, int32_t *places, long most) {
+    long found = 0;
+    float below = nextafterf(least, -INFINITY);
+    for (long i = 0; i < count; i += LANES) {
+        long end = count - i < LANES ? count : i + LANES;
+        if (end - i == LANES && least > -INFINITY && !any_above(load(values + i), below)) continue;
+        for (long j = i; j < end; j++)
+            if (values[j] >= least && found++ < most) places[found - 1] = (int32_t)j;
+    }
+    return found;
+}
+
 #define GROUP (8 * LANES)
 #define MOST_GROUPS 1024
 #define MOST_WANTED 64
@@ -294,9 +307,9 @@ static long top(const float *values, long count, long wanted, float *best, int32
 #define TEXT(a) TEXT_(a)
 #define TABLE(name, product) \
     { \
-        name, packed_bytes, lay_out, pack, pack_codes, widen, select_outputs, unpack, scratch, round_inputs, num_blocks, product, \
-        add_norm, kept_bytes, keep_heads, attend, em_routing, dynamic_routing, exp_twice, tanh_score, add_scaled, lstm, \
-        gru, ssru, apply, log_sum_exp, top, squash, softmax, \
+        name, packed_bytes, lay_out, pack, pack_codes, widen, select_outputs, unpack, scratch, round_inputs, leave, num_blocks, product, \
+        upper_bytes, pack_upper, preview, add_norm, kept_bytes, keep_heads, attend, em_routing, dynamic_routing, exp_twice, tanh_score, add_scaled, lstm, \
+        gru, ssru, apply, log_sum_exp, not_below, top, squash, softmax, \
     }
 const kernels_t GLUE(kernels_, TIER) = TABLE(TEXT(TIER), multiply);
 #if defined(HAS_TILES)

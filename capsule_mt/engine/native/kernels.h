@@ -23,6 +23,8 @@ typedef struct {
 /* So many rows at most attend at once. */
 #define MOST_QUERIES 8
 
+#define DEVIATION_OF_LOWER 4.61f /* of whole numbers from 0 to 15 */
+
 enum activation { NO_ACTIVATION, RELU, SILU, GELU, TANH, SIGMOID };
 
 /* y = x W' + b. `packed` is W in the layout of the tier that packed it, in float or in int8 with a scale per output. */
@@ -31,8 +33,8 @@ typedef struct {
     int int8;
     void *packed;
     float *bias;    /* zeros where there is none */
-    float *scales;  /* int8: of each output, divided by 127 */
-    int32_t *sums;  /* int8: what unsigned activations add to each output */
+    float *scales;  /* int8: of each output */
+    int32_t *sums;  /* int8: of the weights of each output */
 } linear_t;
 
 typedef struct {
@@ -55,11 +57,20 @@ typedef struct {
     long (*scratch)(const linear_t *linear, long rows);
     /* Rounds x [rows, inputs] into `scratch` for an int8 map; does nothing for a float one. */
     void (*round_inputs)(const linear_t *linear, const float *x, long rows, void *scratch);
+    /* rest = x - what `round_inputs` has made of it, for an int8 map. */
+    void (*leave)(const linear_t *linear, const float *x, long rows, const void *scratch, float *rest);
     /* Blocks of outputs, which may be computed apart. */
     long (*num_blocks)(const linear_t *linear);
     /* x [rows, inputs] -> blocks `first` to `end` of y [rows, outputs]; `scratch` holds what `round_inputs` left. */
     void (*multiply)(const linear_t *linear, const float *x, long rows, float *y, int activation, const void *scratch,
                      long first, long end);
+    /* Bytes of the upper halves of an int8 map's weights, aligned to 64, or 0 where the tier does not read them. */
+    int64_t (*upper_bytes)(const linear_t *linear);
+    /* Fills them in; they begin with the largest of the map's scales. */
+    void (*pack_upper)(const linear_t *linear, void *upper);
+    /* Of one row, blocks `first` to `end` of y from them; `scratch` holds what `round_inputs` left. Each output misses the
+     * mean of its lower halves' products by random signs: by scale * DEVIATION_OF_LOWER * |x|, as standard deviation. */
+    void (*preview)(const linear_t *linear, const void *upper, const void *scratch, float *y, long first, long end);
     /* x = LayerNorm(x + residual) [rows, width]; `residual` may be NULL. */
     void (*add_norm)(float *x, const float *residual, const float *gain, const float *bias, long rows, long width,
                      float epsilon);
@@ -90,6 +101,8 @@ typedef struct {
     void (*apply)(float *values, long count, int activation);
     /* log(sum(exp(values))) */
     float (*log_sum_exp)(const float *values, long count);
+    /* The first `most` places of values that are not below `least`; returns how many there are. */
+    long (*not_below)(const float *values, long count, float least, int32_t *places, long most);
     /* The `wanted` largest values, largest first, the lower index first where they are equal; returns how many. */
     long (*top)(const float *values, long count, long wanted, float *best, int32_t *indices);
     /* See routing/squash.py. */

@@ -19,28 +19,99 @@ typedef struct {
     float *y;
     int activation;
     const void *rounded;
+    const void *upper; /* or NULL: a preview reads them */
 } product_t;
 
 static void multiply_blocks(void *context, int64_t first, int64_t end, int thread) {
     const product_t *p = context;
     (void)thread;
-    p->kernels->multiply(p->linear, p->x, (long)p->rows, p->y, p->activation, p->rounded, (long)first, (long)end);
+    if (p->upper) p->kernels->preview(p->linear, p->upper, p->rounded, p->y, (long)first, (long)end);
+    else p->kernels->multiply(p->linear, p->x, (long)p->rows, p->y, p->activation, p->rounded, (long)first, (long)end);
 }
 
 /* y = activation of the linear map of x, in this memory. */
 static void multiply_in(run_t *run, const linear_t *linear, const float *x, int64_t rows, float *y, int activation,
                         void *memory) {
-    product_t product = {run->model->kernels, linear, x, rows, y, activation, memory};
+    product_t product = {run->model->kernels, linear, x, rows, y, activation, memory, NULL};
     int64_t blocks = product.kernels->num_blocks(linear);
     if (!blocks) return;
     product.kernels->round_inputs(linear, x, (long)rows, memory);
     team_share(run->team, blocks, linear->outputs / blocks * linear->inputs * rows, multiply_blocks, &product);
 }
 
-/* `number`: of the linear map, or -1 for the candidates of a shortlist. */
-static void multiply(run_t *run, int number, const float *x, int64_t rows, float *y, int activation) {
-    const linear_t *linear = number < 0 ? &run->head : run->model->linears + number;
-    multiply_in(run, linear, x, rows, y, activation, scratch_of(run, run->model->kernels->scratch(linear, (long)rows)));
+/* So many rows at most are rounded twice at once. */
+#define CHUNK 256
+
+/* The product of an int8 map with all that the rows hold: also with what rounding them has left. */
+static void multiply_twice(run_t *run, const linear_t *linear, const float *x, int64_t rows, float *y) {
+    const kernels_t *kernels = run->model->kernels;
+    int64_t most = rows < CHUNK ? rows : CHUNK, rounded = (kernels->scratch(linear, (long)most) + 63) / 64 * 64;
+    int64_t rest = rounded + most * linear->inputs * 4;
+    char *memory = scratch_of(run, rest + most * linear->outputs * 4);
+    for (int64_t first = 0; first < rows; first += CHUNK, x += CHUNK * linear->inputs) {
+        int64_t count = rows - first < CHUNK ? rows - first : CHUNK;
+        float *left = (float *)(memory + rounded), *added = (float *)(memory + rest);
+        multiply_in(run, linear, x, count, y, NO_ACTIVATION, memory);
+        kernels->leave(linear, x, (long)count, memory, left);
+        multiply_in(run, linear, left, count, added, NO_ACTIVATION, memory);
+        for (int64_t row = 0; row < count; row++, y += linear->outputs, added += linear->outputs) {
+            kernels->add_scaled(y, added, 1, linear->outputs);
+            kernels->add_scaled(y, linear->bias, -1, linear->outputs); /* which was added twice */
+        }
+    }
+}
+
+/* Whether only the token with the largest logit is asked for. */
+static int wants_best(const request_t *request) {
+    return request->num_beams == 1 && request->unscored && !request->candidates && !request->targets &&
+           !request->prefixes && !request->first_logits && !request->guided && request->no_repeat_ngram <= 0 &&
+           request->least_tokens <= 0;
+}
+
+/* How far a logit may be from the largest one of the preview to be computed exactly, in standard deviations: the logits
+ * of two tokens are misjudged by so much once in 10^12 times. */
+#define DEVIATIONS 10
+#define MOST_NEAR 512
+
+/* Logits of a row, exact where they are near the largest; 0 if so many are that a product is quicker. */
+static int preview(run_t *run, const linear_t *head, const void *upper, const float *x, float *logits) {
+    const kernels_t *kernels = run->model->kernels;
+    linear_t near = {.outputs = MOST_NEAR, .inputs = head->inputs, .int8 = 1};
+    int64_t rounded = (kernels->scratch(head, 1) + 63) / 64 * 64, selected = (kernels->packed_bytes(&near) + 63) / 64 * 64;
+    char *memory = scratch_of(run, rounded + selected + MOST_NEAR * 8);
+    int32_t *places = (int32_t *)(memory + rounded + selected);
+    float *exact = (float *)(places + MOST_NEAR), best, norm = 0;
+    product_t product = {kernels, head, x, 1, logits, NO_ACTIVATION, memory, upper};
+    kernels->round_inputs(head, x, 1, memory);
+    team_share(run->team, kernels->num_blocks(head), head->outputs / kernels->num_blocks(head) * head->inputs,
+               multiply_blocks, &product);
+    for (int64_t i = 0; i < run->request->num_suppressed; i++) logits[run->request->suppressed[i]] = -INFINITY;
+    kernels->top(logits, head->outputs, 1, &best, places);
+    for (int64_t i = 0; i < head->inputs; i++) norm += x[i] * x[i];
+    float least = best - DEVIATIONS * DEVIATION_OF_LOWER * *(const float *)upper * sqrtf(norm);
+    near.outputs = kernels->not_below(logits, head->outputs, least, places, MOST_NEAR);
+    if (near.outputs > MOST_NEAR) return 0;
+    memset(memory + rounded, 0, (size_t)kernels->packed_bytes(&near));
+    kernels->select(head, places, &near, memory + rounded);
+    kernels->multiply(&near, x, 1, exact, NO_ACTIVATION, memory, 0, kernels->num_blocks(&near));
+    for (int64_t i = 0; i < near.outputs; i++) logits[places[i]] = exact[i];
+    return 1;
+}
+
+/* A LINEAR of rows; with a shortlist, the logits are of its candidates alone. */
+static void map(run_t *run, const operation_t *op, const float *x, int64_t rows, float *y) {
+    int shortened = run->request->candidates && OUT_OF(op) == run->model->logits;
+    const linear_t *linear = shortened ? &run->head : run->model->linears + op->slots[LINEAR_map];
+    if (op == run->model->head && rows == 1 && linear->int8 && !op->slots[LINEAR_twice] && wants_best(run->request)) {
+        const void *upper = upper_of(run->model);
+        if (upper && preview(run, linear, upper, x, y)) return;
+    }
+    if (op->slots[LINEAR_twice] && linear->int8) {
+        multiply_twice(run, linear, x, rows, y);
+        return;
+    }
+    void *memory = scratch_of(run, run->model->kernels->scratch(linear, (long)rows));
+    multiply_in(run, linear, x, rows, y, op->slots[LINEAR_activation], memory);
 }
 
 static void embed(run_t *run, const operation_t *op) {
@@ -507,13 +578,10 @@ static void execute(run_t *run, const operation_t *op) {
     float *out = run->values[OUT_OF(op)];
     switch ((enum kind)op->kind) {
         case EMBED: embed(run, op); break;
-        case LINEAR: {
+        case LINEAR:
             if (run->request->targets && OUT_OF(op) == run->model->logits) break; /* see `score_rows` */
-            int shortened = run->request->candidates && OUT_OF(op) == run->model->logits;
-            multiply(run, shortened ? -1 : slots[LINEAR_map], run->values[slots[LINEAR_source]],
-                     rows * slots[LINEAR_fold], out, slots[LINEAR_activation]);
+            map(run, op, run->values[slots[LINEAR_source]], rows * slots[LINEAR_fold], out);
             break;
-        }
         case NORM: {
             loop_t loop = {run, op, NULL, 0};
             team_share(run->team, rows, width * COST_OF_KEY, norm_rows, &loop);
@@ -583,7 +651,6 @@ void run_program(run_t *run, int which) {
 }
 
 void score_rows(run_t *run, int64_t first, int64_t count) {
-    const int32_t *head = run->model->head->slots;
-    multiply(run, head[LINEAR_map], row_of(run, head[LINEAR_source], first), count, run->values[head[LINEAR_out]],
-             head[LINEAR_activation]);
+    const operation_t *head = run->model->head;
+    map(run, head, row_of(run, head->slots[LINEAR_source], first), count, run->values[OUT_OF(head)]);
 }

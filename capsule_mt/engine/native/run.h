@@ -46,6 +46,8 @@ struct model {
     vector_t *vectors;
     buffer_t *buffers, *places; /* each place is as wide as the widest buffer in it */
     int num_places;
+    void *upper; /* of the head's weights, once it is worth while: see `upper_of` */
+    int64_t previews; /* steps that could have read it */
     struct chunk *arenas[MOST_ARENAS]; /* the memory of former runs; taken and put back atomically */
     int num_linears, num_vectors, num_buffers, logits;
     operation_t *programs[2];
@@ -103,7 +105,7 @@ typedef struct chunk {
 #endif
 
 typedef struct {
-    const model_t *model;
+    model_t *model;
     const request_t *request;
     team_t *team;
     chunk_t *chunks;
@@ -145,6 +147,10 @@ void free_pages(void *memory);
 
 /* engine.c: the run fails for want of memory. */
 chunk_t *more_memory(run_t *run, int64_t bytes);
+
+/* engine.c: the upper halves of the head's weights, packed when many steps could have read them; NULL where they are not
+ * yet, where the head is small, and where the tier does not read them. */
+const void *upper_of(model_t *model);
 
 /* Memory until the end of the run, aligned to 64 bytes. */
 static inline void *take(run_t *run, int64_t bytes) {

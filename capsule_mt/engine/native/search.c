@@ -315,14 +315,13 @@ void reorder(run_t *run, const int64_t *parent_rows, int64_t rows) {
     run->new_ancestors = ancestors;
 }
 
-/* The most that the head attends to each word in any step of a hypothesis; nothing if that is empty. */
+/* What the head attends to in each step of a hypothesis; nothing if that is empty. */
 static void write_received(const run_t *run, const search_t *search, const hypothesis_t *hypothesis, float *received) {
-    memset(received, 0, (size_t)run->request->longest_source * 4);
-    if (!hypothesis || hypothesis->tokens[0] == run->request->end_token) return;
-    for (int64_t t = 0; t < hypothesis->length; t++) {
-        const float *attended = attended_by(run, t, hypothesis->rows[t]);
-        for (int64_t j = 0; j < run->request->lengths[search->source]; j++)
-            received[j] = fmaxf(received[j], attended[j]);
+    int64_t width = run->request->longest_source, num_words = run->request->lengths[search->source];
+    int is_empty = hypothesis->tokens[0] == run->request->end_token;
+    for (int64_t t = 0; t < hypothesis->length; t++, received += width) {
+        if (is_empty) memset(received, 0, (size_t)num_words * 4);
+        else memcpy(received, attended_by(run, t, hypothesis->rows[t]), (size_t)num_words * 4);
     }
 }
 
@@ -375,7 +374,8 @@ static void write_results(const run_t *run, const search_t *search) {
         request->scores[place] = hypothesis ? hypothesis->score : -1e9f;
         if (hypothesis)
             memcpy(request->log_probs + place * request->longest, hypothesis->log_probs, (size_t)length * 4);
-        if (run->attended) write_received(run, search, hypothesis, request->received + place * longest);
+        if (run->attended && hypothesis)
+            write_received(run, search, hypothesis, request->received + place * request->longest * longest);
         if (run->curves) write_guided(run, search, hypothesis, request->guided + place * 4 * longest);
     }
 }

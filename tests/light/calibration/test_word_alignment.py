@@ -112,13 +112,11 @@ def test_words():
     assert (word_stem("Houses"), word_stem("2001,5"), word_stem("Öl")) == ("hous", "2001,5", "öl")
 
 
-@pytest.mark.parametrize("side", [0, 1])
-def test_a_pair_too_long_to_align_is_named(side):
+def test_a_pair_too_long_to_align_is_named():
     """Its arrays are as large as the square of its words."""
-    aligner = WordAligner().fit([(["a"], ["b"])])
-    pair = [["a"], ["b"]]
-    pair[side] = ["word"] * 500_000
-    for align in (aligner.align, aligner.posteriors, WordAligner().fit):
-        with pytest.raises(ValueError, match=r"pair 2 has .*500000.* words; the aligner takes at most 2000 a side"):
-            align([(["a"], ["b"]), tuple(pair)])
+    aligner, long = WordAligner().fit([(["a"], ["b"])]), ["word"] * 2001
+    for pair in ((long, ["b"]), (["a"], long)):
+        for align in (aligner.align, aligner.posteriors, WordAligner().fit):
+            with pytest.raises(ValueError, match=r"pair 2 has .*2001.* words; the aligner takes at most 2000 a side"):
+                align([(["a"], ["b"]), pair])
     assert len(aligner.align([(["a"] * 2000, ["b"])])) == 1

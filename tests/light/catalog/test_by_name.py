@@ -16,7 +16,8 @@ from capsule_mt.commands import calibrate, models, translate
 from capsule_mt.coverage.verified import Read
 from capsule_mt.engine.search import Forced
 from capsule_mt.pivot import PivotTranslator
-from capsule_mt.serve.batching import COVERAGE_WEIGHT, Batcher, Settings
+from capsule_mt.serve.batching import Batcher, Settings
+from capsule_mt.translator import DEFAULT_COVERAGE_WEIGHT
 from tests.fixtures.word_for_word import SOURCE, TARGET, TRANSLATION, sentences
 
 TEXTS = sentences(40, seed=8)
@@ -175,42 +176,31 @@ def test_the_server_batches_sentences_through_english(both):
     try:
         results = batcher.submit(["", *texts], Settings(coverage=True, beams=2)).results
         found = [result.result(timeout=30)[0] for result in results]
-        options = {"num_beams": 2, "coverage": CoverageOptions(weight=COVERAGE_WEIGHT), "scores": False}
+        options = {"num_beams": 2, "coverage": CoverageOptions(weight=DEFAULT_COVERAGE_WEIGHT), "scores": False}
         assert found == [translator(text, **options) for text in ["", *texts]]
     finally:
         assert batcher.close()
 
 
 # ---- commands
-@pytest.fixture
-def run(monkeypatch, capsys):
-    def run(command, *arguments):
-        monkeypatch.setattr("sys.argv", ["capsule-mt", *map(str, arguments)])
-        code = command.main()
-        return code, capsys.readouterr()
-
-    return run
-
-
-def test_translating_by_name(both, run, tmp_path):
+def test_translating_by_name(both, call, tmp_path):
     (tmp_path / "in").write_text("".join(f"{text}\n" for text in TEXTS))
     arguments = ("--input", tmp_path / "in", "--output", tmp_path / "out", "--coverage", tmp_path / "out.tsv")
     for name in ("de-en", "de-pt"):
-        code, _ = run(translate, name, *arguments, "--restart")
-        assert code == 0
+        assert call(translate, name, *arguments, "--restart")[0] == 0
         wanted = [one.text for one in Translator.from_pretrained(name)(TEXTS)]
         assert (tmp_path / "out").read_text().splitlines() == wanted
     with pytest.raises(CatalogError, match="near it: "):
-        run(translate, "en-pr", *arguments)
+        call(translate, "en-pr", *arguments)
     (tmp_path / "terms").write_text(f"{SOURCE[0]}\t{LAST[3]}\n")
     with pytest.raises(ValueError, match="`glossary` needs one model, and this pair goes through English by two"):
-        run(translate, "de-pt", *arguments, "--restart", "--glossary", tmp_path / "terms")
+        call(translate, "de-pt", *arguments, "--restart", "--glossary", tmp_path / "terms")
     for further in (["en-pt"], ["--backend", "transformers"]):
         with pytest.raises(ValueError, match="de-en is a model for the engine alone, which cannot do it: "):
-            run(translate, "de-en", *further, *arguments)
+            call(translate, "de-en", *further, *arguments)
 
 
-def test_calibrating_by_name(keep, run, monkeypatch, tmp_path):
+def test_calibrating_by_name(keep, call, monkeypatch, tmp_path):
     """What is fitted stays with the model in the cache, and finds the other direction there."""
     keep("en-pt")
     keep("pt-en", TARGET, SOURCE)
@@ -221,21 +211,21 @@ def test_calibrating_by_name(keep, run, monkeypatch, tmp_path):
     )
     monkeypatch.setattr(calibrating, "SMALLEST_AREA", 0.0)
     options = ("--method", "attention", "verified", "--sentences", "20")
-    run(calibrate, "pt-en", tmp_path / "pt", *options[:2], *options[3:])  # its own translations are the references
-    _, printed = run(calibrate, "en-pt", tmp_path / "en", tmp_path / "pt", "--reverse", "pt-en", *options)
-    assert printed.out.splitlines()[-1] == f"{cache_folder() / 'mozilla' / 'en-pt' / 'config.json'}: {FIELD}"
-    listed = [re.split(" {2,}", line)[4] for line in run(models)[1].out.splitlines()[1:-1]]
+    call(calibrate, "pt-en", tmp_path / "pt", *options[:2], *options[3:])  # its own translations are the references
+    _, printed, _ = call(calibrate, "en-pt", tmp_path / "en", tmp_path / "pt", "--reverse", "pt-en", *options)
+    assert printed.splitlines()[-1] == f"{cache_folder() / 'mozilla' / 'en-pt' / 'config.json'}: {FIELD}"
+    listed = [re.split(" {2,}", line)[4] for line in call(models)[1].splitlines()[1:-1]]
     assert listed == ["verified by pt-en", "attention"]
     translator = Translator.from_pretrained("en-pt")
     assert translator.has_reverse
     assert set(translator.loaded.calibration) >= {"attention", "verified", "support"}
     by_default, verified = (CoverageOptions(method=method, support=True) for method in ("auto", "verified"))
     assert translator(TEXTS[0], coverage=by_default) == translator(TEXTS[0], coverage=verified)
-    run(models, "remove", "pt-en")
+    call(models, "remove", "pt-en")
     assert not Translator.from_pretrained("en-pt").has_reverse
     keep("de-en")
     with pytest.raises(ValueError, match="de-pt goes through English by two models: calibrate each of them"):
-        run(calibrate, "de-pt", tmp_path / "en", tmp_path / "pt")
+        call(calibrate, "de-pt", tmp_path / "en", tmp_path / "pt")
 
 
 def test_a_folder_that_is_mistyped_is_not_looked_for_on_the_hub(hub, monkeypatch, tmp_path):
@@ -247,7 +237,7 @@ def test_a_folder_that_is_mistyped_is_not_looked_for_on_the_hub(hub, monkeypatch
 
 
 @pytest.mark.parametrize("offline", ["0", "1"])
-def test_without_a_network_a_wrong_name_is_told_at_once(run, monkeypatch, offline):
+def test_without_a_network_a_wrong_name_is_told_at_once(call, monkeypatch, offline):
     def load(models, **options):
         assert os.environ["HF_HUB_OFFLINE"] == "1"  # transformers does not try again and again
         raise OSError(f"{models[0]} is not in the cache")
@@ -257,32 +247,31 @@ def test_without_a_network_a_wrong_name_is_told_at_once(run, monkeypatch, offlin
     point = SimpleNamespace(load=lambda: load)
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [point])
     with pytest.raises(CatalogError, match="nowhere: no such folder, and no name of a model: those are pairs"):
-        run(translate, "nowhere")
+        call(translate, "nowhere")
 
 
-def test_the_command_models(run, registry, hub, word_for_word, monkeypatch):
+def test_the_command_models(call, registry, hub, word_for_word, monkeypatch):
     hub.add_folder("Helsinki-NLP/opus-mt-en-pt", word_for_word)
     repository = hub.repositories["Helsinki-NLP/opus-mt-en-pt"]
     repository.files["README.md"] = b"---\nlicense: apache-2.0\n---\n"
     repository.commit()
-    assert "no models in" in run(models)[1].out
+    assert "no models in" in call(models)[1]
 
     def search(*words):
-        return [line.split() for line in run(models, "search", *words)[1].out.splitlines()[1:]]
+        return [line.split() for line in call(models, "search", *words)[1].splitlines()[1:]]
 
     assert " ".join(search()[0]) == "en-pt English to Portuguese 0.2 MPL-2.0 Mozilla (Firefox Translations)"
     assert [line[0] for line in search("portuguese", "en-pt")] == ["en-pt", "en-pt:tiny"]
     assert search("en-pt")[-1][:6] == ["Helsinki-NLP/opus-mt-en-pt", "English", "to", "Portuguese", "-", "apache-2.0"]
-    code, printed = run(models, "search", "klingon")
-    assert (code, printed.err) == (1, "no model fits 'klingon'\n")
-    assert "not downloaded\nLicence: MPL-2.0" in run(models, "show", "en-pt")[1].out
+    assert call(models, "search", "klingon") == (1, "", "no model fits 'klingon'\n")
+    assert "not downloaded\nLicence: MPL-2.0" in call(models, "show", "en-pt")[1]
     folders = [str(cache_folder() / "mozilla" / name) for name in ("en-pt", "pt-en")]
-    assert run(models, "download", "en-pt", "pt-en")[1].out.splitlines() == folders
-    assert [line.split()[0] for line in run(models, "list")[1].out.splitlines()] == ["name", "en-pt", "pt-en", "in"]
-    assert "model.enpt.bin, 200,000 bytes" in run(models, "show", "en-pt")[1].out
+    assert call(models, "download", "en-pt", "pt-en")[1].splitlines() == folders
+    assert [line.split()[0] for line in call(models, "list")[1].splitlines()] == ["name", "en-pt", "pt-en", "in"]
+    assert "model.enpt.bin, 200,000 bytes" in call(models, "show", "en-pt")[1]
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    code, printed = run(models, "search", "en-pt")
-    assert (code, len(printed.out.splitlines())) == (0, 3)
-    assert "127.0.0.1:9 cannot be reached" in printed.err
-    run(models, "remove", "en-pt", "pt-en")
-    assert "no models in" in run(models, "list")[1].out
+    code, printed, complaints = call(models, "search", "en-pt")
+    assert (code, len(printed.splitlines())) == (0, 3)
+    assert "127.0.0.1:9 cannot be reached" in complaints
+    call(models, "remove", "en-pt", "pt-en")
+    assert "no models in" in call(models, "list")[1]

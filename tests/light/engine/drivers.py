@@ -149,17 +149,18 @@ class EmulatedLibrary:
             "target_lengths": 8 * number,
             "stop": 4,
         }
-        received = number * returned if request.targets is None else _sum(request.target_lengths, number)
+        searched = number * returned * request.longest
+        received = searched if request.targets is None else _sum(request.target_lengths, number)
         vocabulary = int.from_bytes(self.models[model - 1][1:9], sys.byteorder)
         outputs = {
-            "tokens": 8 * number * returned * request.longest,
+            "tokens": 8 * searched,
             "scores": 4 * number * returned,
             "first_logits": 4 * number * vocabulary,
             "received": 4 * received * request.longest_source,
             "guided": 4 * number * returned * 4 * request.longest_source,
             "found_lengths": 8 * number * returned,
             "target_log_probs": 4 * _sum(request.target_lengths, number),
-            "log_probs": 4 * number * returned * request.longest,
+            "log_probs": 4 * searched,
         }
         pointers = {name for name, kind in Request._fields_ if kind is ctypes.c_void_p}
         assert pointers == inputs.keys() | outputs.keys(), "a pointer of which this does not know how far it reaches"

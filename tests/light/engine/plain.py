@@ -116,7 +116,7 @@ class Plain:
             if positions >= 0:
                 row[:] = [a + b for a, b in zip(row, self.vectors[positions][at : at + width], strict=True)]
 
-    def linear(self, out: list[Row], source: int, map: int, activation: int, fold: int) -> None:
+    def linear(self, out: list[Row], source: int, map: int, activation: int, fold: int, twice: int) -> None:
         for to, row in zip(out, self.values[source], strict=True):
             parts = [self.apply(map, part) for part in split(row, len(row) // fold)]
             to[:] = [activated(value, activation) for part in parts for value in part]

@@ -3,12 +3,14 @@
 import re
 import struct
 from array import array
+from itertools import chain
 
 import pytest
 
 from capsule_mt.engine.decoder import EngineDecoder
 from capsule_mt.engine.library import MOST_SLOTS, Engine, product, widened
 from capsule_mt.engine.program import (
+    ACTIVATIONS,
     Codes,
     Kind,
     Linear,
@@ -35,6 +37,7 @@ def test_operations_are_read_from_their_list():
         ("MAP", None),
         ("NUMBER", 0),
         ("NUMBER", 1),
+        ("NUMBER", 0),
     ]
     assert all(kind.help and kind.slots[0].kind == "OUT" and len(kind.slots) <= MOST_SLOTS for kind in kinds.values())
 
@@ -99,6 +102,7 @@ def widen(number: int):
     [
         (change("encoder", "LINEAR", source=999), "slot 1 of LINEAR is 999"),
         (change("encoder", "LINEAR", activation=9), "LINEAR: .*activation"),
+        (change("encoder", "LINEAR", twice=1, activation=ACTIVATIONS["relu"]), "LINEAR: .*twice"),
         (change("encoder", "ATTEND_WORDS", heads=3), "ATTEND_WORDS: .*heads"),
         (change("decoder", "ATTEND_PAST", cache=2), "ATTEND_PAST: .*cache"),
         (change("encoder", "COPY", column=1), "COPY: .*column"),
@@ -230,6 +234,30 @@ def test_a_table_that_is_the_weight_of_a_map(int8, as_codes, tier):
         table.packed = linear if is_noted else None
         found.append(log_probs(program, int8=int8))
     assert found[0] == found[1]
+
+
+def all_linear(program: Program, twice: int) -> None:
+    for side in (program.encoder, program.decoder):
+        for place, one in enumerate(side):
+            if one.kind.name == "LINEAR":
+                side[place] = replaced(one, activation=0, twice=twice)
+
+
+@needs_engine
+def test_what_rounding_has_left_is_multiplied_too(tier):
+    """`twice` in every map: int8 comes nearer to float, whose weights are the same."""
+    distances, weights = [], Weights(3)
+    program = program_of("plain")
+    for part in chain.from_iterable(program.linears):
+        codes = coded(weights, part.outputs, part.inputs)[0]
+        part.read = lambda codes=codes: (codes, None)
+    all_linear(program, 0)
+    exact = list(chain.from_iterable(log_probs(program, int8=False)))
+    for twice in (0, 1):
+        all_linear(program, twice)
+        found = chain.from_iterable(log_probs(program, int8=True))
+        distances.append(sum(abs(a - b) for a, b in zip(found, exact, strict=True)))
+    assert distances[1] < 0.5 * distances[0]
 
 
 @needs_engine

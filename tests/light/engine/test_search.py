@@ -4,10 +4,23 @@ import pytest
 
 from capsule_mt.engine.decoder import EngineDecoder
 from capsule_mt.engine.library import Engine
-from capsule_mt.engine.program import Program, operations
+from capsule_mt.engine.program import Codes, Program, Tensor, operations
 from capsule_mt.engine.search import Readings, SearchOptions
+from tests.light.engine.conftest import TIERS
 from tests.light.engine.plain import Plain, log_probs_of, sigmoid
-from tests.light.engine.programs import END, PAD, POSITIONS, PROGRAMS, SOME, SOURCES, TARGETS
+from tests.light.engine.programs import (
+    END,
+    PAD,
+    POSITIONS,
+    PROGRAMS,
+    SIZES,
+    SOME,
+    SOURCES,
+    TARGETS,
+    DrawnWeights,
+    program_of,
+    tensor,
+)
 
 SEARCHES = {
     "greedy": {},
@@ -110,6 +123,36 @@ def test_a_greedy_search_without_scores_has_the_same_tokens(name):
         assert [one.ids for found in unscored for one in found] == [one.ids for found in scored for one in found]
 
 
+class CodedWeights(DrawnWeights):
+    """The weights of a model whose table of tokens is large, and given as codes."""
+
+    def draw(self, name, shape):
+        if len(shape) < 2 or shape[0] < 1000:
+            super().draw(name, shape)
+        elif not isinstance(self.get(name), Codes):
+            content = self.drawn.random.randbytes(shape[0] * shape[1]).replace(b"\x80", b"\0")
+            self[name] = Codes(Tensor(content, "I8", shape), tensor([1.0] * shape[0]))
+
+    def shape(self, name):
+        return self[name].codes.shape if isinstance(self[name], Codes) else self[name].shape
+
+
+@pytest.mark.parametrize("tier", [tier for tier in TIERS if tier not in ("avx2", "portable")])
+def test_of_a_large_vocabulary_too_one_at_a_time_has_the_tokens_of_a_batch(monkeypatch, tier):
+    """Where a row is alone, most of its logits are estimated: those of the first tokens, and of any others."""
+    monkeypatch.setenv("HF_CAPSULE_MT_TIER", tier)
+    monkeypatch.setitem(SIZES, "vocab_size", 70_000)
+    monkeypatch.setitem(SIZES, "d_model", 64)
+    monkeypatch.setattr("tests.light.engine.programs.DrawnWeights", CodedWeights)
+    decoder, suppressed = decoder_of(program_of("plain"), int8=True), [PAD, END]
+    for _ in range(6):
+        asked = options(POSITIONS, suppress_tokens=suppressed, scores=False)
+        batch = [one.ids for found in decoder.translate(SOURCES, asked) for one in found]
+        alone = [decoder.translate([source], asked._replace(limits=[POSITIONS])) for source in SOURCES]
+        assert [one.ids for found in alone for one in found[0]] == batch
+        suppressed += {token for ids in batch for token in ids}
+
+
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in SOME])
 def test_every_mix_has_the_numbers_of_plain_loops(name):
     check_plain(name)
@@ -145,7 +188,7 @@ def test_forcing_what_a_search_found_reads_the_same_bit_for_bit(name, limit, int
                 assert forced.log_probs == pytest.approx(one.log_probs, abs=1e-6)
                 assert forced.guided == one.guided
                 if readings.head is not None and one.ids != [END]:
-                    assert [max(column) for column in zip(*forced.received, strict=True)] == one.received
+                    assert forced.received == one.attention
 
 
 @pytest.mark.parametrize("int8", [False, True])

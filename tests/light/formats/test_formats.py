@@ -52,6 +52,12 @@ def test_what_is_not_translated_stays_byte_for_byte(name):
     assert written == expected
 
 
+@pytest.mark.parametrize("name", [name for name in FILES if not name.endswith((".docx", ".po"))])
+def test_a_byte_order_mark_stays(name):
+    parsed = read(name, b"\xef\xbb\xbf" + content_of(name))
+    assert parsed.write([Translated(None)] * len(parsed.units)).startswith(b"\xef\xbb\xbf" + content_of(name)[:3])
+
+
 def word(content):
     import zipfile
 
@@ -71,6 +77,7 @@ def test_html():
         "Danach 3 < 4.",
         "Dein Name",
     ]
+    assert texts("a.html", b"<p>&copy; <b>Hut<wbr><a/></b> alt</p>") == ["© <g1>Hut<g2/><g3/></g1> alt"]
     assert [unit.place for unit in read("page.html").units][:4] == ["line 3", "line 4", "line 8", "line 9"]
     html5lib = pytest.importorskip("html5lib")
 
@@ -87,6 +94,12 @@ def test_html():
     paragraph = 'DER <b>ALTE</b> MANN KAUFT EINEN <a href="hut.html">ROTEN&nbsp;HUT</a>. ER SCHLÄFT.'
     for part in (paragraph, 'alt="EIN HUT"', "RUFE <code>ls -l</code> AUF.<br>DANACH 3 &lt; 4.", '<html lang="en">'):
         assert part in page
+
+
+def test_a_sign_without_a_letter_is_no_part_of_the_text():
+    page = b'one<sup><a href="#1">[1]</a></sup> two m<sup>2</sup> x<sup>th</sup><sup>*</sup>'
+    assert texts("page.html", page) == ["one<g1/> two m<g2/> x<g3>th</g3><g4/>"]
+    assert translated("page.html", page, str) == page
 
 
 def test_srt_translates_a_sentence_of_several_cues_as_one_and_cuts_it_by_time():
@@ -133,6 +146,7 @@ def test_a_sentence_is_cut_in_proportion_to_times_at_clauses():
     assert cut("one two, three four five", [1, 1]) == ["one two,", "three four five"]
     assert cut("one two", [1, 1, 1]) == ["one", "two", ""]
     assert cut("a <i>b c d</i> e f", [1, 1]) == ["a <i>b c", "d</i> e f"]
+    assert cut("<v Roger Bingham>one two three <i>four,</i> five six seven", [1, 1])[1] == "five six seven"
 
 
 def test_vtt():
@@ -152,6 +166,16 @@ def test_tags_that_a_cut_divides_are_closed_and_opened_again():
     content = SRT[: SRT.index("3\n")].replace("hat,", "<i>hat,").replace("schläft", "schläft</i>").encode()
     written = translated("film.srt", content, lambda text: "one <g1>two three four five six</g1> seven").decode()
     assert written.count("<i>") == written.count("</i>") == 2
+
+
+def test_lines_in_the_same_tags_are_in_one_pair_of_them():
+    content = b"1\n00:00:01,000 --> 00:00:02,000\n<i>one</i>\n<i>two</i>\n"
+    assert translated("film.srt", content) == content.upper().replace(b"I>", b"i>").replace(b"</i>\n<i>", b"\n")
+
+
+def test_a_line_is_as_long_as_what_is_seen_of_it():
+    content = f"WEBVTT\n\n00:01.000 --> 00:02.000\n{'&lt;' * 20}a b\n".encode()
+    assert translated("film.vtt", content) == content.replace(b"a b", b"A B")
 
 
 def test_po():
@@ -207,6 +231,13 @@ def test_po_has_as_many_plurals_as_the_language(language, forms):
     assert found.metadata["Plural-Forms"].startswith(f"nplurals={len(forms)};")
 
 
+@pytest.mark.parametrize(("language", "first"), [("ru", "%d FILES"), ("pl", "A FILE"), ("en", "A FILE")])
+def test_a_plural_form_of_many_numbers_has_the_number(language, first):
+    entry = 'msgid "a file"\nmsgid_plural "%d files"\nmsgstr[0] ""\nmsgstr[1] ""\n'
+    catalog = 'msgid ""\nmsgstr "Plural-Forms: nplurals=INTEGER; plural=EXPRESSION;\\n"\n\n' + entry
+    assert f'msgstr[0] "{first}"' in translated("a.po", catalog.encode(), language=language).decode()
+
+
 def test_xliff():
     assert texts("file.xliff") == ["Der <g1>alte</g1> Mann kauft {2} & einen Hut.", "Er schläft."]
     xliff = pytest.importorskip("translate.storage.xliff")
@@ -223,6 +254,10 @@ def test_xliff():
     )
     assert 'target-language="en"' in written
     assert 'state="needs-review-translation"' in translated("file.xliff", needs_review=True).decode()
+
+    protected = XLIFF.replace("Er schläft.", 'Er <mrk mtype="protected">schläft</mrk>.').encode()
+    written = translated("a.xlf", protected).decode()
+    assert '<target state="translated">ER <mrk mtype="protected">schläft</mrk>.</target>' in written
 
 
 def test_xliff_2():
@@ -251,6 +286,13 @@ def test_markdown():
 
     notes = "See.[^1]\n\n[^1]: one <b>two</b>.\n[^2]: three\nfour.\n"
     assert translated("page.md", notes.encode()) == b"SEE.[^1]\n\n[^1]: ONE <b>TWO</b>.\n[^2]: THREE FOUR.\n"
+    for page in (
+        """[one](<a b> 'T "x"') [two]( <> (T)) [three][] [four](\na\n"T")\n\n[three]: x\n""",
+        "| one \\| two | `x\\|y` |\n|---|---|\n| three \\| | |\n",
+        "one*two*three **four**five\n",
+    ):
+        assert shape(translated("page.md", page.encode()).decode()) == shape(page)
+    assert translated("page.md", b"one $x^2$ costs $5 or $6 and $a b$.\n") == b"ONE $x^2$ COSTS $5 OR $6 AND $a b$.\n"
     written = translated("page.md").decode()
     assert shape(written) == shape(MARKDOWN)
     assert 'DER **ALTE** MANN KAUFT EINEN [ROTEN HUT](https://example.org/a_(b) "T"). RUFE `ls -l` AUF' in written

@@ -97,7 +97,7 @@ def test_a_shortlist(tmp_path):
             {"aggregation": "attention"},
             "`aggregation` 'attention' has no fast form, only capsules",
         ),
-        ("capsule_marian", {"layer_aggregation": "max_pool"}, "`layer_aggregation` 'max_pool' .* only none, linear"),
+        ("capsule_marian", {"layer_aggregation": "other"}, "`layer_aggregation` 'other' .* only none, linear"),
         ("capsule_marian", {"em_input_activation": "matrix"}, "`em_input_activation` 'matrix' has no fast form"),
         (
             "capsule_marian",

@@ -56,7 +56,7 @@ def test_a_file_that_is_no_glossary_is_named(tmp_path, content, message):
         Glossary.from_file(tmp_path / "terms.tsv")
 
 
-def test_a_translation_has_the_terms_and_no_other_sentence_changes(tmp_path):
+def test_a_translation_has_the_terms_and_no_other_sentence_changes(tmp_path, monkeypatch):
     (tmp_path / "terms.tsv").write_text("Hut\theadgear\nalte Mann\tsenior citizen\nHäus*\tedifice*\nWetter\n")
     plain = Translator.from_pretrained(RELEASED)
     model = Translator.from_pretrained(RELEASED, glossary=tmp_path / "terms.tsv")
@@ -66,11 +66,14 @@ def test_a_translation_has_the_terms_and_no_other_sentence_changes(tmp_path):
         "Das Wetter ist gut. Er schläft.": ["Wetter", "He's sleeping."],
         "Kennst du https://example.org/Hut?": ["https://example.org/Hut"],
     }
+    calls: list[object] = []
+    monkeypatch.setattr(model.loaded.decoder, "force", lambda *given: calls.append(given))
     for options in ({}, {"num_beams": 4}):
         for found, wanted in zip(model(list(texts), batch_size=4, **options), texts.values(), strict=True):
             for part in wanted:
                 assert part in found.text
     assert model("Der Hut ist rot, und der Hut ist alt.").text.count("headgear") == 2
+    assert calls == []  # the search has read what attends to a term
     assert "headgear" not in model("Kennst du https://example.org/Hut?").text
     others = ["Er schläft.", "Wann kommt dein Bruder?"]
     assert [one.text for one in model(others)] == [one.text for one in plain(others)]

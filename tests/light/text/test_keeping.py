@@ -3,6 +3,7 @@
 import random
 import re
 from collections import Counter
+from functools import partial
 
 import pytest
 
@@ -32,6 +33,10 @@ def items(text, kinds=KEPT):
         (
             "{name} {{x}} ${y} %s %(z)s %1$d 100 % sure %ENV%",
             ["{name}", "{{x}}", "${y}", "%s", "%(z)s", "%1$d", "100", "%ENV%"],
+        ),
+        (
+            "%2$.2f %-10s %5d %lu %zu %{x} %1 %n %@ %% 50 % of 5%",
+            ["%2$.2f", "%-10s", "%5d", "%lu", "%zu", "%{x}", "%1", "%n", "%@", "%%", "50", "5"],
         ),
         ("3.000,50 at 7:15 on 2026-11-23. A6, 12.", ["3.000,50", "7:15", "2026-11-23", "12"]),
     ],
@@ -67,7 +72,7 @@ class Fake:
         for place, ids in zip(again, self.decode(again.values()) if again else (), strict=True):
             document.pieces[place], found[place] = again[place], ids
         texts = [
-            restored(piece.masked, piece.ids, ids, self.tokenizer.decode, self.align)
+            restored(piece.masked, ids, self.tokenizer.decode, partial(self.align, piece.ids, ids))
             for piece, ids in zip(document.pieces, found, strict=True)
         ]
         return join_translations(document, texts)[0]
@@ -96,6 +101,8 @@ def reverse(source):
         ("<!-- a --> one two <!-- b -->", "<!-- a --> TWO ONE <!-- b -->"),
         ("<b>One. Two</b> three.", "<b>ONE. </b>THREE TWO."),
         ("one <img/>", "ONE <img/>"),
+        ("one H<b>y</b>O two", "TWO H<b>Y</b>O ONE"),
+        ("one <i>x<b>y</b></i>", "<i>X<b>Y</b></i> ONE"),
         ("<b> one two </b>", "<b> TWO ONE </b>"),
         ("  <br/>  ", "  <br/>  "),
         ("", ""),
@@ -103,6 +110,11 @@ def reverse(source):
 )
 def test_tags(text, expected):
     assert Fake(reverse)(text) == expected
+
+
+def test_the_sign_of_a_note_follows_its_word():
+    fake = Fake(lambda source: source.upper().split())
+    assert fake("one two<img/> three<img/>, four <img/>five") == "ONE TWO<img/> THREE<img/>, FOUR <img/>FIVE"
 
 
 def test_items_that_a_model_copies_are_where_it_puts_them():

@@ -6,7 +6,6 @@ import signal
 import stat
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -16,12 +15,10 @@ from capsule_mt.text.lock import lock_output
 from capsule_mt.text.outputs import (
     check_output_folder,
     check_outputs,
-    is_stream,
     open_output,
     remove_partials,
     write_output,
 )
-from tests.conftest import device_like
 
 
 def test_a_file_is_whole_or_as_it_was(tmp_path):
@@ -71,26 +68,6 @@ def test_a_link_makes_no_folders(tmp_path):
     link.symlink_to(target)
     with pytest.raises(ValueError, match=f"{link} is a link to {target}, whose folder does not exist"):
         check_outputs([link])
-
-
-def test_devices_and_pipes_are_written_through(tmp_path, capfd):
-    null = device_like("null", tmp_path)
-    before = os.stat(null)
-    write_output(null, "text")
-    after = os.stat(null)
-    assert (after.st_ino, stat.S_ISCHR(after.st_mode)) == (before.st_ino, True)
-    fifo, read = tmp_path / "fifo", []
-    os.mkfifo(fifo)
-    reader = threading.Thread(target=lambda: read.append(fifo.read_bytes()))
-    reader.start()
-    check_outputs([fifo])
-    write_output(fifo, "text")
-    reader.join()
-    assert read == [b"text"]
-    assert stat.S_ISFIFO(os.stat(fifo).st_mode)
-    assert is_stream("/dev/stdout")
-    write_output("/dev/stdout", "printed")
-    assert capfd.readouterr().out == "printed"
 
 
 def test_only_partial_files_of_this_name_are_removed(tmp_path):

@@ -103,9 +103,8 @@ def test_an_emoji_of_several_characters_stays_whole():
     assert {text[piece.start : piece.end].replace(family, "") for piece in pieces} == {""}
 
 
-@pytest.mark.parametrize("mark", ["\u0301", "\u200d", "\ufe0f", "\u0301\u200d"])
-def test_a_long_run_of_marks_is_cut_in_few_steps(mark):
-    text = "e" + mark * 50_000
+def test_a_long_run_of_marks_is_cut_in_few_steps():
+    text = "e" + "\u0301\u200d\ufe0f" * 10_000
     asked = []
 
     def fits(part):

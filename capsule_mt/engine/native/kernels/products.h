@@ -105,8 +105,8 @@ static void pack(linear_t *l, const float *weight, long first, long end) {
         }
         int32_t sum = 0;
         for (int j = 0; j < LANES; j++) sum += sums[j];
-        l->scales[o] = largest / (127.f * 127.f);
-        l->sums[o] = ZERO_POINT * sum;
+        l->scales[o] = largest / 127.f;
+        l->sums[o] = sum;
     }
 }
 
@@ -117,40 +117,65 @@ static void pack_codes(linear_t *l, const int8_t *codes, const float *largest, l
         for (long i = 0; i < l->inputs; i += DEPTH)
             memcpy(to + i * BLOCK, codes + i, (size_t)(l->inputs - i < DEPTH ? l->inputs - i : DEPTH));
         for (long i = 0; i < l->inputs; i++) sum += codes[i];
-        l->scales[o] = largest[o - first] / (127.f * 127.f);
-        l->sums[o] = ZERO_POINT * sum;
+        l->scales[o] = largest[o - first] / 127.f;
+        l->sums[o] = sum;
     }
 }
 
+/* How a row was rounded: a number is `step` times what its rounded one is above `zero`. */
+typedef struct {
+    float step;
+    int32_t zero;
+} rounding_t;
+
 static long scratch(const linear_t *l, long rows) {
-    return l->int8 ? rows * round_up(l->inputs, DEPTH) * (long)sizeof(rounded_t) + rows * 4 + 128 : 0;
+    long bytes = round_up(l->inputs, DEPTH) * (long)sizeof(rounded_t) + (long)sizeof(rounding_t);
+    return l->int8 ? rows * bytes + 128 : 0;
 }
 
-/* Each row with a scale of its own, so that a batch gives what its sentences give. */
-static void round_rows(const float *x, long rows, long inputs, rounded_t *rounded, float *largest) {
+/* Two fewer than there are bytes: the smallest and the largest number may both be rounded away from zero. */
+#define STEPS 254
+
+/* Each row with a rounding of its own, so that a batch gives what its sentences give. Its steps reach from its smallest
+ * number to its largest, zero among them: a row that a relu has left has none below. */
+static void round_rows(const float *x, long rows, long inputs, rounded_t *rounded, rounding_t *roundings) {
     long stride = round_up(inputs, DEPTH);
     for (long r = 0; r < rows; r++, x += inputs, rounded += stride) {
-        vf top = all(1e-30f), tops[4] = {top, top, top, top};
+        vf none = all(0.f), least[4] = {none, none, none, none}, most[4] = {none, none, none, none};
         long fours = inputs / (4 * LANES) * (4 * LANES), done = 0;
         for (long i = 0; i < fours; i += 4 * LANES)
-            for (long k = 0; k < 4; k++) tops[k] = max_of(tops[k], abs_of(load(x + i + k * LANES)));
-        FOR_VECTORS(i, inputs - fours) top = max_of(top, abs_of(GET(x + fours, i, inputs - fours, 0.f)));
-        for (long k = 0; k < 4; k++) top = max_of(top, tops[k]);
-        largest[r] = largest_of(top);
-        vf factor = all(127 / largest[r]);
+            for (long k = 0; k < 4; k++) {
+                vf some = load(x + i + k * LANES);
+                least[k] = min_of(least[k], some);
+                most[k] = max_of(most[k], some);
+            }
+        FOR_VECTORS(i, inputs - fours) {
+            vf some = GET(x + fours, i, inputs - fours, 0.f);
+            least[0] = min_of(least[0], some);
+            most[0] = max_of(most[0], some);
+        }
+        for (long k = 1; k < 4; k++) {
+            least[0] = min_of(least[0], least[k]);
+            most[0] = max_of(most[0], most[k]);
+        }
+        float below = largest_of(-least[0]), range = largest_of(most[0]) + below + 1e-30f;
+        vf factor = all(STEPS / range);
+        int32_t zero = sizeof(rounded_t) == 1 ? (int32_t)rintf(below * factor[0]) - 128 + ZERO_POINT : 0;
+        roundings[r] = (rounding_t){range / STEPS, zero};
 #if defined(TIER_AVX512)
         for (; done < fours; done += 4 * LANES) { /* to the nearest integer, as round_of does */
             __m512i four[4];
             for (long k = 0; k < 4; k++)
                 four[k] = _mm512_cvtps_epi32((__m512)(load(x + done + k * LANES) * factor));
             __m512i low = _mm512_packs_epi32(four[0], four[1]), high = _mm512_packs_epi32(four[2], four[3]);
-            __m512i bytes = _mm512_xor_si512(_mm512_packs_epi16(low, high), _mm512_set1_epi8((char)ZERO_POINT));
+            __m512i zeros = _mm512_set1_epi16((short)zero);
+            __m512i bytes = _mm512_packus_epi16(_mm512_add_epi16(low, zeros), _mm512_add_epi16(high, zeros));
             const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
             _mm512_storeu_si512(rounded + done, _mm512_permutexvar_epi32(order, bytes));
         }
 #endif
         for (long i = done; i < inputs; i += LANES) {
-            vi whole = __builtin_convertvector(round_of(GET(x, i, inputs, 0.f) * factor), vi) + all_int(ZERO_POINT);
+            vi whole = __builtin_convertvector(round_of(GET(x, i, inputs, 0.f) * factor), vi) + all_int(zero);
             long count = inputs - i < LANES ? inputs - i : LANES;
 #if defined(TIER_AVX512)
             if (count == LANES) {
@@ -241,10 +266,14 @@ INLINE block_scales_t scales_of(const linear_t *l, long output) {
     };
 }
 
-INLINE void finish_int8(vi first, vi second, block_scales_t by, float largest, float *y, long count, int relu) {
-    vf top = all(largest);
-    finish(__builtin_convertvector(first - by.sums[0], vf) * by.scales[0] * top + by.biases[0],
-           __builtin_convertvector(second - by.sums[1], vf) * by.scales[1] * top + by.biases[1], y, count, relu);
+INLINE void finish_int8(vi first, vi second, block_scales_t by, rounding_t row, float *y, long count, int relu) {
+    vf step = all(row.step);
+    if (sizeof(rounded_t) == 1) { /* else zero is 0 */
+        first -= by.sums[0] * all_int(row.zero);
+        second -= by.sums[1] * all_int(row.zero);
+    }
+    finish(__builtin_convertvector(first, vf) * by.scales[0] * step + by.biases[0],
+           __builtin_convertvector(second, vf) * by.scales[1] * step + by.biases[1], y, count, relu);
 }
 
 /* Asks for the weights that are needed some hundred steps later: all of a model's do not stay in a cache. */
@@ -252,7 +281,7 @@ INLINE void prefetch_weights(const void *weight, const int bytes) {
     for (int i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)weight + 16384 + i);
 }
 
-INLINE void tile_int8(const int rows, const linear_t *l, long output, const rounded_t *x, const float *largest,
+INLINE void tile_int8(const int rows, const linear_t *l, long output, const rounded_t *x, const rounding_t *roundings,
                       float *y, int relu) {
     long stride = round_up(l->inputs, DEPTH);
     const int8_t *weight = (const int8_t *)l->packed + output * stride;
@@ -271,7 +300,7 @@ INLINE void tile_int8(const int rows, const linear_t *l, long output, const roun
     block_scales_t scales = scales_of(l, output);
     UNROLL_ALL
     for (int r = 0; r < rows; r++)
-        finish_int8(first[r], second[r], scales, largest[r], y + r * l->outputs + output, l->outputs - output, relu);
+        finish_int8(first[r], second[r], scales, roundings[r], y + r * l->outputs + output, l->outputs - output, relu);
 }
 
 INLINE void tile_float(const int rows, const linear_t *l, long output, const float *x, float *y, int relu) {
@@ -315,8 +344,8 @@ static void apply(float *values, long count, int activation) {
 /* A function of its own for each number of rows: inlined into one, they would share registers and spill. */
 #define TILE(n) \
     static __attribute__((noinline)) void int8_##n(const linear_t *l, long output, const rounded_t *x, \
-                                                   const float *largest, float *y, int relu) { \
-        tile_int8(n, l, output, x, largest, y, relu); \
+                                                   const rounding_t *roundings, float *y, int relu) { \
+        tile_int8(n, l, output, x, roundings, y, relu); \
     } \
     static __attribute__((noinline)) void float_##n(const linear_t *l, long output, const float *x, float *y, \
                                                     int relu) { \
@@ -331,13 +360,21 @@ TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12)
 #endif
 #undef TILE
 
-/* Where scratch holds the largest magnitude of each row: after the rounded rows. */
-static float *largest_of_rows(const linear_t *l, long rows, const void *memory) {
-    return (float *)((char *)memory + round_up(rows * round_up(l->inputs, DEPTH) * (long)sizeof(rounded_t), 64));
+/* Where scratch holds how each row was rounded: after the rounded rows. */
+static rounding_t *roundings_of(const linear_t *l, long rows, const void *memory) {
+    return (rounding_t *)((char *)memory + round_up(rows * round_up(l->inputs, DEPTH) * (long)sizeof(rounded_t), 64));
 }
 
 static void round_inputs(const linear_t *l, const float *x, long rows, void *memory) {
-    if (l->int8) round_rows(x, rows, l->inputs, memory, largest_of_rows(l, rows, memory));
+    if (l->int8) round_rows(x, rows, l->inputs, memory, roundings_of(l, rows, memory));
+}
+
+static void leave(const linear_t *l, const float *x, long rows, const void *memory, float *rest) {
+    const rounded_t *rounded = memory;
+    const rounding_t *roundings = roundings_of(l, rows, memory);
+    for (long r = 0; r < rows; r++, x += l->inputs, rest += l->inputs, rounded += round_up(l->inputs, DEPTH))
+        for (long i = 0; i < l->inputs; i++)
+            rest[i] = x[i] - roundings[r].step * (float)(rounded[i] - roundings[r].zero);
 }
 
 static long num_blocks(const linear_t *l) { return round_up(l->outputs, BLOCK) / BLOCK; }
@@ -356,7 +393,7 @@ static void multiply(const linear_t *l, const float *x, long rows, float *y, int
                      long first, long end) {
     const rounded_t *rounded = memory;
     long stride = round_up(l->inputs, DEPTH), last = end * BLOCK < l->outputs ? end * BLOCK : l->outputs;
-    const float *largest = l->int8 ? largest_of_rows(l, rows, memory) : NULL;
+    const rounding_t *roundings = l->int8 ? roundings_of(l, rows, memory) : NULL;
     for (long chunk = 0; chunk < rows; chunk += CHUNK)
     for (long output = first * BLOCK; output < last; output += BLOCK) {
         for (long row = chunk, stop = rows - chunk < CHUNK ? rows : chunk + CHUNK; row < stop;) {
@@ -364,7 +401,7 @@ static void multiply(const linear_t *l, const float *x, long rows, float *y, int
             long left = stop - row;
 #define TILE(n) \
     case n: \
-        if (l->int8) int8_##n(l, output, rounded + row * stride, largest + row, y + row * l->outputs, relu); \
+        if (l->int8) int8_##n(l, output, rounded + row * stride, roundings + row, y + row * l->outputs, relu); \
         else float_##n(l, output, x + row * l->inputs, y + row * l->outputs, relu); \
         row += n; \
         break;
@@ -412,7 +449,7 @@ INLINE void prefetch_tiles(const int8_t *weight) {
 /* Outputs `first` to `last`, of two tiles of rows at a time. The last tile begins early enough to be full: the rows that
  * it shares with another get the same numbers twice. */
 static __attribute__((target("amx-tile,amx-int8"))) void tiles_int8(const linear_t *l, const rounded_t *x,
-                                                                     const float *largest, long rows, float *y,
+                                                                     const rounding_t *roundings, long rows, float *y,
                                                                      int relu, long first, long last) {
     long stride = l->inputs;
     vi sums[2 * TILE_ROWS][2];
@@ -448,7 +485,7 @@ static __attribute__((target("amx-tile,amx-int8"))) void tiles_int8(const linear
             for (int tile = 0; tile <= two; tile++)
                 for (int r = 0; r < TILE_ROWS; r++) {
                     const vi *sum = sums[tile * TILE_ROWS + r];
-                    finish_int8(sum[0], sum[1], scales, largest[from[tile] + r],
+                    finish_int8(sum[0], sum[1], scales, roundings[from[tile] + r],
                                 y + (from[tile] + r) * l->outputs + output, l->outputs - output, relu);
                 }
         }
@@ -463,7 +500,7 @@ static void multiply_by_tiles(const linear_t *l, const float *x, long rows, floa
         multiply(l, x, rows, y, activation, memory, first, end);
         return;
     }
-    tiles_int8(l, memory, largest_of_rows(l, rows, memory), rows, y, activation == RELU, first * BLOCK, last);
+    tiles_int8(l, memory, roundings_of(l, rows, memory), rows, y, activation == RELU, first * BLOCK, last);
     activate(l, rows, y, activation, first * BLOCK, last);
 }
 #endif

@@ -93,16 +93,22 @@ static double activated(double x, int activation) {
     }
 }
 
-/* Products. In int8 with whole numbers up to 127, where they are exact; with `largest`, all of them are +-127; if `int8`
- * is 2, the weights are given as codes, and no row has a 127. */
+/* Products. In int8 of whole numbers, where they are exact: weights of +-127 at most, rows from -127 to 127, of which
+ * every fourth has no number below or none above zero. With `largest`, all are the least or the largest; if `int8` is 2,
+ * the weights are given as codes, and no row of them has a 127. */
 static void products(long rows, long inputs, long outputs, int int8, int largest, int activation) {
     float *weight = random_floats(inputs * outputs, 1), *x = random_floats(rows * inputs, 1);
     float *bias = (rows + outputs) % 3 ? random_floats(outputs, 2) : NULL;
     if (int8) {
         for (long i = 0; i < inputs * outputs; i++)
             weight[i] = largest || i % inputs == 0 ? copysignf(127, weight[i]) : rintf(127 * weight[i]);
-        for (long i = 0; i < rows * inputs; i++)
-            x[i] = largest || i % inputs == inputs - 1 ? copysignf(127, x[i]) : rintf(127 * x[i]);
+        for (long i = 0; i < rows * inputs; i++) {
+            static const float middles[] = {0, 127, 0, -127};
+            long place = i % inputs;
+            float middle = middles[i / inputs % 4];
+            x[i] = middle + (largest || !place ? copysignf(127, x[i]) : rintf(127 * x[i]));
+            if (place && place == inputs - 1) x[i] = 2 * middle - x[i - place]; /* the other end */
+        }
         for (long i = 0; i < inputs && rows > 2; i++) x[2 * inputs + i] = 0; /* a row of zeros */
     }
     int8_t *codes = guarded(inputs * outputs);
@@ -143,6 +149,64 @@ static void products(long rows, long inputs, long outputs, int int8, int largest
     release();
 }
 
+/* What rounding rows leaves: half a step at most, and the product is that of the rest. */
+static void leftovers(long rows, long inputs) {
+    linear_t linear = {.outputs = 1, .inputs = inputs, .int8 = 1};
+    int64_t bytes = (tier->packed_bytes(&linear) + 63) / 64 * 64;
+    tier->lay_out(&linear, memset(guarded((long)bytes), 0, (size_t)bytes));
+    float *weight = floats(inputs), *x = random_floats(rows * inputs, 3), *rest = floats(rows * inputs);
+    float *y = floats(rows), *wanted = floats(rows), none = 0;
+    for (long i = 0; i < inputs; i++) weight[i] = i % 2 ? 127 : -127;
+    tier->pack(&linear, weight, 0, 1);
+    void *scratch = guarded((tier->scratch(&linear, rows) + 63) / 64 * 64);
+    tier->round_inputs(&linear, x, rows, scratch);
+    tier->leave(&linear, x, rows, scratch, rest);
+    tier->multiply(&linear, x, rows, y, NO_ACTIVATION, scratch, 0, 1);
+    for (long r = 0; r < rows; r++) {
+        double sum = 0, most = 0;
+        for (long i = 0; i < inputs; i++) {
+            sum += (double)(x[r * inputs + i] - rest[r * inputs + i]) * weight[i];
+            most = fmax(most, fabs(rest[r * inputs + i]));
+        }
+        wanted[r] = (float)sum;
+        float above = (float)fmax(most - 3. / 254, 0); /* of steps of 6 / 254 at most */
+        check("half a step", r, inputs, 0, &above, &none, 1, 1e-6);
+    }
+    check("product without the rest", rows, inputs, 0, y, wanted, rows, 2e-6);
+    release();
+}
+
+/* The preview of a row: the product with the upper half of each code and the mean of the lower ones. */
+static void previews(long inputs, long outputs) {
+    linear_t linear = {.outputs = outputs, .inputs = inputs, .int8 = 1};
+    int64_t bytes = (tier->packed_bytes(&linear) + 63) / 64 * 64, upper_bytes = (tier->upper_bytes(&linear) + 63) / 64 * 64;
+    if (!upper_bytes) return;
+    tier->lay_out(&linear, memset(guarded((long)bytes), 0, (size_t)bytes));
+    void *upper = guarded((long)upper_bytes), *scratch = guarded((tier->scratch(&linear, 1) + 63) / 64 * 64);
+    int8_t *codes = guarded(inputs * outputs);
+    float *most = random_floats(outputs, 1), *x = random_floats(inputs, 3), *rest = floats(inputs), largest = 0;
+    float *y = floats(outputs), *wanted = floats(outputs);
+    for (long o = 0; o < outputs; o++) largest = fmaxf(largest, most[o] = 127 * (1 + most[o]));
+    for (long i = 0; i < inputs * outputs; i++) codes[i] = (int8_t)(255 * uniform() - 127.5);
+    tier->pack_codes(&linear, codes, most, 0, outputs);
+    for (long o = 0; o < outputs; o++) linear.bias[o] = (float)uniform();
+    tier->pack_upper(&linear, upper);
+    tier->round_inputs(&linear, x, 1, scratch);
+    tier->leave(&linear, x, 1, scratch, rest);
+    for (long o = 0; o < outputs; o++) {
+        double sum = 0;
+        for (long i = 0; i < inputs; i++) sum += ((codes[o * inputs + i] & ~15) + 7.5) * (x[i] - rest[i]);
+        wanted[o] = (float)(sum * most[o] / 127 + linear.bias[o]);
+    }
+    long blocks = tier->num_blocks(&linear);
+    tier->preview(&linear, upper, scratch, y, blocks / 3, blocks);
+    tier->preview(&linear, upper, scratch, y, 0, blocks / 3);
+    check("preview", 1, inputs, outputs, y, wanted, outputs, 2e-6);
+    largest /= 127;
+    check("largest scale", 1, inputs, outputs, upper, &largest, 1, 1e-6);
+    release();
+}
+
 /* The tiles of `amx` give the numbers of `avx512`, bit for bit, with the same packed weights. */
 static void tiles(long rows, long inputs, long outputs, int activation) {
     const kernels_t *other = engine_kernels("avx512");
@@ -171,6 +235,8 @@ static void all_products(void) {
     static const long few[] = {1, 2, 3, 5, 8, 17, 33}, many[] = {0, 64, 100, 129, 513, 1000};
     for (long rows = 14; rows <= 82; rows++) tiles(rows, rows % 4 * 64, 29 + rows, rows % 6);
     tiles(320, 512, 1000, RELU);
+    for (long outputs = 1; outputs < 100; outputs += 7) previews(outputs % 5 * 8 + 64, outputs);
+    for (long inputs = 1; inputs < 150; inputs += 8) leftovers(1 + inputs % 3, inputs);
     tiles(33, 2048, 65, NO_ACTIVATION);
     for (int int8 = 0; int8 < 3; int8++) {
         for (long rows = 0; rows <= 26; rows++) products(rows, 37, 35, int8, 0, rows % 6);
@@ -348,6 +414,16 @@ static void largest(long count, long wanted, int kind) {
     if (wrong) {
         printf("%s top(%ld, %ld), kind %d\n", tier->name, count, wanted, kind);
         failures++;
+    }
+    if (found) {
+        long place = 0, most = count / 3 + 1, reaching = tier->not_below(values, count, best[found - 1], indices = guarded(4 * most), most);
+        for (long i = 0; i < count; i++)
+            if (values[i] >= best[found - 1] && place++ < most && indices[place - 1] != i) failures++;
+        checks++;
+        if (place != reaching) {
+            printf("%s not_below(%ld, %g): %ld, not %ld\n", tier->name, count, best[found - 1], reaching, place);
+            failures++;
+        }
     }
     free(used);
     release();

@@ -1,0 +1,113 @@
+/* Logits from the upper four bits of a head's weights, which take half the memory: reading a large head takes most of the
+ * time of a step with one row, and only the logits next to the largest matter. See `preview` of ../operations.c.
+ *
+ * A code is 16 n + r - 128, of which n is kept: two inputs in a byte, in the order of the products.
+ */
+#ifndef CAPSULE_MT_PREVIEW_H
+#define CAPSULE_MT_PREVIEW_H
+
+#include "products.h"
+
+#define MEAN_OF_LOWER 7.5f
+
+typedef struct {
+    float largest_scale;
+    float padding[15];
+    int32_t sums[]; /* of n, of each output */
+} upper_t;
+
+#if defined(TIER_AVX512) || defined(TIER_AVXVNNI) || defined(TIER_DOTPROD)
+#if defined(TIER_AVX512)
+typedef __m512i nibbles_t;
+#define LOW_NIBBLES(pairs) _mm512_and_si512(pairs, _mm512_set1_epi8(15))
+#define HIGH_NIBBLES(pairs) LOW_NIBBLES(_mm512_srli_epi16(pairs, 4))
+INLINE vi dot_nibbles(vi sum, nibbles_t n, int32_t four) {
+    return (vi)_mm512_dpbusd_epi32((__m512i)sum, n, _mm512_set1_epi32(four));
+}
+#elif defined(TIER_AVXVNNI)
+typedef __m256i nibbles_t;
+#define LOW_NIBBLES(pairs) _mm256_and_si256(pairs, _mm256_set1_epi8(15))
+#define HIGH_NIBBLES(pairs) LOW_NIBBLES(_mm256_srli_epi16(pairs, 4))
+INLINE vi dot_nibbles(vi sum, nibbles_t n, int32_t four) {
+    return (vi)_mm256_dpbusd_avx_epi32((__m256i)sum, n, _mm256_set1_epi32(four));
+}
+#else
+typedef int8x16_t nibbles_t;
+#define LOW_NIBBLES(pairs) vandq_s8(pairs, vdupq_n_s8(15))
+#define HIGH_NIBBLES(pairs) vreinterpretq_s8_u8(vshrq_n_u8(vreinterpretq_u8_s8(pairs), 4))
+INLINE vi dot_nibbles(vi sum, nibbles_t n, int32_t four) {
+    return (vi)vdotq_s32((int32x4_t)sum, n, vreinterpretq_s8_s32(vdupq_n_s32(four)));
+}
+#endif
+
+static char *nibbles_of(const linear_t *l, const upper_t *upper) {
+    return (char *)(upper->sums + round_up(l->outputs, BLOCK));
+}
+
+static int64_t upper_bytes(const linear_t *l) {
+    int64_t outputs = round_up(l->outputs, BLOCK);
+    if (!l->int8 || l->inputs % (2 * DEPTH)) return 0;
+    return (int64_t)sizeof(upper_t) + outputs * 4 + outputs * l->inputs / 2;
+}
+
+static void pack_upper(const linear_t *l, void *memory) {
+    upper_t *upper = memory;
+    const int8_t *codes = l->packed;
+    uint8_t *to = (uint8_t *)nibbles_of(l, upper);
+    upper->largest_scale = 0;
+    for (long o = 0; o < round_up(l->outputs, BLOCK); o++) {
+        upper->largest_scale = fmaxf(upper->largest_scale, l->scales[o]);
+        upper->sums[o] = 0;
+    }
+    for (long o = 0; o < round_up(l->outputs, BLOCK); o += BLOCK)
+        for (long i = 0; i < l->inputs; i += 2 * DEPTH, codes += 2 * DEPTH * BLOCK)
+            for (long j = 0; j < DEPTH * BLOCK; j++) {
+                int low = (codes[j] + 128) >> 4, high = (codes[DEPTH * BLOCK + j] + 128) >> 4;
+                *to++ = (uint8_t)(low | high << 4);
+                upper->sums[o + j / DEPTH] += low + high;
+            }
+}
+
+static void preview(const linear_t *l, const void *memory, const void *scratch, float *y, long first, long end) {
+    const upper_t *upper = memory;
+    const rounded_t *rounded = scratch;
+    rounding_t row = *roundings_of(l, 1, scratch);
+    const char *pairs = nibbles_of(l, upper) + first * BLOCK * l->inputs / 2;
+    int32_t total = 0;
+    row.zero -= ZERO_POINT;
+    for (long i = 0; i < l->inputs; i++) total += rounded[i] - ZERO_POINT - row.zero;
+    vf lower = all((float)total * (MEAN_OF_LOWER - 128));
+    for (long output = first * BLOCK; output < end * BLOCK; output += BLOCK) {
+        vi sums[2][2] = {{all_int(0), all_int(0)}, {all_int(0), all_int(0)}};
+        for (long i = 0; i < l->inputs; i += 2 * DEPTH, pairs += DEPTH * BLOCK) {
+            int32_t fours[2];
+            memcpy(fours, rounded + i, sizeof(fours));
+            for (int k = 0; k < 2; k++) fours[k] ^= ZERO_POINT * 0x01010101; /* of each byte, as above */
+            prefetch_weights(pairs, DEPTH * BLOCK);
+            for (int k = 0; k < 2; k++) {
+                nibbles_t two = *(const nibbles_t *)(pairs + k * DEPTH * LANES);
+                sums[k][0] = dot_nibbles(sums[k][0], LOW_NIBBLES(two), fours[0]);
+                sums[k][1] = dot_nibbles(sums[k][1], HIGH_NIBBLES(two), fours[1]);
+            }
+        }
+        block_scales_t by = scales_of(l, output);
+        vf found[2];
+        for (int k = 0; k < 2; k++) {
+            vi sum = sums[k][0] + sums[k][1] - *(const vi_any *)(upper->sums + output + k * LANES) * all_int(row.zero);
+            found[k] = (__builtin_convertvector(sum, vf) * all(16.f) + lower) * by.scales[k] * all(row.step) + by.biases[k];
+        }
+        finish(found[0], found[1], y + output, l->outputs - output, 0);
+    }
+}
+#else
+static int64_t upper_bytes(const linear_t *l) {
+    (void)l;
+    return 0;
+}
+static void pack_upper(const linear_t *l, void *memory) { (void)l, (void)memory; }
+static void preview(const linear_t *l, const void *memory, const void *scratch, float *y, long first, long end) {
+    (void)l, (void)memory, (void)scratch, (void)y, (void)first, (void)end;
+}
+#endif
+
+#endif
