@@ -76,7 +76,7 @@ def read_gold_links(line: str) -> tuple[Links, Links]:
     return frozenset(link for mark, link in links if mark == "-"), frozenset(link for _, link in links)
 
 
-def links_by_head(translator: Translator, pairs: Sequence[tuple[list[str], list[str]]]) -> list[Links]:
+def links_by_model(translator: Translator, pairs: Sequence[tuple[list[str], list[str]]]) -> list[Links]:
     """Return the links of `Translation.alignment` for given translations, of texts that are split into words."""
     sources, targets = ([" ".join(words) for words in side] for side in zip(*pairs, strict=True))
     options = TranslationOptions(alignment=True, split_sentences=False, truncation=True, copy=False)
@@ -100,7 +100,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, help="where its links go: 0-0 1-2 ... on a line, counted from 0")
     parser.add_argument("--gold-text", type=Path, help="text that has been aligned by hand")
     parser.add_argument("--gold", type=Path, help="its links")
-    parser.add_argument("--model", type=checkpoint_folder, help="link the gold text by the head of this model")
+    parser.add_argument("--model", type=checkpoint_folder, help="link by this model instead of the aligner")
     parser.add_argument("--expand-french", action="store_true", help="write du as de le, l' as le on the target side")
     parser.add_argument("--result", type=Path, help="a result file for the error rate")
     return parser.parse_args()
@@ -123,7 +123,7 @@ def main() -> None:
 
     start = time.perf_counter()
     if arguments.model:
-        found = links_by_head(Translator.from_pretrained(arguments.model), pairs)
+        found = links_by_model(Translator.from_pretrained(arguments.model), pairs)
     else:
         found = WordAligner(settings).fit(training + pairs, print).align(pairs)
     seconds = time.perf_counter() - start

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from capsule_mt import Translator
-from lab.align import alignment_error_rate, links_by_head, read_gold_links
+from lab.align import alignment_error_rate, links_by_model, read_gold_links
 from lab.area_under_curve import (
     Judged,
     area_under_curve,
@@ -35,11 +35,11 @@ def test_gold_links() -> None:
         read_gold_links("1-1 2:3")
 
 
-def test_links_by_head_of_a_translation_are_its_alignment():
+def test_links_by_the_model_that_translated_are_its_alignment():
     translator = Translator.from_pretrained(LAB.parent / "checkpoints/capsule-marian-de-en")
     source = "Das Wetter ist heute schön , aber kalt ."
     translation = translator(source, alignment=True)
-    found = links_by_head(translator, [(source.split(), translation.text.split())])
+    found = links_by_model(translator, [(source.split(), translation.text.split())])
     assert {(3, 4), (4, 3)} < found[0] == set(translation.alignment)
 
 
