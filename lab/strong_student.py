@@ -119,8 +119,9 @@ def table(records: Records) -> str:
     runs = paired_runs(records)
     arms = []
     for name, title in {START: "The student, as it is", **{name: arm.title for name, arm in ARMS.items()}}.items():
-        if of := runs.get(name):
-            scores = {seed: of[seed]["scores"]["bleu"]["score"] for seed in SEEDS if seed in of}
+        of = {seed: result for seed, result in runs.get(name, {}).items() if seed in SEEDS}
+        if of:
+            scores = {seed: result["scores"]["bleu"]["score"] for seed, result in of.items()}
             losses = [result["loss"] for result in of.values() if "loss" in result]
             arms.append([
                 title,
