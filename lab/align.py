@@ -3,10 +3,12 @@
     python -m lab.align --train train.en train.de --text test.en test.de --output test.links
     python -m lab.align --train train.en.gz train.fr.gz --expand-french \\
         --gold-text enfr.src-tgt --gold enfr.gold --result outputs/word-alignment-en-fr.json
+    python -m lab.align --model outputs/en_fr --gold-text enfr.src-tgt --gold enfr.gold
 
 The gold text has a pair on a line, split into words, with ||| between the sides; the gold links are counted from 1,
 1-2 where they are sure and 1p2 where they are possible. The aligner also reads the text that it is to align, as is
-usual: it learns from text alone, never from links.
+usual: it learns from text alone, never from links. With `--model` the links are those that `Translation.alignment`
+would have if the model had written the gold translations.
 """
 
 import argparse
@@ -16,9 +18,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from capsule_mt import Translator
 from capsule_mt.calibration.word_alignment import AlignerSettings, WordAligner
 from capsule_mt.calibration.words import Links, split_words
-from capsule_mt.commands.console import HelpFormatter, run
+from capsule_mt.commands.console import HelpFormatter, checkpoint_folder, run
+from capsule_mt.engine.search import Hypothesis
+from capsule_mt.options import TranslationOptions
 from capsule_mt.text.outputs import check_outputs, write_output
 from capsule_mt.text.reading import read_lines, read_parallel
 from hf_capsule_mt.evaluation import write_result
@@ -71,6 +76,21 @@ def read_gold_links(line: str) -> tuple[Links, Links]:
     return frozenset(link for mark, link in links if mark == "-"), frozenset(link for _, link in links)
 
 
+def links_by_model(translator: Translator, pairs: Sequence[tuple[list[str], list[str]]]) -> list[Links]:
+    """Return the links of `Translation.alignment` for given translations, of texts that are split into words."""
+    sources, targets = ([" ".join(words) for words in side] for side in zip(*pairs, strict=True))
+    options = TranslationOptions(alignment=True, split_sentences=False, truncation=True, copy=False)
+    documents, pieces, given = translator._given(sources, targets, options)
+    decode, found = translator.loaded.tokenizer.decode, []
+    for document, piece, (ids, _), words in zip(documents, pieces, given, targets, strict=True):
+        text = decode(ids)
+        if len(text.split()) != len(words.split()):
+            raise ValueError(f"the tokenizer of {translator.loaded.name} changes the words of {words!r}: {text!r}")
+        hypotheses = [(piece, Hypothesis(ids, [], False))]
+        found.append(frozenset(translator._alignment(document, hypotheses, [text], text, decode)))
+    return found
+
+
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     parser.add_argument(
@@ -80,6 +100,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, help="where its links go: 0-0 1-2 ... on a line, counted from 0")
     parser.add_argument("--gold-text", type=Path, help="text that has been aligned by hand")
     parser.add_argument("--gold", type=Path, help="its links")
+    parser.add_argument("--model", type=checkpoint_folder, help="link by this model instead of the aligner")
     parser.add_argument("--expand-french", action="store_true", help="write du as de le, l' as le on the target side")
     parser.add_argument("--result", type=Path, help="a result file for the error rate")
     return parser.parse_args()
@@ -101,7 +122,10 @@ def main() -> None:
         pairs = [(split_words(s), target_words(t)) for s, t in zip(*read_parallel(arguments.text), strict=True)]
 
     start = time.perf_counter()
-    found = WordAligner(settings).fit(training + pairs, print).align(pairs)
+    if arguments.model:
+        found = links_by_model(Translator.from_pretrained(arguments.model), pairs)
+    else:
+        found = WordAligner(settings).fit(training + pairs, print).align(pairs)
     seconds = time.perf_counter() - start
 
     if arguments.output:
@@ -117,7 +141,7 @@ def main() -> None:
             "links": sum(map(len, found)),
             "sentences": len(pairs),
             "trained_on": {"files": [path.name for path in arguments.train or []], "pairs": len(training)},
-            "aligner": asdict(settings),
+            "aligner": arguments.model.name if arguments.model else asdict(settings),
             "seconds": seconds,
         }
         if arguments.result:

@@ -41,8 +41,7 @@ from hf_capsule_mt.evaluation.results import markdown_table
 from hf_capsule_mt.loading import load_checkpoint
 from hf_capsule_mt.training import load_recipe
 from hf_capsule_mt.training.run_data import load_corpus
-from lab.effects import Gains, answer, both, by_plan
-from lab.over_seeds import holm, paired_t_test
+from lab.effects import Gains, answer, both, by_plan, with_p
 from lab.paper_tables import RUNS, Run
 from lab.plan_spread import pooled
 from lab.records import Records, Runs
@@ -160,11 +159,7 @@ def gains(records: Records, key: str = "scores") -> dict[str, Gains]:
         ]
         if values:
             found[title] = Gains(values, len(SEEDS))
-    p_values = {
-        title: paired_t_test(found[title].values) for title in PLANNED if title in found and found[title].complete
-    }
-    corrected = holm(dict.fromkeys(PLANNED, 1.0) | p_values)
-    alone = {title: of._replace(p=corrected[title] if title in p_values else None) for title, of in found.items()}
+    alone = with_p(found, PLANNED)
     spread = pooled(scores) if len(texts) == 1 else None  # runs of several texts are compared within a seed
     estimates = {title: None if spread is None else spread.difference(*pair) for title, pair in CONTRASTS.items()}
     return by_plan(alone, estimates, PLANNED)

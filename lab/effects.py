@@ -127,6 +127,13 @@ def both(gains: Gains) -> str:
     return f"{estimated(gains.of_plan)}, n = {len(gains.values)} (alone [{alone[0]:+.2f}, {alone[1]:+.2f}])"
 
 
+def with_p(gains: Mapping[str, Gains], tests: Sequence[str]) -> dict[str, Gains]:
+    """Add to complete gains the p over their seeds, corrected for all tests; one that is not complete counts as 1."""
+    complete = {title: paired_t_test(of.values) for title, of in gains.items() if title in tests and of.complete}
+    corrected = holm(dict.fromkeys(tests, 1.0) | complete)
+    return {title: of._replace(p=corrected[title] if title in complete else None) for title, of in gains.items()}
+
+
 def by_plan(
     gains: Mapping[str, Gains], estimates: Mapping[str, Estimate | None], tests: Sequence[str]
 ) -> dict[str, Gains]:

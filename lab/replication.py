@@ -22,8 +22,7 @@ from capsule_mt.commands.console import HelpFormatter, run
 from hf_capsule_mt.commands.arguments import keep_freed_memory
 from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.results import markdown_table
-from lab.effects import Gains, answer, by_plan, differences, effect, estimated
-from lab.over_seeds import holm, paired_t_test
+from lab.effects import Gains, answer, by_plan, differences, effect, estimated, with_p
 from lab.paper_tables import WIDENED
 from lab.plan_spread import Estimate, Spread, blocks, pooled
 from lab.records import Records
@@ -219,15 +218,11 @@ def gains(records: Records, name: str) -> dict[str, Gains]:
         for run, of in records.runs(plan.shares or name).items()
     }
     found = {
-        title: Gains(differences(runs, run, baseline), len(plan.seeds))
+        title: Gains(values, len(plan.seeds))
         for title, (run, baseline) in plan.compared.items()
+        if (values := differences(runs, run, baseline))
     }
-    corrected = holm({
-        title: paired_t_test(found[title].values) if found[title].complete else 1.0 for title in plan.tests
-    })  # fmt: skip
-    alone = {
-        title: of._replace(p=corrected.get(title) if of.complete else None) for title, of in found.items() if of.values
-    }
+    alone = with_p(found, plan.tests)
     of = spread(records, name)
     estimates = {title: None if of is None else of.difference(*pair) for title, pair in plan.compared.items()}
     return by_plan(alone, estimates, plan.tests)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from transformers import pipeline
@@ -26,10 +27,12 @@ from capsule_mt.text.lock import OutputTakenError, lock_output
 from capsule_mt.text.reading import read_parallel
 from hf_capsule_mt.commands.arguments import keep_freed_memory
 from hf_capsule_mt.evaluation.metrics import score_corpus
+from hf_capsule_mt.evaluation.results import markdown_table
 from hf_capsule_mt.training import Recipe, run_recipe
 from hf_capsule_mt.training.checkpoints import TRAINER_STATE, last_checkpoint
 from hf_capsule_mt.training.run_data import encode_part, load_corpus, load_or_train_tokenizer
-from lab.records import Records
+from lab.effects import Gains, answer, differences, effect, with_p
+from lab.records import Records, Runs
 from lab.reproduce import DEVICE
 
 FILE = "strong_student"  # of lab/results
@@ -57,6 +60,12 @@ ARMS = {
     "guided_frozen": Arm("Guided routing, student frozen", {"guided_routing": "guided"}, frozen=True),
     "linear": Arm("Linear combination of layers", {"layer_aggregation": "linear", "layer_aggregation_residual": True}),
     "plain": Arm("The student, trained further"),
+}
+# what the plan compares, by what it asks
+CONTRASTS = {
+    "Does it help? EM - plain": ("em", "plain"),
+    "Is it routing? EM - linear": ("em", "linear"),
+    "Without harm? EM frozen - start": ("em_frozen", START),
 }
 
 
@@ -88,6 +97,52 @@ def recipe(arm: Arm, seed: int, start: Path, text: list[Path], output: Path, ste
             "report_to": "none",
         },
         generation={"num_beams": 1},
+    )
+
+
+def paired_runs(records: Records) -> Runs:
+    """Return the runs by arm and seed; the start is the same run with every seed."""
+    runs = records.runs(FILE)
+    return runs | {START: dict.fromkeys(SEEDS, runs[START][0])} if START in runs else runs
+
+
+def gains(records: Records) -> dict[str, Gains]:
+    """Return what the plan compares, p by Holm over all of it."""
+    runs = paired_runs(records)
+    return with_p(
+        {title: Gains(differences(runs, *pair), len(SEEDS)) for title, pair in CONTRASTS.items()}, [*CONTRASTS]
+    )
+
+
+def table(records: Records) -> str:
+    """Return a row for each arm and one for each contrast; empty if nothing has been trained."""
+    runs = paired_runs(records)
+    arms = []
+    for name, title in {START: "The student, as it is", **{name: arm.title for name, arm in ARMS.items()}}.items():
+        of = {seed: result for seed, result in runs.get(name, {}).items() if seed in SEEDS}
+        if of:
+            scores = {seed: result["scores"]["bleu"]["score"] for seed, result in of.items()}
+            losses = [result["loss"] for result in of.values() if "loss" in result]
+            arms.append([
+                title,
+                *(f"{scores[seed]:.2f}" if seed in scores else "" for seed in SEEDS),
+                f"{fmean(scores.values()):.2f}",
+                *("" if base == name else effect(differences(runs, name, base)) for base in (START, "plain")),
+                f"{fmean(losses):.4f}" if losses else "",
+            ])  # fmt: skip
+    if not arms:
+        return ""
+    header = ["arm", *(f"seed {seed}" for seed in SEEDS), "mean", "gain over the start", "over plain", "training loss"]
+    contrasts = [
+        [title, effect(of.values), "" if of.p is None else f"{of.p:.3f}", answer(of)]
+        for title, of in gains(records).items()
+    ]
+    return "\n\n".join(
+        [
+            "BLEU on the even half of FLORES devtest (`python -m lab.strong_student`):",
+            markdown_table(header, arms),
+            markdown_table(["difference", "gain", "p over seeds (Holm)", "answer"], contrasts),
+        ]
     )
 
 
@@ -181,7 +236,9 @@ class StrongStudent:
 def main() -> None:
     arguments = parse_arguments()
     keep_freed_memory()
-    StrongStudent(arguments).run()
+    study = StrongStudent(arguments)
+    study.run()
+    print(table(study.records))
 
 
 if __name__ == "__main__":

@@ -42,15 +42,22 @@ def word_omissions(records: Records) -> str:
     for method in dropped:
         cells = []
         for by_method in (dropped, own):
-            area, precision = by_method[method]["word_auc"], by_method[method]["precision"]
-            cells += [
-                f"{area['value']:.2f} [{area['low']:.2f}, {area['high']:.2f}]",
-                f"{precision['value']:.2f}",
-            ]
+            cells += [_word_auc(by_method[method]), f"{by_method[method]['precision']['value']:.2f}"]
         time = record["time_relative_to_translation"].get(method)
         rows.append([f'`"{method}"`' if time else method, *cells, f"{time:.2f}" if time else ""])
     header = ["dropped words", "precision at recall 0.6", "own translations", "precision at recall 0.6", "time"]
     return markdown_table(["method", *header], rows)
+
+
+def guided_marks(records: Records) -> str:
+    """Return how well guided routing on a strong student finds dropped words, beside the student's best head."""
+    found = [one for one in _of_kind(records, "word omissions") if one["checkpoint"].startswith("guided_frozen")]
+    methods = ("guided", "attention", "length ratio")
+    rows = []
+    for record in found:
+        dropped = record["measures"]["references with words dropped"]
+        rows.append([f"`{record['checkpoint']}`", *(_word_auc(dropped[method]) for method in methods)])
+    return markdown_table(["model", '`"guided"`', '`"attention"`: the chosen head', "length ratio"], rows)
 
 
 def alignment(records: Records) -> str:
@@ -164,8 +171,8 @@ def campaign(records: Records) -> str:
 SECTIONS: dict[str, Callable[[Records], str]] = {
     function.__name__: function
     for function in (
-        *(adequacy, word_omissions, alignment, comparisons, quickstart, benchmarks, engines, lengths, throughput),
-        *(translation_costs, training_costs, campaign),
+        *(adequacy, word_omissions, guided_marks, alignment, comparisons, quickstart, benchmarks, engines, lengths),
+        *(throughput, translation_costs, training_costs, campaign),
     )
 } | {
     # of all records of a kind
@@ -174,6 +181,11 @@ SECTIONS: dict[str, Callable[[Records], str]] = {
     "labelled_by_people": lambda records: published_table(_of_kind(records, "labelled by people")),
     "repair": lambda records: repair_table(_of_kind(records, "repair")),
 }
+
+
+def _word_auc(measures: Mapping[str, Mapping[str, float]]) -> str:
+    area = measures["word_auc"]
+    return f"{area['value']:.2f} [{area['low']:.2f}, {area['high']:.2f}]"
 
 
 def _of_kind(records: Records, kind: str) -> list[Record]:

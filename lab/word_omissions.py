@@ -25,6 +25,7 @@ from capsule_mt import Coverage, CoverageOptions
 from capsule_mt.calibration.omissions import drop_words, function_words, omissions_of
 from capsule_mt.calibration.word_alignment import fit_aligner
 from capsule_mt.commands.console import HelpFormatter, checkpoint_folder, positive, run
+from capsule_mt.coverage.names import METHODS
 from capsule_mt.text.reading import read_parallel
 from hf_capsule_mt.decoding.translator import Translator
 from hf_capsule_mt.evaluation import write_result
@@ -43,6 +44,7 @@ def parse_arguments() -> argparse.Namespace:
         "--align-with", type=Path, nargs=2, metavar=("SOURCE", "TARGET"), help="more text for the aligner"
     )
     parser.add_argument("--sentences", type=positive, default=500, help="spread over the text")
+    parser.add_argument("--method", choices=METHODS[1:], nargs="+", help="(default: what the model has)")
     parser.add_argument("--num-beams", type=positive, nargs="*", default=[1, 5], help="of its own translations")
     parser.add_argument("--bootstrap", type=positive, default=1000, help="samples for the 95 %% intervals")
     parser.add_argument("--output", type=Path, default=Path("outputs/word-omissions.json"), help="the result file")
@@ -71,6 +73,7 @@ def main() -> None:
         methods.insert(0, "attention")
         if translator.has_reverse:
             methods.insert(0, "verified")
+    methods = arguments.method or methods
 
     def translate(part: slice, **options: Any) -> list[Any]:
         return translator(sources[part], batch_size=32, split_sentences=False, scores=False, **options)

@@ -5,7 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from lab.align import alignment_error_rate, read_gold_links
+from capsule_mt import Translator
+from lab.align import alignment_error_rate, links_by_model, read_gold_links
 from lab.area_under_curve import (
     Judged,
     area_under_curve,
@@ -32,6 +33,14 @@ def test_gold_links() -> None:
     assert every == {(0, 0), (1, 2), (9, 3)}
     with pytest.raises(ValueError, match="links such as 1-1 or 2p3"):
         read_gold_links("1-1 2:3")
+
+
+def test_links_by_the_model_that_translated_are_its_alignment():
+    translator = Translator.from_pretrained(LAB.parent / "checkpoints/capsule-marian-de-en")
+    source = "Das Wetter ist heute schön , aber kalt ."
+    translation = translator(source, alignment=True)
+    found = links_by_model(translator, [(source.split(), translation.text.split())])
+    assert {(3, 4), (4, 3)} < found[0] == set(translation.alignment)
 
 
 def test_shortness_by_hand():

@@ -8,7 +8,7 @@ import torch
 from hf_capsule_mt.loading import load_model, load_tokenizer
 from hf_capsule_mt.training.models import build_model
 from lab.records import Records
-from lab.strong_student import ARMS, FILE, START, recipe
+from lab.strong_student import ARMS, FILE, START, gains, recipe, table
 from tests.fixtures.tiny import save_tiny_checkpoint
 
 
@@ -36,4 +36,24 @@ def test_a_run_with_a_result_is_not_trained_again(command, text_folder):
     assert runs["em"][1]["recipe"]["model"]["layer_aggregation"] == "em_routing"
     assert runs["em"][1]["loss"] > 0
     assert {len(lines) for lines in records.translations(FILE).values()} == {3}
-    assert command("strong_student", arguments) == ""
+    assert "seed 1:" not in command("strong_student", arguments)
+
+
+def test_contrasts_by_hand(tmp_path):
+    records = Records(tmp_path)
+    scores = {
+        START: {0: 40.0},
+        "plain": {1: 39.0, 2: 39.0, 3: 40.0},
+        "em": {1: 40.0, 2: 41.0, 3: 43.0},
+        "linear": {1: 39.5},
+    }
+    for arm, of in scores.items():
+        for seed, score in of.items():
+            records.keep(FILE, {"run": arm, "seed": seed, "scores": {"bleu": {"score": score}}})
+    helps, is_routing, without_harm = gains(records).values()
+    assert helps.values == [1.0, 2.0, 3.0]
+    assert helps.p == pytest.approx(3 * 0.0742, abs=1e-4)  # t = 3.46 with 2 degrees of freedom, of three contrasts
+    assert (is_routing.values, is_routing.p, without_harm.values) == ([0.5], None, [])
+    shown = table(records)
+    assert "| The student, as it is | 40.00 | 40.00 | 40.00 | 40.00 |" in shown
+    assert "1 of 3 seeds are trained" in shown
