@@ -1,7 +1,5 @@
 """Dynamic routing (Sabour et al. 2017; algorithm 1 of Dou et al. 2019), and the simple routing of Li et al. 2019."""
 
-import math
-
 import torch
 
 from hf_capsule_mt.routing.chunks import route_in_chunks
@@ -48,9 +46,7 @@ def dynamic_routing(
         votes = votes.masked_fill(~mask[..., None, None], 0)  # whatever padding holds, even NaN, must not spread
 
     def route(votes: torch.Tensor, mask: torch.Tensor | None) -> RoutingOutput:
-        return _route_dynamic(
-            votes, mask, num_iterations, normalize_total_input, detach=detach_routing, return_weights=return_weights
-        )
+        return _route_dynamic(votes, mask, num_iterations, normalize_total_input, detach=detach_routing)
 
     if return_weights or is_traced(votes):
         return route(votes, mask)
@@ -58,39 +54,26 @@ def dynamic_routing(
 
 
 def _route_dynamic(
-    votes: torch.Tensor,
-    mask: torch.Tensor | None,
-    num_iterations: int,
-    normalize_total_input: bool,
-    *,
-    detach: bool,
-    return_weights: bool,
+    votes: torch.Tensor, mask: torch.Tensor | None, num_iterations: int, normalize_total_input: bool, *, detach: bool
 ) -> RoutingOutput:
     """The equations, line by line."""
     values = votes.to(iteration_dtype(votes))  # [..., N, M, D]
+    logits = values.new_zeros(values.shape[:-1])  # [..., N, M]
     keep = None if mask is None else mask.unsqueeze(-1)  # [..., N, 1]
-    logits = values.new_zeros(())
-    # at first it is the same for all outputs
-    log_assignment = values.new_full(
-        (*values.shape[:-2], 1), -math.log(values.shape[-2])
-    )  # [..., N, 1], then [..., N, M]
     weights = []
     for iteration in range(num_iterations):
+        log_assignment = logits.log_softmax(dim=-1)  # [..., N, M]
         if detach:
             log_assignment = log_assignment.detach()
-        share = shares(log_assignment, keep) if normalize_total_input else assignment_of(log_assignment, keep)
-        if return_weights:
-            weights.append(assignment_of(log_assignment, keep).expand(values.shape[:-1]).to(votes.dtype))
+        assignment = log_assignment.exp()
+        if keep is not None:
+            assignment = assignment * keep
+        weights.append(assignment.to(votes.dtype))
+        share = shares(log_assignment, keep) if normalize_total_input else assignment
         capsules = squash((share.unsqueeze(-1) * values).sum(dim=-3))  # [..., M, D]
         if iteration < num_iterations - 1:
-            logits = logits + (capsules.unsqueeze(-3) * values).sum(dim=-1)  # [..., N, M]
-            log_assignment = logits.log_softmax(dim=-1)
-    return RoutingOutput(capsules.to(votes.dtype), tuple(weights) if return_weights else None)
-
-
-def assignment_of(log_assignment: torch.Tensor, keep: torch.Tensor | None) -> torch.Tensor:
-    """Return C_nm [..., N, M], zero for inputs that are not kept."""
-    return log_assignment.exp() if keep is None else log_assignment.exp() * keep
+            logits = logits + (capsules.unsqueeze(-3) * values).sum(dim=-1)
+    return RoutingOutput(capsules.to(votes.dtype), tuple(weights))
 
 
 def shares(log_assignment: torch.Tensor, keep: torch.Tensor | None) -> torch.Tensor:

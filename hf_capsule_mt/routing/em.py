@@ -8,7 +8,7 @@ import torch
 
 from hf_capsule_mt.routing.chunks import route_in_chunks
 from hf_capsule_mt.routing.common import RoutingOutput, check_shape, check_votes, is_traced, iteration_dtype
-from hf_capsule_mt.routing.dynamic import assignment_of
+from hf_capsule_mt.routing.dynamic import shares
 
 LOG_TWO_PI = math.log(2 * math.pi)
 SMALLEST_ACTIVATION = 1e-20  # 1 / A in a backward pass must not overflow
@@ -75,7 +75,7 @@ def em_routing(
     if input_activation is not None:
         if input_activation.dim() == votes.dim() - 2:
             check_shape("input_activation", input_activation, votes.shape[:-2], votes)
-            input_activation = input_activation.unsqueeze(-1)
+            input_activation = input_activation.unsqueeze(-1).expand(votes.shape[:-1])
         else:
             check_shape("input_activation", input_activation, votes.shape[:-1], votes)
     lambdas = em_lambda_schedule(num_iterations, lambda_final) if lambda_schedule is None else tuple(lambda_schedule)
@@ -89,9 +89,7 @@ def em_routing(
     beta_a, beta_u = beta_a.to(iteration_dtype(votes)), beta_u.to(iteration_dtype(votes))
 
     def route(*tensors: Any) -> RoutingOutput:
-        return _route_em(
-            *tensors, lambdas=lambdas, min_variance=min_variance, detach=detach_routing, return_weights=return_weights
-        )
+        return _route_em(*tensors, lambdas=lambdas, min_variance=min_variance, detach=detach_routing)
 
     if return_weights or is_traced(votes):
         return route(votes, mask, input_activation, beta_a, beta_u)
@@ -111,46 +109,40 @@ def _route_em(
     lambdas: tuple[float, ...],
     min_variance: float,
     detach: bool,
-    return_weights: bool,
 ) -> RoutingOutput:
-    """The equations, line by line. R is kept as its share of the largest R of an output, which cannot underflow."""
+    """The equations, line by line."""
     values = votes.to(iteration_dtype(votes))  # [..., N, M, D]
     keep = None if mask is None else mask.unsqueeze(-1)  # [..., N, 1]
-    num_outputs, width = values.shape[-2:]
-    log_activation = None
-    if input_activation is not None:
-        log_activation = input_activation.to(values.dtype).clamp(min=SMALLEST_ACTIVATION).log()  # [..., N, 1 or M]
-    # at first it is the same for all outputs
-    log_assignment = values.new_full((*values.shape[:-2], 1), -math.log(num_outputs))  # [..., N, 1], then [..., N, M]
+    log_assignment = values.new_full(values.shape[:-1], -math.log(values.shape[-2]))  # [..., N, M]
     weights = []
     for iteration, inverse_temperature in enumerate(lambdas):
         if detach:
             log_assignment = log_assignment.detach()
-        if return_weights:
-            weights.append(assignment_of(log_assignment, keep).expand(values.shape[:-1]).to(votes.dtype))
+        assignment = log_assignment.exp()
+        weights.append((assignment if keep is None else assignment * keep).to(votes.dtype))
 
         # M-step
-        log_mass = log_assignment if log_activation is None else log_assignment + log_activation  # [..., N, M]
+        log_mass = log_assignment  # [..., N, M]
+        if input_activation is not None:
+            log_mass = log_mass + input_activation.to(values.dtype).clamp(min=SMALLEST_ACTIVATION).log()
+        share = shares(log_mass, keep).unsqueeze(-1)  # R / sum R [..., N, M, 1]
         if keep is not None:
             log_mass = log_mass.masked_fill(~keep, -math.inf)
-        peak = log_mass.detach().amax(dim=-2, keepdim=True).clamp(min=torch.finfo(values.dtype).min)
-        mass = (log_mass - peak).exp()  # R over its peak [..., N, M]
-        sum_of_mass = mass.sum(dim=-2).clamp(min=1)  # [..., M]; less than 1 where no input is kept
-        total_mass = sum_of_mass * peak.squeeze(-2).exp()  # [..., M]
-        mass, sum_of_mass = mass.unsqueeze(-1), sum_of_mass.unsqueeze(-1)
-        mean = (mass * values).sum(dim=-3) / sum_of_mass  # [..., M, D]
+        total_mass = log_mass.exp().sum(dim=-2)  # [..., M]
+        mean = (share * values).sum(dim=-3)  # [..., M, D]
         squared_distance = (values - mean.unsqueeze(-3)).square()  # [..., N, M, D]
-        variance = (mass * squared_distance).sum(dim=-3) / sum_of_mass + min_variance  # [..., M, D]
-        log_variance = variance.log().sum(dim=-1)  # [..., M]
-        cost = 0.5 * (log_variance + width * (1 + LOG_TWO_PI)) * total_mass  # [..., M]
+        variance = (share * squared_distance).sum(dim=-3) + min_variance  # [..., M, D]
+        cost = 0.5 * (variance.log() + 1 + LOG_TWO_PI).sum(dim=-1) * total_mass  # [..., M]
         log_output_activation = torch.nn.functional.logsigmoid(
             inverse_temperature * (beta_a - beta_u * total_mass - cost)
         )  # [..., M]
 
-        # E-step; 2 pi has the same part in all outputs
+        # E-step
         if iteration < len(lambdas) - 1:
-            half_distance = (squared_distance * (0.5 / variance).unsqueeze(-3)).sum(dim=-1)  # [..., N, M]
-            log_density = (log_output_activation - 0.5 * log_variance).unsqueeze(-2) - half_distance
-            log_assignment = log_density.log_softmax(dim=-1)
+            log_density = -0.5 * (
+                squared_distance / variance.unsqueeze(-3) + variance.log().unsqueeze(-3) + LOG_TWO_PI
+            )
+            log_density = log_density.sum(dim=-1)  # [..., N, M]
+            log_assignment = (log_output_activation.unsqueeze(-2) + log_density).log_softmax(dim=-1)
     capsules = log_output_activation.exp().unsqueeze(-1) * mean  # [..., M, D]
-    return RoutingOutput(capsules.to(votes.dtype), tuple(weights) if return_weights else None)
+    return RoutingOutput(capsules.to(votes.dtype), tuple(weights))
