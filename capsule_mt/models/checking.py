@@ -111,6 +111,7 @@ CURVE_WANTED = f"at most {MOST_POINTS} points [x, y] of finite numbers that do n
 FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("words", "sentences"), (_is_curve, CURVE_WANTED)),
     **dict.fromkeys(WORDS, (_are_words, WORDS_WANTED)),
+    "reverse": (lambda value: isinstance(value, str), "the name of a model"),
     "shortness": (lambda value: _is_number(value, 0.0, 100.0), "from 0 to 100"),
     "threshold": (lambda value: _is_number(value, 0.0, 1.0), "from 0 to 1"),
 }
