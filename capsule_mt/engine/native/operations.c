@@ -91,7 +91,6 @@ static int preview(run_t *run, const linear_t *head, const void *upper, const fl
     float least = best - DEVIATIONS * DEVIATION_OF_LOWER * *(const float *)upper * sqrtf(norm);
     near.outputs = kernels->not_below(logits, head->outputs, least, places, MOST_NEAR);
     if (near.outputs > MOST_NEAR) return 0;
-    memset(memory + rounded, 0, (size_t)kernels->packed_bytes(&near));
     kernels->select(head, places, &near, memory + rounded);
     kernels->multiply(&near, x, 1, exact, NO_ACTIVATION, memory, 0, kernels->num_blocks(&near));
     for (int64_t i = 0; i < near.outputs; i++) logits[places[i]] = exact[i];

@@ -17,28 +17,17 @@ typedef struct {
 } upper_t;
 
 #if defined(TIER_AVX512) || defined(TIER_AVXVNNI) || defined(TIER_DOTPROD)
+typedef uint8_t nibbles_t __attribute__((vector_size(LANES * 4), may_alias));
+
+INLINE vi dot_nibbles(vi sum, nibbles_t n, int32_t four) {
 #if defined(TIER_AVX512)
-typedef __m512i nibbles_t;
-#define LOW_NIBBLES(pairs) _mm512_and_si512(pairs, _mm512_set1_epi8(15))
-#define HIGH_NIBBLES(pairs) LOW_NIBBLES(_mm512_srli_epi16(pairs, 4))
-INLINE vi dot_nibbles(vi sum, nibbles_t n, int32_t four) {
-    return (vi)_mm512_dpbusd_epi32((__m512i)sum, n, _mm512_set1_epi32(four));
-}
+    return (vi)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)n, (__m512i)all_int(four));
 #elif defined(TIER_AVXVNNI)
-typedef __m256i nibbles_t;
-#define LOW_NIBBLES(pairs) _mm256_and_si256(pairs, _mm256_set1_epi8(15))
-#define HIGH_NIBBLES(pairs) LOW_NIBBLES(_mm256_srli_epi16(pairs, 4))
-INLINE vi dot_nibbles(vi sum, nibbles_t n, int32_t four) {
-    return (vi)_mm256_dpbusd_avx_epi32((__m256i)sum, n, _mm256_set1_epi32(four));
-}
+    return (vi)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)n, (__m256i)all_int(four));
 #else
-typedef int8x16_t nibbles_t;
-#define LOW_NIBBLES(pairs) vandq_s8(pairs, vdupq_n_s8(15))
-#define HIGH_NIBBLES(pairs) vreinterpretq_s8_u8(vshrq_n_u8(vreinterpretq_u8_s8(pairs), 4))
-INLINE vi dot_nibbles(vi sum, nibbles_t n, int32_t four) {
-    return (vi)vdotq_s32((int32x4_t)sum, n, vreinterpretq_s8_s32(vdupq_n_s32(four)));
-}
+    return (vi)vdotq_s32((int32x4_t)sum, (int8x16_t)n, (int8x16_t)all_int(four));
 #endif
+}
 
 static char *nibbles_of(const linear_t *l, const upper_t *upper) {
     return (char *)(upper->sums + round_up(l->outputs, BLOCK));
@@ -86,8 +75,8 @@ static void preview(const linear_t *l, const void *memory, const void *scratch, 
             prefetch_weights(pairs, DEPTH * BLOCK);
             for (int k = 0; k < 2; k++) {
                 nibbles_t two = *(const nibbles_t *)(pairs + k * DEPTH * LANES);
-                sums[k][0] = dot_nibbles(sums[k][0], LOW_NIBBLES(two), fours[0]);
-                sums[k][1] = dot_nibbles(sums[k][1], HIGH_NIBBLES(two), fours[1]);
+                sums[k][0] = dot_nibbles(sums[k][0], two & 15, fours[0]);
+                sums[k][1] = dot_nibbles(sums[k][1], two >> 4, fours[1]);
             }
         }
         block_scales_t by = scales_of(l, output);
