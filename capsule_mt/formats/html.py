@@ -215,14 +215,17 @@ def _has_text(event: Event) -> bool:
 def _with_signs(run: list[Event]) -> list[Event]:
     """Make one event of each raised element without a letter, such as the number of a note."""
     found: list[Event] = []
+    starts: list[int] = []
     for event in run:
         found.append(event)
-        if event.kind == "end" and event.name == "sup":
-            starts = [place for place, one in enumerate(found) if one.kind == "start" and one.name == "sup"]
-            inside = found[starts[-1] :] if starts else []
+        if event.name == "sup" and event.kind == "start":
+            starts.append(len(found) - 1)
+        elif event.name == "sup" and event.kind == "end" and starts:
+            start = starts.pop()
+            inside = found[start:]
             text = "".join(one.raw for one in inside if one.kind == "text")
-            if inside and not any(map(str.isalpha, html.unescape(text))):
-                found[starts[-1] :] = [Event("other", inside[0].start, raw="".join(one.raw for one in inside))]
+            if not any(map(str.isalpha, html.unescape(text))):
+                found[start:] = [Event("other", inside[0].start, raw="".join(one.raw for one in inside))]
     return found
 
 

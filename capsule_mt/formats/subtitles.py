@@ -200,9 +200,7 @@ def _add(markup: Markup, text: str, is_vtt: bool) -> None:
 
 def cut(text: str, weights: Sequence[float]) -> list[str]:
     """Cut a text at spaces into parts that look about as long as these weights, rather at the end of a clause."""
-    spaces = [match.start() for match in re.finditer(r"\s+(?![^<]*>)", text)] or [
-        place for place in range(1, len(text)) if text[place - 1] in "\u3001\u3002\uff0c"
-    ]
+    spaces = _spaces(text) or [place for place in range(1, len(text)) if text[place - 1] in "\u3001\u3002\uff0c"]
     parts = [_shown(text[start:end]) for start, end in pairwise([0, *spaces])]
     ends_clause = {place for place, part in zip(spaces, parts, strict=True) if part.endswith(CLAUSE_ENDS)}
     shown = dict(zip(spaces, accumulate(map(len, parts)), strict=True))
@@ -221,6 +219,16 @@ def cut(text: str, weights: Sequence[float]) -> list[str]:
 
         cuts.append(min(free, key=distance))
     return [text[start:end].strip() for start, end in zip(cuts, [*cuts[1:], len(text)], strict=True)]
+
+
+def _spaces(text: str) -> list[int]:
+    """Return where the spaces of a text begin, but for those in tags."""
+    found, begin = [], 0
+    for part in text.split("<"):
+        end_of_tag = part.rfind(">")
+        found += [begin + match.start() for match in re.finditer(r"\s+", part) if match.end() > end_of_tag]
+        begin += len(part) + 1
+    return found
 
 
 def _shown(text: str) -> str:
