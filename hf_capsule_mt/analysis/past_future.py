@@ -41,6 +41,11 @@ def overlap_rate(
         words: y_1..y_T.
         excluded: words that count neither in a bag nor in Top, such as padding.
     """
+    if not past_scores.shape == future_scores.shape == (len(words), past_scores.shape[-1]):
+        raise ValueError(
+            f"scores of {len(words)} words must be [{len(words)}, V], got {list(past_scores.shape)} and "
+            f"{list(future_scores.shape)}"
+        )
     ignored = set(excluded)
     past: list[float] = []
     future: list[float] = []

@@ -67,6 +67,11 @@ def draw_past_future(
     """
     from matplotlib import pyplot as plt
 
+    if not past.shape == future.shape == (len(source), len(target)):
+        raise ValueError(
+            f"`past` and `future` must be [{len(source)}, {len(target)}] for these words, got {list(past.shape)} "
+            f"and {list(future.shape)}"
+        )
     figure, axes = plt.subplots(
         1, len(target), figsize=(1.6 + 0.62 * len(target), 0.9 + 0.3 * len(source)), squeeze=False, sharey=True
     )
@@ -113,7 +118,9 @@ def draw_word_map(weights: torch.Tensor, words: Sequence[str], path: str | os.Pa
     """
     from matplotlib import pyplot as plt
 
-    number_capsules = weights.shape[1]
+    number_words, number_capsules = weights.shape
+    if number_words != len(words):
+        raise ValueError(f"`words` must be as many as the {number_words} rows of `weights`, got {len(words)}")
     widths = [0.11 * (len(_plain(word)) + 2) for word in words]
     figure, axis = plt.subplots(figsize=(1.6 + sum(widths), 0.5 + 0.42 * number_capsules))
     for capsule in range(number_capsules):

@@ -136,6 +136,8 @@ def routing_statistics(
             kept = statistics.setdefault(place, tuple(IterationStatistics() for _ in iterations))
             for entry, weights in zip(kept, iterations, strict=True):
                 entry.add(real_positions(place, weights, batch), inputs_are_words=place in ROUTINGS_OF_WORDS)
+    if not statistics:
+        raise ValueError("`batches` must have at least one batch")
     return statistics
 
 

@@ -40,6 +40,11 @@ def past_future_curves(weights: torch.Tensor, num_capsules: int) -> PastFutureCu
         weights: [B, T, S, M], the first `num_capsules` of the M for PAST, as many for FUTURE, the rest redundant.
         num_capsules: `model.capsules_per_group`.
     """
+    if num_capsules < 1 or weights.shape[-1] < 2 * num_capsules:
+        raise ValueError(
+            f"`num_capsules` ({num_capsules}) of each of PAST and FUTURE do not fit `weights` of shape "
+            f"{list(weights.shape)}"
+        )
     groups = weights.split([num_capsules, num_capsules, weights.shape[-1] - 2 * num_capsules], dim=-1)
     return PastFutureCurves(*(group.sum(dim=-1).transpose(1, 2) for group in groups))
 

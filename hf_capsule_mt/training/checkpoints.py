@@ -60,6 +60,8 @@ def read_marker(folder: str | os.PathLike[str]) -> Marker | None:
         return None
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ValueError(f"{file} is damaged ({type(error).__name__}: {error})") from None
+    if not files:
+        raise ValueError(f"{file} is damaged (it names no file)")
     return Marker(files, by_signal)
 
 
@@ -210,6 +212,8 @@ def average_weights(checkpoints: Sequence[str | os.PathLike[str]]) -> dict[str, 
 
 def average_checkpoints(checkpoints: Sequence[str | os.PathLike[str]], output: str | os.PathLike[str]) -> None:
     """Save a model with the average weights, and the last checkpoint's tokenizer."""
+    if not checkpoints:
+        raise ValueError("there is no checkpoint to average")
     model, tokenizer = load_checkpoint(checkpoints[-1])
     load_weights(model, average_weights(checkpoints))
     save_atomically(output, model.save_pretrained, tokenizer.save_pretrained)
