@@ -74,6 +74,15 @@ def running(command, address):
         proxy.communicate()
 
 
+def refusal(client):
+    """Return the status of what is too long. The server closes before it has read all, which may cut its answer."""
+    for _ in range(5):
+        with contextlib.suppress(httpx.RemoteProtocolError):
+            headers = {"Content-Type": "application/json"}
+            return client.post("/translate", content=b"x" * 200_000, headers=headers).status_code
+    return None
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("proxy", [nginx, caddy])
 def test_the_examples_of_the_page(proxy, serve, tmp_path):
@@ -85,9 +94,7 @@ def test_the_examples_of_the_page(proxy, serve, tmp_path):
     folder.mkdir()
     with running(*proxy(folder, free_port(), server.removeprefix("http://"))) as client:
         assert client.post("/translate", json=REQUEST).status_code == 200
-        with contextlib.suppress(httpx.RemoteProtocolError):  # the server closes before it has read all: a race
-            answer = client.post("/translate", content=b"x" * 200_000, headers={"Content-Type": "application/json"})
-            assert answer.status_code in (413, 502)  # of Caddy 2.6
+        assert refusal(client) in (413, 502)  # of Caddy 2.6
         given = client.post("/translate", json=REQUEST, headers={"X-Forwarded-For": "10.0.0.1"})
         assert given.status_code == 200  # as the client's own: what it says of its address is not believed
         for address in ("10.0.0.2", "10.0.0.3"):
