@@ -28,10 +28,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from transformers import PreTrainedModel, pipeline
+from transformers import PreTrainedModel
 
 from capsule_mt.commands.console import HelpFormatter, run
-from capsule_mt.text.lines import one_line
 from capsule_mt.text.outputs import write_output
 from hf_capsule_mt.analysis.routing_statistics import encoded_batches, routing_statistics
 from hf_capsule_mt.commands.arguments import keep_freed_memory
@@ -45,7 +44,7 @@ from lab.effects import Gains, answer, both, by_plan, with_p
 from lab.paper_tables import RUNS, Run
 from lab.plan_spread import pooled
 from lab.records import Records, Runs
-from lab.reproduce import DEVICE, Reproduction, TrainingError
+from lab.reproduce import Reproduction, TrainingError, translating
 
 FILE = "capsules_fairly"  # of lab/results
 METHODS = {
@@ -255,11 +254,7 @@ class Fairly(Reproduction):
 
     def score(self, name: str, seed: int) -> None:
         record = self.validated(name, seed) | {"data": self.text_of(name, seed)}
-        translate: Any = pipeline("translation", model=str(self.folder(name, seed)), device=DEVICE)  # type: ignore[call-overload]
-
-        def translated(sources: list[str], **settings: Any) -> list[str]:
-            found = translate(sources, batch_size=50, split_sentences=False, **settings)
-            return [one_line(result["translation_text"]) for result in found]
+        translated = functools.partial(translating(self.folder(name, seed)), split_sentences=False)
 
         def bleu(sources: list[str], references: list[str], settings: dict[str, Any]) -> float:
             return score_corpus(translated(sources, **settings), [references], ["bleu"])["bleu"].score

@@ -22,7 +22,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -88,6 +88,19 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--turns", type=positive, default=10, help="how often a speed is measured; the best counts")
     return parser.parse_args()
+
+
+def translating(folder: Path) -> Callable[..., list[str]]:
+    """Return what translates lines by a checkpoint, those of about one length together."""
+    translate: Any = pipeline("translation", model=str(folder), device=DEVICE)  # type: ignore[call-overload]
+
+    def translated(sources: Sequence[str], **settings: Any) -> list[str]:
+        by_length = sorted(range(len(sources)), key=lambda number: len(sources[number]))
+        found = translate([sources[number] for number in by_length], batch_size=100, **settings)
+        texts = {number: one_line(one["translation_text"]) for number, one in zip(by_length, found, strict=True)}
+        return [texts[number] for number in range(len(sources))]
+
+    return translated
 
 
 class TrainingError(Exception):
@@ -195,22 +208,12 @@ class Reproduction:
         source, target = (self.side(test, recipe, side) for side in ("source", "target"))
         return source, target
 
-    def translated(self, name: str, seed: int) -> list[str]:
-        """Translate the test set."""
-        sources, _ = self.test_set
-        by_length = sorted(range(len(sources)), key=lambda number: len(sources[number]))
-        folder = str(self.folder(name, seed))
-        translate: Any = pipeline("translation", model=folder, device=DEVICE)  # type: ignore[call-overload]
-        found = translate([sources[number] for number in by_length], batch_size=100)
-        texts = {number: one_line(one["translation_text"]) for number, one in zip(by_length, found, strict=True)}
-        return [texts[number] for number in range(len(sources))]
-
     def score(self, name: str, seed: int) -> None:
         """Translate the test set, and keep the translations and the result, with the machine that trained."""
         run, folder = RUNS[name], self.folder(name, seed)
         recipe = load_recipe(self.recipe(run.recipe), self.overrides(run, seed) | {"seed": seed})
         sources, references = self.test_set
-        hypotheses = self.translated(name, seed)
+        hypotheses = translating(folder)(sources)
         self.records.keep_translations(self.file, name, seed, hypotheses)
         training = read_result(folder / "train_result.json")
         train = load_corpus(recipe)["train"]

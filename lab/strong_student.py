@@ -18,11 +18,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from transformers import pipeline
-
 import hf_capsule_mt  # noqa: F401  its models
 from capsule_mt.commands.console import HelpFormatter, checkpoint_folder, positive, run
-from capsule_mt.text.lines import one_line
 from capsule_mt.text.lock import OutputTakenError, lock_output
 from capsule_mt.text.reading import read_parallel
 from hf_capsule_mt.commands.arguments import keep_freed_memory
@@ -33,7 +30,7 @@ from hf_capsule_mt.training.checkpoints import TRAINER_STATE, last_checkpoint
 from hf_capsule_mt.training.run_data import encode_part, load_corpus, load_or_train_tokenizer
 from lab.effects import Gains, answer, differences, effect, with_p
 from lab.records import Records, Runs
-from lab.reproduce import DEVICE
+from lab.reproduce import DEVICE, translating
 
 FILE = "strong_student"  # of lab/results
 START = "start"  # the run that is the student itself, of every seed
@@ -209,8 +206,7 @@ class StrongStudent:
     def score(self, folder: Path) -> tuple[list[str], dict[str, Any]]:
         """Translate the test text, greedily, with the full vocabulary and in float32."""
         began = time.monotonic()
-        translate: Any = pipeline("translation", model=str(folder), device=DEVICE)  # type: ignore[call-overload]
-        translations = [one_line(one["translation_text"]) for one in translate(self.sources, batch_size=64)]
+        translations = translating(folder)(self.sources)
         scores = score_corpus(translations, [self.references], ["bleu", "chrf"])
         return translations, {
             "sentences": len(self.sources),
