@@ -7,7 +7,9 @@ A run with a result is never trained again; one that was stopped goes on from it
 OMP_NUM_THREADS=1, the same command measures what is trained.
 """
 
+import functools
 import time
+from collections.abc import Callable
 from typing import Any
 
 from capsule_mt.commands.console import run
@@ -110,16 +112,15 @@ class StrongTeacher(StrongStudent):
         """Keep sentences a second on the test text and the time by source length of the engine, all in turns."""
         trained = {name: of for name, of in self.records.runs(FILE).items() if name in TITLES}
         folders = {name: self.folder(name, next(iter(of))) for name, of in trained.items()}
-        runs, models = {}, {}
+        runs: dict[str, Callable[[], Any]] = {}
+        models: dict[str, FastTranslator] = {}
         for name, folder in folders.items():
             engines = {precision: own(folder, {"int8": int8}, False) for precision, int8 in PRECISIONS.items()}
             if (folder / FILE_NAME).exists():
                 engines["int8, shortlist"] = own(folder, {"int8": True, "shortlist": True}, False)
             for precision, engine in engines.items():
                 for batch in BATCHES:
-                    runs[f"{name}, {precision}, {batch}"] = lambda engine=engine, batch=batch: engine(
-                        self.sources, batch, 1
-                    )
+                    runs[f"{name}, {precision}, {batch}"] = functools.partial(engine, self.sources, batch, 1)
             for precision, int8 in PRECISIONS.items():
                 models[f"{name}, {precision}"] = FastTranslator(load_model(folder).eval(), int8=int8, strict=True)
         timings = time_in_turns(runs, REPEATS, clock=time.process_time)
