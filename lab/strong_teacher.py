@@ -110,8 +110,8 @@ class StrongTeacher(StrongStudent):
 
     def speed(self) -> None:
         """Keep sentences a second on the test text and the time by source length of the engine, all in turns."""
-        trained = {name: of for name, of in self.records.runs(FILE).items() if name in TITLES}
-        folders = {name: self.folder(name, next(iter(of))) for name, of in trained.items()}
+        trained = self.records.runs(FILE)
+        folders = {name: self.folder(name, next(iter(trained[name]))) for name in TITLES if name in trained}
         runs: dict[str, Callable[[], Any]] = {}
         models: dict[str, FastTranslator] = {}
         for name, folder in folders.items():

@@ -17,20 +17,21 @@ def test_marian_has_as_many_parameters_as_capsnmt():
     assert marian == pytest.approx(capsules, rel=2e-3)
 
 
-def test_what_is_trained_is_scored_beside_the_teacher_and_timed(command, text_folder, monkeypatch):
+def test_what_is_trained_is_scored_beside_the_teacher_and_timed(text_folder, monkeypatch):
     save_tiny_checkpoint(Path("student"), decoder_self="ssru", marian_positions=True)
-    arguments = "student --text train.en train.de --test test.en test.de --steps 1 --sentences 3 --arms capsules"
-    shown = command("strong_teacher", arguments)
-    assert "| CapsNMT |" in shown
-    assert "Sentences a second" not in shown
-    records = Records("lab/results")
-    assert {name: list(of) for name, of in records.runs(FILE).items()} == {START: [0], "capsules": [SEED]}
-    assert records.run(FILE, "capsules", SEED)["recipe"]["model"]["num_capsules"] == 8
+    title, model, rate = ARMS["capsules"]
+    monkeypatch.setitem(ARMS, "capsules", (title, model | {"hidden_size": 16}, rate))
     monkeypatch.setattr("lab.strong_teacher.LENGTHS", (2, 4))
     monkeypatch.setattr("lab.strong_teacher.REPEATS", 1)
-    StrongTeacher(parser_of_plan(None, FILE, list(ARMS), [SEED], STEPS).parse_args(arguments.split())).speed()
-    timed = table(records)
-    assert "| source tokens | The teacher, int8 | The teacher, float32 | CapsNMT, int8 | CapsNMT, float32 |" in timed
+    arguments = "student --text train.en train.de --test test.en test.de --steps 1 --sentences 3 --arms capsules"
+    study = StrongTeacher(parser_of_plan(None, FILE, list(ARMS), [SEED], STEPS).parse_args(arguments.split()))
+    study.run()
+    assert {name: list(of) for name, of in study.records.runs(FILE).items()} == {START: [0], "capsules": [SEED]}
+    assert study.records.run(FILE, "capsules", SEED)["recipe"]["model"]["num_capsules"] == 8
+    assert "Sentences a second" not in table(study.records)
+    study.speed()
+    header = "| source tokens | The teacher, int8 | The teacher, float32 | CapsNMT, int8 | CapsNMT, float32 |"
+    assert header in table(study.records)
 
 
 def test_shares_by_hand(tmp_path):
