@@ -22,6 +22,7 @@ from hf_capsule_mt.evaluation.results import markdown_table
 from hf_capsule_mt.evaluation.significance import confidence_interval
 from hf_capsule_mt.loading import load_model
 from hf_capsule_mt.training import Recipe
+from lab.benchmark_tables import FIXED_LENGTH
 from lab.lengths import measure_lengths
 from lab.records import SPEEDS, Records
 from lab.reproduce import DEVICE
@@ -186,22 +187,21 @@ def speed_tables(speeds: dict[str, Any]) -> list[str]:
         rates.setdefault(run_of.rpartition(", ")[0], []).append(f"{rate:.0f}")
     rows = [[_title(name), *cells] for name, cells in rates.items()]
     times = speeds["by_source_length"]
-    header = ["source tokens", *(_title(name) for name in times)]
-
-    def by_length(part: str, digits: int) -> str:
-        lengths = next(iter(times.values()))
-        return markdown_table(
-            header, [[length, *(f"{of[length][part]:.{digits}f}" for of in times.values())] for length in lengths]
-        )
-
+    lengths = next(iter(times.values()))
+    exact = {name: of for name, of in times.items() if name.endswith("float32")}
+    whole = [
+        [length, *(f"{of[length]['encoding'] + (FIXED_LENGTH - 1) * of[length]['word']:.1f}" for of in times.values())]
+        for length in lengths
+    ]
+    words = [[length, *(f"{of[length]['word']:.2f}" for of in exact.values())] for length in lengths]
     return [
         f"Sentences a second of the engine on the first {speeds['sentences']}, one thread, processor time, medians of "
         f"{speeds['repeats']} turns:",
         markdown_table(["engine", *(f"batch {batch}" for batch in BATCHES)], rows),
-        "Milliseconds of each further token of the translation by source length, one sentence at a time:",
-        by_length("word", 3),
-        "Milliseconds of encoding and of the first token:",
-        by_length("encoding", 2),
+        f"Milliseconds of a translation of {FIXED_LENGTH} tokens by source length, one sentence at a time:",
+        markdown_table(["source tokens", *(_title(name) for name in times)], whole),
+        "Milliseconds of each of its tokens after the first:",
+        markdown_table(["source tokens", *(_title(name) for name in exact)], words),
     ]
 
 
