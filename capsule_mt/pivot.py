@@ -16,7 +16,7 @@ from capsule_mt.coverage.results import Coverage, SentenceCoverage, TargetWord, 
 from capsule_mt.options import TranslationOptions
 from capsule_mt.scoring import Translation
 from capsule_mt.text.glossary import Glossary
-from capsule_mt.text.segments import Document, Piece, PrefixedText, join_translations
+from capsule_mt.text.segments import Document, Piece, join_translations
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import WORDS, is_mark
 from capsule_mt.translator import Found, Translator
@@ -25,11 +25,11 @@ PIVOT = "en"
 
 
 class PivotPiece(Piece):
-    """A sentence of the text `within`; `begins` is what its translation, not its English, begins with."""
+    """A sentence of the text `within`."""
 
     def __init__(self, piece: Piece, within: str) -> None:
         super().__init__(**vars(piece))
-        self.within, self.begins = within, cast("str | None", None)
+        self.within = within
 
 
 class Through(Found):
@@ -68,12 +68,9 @@ class PivotTranslator(Translator):
         return False
 
     def documents(self, texts: Sequence[str], options: TranslationOptions) -> list[Document]:
-        plain = [str(text) if isinstance(text, PrefixedText) else text for text in texts]
-        documents = self.first.documents(plain, _to_pivot(options))
-        for text, document in zip(texts, documents, strict=True):
+        documents = self.first.documents(texts, _to_pivot(options))
+        for document in documents:
             document.pieces = [PivotPiece(piece, document.text) for piece in document.pieces]
-            if isinstance(text, PrefixedText) and document.pieces:
-                cast(PivotPiece, document.pieces[0]).begins = text.target_prefix
         return documents
 
     def translate_pieces(self, pieces: Sequence[Piece], options: TranslationOptions) -> list[Found]:
@@ -81,11 +78,7 @@ class PivotTranslator(Translator):
         found = self.first.translate_pieces(own, to_pivot)
         alone = [Document(piece.within, pieces=[piece]) for piece in own]
         middles = [one[0] for one in self.first.put_together(alone, found, to_pivot)]
-        texts = [
-            middle.text if piece.begins is None else PrefixedText(middle.text, piece.begins)
-            for piece, middle in zip(own, middles, strict=True)
-        ]
-        ends = self.second.translate(texts, options._replace(src_lang=PIVOT))
+        ends = self.second.translate([one.text for one in middles], options._replace(src_lang=PIVOT))
         return [Through(middle, some) for middle, some in zip(middles, ends, strict=True)]
 
     def put_together(

@@ -134,7 +134,7 @@ class Translator(Scorer):
         reaches its limit is reported by a warning. Lone surrogates, which are no characters, are read as U+FFFD.
 
         Args:
-            texts: what to translate. A `PrefixedText` also has what its translation begins with.
+            texts: what to translate.
             coverage: find what was left out, and how.
             scores: compute `Translation.score`, which costs a decoder of transformers one more pass.
             batch_size: how many sentences go through the model at once.

@@ -57,7 +57,7 @@ from capsule_mt.text.messages import warn
 from capsule_mt.text.outputs import check_outputs, is_stream, open_output
 from capsule_mt.text.progress import Progress
 from capsule_mt.text.reading import decode_lines, open_text
-from capsule_mt.text.segments import MOST_UNKNOWN, PrefixedText
+from capsule_mt.text.segments import MOST_UNKNOWN
 from capsule_mt.text.windows import Window, WindowedOutput, windows_of, write_windows
 
 WINDOW = 2048
@@ -108,11 +108,6 @@ def parse_arguments() -> argparse.Namespace:
         default=[],
         metavar="KINDS",
         help="keep these as they are in the text: tags,urls,placeholders,numbers",
-    )
-    text.add_argument(
-        "--target-prefix",
-        action="store_true",
-        help="a line is TEXT<tab>PREFIX, and its translation begins with the prefix",
     )
     search = parser.add_argument_group("search")
     search.add_argument("--num-beams", type=positive, help="beams (default: the checkpoint's)")
@@ -302,14 +297,6 @@ def note_foreign(texts: list[str], found: list[list[dict[str, Any]]], finder: Ca
         warn(f"{languages.total()} of {len(texts)} texts seem to be in another language than the source's: {shown}")
 
 
-def prefixed(line: str) -> str:
-    """Take a line apart into a text and what its translation begins with."""
-    text, *prefixes = line.split("\t")
-    if len(prefixes) > 1:
-        raise ValueError(f"--target-prefix takes TEXT<tab>PREFIX, got {1 + len(prefixes)} columns")
-    return PrefixedText(text, prefixes[0]) if prefixes else text
-
-
 def input_windows(arguments: argparse.Namespace, parsed: Parsed | None) -> Iterator[Window]:
     if parsed is not None:
         yield from windows_of((unit.text for unit in parsed.units), arguments.window)
@@ -381,7 +368,7 @@ def described(arguments: argparse.Namespace, options: TranslationOptions, form: 
     if arguments.reverse is not None:
         digests["reverse"] = [checkpoint_digests(folder) for folder in folders_of(arguments.reverse)]
     names = (
-        *("dtype", "int8", "backend", "target_prefix", "window", "batch_tokens", "no_split", "no_copy", "keep"),
+        *("dtype", "int8", "backend", "window", "batch_tokens", "no_split", "no_copy", "keep"),
         *("detect", "format", "column", "encoding", "src_lang", "tgt_lang"),
     )
     return {
@@ -425,10 +412,9 @@ def main() -> int:
         finder = foreign_finder(arguments)
 
         def translate(lines: list[str]) -> list[list[dict[str, Any]]]:
-            texts = [prefixed(line) for line in lines] if arguments.target_prefix else lines
-            found = [records_of(some) for some in translator.translate(texts, options)]
+            found = [records_of(some) for some in translator.translate(lines, options)]
             if finder is not None:
-                note_foreign(texts, found, finder)
+                note_foreign(lines, found, finder)
             return found
 
         lines = WindowLines(

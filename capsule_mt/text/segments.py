@@ -76,22 +76,6 @@ class Piece:
         return [token for token, place in enumerate(places) if place and overlaps(place, [span])]
 
 
-class PrefixedText(str):
-    """A text whose translation begins with `target_prefix`; of several sentences, the first translation does.
-
-        translator(PrefixedText("The old man buys a red hat.", "Der alte"))
-
-    The prefix is forced token by token, so it should end where a word ends.
-    """
-
-    target_prefix: str
-
-    def __new__(cls, text: str, target_prefix: str) -> "PrefixedText":
-        prefixed = super().__new__(cls, text)
-        prefixed.target_prefix = target_prefix
-        return prefixed
-
-
 class Document:
     """One of the texts that the user gave, and the pieces it is translated in.
 
@@ -171,8 +155,6 @@ class Segmenter(NamedTuple):
                     document.pieces.append(self._piece(part, encoded, was_cut))
                 elif unknown:
                     document.foreign.append(part.span)
-        if isinstance(text, PrefixedText) and document.pieces:
-            document.pieces[0].prefix = self.tokenizer.encode_target(text.target_prefix)[:-1]
         return document
 
     def _without_long_words(self, document: Document) -> str:

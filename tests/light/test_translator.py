@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from capsule_mt import CoverageOptions, PrefixedText, Translation, Translator
+from capsule_mt import CoverageOptions, Translation, Translator
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.options import search_options
 from capsule_mt.text.keeping import KEPT, Item, parts_of
@@ -197,16 +197,6 @@ def test_the_checkpoints_settings_and_the_calls():
 )
 def test_options_that_only_transformers_knows(given, own, further):
     assert asked(given=given, generation=own).further == further
-
-
-def test_a_prefix_is_of_its_text():
-    decoder = Echo()
-    translator(decoder)([PrefixedText("One two. Three four.", "two"), "five"], batch_size=3)
-    ((sources, options),) = decoder.calls
-    of_source = dict(zip(map(tuple, sources), options.prefixes, strict=True))
-    assert of_source == {(2, 3, 1): [6], (4, 5, 1): [], (7, 1): []}
-    translator(decoder)(["five"])
-    assert decoder.calls[-1][1].prefixes == ()
 
 
 def test_a_coverage_that_is_no_options_is_named():

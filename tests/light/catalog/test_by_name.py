@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from capsule_mt import CoverageOptions, PrefixedText, Translator
+from capsule_mt import CoverageOptions, Translator
 from capsule_mt.calibration import calibrating
 from capsule_mt.catalog.entries import CatalogError, cache_folder
 from capsule_mt.catalog.store import FACTS_FILE
@@ -82,7 +82,6 @@ def test_one_model_after_the_other(both):
     assert [one.text for one in several] == [
         one.text for one in second(first(TEXTS[0], num_beams=3).text, num_beams=3, num_return_sequences=2)
     ]
-    assert translator(PrefixedText(TEXTS[0], LAST[5])).text.startswith(LAST[5])
 
 
 @pytest.mark.parametrize("scored", [False, True])

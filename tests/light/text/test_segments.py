@@ -6,7 +6,7 @@ import time
 import pytest
 
 from capsule_mt.text.copying import is_no_sentence
-from capsule_mt.text.segments import PrefixedText, Segmenter, batches_of, join_translations
+from capsule_mt.text.segments import Segmenter, batches_of, join_translations
 from tests.light.text.words import Words
 
 
@@ -86,14 +86,11 @@ def test_languages(caplog):
     assert caplog.messages == ["`tgt_lang` 'deu' is none of the tokenizer's: fra, ita"]
 
 
-def test_prefixes():
+def test_a_prefix_is_read_before_each_sentence():
     tokenizer = Words()
-    first, second = (
-        Segmenter(tokenizer, None, prefix="translate: ").document(PrefixedText("Aa bb. Cc.", "Dd ee")).pieces
-    )
+    first, second = Segmenter(tokenizer, None, prefix="translate: ").document("Aa bb. Cc.").pieces
     assert tokenizer.decode(first.ids) == "translate: Aa bb."
-    assert tokenizer.decode(first.prefix) == "Dd ee"
-    assert second.prefix == []
+    assert tokenizer.decode(second.ids) == "translate: Cc."
 
 
 def test_half_a_character_is_replaced():
