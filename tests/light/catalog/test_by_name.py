@@ -13,8 +13,6 @@ from capsule_mt.calibration import calibrating
 from capsule_mt.catalog.entries import CatalogError, cache_folder
 from capsule_mt.catalog.store import FACTS_FILE
 from capsule_mt.commands import calibrate, models, translate
-from capsule_mt.coverage.verified import Read
-from capsule_mt.engine.search import Forced
 from capsule_mt.pivot import PivotTranslator
 from capsule_mt.serve.batching import Batcher, Settings
 from capsule_mt.translator import DEFAULT_COVERAGE_WEIGHT
@@ -108,39 +106,14 @@ def test_what_either_leaves_out_is_left_out(both, scored):
     assert in_second > 5
 
 
-def doubting(leg, *words):
-    """Let a model of the other direction find no word of the source in these words of a leg's translations."""
-    leg.reverse = Translator(leg.loaded._replace(calibration={"attention": {"head": [0, 0]}}))
-
-    def read(texts, translations, *, with_head):
-        places = [[match.span() for match in re.finditer(r"\S+", text)] for text in texts]
-        shares = [[float(text[a:b] not in words) for a, b in of] for text, of in zip(texts, places, strict=True)]
-        return [Read(of, [], Forced([], received=[row])) for of, row in zip(places, shares, strict=True)]
-
-    leg.reverse.read = read
-
-
-def test_what_either_makes_up_is_made_up(both):
-    first, second = both
-    doubting(first, *MIDDLE[:4])
-    doubting(second, *LAST[3:6])
-    translator, options = PivotTranslator(first, second), CoverageOptions(method="guided", support=True)
-    last, in_first, in_second = dict(zip(MIDDLE, LAST, strict=True)), 0, 0
-    for text in TEXTS[:20]:
-        found = translator(text, coverage=options)
-        middle = first(text, coverage=options)
-        end = second(middle.text, coverage=options)
-        by_first = {last[word.text] for word in middle.coverage.unsupported} & set(end.text.split())
-        by_second = {word.text for word in end.coverage.unsupported}
-        in_first, in_second = in_first + len(by_first - by_second), in_second + len(by_second - by_first)
-        assert {word.text for word in found.coverage.unsupported} == by_first | by_second
-        assert found.coverage.support == pytest.approx(middle.coverage.support * end.coverage.support)
-    assert min(in_first, in_second) > 2
-    whole = translator("\n".join(TEXTS[:3]), coverage=options)
-    assert [whole.text[word.start : word.end] for word in whole.coverage.target_words] == whole.text.split()
-    alone = [translator(text, coverage=options).coverage.support for text in TEXTS[:3]]
-    assert whole.coverage.support == pytest.approx(sum(alone) / 3)
-    assert translator(TEXTS[0], coverage=CoverageOptions()).coverage.target_words == ()
+def test_what_needs_one_model_is_refused(both):
+    translator = PivotTranslator(*both)
+    support = {"coverage": CoverageOptions(support=True)}
+    for name, options in (("alignment", {"alignment": True}), ("support", support)):
+        with pytest.raises(ValueError, match=f"`{name}` needs one model, and this pair goes through English by two"):
+            translator(TEXTS[0], **options)
+    with pytest.raises(ValueError, match="`support` needs one model"):
+        translator.cover(TEXTS[:1], TEXTS[:1], **support)
 
 
 def test_the_alarm_of_both(both):
