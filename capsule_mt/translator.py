@@ -114,18 +114,7 @@ class Translator(Scorer):
         texts: str | Iterable[str],
         *,
         coverage: "CoverageOptions | None" = None,
-        scores: bool = True,
-        batch_size: int = 1,
-        batch_tokens: int | None = None,
-        split_sentences: bool = True,
-        max_source_tokens: int | None = None,
-        truncation: bool | str = False,
-        src_lang: str | None = None,
-        tgt_lang: str | None = None,
-        copy: bool = True,
-        keep: Sequence[str] = (),
-        alignment: bool = False,
-        **generate_kwargs: Any,
+        **options: Any,
     ) -> Translation | list[Translation] | Iterable[Translation | list[Translation]]:
         """Translate one string, a list of strings, or lazily any other iterable of strings.
 
@@ -140,14 +129,13 @@ class Translator(Scorer):
             batch_size: how many sentences go through the model at once.
             batch_tokens: how many of their tokens, padding included, instead of how many sentences.
             split_sentences: False translates each text as if it were one sentence, and refuses one that is too long.
-            max_source_tokens: translate in pieces of at most so many tokens, fewer than the model takes.
             truncation: cut a source to what the model takes, with a warning.
             src_lang, tgt_lang: for tokenizers that have languages, and for the rules about sentences.
             copy: leave as it is what is no sentence, such as numbers and list marks; and in sentences URLs, tags,
                 placeholders, code, emoji, and words that the vocabulary does not know.
             keep: "numbers" that a translation has as its source does; without `copy`, any of `KEPT`.
             alignment: find which words of the translation are of which words of the text.
-            generate_kwargs: how to search, by the names of transformers: `num_beams`, `max_new_tokens`,
+            options: further ones are how to search, by the names of transformers: `num_beams`, `max_new_tokens`,
                 `num_return_sequences`, `length_penalty`, `early_stopping`, `no_repeat_ngram_size`, `max_time` (of each
                 batch), ...
 
@@ -155,31 +143,17 @@ class Translator(Scorer):
             A `Translation` for a string, a list of them for a list or a tuple, an iterable for any other iterable,
             in the order of the texts. With `num_return_sequences` above one, each text has a list of its own.
         """
-        options = TranslationOptions(
-            batch_size=batch_size,
-            batch_tokens=batch_tokens,
-            coverage=coverage,
-            scores=scores,
-            split_sentences=split_sentences,
-            max_source_tokens=max_source_tokens,
-            truncation=truncation,
-            src_lang=src_lang,
-            tgt_lang=tgt_lang,
-            copy=copy,
-            keep=keep,
-            alignment=alignment,
-            generate_kwargs=generate_kwargs,
-        ).checked()
+        asked = TranslationOptions.of(coverage=coverage, **options)
         if isinstance(texts, (bytes, dict)) or not (hasattr(texts, "__iter__") or hasattr(texts, "__getitem__")):
             raise TypeError(f"`texts` must be a string or an iterable of strings, got a {type(texts).__name__}")
 
         def translate(window: list[str]) -> list[Translation | list[Translation]]:
-            return [found[0] if len(found) == 1 else found for found in self.translate(window, options)]
+            return [found[0] if len(found) == 1 else found for found in self.translate(window, asked)]
 
         if isinstance(texts, str):
             return translate([texts])[0]
-        found = TranslationIterator(texts, translate, options.window)
-        return list(iter(found)) if isinstance(texts, (list, tuple)) else found
+        found = TranslationIterator(texts, translate, asked.window)
+        return list(found) if isinstance(texts, (list, tuple)) else found
 
     def translate(self, texts: Sequence[str], options: TranslationOptions) -> list[list[Translation]]:
         """Translate these texts, sorted by length into batches, and return the best translations of each."""

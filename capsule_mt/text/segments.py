@@ -279,15 +279,8 @@ class Segmenter(NamedTuple):
                 encoded[part] = self._encode(part, prefix)
             return len(encoded[part].ids) <= cast(int, self.limit)
 
-        parts = split_to_fit(text, sentence, fits)
-        for span in parts:
-            part = text[span.start : span.end]
-            if not fits(part):
-                raise ValueError(
-                    f"the character {part!r} alone is {len(encoded[part].ids)} tokens, more than the "
-                    f"{self.limit} that a source may have (`max_source_tokens`)"
-                )
-        return [(span, encoded[text[span.start : span.end]], False) for span in parts]
+        parts = [(span, text[span.start : span.end]) for span in split_to_fit(text, sentence, fits)]
+        return [(span, encoded.get(part) or self._encode(part, prefix), False) for span, part in parts]
 
     def _encode(self, text: str, prefix: str) -> Encoded:
         """Tokenise a text after a prefix, whose characters do not count."""
@@ -337,7 +330,7 @@ class TranslationIterator(Generic[Result]):
     """Reads texts in windows, translates each window at once, and gives its results one by one."""
 
     def __init__(self, texts: object, translate: Callable[[list[str]], list[Result]], window: int) -> None:
-        """`texts`: an iterable, or what only has a length and `[]`, such as a `KeyDataset`."""
+        """`texts`: an iterable, or what only has `[]`, such as a `KeyDataset`."""
         self.texts = texts
         self.translate = translate
         self.window = window
@@ -346,10 +339,6 @@ class TranslationIterator(Generic[Result]):
         return len(cast(Sized, self.texts))  # a generator has no length, and says so
 
     def __iter__(self) -> Iterator[Result]:
-        texts: Iterator[str] = iter(cast(Any, self.texts)) if hasattr(self.texts, "__iter__") else self._items()
+        texts: Iterator[str] = iter(cast(Any, self.texts))
         while window := list(islice(texts, self.window)):
             yield from self.translate(window)
-
-    def _items(self) -> Iterator[str]:
-        texts = cast(Sequence[str], self.texts)
-        return (texts[index] for index in range(len(self)))

@@ -108,7 +108,6 @@ def test_sources_beyond_the_positions(caplog):
     assert [len(segment.source_ids) for segment in found.segments] == [3, 3, 3]
     with pytest.raises(ValueError, match=r"a source of 7 tokens is longer than the 4 that the model takes: 'one two,"):
         translate(text, split_sentences=False)
-    assert len(translate(text, max_source_tokens=2).segments) == 6
     assert translate(text, truncation=True, split_sentences=False).text == "one two, three"
     assert "A source of 7 tokens was cut to 4" in caplog.text
 
@@ -135,8 +134,6 @@ def test_what_is_refused():
         ids = f"`{name}` takes token ids, whole numbers from 0 to 2147483647 that the vocabulary has, got {wrong}"
         with pytest.raises(ValueError, match=ids):
             translate("one", **{name: given})
-    with pytest.raises(ValueError, match="`max_source_tokens` must be at least 2, got 1"):
-        translate("one", max_source_tokens=1)
     for keep in ("tags", ["colours"]):
         with pytest.raises(ValueError, match="`keep` takes a list of tags, urls, placeholders, numbers, got "):
             translate("one", keep=keep)
