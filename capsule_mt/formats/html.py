@@ -24,8 +24,6 @@ INLINE_FIXED = frozenset({"code", "kbd", "samp", "var"})  # in a sentence like a
 NOT_TRANSLATED = INLINE_FIXED | {"math", "pre", "script", "style", "svg", "textarea"}
 ATTRIBUTES = ("alt", "title", "placeholder", "aria-label")
 META = re.compile(r"description|(?:og|twitter):(?:title|description|image:alt)", re.I)
-DECLARED = re.compile(rb"""<meta[^>]+charset\s*=\s*["']?\s*([\w.:-]+)""", re.I)
-DECLARED_WITHIN = 1024  # bytes, by the standard
 
 
 @dataclass
@@ -253,9 +251,3 @@ def _escaped(text: str) -> str:
 
 def _attribute(text: str) -> str:
     return html.escape(text, quote=False).replace('"', "&quot;")
-
-
-def declared_encoding(content: bytes) -> str | None:
-    """Return the encoding that a page declares in its head."""
-    found = DECLARED.search(content[:DECLARED_WITHIN])
-    return found[1].decode("ascii") if found else None
