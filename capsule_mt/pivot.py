@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from capsule_mt.coverage.options import CoverageOptions
 from capsule_mt.coverage.results import Coverage, SentenceCoverage
 from capsule_mt.options import TranslationOptions
 from capsule_mt.scoring import Translation
@@ -43,7 +42,7 @@ class PivotTranslator(Translator):
 
     `score` is the mean log-probability of a token of both translations, and `segments` have the source, with
     the tokens of the English. A sentence's coverage is the product of both; it is an alarm below the smaller of both
-    thresholds. There is no glossary, no alignment and no support: they need one model.
+    thresholds. A glossary, alignments, support and given translations need one model.
     """
 
     def __init__(self, first: Translator, second: Translator) -> None:
@@ -68,7 +67,8 @@ class PivotTranslator(Translator):
     def completed(self, options: TranslationOptions) -> TranslationOptions:
         if options.alignment:
             raise _needs_one_model("alignment")
-        _check_coverage(options.coverage)
+        if options.coverage is not None and options.coverage.support:
+            raise _needs_one_model("support")
         return options
 
     def documents(self, texts: Sequence[str], options: TranslationOptions) -> list[Document]:
@@ -100,28 +100,10 @@ class PivotTranslator(Translator):
             results.append([_whole(document, parts, coverages, options) for parts in ranks])
         return results
 
-    def score(
-        self,
-        texts: Sequence[str],
-        translations: Sequence[str],
-        *,
-        coverage: CoverageOptions | None = None,
-        batch_size: int = 16,
-        batch_tokens: int | None = None,
-        src_lang: str | None = None,
-        tgt_lang: str | None = None,
-    ) -> list[Translation]:
-        """Return given translations with the scores that they have after the English of the first model."""
-        _check_coverage(coverage)
-        asked: dict[str, Any] = {"batch_size": batch_size, "batch_tokens": batch_tokens}
-        options = TranslationOptions(
-            **asked, coverage=coverage, src_lang=src_lang, tgt_lang=PIVOT, split_sentences=False, truncation=True
-        ).checked()
-        middles = [found[0] for found in self.first.translate(texts, options)]
-        ends = self.second.score(
-            [one.text for one in middles], translations, coverage=coverage, src_lang=PIVOT, tgt_lang=tgt_lang, **asked
-        )
-        return [self._joined(text, middle, end) for text, middle, end in zip(texts, middles, ends, strict=True)]
+    def _given(
+        self, texts: Sequence[str], translations: Sequence[str], options: TranslationOptions
+    ) -> tuple[list[Document], list[Piece], list[tuple[list[int], bool]]]:
+        raise ValueError("a given translation needs one model to score it, and this pair goes through English by two")
 
     def _coverage_of_foreign(self, document: Document, options: TranslationOptions) -> list[Coverage]:
         """Return the coverage of the sentences that the first model has no words of, if there are any."""
@@ -175,11 +157,6 @@ class PivotTranslator(Translator):
 
 def _needs_one_model(option: str) -> ValueError:
     return ValueError(f"`{option}` needs one model, and this pair goes through English by two")
-
-
-def _check_coverage(coverage: CoverageOptions | None) -> None:
-    if coverage is not None and coverage.support:
-        raise _needs_one_model("support")
 
 
 def _to_pivot(options: TranslationOptions) -> TranslationOptions:
