@@ -40,18 +40,6 @@ def test_a_file_is_whole_or_as_it_was(tmp_path):
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_file_reaches_the_disk_before_its_name(tmp_path, monkeypatch):
-    """A loss of power leaves the old file or the new one."""
-    done = []
-    for module, name in ((os, "fsync"), (Path, "replace")):
-        call = getattr(module, name)
-        monkeypatch.setattr(
-            module, name, lambda *arguments, call=call, name=name: done.append(name) or call(*arguments)
-        )
-    write_output(tmp_path / "file", "text")
-    assert done == ["fsync", "replace", *(["fsync"] if os.name == "posix" else [])]  # then the folder
-
-
 def test_a_link_stays_and_its_file_is_replaced(tmp_path):
     (tmp_path / "folder").mkdir()
     link, target = tmp_path / "link", tmp_path / "folder" / "target"

@@ -25,6 +25,9 @@ def test_a_text_is_cut_and_joined():
     assert pieces_of("One two.  Three four!\n\nFive") == ["One two.", "Three four!", "Five"]
     assert in_capitals("One two.  Three four!\n\nFive") == "ONE TWO.  THREE FOUR!\n\nFIVE"
     assert in_capitals("他来了a。b走了。c") == "他来了A。B走了。C"
+    assert Segmenter(Words(), None).document("a \ud800").text == "a \ufffd"  # half a character
+    assert pieces_of(" - er 😀 ", copies=False) == ["- er 😀"]
+    assert in_capitals("  er ", copies=False) == "ER"
     assert pieces_of("One two. Three. ", split_sentences=False) == ["One two. Three."]
 
 
@@ -52,12 +55,6 @@ def test_what_is_no_sentence_is_copied(text):
     assert is_no_sentence(text)
     assert pieces_of(text) == []
     assert in_capitals(text) == text
-
-
-def test_nothing_is_copied_without_copies():
-    assert pieces_of(" - er 😀 ", copies=False) == ["- er 😀"]
-    assert in_capitals("  er ", copies=False) == "ER"
-    assert pieces_of("1234 https://a.de", copies=False) == ["1234 https://a.de"]
 
 
 def test_a_piece_without_tokens_is_left_out():
@@ -89,10 +86,6 @@ def test_a_prefix_is_read_before_each_sentence():
     first, second = Segmenter(tokenizer, None, prefix="translate: ").document("Aa bb. Cc.").pieces
     assert tokenizer.decode(first.ids) == "translate: Aa bb."
     assert tokenizer.decode(second.ids) == "translate: Cc."
-
-
-def test_half_a_character_is_replaced():
-    assert Segmenter(Words(), None).document("a \ud800").text == "a \ufffd"
 
 
 def test_batches():
