@@ -153,7 +153,7 @@ def main() -> int:
         total = count_lines(arguments.sources or arguments.input)
         progress = stack.enter_context(Progress(total, "pairs"))
         windows = windows_of(read_pairs(arguments), arguments.window)
-        write_windows(windows, scored, output, [stream], progress=progress, strict=arguments.strict)
+        write_windows(windows, scored, output, [stream], progress=progress)
         if not progress.done:
             raise ValueError(f"{arguments.sources or arguments.input or 'stdin'}: no pairs to score")
         if output is not None:

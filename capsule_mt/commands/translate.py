@@ -444,7 +444,7 @@ def main() -> int:
         total = count_lines(arguments.input) if parsed is None else len(parsed.units)
         progress = stack.enter_context(Progress(total, "lines" if parsed is None else "texts", shown))
         windows = input_windows(arguments, parsed)
-        write_windows(windows, lines, output, columns, progress=progress, strict=arguments.strict, share=share)
+        write_windows(windows, lines, output, columns, progress=progress, share=share)
         if output is not None:
             joined = join_parts(output, share, None if parsed is None else convert)
             lines.report(joined)

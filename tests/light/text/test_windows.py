@@ -69,12 +69,6 @@ def test_a_damaged_part_is_done_again(tmp_path, damage, caplog):
     assert outputs[0].read_text() == "A\nB\nC\nD\nE\nF\nG\n"
 
 
-def test_strict_does_failed_lines_again(tmp_path):
-    output, _ = write_windows([tmp_path / "text", tmp_path / "notes"], {}, stop=1)
-    assert output.is_done()
-    assert not output.is_done(strict=True)
-
-
 def test_the_parts_go_in_one_step(tmp_path, monkeypatch):
     """A kill while they are removed leaves none that a later run takes up."""
     outputs = [tmp_path / "text", tmp_path / "notes"]
