@@ -7,7 +7,7 @@ is, or deletion, where it has none; it is only asked about sentences of which th
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from capsule_mt.coverage.results import Coverage, SentenceCoverage
 from capsule_mt.options import TranslationOptions
@@ -16,7 +16,7 @@ from capsule_mt.text.glossary import Glossary
 from capsule_mt.text.segments import Document, Piece, join_translations
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import WORDS
-from capsule_mt.translator import Found, Translator
+from capsule_mt.translator import Translator
 
 PIVOT = "en"
 
@@ -29,12 +29,11 @@ class PivotPiece(Piece):
         self.within = within
 
 
-class Through(Found):
+class Through(NamedTuple):
     """The English of a sentence, and the best translations of that."""
 
-    def __init__(self, middle: Translation, ends: Sequence[Translation]) -> None:
-        super().__init__([])
-        self.middle, self.ends = middle, ends
+    middle: Translation
+    ends: list[Translation]
 
 
 class PivotTranslator(Translator):
@@ -77,7 +76,7 @@ class PivotTranslator(Translator):
             document.pieces = [PivotPiece(piece, document.text) for piece in document.pieces]
         return documents
 
-    def translate_pieces(self, pieces: Sequence[Piece], options: TranslationOptions) -> list[Found]:
+    def translate_pieces(self, pieces: Sequence[Piece], options: TranslationOptions) -> list[Any]:
         to_pivot, own = _to_pivot(options), cast(Sequence[PivotPiece], pieces)
         found = self.first.translate_pieces(own, to_pivot)
         alone = [Document(piece.within, pieces=[piece]) for piece in own]
@@ -86,7 +85,7 @@ class PivotTranslator(Translator):
         return [Through(middle, some) for middle, some in zip(middles, ends, strict=True)]
 
     def put_together(
-        self, documents: Sequence[Document], found: list[Found], options: TranslationOptions
+        self, documents: Sequence[Document], found: list[Any], options: TranslationOptions
     ) -> list[list[Translation]]:
         of_piece, results = iter(cast(list[Through], found)), []
         returned = int(options.generate_kwargs.get("num_return_sequences") or 1)
