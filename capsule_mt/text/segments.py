@@ -42,7 +42,7 @@ class Piece:
     ids: its tokens, special ones included.
     words: its words, where coverage is asked for.
     text: what the model reads.
-    offsets, places: the characters that each token stands for, and each word.
+    offsets: the characters that each token stands for.
     prefix: the tokens that its translation begins with.
     was_cut: whether the source was longer (`truncation`).
     masked: what the model reads and what is kept, where something is.
@@ -61,10 +61,9 @@ class Piece:
         masked: Masked | None = None,
         text: str = "",
         offsets: Offsets = (),
-        places: Sequence[Span] = (),
     ) -> None:
         self.span, self.ids, self.words, self.prefix, self.was_cut = span, ids, words, prefix, was_cut
-        self.masked, self.text, self.offsets, self.places = masked, text, offsets, places
+        self.masked, self.text, self.offsets = masked, text, offsets
 
     def tokens_of(self, span: Span) -> list[int]:
         """Return which tokens stand for some characters of the user's text."""
@@ -175,13 +174,12 @@ class Segmenter(NamedTuple):
         if self.with_words:
             unknown_id = self.tokenizer.unknown_id
             words = source_words(source.text, encoded.offsets, encoded.ids, unknown_id, self.lists)
-        places = [word.span for word in words]
         words = [
-            word._replace(span=source.place(word.span), is_unknown=word.is_unknown or source.is_unknown(word.span))
+            word._replace(span=source.place(word.place), is_unknown=word.is_unknown or source.is_unknown(word.place))
             for word in words
         ]
         kept = source if source.kinds else None
-        return Piece(source.span, encoded.ids, words, [], was_cut, kept, source.text, encoded.offsets, places)
+        return Piece(source.span, encoded.ids, words, [], was_cut, kept, source.text, encoded.offsets)
 
     def _unknown(self, text: str, encoded: Encoded) -> set[int]:
         """Return which tokens stand for what the vocabulary lacks: unknown ones, or a byte of a character."""

@@ -133,6 +133,8 @@ def test_what_is_refused():
         ids = f"`{name}` takes token ids, whole numbers from 0 to 2147483647 that the vocabulary has, got {wrong}"
         with pytest.raises(ValueError, match=ids):
             translate("one", **{name: given})
+    with pytest.raises(TypeError, match=r"`coverage` must be `CoverageOptions\(\)`, .* got True"):
+        translate("one", coverage=True)
     for keep in ("tags", ["colours"]):
         with pytest.raises(ValueError, match="`keep` takes a list of tags, urls, placeholders, numbers, got "):
             translate("one", keep=keep)
@@ -193,11 +195,6 @@ def test_the_checkpoints_settings_and_the_calls():
 )
 def test_options_that_only_transformers_knows(given, own, further):
     assert asked(given=given, generation=own).further == further
-
-
-def test_a_coverage_that_is_no_options_is_named():
-    with pytest.raises(TypeError, match=r"`coverage` must be `CoverageOptions\(\)`, .* got True"):
-        translator()("one", coverage=True)
 
 
 def test_a_translation_at_its_limit_is_told(caplog):
