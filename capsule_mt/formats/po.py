@@ -135,17 +135,11 @@ def _rewrite(entry: Entry, values: dict[str, str], is_fuzzy: bool) -> None:
     begin = next(place for place, line in enumerate(entry.lines) if line.startswith("msgstr"))
     end = max(place for place, line in enumerate(entry.lines) if line.startswith(("msgstr", '"'))) + 1
     head = [line for line in entry.lines[:begin] if is_fuzzy or not line.startswith("#|")]
-    flags = [place for place, line in enumerate(head) if line.startswith("#,")]
-    for place in reversed(flags):
-        left = [flag for flag in _flags(head[place]) if flag != "fuzzy"]
-        head[place : place + 1] = [f"#, {', '.join(left)}"] if left else []
-    if is_fuzzy:
-        places = [place for place, line in enumerate(head) if line.startswith(("msg", "#|", "#~"))]
-        flagged = next((place for place, line in enumerate(head) if line.startswith("#,")), None)
-        if flagged is not None:
-            head[flagged] = f"#, fuzzy, {head[flagged][2:].strip()}"
-        else:
-            head.insert(places[0], "#, fuzzy")
+    place = next(place for place, line in enumerate(head) if line.startswith(("#,", "#|", "#~", "msg")))
+    flags = [flag for line in head if line.startswith("#,") for flag in _flags(line) if flag != "fuzzy"]
+    head = [line for line in head if not line.startswith("#,")]
+    if is_fuzzy or flags:
+        head.insert(place, f"#, {', '.join(['fuzzy'] * is_fuzzy + flags)}")
     written = [line for name, text in values.items() for line in _quoted(name, text)]
     entry.lines = [*head, *written, *entry.lines[end:]]
 
