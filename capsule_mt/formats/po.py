@@ -92,14 +92,12 @@ class PoFile:
         """State what is written: UTF-8, and the language and its plural forms where nobody has stated them."""
         value = re.sub(r"(charset=)[\w.:-]+", r"\g<1>UTF-8", header.fields["msgstr"])
         lines = value.split("\n")
-        wanted = {"Language": self._language, "Plural-Forms": self._plural_forms}
-        for name, new in wanted.items():
-            places = [place for place, line in enumerate(lines) if line.startswith(f"{name}:")]
-            for place in places:
-                if new and (name == "Plural-Forms" or lines[place] == f"{name}:" or lines[place] == f"{name}: "):
-                    lines[place] = f"{name}: {new}"
-            if new and not places:
+        for name, new in (("Language", self._language), ("Plural-Forms", self._plural_forms)):
+            place = next((place for place, line in enumerate(lines) if line.startswith(f"{name}:")), None)
+            if new and place is None:
                 lines.insert(len(lines) - 1, f"{name}: {new}")
+            elif new and place is not None and (name == "Plural-Forms" or lines[place].strip() == f"{name}:"):
+                lines[place] = f"{name}: {new}"
         if "\n".join(lines) != header.fields["msgstr"]:
             _rewrite(header, {"msgstr": "\n".join(lines)}, header.is_fuzzy)
 
