@@ -40,7 +40,7 @@ class Segment(NamedTuple):
     was_cut: bool
 
 
-class Translation(NamedTuple):
+class Translation:
     """The translation of one text.
 
     `score` is the mean log-probability of a token, end tokens included; `None` for a blank text. `coverage` is `None`
@@ -49,12 +49,23 @@ class Translation(NamedTuple):
     `str.split` counts them, from 0; `None` where it was not asked for.
     """
 
-    text: str
-    score: float | None
-    coverage: "Coverage | None"
-    segments: tuple[Segment, ...]
-    unknown: float = 0.0
-    alignment: tuple[tuple[int, int], ...] | None = None
+    def __init__(
+        self,
+        text: str,
+        score: float | None,
+        coverage: "Coverage | None",
+        segments: tuple[Segment, ...],
+        unknown: float = 0.0,
+        alignment: tuple[tuple[int, int], ...] | None = None,
+    ) -> None:
+        self.text, self.score, self.coverage = text, score, coverage
+        self.segments, self.unknown, self.alignment = segments, unknown, alignment
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Translation) and vars(self) == vars(other)
+
+    def __repr__(self) -> str:
+        return f"Translation({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
     @property
     def token_ids(self) -> tuple[int, ...]:

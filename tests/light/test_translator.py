@@ -24,6 +24,7 @@ def test_one_string():
     assert (translation.text, translation.score, translation.coverage) == ("one two three", -1.0, None)
     assert translation.token_ids == (0, 2, 3, 4, 1)
     assert not translation.was_cut
+    assert repr(translation).startswith("Translation(text='one two three', score=-1.0, coverage=None, segments=(")
 
 
 def test_lists_iterables_and_blank_texts():
