@@ -85,7 +85,6 @@ def run_server(
             max_batch=max_batch,
             wait_seconds=wait_seconds,
             max_queue=max_queue,
-            on_batch=lambda size, pair=str(pair): metrics.batches.add(size, pair=pair),  # type: ignore[misc]
         )
         for pair, translator in translators.items()
     }

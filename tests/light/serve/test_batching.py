@@ -21,9 +21,7 @@ def upper():
 
 @pytest.fixture
 def batcher(upper):
-    sizes = []
-    made = Batcher(upper, max_batch=3, wait_seconds=0.0, max_queue=40, on_batch=sizes.append)
-    made.sizes = sizes
+    made = Batcher(upper, max_batch=3, wait_seconds=0.0, max_queue=40)
     yield made
     upper.free.set()
     upper.freed_slow.set()
@@ -67,7 +65,6 @@ def test_sentences_that_wait_are_translated_together(batcher, upper):
     assert results(*orders) == ["FIRST", "SECOND", "A", "B;C", "D"]
     batcher.close()
     assert sorted(batches(upper)) == [["a", "b;", "c"], ["d"]]
-    assert sorted(batcher.sizes) == [1, 1, 1, 3]
 
 
 def test_a_batch_waits_for_more():
