@@ -416,7 +416,7 @@ def main() -> int:
             from capsule_mt.text.glossary import Glossary
 
             glossary = Glossary.from_file(arguments.glossary)
-        translator = load_translator(arguments)
+        translator = load_translator(arguments.model, vars(arguments))
         translator.glossary = glossary
         ending = arguments.coverage.suffix[1:] if arguments.coverage else None
         places = None if parsed is None else [unit.place for unit in parsed.units]

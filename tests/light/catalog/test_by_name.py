@@ -1,16 +1,14 @@
 """Names where a folder can be: `Translator`, the commands, and two models one after the other."""
 
 import json
-import os
 import re
 import shutil
-from types import SimpleNamespace
 
 import pytest
 
 from capsule_mt import CoverageOptions, PrefixedText, Translator
 from capsule_mt.calibration import calibrating
-from capsule_mt.catalog.entries import CatalogError, cache_folder
+from capsule_mt.catalog.entries import CatalogError, DownloadError, cache_folder
 from capsule_mt.catalog.store import FACTS_FILE
 from capsule_mt.commands import calibrate, models, translate
 from capsule_mt.coverage.verified import Read
@@ -236,18 +234,19 @@ def test_a_folder_that_is_mistyped_is_not_looked_for_on_the_hub(hub, monkeypatch
     assert hub.log == []
 
 
-@pytest.mark.parametrize("offline", ["0", "1"])
-def test_without_a_network_a_wrong_name_is_told_at_once(call, monkeypatch, offline):
-    def load(models, **options):
-        assert os.environ["HF_HUB_OFFLINE"] == "1"  # transformers does not try again and again
-        raise OSError(f"{models[0]} is not in the cache")
-
+@pytest.mark.parametrize(
+    ("name", "offline", "error"),
+    [
+        ("nowhere", "0", "nowhere: no such folder, and no name of a model: those are pairs"),
+        ("org/model", "0", "cannot be reached"),
+        ("org/model", "1", "org/model: no such folder, and no model that is downloaded"),
+    ],
+)
+def test_without_a_network_a_wrong_name_is_told_at_once(call, monkeypatch, name, offline, error):
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("HF_HUB_OFFLINE", offline)
-    point = SimpleNamespace(load=lambda: load)
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [point])
-    with pytest.raises(CatalogError, match="nowhere: no such folder, and no name of a model: those are pairs"):
-        call(translate, "nowhere")
+    with pytest.raises((CatalogError, DownloadError), match=error):
+        call(translate, name)
 
 
 def test_the_command_models(call, registry, hub, word_for_word, monkeypatch):

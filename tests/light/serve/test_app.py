@@ -298,9 +298,10 @@ def test_a_translation_has_some_time(make_client):
     assert error_of(client.translate(q="a;slow" + " b" * 20), 503) == expected
 
 
-def test_a_key(make_client, monkeypatch, caplog):
+def test_a_key(make_client, monkeypatch, caplog, tmp_path):
     monkeypatch.setattr("capsule_mt.serve.clients.WRONG_KEY_SECONDS", 0.1)
-    client = make_client(Limits(keys=Keys.of(["schlüssel"])))
+    (tmp_path / "keys").write_text("schlüssel\n", encoding="utf-8")
+    client = make_client(Limits(keys=Keys.load(tmp_path / "keys")))
     assert error_of(client.translate(q="a"), 403) == "Please contact the server operator to get an API key"
     began = time.monotonic()
     assert error_of(client.translate(q="a", api_key="x"), 403) == "Invalid API key"
