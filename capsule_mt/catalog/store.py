@@ -111,9 +111,8 @@ def kept_models() -> list[Kept]:
     return sorted(found)
 
 
-def find_entry(name: str) -> Entry:
+def _entry_of(name: str) -> Entry:
     """Return what a catalog says of a name."""
-    name = _name_of(name)
     if pair_named(name) is None:
         return hub.entry_of(name)
     entries = {entry.name: entry for entry in mozilla.read_registry()}
@@ -135,7 +134,7 @@ def download_model(name: str) -> Path:
     with lock_output(folder.with_name(f"{folder.name}.download"), wait=True):
         if _is_kept(name):
             return folder
-        entry = find_entry(name)
+        entry = _entry_of(name)
         begun = folder.with_name(f"{folder.name}.partial")
         begun.mkdir(parents=True, exist_ok=True)
         _forget_others(begun, entry)

@@ -3,7 +3,6 @@
     capsule-mt models                                       # those that are downloaded
     capsule-mt models search portuguese                     # those that there are: Mozilla's, and OPUS-MT's on the hub
     capsule-mt models download en-pt Helsinki-NLP/opus-mt-de-en
-    capsule-mt models show en-pt                            # licence, author, files
     capsule-mt models remove en-pt
 
     echo "Good morning." | capsule-mt translate en-pt       # downloads it at the first time
@@ -38,11 +37,7 @@ def parse_arguments() -> argparse.Namespace:
     search.add_argument(
         "words", nargs="*", help="codes or names of languages, or parts of names; all of them must fit"
     )
-    for name, explained in (
-        ("download", "download models"),
-        ("show", "print the licence, the author and the files of models"),
-        ("remove", "remove downloaded models"),
-    ):
+    for name, explained in (("download", "download models"), ("remove", "remove downloaded models")):
         action = actions.add_parser(name, help=explained)
         action.add_argument(
             "names", nargs="+", metavar="NAME", help="en-pt, en-pt:tiny, Helsinki-NLP/opus-mt-de-en, ..."
@@ -130,31 +125,13 @@ def download(name: str) -> None:
             print(resolve(leg))
 
 
-def show(name: str) -> None:
-    from capsule_mt.catalog.store import find_entry, kept_folders, kept_models
-
-    folders = kept_folders(name)
-    for one in kept_models():
-        if str(one.folder) in folders:
-            print(f"{one.name}, in {one.folder}\nLicence: {one.licence}\nAuthor: {one.author}, {one.page}")
-            print(f"Marks: {marks_of(one.folder)}")
-            for file in sorted(one.folder.iterdir()):
-                print(f"  {file.name}, {file.stat().st_size:,} bytes")
-    if folders:
-        return
-    entry = find_entry(name)
-    print(f"{entry.name}, not downloaded\nLicence: {entry.licence}\nAuthor: {entry.author}, {entry.page}")
-    for remote in entry.files:
-        print(f"  {remote.url}" + ("" if remote.size is None else f", {remote.size:,} bytes"))
-
-
 def remove(name: str) -> None:
     from capsule_mt.catalog.store import remove_model
 
     print(f"removed {remove_model(name)}")
 
 
-ACTIONS: dict[str, Callable[[str], None]] = {"download": download, "show": show, "remove": remove}
+ACTIONS: dict[str, Callable[[str], None]] = {"download": download, "remove": remove}
 
 
 def main() -> int:

@@ -17,7 +17,6 @@ from capsule_mt.catalog.entries import CatalogError, DownloadError, cache_folder
 from capsule_mt.catalog.mozilla import read_registry
 from capsule_mt.catalog.store import (
     FACTS_FILE,
-    find_entry,
     kept_models,
     legs_of,
     remove_model,
@@ -199,7 +198,7 @@ def test_without_a_network(registry, monkeypatch):
         resolve("pt-en")
     (cache_folder() / "mozilla" / "models.json").unlink()
     with pytest.raises(DownloadError, match="cannot be reached"):
-        find_entry("en-de")
+        resolve("en-de")
     monkeypatch.setattr(registry.hub, "stop", lambda: None)
 
 
