@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Iterator
 from functools import cached_property
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.models.weights import CheckpointError
@@ -29,16 +29,11 @@ MOST_WORDS, LONGEST_WORD = 50_000, 40  # that are kept
 Offset = tuple[int, int]
 
 
-class Piece(NamedTuple):
-    """One entry of the vocabulary, whose number is its place; `kind` is `NORMAL`, `UNKNOWN`, ... of above."""
-
-    text: str
-    score: float
-    kind: int
-
-
 class SentencePieceModel(NamedTuple):
-    """What a .spm file says: texts, scores and kinds of its pieces; `charsmap` is empty where text stays as it is."""
+    """What a .spm file says: texts, scores and kinds of its pieces, such as `NORMAL`; the number of each is its place.
+
+    charsmap: empty where text stays as it is.
+    """
 
     file: str
     texts: list[str]
@@ -64,28 +59,28 @@ def read_sentencepiece(file: str | os.PathLike[str]) -> SentencePieceModel:
     with open(file, "rb") as stream:
         content = stream.read()
     texts, scores, kinds = list[str](), array("f"), bytearray()
-    trainer: dict[int, int | bytes] = {}
-    normalizer: dict[int, int | bytes] = {}
+    trainer: dict[int, Any] = {}
+    normalizer: dict[int, Any] = {}
     try:
         rest = _read_pieces(content, texts, scores, kinds)
         for number, value in _fields(content[rest:]):
             if number == 1:
-                piece = _piece(_bytes(value))
-                texts.append(piece.text)
-                scores.append(piece.score)
-                kinds.append(piece.kind)
+                piece = dict(_fields(value))
+                texts.append(piece.get(1, b"").decode())
+                scores.extend(struct.unpack("<f", piece.get(2, bytes(4))))
+                kinds.append(piece.get(3, NORMAL))
             elif number == 2:
-                trainer = dict(_fields(_bytes(value)))
+                trainer = dict(_fields(value))
             elif number == 3:
-                normalizer = dict(_fields(_bytes(value)))
-        charsmap = _bytes(normalizer.get(2, b""))
-    except (ValueError, IndexError, struct.error):
+                normalizer = dict(_fields(value))
+        charsmap = bytes(memoryview(normalizer.get(2, b"")))
+    except (AttributeError, IndexError, TypeError, ValueError, struct.error):
         raise CheckpointError(f"{file}: is no SentencePiece model, or it is damaged") from None
     if not all(map(math.isfinite, scores)):
         raise CheckpointError(f"{file}: has pieces with scores that are not finite")
     if kinds.count(UNKNOWN) != 1:
         raise CheckpointError(f"{file}: is no SentencePiece model: exactly one of its pieces must be the unknown one")
-    model_type = MODEL_TYPES.get(_number(trainer.get(3, 1)))
+    model_type = MODEL_TYPES.get(trainer.get(3, 1))
     if model_type is None:
         raise CheckpointError(f"{file}: `model_type` must be one of {MODEL_TYPES}, got {trainer[3]!r}")
     if trainer.get(24) or not normalizer.get(5, True):
@@ -372,14 +367,14 @@ def _varint(content: bytes, place: int) -> tuple[int, int]:
             raise ValueError("a number that is too long")
 
 
-def _fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:
+def _fields(content: bytes) -> Iterator[tuple[int, Any]]:
     """Yield the fields of a message: numbers, or bytes for strings, messages and floats."""
     place, size = 0, len(content)
     while place < size:
         tag, place = _varint(content, place)
         kind = tag & 7
         if kind == 0:
-            value: int | bytes
+            value: Any
             value, place = _varint(content, place)
         else:
             if kind == 2:
@@ -413,21 +408,3 @@ def _read_pieces(content: bytes, texts: list[str], scores: "array[float]", kinds
         place += 2 + length
     scores.extend(number for (number,) in struct.iter_unpack("<f", numbers))
     return place
-
-
-def _piece(content: bytes) -> Piece:
-    fields = dict(_fields(content))
-    (score,) = struct.unpack("<f", _bytes(fields.get(2, bytes(4))))
-    return Piece(_bytes(fields[1]).decode() if 1 in fields else "", score, _number(fields.get(3, NORMAL)))
-
-
-def _bytes(value: int | bytes) -> bytes:
-    if not isinstance(value, bytes):
-        raise ValueError("a number in the place of bytes")
-    return value
-
-
-def _number(value: int | bytes) -> int:
-    if not isinstance(value, int):
-        raise ValueError("bytes in the place of a number")
-    return value
