@@ -28,14 +28,13 @@ import argparse
 import contextlib
 import io
 import os
-import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
-from capsule_mt.commands.console import CommandParser, add_languages, at_least, check_streams, positive, resumable
+from capsule_mt.commands.console import CommandParser, add_languages, at_least, positive, resumable
 from capsule_mt.commands.files import (
     LINES,
     OutputFormat,
@@ -237,20 +236,6 @@ def records_of(translations: list[Any]) -> list[dict[str, Any]]:
     return records
 
 
-def warn_of_languages(arguments: argparse.Namespace, translator: Any) -> None:
-    """Warn of languages that a model of one pair does not have: they change nothing."""
-    named = arguments.src_lang or arguments.tgt_lang
-    if not named or translator.loaded.tokenizer.language_tokens:  # it has several
-        return
-    sides: tuple[tuple[str | None, Literal["source", "target"]], ...]
-    sides = ((arguments.src_lang, "source"), (arguments.tgt_lang, "target"))
-    for given, side in sides:
-        own = language_of(arguments, side) if given else None
-        if given and own and re.split("[-_]", given)[0] != re.split("[-_]", own)[0]:
-            option, preposition = ("--src-lang", "from") if side == "source" else ("--tgt-lang", "into")
-            warn(f"`{option} {given}`: {arguments.model[0]} translates {preposition} {own} all the same")
-
-
 def foreign_finder(arguments: argparse.Namespace) -> Callable[[str], str | None] | None:
     """Return what finds that a text is in another language than the source's; `None` for a pipe, or if none can."""
     if arguments.output is None and arguments.format == LINES:
@@ -300,7 +285,6 @@ def count_lines(path: Path | None) -> int | None:
 
 def check_files(arguments: argparse.Namespace, share: Share) -> None:
     """Raise an error for files that cannot be read or written."""
-    check_streams(arguments.input, arguments.output)
     check_outputs([arguments.output, arguments.coverage, arguments.alignments], [arguments.input])
     if share.of > 1:
         for option, path in (("--input", arguments.input), ("--output", arguments.output)):
@@ -392,7 +376,6 @@ def main() -> int:
         ending = arguments.coverage.suffix[1:] if arguments.coverage else None
         places = None if parsed is None else [unit.place for unit in parsed.units]
         form = OutputFormat(arguments.n_best, ending, arguments.alignments is not None, places)
-        warn_of_languages(arguments, translator)
         finder = foreign_finder(arguments)
 
         def translate(lines: list[str]) -> list[list[dict[str, Any]]]:

@@ -465,11 +465,9 @@ def test_scores_from_files_and_pipes(run_score, word_for_word, tmp_path):
     assert records[-1]["score"] is None
 
 
-@pytest.mark.parametrize("arguments", [(), ("--input", "nothing", "--output", "scores.tsv")])
-def test_no_pairs_are_an_error(run_score, tmp_path, arguments):
-    (tmp_path / "nothing").write_text("")
-    with pytest.raises(ValueError, match=f"^{arguments[1] if arguments else 'stdin'}: no pairs to score"):
-        run_score(*arguments, text="")
+def test_no_pairs_are_an_error(run_score, tmp_path):
+    with pytest.raises(ValueError, match=r"^stdin: no pairs to score"):
+        run_score("--output", "scores.tsv", text="")
     assert not (tmp_path / "scores.tsv").exists()
 
 
