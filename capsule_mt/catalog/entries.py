@@ -106,10 +106,7 @@ def cache_folder() -> Path:
     base = os.environ.get(variable)
     if base:
         return Path(base) / "capsule-mt"
-    try:
-        return Path.home() / under_home / "capsule-mt"
-    except RuntimeError:  # as of a user of a container whom no file knows
-        raise CatalogError(f"there is no home folder to keep models in: set {CACHE}") from None
+    return Path.home() / under_home / "capsule-mt"
 
 
 def is_offline(*names: str) -> bool:

@@ -109,16 +109,6 @@ def test_whoever_has_had_least_is_next(batcher, upper):
     assert "f" in batches(upper)[0]
 
 
-def test_a_long_translation_does_not_hold_up_others(batcher, upper):
-    upper.free.set()
-    slow = batcher.submit(["slow"], client="hostile")
-    until(lambda: upper.calls)
-    for text in "abc":
-        assert results(batcher.submit([text], client="other")) == [text.upper()]
-    upper.freed_slow.set()
-    assert results(slow) == ["SLOW"]
-
-
 def test_what_takes_long_gives_way_and_has_one_of_the_threads(batcher, upper):
     upper.free.set()
     first = batcher.submit(["slow"], client="hostile")
