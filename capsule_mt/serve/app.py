@@ -338,7 +338,7 @@ def build_app(
                 "target": {"code": target, "name": known[target]},
             },
             "maxBeams": limits.max_beams,
-            "precision": {str(pair): batcher.precision for pair, batcher in batchers.items() if batcher.precision},
+            "precision": {str(pair): found for pair, one in batchers.items() if (found := one.translator.precision)},
             "suggestions": False,
             "supportedFilesFormat": list(FILE_FORMATS),
         }

@@ -296,11 +296,6 @@ class Batcher:
                 name: client for name, client in self._clients.items() if client.waiting or id(client) in at_work
             }
 
-    @property
-    def precision(self) -> Mapping[str, float]:
-        """The share of marks that were right, by `marks` of `CoverageOptions`, where that was measured."""
-        return self.translator.precision
-
     def __len__(self) -> int:
         """How many sentences wait."""
         return sum(len(client.waiting) for client in list(self._clients.values()))
