@@ -21,12 +21,10 @@ HF_ENDPOINT name mirrors. Each model has a licence of its own, which its NOTICE.
 import argparse
 import sys
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 from capsule_mt.commands.console import CommandParser, resumable
 
 ROW = "{:<34} {:<24} {:>8}  {:<14} {}"
-KEPT_ROW = "{:<34} {:<24} {:>8}  {:<14} {:<18} {}"  # with what marks the words that were left out
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -66,26 +64,8 @@ def list_kept() -> None:
     if not kept:
         print(f"no models in {cache_folder()}; `capsule-mt models search` lists those that there are")
         return
-    print(KEPT_ROW.format("name", "languages", "MB", "licence", "marks", "author"))
-    for one in kept:
-        facts = (one.name, languages_of(one.name), f"{one.size / 1e6:.1f}", one.licence)
-        print(KEPT_ROW.format(*facts, marks_of(one.folder), one.author))
+    print_rows((one.name, languages_of(one.name), one.size, one.licence, one.author) for one in kept)
     print(f"in {cache_folder()}")
-
-
-def marks_of(folder: Path) -> str:
-    """Return what finds the words that a model leaves out: as `method="auto"` chooses, "-" if it is not calibrated."""
-    from capsule_mt.catalog.store import kept_folder
-    from capsule_mt.coverage.methods import Calibration
-    from capsule_mt.models.loading import read_calibration
-
-    try:
-        calibration = Calibration.of_config(read_calibration(folder))
-    except ValueError as error:
-        return f"damaged: {error}"
-    if calibration.reverse is not None and kept_folder(calibration.reverse) is not None:
-        return f"verified by {calibration.reverse}"
-    return "attention" if calibration.head is not None else "-"
 
 
 def search(words: list[str]) -> int:
