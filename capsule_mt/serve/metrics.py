@@ -1,9 +1,7 @@
 """Counters in the text format of Prometheus."""
 
-import os
 import threading
 from collections.abc import Mapping
-from pathlib import Path
 
 ABOUT = {
     "requests_total": "Requests by path and status.",
@@ -29,7 +27,7 @@ class Metrics:
             self._totals[name][key] = self._totals[name].get(key, 0.0) + value
 
     def page(self, queued: Mapping[str, int]) -> str:
-        """Return all of them, with the sentences that wait for each language pair and the memory of the process."""
+        """Return all of them, with the sentences that wait for each language pair."""
         lines = []
         with self._lock:
             for name, about in ABOUT.items():
@@ -38,21 +36,8 @@ class Metrics:
         name = "capsule_mt_queued_sentences"
         lines += [f"# HELP {name} Sentences that wait.", f"# TYPE {name} gauge"]
         lines += [f'{name}{{pair="{_escaped(pair)}"}} {number}' for pair, number in queued.items()]
-        memory = resident_bytes()
-        if memory is not None:
-            name = "process_resident_memory_bytes"
-            lines += [f"# HELP {name} Memory of the process.", f"# TYPE {name} gauge", f"{name} {memory}"]
         return "\n".join(lines) + "\n"
 
 
 def _escaped(text: str) -> str:
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-
-
-def resident_bytes() -> int | None:
-    """Return the memory of this process, where the system has it in /proc."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    except OSError:
-        return None
-    return pages * os.sysconf("SC_PAGE_SIZE")
