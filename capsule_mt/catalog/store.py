@@ -33,7 +33,6 @@ class Kept(NamedTuple):
     folder: Path
     licence: str
     author: str
-    page: str
     size: int
 
 
@@ -103,11 +102,10 @@ def kept_models() -> list[Kept]:
     found = []
     for file in cache_folder().glob(f"*/**/{FACTS_FILE}"):
         facts = read_object(file) or {}
-        texts = [facts.get(name) for name in ("name", "licence", "author", "page")]
-        if all(isinstance(text, str) for text in texts):
-            name, licence, author, page = texts
+        name, licence, author = (str(facts.get(one, "")) for one in ("name", "licence", "author"))
+        if name:
             size = sum(one.stat().st_size for one in file.parent.iterdir() if one.is_file())
-            found.append(Kept(str(name), file.parent, str(licence), str(author), str(page), size))
+            found.append(Kept(name, file.parent, licence, author, size))
     return sorted(found)
 
 

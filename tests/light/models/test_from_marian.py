@@ -226,7 +226,7 @@ def test_a_calibration_beside_a_student(tmp_path):
             (word, 0.25) for word in ("the", "red", "hat", "buys", "man")
         ]
     for content, message in (
-        ('{"attention": {"head": [2, 0]}}', "`coverage_calibration.attention` has `head`, which must be a layer and"),
+        ('{"attention": {"head": [2, 0]}}', "`coverage_calibration.attention.head` must be a layer and"),
         ("{", "is no JSON"),
     ):
         file.write_text(content)

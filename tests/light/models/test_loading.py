@@ -155,14 +155,17 @@ RISING = [[0.0, 0.0], [1.0, 1.0]]
         ([], "`coverage_calibration` must be an object"),
         (
             {"guided": {"words": [[0, math.nan]], "sentences": RISING}},
-            "has `words`, which must be at most 10000 points",
+            "`coverage_calibration.guided.words` must be at most 10000 points",
         ),
-        ({"guided": {"words": RISING, "sentences": [[0, 1], [1, 0]]}}, "has `sentences`, which .* do not fall"),
-        ({"attention": {"head": [7, 0]}}, "has `head`, which must be a layer and a head of 2 and"),
+        ({"guided": {"words": RISING, "sentences": [[0, 1], [1, 0]]}}, "guided.sentences` must be .* do not fall"),
+        ({"attention": {"head": [7, 0]}}, "attention.head` must be a layer and a head of 2 and"),
         ({"optional_words": "a"}, "`coverage_calibration.optional_words` must be a list"),
-        ({"length": {"start": 1, "slope": "2", "more": {}}}, "`coverage_calibration.length` must have numbers as"),
-        ({"length": {"start": 1, "slope": 2, "more": {"a": "b"}}}, "and words by their number of characters"),
-        ({"verified": {"shortness": "much"}}, "has `shortness`, which must be from 0 to 100, got 'much'"),
+        ({"length": {"start": 1, "slope": "2", "more": {}}}, "`coverage_calibration.length` must be numbers as"),
+        (
+            {"length": {"start": 1, "slope": 2, "more": {"a": "b"}}},
+            "and as `more` words by their number of",
+        ),
+        ({"verified": {"shortness": "much"}}, "verified.shortness` must be from 0 to 100, got 'much'"),
     ],
 )
 def test_a_calibration_that_is_none(calibration, message, tmp_path):
