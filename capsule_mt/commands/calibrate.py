@@ -68,7 +68,6 @@ def parse_arguments() -> argparse.Namespace:
     )
     add_languages(parser)
     parser.add_argument("--output", type=Path, help="folder for the calibrated model (default: in place)")
-    parser.set_defaults(backend="auto", cpu=False, dtype="float32", int8=False, shortlist=False)
     return parser.parse_args()
 
 
@@ -82,7 +81,7 @@ def main() -> None:
     from capsule_mt.calibration.calibrating import NoHeadError, calibrate, check, examples_of, methods_of
     from capsule_mt.calibration.verifying import measure
 
-    translator = load_translator(arguments)
+    translator = load_translator(arguments.model, {"reverse": arguments.reverse})
     folder = _folder_of(arguments)
     translator.languages = (arguments.src_lang, arguments.tgt_lang)
     methods = arguments.method or methods_of(translator)
