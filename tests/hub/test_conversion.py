@@ -80,7 +80,7 @@ def test_the_command_starts_capsules_and_refuses_to_lose_them(convert, tmp_path,
     for words, message in (
         ((stock, guided, "--to", "marianmt"), "exists and is no empty folder"),
         ((stock, tmp_path / "x", "--to", "marianmt", "--int8"), "--int8 goes with"),
-        ((stock, tmp_path / "x", "--to", "onnx", "--set", "dropout=0"), "--set goes with --from marian"),
+        ((stock, tmp_path / "x", "--to", "int8", "--set", "dropout=0"), "--set goes with --from marian"),
     ):
         with pytest.raises(SystemExit):
             convert(*words)

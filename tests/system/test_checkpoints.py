@@ -131,7 +131,7 @@ COMMANDS = {
     "average": "average --checkpoints checkpoint checkpoint --output out",
     "analyze": "analyze checkpoint --sources text.en --targets text.en --output out",
     "shortlist": "shortlist checkpoint text.en text.en --output out",
-    "convert": "convert checkpoint out --to onnx",
+    "convert": "convert checkpoint out --to int8",
     "calibrate": "calibrate checkpoint text.en text.en --output out",
     "score": "score checkpoint --sources text.en --translations text.en --output out.tsv --cpu",
     "serve": "serve en-de=checkpoint --port 0",
