@@ -7,7 +7,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import torch
 from safetensors import safe_open
@@ -147,19 +147,6 @@ def last_checkpoint(output_dir: str | os.PathLike[str]) -> Path | None:
 
 def step_of(checkpoint: Path) -> int:
     return int(checkpoint.name.rpartition("-")[2])
-
-
-def scores_by_step(log_history: Sequence[dict[str, Any]], metric: str) -> dict[int, float]:
-    """Return the values of an evaluation metric by step."""
-    key = metric if metric.startswith("eval_") else f"eval_{metric}"
-    return {entry["step"]: entry[key] for entry in log_history if key in entry}
-
-
-def best_checkpoints(checkpoints: Sequence[Path], scores: dict[int, float], greater_is_better: bool) -> list[Path]:
-    """Return the scored checkpoints, best first; the earlier one wins a tie."""
-    scored = [checkpoint for checkpoint in checkpoints if step_of(checkpoint) in scores]
-    sign = -1 if greater_is_better else 1
-    return sorted(scored, key=lambda checkpoint: (sign * scores[step_of(checkpoint)], step_of(checkpoint)))
 
 
 def last_checkpoints(run: str | os.PathLike[str], number: int) -> list[Path]:

@@ -1,6 +1,5 @@
 """Averaging of checkpoints, starting from one, and training a part of it."""
 
-import json
 import re
 from pathlib import Path
 
@@ -19,8 +18,6 @@ from hf_capsule_mt.training import (
 )
 from hf_capsule_mt.training.checkpoints import (
     MARKER,
-    best_checkpoints,
-    find_checkpoints,
     find_damage,
     mark_complete,
     read_weights,
@@ -31,10 +28,9 @@ from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian, tiny_mod
 from tests.training.small import CHECKPOINTING, TOKENIZER, make_trainer, weights
 
 
-def save_run(folder, scores):
-    """Checkpoints of other weights, at steps 1, 2, ..., with BLEU scores in their logs."""
-    history = []
-    for step, score in enumerate(scores, start=1):
+def save_run(folder, steps):
+    """Checkpoints of other weights, at steps 1, 2, ..."""
+    for step in range(1, steps + 1):
         checkpoint = folder / f"checkpoint-{step}"
         model = tiny_model(TOKENIZER)
         with torch.no_grad():
@@ -42,8 +38,6 @@ def save_run(folder, scores):
                 parameter.fill_(step)
         model.save_pretrained(checkpoint)
         TOKENIZER.save_pretrained(checkpoint)
-        history.append({"step": step, "eval_bleu": score})
-        (checkpoint / "trainer_state.json").write_text(json.dumps({"log_history": history}))
         mark_complete(checkpoint)
     return folder
 
@@ -53,12 +47,8 @@ def names(checkpoints):
 
 
 def test_the_mean_of_the_last(tmp_path):
-    run = save_run(tmp_path / "run", [5.0, 1.0, 7.0, 5.0])
+    run = save_run(tmp_path / "run", 4)
     assert names(last_checkpoints(run, 2)) == ["checkpoint-3", "checkpoint-4"]
-    scores = {1: 5.0, 2: 1.0, 3: 7.0, 4: 5.0}
-    best = best_checkpoints(find_checkpoints(run), scores, True)
-    assert names(best) == ["checkpoint-3", "checkpoint-1", "checkpoint-4", "checkpoint-2"]
-    assert names(best_checkpoints(find_checkpoints(run), scores, False))[0] == "checkpoint-2"
     average_checkpoints(last_checkpoints(run, 3), tmp_path / "mean")
     weights = read_weights(tmp_path / "mean")
     weights.pop("final_logits_bias")  # of which there is nothing to learn
@@ -72,7 +62,7 @@ def test_the_mean_of_the_last(tmp_path):
 
 
 def test_only_complete_checkpoints_are_averaged(tmp_path):
-    run = save_run(tmp_path, [1.0, 2.0])
+    run = save_run(tmp_path, 2)
     (run / "checkpoint-2" / "model.safetensors").unlink()
     assert names(last_checkpoints(run, 1)) == ["checkpoint-1"]
     with pytest.raises(ValueError, match=r"2 checkpoints are asked for, .* has 1 that are complete"):
@@ -81,7 +71,7 @@ def test_only_complete_checkpoints_are_averaged(tmp_path):
 
 @pytest.mark.parametrize("content", [b"[]", b"{}", b"[" * 100_000, b"\xff\x00"])
 def test_damage_is_named(tmp_path, content):
-    checkpoint = save_run(tmp_path, [1.0]) / "checkpoint-1"
+    checkpoint = save_run(tmp_path, 1) / "checkpoint-1"
     (checkpoint / "config.json").write_text("{")
     assert "config.json has 1 bytes, it had" in find_damage(checkpoint)
     (checkpoint / MARKER).write_bytes(content)
