@@ -65,7 +65,7 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
             raise ValueError("`early_stopping_patience` needs `eval_strategy` to be steps or epoch, got no")
         if self.label_smoothing_factor:
             raise ValueError(
-                f"`label_smoothing_factor` must be 0, got {self.label_smoothing_factor}: it would take the labels away "
+                f"`label_smoothing_factor` must be 0, got {self.label_smoothing_factor}: it would take the labels "
                 "from the auxiliary losses; set `label_smoothing` of the model's config"
             )
         if self.save_strategy == "best":

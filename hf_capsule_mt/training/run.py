@@ -183,7 +183,8 @@ def _bleu_of(
     references = [pair[recipe.languages["target"]] for pair in part["translation"]]
 
     def compute(prediction: EvalPrediction) -> dict[str, float]:
-        ids = np.where(prediction.predictions < 0, tokenizer.pad_token_id, prediction.predictions)
+        ids = np.asarray(prediction.predictions)
+        ids = np.where(ids < 0, tokenizer.pad_token_id, ids)
         translations = [decode_target(tokenizer, sequence) for sequence in ids]
         if len(translations) != len(references):
             raise ValueError(f"{len(translations)} translations for {len(references)} references")

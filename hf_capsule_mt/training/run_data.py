@@ -16,7 +16,6 @@ from hf_capsule_mt.data import (
     clean,
     drop_long,
     encode,
-    existing_files,
     load_translation_data,
     train_separate_tokenizers,
     train_tokenizer,
@@ -69,13 +68,6 @@ def _in_folder(sources: Source | list[Source], folder: str | None) -> Source | l
         return value if value.startswith("./") else os.path.join(folder, value)
 
     return {key: under(value) if key in FILES else value for key, value in sources.items()}
-
-
-def files_of(recipe: Recipe, part: str) -> list[Path]:
-    """Return the local files of a part of the recipe's data."""
-    sources = _in_folder(recipe.data.get(part) or [], recipe.data_dir)
-    listed = sources if isinstance(sources, list) else [sources]
-    return [Path(file) for source in listed for kind in FILES & source.keys() for file in existing_files(source[kind])]
 
 
 def load_or_train_tokenizer(recipe: Recipe, corpus: Corpus, folder: Path) -> PreTrainedTokenizerBase:

@@ -294,7 +294,8 @@ class _RunCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
         """Forward `set_epoch` to the sampler and the dataset; accelerate's batch-skipping wrapper does not."""
-        for follower in (self.trainer._train_sampler, self.trainer.train_dataset):
+        followers: tuple[Any, ...] = (self.trainer._train_sampler, self.trainer.train_dataset)
+        for follower in followers:
             if hasattr(follower, "set_epoch"):
                 follower.set_epoch(int(state.epoch or 0))
 

@@ -77,10 +77,10 @@ def test_other_sources_and_another_teacher_are_named(tmp_path):
     teacher = {"teacher_files": {"config.json": "1", "model.safetensors": "2"}}
     distill(reversed_words, SOURCES[:9], tmp_path, settings=teacher, **SETTINGS)
     other = ["Another sentence.", *SOURCES[1:9]]
-    with pytest.raises(ValueError, match=r"another distillation \(sources: other texts than then\): restore"):
+    with pytest.raises(ValueError, match=r"another distillation \(sources differs\): restore"):
         distill(reversed_words, other, tmp_path, settings=teacher, **SETTINGS)
     changed = {"teacher_files": {"config.json": "1", "model.safetensors": "3"}}
-    with pytest.raises(ValueError, match=r"\(teacher: other content in model\.safetensors\): restore"):
+    with pytest.raises(ValueError, match=r"\(teacher_files\.model\.safetensors differs\): restore"):
         distill(reversed_words, SOURCES[:9], tmp_path, settings=changed, **SETTINGS)
 
 
@@ -131,5 +131,5 @@ def test_the_command_writes_what_the_translator_says(tmp_path, monkeypatch, fami
     model = translator.model
     model.get_input_embeddings().weight.data.neg_()
     model.save_pretrained(tmp_path / "teacher")
-    with pytest.raises(ValueError, match=r"\(teacher: other content in model\.safetensors\): restore"):
+    with pytest.raises(ValueError, match=r"\(teacher_files\.model\.safetensors differs\): restore"):
         command.main()

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -137,22 +136,18 @@ def test_data_that_changed_since_the_run_began_are_named(tmp_path):
     run_recipe(recipe(tmp_path, **settings))
     english, dev = tmp_path / "a.en", tmp_path / "dev.tsv"
     before = english.read_text(), dev.read_text()
-    later = time.time() + 5
     longer = recipe(tmp_path, {"max_steps": 3}, **settings)
     change_line(english, 3, "Another sentence.")
-    os.utime(english, (later, later))
-    with pytest.raises(
-        ValueError, match=r"`data\.train` has other texts.* Changed since the run began: .*a\.en\. Restore"
-    ):
+    with pytest.raises(ValueError, match=r"run on other data \(data\.train\.texts differs.*\): restore"):
         run_recipe(longer)
     for file in (english, tmp_path / "a.de"):
         file.write_text(file.read_text() + "One more.\n")
-    with pytest.raises(ValueError, match=r"`data\.train` had 26 sentence pairs, now it has 27"):
+    with pytest.raises(ValueError, match=r"\(data\.train\.pairs: 26 then, 27 now"):
         run_recipe(longer)
     english.write_text(before[0])
     (tmp_path / "a.de").write_text("".join((tmp_path / "a.de").read_text().splitlines(keepends=True)[:26]))
     change_line(dev, 0, "One\tEins")
-    with pytest.raises(ValueError, match=r"began with: `data\.validation` has other texts"):
+    with pytest.raises(ValueError, match=r"\(data\.validation\.texts differs"):
         run_recipe(longer)
     dev.write_text(before[1])
     assert run_recipe(longer)["steps"] == 3
@@ -165,7 +160,7 @@ def test_a_teacher_that_changed_since_the_run_began_is_named(tmp_path):
     student = {"tokenizer": {"load": str(tmp_path / "teacher")}}
     run_recipe(recipe(tmp_path, student, word_distillation=names, **settings))
     change_weights(tmp_path / "teacher")
-    with pytest.raises(ValueError, match=r"`word_distillation\.teacher` differs in model\.safetensors\. Restore"):
+    with pytest.raises(ValueError, match=r"\(word_distillation\.teacher\.model\.safetensors differs\)"):
         run_recipe(recipe(tmp_path, student, word_distillation=names, **settings))
     weights = load_file(tmp_path / "teacher" / "model.safetensors")
     weights.pop("model.decoder.layers.0.fc1.weight")
