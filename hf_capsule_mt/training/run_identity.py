@@ -71,8 +71,10 @@ def same_as_before(
             )
     if write:
         file.parent.mkdir(parents=True, exist_ok=True)
-        is_json = file.suffix == ".json"
-        write_output(file, json.dumps(facts, indent=1) if is_json else yaml.safe_dump(facts, sort_keys=False))
+        if file.suffix == ".json":
+            write_output(file, json.dumps(facts, indent=1))
+        else:
+            write_output(file, yaml.safe_dump(facts, sort_keys=False, allow_unicode=True))
 
 
 def _flat(facts: Mapping[str, Any]) -> dict[str, Any]:
