@@ -61,20 +61,13 @@ class Jsonl:
 
 @strict
 @dataclass
-class Parquet:
-    parquet: Files
-    first: int | None = limited(1)
-
-
-@strict
-@dataclass
 class Embedded:
     embedded: int = limited(1, default=MISSING)
     seed: int | None = None
     first: int | None = limited(1)
 
 
-KINDS = {kind.__name__.lower(): kind for kind in (Hub, Text, Tsv, Jsonl, Parquet, Embedded)}
+KINDS = {kind.__name__.lower(): kind for kind in (Hub, Text, Tsv, Jsonl, Embedded)}
 
 
 def check_sources(sources: Any, place: str) -> list[Source]:
@@ -112,14 +105,13 @@ def load_translation_data(
 
     | key | value | further settings |
     |---|---|---|
-    | `hub` | a data set or folder with the column `translation` or both languages | `config`, `split`, `revision` |
+    | `hub` | a data set or a folder, with the column `translation` or both languages | `config`, `split`, `revision` |
     | `text` | `[source file, target file]`, a sentence per line | |
     | `tsv` | file | `columns`: two names or numbers from 0 (default `[0, 1]`); `header`: whether line 1 has names |
     | `jsonl` | file, each line with `translation`, or with the two languages | |
-    | `parquet` | file, with the column `translation`, or with the two languages | |
     | `embedded` | number of sentence pairs of the embedded corpus, English and German | `seed` |
 
-    Files may end in .gz; `tsv`, `jsonl` and `parquet` take patterns (`part-*.jsonl`). A line that is not a pair raises
+    Files may end in .gz; `tsv` and `jsonl` take patterns (`part-*.jsonl`). A line that is not a pair raises
     an error that names the file and the line.
 
     Parts of the embedded corpus are disjoint, because validation is drawn first, then test, then train. Name the same
@@ -188,10 +180,6 @@ def _load_hub(source: Source, name: str, languages: Pair, num_proc: int | None, 
 
 def _load_files(source: Source, name: str, languages: Pair, num_proc: int | None, allow_empty: bool) -> Any:
     (kind,) = KINDS.keys() & source.keys()
-    if kind == "parquet":
-        files = existing_files(source["parquet"])
-        dataset = load_dataset("parquet", data_files=files, split="train")
-        return _to_pairs(dataset, files[0], languages, allow_empty)
     if kind == "text":
         shards = [tuple(existing_files(side, patterns=False)[0] for side in source["text"])]
     else:

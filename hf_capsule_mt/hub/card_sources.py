@@ -81,7 +81,7 @@ def _corpora(source: Mapping[str, Any], folder: str) -> list[Corpus]:
     hub_name = source.get("hub")
     if "embedded" in source:
         return [CORPORA["embedded"]]
-    files = next(value for key, value in source.items() if key in ("hub", "text", "tsv", "jsonl", "parquet"))
+    files = next(value for key, value in source.items() if key in ("hub", "text", "tsv", "jsonl"))
     found: list[Corpus] = []
     unknown: list[str] = []
     for place in _flat(files):

@@ -26,7 +26,7 @@ class Recipe:
         data: `train`, `validation` and `test`, each a source or a list of them
             ([`~hf_capsule_mt.data.load_translation_data`]); `max_length`, the tokens of a side above which a training
             pair is dropped; `cleaning` of the training pairs ([`~hf_capsule_mt.data.Cleaning`]); `num_proc`.
-        tokenizer: `load`, a folder or a name; or what to train: `model` (bpe or unigram), `vocab_size`, `separate` for
+        tokenizer: `load`, a folder or a name; or what to train, by BPE: `vocab_size`, `separate` for
             a vocabulary for each side, with `target_vocab_size`; `sentences`, on how many pairs, all by default.
         init_from: a checkpoint to start from, of a Marian model or of the same family; its tokenizer is taken, too,
             unless `tokenizer.load` names another one.

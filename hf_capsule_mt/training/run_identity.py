@@ -24,6 +24,7 @@ DIGEST_LENGTH = 64  # of a SHA-256, which tells a reader nothing
 # fields that leave the weights as they are, or set how long to train
 MAY_CHANGE = {
     *("about", "paper", "output_dir", "data_dir", "data.num_proc"),
+    "tokenizer.model",  # of earlier versions
     *("training.max_steps", "training.num_train_epochs", "training.average_last", "training.early_stopping_patience"),
     *("training.disable_tqdm", "training.logging_steps", "training.report_to", "training.run_name"),
     *("training.save_total_limit", "training.save_steps", "training.dataloader_num_workers"),

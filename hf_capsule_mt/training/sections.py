@@ -50,7 +50,6 @@ class Data:
 @dataclass
 class Tokenizer:
     load: str | None = None
-    model: Literal["bpe", "unigram"] | None = None
     vocab_size: int | None = limited(1)
     separate: bool | None = None
     target_vocab_size: int | None = limited(1)

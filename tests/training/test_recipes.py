@@ -77,10 +77,7 @@ def write(folder, name="a.yaml", **values):
         ({"data": {}}, "`data`: `train` is missing"),
         ({"tokenizer": {}}, "`tokenizer` is missing, and there is no `init_from`"),
         ({"tokenizer": {"load": "a", "vocab_size": 3}}, "needs either `load` or `vocab_size`"),
-        (
-            {"tokenizer": {"vocab_size": 9, "model": "word"}},
-            "one of 'bpe', 'unigram', got 'word'",
-        ),
+        ({"freeze": "new"}, "`freeze` must be one of 'old', got 'new'"),
         ({"model": {"model_type": "capsule_marian", "d_model": 100}}, r"`encoder_attention_heads` \(16\) must divide"),
     ],
 )
