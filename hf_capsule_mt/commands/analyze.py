@@ -23,7 +23,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--targets", type=Path, required=True, help="their translations, by people or by the model")
     parser.add_argument("--sentences", type=positive, default=200, help="how many of them to look at")
     parser.add_argument("--show", type=positive, default=1, help="the number of the sentence that is drawn, from 1")
-    parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--output", type=Path, required=True, help="prefix of the files to write")
     return parser.parse_args()
 
@@ -48,13 +47,12 @@ def main() -> None:
 
     check_outputs([named(arguments.output, ".json"), named(arguments.output, "-iterations.png")])
     model, tokenizer = load_checkpoint(arguments.checkpoint)
-    model.to(arguments.device)
     sources, targets = (
         lines[: arguments.sentences] for lines in read_parallel([arguments.sources, arguments.targets])
     )
     if arguments.show > len(sources):
         raise ValueError(f"--show {arguments.show}: there are {len(sources)} sentences")
-    batches = list(encoded_batches(tokenizer, sources, targets, device=arguments.device))
+    batches = list(encoded_batches(tokenizer, sources, targets))
     statistics = routing_statistics(model, batches)
     result: dict[str, Any] = {
         "kind": "routing statistics",
@@ -77,7 +75,7 @@ def main() -> None:
             layers = [average.unsqueeze(0) for average in averages]
             pictures.append(draw_layer_routing(layers, named(arguments.output, f"-{place}.png")))
     chosen = slice(arguments.show - 1, arguments.show)
-    (batch,) = encoded_batches(tokenizer, sources[chosen], targets[chosen], device=arguments.device)
+    (batch,) = encoded_batches(tokenizer, sources[chosen], targets[chosen])
     source = tokenizer.convert_ids_to_tokens(batch["input_ids"][0].tolist())
     target_tokens = {number: token for token, number in target_vocabulary(tokenizer).items()}
     target = [target_tokens.get(number, tokenizer.unk_token) for number in batch["labels"][0].tolist()]
