@@ -34,18 +34,13 @@ def named(output: Path, ending: str) -> Path:
 def main() -> None:
     arguments = parse_arguments()
     from hf_capsule_mt.analysis.past_future import forced_curves, mean_overlap_rate, overlap_rates
-    from hf_capsule_mt.analysis.pictures import (
-        draw_iteration_statistics,
-        draw_layer_routing,
-        draw_past_future,
-        draw_word_map,
-    )
+    from hf_capsule_mt.analysis.pictures import draw_layer_routing, draw_past_future, draw_word_map
     from hf_capsule_mt.analysis.routing_statistics import encoded_batches, routing_statistics, routings_of
     from hf_capsule_mt.evaluation import write_result
     from hf_capsule_mt.loading import load_checkpoint
     from hf_capsule_mt.modeling.target_text import target_vocabulary
 
-    check_outputs([named(arguments.output, ".json"), named(arguments.output, "-iterations.png")])
+    check_outputs([named(arguments.output, ".json")])
     model, tokenizer = load_checkpoint(arguments.checkpoint)
     sources, targets = (
         lines[: arguments.sentences] for lines in read_parallel([arguments.sources, arguments.targets])
@@ -68,7 +63,7 @@ def main() -> None:
         rates = mean_overlap_rate([rate for batch in batches for rate in overlap_rates(model, **batch)])
         result["overlap_rates"] = rates._asdict()
     print(f"Numbers: {write_result(named(arguments.output, '.json'), result)}")
-    pictures = [draw_iteration_statistics(result["routings"], named(arguments.output, "-iterations.png"))]
+    pictures = []
     for place, entries in statistics.items():
         averages = [entry.average for entry in entries if entry.average is not None]
         if averages:

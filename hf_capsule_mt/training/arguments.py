@@ -1,6 +1,5 @@
 """The Trainer's arguments, extended for translation."""
 
-import importlib.util
 from dataclasses import dataclass, field
 
 import torch
@@ -38,13 +37,8 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
             "1.5 times as fast on AMD; with AMX in bfloat16."
         },
     )
-    report_to: str | list[str] | None = field(
-        default="auto", metadata={"help": 'Where logs go; "auto" is TensorBoard if it is installed.'}
-    )
 
     def __post_init__(self) -> None:
-        if self.report_to == "auto":
-            self.report_to = "tensorboard" if importlib.util.find_spec("tensorboard") else "none"
         if self.early_stopping_patience is not None:
             self.metric_for_best_model = self.metric_for_best_model or "bleu"
             if self.greater_is_better is None:

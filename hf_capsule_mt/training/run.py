@@ -133,7 +133,7 @@ def _make_trainer(
     parts: Mapping[str, Any],
 ) -> TranslationTrainer:
     set_seed(recipe.seed)
-    model = build_model(recipe.model, tokenizer, recipe.init_from, freeze=recipe.freeze, only=recipe.train_only)
+    model = build_model(recipe.model, tokenizer, recipe.init_from, recipe.freeze)
     set_generation(model, recipe.generation)
     validation = parts.get("validation")
     trainer = TranslationTrainer(

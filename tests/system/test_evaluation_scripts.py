@@ -74,11 +74,9 @@ def test_analyze(pictures, command, tmp_path):
     result = json.loads(Path("out/model.json").read_text())
     assert len(result["routings"]["encoder.layer_aggregation"]) == 3
     pictures = {path.name for path in Path("out").glob("*.png")}
-    assert {"model-iterations.png", "model-decoder.layer_aggregation.png", "model-encoder.layers.0.self_attn.png"} <= (
-        pictures
-    )
+    assert {"model-decoder.layer_aggregation.png", "model-encoder.layers.0.self_attn.png"} <= (pictures)
     save_tiny_checkpoint(tmp_path / "guided", guided_routing="guided", guided_capsule_dim=8, guided_ffn_dim=16)
     command("analyze guided --sources test.en --targets test.de --sentences 10 --output out/guided")
     assert set(json.loads(Path("out/guided.json").read_text())["overlap_rates"]) == {"past", "future"}
     drawn = {path.name for path in Path("out").glob("guided*.png")}
-    assert drawn == {"guided-iterations.png", "guided-past-future.png"}
+    assert drawn == {"guided-past-future.png"}
