@@ -80,7 +80,7 @@ def same_as_before(
 
 def _flat(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return facts by section.name; what is empty is not there, as are the fields of a later version."""
-    flat = {}
+    flat: dict[str, Any] = {}
     for section, value in facts.items():
         if isinstance(value, dict):
             flat |= {f"{section}.{name}": entry for name, entry in value.items()}
