@@ -120,7 +120,9 @@ def distill(
             held.enter_context(lock_output(folder))
             remove_partials(folder)
         with processes.main_process_first():
-            same_as_before(folder / SETTINGS_FILE, facts, "another distillation", write=processes.is_main_process)
+            same_as_before(
+                folder / SETTINGS_FILE, facts, "holds another distillation", write=processes.is_main_process
+            )
         done = read_object(summary)
         if done is not None and result.exists() and done["sha256"] == file_digest(result):
             return {**done, "failures": {int(index): reason for index, reason in done["failures"].items()}}

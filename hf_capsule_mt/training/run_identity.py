@@ -39,23 +39,23 @@ def same_recipe_as_before(recipe: Recipe, output: Path, write: bool) -> None:
     is_embedded = any("embedded" in source for source in sources)  # its training part is what the test part leaves
     may_change = MAY_CHANGE if is_embedded else MAY_CHANGE | {"data.test"}
     facts = dataclasses.asdict(recipe)
-    same_as_before(output / RECIPE_FILE, facts, "a run of another recipe", write=write, may_change=may_change)
+    same_as_before(output / RECIPE_FILE, facts, "holds a run of another recipe", write=write, may_change=may_change)
 
 
 def same_data_as_before(recipe: Recipe, output: Path, corpus: Corpus, parts: Mapping[str, Any]) -> None:
     """Raise if the run began with other data, tokens or checkpoints; else record them."""
     facts = dict(_data_facts(recipe, corpus, parts))
-    same_as_before(output / DATA_FILE, facts, "a run on other data", write=True)
+    same_as_before(output / DATA_FILE, facts, "holds a run on other data", write=True)
 
 
 def same_as_before(
-    file: Path, facts: dict[str, Any], holds: str, *, write: bool, may_change: Container[str] = ()
+    file: Path, facts: dict[str, Any], complaint: str, *, write: bool, may_change: Container[str] = ()
 ) -> None:
     """Record what a run depends on; raise if an earlier run in the folder has recorded otherwise.
 
     Args:
         facts: by name, or by section and name.
-        holds: what the folder holds if a fact is another one.
+        complaint: what the folder holds if a fact is another one.
         may_change: the names of facts, or section.name, that may be others.
     """
     if file.exists():
@@ -67,7 +67,7 @@ def same_as_before(
         ]
         if different:
             raise ValueError(
-                f"{file.parent} holds {holds} ({'; '.join(different)}): restore what changed, choose another output "
+                f"{file.parent} {complaint} ({'; '.join(different)}): restore what changed, choose another output "
                 "folder, or remove the folder to begin anew"
             )
     if write:
