@@ -123,6 +123,12 @@ def _in_cell(text: object) -> str:
     return _one_line(text).replace("|", "\\|")
 
 
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table of cells that are Markdown already."""
+    lines = ["| " + " | ".join(cells) + " |" for cells in (header, *rows)]
+    return "\n".join([lines[0], "|---" * len(header) + "|", *lines[1:]])
+
+
 def _string(text: str) -> str:
     """Return a text as a Python string in double quotes."""
     return json.dumps(text, ensure_ascii=False)
@@ -226,9 +232,10 @@ def _scores(training: Mapping[str, Any] | None, evaluations: Sequence[Mapping[st
     """Return a row for each test set and a column for each metric, and the signatures below."""
     rows: list[tuple[str, dict[str, str]]] = []
     signatures: dict[tuple[str, str], None] = {}
-    for part, value, signature in _training_scores(training):
-        rows.append((part, {"BLEU": f"{value:.2f}"}))
-        signatures["BLEU", signature] = None
+    if training:
+        bleu = {name: value for name, value in training["scores"].items() if name.endswith("_bleu")}
+        rows = [(name.removesuffix("_bleu"), {"BLEU": f"{value:.2f}"}) for name, value in bleu.items()]
+        signatures = {("BLEU", training["signature"]): None} if bleu else {}
     intervals = False
     for result in evaluations:
         shown = {}
@@ -243,14 +250,10 @@ def _scores(training: Mapping[str, Any] | None, evaluations: Sequence[Mapping[st
     if not rows:
         return "Not measured."
     metrics = list(dict.fromkeys(metric for _, shown in rows for metric in shown))
-    table = [
-        f"| set | {' | '.join(metrics)} |",
-        "|---" * (1 + len(metrics)) + "|",
-        *(f"| {part} | {' | '.join(shown.get(metric, '') for metric in metrics)} |" for part, shown in rows),
-    ]
+    table = _table(["set", *metrics], [[part, *(shown.get(metric, "") for metric in metrics)] for part, shown in rows])
     notes = [f"{metric}: {_code(signature)}." for metric, signature in signatures]
     notes[:0] = ["± is the 95 % interval, by bootstrap over sentences."] * intervals
-    return "\n".join([*table, "", *notes])
+    return "\n".join([table, "", *notes])
 
 
 def _coverage_quality(results: Sequence[Mapping[str, Any]]) -> str:
@@ -261,20 +264,17 @@ def _coverage_quality(results: Sequence[Mapping[str, Any]]) -> str:
             for method, found in by_method.items():
                 names = ("word_auc", "precision", "sentence_auc")
                 values = [f"{found[name]['value']:.2f}" if found.get(name) else "-" for name in names]
-                rows.append(f"| {_in_cell(kind)} | {_in_cell(method)} | {' | '.join(values)} |")
+                rows.append([_in_cell(kind), _in_cell(method), *values])
     if not rows:
         return ""
-    header = [
-        "| translations | method | AUC, words | precision at recall 0.6 | AUC, sentences |",
-        "|---|---|---|---|---|",
-    ]
+    header = ["translations", "method", "AUC, words", "precision at recall 0.6", "AUC, sentences"]
     said = (
         "How well words that were left out are found. AUC is the area under the ROC curve: 0.5 is chance, 1 is "
         "perfect. Where a model leaves out little, precision is low. *attention* reads the head of the decoder that "
         "aligns words, *guided* PAST and FUTURE; *deletion* deletes each source word in turn, *length ratio* compares "
         "lengths alone."
     )
-    return "\n".join(["\n\n### Coverage\n", f"{said}\n", *header, *rows])
+    return f"\n\n### Coverage\n\n{said}\n\n{_table(header, rows)}"
 
 
 def verified_marks(config: Mapping[str, Any]) -> str:
@@ -284,32 +284,19 @@ def verified_marks(config: Mapping[str, Any]) -> str:
         return ""
     read = "read by hand" if found["labels"] == "by hand" else "labelled by a word aligner"
     rows = [
-        f"| `{point}` | {one['marks']} | {one['precision']:.2f} | {one['recall']:.2f} |"
+        [f"`{point}`", str(one["marks"]), f"{one['precision']:.2f}", f"{one['recall']:.2f}"]
         for point, one in sorted(found["marks"].items(), key=lambda pair: -pair[1]["precision"])
     ]
     alarm = found["alarm"]
     by_share = sorted(alarm["caught"].items(), key=lambda pair: pair[1])
     catches = ", ".join(f"{share:.1%} of those that lack {name}" for name, share in by_share)
-    return "\n".join(
-        [
-            "\n\n### Alarm and marks\n",
-            f"**Alarm**: a coverage below {alarm['score']:g} flags {alarm['flagged']:.1%} of its own translations of "
-            f"eight words or more. Of the same with words cut out in a row, it catches {catches}. Chosen on the "
-            "development text; measured on each half of it, with the alarm of the other.\n",
-            f"**Marks**, verified by `{found['reverse']}`, on own translations of the development text, {read}:\n",
-            "| `marks` | marks | right | omissions that have one |",
-            "|---|---|---|---|",
-            *rows,
-        ]
+    return (
+        f"\n\n### Alarm and marks\n\n**Alarm**: a coverage below {alarm['score']:g} flags {alarm['flagged']:.1%} of "
+        "its own translations of eight words or more. Of the same with words cut out in a row, it catches "
+        f"{catches}. Chosen on the development text; measured on each half of it, with the alarm of the other.\n\n"
+        f"**Marks**, verified by `{found['reverse']}`, on own translations of the development text, {read}:\n\n"
+        + _table(["`marks`", "marks", "right", "omissions that have one"], rows)
     )
-
-
-def _training_scores(training: Mapping[str, Any] | None) -> list[tuple[str, float, str]]:
-    """Return set, BLEU and signature of each score of a training."""
-    if not training:
-        return []
-    scores, signature = training["scores"], training["signature"]
-    return [(key.removesuffix("_bleu"), scores[key], signature) for key in scores if key.endswith("_bleu")]
 
 
 def _hardware(result: Mapping[str, Any]) -> str:

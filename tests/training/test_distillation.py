@@ -72,7 +72,7 @@ def test_other_sources_and_another_teacher_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"another distillation \(sources differs\): restore"):
         distill(reversed_words, other, tmp_path, settings=teacher, **SETTINGS)
     changed = {"teacher_files": {"config.json": "1", "model.safetensors": "3"}}
-    with pytest.raises(ValueError, match=r"\(teacher_files\.model\.safetensors differs\): restore"):
+    with pytest.raises(ValueError, match=r"\(teacher_files\.model\.safetensors: '2' then, '3' now\): restore"):
         distill(reversed_words, SOURCES[:9], tmp_path, settings=changed, **SETTINGS)
 
 
