@@ -305,20 +305,20 @@ class _RunCallback(TrainerCallback):
         if self.trainer.any_rank_stopping():
             self.trainer.stopped = control.should_training_stop = True
             if not _ends_an_epoch(state):  # else after the evaluation of the epoch
-                self._save(control)
+                self._save(state, control)
 
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
         if self.trainer.stopped and _ends_an_epoch(state):
-            self._save(control)
+            self._save(state, control)
         elif self.trainer.stopped:  # the Trainer takes the stop for the end of the epoch
             control.should_log = control.should_evaluate = control.should_save = False
 
-    def _save(self, control: TrainerControl) -> None:
+    def _save(self, state: TrainerState, control: TrainerControl) -> None:
         """Save for a signal what the run does not save anyway."""
-        self.trainer._saves_for_signal = not control.should_save
-        control.should_save = True
+        if not control.should_save and self.trainer._saved_step != state.global_step:
+            self.trainer._saves_for_signal = control.should_save = True
 
     def on_evaluate(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object

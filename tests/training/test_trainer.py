@@ -331,6 +331,13 @@ def test_the_checkpoint_of_a_signal_displaces_none_and_is_not_averaged(tmp_path)
     assert find_checkpoints(tmp_path, by_signal=True) == []
 
 
+def test_a_signal_in_the_last_step_of_an_epoch_leaves_its_checkpoint_as_it_is(tmp_path):
+    stopped = make_trainer(tmp_path, max_steps=8, max_tokens_per_batch=1200, save_strategy="steps", save_steps=5)
+    stopped.add_callback(Send(4))
+    stopped.train("last")
+    assert [folder.name for folder in find_checkpoints(tmp_path, by_signal=False)] == ["checkpoint-5"]
+
+
 @pytest.mark.parametrize("step", [1, 4])  # of five in an epoch
 def test_a_signal_adds_no_evaluation(tmp_path, step):
     """The Trainer takes a stop for the end of an epoch; the scores, and so the best checkpoint, must not change."""
