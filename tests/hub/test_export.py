@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, Maria
 
 from hf_capsule_mt import CapsuleMarianMTModel
 from hf_capsule_mt.data import sentence_pairs, separate_tokenizer, train_separate_tokenizers
-from hf_capsule_mt.hub import LoadTestError, export, write_folder
+from hf_capsule_mt.hub import LoadTestError, export, pushing, write_folder
 from hf_capsule_mt.hub import load_test as load_test_program
 from hf_capsule_mt.hub.exporting import check_export
 from hf_capsule_mt.loading import load_checkpoint, stored_dtype
@@ -120,7 +120,8 @@ def test_with_the_package_no_trust_is_needed(exported, tmp_path):
     assert not {"custom_pipelines", "auto_map"} & json.loads((tmp_path / "config.json").read_text()).keys()
 
 
-def test_weights_stored_in_half_load_in_float32(exported, tmp_path):
+def test_weights_stored_in_half_load_in_float32(exported, tmp_path, monkeypatch):
+    monkeypatch.setattr(pushing, "check_export", lambda folder: None)
     model, tokenizer = load_checkpoint(exported, dtype=torch.float16)
     first = export(model, tokenizer, tmp_path / "first")
     write_folder(first, tmp_path / "second", "second")
@@ -131,6 +132,7 @@ def test_weights_stored_in_half_load_in_float32(exported, tmp_path):
 
 @pytest.mark.slow
 def test_the_load_test_finds_other_logits(exported, tmp_path):
+    check_export(exported)
     broken = shutil.copytree(exported, tmp_path / "broken")
     code = (broken / "modeling_hf_capsule_mt.py").read_text()
     place = "+ self.final_logits_bias\n"
