@@ -319,7 +319,7 @@ LOADING = {
     "calibrate": "calibrate CHECKPOINT text text.targets --output OUTPUT",
     "score": "score CHECKPOINT --sources text --translations text.targets --output OUTPUT.tsv --cpu",
     "shortlist": "shortlist CHECKPOINT text text.targets --output OUTPUT",
-    "convert": "convert CHECKPOINT OUTPUT --to onnx",
+    "convert": "convert CHECKPOINT OUTPUT --to int8",
     "distill": "distill recipe.yaml OUTPUT --teacher CHECKPOINT --cpu",
 }
 

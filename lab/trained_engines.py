@@ -22,7 +22,7 @@ from capsule_mt.text.reading import read_lines
 from hf_capsule_mt.decoding.fast import FastTranslator
 from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.results import markdown_table
-from hf_capsule_mt.hub.conversion import convert_to_ctranslate2
+from lab.ctranslate2_models import convert_to_ctranslate2
 from lab.timing import steady_clock, time_in_turns
 
 STOCK, SHORTLISTED = "generate() float32", "native int8, shortlist"

@@ -14,7 +14,7 @@ COMMANDS = {
     "serve": "answer HTTP requests for translations, as LibreTranslate does, and a page",
     "models": "find, download and remove models by name",
     "calibrate": "make coverage a probability, by text with words dropped: marks for any model",
-    "convert": "between Marian's files, such as Firefox', and others'; ONNX; capsules on Marian",
+    "convert": "between Marian's files, such as Firefox', and others'; capsules on Marian",
     "doctor": "print versions and processor features, and what runs here",
 }
 USAGE = "usage: capsule-mt COMMAND [arguments]"

@@ -35,8 +35,7 @@ def over_positions(
     """Run a recurrence over inputs, each [B, T, ...]; return the last state and the outputs, each [B, T, ...].
 
     Python's loop, which `torch.compile` unrolls: in eager PyTorch `scan` takes over ten times as long. While
-    `torch.export` traces, it is the operator `scan`, so that the exported program, and ONNX made of it, take any
-    number of positions.
+    `torch.export` traces, it is the operator `scan`, so that the exported program takes any number of positions.
 
     Args:
         step: the state before and the inputs of one position, each [B, ...] -> the state after it and its outputs.
