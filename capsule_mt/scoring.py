@@ -40,7 +40,7 @@ class Segment(NamedTuple):
     was_cut: bool
 
 
-class Translation:
+class Translation:  # no tuple: pipelines of transformers take tuples apart
     """The translation of one text.
 
     `score` is the mean log-probability of a token, end tokens included; `None` for a blank text. `coverage` is `None`

@@ -104,16 +104,14 @@ class HtmlFile:
         fixed: list[str] = []  # elements that are open and not translated, with what is in them
         for event in _Reader(text).events:
             if fixed:
-                is_void = event.name in VOID
-                if event.kind == "start" and event.name == fixed[0] and not is_void:
+                if event.kind == "start" and event.name == fixed[0]:
                     fixed.append(event.name)
                 elif event.kind == "end" and event.name == fixed[0]:
                     fixed.pop()
                 if self._run and self._run[-1].kind == "fixed":
                     self._run[-1].raw += event.raw
                 else:
-                    self._parts.append(event.raw)
-                    self._line += event.raw.count("\n")
+                    self._add(event.raw)
                 continue
             if event.kind == "start" and event.name not in VOID and _is_fixed(event):
                 fixed.append(event.name)
