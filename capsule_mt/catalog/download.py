@@ -41,12 +41,12 @@ def read_json(url: str) -> Any:
     """Return what a small file of JSON has."""
     try:
         with _open(url, {"Accept-Encoding": "identity"}) as response:
-            return json.loads(response.read())
+            content = response.read()
     except NETWORK_ERRORS as error:
         raise _explained(url, error) from None
+    try:
+        return json.loads(content)
     except (ValueError, RecursionError) as error:
-        if isinstance(error, CatalogError):
-            raise
         raise CatalogError(f"{url}: is no JSON ({error})") from None
 
 

@@ -10,7 +10,6 @@ import pytest
 
 from capsule_mt.engine.library import widened
 from capsule_mt.engine.program import UnsupportedModelError
-from capsule_mt.models import tensors
 from capsule_mt.models.int8 import Int8File
 from capsule_mt.models.weights import CheckpointError, SafetensorsFile
 from tests.light.models.files import read_header, write_file, write_tensors
@@ -129,19 +128,6 @@ def test_a_file_that_shrinks_while_it_is_open(tmp_path):
     write_file(file, header, data[:-4])
     with pytest.raises(CheckpointError, match="was cut off while it was read"):
         found.read("x")
-
-
-def test_operations_on_tensors():
-    matrix = tensors.of_floats([1, 2, 3, 4, 5, 6], (3, 2))
-    assert numbers(tensors.repeated(matrix, 2)) == [1, 2, 1, 2, 3, 4, 3, 4, 5, 6, 5, 6]
-    blocks = tensors.of_floats(range(1, 9), (2, 2, 2))
-    assert numbers(tensors.block_diagonal(blocks)) == [1, 2, 0, 0, 3, 4, 0, 0, 0, 0, 5, 6, 0, 0, 7, 8]
-    assert numbers(tensors.scaled(matrix, 0.5)) == [0.5, 1, 1.5, 2, 2.5, 3]
-    inner, shift = tensors.of_floats([1, 0, 2, 0, 1, 3], (2, 3)), tensors.of_floats([10, 20], (2,))
-    weight, bias = tensors.composed((inner, shift), (matrix, tensors.of_floats([1, 2, 3], (3,))))
-    assert numbers(weight) == [1, 2, 8, 3, 4, 18, 5, 6, 28]
-    assert numbers(bias) == [51, 112, 173]
-    assert numbers(tensors.composed((inner, shift), (matrix, None))[1]) == [50, 110, 170]
 
 
 @pytest.mark.parametrize(
