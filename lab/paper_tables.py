@@ -85,15 +85,6 @@ BIG = dict.fromkeys(
 FURTHER = {"num_train_epochs": 5, "learning_rate": 5e-4, "warmup_steps": 100}
 # with 4 + 4 layers of a width of 256, 0.04 % more parameters than EM routing of the layers has
 WIDENED = {"encoder_ffn_dim": 2560, "decoder_ffn_dim": 2560}
-# CapsNMT of the paper's depth. M = 8, T = 2: the surest row of a sweep on the embedded corpus; the paper has 6, 3
-DEEP = {"encoder_layers": 4, "decoder_layers": 3}
-EIGHT = DEEP | {"num_capsules": 8, "num_iterations": 2}
-# CapsNMT, and what it is compared with: pooling of the same width, and of as many parameters
-FAIR = {
-    "pooling": ("capsnmt_pooling", DEEP | {"hidden_size": 128}),
-    "capsules": ("capsnmt", EIGHT | {"hidden_size": 128}),
-    "wide": ("capsnmt_pooling", DEEP | {"hidden_size": 144}),
-}
 ABLATED = {"share_iteration_weights": True, "position_aware": False, "separable_scoring": False}
 
 
@@ -167,15 +158,6 @@ RUNS: dict[str, Run] = {
         )
         for number in (2, 4, 8)
         for times in (2, 4)
-    },
-    # the same grid of dropout and rate for all, in tenths and thousandths: lab/capsules_fairly.py
-    **{
-        f"fair_{name}_{tenths}_{thousandths}": Run(
-            recipe, model | {"dropout": tenths / 10}, {"learning_rate": thousandths / 1000}, distilled="plain"
-        )
-        for name, (recipe, model) in FAIR.items()
-        for tenths in (1, 2)
-        for thousandths in (2, 4)
     },
     # Zheng et al. 2019
     "gdr": Run("gdr", {"guided_bow_weight": 0.0, "guided_bca_weight": 0.0}),
