@@ -123,10 +123,10 @@ def _replace(path: Path, content: bytes) -> None:
     partial.replace(path)
 
 
-def read_table(path: str | os.PathLike[str]) -> dict[str, list[str]]:
-    """Return the columns of a tab-separated file with a header and without quoting."""
+def read_rows(path: str | os.PathLike[str]) -> list[dict[str, str]]:
+    """Return the rows of a tab-separated file with a header and without quoting, by its columns."""
     header, *rows = csv.reader(read_lines(path), delimiter="\t", quoting=csv.QUOTE_NONE)
     for number, row in enumerate(rows, start=2):
         if len(row) != len(header):
             raise ValueError(f"{path}:{number}: has {len(row)} columns, but the header has {len(header)}")
-    return {name: [row[column] for row in rows] for column, name in enumerate(header)}
+    return [dict(zip(header, row, strict=True)) for row in rows]

@@ -10,7 +10,6 @@ from lab.area_under_curve import AreaUnderCurve, auc_markdown
 from lab.benchmark_tables import render_benchmark, render_campaign, render_lengths, render_throughput
 from lab.by_hand import table as by_hand_table
 from lab.engine_speed import render_engines
-from lab.expected_length import cross_validated_markdown
 from lab.over_seeds import mean_and_spread
 from lab.published import table as published_table
 from lab.records import Records
@@ -22,16 +21,11 @@ COSTS = ("core-hours for 10^9", f"at {CORE_HOUR} a core-hour")
 
 
 def adequacy(records: Records) -> str:
-    """Return the areas under the ROC curve of each measure for each label, and those that were cross-validated."""
-    record = records.named("studies")["adequacy-de-en"]
-    areas = auc_markdown(
-        {
-            measure: {label: AreaUnderCurve(**area) for label, area in row.items()}
-            for measure, row in record["auc"].items()
-        }
+    """Return the areas under the ROC curve of each measure for each label."""
+    measured = records.named("studies")["adequacy-de-en"]["auc"]
+    return auc_markdown(
+        {measure: {label: AreaUnderCurve(**area) for label, area in row.items()} for measure, row in measured.items()}
     )
-    chosen = record.get("cross_validated")
-    return f"{areas}\n{cross_validated_markdown(chosen)}" if chosen else areas
 
 
 def word_omissions(records: Records) -> str:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from capsule_mt import Translator
+from lab.adequacy import shortness
 from lab.align import alignment_error_rate, links_by_model, read_gold_links
 from lab.area_under_curve import (
     Judged,
@@ -13,7 +14,6 @@ from lab.area_under_curve import (
     measures,
     precision_at_recall,
 )
-from lab.expected_length import shortness
 from lab.records import Records
 from lab.report import LAB
 
@@ -46,7 +46,6 @@ def test_links_by_the_model_that_translated_are_its_alignment():
 def test_shortness_by_hand():
     expected, lines = np.array([16.0, 4.0]), ["a" * 8, "a" * 6]
     assert shortness(expected, lines).tolist() == [2.0, -1.0]
-    assert shortness(expected, lines, power=1.0).tolist() == [0.5, -0.5]
 
 
 def test_area_under_curve_by_hand() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.records import Records, read_table
+from lab.records import Records, read_rows
 from lab.report import LAB, main
 
 SENTENCES = ["ein Satz", "", "noch | einer\t"]
@@ -58,10 +58,10 @@ def test_translations(records):
 
 def test_a_table_says_where_it_is_broken(tmp_path: Path) -> None:
     (tmp_path / "table").write_text('src\tmt\nein "Wort\tone\n')
-    assert read_table(tmp_path / "table") == {"src": ['ein "Wort'], "mt": ["one"]}
+    assert read_rows(tmp_path / "table") == [{"src": 'ein "Wort', "mt": "one"}]
     (tmp_path / "table").write_text("src\tmt\nein\n")
     with pytest.raises(ValueError, match="table:2: has 1 columns, but the header has 2"):
-        read_table(tmp_path / "table")
+        read_rows(tmp_path / "table")
 
 
 DOCS = LAB.parent / "docs"
