@@ -1,4 +1,4 @@
-"""Results on lines, translations in an archive, tables: read back as written; the report shows its results."""
+"""Results and translations on lines, tables: read back as written; the report shows its results."""
 
 import json
 from pathlib import Path
@@ -49,11 +49,6 @@ def test_translations(records):
     records.keep_translations("embedded", "plain", 1, SENTENCES)
     records.keep_translations("embedded", "em", 2, ["kürzer\u2028"])  # another test set
     assert records.translations("embedded") == {("plain", 1): SENTENCES, ("em", 2): ["kürzer\u2028"]}
-    archive = records.archive("embedded")
-    assert archive == records.folder / "embedded.hyp.xz"
-    before = archive.read_bytes()
-    records.keep_translations("embedded", "plain", 1, SENTENCES)
-    assert archive.read_bytes() == before
 
 
 def test_a_table_says_where_it_is_broken(tmp_path: Path) -> None:
