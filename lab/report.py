@@ -1,4 +1,4 @@
-"""Write the tables of the report and of two pages, and a picture, of all results in lab/results.
+"""Write the tables of the report and of Speed, and a picture, of all results in lab/results.
 
     python -m lab.report                                       # lab/REPORT.md, and pages and a picture of docs
     python -m lab.report --keep outputs/adequacy-de-en.json     # first add a result file to lab/results
@@ -27,7 +27,7 @@ from lab.tables import SETTINGS, left_out, render_claims, render_table, worth_sh
 
 LAB = Path(__file__).resolve().parent
 DOCS = LAB.parent / "docs"
-PAGES = (DOCS / "speed.md", DOCS / "scale.md")
+PAGES = (DOCS / "speed.md",)
 # a section that has never been written has no end
 SECTION = re.compile(r"^<!-- ([a-z0-9_]+) -->$(?:.*?^<!-- end of \1 -->$)?", re.MULTILINE | re.DOTALL)
 

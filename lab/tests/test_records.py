@@ -67,6 +67,6 @@ def test_the_report_in_the_repository_is_that_of_its_results(tmp_path, monkeypat
     monkeypatch.setattr("sys.argv", ["lab.report", *options.split()])
     main()
     message = "run `python -m lab.report`"
-    for name in ("REPORT.md", "does-it-help.svg", "speed.md", "scale.md"):
+    for name in ("REPORT.md", "does-it-help.svg", "speed.md"):
         kept = LAB if name == "REPORT.md" else DOCS
         assert (tmp_path / name).read_text("utf-8") == (kept / name).read_text("utf-8"), message
