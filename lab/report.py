@@ -23,7 +23,7 @@ from lab.records import SPEEDS, Records
 from lab.replication import PLANS
 from lab.replication import gains as planned_gains
 from lab.replication import table as plan_table
-from lab.tables import SETTINGS, left_out, render_claims, render_table, worth_showing
+from lab.tables import SETTINGS, left_out, render_table, worth_showing
 
 LAB = Path(__file__).resolve().parent
 DOCS = LAB.parent / "docs"
@@ -46,11 +46,6 @@ def parse_arguments() -> argparse.Namespace:
         "--keep", type=Path, nargs="+", default=[], metavar="FILE", help="first add these results to the studies"
     )
     return parser.parse_args()
-
-
-def claims(records: Records) -> str:
-    found = {setting: runs for setting in SETTINGS if (runs := records.runs(setting))}
-    return render_claims(found) if found else ""
 
 
 def tables(records: Records) -> str:
@@ -91,7 +86,6 @@ def plans(records: Records) -> str:
 
 
 SECTIONS: dict[str, Callable[[Records], str]] = {
-    "claims": claims,
     "plans": plans,
     "strong_student": strong_student.table,
     "tables": tables,
