@@ -22,7 +22,7 @@ from capsule_mt.commands.console import HelpFormatter, run
 from capsule_mt.text.reading import read_lines, read_parallel
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.adequacy import adequacy_measures, coverage_difference_ratio
-from lab.area_under_curve import auc_markdown, auc_table
+from lab.area_under_curve import area_under_curve, auc_markdown
 from lab.records import read_rows
 
 BY_WORDS = "shorter than its words"
@@ -101,7 +101,10 @@ def main() -> None:
     for name, path in arguments.scores:
         measures[name] = [-float(line) for line in read_lines(path)]
 
-    areas = auc_table(measures, labels, arguments.bootstrap)
+    areas = {
+        measure: {label: area_under_curve(scores, marked, arguments.bootstrap) for label, marked in labels.items()}
+        for measure, scores in measures.items()
+    }
     markdown = auc_markdown(areas)
     result: dict[str, Any] = {
         "kind": "adequacy",
@@ -109,7 +112,7 @@ def main() -> None:
         "positives": {name: sum(values) for name, values in labels.items()},
         "aligner": {"files": [path.name for path in arguments.align_with], "sentence_pairs": len(training[0])},
         "bootstrap_samples": arguments.bootstrap,
-        "auc": {measure: {label: area.as_dict() for label, area in row.items()} for measure, row in areas.items()},
+        "auc": areas,
     }
     path = write_result(arguments.output, result)
     path.with_suffix(".md").write_text(markdown, encoding="utf-8")

@@ -124,7 +124,7 @@ def auc_of(labels: Sequence[Labels], measured: Sequence[dict[Span, float]]) -> d
     if not any(named for _, named in pairs):
         return None
     values, named = map(list, zip(*pairs, strict=True))
-    return area_under_curve(values, named).as_dict()
+    return area_under_curve(values, named)
 
 
 def table(found: Iterable[Mapping[str, Any]]) -> str:

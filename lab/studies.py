@@ -5,7 +5,7 @@ from typing import Any
 
 from hf_capsule_mt.evaluation.results import markdown_table
 from lab.alarm import table as alarm_table
-from lab.area_under_curve import AreaUnderCurve, auc_markdown
+from lab.area_under_curve import auc_markdown
 from lab.benchmark_tables import render_benchmark, render_campaign, render_lengths, render_throughput
 from lab.by_hand import table as by_hand_table
 from lab.engine_speed import render_engines
@@ -19,10 +19,7 @@ Record = Mapping[str, Any]
 
 def adequacy(records: Records) -> str:
     """Return the areas under the ROC curve of each measure for each label."""
-    measured = records.named("studies")["adequacy-de-en"]["auc"]
-    return auc_markdown(
-        {measure: {label: AreaUnderCurve(**area) for label, area in row.items()} for measure, row in measured.items()}
-    )
+    return auc_markdown(records.named("studies")["adequacy-de-en"]["auc"])
 
 
 def word_omissions(records: Records) -> str:
