@@ -39,7 +39,6 @@ from capsule_mt.text.lock import OutputTakenError, lock_output
 from hf_capsule_mt.commands.arguments import keep_freed_memory
 from hf_capsule_mt.evaluation import read_result
 from hf_capsule_mt.evaluation.adequacy import coverage_difference_ratio
-from hf_capsule_mt.evaluation.length_buckets import score_by_length
 from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.significance import compare_systems
 from hf_capsule_mt.training import load_recipe
@@ -226,7 +225,6 @@ class Reproduction:
             "steps": training["steps"],
             "sentences": len(sources),
             "scores": {key: {"score": one.score, "signature": one.signature} for key, one in scores.items()},
-            "by_length": [bucket.as_dict() for bucket in score_by_length(sources, hypotheses, [references])],
             "coverage_difference_ratio": ratio,
             "comparisons": {},
             **{key: training[key] for key in ("date", "hardware", "software", "commit")},
