@@ -102,15 +102,7 @@ def engines(records: Records) -> str:
         f"{record['hardware']['cpu']}, {record['date'][:10]}, commit {record['commit'][:7]}, one thread, processor "
         f"time, median of {record['repeats']} turns."
     )
-    return f"{about}\n\n{render_engines({'milliseconds': _milliseconds(record)})}"
-
-
-def _milliseconds(record: Record) -> dict[str, dict[str, float]]:
-    """Return the milliseconds of the engines that are still there, by cell."""
-    return {
-        cell: {engine: value for engine, value in taken.items() if not engine.startswith("PyTorch")}
-        for cell, taken in record["milliseconds"].items()
-    }
+    return f"{about}\n\n{render_engines(record)}"
 
 
 def campaign(records: Records) -> str:

@@ -74,7 +74,7 @@ def _scores(row: Row, runs: dict[int, dict[str, Any]]) -> tuple[str, str, str, s
     return (
         bleu,
         f"{fmean(differences):+.2f}{values_if_unstable(differences, ' ({})', '+.2f')}",
-        _p_values(found),
+        _p_of_all(found),
         "" if p_seeds is None else f"{p_seeds:.3f}",
     )
 
@@ -85,19 +85,13 @@ def comparisons_with(baseline: str | None, runs: dict[int, dict[str, Any]]) -> l
     return [entry for entry in found if entry is not None]
 
 
-def _p_values(comparisons: list[dict[str, Any]]) -> str:
-    """Format the p-value of all seeds together; if it is not known, of each seed."""
-    together = _p_of_all(comparisons)
-    each = [entry["p_bootstrap"] for entry in comparisons]
-    return " / ".join(f"{p:.3f}" for p in (each if together is None else [together]))
-
-
-def _p_of_all(comparisons: list[dict[str, Any]]) -> float | None:
-    """Return the p-value of all seeds together; None where they were never compared together."""
+def _p_of_all(comparisons: list[dict[str, Any]]) -> str:
+    """Format the p-value of all seeds together; empty where they were never compared together."""
     if len(comparisons) == 1:
-        return comparisons[0]["p_bootstrap"]
-    known = [entry.get("over_seeds", {"seeds": ()}) for entry in comparisons]
-    return next((entry["p_bootstrap"] for entry in known if len(entry["seeds"]) == len(comparisons)), None)
+        return f"{comparisons[0]['p_bootstrap']:.3f}"
+    together = [entry.get("over_seeds", {"seeds": ()}) for entry in comparisons]
+    p = next((entry["p_bootstrap"] for entry in together if len(entry["seeds"]) == len(comparisons)), None)
+    return "" if p is None else f"{p:.3f}"
 
 
 SETTINGS = {
