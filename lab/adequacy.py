@@ -115,8 +115,7 @@ def main() -> None:
         "auc": areas,
     }
     path = write_result(arguments.output, result)
-    path.with_suffix(".md").write_text(markdown, encoding="utf-8")
-    print(f"{markdown}\nResult: {path}, {path.with_suffix('.md')}")
+    print(f"{markdown}\nResult: {path}")
 
 
 if __name__ == "__main__":

@@ -50,7 +50,6 @@ def auc_markdown(table: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
 
 
 RECALL = 0.6
-CALIBRATION_BINS = 10
 
 
 @dataclass(frozen=True)
@@ -73,11 +72,10 @@ def judge(example: WithOmissions, coverage: Coverage) -> Judged:
     return Judged(covered, omitted, coverage.score)
 
 
-def measures(judged: Sequence[Judged], samples: int, calibrated: bool = True) -> dict[str, dict[str, float] | None]:
+def measures(judged: Sequence[Judged], samples: int) -> dict[str, dict[str, float] | None]:
     """Return each measure with its 95 % interval over sentences; None for one that the labels do not allow."""
     functions = {"word_auc": _word_auc, "precision": precision_at_recall, "sentence_auc": _sentence_auc}
-    found = {name: _with_interval(function, judged, samples) for name, function in functions.items()}
-    return found | {"calibration_error": _with_interval(_calibration_error, judged, samples) if calibrated else None}
+    return {name: _with_interval(function, judged, samples) for name, function in functions.items()}
 
 
 def _with_interval(
@@ -121,13 +119,3 @@ def precision_at_recall(judged: Sequence[Judged]) -> float | None:
     marked = np.cumsum(np.bincount(places, minlength=len(values)))
     enough = int(np.argmax(hits >= RECALL * omitted.sum() - 1e-9))
     return float(hits[enough] / marked[enough])
-
-
-def _calibration_error(judged: Sequence[Judged]) -> float | None:
-    """Return the mean distance between probability and truth over ten bins, weighted by their words (Naeini 2015)."""
-    covered, omitted = _words(judged)
-    if not len(covered):
-        return None
-    bins = np.clip((covered * CALIBRATION_BINS).astype(int), 0, CALIBRATION_BINS - 1)
-    gaps = np.bincount(bins, covered - ~omitted, minlength=CALIBRATION_BINS)
-    return float(np.abs(gaps).sum() / len(covered))

@@ -7,9 +7,8 @@
 Trains a tiny model, and translates, scores, calibrates and distils with it undisturbed. Then the sections take turns
 until the time is over: kills, SIGTERM and Ctrl-C at random moments, damage between them, no space, two runs into one
 output, a server under load, changed models, broken downloads and hostile strings; one measures memory. A disturbed
-command is run again, and its files must be those of the undisturbed run, byte for byte. Prints a table, and writes it
-beside the result file; exits with 1 after a failure, and prints how to repeat it. Needs a system that forks, such as
-Linux.
+command is run again, and its files must be those of the undisturbed run, byte for byte. Prints a table; exits with 1
+after a failure, and prints how to repeat it. Needs a system that forks, such as Linux.
 """
 
 import argparse
@@ -26,7 +25,7 @@ from typing import Any, NamedTuple
 from tqdm import tqdm
 
 from capsule_mt.commands.console import HelpFormatter, checkpoint_folder, positive, run
-from capsule_mt.text.outputs import check_outputs, write_output
+from capsule_mt.text.outputs import check_outputs
 from hf_capsule_mt.evaluation import write_result
 from lab.benchmark_tables import render_campaign
 from lab.campaign_processes import start_server
@@ -89,7 +88,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--checkpoint", type=checkpoint_folder, help="a guided checkpoint that translates (default: train a tiny one)"
     )
-    parser.add_argument("--output", type=Path, help="the result file; its table gets the same name with .md")
+    parser.add_argument("--output", type=Path, help="the result file")
     return parser.parse_args()
 
 
@@ -143,16 +142,13 @@ def campaign(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 def main() -> int:
     arguments = parse_arguments()
-    table = arguments.output and arguments.output.with_suffix(".md")
-    check_outputs([arguments.output, table])
+    check_outputs([arguments.output])
     with tempfile.TemporaryDirectory(prefix="campaign-") as folder:
         found = campaign(arguments, Path(folder).resolve())
     result = {"kind": "campaign", "seed": arguments.seed, **found}
-    text = render_campaign(result)
-    print(text)
+    print(render_campaign(result))
     if arguments.output is not None:
         write_result(arguments.output, result)
-        write_output(table, text + "\n")
     return int(any(section["failures"] for section in result["sections"].values()))
 
 

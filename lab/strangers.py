@@ -28,7 +28,7 @@ from statistics import median
 from typing import Any
 
 from capsule_mt.commands.console import HelpFormatter, checkpoint_folder, positive, run
-from capsule_mt.text.outputs import check_outputs, write_output
+from capsule_mt.text.outputs import check_outputs
 from hf_capsule_mt.data import sentence_pairs
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.results import markdown_table
@@ -352,18 +352,15 @@ def main() -> int:
     parser.add_argument("--turn-seconds", type=float, default=30, help="with and without hostile clients, in turns")
     parser.add_argument("--clients", type=positive, default=100, help="ordinary ones")
     parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS), help="hostile clients")
-    parser.add_argument("--output", type=Path, help="the result file; its table gets the same name with .md")
+    parser.add_argument("--output", type=Path, help="the result file")
     arguments = parser.parse_args()
-    table = arguments.output and arguments.output.with_suffix(".md")
-    check_outputs([arguments.output, table])
+    check_outputs([arguments.output])
     with started(arguments.checkpoint, ["--request-seconds", "300"]) as server:  # machines may be busy
         load = asyncio.run(try_strangers(server, arguments))
         result = summary(load, arguments)
-        text = render(result)
-        print(text, flush=True)
+        print(render(result), flush=True)
     if arguments.output is not None:
         write_result(arguments.output, result)
-        write_output(table, text + "\n")
     return int(bool(load.failures))
 
 
