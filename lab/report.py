@@ -16,7 +16,7 @@ import hf_capsule_mt  # noqa: F401  its models
 from capsule_mt.commands.console import HelpFormatter, run
 from capsule_mt.text.outputs import write_output
 from hf_capsule_mt.evaluation import read_result
-from lab import strong_student, studies
+from lab import strong_student, strong_teacher, studies
 from lab.effects import Columns, draw_effects, effects_table, embedded_gains
 from lab.paper_tables import TABLES, share_among_equals
 from lab.records import SPEEDS, Records
@@ -88,6 +88,7 @@ def plans(records: Records) -> str:
 SECTIONS: dict[str, Callable[[Records], str]] = {
     "plans": plans,
     "strong_student": strong_student.table,
+    "strong_teacher": strong_teacher.table,
     "tables": tables,
     "effects": lambda records: effects_table(effects(records)),
     **studies.SECTIONS,

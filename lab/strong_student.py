@@ -12,7 +12,7 @@ second process, in the same folder, shares the work.
 import argparse
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -143,23 +143,27 @@ def table(records: Records) -> str:
     )
 
 
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+def parser_of_plan(
+    about: str | None, file: str, names: Sequence[str], seeds: Sequence[int], steps: int
+) -> argparse.ArgumentParser:
+    """Return the parser of a plan that trains on what a student of Firefox translated."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=HelpFormatter)
     parser.add_argument("start", type=checkpoint_folder, help="the student, converted")
     parser.add_argument("--text", type=Path, nargs=2, required=True, metavar=LANGUAGES, help="by the student itself")
     parser.add_argument("--test", type=Path, nargs=2, required=True, metavar=LANGUAGES, help="text and its reference")
-    names = list(ARMS)
     parser.add_argument("--arms", nargs="+", choices=names, default=names, metavar="ARM", help=", ".join(names))
-    parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
-    parser.add_argument("--steps", type=positive, default=2000, help="another number is for a trial")
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(seeds))
+    parser.add_argument("--steps", type=positive, default=steps, help="another number is for a trial")
     parser.add_argument("--sentences", type=positive, help="only the first of the test text, for a trial")
-    parser.add_argument("--work", type=Path, default=Path("outputs/strong_student"), help="checkpoints")
+    parser.add_argument("--work", type=Path, default=Path(f"outputs/{file}"), help="checkpoints")
     parser.add_argument("--results", type=Path, default=Path("lab/results"), help="results and translations")
-    return parser.parse_args()
+    return parser
 
 
 class StrongStudent:
     """The runs of the plan, in one folder."""
+
+    kind, file = "strong student", FILE
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments = arguments
@@ -173,16 +177,23 @@ class StrongStudent:
         for name, seed in asked:
             try:
                 with lock_output(self.arguments.work / f"{name}-seed{seed}.run"):
-                    if self.records.run(FILE, name, seed) is None:
+                    if self.records.run(self.file, name, seed) is None:
                         yield name, seed
             except OutputTakenError:
                 continue
 
+    def folder(self, name: str, seed: int) -> Path:
+        return Path(self.arguments.start if name == START else self.arguments.work / f"{name}-seed{seed}")
+
+    def recipe(self, name: str, seed: int) -> Recipe:
+        arguments = self.arguments
+        return recipe(ARMS[name], seed, arguments.start, arguments.text, self.folder(name, seed), arguments.steps)
+
     def train(self, name: str, seed: int) -> dict[str, Any]:
         """Train an arm; return what its result says of the training."""
-        arguments, folder = self.arguments, self.arguments.work / f"{name}-seed{seed}"
-        of_arm = recipe(ARMS[name], seed, arguments.start, arguments.text, folder, arguments.steps)
-        with lock_output(arguments.work / "text", wait=True):  # the first call encodes it, others find it in the cache
+        of_arm, folder = self.recipe(name, seed), self.folder(name, seed)
+        # the first call encodes the text, others find it in the cache
+        with lock_output(self.arguments.work / "text", wait=True):
             corpus = load_corpus(of_arm)
             encode_part(of_arm, corpus, "train", load_or_train_tokenizer(of_arm, corpus, folder))
         began = time.monotonic()
@@ -203,10 +214,10 @@ class StrongStudent:
             "training_seconds": time.monotonic() - began,
         }
 
-    def score(self, folder: Path) -> tuple[list[str], dict[str, Any]]:
+    def score(self, name: str, seed: int) -> tuple[list[str], dict[str, Any]]:
         """Translate the test text, greedily, with the full vocabulary and in float32."""
         began = time.monotonic()
-        translations = translating(folder)(self.sources)
+        translations = translating(self.folder(name, seed))(self.sources)
         scores = score_corpus(translations, [self.references], ["bleu", "chrf"])
         return translations, {
             "sentences": len(self.sources),
@@ -217,22 +228,20 @@ class StrongStudent:
     def run(self) -> None:
         for name, seed in self.missing():
             trained = {} if name == START else self.train(name, seed)
-            folder = self.arguments.start if name == START else self.arguments.work / f"{name}-seed{seed}"
-            result = {"kind": "strong student", "run": name, "seed": seed, **trained}
+            result = {"kind": self.kind, "run": name, "seed": seed, **trained}
             if "diverged" in trained:
                 result["scores"] = {"bleu": {"score": 0.0}}
             else:
-                translations, scored = self.score(folder)
-                self.records.keep_translations(FILE, name, seed, translations)
+                translations, scored = self.score(name, seed)
+                self.records.keep_translations(self.file, name, seed, translations)
                 result |= scored
-            self.records.keep(FILE, result)
+            self.records.keep(self.file, result)
             print(f"{name}, seed {seed}: {result['scores']['bleu']['score']:.2f} BLEU", flush=True)
 
 
 def main() -> None:
-    arguments = parse_arguments()
     keep_freed_memory()
-    study = StrongStudent(arguments)
+    study = StrongStudent(parser_of_plan(__doc__, FILE, list(ARMS), SEEDS, steps=2000).parse_args())
     study.run()
     print(table(study.records))
 
