@@ -1,7 +1,6 @@
 """Names where a folder can be: `Translator`, the commands, and two models one after the other."""
 
 import json
-import re
 import shutil
 
 import pytest
