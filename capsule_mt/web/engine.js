@@ -118,10 +118,10 @@ export class Engine {
     head = null, shortlist = null }) {
     const longest = Math.max(...limits);
     const width = Math.max(...sources.map((source) => source.length));
-    const tokens = new BigInt64Array(sources.length * longest);
-    const lengths = new BigInt64Array(sources.length);
-    const logProbs = new Float32Array(tokens.length);
-    const received = head && new Float32Array(tokens.length * width);
+    const most = sources.length * longest;
+    const [tokens, lengths] = [new Int32Array(2 * most), new Int32Array(2 * sources.length)]; // numbers of 64 bits
+    const logProbs = new Float32Array(most);
+    const received = head && new Float32Array(most * width);
     this.#translate({
       ...this.#common(sources, width, head),
       limits: whole(limits),
@@ -139,9 +139,9 @@ export class Engine {
       ...(shortlist && listed(sources, shortlist)),
     }, { tokens, found_lengths: lengths, scores: new Float32Array(sources.length), log_probs: logProbs, received });
     return sources.map((source, row) => {
-      const [from, length] = [row * longest, Number(lengths[row])];
+      const [from, length] = [row * longest, lengths[2 * row]];
       return {
-        ids: Array.from(tokens.subarray(from, from + length), Number),
+        ids: Array.from({ length }, (_, place) => tokens[2 * (from + place)]),
         score: logProbs.subarray(from, from + length).reduce((sum, one) => sum + one, 0) / Math.max(length, 1),
         received: received && rows(received, from, length, width, source.length),
       };
@@ -193,21 +193,20 @@ export class Engine {
 
   /** Call the engine with the fields of a request, and fill in the arrays of its results. */
   #translate(fields, results) {
-    const arrays = Object.entries({ ...fields, ...results }).filter(([, value]) => ArrayBuffer.isView(value));
-    const request = new Uint8Array(REQUEST_BYTES);
-    const view = new DataView(request.buffer);
-    for (const [name, value] of Object.entries(fields)) {
-      const { kind, at } = PLACES.get(name);
-      if (kind === "i") view.setBigInt64(at, BigInt(value), true);
-      else if (kind === "h") view.setInt32(at, value, true);
-      else if (kind === "f") view.setFloat32(at, value, true);
-    }
-    this.#placed(arrays.map(([, array]) => array), (...pointers) => {
-      arrays.forEach(([name], number) => view.setUint32(PLACES.get(name).at, pointers[number], true));
-      const code = this.#placed([request], (pointer) => this.exports.engine_translate(this.model, pointer, 0));
-      const { buffer } = this.exports.memory;
+    const given = Object.entries({ ...fields, ...results }).filter(([, value]) => value !== null);
+    const arrays = given.filter(([, value]) => ArrayBuffer.isView(value));
+    this.#placed([new Uint8Array(REQUEST_BYTES), ...arrays.map(([, array]) => array)], (request, ...pointers) => {
+      const { memory } = this.exports;
+      const view = new DataView(memory.buffer, request);
+      for (const [name, value] of [...given, ...arrays.map(([name], number) => [name, pointers[number]])]) {
+        const { kind, at } = PLACES.get(name);
+        if (kind === "f") view.setFloat32(at, value, true);
+        else view.setInt32(at, value, true);
+        if (kind === "i") view.setInt32(at + 4, value >> 31, true);
+      }
+      const code = this.exports.engine_translate(this.model, request, 0);
       arrays.forEach(([name, array], number) => {
-        if (name in results) array.set(new array.constructor(buffer, pointers[number], array.length));
+        if (name in results) array.set(new array.constructor(memory.buffer, pointers[number], array.length));
       });
       return code;
     });
@@ -216,20 +215,24 @@ export class Engine {
   /** Copy arrays into the engine's memory for a call with their addresses, 0 for none; return what it returns. */
   #placed(arrays, call) {
     const { exports } = this;
-    const pointers = arrays.map((array) => {
-      if (!array) return 0;
-      const pointer = exports.malloc(array.byteLength + 64) >>> 0;
-      if (!pointer) throw new Error(TOO_LARGE);
-      new Uint8Array(exports.memory.buffer, pointer, array.byteLength).set(
-        new Uint8Array(array.buffer, array.byteOffset, array.byteLength));
-      return pointer;
+    let size = 0;
+    const places = arrays.map((array) => {
+      const place = size;
+      if (array) size += Math.ceil(array.byteLength / 64 + 1) * 64; // vectors may be read beyond the end
+      return place;
     });
+    const start = exports.malloc(size) >>> 0;
+    if (!start) throw new Error(TOO_LARGE);
     try {
-      return this.#check(call(...pointers));
+      const bytes = new Uint8Array(exports.memory.buffer, start);
+      arrays.forEach((array, number) => {
+        if (array) bytes.set(new Uint8Array(array.buffer, array.byteOffset, array.byteLength), places[number]);
+      });
+      return this.#check(call(...arrays.map((array, number) => (array ? start + places[number] : 0))));
     } catch (error) {
       throw error instanceof WebAssembly.RuntimeError ? new Error(TOO_LARGE, { cause: error }) : error;
     } finally {
-      pointers.forEach((pointer) => exports.free(pointer));
+      exports.free(start);
     }
   }
 
@@ -243,7 +246,13 @@ export class Engine {
 }
 
 const TOO_LARGE = "no memory for the engine";
-const whole = (numbers) => BigInt64Array.from(numbers, BigInt);
+
+/** Numbers of 64 bits, each as two of 32. */
+function whole(numbers) {
+  const pairs = new Int32Array(2 * numbers.length);
+  numbers.forEach((number, place) => [pairs[2 * place], pairs[2 * place + 1]] = [number, number >> 31]);
+  return pairs;
+}
 
 /** Some rows of a matrix whose rows have `width` numbers: `count` of each. */
 const rows = (values, from, length, width, count) =>
