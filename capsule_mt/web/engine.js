@@ -1,13 +1,14 @@
 // The engine: a module of WebAssembly, and the only file that calls it.
 
-import { EARLY_STOPPING, FIELDS, MOST_SLOTS, OPERATIONS, TYPES, VERSION } from "./interface.js";
+import { EARLY_STOPPING, FIELDS, MEMORY, MOST_SLOTS, OPERATIONS, STACK, TYPES, VERSION } from "./interface.js";
+import { AskedWorker } from "./workers.js";
 
 const NO_MEMORY = -1;
 // bytes of a field of the request: whole numbers of 64 and of 32 bits, pointers, floats
 const BYTES = { i: 8, h: 4, p: 4, f: 4 };
 const decoder = new TextDecoder();
 
-let compiled = null; // once for all models
+const compiled = new Map(); // modules by their address, once for all models
 
 /** Return the bytes of a file by its address: a URL, or in node also a path. */
 export async function read(address) {
@@ -38,11 +39,18 @@ function multipliesBytes() {
   return product === 4 * 127 * 255 || product === -4 * 127;
 }
 
-async function compile() {
-  const address = () =>
-    multipliesBytes() ? new URL("engine.relaxed.wasm", import.meta.url) : new URL("engine.wasm", import.meta.url);
-  compiled ??= read(address()).then((bytes) => WebAssembly.compile(bytes));
-  return compiled;
+function compile(hasThreads) {
+  const [plain, relaxed] = hasThreads
+    ? [new URL("engine.threads.wasm", import.meta.url), new URL("engine.threads.relaxed.wasm", import.meta.url)]
+    : [new URL("engine.wasm", import.meta.url), new URL("engine.relaxed.wasm", import.meta.url)];
+  const { href } = multipliesBytes() ? relaxed : plain;
+  if (!compiled.has(href)) compiled.set(href, read(href).then((bytes) => WebAssembly.compile(bytes)));
+  return compiled.get(href);
+}
+
+/** Return the exports of a new instance of a module; several with one memory are threads. */
+export async function newInstance(module, memory) {
+  return (await WebAssembly.instantiate(module, { math: Math, env: { memory } })).exports;
 }
 
 /** The places of the fields of `request_t`, as C lays them out. */
@@ -58,15 +66,36 @@ const { places: PLACES, size: REQUEST_BYTES } = (() => {
 })();
 
 export class Engine {
-  /** Pack the weights of a `ModelFile`. */
-  static async create(file) {
-    const { exports } = await WebAssembly.instantiate(await compile(), { math: Math });
+  /** Pack the weights of a `ModelFile`; use several threads where memory can be shared. */
+  static async create(file, threads) {
+    const hasThreads = threads > 1 && (globalThis.crossOriginIsolated ?? typeof process === "object");
+    const module = await compile(hasThreads);
+    const memory = hasThreads ? new WebAssembly.Memory({ ...MEMORY, shared: true }) : null;
+    const exports = await newInstance(module, memory);
     exports._initialize();
     if (exports.engine_version() !== VERSION) {
       throw new Error(`the engine has version ${exports.engine_version()}, not ${VERSION}: build it again`);
     }
-    return new Engine(exports, file);
+    const engine = new Engine(exports, file);
+    await Promise.all(Array.from({ length: hasThreads ? threads - 1 : 0 }, () => engine.#addThread(module, memory)));
+    return engine;
   }
+
+  /** Have one more thread, or none where no worker can be started. */
+  async #addThread(module, memory) {
+    const worker = await AskedWorker.create();
+    try {
+      const stack = this.#check(this.exports.malloc(STACK) || NO_MEMORY);
+      await worker.ask("prepare", module, memory, stack + STACK);
+      worker.ask("work").catch(() => {}); // when it is closed
+      worker.unref();
+      this.threads.push(worker);
+    } catch {
+      worker.close();
+    }
+  }
+
+  threads = [];
 
   constructor(exports, file) {
     const { program } = file.model;
@@ -107,6 +136,10 @@ export class Engine {
       this.#placed([file.tensor(`vectors.${number}`)], (values) =>
         exports.engine_add_vector(model, values, BigInt(sizes[0]), TYPES.F32));
     }
+  }
+
+  close() {
+    for (const thread of this.threads) thread.close();
   }
 
   /**
@@ -187,7 +220,7 @@ export class Engine {
       pad_token: pad,
       layer: head ? head[0] : -1,
       head: head ? head[1] : -1,
-      num_threads: 1,
+      num_threads: 1 + this.threads.length,
     };
   }
 

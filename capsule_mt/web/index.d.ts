@@ -1,6 +1,14 @@
 /** A file of `capsule-mt convert --to web`: its bytes, or its address (a URL; in node, a path is one too). */
 export type Model = string | URL | ArrayBuffer | Uint8Array;
 
+export interface LoadingOptions {
+  /**
+   * Threads that share the work on a text, in node and in a page that is `crossOriginIsolated`; elsewhere there is one.
+   * Translations do not depend on it. By default 1.
+   */
+  threads?: number;
+}
+
 export interface TranslationOptions {
   /** Mark the words that were left out; the model needs `marks`. By default false. */
   coverage?: boolean;
@@ -54,7 +62,7 @@ export interface Coverage {
 }
 
 export class Translator {
-  static load(model: Model): Promise<Translator>;
+  static load(model: Model, options?: LoadingOptions): Promise<Translator>;
   /** The codes of the languages. */
   readonly source: string;
   readonly target: string;
@@ -64,11 +72,13 @@ export class Translator {
   translate(texts: string[], options?: TranslationOptions): Translation[];
   /** What a given translation of a text leaves out; the text is taken as one sentence. */
   cover(text: string, translation: string): Coverage;
+  /** End the threads; needed only where there are several. */
+  close(): void;
 }
 
 /** The same in a worker of its own. */
 export class TranslatorWorker {
-  static load(model: Model): Promise<TranslatorWorker>;
+  static load(model: Model, options?: LoadingOptions): Promise<TranslatorWorker>;
   readonly source: string;
   readonly target: string;
   readonly marks: boolean;

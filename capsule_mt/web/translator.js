@@ -13,11 +13,12 @@ const ALPHANUMERIC = /^[\p{L}\p{N}]$/u;
 
 export class Translator {
   /** Load a model: its bytes, or the address of its file (a URL, or in node a path). */
-  static async load(model) {
+  static async load(model, { threads = 1 } = {}) {
+    atLeastOne({ threads });
     const isAddress = typeof model === "string" || model instanceof URL;
     const bytes = isAddress ? await read(model) : new Uint8Array(model.buffer ?? model, model.byteOffset ?? 0, model.byteLength);
     const file = new ModelFile(bytes);
-    return new Translator(await Engine.create(file), file);
+    return new Translator(await Engine.create(file, threads), file);
   }
 
   constructor(engine, file) {
@@ -38,6 +39,11 @@ export class Translator {
     return this.calibration !== null;
   }
 
+  /** End the threads. */
+  close() {
+    this.engine.close();
+  }
+
   /** Translate a text, or each of a list: see index.d.ts. */
   translate(texts, options = {}) {
     const { coverage = false, beams = this.defaults.beams, batchSize = BATCH_SIZE, splitSentences: splits = true } = options;
@@ -45,9 +51,7 @@ export class Translator {
     if (!Array.isArray(texts) || texts.some((text) => typeof text !== "string")) {
       throw new TypeError(`texts must be a string or a list of strings, got ${typeof texts}`);
     }
-    for (const [name, value] of Object.entries({ beams, batchSize })) {
-      if (!Number.isInteger(value) || value < 1) throw new RangeError(`${name} must be at least 1, got ${value}`);
-    }
+    atLeastOne({ beams, batchSize });
     if (coverage) this.#check();
     const documents = texts.map((text) => this.#pieces(text.replace(LONE_SURROGATES, "\ufffd"), splits));
     const pieces = documents.flat().sort((one, other) => other.ids.length - one.ids.length);
@@ -147,6 +151,12 @@ export class Translator {
       covered: coverPiece(piece, piece.received, this.calibration, this.unknown),
     }));
     return coverText(covered, this.calibration.alarm);
+  }
+}
+
+function atLeastOne(numbers) {
+  for (const [name, value] of Object.entries(numbers)) {
+    if (!Number.isInteger(value) || value < 1) throw new RangeError(`${name} must be at least 1, got ${value}`);
   }
 }
 

@@ -223,6 +223,26 @@ def test_given_translations_and_a_worker(node, portable, tmp_path):
 
 
 @pytest.mark.slow
+def test_threads_change_nothing(node, tmp_path):
+    folder = CHECKPOINTS / "capsule-marian-de-en"
+    command(folder, tmp_path / "out", "--to", "web")
+    script = """
+    answer = [];
+    for (const threads of [1, 2, 3]) {
+      const translator = await Translator.load(argument.model, { threads });
+      if (translator.engine.threads.length !== threads - 1) throw new Error("no threads");
+      answer.push([1, 4].map((beams) => translator.translate(argument.texts, { beams, coverage: true })));
+      translator.close();
+    }
+    answer.push(await Translator.load(argument.model, { threads: 0 }).catch((error) => error.message));
+    """
+    texts = json.loads((folder / "translations.json").read_text(encoding="utf-8"))["sources"]
+    one, *several, wrong = node(script, {"model": str(tmp_path / "out/model.capsule"), "texts": texts})
+    assert several == [one, one]
+    assert "threads must be at least 1, got 0" in wrong
+
+
+@pytest.mark.slow
 def test_damaged_files(node, word_for_word, tmp_path):
     command(word_for_word, tmp_path / "out", "--to", "web", "--languages", "en-de")
     whole = (tmp_path / "out/model.capsule").read_bytes()
