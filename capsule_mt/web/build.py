@@ -2,10 +2,11 @@
 
     python -m capsule_mt.web.build
 
-It writes two modules, interface.js and LICENSE beside the JavaScript; `npm pack capsule_mt/web` makes the package.
+It writes the modules, interface.js and LICENSE beside the JavaScript; `npm pack capsule_mt/web` makes the package.
 """
 
 import json
+import re
 import shutil
 import sys
 import tempfile
@@ -16,8 +17,8 @@ from capsule_mt.engine.library import EARLY_STOPPING, MOST_SLOTS, REQUEST_FIELDS
 from capsule_mt.engine.program import operations
 
 FOLDER = Path(__file__).parent
-# A page loads one (engine.js): a relaxed one where its product of bytes is exact, one with threads where they are asked
-# for. All round floats alike.
+# A page loads one (engine.js): relaxed where its product of bytes is exact, with threads where they are asked for. All
+# round floats alike.
 RELAXED = ("-mrelaxed-simd", "-ffp-contract=off")
 SHARED = ("-matomics", "-mbulk-memory", "-pthread")
 MODULES: dict[str, tuple[str, ...]] = {
@@ -69,6 +70,11 @@ def build(output: Path) -> None:
         for module in MODULES:
             shutil.copyfile(folder / module, output / module)
     (output / INTERFACE).write_text(interface(), encoding="utf-8")
+
+
+def without_comments(script: str) -> str:
+    """Return JavaScript without the lines that are comments, and without indentation."""
+    return re.sub(r"^\s*(?:(?://|/\*\*| ?\*).*\n)?", "", script, flags=re.MULTILINE)
 
 
 def interface() -> str:

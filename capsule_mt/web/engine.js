@@ -145,7 +145,7 @@ export class Engine {
   /**
    * Search for the best translation of each source; `options` are those of search.py, as lists and numbers.
    *
-   * Return for each its tokens, the mean log-probability of one, and what a head that is read attends to, [T][S].
+   * Return for each its tokens, the log-probability of each, and what a head that is read attends to, [T][S].
    */
   search(sources, { limits, forcesEnd, beams, lengthPenalty, earlyStopping, noRepeat, renormalizes, least, suppressed,
     head = null, shortlist = null }) {
@@ -175,7 +175,7 @@ export class Engine {
       const [from, length] = [row * longest, lengths[2 * row]];
       return {
         ids: Array.from({ length }, (_, place) => tokens[2 * (from + place)]),
-        score: logProbs.subarray(from, from + length).reduce((sum, one) => sum + one, 0) / Math.max(length, 1),
+        logProbs: Array.from(logProbs.subarray(from, from + length)),
         received: received && rows(received, from, length, width, source.length),
       };
     });

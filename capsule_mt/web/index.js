@@ -6,10 +6,10 @@ export { Translator } from "./translator.js";
 
 /** A translator in a worker of its own: the same, but that it answers with promises. */
 export class TranslatorWorker {
-  static async load(model, options) {
+  static async load(model, { reverse, ...options } = {}) {
     const translator = new TranslatorWorker(await AskedWorker.create());
     try {
-      return Object.assign(translator, await translator.#worker.ask("load", forWorker(model), options));
+      return Object.assign(translator, await translator.#worker.ask("load", forWorker(model), { reverse: forWorker(reverse), ...options }));
     } catch (error) {
       translator.close();
       throw error;
@@ -26,8 +26,8 @@ export class TranslatorWorker {
     return this.#worker.ask("translate", texts, options);
   }
 
-  cover(text, translation) {
-    return this.#worker.ask("cover", text, translation);
+  cover(text, translation, options) {
+    return this.#worker.ask("cover", text, translation, options);
   }
 
   /** End the worker, whatever it does. */

@@ -11,7 +11,7 @@ const calls = {
     return { source: translator.source, target: translator.target, marks: translator.marks };
   },
   translate: (texts, options) => translator.translate(texts, options),
-  cover: (text, translation) => translator.cover(text, translation),
+  cover: (text, translation, options) => translator.cover(text, translation, options),
   async prepare(module, memory, stack) {
     thread = await newInstance(module, memory);
     thread.__stack_pointer.value = stack;
