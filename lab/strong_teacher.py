@@ -58,7 +58,7 @@ EDGES = (15, 25)  # source words of the buckets of the test text
 LENGTHS = (10, 25, 50, 100, 200)  # source words whose time is measured
 PRECISIONS = {"int8": True, "float32": False}
 BATCHES = (1, 16)
-REPEATS = 5
+REPEATS = 3
 WORDS = ("hypothesis_words", "reference_words")  # of a bucket
 
 
