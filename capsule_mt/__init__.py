@@ -16,14 +16,12 @@ if TYPE_CHECKING:
     from capsule_mt.engine.program import UnsupportedModelError
     from capsule_mt.options import TranslationOptions
     from capsule_mt.scoring import Translation
-    from capsule_mt.text.segments import PrefixedText
     from capsule_mt.translator import Translator
 
 # where each public name is; imported at its first use, so that importing the package takes no time
 _HOMES = {
     "Coverage": "coverage.results",
     "CoverageOptions": "coverage.options",
-    "PrefixedText": "text.segments",
     "Translation": "scoring",
     "TranslationOptions": "options",
     "Translator": "translator",
@@ -33,7 +31,6 @@ _HOMES = {
 __all__ = [
     "Coverage",
     "CoverageOptions",
-    "PrefixedText",
     "Translation",
     "TranslationOptions",
     "Translator",

@@ -59,14 +59,17 @@ def _flat(value: object) -> list[object]:
 
 
 class TranslationOptions(NamedTuple):
-    """The settings of one call of a `Translator`, whose docstring explains them; of users, they are `checked`."""
+    """The settings of one call of a `Translator`, whose docstring explains them; of users, they are `checked`.
+
+    most_repeated: end a translation once so many tokens in a row only repeat; 0 never does.
+    generate_kwargs: how to search, by the names of transformers.
+    """
 
     batch_size: int = 1
     batch_tokens: int | None = None
     coverage: "CoverageOptions | None" = None
     scores: bool = True
     split_sentences: bool = True
-    max_source_tokens: int | None = None
     truncation: bool | str = False
     src_lang: str | None = None
     tgt_lang: str | None = None
@@ -76,12 +79,18 @@ class TranslationOptions(NamedTuple):
     most_repeated: int = 0
     generate_kwargs: Mapping[str, Any] = {}
 
+    @classmethod
+    def of(cls, **given: Any) -> "TranslationOptions":
+        """Return the options of a call; what is none of them here is of the search."""
+        own = {name: given.pop(name) for name in cls._fields if name in given}
+        return cls(**own, generate_kwargs=given).checked()
+
     def checked(self) -> "TranslationOptions":
         """Return these options, or raise an error that names the one that cannot be."""
-        for name, smallest in (("batch_size", 1), ("batch_tokens", 1), ("max_source_tokens", 2)):
+        for name in ("batch_size", "batch_tokens"):
             number = getattr(self, name)
-            if number is not None and number < smallest:
-                raise ValueError(f"`{name}` must be at least {smallest}, got {number}")
+            if number is not None and number < 1:
+                raise ValueError(f"`{name}` must be at least 1, got {number}")
         for name, (smallest, _) in COUNTS.items():
             number = self.generate_kwargs.get(name)
             if number is not None and not _is_whole(number, smallest):

@@ -40,7 +40,7 @@ class Segment(NamedTuple):
     was_cut: bool
 
 
-class Translation:
+class Translation:  # no tuple: pipelines of transformers take tuples apart
     """The translation of one text.
 
     `score` is the mean log-probability of a token, end tokens included; `None` for a blank text. `coverage` is `None`
@@ -340,11 +340,10 @@ class Scorer:
 
     def _segmenter(self, options: TranslationOptions) -> Segmenter:
         src_lang, tgt_lang = self._languages(options)
-        known = (self.loaded.longest_source, options.max_source_tokens)
         with_words = options.coverage is not None or options.alignment
         return Segmenter(
             self._tokenizer(options),
-            limit=min((number for number in known if number is not None), default=None),
+            limit=self.loaded.longest_source,
             split_sentences=options.split_sentences,
             truncation=options.truncation,
             src_lang=src_lang,

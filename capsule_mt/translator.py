@@ -23,7 +23,6 @@ from capsule_mt.text.segments import (
 )
 
 if TYPE_CHECKING:  # and where it is used, late: who asks for no coverage starts sooner
-    from capsule_mt.coverage.methods import PieceCoverage
     from capsule_mt.coverage.names import CoveredBy
     from capsule_mt.coverage.options import CoverageOptions
     from capsule_mt.text.glossary import Glossary, Term
@@ -31,13 +30,7 @@ if TYPE_CHECKING:  # and where it is used, late: who asks for no coverage starts
 
 # of what is left out against the mean log-probability of a token, where nobody sets another
 DEFAULT_COVERAGE_WEIGHT = 5.0
-
-
-class Found:
-    """The hypotheses of a piece, the best first, and what each covers where that was asked for."""
-
-    def __init__(self, hypotheses: list[Hypothesis], coverage: "list[PieceCoverage] | None" = None) -> None:
-        self.hypotheses, self.coverage = hypotheses, coverage
+Found = list[Hypothesis]  # of a piece, the best first
 
 
 class Translator(Scorer):
@@ -114,18 +107,7 @@ class Translator(Scorer):
         texts: str | Iterable[str],
         *,
         coverage: "CoverageOptions | None" = None,
-        scores: bool = True,
-        batch_size: int = 1,
-        batch_tokens: int | None = None,
-        split_sentences: bool = True,
-        max_source_tokens: int | None = None,
-        truncation: bool | str = False,
-        src_lang: str | None = None,
-        tgt_lang: str | None = None,
-        copy: bool = True,
-        keep: Sequence[str] = (),
-        alignment: bool = False,
-        **generate_kwargs: Any,
+        **options: Any,
     ) -> Translation | list[Translation] | Iterable[Translation | list[Translation]]:
         """Translate one string, a list of strings, or lazily any other iterable of strings.
 
@@ -134,20 +116,19 @@ class Translator(Scorer):
         reaches its limit is reported by a warning. Lone surrogates, which are no characters, are read as U+FFFD.
 
         Args:
-            texts: what to translate. A `PrefixedText` also has what its translation begins with.
+            texts: what to translate.
             coverage: find what was left out, and how.
             scores: compute `Translation.score`, which costs a decoder of transformers one more pass.
             batch_size: how many sentences go through the model at once.
             batch_tokens: how many of their tokens, padding included, instead of how many sentences.
             split_sentences: False translates each text as if it were one sentence, and refuses one that is too long.
-            max_source_tokens: translate in pieces of at most so many tokens, fewer than the model takes.
             truncation: cut a source to what the model takes, with a warning.
             src_lang, tgt_lang: for tokenizers that have languages, and for the rules about sentences.
             copy: leave as it is what is no sentence, such as numbers and list marks; and in sentences URLs, tags,
                 placeholders, code, emoji, and words that the vocabulary does not know.
             keep: "numbers" that a translation has as its source does; without `copy`, any of `KEPT`.
             alignment: find which words of the translation are of which words of the text.
-            generate_kwargs: how to search, by the names of transformers: `num_beams`, `max_new_tokens`,
+            options: further ones are how to search, by the names of transformers: `num_beams`, `max_new_tokens`,
                 `num_return_sequences`, `length_penalty`, `early_stopping`, `no_repeat_ngram_size`, `max_time` (of each
                 batch), ...
 
@@ -155,31 +136,17 @@ class Translator(Scorer):
             A `Translation` for a string, a list of them for a list or a tuple, an iterable for any other iterable,
             in the order of the texts. With `num_return_sequences` above one, each text has a list of its own.
         """
-        options = TranslationOptions(
-            batch_size=batch_size,
-            batch_tokens=batch_tokens,
-            coverage=coverage,
-            scores=scores,
-            split_sentences=split_sentences,
-            max_source_tokens=max_source_tokens,
-            truncation=truncation,
-            src_lang=src_lang,
-            tgt_lang=tgt_lang,
-            copy=copy,
-            keep=keep,
-            alignment=alignment,
-            generate_kwargs=generate_kwargs,
-        ).checked()
+        asked = TranslationOptions.of(coverage=coverage, **options)
         if isinstance(texts, (bytes, dict)) or not (hasattr(texts, "__iter__") or hasattr(texts, "__getitem__")):
             raise TypeError(f"`texts` must be a string or an iterable of strings, got a {type(texts).__name__}")
 
         def translate(window: list[str]) -> list[Translation | list[Translation]]:
-            return [found[0] if len(found) == 1 else found for found in self.translate(window, options)]
+            return [found[0] if len(found) == 1 else found for found in self.translate(window, asked)]
 
         if isinstance(texts, str):
             return translate([texts])[0]
-        found = TranslationIterator(texts, translate, options.window)
-        return list(iter(found)) if isinstance(texts, (list, tuple)) else found
+        found = TranslationIterator(texts, translate, asked.window)
+        return list(found) if isinstance(texts, (list, tuple)) else found
 
     def translate(self, texts: Sequence[str], options: TranslationOptions) -> list[list[Translation]]:
         """Translate these texts, sorted by length into batches, and return the best translations of each."""
@@ -212,12 +179,12 @@ class Translator(Scorer):
         asked, settings = options.coverage, dict(options.generate_kwargs)
         method, threshold = self._method(options), self._threshold(options)
         weight, retry_beams = (None, None) if asked is None else (asked.weight, asked.retry_beams)
-        found: list[Found] = [Found([])] * len(pieces)
+        found: list[Found] = [[]] * len(pieces)
         for places in batches_of([len(piece.ids) for piece in pieces], options.batch_size, options.batch_tokens):
             batch = [pieces[place] for place in places]
             for place, one in zip(places, self._search(batch, settings, method, weight, options), strict=True):
                 found[place] = one
-            short = _short_of(places, found, threshold)
+            short = [place for place in places if _is_short(found[place], threshold)]
             if short and retry_beams:
                 again = {**settings, "num_beams": max(retry_beams, self._returned(options))}
                 batch = [pieces[place] for place in short]
@@ -250,13 +217,13 @@ class Translator(Scorer):
 
     def _warn_of(self, found: Sequence[Found], threshold: float | None) -> None:
         """Warn of translations that were cut, and of those that seem to leave something out."""
-        num_cut = sum(any(hypothesis.was_cut for hypothesis in one.hypotheses) for one in found)
+        num_cut = sum(any(hypothesis.was_cut for hypothesis in hypotheses) for hypotheses in found)
         if num_cut:
             warn(
                 f"{num_cut} of {len(found)} translations reached a limit and may be incomplete. "
                 "`max_new_tokens` and `max_time` set a higher one."
             )
-        num_short = len(_short_of(range(len(found)), found, threshold))
+        num_short = sum(_is_short(hypotheses, threshold) for hypotheses in found)
         if num_short:
             warn(
                 f"The coverage of {num_short} of {len(found)} translations is below {threshold:g}: they have "
@@ -291,27 +258,22 @@ class Translator(Scorer):
             readings=readings,
             most_repeated=asked.most_repeated,
         )
-        translated = loaded.decoder.translate(sources, options)
+        found = loaded.decoder.translate(sources, options)
+        hypotheses = [hypothesis for own in found for hypothesis in own]
         # the engine finds nothing among such logits
-        if not all(translated) or any(one.score != one.score for hypotheses in translated for one in hypotheses):
+        if not all(found) or any(one.score != one.score for one in hypotheses):
             raise ValueError("the model's logits are not finite: its weights are damaged, or overflow in this dtype")
-        found = [Found(hypotheses) for hypotheses in translated]
         if method is None:
             return found
-        of_each = [piece for piece, one in zip(pieces, found, strict=True) for _ in one.hypotheses]
-        hypotheses = [hypothesis for one in found for hypothesis in one.hypotheses]
+        of_each = [piece for piece, own in zip(pieces, found, strict=True) for _ in own]
         try:
-            covered = iter(self._cover(of_each, hypotheses, method, asked))
+            covered = self._cover(of_each, hypotheses, method, asked)
         except Exception as error:  # it is an addition to the translation, which is there
             warn(f"The coverage of {len(pieces)} translations was not found: {describe(error)}.")
-            for one in found:
-                del one.hypotheses[returned:]
-            return found
-        for one in found:
-            one.coverage = [next(covered) for _ in one.hypotheses]
-            if weight:
-                _rank(one, weight, options.length_penalty, returned)
-        return found
+            return [own[:returned] for own in found]
+        for hypothesis, one in zip(hypotheses, covered, strict=True):
+            hypothesis.covered = one
+        return [_ranked(own, weight, options.length_penalty)[:returned] for own in found] if weight else found
 
     def _with_stand_ins(self, documents: Sequence[Document], found: list[Found], options: TranslationOptions) -> None:
         """Translate once more, with stand-ins, the pieces whose translation has not kept what it should."""
@@ -322,7 +284,7 @@ class Translator(Scorer):
             for place, piece in enumerate(document.pieces):
                 changed = None
                 if piece.masked is not None:
-                    text = segmenter.tokenizer.decode(found[number].hypotheses[0].ids)
+                    text = segmenter.tokenizer.decode(found[number][0].ids)
                     changed = segmenter.with_stand_ins(piece, text)
                 if changed is not None:
                     again[number] = (document, place, changed)
@@ -365,16 +327,16 @@ class Translator(Scorer):
             prefixes: dict[int, str] = {}
             missing: dict[int, list[Term]] = {}
             for n in waiting:
-                text = decode(found[n].hypotheses[0].ids)
+                text = decode(found[n][0].ids)
                 with_next = longer.pop(n, "")
                 if with_next and text[len(forced[n]) :][:1].isalnum():
                     prefixes[n] = with_next
                 elif own := [one for one in lacking(pieces[n].terms, text) if self._can_write(one, tokenizer)]:
                     missing[n] = own
-            aligned = self._aligned_rows([(pieces[n].ids, found[n].hypotheses[0]) for n in missing])
+            aligned = self._aligned_rows([(pieces[n].ids, found[n][0]) for n in missing])
             for (n, own), rows in zip(missing.items(), aligned, strict=True):
                 places = [(pieces[n].tokens_of(term.span), term) for term in own]
-                ids = found[n].hypotheses[0].ids
+                ids = found[n][0].ids
                 prefixes[n], longer[n] = prefixes_with_term(places, ids, decode, rows, len(forced[n]))
             again = [copy(pieces[n]) for n in prefixes]
             for piece, prefix in zip(again, prefixes.values(), strict=True):
@@ -428,13 +390,13 @@ class Translator(Scorer):
         threshold: float | None,
     ) -> Translation:
         """Put the translation of a text together from those of its pieces."""
-        hypotheses = [one.hypotheses[rank] for one in found]
+        hypotheses = [own[rank] for own in found]
         pairs = list(zip(document.pieces, hypotheses, strict=True))
         texts = [self._text(piece, hypothesis, decode) for piece, hypothesis in pairs]
         text, starts = join_translations(document, texts)
         coverage = None
-        if options.coverage is not None and all(one.coverage for one in found):
-            covered = [one.coverage[rank] for one in found if one.coverage]
+        covered = [hypothesis.covered for hypothesis in hypotheses]
+        if options.coverage is not None and None not in covered:
             written = [decode(hypothesis.ids) for hypothesis in hypotheses]
             parts = list(zip(texts, starts, strict=True))
             from capsule_mt.coverage.documents import coverage_of
@@ -449,24 +411,21 @@ class Translator(Scorer):
         return Translation(text, score, coverage, segments, document.unknown, alignment)
 
 
-def _short_of(places: Sequence[int], found: Sequence[Found], threshold: float | None) -> list[int]:
-    """Return which of some pieces have a coverage below a threshold."""
-    if threshold is None:
-        return []
-    return [place for place in places if (of := found[place].coverage) is not None and of[0].score < threshold]
+def _is_short(found: Found, threshold: float | None) -> bool:
+    """Return whether the best translation of a piece has a coverage below a threshold."""
+    covered = found[0].covered
+    return threshold is not None and covered is not None and covered.score < threshold
 
 
 def _left(found: Found) -> float:
-    return 0.0 if found.coverage is None else found.coverage[0].left
+    covered = found[0].covered
+    return 0.0 if covered is None else covered.left
 
 
-def _rank(found: Found, weight: float, length_penalty: float, returned: int) -> None:
-    """Keep the best hypotheses by beam search's score, which divides by a power of the length, less what is left."""
-    coverage = found.coverage or []
-    values = [
-        hypothesis.score * max(len(hypothesis.ids), 1) ** (1 - length_penalty) - weight * covered.left
-        for hypothesis, covered in zip(found.hypotheses, coverage, strict=True)
-    ]
-    best = sorted(range(len(values)), key=lambda place: -values[place])[:returned]
-    found.hypotheses = [found.hypotheses[place] for place in best]
-    found.coverage = [coverage[place] for place in best]
+def _ranked(found: Found, weight: float, length_penalty: float) -> Found:
+    """Sort hypotheses by beam search's score, which divides by a power of the length, less what is left."""
+
+    def value(one: Hypothesis) -> float:
+        return one.score * max(len(one.ids), 1) ** (1 - length_penalty) - weight * one.covered.left
+
+    return sorted(found, key=value, reverse=True)

@@ -24,6 +24,8 @@ FENCE = re.compile(r"(^ *```.*?^ *```$)", re.DOTALL | re.MULTILINE)
 
 def origin(uri: str) -> Path:
     """Return the file that a page of the site is made of."""
+    if uri.startswith("files/"):
+        return ROOT / uri.removeprefix("files/")
     return ROOT / next((path for path, page in PAGES.items() if page == uri), f"docs/{uri}")
 
 
@@ -41,7 +43,8 @@ def prose(text: str) -> list[str]:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path, page in PAGES.items():
         files.append(File.generated(config, page, content=(ROOT / path).read_text(encoding="utf-8")))
-    for uri in [file.src_uri for file in files.documentation_pages()]:
+    uris = [file.src_uri for file in files.documentation_pages()]
+    for uri in uris:
         page = origin(uri)
         for part in prose(page.read_text(encoding="utf-8"))[::2]:
             for _, target, _ in LINK.findall(part):
@@ -49,6 +52,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
                 if place.startswith("files/") and files.get_file_from_path(place) is None:
                     source = (page.parent / target).resolve()
                     files.append(File.generated(config, place, abs_src_path=str(source)))
+                    uris += [place] if source.suffix == ".md" else []  # its links lead on
     return files
 
 

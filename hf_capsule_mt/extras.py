@@ -15,8 +15,6 @@ EXTRAS = {
     "train": Extra("recipes, training, distillation, averaging", ("datasets", "yaml", "sacrebleu")),
     "eval": Extra("BLEU, chrF, TER and significance tests", ("evaluate", "sacrebleu")),
     "analysis": Extra("pictures", ("matplotlib",)),
-    "onnx": Extra("ONNX files for onnxruntime and transformers.js", ("onnx", "onnxscript", "onnxruntime")),
-    "ctranslate2": Extra("conversion to CTranslate2", ("ctranslate2",)),
 }
 # of the commands that need one; the others need the core alone
 EXTRA_OF = {
@@ -28,7 +26,6 @@ EXTRA_OF = {
     "evaluate": "eval",
     "compare": "eval",
     "analyze": "analysis",
-    "convert": "onnx",
 }
 
 

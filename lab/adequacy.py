@@ -2,7 +2,7 @@
 
     python -m lab.adequacy --labelled labelled_outputs.tsv --align-with train.de train.en
     python -m lab.adequacy --labelled labelled_outputs.tsv --align-with train.de train.en \\
-        --scores "my model=coverage.txt" --cross-validate omission --output outputs/adequacy-de-en.json
+        --scores "my model=coverage.txt" --output outputs/adequacy-de-en.json
 
 The labelled file is tab-separated with a header: the columns `src` and `mt`, and a column of 0 and 1 for each label.
 The text for the aligner also says how long a translation should be, by the words of its source. A file of numbers, one
@@ -22,9 +22,8 @@ from capsule_mt.commands.console import HelpFormatter, run
 from capsule_mt.text.reading import read_lines, read_parallel
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.adequacy import adequacy_measures, coverage_difference_ratio
-from lab.area_under_curve import auc_markdown, auc_table
-from lab.expected_length import POWERS, cross_validated, cross_validated_markdown, shortness
-from lab.records import read_table
+from lab.area_under_curve import area_under_curve, auc_markdown
+from lab.records import read_rows
 
 BY_WORDS = "shorter than its words"
 
@@ -61,9 +60,6 @@ def parse_arguments() -> argparse.Namespace:
         metavar="NAME=FILE",
         help="a number on a line for each translation",
     )
-    parser.add_argument(
-        "--cross-validate", metavar="LABEL", help="cross-validate the form of the measure by length, for this label"
-    )
     parser.add_argument("--bootstrap", type=int, default=1000, help="samples for the 95 %% intervals")
     parser.add_argument(
         "--output", type=Path, default=Path("outputs/adequacy-de-en.json"), help="the result file to write"
@@ -71,17 +67,21 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def shortness(expected: np.ndarray, translations: Sequence[str]) -> np.ndarray:
+    """Return (expected - actual characters) / sqrt(expected) of each translation."""
+    return (expected - [len(line) for line in translations]) / expected**0.5
+
+
 def main() -> None:
     arguments = parse_arguments()
-    table = read_table(arguments.labelled)
+    rows = read_rows(arguments.labelled)
+    table = {name: [row[name] for row in rows] for name in rows[0]}
     sources, hypotheses = table["src"], table["mt"]
     names = [name for name, values in table.items() if set(values) == {"0", "1"}]
     labels: dict[str, Sequence[bool]] = {name: [value == "1" for value in table[name]] for name in names}
     for name, *parts in arguments.any_of:
         labels[name] = [any(values) for values in zip(*(labels[part] for part in parts), strict=True)]
 
-    if arguments.cross_validate and arguments.cross_validate not in labels:
-        raise SystemExit(f"--cross-validate: no such label: {arguments.cross_validate}; there are {', '.join(labels)}")
     if len(arguments.align_with) % 2:
         raise SystemExit("--align-with takes pairs of files: SOURCE TARGET SOURCE TARGET ...")
     files = [read_parallel(arguments.align_with[n : n + 2]) for n in range(0, len(arguments.align_with), 2)]
@@ -101,7 +101,10 @@ def main() -> None:
     for name, path in arguments.scores:
         measures[name] = [-float(line) for line in read_lines(path)]
 
-    areas = auc_table(measures, labels, arguments.bootstrap)
+    areas = {
+        measure: {label: area_under_curve(scores, marked, arguments.bootstrap) for label, marked in labels.items()}
+        for measure, scores in measures.items()
+    }
     markdown = auc_markdown(areas)
     result: dict[str, Any] = {
         "kind": "adequacy",
@@ -109,17 +112,10 @@ def main() -> None:
         "positives": {name: sum(values) for name, values in labels.items()},
         "aligner": {"files": [path.name for path in arguments.align_with], "sentence_pairs": len(training[0])},
         "bootstrap_samples": arguments.bootstrap,
-        "auc": {measure: {label: area.as_dict() for label, area in row.items()} for measure, row in areas.items()},
+        "auc": areas,
     }
-    if arguments.cross_validate:
-        marked, ratio = np.array(labels[arguments.cross_validate]), np.array(measures["short in characters"])
-        forms = np.stack([shortness(expected, hypotheses, power) for power in POWERS])
-        chosen = {BY_WORDS: cross_validated(forms, marked, ratio, arguments.bootstrap)}
-        result["cross_validated"] = {"label": arguments.cross_validate, "measures": chosen}
-        markdown += "\n" + cross_validated_markdown(result["cross_validated"])
     path = write_result(arguments.output, result)
-    path.with_suffix(".md").write_text(markdown, encoding="utf-8")
-    print(f"{markdown}\nResult: {path}, {path.with_suffix('.md')}")
+    print(f"{markdown}\nResult: {path}")
 
 
 if __name__ == "__main__":

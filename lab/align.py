@@ -1,8 +1,7 @@
-"""Aligns words, or measures how well that goes against alignments made by hand.
+"""Measure the error rate of the aligner or of a model against alignments made by hand.
 
-    python -m lab.align --train train.en train.de --text test.en test.de --output test.links
     python -m lab.align --train train.en.gz train.fr.gz --expand-french \\
-        --gold-text enfr.src-tgt --gold enfr.gold --result outputs/word-alignment-en-fr.json
+        --gold-text enfr.src-tgt --gold enfr.gold --output outputs/word-alignment-en-fr.json
     python -m lab.align --model outputs/en_fr --gold-text enfr.src-tgt --gold enfr.gold
 
 The gold text has a pair on a line, split into words, with ||| between the sides; the gold links are counted from 1,
@@ -24,7 +23,6 @@ from capsule_mt.calibration.words import Links, split_words
 from capsule_mt.commands.console import HelpFormatter, checkpoint_folder, run
 from capsule_mt.engine.search import Hypothesis
 from capsule_mt.options import TranslationOptions
-from capsule_mt.text.outputs import check_outputs, write_output
 from capsule_mt.text.reading import read_lines, read_parallel
 from hf_capsule_mt.evaluation import write_result
 
@@ -93,59 +91,44 @@ def links_by_model(translator: Translator, pairs: Sequence[tuple[list[str], list
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser.add_argument("--gold-text", type=Path, required=True, help="text that has been aligned by hand")
+    parser.add_argument("--gold", type=Path, required=True, help="its links")
     parser.add_argument(
         "--train", type=Path, nargs=2, metavar=("SOURCE", "TARGET"), help="parallel text to learn from"
     )
-    parser.add_argument("--text", type=Path, nargs=2, metavar=("SOURCE", "TARGET"), help="parallel text to align")
-    parser.add_argument("--output", type=Path, help="where its links go: 0-0 1-2 ... on a line, counted from 0")
-    parser.add_argument("--gold-text", type=Path, help="text that has been aligned by hand")
-    parser.add_argument("--gold", type=Path, help="its links")
     parser.add_argument("--model", type=checkpoint_folder, help="link by this model instead of the aligner")
     parser.add_argument("--expand-french", action="store_true", help="write du as de le, l' as le on the target side")
-    parser.add_argument("--result", type=Path, help="a result file for the error rate")
+    parser.add_argument("--output", type=Path, default=Path("outputs/word-alignment.json"), help="the result file")
     return parser.parse_args()
 
 
 def main() -> None:
     arguments = parse_arguments()
-    if bool(arguments.text) == bool(arguments.gold and arguments.gold_text):
-        raise SystemExit("lab.align needs either --text, or --gold-text and --gold")
-    check_outputs([arguments.output, arguments.result])
     settings = AlignerSettings()
     target_words = (lambda line: expand_french(split_words(line))) if arguments.expand_french else split_words
     training = [(split_words(s), target_words(t)) for s, t in zip(*read_parallel(arguments.train or []), strict=True)]
     training = [pair for pair in training if 0 < len(pair[0]) <= 50 and 0 < len(pair[1]) <= 50]
-    if arguments.gold:
-        sides = [line.split(" ||| ") for line in read_lines(arguments.gold_text)]
-        pairs = [(source.split(), target.split()) for source, target in sides]
-    else:
-        pairs = [(split_words(s), target_words(t)) for s, t in zip(*read_parallel(arguments.text), strict=True)]
-
+    sides = [line.split(" ||| ") for line in read_lines(arguments.gold_text)]
+    pairs = [(source.split(), target.split()) for source, target in sides]
     start = time.perf_counter()
     if arguments.model:
         found = links_by_model(Translator.from_pretrained(arguments.model), pairs)
     else:
         found = WordAligner(settings).fit(training + pairs, print).align(pairs)
     seconds = time.perf_counter() - start
-
-    if arguments.output:
-        lines = (" ".join(f"{s}-{t}" for s, t in sorted(links)) + "\n" for links in found)
-        write_output(arguments.output, "".join(lines))
-    if arguments.gold:
-        sure, possible = zip(*(read_gold_links(line) for line in read_lines(arguments.gold)), strict=True)
-        rate = alignment_error_rate(found, sure, possible)
-        print(f"Alignment error rate: {rate:.4f}, {sum(map(len, found))} links, {seconds:.0f} seconds")
-        result = {
-            "kind": "word alignment",
-            "alignment_error_rate": rate,
-            "links": sum(map(len, found)),
-            "sentences": len(pairs),
-            "trained_on": {"files": [path.name for path in arguments.train or []], "pairs": len(training)},
-            "aligner": arguments.model.name if arguments.model else asdict(settings),
-            "seconds": seconds,
-        }
-        if arguments.result:
-            print(f"Result: {write_result(arguments.result, result)}")
+    sure, possible = zip(*(read_gold_links(line) for line in read_lines(arguments.gold)), strict=True)
+    rate = alignment_error_rate(found, sure, possible)
+    print(f"Alignment error rate: {rate:.4f}, {sum(map(len, found))} links, {seconds:.0f} seconds")
+    result = {
+        "kind": "word alignment",
+        "alignment_error_rate": rate,
+        "links": sum(map(len, found)),
+        "sentences": len(pairs),
+        "trained_on": {"files": [path.name for path in arguments.train or []], "pairs": len(training)},
+        "aligner": arguments.model.name if arguments.model else asdict(settings),
+        "seconds": seconds,
+    }
+    print(f"Result: {write_result(arguments.output, result)}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """How well measures find labelled sentences, and marks labelled words: areas under ROC curves, with intervals."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,27 +11,11 @@ from capsule_mt.calibration.omissions import WithOmissions
 from hf_capsule_mt.evaluation.results import markdown_table
 
 
-@dataclass(frozen=True)
-class AreaUnderCurve:
-    """The probability that a measure ranks a labelled sentence above another one: 0.5 is chance.
+def area_under_curve(scores: Sequence[float], labels: Sequence[bool], samples: int = 1000) -> dict[str, float]:
+    """Return how often a labelled sentence scores higher than an unlabelled one: 0.5 is chance.
 
-    low, high: the 95 % bootstrap interval over sentences.
+    Equal scores count half. `low` and `high` are the 95 % bootstrap interval over sentences.
     """
-
-    auc: float
-    low: float
-    high: float
-    positives: int
-    negatives: int
-
-    def as_dict(self) -> dict[str, float]:
-        return asdict(self)
-
-
-def area_under_curve(
-    scores: Sequence[float], labels: Sequence[bool], samples: int = 1000, seed: int = 1
-) -> AreaUnderCurve:
-    """Return how often a labelled sentence scores higher than an unlabelled one; equal scores count half."""
     values, marked = np.asarray(scores, dtype=float), np.asarray(labels, dtype=bool)
     if values.shape != marked.shape or values.ndim != 1:
         raise ValueError(f"`scores` and `labels` must be as long as each other, got {values.shape}, {marked.shape}")
@@ -39,46 +23,33 @@ def area_under_curve(
         raise ValueError("`labels` must have both marked and unmarked sentences")
     if np.isnan(values).any():
         raise ValueError("`scores` must be numbers, got NaN")
-    auc = rank_auc(values, marked)
-    chance = np.random.default_rng(seed)
+    chance = np.random.default_rng(1)
     inside, outside = np.flatnonzero(marked), np.flatnonzero(~marked)
     drawn = []
     for _ in range(samples):  # the same number of each, drawn with replacement
         chosen = np.concatenate([chance.choice(inside, len(inside)), chance.choice(outside, len(outside))])
         drawn.append(rank_auc(values[chosen], marked[chosen]))
-    low, high = np.quantile(drawn, [0.025, 0.975]) if drawn else (auc, auc)
-    return AreaUnderCurve(auc, float(low), float(high), len(inside), len(outside))
+    low, high = np.quantile(drawn, [0.025, 0.975]).tolist()
+    area = {"auc": rank_auc(values, marked), "low": low, "high": high}
+    return area | {"positives": len(inside), "negatives": len(outside)}
 
 
-def auc_table(
-    measures: Mapping[str, Sequence[float]], labels: Mapping[str, Sequence[bool]], samples: int = 1000
-) -> dict[str, dict[str, AreaUnderCurve]]:
-    """Return the area of each measure for each label: {measure: {label: AreaUnderCurve}}."""
-    return {
-        measure: {label: area_under_curve(scores, marked, samples) for label, marked in labels.items()}
-        for measure, scores in measures.items()
-    }
-
-
-def auc_markdown(table: dict[str, dict[str, AreaUnderCurve]]) -> str:
-    """Format the table as Markdown, the best measure of each label in bold."""
+def auc_markdown(table: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
+    """Format {measure: {label: area}} as Markdown, the best measure of each label in bold."""
     labels = list(next(iter(table.values())))
-    best = {label: max(row[label].auc for row in table.values()) for label in labels}
+    best = {label: max(row[label]["auc"] for row in table.values()) for label in labels}
     lines = []
     for measure, row in table.items():
         cells = [measure]
         for label in labels:
-            number = f"{row[label].auc:.3f}"
-            cells.append(
-                f"{f'**{number}**' if row[label].auc == best[label] else number} "
-                f"({row[label].low:.2f}-{row[label].high:.2f})"
-            )
+            number = f"{row[label]['auc']:.3f}"
+            shown = f"**{number}**" if row[label]["auc"] == best[label] else number
+            cells.append(f"{shown} ({row[label]['low']:.2f}-{row[label]['high']:.2f})")
         lines.append(cells)
     return markdown_table(["measure", *labels], lines) + "\n"
 
 
 RECALL = 0.6
-CALIBRATION_BINS = 10
 
 
 @dataclass(frozen=True)
@@ -101,15 +72,9 @@ def judge(example: WithOmissions, coverage: Coverage) -> Judged:
     return Judged(covered, omitted, coverage.score)
 
 
-def measures(judged: Sequence[Judged], samples: int, calibrated: bool = True) -> dict[str, dict[str, float] | None]:
+def measures(judged: Sequence[Judged], samples: int) -> dict[str, dict[str, float] | None]:
     """Return each measure with its 95 % interval over sentences; None for one that the labels do not allow."""
-    calibration = _calibration_error if calibrated else _none
-    functions = {
-        "word_auc": _word_auc,
-        "precision": precision_at_recall,
-        "sentence_auc": _sentence_auc,
-        "calibration_error": calibration,
-    }
+    functions = {"word_auc": _word_auc, "precision": precision_at_recall, "sentence_auc": _sentence_auc}
     return {name: _with_interval(function, judged, samples) for name, function in functions.items()}
 
 
@@ -141,7 +106,7 @@ def _sentence_auc(judged: Sequence[Judged]) -> float | None:
 def _auc(covered: np.ndarray, omitted: np.ndarray) -> float | None:
     if not omitted.any() or omitted.all():
         return None
-    return area_under_curve((-covered).tolist(), omitted.tolist(), samples=0).auc
+    return rank_auc(-covered, omitted)
 
 
 def precision_at_recall(judged: Sequence[Judged]) -> float | None:
@@ -154,17 +119,3 @@ def precision_at_recall(judged: Sequence[Judged]) -> float | None:
     marked = np.cumsum(np.bincount(places, minlength=len(values)))
     enough = int(np.argmax(hits >= RECALL * omitted.sum() - 1e-9))
     return float(hits[enough] / marked[enough])
-
-
-def _calibration_error(judged: Sequence[Judged]) -> float | None:
-    """Return the mean distance between probability and truth over ten bins, weighted by their words (Naeini 2015)."""
-    covered, omitted = _words(judged)
-    if not len(covered):
-        return None
-    bins = np.clip((covered * CALIBRATION_BINS).astype(int), 0, CALIBRATION_BINS - 1)
-    gaps = np.bincount(bins, covered - ~omitted, minlength=CALIBRATION_BINS)
-    return float(np.abs(gaps).sum() / len(covered))
-
-
-def _none(judged: Sequence[Judged]) -> None:
-    return None

@@ -102,7 +102,6 @@ def measure_models(arguments: argparse.Namespace) -> dict[str, Any]:
         result["core"] = speed.core()
     if "train" in arguments.sections:
         result["train"] = speed.train(trained)
-        result["em_against_dynamic"] = speed.em_against_dynamic()
     if "decode" in arguments.sections:
         result["decode"] = speed.decode([name for name in arguments.systems if name != "em_routing_no_activation"])
     if "memory" in arguments.sections:

@@ -56,11 +56,6 @@ def render_benchmark(result: Mapping[str, Any]) -> str:
                 ],
             ),
         ]
-    if equal := result.get("em_against_dynamic"):
-        parts += [
-            "\n#### EM against dynamic routing at equal parameters, training step\n",
-            table(["pair", "speed of EM"], [[name, row["speed"]] for name, row in equal.items()]),
-        ]
     if decode := result.get("decode"):
         header = ["system", *(f"{title}: {column}" for title in DECODING for column in ("ms/token", "vs stock"))]
         parts += [

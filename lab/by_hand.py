@@ -1,21 +1,16 @@
-"""How right marks are on translations that were read word by word, and how far two readers agree.
+"""How right marks are on translations that were read word by word.
 
     python -m lab.by_hand lab/sheets/firefox_en_pt.tsv outputs/enpt --reverse outputs/pten --student \\
         --text tatoeba tatoeba.eng.gz --text flores flores.eng.gz --output outputs/read-firefox-en-pt.json
-    python -m lab.by_hand lab/sheets/tatoeba_de_en.tsv checkpoints/capsule-marian-de-en \\
-        --reverse checkpoints/capsule-marian-en-de --other-reader first_reader.tsv
 
 The model translates the lines of a sheet greedily, as it did for the reader, and marks words by each method and point.
-A mark is right where the reader named the word; borderline words are counted apart. Intervals are Wilson's, 95 %. The
-sheet of another reader has the columns line, source, translation, word_number, word and label (omitted, borderline or
-translated). With it, Cohen's kappa of the two is measured on the words that the other judged and on sentences with an
-omission, and the marks under each reader, either and both. lab/sheets/README.md has the rules of the labels.
+A mark is right where the reader named the word; borderline words are counted apart. Intervals are Wilson's, 95 %.
+lab/sheets/README.md has the rules of the labels.
 """
 
 import argparse
 import hashlib
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,13 +23,13 @@ from capsule_mt.text.words import WORDS, is_mark
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.results import markdown_table
 from lab.area_under_curve import area_under_curve
+from lab.records import read_rows
 
 Span = tuple[int, int]
 ASKED: dict[str, CoverageOptions] = {
     point: CoverageOptions(method="verified", marks=point, support=True, threshold=0) for point in MARKS
 }
 ASKED["attention"] = CoverageOptions(method="attention", threshold=0)
-OMITTED, BORDERLINE, TRANSLATED = "omitted", "borderline", "translated"
 
 
 class Labels(NamedTuple):
@@ -55,7 +50,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--text", nargs=2, action="append", default=[], metavar=("NAME", "FILE"), help="sources of the sheet"
     )
-    parser.add_argument("--other-reader", type=Path, help="a sheet of the same lines by another reader")
     parser.add_argument("--output", type=Path, default=Path("outputs/read-by-hand.json"), help="the result file")
     return parser.parse_args()
 
@@ -82,52 +76,19 @@ def digest(text: str) -> str:
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
-def read_rows(path: Path) -> list[dict[str, str]]:
-    """Return the rows of a table with tabs, by the names of their columns."""
-    header, *lines = [line.split("\t") for line in read_lines(path)]
-    if any(len(line) != len(header) for line in lines):
-        raise ValueError(f"{path}: every row must have the {len(header)} columns {', '.join(header)}")
-    return [dict(zip(header, line, strict=True)) for line in lines]
-
-
 def labels_of(row: dict[str, str], kind: str, text: str) -> Labels:
     """Return what a row names of a text."""
     return Labels(places(text, row[kind]), places(text, row[f"{kind}, borderline"]))
 
 
-def labels_of_other(rows: Sequence[dict[str, str]], line: str) -> dict[Span, str]:
-    """Return the labels that another reader gave words of a line, by their characters."""
-    return {
-        list(WORDS.finditer(row["source"]))[int(row["word_number"])].span(): row["label"]
-        for row in rows
-        if row["line"] == line and row["label"]
-    }
-
-
-def sources_of(rows: Sequence[dict[str, str]], files: dict[str, str], other: Sequence[dict[str, str]]) -> list[str]:
-    """Return the source of each row: of the sheet of another reader, or else a line of the file of its text."""
-    if other:
-        known = {row["line"]: row["source"] for row in other}
-        return [known[row["line"]] for row in rows]
+def sources_of(rows: Sequence[dict[str, str]], files: dict[str, str]) -> list[str]:
+    """Return the source of each row: a line of the file of its text."""
     texts = {name: read_lines(file) for name, file in files.items()}
     if unknown := {row["text"] for row in rows} - texts.keys():
         raise ValueError(
             f"`--text` must name the file of {', '.join(sorted(unknown))}, got {', '.join(texts) or 'none'}"
         )
     return [texts[row["text"]][int(row["line"]) - 1] for row in rows]
-
-
-def kappa(pairs: Iterable[tuple[Any, Any]]) -> float:
-    """Return Cohen's kappa of the labels of two readers: agreement beyond chance, over what chance leaves."""
-    counts = Counter(pairs)
-    number = sum(counts.values())
-    first, second = Counter[Any](), Counter[Any]()
-    for (one, other), count in counts.items():
-        first[one] += count
-        second[other] += count
-    agreed = sum(count for (one, other), count in counts.items() if one == other) / number
-    expected = sum(first[label] * second[label] for label in first) / number**2
-    return (agreed - expected) / (1 - expected)
 
 
 def wilson(hits: int, number: int) -> tuple[float, float]:
@@ -138,33 +99,6 @@ def wilson(hits: int, number: int) -> tuple[float, float]:
     middle, scale = share + z * z / (2 * number), 1 + z * z / number
     width = z * math.sqrt(share * (1 - share) / number + (z / (2 * number)) ** 2)
     return max((middle - width) / scale, 0.0), min((middle + width) / scale, 1.0)
-
-
-def agreement(first: Sequence[dict[Span, str]], second: Sequence[Labels]) -> dict[str, Any]:
-    """Return how far two readers agree on the omissions of the same sentences; the first did not judge all words."""
-    words, sentences, unjudged = [], [], 0
-    for judged, labels in zip(first, second, strict=True):
-        for span, label in judged.items():
-            own = OMITTED if span in labels.sure else BORDERLINE if span in labels.borderline else TRANSLATED
-            words.append((label, own))
-        unjudged += len(labels.sure - judged.keys())
-        sentences.append((OMITTED in judged.values(), bool(labels.sure)))
-    strict = [(one == OMITTED, other == OMITTED) for one, other in words]
-    return {
-        "words": {
-            "judged": len(words),
-            "kappa": kappa(strict),
-            "kappa, three labels": kappa(words),
-            **_counts(strict),
-        },
-        "sentences": {"judged": len(sentences), "kappa": kappa(sentences), **_counts(sentences)},
-        "unjudged by the first, omitted by the second": unjudged,
-    }
-
-
-def _counts(pairs: Sequence[tuple[bool, bool]]) -> dict[str, int]:
-    counts = Counter(pairs)
-    return {"both": counts[True, True], "only first": counts[True, False], "only second": counts[False, True]}
 
 
 def marks_under(labels: Sequence[Labels], marked: Sequence[set[Span]]) -> dict[str, int]:
@@ -190,21 +124,7 @@ def auc_of(labels: Sequence[Labels], measured: Sequence[dict[Span, float]]) -> d
     if not any(named for _, named in pairs):
         return None
     values, named = map(list, zip(*pairs, strict=True))
-    return area_under_curve(values, named).as_dict()
-
-
-def readers(first: Sequence[dict[Span, str]], second: Sequence[Labels]) -> dict[str, list[Labels]]:
-    """Return the labels of each of two readers, of either and of both."""
-    other = [
-        Labels(*({span for span, label in judged.items() if label == name} for name in (OMITTED, BORDERLINE)))
-        for judged in first
-    ]
-    either, both = [], []
-    for a, b in zip(other, second, strict=True):
-        either.append(Labels(a.sure | b.sure, (a.borderline | b.borderline) - a.sure - b.sure))
-        shared = a.sure & b.sure
-        both.append(Labels(shared, (a.sure | a.borderline) & (b.sure | b.borderline) - shared))
-    return {"first reader": other, "second reader": list(second), "either": either, "both": both}
+    return area_under_curve(values, named)
 
 
 def table(found: Iterable[Mapping[str, Any]]) -> str:
@@ -231,8 +151,8 @@ def table(found: Iterable[Mapping[str, Any]]) -> str:
 
 def main() -> None:
     arguments = parse_arguments()
-    rows, first = read_rows(arguments.sheet), read_rows(arguments.other_reader) if arguments.other_reader else []
-    sources = sources_of(rows, dict(arguments.text), first)
+    rows = read_rows(arguments.sheet)
+    sources = sources_of(rows, dict(arguments.text))
     translator = Translator.from_pretrained(
         arguments.model, int8=arguments.student, shortlist=arguments.student, reverse=arguments.reverse
     )
@@ -250,27 +170,18 @@ def main() -> None:
         if kind not in rows[0]:
             continue
         labels = [labels_of(rows[n], kind, texts[n]) for n in kept]
-        by_reader = {kind: labels}
-        if first and kind == "left out":
-            judged = [labels_of_other(first, rows[n]["line"]) for n in kept]
-            record["agreement"] = agreement(judged, labels)
-            by_reader = readers(judged, labels)
         marks = {
             point: [marked(translations[n], kind) for n in kept]
             for point, translations in found.items()
             if kind == "left out" or ASKED[point].support
         }
-        measured = [measured_words(found["all"][n], kind) for n in kept]
-        for reader, named in by_reader.items():
-            record["marks"][reader] = {point: marks_under(named, places) for point, places in marks.items()}
-            record["auc"][reader] = auc_of(named, measured)
+        record["marks"][kind] = {point: marks_under(labels, places) for point, places in marks.items()}
+        record["auc"][kind] = auc_of(labels, [measured_words(found["all"][n], kind) for n in kept])
         for n, one, spans in zip(kept, labels, marks["all"], strict=True):
             for start, end in sorted(spans - one.sure):
                 print(f"{rows[n]['text']} {rows[n]['line']}: {texts[n][start:end]!r} is marked, and not {kind}")
     path = write_result(arguments.output, record)
     print(f"\n{table([record])}\n{record['translations']} translations, {record['differ']} differ and are left out")
-    for unit, counts in record.get("agreement", {}).items():
-        print(f"{unit}: {counts}")
     print(f"Result: {path}")
 
 

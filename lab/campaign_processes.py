@@ -1,22 +1,20 @@
-"""Commands of the program in processes of their own, which can be killed or left without space on the disk.
+"""Commands of the program in processes of their own, which can be killed or left without space.
 
 A server imports the libraries once and forks for each command, which then starts in a fraction of a second instead of
 many: a kill hits the command at work, and a minute has room for many tries. Needs a system that forks.
 """
 
-import contextlib
 import multiprocessing
 import os
 import re
 import resource
 import runpy
 import signal
-import subprocess
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -129,33 +127,6 @@ def check_refusal(code: int, said: str) -> None:
     assert code > 0, f"exit code {code}: {said[-1000:]}"
     assert "Traceback" not in said, f"a traceback: {said[-1500:]}"
     assert "error: " in said, f"no sentence: {said[-1000:]}"
-
-
-@contextlib.contextmanager
-def small_disk(folder: Path, size: int) -> Iterator[None]:
-    """Mount a file system of so many bytes on a folder; raise `OSError` where that is not allowed."""
-    folder.mkdir()
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], capture_output=True, check=False
-    )
-    if done.returncode != 0:
-        raise OSError(f"no file system can be mounted here: {done.stderr.decode().strip()}")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
-
-
-def enlarge_disk(folder: Path) -> None:
-    subprocess.run(["mount", "-o", "remount,size=1g", str(folder)], check=True)
-
-
-def can_mount(folder: Path) -> bool:
-    try:
-        with small_disk(folder, 1 << 20):
-            return True
-    except OSError:
-        return False
 
 
 def timed(words: Sequence[str], folder: Path) -> float:

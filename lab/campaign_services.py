@@ -1,4 +1,4 @@
-"""The tries of the campaign over the network and under changing files: a server, a running translator, downloads."""
+"""The tries of the campaign over the network and under changing files: a server, a changed model, downloads."""
 
 import gzip
 import hashlib
@@ -15,12 +15,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lab.campaign_processes import LONGEST, Command, check_refusal, contents
-
-if TYPE_CHECKING:
-    from lab.campaign_tries import Bench
+from lab.campaign_tries import Bench
 
 CLIENTS = 6
 MOST_CHANGES = 5  # of weights, until one meets a running translator
@@ -70,7 +67,7 @@ def port_of(server: Command) -> int:
     raise AssertionError(f"the server did not start: {server.said[-1000:]}")
 
 
-def served(bench: "Bench", chance: random.Random) -> int:
+def served(bench: Bench, chance: random.Random) -> int:
     """Ask a server from several clients, beside slow ones, and end it at a random moment; then ask another one."""
     lines = bench.text
     wanted = bench.jobs["translate"].expected["out"].decode().split("\n")[:-1]
@@ -108,7 +105,7 @@ def served(bench: "Bench", chance: random.Random) -> int:
 
 
 # ---- a model that changes
-def changed_model(bench: "Bench", chance: random.Random) -> int:
+def changed_model(bench: Bench, chance: random.Random) -> int:
     """Change the weights under a running translator: its output is that of one of the models, or it refuses."""
     for _ in range(MOST_CHANGES):
         if _is_changed_while_running(bench, chance):
@@ -116,7 +113,7 @@ def changed_model(bench: "Bench", chance: random.Random) -> int:
     return 0
 
 
-def _is_changed_while_running(bench: "Bench", chance: random.Random) -> bool:
+def _is_changed_while_running(bench: Bench, chance: random.Random) -> bool:
     checkpoint, output = bench.new(), bench.new()
     shutil.copytree(bench.checkpoint, checkpoint, ignore=shutil.ignore_patterns("checkpoint-*"))
     job = bench.jobs["translate"]
@@ -199,7 +196,7 @@ def registry(content: dict[str, bytes], chance: random.Random) -> Iterator[str]:
         server.server_close()
 
 
-def broken_downloads(bench: "Bench", chance: random.Random) -> int:
+def broken_downloads(bench: Bench, chance: random.Random) -> int:
     """Download a model by its name while connections break off and the command is killed: it is there in whole."""
     content = {"model.enpt.bin": chance.randbytes(300_000), "vocab.enpt.spm": chance.randbytes(9_000)}
     cache, kills = bench.new(), 0

@@ -2,11 +2,8 @@
 
 import itertools
 import json
-import os
 import random
-import shutil
 import signal
-import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,19 +13,7 @@ import yaml
 
 from capsule_mt.commands.console import CODE_OF_SIGINT
 from hf_capsule_mt.data import sentence_pairs
-from lab.campaign_inputs import damage_file, hostile_lines, malformed_copy
-from lab.campaign_processes import (
-    LONGEST,
-    Command,
-    Content,
-    check_refusal,
-    contents,
-    enlarge_disk,
-    run,
-    small_disk,
-    timed,
-)
-from lab.campaign_services import broken_downloads, changed_model, served
+from lab.campaign_processes import LONGEST, Command, Content, check_refusal, contents, run, timed
 
 RECIPE = yaml.safe_load("""
 languages: {source: en, target: de}
@@ -67,6 +52,13 @@ generation: {num_beams: 2, max_new_tokens: 12}
 LINES = 60
 LINES_FOR_MEMORY = (2_000, 20_000)
 MOST_GROWTH = 16  # MiB; 1 KiB a line would be 18
+PIECES = [
+    *("\u0301" * 800, "\u200d" * 700, "\ufe0f" * 700, "\u200b", "\u2028", "\u2029", "\u0085", "\x0b", "\x0c", "\x1c"),
+    *("\x00", "\x01\x02\x1b[31m", "\r", "\t\t", "\ufeff", "\ufffe", "\u202e", "\U000e0041", "\U0010ffff", "\ue000"),
+    *("\U0001f469\u200d\U0001f469\u200d\U0001f467", "\u0e33" * 300, "\u1160" * 400, "<pad></s><unk>"),
+    *("x" * 3000, "the " * 700, ". " * 400, "?!" * 300, "\u00ad" * 200, '"' * 99, "||| ||| |||", "\u0344\u0345 " * 90),
+    *("▁" * 50, "%s{}\\"),
+]
 
 
 class Job(NamedTuple):
@@ -77,7 +69,6 @@ class Job(NamedTuple):
     results: tuple[str, ...]
     seconds: float
     expected: Content
-    size: int  # of everything that it leaves behind, in bytes
 
 
 class Bench:
@@ -120,8 +111,7 @@ class Bench:
             progress(f"undisturbed {name}")
             output = folder / f"undisturbed-{name}"
             seconds = timed(words(output), folder)
-            size = sum(file.stat().st_size for file in output.rglob("*") if file.is_file())
-            self.jobs[name] = Job(words, parts, results, seconds, contents(output, results), size)
+            self.jobs[name] = Job(words, parts, results, seconds, contents(output, results))
 
     def new(self) -> Path:
         return self.folder / f"try-{next(self._numbers)}"
@@ -220,22 +210,6 @@ def without_space(bench: Bench, job: Job, chance: random.Random) -> int:
     return int(code != 0)
 
 
-def full_disk(bench: Bench, job: Job, chance: random.Random) -> int:
-    """Run on a disk that is too small for everything, then once more when it is large enough."""
-    output = bench.new()
-    size = int(job.size * chance.uniform(0.02, 1.1))
-    with small_disk(output, size):
-        code, said = bench.start(job, output).end()
-        try:
-            if code != 0:
-                check_refusal(code, said)
-            enlarge_disk(output)
-            finish(bench, job, output)
-        except AssertionError as error:
-            raise AssertionError(f"a disk of {size} bytes: {error}") from None
-    return int(code != 0)
-
-
 def two_at_once(bench: Bench, job: Job, chance: random.Random) -> int:
     """Start a command twice: one works, the other is refused or comes later."""
     output = bench.new()
@@ -252,20 +226,36 @@ def two_at_once(bench: Bench, job: Job, chance: random.Random) -> int:
     return len(refused)
 
 
-def full_device(bench: Bench, chance: random.Random) -> int:
-    """Write translations to a device that is always full."""
-    name = bench.write(f"{bench.new().name}.text", chance.sample(bench.text, 5)).name
-    device = bench.new()
-    try:  # a device of its own: as root, a broken command would replace that of the machine by a file
-        os.mknod(device, 0o666 | stat.S_IFCHR, os.stat("/dev/full").st_rdev)
-    except PermissionError:
-        device = Path("/dev/full")
-    words = ["translate", str(bench.checkpoint), "--input", name, "--output", str(device), "--cpu"]
-    code, said = run(words, bench.folder)
-    assert stat.S_ISCHR(os.stat(device).st_mode), "the device was replaced by a file"
-    check_refusal(code, said)
-    assert "No space left on device" in said, said[-500:]
-    return 1
+def damage_file(file: Path, chance: random.Random) -> str:
+    """Empty, cut or change a file; return in words what was done."""
+    content = file.read_bytes()
+    kind = chance.choice(["emptied", "cut", "changed"])
+    place = chance.randrange(len(content))
+    if kind == "changed":
+        file.write_bytes(content[:place] + bytes([content[place] ^ chance.randint(1, 255)]) + content[place + 1 :])
+    else:
+        file.write_bytes(content[: place if kind == "cut" else 0])
+    return f"{file.name} {kind} at byte {place} of {len(content)}"
+
+
+def hostile_lines(plain: list[str], chance: random.Random) -> tuple[list[str], list[int]]:
+    """Return hostile lines between the plain ones, and the numbers of the plain ones."""
+    lines: list[str] = []
+    places = []
+    for text in plain:
+        for _ in range(chance.randrange(3)):
+            pieces = [chance.choice([chance.choice(PIECES), chance.choice(plain), _noise(chance)]) for _ in range(3)]
+            lines.append("".join(pieces[: chance.randint(0, 3)]))
+        places.append(len(lines))
+        lines.append(text)
+    return lines, places
+
+
+def _noise(chance: random.Random) -> str:
+    """Return some characters of one random block of Unicode, line feeds and surrogates apart."""
+    first = chance.choice([0, 0x300, 0x600, 0xE00, 0x2000, 0x3000, 0xAC00, 0xFE00, 0x1F000, 0xE0000])
+    characters = [chr(first + chance.randrange(256)) for _ in range(chance.randint(1, 40))]
+    return "".join(characters).replace("\n", "")
 
 
 def hostile_strings(bench: Bench, chance: random.Random) -> int:
@@ -308,91 +298,3 @@ def flat_memory(bench: Bench, chance: random.Random) -> int:
         few, many = peaks.values()
         assert many < few + MOST_GROWTH, f"{backend}: {few:.0f} MiB for {LINES_FOR_MEMORY[0]} lines, then {many:.0f}"
     return len(bench.memory) * len(LINES_FOR_MEMORY)
-
-
-LOADING = {
-    "translate": "translate CHECKPOINT --input text --output OUTPUT --cpu",
-    "export": "export CHECKPOINT OUTPUT",
-    "push": "push CHECKPOINT owner/model",
-    "average": "average --checkpoints CHECKPOINT CHECKPOINT --output OUTPUT",
-    "analyze": "analyze CHECKPOINT --sources text --targets text.targets --output OUTPUT",
-    "calibrate": "calibrate CHECKPOINT text text.targets --output OUTPUT",
-    "score": "score CHECKPOINT --sources text --translations text.targets --output OUTPUT.tsv --cpu",
-    "shortlist": "shortlist CHECKPOINT text text.targets --output OUTPUT",
-    "convert": "convert CHECKPOINT OUTPUT --to onnx",
-    "distill": "distill recipe.yaml OUTPUT --teacher CHECKPOINT --cpu",
-}
-
-
-def malformed(bench: Bench, chance: random.Random) -> int:
-    """Load a malformed checkpoint in every command: one sentence, and nothing is written."""
-    checkpoint, output = bench.new(), bench.new()
-    done = malformed_copy(bench.checkpoint, checkpoint, chance)
-    before = sorted(checkpoint.iterdir())
-    for command in LOADING.values():
-        words = command.replace("CHECKPOINT", str(checkpoint)).replace("OUTPUT", str(output)).split()
-        code, said = run(words, bench.folder)
-        try:
-            check_refusal(code, said)
-            assert not list(bench.folder.glob(f"{output.name}*")), "something was written"
-            assert sorted(checkpoint.iterdir()) == before, "something was written into the checkpoint"
-        except AssertionError as error:
-            raise AssertionError(f"{done}: `{words[0]}`: {error}") from None
-    return len(LOADING)
-
-
-def _of(name: str, attempt: Callable[[Bench, Job, random.Random], int]) -> Callable[[Bench, random.Random], int]:
-    return lambda bench, chance: attempt(bench, bench.jobs[name], chance)
-
-
-class Section(NamedTuple):
-    """What is tried, what its disturbances are, and a try, which returns how many of them there were."""
-
-    title: str
-    counted: str
-    attempt: Callable[[Bench, random.Random], int]
-    tries: int | None = None  # at most
-
-
-def _sections() -> dict[str, Section]:
-    kinds = {
-        "kill": ("SIGKILL at random moments of `{}`", "kills", signalled(signal.SIGKILL)),
-        "term": ("SIGTERM at random moments of `{}`", "signals", signalled(signal.SIGTERM)),
-        "ctrl-c": ("Ctrl-C at random moments of `{}`", "signals", signalled(signal.SIGINT)),
-        "damage": ("`{}` killed, and what it had saved emptied, cut or changed", "damaged files", damaged),
-        "disk": ("`{}` on a disk that is too small (tmpfs)", "full disks", full_disk),
-        "space": ("files of `{}` that cannot grow", "failed writes", without_space),
-        "twice": ("`{}` twice at once into one output", "refusals", two_at_once),
-    }
-    sections = {
-        f"{kind}-{job}": Section(title.format(job), counted, _of(job, attempt))
-        for kind, (title, counted, attempt) in kinds.items()
-        for job in ("train", "translate", "distill", "score", "calibrate")
-        if job != "calibrate" or kind not in ("damage", "twice")  # it saves nothing on the way
-    }
-    sections["serve"] = Section("`serve` under load, beside slow clients, killed or stopped", "ends", served)
-    title = "`translate` while its weights are replaced, overwritten or removed"
-    sections["changed"] = Section(title, "changes", changed_model)
-    title = "`models download` over connections that break off, killed"
-    sections["downloads"] = Section(title, "kills", broken_downloads)
-    sections["full"] = Section("`translate` to /dev/full", "failed writes", full_device)
-    sections["strings"] = Section("hostile strings through `translate`", "hostile lines", hostile_strings)
-    title = f"malformed checkpoints through {', '.join(f'`{name}`' for name in LOADING)}"
-    sections["memory"] = Section("memory of `translate`, the same for any number of lines", "runs", flat_memory, 1)
-    sections["malformed"] = Section(title, "commands", malformed)
-    return sections
-
-
-SECTIONS = _sections()
-
-
-def attempt(bench: Bench, name: str, seed: int) -> tuple[int, str | None]:
-    """Make one try; return the number of disturbances, and what failed."""
-    before = set(bench.folder.iterdir())
-    try:
-        return SECTIONS[name].attempt(bench, random.Random(f"{name} {seed}")), None
-    except AssertionError as error:
-        return 0, str(error)
-    finally:
-        for path in set(bench.folder.iterdir()) - before:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -16,8 +16,6 @@ from hf_capsule_mt import (
     CapsNMTForConditionalGeneration,
     CapsuleMarianConfig,
     CapsuleMarianMTModel,
-    CapsuleRNMTConfig,
-    CapsuleRNMTForConditionalGeneration,
 )
 from lab.benchmark_tables import DECODING
 from lab.core_speed import core_runs
@@ -43,10 +41,7 @@ SYSTEMS: dict[str, tuple[dict[str, Any], float | None, float | None]] = {
     "heads_em_6": ({"head_aggregation": "em_routing"}, 0.63, 0.99),
     "heads_em_2": ({"head_aggregation": "em_routing", "head_aggregation_layers": [0, 1]}, 0.87, None),
     "guided": ({"guided_routing": "guided", "guided_bow_weight": 0, "guided_bca_weight": 0}, 0.77, 0.94),
-    "guided_bow": ({"guided_routing": "guided", "guided_bca_weight": 0}, 0.70, 0.94),
-    "guided_bca": ({"guided_routing": "guided", "guided_bow_weight": 0}, 0.75, 0.94),
     "guided_bow_bca": ({"guided_routing": "guided"}, 0.67, 0.94),
-    "guided_no_redundant": ({"guided_routing": "guided", "guided_num_redundant_capsules": 0}, 0.69, 0.94),
 }
 BEAMS = dict(zip(DECODING, (1, 5), strict=True))
 SENTENCE_LENGTH = 32
@@ -79,9 +74,6 @@ def build(name: str, size: dict[str, int], device: str) -> PreTrainedModel:
     elif name == "capsnmt":
         config = CapsNMTConfig(hidden_size=size["d_model"], vocab_size=size["vocab_size"])
         model = CapsNMTForConditionalGeneration(config)
-    elif name == "rnmt":
-        rnmt = CapsuleRNMTConfig(hidden_size=size["d_model"], vocab_size=size["vocab_size"])
-        model = CapsuleRNMTForConditionalGeneration(rnmt)
     else:
         model = CapsuleMarianMTModel(CapsuleMarianConfig(**model_sizes(size), **SYSTEMS[name][0]))
     return model.to(device)
@@ -177,20 +169,6 @@ class ModelSpeed:
                 "speed_vs_stock": timings["stock"].median / timings[name].median,
                 "speed_vs_floor": speed(timings, "floor", name),
                 "published": SYSTEMS[name][1],
-            }
-        return rows
-
-    def em_against_dynamic(self) -> dict[str, Any]:
-        """The two routings at equal parameters: layer aggregation without input activations, and six layers' heads."""
-        rows = {}
-        for em, dynamic in (("em_routing_no_activation", "dynamic_routing"), ("heads_em_6", "heads_simple_6")):
-            if not {em, dynamic} <= set(self.arguments.systems):
-                continue
-            steps = {name: self.training_step(name) for name in (em, dynamic)}
-            timings = self.in_turns(f"{em} against {dynamic}", dict(steps))
-            rows[f"{em} / {dynamic}"] = {
-                "seconds": {run: timing.as_dict() for run, timing in timings.items()},
-                "speed": timings[dynamic].median / timings[em].median,
             }
         return rows
 

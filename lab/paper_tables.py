@@ -48,28 +48,6 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Claim:
-    """That a row is better than its baseline, by what the figures of a table say: what comes of it is to be seen."""
-
-    text: str
-    table: str
-    run: str
-    column: str = "BLEU"
-
-    @property
-    def row(self) -> Row:
-        return next(row for row in TABLES[self.table].rows if row.run == self.run)
-
-    @property
-    def printed(self) -> float | None:
-        """The paper's difference to the baseline, if it prints one."""
-        baseline = next(row for row in TABLES[self.table].rows if row.run == self.row.baseline)
-        if self.column not in self.row.printed:
-            return None
-        return float(self.row.printed[self.column]) - float(baseline.printed[self.column])
-
-
-@dataclass(frozen=True)
 class Table:
     """A table with the paper's columns; ours are always the same."""
 
@@ -85,15 +63,6 @@ BIG = dict.fromkeys(
 FURTHER = {"num_train_epochs": 5, "learning_rate": 5e-4, "warmup_steps": 100}
 # with 4 + 4 layers of a width of 256, 0.04 % more parameters than EM routing of the layers has
 WIDENED = {"encoder_ffn_dim": 2560, "decoder_ffn_dim": 2560}
-# CapsNMT of the paper's depth. M = 8, T = 2: the surest row of a sweep on the embedded corpus; the paper has 6, 3
-DEEP = {"encoder_layers": 4, "decoder_layers": 3}
-EIGHT = DEEP | {"num_capsules": 8, "num_iterations": 2}
-# CapsNMT, and what it is compared with: pooling of the same width, and of as many parameters
-FAIR = {
-    "pooling": ("capsnmt_pooling", DEEP | {"hidden_size": 128}),
-    "capsules": ("capsnmt", EIGHT | {"hidden_size": 128}),
-    "wide": ("capsnmt_pooling", DEEP | {"hidden_size": 144}),
-}
 ABLATED = {"share_iteration_weights": True, "position_aware": False, "separable_scoring": False}
 
 
@@ -167,15 +136,6 @@ RUNS: dict[str, Run] = {
         )
         for number in (2, 4, 8)
         for times in (2, 4)
-    },
-    # the same grid of dropout and rate for all, in tenths and thousandths: lab/capsules_fairly.py
-    **{
-        f"fair_{name}_{tenths}_{thousandths}": Run(
-            recipe, model | {"dropout": tenths / 10}, {"learning_rate": thousandths / 1000}, distilled="plain"
-        )
-        for name, (recipe, model) in FAIR.items()
-        for tenths in (1, 2)
-        for thousandths in (2, 4)
     },
     # Zheng et al. 2019
     "gdr": Run("gdr", {"guided_bow_weight": 0.0, "guided_bca_weight": 0.0}),
@@ -435,43 +395,6 @@ TABLES: dict[str, Table] = {
         ("the same, initial weights as small as Marian's", "head_em_cross_small_weights", "-"),
         ("the same, tanh in the place of rectifiers", "head_em_cross_tanh", "-"),
         ("the same on top of the trained plain model", "head_em_cross_warm", "-", "plain_warm"),
-    ),
-}
-
-
-CLAIMS: dict[str, tuple[Claim, ...]] = {
-    "Dou et al. 2019: aggregation of the layers": (
-        Claim("linear combination", "dou1", "linear"),
-        Claim("dynamic combination", "dou1", "dynamic_combination"),
-        Claim("dynamic routing", "dou1", "dynamic_routing"),
-        Claim("EM routing", "dou1", "em_routing"),
-        Claim("EM routing in a model of twice the width", "dou2", "em_routing_big", "BLEU en-de"),
-        Claim("the same at half of our learning rate", "tried", "em_routing_big_low_rate"),
-        Claim("EM routing of the encoder's layers alone", "dou4", "em_routing_encoder"),
-        Claim("EM routing of the decoder's layers alone", "dou4", "em_routing_decoder"),
-    ),
-    "Li et al. 2019: aggregation of the heads": (
-        Claim("simple routing, the encoder's self-attention", "li2", "head_simple_all"),
-        Claim("EM routing, the encoder's self-attention", "li2", "head_em_all"),
-        Claim("EM routing, the attention to the source", "li2", "head_em_cross"),
-        Claim("EM routing, the decoder's self-attention", "li2", "head_em_decoder_self"),
-        Claim("EM routing, all three attentions", "li2", "head_em_everywhere"),
-        Claim("EM routing, the encoder's lower layers", "li4", "head_em_lower", "BLEU en-de"),
-        Claim("EM routing, the encoder's top layer", "li3", "head_em_top"),
-        Claim("EM routing, the encoder's lower layers, twice the width", "li4", "head_em_lower_big", "BLEU en-de"),
-        Claim("the same at half of our learning rate", "tried", "head_em_lower_big_low_rate"),
-    ),
-    "Wang et al. 2019: CapsNMT": (
-        Claim("capsules in the place of pooling", "capsnmt1", "capsnmt", "BLEU en-de"),
-        Claim("the same, both distilled", "capsnmt1", "capsnmt_distilled", "BLEU en-de"),
-        Claim("pooling: distillation", "capsnmt1", "pooling_distilled", "BLEU en-de"),
-        Claim("capsules: weights of their own for each iteration", "capsnmt2", "capsnmt_own_weights"),
-        Claim("capsules: these, positions, and separable composition and scoring", "capsnmt2", "capsnmt"),
-    ),
-    "Zheng et al. 2019: PAST and FUTURE by guided dynamic routing": (
-        Claim("with both losses", "gdr2", "gdr_both", "BLEU en-de"),
-        Claim("without losses (Chinese-English)", "gdr1", "gdr"),
-        Claim("in a recurrent model (Chinese-English)", "gdr1", "rnmt_gdr"),
     ),
 }
 

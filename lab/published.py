@@ -143,7 +143,7 @@ def measured(labelled: Sequence[Judged], coverages: Mapping[Marks, list[Coverage
             for point, units in by_point.items()
         }
         area = area_under_curve(doubts, wrong)
-        found[kind] = {"judged": len(wrong), "wrong": sum(wrong), "auc": area.as_dict(), "marks": marks}
+        found[kind] = {"judged": len(wrong), "wrong": sum(wrong), "auc": area, "marks": marks}
     return found
 
 
@@ -193,7 +193,7 @@ def main() -> None:
             MADE_UP: [one.hallucination for one in numbers],
         }
         sentences = {
-            kind: area_under_curve(values, [one.is_wrong[kind] for one in labelled]).as_dict()
+            kind: area_under_curve(values, [one.is_wrong[kind] for one in labelled])
             for kind, values in by_kind.items()
         }
     record: dict[str, Any] = {"kind": "labelled by people", "file": arguments.labelled[0].name}

@@ -4,13 +4,12 @@
 `name`; `studies` holds everything else by `name`. A line has all that `write_result` keeps: the command, the date, the
 machine, the software and the commit. Numbers have six digits.
 
-`SETTING.hyp.xz` has a JSON array on a line: first the names of the runs, then the translations of one sentence by all
-of them. Git ignores it: only the machine that trained a run has its translations."""
+`SETTING.hyp.jsonl` has a run's translations of the test set on a line. Git ignores it: only the machine that trained a
+run has its translations.
+"""
 
 import csv
-import itertools
 import json
-import lzma
 import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from capsule_mt.text.lock import lock_output
+from capsule_mt.text.outputs import write_output
 from capsule_mt.text.reading import read_lines
 from hf_capsule_mt.evaluation.results import stamped
 
@@ -38,7 +38,10 @@ class Records:
     def read(self, file: str) -> list[dict[str, Any]]:
         """Return all lines of a file, none if there is no such file."""
         path = self.path(file)
-        return _lines(path.read_bytes()) if path.exists() else []
+        if not path.exists():
+            return []
+        # lines end in a line feed alone: other line breaks may stand in a sentence
+        return [json.loads(line) for line in path.read_bytes().decode().removesuffix("\n").split("\n")]
 
     def runs(self, setting: str) -> Runs:
         """Return the runs of a setting: {run: {seed: result}}."""
@@ -61,45 +64,17 @@ class Records:
         with self._locked(file):
             records = {_key(one): one for one in self.read(file)} | {_key(new): new}
             lines = (json.dumps(records[key], ensure_ascii=False) + "\n" for key in sorted(records))
-            _replace(self.path(file), "".join(lines).encode())
+            write_output(self.path(file), "".join(lines))
 
     def translations(self, setting: str) -> dict[tuple[str, int], list[str]]:
         """Return the translations of the test set by {(run, seed): sentences}."""
-        path = self.archive(setting)
-        if not path.exists():
-            return {}
-        names, *rows = _lines(lzma.decompress(path.read_bytes()))
-        columns = zip(*rows, strict=True) if rows else ([] for _ in names)
-        return {
-            (run, seed): [sentence for sentence in column if sentence is not None]
-            for (run, seed), column in zip(names, columns, strict=True)
-        }
+        return {(one["run"], one["seed"]): one["sentences"] for one in self.read(f"{setting}.hyp")}
 
     def keep_translations(self, setting: str, run: str, seed: int, sentences: list[str]) -> None:
-        with self._locked(setting):
-            write_translations(self.archive(setting), self.translations(setting) | {(run, seed): sentences})
-
-    def archive(self, setting: str) -> Path:
-        """Return the file with the translations of the setting's runs."""
-        return self.folder / f"{setting}.hyp.xz"
+        self.keep(f"{setting}.hyp", {"run": run, "seed": seed, "sentences": sentences})
 
     def _locked(self, file: str) -> AbstractContextManager[None]:
         return lock_output(self.folder / file, wait=True)
-
-
-def write_translations(path: Path, translations: Mapping[tuple[str, int], list[str]]) -> None:
-    """Write an archive, the same for the same translations."""
-    names = sorted(translations)
-    rows = [names, *itertools.zip_longest(*(translations[name] for name in names))]
-    text = "".join(json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n" for row in rows)
-    # the same bytes for the same translations
-    filters = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 1 << 25, "pb": 0}]
-    _replace(path, lzma.compress(text.encode(), filters=filters))
-
-
-def _lines(content: bytes) -> list[Any]:
-    """Parse JSON lines. They end in a line feed alone: other line breaks may stand in a sentence."""
-    return [json.loads(line) for line in content.decode().removesuffix("\n").split("\n")]
 
 
 def _rounded(value: Any) -> Any:
@@ -116,17 +91,10 @@ def _key(record: Mapping[str, Any]) -> tuple[bool, str, int]:
     return ("name" in record, record["name"], 0) if "name" in record else (False, record["run"], record["seed"])
 
 
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file at once."""
-    partial = path.with_name(path.name + ".partial")
-    partial.write_bytes(content)
-    partial.replace(path)
-
-
-def read_table(path: str | os.PathLike[str]) -> dict[str, list[str]]:
-    """Return the columns of a tab-separated file with a header and without quoting."""
+def read_rows(path: str | os.PathLike[str]) -> list[dict[str, str]]:
+    """Return the rows of a tab-separated file with a header and without quoting, by its columns."""
     header, *rows = csv.reader(read_lines(path), delimiter="\t", quoting=csv.QUOTE_NONE)
     for number, row in enumerate(rows, start=2):
         if len(row) != len(header):
             raise ValueError(f"{path}:{number}: has {len(row)} columns, but the header has {len(header)}")
-    return {name: [row[column] for row in rows] for column, name in enumerate(header)}
+    return [dict(zip(header, row, strict=True)) for row in rows]

@@ -13,7 +13,6 @@ resumes in the next call. The same call in a second process, in the same folder,
 
 import argparse
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -22,53 +21,51 @@ from capsule_mt.commands.console import HelpFormatter, run
 from hf_capsule_mt.commands.arguments import keep_freed_memory
 from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.results import markdown_table
-from lab.effects import Gains, answer, by_plan, differences, effect, estimated, with_p
+from lab.effects import Gains, answer, both, by_plan, differences, effect, estimated, with_p
 from lab.paper_tables import WIDENED
-from lab.plan_spread import Estimate, Spread, blocks, pooled
-from lab.records import Records
+from lab.plan_spread import Scores, Spread, blocks, pooled
+from lab.records import Records, Runs
 from lab.reproduce import Reproduction
 from lab.widening import widen_checkpoint
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Rows to compare with a baseline over seeds.
+    """What is compared over seeds.
 
     column: the heading of its gains where all methods stand together.
-    rows, control: runs and what they are. Holm's correction counts the rows; the control asks whether parameters alone
-        do as much.
+    contrasts: {title: (run, baseline)}; the first baseline is that of the plan. Holm's correction counts them.
     changes: fields of every recipe.
+    controls: contrasts that ask whether parameters alone do as much, which Holm's correction does not count.
     shares: the plan, of the same changes, that trains the baseline.
-    contrasts: what is compared instead of each row with the baseline, by title; Holm's correction counts these.
-    shared_start: all rows of a seed start from the same model, so seeds are blocks.
+    shared_start: all runs of a seed start from the same model, so seeds are blocks.
     with_before: a plan whose seeds are pooled with these, on the first part of the test set.
     test: the parts of the test set and their sentences, if it is not the recipe's.
     on_gpu: trained there, in float32 with TF32 products; the other plans on CPUs, in bfloat16.
+    ended: how its runs are repeated, if their program is no longer here.
     """
 
     title: str
     column: str
     seeds: tuple[int, ...]
-    baseline: str
-    rows: dict[str, str]
-    control: dict[str, str]
-    changes: dict[str, str]
+    contrasts: dict[str, tuple[str, str]]
+    changes: dict[str, str] = field(default_factory=dict)
+    controls: tuple[str, ...] = ()
     shares: str | None = None
-    contrasts: dict[str, tuple[str, str]] = field(default_factory=dict)
     shared_start: bool = False
     with_before: str | None = None
     test: dict[str, int] = field(default_factory=dict)
     on_gpu: bool = False
+    ended: str | None = None
 
     @property
-    def compared(self) -> dict[str, tuple[str, str]]:
-        """What is compared: {title: (run, baseline)}."""
-        return self.contrasts or {title: (run, self.baseline) for run, title in (self.rows | self.control).items()}
+    def baseline(self) -> str:
+        return next(iter(self.contrasts.values()))[1]
 
     @property
     def tests(self) -> list[str]:
         """The titles that Holm's correction counts."""
-        return list(self.contrasts or self.rows.values())
+        return [title for title in self.contrasts if title not in self.controls]
 
     @property
     def all_changes(self) -> dict[str, str]:
@@ -77,7 +74,9 @@ class Plan:
 
     @property
     def runs(self) -> list[str]:
-        return [self.baseline, *self.rows, *self.control]
+        """The runs, baselines first."""
+        baselines = [baseline for _, baseline in self.contrasts.values()]
+        return list(dict.fromkeys([*baselines, *(run for run, _ in self.contrasts.values())]))
 
 
 # Runs train the same with and without validation; the first eleven had it.
@@ -99,13 +98,13 @@ PLANS = {
         title="trained from the start; mean of the last five epochs",
         column=FROM_THE_START,
         seeds=(2, 3, 4, 5),
-        baseline="plain",
-        rows={
-            "linear": "Layers: linear combination (no routing)",
-            "head_em_lower": "Heads: EM routing, two lowest encoder layers",
-            "gdr_both": "Past and future: guided routing",
+        contrasts={
+            "Layers: linear combination (no routing)": ("linear", "plain"),
+            "Heads: EM routing, two lowest encoder layers": ("head_em_lower", "plain"),
+            "Past and future: guided routing": ("gdr_both", "plain"),
+            "Wider feed-forward layers (the control)": ("plain_wide", "plain"),
         },
-        control={"plain_wide": "Wider feed-forward layers (the control)"},
+        controls=("Wider feed-forward layers (the control)",),
         changes=_EVERY_EPOCH | {"training.average_last": "5"},
     ),
     # As in the papers: all rows of a seed go on from its plain model for equally many steps, and so does the baseline.
@@ -114,14 +113,12 @@ PLANS = {
         "mean of the last three",
         column=ON_TOP,
         seeds=(2, 3, 4),
-        baseline="plain_further",
-        rows={
-            "linear_further": "Layers: linear combination (no routing)",
-            "dynamic_combination_further": "Layers: dynamic combination (no routing)",
-            "em_routing_further": "Layers: EM routing",
-            "gdr_further": "Past and future: guided routing",
+        contrasts={
+            "Layers: linear combination (no routing)": ("linear_further", "plain_further"),
+            "Layers: dynamic combination (no routing)": ("dynamic_combination_further", "plain_further"),
+            "Layers: EM routing": ("em_routing_further", "plain_further"),
+            "Past and future: guided routing": ("gdr_further", "plain_further"),
         },
-        control={},
         changes=_FURTHER,
         shared_start=True,
     ),
@@ -139,15 +136,6 @@ PLANS = {
         title="the same on flickr 2016, 2017 and 2018 together, by new seeds",
         column=ON_TOP,
         seeds=(5, 6, 7, 8, 9, 10),
-        baseline="plain_further",
-        rows={
-            "linear_further": "Layers: linear combination (no routing), new seeds",
-            "em_routing_further": "Layers: EM routing, new seeds",
-        },
-        control={"plain_widened_further": "Wider feed-forward layers on top (the control), new seeds"},
-        changes=_FURTHER,
-        on_gpu=True,
-        shared_start=True,
         contrasts={
             "Layers: EM routing, new seeds": ("em_routing_further", "plain_further"),
             "Layers: EM routing against linear combination, new seeds": ("em_routing_further", "linear_further"),
@@ -156,6 +144,9 @@ PLANS = {
                 "plain_widened_further",
             ),
         },
+        changes=_FURTHER,
+        on_gpu=True,
+        shared_start=True,
         with_before="from_plain",
         test=FLICKR,
     ),
@@ -165,13 +156,11 @@ PLANS = {
         title="from the start, with votes near 1 at first; mean of the last five epochs",
         column=FROM_THE_START,
         seeds=(2, 3, 4),
-        baseline="plain",
-        rows={
-            "dynamic_routing_routed": "Layers: dynamic routing, larger votes at first",
-            "head_simple_lower_routed": "Heads: simple routing, lowest layers, larger votes at first",
-            "head_em_everywhere": "Heads: EM routing, all attentions",
+        contrasts={
+            "Layers: dynamic routing, larger votes at first": ("dynamic_routing_routed", "plain"),
+            "Heads: simple routing, lowest layers, larger votes at first": ("head_simple_lower_routed", "plain"),
+            "Heads: EM routing, all attentions": ("head_em_everywhere", "plain"),
         },
-        control={},
         changes=_EVERY_EPOCH | {"training.average_last": "5"},
         shares="replication",
     ),
@@ -179,80 +168,95 @@ PLANS = {
         title="recurrent models, trained from the start; mean of the last five epochs",
         column=FROM_THE_START,
         seeds=(2, 3, 4),
-        baseline="rnmt",
-        rows={"rnmt_gdr": "Past and future, recurrent model"},
-        control={},
+        contrasts={"Past and future, recurrent model": ("rnmt_gdr", "rnmt")},
         changes=_EVERY_EPOCH | {"training.average_last": "5", "model.dropout": "0.2"},
+    ),
+    # Dropout 0.1 and the rate of 0.004 had the highest BLEU on the validation set with seed 1, of two each.
+    "capsules_fairly": Plan(
+        title="distilled, capsules and pooling of 4 + 3 layers tuned alike",
+        column=FROM_THE_START,
+        seeds=(2, 3, 4, 5, 6),
+        contrasts={
+            "CapsNMT: the same, both distilled": ("fair_capsules_1_4", "fair_pooling_1_4"),
+            "CapsNMT: the same, against as many parameters": ("fair_capsules_1_4", "fair_wide_1_4"),
+            "Pooling with as many parameters (the control)": ("fair_wide_1_4", "fair_pooling_1_4"),
+        },
+        controls=("Pooling with as many parameters (the control)",),
+        ended="git checkout d7acef5; python -m lab.capsules_fairly --data-dir data/multi30k-en-de --budget 600",
     ),
 }
 
 
-def _scores(records: Records, study: str, plans: Iterable[Plan]) -> dict[str, dict[int, float]]:
-    """Return BLEU of the runs of plans with their seeds: {run: {seed: score}}."""
-    runs = records.runs(study)
-    scores: dict[str, dict[int, float]] = {}
-    for plan in plans:
-        for arm in plan.runs:
-            found = {seed: runs[arm][seed] for seed in plan.seeds if seed in runs.get(arm, {})}
-            scores.setdefault(arm, {}).update({seed: one["scores"]["bleu"]["score"] for seed, one in found.items()})
-    return scores
+def _runs(records: Records, name: str, key: str = "scores") -> Runs:
+    """Return the runs of a plan with its seeds. With "joined", their scores are those of sentences in pairs."""
+    plan = PLANS[name]
+    of_study = records.runs(plan.shares or name)
+    return {
+        run: {seed: one | {"scores": one[key]} for seed, one in of_study.get(run, {}).items() if seed in plan.seeds}
+        for run in plan.runs
+    }
 
 
-def spread(records: Records, name: str) -> Spread | None:
+def _scores(runs: Runs) -> Scores:
+    return {run: {seed: one["scores"]["bleu"]["score"] for seed, one in of.items()} for run, of in runs.items()}
+
+
+def spread(records: Records, name: str, key: str = "scores") -> Spread | None:
     """Return the spread of a plan: with a shared start that of its blocks, else of all arms of its study, pooled."""
     plan = PLANS[name]
-    study = plan.shares or name
     if plan.shared_start:
-        return blocks(_scores(records, study, [plan]))
-    return pooled(_scores(records, study, [one for key, one in PLANS.items() if (one.shares or key) == study]))
+        return blocks(_scores(_runs(records, name, key)))
+    scores: dict[str, dict[int, float]] = {}
+    for other, one in PLANS.items():
+        if (one.shares or other) == (plan.shares or name):
+            for run, of in _scores(_runs(records, other, key)).items():
+                scores.setdefault(run, {}).update(of)
+    return pooled(scores)
 
 
-def gains(records: Records, name: str) -> dict[str, Gains]:
+def gains(records: Records, name: str, key: str = "scores") -> dict[str, Gains]:
     """Return the gains of what a plan compares, by their titles.
 
     With all its seeds a gain has a p-value, corrected for all tests of the plan.
     """
     plan = PLANS[name]
-    runs = {
-        run: {seed: result for seed, result in of.items() if seed in plan.seeds}
-        for run, of in records.runs(plan.shares or name).items()
-    }
+    runs = _runs(records, name, key)
     found = {
         title: Gains(values, len(plan.seeds))
-        for title, (run, baseline) in plan.compared.items()
+        for title, (run, baseline) in plan.contrasts.items()
         if (values := differences(runs, run, baseline))
     }
     alone = with_p(found, plan.tests)
-    of = spread(records, name)
-    estimates = {title: None if of is None else of.difference(*pair) for title, pair in plan.compared.items()}
+    of = spread(records, name, key)
+    estimates = {title: None if of is None else of.difference(*pair) for title, pair in plan.contrasts.items()}
     return by_plan(alone, estimates, plan.tests)
 
 
-def with_before(records: Records, name: str) -> tuple[Spread, dict[str, Estimate]] | None:
+def with_before(records: Records, name: str) -> str:
     """Return the contrasts on the first part of the test set, pooled with the seeds of the plan before.
 
-    None until all seeds are trained.
+    Empty until all seeds are trained.
     """
     plan = PLANS[name]
     complete = [of.complete for of in gains(records, name).values()]
-    if plan.with_before is None or len(complete) < len(plan.compared) or not all(complete):
-        return None
-    before = PLANS[plan.with_before]
+    if plan.with_before is None or len(complete) < len(plan.contrasts) or not all(complete):
+        return ""
     runs, part = records.runs(name), next(iter(plan.test))
-    earlier = _scores(records, plan.with_before, [before])
-    found = blocks({
-        arm: earlier[arm] | {seed: runs[arm][seed]["bleu_by_part"][part] for seed in plan.seeds}
+    earlier = _scores(_runs(records, plan.with_before))
+    of = blocks({
+        arm: {**earlier[arm], **{seed: runs[arm][seed]["bleu_by_part"][part] for seed in plan.seeds}}
         for arm in plan.runs
-        if arm in before.runs
+        if arm in earlier
     })  # fmt: skip
-    if found is None:
-        return None
-    estimates = {title: found.difference(*pair) for title, pair in plan.compared.items()}
-    return found, {title: of for title, of in estimates.items() if of is not None}
+    assert of is not None
+    found = {title: of.difference(*pair) for title, pair in plan.contrasts.items()}
+    rows = [[title, estimated(one), f"{one.p:.3f}"] for title, one in found.items() if one is not None]
+    heading = f"On {part} alone, with the seeds of `{plan.with_before}` ({of}):"
+    return f"{heading}\n\n{markdown_table(['difference', 'gain', 'p, not corrected'], rows)}"
 
 
 def table(records: Records, name: str) -> str:
-    """Return a row for each method of a plan with its interval over seeds, empty if nothing has been trained."""
+    """Return a row for each contrast of a plan with its interval over seeds, empty if nothing has been trained."""
     plan, found = PLANS[name], gains(records, name)
     if not found:
         return ""
@@ -265,8 +269,8 @@ def table(records: Records, name: str) -> str:
         ]
         for title, of in found.items()
     ]
-    runs = records.runs(plan.shares or name).get(plan.baseline, {})
-    scores = [runs[seed]["scores"]["bleu"]["score"] for seed in plan.seeds if seed in runs]
+    runs = _runs(records, name)
+    scores = list(_scores(runs)[plan.baseline].values())
     baseline = f"{fmean(scores):.2f} BLEU, n = {len(scores)}" if scores else "not yet trained"
     header = [
         "method",
@@ -277,16 +281,12 @@ def table(records: Records, name: str) -> str:
         "answer",
     ]
     cpu = "" if plan.on_gpu else " --cpu"
-    command = f"python -m lab.replication {name} --data-dir data/multi30k-en-de --budget 600{cpu}"
-    parts = [f"Multi30k, {plan.title} (`{command}`):", markdown_table(header, lines)]
-    if together := with_before(records, name):
-        of, estimates = together
-        parts.append(f"On {next(iter(plan.test))} alone, with the seeds of `{plan.with_before}` ({of}):")
-        header = ["difference", "gain", "p, not corrected"]
-        parts.append(
-            markdown_table(header, [[title, estimated(one), f"{one.p:.3f}"] for title, one in estimates.items()])
-        )
-    return "\n\n".join(parts)
+    command = plan.ended or f"python -m lab.replication {name} --data-dir data/multi30k-en-de --budget 600{cpu}"
+    parts = [f"Multi30k, {plan.title} (`{command}`):", markdown_table(header, lines), with_before(records, name)]
+    if all("joined" in one for of in runs.values() for one in of.values()):
+        rows = [[title, both(of)] for title, of in gains(records, name, "joined").items()]
+        parts += ["On its sentences in pairs, of 25 to 30 source words:", markdown_table(["difference", "gain"], rows)]
+    return "\n\n".join(filter(None, parts))
 
 
 class Replication(Reproduction):
@@ -319,9 +319,12 @@ class Replication(Reproduction):
         self.records.keep(self.file, self.records.runs(self.file)[name][seed] | {"bleu_by_part": parts})
 
 
+HERE = [name for name, plan in PLANS.items() if plan.ended is None]
+
+
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
-    parser.add_argument("plan", nargs="?", choices=list(PLANS), default="replication", help="(default: %(default)s)")
+    parser.add_argument("plan", nargs="?", choices=HERE, default="replication", help="(default: %(default)s)")
     parser.add_argument("--data-dir", help="where the files of Multi30k are")
     parser.add_argument("--budget", type=float, default=30, help="minutes; the next call goes on from there")
     parser.add_argument("--seeds", type=int, nargs="+", help="only these of the plan")

@@ -1,4 +1,4 @@
-"""Write the tables of the report and of two pages, and a picture, of all results in lab/results.
+"""Write the tables of the report and of Speed, and a picture, of all results in lab/results.
 
     python -m lab.report                                       # lab/REPORT.md, and pages and a picture of docs
     python -m lab.report --keep outputs/adequacy-de-en.json     # first add a result file to lab/results
@@ -16,18 +16,18 @@ import hf_capsule_mt  # noqa: F401  its models
 from capsule_mt.commands.console import HelpFormatter, run
 from capsule_mt.text.outputs import write_output
 from hf_capsule_mt.evaluation import read_result
-from lab import capsules_fairly, strong_student, strong_teacher, studies
+from lab import strong_student, strong_teacher, studies
 from lab.effects import Columns, draw_effects, effects_table, embedded_gains
 from lab.paper_tables import TABLES, share_among_equals
 from lab.records import SPEEDS, Records
-from lab.replication import FROM_THE_START, PLANS
+from lab.replication import PLANS
 from lab.replication import gains as planned_gains
 from lab.replication import table as plan_table
-from lab.tables import SETTINGS, left_out, render_claims, render_table, worth_showing
+from lab.tables import SETTINGS, left_out, render_table, worth_showing
 
 LAB = Path(__file__).resolve().parent
 DOCS = LAB.parent / "docs"
-PAGES = (DOCS / "speed.md", DOCS / "scale.md")
+PAGES = (DOCS / "speed.md",)
 # a section that has never been written has no end
 SECTION = re.compile(r"^<!-- ([a-z0-9_]+) -->$(?:.*?^<!-- end of \1 -->$)?", re.MULTILINE | re.DOTALL)
 
@@ -46,11 +46,6 @@ def parse_arguments() -> argparse.Namespace:
         "--keep", type=Path, nargs="+", default=[], metavar="FILE", help="first add these results to the studies"
     )
     return parser.parse_args()
-
-
-def claims(records: Records) -> str:
-    found = {setting: runs for setting in SETTINGS if (runs := records.runs(setting))}
-    return render_claims(found) if found else ""
 
 
 def tables(records: Records) -> str:
@@ -79,20 +74,18 @@ def effects(records: Records) -> Columns:
     A row of a plan is there once all its seeds are trained.
     """
     columns = {"embedded corpus": embedded_gains(records)}
-    planned = [(plan.column, planned_gains(records, name)) for name, plan in PLANS.items()]
-    for column, gains in [*planned, (FROM_THE_START, capsules_fairly.gains(records))]:
-        columns.setdefault(column, {}).update({title: of for title, of in gains.items() if of.complete})
+    for name, plan in PLANS.items():
+        gains = planned_gains(records, name)
+        columns.setdefault(plan.column, {}).update({title: of for title, of in gains.items() if of.complete})
     return {column: found for column, found in columns.items() if found}
 
 
 def plans(records: Records) -> str:
     """Return the answers to what was planned before it was trained."""
-    answers = [*(plan_table(records, name) for name in PLANS), capsules_fairly.table(records)]
-    return "\n\n".join(answer for answer in answers if answer) or "No run has ended yet."
+    return "\n\n".join(filter(None, (plan_table(records, name) for name in PLANS))) or "No run has ended yet."
 
 
 SECTIONS: dict[str, Callable[[Records], str]] = {
-    "claims": claims,
     "plans": plans,
     "strong_student": strong_student.table,
     "strong_teacher": strong_teacher.table,

@@ -3,14 +3,12 @@
     python -m lab.reproduce dou1 --budget 30                      # on the embedded corpus, one seed
     python -m lab.reproduce all --seeds 1 2 3 --budget 600
     python -m lab.reproduce headline --setting multi30k --data-dir data/multi30k-en-de --budget 120
-    python -m lab.reproduce all --speeds                          # only the speeds, on a quiet machine
 
 Run it from the repository, then `python -m lab.report`. A row with a result is never computed again. A training that
 the budget or a signal stops resumes in the next call, and the same call in a second process shares the work.
 Translations are kept beside the results, outside of git, so rows that were trained here at different times can be
 compared: a budget of 0 trains nothing, but adds missing comparisons, and replaces those with an older training of the
-baseline. The speeds of all models are measured in turns after the last row. Each row is a recipe of its setting with
-some fields changed (lab/paper_tables.py).
+baseline. Each row is a recipe of its setting with some fields changed (lab/paper_tables.py).
 """
 
 import argparse
@@ -30,31 +28,27 @@ from typing import Any
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import torch
-from tqdm import tqdm
 from transformers import pipeline
 
 import hf_capsule_mt  # noqa: F401  its models
 from capsule_mt.calibration.word_alignment import fit_aligner
-from capsule_mt.commands.console import HelpFormatter, positive, run
+from capsule_mt.commands.console import HelpFormatter, run
 from capsule_mt.text.line_failures import CODE_OF_FAILED_LINES
 from capsule_mt.text.lines import one_line
 from capsule_mt.text.lock import OutputTakenError, lock_output
 from hf_capsule_mt.commands.arguments import keep_freed_memory
 from hf_capsule_mt.evaluation import read_result
 from hf_capsule_mt.evaluation.adequacy import coverage_difference_ratio
-from hf_capsule_mt.evaluation.length_buckets import score_by_length
 from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.significance import compare_systems
 from hf_capsule_mt.training import load_recipe
 from hf_capsule_mt.training.distillation import SUMMARY_FILE
-from hf_capsule_mt.training.models import build_model
-from hf_capsule_mt.training.run_data import load_corpus, load_or_train_tokenizer
+from hf_capsule_mt.training.run_data import load_corpus
 from hf_capsule_mt.training.signals import StoppedBySignal, first_signal, stop
 from lab.over_seeds import bootstrap_over_seeds
-from lab.paper_tables import RUNS, TABLES, Run, baselines_of, runs_of, share_among_equals
-from lab.records import SPEEDS, Records
+from lab.paper_tables import RUNS, TABLES, Run, baselines_of, runs_of
+from lab.records import Records
 from lab.tables import SETTINGS
-from lab.timing import milliseconds_in_turns
 
 SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
 COMPARED = ("baseline_score", "difference", "p_bootstrap", "p_randomisation")  # of a comparison, what is kept
@@ -83,10 +77,6 @@ def parse_arguments() -> argparse.Namespace:
         dest="changes",
         help="a field of every recipe, such as training.max_steps 500; kept in the result files",
     )
-    parser.add_argument(
-        "--speeds", action="store_true", help="train nothing, but measure the speeds of the tables' models again"
-    )
-    parser.add_argument("--turns", type=positive, default=10, help="how often a speed is measured; the best counts")
     return parser.parse_args()
 
 
@@ -235,7 +225,6 @@ class Reproduction:
             "steps": training["steps"],
             "sentences": len(sources),
             "scores": {key: {"score": one.score, "signature": one.signature} for key, one in scores.items()},
-            "by_length": [bucket.as_dict() for bucket in score_by_length(sources, hypotheses, [references])],
             "coverage_difference_ratio": ratio,
             "comparisons": {},
             **{key: training[key] for key in ("date", "hardware", "software", "commit")},
@@ -293,73 +282,13 @@ class Reproduction:
             comparison["over_seeds"] = {"seeds": seeds, "difference": difference, "p_bootstrap": p_value}
             self.records.keep(self.file, result)
 
-    def measure_speeds(self, names: list[str]) -> None:
-        """Time the untrained models of runs in turns, and keep the speeds of the setting.
-
-        Models that had speeds before are timed again beside the new ones.
-        """
-        before = self.known_speeds.get("models", {})
-        recipes = {
-            name: load_recipe(self.recipe(run.recipe), self.overrides(run, seed=1))
-            for name, run in RUNS.items()
-            if name in names or name in before
-        }
-        plain = load_recipe(self.recipe("plain"), self.overrides(RUNS["plain"], seed=1))
-        tokenizer = load_or_train_tokenizer(plain, load_corpus(plain), self.folder("plain", 1) / "tokenizer")
-        keys = {name: json.dumps(recipe.model, sort_keys=True) for name, recipe in recipes.items()}
-        models: dict[str, Any] = {keys[name]: build_model(recipe.model, tokenizer) for name, recipe in recipes.items()}
-        for model in models.values():
-            model.to(DEVICE)
-        sources, references = (side[:32] for side in self.test_set)
-        turns = self.arguments.turns
-        with tqdm(total=len(models) * 3 * (turns + 1), desc="Speeds") as bar:
-            milliseconds = milliseconds_in_turns(
-                models, tokenizer, sources, references, turns, progress=lambda: bar.update() and None
-            )
-        found = {
-            name: {
-                "parameters": sum(p.numel() for p in models[key].parameters()),
-                "milliseconds": milliseconds[key],
-            }
-            for name, key in keys.items()
-        }
-        self.records.keep(self.file, {"name": SPEEDS, "kind": "speeds", "changes": self.sizes, "models": found})
-
-    @property
-    def sizes(self) -> dict[str, Any]:
-        """The changes to the models of all recipes."""
-        return {field: value for field, value in self.arguments.changes if field.startswith("model.")}
-
-    def has_speeds(self, names: list[str]) -> bool:
-        before = self.known_speeds
-        if not before:
-            return False
-        return before["changes"] == self.sizes and set(names) <= share_among_equals(before["models"]).keys()
-
-    @property
-    def known_speeds(self) -> dict[str, Any]:
-        return self.records.named(self.file).get(SPEEDS, {})
-
-    def wanted(self, with_needs: bool = False) -> list[str]:
-        """Return the runs of the tables; with --runs only these, and with `with_needs` those they start from."""
+    def wanted(self) -> list[str]:
+        """Return the runs of the tables; with --runs only these, and those they start from."""
         wanted = runs_of(list(TABLES) if "all" in self.arguments.tables else self.arguments.tables)
         if not self.arguments.runs:
             return wanted
-        asked = set(self.arguments.runs)
-        if with_needs:
-            asked.update(need for name in self.arguments.runs for need in RUNS[name].needs)
+        asked = {need for name in self.arguments.runs for need in (name, *RUNS[name].needs)}
         return [name for name in wanted if name in asked]
-
-    def run(self) -> list[str]:
-        """Do what the arguments ask for; return the failures."""
-        wanted = self.wanted(with_needs=True)
-        if self.arguments.speeds:
-            self.measure_speeds(wanted)
-            return []
-        failed = self.train_and_score(wanted)
-        if not self.late and not self.has_speeds(wanted):
-            self.measure_speeds(wanted)
-        return failed
 
     def train_and_score(self, wanted: Sequence[str]) -> list[str]:
         """Train, score and compare runs with every seed until the budget is used up; return the failures.
@@ -405,7 +334,8 @@ def main() -> int:
     known = [*TABLES, "all"]
     if set(arguments.tables) - set(known) or not arguments.tables:
         raise SystemExit(f"lab.reproduce needs tables of {', '.join(known)}; got {arguments.tables}")
-    failed = Reproduction(arguments).run()
+    reproduction = Reproduction(arguments)
+    failed = reproduction.train_and_score(reproduction.wanted())
     print("`python -m lab.report` writes the report.")
     if failed:
         print("\n".join(["Failed:", *failed]), file=sys.stderr)

@@ -28,7 +28,7 @@ from statistics import median
 from typing import Any
 
 from capsule_mt.commands.console import HelpFormatter, checkpoint_folder, positive, run
-from capsule_mt.text.outputs import check_outputs, write_output
+from capsule_mt.text.outputs import check_outputs
 from hf_capsule_mt.data import sentence_pairs
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.results import markdown_table
@@ -38,7 +38,7 @@ SENTENCES = 60
 LONGEST = 4999  # characters of a hostile text; a server takes 5,000
 SECONDS_TO_ANSWER = 300
 SECONDS_TO_STOP = 60
-PAUSE = 0.05  # of hostile clients whose requests cost little
+PAUSE = 0.05  # of hostile clients
 MEMORY_EVERY = 5.0
 OTHER_TEXTS = {
     "letters": "a" * LONGEST,
@@ -86,73 +86,50 @@ async def read_answer(reader: asyncio.StreamReader) -> tuple[int, Any]:
     return int(head.split()[1]), json.loads(body)
 
 
-async def ask(server: Server, client: int, request: bytes) -> tuple[int, Any]:
-    """Send a request over a connection of its own."""
-    reader, writer = await server.connect(client)
-    try:
-        writer.write(request)
-        return await asyncio.wait_for(read_answer(reader), SECONDS_TO_ANSWER)
-    finally:
-        writer.close()
+async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> tuple[int, Any]:
+    writer.write(request)
+    return await asyncio.wait_for(read_answer(reader), SECONDS_TO_ANSWER)
 
 
-# ---- hostile clients: each is one endless loop, or ends when its turn is over
-def sends(text: str) -> Callable[[Server, int, Counter[str]], Awaitable[None]]:
-    """Return a client that sends a text again and again, which a server must translate or refuse."""
+# ---- hostile clients: what each does with a connection, again and again; it returns what came of it
+Hostile = Callable[[Server, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[str]]
 
-    async def client(server: Server, number: int, answers: Counter[str]) -> None:
-        while True:
-            status, answer = await ask(server, number, server.request(text))
-            answers[str(status)] += 1
-            assert status == 200 or isinstance(answer["error"], str)
-            await asyncio.sleep(0 if status == 200 else PAUSE)
+
+def sends(text: str) -> Hostile:
+    """Send a text, which a server must translate or refuse."""
+
+    async def client(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+        status, answer = await ask(reader, writer, server.request(text))
+        assert status == 200 or isinstance(answer["error"], str)
+        return str(status)
 
     return client
 
 
-def talks(
-    write: Callable[[asyncio.StreamReader, asyncio.StreamWriter, Server], Awaitable[str]],
-) -> Callable[[Server, int, Counter[str]], Awaitable[None]]:
-    """Return a client that opens a connection again and again, and does with it what `write` does."""
-
-    async def client(server: Server, number: int, answers: Counter[str]) -> None:
-        while True:
-            reader, writer = await server.connect(number)
-            try:
-                answers[await write(reader, writer, server)] += 1
-            except (ConnectionError, asyncio.IncompleteReadError):
-                answers["closed"] += 1
-            finally:
-                writer.close()
-            await asyncio.sleep(PAUSE)
-
-    return client
-
-
-async def half_sent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, server: Server) -> str:
-    """A body that never ends."""
+async def half_sent(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+    """Send a body that never ends."""
     writer.write(server.request("Hallo.")[:-5])
     return str((await read_answer(reader))[0])
 
 
-async def half_head(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, server: Server) -> str:
-    """A head that arrives byte by byte."""
+async def half_head(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+    """Send a head byte by byte."""
     for byte in server.request("Hallo.")[:40]:
         writer.write(bytes([byte]))
         await asyncio.sleep(1)
     return str((await read_answer(reader))[0])
 
 
-async def leaves(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, server: Server) -> str:
-    """A request whose client has gone before it is answered."""
+async def leaves(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+    """Leave before the request is answered."""
     writer.write(server.request("a" * LONGEST))
     await writer.drain()
     await asyncio.sleep(PAUSE)
     return "left"
 
 
-async def half_closes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, server: Server) -> str:
-    """A client that says that it will send no more, and waits for its answer."""
+async def half_closes(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+    """Say that nothing more will be sent, and wait for the answer."""
     writer.write(server.request("Hallo."))
     writer.write_eof()
     status, _ = await read_answer(reader)
@@ -160,8 +137,8 @@ async def half_closes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     return str(status)
 
 
-async def reads_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, server: Server) -> str:
-    """Requests one after the other, whose answers are never read."""
+async def reads_nothing(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+    """Send one request after the other, and never read an answer."""
     for _ in range(20):
         writer.write(server.request("Hallo."))
         await writer.drain()
@@ -169,15 +146,15 @@ async def reads_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWrit
     return "unread"
 
 
-async def noise(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, server: Server) -> str:
-    """What is no HTTP."""
+async def noise(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+    """Send what is no HTTP."""
     writer.write(os.urandom(4096))
     await asyncio.wait_for(reader.read(), SECONDS_TO_ANSWER)
     return "noise"
 
 
-async def too_long(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, server: Server) -> str:
-    """A body of 10 MB."""
+async def too_long(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+    """Send a body of 10 MB."""
     writer.write(HEAD.format(path="/translate", length=10**7).encode())
     for _ in range(100):
         writer.write(b"x" * 10**5)
@@ -185,14 +162,13 @@ async def too_long(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, s
     return str((await read_answer(reader))[0])
 
 
-async def wrong(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, server: Server) -> str:
-    """Fields of wrong kinds."""
-    writer.write(server.request([], beams="many"))
-    return str((await read_answer(reader))[0])
+async def wrong(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+    """Send fields of wrong kinds."""
+    return str((await ask(reader, writer, server.request([], beams="many")))[0])
 
 
-async def many(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, server: Server) -> str:
-    """Sixty connections at once that say nothing."""
+async def many(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+    """Hold sixty connections at once that say nothing."""
     others = [await server.connect(249) for _ in range(60)]
     await asyncio.sleep(2)
     for _, other in others:
@@ -200,18 +176,31 @@ async def many(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, serve
     return "silent"
 
 
-KINDS: dict[str, Callable[[Server, int, Counter[str]], Awaitable[None]]] = {
+KINDS: dict[str, Hostile] = {
     **{name: sends(text) for name, text in OTHER_TEXTS.items()},
-    "half a body": talks(half_sent),
-    "half a head": talks(half_head),
-    "leaves": talks(leaves),
-    "half-closed": talks(half_closes),
-    "reads nothing": talks(reads_nothing),
-    "no HTTP": talks(noise),
-    "10 MB": talks(too_long),
-    "wrong fields": talks(wrong),
-    "silent connections": talks(many),
+    "half a body": half_sent,
+    "half a head": half_head,
+    "leaves": leaves,
+    "half-closed": half_closes,
+    "reads nothing": reads_nothing,
+    "no HTTP": noise,
+    "10 MB": too_long,
+    "wrong fields": wrong,
+    "silent connections": many,
 }
+
+
+async def hostile(server: Server, number: int, kind: str, answers: Counter[str]) -> None:
+    """Do over a new connection what a kind does, until the turn is over."""
+    while True:
+        reader, writer = await server.connect(number)
+        try:
+            answers[await KINDS[kind](server, reader, writer)] += 1
+        except (ConnectionError, asyncio.IncompleteReadError):
+            answers["closed"] += 1
+        finally:
+            writer.close()
+        await asyncio.sleep(PAUSE)
 
 
 # ---- ordinary clients
@@ -233,8 +222,7 @@ async def ordinary(server: Server, number: int, known: list[tuple[str, str]], lo
         for request in itertools.count():
             chosen = [known[(7 * number + 3 * request + n) % len(known)] for n in range(1 + (number + request) % 3)]
             was_disturbed, began = load.is_disturbed, time.perf_counter()
-            writer.write(server.request([source for source, _ in chosen]))
-            status, answer = await asyncio.wait_for(read_answer(reader), SECONDS_TO_ANSWER)
+            status, answer = await ask(reader, writer, server.request([source for source, _ in chosen]))
             if was_disturbed == load.is_disturbed:
                 load.seconds[was_disturbed].append(time.perf_counter() - began)
             if status != 200 or answer["translatedText"] != [target for _, target in chosen]:
@@ -261,19 +249,21 @@ async def try_strangers(server: Server, arguments: argparse.Namespace) -> Load:
     """Let the clients ask, the hostile ones in every second turn."""
     load = Load(answers={kind: Counter() for kind in arguments.kinds})
     sources = [pair[server.source == "de"] for pair in itertools.islice(sentence_pairs(), SENTENCES)]
+    reader, writer = await server.connect(0)
     known = []
     for source in sources:
-        status, answer = await ask(server, 0, server.request(source))
+        status, answer = await ask(reader, writer, server.request(source))
         assert status == 200, answer
         known.append((source, answer["translatedText"]))
+    writer.close()
     clients = [
         asyncio.create_task(_watched("an ordinary client", ordinary(server, number, known, load), load))
         for number in range(arguments.clients)
     ]
     end = time.monotonic() + 60 * arguments.minutes
     while time.monotonic() < end and not load.failures:
-        hostile = [
-            asyncio.create_task(_watched(kind, KINDS[kind](server, 300 + place, load.answers[kind]), load))
+        others = [
+            asyncio.create_task(_watched(kind, hostile(server, 300 + place, kind, load.answers[kind]), load))
             for place, kind in enumerate(arguments.kinds)
             if load.is_disturbed
         ]
@@ -281,7 +271,7 @@ async def try_strangers(server: Server, arguments: argparse.Namespace) -> Load:
         while (left := until - time.monotonic()) > 0 and not load.failures:
             await asyncio.sleep(min(left, MEMORY_EVERY))
             load.memory.append(server.memory)
-        await _end(hostile)
+        await _end(others)
         load.is_disturbed = not load.is_disturbed
     await _end(clients)
     return load
@@ -362,18 +352,15 @@ def main() -> int:
     parser.add_argument("--turn-seconds", type=float, default=30, help="with and without hostile clients, in turns")
     parser.add_argument("--clients", type=positive, default=100, help="ordinary ones")
     parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS), help="hostile clients")
-    parser.add_argument("--output", type=Path, help="the result file; its table gets the same name with .md")
+    parser.add_argument("--output", type=Path, help="the result file")
     arguments = parser.parse_args()
-    table = arguments.output and arguments.output.with_suffix(".md")
-    check_outputs([arguments.output, table])
+    check_outputs([arguments.output])
     with started(arguments.checkpoint, ["--request-seconds", "300"]) as server:  # machines may be busy
         load = asyncio.run(try_strangers(server, arguments))
         result = summary(load, arguments)
-        text = render(result)
-        print(text, flush=True)
+        print(render(result), flush=True)
     if arguments.output is not None:
         write_result(arguments.output, result)
-        write_output(table, text + "\n")
     return int(bool(load.failures))
 
 

@@ -77,7 +77,7 @@ class StrongTeacher(StrongStudent):
             seed=seed,
             languages=dict(zip(("source", "target"), LANGUAGES, strict=True)),
             data={"train": {"text": [str(file) for file in self.arguments.text]}, "max_length": 100},
-            tokenizer={"model": "bpe", "vocab_size": 8000},
+            tokenizer={"vocab_size": 8000},
             model={**model, "dropout": 0.0, "label_smoothing": 0.0},
             training={
                 "max_steps": steps,

@@ -1,37 +1,25 @@
 """The sections of the report that are no tables of papers: studies, benchmarks and comparisons, as Markdown."""
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from hf_capsule_mt.evaluation.results import markdown_table
 from lab.alarm import table as alarm_table
-from lab.area_under_curve import AreaUnderCurve, auc_markdown
+from lab.area_under_curve import auc_markdown
 from lab.benchmark_tables import render_benchmark, render_campaign, render_lengths, render_throughput
 from lab.by_hand import table as by_hand_table
 from lab.engine_speed import render_engines
-from lab.expected_length import cross_validated_markdown
 from lab.over_seeds import mean_and_spread
 from lab.published import table as published_table
 from lab.records import Records
 from lab.repair import table as repair_table
 
 Record = Mapping[str, Any]
-CORE_HOUR = 0.04  # an example of a price
-COSTS = ("core-hours for 10^9", f"at {CORE_HOUR} a core-hour")
 
 
 def adequacy(records: Records) -> str:
-    """Return the areas under the ROC curve of each measure for each label, and those that were cross-validated."""
-    record = records.named("studies")["adequacy-de-en"]
-    areas = auc_markdown(
-        {
-            measure: {label: AreaUnderCurve(**area) for label, area in row.items()}
-            for measure, row in record["auc"].items()
-        }
-    )
-    chosen = record.get("cross_validated")
-    return f"{areas}\n{cross_validated_markdown(chosen)}" if chosen else areas
+    """Return the areas under the ROC curve of each measure for each label."""
+    return auc_markdown(records.named("studies")["adequacy-de-en"]["auc"])
 
 
 def word_omissions(records: Records) -> str:
@@ -114,47 +102,7 @@ def engines(records: Records) -> str:
         f"{record['hardware']['cpu']}, {record['date'][:10]}, commit {record['commit'][:7]}, one thread, processor "
         f"time, median of {record['repeats']} turns."
     )
-    return f"{about}\n\n{render_engines({'milliseconds': _milliseconds(record)})}"
-
-
-def translation_costs(records: Records) -> str:
-    """Return what 10^9 sentences cost by the speeds of the engines, batch 16, and the price of a core-hour."""
-    record = records.named("studies")["benchmark-engines"]
-    rows = []
-    for cell, taken in _milliseconds(record).items():
-        batch, beams = re.match(r"batch (\d+), (.+)", cell).groups()  # type: ignore[union-attr]
-        if int(batch) > 1:
-            for engine, milliseconds in taken.items():
-                rate = 1000 * int(batch) / milliseconds
-                rows.append([engine, beams, f"{rate:.1f}", *_core_hours(1e9 / rate)])
-    return markdown_table(["engine", "search", "sentences per second and core", *COSTS], rows)
-
-
-def training_costs(records: Records) -> str:
-    """Return what 10^9 tokens cost in training, by the throughputs and the price of a core-hour."""
-    rows = []
-    for name in ("throughput", "throughput-256"):
-        record = records.named("studies")[name]
-        size = f"{record['settings']['layers']} + {record['settings']['layers']} layers, {record['settings']['width']}"
-        for system, rates in record["tokens_per_second"].items():
-            if system.startswith("our Trainer, token batches"):
-                precision = system.removeprefix("our Trainer, token batches").removeprefix(", ") or "float32"
-                cells = [f"{rates['median']:,.0f}", *_core_hours(1e9 / rates["median"])]
-                rows.append([size, precision, *cells])
-    return markdown_table(["layers and width", "precision", "tokens per second and core", *COSTS], rows)
-
-
-def _milliseconds(record: Record) -> dict[str, dict[str, float]]:
-    """Return the milliseconds of the engines that are still there, by cell."""
-    return {
-        cell: {engine: value for engine, value in taken.items() if not engine.startswith("PyTorch")}
-        for cell, taken in record["milliseconds"].items()
-    }
-
-
-def _core_hours(seconds: float) -> tuple[str, str]:
-    hours = seconds / 3600
-    return f"{hours:,.0f}", f"{hours * CORE_HOUR:,.0f}"
+    return f"{about}\n\n{render_engines(record)}"
 
 
 def campaign(records: Records) -> str:
@@ -172,7 +120,7 @@ SECTIONS: dict[str, Callable[[Records], str]] = {
     function.__name__: function
     for function in (
         *(adequacy, word_omissions, guided_marks, alignment, comparisons, quickstart, benchmarks, engines, lengths),
-        *(throughput, translation_costs, training_costs, campaign),
+        *(throughput, campaign),
     )
 } | {
     # of all records of a kind

@@ -1,12 +1,11 @@
-"""The papers' tables and claims beside our results, as Markdown."""
+"""The papers' tables beside our results, as Markdown."""
 
-from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
 from hf_capsule_mt.evaluation.results import markdown_table
 from lab.over_seeds import mean_and_spread, p_over_seeds, values_if_unstable
-from lab.paper_tables import CLAIMS, TABLES, Claim, Row, Table
+from lab.paper_tables import TABLES, Row, Table
 from lab.records import Runs
 
 OURS = ("parameters", "train", "decode", "BLEU", "difference", "p", "p, seeds")
@@ -75,7 +74,7 @@ def _scores(row: Row, runs: dict[int, dict[str, Any]]) -> tuple[str, str, str, s
     return (
         bleu,
         f"{fmean(differences):+.2f}{values_if_unstable(differences, ' ({})', '+.2f')}",
-        _p_values(found),
+        _p_of_all(found),
         "" if p_seeds is None else f"{p_seeds:.3f}",
     )
 
@@ -86,46 +85,13 @@ def comparisons_with(baseline: str | None, runs: dict[int, dict[str, Any]]) -> l
     return [entry for entry in found if entry is not None]
 
 
-def _p_values(comparisons: list[dict[str, Any]]) -> str:
-    """Format the p-value of all seeds together; if it is not known, of each seed."""
-    together = _p_of_all(comparisons)
-    each = [entry["p_bootstrap"] for entry in comparisons]
-    return " / ".join(f"{p:.3f}" for p in (each if together is None else [together]))
-
-
-def _p_of_all(comparisons: list[dict[str, Any]]) -> float | None:
-    """Return the p-value of all seeds together; None where they were never compared together."""
+def _p_of_all(comparisons: list[dict[str, Any]]) -> str:
+    """Format the p-value of all seeds together; empty where they were never compared together."""
     if len(comparisons) == 1:
-        return comparisons[0]["p_bootstrap"]
-    known = [entry.get("over_seeds", {"seeds": ()}) for entry in comparisons]
-    return next((entry["p_bootstrap"] for entry in known if len(entry["seeds"]) == len(comparisons)), None)
-
-
-def render_claims(settings: Mapping[str, Runs]) -> str:
-    """Return the papers' claims as Markdown: the difference that each prints, and ours in each setting."""
-    header = ["", "paper", *(short_title(name) for name in settings)]
-    lines = []
-    for paper, claims in CLAIMS.items():
-        lines.append([f"**{paper}**", *[""] * (len(header) - 1)])
-        for claim in claims:
-            printed = claim.printed
-            cells = [_difference(claim, results.get(claim.run, {})) for results in settings.values()]
-            lines.append([claim.text, "" if printed is None else f"{printed:+.2f}", *cells])
-    return markdown_table(header, lines) + "\n"
-
-
-def _difference(claim: Claim, runs: dict[int, dict[str, Any]]) -> str:
-    """Format the mean over seeds, bold where both p-values are below 0.05."""
-    found = comparisons_with(claim.row.baseline, runs)
-    if not found:
-        return ""
-    differences = [entry["difference"] for entry in found]
-    difference = f"{fmean(differences):+.2f}"
-    p_values = (_p_of_all(found), p_over_seeds(differences))
-    mark = "**" if all(p is not None and p < 0.05 for p in p_values) else ""
-    shown = p_values if len(found) > 1 else p_values[:1]
-    known = " / ".join("?" if p is None else f"{p:.3f}" for p in shown)
-    return f"{mark}{difference}{mark} (n={len(found)}{values_if_unstable(differences, ': {}', '+.2f')}, p={known})"
+        return f"{comparisons[0]['p_bootstrap']:.3f}"
+    together = [entry.get("over_seeds", {"seeds": ()}) for entry in comparisons]
+    p = next((entry["p_bootstrap"] for entry in together if len(entry["seeds"]) == len(comparisons)), None)
+    return "" if p is None else f"{p:.3f}"
 
 
 SETTINGS = {
@@ -133,11 +99,6 @@ SETTINGS = {
     "multi30k": "Multi30k (English-German, 29,000 sentences, test2016)",
     "tatoeba": "Tatoeba (German-English, 162,000 sentences)",
 }
-
-
-def short_title(setting: str) -> str:
-    """Return the name of a setting's data without their description."""
-    return SETTINGS[setting].partition(" (")[0]
 
 
 def worth_showing(results: Runs) -> list[str]:

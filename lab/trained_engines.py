@@ -10,7 +10,7 @@ import os
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from tokenizers import Tokenizer
@@ -18,15 +18,19 @@ from tokenizers.models import WordLevel
 from tqdm import tqdm
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedTokenizerFast
 
+from capsule_mt.engine.decoder import EngineDecoder
+from capsule_mt.models.loading import load_model
+from capsule_mt.options import search_options
 from capsule_mt.text.reading import read_lines
 from hf_capsule_mt.decoding.fast import FastTranslator
 from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.results import markdown_table
-from hf_capsule_mt.hub.conversion import convert_to_ctranslate2
+from lab.ctranslate2_models import convert_to_ctranslate2
 from lab.timing import steady_clock, time_in_turns
 
 STOCK, SHORTLISTED = "generate() float32", "native int8, shortlist"
 NATIVE = {"native float32": False, "native int8": True}  # whether in int8
+LIGHT = "native int8, lists"  # as the light distribution calls it: no tensors, as with CTranslate2
 PARTS = ("encode", "translate")
 SAME_SHARE = 0.98  # engines add in other orders, which may decide a tie
 Tokens = list[list[int]]
@@ -141,11 +145,26 @@ def engines_of(model: Any, threads: int, shortlist: Path | None = None) -> dict[
         engines[title] = generating(FastTranslator(model, int8=int8, strict=True).generate)
     if shortlist is not None:
         engines[SHORTLISTED] = generating(FastTranslator(model, int8=True, shortlist=shortlist, strict=True).generate)
+    if os.path.isdir(model.name_or_path):
+        engines[LIGHT] = light_engine(model.name_or_path, threads)
     if importlib.util.find_spec("ctranslate2"):
         with contextlib.suppress(ValueError):  # capsules have no place there
             for name, int8 in {"float32": False, "int8": True}.items():
                 engines[f"CTranslate2 {name}"] = ctranslate2_engine(model, threads, int8=int8)
     return engines
+
+
+def light_engine(folder: str, threads: int) -> Engine:
+    """Load a checkpoint without PyTorch."""
+    loaded = load_model(folder, int8=True)
+    cast(EngineDecoder, loaded.decoder).engine.num_threads = threads
+
+    def run(sources: Tokens, num_beams: int, least: int, most: int) -> Tokens:
+        given = {"num_beams": num_beams, "min_new_tokens": least, "max_new_tokens": most}
+        options = search_options(loaded, [*map(len, sources)], given, scores=False)
+        return [found[0].ids for found in loaded.decoder.translate(sources, options)]
+
+    return run
 
 
 def _to_end(tokens: list[int], end: int) -> list[int]:

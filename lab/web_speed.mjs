@@ -6,8 +6,8 @@
 //     node lab/web_speed.mjs MODEL.capsule SENTENCES --packages DIR --onnx EXPORT
 //
 // MODEL.capsule is of `capsule-mt convert FOLDER OUT --to web`; FOLDER is a student of Firefox Translations, and EXPORT what
-// `capsule-mt convert CHECKPOINT EXPORT --to onnx --int8` wrote. All take a sentence at a time, greedily; Bergamot and the
-// web module with the shortlist.
+// `capsule-mt convert CHECKPOINT EXPORT --to onnx --int8` wrote, at commit d7acef5, the last that has it. All take a sentence
+// at a time, greedily; Bergamot and the web module with the shortlist.
 
 import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { cpus, tmpdir } from "node:os";

@@ -8,8 +8,8 @@ Words are judged in two kinds of translations: references from which 0, 1, 2 or 
 and the checkpoint's own translations, greedy and by beam search. Content words are not among the 50 most frequent. In
 its own, one is left out if the word aligner links it in the reference and to nothing in the translation. Measured are
 the area under the ROC curve of words, and of sentences with and without an omission; the precision of the lowest-
-ranked words at a recall of 0.6; the expected calibration error; and the time beside plain translation, in turns. The
-length ratio gives every word of a sentence the same score. Intervals are 95 % by bootstrap over sentences.
+ranked words at a recall of 0.6; and the time beside plain translation, in turns. The length ratio gives every word of
+a sentence the same score. Intervals are 95 % by bootstrap over sentences.
 """
 
 import argparse
@@ -116,7 +116,7 @@ def main() -> None:
         by_length = [
             one.by_length(len(e.translation) / len(e.source)) for one, e in zip(judged, examples, strict=True)
         ]
-        results[kind]["length ratio"] = measures(by_length, arguments.bootstrap, calibrated=False)
+        results[kind]["length ratio"] = measures(by_length, arguments.bootstrap)
 
     times = {}
     for method in methods if arguments.num_beams else []:
@@ -132,12 +132,12 @@ def main() -> None:
         [
             kind,
             method,
-            *(_shown(found[name]) for name in ("word_auc", "precision", "sentence_auc", "calibration_error")),
+            *(_shown(found[name]) for name in ("word_auc", "precision", "sentence_auc")),
         ]
         for kind, by_method in results.items()
         for method, found in by_method.items()
     ]
-    header = ["translations", "method", "word AUC", "precision at recall 0.6", "sentence AUC", "calibration error"]
+    header = ["translations", "method", "word AUC", "precision at recall 0.6", "sentence AUC"]
     table = markdown_table(header, rows)
     shown = ", ".join(f"{method} {ratio:.2f}" for method, ratio in times.items())
     path = write_result(
@@ -152,7 +152,6 @@ def main() -> None:
             "time_relative_to_translation": times,
         },
     )
-    path.with_suffix(".md").write_text(f"{table}\n\nTime beside plain translation: {shown}\n", encoding="utf-8")
     print(f"{table}\n\nTime beside plain translation: {shown}\nResult: {path}")
 
 

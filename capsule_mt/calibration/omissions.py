@@ -84,7 +84,6 @@ def drop_words(
     sources: Sequence[str],
     references: Sequence[str],
     links: Sequence[Links],
-    seed: int = 1,
     frequent: set[str] | None = None,
 ) -> list[WithOmissions]:
     """Drop 0, 1, 2 and half of the content words of each source from its reference.
@@ -96,7 +95,7 @@ def drop_words(
     Args:
         links: between `split_words` of each source and of its reference.
     """
-    chance, frequent = random.Random(seed), function_words(sources) if frequent is None else frequent
+    chance, frequent = random.Random(1), function_words(sources) if frequent is None else frequent
     found = []
     for source, reference, pair_links in zip(sources, references, links, strict=True):
         words, targets = word_spans(source), word_spans(reference)

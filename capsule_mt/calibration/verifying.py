@@ -1,6 +1,5 @@
 """Measure the marks that a reverse model verifies, and choose the score that is an alarm."""
 
-import os
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -10,30 +9,25 @@ import numpy as np
 from capsule_mt.calibration.calibrating import Examples, coverage_of_examples, often_marked, own_translations
 from capsule_mt.calibration.omissions import FEWEST_WORDS, WithOmissions, cut_out, omissions_of
 from capsule_mt.coverage.names import MARKS
-from capsule_mt.text.reading import read_lines
 from capsule_mt.text.sentences import split_sentences
-from capsule_mt.text.words import WORDS
 from capsule_mt.translator import Translator
 
 # the share of its own translations that an alarm may flag, and what is cut out of them to see whether it is found
 FLAGGED = 0.01
 FEWEST_WHOLE = 100  # of its own translations, that an alarm is chosen by
 LOSSES: dict[str, int | float] = {"three words": 3, "a quarter": 0.25, "a half": 0.5}
-COLUMNS = ["line", "translation", "left out"]
 
 
-def measure(translator: Translator, examples: Examples, sheet: str | os.PathLike[str] | None) -> None:
+def measure(translator: Translator, examples: Examples) -> None:
     """Add to the calibration of "verified": its points, its alarm, and the words that need no support.
 
-    sheet: own translations labelled by hand; else the aligner labels them, by references that are not the model's own.
+    The aligner labels own translations for the points, by references that are not the model's own.
     """
     sources, references = map(list, zip(*examples.text, strict=True))
     found = dict(translator.loaded.calibration)
     own = references if examples.are_own else own_translations(translator, sources)
     points: dict[str, Any] = {}
-    if sheet is not None:
-        points = {"labels": "by hand", "marks": measure_marks(translator, read_sheet(sheet, sources))}
-    elif not examples.are_own:
+    if not examples.are_own:
         points = {"labels": "aligner", "marks": measure_marks(translator, _labelled_by_aligner(examples, own))}
     more = [one.source for one in examples.more]  # few sentences are as doubtful as those that an alarm is for
     own_more = own_translations(translator, more)
@@ -51,27 +45,6 @@ def measure(translator: Translator, examples: Examples, sheet: str | os.PathLike
         optional = sorted({*marked, *reverse.calibration.lists.function})
         translator.set_calibration(found | {"support": {"optional_words": optional}})
         print(f"words that need no support: {', '.join(optional) or 'none'}")
-
-
-def read_sheet(path: str | os.PathLike[str], sources: Sequence[str]) -> list[WithOmissions]:
-    """Read own translations labelled by hand: the number of the line, the translation, and the words left out.
-
-    A word that the source has several times is left out as often as it is named, its last places first.
-    """
-    header, *rows = [line.split("\t") for line in read_lines(path)]
-    if header != COLUMNS or any(len(row) != len(COLUMNS) for row in rows):
-        raise ValueError(f"{path}: the columns must be {', '.join(COLUMNS)}, got {', '.join(header)}")
-    found = []
-    for number, translation, named in rows:
-        source, left, labels = sources[int(number) - 1], named.split(), dict[tuple[int, int], bool]()
-        for match in reversed(list(WORDS.finditer(source))):
-            if is_left := match[0] in left:
-                left.remove(match[0])
-            labels[match.span()] = is_left
-        if left:
-            raise ValueError(f"{path}: {left[0]!r} is no word of line {number}, {source!r}")
-        found.append(WithOmissions(source, translation, labels, 0))
-    return found
 
 
 def _labelled_by_aligner(examples: Examples, translations: Sequence[str]) -> list[WithOmissions]:

@@ -22,29 +22,26 @@ TINY = 1e-300
 # Table entries for two words never seen together, and for two equal words never seen together
 UNKNOWN_PAIR, EQUAL_PAIR = 1e-9, 0.5
 LONGEST_SIDE = 2000  # words; the arrays of a pair are as large as their square
+LONGEST_LEARNT = 50  # words of a side that training reads
+DIAGONAL = 4.0  # strength of IBM model 1's prior on the diagonal
+NULL_PROBABILITY = 0.08  # of a word that comes from no word of the other side
+WIDEST_JUMP = 8  # of the hidden Markov model; longer ones share one probability
+THRESHOLD = 0.5  # the least geometric mean of both posteriors that makes a link
 
 
 @dataclass(frozen=True)
 class AlignerSettings:
-    """Settings of training, and the threshold of a link.
+    """Settings of training.
 
     model1_iterations, hmm_iterations: passes over the text.
-    diagonal: strength of IBM model 1's prior on the diagonal; 0 is the plain model.
-    null_probability: the probability that a word comes from no word of the other side.
     concentration: the Dirichlet prior of the translation table; below 1 it makes the table sparse.
-    widest_jump: longer jumps of the hidden Markov model share one probability.
     agreement: train on the product of both directions' posteriors instead of each alone.
-    threshold: the least geometric mean of both posteriors that makes a link.
     """
 
     model1_iterations: int = 5
     hmm_iterations: int = 5
-    diagonal: float = 4.0
-    null_probability: float = 0.08
     concentration: float = 0.01
-    widest_jump: int = 8
     agreement: bool = True
-    threshold: float = 0.5
 
 
 class WordAligner:
@@ -74,8 +71,9 @@ class WordAligner:
         source_of, target_of = keys // len(self.target_words), keys % len(self.target_words)
         for shape in shapes:
             shape.cells = np.searchsorted(keys, shape.cells)  # [B, T, S]: from here on indices into `keys`
-        self.forward = _Direction(source_of, target_of, len(self.source_words), len(self.target_words), settings)
-        self.backward = _Direction(target_of, source_of, len(self.target_words), len(self.source_words), settings)
+        prior, sizes = settings.concentration, (len(self.source_words), len(self.target_words))
+        self.forward = _Direction(source_of, target_of, *sizes, prior)
+        self.backward = _Direction(target_of, source_of, *sizes[::-1], prior)
         for iteration in range(settings.model1_iterations + settings.hmm_iterations):
             hmm = iteration >= settings.model1_iterations
             for shape in shapes:
@@ -100,11 +98,10 @@ class WordAligner:
                 found[of_source[source]].append(of_target[target])
         return found
 
-    def align(self, pairs: Sequence[SentencePair], threshold: float | None = None) -> list[Links]:
+    def align(self, pairs: Sequence[SentencePair]) -> list[Links]:
         """Return the links of each pair, where the geometric mean of both posteriors reaches the threshold."""
-        threshold = self.settings.threshold if threshold is None else threshold
         return [
-            frozenset((int(s), int(t)) for t, s in np.argwhere(np.sqrt(forward * backward) >= threshold))
+            frozenset((int(s), int(t)) for t, s in np.argwhere(np.sqrt(forward * backward) >= THRESHOLD))
             for forward, backward in self.posteriors(pairs)
         ]
 
@@ -178,16 +175,15 @@ class _Direction:
     table: p(made | giver) for each known pair of words, then for unknown pairs, then for unknown pairs of equal words.
     null: p(made | no word) for each made word, and a last entry for unknown words (index -1).
     jumps: the probability that the position moves by -widest ... +widest.
+    prior: the concentration of the Dirichlet prior of the table.
     """
 
-    def __init__(
-        self, giver: np.ndarray, made: np.ndarray, num_givers: int, num_made: int, settings: AlignerSettings
-    ) -> None:
-        self.giver, self.num_givers, self.num_made, self.settings = giver, num_givers, num_made, settings
+    def __init__(self, giver: np.ndarray, made: np.ndarray, num_givers: int, num_made: int, prior: float) -> None:
+        self.giver, self.num_givers, self.num_made, self.prior = giver, num_givers, num_made, prior
         partners = np.bincount(giver, minlength=num_givers)
         self.table = np.append(1.0 / np.maximum(partners[giver], 1), [UNKNOWN_PAIR, EQUAL_PAIR])
         self.null = np.full(num_made + 1, 1.0 / max(num_made, 1))
-        distances = np.arange(-settings.widest_jump, settings.widest_jump + 1)
+        distances = np.arange(-WIDEST_JUMP, WIDEST_JUMP + 1)
         self.jumps = np.exp(-0.5 * np.abs(distances - 1))
         self._clear()
 
@@ -201,10 +197,9 @@ class _Direction:
 
     def update(self, hmm: bool) -> None:
         """Estimate the tables from the counts: mean field under a Dirichlet prior, as in Dyer et al. 2013."""
-        prior = self.settings.concentration
         totals = np.bincount(self.giver, self.counts, minlength=self.num_givers)
         partners = np.bincount(self.giver, minlength=self.num_givers)
-        logs = digamma(self.counts + prior) - digamma(totals + prior * partners)[self.giver]
+        logs = digamma(self.counts + self.prior) - digamma(totals + self.prior * partners)[self.giver]
         self.table[:-2] = np.exp(logs)
         self.null = (self.null_counts + 1.0) / (self.null_counts + 1.0).sum()
         if hmm:
@@ -216,7 +211,7 @@ class _Direction:
         null = self.null[made]  # [B, J]
         if not hmm:
             joint = lexical * self._diagonal(*lexical.shape[1:])
-            empty = self.settings.null_probability * null
+            empty = NULL_PROBABILITY * null
             total = joint.sum(axis=-1) + empty
             if count:
                 self.null_counts += np.bincount(made.ravel(), (empty / total).ravel(), minlength=len(self.null_counts))
@@ -226,15 +221,14 @@ class _Direction:
     def _diagonal(self, num_made: int, num_givers: int) -> np.ndarray:
         """Return IBM model 1's prior on the position [J, I]: exp(-diagonal |i / I - j / J|), normalised."""
         places = [(np.arange(length) + 0.5) / length for length in (num_made, num_givers)]
-        prior = np.exp(-self.settings.diagonal * np.abs(places[0][:, None] - places[1][None, :]))
-        return (1 - self.settings.null_probability) * prior / prior.sum(axis=-1, keepdims=True)
+        prior = np.exp(-DIAGONAL * np.abs(places[0][:, None] - places[1][None, :]))
+        return (1 - NULL_PROBABILITY) * prior / prior.sum(axis=-1, keepdims=True)
 
     def _forward_backward(self, lexical: np.ndarray, null: np.ndarray, made: np.ndarray, count: bool) -> np.ndarray:
         batch, num_made, num_givers = lexical.shape
-        empty = self.settings.null_probability
+        empty = NULL_PROBABILITY
         places = np.arange(num_givers)
-        widest = self.settings.widest_jump
-        distances = np.clip(places[None, :] - places[:, None], -widest, widest) + widest  # [I, I]
+        distances = np.clip(places[None, :] - places[:, None], -WIDEST_JUMP, WIDEST_JUMP) + WIDEST_JUMP  # [I, I]
         move = self.jumps[distances]
         move = (1 - empty) * move / move.sum(axis=-1, keepdims=True)
         alphas = np.empty((num_made, 2, batch, num_givers))  # of a link, and of no link since one at that position
@@ -285,19 +279,18 @@ def digamma(values: np.ndarray) -> np.ndarray:
 def fit_aligner(
     sources: Sequence[str],
     targets: Sequence[str],
-    settings: AlignerSettings | None = None,
-    longest: int = 50,
     progress: Callable[[str], None] | None = None,
     more: Sequence[str | os.PathLike[str]] | None = None,
 ) -> WordAligner:
-    """Train an aligner on lines of text, without pairs that have an empty side or more than `longest` words.
+    """Train an aligner on lines of text, without pairs that have an empty side or one that is too long.
 
     `more` are two files, of sources and of targets, that it learns from, too.
     """
     pairs = word_pairs(sources, targets)
     if more is not None:
         pairs += word_pairs(*read_parallel(more))
-    short = [pair for pair in pairs if 0 < len(pair[0]) <= longest and 0 < len(pair[1]) <= longest]
+    short = [pair for pair in pairs if min(map(len, pair)) > 0 and max(map(len, pair)) <= LONGEST_LEARNT]
     if not short:
-        raise ValueError(f"none of the {len(pairs)} pairs of `sources` and `targets` has 1 to {longest} words a side")
-    return WordAligner(settings).fit(short, progress)
+        wanted = f"1 to {LONGEST_LEARNT} words a side"
+        raise ValueError(f"none of the {len(pairs)} pairs of `sources` and `targets` has {wanted}")
+    return WordAligner().fit(short, progress)

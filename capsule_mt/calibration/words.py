@@ -27,7 +27,7 @@ def word_pairs(sources: Sequence[str], targets: Sequence[str]) -> list[SentenceP
     return [(split_words(source), split_words(target)) for source, target in zip(sources, targets, strict=True)]
 
 
-def word_stem(word: str, length: int = 4) -> str:
-    """Return the first letters of a word in lower case; the aligner shares statistics between equal stems."""
+def word_stem(word: str) -> str:
+    """Return the first four letters of a word in lower case; the aligner shares statistics between equal stems."""
     lowered = word.lower()
-    return lowered[:length] if lowered.isalpha() else lowered
+    return lowered[:4] if lowered.isalpha() else lowered

@@ -39,14 +39,12 @@ class RemoteFile(NamedTuple):
     """A file of a model: where it is, and its name in the folder.
 
     size, sha256: of what is kept, which is unpacked where the URL ends in .gz; `None` if the catalog does not say.
-    git_sha1: git's name of the content, which the hub has for small files.
     """
 
     url: str
     name: str
     size: int | None = None
     sha256: str | None = None
-    git_sha1: str | None = None
 
 
 class Entry(NamedTuple):
@@ -108,10 +106,7 @@ def cache_folder() -> Path:
     base = os.environ.get(variable)
     if base:
         return Path(base) / "capsule-mt"
-    try:
-        return Path.home() / under_home / "capsule-mt"
-    except RuntimeError:  # as of a user of a container whom no file knows
-        raise CatalogError(f"there is no home folder to keep models in: set {CACHE}") from None
+    return Path.home() / under_home / "capsule-mt"
 
 
 def is_offline(*names: str) -> bool:

@@ -120,7 +120,6 @@ def _file(name: str, revision: str, facts: dict[str, Any]) -> RemoteFile:
         safe_name(facts["path"], name),
         size if type(size) is int else None,
         digest if isinstance(digest, str) else None,
-        None if large or not isinstance(facts.get("oid"), str) else facts["oid"],
     )
 
 

@@ -33,7 +33,6 @@ class Kept(NamedTuple):
     folder: Path
     licence: str
     author: str
-    page: str
     size: int
 
 
@@ -103,17 +102,15 @@ def kept_models() -> list[Kept]:
     found = []
     for file in cache_folder().glob(f"*/**/{FACTS_FILE}"):
         facts = read_object(file) or {}
-        texts = [facts.get(name) for name in ("name", "licence", "author", "page")]
-        if all(isinstance(text, str) for text in texts):
-            name, licence, author, page = texts
+        name, licence, author = (str(facts.get(one, "")) for one in ("name", "licence", "author"))
+        if name:
             size = sum(one.stat().st_size for one in file.parent.iterdir() if one.is_file())
-            found.append(Kept(str(name), file.parent, str(licence), str(author), str(page), size))
+            found.append(Kept(name, file.parent, licence, author, size))
     return sorted(found)
 
 
-def find_entry(name: str) -> Entry:
+def _entry_of(name: str) -> Entry:
     """Return what a catalog says of a name."""
-    name = _name_of(name)
     if pair_named(name) is None:
         return hub.entry_of(name)
     entries = {entry.name: entry for entry in mozilla.read_registry()}
@@ -124,7 +121,7 @@ def find_entry(name: str) -> Entry:
 
 def download_model(name: str) -> Path:
     """Download a model; return its folder. Who asks for one that another process downloads waits for it."""
-    from capsule_mt.catalog.download import check_room, download
+    from capsule_mt.catalog.download import download
     from capsule_mt.text.lock import lock_output
     from capsule_mt.text.progress import Progress, write_line
 
@@ -135,11 +132,10 @@ def download_model(name: str) -> Path:
     with lock_output(folder.with_name(f"{folder.name}.download"), wait=True):
         if _is_kept(name):
             return folder
-        entry = find_entry(name)
+        entry = _entry_of(name)
         begun = folder.with_name(f"{folder.name}.partial")
         begun.mkdir(parents=True, exist_ok=True)
         _forget_others(begun, entry)
-        check_room(begun, entry.size - sum(file.stat().st_size for file in begun.iterdir()))
         write_line(f"{entry.name}: {entry.size / 1e6:.1f} MB of {entry.author}, licence {entry.licence}")
         sizes = [None if file.size is None or file.url.endswith(".gz") else file.size for file in entry.files]
         with Progress(None if None in sizes else entry.size // 1000, "kB") as progress:

@@ -14,7 +14,7 @@ COMMANDS = {
     "serve": "answer HTTP requests for translations, as LibreTranslate does, and a page",
     "models": "find, download and remove models by name",
     "calibrate": "make coverage a probability, by text with words dropped: marks for any model",
-    "convert": "between Marian's files, such as Firefox', and others'; ONNX; capsules on Marian",
+    "convert": "between Marian's files, such as Firefox', and others'; capsules on Marian",
     "doctor": "print versions and processor features, and what runs here",
 }
 USAGE = "usage: capsule-mt COMMAND [arguments]"
@@ -50,16 +50,13 @@ def start(name: str) -> None:
     """Run one of the commands here with the arguments of the process."""
     import gc
 
-    gc.disable()  # what imports make is not garbage: looking through it takes a tenth of the start
+    gc.set_threshold(100_000)  # what imports make is not garbage: looking through it takes a tenth of the start
     from capsule_mt.commands.console import run
 
     def main() -> "int | None":
         import importlib
 
-        module = importlib.import_module(f"{__name__}.{name}")
-        gc.freeze()
-        gc.enable()
-        code: int | None = module.main()
+        code: int | None = importlib.import_module(f"{__name__}.{name}").main()
         return code
 
     run(main, _explain)

@@ -22,7 +22,7 @@ a folder of Marian's in coverage_calibration.json, and for a model by name in it
 With --reverse, a model of the other direction verifies the marks, and the score also counts how short a translation
 is. Words of references that this model often doubts become optional, too, and words of translations that it often
 finds without support need none. The marks of each operating point are measured on the model's own translations,
-labelled in a sheet or by the aligner (which counts mistranslated words as left out), and give the score below which a
+labelled by the aligner (which counts mistranslated words as left out), and give the score below which a
 sentence is an alarm. At the end the coverage of another part of the same text is printed as a check.
 
 Use text that the model was not trained on; the aligner needs more text than that. Without a translation, words are
@@ -66,15 +66,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--reverse", metavar="MODEL", help="a model of the other direction: calibrate `verified` with it"
     )
-    parser.add_argument(
-        "--labelled",
-        type=Path,
-        metavar="SHEET",
-        help="own translations of lines of the text, read by hand, as TSV: line (from 1), translation, left out",
-    )
     add_languages(parser)
     parser.add_argument("--output", type=Path, help="folder for the calibrated model (default: in place)")
-    parser.set_defaults(backend="auto", cpu=False, dtype="float32", int8=False, shortlist=False)
     return parser.parse_args()
 
 
@@ -82,13 +75,13 @@ def main() -> None:
     arguments = parse_arguments()
     if arguments.output is not None:
         check_output_folder(arguments.output)
-    for file in (arguments.source, arguments.target, *(arguments.align_with or ()), arguments.labelled):
+    for file in (arguments.source, arguments.target, *(arguments.align_with or ())):
         if file is not None and not file.exists():
             open_text(file)  # which complains before a model is downloaded
     from capsule_mt.calibration.calibrating import NoHeadError, calibrate, check, examples_of, methods_of
     from capsule_mt.calibration.verifying import measure
 
-    translator = load_translator(arguments)
+    translator = load_translator(arguments.model, {"reverse": arguments.reverse})
     folder = _folder_of(arguments)
     translator.languages = (arguments.src_lang, arguments.tgt_lang)
     methods = arguments.method or methods_of(translator)
@@ -106,7 +99,7 @@ def main() -> None:
         else:
             check(translator, examples.checked, method)
             if method == "verified":
-                measure(translator, examples, arguments.labelled)
+                measure(translator, examples)
     print(f"\n{_written(translator, folder, arguments.output or folder)}")
 
 

@@ -142,13 +142,6 @@ def add_languages(parser: "argparse._ActionsContainer") -> None:
     parser.add_argument("--tgt-lang", help="the language of the translations, for tokenizers that have several")
 
 
-def check_streams(given_input: Path | None, given_output: Path | None) -> None:
-    """Raise an error where stdin or stdout stands in for a file that is not given, and is closed."""
-    for name, path, stream in (("input", given_input, sys.stdin), ("output", given_output, sys.stdout)):
-        if path is None and stream is None:
-            raise ValueError(f"{'stdin' if name == 'input' else 'stdout'} is closed: name a file with --{name}")
-
-
 def folder(text: str) -> Path:
     """An `argparse` type: a folder that exists."""
     if not Path(text).is_dir():

@@ -6,8 +6,8 @@
 
 The first writes a Capsule Marian that transformers trains on; translating takes a folder of Marian's as it is. The
 second refuses, by name, what Marian cannot hold. The third takes any of these models, and OPUS-MT.
-hf-capsule-mt adds ONNX, int8, CTranslate2, transformers' MarianMTModel and capsules on top of any Marian:
-`capsule-mt convert --to onnx --help`.
+hf-capsule-mt adds int8, transformers' MarianMTModel and capsules on top of any Marian:
+`capsule-mt convert --to int8 --help`.
 """
 
 import argparse

@@ -63,13 +63,10 @@ def native_engine() -> str:
 
 
 def models() -> str:
-    from capsule_mt.catalog.entries import CatalogError, cache_folder
+    from capsule_mt.catalog.entries import cache_folder
     from capsule_mt.catalog.store import kept_models
 
-    try:
-        return f"{len(kept_models())} in {cache_folder()}"
-    except CatalogError as error:
-        return f"none: {error}"
+    return f"{len(kept_models())} in {cache_folder()}"
 
 
 def main() -> None:

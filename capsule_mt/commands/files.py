@@ -66,12 +66,8 @@ def take_file(arguments: argparse.Namespace, parser: argparse.ArgumentParser) ->
         if arguments.column is not None:
             parser.error(f"--column is for .tsv and .csv (or with --format tsv), got {arguments.input or 'stdin'}")
         return
-    if arguments.target_prefix:
-        parser.error(f"--target-prefix is for lines of text, the input is {arguments.format}")
     if arguments.n_best > 1:
         parser.error(f"--n-best {arguments.n_best} is for lines of text, the input is {arguments.format}")
-    if arguments.format == "docx" and arguments.output is None and sys.stdout is not None and sys.stdout.isatty():
-        parser.error("--output FILE is needed: a .docx is nothing to look at in a terminal")
 
 
 def read_file(arguments: argparse.Namespace) -> Parsed | None:

@@ -1,15 +1,24 @@
 """Load the `Translator` of a command, by the engine or by another distribution."""
 
 import argparse
-import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from capsule_mt.catalog.entries import HUB_OFFLINE, OFFLINE, CatalogError, DownloadError, is_offline, pair_named
+from capsule_mt.catalog.entries import HUB_OFFLINE, OFFLINE, CatalogError, is_offline, pair_named
 from capsule_mt.commands.console import checkpoint_folder, folder
 
 GROUP = "capsule_mt.translators"
 BACKENDS = ("auto", "native", "transformers")
+OF_THE_ENGINE = ("int8", "shortlist", "reverse")
+DEFAULTS = {
+    "int8": False,
+    "shortlist": False,
+    "reverse": None,
+    "backend": "auto",
+    "cpu": False,
+    "dtype": "float32",
+}
 
 
 def add_model(parser: argparse.ArgumentParser, *, nargs: str | None = None) -> None:
@@ -59,55 +68,51 @@ def folders_of(model: str) -> list[str]:
     return kept_folders(model) or [model]
 
 
-def load_translator(arguments: argparse.Namespace) -> Any:
-    """Return a `Translator`, of this distribution or, where that cannot do it, of one with transformers."""
-    models = arguments.model if isinstance(arguments.model, list) else [arguments.model]
-    if Path(models[0]).exists():
-        folder(models[0])
+def load_translator(model: str | list[str], given: Mapping[str, Any]) -> Any:
+    """Return a `Translator`, of this distribution or, where that cannot do it, of one with transformers.
+
+    Args:
+        given: the options of `add_model`, as far as a command has them.
+    """
+    models = model if isinstance(model, list) else [model]
+    options = {name: given.get(name, default) for name, default in DEFAULTS.items()}
+    by_pair = [name for name in models if not Path(name).exists() and pair_named(name)]
     reason = ""  # why the engine cannot do it, if it cannot
-    if arguments.backend == "transformers":
+    if options["backend"] == "transformers":
         reason = "`--backend transformers`"
     elif len(models) > 1:
         reason = f"an ensemble of {len(models)} models"
-    elif arguments.dtype != "float32":
-        reason = f"--dtype {arguments.dtype}"
-    if reason and Path(models[0]).exists():
-        checkpoint_folder(models[0])
-    if reason and arguments.backend == "native":
+    elif options["dtype"] != "float32":
+        reason = f"--dtype {options['dtype']}"
+    if Path(models[0]).exists():
+        (checkpoint_folder if reason else folder)(models[0])
+    if reason and options["backend"] == "native":
         raise ValueError(f"--backend native cannot do it: {reason}")
-    of_mozilla = [name for name in models if not Path(name).exists() and pair_named(name)]
-    if reason and of_mozilla:
-        raise ValueError(f"{of_mozilla[0]} is a model for the engine alone, which cannot do it: {reason}")
-    problem: Exception | None = None
+    if reason and by_pair:
+        raise ValueError(f"{by_pair[0]} is a model for the engine alone, which cannot do it: {reason}")
+    problem: CatalogError | None = None
     if not reason:
         from capsule_mt.engine.library import NativeUnavailableError
         from capsule_mt.engine.program import UnsupportedModelError
         from capsule_mt.translator import Translator
 
+        only_native = options["backend"] == "native" or bool(by_pair)
         try:
-            options = {name: getattr(arguments, name) for name in ("int8", "shortlist", "reverse")}
-            return Translator.from_pretrained(models[0], **options)
+            return Translator.from_pretrained(models[0], **{name: options[name] for name in OF_THE_ENGINE})
         except (UnsupportedModelError, NativeUnavailableError) as error:
-            folder_of_marian = Path(models[0]).exists() and not Path(models[0], "config.json").exists()
-            only_native = folder_of_marian or models[0] in of_mozilla
-            if arguments.backend == "native" or arguments.int8 or arguments.shortlist or only_native:
+            is_marian = Path(models[0]).exists() and not Path(models[0], "config.json").exists()
+            if only_native or is_marian or options["int8"] or options["shortlist"]:
                 raise ValueError(str(error)) from None
             reason = str(error)
-        except (CatalogError, DownloadError) as error:  # transformers looks for it in places of its own
-            if arguments.backend == "native" or models[0] in of_mozilla or is_offline(OFFLINE):
+        except CatalogError as error:  # transformers may have it, by a name of the hub
+            if only_native or is_offline(OFFLINE) or "/" not in models[0]:
                 raise
             problem = error
-            # transformers would ask it again and again, for a minute; its cache needs no network
-            if not _hub_answers():
-                os.environ[HUB_OFFLINE] = "1"
     from importlib.metadata import entry_points
 
     for point in entry_points(group=GROUP):
-        load = point.load()
-        names = ("backend", "cpu", "dtype", "int8", "shortlist", "reverse")
-        options = {name: getattr(arguments, name) for name in names}
         try:
-            return load(models, **options)
+            return point.load()(models, **options)
         except (OSError, ValueError):
             if problem is not None and is_offline(HUB_OFFLINE):
                 raise problem from None
@@ -115,16 +120,3 @@ def load_translator(arguments: argparse.Namespace) -> Any:
     if problem is not None:
         raise problem
     raise ValueError(f"{reason}: this needs transformers; in a clone, `pip install ./capsule_mt .` adds hf-capsule-mt")
-
-
-def _hub_answers() -> bool:
-    from capsule_mt.catalog.download import read_url
-    from capsule_mt.catalog.hub import site
-
-    try:
-        read_url(f"{site()}/api/models?limit=1")
-    except CatalogError:  # it is not asked
-        return False
-    except DownloadError as error:
-        return error.status is not None
-    return True

@@ -3,7 +3,6 @@
     capsule-mt models                                       # those that are downloaded
     capsule-mt models search portuguese                     # those that there are: Mozilla's, and OPUS-MT's on the hub
     capsule-mt models download en-pt Helsinki-NLP/opus-mt-de-en
-    capsule-mt models show en-pt                            # licence, author, files
     capsule-mt models remove en-pt
 
     echo "Good morning." | capsule-mt translate en-pt       # downloads it at the first time
@@ -22,12 +21,10 @@ HF_ENDPOINT name mirrors. Each model has a licence of its own, which its NOTICE.
 import argparse
 import sys
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 from capsule_mt.commands.console import CommandParser, resumable
 
 ROW = "{:<34} {:<24} {:>8}  {:<14} {}"
-KEPT_ROW = "{:<34} {:<24} {:>8}  {:<14} {:<18} {}"  # with what marks the words that were left out
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -38,11 +35,7 @@ def parse_arguments() -> argparse.Namespace:
     search.add_argument(
         "words", nargs="*", help="codes or names of languages, or parts of names; all of them must fit"
     )
-    for name, explained in (
-        ("download", "download models"),
-        ("show", "print the licence, the author and the files of models"),
-        ("remove", "remove downloaded models"),
-    ):
+    for name, explained in (("download", "download models"), ("remove", "remove downloaded models")):
         action = actions.add_parser(name, help=explained)
         action.add_argument(
             "names", nargs="+", metavar="NAME", help="en-pt, en-pt:tiny, Helsinki-NLP/opus-mt-de-en, ..."
@@ -71,26 +64,8 @@ def list_kept() -> None:
     if not kept:
         print(f"no models in {cache_folder()}; `capsule-mt models search` lists those that there are")
         return
-    print(KEPT_ROW.format("name", "languages", "MB", "licence", "marks", "author"))
-    for one in kept:
-        facts = (one.name, languages_of(one.name), f"{one.size / 1e6:.1f}", one.licence)
-        print(KEPT_ROW.format(*facts, marks_of(one.folder), one.author))
+    print_rows((one.name, languages_of(one.name), one.size, one.licence, one.author) for one in kept)
     print(f"in {cache_folder()}")
-
-
-def marks_of(folder: Path) -> str:
-    """Return what finds the words that a model leaves out: as `method="auto"` chooses, "-" if it is not calibrated."""
-    from capsule_mt.catalog.store import kept_folder
-    from capsule_mt.coverage.methods import Calibration
-    from capsule_mt.models.loading import read_calibration
-
-    try:
-        calibration = Calibration.of_config(read_calibration(folder))
-    except ValueError as error:
-        return f"damaged: {error}"
-    if calibration.reverse is not None and kept_folder(calibration.reverse) is not None:
-        return f"verified by {calibration.reverse}"
-    return "attention" if calibration.head is not None else "-"
 
 
 def search(words: list[str]) -> int:
@@ -130,31 +105,13 @@ def download(name: str) -> None:
             print(resolve(leg))
 
 
-def show(name: str) -> None:
-    from capsule_mt.catalog.store import find_entry, kept_folders, kept_models
-
-    folders = kept_folders(name)
-    for one in kept_models():
-        if str(one.folder) in folders:
-            print(f"{one.name}, in {one.folder}\nLicence: {one.licence}\nAuthor: {one.author}, {one.page}")
-            print(f"Marks: {marks_of(one.folder)}")
-            for file in sorted(one.folder.iterdir()):
-                print(f"  {file.name}, {file.stat().st_size:,} bytes")
-    if folders:
-        return
-    entry = find_entry(name)
-    print(f"{entry.name}, not downloaded\nLicence: {entry.licence}\nAuthor: {entry.author}, {entry.page}")
-    for remote in entry.files:
-        print(f"  {remote.url}" + ("" if remote.size is None else f", {remote.size:,} bytes"))
-
-
 def remove(name: str) -> None:
     from capsule_mt.catalog.store import remove_model
 
     print(f"removed {remove_model(name)}")
 
 
-ACTIONS: dict[str, Callable[[str], None]] = {"download": download, "show": show, "remove": remove}
+ACTIONS: dict[str, Callable[[str], None]] = {"download": download, "remove": remove}
 
 
 def main() -> int:

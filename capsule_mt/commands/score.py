@@ -22,7 +22,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from capsule_mt.commands.console import CommandParser, add_languages, check_streams, positive, resumable
+from capsule_mt.commands.console import CommandParser, add_languages, positive, resumable
 from capsule_mt.commands.loading import add_model, folders_of, load_translator
 from capsule_mt.commands.translate import count_lines
 from capsule_mt.coverage.names import METHODS
@@ -45,9 +45,10 @@ Pair = tuple[str, str]
 def parse_arguments() -> argparse.Namespace:
     parser = CommandParser(description=__doc__)
     add_model(parser)
-    parser.add_argument("--sources", type=Path, help="the sources, one on a line, also as .gz")
+    parser.add_argument(
+        "--sources", type=Path, help="the sources, a line each, also as .gz (default: pairs from stdin)"
+    )
     parser.add_argument("--translations", type=Path, help="a translation of each, line by line")
-    parser.add_argument("--input", type=Path, help="both in one file, SOURCE<tab>TRANSLATION a line (default: stdin)")
     parser.add_argument("--output", type=Path, help="where the scores go, as .tsv or .jsonl (default: stdout, as TSV)")
     parser.add_argument("--restart", action="store_true", help="discard what an interrupted run has left")
     parser.add_argument("--strict", action="store_true", help="stop at the first pair that cannot be scored")
@@ -68,9 +69,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--batch-tokens", type=positive, default=1024, help="tokens of a batch, padding included")
     parser.add_argument("--window", type=positive, default=WINDOW, help="pairs read at once and sorted by length")
     arguments = parser.parse_args()
-    files = (arguments.sources, arguments.translations)
-    if (None in files and files != (None, None)) or (arguments.input is not None and files != (None, None)):
-        parser.error("pairs come from --sources and --translations, or from --input, or from stdin")
+    if (arguments.sources is None) != (arguments.translations is None):
+        parser.error("pairs come from --sources and --translations, or else from stdin")
     is_file = arguments.output is not None and not is_stream(arguments.output)
     if is_file and arguments.output.suffix not in (".jsonl", ".tsv"):
         parser.error(f"--output writes .jsonl or .tsv, got {arguments.output}")
@@ -88,13 +88,11 @@ def read_pairs(arguments: argparse.Namespace) -> Iterator[Pair]:
                 raise ValueError(f"{short}: has {number} lines, but {long} has more")
             yield source, translation
         return
-    name = arguments.input or "stdin"
-    with sys.stdin.buffer if arguments.input is None else open_text(arguments.input) as stream:
-        for number, line in enumerate(decode_lines(stream, name), start=1):
-            columns = line.split(COLUMN)
-            if len(columns) != 2:
-                raise ValueError(f"{name}, line {number}: {len(columns)} columns, but SOURCE<tab>TRANSLATION has 2")
-            yield columns[0], columns[1]
+    for number, line in enumerate(decode_lines(sys.stdin.buffer, "stdin"), start=1):
+        columns = line.split(COLUMN)
+        if len(columns) != 2:
+            raise ValueError(f"stdin, line {number}: {len(columns)} columns, but SOURCE<tab>TRANSLATION has 2")
+        yield columns[0], columns[1]
 
 
 def record_of(translation: Any, *adequacy: Adequacy | None) -> dict[str, Any]:
@@ -113,9 +111,8 @@ def record_of(translation: Any, *adequacy: Adequacy | None) -> dict[str, Any]:
 
 def main() -> int:
     arguments = parse_arguments()
-    check_streams(arguments.sources or arguments.input, arguments.output)
-    check_outputs([arguments.output], [arguments.sources, arguments.translations, arguments.input])
-    for path in (arguments.sources, arguments.translations, arguments.input):
+    check_outputs([arguments.output], [arguments.sources, arguments.translations])
+    for path in (arguments.sources, arguments.translations):
         if path is not None and not is_stream(path):
             open_text(path).close()
     resumes = arguments.output is not None and not is_stream(arguments.output)
@@ -123,7 +120,7 @@ def main() -> int:
         if resumes:
             stack.enter_context(resumable())
             stack.enter_context(lock_output(arguments.output))
-        translator = load_translator(arguments)
+        translator = load_translator(arguments.model, vars(arguments))
         coverage = None if arguments.coverage is None else CoverageOptions(method=arguments.coverage)
         is_json = arguments.output is not None and arguments.output.suffix == ".jsonl"
         line_of = scored_json if is_json else scored_tsv
@@ -150,12 +147,12 @@ def main() -> int:
             output = WindowedOutput([arguments.output], described, arguments.restart)
         elif arguments.output is not None:
             stream = stack.enter_context(open_output(arguments.output))
-        total = count_lines(arguments.sources or arguments.input)
+        total = count_lines(arguments.sources)
         progress = stack.enter_context(Progress(total, "pairs"))
         windows = windows_of(read_pairs(arguments), arguments.window)
-        write_windows(windows, scored, output, [stream], progress=progress, strict=arguments.strict)
+        write_windows(windows, scored, output, [stream], progress=progress)
         if not progress.done:
-            raise ValueError(f"{arguments.sources or arguments.input or 'stdin'}: no pairs to score")
+            raise ValueError(f"{arguments.sources or 'stdin'}: no pairs to score")
         if output is not None:
             scored.report(output.finish())
     if scored.failures:

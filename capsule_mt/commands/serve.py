@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from capsule_mt.commands.console import CommandParser, at_least, positive
-from capsule_mt.commands.loading import BACKENDS, load_translator
+from capsule_mt.commands.loading import load_translator
 from capsule_mt.coverage.options import CoverageOptions
 from capsule_mt.text.line_failures import PROBE
 
@@ -30,16 +30,7 @@ if TYPE_CHECKING:
     from capsule_mt.text.detecting import Detector
     from capsule_mt.translator import Translator
 
-API_KEY = "CAPSULE_API_KEY"
 LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
-
-
-def milliseconds(text: str) -> float:
-    """An `argparse` type: a number of at least 0."""
-    number = float(text)
-    if not 0 <= number < 60_000:
-        raise argparse.ArgumentTypeError(f"must be between 0 and 60000, got {text}")
-    return number
 
 
 def port_number(text: str) -> int:
@@ -62,14 +53,6 @@ def main() -> None:
     parser.add_argument("--port", type=port_number, default=5000, help="the port; 0 takes a free one")
     parser.add_argument("--max-characters", type=positive, default=5000, help="longest request")
     parser.add_argument("--max-beams", type=positive, default=8, help="most beams that a request may ask for")
-    parser.add_argument("--max-batch", type=positive, default=32, help="largest batch of sentences")
-    parser.add_argument(
-        "--max-queue",
-        type=positive,
-        default=65536,
-        help="most tokens that wait for a model, of one client a quarter of it; others get 503",
-    )
-    parser.add_argument("--wait-ms", type=milliseconds, default=5.0, help="how long a sentence waits for others")
     parser.add_argument("--read-seconds", type=positive, default=10, help="how long a request may take to arrive")
     parser.add_argument(
         "--request-seconds",
@@ -87,12 +70,6 @@ def main() -> None:
         help="whose pages may call the server: an origin such as https://example.org, * for any, or none",
     )
     parser.add_argument(
-        "--detect",
-        choices=("auto", "yes", "no"),
-        default="auto",
-        help="detect languages, for `source: auto` and /detect, if py3langid is installed (the extra `auto`)",
-    )
-    parser.add_argument(
         "--req-limit",
         type=at_least(0),
         default=0,
@@ -106,20 +83,14 @@ def main() -> None:
         nargs="+",
         help="how clients may call the server (default: by any name, but by localhost alone where it listens there)",
     )
-    parser.add_argument("--backend", choices=BACKENDS, default="auto", help="see `capsule-mt translate --help`")
     parser.add_argument("--int8", action="store_true", help="multiply in int8: several times as fast")
     parser.add_argument(
         "--shortlist", action="store_true", help="score only likely targets, by the file beside each checkpoint"
     )
     parser.add_argument(
-        "--api-key",
-        default=os.environ.get(API_KEY) or None,
-        help=f"what requests must have as `api_key` (default: the variable {API_KEY}, if it is set)",
-    )
-    parser.add_argument(
         "--api-keys",
         metavar="FILE",
-        help="a file of keys, one a line, each with its requests a minute, if they are limited",
+        help="keys, one a line, each with its requests a minute, if they are limited: requests need one as `api_key`",
     )
     parser.add_argument(
         "--check",
@@ -152,15 +123,13 @@ def hosts_of(arguments: argparse.Namespace) -> frozenset[str]:
     return LOCAL_HOSTS if arguments.host in LOCAL_HOSTS else frozenset()
 
 
-def detector_of(languages: set[str], wanted: str) -> "Detector | None":
-    """Return what detects these languages; `None` if nobody wants it, or if it is not installed."""
+def detector_of(languages: set[str]) -> "Detector | None":
+    """Return what detects these languages; `None` if py3langid, the extra `auto`, is not installed."""
     from capsule_mt.text.detecting import Detector
 
     try:
-        return None if wanted == "no" else Detector(languages)
+        return Detector(languages)
     except ModuleNotFoundError:
-        if wanted == "yes":
-            raise ValueError('`--detect yes` needs py3langid: pip install "./capsule_mt[auto]" in a clone') from None
         return None
 
 
@@ -178,36 +147,21 @@ def serve(arguments: argparse.Namespace) -> bool:
         arguments.max_beams,
         arguments.read_seconds,
         arguments.request_seconds,
-        Keys.load(arguments.api_keys)
-        if arguments.api_keys
-        else Keys.of([arguments.api_key] if arguments.api_key else []),
+        Keys.load(arguments.api_keys) if arguments.api_keys else Keys(),
         arguments.req_limit,
         hosts_of(arguments),
         None if arguments.cors == "none" else arguments.cors,
     )
     connections = Connections(arguments.max_connections, arguments.max_connections_of_address, arguments.read_seconds)
-    common = {**vars(arguments), "cpu": False, "dtype": "float32", "reverse": None}
     with bind(arguments.host, arguments.port) as listener:
-        translators = {
-            pair: load_translator(argparse.Namespace(**{**common, "model": path})) for pair, path in pairs.items()
-        }
+        translators = {pair: load_translator(path, vars(arguments)) for pair, path in pairs.items()}
         for pair, translator in translators.items():
             back = LanguagePair(pair.target, pair.source)
             is_known = back in translators and translator.calibration.reverse in (None, Path(pairs[back]).name)
             if is_known and type(translators[back]) is type(translator):
                 translator.reverse = translators[back]  # it is not loaded twice
-        detector = detector_of({code for pair in pairs for code in pair}, arguments.detect)
+        detector = detector_of({code for pair in pairs for code in pair})
         if arguments.check:
             check(translators, detector)
             return True
-        return run_server(
-            translators,
-            listener,
-            limits,
-            connections=connections,
-            detector=detector,
-            max_batch=arguments.max_batch,
-            wait_seconds=arguments.wait_ms / 1000,
-            max_queue=arguments.max_queue,
-            stop_seconds=arguments.stop_seconds,
-        )
+        return run_server(translators, listener, limits, connections, detector, arguments.stop_seconds)

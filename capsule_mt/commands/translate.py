@@ -28,14 +28,13 @@ import argparse
 import contextlib
 import io
 import os
-import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
-from capsule_mt.commands.console import CommandParser, add_languages, at_least, check_streams, positive, resumable
+from capsule_mt.commands.console import CommandParser, add_languages, at_least, positive, resumable
 from capsule_mt.commands.files import (
     LINES,
     OutputFormat,
@@ -57,7 +56,7 @@ from capsule_mt.text.messages import warn
 from capsule_mt.text.outputs import check_outputs, is_stream, open_output
 from capsule_mt.text.progress import Progress
 from capsule_mt.text.reading import decode_lines, open_text
-from capsule_mt.text.segments import MOST_UNKNOWN, PrefixedText
+from capsule_mt.text.segments import MOST_UNKNOWN
 from capsule_mt.text.windows import Window, WindowedOutput, windows_of, write_windows
 
 WINDOW = 2048
@@ -90,13 +89,6 @@ def parse_arguments() -> argparse.Namespace:
         "--no-copy", action="store_true", help="translate what is no sentence, too: emoji, URLs, numbers, code"
     )
     text.add_argument(
-        "--detect",
-        choices=("auto", "yes", "no"),
-        default="auto",
-        help="warn of texts in another language than the source's, by py3langid (the extra `auto`); auto: if that is "
-        "installed, and --output or a file of a format is given",
-    )
-    text.add_argument(
         "--glossary",
         type=Path,
         metavar="FILE",
@@ -108,11 +100,6 @@ def parse_arguments() -> argparse.Namespace:
         default=[],
         metavar="KINDS",
         help="keep these as they are in the text: tags,urls,placeholders,numbers",
-    )
-    text.add_argument(
-        "--target-prefix",
-        action="store_true",
-        help="a line is TEXT<tab>PREFIX, and its translation begins with the prefix",
     )
     search = parser.add_argument_group("search")
     search.add_argument("--num-beams", type=positive, help="beams (default: the checkpoint's)")
@@ -249,41 +236,18 @@ def records_of(translations: list[Any]) -> list[dict[str, Any]]:
     return records
 
 
-def warn_of_languages(arguments: argparse.Namespace, translator: Any) -> None:
-    """Warn of languages that a model of one pair does not have: they change nothing."""
-    named = arguments.src_lang or arguments.tgt_lang
-    if not named or translator.loaded.tokenizer.language_tokens:  # it has several
-        return
-    sides: tuple[tuple[str | None, Literal["source", "target"]], ...]
-    sides = ((arguments.src_lang, "source"), (arguments.tgt_lang, "target"))
-    for given, side in sides:
-        own = language_of(arguments, side) if given else None
-        if given and own and re.split("[-_]", given)[0] != re.split("[-_]", own)[0]:
-            option, preposition = ("--src-lang", "from") if side == "source" else ("--tgt-lang", "into")
-            warn(f"`{option} {given}`: {arguments.model[0]} translates {preposition} {own} all the same")
-
-
 def foreign_finder(arguments: argparse.Namespace) -> Callable[[str], str | None] | None:
-    """Return what finds that a text is in another language than the source's; `None` if nobody wants it, or can."""
-    if arguments.detect == "no" or (
-        arguments.detect == "auto" and arguments.output is None and arguments.format == LINES
-    ):
+    """Return what finds that a text is in another language than the source's; `None` for a pipe, or if none can."""
+    if arguments.output is None and arguments.format == LINES:
         return None
     from capsule_mt.text.detecting import Detector  # late: most lines do without
 
     language = arguments.src_lang or language_of(arguments, "source")
     try:
         detector = Detector()
-    except ModuleNotFoundError:
-        if arguments.detect == "yes":
-            raise ValueError('`--detect yes` needs py3langid: pip install "./capsule_mt[auto]" in a clone') from None
+    except ModuleNotFoundError:  # the extra `auto` is not installed
         return None
     if language is None or not detector.knows(language):
-        if arguments.detect == "yes":
-            raise ValueError(
-                f"`--detect yes` needs a language of the source that py3langid knows, got {language}: name it, as in "
-                "`--src-lang en`"
-            )
         return None
     return lambda text: detector.other_language(text, language)
 
@@ -300,14 +264,6 @@ def note_foreign(texts: list[str], found: list[list[dict[str, Any]]], finder: Ca
     if languages:
         shown = ", ".join(f"{number} {language}" for language, number in languages.most_common(MOST_LANGUAGES))
         warn(f"{languages.total()} of {len(texts)} texts seem to be in another language than the source's: {shown}")
-
-
-def prefixed(line: str) -> str:
-    """Take a line apart into a text and what its translation begins with."""
-    text, *prefixes = line.split("\t")
-    if len(prefixes) > 1:
-        raise ValueError(f"--target-prefix takes TEXT<tab>PREFIX, got {1 + len(prefixes)} columns")
-    return PrefixedText(text, prefixes[0]) if prefixes else text
 
 
 def input_windows(arguments: argparse.Namespace, parsed: Parsed | None) -> Iterator[Window]:
@@ -329,7 +285,6 @@ def count_lines(path: Path | None) -> int | None:
 
 def check_files(arguments: argparse.Namespace, share: Share) -> None:
     """Raise an error for files that cannot be read or written."""
-    check_streams(arguments.input, arguments.output)
     check_outputs([arguments.output, arguments.coverage, arguments.alignments], [arguments.input])
     if share.of > 1:
         for option, path in (("--input", arguments.input), ("--output", arguments.output)):
@@ -381,8 +336,8 @@ def described(arguments: argparse.Namespace, options: TranslationOptions, form: 
     if arguments.reverse is not None:
         digests["reverse"] = [checkpoint_digests(folder) for folder in folders_of(arguments.reverse)]
     names = (
-        *("dtype", "int8", "backend", "target_prefix", "window", "batch_tokens", "no_split", "no_copy", "keep"),
-        *("detect", "format", "column", "encoding", "src_lang", "tgt_lang"),
+        *("dtype", "int8", "backend", "window", "batch_tokens", "no_split", "no_copy", "keep"),
+        *("format", "column", "encoding", "src_lang", "tgt_lang"),
     )
     return {
         **options.generate_kwargs,
@@ -416,19 +371,17 @@ def main() -> int:
             from capsule_mt.text.glossary import Glossary
 
             glossary = Glossary.from_file(arguments.glossary)
-        translator = load_translator(arguments)
+        translator = load_translator(arguments.model, vars(arguments))
         translator.glossary = glossary
         ending = arguments.coverage.suffix[1:] if arguments.coverage else None
         places = None if parsed is None else [unit.place for unit in parsed.units]
         form = OutputFormat(arguments.n_best, ending, arguments.alignments is not None, places)
-        warn_of_languages(arguments, translator)
         finder = foreign_finder(arguments)
 
         def translate(lines: list[str]) -> list[list[dict[str, Any]]]:
-            texts = [prefixed(line) for line in lines] if arguments.target_prefix else lines
-            found = [records_of(some) for some in translator.translate(texts, options)]
+            found = [records_of(some) for some in translator.translate(lines, options)]
             if finder is not None:
-                note_foreign(texts, found, finder)
+                note_foreign(lines, found, finder)
             return found
 
         lines = WindowLines(
@@ -458,7 +411,7 @@ def main() -> int:
         total = count_lines(arguments.input) if parsed is None else len(parsed.units)
         progress = stack.enter_context(Progress(total, "lines" if parsed is None else "texts", shown))
         windows = input_windows(arguments, parsed)
-        write_windows(windows, lines, output, columns, progress=progress, strict=arguments.strict, share=share)
+        write_windows(windows, lines, output, columns, progress=progress, share=share)
         if output is not None:
             joined = join_parts(output, share, None if parsed is None else convert)
             lines.report(joined)

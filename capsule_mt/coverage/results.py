@@ -84,9 +84,3 @@ class Coverage:
     def unsupported(self) -> tuple[TargetWord, ...]:
         """The words of the translation that were made up."""
         return tuple(word for word in self.target_words if word.marked)
-
-    @property
-    def alarms(self) -> tuple[SentenceCoverage, ...]:
-        """The sentences that have probably lost something."""
-        threshold = self.threshold
-        return () if threshold is None else tuple(one for one in self.sentences if one.score < threshold)

@@ -108,9 +108,9 @@ def doubts(
 def word_log_probs(piece: Piece, read: Read | None) -> list[float]:
     """Return the log-probability of each word of a source by the reverse model, which has read the translation."""
     if read is None:  # nothing was translated
-        return [SMALLEST_LOG_PROB] * len(piece.places)
+        return [SMALLEST_LOG_PROB] * len(piece.words)
     tokens = dict(words_of(piece.text, read.target))
-    return [sum(read.forced.log_probs[place] for place in tokens.get(span, ())) for span in piece.places]
+    return [sum(read.forced.log_probs[token] for token in tokens.get(word.place, ())) for word in piece.words]
 
 
 def without_tokens(source: Ids, places: Sequence[int]) -> Ids:

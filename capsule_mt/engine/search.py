@@ -1,7 +1,7 @@
 """What a decoder is asked and what it answers, as plain values. Legend: S source tokens, T target tokens."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 Ids = Sequence[int]
 
@@ -88,7 +88,10 @@ class Hypothesis:
     log_probs: of each token, among those of the shortlist where there is one; `score` is their mean.
     was_cut: whether it reached a limit, of its length or of time.
     attention: how much each token attends to each source token [T][S], by the head that was read.
+    covered: what `coverage` finds that it covers, where that was asked for.
     """
+
+    covered: Any = None
 
     def __init__(
         self,

@@ -55,8 +55,6 @@ class _Paragraph:
             else:
                 written.append(self._runs(part))
         properties = [child for child in self.element.elements if child.local == "pPr"]
-        if not self.element.end:
-            return
         self.element.children = [*properties, Text("".join(written).encode())]
 
     def _runs(self, filled: str) -> str:

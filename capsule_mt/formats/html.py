@@ -24,8 +24,6 @@ INLINE_FIXED = frozenset({"code", "kbd", "samp", "var"})  # in a sentence like a
 NOT_TRANSLATED = INLINE_FIXED | {"math", "pre", "script", "style", "svg", "textarea"}
 ATTRIBUTES = ("alt", "title", "placeholder", "aria-label")
 META = re.compile(r"description|(?:og|twitter):(?:title|description|image:alt)", re.I)
-DECLARED = re.compile(rb"""<meta[^>]+charset\s*=\s*["']?\s*([\w.:-]+)""", re.I)
-DECLARED_WITHIN = 1024  # bytes, by the standard
 
 
 @dataclass
@@ -106,16 +104,14 @@ class HtmlFile:
         fixed: list[str] = []  # elements that are open and not translated, with what is in them
         for event in _Reader(text).events:
             if fixed:
-                is_void = event.name in VOID
-                if event.kind == "start" and event.name == fixed[0] and not is_void:
+                if event.kind == "start" and event.name == fixed[0]:
                     fixed.append(event.name)
                 elif event.kind == "end" and event.name == fixed[0]:
                     fixed.pop()
                 if self._run and self._run[-1].kind == "fixed":
                     self._run[-1].raw += event.raw
                 else:
-                    self._parts.append(event.raw)
-                    self._line += event.raw.count("\n")
+                    self._add(event.raw)
                 continue
             if event.kind == "start" and event.name not in VOID and _is_fixed(event):
                 fixed.append(event.name)
@@ -253,9 +249,3 @@ def _escaped(text: str) -> str:
 
 def _attribute(text: str) -> str:
     return html.escape(text, quote=False).replace('"', "&quot;")
-
-
-def declared_encoding(content: bytes) -> str | None:
-    """Return the encoding that a page declares in its head."""
-    found = DECLARED.search(content[:DECLARED_WITHIN])
-    return found[1].decode("ascii") if found else None

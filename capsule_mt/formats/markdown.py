@@ -59,10 +59,8 @@ class MarkdownFile:
         place = self._front_matter()
         is_blank_before, in_list = True, False
         while place < len(self._lines):
-            line = self._lines[place]
-            quotes = QUOTES.match(line)
-            inner = line[quotes.end() :] if quotes else line
-            end = place + 1
+            line, end = self._lines[place], place + 1
+            inner = QUOTES.sub("", line, count=1)
             fence = FENCE.match(PREFIX.sub("", line, count=1) if ITEM.match(inner) else inner)
             is_code = INDENTED.match(inner) and is_blank_before and not in_list
             if fence is not None:
@@ -139,8 +137,7 @@ class MarkdownFile:
         is_heading = HEADING.match(self._lines[first][:begin])
         while last < len(self._lines) and not is_heading and not texts[-1].endswith(("  ", "\\")):
             line = self._lines[last]
-            quotes = QUOTES.match(line)
-            inner = line[quotes.end() :] if quotes else line
+            inner = QUOTES.sub("", line, count=1)
             ends = (
                 not inner.strip() or ITEM.match(inner) or NOTE.match(inner) or HEADING.match(line) or RULE.match(inner)
             )

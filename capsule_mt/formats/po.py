@@ -92,14 +92,12 @@ class PoFile:
         """State what is written: UTF-8, and the language and its plural forms where nobody has stated them."""
         value = re.sub(r"(charset=)[\w.:-]+", r"\g<1>UTF-8", header.fields["msgstr"])
         lines = value.split("\n")
-        wanted = {"Language": self._language, "Plural-Forms": self._plural_forms}
-        for name, new in wanted.items():
-            places = [place for place, line in enumerate(lines) if line.startswith(f"{name}:")]
-            for place in places:
-                if new and (name == "Plural-Forms" or lines[place] == f"{name}:" or lines[place] == f"{name}: "):
-                    lines[place] = f"{name}: {new}"
-            if new and not places:
+        for name, new in (("Language", self._language), ("Plural-Forms", self._plural_forms)):
+            place = next((place for place, line in enumerate(lines) if line.startswith(f"{name}:")), None)
+            if new and place is None:
                 lines.insert(len(lines) - 1, f"{name}: {new}")
+            elif new and place is not None and (name == "Plural-Forms" or lines[place].strip() == f"{name}:"):
+                lines[place] = f"{name}: {new}"
         if "\n".join(lines) != header.fields["msgstr"]:
             _rewrite(header, {"msgstr": "\n".join(lines)}, header.is_fuzzy)
 
@@ -135,17 +133,11 @@ def _rewrite(entry: Entry, values: dict[str, str], is_fuzzy: bool) -> None:
     begin = next(place for place, line in enumerate(entry.lines) if line.startswith("msgstr"))
     end = max(place for place, line in enumerate(entry.lines) if line.startswith(("msgstr", '"'))) + 1
     head = [line for line in entry.lines[:begin] if is_fuzzy or not line.startswith("#|")]
-    flags = [place for place, line in enumerate(head) if line.startswith("#,")]
-    for place in reversed(flags):
-        left = [flag for flag in _flags(head[place]) if flag != "fuzzy"]
-        head[place : place + 1] = [f"#, {', '.join(left)}"] if left else []
-    if is_fuzzy:
-        places = [place for place, line in enumerate(head) if line.startswith(("msg", "#|", "#~"))]
-        flagged = next((place for place, line in enumerate(head) if line.startswith("#,")), None)
-        if flagged is not None:
-            head[flagged] = f"#, fuzzy, {head[flagged][2:].strip()}"
-        else:
-            head.insert(places[0], "#, fuzzy")
+    place = next(place for place, line in enumerate(head) if line.startswith(("#,", "#|", "#~", "msg")))
+    flags = [flag for line in head if line.startswith("#,") for flag in _flags(line) if flag != "fuzzy"]
+    head = [line for line in head if not line.startswith("#,")]
+    if is_fuzzy or flags:
+        head.insert(place, f"#, {', '.join(['fuzzy'] * is_fuzzy + flags)}")
     written = [line for name, text in values.items() for line in _quoted(name, text)]
     entry.lines = [*head, *written, *entry.lines[end:]]
 

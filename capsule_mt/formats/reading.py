@@ -21,6 +21,12 @@ FORMATS = {
     "csv": (".csv",),
 }
 NEEDS_COLUMN = ("tsv", "csv")
+# where a file declares its encoding
+DECLARATIONS = {
+    "html": rb"""(?i)<meta[^>]+charset\s*=\s*["']?\s*([\w.:-]+)""",
+    "po": rb"charset=([\w.:-]+)",
+    "xliff": rb"""<\?xml[^>]*encoding\s*=\s*["']([\w.:-]+)""",
+}
 
 
 def format_of(name: object) -> str | None:
@@ -60,41 +66,40 @@ def parse(
         from capsule_mt.formats.docx import DocxFile
 
         return DocxFile(content, shown)
-    stated = encoding or encoding_of_mark(content)
-    if format == "html":
-        from capsule_mt.formats.html import HtmlFile, declared_encoding
-
-        stated = stated or declared_encoding(content)
-        return HtmlFile(decoded(content, shown, stated), stated or "utf-8", language)
-    if format == "po" and stated is None:
-        stated = _declared(content, rb"charset=([\w.:-]+)")
-    if format == "xliff" and stated is None:
-        stated = _declared(content, rb"""<\?xml[^>]*encoding\s*=\s*["']([\w.:-]+)""")
+    stated = encoding or encoding_of_mark(content) or _declared(content, format)
     text = decoded(content, shown, stated)
+    if format == "html":
+        from capsule_mt.formats.html import HtmlFile
+
+        return HtmlFile(text, stated or "utf-8", language)
     if format == "po":  # whose programs refuse a byte-order mark
         from capsule_mt.formats.po import PoFile
 
         return PoFile(text, shown, language)
-    found = _of_text(text, format, shown, column, language)
-    return _Marked(found) if content.startswith(codecs.BOM_UTF8) else found
-
-
-def _of_text(text: str, format: str, shown: str, column: str | None, language: str | None) -> Parsed:
+    found: Parsed
     if format in ("srt", "vtt"):
         from capsule_mt.formats.subtitles import SubtitleFile
 
-        return SubtitleFile(text, format == "vtt", shown)
-    if format == "xliff":
+        found = SubtitleFile(text, format == "vtt", shown)
+    elif format == "xliff":
         from capsule_mt.formats.xliff import XliffFile
 
-        return XliffFile(text, shown, language)
-    if format == "markdown":
+        found = XliffFile(text, shown, language)
+    elif format == "markdown":
         from capsule_mt.formats.markdown import MarkdownFile
 
-        return MarkdownFile(text)
-    from capsule_mt.formats.table import TableFile
+        found = MarkdownFile(text)
+    else:
+        from capsule_mt.formats.table import TableFile
 
-    return TableFile(text, str(column), is_csv=format == "csv", name=shown)
+        found = TableFile(text, str(column), is_csv=format == "csv", name=shown)
+    return _Marked(found) if content.startswith(codecs.BOM_UTF8) else found
+
+
+def _declared(content: bytes, format: str) -> str | None:
+    """Return the encoding that the beginning of a file declares."""
+    found = re.search(DECLARATIONS[format], content[:4096]) if format in DECLARATIONS else None
+    return None if found is None or found[1] == b"CHARSET" else found[1].decode("ascii")  # CHARSET: of a template
 
 
 class _Marked:
@@ -119,13 +124,3 @@ def translate_file(content: bytes, format: str, translate: Callable[..., Sequenc
     parsed = parse(content, format, **options)
     found = translate([unit.text for unit in parsed.units], keep=parsed.keep)
     return parsed.write([Translated(one.text) for one in found])
-
-
-def _declared(content: bytes, pattern: bytes) -> str | None:
-    """Return the encoding that the beginning of a file declares, if Python knows it."""
-    found = re.search(pattern, content[:4096])
-    if found is None or found[1] == b"CHARSET":  # of a template
-        return None
-    from capsule_mt.text.encodings import known_encoding
-
-    return known_encoding(found[1].decode("ascii"))

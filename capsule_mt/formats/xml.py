@@ -60,58 +60,46 @@ def parse(content: bytes, name: str) -> Element:
     if len(content) > LONGEST:
         raise ValueError(f"{name}: {len(content)} bytes of XML are more than the {LONGEST} that are read")
     parser = expat.ParserCreate()
-    top = Element("", {}, 0)
-    opened, starts, parts = [top], list[int](), list["Element | Text | None"]()
+    before, top = Text(b""), Element("", {}, 0)  # `before` is a byte-order mark
+    opened = [top]
+    last: tuple[Element | Text, str] = (before, "raw")  # where the bytes up to the next part go
+    first = 0
 
-    def begin(part: "Element | Text | None") -> None:
-        starts.append(parser.CurrentByteIndex)
-        parts.append(part)
+    def begin(part: "Element | Text", bytes_of: str = "raw") -> None:
+        nonlocal last, first
+        setattr(*last, content[first : parser.CurrentByteIndex])
+        last, first = (part, bytes_of), parser.CurrentByteIndex
 
     def refuse(*_: object) -> None:
         raise ValueError(f"{name}, line {parser.CurrentLineNumber}: a DOCTYPE is refused, its entities are not safe")
 
     def start(tag: str, attributes: dict[str, str]) -> None:
         element = Element(tag, attributes, parser.CurrentLineNumber)
-        begin(element)
+        begin(element, "start")
         if len(opened) > DEEPEST:
             raise ValueError(f"{name}, line {element.line}: elements are nested more than {DEEPEST} deep")
         opened[-1].children.append(element)
         opened.append(element)
 
-    def end(tag: str) -> None:
-        begin(None)
-        parts[-1] = opened.pop()
-
     def text(data: str) -> None:
-        begin(Text(b"", data))
-        opened[-1].children.append(parts[-1])  # type: ignore[arg-type]
+        part = Text(b"", data)
+        begin(part)
+        opened[-1].children.append(part)
 
     def other(*_: object) -> None:
         text("")
 
-    parser.StartElementHandler, parser.EndElementHandler = start, end
-    parser.CharacterDataHandler = text
-    parser.CommentHandler = parser.ProcessingInstructionHandler = parser.StartCdataSectionHandler = other
-    parser.EndCdataSectionHandler = other
-    parser.XmlDeclHandler = other
+    parser.StartElementHandler, parser.CharacterDataHandler = start, text
+    parser.EndElementHandler = lambda _: begin(opened.pop(), "end")
+    parser.CommentHandler = parser.ProcessingInstructionHandler = parser.XmlDeclHandler = other
+    parser.StartCdataSectionHandler = parser.EndCdataSectionHandler = other
     parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = refuse
     try:
         parser.Parse(content, True)
     except expat.ExpatError as error:
         raise ValueError(f"{name}, line {error.lineno}: no XML ({expat.ErrorString(error.code)})") from None
-    seen: set[int] = set()
-    for part, first, last in zip(parts, starts, [*starts[1:], len(content)], strict=True):
-        raw = content[first:last]
-        if isinstance(part, Text):
-            part.raw = raw
-        elif isinstance(part, Element):
-            if id(part) in seen:
-                part.end = raw
-            else:
-                part.start = raw
-                seen.add(id(part))
-    if starts and starts[0] > 0:  # a byte-order mark
-        top.children.insert(0, Text(content[: starts[0]]))
+    setattr(*last, content[first:])
+    top.children.insert(0, before)
     return top
 
 

@@ -1,17 +1,15 @@
 """What a checkpoint says of generating and of coverage, checked when it is loaded: its files may be from anywhere."""
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, cast
 
 from capsule_mt.engine.search import COUNTS
 from capsule_mt.models.weights import CheckpointError
 
 MOST_POINTS, MOST_WORDS = 10_000, 100_000
 OBJECTS = ("attention", "verified", "guided", "deletion", "support", "length")
-LENGTH = re.compile(r"-?\d{1,6}")
 
 
 def check_generation(values: Mapping[str, Any], vocabulary: int, place: str) -> None:
@@ -38,32 +36,28 @@ def check_generation(values: Mapping[str, Any], vocabulary: int, place: str) -> 
 
 def check_calibration(values: object, head_shape: tuple[int, int], place: str) -> None:
     """Refuse a calibration of coverage whose curves are not finite or fall, or whose head is none of the model's."""
-    name = "coverage_calibration"
-    if not isinstance(values, dict):
-        raise CheckpointError(f"{place}: `{name}` must be an object, got {_shown(values)}")
     layers, heads = head_shape
 
-    def is_head(head: object) -> bool:
-        is_pair = _is_list(head) and len(head) == 2 and all(type(one) is int for one in head)
-        return _is_list(head) and is_pair and 0 <= head[0] < layers and 0 <= head[1] < heads
+    def check(name: str, value: object, fits: bool, wanted: str) -> None:
+        if not fits:
+            raise CheckpointError(f"{place}: `coverage_calibration{name}` must be {wanted}, got {_shown(value)}")
 
+    def is_head(head: Any) -> bool:
+        is_pair = _is_list(head) and len(head) == 2 and all(type(one) is int for one in head)
+        return is_pair and 0 <= head[0] < layers and 0 <= head[1] < heads
+
+    check("", values, isinstance(values, dict), "an object")
     fields = FIELDS | {"head": (is_head, f"a layer and a head of {layers} and {heads}")}
-    for key, value in values.items():
-        if key in WORDS and not _are_words(value):
-            raise CheckpointError(f"{place}: `{name}.{key}` must be {WORDS_WANTED}, got {_shown(value)}")
-        if not isinstance(value, dict):
-            if key in OBJECTS:
-                raise CheckpointError(f"{place}: `{name}.{key}` must be an object, got {_shown(value)}")
-            continue
-        if key == "length" and not _is_length(value):
-            raise CheckpointError(
-                f"{place}: `{name}.{key}` must have numbers as `start` and `slope`, and words by their number of "
-                f"characters as `more`, got {_shown(value)}"
-            )
-        for field, (fits, wanted) in fields.items():
-            if field in value and not fits(value[field]):
-                shown = _shown(value[field])
-                raise CheckpointError(f"{place}: `{name}.{key}` has `{field}`, which must be {wanted}, got {shown}")
+    for key, value in cast(dict[str, Any], values).items():
+        if key in WORDS:
+            check(f".{key}", value, _are_words(value), WORDS_WANTED)
+        if key in OBJECTS:
+            check(f".{key}", value, isinstance(value, dict), "an object")
+        if key == "length":
+            check(f".{key}", value, _is_length(value), LENGTH_WANTED)
+        for field, (fits, wanted) in fields.items() if isinstance(value, dict) else ():
+            if field in value:
+                check(f".{key}.{field}", value[field], fits(value[field]), wanted)
 
 
 def _are_words(value: object) -> bool:
@@ -87,7 +81,8 @@ def _is_length(value: Mapping[str, Any]) -> bool:
     more = value.get("more")
     if not all(_is_number(value.get(name), -1e6, 1e6) for name in ("start", "slope")) or not isinstance(more, dict):
         return False
-    return all(LENGTH.fullmatch(number) and isinstance(words, str) for number, words in more.items())
+    are_numbers = all(len(number) < 8 and number.removeprefix("-").isdecimal() for number in more)
+    return are_numbers and all(isinstance(words, str) for words in more.values())
 
 
 def _rises(values: Sequence[float]) -> bool:
@@ -106,6 +101,7 @@ def _shown(value: object) -> str:
 
 
 WORDS, WORDS_WANTED = ("optional_words", "function_words"), f"a list of at most {MOST_WORDS} words"
+LENGTH_WANTED = "numbers as `start` and `slope`, and as `more` words by their number of characters"
 CURVE_WANTED = f"at most {MOST_POINTS} points [x, y] of finite numbers that do not fall, y from 0 to 1"
 # of an object of a calibration: what each must be
 FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {

@@ -25,43 +25,24 @@ SHARED = "Wemb"  # the table of both languages
 POSITIONS = 1024  # Marian has no limit
 MAX_LENGTH = 512  # of `generate()`, which wants one
 ACTIVATIONS = {"relu": "relu", "swish": "swish"}  # Marian's gelu differs from transformers'
-# the values of options that change what a transformer computes, beside those that `_settings` reads
-NEUTRAL: dict[str, tuple[Any, ...]] = {
+# what these options must be; of what is done around a layer, without dropout, which is for training alone
+WANTED: dict[str, tuple[Any, ...]] = {
     "type": ("transformer",),
     "input-types": ([], ["sequence", "sequence"]),
-    "layer-normalization": (False,),
-    "lemma-dim-emb": (0,),
-    "right-left": (False,),
-    "transformer-decoder-dim-ffn": (0,),
     "transformer-decoder-ffn-depth": (0, 2),
     "transformer-ffn-depth": (2,),
-    "transformer-no-affine": (False,),
-    "transformer-no-bias": (False,),
-    "transformer-no-projection": (False,),
-    "transformer-pool": (False,),
-    "transformer-rnn-projection": (False,),
-    "transformer-tied-layers": ([],),
-    "transformer-train-position-embeddings": (False,),
-    "transformer-disable-position-embeddings": (False,),
-    "ulr": (False,),
+    "transformer-preprocess": ("",),
+    "transformer-postprocess": ("an",),
+    "transformer-postprocess-emb": ("",),
+    "transformer-postprocess-top": ("",),
 }
-# what is done around a layer: dropout is for training alone
-PROCESSES = {
-    "transformer-preprocess": "",
-    "transformer-postprocess": "an",
-    "transformer-postprocess-emb": "",
-    "transformer-postprocess-top": "",
-}
-# options that may have any value: of other types of models, of training, and those that `_settings` reads
+# options that may be on: of other types of models, of training, and those that `_settings` reads; all others are off
+OF_OTHERS = ("bert-", "dec-cell-", "enc-cell", "enc-type", "transformer-aan-", "ulr-", "dim-rnn", "factors-combine")
 ANY = frozenset(
     {
-        *("bert-class-symbol", "bert-mask-symbol", "bert-sep-symbol", "bert-train-type-embeddings"),
-        *("bert-type-vocab-size", "dec-cell-base-depth", "dec-cell-high-depth", "dim-rnn", "enc-cell"),
-        *("enc-cell-depth", "enc-type", "factors-combine", "output-omit-bias", "skip", "transformer-aan-activation"),
-        *("transformer-aan-depth", "transformer-aan-nogate", "transformer-depth-scaling", "transformer-dim-aan"),
-        *("transformer-guided-alignment-layer", "ulr-dim-emb", "ulr-trainable-transformation", "version"),
+        *("output-omit-bias", "skip", "transformer-depth-scaling", "transformer-guided-alignment-layer", "version"),
         *("dec-cell", "dec-depth", "dim-emb", "dim-vocabs", "enc-depth", "tied-embeddings", "tied-embeddings-all"),
-        *("tied-embeddings-src", "transformer-decoder-autoreg", "transformer-dim-ffn"),
+        *("tied-embeddings-src", "transformer-decoder-autoreg", "transformer-dim-aan", "transformer-dim-ffn"),
         *("transformer-ffn-activation", "transformer-heads"),
     }
 )
@@ -124,17 +105,15 @@ def _settings_of(folder: str, names: Sequence[str]) -> Mapping[str, Any]:
 
 def _named(folder: str, settings: Mapping[str, Any], key: str, usual: list[str]) -> list[str]:
     """Return the files that a configuration names, which must be beside it; else the usual ones."""
-    if settings.get(key) is None:
+    values = settings.get(key)
+    if values is None:
         return usual
-    named = list(dict.fromkeys(_strings(settings[key])))
+    values = values if isinstance(values, list) else [values]
+    named = list(dict.fromkeys(value for value in values if isinstance(value, str)))
     for name in named:
         if os.path.basename(name) != name or not os.path.isfile(os.path.join(folder, name)):
             raise CheckpointError(f"{folder}: `{key}` of its configuration has {name!r}, which is no file beside it")
     return named
-
-
-def _strings(values: Any) -> list[str]:
-    return [value for value in (values if isinstance(values, list) else [values]) if isinstance(value, str)]
 
 
 class MarianCheckpoint:
@@ -226,14 +205,13 @@ def _read_pieces(files: tuple[str, str]) -> tuple[Pieces, Pieces]:
 def _settings(options: Mapping[str, Any], place: str, vocabulary: int) -> dict[str, Any]:
     """Return the configuration of a model with these options; refuse what is not known."""
     for name, value in options.items():
-        known = NEUTRAL.get(name)
-        if name in PROCESSES:
-            value, known = str(value or "").replace("d", ""), (PROCESSES[name],)
-        if known is None and (name in ANY or not value):
-            continue
-        if known is None or value not in known:
-            only = "" if known is None else f", only {' or '.join(repr(one) for one in known)}"
-            raise UnsupportedModelError(f"{place}: `{name}` {options[name]!r} is not known{only}")
+        if "process" in name:
+            value = str(value or "").replace("d", "")
+        if name in WANTED and value not in WANTED[name]:
+            only = " or ".join(map(repr, WANTED[name]))
+            raise UnsupportedModelError(f"{place}: `{name}` {options[name]!r} is not known, only {only}")
+        if value and name not in WANTED and name not in ANY and not name.startswith(OF_OTHERS):
+            raise UnsupportedModelError(f"{place}: `{name}` {value!r} is not known")
 
     def choose(name: str, known: Mapping[Any, Any]) -> Any:
         value = options.get(name)

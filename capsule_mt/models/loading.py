@@ -161,19 +161,6 @@ def is_marian(folder: str | os.PathLike[str]) -> bool:
     return not os.path.exists(os.path.join(folder, CONFIG_FILE)) and MarianFolder.find(folder) is not None
 
 
-def read_calibration(folder: str | os.PathLike[str]) -> Mapping[str, Any]:
-    """Return the calibration of coverage of the model in a folder, without loading that; empty if there is none."""
-    from capsule_mt.models.from_marian import MarianFolder
-    from capsule_mt.models.shipped import calibration_file
-
-    config = os.path.join(folder, CONFIG_FILE)
-    if os.path.isfile(config):
-        return read_json(config).get("coverage_calibration") or {}
-    files = MarianFolder.find(folder)
-    place = None if files is None else calibration_file(files.model)
-    return {} if place is None or not os.path.exists(place) else read_json(place)
-
-
 def weights_in(folder: str) -> Weights:
     if os.path.exists(os.path.join(folder, INT8_FILE)) and not os.path.exists(os.path.join(folder, WEIGHTS_FILE)):
         from capsule_mt.models.int8 import Int8File

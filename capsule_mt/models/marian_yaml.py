@@ -9,9 +9,8 @@ from capsule_mt.models.weights import CheckpointError
 
 NAMED = re.compile(r"([A-Za-z0-9_.-]+):(?:\s+(.*))?")
 ITEM = re.compile(r"\s*-\s+(.*)")
-CONSTANTS = {"true": True, "false": False, "null": None, "~": None, "": None}
-# what begins something that is not read: mappings, anchors, references, tags and texts of several lines
-UNREAD = tuple("{&*!|>%@`?")
+# what begins something that is not read: lists in lists, mappings, anchors, references, tags, texts of several lines
+UNREAD = tuple("[{&*!|>%@`?\"'")
 
 
 def read_yaml(text: str, place: str) -> dict[str, Any]:
@@ -53,23 +52,14 @@ def _flow(inside: str, where: str) -> list[Any]:
 
 
 def _scalar(text: str, where: str) -> Any:
-    if text in CONSTANTS:
-        return CONSTANTS[text]
-    if text[0] == text[-1] and text[0] in "\"'" and len(text) > 1:
-        return _quoted(text, where)
-    if text.startswith((*UNREAD, "[", '"', "'")):
-        raise CheckpointError(f"{where}: {text[:40]!r} is not read, only scalars and lists of them")
-    if re.fullmatch(r"[-+]?[0-9]{1,18}", text):
-        return int(text)
-    if re.fullmatch(r"[-+]?[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?", text):
-        return float(text)
-    return text
-
-
-def _quoted(text: str, where: str) -> str:
-    if text[0] == "'":
+    if text in ("", "~"):
+        return None
+    if text[0] == text[-1] == "'" and len(text) > 1:
         return text[1:-1].replace("''", "'")
     try:
-        return str(json.loads(text))
+        value = json.loads(text, parse_constant=str)  # numbers, truth and quoted texts are as in JSON
     except ValueError:
-        raise CheckpointError(f"{where}: {text[:40]!r} does not end as it begins") from None
+        value = text
+    if isinstance(value, (dict, list)) or (value is text and text.startswith(UNREAD)):
+        raise CheckpointError(f"{where}: {text[:40]!r} is not read, only scalars and lists of them")
+    return value

@@ -9,9 +9,8 @@ import re
 import struct
 from array import array
 from collections.abc import Iterator
-from functools import cached_property
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.models.weights import CheckpointError
@@ -19,8 +18,6 @@ from capsule_mt.models.weights import CheckpointError
 SPACE = "\u2581"
 MODEL_TYPES = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
-NOT_PLAIN = re.compile(r"[^ -~]|  |^ | $")
-NOT_ASCII = re.compile(r"[ -~]?[^ -~]+")
 LONGEST_PART = 32  # characters that the map may replace at once; Unicode's compositions are shorter
 BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
 # how much less likely than the least likely piece a character is that no piece has
@@ -29,16 +26,11 @@ MOST_WORDS, LONGEST_WORD = 50_000, 40  # that are kept
 Offset = tuple[int, int]
 
 
-class Piece(NamedTuple):
-    """One entry of the vocabulary, whose number is its place; `kind` is `NORMAL`, `UNKNOWN`, ... of above."""
-
-    text: str
-    score: float
-    kind: int
-
-
 class SentencePieceModel(NamedTuple):
-    """What a .spm file says: texts, scores and kinds of its pieces; `charsmap` is empty where text stays as it is."""
+    """What a .spm file says: texts, scores and kinds of its pieces, such as `NORMAL`; the number of each is its place.
+
+    charsmap: empty where text stays as it is.
+    """
 
     file: str
     texts: list[str]
@@ -64,28 +56,28 @@ def read_sentencepiece(file: str | os.PathLike[str]) -> SentencePieceModel:
     with open(file, "rb") as stream:
         content = stream.read()
     texts, scores, kinds = list[str](), array("f"), bytearray()
-    trainer: dict[int, int | bytes] = {}
-    normalizer: dict[int, int | bytes] = {}
+    trainer: dict[int, Any] = {}
+    normalizer: dict[int, Any] = {}
     try:
         rest = _read_pieces(content, texts, scores, kinds)
         for number, value in _fields(content[rest:]):
             if number == 1:
-                piece = _piece(_bytes(value))
-                texts.append(piece.text)
-                scores.append(piece.score)
-                kinds.append(piece.kind)
+                piece = dict(_fields(value))
+                texts.append(piece.get(1, b"").decode())
+                scores.extend(struct.unpack("<f", piece.get(2, bytes(4))))
+                kinds.append(piece.get(3, NORMAL))
             elif number == 2:
-                trainer = dict(_fields(_bytes(value)))
+                trainer = dict(_fields(value))
             elif number == 3:
-                normalizer = dict(_fields(_bytes(value)))
-        charsmap = _bytes(normalizer.get(2, b""))
-    except (ValueError, IndexError, struct.error):
+                normalizer = dict(_fields(value))
+        charsmap = bytes(memoryview(normalizer.get(2, b"")))
+    except (AttributeError, IndexError, TypeError, ValueError, struct.error):
         raise CheckpointError(f"{file}: is no SentencePiece model, or it is damaged") from None
     if not all(map(math.isfinite, scores)):
         raise CheckpointError(f"{file}: has pieces with scores that are not finite")
     if kinds.count(UNKNOWN) != 1:
         raise CheckpointError(f"{file}: is no SentencePiece model: exactly one of its pieces must be the unknown one")
-    model_type = MODEL_TYPES.get(_number(trainer.get(3, 1)))
+    model_type = MODEL_TYPES.get(trainer.get(3, 1))
     if model_type is None:
         raise CheckpointError(f"{file}: `model_type` must be one of {MODEL_TYPES}, got {trainer[3]!r}")
     if trainer.get(24) or not normalizer.get(5, True):
@@ -174,7 +166,7 @@ class SentencePieceEncoder:
         end, is_unknown = 0, False
         for piece in self._segment(normalised):
             start, end = end, end + len(piece)
-            first, last = (max(start - 1, 0), end - 1) if places is None else (places[start][0], places[end - 1][1])
+            first, last = places[start][0], places[end - 1][1]
             was_unknown, is_unknown = is_unknown, piece not in self.places
             if is_unknown and self._byte_fallback:
                 content = [f"<0x{byte:02X}>" for byte in piece.encode("utf-8", "replace")]
@@ -262,33 +254,9 @@ class Normaliser:
         self._trie = array("I", model.charsmap[4 : 4 + size])
         self._replacements = model.charsmap[4 + size :]
 
-    @cached_property
-    def _keeps_ascii(self) -> bool:
-        """Whether nothing happens to text of printable ASCII but to its spaces."""
-        if any(symbol.isascii() for symbol in self._symbols):
-            return False
-        return not (self._trie and any(map(self._begins_replaced, range(32, 127))))
-
-    def _begins_replaced(self, byte: int) -> bool:
-        """Whether the map has this character of printable ASCII, or one after it."""
-        try:
-            node = _below(self._trie[0]) ^ byte
-            unit = self._trie[node]
-            if unit & 0x800000FF != byte:
-                return False
-            below = node ^ _below(unit)
-            return bool(unit >> 8 & 1) or any(self._trie[below ^ one] & 0x800000FF == one for one in range(32, 127))
-        except IndexError:
-            raise CheckpointError(f"{self._file}: the map of its characters is damaged") from None
-
-    def __call__(self, text: str) -> tuple[str, list[Offset] | None]:
-        """Return the normalised text, and the characters that each of its own is made of.
-
-        `None` for these where the text has only been given the space before it.
-        """
+    def __call__(self, text: str) -> tuple[str, list[Offset]]:
+        """Return the normalised text, and the characters that each of its own is made of."""
         adds, removes = self._adds, self._removes
-        if adds and text and self._keeps_ascii and not NOT_PLAIN.search(text):
-            return SPACE + text.replace(" ", SPACE), None
         parts = [(part, place) for part, place in self._parts(text) if part]
         while removes and parts and parts[0][0] == " ":
             del parts[0]
@@ -310,47 +278,35 @@ class Normaliser:
         """Yield what parts of a text become, and the characters of each."""
         place = 0
         while place < len(text):
-            if self._keeps_ascii:
-                found = NOT_ASCII.search(text, place)
-                plain = found.start() if found else len(text)
-                yield from ((text[at], (at, at + 1)) for at in range(place, plain))
-                place, last = plain, found.end() if found else plain
-            else:
-                last = len(text)
-            while place < last:
-                symbol = max((one for one in self._symbols if text.startswith(one, place)), key=len, default="")
-                replaced = (symbol, len(symbol)) if symbol else self._replaced(text, place)
-                part, length = replaced or (text[place], 1)
-                yield part, (place, place + length)
-                place += length
+            symbols = [one for one in self._symbols if text.startswith(one, place)]
+            symbol = max(symbols, key=len, default="")
+            part, length = (symbol, len(symbol)) if symbol else self._replaced(text, place)
+            yield part, (place, place + length)
+            place += length
 
-    def _replaced(self, text: str, place: int = 0) -> tuple[str, int] | None:
-        """Return what the longest part of a text from a place on becomes that is in the map, and its length."""
-        if not self._trie:
-            return None
+    def _replaced(self, text: str, place: int) -> tuple[str, int]:
+        """Return what the longest part of a text from a place on becomes that is in the map, and its length.
+
+        A character that is not in the map stays as it is.
+        """
+        trie, found, length = self._trie, text[place], 1
+        if not trie:
+            return found, length
         try:
-            found = self._longest(text[place : place + LONGEST_PART])
-            if found is None:
-                return None
-            start, length = found
-            return self._replacements[start : self._replacements.index(b"\0", start)].decode(), length
+            node = _below(trie[0])
+            for end in range(place, min(place + LONGEST_PART, len(text))):
+                for byte in text[end].encode("utf-8", "replace"):
+                    node ^= byte
+                    unit = trie[node]
+                    if unit & 0x800000FF != byte:
+                        return found, length
+                    node ^= _below(unit)
+                if unit >> 8 & 1:
+                    start, length = trie[node] & 0x7FFFFFFF, end + 1 - place
+                    found = self._replacements[start : self._replacements.index(b"\0", start)].decode()
         except (IndexError, ValueError):
             raise CheckpointError(f"{self._file}: the map of its characters is damaged") from None
-
-    def _longest(self, text: str) -> tuple[int, int] | None:
-        """Return where the replacement of the longest beginning of a text is that the map has, and its length."""
-        trie, found = self._trie, None
-        node = _below(trie[0])
-        for length, character in enumerate(text, start=1):
-            for byte in character.encode("utf-8", "replace"):
-                node ^= byte
-                unit = trie[node]
-                if unit & 0x800000FF != byte:
-                    return found
-                node ^= _below(unit)
-            if unit >> 8 & 1:
-                found = (trie[node] & 0x7FFFFFFF, length)
-        return found
+        return found, length
 
 
 def _below(unit: int) -> int:
@@ -372,14 +328,14 @@ def _varint(content: bytes, place: int) -> tuple[int, int]:
             raise ValueError("a number that is too long")
 
 
-def _fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:
+def _fields(content: bytes) -> Iterator[tuple[int, Any]]:
     """Yield the fields of a message: numbers, or bytes for strings, messages and floats."""
     place, size = 0, len(content)
     while place < size:
         tag, place = _varint(content, place)
         kind = tag & 7
         if kind == 0:
-            value: int | bytes
+            value: Any
             value, place = _varint(content, place)
         else:
             if kind == 2:
@@ -413,21 +369,3 @@ def _read_pieces(content: bytes, texts: list[str], scores: "array[float]", kinds
         place += 2 + length
     scores.extend(number for (number,) in struct.iter_unpack("<f", numbers))
     return place
-
-
-def _piece(content: bytes) -> Piece:
-    fields = dict(_fields(content))
-    (score,) = struct.unpack("<f", _bytes(fields.get(2, bytes(4))))
-    return Piece(_bytes(fields[1]).decode() if 1 in fields else "", score, _number(fields.get(3, NORMAL)))
-
-
-def _bytes(value: int | bytes) -> bytes:
-    if not isinstance(value, bytes):
-        raise ValueError("a number in the place of bytes")
-    return value
-
-
-def _number(value: int | bytes) -> int:
-    if not isinstance(value, int):
-        raise ValueError("bytes in the place of a number")
-    return value

@@ -14,7 +14,7 @@ from typing import Any
 from capsule_mt.engine.library import widened
 from capsule_mt.engine.program import Tensor, UnsupportedModelError
 from capsule_mt.models.from_marian import Place, places_of
-from capsule_mt.models.loading import CONFIG_FILE, open_checkpoint, read_calibration, weights_in
+from capsule_mt.models.loading import CONFIG_FILE, open_checkpoint, weights_in
 from capsule_mt.models.marian_files import OPTIONS, transposed
 from capsule_mt.models.parts import TIED
 from capsule_mt.models.registry import write_program
@@ -94,19 +94,19 @@ def write_marian_folder(folder: str | os.PathLike[str], out: str | os.PathLike[s
     os.makedirs(out, exist_ok=True)
     vocabularies = _write_vocabularies(folder, out, stored.sizes)
     _write_weights(stored, os.path.join(out, MODEL_FILE))
-    generation = open_checkpoint(folder).generation
+    checkpoint = open_checkpoint(folder)
     configuration: dict[str, Any] = {
         "relative-paths": True,
         "models": [MODEL_FILE],
         "vocabs": [vocabularies[0], vocabularies[-1]],
-        "beam-size": generation.get("num_beams", 1),
-        "normalize": generation.get("length_penalty", 1.0),
+        "beam-size": checkpoint.generation.get("num_beams", 1),
+        "normalize": checkpoint.generation.get("length_penalty", 1.0),
         "word-penalty": 0,
     }
     if os.path.isfile(os.path.join(folder, SHORTLIST_FILE)):
         Shortlist.load(folder).save_as_marian(os.path.join(out, MARIAN_SHORTLIST_FILE), stored.sizes)
         configuration["shortlist"] = [MARIAN_SHORTLIST_FILE, False]
-    calibration = read_calibration(folder)
+    calibration = checkpoint.config.get("coverage_calibration")
     texts = {CONFIGURATION_FILE: _yaml(configuration) + "\n"}
     if calibration:
         texts[CALIBRATION_FILE] = json.dumps(calibration, indent=2, sort_keys=True) + "\n"

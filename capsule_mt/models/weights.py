@@ -4,9 +4,10 @@ import json
 import math
 import mmap
 import os
+import re
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeGuard
+from typing import Any, NamedTuple, Protocol
 
 from capsule_mt.engine.library import count_infinite
 from capsule_mt.engine.program import Codes, Tensor, UnsupportedModelError
@@ -19,21 +20,10 @@ INDEX_FILE = "model.safetensors.index.json"
 LONGEST_HEADER = 100_000_000  # bytes, as safetensors allows
 FLOATING_TYPES = ("F64", "F32", "F16", "BF16")
 ITEM_SIZES = {
-    "F64": 8,
-    "F32": 4,
-    "F16": 2,
-    "BF16": 2,
-    "F8_E4M3": 1,
-    "F8_E5M2": 1,
-    "I64": 8,
-    "I32": 4,
-    "I16": 2,
-    "I8": 1,
-    "U64": 8,
-    "U32": 4,
-    "U16": 2,
-    "U8": 1,
-    "BOOL": 1,
+    **dict.fromkeys(("F64", "I64", "U64"), 8),
+    **dict.fromkeys(("F32", "I32", "U32"), 4),
+    **dict.fromkeys(("F16", "BF16", "I16", "U16"), 2),
+    **dict.fromkeys(("F8_E4M3", "F8_E5M2", "I8", "U8", "BOOL"), 1),
 }
 
 
@@ -101,10 +91,10 @@ class SafetensorsFile:
         if os.path.exists(file) or not os.path.exists(index):
             return cls(file)
         weight_map = read_json(index).get("weight_map")
-        if not isinstance(weight_map, dict) or not all(isinstance(part, str) for part in weight_map.values()):
+        if not isinstance(weight_map, dict):
             raise CheckpointError(f"{index}: `weight_map` must name the file of each tensor")
         for name, part in weight_map.items():
-            if part in ("", ".", "..") or {"/", "\\", ":", "\0"} & set(part):
+            if not isinstance(part, str) or not re.fullmatch(r"[\w-][\w.-]*", part):
                 raise CheckpointError(f"{index}: `weight_map` has {part!r} for `{name}`, which is no file beside it")
         whole = cls(*(os.path.join(folder, part) for part in sorted(set(weight_map.values()))))
         for name, part in weight_map.items():
@@ -177,39 +167,32 @@ def _entries(file: str, metadata: dict[str, Any]) -> Iterator[tuple[str, _Entry]
     if not isinstance(described, dict):
         raise CheckpointError(f"{file}: `__metadata__` must be an object, got {described!r}")
     metadata |= described
-    end, found = 0, []
-    for name, facts in header.items():
-        begin, stop, entry = _checked(file, name, facts, 8 + length)
-        found.append((begin, stop, name, entry))
-    for begin, stop, name, entry in sorted(found):
-        if begin != end:
-            raise CheckpointError(f"{file}: `data_offsets` of `{name}` begin at {begin}, where {end} is free")
-        end = stop
+    entries = [_entry(file, name, facts, 8 + length) for name, facts in header.items()]
+    end = 8 + length
+    for name, entry in sorted(entries, key=lambda named: (named[1].start, named[1].size, named[0])):
+        if entry.start != end:
+            place, free = entry.start - 8 - length, end - 8 - length
+            raise CheckpointError(f"{file}: `data_offsets` of `{name}` begin at {place}, where {free} is free")
+        end += entry.size
         yield name, entry
-    if size != 8 + length + end:
-        raise CheckpointError(f"{file}: is {size} bytes long, but its header describes {8 + length + end}")
+    if size != end:
+        raise CheckpointError(f"{file}: is {size} bytes long, but its header describes {end}")
 
 
-def _checked(file: str, name: str, facts: Any, data: int) -> tuple[int, int, _Entry]:
+def _entry(file: str, name: str, facts: Any, data: int) -> tuple[str, _Entry]:
     """Return what the header of a file says of one tensor; `data` is where tensors begin."""
-    if not isinstance(facts, dict):
-        raise CheckpointError(f"{file}: is no safetensors file, its header describes no tensors")
-    dtype, shape, offsets = facts.get("dtype"), facts.get("shape"), facts.get("data_offsets")
-    if not isinstance(dtype, str) or dtype not in ITEM_SIZES:
-        raise CheckpointError(f"{file}: `dtype` of `{name}` is {dtype!r}, choose among {', '.join(ITEM_SIZES)}")
-    if not _are_counts(shape):
-        raise CheckpointError(f"{file}: `shape` of `{name}` is {shape!r}, which are no sizes")
-    if not _are_counts(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
-        raise CheckpointError(f"{file}: `data_offsets` of `{name}` are {offsets!r}, which is no range")
-    begin, stop = offsets
-    size = ITEM_SIZES[dtype] * math.prod(shape)
-    if stop - begin != size:
-        raise CheckpointError(f"{file}: `{name}` has {stop - begin} bytes, but {dtype} {shape} takes {size}")
-    return begin, stop, _Entry(file, dtype, tuple(shape), data + begin, size)
-
-
-def _are_counts(values: Any) -> TypeGuard[list[int]]:
-    return isinstance(values, list) and all(type(value) is int and 0 <= value < 2**63 for value in values)
+    try:
+        dtype, shape, (begin, stop) = facts["dtype"], tuple(facts["shape"]), facts["data_offsets"]
+        are_counts = all(type(number) is int and 0 <= number < 2**63 for number in (*shape, begin, stop))
+        fits = are_counts and stop - begin == ITEM_SIZES[dtype] * math.prod(shape)
+    except (KeyError, TypeError, ValueError):
+        fits = False
+    if not fits:
+        raise CheckpointError(
+            f"{file}: `{name}` is {str(facts)[:200]}, which is no tensor: its `data_offsets` must be as many bytes as "
+            f"`shape` and `dtype` take, one of {', '.join(ITEM_SIZES)}"
+        )
+    return name, _Entry(file, dtype, shape, data + begin, stop - begin)
 
 
 def write_safetensors(

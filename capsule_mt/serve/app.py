@@ -108,9 +108,10 @@ def build_app(
         finally:
             route = request.scope.get("route")
             path = getattr(route, "path", "other")  # no label for each path that somebody tries
-            metrics.requests.add(path=path, status=str(status))
+            metrics.add("requests_total", path=path, status=str(status))
             if path in ("/translate", "/cover"):
-                metrics.seconds.add(time.perf_counter() - started, path=path)
+                metrics.add("request_seconds_sum", time.perf_counter() - started, path=path)
+                metrics.add("request_seconds_count", path=path)
         return response
 
     @app.middleware("http")
@@ -186,10 +187,10 @@ def build_app(
         for pair, texts, _ in orders:
             for text in texts:
                 if isinstance(found[number], Failure):
-                    metrics.failures.add(pair=str(pair))
+                    metrics.add("failed_texts_total", pair=str(pair))
                     raise HTTPException(400, f"text {number} cannot be translated: {found[number].reason}")
-                metrics.texts.add(pair=str(pair))
-                metrics.characters.add(len(text), pair=str(pair))
+                metrics.add("texts_total", pair=str(pair))
+                metrics.add("characters_total", len(text), pair=str(pair))
                 number += 1
         return found
 
@@ -337,7 +338,7 @@ def build_app(
                 "target": {"code": target, "name": known[target]},
             },
             "maxBeams": limits.max_beams,
-            "precision": {str(pair): batcher.precision for pair, batcher in batchers.items() if batcher.precision},
+            "precision": {str(pair): found for pair, one in batchers.items() if (found := one.translator.precision)},
             "suggestions": False,
             "supportedFilesFormat": list(FILE_FORMATS),
         }

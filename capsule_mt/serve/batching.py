@@ -10,7 +10,7 @@ slow clients, a batch at a time, and the other one those of all others.
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -186,7 +186,6 @@ class Batcher:
         options: of each call of the translator, such as its languages.
         max_batch: the most sentences that go through the model at once.
         max_queue: the most tokens that wait; a quarter of it for one client.
-        on_batch: called with the number of sentences of each batch.
     """
 
     def __init__(
@@ -197,12 +196,10 @@ class Batcher:
         max_batch: int = 32,
         wait_seconds: float = 0.005,
         max_queue: int = 65536,
-        on_batch: Callable[[int], None] | None = None,
     ) -> None:
         self.translator, self.options = translator, options or {}
         self.max_batch, self.max_queue = max_batch, max_queue
         self.wait_seconds = wait_seconds
-        self.on_batch = on_batch
         self._clients: dict[str, Client] = {}
         self._clock = 0.0  # what the client whose turn it was had been served
         self._running: list[Batch] = []
@@ -298,11 +295,6 @@ class Batcher:
             self._clients = {
                 name: client for name, client in self._clients.items() if client.waiting or id(client) in at_work
             }
-
-    @property
-    def precision(self) -> Mapping[str, float]:
-        """The share of marks that were right, by `marks` of `CoverageOptions`, where that was measured."""
-        return self.translator.precision
 
     def __len__(self) -> int:
         """How many sentences wait."""
@@ -436,8 +428,6 @@ class Batcher:
                         sentence.client.is_slow = False
                 self._learn(batch)
                 self._changed.notify_all()
-            if self.on_batch is not None:
-                self.on_batch(len(batch.sentences))
 
     def _put_back(self, batch: Batch) -> None:
         with self._changed:

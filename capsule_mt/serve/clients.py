@@ -4,7 +4,6 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import sha256
 
@@ -42,10 +41,6 @@ class Keys:
         if not limits:
             raise ValueError(f"{file}: has no key")
         return cls(limits)
-
-    @classmethod
-    def of(cls, keys: Iterable[str]) -> "Keys":
-        return cls({_digest(key): None for key in keys})
 
     def __bool__(self) -> bool:
         return bool(self.limits)

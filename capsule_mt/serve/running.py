@@ -68,31 +68,20 @@ def run_server(
     translators: Mapping[LanguagePair, Translator],
     listener: socket.socket,
     limits: Limits,
-    *,
-    connections: Connections | None = None,
-    detector: Detector | None = None,
-    max_batch: int,
-    wait_seconds: float,
-    max_queue: int,
+    connections: Connections,
+    detector: Detector | None,
     stop_seconds: int,
 ) -> bool:
     """Serve until SIGTERM or Ctrl-C; then answer what was accepted, and return whether there was time for all."""
     metrics = Metrics()
     batchers = {
-        pair: Batcher(
-            translator,
-            options={"src_lang": pair.source, "tgt_lang": pair.target},
-            max_batch=max_batch,
-            wait_seconds=wait_seconds,
-            max_queue=max_queue,
-            on_batch=lambda size, pair=str(pair): metrics.batches.add(size, pair=pair),  # type: ignore[misc]
-        )
+        pair: Batcher(translator, options={"src_lang": pair.source, "tgt_lang": pair.target})
         for pair, translator in translators.items()
     }
     sys.setswitchinterval(SWITCH_SECONDS)
     logging.getLogger("capsule_mt").setLevel(logging.ERROR)  # what warns of a translation is for whoever asked for it
     logging.getLogger("capsule_mt.serve").setLevel(logging.WARNING)
-    app, protocol = build_app(batchers, limits, metrics, detector), protocol_with(connections or Connections())
+    app, protocol = build_app(batchers, limits, metrics, detector), protocol_with(connections)
     config = uvicorn.Config(app, log_level="warning", backlog=BACKLOG, http=protocol)
     server = Server(config, batchers, stop_seconds)
     listener.listen(BACKLOG)

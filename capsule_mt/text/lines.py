@@ -79,23 +79,20 @@ def coverage_record(coverage: Any) -> dict[str, Any]:
         sentence["below_threshold"] = sentence["score"] < coverage.threshold
     words = []
     for word in coverage.words:
-        record = {"word": word.text, "start": word.start, "end": word.end, "covered": word.covered}
         read = {name: getattr(word, name) for name in ("past", "future") if getattr(word, name) is not None}
-        words.append({**record, **read, "untranslated": word.marked})
+        words.append({**_placed(word), "covered": word.covered, **read, "untranslated": word.marked})
     found = {"score": coverage.score, "sentences": sentences, "words": words}
     if coverage.support is not None:
         found["support"] = coverage.support
         found["target_words"] = [
-            {
-                "word": one.text,
-                "start": one.start,
-                "end": one.end,
-                "supported": one.supported,
-                "unsupported": one.marked,
-            }
-            for one in coverage.target_words
+            {**_placed(word), "supported": word.supported, "unsupported": word.marked}
+            for word in coverage.target_words
         ]
     return {**found, "repetitions": list(coverage.repetitions)}
+
+
+def _placed(word: Any) -> dict[str, Any]:
+    return {"word": word.text, "start": word.start, "end": word.end}
 
 
 def pharaoh(record: dict[str, Any]) -> str:

@@ -58,9 +58,6 @@ def _locked(file: Path) -> int | None:
         except (BlockingIOError, PermissionError):  # the latter on Windows
             os.close(descriptor)
             return None
-        except BaseException:
-            os.close(descriptor)
-            raise
         os.close(descriptor)  # its last holder has removed it meanwhile
 
 

@@ -19,10 +19,16 @@ def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path | None] 
 
     None stands for an option that was not given. Call this before any work, and before a model is loaded.
     """
-    files = [path for path in outputs if path is not None]
+    files = [path for path in outputs if path is not None and not is_stream(path)]
     for path in files:
-        _check_output(path)
-    files = [path for path in files if not is_stream(path)]
+        target = path.resolve()
+        if target.is_dir():
+            raise ValueError(f"{path} is a folder; a file is needed")
+        if path.is_symlink() and not target.parent.exists():
+            raise ValueError(f"{path} is a link to {target}, whose folder does not exist")
+        check_output_folder(target.parent)
+        if target.exists() and not os.access(target, os.W_OK):
+            raise ValueError(f"{path}: no permission to write")
     for one, other in itertools.combinations(files, 2):
         if _is_same(one, other):
             raise ValueError(f"{one} and {other} are one file: each output needs a file of its own")
@@ -34,7 +40,8 @@ def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path | None] 
 
 def check_output_folder(path: Path) -> None:
     """Raise an error if no files can be written into a folder of this name, which need not exist."""
-    place = _existing(path.resolve())
+    whole = path.resolve()
+    place = next(one for one in (whole, *whole.parents) if one.exists())
     if not place.is_dir():
         raise ValueError(f"{path}: {place} is a file; a folder is needed")
     if not os.access(place, os.W_OK | os.X_OK):
@@ -65,7 +72,7 @@ def open_output(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             return
         target = Path(path).resolve()
         target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_name(f"{_beginning(target)}.{os.getpid()}.{next(NUMBERS)}.partial")
+        partial = target.with_name(f"{target.name}.{os.getpid()}.{next(NUMBERS)}.partial")
         try:
             with open(partial, "wb") as stream:
                 yield stream
@@ -79,7 +86,10 @@ def open_output(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         except BaseException:
             partial.unlink(missing_ok=True)
             raise
-        sync_folder(target.parent)
+        if os.name == "posix":  # the name survives a loss of power, too
+            folder = os.open(target.parent, os.O_RDONLY)
+            os.fsync(folder)
+            os.close(folder)
     except OSError as error:
         if error.errno is not None and error.filename is None:
             error.filename = os.fspath(path)
@@ -104,59 +114,10 @@ def read_object(path: Path) -> dict[str, Any] | None:
 def remove_partials(path: Path) -> None:
     """Remove what killed processes have left of a file, or of the files of a folder; only for who holds its lock."""
     target = path.resolve()
-    folder, beginning = (target, ".+") if target.is_dir() else (target.parent, re.escape(_beginning(target)))
+    folder, beginning = (target, ".+") if target.is_dir() else (target.parent, re.escape(target.name))
     for partial in folder.glob("*.partial"):
         if re.fullmatch(rf"{beginning}\.\d+\.\d+\.partial", partial.name):
             partial.unlink(missing_ok=True)
-
-
-def sync_folder(folder: Path) -> None:
-    """Let the names in a folder survive a loss of power."""
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def _check_output(path: Path) -> None:
-    if is_stream(path):
-        mode = os.stat(path).st_mode
-        if stat.S_ISBLK(mode) or stat.S_ISSOCK(mode):
-            raise ValueError(f"{path} is a {'disk' if stat.S_ISBLK(mode) else 'socket'}; a file is needed")
-        if not os.access(path, os.W_OK):
-            raise ValueError(f"{path}: no permission to write")
-        return
-    try:
-        target = path.resolve()
-        os.stat(target)
-    except FileNotFoundError:
-        pass
-    except (OSError, RuntimeError) as error:  # a link to itself, a file taken for a folder, a name that is too long
-        if not isinstance(error, NotADirectoryError):
-            raise ValueError(f"{path} cannot be written: {error}") from None
-    if target.is_dir():
-        raise ValueError(f"{path} is a folder; a file is needed")
-    if path.is_symlink() and not target.parent.exists():
-        raise ValueError(f"{path} is a link to {target}, whose folder does not exist")
-    check_output_folder(target.parent)
-    if target.exists() and not os.access(target, os.W_OK):
-        raise ValueError(f"{path}: no permission to write")
-
-
-def _beginning(file: Path) -> str:
-    """Return what the names of its partial files begin with: its own, short enough for every file system."""
-    if len(file.name) <= 40:
-        return file.name
-    import hashlib  # costs a tenth of the start of a program that writes no file
-
-    return f"{file.name[:32]}-{hashlib.sha256(os.fsencode(file.name)).hexdigest()[:8]}"
-
-
-def _existing(folder: Path) -> Path:
-    """Return the folder, or the nearest one above it that exists."""
-    return next(place for place in (folder, *folder.parents) if place.exists())
 
 
 def _is_same(one: Path, other: Path) -> bool:

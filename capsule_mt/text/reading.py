@@ -1,16 +1,16 @@
 """Read text files, plain or gzipped, line by line: the same lines and the same errors for every command."""
 
 import codecs
-import itertools
+import io
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, cast
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-def decode_lines(stream: Iterable[bytes], name: str | os.PathLike[str], encoding: str | None = None) -> Iterator[str]:
+def decode_lines(stream: BinaryIO, name: str | os.PathLike[str], encoding: str | None = None) -> Iterator[str]:
     """Yield the lines of a stream, UTF-8 if no `encoding` is given, without their ends and without a byte-order mark.
 
     Only a line feed ends a line: `str.splitlines` also splits at form feeds, U+2028 and others, which occur inside
@@ -44,18 +44,13 @@ def decode_lines(stream: Iterable[bytes], name: str | os.PathLike[str], encoding
         raise ValueError(f"{name}, after line {number}: the gzip file is damaged ({error})") from None
 
 
-def _decode_otherwise(stream: Iterable[bytes], name: str | os.PathLike[str], encoding: str) -> Iterator[str]:
-    decode, number, rest = codecs.getincrementaldecoder(encoding)(), 0, ""
+def _decode_otherwise(stream: BinaryIO, name: str | os.PathLike[str], encoding: str) -> Iterator[str]:
+    number = 0
     try:
-        for block in itertools.chain(stream, [b""]):
-            *lines, rest = (rest + decode.decode(block, final=not block)).split("\n")
-            for line in lines:
-                number += 1
-                yield (line.removeprefix("\ufeff") if number == 1 else line).removesuffix("\r")
+        for number, line in enumerate(io.TextIOWrapper(stream, encoding, newline="\n"), start=1):
+            yield (line.removeprefix("\ufeff") if number == 1 else line).removesuffix("\n").removesuffix("\r")
     except UnicodeError as error:
         raise ValueError(f"{name}, after line {number}: not {encoding} ({getattr(error, 'reason', error)})") from None
-    if rest:
-        yield rest.removesuffix("\r")
 
 
 def open_text(path: str | os.PathLike[str]) -> BinaryIO:

@@ -72,16 +72,10 @@ class Layout:
 
     def tags(self) -> list[tuple[int, str]]:
         """Return each tag and before which character it goes, in their order."""
-        least, found = 0, []
         inside = self._in_words()
         placed = self._placed([number for number in self.source.tags if number not in inside], 0, len(self.words))
         merged = sorted([*((at, 1, number) for at, number in placed), *inside.values()], key=lambda tag: tag[:2])
-        if not self._is_nested([number for *_, number in merged]):
-            merged = [(at, 1, number) for at, number in self._placed(self.source.tags, 0, len(self.words))]
-        for at, _, number in merged:
-            least = max(least, at)
-            found.append((least, self._spaced(number, least)))
-        return found
+        return [(at, self._spaced(number, at)) for at, _, number in merged]
 
     def _in_words(self) -> dict[int, tuple[int, int, int]]:
         """Return where tags go that begin or end inside of a word, such as H<sub>2</sub>O, that a translation copies.
@@ -103,16 +97,6 @@ class Layout:
                     at = place.start + begins[number] - word.start()
                     found[number] = (at, 0 if at == place.end else 2, number)
         return found
-
-    def _is_nested(self, numbers: Sequence[int]) -> bool:
-        opened: list[int] = []
-        for number in numbers:
-            partner = self.partners.get(number, number)
-            if partner > number:
-                opened.append(number)
-            elif partner < number and (not opened or opened.pop() != partner):
-                return False
-        return True
 
     def between(self, position: int) -> Span:
         """Return the place between two words, or after the last, of what is at some character of the source."""

@@ -42,7 +42,7 @@ class Piece:
     ids: its tokens, special ones included.
     words: its words, where coverage is asked for.
     text: what the model reads.
-    offsets, places: the characters that each token stands for, and each word.
+    offsets: the characters that each token stands for.
     prefix: the tokens that its translation begins with.
     was_cut: whether the source was longer (`truncation`).
     masked: what the model reads and what is kept, where something is.
@@ -61,10 +61,9 @@ class Piece:
         masked: Masked | None = None,
         text: str = "",
         offsets: Offsets = (),
-        places: Sequence[Span] = (),
     ) -> None:
         self.span, self.ids, self.words, self.prefix, self.was_cut = span, ids, words, prefix, was_cut
-        self.masked, self.text, self.offsets, self.places = masked, text, offsets, places
+        self.masked, self.text, self.offsets = masked, text, offsets
 
     def tokens_of(self, span: Span) -> list[int]:
         """Return which tokens stand for some characters of the user's text."""
@@ -74,22 +73,6 @@ class Piece:
         else:
             places = [place and self.masked.place(place) for place in places]
         return [token for token, place in enumerate(places) if place and overlaps(place, [span])]
-
-
-class PrefixedText(str):
-    """A text whose translation begins with `target_prefix`; of several sentences, the first translation does.
-
-        translator(PrefixedText("The old man buys a red hat.", "Der alte"))
-
-    The prefix is forced token by token, so it should end where a word ends.
-    """
-
-    target_prefix: str
-
-    def __new__(cls, text: str, target_prefix: str) -> "PrefixedText":
-        prefixed = super().__new__(cls, text)
-        prefixed.target_prefix = target_prefix
-        return prefixed
 
 
 class Document:
@@ -171,8 +154,6 @@ class Segmenter(NamedTuple):
                     document.pieces.append(self._piece(part, encoded, was_cut))
                 elif unknown:
                     document.foreign.append(part.span)
-        if isinstance(text, PrefixedText) and document.pieces:
-            document.pieces[0].prefix = self.tokenizer.encode_target(text.target_prefix)[:-1]
         return document
 
     def _without_long_words(self, document: Document) -> str:
@@ -193,13 +174,12 @@ class Segmenter(NamedTuple):
         if self.with_words:
             unknown_id = self.tokenizer.unknown_id
             words = source_words(source.text, encoded.offsets, encoded.ids, unknown_id, self.lists)
-        places = [word.span for word in words]
         words = [
-            word._replace(span=source.place(word.span), is_unknown=word.is_unknown or source.is_unknown(word.span))
+            word._replace(span=source.place(word.place), is_unknown=word.is_unknown or source.is_unknown(word.place))
             for word in words
         ]
         kept = source if source.kinds else None
-        return Piece(source.span, encoded.ids, words, [], was_cut, kept, source.text, encoded.offsets, places)
+        return Piece(source.span, encoded.ids, words, [], was_cut, kept, source.text, encoded.offsets)
 
     def _unknown(self, text: str, encoded: Encoded) -> set[int]:
         """Return which tokens stand for what the vocabulary lacks: unknown ones, or a byte of a character."""
@@ -297,15 +277,8 @@ class Segmenter(NamedTuple):
                 encoded[part] = self._encode(part, prefix)
             return len(encoded[part].ids) <= cast(int, self.limit)
 
-        parts = split_to_fit(text, sentence, fits)
-        for span in parts:
-            part = text[span.start : span.end]
-            if not fits(part):
-                raise ValueError(
-                    f"the character {part!r} alone is {len(encoded[part].ids)} tokens, more than the "
-                    f"{self.limit} that a source may have (`max_source_tokens`)"
-                )
-        return [(span, encoded[text[span.start : span.end]], False) for span in parts]
+        parts = [(span, text[span.start : span.end]) for span in split_to_fit(text, sentence, fits)]
+        return [(span, encoded.get(part) or self._encode(part, prefix), False) for span, part in parts]
 
     def _encode(self, text: str, prefix: str) -> Encoded:
         """Tokenise a text after a prefix, whose characters do not count."""
@@ -355,7 +328,7 @@ class TranslationIterator(Generic[Result]):
     """Reads texts in windows, translates each window at once, and gives its results one by one."""
 
     def __init__(self, texts: object, translate: Callable[[list[str]], list[Result]], window: int) -> None:
-        """`texts`: an iterable, or what only has a length and `[]`, such as a `KeyDataset`."""
+        """`texts`: an iterable, or what only has `[]`, such as a `KeyDataset`."""
         self.texts = texts
         self.translate = translate
         self.window = window
@@ -364,10 +337,6 @@ class TranslationIterator(Generic[Result]):
         return len(cast(Sized, self.texts))  # a generator has no length, and says so
 
     def __iter__(self) -> Iterator[Result]:
-        texts: Iterator[str] = iter(cast(Any, self.texts)) if hasattr(self.texts, "__iter__") else self._items()
+        texts: Iterator[str] = iter(cast(Any, self.texts))
         while window := list(islice(texts, self.window)):
             yield from self.translate(window)
-
-    def _items(self) -> Iterator[str]:
-        texts = cast(Sequence[str], self.texts)
-        return (texts[index] for index in range(len(self)))

@@ -104,7 +104,7 @@ def split_sentences(text: str, language: str | None = None) -> list[Span]:
 def split_to_fit(text: str, span: Span, fits: Callable[[str], bool]) -> list[Span]:
     """Cut a span until each piece fits: after a comma or the like, else at a space, else anywhere, near the middle.
 
-    A single character that does not fit is left for the caller to refuse.
+    A single character is a piece, whether it fits or not.
     """
     pieces: list[Span] = []
     waiting = [_strip(text, span)]  # the leftmost last

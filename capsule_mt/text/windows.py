@@ -66,34 +66,25 @@ class WindowedOutput:
                 remove_partials(path)
         if restart:
             self._discard()
-        self._check_settings()
-        if is_main:
-            write_output(self.folder / SETTINGS_FILE, self.settings)
-
-    def _check_settings(self) -> None:
-        """Raise an error if an interrupted run has left other settings."""
         settings, before = json.loads(self.settings), read_object(self.folder / SETTINGS_FILE)
         if before is not None and before != settings:
-            names = sorted({**before, **settings})
-            changes = "; ".join(
-                f"{name}: {before.get(name)!r} then, {settings.get(name)!r} now"
-                for name in names
-                if before.get(name) != settings.get(name)
-            )
+            changed = [name for name in sorted({**before, **settings}) if before.get(name) != settings.get(name)]
+            shown = "; ".join(f"{name}: {before.get(name)!r} then, {settings.get(name)!r} now" for name in changed)
             raise ValueError(
-                f"{self.folder} is of an interrupted run with other settings ({changes}); `--restart` discards it"
+                f"{self.folder} is of an interrupted run with other settings ({shown}); `--restart` discards it"
             )
+        if is_main:
+            write_output(self.folder / SETTINGS_FILE, self.settings)
 
     def begin(self, window: Window) -> None:
         """Note the next window. Call it for every window, in order: the output has these windows."""
         digest = _sha256("\n".join([self.settings, *map(str, window.lines)]).encode("utf-8"))[:16]
         self.stems.append(f"{window.number:08d}-{digest}")
 
-    def is_done(self, strict: bool = False) -> bool:
-        """Return whether the window that began last is done; with `strict`, failed lines count as not done."""
-        part = self._read(self.stems[-1])
-        if part is not None:
-            return not (strict and part.failures)
+    def is_done(self) -> bool:
+        """Return whether the window that began last is done."""
+        if self._read(self.stems[-1]) is not None:
+            return True
         number, path = self.stems[-1].partition("-")[0], self._path(self.stems[-1])
         if path.exists():
             warn(f"{path} is damaged: its lines are translated again.")
@@ -104,13 +95,8 @@ class WindowedOutput:
     def write(self, columns: list[list[str]], failures: dict[int, str]) -> None:
         """Write the lines of each output for the window that began last."""
         texts = ["".join(f"{line}\n" for line in lines).encode("utf-8") for lines in columns]
-        stated = {
-            "lines": [len(lines) for lines in columns],
-            "bytes": [len(text) for text in texts],
-            "failures": failures,
-        }
-        header = json.dumps(stated).encode("utf-8")
-        content = b"\n".join((header, b"".join(texts)))
+        stated = {"bytes": [len(text) for text in texts], "failures": failures}
+        content = json.dumps(stated).encode("utf-8") + b"\n" + b"".join(texts)
         write_output(self._path(self.stems[-1]), _sha256(content).encode("ascii") + b"\n" + content)
 
     def count_done(self) -> int:
@@ -180,7 +166,6 @@ def write_windows(
     streams: Sequence[IO[bytes]],
     *,
     progress: Progress,
-    strict: bool = False,
     share: tuple[int, int] = (0, 1),
 ) -> None:
     """Write the lines of each window: as a part of an output that resumes, or else into a stream for each column.
@@ -196,7 +181,7 @@ def write_windows(
                 stream.flush()
         else:
             output.begin(window)
-            if window.number % share[1] == share[0] and not output.is_done(strict):
+            if window.number % share[1] == share[0] and not output.is_done():
                 output.write(*lines_of(window.first_line, window.lines))
         progress.update(len(window.lines))
 

@@ -35,7 +35,7 @@ NO_LISTS = WordLists()
 
 
 class SourceWord(NamedTuple):
-    """The characters `span` of a text, and which tokens of its piece they are.
+    """The characters `span` of a text, which are at `place` in what the model reads, and which of its tokens they are.
 
     A mark has neither letters nor digits, so a translation may drop it. An unknown word has a token that stands for
     whatever the vocabulary lacks, so no model can translate it. Optional words and function words are those of
@@ -48,6 +48,7 @@ class SourceWord(NamedTuple):
     is_unknown: bool
     is_optional: bool = False
     is_function: bool = False
+    place: Span = Span(0, 0)
 
     @property
     def counts(self) -> bool:
@@ -67,6 +68,7 @@ def source_words(
             is_unknown=unknown_id is not None and any(token_ids[n] == unknown_id for n in tokens),
             is_optional=text[place.start : place.end].casefold() in lists.optional,
             is_function=text[place.start : place.end].casefold() in lists.function,
+            place=place,
         )
         for place, tokens in words_of(text, offsets)
     ]

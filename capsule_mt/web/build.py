@@ -2,10 +2,11 @@
 
     python -m capsule_mt.web.build
 
-It writes two modules, interface.js and LICENSE beside the JavaScript; `npm pack capsule_mt/web` makes the package.
+It writes the modules, interface.js and LICENSE beside the JavaScript; `npm pack capsule_mt/web` makes the package.
 """
 
 import json
+import re
 import shutil
 import sys
 import tempfile
@@ -16,10 +17,15 @@ from capsule_mt.engine.library import EARLY_STOPPING, MOST_SLOTS, REQUEST_FIELDS
 from capsule_mt.engine.program import operations
 
 FOLDER = Path(__file__).parent
-# A page loads one: the second where its product of bytes is exact (engine.js); floats are rounded as in the first
+# A page loads one (engine.js): relaxed where its product of bytes is exact, with threads where they are asked for. All
+# round floats alike.
+RELAXED = ("-mrelaxed-simd", "-ffp-contract=off")
+SHARED = ("-matomics", "-mbulk-memory", "-pthread")
 MODULES: dict[str, tuple[str, ...]] = {
     "engine.wasm": (),
-    "engine.relaxed.wasm": ("-mrelaxed-simd", "-ffp-contract=off"),
+    "engine.relaxed.wasm": RELAXED,
+    "engine.threads.wasm": SHARED,
+    "engine.threads.relaxed.wasm": (*SHARED, *RELAXED),
 }
 INTERFACE = "interface.js"
 TARGET = ("-target", "wasm32-wasi")
@@ -34,30 +40,41 @@ EXPORTS = (
     *("engine_set_programs", "engine_translate"),
 )
 STACK = 1 << 20
+PAGE = 1 << 16
+MEMORY = {"initial": 64, "maximum": 1 << 14}  # pages that threads share: 1 GiB at most
+SHARED_MEMORY = (
+    *("-Wl,--import-memory,--export-memory,--shared-memory,--export=team_work,--export=__stack_pointer", *SHARED),
+    f"-Wl,--initial-memory={MEMORY['initial'] * PAGE},--max-memory={MEMORY['maximum'] * PAGE}",
+)
 
 
 def build(output: Path) -> None:
     """Compile the engine into a folder: its modules, and what JavaScript has to know of their interface."""
-    compiler = [sys.executable, "-m", "ziglang", "cc", *TARGET]
+    command = [sys.executable, "-m", "ziglang", "cc", *TARGET]
     sources = {path.stem: path for folder in (SOURCES, FOLDER / "native") for path in sorted(folder.glob("*.c"))}
-    kernels = sources.pop("kernels")
     tier = ("-O3", "-DTIER=simd128", "-DTIER_SIMD128")  # of the products; other code is small, and quick to load
+    compiles, links = [], []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        jobs: list[tuple[str, Path, tuple[str, ...]]] = [(stem, source, ()) for stem, source in sources.items()]
-        jobs += [(module, kernels, (*tier, *options)) for module, options in MODULES.items()]
-        compiled = {stem: str(folder / f"{stem}.o") for stem, _, _ in jobs}
-        run_side_by_side(
-            [[*compiler, *FLAGS, *flags, "-c", str(source), "-o", compiled[stem]] for stem, source, flags in jobs],
-            folder,
-        )
-        link = [*compiler, "-mexec-model=reactor", "-s", f"-Wl,-z,stack-size={STACK}", "-lm"]
-        link += [*(f"-Wl,--export={name}" for name in EXPORTS), *(compiled[stem] for stem in sources)]
-        run_side_by_side([[*link, compiled[module], "-o", str(folder / module)] for module in MODULES], folder)
+        for module, options in MODULES.items():
+            objects = {stem: f"{folder / module}.{stem}.o" for stem in sources}
+            for stem, source in sources.items():
+                flags = [*FLAGS, *options, *(tier if stem == "kernels" else ())]
+                compiles.append([*command, *flags, "-c", str(source), "-o", objects[stem]])
+            link = ["-mexec-model=reactor", "-s", f"-Wl,-z,stack-size={STACK}", "-lm"]
+            link += [*(f"-Wl,--export={name}" for name in EXPORTS), *(SHARED_MEMORY if SHARED[0] in options else ())]
+            links.append([*command, *link, *objects.values(), "-o", str(folder / module)])
+        run_side_by_side(compiles, folder)
+        run_side_by_side(links, folder)
         output.mkdir(parents=True, exist_ok=True)
         for module in MODULES:
             shutil.copyfile(folder / module, output / module)
     (output / INTERFACE).write_text(interface(), encoding="utf-8")
+
+
+def without_comments(script: str) -> str:
+    """Return JavaScript without the lines that are comments, and without indentation."""
+    return re.sub(r"^\s*(?:(?://|/\*\*| ?\*).*\n)?", "", script, flags=re.MULTILINE)
 
 
 def interface() -> str:
@@ -75,6 +92,8 @@ def interface() -> str:
         "MOST_SLOTS": MOST_SLOTS,
         "FIELDS": REQUEST_FIELDS,
         "TYPES": TYPES,
+        "MEMORY": MEMORY,
+        "STACK": STACK,
         "EARLY_STOPPING": {
             str(value).lower(): number for value, number in EARLY_STOPPING.items() if value is not None
         },

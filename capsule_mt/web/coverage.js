@@ -1,9 +1,12 @@
-// What a translation leaves out, by what the words of the source receive of a head's attention: see coverage/methods.py.
+// What a translation leaves out, by what the words of the source receive of a head's attention (see coverage/methods.py),
+// and what it makes up, by what its words receive from a model of the other direction (see coverage/supported.py).
 
 const WORDS = /[\p{L}\p{N}_]+(?:['\u2019-][\p{L}\p{N}_]+)*|[^\p{L}\p{N}_\s]/gu;
 const UNSPACED = /[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]/;
 const LARGEST_EVIDENCE = 16;
 const LONGEST_REPEATED_PHRASE = 6;
+const LARGEST_DOUBT = 5; // of a word that is supported
+const [LOG_PROB, SMALLEST_LOG_PROB, BESIDE] = [0.4, -8, 0.5];
 
 const isMark = (word) => !/[\p{L}\p{N}]/u.test(word);
 const folded = (word) => word.toLowerCase().replaceAll("ß", "ss");
@@ -76,7 +79,36 @@ export function coverPiece({ text, ids, offsets, start }, received, calibration,
   };
 }
 
-/** Put the coverage of a text together; of each piece its `coverPiece`, its place, its source and its translation. */
+/**
+ * Find which words of a translation its source supports. `offsets`, `logProbs`: of its tokens; `read`: the translation as
+ * a piece of the other direction, with what its tokens receive there, if it is not blank.
+ *
+ * Return its words, and their mean support.
+ */
+export function supportPiece({ translation, offsets, logProbs, read }, { optional_targets: optional = [] }) {
+  const known = new Map(wordsOf(translation, offsets).map(({ span, tokens }) => [span.join(), tokens]));
+  const words = read ? wordsOf(translation, read.offsets).filter(({ span }) => !isMark(translation.slice(...span))) : [];
+  const own = words.map(({ span, tokens }) => {
+    const found = (known.get(span.join()) ?? []).map((token) => logProbs[token]);
+    const logProb = Math.max(found.length ? mean(found) : 0, SMALLEST_LOG_PROB);
+    return -evidenceOf(Math.max(...tokens.map((token) => read.received[token]))) - LOG_PROB * logProb;
+  });
+  const supported = words.map(({ span: [start, end] }, place) => {
+    const beside = [own[place - 1], own[place + 1]].filter((value) => value !== undefined);
+    const doubt = own[place] + (beside.length ? BESIDE * mean(beside) : 0);
+    const word = translation.slice(start, end);
+    const counts = !optional.includes(folded(word));
+    const share = 1 / (1 + Math.exp(doubt - LARGEST_DOUBT));
+    return { counts, word: { word, start, end, supported: share, unsupported: counts && doubt > LARGEST_DOUBT } };
+  });
+  const shares = supported.filter(({ counts }) => counts).map(({ word }) => word.supported);
+  return { words: supported.map(({ word }) => word), score: shares.length ? mean(shares) : 1 };
+}
+
+/**
+ * Put the coverage of a text together; of each piece its `coverPiece`, its place, its source, its translation,
+ * and where that begins; where it was asked for its `supportPiece`.
+ */
 export function coverText(pieces, alarm) {
   const total = pieces.reduce((sum, { covered }) => sum + covered.weight, 0);
   const sentences = pieces.map(({ start, end, covered: { score } }) =>
@@ -85,6 +117,11 @@ export function coverText(pieces, alarm) {
     score: total ? pieces.reduce((sum, { covered }) => sum + covered.weight * covered.score, 0) / total : 1,
     sentences,
     words: pieces.flatMap(({ covered }) => covered.words),
+    ...(pieces[0]?.support && {
+      support: mean(pieces.map(({ support }) => support.score)),
+      target_words: pieces.flatMap(({ support, begins }) =>
+        support.words.map((word) => ({ ...word, start: begins + word.start, end: begins + word.end }))),
+    }),
     repetitions: pieces.flatMap(({ source, translation }) => repeatedPhrases(translation, source)),
   };
 }

@@ -1,13 +1,14 @@
 // The engine: a module of WebAssembly, and the only file that calls it.
 
-import { EARLY_STOPPING, FIELDS, MOST_SLOTS, OPERATIONS, TYPES, VERSION } from "./interface.js";
+import { EARLY_STOPPING, FIELDS, MEMORY, MOST_SLOTS, OPERATIONS, STACK, TYPES, VERSION } from "./interface.js";
+import { AskedWorker } from "./workers.js";
 
 const NO_MEMORY = -1;
 // bytes of a field of the request: whole numbers of 64 and of 32 bits, pointers, floats
 const BYTES = { i: 8, h: 4, p: 4, f: 4 };
 const decoder = new TextDecoder();
 
-let compiled = null; // once for all models
+const compiled = new Map(); // modules by their address, once for all models
 
 /** Return the bytes of a file by its address: a URL, or in node also a path. */
 export async function read(address) {
@@ -38,11 +39,18 @@ function multipliesBytes() {
   return product === 4 * 127 * 255 || product === -4 * 127;
 }
 
-async function compile() {
-  const address = () =>
-    multipliesBytes() ? new URL("engine.relaxed.wasm", import.meta.url) : new URL("engine.wasm", import.meta.url);
-  compiled ??= read(address()).then((bytes) => WebAssembly.compile(bytes));
-  return compiled;
+function compile(hasThreads) {
+  const [plain, relaxed] = hasThreads
+    ? [new URL("engine.threads.wasm", import.meta.url), new URL("engine.threads.relaxed.wasm", import.meta.url)]
+    : [new URL("engine.wasm", import.meta.url), new URL("engine.relaxed.wasm", import.meta.url)];
+  const { href } = multipliesBytes() ? relaxed : plain;
+  if (!compiled.has(href)) compiled.set(href, read(href).then((bytes) => WebAssembly.compile(bytes)));
+  return compiled.get(href);
+}
+
+/** Return the exports of a new instance of a module; several with one memory are threads. */
+export async function newInstance(module, memory) {
+  return (await WebAssembly.instantiate(module, { math: Math, env: { memory } })).exports;
 }
 
 /** The places of the fields of `request_t`, as C lays them out. */
@@ -58,15 +66,36 @@ const { places: PLACES, size: REQUEST_BYTES } = (() => {
 })();
 
 export class Engine {
-  /** Pack the weights of a `ModelFile`. */
-  static async create(file) {
-    const { exports } = await WebAssembly.instantiate(await compile(), { math: Math });
+  /** Pack the weights of a `ModelFile`; use several threads where memory can be shared. */
+  static async create(file, threads) {
+    const hasThreads = threads > 1 && (globalThis.crossOriginIsolated ?? typeof process === "object");
+    const module = await compile(hasThreads);
+    const memory = hasThreads ? new WebAssembly.Memory({ ...MEMORY, shared: true }) : null;
+    const exports = await newInstance(module, memory);
     exports._initialize();
     if (exports.engine_version() !== VERSION) {
       throw new Error(`the engine has version ${exports.engine_version()}, not ${VERSION}: build it again`);
     }
-    return new Engine(exports, file);
+    const engine = new Engine(exports, file);
+    await Promise.all(Array.from({ length: hasThreads ? threads - 1 : 0 }, () => engine.#addThread(module, memory)));
+    return engine;
   }
+
+  /** Have one more thread, or none where no worker can be started. */
+  async #addThread(module, memory) {
+    const worker = await AskedWorker.create();
+    try {
+      const stack = this.#check(this.exports.malloc(STACK) || NO_MEMORY);
+      await worker.ask("prepare", module, memory, stack + STACK);
+      worker.ask("work").catch(() => {}); // when it is closed
+      worker.unref();
+      this.threads.push(worker);
+    } catch {
+      worker.close();
+    }
+  }
+
+  threads = [];
 
   constructor(exports, file) {
     const { program } = file.model;
@@ -109,19 +138,23 @@ export class Engine {
     }
   }
 
+  close() {
+    for (const thread of this.threads) thread.close();
+  }
+
   /**
    * Search for the best translation of each source; `options` are those of search.py, as lists and numbers.
    *
-   * Return for each its tokens, the mean log-probability of one, and what a head that is read attends to, [T][S].
+   * Return for each its tokens, the log-probability of each, and what a head that is read attends to, [T][S].
    */
   search(sources, { limits, forcesEnd, beams, lengthPenalty, earlyStopping, noRepeat, renormalizes, least, suppressed,
     head = null, shortlist = null }) {
     const longest = Math.max(...limits);
     const width = Math.max(...sources.map((source) => source.length));
-    const tokens = new BigInt64Array(sources.length * longest);
-    const lengths = new BigInt64Array(sources.length);
-    const logProbs = new Float32Array(tokens.length);
-    const received = head && new Float32Array(tokens.length * width);
+    const most = sources.length * longest;
+    const [tokens, lengths] = [new Int32Array(2 * most), new Int32Array(2 * sources.length)]; // numbers of 64 bits
+    const logProbs = new Float32Array(most);
+    const received = head && new Float32Array(most * width);
     this.#translate({
       ...this.#common(sources, width, head),
       limits: whole(limits),
@@ -139,10 +172,10 @@ export class Engine {
       ...(shortlist && listed(sources, shortlist)),
     }, { tokens, found_lengths: lengths, scores: new Float32Array(sources.length), log_probs: logProbs, received });
     return sources.map((source, row) => {
-      const [from, length] = [row * longest, Number(lengths[row])];
+      const [from, length] = [row * longest, lengths[2 * row]];
       return {
-        ids: Array.from(tokens.subarray(from, from + length), Number),
-        score: logProbs.subarray(from, from + length).reduce((sum, one) => sum + one, 0) / Math.max(length, 1),
+        ids: Array.from({ length }, (_, place) => tokens[2 * (from + place)]),
+        logProbs: Array.from(logProbs.subarray(from, from + length)),
         received: received && rows(received, from, length, width, source.length),
       };
     });
@@ -187,27 +220,26 @@ export class Engine {
       pad_token: pad,
       layer: head ? head[0] : -1,
       head: head ? head[1] : -1,
-      num_threads: 1,
+      num_threads: 1 + this.threads.length,
     };
   }
 
   /** Call the engine with the fields of a request, and fill in the arrays of its results. */
   #translate(fields, results) {
-    const arrays = Object.entries({ ...fields, ...results }).filter(([, value]) => ArrayBuffer.isView(value));
-    const request = new Uint8Array(REQUEST_BYTES);
-    const view = new DataView(request.buffer);
-    for (const [name, value] of Object.entries(fields)) {
-      const { kind, at } = PLACES.get(name);
-      if (kind === "i") view.setBigInt64(at, BigInt(value), true);
-      else if (kind === "h") view.setInt32(at, value, true);
-      else if (kind === "f") view.setFloat32(at, value, true);
-    }
-    this.#placed(arrays.map(([, array]) => array), (...pointers) => {
-      arrays.forEach(([name], number) => view.setUint32(PLACES.get(name).at, pointers[number], true));
-      const code = this.#placed([request], (pointer) => this.exports.engine_translate(this.model, pointer, 0));
-      const { buffer } = this.exports.memory;
+    const given = Object.entries({ ...fields, ...results }).filter(([, value]) => value !== null);
+    const arrays = given.filter(([, value]) => ArrayBuffer.isView(value));
+    this.#placed([new Uint8Array(REQUEST_BYTES), ...arrays.map(([, array]) => array)], (request, ...pointers) => {
+      const { memory } = this.exports;
+      const view = new DataView(memory.buffer, request);
+      for (const [name, value] of [...given, ...arrays.map(([name], number) => [name, pointers[number]])]) {
+        const { kind, at } = PLACES.get(name);
+        if (kind === "f") view.setFloat32(at, value, true);
+        else view.setInt32(at, value, true);
+        if (kind === "i") view.setInt32(at + 4, value >> 31, true);
+      }
+      const code = this.exports.engine_translate(this.model, request, 0);
       arrays.forEach(([name, array], number) => {
-        if (name in results) array.set(new array.constructor(buffer, pointers[number], array.length));
+        if (name in results) array.set(new array.constructor(memory.buffer, pointers[number], array.length));
       });
       return code;
     });
@@ -216,20 +248,24 @@ export class Engine {
   /** Copy arrays into the engine's memory for a call with their addresses, 0 for none; return what it returns. */
   #placed(arrays, call) {
     const { exports } = this;
-    const pointers = arrays.map((array) => {
-      if (!array) return 0;
-      const pointer = exports.malloc(array.byteLength + 64) >>> 0;
-      if (!pointer) throw new Error(TOO_LARGE);
-      new Uint8Array(exports.memory.buffer, pointer, array.byteLength).set(
-        new Uint8Array(array.buffer, array.byteOffset, array.byteLength));
-      return pointer;
+    let size = 0;
+    const places = arrays.map((array) => {
+      const place = size;
+      if (array) size += Math.ceil(array.byteLength / 64 + 1) * 64; // vectors may be read beyond the end
+      return place;
     });
+    const start = exports.malloc(size) >>> 0;
+    if (!start) throw new Error(TOO_LARGE);
     try {
-      return this.#check(call(...pointers));
+      const bytes = new Uint8Array(exports.memory.buffer, start);
+      arrays.forEach((array, number) => {
+        if (array) bytes.set(new Uint8Array(array.buffer, array.byteOffset, array.byteLength), places[number]);
+      });
+      return this.#check(call(...arrays.map((array, number) => (array ? start + places[number] : 0))));
     } catch (error) {
       throw error instanceof WebAssembly.RuntimeError ? new Error(TOO_LARGE, { cause: error }) : error;
     } finally {
-      pointers.forEach((pointer) => exports.free(pointer));
+      exports.free(start);
     }
   }
 
@@ -243,7 +279,13 @@ export class Engine {
 }
 
 const TOO_LARGE = "no memory for the engine";
-const whole = (numbers) => BigInt64Array.from(numbers, BigInt);
+
+/** Numbers of 64 bits, each as two of 32. */
+function whole(numbers) {
+  const pairs = new Int32Array(2 * numbers.length);
+  numbers.forEach((number, place) => [pairs[2 * place], pairs[2 * place + 1]] = [number, number >> 31]);
+  return pairs;
+}
 
 /** Some rows of a matrix whose rows have `width` numbers: `count` of each. */
 const rows = (values, from, length, width, count) =>

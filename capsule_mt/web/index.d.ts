@@ -1,9 +1,21 @@
 /** A file of `capsule-mt convert --to web`: its bytes, or its address (a URL; in node, a path is one too). */
 export type Model = string | URL | ArrayBuffer | Uint8Array;
 
+export interface LoadingOptions {
+  /**
+   * Threads that share the work on a text, in node and in a page that is `crossOriginIsolated`; elsewhere there is one.
+   * Translations do not depend on it. By default 1.
+   */
+  threads?: number;
+  /** A file of a model of the other direction, for `support`. */
+  reverse?: Model;
+}
+
 export interface TranslationOptions {
   /** Mark the words that were left out; the model needs `marks`. By default false. */
   coverage?: boolean;
+  /** Mark also the words that were made up, which needs a `reverse`. By default false. */
+  support?: boolean;
   /** Hypotheses of beam search; by default as many as the model was released with. */
   beams?: number;
   /** Sentences that go through the model at once; by default 16. */
@@ -37,6 +49,14 @@ export interface Word extends Place {
   untranslated: boolean;
 }
 
+/** A word of the translation; its place is one in that. */
+export interface TargetWord extends Place {
+  word: string;
+  /** How much the source supports it, from 0 to 1. */
+  supported: number;
+  unsupported: boolean;
+}
+
 export interface Sentence extends Place {
   score: number;
   /** Whether it has probably lost something, where the model has a threshold for that. */
@@ -48,13 +68,16 @@ export interface Coverage {
   /** How complete the translation seems, from 0 to 1. */
   score: number;
   words: Word[];
+  /** How much of the translation its source supports, from 0 to 1, and the words of that, where it was asked for. */
+  support?: number;
+  target_words?: TargetWord[];
   sentences: Sentence[];
   /** Phrases that the translation says twice in a row, and the source does not. */
   repetitions: string[];
 }
 
 export class Translator {
-  static load(model: Model): Promise<Translator>;
+  static load(model: Model, options?: LoadingOptions): Promise<Translator>;
   /** The codes of the languages. */
   readonly source: string;
   readonly target: string;
@@ -62,19 +85,21 @@ export class Translator {
   readonly marks: boolean;
   translate(text: string, options?: TranslationOptions): Translation;
   translate(texts: string[], options?: TranslationOptions): Translation[];
-  /** What a given translation of a text leaves out; the text is taken as one sentence. */
-  cover(text: string, translation: string): Coverage;
+  /** What a given translation of a text leaves out and makes up; the text is taken as one sentence. */
+  cover(text: string, translation: string, options?: { support?: boolean }): Coverage;
+  /** End the threads; needed only where there are several. */
+  close(): void;
 }
 
 /** The same in a worker of its own. */
 export class TranslatorWorker {
-  static load(model: Model): Promise<TranslatorWorker>;
+  static load(model: Model, options?: LoadingOptions): Promise<TranslatorWorker>;
   readonly source: string;
   readonly target: string;
   readonly marks: boolean;
   translate(text: string, options?: TranslationOptions): Promise<Translation>;
   translate(texts: string[], options?: TranslationOptions): Promise<Translation[]>;
-  cover(text: string, translation: string): Promise<Coverage>;
+  cover(text: string, translation: string, options?: { support?: boolean }): Promise<Coverage>;
   /** End the worker, whatever it does. */
   close(): void;
 }

@@ -169,4 +169,5 @@ def _coverage(model: LoadedModel) -> dict[str, Any] | None:
         "alarm": calibration.alarm("attention"),
         "optional_words": sorted(calibration.lists.optional),
         "function_words": sorted(calibration.lists.function),
+        "optional_targets": sorted(calibration.support.get("optional_words", ())),
     }

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from capsule_mt.models.weights import CheckpointError, SafetensorsFile
 from capsule_mt.serve.languages import LanguagePair, describe_languages
-from capsule_mt.web.build import FOLDER, INTERFACE, MODULES, build
+from capsule_mt.web.build import FOLDER, INTERFACE, MODULES, build, without_comments
 from capsule_mt.web.model_file import MODEL_FILE
 
 PAGE = FOLDER.parent / "serve" / "page"
@@ -27,13 +27,15 @@ def write_site(out: Path, models: Sequence[Path]) -> None:
     for folder in (PAGE, FOLDER / "page"):  # the second has a service.js in place of the first's
         for source in folder.iterdir():
             shutil.copyfile(source, out / source.name)
-    for source in FOLDER.glob("*.js"):
-        shutil.copyfile(source, scripts / source.name)
     if all((FOLDER / name).exists() for name in (*MODULES, INTERFACE)):
-        for name in MODULES:
+        for name in (*MODULES, INTERFACE):
             shutil.copyfile(FOLDER / name, scripts / name)
     else:
         build(scripts)
+    for source in FOLDER.glob("*.js"):
+        if source.name != INTERFACE:
+            script = source.read_text(encoding="utf-8")
+            (scripts / source.name).write_text(without_comments(script), encoding="utf-8")
     for pair, model in files.items():
         shutil.copyfile(model, out / f"{pair}.capsule")
     described = {

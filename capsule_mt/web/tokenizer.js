@@ -67,6 +67,16 @@ const NORMALIZERS = {
   Precompiled: ({ precompiled_charsmap: map }) => new CharacterMap(map).normalizer(),
 };
 
+const unchanged = (text) => {
+  const places = Array.from({ length: text.length }, (_, place) => place);
+  return { text, starts: places, ends: places.map((place) => place + 1) };
+};
+
+// as SentencePiece reads a text
+const plain = all([
+  NORMALIZERS.NFKC(), byPattern(/(?!\s)[\p{Cc}\p{Cf}]/gu, () => ""), byPattern(/\s+/g, () => " "),
+]);
+
 /** What a normaliser puts before a text stands for its first character, as in `tokenizers`, else for none. */
 function prepended({ text, starts, ends }, more, standsForFirst) {
   if (text === "") return { text, starts, ends };
@@ -324,9 +334,7 @@ export class Tokenizer {
 
   /** Return the tokens of a text, and the characters [start, end] of each, null of a special one. */
   encode(text) {
-    const places = Array.from({ length: text.length }, (_, place) => place);
-    const plain = this.normalize({ text, starts: places, ends: places.map((place) => place + 1) });
-    const { normal, cuts } = this.cut({ normal: plain, cuts: new Set([0]) });
+    const { normal, cuts } = this.cut({ normal: this.normalize(unchanged(text)), cuts: new Set([0]) });
     const ids = [...this.before];
     const offsets = ids.map(() => null);
     const starts = [...cuts].filter((cut) => cut < normal.text.length).sort((one, other) => one - other);
@@ -348,6 +356,22 @@ export class Tokenizer {
   decode(ids) {
     const texts = ids.filter((token) => !this.hidden.has(token)).map((token) => this.texts.get(token) ?? "");
     return this.cleanUp.reduce((text, [apart, joined]) => text.replaceAll(apart, joined), this.decoder(texts).join(""));
+  }
+
+  /** Return the characters of a translation that its tokens stand for: each is looked for after the one before. */
+  offsetsIn(translation, ids) {
+    const { text, starts, ends } = plain(unchanged(translation));
+    let [place, missed] = [0, 0];
+    return ids.map((token) => {
+      const { text: own } = plain(unchanged(this.decode([token]).replaceAll("▁", " ").trim()));
+      const first = text.slice(0, place + own.length + missed + 8).indexOf(own, place);
+      if (own === "" || first < 0) {
+        missed += own.length;
+        return null;
+      }
+      [place, missed] = [first + own.length, 0];
+      return [starts[first], ends[place - 1]];
+    });
   }
 
   #pieces(word) {

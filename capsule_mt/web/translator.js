@@ -1,6 +1,6 @@
 // `Translator`: text in, translations out, with what they left out.
 
-import { coverPiece, coverText } from "./coverage.js";
+import { coverPiece, coverText, supportPiece } from "./coverage.js";
 import { Engine, read } from "./engine.js";
 import { ModelFile } from "./model_file.js";
 import { splitSentences, splitToFit } from "./sentences.js";
@@ -13,17 +13,21 @@ const ALPHANUMERIC = /^[\p{L}\p{N}]$/u;
 
 export class Translator {
   /** Load a model: its bytes, or the address of its file (a URL, or in node a path). */
-  static async load(model) {
+  static async load(model, { threads = 1, reverse } = {}) {
+    atLeastOne({ threads });
+    const other = reverse && await Translator.load(reverse, { threads });
+    other?.#check();
     const isAddress = typeof model === "string" || model instanceof URL;
     const bytes = isAddress ? await read(model) : new Uint8Array(model.buffer ?? model, model.byteOffset ?? 0, model.byteLength);
     const file = new ModelFile(bytes);
-    return new Translator(await Engine.create(file), file);
+    return new Translator(await Engine.create(file, threads), file, other);
   }
 
-  constructor(engine, file) {
+  constructor(engine, file, reverse) {
     const { languages, tokenizer, search, sentences, coverage } = file.model;
     [this.source, this.target] = languages;
     this.engine = engine;
+    this.reverse = reverse;
     this.tokenizer = new Tokenizer(file.tokenizers[0], file.tokenizers[1], tokenizer.clean_up);
     this.noText = new Set([...tokenizer.special, tokenizer.unknown]);
     this.unknown = tokenizer.unknown;
@@ -38,45 +42,54 @@ export class Translator {
     return this.calibration !== null;
   }
 
+  /** End the threads. */
+  close() {
+    this.engine.close();
+    this.reverse?.close();
+  }
+
   /** Translate a text, or each of a list: see index.d.ts. */
   translate(texts, options = {}) {
-    const { coverage = false, beams = this.defaults.beams, batchSize = BATCH_SIZE, splitSentences: splits = true } = options;
+    const { support = false, coverage = support, beams = this.defaults.beams, batchSize = BATCH_SIZE, splitSentences: splits = true } = options;
     if (typeof texts === "string") return this.translate([texts], options)[0];
     if (!Array.isArray(texts) || texts.some((text) => typeof text !== "string")) {
       throw new TypeError(`texts must be a string or a list of strings, got ${typeof texts}`);
     }
-    for (const [name, value] of Object.entries({ beams, batchSize })) {
-      if (!Number.isInteger(value) || value < 1) throw new RangeError(`${name} must be at least 1, got ${value}`);
-    }
-    if (coverage) this.#check();
+    atLeastOne({ beams, batchSize });
+    if (coverage) this.#check(support);
     const documents = texts.map((text) => this.#pieces(text.replace(LONE_SURROGATES, "\ufffd"), splits));
     const pieces = documents.flat().sort((one, other) => other.ids.length - one.ids.length);
     for (let first = 0; first < pieces.length; first += batchSize) {
       const batch = pieces.slice(first, first + batchSize);
       this.#search(batch, beams, coverage ? this.calibration.head : null, options.shortlist ?? true);
     }
-    return documents.map((own, number) => this.#together(texts[number], own, coverage));
+    return documents.map((own, number) => this.#together(texts[number], own, coverage, support));
   }
 
-  /** Find what a given translation of a text, taken as one sentence, leaves out. */
-  cover(text, translation) {
-    this.#check();
-    const plain = text.replace(LONE_SURROGATES, "\ufffd");
-    const [piece] = this.#pieces(plain, false, true);
-    if (!piece) return coverText([], this.calibration.alarm);
+  /** Find what a given translation of a text, taken as one sentence, leaves out and makes up. */
+  cover(text, translation, { support = false } = {}) {
+    this.#check(support);
+    const piece = this.#forced(text, translation);
+    return this.#coverage(piece ? [piece] : [], [translation], [0], support);
+  }
+
+  /** Return a text as a piece with a given translation, or nothing if it is blank. */
+  #forced(text, translation) {
+    const [piece] = this.#pieces(text.replace(LONE_SURROGATES, "\ufffd"), false, true);
+    if (!piece) return undefined;
     const longest = this.defaults.longest_target ?? Infinity;
     const target = this.tokenizer.encodeTarget(translation);
     const ids = target.length > longest ? [...target.slice(0, longest - 1), target.at(-1)] : target;
-    const [{ received }] = this.engine.force([piece.ids], [ids], this.calibration.head);
+    const [{ logProbs, received }] = this.engine.force([piece.ids], [ids], this.calibration.head);
     const isEmpty = ids[0] === this.engine.tokens.end;
-    piece.received = mostReceived(piece.ids, isEmpty ? [] : received);
-    return this.#coverage([piece], [translation]);
+    return { ...piece, found: { ids, logProbs }, received: mostReceived(piece.ids, isEmpty ? [] : received) };
   }
 
-  #check() {
+  #check(support = false) {
     if (!this.marks) {
       throw new Error("the model has no head that aligns words, which `capsule-mt calibrate` chooses before it is converted");
     }
+    if (support && !this.reverse) throw new Error("support needs a model of the other direction: load this one with `reverse`");
   }
 
   /** Cut a text into pieces that fit the model. */
@@ -120,33 +133,49 @@ export class Translator {
   }
 
   /** Join the translations of pieces with what is between them in the text. */
-  #together(text, pieces, coverage) {
+  #together(text, pieces, coverage, support) {
     const translations = pieces.map(({ found }) => this.tokenizer.decode(found.ids));
+    const begins = [];
     let joined = "";
     pieces.forEach(({ start }, number) => {
       let between = number ? text.slice(pieces[number - 1].end, start) : "";
       if (number && !between && !UNSPACED_STOPS.test(joined)) between = " ";
       joined = withSpace(withSpace(joined, between), translations[number]);
+      begins.push(joined.length - translations[number].length);
     });
-    const tokens = pieces.flatMap(({ found }) => found.ids);
-    const total = pieces.reduce((sum, { found }) => sum + found.score * found.ids.length, 0);
+    const logProbs = pieces.flatMap(({ found }) => found.logProbs);
     return {
       text: joined,
-      score: tokens.length ? total / tokens.length : null,
+      score: logProbs.length ? logProbs.reduce((sum, one) => sum + one) / logProbs.length : null,
       tokens: pieces.map(({ found }) => found.ids),
-      ...(coverage && { coverage: this.#coverage(pieces, translations) }),
+      ...(coverage && { coverage: this.#coverage(pieces, translations, begins, support) }),
     };
   }
 
-  #coverage(pieces, translations) {
-    const covered = pieces.map((piece, number) => ({
-      start: piece.start,
-      end: piece.end,
-      source: piece.text,
-      translation: translations[number],
-      covered: coverPiece(piece, piece.received, this.calibration, this.unknown),
-    }));
-    return coverText(covered, this.calibration.alarm);
+  #coverage(pieces, translations, begins, support) {
+    return coverText(pieces.map((piece, number) => {
+      const translation = translations[number];
+      return {
+        start: piece.start,
+        end: piece.end,
+        source: piece.text,
+        translation,
+        begins: begins[number],
+        covered: coverPiece(piece, piece.received, this.calibration, this.unknown),
+        support: support && this.#support(piece, translation),
+      };
+    }), this.calibration.alarm);
+  }
+
+  #support({ text, found: { ids, logProbs } }, translation) {
+    const offsets = this.tokenizer.offsetsIn(translation, ids);
+    return supportPiece({ translation, offsets, logProbs, read: this.reverse.#forced(translation, text) }, this.calibration);
+  }
+}
+
+function atLeastOne(numbers) {
+  for (const [name, value] of Object.entries(numbers)) {
+    if (!Number.isInteger(value) || value < 1) throw new RangeError(`${name} must be at least 1, got ${value}`);
   }
 }
 

@@ -1,20 +1,27 @@
-// A worker that holds a translator; `TranslatorWorker` of index.js asks it.
+// A worker: it holds a translator, or is a thread of an engine. `AskedWorker` asks it.
 
+import { newInstance } from "./engine.js";
 import { Translator } from "./translator.js";
 
 let translator = null;
+let thread = null;
 const calls = {
-  async load({ model }) {
-    translator = await Translator.load(model);
+  async load(model, options) {
+    translator = await Translator.load(model, options);
     return { source: translator.source, target: translator.target, marks: translator.marks };
   },
-  translate: ({ texts, options }) => translator.translate(texts, options),
-  cover: ({ text, translation }) => translator.cover(text, translation),
+  translate: (texts, options) => translator.translate(texts, options),
+  cover: (text, translation, options) => translator.cover(text, translation, options),
+  async prepare(module, memory, stack) {
+    thread = await newInstance(module, memory);
+    thread.__stack_pointer.value = stack;
+  },
+  work: () => thread.team_work(), // until the worker is ended
 };
 
-async function answer({ number, name, ...asked }) {
+async function answer({ number, name, given }) {
   try {
-    return { number, value: await calls[name](asked) };
+    return { number, value: await calls[name](...given) };
   } catch (error) {
     return { number, error: error.message };
   }

@@ -1,10 +1,10 @@
-"""Draw routings (assignments, entropy and diversity, PAST and FUTURE)."""
+"""Draw routings: assignments, PAST and FUTURE, the words of capsules."""
 
 import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -83,28 +83,6 @@ def draw_past_future(
         axis.tick_params(length=0)
     axes[0, 0].set_yticks(range(len(source)), list(source), fontsize=9)
     figure.colorbar(image, ax=axes[0].tolist(), label="share of PAST (P) and FUTURE (F)", fraction=0.02, pad=0.02)
-    return save_picture(figure, path)
-
-
-def draw_iteration_statistics(statistics: dict[str, list[dict[str, Any]]], path: str | os.PathLike[str]) -> Path:
-    """Plot entropy and diversity by iteration, a line for each routing (Dou et al. 2019, section 5.2).
-
-    Args:
-        statistics: {place: one dict with "entropy" and "diversity" for each iteration}.
-    """
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3.4))
-    for axis, name, unit in zip(axes, ("entropy", "diversity"), (" (nats)", ""), strict=True):
-        for place, iterations in statistics.items():
-            axis.plot(range(1, len(iterations) + 1), [entry[name] for entry in iterations], marker="o", label=place)
-        axis.set_xticks(range(1, max(map(len, statistics.values())) + 1))
-        axis.set_xlabel("iteration")
-        axis.set_ylabel(name + unit)
-        axis.grid(alpha=0.3)
-    axes[1].set_ylim(bottom=0)
-    axes[0].legend(fontsize="small", frameon=False)
-    figure.tight_layout()
     return save_picture(figure, path)
 
 

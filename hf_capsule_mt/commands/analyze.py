@@ -23,7 +23,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--targets", type=Path, required=True, help="their translations, by people or by the model")
     parser.add_argument("--sentences", type=positive, default=200, help="how many of them to look at")
     parser.add_argument("--show", type=positive, default=1, help="the number of the sentence that is drawn, from 1")
-    parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--output", type=Path, required=True, help="prefix of the files to write")
     return parser.parse_args()
 
@@ -35,26 +34,20 @@ def named(output: Path, ending: str) -> Path:
 def main() -> None:
     arguments = parse_arguments()
     from hf_capsule_mt.analysis.past_future import forced_curves, mean_overlap_rate, overlap_rates
-    from hf_capsule_mt.analysis.pictures import (
-        draw_iteration_statistics,
-        draw_layer_routing,
-        draw_past_future,
-        draw_word_map,
-    )
+    from hf_capsule_mt.analysis.pictures import draw_layer_routing, draw_past_future, draw_word_map
     from hf_capsule_mt.analysis.routing_statistics import encoded_batches, routing_statistics, routings_of
     from hf_capsule_mt.evaluation import write_result
     from hf_capsule_mt.loading import load_checkpoint
     from hf_capsule_mt.modeling.target_text import target_vocabulary
 
-    check_outputs([named(arguments.output, ".json"), named(arguments.output, "-iterations.png")])
+    check_outputs([named(arguments.output, ".json")])
     model, tokenizer = load_checkpoint(arguments.checkpoint)
-    model.to(arguments.device)
     sources, targets = (
         lines[: arguments.sentences] for lines in read_parallel([arguments.sources, arguments.targets])
     )
     if arguments.show > len(sources):
         raise ValueError(f"--show {arguments.show}: there are {len(sources)} sentences")
-    batches = list(encoded_batches(tokenizer, sources, targets, device=arguments.device))
+    batches = list(encoded_batches(tokenizer, sources, targets))
     statistics = routing_statistics(model, batches)
     result: dict[str, Any] = {
         "kind": "routing statistics",
@@ -70,14 +63,14 @@ def main() -> None:
         rates = mean_overlap_rate([rate for batch in batches for rate in overlap_rates(model, **batch)])
         result["overlap_rates"] = rates._asdict()
     print(f"Numbers: {write_result(named(arguments.output, '.json'), result)}")
-    pictures = [draw_iteration_statistics(result["routings"], named(arguments.output, "-iterations.png"))]
+    pictures = []
     for place, entries in statistics.items():
         averages = [entry.average for entry in entries if entry.average is not None]
         if averages:
             layers = [average.unsqueeze(0) for average in averages]
             pictures.append(draw_layer_routing(layers, named(arguments.output, f"-{place}.png")))
     chosen = slice(arguments.show - 1, arguments.show)
-    (batch,) = encoded_batches(tokenizer, sources[chosen], targets[chosen], device=arguments.device)
+    (batch,) = encoded_batches(tokenizer, sources[chosen], targets[chosen])
     source = tokenizer.convert_ids_to_tokens(batch["input_ids"][0].tolist())
     target_tokens = {number: token for token, number in target_vocabulary(tokenizer).items()}
     target = [target_tokens.get(number, tokenizer.unk_token) for number in batch["labels"][0].tolist()]

@@ -9,7 +9,7 @@ Paired bootstrap and approximate randomisation are sacreBLEU's; the sign test is
 import argparse
 from pathlib import Path
 
-from capsule_mt.commands.console import CommandParser, at_least, positive
+from capsule_mt.commands.console import CommandParser
 from capsule_mt.text.outputs import check_outputs
 from capsule_mt.text.reading import read_parallel
 from hf_capsule_mt.evaluation.choices import METRICS
@@ -32,16 +32,7 @@ def parse_arguments() -> argparse.Namespace:
         help="one file or several, line by line",
     )
     parser.add_argument("--sources", type=Path, help="source sentences to show")
-    parser.add_argument(
-        "--metrics",
-        nargs="+",
-        choices=METRICS,
-        default=["bleu", "chrf", "ter"],
-        help="which metrics",
-    )
-    parser.add_argument("--bootstrap", type=at_least(2), default=1000, help="samples of the paired bootstrap")
-    parser.add_argument("--trials", type=positive, default=10_000, help="trials of the approximate randomisation")
-    parser.add_argument("--sentences", type=int, default=5, help="how many of the most different sentences to show")
+    parser.add_argument("--metrics", nargs="+", choices=METRICS, default=["bleu", "chrf", "ter"], help="which metrics")
     parser.add_argument("--output", type=Path, help="a result file")
     return parser.parse_args()
 
@@ -60,15 +51,7 @@ def main() -> None:
     lines = read_parallel([*files, *arguments.references, *extra])
     systems = dict(zip(names, lines, strict=False))
     references = lines[len(names) : len(names) + len(arguments.references)]
-    report = build_report(
-        systems,
-        references,
-        lines[-1] if extra else None,
-        arguments.metrics,
-        arguments.sentences,
-        arguments.bootstrap,
-        arguments.trials,
-    )
+    report = build_report(systems, references, lines[-1] if extra else None, arguments.metrics)
     print(as_text(report), end="")
     if arguments.output:
         print(f"Result: {write_result(arguments.output, {'kind': 'comparison', **report.as_dict()})}")

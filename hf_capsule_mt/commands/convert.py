@@ -1,12 +1,10 @@
 """Convert a checkpoint for other software, or a Marian checkpoint to one with capsules.
 
-    capsule-mt convert outputs/demo as-onnx --to onnx --int8         # onnxruntime, transformers.js
     capsule-mt convert outputs/demo as-int8 --to int8                # smaller, for this package
     capsule-mt convert outputs/embedded_plain as-marian --to marianmt  # transformers' MarianMTModel
-    capsule-mt convert outputs/embedded_plain as-ctranslate2 --to ctranslate2 --int8
     capsule-mt convert Helsinki-NLP/opus-mt-de-en start --from marian --set guided_routing=guided
 
-Every model becomes ONNX or int8. MarianMTModel and CTranslate2 take a Capsule Marian whose switches are off.
+Every model becomes int8. MarianMTModel takes a Capsule Marian whose switches are off.
 `capsule-mt convert --help` has --to marian, the files of Marian itself, and --to huggingface, which reads them.
 `--from marian` keeps all weights that the settings leave a place for; train the new ones with `capsule-mt train`.
 """
@@ -19,7 +17,7 @@ from capsule_mt.commands.console import CommandParser
 from capsule_mt.commands.convert import TARGETS as LIGHT_TARGETS
 from hf_capsule_mt.commands.arguments import checkpoint
 
-TARGETS = ("marianmt", "ctranslate2", "onnx", "int8")
+TARGETS = ("marianmt", "int8")
 
 
 def setting(text: str) -> tuple[str, Any]:
@@ -42,7 +40,6 @@ def main() -> None:
     direction = parser.add_mutually_exclusive_group(required=True)
     direction.add_argument("--to", choices=(*TARGETS, *LIGHT_TARGETS), help="what to write")
     direction.add_argument("--from", dest="source", choices=("marian",), help="what to read, to add capsules to it")
-    parser.add_argument("--int8", action="store_true", help="int8 matrices, for `--to ctranslate2` and `--to onnx`")
     parser.add_argument(
         "--set",
         type=setting,
@@ -53,8 +50,6 @@ def main() -> None:
         help="fields of CapsuleMarianConfig",
     )
     arguments = parser.parse_args()
-    if arguments.int8 and arguments.to not in ("ctranslate2", "onnx"):
-        parser.error("--int8 goes with --to ctranslate2 and --to onnx")
     if arguments.set and arguments.source is None:
         parser.error("--set goes with --from marian")
     if arguments.output.exists() and (not arguments.output.is_dir() or any(arguments.output.iterdir())):
@@ -71,29 +66,22 @@ def main() -> None:
         model.save_pretrained(arguments.output)
         tokenizer.save_pretrained(arguments.output)
     else:
-        convert(arguments.checkpoint, tokenizer, arguments.output, arguments.to, arguments.int8)
+        convert(arguments.checkpoint, tokenizer, arguments.output, arguments.to)
     print(f"{arguments.output} is written")
 
 
-def convert(path: str, tokenizer: Any, folder: Path, target: str, int8: bool) -> None:
+def convert(path: str, tokenizer: Any, folder: Path, target: str) -> None:
     """Write the checkpoint in the form that `target` names."""
     import torch
 
     from hf_capsule_mt.decoding.fast import to_fast
-    from hf_capsule_mt.hub.conversion import convert_to_ctranslate2, to_marian
+    from hf_capsule_mt.hub.conversion import to_marian
     from hf_capsule_mt.loading import check_tokenizer, load_model
 
     model = load_model(path, dtype=torch.float32)
     check_tokenizer(model, tokenizer)
     if target == "marianmt":
         to_marian(model).save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-    elif target == "int8":
-        to_fast(model).save(folder)
-        tokenizer.save_pretrained(folder)
-    elif target == "ctranslate2":
-        convert_to_ctranslate2(model, tokenizer, folder, int8=int8)
     else:
-        from hf_capsule_mt.hub.onnx_export import export_onnx
-
-        export_onnx(model, tokenizer, folder, int8=int8)
+        to_fast(model).save(folder)
+    tokenizer.save_pretrained(folder)

@@ -36,7 +36,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--length-penalty", type=float, default=1.0, help="above 0 favours long translations")
     parser.add_argument("--max-new-tokens", type=positive, help="longest translation (default: the translator's)")
     parser.add_argument("--lines-per-part", type=positive, default=1024, help="most lines that a killed run repeats")
-    parser.add_argument("--first", type=positive, help="only the first so many sentences")
     parser.add_argument(
         "--dtype", default="float32", choices=["float32", "bfloat16", "float16"], help="dtype of the teacher"
     )
@@ -62,7 +61,7 @@ def main() -> int:
     source, target = recipe.languages["source"], recipe.languages["target"]
     with processes.main_process_first():
         train = load_corpus(recipe)["train"]
-    sources = [pair[source] for pair in train["translation"]][: arguments.first]
+    sources = [pair[source] for pair in train["translation"]]
     translator = load_translator(
         [arguments.teacher],
         backend="auto",

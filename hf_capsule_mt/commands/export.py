@@ -9,7 +9,7 @@ from pathlib import Path
 
 from capsule_mt.commands.console import CommandParser, checkpoint_folder
 from capsule_mt.text.outputs import check_output_folder
-from hf_capsule_mt.commands.push import add_card_options, write_folder
+from hf_capsule_mt.commands.push import add_card_options, card_results
 
 
 def main() -> None:
@@ -19,8 +19,8 @@ def main() -> None:
     add_card_options(parser)
     arguments = parser.parse_args()
     check_output_folder(arguments.output)
-    from hf_capsule_mt.hub import check_export
+    from hf_capsule_mt.hub import write_folder
 
-    write_folder(arguments, arguments.output, name=arguments.output.name)
-    check_export(arguments.output)
+    name = arguments.output.name
+    write_folder(arguments.checkpoint, arguments.output, name, card_results(arguments), arguments.license)
     print(f"{arguments.output} is complete, and loads without the package")

@@ -3,14 +3,15 @@
     capsule-mt push outputs/demo owner/model
     capsule-mt push outputs/demo owner/model --results outputs/newstest.json --private
 
-`capsule-mt export` writes the same folder, to look at it first.
+`capsule-mt export` writes the same folder, to look at it first, or to change its card: `hf upload owner/model FOLDER`
+sends it then.
 
 Others load it by `trust_remote_code=True`, without this package. Log in with `hf auth login`, or set HF_TOKEN.
 """
 
 import argparse
-import tempfile
 from pathlib import Path
+from typing import Any
 
 from capsule_mt.commands.console import CommandParser, checkpoint_folder
 
@@ -29,37 +30,23 @@ def add_card_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--license", help="of the weights, by its name on the hub (default: by the training data)")
 
 
-def parse_arguments() -> argparse.Namespace:
+def card_results(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return the result files for the card, the training's first."""
+    from hf_capsule_mt.evaluation import read_result
+
+    files = [arguments.checkpoint / TRAINING_RESULT, *arguments.results]
+    return [read_result(path) for path in files if path.exists() or path in arguments.results]
+
+
+def main() -> None:
     parser = CommandParser(description=__doc__)
     parser.add_argument("checkpoint", type=checkpoint_folder, help="a folder with a model and its tokenizer")
     parser.add_argument("repository", help="owner/name on the hub; made if it is not there")
     add_card_options(parser)
     parser.add_argument("--private", action="store_true", help="make the repository private")
-    return parser.parse_args()
-
-
-def write_folder(arguments: argparse.Namespace, folder: Path, name: str) -> None:
-    """Write the exported checkpoint with its card, whose title is the name."""
-    from hf_capsule_mt.evaluation import read_result
-    from hf_capsule_mt.hub import export, model_card
-    from hf_capsule_mt.loading import load_checkpoint, stored_dtype
-
-    model, tokenizer = load_checkpoint(arguments.checkpoint, dtype=stored_dtype(arguments.checkpoint))
-    export(model, tokenizer, folder)
-    files = [arguments.checkpoint / TRAINING_RESULT, *arguments.results]
-    results = [read_result(path) for path in files if path.exists() or path in arguments.results]
-    card = model_card(name, model.config.to_dict(), results, license=arguments.license)
-    (folder / "README.md").write_text(str(card), encoding="utf-8")
-
-
-def main() -> None:
-    arguments = parse_arguments()
-    from huggingface_hub.utils import validate_repo_id
-
+    arguments = parser.parse_args()
     from hf_capsule_mt.hub import push
 
-    validate_repo_id(arguments.repository)
-    with tempfile.TemporaryDirectory() as folder:
-        write_folder(arguments, Path(folder), name=arguments.repository)
-        commit = push(folder, arguments.repository, private=arguments.private or None)
+    settings = {"private": arguments.private or None, "license": arguments.license}
+    commit = push(arguments.checkpoint, arguments.repository, results=card_results(arguments), **settings)
     print(commit.commit_url)

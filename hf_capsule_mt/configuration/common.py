@@ -52,20 +52,6 @@ TRANSFORMERS_KEYWORDS = frozenset(
 )
 
 
-class InvalidFieldError(StrictDataclassFieldValidationError, ValueError):
-    """A field has a value of the wrong type, or one that is not among its choices."""
-
-    def __init__(self, cause: BaseException) -> None:
-        ValueError.__init__(self, str(cause))
-
-
-class InvalidConfigurationError(StrictDataclassClassValidationError, ValueError):
-    """Fields contradict one another."""
-
-    def __init__(self, cause: BaseException) -> None:
-        ValueError.__init__(self, str(cause))
-
-
 def capsule_config(config_class: ConfigClass) -> ConfigClass:
     """Class decorator: `@strict` (typed fields, `validate_*` rules), with errors that are `ValueError`s.
 
@@ -99,12 +85,8 @@ def _with_value_errors(method: Callable[..., None]) -> Callable[..., None]:
     def wrapped(*args: Any, **kwargs: Any) -> None:
         try:
             method(*args, **kwargs)
-        except (InvalidFieldError, InvalidConfigurationError):
-            raise
-        except StrictDataclassFieldValidationError as error:
-            raise InvalidFieldError(error.__cause__ or error) from None
-        except StrictDataclassClassValidationError as error:
-            raise InvalidConfigurationError(error.__cause__ or error) from None
+        except (StrictDataclassFieldValidationError, StrictDataclassClassValidationError) as error:
+            raise ValueError(str(error.__cause__ or error)) from None
 
     return wrapped
 

@@ -3,11 +3,11 @@
 from transformers import AutoTokenizer, PreTrainedConfig
 
 from hf_capsule_mt.data.bpe_dropout import BPEDropout
-from hf_capsule_mt.data.cleaning import Cleaning, CleaningReport, clean
+from hf_capsule_mt.data.cleaning import Cleaning, clean
 from hf_capsule_mt.data.embedded_corpus import embedded_corpus, sentence_pairs
 from hf_capsule_mt.data.encoding import DropoutDataset, TranslationCollator, drop_long, encode
 from hf_capsule_mt.data.separate_tokenizer import SeparateVocabulariesTokenizer
-from hf_capsule_mt.data.sources import existing_files, load_translation_data
+from hf_capsule_mt.data.sources import load_translation_data
 from hf_capsule_mt.data.tokenizer import train_separate_tokenizers, train_tokenizer
 
 
@@ -22,7 +22,6 @@ AutoTokenizer.register(_SeparateVocabularies, fast_tokenizer_class=SeparateVocab
 __all__ = [
     "BPEDropout",
     "Cleaning",
-    "CleaningReport",
     "DropoutDataset",
     "SeparateVocabulariesTokenizer",
     "TranslationCollator",
@@ -30,7 +29,6 @@ __all__ = [
     "drop_long",
     "embedded_corpus",
     "encode",
-    "existing_files",
     "load_translation_data",
     "sentence_pairs",
     "train_separate_tokenizers",

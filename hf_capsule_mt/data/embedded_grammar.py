@@ -22,32 +22,21 @@ from hf_capsule_mt.data.embedded_lexicon import (
     Verb,
 )
 
-# Endings of der-words, ein-words and the adjectives after them, by case and by gender or plural (p)
-DER = {
-    "nom": {"m": "der", "f": "die", "n": "das", "p": "die"},
-    "acc": {"m": "den", "f": "die", "n": "das", "p": "die"},
-    "dat": {"m": "dem", "f": "der", "n": "dem", "p": "den"},
-}
-STRONG = {
-    "nom": {"m": "er", "f": "e", "n": "es", "p": "e"},
-    "acc": {"m": "en", "f": "e", "n": "es", "p": "e"},
-    "dat": {"m": "em", "f": "er", "n": "em", "p": "en"},
-}
-EIN = {
-    "nom": {"m": "", "f": "e", "n": "", "p": "e"},
-    "acc": {"m": "en", "f": "e", "n": "", "p": "e"},
-    "dat": {"m": "em", "f": "er", "n": "em", "p": "en"},
-}
-WEAK = {
-    "nom": {"m": "e", "f": "e", "n": "e", "p": "en"},
-    "acc": {"m": "en", "f": "e", "n": "e", "p": "en"},
-    "dat": {"m": "en", "f": "en", "n": "en", "p": "en"},
-}
-MIXED = {
-    "nom": {"m": "er", "f": "e", "n": "es", "p": "en"},
-    "acc": {"m": "en", "f": "e", "n": "es", "p": "en"},
-    "dat": {"m": "en", "f": "en", "n": "en", "p": "en"},
-}
+Forms = dict[str, dict[str, str]]  # by case, and by gender or plural (p)
+
+
+def _forms(nominative: str, accusative: str, dative: str) -> Forms:
+    """Return the forms of four words each: masculine, feminine, neuter, plural; "-" is no ending."""
+    cases = {"nom": nominative, "acc": accusative, "dat": dative}
+    return {case: dict(zip("mfnp", words.replace("-", "").split(" "), strict=True)) for case, words in cases.items()}
+
+
+# Articles; endings of der-words and ein-words, and of adjectives after them
+DER = _forms("der die das die", "den die das die", "dem der dem den")
+STRONG = _forms("er e es e", "en e es e", "em er em en")
+EIN = _forms("- e - e", "en e - e", "em er em en")
+WEAK = _forms("e e e en", "en e e en", "en en en en")
+MIXED = _forms("er e es en", "en e es en", "en en en en")
 
 # Numbers by value: 0 to 19, and the tens from 20
 UNITS = [

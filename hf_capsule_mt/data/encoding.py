@@ -87,23 +87,21 @@ class TranslationCollator:
 
     Args:
         pad_token_id: the padding of sources.
-        pad_to_multiple_of: round lengths up to a multiple, for the tensor cores of a GPU.
     """
 
     pad_token_id: int
-    pad_to_multiple_of: int = 1
 
     def __call__(self, examples: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
         sources = [example["input_ids"] for example in examples]
         batch = {
-            "input_ids": self._pad(sources, self.pad_token_id),
-            "attention_mask": self._pad([[1] * len(source) for source in sources], 0),
+            "input_ids": _padded(sources, self.pad_token_id),
+            "attention_mask": _padded([[1] * len(source) for source in sources], 0),
         }
         if "labels" in examples[0]:
-            batch["labels"] = self._pad([example["labels"] for example in examples], IGNORE_INDEX)
+            batch["labels"] = _padded([example["labels"] for example in examples], IGNORE_INDEX)
         return batch
 
-    def _pad(self, rows: list[list[int]], value: int) -> torch.Tensor:
-        longest = max(map(len, rows))
-        longest = -(-longest // self.pad_to_multiple_of) * self.pad_to_multiple_of
-        return torch.tensor([row + [value] * (longest - len(row)) for row in rows])
+
+def _padded(rows: list[list[int]], value: int) -> torch.Tensor:
+    longest = max(map(len, rows))
+    return torch.tensor([row + [value] * (longest - len(row)) for row in rows])

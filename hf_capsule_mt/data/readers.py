@@ -7,18 +7,18 @@ from typing import Any
 from capsule_mt.text.reading import iterate_lines
 
 Pair = tuple[str, str]
+Pairs = Iterator[tuple[Pair, Pair]]  # source and target, and the place of each
 
 
-def require_text(pair: Pair, languages: Pair, places: Pair, allow_empty: bool) -> Pair:
+def require_text(pair: Pair, languages: Pair, places: Pair) -> Pair:
     """Return the pair; raise an error that names the place of a side without words."""
-    if not allow_empty:
-        for text, language, place in zip(pair, languages, places, strict=True):
-            if not text.strip():
-                raise ValueError(f"{place}: the {language} side is empty; `cleaning: {{drop_empty: true}}` drops such")
+    for text, language, place in zip(pair, languages, places, strict=True):
+        if not text.strip():
+            raise ValueError(f"{place}: the {language} side is empty; `cleaning: {{drop_empty: true}}` drops such")
     return pair
 
 
-def read_text(files: tuple[str, ...], languages: Pair, settings: dict[str, Any], allow_empty: bool) -> Iterator[Pair]:
+def read_text(files: tuple[str, ...], languages: Pair, settings: dict[str, Any]) -> Pairs:
     """Yield the pairs of two files with a sentence per line and equally many lines."""
     source_file, target_file = files
     sources, targets = iterate_lines(source_file), iterate_lines(target_file)
@@ -28,39 +28,35 @@ def read_text(files: tuple[str, ...], languages: Pair, settings: dict[str, Any],
         if source is None or target is None:
             break
         number += 1
-        places = (f"{source_file}, line {number}", f"{target_file}, line {number}")
-        yield require_text((source, target), languages, places, allow_empty)
+        yield (source, target), (f"{source_file}, line {number}", f"{target_file}, line {number}")
     if source is not None or target is not None:
         short, long = (source_file, target_file) if source is None else (target_file, source_file)
         raise ValueError(f"{short} ends after line {number}, but {long} has a line {number + 1}")
 
 
-def read_tsv(files: tuple[str, ...], languages: Pair, settings: dict[str, Any], allow_empty: bool) -> Iterator[Pair]:
+def read_tsv(files: tuple[str, ...], languages: Pair, settings: dict[str, Any]) -> Pairs:
     """Yield two columns of a file split at tabs alone: quotes stay quotes, and "NA" stays a word."""
     (file,) = files
     columns = settings.get("columns", [0, 1])
     named = any(isinstance(column, str) for column in columns)
-    header = settings.get("header", named)
     indices = columns
     for number, line in enumerate(iterate_lines(file), start=1):
         fields = line.split("\t")
-        if number == 1 and header:
-            if named:
-                missing = [column for column in columns if column not in fields]
-                if missing:
-                    raise ValueError(f"{file}, line 1: no column {missing[0]!r}, the header has {fields}")
-                indices = [fields.index(column) for column in columns]
+        if number == 1 and named:
+            missing = [column for column in columns if column not in fields]
+            if missing:
+                raise ValueError(f"{file}, line 1: no column {missing[0]!r}, the header has {fields}")
+            indices = [fields.index(column) for column in columns]
             continue
         if max(indices) >= len(fields):
             raise ValueError(
                 f"{file}, line {number}: {len(fields)} columns, but column {max(indices)} (from 0) is needed"
             )
         place = f"{file}, line {number}"
-        source, target = (fields[index] for index in indices)
-        yield require_text((source, target), languages, (place, place), allow_empty)
+        yield (fields[indices[0]], fields[indices[1]]), (place, place)
 
 
-def read_jsonl(files: tuple[str, ...], languages: Pair, settings: dict[str, Any], allow_empty: bool) -> Iterator[Pair]:
+def read_jsonl(files: tuple[str, ...], languages: Pair, settings: dict[str, Any]) -> Pairs:
     """Yield the pairs of a file with an object per line: the two languages, or a `translation` with them."""
     (file,) = files
     for number, line in enumerate(iterate_lines(file), start=1):
@@ -75,8 +71,7 @@ def read_jsonl(files: tuple[str, ...], languages: Pair, settings: dict[str, Any]
         for language in languages:
             if not isinstance(row.get(language), str):
                 raise ValueError(f"{place}: no text {language!r}, the line has {sorted(row)}")
-        source, target = (row[language] for language in languages)
-        yield require_text((source, target), languages, (place, place), allow_empty)
+        yield (row[languages[0]], row[languages[1]]), (place, place)
 
 
-READERS: dict[str, Callable[..., Iterator[Pair]]] = {"text": read_text, "tsv": read_tsv, "jsonl": read_jsonl}
+READERS: dict[str, Callable[..., Pairs]] = {"text": read_text, "tsv": read_tsv, "jsonl": read_jsonl}

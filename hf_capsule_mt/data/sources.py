@@ -3,7 +3,7 @@
 import glob
 import os
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import MISSING, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from huggingface_hub.dataclasses import strict
 
 from hf_capsule_mt.data.embedded_corpus import embedded_corpus
 from hf_capsule_mt.data.readers import READERS, Pair, require_text
-from hf_capsule_mt.data.settings import check_settings, limited, nearest
+from hf_capsule_mt.data.settings import check_settings, limited, nearest, refuse_unknown
 
 Source = Mapping[str, Any]
 Files = str | os.PathLike | list  # a file, a pattern, or several
@@ -25,56 +25,26 @@ def _two(value: Any) -> None:
         raise ValueError("must be two, one for each language")
 
 
-# ---- the kinds of sources: the key that names one, and what it takes beside it
 @strict
 @dataclass
-class Hub:
-    hub: str
+class Settings:
+    """All that a source may say: its kind, and what goes with that."""
+
+    hub: str | None = None
     config: str | None = None
     split: str | None = None
     revision: str | None = None
-    first: int | None = limited(1)
-
-
-@strict
-@dataclass
-class Text:
-    text: list | tuple = field(metadata={"validator": [_two]})
-    first: int | None = limited(1)
-
-
-@strict
-@dataclass
-class Tsv:
-    tsv: Files
+    text: list | tuple | None = field(default=None, metadata={"validator": [_two]})
+    tsv: Files | None = None
     columns: list | tuple | None = field(default=None, metadata={"validator": [_two]})
-    header: bool | None = None
-    first: int | None = limited(1)
-
-
-@strict
-@dataclass
-class Jsonl:
-    jsonl: Files
-    first: int | None = limited(1)
-
-
-@strict
-@dataclass
-class Parquet:
-    parquet: Files
-    first: int | None = limited(1)
-
-
-@strict
-@dataclass
-class Embedded:
-    embedded: int = limited(1, default=MISSING)
+    jsonl: Files | None = None
+    embedded: int | None = limited(1)
     seed: int | None = None
     first: int | None = limited(1)
 
 
-KINDS = {kind.__name__.lower(): kind for kind in (Hub, Text, Tsv, Jsonl, Parquet, Embedded)}
+# the key that names a kind, and what it takes beside it and `first`
+KINDS = {"hub": ("config", "split", "revision"), "text": (), "tsv": ("columns",), "jsonl": (), "embedded": ("seed",)}
 
 
 def check_sources(sources: Any, place: str) -> list[Source]:
@@ -93,7 +63,8 @@ def check_sources(sources: Any, place: str) -> list[Source]:
         if len(named) != 1:
             near = next(filter(None, (nearest(key, KINDS) for key in source)), "") if not named else ""
             raise ValueError(f"`{place}` must have one of the keys {', '.join(KINDS)}, got {dict(source)}{near}")
-        check_settings(KINDS[named[0]], source, place)
+        refuse_unknown(source, (*named, *KINDS[named[0]], "first"), f"`{place}`")
+        check_settings(Settings, source, place)
     return [{key: value for key, value in source.items() if value is not None} for source in listed]
 
 
@@ -112,14 +83,13 @@ def load_translation_data(
 
     | key | value | further settings |
     |---|---|---|
-    | `hub` | a data set or folder with the column `translation` or both languages | `config`, `split`, `revision` |
+    | `hub` | a data set or a folder, with the column `translation` or both languages | `config`, `split`, `revision` |
     | `text` | `[source file, target file]`, a sentence per line | |
-    | `tsv` | file | `columns`: two names or numbers from 0 (default `[0, 1]`); `header`: whether line 1 has names |
+    | `tsv` | file | `columns`: two numbers from 0 (default `[0, 1]`), or two names in line 1 |
     | `jsonl` | file, each line with `translation`, or with the two languages | |
-    | `parquet` | file, with the column `translation`, or with the two languages | |
     | `embedded` | number of sentence pairs of the embedded corpus, English and German | `seed` |
 
-    Files may end in .gz; `tsv`, `jsonl` and `parquet` take patterns (`part-*.jsonl`). A line that is not a pair raises
+    Files may end in .gz; `tsv` and `jsonl` take patterns (`part-*.jsonl`). A line that is not a pair raises
     an error that names the file and the line.
 
     Parts of the embedded corpus are disjoint, because validation is drawn first, then test, then train. Name the same
@@ -188,10 +158,6 @@ def _load_hub(source: Source, name: str, languages: Pair, num_proc: int | None, 
 
 def _load_files(source: Source, name: str, languages: Pair, num_proc: int | None, allow_empty: bool) -> Any:
     (kind,) = KINDS.keys() & source.keys()
-    if kind == "parquet":
-        files = existing_files(source["parquet"])
-        dataset = load_dataset("parquet", data_files=files, split="train")
-        return _to_pairs(dataset, files[0], languages, allow_empty)
     if kind == "text":
         shards = [tuple(existing_files(side, patterns=False)[0] for side in source["text"])]
     else:
@@ -241,7 +207,8 @@ def _generate(
     stamps: list[list[tuple[float, int]]],
 ) -> Iterator[dict[str, dict[str, str]]]:
     for shard in shards:
-        for source, target in READERS[kind](shard, languages, settings, allow_empty):
+        for pair, places in READERS[kind](shard, languages, settings):
+            source, target = pair if allow_empty else require_text(pair, languages, places)
             yield {"translation": {languages[0]: source, languages[1]: target}}
 
 
@@ -264,7 +231,8 @@ def _to_pairs(dataset: Dataset, place: str, languages: Pair, allow_empty: bool =
                 if not isinstance(pair.get(language), str):
                     raise ValueError(f"{row}: no text {language!r}, the row has {sorted(pair)}")
             source, target = (pair[language] for language in languages)
-            require_text((source, target), languages, (row, row), allow_empty)
+            if not allow_empty:
+                require_text((source, target), languages, (row, row))
             pairs.append({languages[0]: source, languages[1]: target})
         return {"translation": pairs}
 

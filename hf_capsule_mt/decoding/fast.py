@@ -6,7 +6,8 @@ import math
 import os
 from collections.abc import Sequence
 from hashlib import sha256
-from itertools import compress
+from itertools import chain, compress
+from operator import is_
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -32,6 +33,7 @@ from hf_capsule_mt.modeling.generation import generation_settings
 fast_logger = logging.get_logger("hf_capsule_mt.decoding")
 
 DEFAULT_NEW_TOKENS = 20  # of transformers
+NEW_TOKENS = "max_new_tokens"
 
 
 class UnsupportedOptionError(ValueError):
@@ -72,22 +74,13 @@ class _Settings(NamedTuple):
     """What a call of `generate()` goes by; with what `search_options` asks of a model."""
 
     config: GenerationConfig
-    given: dict[str, Any]
-    start: int
-    end: int
-    longest_target: int | None
-    shortlist: Shortlist | None
-    generation: dict[str, Any] = {}
-
-
-class _Request(NamedTuple):
-    """What the engine is asked: `start`, `end` (-1 for none) and `pad` are tokens."""
-
-    sources: list[list[int]]
-    options: SearchOptions
     start: int
     end: int
     pad: int
+    longest_target: int | None
+    shortlist: Shortlist | None
+    generation: dict[str, Any] = {}
+    options: SearchOptions = SearchOptions([])  # of a source
 
 
 class FastTranslator:
@@ -113,7 +106,7 @@ class FastTranslator:
             embeddings = cast(nn.Embedding, model.get_input_embeddings())
             self.shortlist.check(embeddings.num_embeddings, len(cast(nn.Linear, model.get_output_embeddings()).weight))
         self._engine: Engine | None = None
-        self._made_of: list[tuple[int, int]] = []
+        self._packed: _Weights | None = None
         self._asked: Any = None  # what the kept settings were made of
         self._kept: _Settings | None = None
         self._missing = ""  # why there is no engine
@@ -154,17 +147,17 @@ class FastTranslator:
         inputs = options.pop("input_ids", None) if inputs is None else inputs
         try:
             settings = self._settings(generation_config, options)
-            request = self._request(inputs, attention_mask, settings)
+            sources, asked = self._request(inputs, attention_mask, settings, options)
         except UnsupportedOptionError as error:
             self._report_unsupported(error)
             return self.model.generate(
                 inputs, attention_mask=attention_mask, generation_config=generation_config, **options
             )
-        found = self._search(request)
-        config, sequences = settings.config, cast(torch.LongTensor, _sequences(found, request))
-        if not config.return_dict_in_generate:
+        found = self._search(sources, asked, settings)
+        sequences = cast(torch.LongTensor, _sequences(found, settings))
+        if not settings.config.return_dict_in_generate:
             return sequences
-        if request.options.num_beams == 1:
+        if asked.num_beams == 1:
             return GenerateEncoderDecoderOutput(sequences=sequences)
         scores = cast(torch.FloatTensor, torch.tensor([score for one in found for score in one.scores]))
         return GenerateBeamEncoderDecoderOutput(sequences=sequences, sequences_scores=scores)
@@ -241,11 +234,10 @@ class FastTranslator:
         config.save_pretrained(folder)
         self.model.generation_config.save_pretrained(folder)
 
-    def _search(self, request: _Request) -> list[Found]:
+    def _search(self, sources: list[list[int]], options: SearchOptions, settings: _Settings) -> list[Found]:
         engine = cast(Engine, self._engine)
         engine.num_threads = torch.get_num_threads()
-        options = request.options
-        found = engine.search(request.sources, options, start=request.start, end=request.end, pad=request.pad)
+        found = engine.search(sources, options, start=settings.start, end=settings.end, pad=settings.pad)
         for one in found:  # fewer where logits are not finite
             missing = options.num_return_sequences - len(one.tokens)
             one.tokens.extend([] for _ in range(missing))
@@ -271,16 +263,20 @@ class FastTranslator:
 
     def _refresh(self) -> None:
         """Pack the weights again if they have changed since. A change through `.data` is not seen."""
-        made_of = _versions_of(self.model)
-        if made_of == self._made_of:
+        if self._packed is not None and not self._packed.changed():
             return
+        weights = _Weights(self.model)
         self._engine = Engine(program_of(self.model)[0], int8=self.int8)
-        self._made_of = made_of
+        self._packed = weights
 
     def _settings(self, given: GenerationConfig | None, options: dict[str, Any]) -> _Settings:
-        """The settings of this call, which are kept for the next: making them takes longer than a short sentence."""
+        """The settings of a call but for `max_new_tokens`, which each may have of its own.
+
+        They are kept for the next call: making them takes longer than a short sentence.
+        """
         if self._engine is None:
             raise UnsupportedOptionError(f"this model ({self._missing})")
+        options = {name: value for name, value in options.items() if name != NEW_TOKENS or value is None}
         asked = [vars(self.model.generation_config), {} if given is None else vars(given), options]
         if self._kept is None or settings_differ(asked, self._asked):
             self._kept = self._new_settings(given, options)
@@ -307,41 +303,48 @@ class FastTranslator:
             and not name.startswith("_")
             and not (name in defaults and type(value) is type(defaults[name]) and value == defaults[name])
         }
-        given_options["max_new_tokens"] = self._longest(config)
-        return _Settings(config, given_options, int(start), end, engine.longest_target, self.shortlist)
+        given_options[NEW_TOKENS] = self._longest(config)
+        pad = own.pad_token_id if config.pad_token_id is None else config.pad_token_id
+        settings = _Settings(config, int(start), end, 0, engine.longest_target, self.shortlist)
+        asked = search_options(settings, [1], given_options, scores=False)
+        return settings._replace(options=asked, pad=_padding(pad, end, asked.num_beams))
 
-    def _request(self, inputs: object, attention_mask: torch.Tensor | None, settings: _Settings) -> _Request:
+    def _request(
+        self, inputs: object, attention_mask: torch.Tensor | None, settings: _Settings, given: dict[str, Any]
+    ) -> tuple[list[list[int]], SearchOptions]:
+        """The sources, and how to search for their translations."""
         self._refresh()
         if self.model.training:
             raise UnsupportedOptionError("a model in training mode")
-        if not isinstance(inputs, torch.Tensor) or inputs.dim() != 2 or not inputs.numel():
+        if not isinstance(inputs, torch.Tensor) or len(inputs.shape) != 2 or not all(inputs.shape):
             raise UnsupportedOptionError("an input that is not `input_ids` [batch, source]")
-        config, end = settings.config, settings.end
-        sources = self._sources(inputs, attention_mask, config)
-        options = search_options(settings, [len(source) for source in sources], settings.given, scores=False)
+        sources, options = self._sources(inputs, attention_mask, settings.config), settings.options
+        longest = options.limits[0] if given.get(NEW_TOKENS) is None else int(given[NEW_TOKENS])
+        if longest < 1:
+            raise UnsupportedOptionError(f"a translation of {longest} tokens")
+        count = len(sources)
+        options = options._replace(limits=[longest] * count, forces_end=[*options.forces_end] * count)
         self._check_search(options)
         if self.shortlist is not None:
-            fewest = min(len(self.shortlist.of_source(source, end)) for source in sources)
+            fewest = min(len(self.shortlist.of_source(source, settings.end)) for source in sources)
             if 2 * options.num_beams > fewest:
                 raise UnsupportedOptionError(f"{options.num_beams} beams with a shortlist of {fewest} tokens")
-        pad = config.pad_token_id if config.pad_token_id is not None else self.model.config.pad_token_id
-        return _Request(sources, options, settings.start, end, _padding(pad, end, options.num_beams))
+        return sources, options
 
     def _sources(
         self, inputs: torch.Tensor, attention_mask: torch.Tensor | None, config: GenerationConfig
     ) -> list[list[int]]:
         """The tokens of each source, without padding."""
-        if attention_mask is not None:
-            keep = attention_mask.bool()
-        else:
+        if attention_mask is None:
             pad, end = (
                 getattr(self.model.config if getattr(config, name) is None else config, name)
                 for name in ("pad_token_id", "eos_token_id")
             )
-            keep = inputs.ne(pad) if pad is not None and pad != _single(end) else torch.ones_like(inputs).bool()
-        if keep.shape != inputs.shape:
-            raise UnsupportedOptionError(f"a mask {list(keep.shape)} of sources {list(inputs.shape)}")
-        rows, masks, engine = inputs.tolist(), keep.tolist(), cast(Engine, self._engine)
+            is_padded = pad is not None and pad != _single(end)
+            attention_mask = inputs.ne(pad) if is_padded else torch.ones_like(inputs)
+        if attention_mask.shape != inputs.shape:
+            raise UnsupportedOptionError(f"a mask {list(attention_mask.shape)} of sources {list(inputs.shape)}")
+        rows, masks, engine = inputs.tolist(), attention_mask.tolist(), cast(Engine, self._engine)
         sources = [list(compress(row, mask)) for row, mask in zip(rows, masks, strict=True)]
         if not all(sources):
             raise UnsupportedOptionError("a source without a word")
@@ -366,8 +369,6 @@ class FastTranslator:
             longest = int(config.max_length) - 1
         else:
             longest = min(DEFAULT_NEW_TOKENS, (most or DEFAULT_NEW_TOKENS + 1) - 1)
-        if longest < 1:
-            raise UnsupportedOptionError(f"a translation of {longest} tokens")
         return longest
 
     def _check_targets(self, name: str, tokens: Sequence[int]) -> None:
@@ -378,19 +379,30 @@ class FastTranslator:
             raise UnsupportedOptionError(f"`{name}`: {outside[0]}, outside of the vocabulary of {vocabulary}")
 
 
-def _versions_of(model: nn.Module) -> list[tuple[int, int]]:
-    """Return where each parameter and buffer is, and how often it was changed: each call asks, so it must be quick."""
-    modules: list[nn.Module | None] = [model]
-    tensors: list[torch.Tensor | None] = []
-    for module in modules:  # grows on the way
-        if module is not None:
-            modules += module._modules.values()
-            tensors += module._parameters.values()
-            tensors += module._buffers.values()
-    try:
-        return [(tensor.data_ptr(), tensor._version) for tensor in tensors if tensor is not None]
-    except RuntimeError:  # tensors of `torch.inference_mode` have no version
-        return [(tensor.data_ptr(), -1) for tensor in tensors if tensor is not None]
+class _Weights:
+    """The parameters and buffers of a model, and whether they have changed: each call asks, so it must be quick."""
+
+    def __init__(self, model: nn.Module) -> None:
+        modules = [*model.modules()]
+        self._places: list[dict[str, Any]] = [module._modules for module in modules if module._modules]
+        tensors = [place for module in modules for place in (module._parameters, module._buffers) if place]
+        self._places += tensors
+        self._parts = [*chain.from_iterable(map(dict.values, self._places))]
+        self._tensors = [part for part in self._parts if isinstance(part, torch.Tensor)]
+        # one of each module: `model.to` moves all
+        self._moving = [tensor for place in tensors if (tensor := next(iter(place.values()))) is not None]
+        self._state = self._now()
+
+    def changed(self) -> bool:
+        parts = [*chain.from_iterable(map(dict.values, self._places))]
+        return len(parts) != len(self._parts) or not all(map(is_, parts, self._parts)) or self._now() != self._state
+
+    def _now(self) -> list[int]:
+        addresses = [tensor.data_ptr() for tensor in self._moving]
+        try:
+            return addresses + [tensor._version for tensor in self._tensors]
+        except RuntimeError:  # tensors of `torch.inference_mode` have no version
+            return addresses
 
 
 def settings_differ(settings: list[dict[str, Any]], others: list[dict[str, Any]]) -> bool:
@@ -423,8 +435,8 @@ def _padding(pad: int | None, end: int, num_beams: int) -> int:
     return int(pad)
 
 
-def _sequences(found: list[Found], request: _Request) -> torch.Tensor:
+def _sequences(found: list[Found], settings: _Settings) -> torch.Tensor:
     """[B * returned, T], with the start token, as long as the longest that was generated."""
     rows = [tokens for one in found for tokens in one.tokens]
     longest = max(map(len, rows))
-    return torch.tensor([[request.start, *row, *[request.pad] * (longest - len(row))] for row in rows])
+    return torch.tensor([[settings.start, *row, *[settings.pad] * (longest - len(row))] for row in rows])

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from hf_capsule_mt.evaluation.choices import LENGTH_EDGES
 from hf_capsule_mt.evaluation.metrics import score_corpus
 
 
@@ -32,7 +31,7 @@ def score_by_length(
     hypotheses: Sequence[str],
     references: Sequence[Sequence[str]],
     metric: str = "bleu",
-    edges: Sequence[int] = LENGTH_EDGES,
+    edges: Sequence[int] = (10, 20, 30, 40, 50),
     tokenize: str = "13a",
 ) -> list[Bucket]:
     """Return the corpus score and the mean lengths of each bucket of sentences; None for an empty bucket.

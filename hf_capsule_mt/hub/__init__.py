@@ -1,7 +1,7 @@
 """Publishing: self-contained checkpoints, model cards, the hub."""
 
 from hf_capsule_mt.hub.cards import model_card
-from hf_capsule_mt.hub.exporting import LoadTestError, check_export, export
-from hf_capsule_mt.hub.pushing import push
+from hf_capsule_mt.hub.exporting import LoadTestError, export
+from hf_capsule_mt.hub.pushing import push, write_folder
 
-__all__ = ["LoadTestError", "check_export", "export", "model_card", "push"]
+__all__ = ["LoadTestError", "export", "model_card", "push", "write_folder"]

@@ -6,66 +6,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-
-def _paper(key: str, title: str, authors: str, venue: str, year: int) -> str:
-    fields = {"title": title, "author": authors, "booktitle": venue, "year": year}
-    lines = ",\n".join(f"  {name} = {{{value}}}" for name, value in fields.items())
-    return f"```bibtex\n@inproceedings{{{key},\n{lines}\n}}\n```"
-
-
 PAPERS = {
-    "layer_aggregation": _paper(
-        "dou2019dynamic",
-        "Dynamic Layer Aggregation for Neural Machine Translation with Routing-by-Agreement",
-        "Dou, Zi-Yi and Tu, Zhaopeng and Wang, Xing and Wang, Longyue and Shi, Shuming and Zhang, Tong",
-        "AAAI Conference on Artificial Intelligence",
-        2019,
-    ),
-    "head_aggregation": _paper(
-        "li2019information",
-        "Information Aggregation for Multi-Head Attention with Routing-by-Agreement",
-        "Li, Jian and Yang, Baosong and Dou, Zi-Yi and Wang, Xing and Lyu, Michael R. and Tu, Zhaopeng",
-        "NAACL-HLT",
-        2019,
-    ),
-    "guided_routing": _paper(
-        "zheng2019dynamic",
-        "Dynamic Past and Future for Neural Machine Translation",
-        "Zheng, Zaixiang and Huang, Shujian and Tu, Zhaopeng and Dai, Xin-Yu and Chen, Jiajun",
-        "EMNLP-IJCNLP",
-        2019,
-    ),
-    "ssru": _paper(
-        "kim2019research",
-        "From Research to Production and Back: Ludicrously Fast Neural Machine Translation",
-        "Kim, Young Jin and Junczys-Dowmunt, Marcin and Hassan, Hany and Fikri Aji, Alham and Heafield, Kenneth and "
-        "Grundkiewicz, Roman and Bogoychev, Nikolay",
-        "Workshop on Neural Generation and Translation",
-        2019,
-    ),
-    "capsnmt": _paper(
-        "wang2019towards",
-        "Towards Linear Time Neural Machine Translation with Capsule Networks",
-        "Wang, Mingxuan and Xie, Jun and Tan, Zhixing and Su, Jinsong and Xiong, Deyi and Li, Lei",
-        "EMNLP-IJCNLP",
-        2019,
-    ),
-    "marian": _paper(
-        "junczys2018marian",
-        "Marian: Fast Neural Machine Translation in C++",
-        "Junczys-Dowmunt, Marcin and Grundkiewicz, Roman and Dwojak, Tomasz and Hoang, Hieu and Heafield, Kenneth "
-        "and Neckermann, Tom and Seide, Frank and Germann, Ulrich and Aji, Alham Fikri and Bogoychev, Nikolay and "
-        "Martins, André F. T. and Birch, Alexandra",
-        "ACL, System Demonstrations",
-        2018,
-    ),
-    "rnmt": _paper(
-        "bahdanau2015neural",
-        "Neural Machine Translation by Jointly Learning to Align and Translate",
-        "Bahdanau, Dzmitry and Cho, Kyunghyun and Bengio, Yoshua",
-        "ICLR",
-        2015,
-    ),
+    "layer_aggregation": "Dou et al. 2019, [Dynamic Layer Aggregation for Neural Machine Translation with "
+    "Routing-by-Agreement](https://arxiv.org/abs/1902.05770)",
+    "head_aggregation": "Li et al. 2019, [Information Aggregation for Multi-Head Attention with "
+    "Routing-by-Agreement](https://arxiv.org/abs/1904.03100)",
+    "guided_routing": "Zheng et al. 2019, [Dynamic Past and Future for Neural Machine Translation]"
+    "(https://arxiv.org/abs/1904.09646)",
+    "ssru": "Kim et al. 2019, [From Research to Production and Back: Ludicrously Fast Neural Machine Translation]"
+    "(https://aclanthology.org/D19-5632)",
+    "capsnmt": "Wang et al. 2019, [Towards Linear Time Neural Machine Translation with Capsule Networks]"
+    "(https://arxiv.org/abs/1811.00287)",
+    "marian": "Junczys-Dowmunt et al. 2018, [Marian: Fast Neural Machine Translation in C++]"
+    "(https://arxiv.org/abs/1804.00344)",
+    "rnmt": "Bahdanau et al. 2015, [Neural Machine Translation by Jointly Learning to Align and Translate]"
+    "(https://arxiv.org/abs/1409.0473)",
 }
 ARCHITECTURES = {"capsule_marian": "marian", "capsule_rnmt": "rnmt", "capsnmt": "capsnmt"}
 
@@ -101,28 +56,24 @@ CORPORA = {
 UNKNOWN_LICENCE = "licence not recorded"
 
 
-def corpora_of(recipe: Mapping[str, Any]) -> list[Corpus]:
-    """Return the corpora that a recipe trains on, each once."""
+def corpora_of(recipe: Mapping[str, Any]) -> tuple[list[Corpus], bool]:
+    """Return the corpora that a recipe and the local checkpoints below it were trained on, each once.
+
+    Returns:
+        The corpora, and whether that is all: not if training started from a checkpoint that does not tell its own.
+    """
     sources = (recipe.get("data") or {}).get("train") or []
-    folder = str(recipe.get("data_dir") or "")
     each = [sources] if isinstance(sources, Mapping) else sources
-    return list(dict.fromkeys(corpus for one in each for corpus in _corpora(one, folder)))
-
-
-def corpora_with_bases(recipe: Mapping[str, Any]) -> list[Corpus] | None:
-    """Return also the corpora of the local checkpoints that training started from; None if one does not tell them."""
-    found, seen = corpora_of(recipe), set()
-    while base := recipe.get("init_from"):
-        path = Path(str(base)) / "train_result.json"
+    own = [corpus for one in each for corpus in _corpora(one, str(recipe.get("data_dir") or ""))]
+    is_all = True
+    if base := recipe.get("init_from"):
         try:
-            recipe = json.loads(path.read_text(encoding="utf-8"))["recipe"]
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-        if path in seen or not isinstance(recipe, Mapping):
-            return None
-        seen.add(path)
-        found = [*corpora_of(recipe), *found]
-    return list(dict.fromkeys(found))
+            below = json.loads(Path(base, "train_result.json").read_text(encoding="utf-8"))["recipe"]
+            earlier, is_all = corpora_of(below)
+            own = [*earlier, *own]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            is_all = False
+    return list(dict.fromkeys(own)), is_all
 
 
 def _corpora(source: Mapping[str, Any], folder: str) -> list[Corpus]:
@@ -130,7 +81,7 @@ def _corpora(source: Mapping[str, Any], folder: str) -> list[Corpus]:
     hub_name = source.get("hub")
     if "embedded" in source:
         return [CORPORA["embedded"]]
-    files = next(value for key, value in source.items() if key in ("hub", "text", "tsv", "jsonl", "parquet"))
+    files = next(value for key, value in source.items() if key in ("hub", "text", "tsv", "jsonl"))
     found: list[Corpus] = []
     unknown: list[str] = []
     for place in _flat(files):

@@ -1,25 +1,17 @@
 """Model cards: what a checkpoint's configuration and its result files say, as the hub's README.md."""
 
+import json
 import os
 import re
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from string import Template
 from typing import Any
 
-from huggingface_hub import EvalResult, ModelCard, ModelCardData
-from huggingface_hub.utils import HFValidationError, validate_repo_id
+from huggingface_hub import ModelCard, ModelCardData
 
 from capsule_mt.text.languages import LANGUAGES
-from hf_capsule_mt.hub.card_sources import (
-    CORPORA,
-    PAPERS,
-    Corpus,
-    corpora_of,
-    corpora_with_bases,
-    papers_of,
-)
+from hf_capsule_mt.hub.card_sources import CORPORA, PAPERS, Corpus, corpora_of, papers_of
 
 PACKAGE_LICENSE = "apache-2.0"
 METRIC_NAMES = {"bleu": "BLEU", "bleu_uncased": "BLEU, uncased", "bleu_tokenized": "tokenised BLEU", "chrf": "chrF"}
@@ -78,14 +70,12 @@ def model_card(
     omissions = [result for result in results if result.get("kind") == "word omissions"]
     recipe = training["recipe"] if training else {}
     languages = [recipe.get("languages", {}).get(side) for side in ("source", "target")]
-    whole = corpora_with_bases(recipe)
-    corpora = corpora_of(recipe) if whole is None else whole
+    corpora, are_all = corpora_of(recipe)
     name = _one_line(name)
     if license is None:
-        is_free = whole and all(corpus.allows_any_use for corpus in whole)
+        is_free = corpora and are_all and all(corpus.allows_any_use for corpus in corpora)
         license = PACKAGE_LICENSE if is_free else "other"
     data = ModelCardData(
-        model_name=name,
         language=[language for language in languages if language] or None,
         license=license,
         license_name="see-training-data" if license == "other" else None,
@@ -95,25 +85,24 @@ def model_card(
         datasets=sorted({corpus.hub_name for corpus in corpora if corpus.hub_name}) or None,
         base_model=_base_model(recipe),
         metrics=["bleu"] if training or evaluations else None,
-        eval_results=_eval_results(languages, corpora, training, evaluations) or None,
     )
     template = next(path for path in TEMPLATES if path.is_file())
     text = Template(template.read_text(encoding="utf-8")).substitute(
         metadata=data.to_yaml(),
         name=name,
         introduction=_introduction(config, languages, recipe, training),
-        model=_quoted(name),
+        model=_string(name),
         imports="import transformers" if with_code else "import hf_capsule_mt  # its models\nimport transformers",
         trust=", trust_remote_code=True" if with_code else "",
         code=WITH_CODE if with_code else WITHOUT_CODE,
-        example=_quoted(EXAMPLES.get(languages[0] or "en", "...")),
-        translation=_quoted(EXAMPLES.get(languages[1] or "", "...")),
+        example=_string(EXAMPLES.get(languages[0] or "en", "...")),
+        translation=_string(EXAMPLES.get(languages[1] or "", "...")),
         coverage=", return_coverage=True" if _has_coverage(config) else "",
-        limits=_limits(config, corpora, knows_all=whole is not None),
+        limits=_limits(config, corpora, are_all=are_all),
         training=_training(recipe, corpora, training),
         scores=_scores(training, evaluations) + _coverage_quality(omissions) + verified_marks(config),
         environment=_environment([*([training] if training else []), *evaluations, *omissions]),
-        papers="\n\n".join(PAPERS[paper] for paper in papers_of(config)),
+        papers="\n".join(f"- {PAPERS[paper]}" for paper in papers_of(config)),
     )
     return ModelCard(text)
 
@@ -134,35 +123,27 @@ def _in_cell(text: object) -> str:
     return _one_line(text).replace("|", "\\|")
 
 
-def _quoted(text: str) -> str:
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table of cells that are Markdown already."""
+    lines = ["| " + " | ".join(cells) + " |" for cells in (header, *rows)]
+    return "\n".join([lines[0], "|---" * len(header) + "|", *lines[1:]])
+
+
+def _string(text: str) -> str:
     """Return a text as a Python string in double quotes."""
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _without_local_paths(command: str) -> str:
     """Shorten the absolute paths of a command to file names: they name the author's machine."""
-    try:
-        words = shlex.split(command)
-    except ValueError:
-        words = command.split()
-    return shlex.join(_shortened(word) for word in words)
-
-
-def _shortened(word: str) -> str:
-    option, equals, value = word.rpartition("=")
-    return option + equals + (os.path.basename(value.rstrip("/")) if value.startswith(("/", "~")) else value)
+    return re.sub(r"""(^|[\s='"])[/~][^\s='"]*/""", r"\1", command)
 
 
 def _base_model(recipe: Mapping[str, Any]) -> str | None:
     """Return the hub's name of the model that training started from, None if it was a local folder."""
-    name = recipe.get("init_from")
-    if not name or os.path.isdir(name) or str(name).startswith("outputs/"):
-        return None
-    try:
-        validate_repo_id(name)
-    except HFValidationError:
-        return None
-    return str(name)
+    name = str(recipe.get("init_from") or "")
+    is_local = os.path.isdir(name) or name.startswith("outputs/")
+    return name if re.fullmatch(r"[\w.-]+/[\w.-]+", name) and not is_local else None
 
 
 # ---- the sections
@@ -204,12 +185,12 @@ def _has_coverage(config: Mapping[str, Any]) -> bool:
     return by_attention or config.get("guided_routing", "none") in ("guided", "classifier")
 
 
-def _limits(config: Mapping[str, Any], corpora: Sequence[Corpus], *, knows_all: bool) -> str:
+def _limits(config: Mapping[str, Any], corpora: Sequence[Corpus], *, are_all: bool) -> str:
     lines = ["- Nobody checks its output: do not act on it where a mistranslation does harm."]
     if any(corpus is CORPORA["embedded"] for corpus in corpora):
         lines.append("- It knows the words and patterns of a small grammar, and no other text.")
     if any(corpus.title == CORPORA["tatoeba"].title for corpus in corpora):
-        alone = ", the only text it was trained on" if len(corpora) == 1 and knows_all else ""
+        alone = ", the only text it was trained on" if len(corpora) == 1 and are_all else ""
         lines.append(
             f"- Made for everyday sentences of up to 15 words{alone}: expect errors in news, technical text and long "
             "sentences."
@@ -251,9 +232,10 @@ def _scores(training: Mapping[str, Any] | None, evaluations: Sequence[Mapping[st
     """Return a row for each test set and a column for each metric, and the signatures below."""
     rows: list[tuple[str, dict[str, str]]] = []
     signatures: dict[tuple[str, str], None] = {}
-    for part, value, signature in _training_scores(training):
-        rows.append((part, {"BLEU": f"{value:.2f}"}))
-        signatures["BLEU", signature] = None
+    if training:
+        bleu = {name: value for name, value in training["scores"].items() if name.endswith("_bleu")}
+        rows = [(name.removesuffix("_bleu"), {"BLEU": f"{value:.2f}"}) for name, value in bleu.items()]
+        signatures = {("BLEU", training["signature"]): None} if bleu else {}
     intervals = False
     for result in evaluations:
         shown = {}
@@ -268,14 +250,10 @@ def _scores(training: Mapping[str, Any] | None, evaluations: Sequence[Mapping[st
     if not rows:
         return "Not measured."
     metrics = list(dict.fromkeys(metric for _, shown in rows for metric in shown))
-    table = [
-        f"| set | {' | '.join(metrics)} |",
-        "|---" * (1 + len(metrics)) + "|",
-        *(f"| {part} | {' | '.join(shown.get(metric, '') for metric in metrics)} |" for part, shown in rows),
-    ]
+    table = _table(["set", *metrics], [[part, *(shown.get(metric, "") for metric in metrics)] for part, shown in rows])
     notes = [f"{metric}: {_code(signature)}." for metric, signature in signatures]
     notes[:0] = ["± is the 95 % interval, by bootstrap over sentences."] * intervals
-    return "\n".join([*table, "", *notes])
+    return "\n".join([table, "", *notes])
 
 
 def _coverage_quality(results: Sequence[Mapping[str, Any]]) -> str:
@@ -286,20 +264,17 @@ def _coverage_quality(results: Sequence[Mapping[str, Any]]) -> str:
             for method, found in by_method.items():
                 names = ("word_auc", "precision", "sentence_auc")
                 values = [f"{found[name]['value']:.2f}" if found.get(name) else "-" for name in names]
-                rows.append(f"| {_in_cell(kind)} | {_in_cell(method)} | {' | '.join(values)} |")
+                rows.append([_in_cell(kind), _in_cell(method), *values])
     if not rows:
         return ""
-    header = [
-        "| translations | method | AUC, words | precision at recall 0.6 | AUC, sentences |",
-        "|---|---|---|---|---|",
-    ]
+    header = ["translations", "method", "AUC, words", "precision at recall 0.6", "AUC, sentences"]
     said = (
         "How well words that were left out are found. AUC is the area under the ROC curve: 0.5 is chance, 1 is "
         "perfect. Where a model leaves out little, precision is low. *attention* reads the head of the decoder that "
         "aligns words, *guided* PAST and FUTURE; *deletion* deletes each source word in turn, *length ratio* compares "
         "lengths alone."
     )
-    return "\n".join(["\n\n### Coverage\n", f"{said}\n", *header, *rows])
+    return f"\n\n### Coverage\n\n{said}\n\n{_table(header, rows)}"
 
 
 def verified_marks(config: Mapping[str, Any]) -> str:
@@ -309,32 +284,19 @@ def verified_marks(config: Mapping[str, Any]) -> str:
         return ""
     read = "read by hand" if found["labels"] == "by hand" else "labelled by a word aligner"
     rows = [
-        f"| `{point}` | {one['marks']} | {one['precision']:.2f} | {one['recall']:.2f} |"
+        [f"`{point}`", str(one["marks"]), f"{one['precision']:.2f}", f"{one['recall']:.2f}"]
         for point, one in sorted(found["marks"].items(), key=lambda pair: -pair[1]["precision"])
     ]
     alarm = found["alarm"]
     by_share = sorted(alarm["caught"].items(), key=lambda pair: pair[1])
     catches = ", ".join(f"{share:.1%} of those that lack {name}" for name, share in by_share)
-    return "\n".join(
-        [
-            "\n\n### Alarm and marks\n",
-            f"**Alarm**: a coverage below {alarm['score']:g} flags {alarm['flagged']:.1%} of its own translations of "
-            f"eight words or more. Of the same with words cut out in a row, it catches {catches}. Chosen on the "
-            "development text; measured on each half of it, with the alarm of the other.\n",
-            f"**Marks**, verified by `{found['reverse']}`, on own translations of the development text, {read}:\n",
-            "| `marks` | marks | right | omissions that have one |",
-            "|---|---|---|---|",
-            *rows,
-        ]
+    return (
+        f"\n\n### Alarm and marks\n\n**Alarm**: a coverage below {alarm['score']:g} flags {alarm['flagged']:.1%} of "
+        "its own translations of eight words or more. Of the same with words cut out in a row, it catches "
+        f"{catches}. Chosen on the development text; measured on each half of it, with the alarm of the other.\n\n"
+        f"**Marks**, verified by `{found['reverse']}`, on own translations of the development text, {read}:\n\n"
+        + _table(["`marks`", "marks", "right", "omissions that have one"], rows)
     )
-
-
-def _training_scores(training: Mapping[str, Any] | None) -> list[tuple[str, float, str]]:
-    """Return set, BLEU and signature of each score of a training."""
-    if not training:
-        return []
-    scores, signature = training["scores"], training["signature"]
-    return [(key.removesuffix("_bleu"), scores[key], signature) for key in scores if key.endswith("_bleu")]
 
 
 def _hardware(result: Mapping[str, Any]) -> str:
@@ -352,31 +314,3 @@ def _environment(results: Sequence[Mapping[str, Any]]) -> str:
         command = _without_local_paths(result.get("command", "a command that was not recorded"))
         groups.setdefault(place, {})[f"- {_code(command)}, {result.get('date', 'undated')[:10]}"] = None
     return "\n\n".join("\n".join([place, "", *commands]) for place, commands in groups.items()) or "Not recorded."
-
-
-def _eval_results(
-    languages: list[str | None],
-    corpora: Sequence[Corpus],
-    training: Mapping[str, Any] | None,
-    evaluations: Sequence[Mapping[str, Any]],
-) -> list[EvalResult]:
-    """Return the scores in the form of the hub's `model-index`."""
-    direction = "-".join(language for language in languages if language)
-    corpus = corpora[0].title if corpora else "not recorded"
-    found = [(f"{corpus}, {part}", value, signature) for part, value, signature in _training_scores(training)]
-    for result in evaluations:
-        if "bleu" in result["scores"]:
-            score = result["scores"]["bleu"]
-            found.append((_one_line(result["system"]), score["score"], score["signature"]))
-    return [
-        EvalResult(
-            task_type="translation",
-            task_name=f"Translation {direction}".strip(),
-            dataset_type=re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-"),
-            dataset_name=name,
-            metric_type="bleu",
-            metric_name=f"BLEU ({signature})",
-            metric_value=round(value, 2),
-        )
-        for name, value, signature in found
-    ]

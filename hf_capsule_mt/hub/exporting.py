@@ -5,17 +5,17 @@ import os
 import subprocess
 import sys
 import tempfile
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING, MODEL_MAPPING
 
+from hf_capsule_mt.hub import load_test
 from hf_capsule_mt.hub.bundle import PACKAGE, bundle
+from hf_capsule_mt.hub.load_test import Probe, probe
 from hf_capsule_mt.loading import load_checkpoint
 from hf_capsule_mt.modeling import (
     CapsNMTForConditionalGeneration,
@@ -30,16 +30,12 @@ CODE_MODULE = "modeling_hf_capsule_mt"
 PIPELINE_MODULE, PIPELINE_CLASS = f"{PACKAGE}.hub.plain_pipeline", "TranslationPipeline"
 # The one tokenizer class of the package; its own module is saved beside it
 TOKENIZER_MODULE, TOKENIZER_CLASS = f"{PACKAGE}.data.separate_tokenizer", "SeparateVocabulariesTokenizer"
-TOKENIZER_CODE = TOKENIZER_MODULE.rpartition(".")[2]
-TOKENIZER_AUTO_MAP = {"AutoTokenizer": [f"{TOKENIZER_CODE}.{TOKENIZER_CLASS}", None]}
+TOKENIZER_AUTO_MAP = {"AutoTokenizer": [f"{TOKENIZER_MODULE.rpartition('.')[2]}.{TOKENIZER_CLASS}", None]}
 HEADER = """The model and the pipeline of this checkpoint, made by hf_capsule_mt from its own source. Do not edit.
 
 With hf_capsule_mt installed, this file is not used. Licence: Apache-2.0."""
-PROBE = "The old man buys a red hat, and Who laughs? 3.5 é 🙂"
 # Loaded weights may be aligned differently in memory, which changes the last bits of a sum
 TOLERANCE = 1e-4
-# Parts of the names of environment variables that hold credentials
-SECRETS = ("TOKEN", "SECRET", "PASSWORD", "CREDENTIAL", "KEY")
 
 
 class LoadTestError(RuntimeError):
@@ -70,7 +66,8 @@ def export(model: TranslationModel, tokenizer: PreTrainedTokenizerBase, folder: 
     path = Path(folder)
     model.save_pretrained(path)
     tokenizer.save_pretrained(path)
-    (path / f"{CODE_MODULE}.py").write_text(_bundled_code(config_class), encoding="utf-8")
+    code = bundle([type(model).__module__, PIPELINE_MODULE], HEADER)
+    (path / f"{CODE_MODULE}.py").write_text(code, encoding="utf-8")
     _update_json(path / "config.json", _config_entries(config_class))
     is_own = (type(tokenizer).__module__, type(tokenizer).__name__) == (TOKENIZER_MODULE, TOKENIZER_CLASS)
     _update_json(path / "tokenizer_config.json", {"auto_map": TOKENIZER_AUTO_MAP if is_own else None})
@@ -78,59 +75,30 @@ def export(model: TranslationModel, tokenizer: PreTrainedTokenizerBase, folder: 
 
 
 def check_export(folder: str | os.PathLike[str]) -> None:
-    """Check an exported folder; raise `LoadTestError` with what is wrong.
+    """Load what `export` has just written where the package cannot be imported; raise `LoadTestError` if it differs.
 
-    The folder's code and dtype must be what this version of the package exports. Only then load it in a process that
-    can neither import the package nor read access tokens; its logits must equal those of this process.
+    It runs the code of the folder: never call it on the folder of somebody else.
     """
     path = Path(folder).resolve()
-    _check_code(path)
+    expected = probe(*load_checkpoint(path, dtype=torch.float32))
     with tempfile.TemporaryDirectory() as temporary:
-        try:
-            model, tokenizer = load_checkpoint(path, dtype=torch.float32)
-            expected = probe(model, tokenizer)
-        except Exception as error:
-            raise LoadTestError(f"{path} does not load with the package: {error}") from error
-        expectation = Path(temporary) / "expected.json"
-        expectation.write_text(json.dumps(expected), encoding="utf-8")
-        program = Path(__file__).with_name("load_test.py")
         done = subprocess.run(
-            [sys.executable, "-I", str(program), str(path), str(expectation), PACKAGE, str(TOLERANCE)],
-            env=tokenless_environment(temporary),
+            [sys.executable, "-I", load_test.__file__, str(path), PACKAGE],
+            env=os.environ | {"HF_MODULES_CACHE": temporary, "HF_HUB_OFFLINE": "1"},
             stdin=subprocess.DEVNULL,  # where trust is not given, transformers asks for it
             capture_output=True,
             text=True,
             check=False,
         )
+    fails = f"{path} fails its load test on transformers {transformers.__version__}"
     if done.returncode != 0:
-        last_lines = "\n".join(done.stderr.strip().splitlines()[-8:])
-        raise LoadTestError(f"{path} fails its load test on transformers {transformers.__version__}:\n{last_lines}")
-
-
-def tokenless_environment(temporary: str | os.PathLike[str]) -> dict[str, str]:
-    """Return this process's environment for the load test: offline, without credentials, caching in `temporary`."""
-    kept = {name: value for name, value in os.environ.items() if not any(part in name.upper() for part in SECRETS)}
-    return kept | {
-        "HF_MODULES_CACHE": str(Path(temporary) / "modules"),
-        "HF_TOKEN_PATH": str(Path(temporary) / "token"),  # instead of the file that `hf auth login` writes
-        "HF_HUB_OFFLINE": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-    }
-
-
-@torch.no_grad()
-def probe(model: TranslationModel, tokenizer: PreTrainedTokenizerBase) -> dict[str, list[Any]]:
-    """Run a model on one sentence: return the logits of the first token, and the token ids of its translation."""
-    batch = tokenizer(PROBE, return_tensors="pt")
-    batch.pop("token_type_ids", None)
-    start = torch.full((1, 1), model.generation_config.decoder_start_token_id or model.config.decoder_start_token_id)
-    logits = model(**batch, decoder_input_ids=start).logits[0, 0].tolist()
-    ids = model.generate(**batch, max_length=None, max_new_tokens=12, num_beams=2)[0].tolist()
-    return {"probe": [PROBE], "logits": logits, "token_ids": ids}
-
-
-def _bundled_code(config_class: type[PreTrainedConfig]) -> str:
-    return bundle([MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING[config_class].__module__, PIPELINE_MODULE], HEADER)
+        raise LoadTestError("\n".join([f"{fails}:", *done.stderr.strip().splitlines()[-8:]]))
+    found = Probe(*json.loads(done.stdout.splitlines()[-1]))
+    distance = float((torch.tensor(found.logits) - torch.tensor(expected.logits)).abs().max())
+    if not distance <= TOLERANCE:
+        raise LoadTestError(f"{fails}: the logits differ by {distance:.2g}, more than {TOLERANCE}")
+    if found.token_ids != expected.token_ids:
+        raise LoadTestError(f"{fails}: it translates into {found.token_ids}, not {expected.token_ids}")
 
 
 def _config_entries(config_class: type[PreTrainedConfig]) -> dict[str, Any]:
@@ -146,35 +114,6 @@ def _config_entries(config_class: type[PreTrainedConfig]) -> dict[str, Any]:
         "custom_pipelines": {"translation": {"impl": implementation, "pt": ["AutoModelForSeq2SeqLM"], "type": "text"}},
         "dtype": "float32",
     }
-
-
-def _check_code(path: Path) -> None:
-    """Raise `LoadTestError` unless the folder's code, references to code, and dtype are what `export` writes."""
-    try:
-        config, tokenizer_config = (
-            json.loads((path / name).read_text(encoding="utf-8")) for name in ("config.json", "tokenizer_config.json")
-        )
-        config_class = CONFIG_MAPPING[config["model_type"]]
-        expected = {f"{CODE_MODULE}.py": _bundled_code(config_class)}
-        if tokenizer_config.get("auto_map") is not None:
-            expected[f"{TOKENIZER_CODE}.py"] = _source(TOKENIZER_MODULE)
-        different = [name for name, code in expected.items() if (path / name).read_text(encoding="utf-8") != code]
-    except (OSError, ValueError, KeyError) as error:
-        raise LoadTestError(f"{path} is no exported checkpoint ({type(error).__name__}: {error})") from error
-    wrong = [f"`{name}`" for name, value in _config_entries(config_class).items() if config.get(name) != value]
-    if wrong:
-        different.append(f"config.json ({', '.join(wrong)})")
-    if tokenizer_config.get("auto_map") not in (None, TOKENIZER_AUTO_MAP):
-        different.append("tokenizer_config.json (`auto_map`)")
-    if different:
-        raise LoadTestError(
-            f"{path} is not what this version of {PACKAGE} exports: {', '.join(different)}; export it again"
-        )
-
-
-def _source(module: str) -> str:
-    spec = find_spec(module)
-    return Path(str(spec and spec.origin)).read_text(encoding="utf-8")
 
 
 def _update_json(file: Path, changes: dict[str, Any]) -> None:

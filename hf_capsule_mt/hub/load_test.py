@@ -1,14 +1,33 @@
-"""The program that `check_export` runs: load a folder while the package cannot be imported, and compare.
+"""The program that `check_export` runs: load a folder while the package cannot be imported, and translate.
 
-python -I load_test.py FOLDER EXPECTED.json PACKAGE TOLERANCE
+python -I load_test.py FOLDER PACKAGE
 """
 
 import json
 import sys
-from collections.abc import Callable
 from importlib.abc import MetaPathFinder
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+TEXT = "The old man buys a red hat, and Who laughs? 3.5 é 🙂"
+SEARCH = {"num_beams": 2, "max_new_tokens": 12}
+
+
+class Probe(NamedTuple):
+    """What a model makes of `TEXT`: the logits of the first token, and the token ids of its translation."""
+
+    logits: list[float]
+    token_ids: list[int]
+
+
+def probe(model: Any, tokenizer: Any) -> Probe:
+    import torch
+
+    batch = tokenizer(TEXT, return_tensors="pt")
+    batch.pop("token_type_ids", None)
+    start = model.generation_config.decoder_start_token_id or model.config.decoder_start_token_id
+    with torch.no_grad():
+        logits = model(**batch, decoder_input_ids=torch.full((1, 1), start)).logits[0, 0]
+    return Probe(logits.tolist(), model.generate(**batch, max_length=None, **SEARCH)[0].tolist())
 
 
 class Absent(MetaPathFinder):
@@ -22,34 +41,21 @@ class Absent(MetaPathFinder):
             raise ModuleNotFoundError(f"No module named {self.package!r}: it is hidden", name=self.package)
 
 
-def main(folder: str, expectation: str, package: str, tolerance: str) -> None:
+def main(folder: str, package: str) -> None:
     sys.meta_path.insert(0, Absent(package))
     import torch
     import transformers
-    from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
 
-    expected = json.loads(Path(expectation).read_text(encoding="utf-8"))
-    (text,) = expected["probe"]
-    model = AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=True, dtype=torch.float32).eval()
-    AutoModel.from_pretrained(folder, trust_remote_code=True)
-    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
-    batch = tokenizer(text, return_tensors="pt")
-    batch.pop("token_type_ids", None)
-    start = model.generation_config.decoder_start_token_id or model.config.decoder_start_token_id
-    with torch.no_grad():
-        logits = model(**batch, decoder_input_ids=torch.full((1, 1), start)).logits[0, 0]
-    distance = float((logits - torch.tensor(expected["logits"])).abs().max())
-    if not distance <= float(tolerance):
-        raise SystemExit(f"the logits differ by {distance:.2g}, more than {tolerance}")
-    pipeline: Callable[..., Any] = transformers.pipeline  # its overloads do not know the task
-    translator = pipeline(task="translation", model=folder, trust_remote_code=True)
-    settings = {"num_beams": 2, "max_new_tokens": 12, "return_tensors": True}
-    (record,) = translator(text, **settings)
-    ids = record["translation_token_ids"].tolist()
-    if ids != expected["token_ids"][: len(ids)]:
-        raise SystemExit(f"the pipeline gives {ids}, not {expected['token_ids']}")
-    if any(name.partition(".")[0] == package for name in sys.modules):
-        raise SystemExit(f"{package} was imported after all")
+    settings: Any = {"trust_remote_code": True, "dtype": torch.float32}
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, **settings).eval()
+    transformers.AutoModel.from_pretrained(folder, **settings)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+    pipeline: Any = transformers.pipeline  # its overloads do not know the task
+    (record,) = pipeline("translation", model=folder, trust_remote_code=True)(TEXT, return_tensors=True, **SEARCH)
+    found = probe(model, tokenizer)
+    if (ids := record["translation_token_ids"].tolist()) != found.token_ids:
+        raise SystemExit(f"the pipeline gives {ids}, the model {found.token_ids}")
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from torch import nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from hf_capsule_mt.modeling.padding import keep_first, reverse_sequences
-from hf_capsule_mt.modeling.positions import StateAndOutputs, Tensors, layer_weights, over_positions
+from hf_capsule_mt.modeling.positions import FusedLayer, StateAndOutputs, Tensors, over_positions
 
 
 def gru_update(from_input: torch.Tensor, from_state: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
@@ -68,7 +68,7 @@ def gru_steps(
     return over_positions(step, (state,), inputs, reverse)[1][0]
 
 
-class FusedGRU(nn.RNNBase):
+class FusedGRU(FusedLayer):
     """An `nn.GRU` of one layer that `torch.compile` accepts, with a loop for single positions.
 
     No subclass of `nn.GRU`, whose mere presence stops `torch.compile`.
@@ -120,14 +120,6 @@ class FusedGRU(nn.RNNBase):
             from_inputs = self.project_input(hidden, direction=1)
             states.append(gru_steps(from_inputs, state, project_state, lengths, reverse=True))
         return torch.cat(states, dim=-1)
-
-    def project_input(self, hidden: torch.Tensor, direction: int = 0) -> torch.Tensor:
-        """[..., in] -> [..., 3d], forwards (0) or backwards (1)."""
-        return nn.functional.linear(hidden, *layer_weights(self, "ih", direction))
-
-    def project_state(self, state: torch.Tensor, direction: int = 0) -> torch.Tensor:
-        """[..., d] -> [..., 3d]."""
-        return nn.functional.linear(state, *layer_weights(self, "hh", direction))
 
 
 class GRULayer(GradientCheckpointingLayer):

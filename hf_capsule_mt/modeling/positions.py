@@ -35,8 +35,7 @@ def over_positions(
     """Run a recurrence over inputs, each [B, T, ...]; return the last state and the outputs, each [B, T, ...].
 
     Python's loop, which `torch.compile` unrolls: in eager PyTorch `scan` takes over ten times as long. While
-    `torch.export` traces, it is the operator `scan`, so that the exported program, and ONNX made of it, take any
-    number of positions.
+    `torch.export` traces, it is the operator `scan`, so that the exported program takes any number of positions.
 
     Args:
         step: the state before and the inputs of one position, each [B, ...] -> the state after it and its outputs.
@@ -62,10 +61,18 @@ def over_positions(
     return state, tuple(torch.stack(results, dim=1) for results in zip(*collected, strict=True))
 
 
-def layer_weights(layer: nn.RNNBase, product: str, direction: int) -> Tensors:
-    """Return the weight and the bias of a layer's product "ih" or "hh", forwards (0) or backwards (1).
+class FusedLayer(nn.RNNBase):
+    """Base of recurrent layers whose two products can be computed apart, forwards (0) or backwards (1)."""
 
-    By name: `layer.all_weights` holds tensors that an exporter does not know as parameters.
-    """
-    suffix = f"{product}_l0{'_reverse' * direction}"
-    return getattr(layer, f"weight_{suffix}"), getattr(layer, f"bias_{suffix}")
+    def project_input(self, hidden: torch.Tensor, direction: int = 0) -> torch.Tensor:
+        """W_ih x + b, [..., in] -> [..., gates * d]."""
+        return nn.functional.linear(hidden, *self._product("ih", direction))
+
+    def project_state(self, state: torch.Tensor, direction: int = 0) -> torch.Tensor:
+        """W_hh h + b, [..., d] -> [..., gates * d]."""
+        return nn.functional.linear(state, *self._product("hh", direction))
+
+    def _product(self, name: str, direction: int) -> Tensors:
+        """Return weight and bias by name: `all_weights` holds tensors that an exporter does not know as parameters."""
+        suffix = f"{name}_l0{'_reverse' * direction}"
+        return getattr(self, f"weight_{suffix}"), getattr(self, f"bias_{suffix}")

@@ -11,7 +11,7 @@ from torch import nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from hf_capsule_mt.modeling.padding import keep_first, reverse_sequences
-from hf_capsule_mt.modeling.positions import StateAndOutputs, Tensors, layer_weights, over_positions
+from hf_capsule_mt.modeling.positions import FusedLayer, StateAndOutputs, Tensors, over_positions
 from hf_capsule_mt.modeling.recurrent_cache import RecurrentState
 
 
@@ -25,7 +25,7 @@ def lstm_update(gates: torch.Tensor, cell: torch.Tensor | None) -> tuple[torch.T
     return output_gate * new.tanh(), new
 
 
-class FusedLSTM(nn.RNNBase):
+class FusedLSTM(FusedLayer):
     """An `nn.LSTM` of one layer that `torch.compile` accepts.
 
     No subclass of `nn.LSTM`, whose mere presence stops `torch.compile`.
@@ -89,14 +89,6 @@ class FusedLSTM(nn.RNNBase):
             outputs.append(states)
         return torch.cat(outputs, dim=-1), last
 
-    def project_input(self, hidden: torch.Tensor, direction: int = 0) -> torch.Tensor:
-        """W_ih x + b, [..., in] -> [..., 4 d], forwards (0) or backwards (1)."""
-        return nn.functional.linear(hidden, *layer_weights(self, "ih", direction))
-
-    def project_state(self, state: torch.Tensor, direction: int = 0) -> torch.Tensor:
-        """W_hh h + b, [..., d] -> [..., 4 d]."""
-        return nn.functional.linear(state, *layer_weights(self, "hh", direction))
-
 
 class ResidualLSTM(GradientCheckpointingLayer):
     """One sub-layer: LayerNorm(x + dropout(LSTM(x))); in both directions, each of half the width, or in one."""
@@ -119,18 +111,10 @@ class ResidualLSTM(GradientCheckpointingLayer):
 
     def step(self, hidden: torch.Tensor, state: RecurrentState | None) -> tuple[torch.Tensor, RecurrentState]:
         """Run one position of a layer of one direction, without dropout: [B, d] -> [B, d], and the new (h, c)."""
-        gates = self.project_input(hidden)  # [B, 4 d]
-        gates = gates + (self.lstm.all_weights[0][3] if state is None else self.project_state(state[0]))
+        gates = self.lstm.project_input(hidden)  # [B, 4 d]
+        gates = gates + (self.lstm.all_weights[0][3] if state is None else self.lstm.project_state(state[0]))
         outputs, cell = lstm_update(gates, None if state is None else state[1])
         return self.norm(hidden + outputs), (outputs, cell)
-
-    def project_input(self, hidden: torch.Tensor) -> torch.Tensor:
-        """W_ih x + b of one direction, [B, d] -> [B, 4 d]."""
-        return self.lstm.project_input(hidden)
-
-    def project_state(self, state: torch.Tensor) -> torch.Tensor:
-        """W_hh h + b of one direction, [B, d] -> [B, 4 d]."""
-        return self.lstm.project_state(state)
 
 
 def _no_cpu_autocast(hidden: torch.Tensor) -> contextlib.AbstractContextManager[object]:

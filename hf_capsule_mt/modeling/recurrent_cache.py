@@ -203,12 +203,8 @@ class RecurrentCache(SentenceConstants, Cache):
 class RecurrentGeneration(GenerationMixin):
     """`generate()` that makes a `RecurrentCache` of `config.decoder_layers` layers."""
 
-    @property
-    def _num_layers(self) -> int:
-        return self.config.decoder_layers  # type: ignore[attr-defined]
-
     def new_cache(self, static: bool = False) -> RecurrentCache:
-        return RecurrentCache(self._num_layers, static=static)
+        return RecurrentCache(self.config.decoder_layers, static=static)  # type: ignore[attr-defined]
 
     @staticmethod
     def create_masks_for_generate(
@@ -222,7 +218,7 @@ class RecurrentGeneration(GenerationMixin):
 
     def check_cache(self, cache: Cache) -> RecurrentCache:
         """Raise for a cache of another kind or another number of layers."""
-        num_layers = self._num_layers
+        num_layers: int = self.config.decoder_layers  # type: ignore[attr-defined]
         if not isinstance(cache, RecurrentCache):
             raise TypeError(f"`cache` of {type(self).__name__} must be a RecurrentCache, got {type(cache).__name__}")
         if len(cache) != num_layers:

@@ -6,10 +6,12 @@ memory is that of the votes and of their gradient.
 Legend: P positions, N input capsules, M output capsules, D width of an output capsule.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
 
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from hf_capsule_mt.routing.common import is_on_host
 
@@ -48,55 +50,12 @@ def route_in_chunks(
         beside: what belongs to the positions of the votes, [..., N] or [..., N, M], or `None`.
         shared: tensors that are the same at all positions.
     """
-    leading = votes.dim() - 3
-    flat = [None if one is None else one.reshape(-1, *one.shape[leading:]) for one in (votes, *beside)]
-    capsules: torch.Tensor = _InChunks.apply(route, len(flat), *flat, *shared)
-    return capsules.view(*votes.shape[:leading], *votes.shape[-2:])
-
-
-class _InChunks(torch.autograd.Function):
-    """The first `number` tensors are cut into chunks, the others are shared."""
-
-    @staticmethod
-    def forward(ctx: Any, route: Route, number: int, *tensors: torch.Tensor | None) -> torch.Tensor:
-        ctx.route, ctx.number = route, number
-        ctx.save_for_backward(*tensors)
-        votes: Any = tensors[0]
-        capsules = votes.new_empty(votes.shape[0], *votes.shape[2:])
-        for rows in _slices(votes):
-            capsules[rows] = route(*_chunk(tensors, number, rows))
-        return capsules
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad_capsules: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        tensors = ctx.saved_tensors
-        learns = ctx.needs_input_grad[2:]
-        grads: list[Any] = [
-            torch.zeros_like(tensor) if wanted else None for tensor, wanted in zip(tensors, learns, strict=True)
-        ]
-        for rows in _slices(tensors[0]):
-            chunk: list[Any] = list(_chunk(tensors, ctx.number, rows))
-            with torch.enable_grad():
-                chunk = [
-                    one if one is None else one.detach().requires_grad_(wanted)
-                    for one, wanted in zip(chunk, learns, strict=True)
-                ]
-                capsules = ctx.route(*chunk)
-            wanted = [place for place, one in enumerate(learns) if one]
-            found = torch.autograd.grad(capsules, [chunk[place] for place in wanted], grad_capsules[rows])
-            for place, grad in zip(wanted, found, strict=True):
-                if place < ctx.number:
-                    grads[place][rows] = grad
-                else:
-                    grads[place] += grad
-        return None, None, *grads
-
-
-def _slices(votes: torch.Tensor) -> list[slice]:
-    size = chunk_rows(votes)
-    return [slice(start, start + size) for start in range(0, len(votes), size)]
-
-
-def _chunk(tensors: Sequence[torch.Tensor | None], number: int, rows: slice) -> list[torch.Tensor | None]:
-    return [one if one is None or place >= number else one[rows] for place, one in enumerate(tensors)]
+    leading, size = votes.dim() - 3, chunk_rows(votes)
+    chunks = [
+        itertools.repeat(None) if one is None else one.reshape(-1, *one.shape[leading:]).split(size)
+        for one in (votes, *beside)
+    ]
+    if torch.is_grad_enabled():
+        route = partial(checkpoint, route, use_reentrant=False, preserve_rng_state=False)
+    capsules = [route(*chunk, *shared) for chunk in zip(*chunks, strict=False)]
+    return torch.cat(capsules).view(*votes.shape[:leading], *votes.shape[-2:])

@@ -1,6 +1,7 @@
 """Result type and argument checks of all routing functions."""
 
 import contextlib
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -48,6 +49,26 @@ def check_shape(name: str, tensor: torch.Tensor, expected: torch.Size, votes: to
             f"`{name}` must have shape {list(expected)} for `votes` of shape {list(votes.shape)}, "
             f"got {list(tensor.shape)}"
         )
+
+
+def uniform_log_assignment(votes: torch.Tensor) -> torch.Tensor:
+    """Return log C of the first iteration [..., N, 1], which is the same for all outputs."""
+    return votes.new_full((*votes.shape[:-2], 1), -math.log(votes.shape[-2]))
+
+
+def without_masked(logits: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """Return logits [..., N, M] of which those that a mask [..., N] drops add nothing; finite where it drops all."""
+    return logits if mask is None else logits.masked_fill(~mask.unsqueeze(-1), torch.finfo(logits.dtype).min)
+
+
+def with_weights(
+    capsules: torch.Tensor, log_assignments: list[torch.Tensor], votes: torch.Tensor, mask: torch.Tensor | None
+) -> RoutingOutput:
+    """Return the result of a routing of votes [..., N, M, D] with C of every iteration, from log C."""
+    weights = [log_assignment.exp().expand(votes.shape[:-1]) for log_assignment in log_assignments]
+    if mask is not None:
+        weights = [assignment * mask.unsqueeze(-1) for assignment in weights]
+    return RoutingOutput(capsules, tuple(assignment.to(votes.dtype) for assignment in weights))
 
 
 def is_on_host(tensor: torch.Tensor) -> bool:

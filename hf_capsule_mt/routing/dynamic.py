@@ -3,7 +3,15 @@
 import torch
 
 from hf_capsule_mt.routing.chunks import route_in_chunks
-from hf_capsule_mt.routing.common import RoutingOutput, check_votes, is_traced, iteration_dtype
+from hf_capsule_mt.routing.common import (
+    RoutingOutput,
+    check_votes,
+    is_traced,
+    iteration_dtype,
+    uniform_log_assignment,
+    with_weights,
+    without_masked,
+)
 from hf_capsule_mt.routing.squash import squash
 
 
@@ -45,40 +53,29 @@ def dynamic_routing(
     if mask is not None:
         votes = votes.masked_fill(~mask[..., None, None], 0)  # whatever padding holds, even NaN, must not spread
 
-    def route(votes: torch.Tensor, mask: torch.Tensor | None) -> RoutingOutput:
+    def route(votes: torch.Tensor, mask: torch.Tensor | None) -> tuple[torch.Tensor, list[torch.Tensor]]:
         return _route_dynamic(votes, mask, num_iterations, normalize_total_input, detach=detach_routing)
 
     if return_weights or is_traced(votes):
-        return route(votes, mask)
-    return RoutingOutput(route_in_chunks(lambda *chunk: route(*chunk).capsules, votes, mask), None)
+        return with_weights(*route(votes, mask), votes, mask)
+    return RoutingOutput(route_in_chunks(lambda *chunk: route(*chunk)[0], votes, mask), None)
 
 
 def _route_dynamic(
     votes: torch.Tensor, mask: torch.Tensor | None, num_iterations: int, normalize_total_input: bool, *, detach: bool
-) -> RoutingOutput:
-    """The equations, line by line."""
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """The equations, line by line: Omega, and log C of every iteration."""
     values = votes.to(iteration_dtype(votes))  # [..., N, M, D]
-    logits = values.new_zeros(values.shape[:-1])  # [..., N, M]
-    keep = None if mask is None else mask.unsqueeze(-1)  # [..., N, 1]
-    weights = []
+    logits = values.new_zeros(())
+    log_assignments = [uniform_log_assignment(values)]  # [..., N, 1], then [..., N, M]
     for iteration in range(num_iterations):
-        log_assignment = logits.log_softmax(dim=-1)  # [..., N, M]
-        if detach:
-            log_assignment = log_assignment.detach()
-        assignment = log_assignment.exp()
-        if keep is not None:
-            assignment = assignment * keep
-        weights.append(assignment.to(votes.dtype))
-        share = shares(log_assignment, keep) if normalize_total_input else assignment
+        log_assignment = log_assignments[-1].detach() if detach else log_assignments[-1]
+        if normalize_total_input:  # as a softmax over the inputs: exact, without dividing by a tiny sum
+            share = without_masked(log_assignment, mask).softmax(dim=-2)
+        else:
+            share = log_assignment.exp()
         capsules = squash((share.unsqueeze(-1) * values).sum(dim=-3))  # [..., M, D]
         if iteration < num_iterations - 1:
             logits = logits + (capsules.unsqueeze(-3) * values).sum(dim=-1)
-    return RoutingOutput(capsules.to(votes.dtype), tuple(weights))
-
-
-def shares(log_assignment: torch.Tensor, keep: torch.Tensor | None) -> torch.Tensor:
-    """Return C_nm / sum_n C_nm [..., N, M] as a softmax over the inputs: exact, without dividing by a tiny sum."""
-    if keep is None:
-        return log_assignment.softmax(dim=-2)
-    lowest = torch.finfo(log_assignment.dtype).min
-    return log_assignment.masked_fill(~keep, lowest).softmax(dim=-2) * keep
+            log_assignments.append(logits.log_softmax(dim=-1))
+    return capsules.to(votes.dtype), log_assignments

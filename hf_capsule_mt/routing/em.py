@@ -7,8 +7,16 @@ from typing import Any
 import torch
 
 from hf_capsule_mt.routing.chunks import route_in_chunks
-from hf_capsule_mt.routing.common import RoutingOutput, check_shape, check_votes, is_traced, iteration_dtype
-from hf_capsule_mt.routing.dynamic import shares
+from hf_capsule_mt.routing.common import (
+    RoutingOutput,
+    check_shape,
+    check_votes,
+    is_traced,
+    iteration_dtype,
+    uniform_log_assignment,
+    with_weights,
+    without_masked,
+)
 
 LOG_TWO_PI = math.log(2 * math.pi)
 SMALLEST_ACTIVATION = 1e-20  # 1 / A in a backward pass must not overflow
@@ -75,7 +83,7 @@ def em_routing(
     if input_activation is not None:
         if input_activation.dim() == votes.dim() - 2:
             check_shape("input_activation", input_activation, votes.shape[:-2], votes)
-            input_activation = input_activation.unsqueeze(-1).expand(votes.shape[:-1])
+            input_activation = input_activation.unsqueeze(-1)
         else:
             check_shape("input_activation", input_activation, votes.shape[:-1], votes)
     lambdas = em_lambda_schedule(num_iterations, lambda_final) if lambda_schedule is None else tuple(lambda_schedule)
@@ -88,14 +96,12 @@ def em_routing(
 
     beta_a, beta_u = beta_a.to(iteration_dtype(votes)), beta_u.to(iteration_dtype(votes))
 
-    def route(*tensors: Any) -> RoutingOutput:
+    def route(*tensors: Any) -> tuple[torch.Tensor, list[torch.Tensor]]:
         return _route_em(*tensors, lambdas=lambdas, min_variance=min_variance, detach=detach_routing)
 
     if return_weights or is_traced(votes):
-        return route(votes, mask, input_activation, beta_a, beta_u)
-    capsules = route_in_chunks(
-        lambda *chunk: route(*chunk).capsules, votes, mask, input_activation, shared=(beta_a, beta_u)
-    )
+        return with_weights(*route(votes, mask, input_activation, beta_a, beta_u), votes, mask)
+    capsules = route_in_chunks(lambda *chunk: route(*chunk)[0], votes, mask, input_activation, shared=(beta_a, beta_u))
     return RoutingOutput(capsules, None)
 
 
@@ -109,40 +115,33 @@ def _route_em(
     lambdas: tuple[float, ...],
     min_variance: float,
     detach: bool,
-) -> RoutingOutput:
-    """The equations, line by line."""
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """The equations, line by line: the output capsules, and log C of every iteration."""
     values = votes.to(iteration_dtype(votes))  # [..., N, M, D]
-    keep = None if mask is None else mask.unsqueeze(-1)  # [..., N, 1]
-    log_assignment = values.new_full(values.shape[:-1], -math.log(values.shape[-2]))  # [..., N, M]
-    weights = []
+    log_presence = values.new_zeros(())
+    if input_activation is not None:
+        log_presence = input_activation.to(values.dtype).clamp(min=SMALLEST_ACTIVATION).log()  # [..., N, 1 or M]
+    log_assignments = [uniform_log_assignment(values)]  # [..., N, 1], then [..., N, M]
     for iteration, inverse_temperature in enumerate(lambdas):
-        if detach:
-            log_assignment = log_assignment.detach()
-        assignment = log_assignment.exp()
-        weights.append((assignment if keep is None else assignment * keep).to(votes.dtype))
+        log_assignment = log_assignments[-1].detach() if detach else log_assignments[-1]
 
         # M-step
-        log_mass = log_assignment  # [..., N, M]
-        if input_activation is not None:
-            log_mass = log_mass + input_activation.to(values.dtype).clamp(min=SMALLEST_ACTIVATION).log()
-        share = shares(log_mass, keep).unsqueeze(-1)  # R / sum R [..., N, M, 1]
-        if keep is not None:
-            log_mass = log_mass.masked_fill(~keep, -math.inf)
+        log_mass = without_masked(log_assignment + log_presence, mask)  # log R [..., N, M]
         total_mass = log_mass.exp().sum(dim=-2)  # [..., M]
+        share = log_mass.softmax(dim=-2).unsqueeze(-1)  # R / sum R, without dividing by a tiny sum
         mean = (share * values).sum(dim=-3)  # [..., M, D]
         squared_distance = (values - mean.unsqueeze(-3)).square()  # [..., N, M, D]
         variance = (share * squared_distance).sum(dim=-3) + min_variance  # [..., M, D]
-        cost = 0.5 * (variance.log() + 1 + LOG_TWO_PI).sum(dim=-1) * total_mass  # [..., M]
+        log_variance = variance.log().sum(dim=-1)  # [..., M]
+        cost = 0.5 * (log_variance + values.shape[-1] * (1 + LOG_TWO_PI)) * total_mass  # [..., M]
         log_output_activation = torch.nn.functional.logsigmoid(
             inverse_temperature * (beta_a - beta_u * total_mass - cost)
         )  # [..., M]
 
-        # E-step
+        # E-step; the part of 2 pi is the same for all outputs
         if iteration < len(lambdas) - 1:
-            log_density = -0.5 * (
-                squared_distance / variance.unsqueeze(-3) + variance.log().unsqueeze(-3) + LOG_TWO_PI
-            )
-            log_density = log_density.sum(dim=-1)  # [..., N, M]
-            log_assignment = (log_output_activation.unsqueeze(-2) + log_density).log_softmax(dim=-1)
+            distance = (squared_distance * variance.reciprocal().unsqueeze(-3)).sum(dim=-1)  # [..., N, M]
+            log_density = -0.5 * (distance + log_variance.unsqueeze(-2))
+            log_assignments.append((log_output_activation.unsqueeze(-2) + log_density).log_softmax(dim=-1))
     capsules = log_output_activation.exp().unsqueeze(-1) * mean  # [..., M, D]
-    return RoutingOutput(capsules.to(votes.dtype), tuple(weights))
+    return capsules.to(votes.dtype), log_assignments

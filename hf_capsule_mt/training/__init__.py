@@ -5,7 +5,7 @@ from hf_capsule_mt.training.batching import TokenBudgetBatchSampler
 from hf_capsule_mt.training.checkpoints import average_checkpoints, average_weights, last_checkpoints
 from hf_capsule_mt.training.distillation import WordDistillation
 from hf_capsule_mt.training.evaluation_nll import EvaluationNLL
-from hf_capsule_mt.training.freezing import capsule_weights, train_only
+from hf_capsule_mt.training.freezing import train_only
 from hf_capsule_mt.training.models import build_config, build_model
 from hf_capsule_mt.training.recipe_files import parse_overrides, recipe_names
 from hf_capsule_mt.training.recipes import Recipe, load_recipe
@@ -24,7 +24,6 @@ __all__ = [
     "average_weights",
     "build_config",
     "build_model",
-    "capsule_weights",
     "gather_weights",
     "last_checkpoints",
     "load_recipe",

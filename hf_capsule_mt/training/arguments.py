@@ -1,6 +1,5 @@
 """The Trainer's arguments, extended for translation."""
 
-import importlib.util
 from dataclasses import dataclass, field
 
 import torch
@@ -21,9 +20,6 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
         },
     )
     bpe_dropout: float = field(default=0.0, metadata={"help": "Probability of dropping a BPE merge during training."})
-    pad_to_multiple_of: int = field(
-        default=1, metadata={"help": "Round lengths up to this; 8 suits the tensor cores of a GPU."}
-    )
     early_stopping_patience: int | None = field(
         default=None,
         metadata={
@@ -41,13 +37,8 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
             "1.5 times as fast on AMD; with AMX in bfloat16."
         },
     )
-    report_to: str | list[str] | None = field(
-        default="auto", metadata={"help": 'Where logs go; "auto" is TensorBoard if it is installed.'}
-    )
 
     def __post_init__(self) -> None:
-        if self.report_to == "auto":
-            self.report_to = "tensorboard" if importlib.util.find_spec("tensorboard") else "none"
         if self.early_stopping_patience is not None:
             self.metric_for_best_model = self.metric_for_best_model or "bleu"
             if self.greater_is_better is None:
@@ -66,6 +57,20 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
             raise ValueError(f"`average_last` must not be negative, got {self.average_last}")
         if self.early_stopping_patience is not None and self.eval_strategy == "no":
             raise ValueError("`early_stopping_patience` needs `eval_strategy` to be steps or epoch, got no")
+        if self.label_smoothing_factor:
+            raise ValueError(
+                f"`label_smoothing_factor` must be 0, got {self.label_smoothing_factor}: it would take the labels "
+                "from the auxiliary losses; set `label_smoothing` of the model's config"
+            )
+        if self.save_strategy == "best":
+            raise ValueError(
+                "`save_strategy` must be steps, epoch or no, got best: a run resumes from its last checkpoint"
+            )
+        if self.load_best_model_at_end and self.eval_strategy == "steps" and self.eval_steps != self.save_steps:
+            raise ValueError(
+                f"`load_best_model_at_end` needs `save_steps` to be `eval_steps` ({self.eval_steps}), got "
+                f"{self.save_steps}: the best evaluation may have no checkpoint"
+            )
         if self.eval_strategy == "epoch" and self.save_strategy == "steps":
             raise ValueError(
                 "`eval_strategy` epoch with `save_strategy` steps: a run that is killed between the two would miss an "

@@ -23,7 +23,6 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         max_tokens: the limit on (longest source + longest target) x number of examples in a batch.
         multiple_of: make the number of batches a multiple of this: processes x accumulation steps.
         seed: the seed of the shuffling.
-        pad_to_multiple_of: round lengths up to a multiple of this.
     """
 
     # accelerate reads these two and `sampler`, on which it calls `set_epoch`: batches vary in size, none is dropped
@@ -38,10 +37,8 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         *,
         multiple_of: int = 1,
         seed: int = 0,
-        pad_to_multiple_of: int = 1,
     ) -> None:
         lengths = np.stack([np.asarray(source_lengths), np.asarray(target_lengths)])  # [2, examples]
-        lengths = -(-lengths // pad_to_multiple_of) * pad_to_multiple_of
         costs = lengths.sum(0)
         if not costs.size:
             raise ValueError("there are no examples to make batches of")

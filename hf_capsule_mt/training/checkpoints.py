@@ -3,11 +3,10 @@
 import contextlib
 import json
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import cast
 
 import torch
 from safetensors import safe_open
@@ -26,20 +25,12 @@ MARKER = "complete.json"
 TRAINER_STATE = "trainer_state.json"
 
 
-class Marker(NamedTuple):
-    """The marker of a complete checkpoint, written last.
+def mark_complete(folder: str | os.PathLike[str], by_signal: bool = False) -> None:
+    """Record sizes and digests of all files of a checkpoint in a marker, written atomically after everything else.
 
     Args:
-        files: the size and the digest of each file.
-        by_signal: whether a signal asked for it, between those that the run saves anyway.
+        by_signal: whether a signal asked for the checkpoint, between those that the run saves anyway.
     """
-
-    files: dict[str, tuple[int, str]]
-    by_signal: bool = False
-
-
-def mark_complete(folder: str | os.PathLike[str], by_signal: bool = False) -> None:
-    """Record sizes and digests of all files of a checkpoint in a marker, written atomically after everything else."""
     folder = Path(folder)
     files = {
         str(file.relative_to(folder)): {"size": file.stat().st_size, "sha256": file_digest(file)}
@@ -49,34 +40,18 @@ def mark_complete(folder: str | os.PathLike[str], by_signal: bool = False) -> No
     write_output(folder / MARKER, json.dumps({"by_signal": by_signal, "files": files}, indent=1))
 
 
-def read_marker(folder: str | os.PathLike[str]) -> Marker | None:
-    """Return the marker of a checkpoint, or `None` where there is none; raise for a damaged one."""
-    file = Path(folder) / MARKER
-    try:
-        content = json.loads(file.read_bytes())
-        files = {name: (int(entry["size"]), str(entry["sha256"])) for name, entry in content["files"].items()}
-        by_signal = bool(content["by_signal"])
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{file} is damaged ({type(error).__name__}: {error})") from None
-    if not files:
-        raise ValueError(f"{file} is damaged (it names no file)")
-    return Marker(files, by_signal)
-
-
-def find_damage(folder: str | os.PathLike[str], digests: bool = True) -> str | None:
+def find_damage(folder: Path, digests: bool = True) -> str | None:
     """Return in words which file of a marked checkpoint is no longer as it was saved, or `None`.
 
     Args:
         digests: compare digests, not sizes alone.
     """
-    folder = Path(folder)
     try:
-        marker = read_marker(folder)
-    except ValueError as error:
-        return str(error)
-    for name, (size, digest) in marker.files.items() if marker else ():
+        files = json.loads((folder / MARKER).read_bytes())["files"]
+        expected = {name: (int(entry["size"]), str(entry["sha256"])) for name, entry in files.items()}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        return f"{MARKER} is damaged ({type(error).__name__}: {error})"
+    for name, (size, digest) in expected.items():
         try:
             now = (folder / name).stat().st_size
             if now != size:
@@ -88,26 +63,17 @@ def find_damage(folder: str | os.PathLike[str], digests: bool = True) -> str | N
     return None
 
 
-def is_complete(folder: str | os.PathLike[str]) -> bool:
-    """Return whether a checkpoint has its marker, and all files in the recorded sizes."""
-    return (Path(folder) / MARKER).exists() and find_damage(folder, digests=False) is None
-
-
-def is_by_signal(checkpoint: Path) -> bool:
-    """Return whether a complete checkpoint was saved because of a signal."""
-    marker = read_marker(checkpoint)
-    return marker is not None and marker.by_signal
-
-
 def set_damaged_aside(output_dir: str | os.PathLike[str]) -> None:
     """Rename damaged checkpoints of a run and name them in a warning. Digests are compared until one is intact."""
     intact: Path | None = None
     damaged: dict[Path, str] = {}
     for folder in reversed(_folders(output_dir)):
-        damage = find_damage(folder, digests=intact is None) if (folder / MARKER).exists() else None
+        if not (folder / MARKER).exists():
+            continue
+        damage = find_damage(folder, digests=intact is None)
         if damage is not None:
             damaged[folder] = damage
-        elif intact is None and (folder / MARKER).exists():
+        elif intact is None:
             intact = folder
     for folder, damage in damaged.items():
         aside = folder.with_name(f"damaged-{folder.name}")
@@ -131,35 +97,22 @@ def find_checkpoints(
     Args:
         by_signal: return only checkpoints that a signal saved (True), or only the others (False).
     """
-    found = [folder for folder in _folders(output_dir) if is_complete(folder) == complete]
-    return found if by_signal is None else [folder for folder in found if is_by_signal(folder) == by_signal]
+    found = [folder for folder in _folders(output_dir) if (find_damage(folder, digests=False) is None) == complete]
+    return [folder for folder in found if by_signal is None or by_signal == _is_by_signal(folder)]
+
+
+def _is_by_signal(checkpoint: Path) -> bool:
+    return bool(json.loads((checkpoint / MARKER).read_bytes()).get("by_signal"))
 
 
 def _folders(output_dir: str | os.PathLike[str]) -> list[Path]:
-    found = Path(output_dir).glob("checkpoint-*")
-    return sorted((folder for folder in found if re.fullmatch(r"checkpoint-\d+", folder.name)), key=step_of)
+    numbers = {folder: folder.name.removeprefix("checkpoint-") for folder in Path(output_dir).glob("checkpoint-*")}
+    return sorted((folder for folder in numbers if numbers[folder].isdecimal()), key=lambda one: int(numbers[one]))
 
 
 def last_checkpoint(output_dir: str | os.PathLike[str]) -> Path | None:
     checkpoints = find_checkpoints(output_dir)
     return checkpoints[-1] if checkpoints else None
-
-
-def step_of(checkpoint: Path) -> int:
-    return int(checkpoint.name.rpartition("-")[2])
-
-
-def scores_by_step(log_history: Sequence[dict[str, Any]], metric: str) -> dict[int, float]:
-    """Return the values of an evaluation metric by step."""
-    key = metric if metric.startswith("eval_") else f"eval_{metric}"
-    return {entry["step"]: entry[key] for entry in log_history if key in entry}
-
-
-def best_checkpoints(checkpoints: Sequence[Path], scores: dict[int, float], greater_is_better: bool) -> list[Path]:
-    """Return the scored checkpoints, best first; the earlier one wins a tie."""
-    scored = [checkpoint for checkpoint in checkpoints if step_of(checkpoint) in scores]
-    sign = -1 if greater_is_better else 1
-    return sorted(scored, key=lambda checkpoint: (sign * scores[step_of(checkpoint)], step_of(checkpoint)))
 
 
 def last_checkpoints(run: str | os.PathLike[str], number: int) -> list[Path]:

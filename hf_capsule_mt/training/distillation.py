@@ -18,7 +18,7 @@ from capsule_mt.text.lock import lock_output
 from capsule_mt.text.outputs import read_object, remove_partials, write_output
 from capsule_mt.text.windows import WindowedOutput, windows_of
 from hf_capsule_mt.modeling.losses import IGNORE_INDEX
-from hf_capsule_mt.training.run_identity import read_record
+from hf_capsule_mt.training.run_identity import same_as_before
 
 SETTINGS_FILE = "settings.json"
 RESULT_FILE = "part-000000.jsonl"  # the recipes read every `part-*.jsonl` of a folder
@@ -120,7 +120,9 @@ def distill(
             held.enter_context(lock_output(folder))
             remove_partials(folder)
         with processes.main_process_first():
-            _same_settings_as_before(folder, facts, write=processes.is_main_process)
+            same_as_before(
+                folder / SETTINGS_FILE, facts, "holds another distillation", write=processes.is_main_process
+            )
         done = read_object(summary)
         if done is not None and result.exists() and done["sha256"] == file_digest(result):
             return {**done, "failures": {int(index): reason for index, reason in done["failures"].items()}}
@@ -156,30 +158,3 @@ def distill(
             facts |= {"failures": dict(sorted(parts.finish().items())), "sha256": file_digest(result)}
             write_output(summary, json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
     return facts
-
-
-def _same_settings_as_before(output: Path, facts: dict[str, Any], write: bool) -> None:
-    file = output / SETTINGS_FILE
-    if file.exists():
-        before = read_record(file)
-        different = [
-            _difference(key, before.get(key), facts.get(key))
-            for key in {**before, **facts}
-            if before.get(key) != facts.get(key)
-        ]
-        if different:
-            raise ValueError(
-                f"{output} holds another distillation ({'; '.join(different)}): restore what changed, or choose "
-                "another folder"
-            )
-    elif write:
-        write_output(file, json.dumps(facts, indent=2, ensure_ascii=False))
-
-
-def _difference(key: str, before: Any, now: Any) -> str:
-    if key == "sources":
-        return "sources: other texts than then"
-    if key == "teacher_files" and isinstance(before, dict) and isinstance(now, dict):
-        files = sorted(file for file in before.keys() | now.keys() if before.get(file) != now.get(file))
-        return f"teacher: other content in {', '.join(files)}"
-    return f"{key}: {before!r} then, {now!r} now"

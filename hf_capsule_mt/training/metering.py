@@ -4,12 +4,10 @@ import contextlib
 import math
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import torch
 from accelerate.utils import reduce
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-from transformers.trainer_callback import ProgressCallback
 
 # the parts of the loss in a model's output
 LOSS_PARTS = ("nll_loss", "bow_loss", "bca_loss")
@@ -80,25 +78,3 @@ def refuse_divergence(values: Mapping[str, float], step: int, args: TrainingArgu
             f"{lost[0]} is not finite at step {step}: the training has diverged. A lower `learning_rate` or more "
             "`warmup_steps` may help; earlier checkpoints are unharmed"
         )
-
-
-class TokensPerSecondProgress(ProgressCallback):
-    """Show the loss and its parts and the tokens per second on the bar; print each evaluation."""
-
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, float] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        if not state.is_world_process_zero or self.training_bar is None or not logs:
-            return
-        if "tokens_per_second" in logs:
-            parts = {name.removesuffix("_loss"): f"{logs[name]:.4g}" for name in LOSS_PARTS if name in logs}
-            shown = {"loss": f"{logs['loss']:.3f}", **parts, "tokens/s": f"{logs['tokens_per_second']:,.0f}"}
-            self.training_bar.set_postfix(shown)
-        else:
-            numbers = {key: round(value, 4) if isinstance(value, float) else value for key, value in logs.items()}
-            self.training_bar.write(f"step {state.global_step}: {numbers}")

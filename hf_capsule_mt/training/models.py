@@ -49,12 +49,7 @@ def build_config(model: dict[str, Any], tokenizer_fields: dict[str, Any]) -> Any
 
 
 def build_model(
-    model: dict[str, Any],
-    tokenizer: PreTrainedTokenizerBase,
-    init_from: str | None = None,
-    *,
-    freeze: str | None = None,
-    only: str | None = None,
+    model: dict[str, Any], tokenizer: PreTrainedTokenizerBase, init_from: str | None = None, freeze: str | None = None
 ) -> PreTrainedModel:
     """Return a new model, or one with all the weights of an earlier one plus what the recipe's fields add.
 
@@ -62,23 +57,9 @@ def build_model(
 
     Args:
         freeze: "old" freezes the weights of `init_from`.
-        only: "capsules" trains the weights that the model would not have without its capsules.
     """
-    result, new = _build(model, tokenizer, init_from)
-    if freeze == "old":
-        train_only(result, new)
-    if only == "capsules":
-        train_only(result, "capsules")
-    return result
-
-
-def _build(
-    model: dict[str, Any], tokenizer: PreTrainedTokenizerBase, init_from: str | None
-) -> tuple[PreTrainedModel, list[str]]:
-    """Return the model and the names of its weights that are new."""
     if init_from is None:
-        fresh = AutoModelForSeq2SeqLM.from_config(build_config(model, vocabulary_fields(tokenizer)))
-        return fresh, [name for name, _ in fresh.named_parameters()]
+        return AutoModelForSeq2SeqLM.from_config(build_config(model, vocabulary_fields(tokenizer)))
     settings = dict(model)
     config_class = config_class_of(settings.pop("model_type"))
     model_class = cast(type[PreTrainedModel], AutoModelForSeq2SeqLM._model_mapping[config_class])
@@ -95,7 +76,7 @@ def _build(
         ours, theirs = getattr(tokenizer, name), getattr(result.config, name)
         if ours != theirs:
             raise ValueError(f"`{name}` is {ours} in the tokenizer, but {theirs} in {init_from}: load its tokenizer")
-    return result, new
+    return train_only(result, new) if freeze == "old" else result
 
 
 def _on_top_of(

@@ -26,12 +26,11 @@ class Recipe:
         data: `train`, `validation` and `test`, each a source or a list of them
             ([`~hf_capsule_mt.data.load_translation_data`]); `max_length`, the tokens of a side above which a training
             pair is dropped; `cleaning` of the training pairs ([`~hf_capsule_mt.data.Cleaning`]); `num_proc`.
-        tokenizer: `load`, a folder or a name; or what to train: `model` (bpe or unigram), `vocab_size`, `separate` for
+        tokenizer: `load`, a folder or a name; or what to train, by BPE: `vocab_size`, `separate` for
             a vocabulary for each side, with `target_vocab_size`; `sentences`, on how many pairs, all by default.
         init_from: a checkpoint to start from, of a Marian model or of the same family; its tokenizer is taken, too,
             unless `tokenizer.load` names another one.
         freeze: "old" freezes the weights that come from `init_from`, and trains what is new.
-        train_only: "capsules" trains the weights that the model would not have without its capsules.
         model: `model_type` and the fields of its configuration.
         training: the fields of [`TranslationTrainingArguments`].
         generation: the fields of `generation_config`: `num_beams`, `length_penalty`, `max_new_tokens`.
@@ -48,7 +47,6 @@ class Recipe:
     tokenizer: dict[str, Any] = field(default_factory=dict)
     init_from: str | None = None
     freeze: Literal["old"] | None = None
-    train_only: Literal["capsules"] | None = None
     model: dict[str, Any] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
     generation: dict[str, Any] = field(default_factory=dict)
@@ -64,8 +62,6 @@ class Recipe:
             check_field(entry, getattr(self, entry.name), entry.name)
         if self.freeze and self.init_from is None:
             raise ValueError("`freeze: old` needs `init_from`, whose weights are the old ones")
-        if self.freeze and self.train_only:
-            raise ValueError("`freeze` and `train_only` both say what to train: give one of them")
         if not self.tokenizer and self.init_from is None:
             raise ValueError("`tokenizer` is missing, and there is no `init_from` to take one from")
         model = dict(self.model)

@@ -19,7 +19,7 @@ from capsule_mt.text.outputs import remove_partials
 from hf_capsule_mt.data import TranslationCollator
 from hf_capsule_mt.data.settings import without_nulls
 from hf_capsule_mt.evaluation import write_result
-from hf_capsule_mt.evaluation.metrics import metric_signature
+from hf_capsule_mt.evaluation.metrics import metric_signature, sacrebleu_metric
 from hf_capsule_mt.loading import check_place, load_model, load_tokenizer
 from hf_capsule_mt.modeling.target_text import decode_target, vocabularies_of
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
@@ -37,7 +37,7 @@ from hf_capsule_mt.training.run_data import (
 from hf_capsule_mt.training.run_identity import same_data_as_before, same_recipe_as_before
 from hf_capsule_mt.training.sections import CHECKPOINTING
 from hf_capsule_mt.training.signals import StoppedBySignal, first_signal, stop
-from hf_capsule_mt.training.trainer import TranslationTrainer, bleu_metric, unwrapped
+from hf_capsule_mt.training.trainer import TranslationTrainer, unwrapped
 
 RESULT_FILE = "train_result.json"
 
@@ -133,7 +133,7 @@ def _make_trainer(
     parts: Mapping[str, Any],
 ) -> TranslationTrainer:
     set_seed(recipe.seed)
-    model = build_model(recipe.model, tokenizer, recipe.init_from, freeze=recipe.freeze, only=recipe.train_only)
+    model = build_model(recipe.model, tokenizer, recipe.init_from, recipe.freeze)
     set_generation(model, recipe.generation)
     validation = parts.get("validation")
     trainer = TranslationTrainer(
@@ -141,7 +141,7 @@ def _make_trainer(
         args=arguments,
         train_dataset=training_set(recipe, parts["train"], tokenizer, arguments),
         eval_dataset=validation and validation.select_columns(["input_ids", "labels"]),
-        data_collator=TranslationCollator(tokenizer.pad_token_id, arguments.pad_to_multiple_of),
+        data_collator=TranslationCollator(tokenizer.pad_token_id),
         compute_metrics=validation and _bleu_of(validation, tokenizer, recipe),
         processing_class=tokenizer,
         word_distillation=_word_distillation(recipe, tokenizer),
@@ -179,13 +179,19 @@ def _word_distillation(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> Wo
 def _bleu_of(
     part: Dataset, tokenizer: PreTrainedTokenizerBase, recipe: Recipe
 ) -> Callable[[EvalPrediction], dict[str, float]]:
+    """Return `compute_metrics` for `predict_with_generate`: sacreBLEU against the texts of a part."""
     references = [pair[recipe.languages["target"]] for pair in part["translation"]]
 
-    def decode(predictions: np.ndarray) -> list[str]:
-        ids = np.where(predictions < 0, tokenizer.pad_token_id, predictions)
-        return [decode_target(tokenizer, sequence) for sequence in ids]
+    def compute(prediction: EvalPrediction) -> dict[str, float]:
+        ids = np.asarray(prediction.predictions)
+        ids = np.where(ids < 0, tokenizer.pad_token_id, ids)
+        translations = [decode_target(tokenizer, sequence) for sequence in ids]
+        if len(translations) != len(references):
+            raise ValueError(f"{len(translations)} translations for {len(references)} references")
+        score: Any = sacrebleu_metric("bleu").corpus_score(translations, [references])
+        return {"bleu": score.score, "length_ratio": score.ratio}
 
-    return bleu_metric(decode, references)
+    return compute
 
 
 # ---- the ending

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from accelerate import PartialState
 from datasets import Dataset
@@ -16,7 +16,6 @@ from hf_capsule_mt.data import (
     clean,
     drop_long,
     encode,
-    existing_files,
     load_translation_data,
     train_separate_tokenizers,
     train_tokenizer,
@@ -31,7 +30,7 @@ from hf_capsule_mt.training.sections import DATA_PARTS
 Source = Mapping[str, Any]
 Corpus = Mapping[str, Dataset]
 Files = str | list["Files"]
-FILES = {"text", "tsv", "jsonl", "parquet"}
+FILES = {"text", "tsv", "jsonl"}
 
 
 def load_corpus(recipe: Recipe, parts: Sequence[str] = DATA_PARTS) -> Any:
@@ -45,8 +44,9 @@ def load_corpus(recipe: Recipe, parts: Sequence[str] = DATA_PARTS) -> Any:
     num_proc = settings.get("num_proc")
     corpus = dict(load_translation_data(sources, *languages, num_proc=num_proc, allow_empty=allow_empty, beside=every))
     if "train" in corpus and rules != Cleaning():
-        corpus["train"], report = clean(corpus["train"], rules, *languages)
-        print_once(f"Cleaning: {report}")
+        corpus["train"], dropped = clean(corpus["train"], rules, *languages)
+        reasons = "".join(f"; dropped {count:,} {reason}" for reason, count in dropped.items())
+        print_once(f"Cleaning: kept {len(corpus['train']):,} pairs{reasons}")
     return corpus
 
 
@@ -71,13 +71,6 @@ def _in_folder(sources: Source | list[Source], folder: str | None) -> Source | l
     return {key: under(value) if key in FILES else value for key, value in sources.items()}
 
 
-def files_of(recipe: Recipe, part: str) -> list[Path]:
-    """Return the local files of a part of the recipe's data."""
-    sources = _in_folder(recipe.data.get(part) or [], recipe.data_dir)
-    listed = sources if isinstance(sources, list) else [sources]
-    return [Path(file) for source in listed for kind in FILES & source.keys() for file in existing_files(source[kind])]
-
-
 def load_or_train_tokenizer(recipe: Recipe, corpus: Corpus, folder: Path) -> PreTrainedTokenizerBase:
     """Return the tokenizer of the run, or the one that the recipe names, or train one and save it in the folder."""
     if (folder / "tokenizer_config.json").exists():
@@ -86,7 +79,6 @@ def load_or_train_tokenizer(recipe: Recipe, corpus: Corpus, folder: Path) -> Pre
     if settings.get("load") or recipe.init_from is not None:
         return load_tokenizer(settings.get("load") or str(recipe.init_from))
     size: int = settings["vocab_size"]
-    model: Literal["bpe", "unigram"] = settings.get("model") or "bpe"
     train = corpus["train"]
     if settings.get("sentences") is not None:
         train = train.take(settings["sentences"])
@@ -98,10 +90,10 @@ def load_or_train_tokenizer(recipe: Recipe, corpus: Corpus, folder: Path) -> Pre
     tokenizer: PreTrainedTokenizerBase
     if settings.get("separate"):
         tokenizer = train_separate_tokenizers(
-            texts(sides[0]), texts(sides[1]), size, settings.get("target_vocab_size"), model, show_progress=True
+            texts(sides[0]), texts(sides[1]), size, settings.get("target_vocab_size"), show_progress=True
         )
     else:
-        tokenizer = train_tokenizer(texts(*sides), size, model, show_progress=True)
+        tokenizer = train_tokenizer(texts(*sides), size, show_progress=True)
     save_atomically(folder, tokenizer.save_pretrained)
     return tokenizer
 

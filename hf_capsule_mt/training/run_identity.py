@@ -2,8 +2,7 @@
 
 import dataclasses
 import json
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,93 +14,88 @@ from transformers import AutoConfig
 from capsule_mt.text.digests import checkpoint_digests, digest_of, joined
 from capsule_mt.text.outputs import write_output
 from hf_capsule_mt.training.recipes import Recipe
-from hf_capsule_mt.training.run_data import Corpus, files_of
+from hf_capsule_mt.training.run_data import Corpus
 
 RECIPE_FILE = "recipe.yaml"
 DATA_FILE = "data.json"
 ROWS_AT_ONCE = 10_000
+DIGEST_LENGTH = 64  # of a SHA-256, which tells a reader nothing
 
 # fields that leave the weights as they are, or set how long to train
 MAY_CHANGE = {
-    *((name, "") for name in ("about", "paper", "output_dir", "data_dir")),
-    *(("data", name) for name in ("test", "num_proc")),
-    *(
-        ("training", name)
-        for name in (
-            *("max_steps", "num_train_epochs", "average_last", "early_stopping_patience"),
-            *("disable_tqdm", "logging_steps", "report_to", "run_name", "save_total_limit", "save_steps"),
-            *("dataloader_num_workers", "per_device_eval_batch_size", "ddp_timeout", "logging_first_step"),
-        )
-    ),
+    *("about", "paper", "output_dir", "data_dir", "data.num_proc"),
+    "tokenizer.model",  # of earlier versions
+    *("training.max_steps", "training.num_train_epochs", "training.average_last", "training.early_stopping_patience"),
+    *("training.disable_tqdm", "training.logging_steps", "training.report_to", "training.run_name"),
+    *("training.save_total_limit", "training.save_steps", "training.dataloader_num_workers"),
+    *("training.per_device_eval_batch_size", "training.ddp_timeout", "training.logging_first_step"),
 }
-Facts = dict[str, dict[str, Any]]
 
 
 def same_recipe_as_before(recipe: Recipe, output: Path, write: bool) -> None:
     """Raise if the folder holds a run of another recipe; else record this one."""
-    file = output / RECIPE_FILE
-    values = dataclasses.asdict(recipe)
-    if file.exists():
-        before = read_record(file)
-        different = [
-            f"{section}{key and f'.{key}'}: {old!r} then, {new!r} now"
-            for section, key, old, new in _differences(before, values)
-            if (section, key) not in MAY_CHANGE or (section == "data" and _is_embedded(old, new))
-        ]
-        if different:
-            raise ValueError(
-                f"{output} holds a run of another recipe ({'; '.join(different)}): choose another output folder, "
-                "or remove the folder"
-            )
-    if write:
-        output.mkdir(parents=True, exist_ok=True)
-        write_output(file, yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
+    train = recipe.data["train"]
+    sources = train if isinstance(train, list) else [train]
+    is_embedded = any("embedded" in source for source in sources)  # its training part is what the test part leaves
+    may_change = MAY_CHANGE if is_embedded else MAY_CHANGE | {"data.test"}
+    facts = dataclasses.asdict(recipe)
+    same_as_before(output / RECIPE_FILE, facts, "holds a run of another recipe", write=write, may_change=may_change)
 
 
 def same_data_as_before(recipe: Recipe, output: Path, corpus: Corpus, parts: Mapping[str, Any]) -> None:
     """Raise if the run began with other data, tokens or checkpoints; else record them."""
-    file = output / DATA_FILE
-    facts = dict(_facts(recipe, corpus, parts))
+    facts = dict(_data_facts(recipe, corpus, parts))
+    same_as_before(output / DATA_FILE, facts, "holds a run on other data", write=True)
+
+
+def same_as_before(
+    file: Path, facts: dict[str, Any], complaint: str, *, write: bool, may_change: Container[str] = ()
+) -> None:
+    """Record what a run depends on; raise if an earlier run in the folder has recorded otherwise.
+
+    Args:
+        facts: by name, or by section and name.
+        complaint: what the folder holds if a fact is another one.
+        may_change: the names of facts, or section.name, that may be others.
+    """
     if file.exists():
-        before = read_record(file)
+        before, now = _flat(read_record(file)), _flat(facts)
         different = [
-            _difference(name, before[name], now) for name, now in facts.items() if before.get(name, now) != now
+            _difference(name, before.get(name), now.get(name))
+            for name in {**before, **now}
+            if name not in may_change and before.get(name) != now.get(name)
         ]
         if different:
-            changed = [str(path) for path in _changed_since(file, recipe, facts)]
-            hint = f" Changed since the run began: {', '.join(changed)}." if changed else ""
             raise ValueError(
-                f"the data are not those that the run in {output} began with: {'; '.join(different)}.{hint} Restore "
-                "them, choose another output folder, or remove the folder to begin anew"
+                f"{file.parent} {complaint} ({'; '.join(different)}): restore what changed, choose another output "
+                "folder, or remove the folder to begin anew"
             )
-    else:
-        write_output(file, json.dumps(facts, indent=1))
+    if write:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if file.suffix == ".json":
+            write_output(file, json.dumps(facts, indent=1))
+        else:
+            write_output(file, yaml.safe_dump(facts, sort_keys=False, allow_unicode=True))
 
 
-# ---- recipe
-def _is_embedded(*parts: object) -> bool:
-    """Return whether a part is of the embedded corpus, whose training part is what the others leave."""
-    sources = [source for part in parts if part for source in (part if isinstance(part, list) else [part])]
-    return any(isinstance(source, dict) and "embedded" in source for source in sources)
+def _flat(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return facts by section.name; what is empty is not there, as are the fields of a later version."""
+    flat: dict[str, Any] = {}
+    for section, value in facts.items():
+        if isinstance(value, dict):
+            flat |= {f"{section}.{name}": entry for name, entry in value.items()}
+        elif value:
+            flat[section] = value
+    return flat
 
 
-def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[tuple[str, str, Any, Any]]:
-    found = []
-    for section in before.keys() | now.keys():
-        old, new = before.get(section), now.get(section)
-        if isinstance(old, dict) and isinstance(new, dict):
-            found += [
-                (section, key, old.get(key), new.get(key))
-                for key in sorted(old.keys() | new.keys())
-                if old.get(key) != new.get(key)
-            ]
-        elif old != new and (old or new):  # a field of a later version is empty
-            found.append((section, "", old, new))
-    return found
+def _difference(name: str, before: Any, now: Any) -> str:
+    if any(isinstance(value, str) and len(value) == DIGEST_LENGTH for value in (before, now)):
+        return f"{name} differs"
+    return f"{name}: {before!r} then, {now!r} now"
 
 
-# ---- data
-def _facts(recipe: Recipe, corpus: Corpus, parts: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _data_facts(recipe: Recipe, corpus: Corpus, parts: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield what identifies the data that the weights depend on; the test part is none of them."""
     languages = (recipe.languages["source"], recipe.languages["target"])
     for name in ("train", "validation"):
@@ -125,24 +119,6 @@ def _ids(part: Dataset) -> Iterator[bytes]:
     for batch in columns.iter(batch_size=ROWS_AT_ONCE):
         for name in ("input_ids", "labels"):
             yield np.asarray(batch[name].combine_chunks().flatten(), dtype="<i4").tobytes()
-
-
-def _difference(name: str, before: dict[str, Any], now: dict[str, Any]) -> str:
-    if "pairs" in before and before["pairs"] != now["pairs"]:
-        return f"`{name}` had {before['pairs']:,} sentence pairs, now it has {now['pairs']:,}"
-    if "texts" in before:
-        return f"`{name}` has other texts"
-    if "ids" in before:
-        return f"`{name.split(',')[0]}` is tokenized differently (another tokenizer, or another version of tokenizers)"
-    files = sorted(file for file in before.keys() | now.keys() if before.get(file) != now.get(file))
-    return f"`{name}` differs in {', '.join(files)}"
-
-
-def _changed_since(record: Path, recipe: Recipe, facts: Facts) -> Iterator[Path]:
-    begin = record.stat().st_mtime
-    for name in ("train", "validation"):
-        if f"data.{name}" in facts:
-            yield from (file for file in files_of(recipe, name) if os.path.getmtime(file) > begin)
 
 
 def read_record(file: Path) -> dict[str, Any]:

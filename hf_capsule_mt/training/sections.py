@@ -2,12 +2,10 @@
 
 import typing
 from dataclasses import dataclass, field, fields, make_dataclass
-from math import inf
 from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers import CONFIG_MAPPING
-from transformers.integrations import INTEGRATION_TO_CALLBACK
 
 from hf_capsule_mt.data import Cleaning
 from hf_capsule_mt.data.settings import as_written, check_settings, limited, nearest
@@ -50,7 +48,6 @@ class Data:
 @dataclass
 class Tokenizer:
     load: str | None = None
-    model: Literal["bpe", "unigram"] | None = None
     vocab_size: int | None = limited(1)
     separate: bool | None = None
     target_vocab_size: int | None = limited(1)
@@ -83,28 +80,13 @@ class Distillation:
             _require(self, "teacher")
 
 
-# limits of the Trainer's arguments whose wrong values would end in a traceback, or never
-LIMITS: dict[str, Any] = {
-    name: limits
-    for limits, names in (
-        ((1, inf), "per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps"),
-        ((1, inf), "save_total_limit max_tokens_per_batch early_stopping_patience"),
-        ((0, inf), "learning_rate weight_decay warmup_steps max_grad_norm num_train_epochs adam_epsilon"),
-        ((0, inf), "dataloader_num_workers"),
-        ((0, 1), "adam_beta1 adam_beta2 bpe_dropout label_smoothing_factor"),
-        ((-1, inf), "max_steps"),
-    )
-    for name in names.split()
-}
-ABOVE_0 = ("eval_steps", "save_steps", "logging_steps")
-LOGGERS = ("all", "auto", "none", *INTEGRATION_TO_CALLBACK)
 METRICS = tuple(f"{prefix}{name}" for prefix in ("", "eval_") for name in ("bleu", "length_ratio", "loss", "nll_loss"))
 TYPES = {
     **typing.get_type_hints(TranslationTrainingArguments),
     **dict.fromkeys(CHECKPOINTING, bool),
     # transformers annotates neither True, which turns sharding on, nor the names
     "fsdp": bool | str,
-    "report_to": Literal[LOGGERS] | list,
+    "report_to": str | list,
     "metric_for_best_model": Literal[METRICS],
 }
 
@@ -115,19 +97,18 @@ def _validate_translations(self: Any) -> None:
             raise ValueError(f"`{key}` must be {str(value).lower()}: a run ends with BLEU of its translations")
 
 
-def _training_field(name: str) -> Any:
-    if name in ABOVE_0:
-        return limited(above=0)
-    return limited(*LIMITS[name]) if name in LIMITS else field(default=None)
+def _training_field(entry: Any) -> Any:
+    is_number = isinstance(entry.default, int | float) and not isinstance(entry.default, bool)
+    return limited(min(entry.default, 0)) if is_number else field(default=None)
 
 
 # the recipe itself has the others
-ARGUMENTS = [entry.name for entry in fields(TranslationTrainingArguments) if entry.init]
+ARGUMENTS = {entry.name: entry for entry in fields(TranslationTrainingArguments) if entry.init}
 NAMES = [name for name in dict.fromkeys([*ARGUMENTS, *CHECKPOINTING]) if name not in ("output_dir", "seed")]
 Training: Any = strict(
     make_dataclass(
         "Training",
-        [(name, as_written(TYPES[name]) | None, _training_field(name)) for name in NAMES],
+        [(name, as_written(TYPES[name]) | None, _training_field(ARGUMENTS.get(name, field()))) for name in NAMES],
         namespace={"validate_translations": _validate_translations},
     )
 )

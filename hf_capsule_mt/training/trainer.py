@@ -2,11 +2,10 @@
 
 import contextlib
 import copy
-import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -20,42 +19,30 @@ from transformers import (
     TrainerState,
     TrainingArguments,
 )
-from transformers.trainer_callback import ProgressCallback
-from transformers.trainer_utils import EvalPrediction, TrainOutput
-from transformers.utils import logging
+from transformers.trainer_utils import TrainOutput
 
-from hf_capsule_mt.evaluation.metrics import sacrebleu_metric
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.batching import TokenBudgetBatchSampler
 from hf_capsule_mt.training.checkpoints import (
     TRAINER_STATE,
-    best_checkpoints,
     failing_in_one_sentence,
     find_checkpoints,
     last_checkpoint,
     mark_complete,
     remove_checkpoint,
-    scores_by_step,
     set_damaged_aside,
 )
 from hf_capsule_mt.training.distillation import WordDistillation
 from hf_capsule_mt.training.evaluation_nll import EvaluationNLL
-from hf_capsule_mt.training.metering import LOSS_PARTS, StepMeter, TokensPerSecondProgress, refuse_divergence
+from hf_capsule_mt.training.metering import LOSS_PARTS, StepMeter, refuse_divergence
 from hf_capsule_mt.training.sharding import gather_weights, is_sharded, shard_what_can_be
 from hf_capsule_mt.training.signals import first_signal
 
-if TYPE_CHECKING:
-    from sacrebleu.metrics.bleu import BLEUScore
-
-trainer_logger = logging.get_logger("hf_capsule_mt.training")
-
-# Seven methods of the Trainer are overridden, where it has no hook:
+# Five methods of the Trainer are overridden, where it has no hook:
 # - get_train_dataloader: its samplers give examples, not batches;
 # - compute_loss: `compute_loss_func` takes the labels away, from which the models make their auxiliary losses;
-# - prediction_step: the generation config has to be as it was before `on_prediction_step`;
 # - evaluation_loop: nothing is called before an evaluation;
 # - train: nothing is called before a checkpoint is chosen and loaded, or after a failure;
-# - _maybe_log_save_evaluate: with `save_strategy: best` it decides after its last hook what is saved;
 # - _save_checkpoint: nothing is called before a checkpoint is written.
 
 
@@ -87,8 +74,8 @@ class TranslationTrainer(Seq2SeqTrainer):
         self.word_distillation = word_distillation
         self.stopped = False
         self.stop_signal: int | None = None
-        self._epoch_is_over = False
         self._saved_step = -1
+        self._saves_for_signal = False
         self._train_sampler: TokenBudgetBatchSampler | None = None
         self._nll = EvaluationNLL()
         self._plain_model: PreTrainedModel | None = None  # generates in the place of a sharded one
@@ -98,31 +85,9 @@ class TranslationTrainer(Seq2SeqTrainer):
         self.callback_handler.callbacks.insert(0, self.meter)
         self.add_callback(self._nll)
         self.add_callback(_RunCallback(self))
-        self._take_over_label_smoothing()
-        if self.pop_callback(ProgressCallback) is not None:
-            self.add_callback(TokensPerSecondProgress())
-
-    def _take_over_label_smoothing(self) -> None:
-        """Let the model smooth the labels: the Trainer would take them away, and with them the auxiliary losses."""
-        factor, config = self.args.label_smoothing_factor, unwrapped(cast(nn.Module, self.model)).config
-        if not factor:
-            return
-        own = getattr(config, "label_smoothing", None)
-        if own is None or own not in (0, factor):
-            raise ValueError(
-                f"`label_smoothing_factor` ({factor}) cannot become the model's `config.label_smoothing`, which is "
-                f"{own}: set one of them"
-            )
-        config.label_smoothing = factor
-        self.args.label_smoothing_factor, self.label_smoother = 0.0, None
-        if not own:
-            trainer_logger.warning(
-                f"`label_smoothing_factor` ({factor}) became `config.label_smoothing` of the model, which smooths its "
-                "labels itself."
-            )
 
     @contextlib.contextmanager
-    def _whole_model(self) -> Iterator[nn.Module]:
+    def _whole_model(self) -> Iterator[PreTrainedModel]:
         """Evaluate with a plain model of the same weights where the Trainer's own is sharded, and would generate."""
         model = cast(nn.Module, self.model)
         if self._plain_model is None or not is_sharded(model):
@@ -140,12 +105,6 @@ class TranslationTrainer(Seq2SeqTrainer):
     def get_train_dataloader(self) -> DataLoader:
         if self.args.max_tokens_per_batch is None:
             return super().get_train_dataloader()
-        dataloader_config = self.accelerator.dataloader_config
-        if dataloader_config.dispatch_batches or dataloader_config.split_batches:
-            raise ValueError(
-                "`max_tokens_per_batch` makes batches for each process: turn off accelerate's `dispatch_batches` and "
-                "`split_batches`"
-            )
         dataset: Any = self.train_dataset
         if hasattr(dataset, "source_lengths"):
             lengths = (dataset.source_lengths, dataset.target_lengths)
@@ -157,7 +116,6 @@ class TranslationTrainer(Seq2SeqTrainer):
             max_tokens=self.args.max_tokens_per_batch,
             multiple_of=self.accelerator.num_processes * self.args.gradient_accumulation_steps,
             seed=self.args.data_seed if self.args.data_seed is not None else self.args.seed,
-            pad_to_multiple_of=self.args.pad_to_multiple_of,
         )
         loader: DataLoader = DataLoader(
             dataset,
@@ -169,18 +127,12 @@ class TranslationTrainer(Seq2SeqTrainer):
             prefetch_factor=self.args.dataloader_prefetch_factor,
         )
         # every process has the same number of batches, so accelerate need not pad the last ones
+        dataloader_config = self.accelerator.dataloader_config
         even_batches, dataloader_config.even_batches = dataloader_config.even_batches, False
         try:
             return self.accelerator.prepare(loader)
         finally:
             dataloader_config.even_batches = even_batches
-
-    def set_epoch(self, epoch: int) -> None:
-        """Forward `set_epoch` to the sampler and the dataset; accelerate's batch-skipping wrapper does not."""
-        followers: tuple[Any, ...] = (self._train_sampler, self.train_dataset)
-        for follower in followers:
-            if hasattr(follower, "set_epoch"):
-                follower.set_epoch(epoch)
 
     # ---- loss
     def compute_loss(
@@ -218,18 +170,13 @@ class TranslationTrainer(Seq2SeqTrainer):
             self._whole_model() as model,
             self._nll.listening(model),
         ):
-            output = super().evaluation_loop(*args, **kwargs)
+            generation_config = copy.deepcopy(model.generation_config)
+            try:
+                output = super().evaluation_loop(*args, **kwargs)
+            finally:
+                model.generation_config = generation_config  # in which the Trainer sets a `max_length`
         cast(dict[str, float], output.metrics).update(self._nll.take(kwargs.get("metric_key_prefix", "eval")))
         return output
-
-    def prediction_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Keep the `max_length` that the Trainer sets out of the generation config that is saved."""
-        model = cast(PreTrainedModel, self.model)
-        generation_config = copy.deepcopy(model.generation_config)
-        try:
-            return super().prediction_step(*args, **kwargs)
-        finally:
-            model.generation_config = generation_config
 
     # ---- training
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
@@ -245,7 +192,6 @@ class TranslationTrainer(Seq2SeqTrainer):
         if resume_from_checkpoint is not None and self._has_nothing_left(str(resume_from_checkpoint)):
             self._load_from_checkpoint(str(resume_from_checkpoint))
             self._saved_step = self.state.global_step
-            self._name_best_checkpoint()
             if self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None:
                 self._load_best_model()
             return TrainOutput(self.state.global_step, float("nan"), {})
@@ -257,29 +203,14 @@ class TranslationTrainer(Seq2SeqTrainer):
     def _has_nothing_left(self, checkpoint: str) -> bool:
         """Return whether a checkpoint ends its run; the Trainer would take one more step."""
         state = TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE))
-        done = 0 < self._last_step() <= state.global_step or _is_out_of_patience(self.args, state.log_history)
-        if done:
-            self.state = state
-        return done
-
-    def _last_step(self) -> int:
-        """Return the step that ends the run, as the Trainer counts it."""
         if self.args.max_steps > 0:
-            return self.args.max_steps
-        with _same_random_numbers():
-            loader = self.get_train_dataloader()
-        steps = max(1, math.ceil(len(loader) / self.args.gradient_accumulation_steps))
-        return math.ceil(self.args.num_train_epochs * steps)
-
-    def _name_best_checkpoint(self) -> None:
-        """Name the best of the saved checkpoints; the Trainer names the best evaluated one, if saved."""
-        if not self.args.load_best_model_at_end:
-            return
-        checkpoints = find_checkpoints(self.output_dir, by_signal=False)
-        scores = scores_by_step(self.state.log_history, str(self.args.metric_for_best_model))
-        best = best_checkpoints(checkpoints, scores, bool(self.args.greater_is_better))
-        if best:
-            self.state.best_model_checkpoint = str(best[0])
+            done = state.global_step >= self.args.max_steps
+        else:
+            done = (state.epoch or 0) > self.args.num_train_epochs - 1e-9
+        if done or _is_out_of_patience(self.args, state.log_history):
+            self.state = state
+            return True
+        return False
 
     def _note_signal(self, number: int) -> None:
         """Stop after the step; a second signal stops at once."""
@@ -292,18 +223,13 @@ class TranslationTrainer(Seq2SeqTrainer):
         stopping = torch.tensor(float(self.stop_signal is not None), device=self.args.device)
         return bool(self.accelerator.reduce(stopping, "sum").item())
 
-    def _maybe_log_save_evaluate(self, *args: Any, **kwargs: Any) -> None:
-        """Save for a signal what the run does not save anyway, after the evaluation that ends an epoch."""
-        super()._maybe_log_save_evaluate(*args, **kwargs)
-        if self.stopped and (self._epoch_is_over or not _ends_an_epoch(self.state)):
-            self.save_for_signal()
-
     def save_for_signal(self) -> None:
         """Save a checkpoint of the last step unless there is one."""
         if self._saved_step != self.state.global_step:
-            self._save_checkpoint(self.model, None, by_signal=True)
+            self._saves_for_signal = True
+            self._save_checkpoint(self.model, None)
 
-    def _save_checkpoint(self, *args: Any, by_signal: bool = False, **kwargs: Any) -> None:
+    def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
         """Save as the Trainer does, mark the checkpoint complete, then delete those to be rotated out."""
         folder = self.output_dir / f"checkpoint-{self.state.global_step}"
         # a finite loss may have had an infinite gradient, so check the weights (of sharded ones the local part)
@@ -320,11 +246,11 @@ class TranslationTrainer(Seq2SeqTrainer):
             super()._save_checkpoint(*args, **kwargs)
             self.accelerator.wait_for_everyone()
             if self.args.should_save:
-                mark_complete(folder, by_signal)
+                mark_complete(folder, by_signal=self._saves_for_signal)
                 self._delete_old_checkpoints(folder)
             self.accelerator.wait_for_everyone()
         self._saved_step = self.state.global_step
-        self._name_best_checkpoint()
+        self._saves_for_signal = False
 
     def _delete_old_checkpoints(self, newest: Path) -> None:
         for checkpoint in find_checkpoints(self.output_dir, by_signal=True):
@@ -333,13 +259,10 @@ class TranslationTrainer(Seq2SeqTrainer):
         if not self.keep_checkpoints:
             return
         checkpoints = find_checkpoints(self.output_dir, by_signal=False)
-        kept = set(checkpoints[-max(self.keep_checkpoints, self.args.average_last) :])
-        metric = self.args.metric_for_best_model
-        if metric is not None:
-            scores = scores_by_step(self.state.log_history, metric)
-            kept |= set(best_checkpoints(checkpoints, scores, bool(self.args.greater_is_better))[:1])
+        kept = {checkpoint.name for checkpoint in checkpoints[-max(self.keep_checkpoints, self.args.average_last) :]}
+        kept.add(Path(self.state.best_model_checkpoint or "").name)
         for checkpoint in checkpoints:
-            if checkpoint not in kept:
+            if checkpoint.name not in kept:
                 remove_checkpoint(checkpoint)
 
 
@@ -368,32 +291,34 @@ class _RunCallback(TrainerCallback):
         self.trainer._saved_step = -1
 
     def on_epoch_begin(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        train_dataloader: DataLoader | None = None,
-        **kwargs: object,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
-        self.trainer._epoch_is_over = False
-        if hasattr(train_dataloader, "__len__") and self.trainer._train_sampler is not None:
-            steps = -(-len(cast(DataLoader, train_dataloader)) // args.gradient_accumulation_steps)
-            self.trainer.set_epoch(state.global_step // steps)
-        else:
-            self.trainer.set_epoch(int(state.epoch or 0))
+        """Forward `set_epoch` to the sampler and the dataset; accelerate's batch-skipping wrapper does not."""
+        followers: tuple[Any, ...] = (self.trainer._train_sampler, self.trainer.train_dataset)
+        for follower in followers:
+            if hasattr(follower, "set_epoch"):
+                follower.set_epoch(int(state.epoch or 0))
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
         if self.trainer.any_rank_stopping():
             self.trainer.stopped = control.should_training_stop = True
+            if not _ends_an_epoch(state):  # else after the evaluation of the epoch
+                self._save(state, control)
 
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
-        if self.trainer.stopped and not _ends_an_epoch(state):  # the Trainer takes the stop for the end of the epoch
+        if self.trainer.stopped and _ends_an_epoch(state):
+            self._save(state, control)
+        elif self.trainer.stopped:  # the Trainer takes the stop for the end of the epoch
             control.should_log = control.should_evaluate = control.should_save = False
-        self.trainer._epoch_is_over = True
+
+    def _save(self, state: TrainerState, control: TrainerControl) -> None:
+        """Save for a signal what the run does not save anyway."""
+        if not control.should_save and self.trainer._saved_step != state.global_step:
+            self.trainer._saves_for_signal = control.should_save = True
 
     def on_evaluate(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
@@ -408,29 +333,11 @@ def _ends_an_epoch(state: TrainerState) -> bool:
 
 def _is_out_of_patience(args: TranslationTrainingArguments, log_history: list[dict[str, float]]) -> bool:
     """Return whether too many evaluations have passed since the best one."""
-    if args.early_stopping_patience is None or args.metric_for_best_model is None:
+    if args.early_stopping_patience is None:
         return False
-    scores = scores_by_step(log_history, args.metric_for_best_model)
-    if not scores:
-        return False
-    sign = 1 if args.greater_is_better else -1
-    best = max(scores, key=lambda step: (sign * scores[step], -step))
-    return sum(step > best for step in scores) >= args.early_stopping_patience
-
-
-def bleu_metric(
-    decode: Callable[[Any], list[str]], references: list[str]
-) -> Callable[[EvalPrediction], dict[str, float]]:
-    """Return `compute_metrics` for `predict_with_generate`: sacreBLEU against the references."""
-
-    def compute(prediction: EvalPrediction) -> dict[str, float]:
-        translations = decode(prediction.predictions)
-        if len(translations) != len(references):
-            raise ValueError(f"{len(translations)} translations for {len(references)} references")
-        score = cast("BLEUScore", sacrebleu_metric("bleu").corpus_score(translations, [references]))
-        return {"bleu": score.score, "length_ratio": score.ratio}
-
-    return compute
+    key = f"eval_{str(args.metric_for_best_model).removeprefix('eval_')}"
+    scores = [entry[key] if args.greater_is_better else -entry[key] for entry in log_history if key in entry]
+    return bool(scores) and len(scores) - 1 - scores.index(max(scores)) >= args.early_stopping_patience
 
 
 def unwrapped(model: nn.Module) -> PreTrainedModel:

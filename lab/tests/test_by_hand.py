@@ -1,23 +1,12 @@
-"""Marks beside what readers named: places of words, agreement of readers, and the sheets themselves."""
+"""Marks beside what readers named: places of words, and the sheets themselves."""
 
 import re
 from collections import Counter
 
 import pytest
 
-from lab.by_hand import (
-    Labels,
-    agreement,
-    auc_of,
-    digest,
-    kappa,
-    marks_under,
-    places,
-    read_rows,
-    readers,
-    table,
-    wilson,
-)
+from lab.by_hand import Labels, auc_of, digest, marks_under, places, table, wilson
+from lab.records import read_rows
 from lab.report import DOCS, LAB
 
 SHEETS = LAB / "sheets"
@@ -30,31 +19,20 @@ def test_named_words_are_found_by_place_and_by_how_they_begin():
             places("in the city, in black", name)
 
 
-def test_kappa_and_interval_by_hand():
-    # 20 + 15 of 50 agree; the first says yes 25 times, the second 30: Cohen's own form of example
-    pairs = [(True, True)] * 20 + [(True, False)] * 5 + [(False, True)] * 10 + [(False, False)] * 15
-    assert kappa(pairs) == pytest.approx(0.4)
+def test_interval_by_hand():
     assert wilson(8, 10) == pytest.approx((0.490, 0.943), abs=0.001)
     assert wilson(0, 0) == (0, 1)
 
 
-def test_two_readers():
-    first = [{(0, 1): "omitted", (2, 3): "borderline", (4, 5): "translated"}, {}]
-    second = [Labels({(0, 1), (2, 3), (6, 7)}, {(4, 5)}), Labels(set(), set())]
-    found = agreement(first, second)
-    assert (found["words"]["both"], found["words"]["only first"], found["words"]["only second"]) == (1, 0, 1)
-    assert found["sentences"]["kappa"] == 1
-    assert found["unjudged by the first, omitted by the second"] == 1
-    by_reader = readers(first, second)
-    assert by_reader["both"] == [Labels({(0, 1)}, {(2, 3)}), Labels(set(), set())]
-    assert by_reader["either"][0] == Labels({(0, 1), (2, 3), (6, 7)}, {(4, 5)})
-    counts = marks_under(by_reader["both"], [{(0, 1), (2, 3), (4, 5)}, set()])
+def test_marks_under_labels():
+    labels = [Labels({(0, 1)}, {(2, 3)}), Labels(set(), set())]
+    counts = marks_under(labels, [{(0, 1), (2, 3), (4, 5)}, set()])
     assert counts == {"named": 1, "borderline named": 1, "marks": 3, "right": 1, "borderline": 1}
-    area = auc_of(by_reader["both"], [{(0, 1): 0.1, (2, 3): 0.0, (4, 5): 0.1, (8, 9): 0.5}, {}])
+    area = auc_of(labels, [{(0, 1): 0.1, (2, 3): 0.0, (4, 5): 0.1, (8, 9): 0.5}, {}])
     assert area is not None
     assert area["auc"] == 0.75  # above one of two, beside the other
-    marks = {"both": dict.fromkeys(("sure", "likely", "all"), counts)}
-    shown = table([{"sheet": "s", "translations": 1, "marks": marks, "auc": {"both": area}}])
+    marks = {"left out": dict.fromkeys(("sure", "likely", "all"), counts)}
+    shown = table([{"sheet": "s", "translations": 1, "marks": marks, "auc": {"left out": area}}])
     assert "| 1 (1) | 1 of 3 | 1 of 3 | 0.33 [0.06, 0.79] | 1.00 | 1 of 3 |  | 0.75 [" in shown
 
 

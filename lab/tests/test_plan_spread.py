@@ -1,14 +1,11 @@
 """Differences by the spread of a plan, against numbers by hand."""
 
 import math
-from pathlib import Path
 
 import pytest
 
 from lab.over_seeds import interval_over_seeds, paired_t_test
 from lab.plan_spread import blocks, pooled
-from lab.records import Records
-from lab.replication import gains, spread
 
 # Means of arms 1, 3, 5, of seeds 2, 4, of all 3. Rest: 0, 0; -0.5, 0.5; 0.5, -0.5. Its squares sum to 1, 2 degrees.
 ARMS = {"plain": {2: 0.0, 3: 2.0}, "linear": {2: 1.5, 3: 4.5}, "em": {2: 4.5, 3: 5.5}}
@@ -41,13 +38,3 @@ def test_pooled_by_hand():
     mean, low, high, _ = found.difference("em", "plain")
     assert mean == pytest.approx(4.0)
     assert (high - low) / 2 == pytest.approx(3.18245 * math.sqrt(16 / 3 * (1 / 2 + 1 / 3)), rel=1e-5)
-
-
-def test_the_results_give_what_does_it_help_says():
-    records = Records(Path(__file__).resolve().parents[1] / "results")
-    found = {title: of.of_plan for title, of in gains(records, "from_plain").items()}
-    em = found["Layers: EM routing"]
-    assert [round(number, 2) for number in em] == [0.37, 0.03, 0.71, 0.14]
-    assert [round(of.mean, 2) for of in found.values()] == [0.28, 0.36, 0.37, 0.16]
-    assert round(spread(records, "replication").deviation, 2) == 0.41
-    assert spread(records, "replication").degrees == 19

@@ -18,16 +18,15 @@ from hf_capsule_mt.data import (
 )
 from tests.fixtures.tiny import tiny_tokenizer
 
-KINDS = ["bpe", "unigram", "separate bpe", "separate unigram"]
+KINDS = ["joint", "separate"]
 
 
 def make(kind):
     pairs = sentence_pairs()
     pairs = [next(pairs) for _ in range(400)]
-    separate, _, model = kind.rpartition(" ")
-    if separate:
-        return train_separate_tokenizers(*zip(*pairs, strict=True), 600, 700, model)
-    return train_tokenizer((side for pair in pairs for side in pair), 700, model)
+    if kind == "separate":
+        return train_separate_tokenizers(*zip(*pairs, strict=True), 600, 700)
+    return train_tokenizer((side for pair in pairs for side in pair), 700)
 
 
 @pytest.fixture(scope="module", params=KINDS)

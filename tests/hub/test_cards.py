@@ -78,13 +78,13 @@ def test_what_a_card_says(results):
         f"BLEU: `{SIGNATURE}`.\nchrF: `chrF2|version:2.6.0`.",
         hardware["cpu"],
         "it deletes the word",
-        "dou2019dynamic",
-        "junczys2018marian",
+        "1902.05770",
+        "1804.00344",
         "transformers 5.",
         "commit ",
     ):
         assert said in text, said
-    assert "zheng2019dynamic" not in text
+    assert "1904.09646" not in text
 
 
 def test_metadata(results):
@@ -95,10 +95,6 @@ def test_metadata(results):
     assert data.license == "apache-2.0"
     assert data.pipeline_tag == "translation"
     assert data.library_name == "transformers"
-    assert [(result.metric_type, result.metric_value) for result in data.eval_results] == [
-        ("bleu", 90.0),
-        ("bleu", 24.13),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -113,7 +109,8 @@ def test_metadata(results):
     ],
 )
 def test_training_data(source, title, open_data):
-    (corpus,) = corpora_of({"data": {"train": [source, source]}})
+    (corpus,), is_all = corpora_of({"data": {"train": [source, source]}})
+    assert is_all
     assert corpus.title.startswith(title)
     assert corpus.allows_any_use is open_data
     assert corpus.hub_name == source.get("hub")

@@ -1,16 +1,14 @@
-"""Capsule Marian becomes transformers' Marian or CTranslate2's, and refuses by name what these have no place for."""
-
-import copy
+"""Capsule Marian becomes transformers' Marian, and refuses by name what it has no place for."""
 
 import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel
 
 from hf_capsule_mt import CapsuleMarianMTModel, to_fast
-from hf_capsule_mt.hub.conversion import convert_to_ctranslate2, to_marian
+from hf_capsule_mt.hub.conversion import to_marian
 from hf_capsule_mt.loading import CheckpointError, load_model
 from tests.decoding.models import batch, build
-from tests.fixtures.tiny import save_tiny_marian, tiny_model, tiny_tokenizer
+from tests.fixtures.tiny import save_tiny_marian
 
 
 def test_a_model_without_capsules_is_marians(tmp_path):
@@ -79,36 +77,11 @@ def test_the_command_starts_capsules_and_refuses_to_lose_them(convert, tmp_path,
         convert(guided, tmp_path / "lost", "--to", "marianmt")
     for words, message in (
         ((stock, guided, "--to", "marianmt"), "exists and is no empty folder"),
-        ((stock, tmp_path / "x", "--to", "marianmt", "--int8"), "--int8 goes with"),
-        ((stock, tmp_path / "x", "--to", "onnx", "--set", "dropout=0"), "--set goes with --from marian"),
+        ((stock, tmp_path / "x", "--to", "int8", "--set", "dropout=0"), "--set goes with --from marian"),
     ):
         with pytest.raises(SystemExit):
             convert(*words)
         assert message in capsys.readouterr().err
-
-
-def test_ctranslate2_translates_the_same(tmp_path):
-    ctranslate2 = pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed")
-    tokenizer = tiny_tokenizer()
-    model = tiny_model(tokenizer).eval()
-    translator = ctranslate2.Translator(str(convert_to_ctranslate2(model, tokenizer, tmp_path / "ct2")), "cpu")
-    for text in ("The old man buys a red hat.", "A woman sleeps."):
-        ids = tokenizer(text)["input_ids"]
-        settings = {"num_beams": 3, "max_new_tokens": 8, "bad_words_ids": [[tokenizer.pad_token_id]]}
-        expected = model.generate(torch.tensor([ids]), **settings, length_penalty=0.0, early_stopping="never")[0, 1:]
-        (result,) = translator.translate_batch(
-            [tokenizer.convert_ids_to_tokens(ids)], beam_size=3, max_decoding_length=8, length_penalty=0, patience=4
-        )
-        found = [token for token in result.hypotheses[0] if token != tokenizer.eos_token]
-        kept = [token for token in tokenizer.convert_ids_to_tokens(expected) if token != tokenizer.eos_token]
-        assert found == kept
-    stock = MarianMTModel.from_pretrained(save_tiny_marian(tmp_path / "stock"))
-    before = copy.deepcopy(stock.state_dict())
-    convert_to_ctranslate2(stock, tokenizer, tmp_path / "stock ct2")
-    assert all(torch.equal(tensor, before[name]) for name, tensor in stock.state_dict().items())
-    for name in ("rnmt", "capsules"):
-        with pytest.raises(ValueError, match="only a CapsuleMarianMTModel"):
-            convert_to_ctranslate2(build(name), tokenizer, tmp_path)
 
 
 def test_errors_of_int8(convert, tmp_path):

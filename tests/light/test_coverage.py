@@ -23,7 +23,7 @@ from capsule_mt.text.segments import Piece
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import SourceWord
 from tests.conftest import GOLDEN
-from tests.fixtures.word_for_word import TRANSLATION, count_marks, omissions, sentences
+from tests.fixtures.word_for_word import TRANSLATION, count_marks, sentences
 from tests.light.decoders import Echo, translator
 from tests.light.text.words import Words
 
@@ -235,30 +235,6 @@ def test_neither_the_batch_nor_who_translated_matters(omitting, method):
         assert shares[0] == pytest.approx(shares[1], abs=1e-5)
         assert shares[0] == pytest.approx(shares[2], abs=1e-4)
         assert {word.past is not None and word.future is not None for word in third.words} == {method == "guided"}
-
-
-def test_rescoring_reduces_omissions(omitting):
-    settings = {"batch_size": 40, "num_beams": 6, "length_penalty": 0.0}
-    plain, unchanged, rescored = (
-        [found.text for found in omitting(TEXTS, coverage=CoverageOptions(weight=weight), **settings)]
-        for weight in (None, 1e-6, 5.0)
-    )
-    assert unchanged == plain  # the score is beam search's
-    assert omissions(TEXTS, plain) > 30
-    assert omissions(TEXTS, rescored) < omissions(TEXTS, plain) / 2
-
-
-def test_a_retry_reduces_omissions(omitting):
-    plain = omitting(TEXTS, batch_size=40, coverage=CoverageOptions(threshold=0.9))
-    retried = omitting(TEXTS, batch_size=40, coverage=CoverageOptions(threshold=0.9, retry_beams=6))
-    for before, after in zip(plain, retried, strict=True):
-        if before.coverage.score < 0.9:
-            left = [mean(word.future for word in one.coverage.words) for one in (before, after)]
-            assert left[1] <= left[0] + 1e-5
-        else:
-            assert after == before
-    texts = [[one.text for one in found] for found in (plain, retried)]
-    assert omissions(TEXTS, texts[1]) < 0.6 * omissions(TEXTS, texts[0])
 
 
 # ---- calibrated

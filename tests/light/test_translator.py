@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from capsule_mt import CoverageOptions, PrefixedText, Translation, Translator
+from capsule_mt import CoverageOptions, Translation, Translator
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.options import search_options
 from capsule_mt.text.keeping import KEPT, Item, parts_of
@@ -108,7 +108,6 @@ def test_sources_beyond_the_positions(caplog):
     assert [len(segment.source_ids) for segment in found.segments] == [3, 3, 3]
     with pytest.raises(ValueError, match=r"a source of 7 tokens is longer than the 4 that the model takes: 'one two,"):
         translate(text, split_sentences=False)
-    assert len(translate(text, max_source_tokens=2).segments) == 6
     assert translate(text, truncation=True, split_sentences=False).text == "one two, three"
     assert "A source of 7 tokens was cut to 4" in caplog.text
 
@@ -135,8 +134,8 @@ def test_what_is_refused():
         ids = f"`{name}` takes token ids, whole numbers from 0 to 2147483647 that the vocabulary has, got {wrong}"
         with pytest.raises(ValueError, match=ids):
             translate("one", **{name: given})
-    with pytest.raises(ValueError, match="`max_source_tokens` must be at least 2, got 1"):
-        translate("one", max_source_tokens=1)
+    with pytest.raises(TypeError, match=r"`coverage` must be `CoverageOptions\(\)`, .* got True"):
+        translate("one", coverage=True)
     for keep in ("tags", ["colours"]):
         with pytest.raises(ValueError, match="`keep` takes a list of tags, urls, placeholders, numbers, got "):
             translate("one", keep=keep)
@@ -197,21 +196,6 @@ def test_the_checkpoints_settings_and_the_calls():
 )
 def test_options_that_only_transformers_knows(given, own, further):
     assert asked(given=given, generation=own).further == further
-
-
-def test_a_prefix_is_of_its_text():
-    decoder = Echo()
-    translator(decoder)([PrefixedText("One two. Three four.", "two"), "five"], batch_size=3)
-    ((sources, options),) = decoder.calls
-    of_source = dict(zip(map(tuple, sources), options.prefixes, strict=True))
-    assert of_source == {(2, 3, 1): [6], (4, 5, 1): [], (7, 1): []}
-    translator(decoder)(["five"])
-    assert decoder.calls[-1][1].prefixes == ()
-
-
-def test_a_coverage_that_is_no_options_is_named():
-    with pytest.raises(TypeError, match=r"`coverage` must be `CoverageOptions\(\)`, .* got True"):
-        translator()("one", coverage=True)
 
 
 def test_a_translation_at_its_limit_is_told(caplog):

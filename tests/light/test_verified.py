@@ -21,8 +21,8 @@ GERMAN, ENGLISH = (
 SOURCE = "Die Kinder spielen heute im Garten ihrer Großmutter."
 WHOLE, SHORT = "The children are playing in their grandmother's garden today.", "The children are playing today."
 PLACES = [Span(0, 3), Span(4, 7), Span(8, 13)]
-WORDS = [SourceWord(place, [n], is_mark=False, is_unknown=False) for n, place in enumerate(PLACES)]
-PIECE = Piece(Span(0, 13), [5, 6, 7, 1], WORDS, text="one two three", places=PLACES)
+WORDS = [SourceWord(place, [n], is_mark=False, is_unknown=False, place=place) for n, place in enumerate(PLACES)]
+PIECE = Piece(Span(0, 13), [5, 6, 7, 1], WORDS, text="one two three")
 CANDIDATE = Candidate(PIECE, "eins", [8, 1], [0.9, 0.1, 0.4], [True] * 3)
 
 

@@ -121,12 +121,14 @@ def test_gradcheck(routing, return_weights, masked, num_outputs, width):  # prop
 def test_gradcheck_of_everything_that_em_learns(return_weights, vector):  # property 21
     votes = torch.randn(2, 3, 4, 2, dtype=torch.float64, requires_grad=True)
     activation = torch.rand(*((2, 3, 4) if vector else (2, 3)), dtype=torch.float64) + 0.1
+    mask = torch.tensor([[True] * 3, [False, True, False]])  # of the second row one is alone, whose share is exactly 1
     betas = torch.randn(2, 4, dtype=torch.float64, requires_grad=True)
 
     def run(votes, activation, betas):
         return em_routing(
             votes,
             num_iterations=3,
+            mask=mask,
             input_activation=activation,
             beta_a=betas[0],
             beta_u=betas[1],

@@ -41,7 +41,6 @@ def folder(tmp_path_factory):
 WRONG = {
     "evaluate --hypotheses nofile --references two": "nofile: no such file",
     "evaluate --hypotheses two --references two --tokenize x": "`tokenize` must be one of none, zh, 13a, ",
-    "evaluate --hypotheses two --references two --bootstrap 1": "--bootstrap: must be a whole number of at least 2",
     "analyze empty_folder --sources two --targets two --output out": "empty_folder: no checkpoint",
     "analyze em --sources two --targets two --show 3 --output out": "--show 3: there are 2 sentences",
     "push nofolder owner/model": "nofolder: no such folder",

@@ -1,6 +1,5 @@
 """Averaging of checkpoints, starting from one, and training a part of it."""
 
-import json
 import re
 from pathlib import Path
 
@@ -15,12 +14,9 @@ from hf_capsule_mt.training import (
     average_weights,
     build_model,
     last_checkpoints,
-    train_only,
 )
 from hf_capsule_mt.training.checkpoints import (
     MARKER,
-    best_checkpoints,
-    find_checkpoints,
     find_damage,
     mark_complete,
     read_weights,
@@ -31,10 +27,9 @@ from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian, tiny_mod
 from tests.training.small import CHECKPOINTING, TOKENIZER, make_trainer, weights
 
 
-def save_run(folder, scores):
-    """Checkpoints of other weights, at steps 1, 2, ..., with BLEU scores in their logs."""
-    history = []
-    for step, score in enumerate(scores, start=1):
+def save_run(folder, steps):
+    """Checkpoints of other weights, at steps 1, 2, ..."""
+    for step in range(1, steps + 1):
         checkpoint = folder / f"checkpoint-{step}"
         model = tiny_model(TOKENIZER)
         with torch.no_grad():
@@ -42,8 +37,6 @@ def save_run(folder, scores):
                 parameter.fill_(step)
         model.save_pretrained(checkpoint)
         TOKENIZER.save_pretrained(checkpoint)
-        history.append({"step": step, "eval_bleu": score})
-        (checkpoint / "trainer_state.json").write_text(json.dumps({"log_history": history}))
         mark_complete(checkpoint)
     return folder
 
@@ -53,12 +46,8 @@ def names(checkpoints):
 
 
 def test_the_mean_of_the_last(tmp_path):
-    run = save_run(tmp_path / "run", [5.0, 1.0, 7.0, 5.0])
+    run = save_run(tmp_path / "run", 4)
     assert names(last_checkpoints(run, 2)) == ["checkpoint-3", "checkpoint-4"]
-    scores = {1: 5.0, 2: 1.0, 3: 7.0, 4: 5.0}
-    best = best_checkpoints(find_checkpoints(run), scores, True)
-    assert names(best) == ["checkpoint-3", "checkpoint-1", "checkpoint-4", "checkpoint-2"]
-    assert names(best_checkpoints(find_checkpoints(run), scores, False))[0] == "checkpoint-2"
     average_checkpoints(last_checkpoints(run, 3), tmp_path / "mean")
     weights = read_weights(tmp_path / "mean")
     weights.pop("final_logits_bias")  # of which there is nothing to learn
@@ -72,7 +61,7 @@ def test_the_mean_of_the_last(tmp_path):
 
 
 def test_only_complete_checkpoints_are_averaged(tmp_path):
-    run = save_run(tmp_path, [1.0, 2.0])
+    run = save_run(tmp_path, 2)
     (run / "checkpoint-2" / "model.safetensors").unlink()
     assert names(last_checkpoints(run, 1)) == ["checkpoint-1"]
     with pytest.raises(ValueError, match=r"2 checkpoints are asked for, .* has 1 that are complete"):
@@ -81,7 +70,7 @@ def test_only_complete_checkpoints_are_averaged(tmp_path):
 
 @pytest.mark.parametrize("content", [b"[]", b"{}", b"[" * 100_000, b"\xff\x00"])
 def test_damage_is_named(tmp_path, content):
-    checkpoint = save_run(tmp_path, [1.0]) / "checkpoint-1"
+    checkpoint = save_run(tmp_path, 1) / "checkpoint-1"
     (checkpoint / "config.json").write_text("{")
     assert "config.json has 1 bytes, it had" in find_damage(checkpoint)
     (checkpoint / MARKER).write_bytes(content)
@@ -144,15 +133,12 @@ def trained(model):
     return sorted(name for name, parameter in model.named_parameters() if parameter.requires_grad)
 
 
-@pytest.mark.parametrize(("how", "checkpointing"), [({"freeze": "old"}, True), ({"only": "capsules"}, False)])
-def test_the_old_weights_stay_and_the_capsules_learn(tmp_path, how, checkpointing):
+def test_the_old_weights_stay_and_the_capsules_learn(tmp_path):
     folder = str(save_tiny_marian(tmp_path / "opus"))
-    model = build_model({"model_type": "capsule_marian", **CAPSULES}, TOKENIZER, folder, **how)
+    model = build_model({"model_type": "capsule_marian", **CAPSULES}, TOKENIZER, folder, "old")
     _, info = CapsuleMarianMTModel.from_marian(folder, output_loading_info=True, **CAPSULES)
     assert trained(model) == sorted(info["new_weights"])
-    trainer = make_trainer(
-        tmp_path / "run", model=model, max_steps=3, warmup_steps=0, **({CHECKPOINTING: True} if checkpointing else {})
-    )
+    trainer = make_trainer(tmp_path / "run", model=model, max_steps=3, warmup_steps=0, **{CHECKPOINTING: True})
     before = weights(trainer)
     trainer.train()
     changed = {name for name, value in weights(trainer).items() if not torch.equal(value, before[name])}
@@ -163,11 +149,7 @@ def test_the_old_weights_stay_and_the_capsules_learn(tmp_path, how, checkpointin
 def test_nothing_left_to_train_is_an_error(tmp_path):
     folder = str(save_tiny_checkpoint(tmp_path))
     with pytest.raises(ValueError, match="nothing is left to train"):
-        build_model({"model_type": "capsule_marian"}, TOKENIZER, folder, freeze="old")
-    with pytest.raises(ValueError, match="nothing is left to train"):
-        train_only(tiny_model(TOKENIZER), "capsules")
-    with pytest.raises(ValueError, match="`weights` must be \"capsules\" or a list of names, got 'heads'"):
-        train_only(tiny_model(TOKENIZER), "heads")
+        build_model({"model_type": "capsule_marian"}, TOKENIZER, folder, "old")
 
 
 def lora_targets() -> dict[str, list[str]]:
@@ -198,19 +180,10 @@ def test_lora_adapts_what_the_guide_names(row, name):
     adapted = {place.rpartition(".")[2] for place, module in model.named_modules() if hasattr(module, "lora_A")}
     assert adapted == set(targets)
     learning = [weight for weight in model.parameters() if weight.requires_grad]
-    loss = model(**source, labels=labels).loss
-    loss.backward()
+    model(**source, labels=labels).loss.backward()
     assert all(weight.grad.abs().sum() > 0 for weight in learning)
-    length = torch.stack([weight.grad.norm() for weight in learning]).norm()
-    with torch.no_grad():
-        for weight in learning:
-            weight.sub_(1e-3 * weight.grad / length)
-    assert model(**source, labels=labels).loss < loss
     with torch.no_grad():
         expected = model(**source, labels=labels).logits
-        translated = model.generate(**source, num_beams=2)
-        assert not takes_fast(model)
         merged = model.merge_and_unload()
         assert takes_fast(merged)
         torch.testing.assert_close(merged(**source, labels=labels).logits, expected, atol=5e-3, rtol=1e-3)
-    assert torch.equal(merged.generate(**source, num_beams=2), translated)

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -126,35 +125,20 @@ def write_data(folder):
     return {"data": FILES, "data_dir": str(folder), "training": FEW_STEPS}
 
 
-def change_line(file, number, text):
-    lines = file.read_text().splitlines()
-    lines[number] = text
-    file.write_text("".join(f"{line}\n" for line in lines))
-
-
 def test_data_that_changed_since_the_run_began_are_named(tmp_path):
     settings = write_data(tmp_path)
     run_recipe(recipe(tmp_path, **settings))
-    english, dev = tmp_path / "a.en", tmp_path / "dev.tsv"
-    before = english.read_text(), dev.read_text()
-    later = time.time() + 5
     longer = recipe(tmp_path, {"max_steps": 3}, **settings)
-    change_line(english, 3, "Another sentence.")
-    os.utime(english, (later, later))
-    with pytest.raises(
-        ValueError, match=r"`data\.train` has other texts.* Changed since the run began: .*a\.en\. Restore"
+    for name, line, message in (
+        ("a.en", "Another sentence.", r"run on other data \(data\.train\.texts differs.*\): restore"),
+        ("dev.tsv", "One\tEins", r"\(data\.validation\.texts differs"),
     ):
-        run_recipe(longer)
-    for file in (english, tmp_path / "a.de"):
-        file.write_text(file.read_text() + "One more.\n")
-    with pytest.raises(ValueError, match=r"`data\.train` had 26 sentence pairs, now it has 27"):
-        run_recipe(longer)
-    english.write_text(before[0])
-    (tmp_path / "a.de").write_text("".join((tmp_path / "a.de").read_text().splitlines(keepends=True)[:26]))
-    change_line(dev, 0, "One\tEins")
-    with pytest.raises(ValueError, match=r"began with: `data\.validation` has other texts"):
-        run_recipe(longer)
-    dev.write_text(before[1])
+        file = tmp_path / name
+        before = file.read_text()
+        file.write_text(f"{line}\n" + before.partition("\n")[2])
+        with pytest.raises(ValueError, match=message):
+            run_recipe(longer)
+        file.write_text(before)
     assert run_recipe(longer)["steps"] == 3
 
 
@@ -165,14 +149,8 @@ def test_a_teacher_that_changed_since_the_run_began_is_named(tmp_path):
     student = {"tokenizer": {"load": str(tmp_path / "teacher")}}
     run_recipe(recipe(tmp_path, student, word_distillation=names, **settings))
     change_weights(tmp_path / "teacher")
-    with pytest.raises(ValueError, match=r"`word_distillation\.teacher` differs in model\.safetensors\. Restore"):
+    with pytest.raises(ValueError, match=r"\(word_distillation\.teacher\.model\.safetensors differs\)"):
         run_recipe(recipe(tmp_path, student, word_distillation=names, **settings))
-    weights = load_file(tmp_path / "teacher" / "model.safetensors")
-    weights.pop("model.decoder.layers.0.fc1.weight")
-    save_file(weights, tmp_path / "teacher" / "model.safetensors", metadata={"format": "pt"})
-    anew = student | {"output_dir": str(tmp_path / "anew")}
-    with pytest.raises(ValueError, match=r"teacher/model\.safetensors: lacks `model\.decoder\.layers\.0\.fc1"):
-        run_recipe(recipe(tmp_path, anew, word_distillation=names, **settings))
 
 
 def change_weights(folder):
@@ -320,4 +298,4 @@ def test_cleaning_may_meet_empty_sides_in_training_data_only(tmp_path, capsys):
     data["validation"] = {"embedded": 3}
     corpus = load_corpus(recipe(tmp_path, data=data, data_dir=str(tmp_path)))
     assert {name: len(part) for name, part in corpus.items()} == {"train": 9, "validation": 3, "test": 5}
-    assert "kept 9 of 10 pairs; dropped 1 with an empty side (first: pair 2)" in capsys.readouterr().out
+    assert "kept 9 pairs; dropped 1 with an empty side" in capsys.readouterr().out

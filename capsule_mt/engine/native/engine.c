@@ -433,8 +433,8 @@ static void keep_arena(model_t *model, chunk_t *chunks) {
 
 /* Packing takes as long as some hundred steps gain by it; a head that the cache holds gains nothing. */
 #if !defined(LEAST_PREVIEWS)
-#define LEAST_PREVIEWS 256
-#define LEAST_UPPER (2 << 20)
+#define LEAST_PREVIEWS 8
+#define LEAST_UPPER (1 << 20)
 #endif
 
 const void *upper_of(model_t *model) {

@@ -64,36 +64,46 @@ static void multiply_twice(run_t *run, const linear_t *linear, const float *x, i
 /* Whether only the token with the largest logit is asked for. */
 static int wants_best(const request_t *request) {
     return request->num_beams == 1 && request->unscored && !request->candidates && !request->targets &&
-           !request->prefixes && !request->first_logits && !request->guided && request->no_repeat_ngram <= 0 &&
-           request->least_tokens <= 0;
+           !request->prefixes && !request->first_logits && !request->guided && request->no_repeat_ngram <= 0;
 }
 
-/* How far a logit may be from the largest one of the preview to be computed exactly, in standard deviations: the logits
- * of two tokens are misjudged by so much once in 10^12 times. */
-#define DEVIATIONS 10
+/* How far the preview of a logit may be from the largest exact one for it to be computed exactly, in standard deviations:
+ * it is misjudged by so much once in 10^12 times. */
+#define DEVIATIONS 7.1f
 #define MOST_NEAR 512
+
+/* Makes the logits of a row exact at so many places, in this memory, where the row is rounded. */
+static void refine(const kernels_t *kernels, const linear_t *head, const float *x, const int32_t *places, int64_t count,
+                   float *logits, char *memory) {
+    linear_t near = {.outputs = (long)count, .inputs = head->inputs, .int8 = 1};
+    int64_t rounded = (kernels->scratch(head, 1) + 63) / 64 * 64;
+    float exact[MOST_NEAR];
+    kernels->select(head, places, &near, memory + rounded);
+    kernels->multiply(&near, x, 1, exact, NO_ACTIVATION, memory, 0, kernels->num_blocks(&near));
+    for (int64_t i = 0; i < count; i++) logits[places[i]] = exact[i];
+}
 
 /* Logits of a row, exact where they are near the largest; 0 if so many are that a product is quicker. */
 static int preview(run_t *run, const linear_t *head, const void *upper, const float *x, float *logits) {
     const kernels_t *kernels = run->model->kernels;
+    const request_t *request = run->request;
     linear_t near = {.outputs = MOST_NEAR, .inputs = head->inputs, .int8 = 1};
-    int64_t rounded = (kernels->scratch(head, 1) + 63) / 64 * 64, selected = (kernels->packed_bytes(&near) + 63) / 64 * 64;
-    char *memory = scratch_of(run, rounded + selected + MOST_NEAR * 8);
-    int32_t *places = (int32_t *)(memory + rounded + selected);
-    float *exact = (float *)(places + MOST_NEAR), best, norm = 0;
+    char *memory = scratch_of(run, kernels->scratch(head, 1) + kernels->packed_bytes(&near) + 128);
+    int32_t places[MOST_NEAR];
+    float best, norm = 0;
     product_t product = {kernels, head, x, 1, logits, NO_ACTIVATION, memory, upper};
     kernels->round_inputs(head, x, 1, memory);
     team_share(run->team, kernels->num_blocks(head), head->outputs / kernels->num_blocks(head) * head->inputs,
                multiply_blocks, &product);
-    for (int64_t i = 0; i < run->request->num_suppressed; i++) logits[run->request->suppressed[i]] = -INFINITY;
+    for (int64_t i = 0; i < request->num_suppressed; i++) logits[request->suppressed[i]] = -INFINITY;
+    if (run->step < request->least_tokens && request->end_token >= 0) logits[request->end_token] = -INFINITY;
     kernels->top(logits, head->outputs, 1, &best, places);
+    refine(kernels, head, x, places, 1, logits, memory);
     for (int64_t i = 0; i < head->inputs; i++) norm += x[i] * x[i];
-    float least = best - DEVIATIONS * DEVIATION_OF_LOWER * *(const float *)upper * sqrtf(norm);
-    near.outputs = kernels->not_below(logits, head->outputs, least, places, MOST_NEAR);
-    if (near.outputs > MOST_NEAR) return 0;
-    kernels->select(head, places, &near, memory + rounded);
-    kernels->multiply(&near, x, 1, exact, NO_ACTIVATION, memory, 0, kernels->num_blocks(&near));
-    for (int64_t i = 0; i < near.outputs; i++) logits[places[i]] = exact[i];
+    float least = logits[places[0]] - DEVIATIONS * DEVIATION_OF_LOWER * *(const float *)upper * sqrtf(norm);
+    long count = kernels->not_below(logits, head->outputs, least, places, MOST_NEAR);
+    if (count > MOST_NEAR) return 0;
+    refine(kernels, head, x, places, count, logits, memory);
     return 1;
 }
 

@@ -168,16 +168,8 @@ function forget() {
 
 function showTargets() {
   const names = new Map(languages.map((language) => [language.code, language.name]));
-  const display = typeof Intl.DisplayNames === "function" && new Intl.DisplayNames(["en"], { type: "language" });
-  const nameOf = (code) => {
-    try {
-      return names.get(code) ?? (display ? display.of(code) : code);
-    } catch {
-      return code; // no code of a language
-    }
-  };
   const source = languages.find((language) => language.code === $("from").value);
-  $("to").replaceChildren(...others(source).map((code) => element("option", nameOf(code), { value: code })));
+  $("to").replaceChildren(...others(source).map((code) => element("option", names.get(code), { value: code })));
   showLanguages();
 }
 

@@ -6,7 +6,8 @@ import random
 import numpy as np
 import pytest
 
-from capsule_mt.calibration.word_alignment import AlignerSettings, WordAligner, _Direction, digamma
+from capsule_mt.calibration import word_alignment
+from capsule_mt.calibration.word_alignment import WordAligner, _Direction, digamma
 from capsule_mt.calibration.words import split_words, word_stem
 
 
@@ -44,9 +45,10 @@ def test_digamma():
     np.testing.assert_allclose(found, known, atol=1e-9)
 
 
-def test_forward_backward_equals_the_sum_over_all_alignments():
-    settings = AlignerSettings(null_probability=0.2, widest_jump=2)
-    direction = _Direction(np.zeros(1, int), np.zeros(1, int), 1, 3, settings)
+def test_forward_backward_equals_the_sum_over_all_alignments(monkeypatch):
+    monkeypatch.setattr(word_alignment, "NULL_PROBABILITY", 0.2)
+    monkeypatch.setattr(word_alignment, "WIDEST_JUMP", 2)
+    direction = _Direction(np.zeros(1, int), np.zeros(1, int), 1, 3, 0.01)
     chance = np.random.default_rng(0)
     lexical = chance.random((2, 4, 3))  # B = 2, J = 4 made words, I = 3 positions
     made = np.array([[0, 1, 2, 1], [2, 2, 0, 1]])

@@ -1,8 +1,6 @@
-"""Models by name, from a registry and a hub on this machine: downloads that break off or are damaged, a full disk."""
+"""Models by name, from a registry and a hub on this machine: downloads that break off or are damaged."""
 
-import errno
 import gzip
-import io
 import json
 import multiprocessing
 import os
@@ -19,7 +17,6 @@ from capsule_mt.catalog.entries import CatalogError, DownloadError, cache_folder
 from capsule_mt.catalog.mozilla import read_registry
 from capsule_mt.catalog.store import (
     FACTS_FILE,
-    find_entry,
     kept_models,
     legs_of,
     remove_model,
@@ -139,7 +136,7 @@ def test_no_redirection_leaves_https():
 def test_damaged_files_are_never_taken(registry, damage, message):
     damage(registry)
     registry.publish()
-    with pytest.raises(DownloadError, match=rf"/(model|vocab)\.enfr\..*: {message}.*; it was downloaded twice"):
+    with pytest.raises(DownloadError, match=rf"/(model|vocab)\.enfr\..*: {message}.*; the same command"):
         resolve("en-fr")
     assert kept_models() == []
     assert not (cache_folder() / "mozilla" / "en-fr").exists()
@@ -148,39 +145,6 @@ def test_damaged_files_are_never_taken(registry, damage, message):
 def _replace(registry, content):
     registry.add("en-fr")
     registry.hub.files["/bucket/models/en-fr/base-memory/exported/vocab.enfr.spm.gz"] = content
-
-
-def test_a_damaged_file_is_asked_for_once_more(registry):
-    path = "/bucket/models/en-pt/base-memory/exported/model.enpt.bin.gz"
-    good = registry.hub.files[path]
-    registry.hub.files[path] = gzip.compress(b"x" * 200000)
-    original = registry.hub.send
-
-    def repaired(request, data, headers):
-        original(request, data, headers)
-        registry.hub.files[path] = good
-
-    registry.hub.send = repaired
-    assert kept(resolve("en-pt"))["model.enpt.bin"] == CONTENT["model"]
-
-
-def test_a_full_disk(registry, monkeypatch):
-    usage = shutil.disk_usage("/")._replace(free=100_000)
-    with monkeypatch.context() as patched:
-        patched.setattr(shutil, "disk_usage", lambda folder: usage)
-        with pytest.raises(OSError, match=r"the model takes 0.2 MB, but 0.1 MB are free.*en-pt\.partial"):
-            resolve("en-pt")
-    assert registry.asked(".gz") == 0
-
-    class Full(io.FileIO):
-        def write(self, block):
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(downloading, "open", Full, raising=False)
-        with pytest.raises(OSError, match=r"the disk is full; the same command goes on from here.*\.part"):
-            resolve("en-pt")
-    assert kept(resolve("en-pt"))["model.enpt.bin"] == CONTENT["model"]
 
 
 def _resolve_in_a_process(start, results):
@@ -234,7 +198,7 @@ def test_without_a_network(registry, monkeypatch):
         resolve("pt-en")
     (cache_folder() / "mozilla" / "models.json").unlink()
     with pytest.raises(DownloadError, match="cannot be reached"):
-        find_entry("en-de")
+        resolve("en-de")
     monkeypatch.setattr(registry.hub, "stop", lambda: None)
 
 
@@ -252,7 +216,6 @@ def test_where_models_are_kept(monkeypatch):
     monkeypatch.delenv("CAPSULE_MT_CACHE", raising=False)
     for platform, variables, place in (
         ("linux", {"HOME": "/home/ann"}, "/home/ann/.cache/capsule-mt"),
-        ("linux", {"XDG_CACHE_HOME": "/fast"}, "/fast/capsule-mt"),
         ("darwin", {"HOME": "/Users/ann"}, "/Users/ann/Library/Caches/capsule-mt"),
         ("win32", {"LOCALAPPDATA": "/local"}, "/local/capsule-mt"),
         ("linux", {"CAPSULE_MT_CACHE": "/models"}, "/models"),
@@ -263,14 +226,6 @@ def test_where_models_are_kept(monkeypatch):
             for name, value in variables.items():
                 patched.setenv(name, value)
             assert cache_folder() == Path(place)
-
-    def nobody():
-        raise RuntimeError
-
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setattr(Path, "home", nobody)
-    with pytest.raises(CatalogError, match="no home folder to keep models in: set CAPSULE_MT_CACHE"):
-        cache_folder()
 
 
 # ---- names
@@ -335,13 +290,6 @@ def test_a_model_of_the_hub(hub, word_for_word, tmp_path):
     assert not (found / "rust_model.ot").exists()
     (one,) = kept_models()
     assert (one.name, one.licence, one.author) == ("Helsinki-NLP/opus-mt-xx-yy", "cc-by-4.0", "Helsinki-NLP")
-    remove_model("opus-mt-xx-yy")
-    original = hub.send
-    hub.send = lambda request, data, headers: original(
-        request, data.replace(b"{", b"[") if "tokenizer_config" in request.path else data, headers
-    )
-    with pytest.raises(DownloadError, match=r"tokenizer_config\.json: git would call it .*, but the catalog says"):
-        resolve("opus-mt-xx-yy")
 
 
 def test_weights_that_the_hub_has_converted(hub, word_for_word, tmp_path):

@@ -14,7 +14,7 @@ from capsule_mt.models.loading import load_model
 from capsule_mt.models.shortlist import FILE_NAME, Shortlist
 from capsule_mt.models.weights import CheckpointError
 from tests.light.engine.conftest import TIERS
-from tests.light.models.files import FOLDER, edit_json, golden, read_header, write_file
+from tests.light.models.files import FOLDER, edit_json, golden
 
 FAMILIES = ("capsule_marian", "capsnmt", "capsule_rnmt")
 RELEASED = Path(__file__).parents[3] / "checkpoints"
@@ -134,7 +134,6 @@ def test_what_only_transformers_knows(family, fields, message, tmp_path):
             {"layer_aggregation_num_capsules": 7},
             r"`layer_aggregation_num_capsules` \(7\) must",
         ),
-        ("capsule_marian", {"decoder_start_token_id": 700}, "`decoder_start_token_id` is 700, but the vocabulary has"),
         ("capsule_marian", {"decoder_start_token_id": None}, r"config\.json: lacks `decoder_start_token_id`"),
     ],
 )
@@ -156,14 +155,17 @@ RISING = [[0.0, 0.0], [1.0, 1.0]]
         ([], "`coverage_calibration` must be an object"),
         (
             {"guided": {"words": [[0, math.nan]], "sentences": RISING}},
-            "has `words`, which must be at most 10000 points",
+            "`coverage_calibration.guided.words` must be at most 10000 points",
         ),
-        ({"guided": {"words": RISING, "sentences": [[0, 1], [1, 0]]}}, "has `sentences`, which .* do not fall"),
-        ({"attention": {"head": [7, 0]}}, "has `head`, which must be a layer and a head of 2 and"),
+        ({"guided": {"words": RISING, "sentences": [[0, 1], [1, 0]]}}, "guided.sentences` must be .* do not fall"),
+        ({"attention": {"head": [7, 0]}}, "attention.head` must be a layer and a head of 2 and"),
         ({"optional_words": "a"}, "`coverage_calibration.optional_words` must be a list"),
-        ({"length": {"start": 1, "slope": "2", "more": {}}}, "`coverage_calibration.length` must have numbers as"),
-        ({"length": {"start": 1, "slope": 2, "more": {"a": "b"}}}, "and words by their number of characters"),
-        ({"verified": {"shortness": "much"}}, "has `shortness`, which must be from 0 to 100, got 'much'"),
+        ({"length": {"start": 1, "slope": "2", "more": {}}}, "`coverage_calibration.length` must be numbers as"),
+        (
+            {"length": {"start": 1, "slope": 2, "more": {"a": "b"}}},
+            "and as `more` words by their number of",
+        ),
+        ({"verified": {"shortness": "much"}}, "verified.shortness` must be from 0 to 100, got 'much'"),
     ],
 )
 def test_a_calibration_that_is_none(calibration, message, tmp_path):
@@ -215,15 +217,3 @@ def test_a_regular_expression_that_does_not_end(tmp_path):
     tokenizer = load_model(folder).tokenizer
     with pytest.raises(CheckpointError, match=r"tokenizer\.json: does not tokenise 'aaaa"):
         tokenizer.encode("a" * 60 + "!")
-
-
-def test_numbers_that_are_not_finite(tmp_path):
-    folder = golden("word_for_word", tmp_path / "model")
-    header, data = read_header(folder / "model.safetensors")
-    name = next(name for name in header if name.endswith("fc1.weight"))
-    begin = header[name]["data_offsets"][0]
-    not_a_number = {"F32": b"\0\0\xc0\x7f", "F16": b"\0\x7e"}[header[name]["dtype"]]
-    write_file(folder / "model.safetensors", header, data[:begin] + not_a_number + data[begin + len(not_a_number) :])
-    for int8 in (False, True):
-        with pytest.raises(CheckpointError, match=rf"safetensors: `{name}` has 1 of \d+ numbers that are not"):
-            load_model(folder, int8=int8)

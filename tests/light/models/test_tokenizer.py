@@ -1,12 +1,9 @@
 """The tokenizer in a folder; tests/decoding/test_tokenizer.py holds it to transformers'."""
 
-import shutil
-
 import pytest
 
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.models.tokenizer import FileTokenizer
-from capsule_mt.models.weights import CheckpointError
 from tests.light.models.files import edit_json, golden
 
 
@@ -46,14 +43,7 @@ def test_spaces_are_cleaned_up_where_a_tokenizer_asks(folder):
     assert tokenizer.unknown_id == 2
 
 
-def test_files_that_are_no_tokenizers(folder):
-    (folder / "tokenizer.json").write_text('{"model": 5}')
-    with pytest.raises(CheckpointError, match=r"tokenizer\.json: does not load: "):
-        FileTokenizer(folder)
+def test_a_tokenizer_of_another_kind(folder):
     (folder / "tokenizer.json").unlink()
     with pytest.raises(UnsupportedModelError, match=r"tokenizer\.json: no such file; .* needs hf-capsule-mt"):
-        FileTokenizer(folder)
-    shutil.copy(folder / "config.json", folder / "tokenizer.json")
-    (folder / "tokenizer_config.json").write_text("[]")
-    with pytest.raises(CheckpointError, match=r"tokenizer_config\.json: must be a JSON object"):
         FileTokenizer(folder)

@@ -10,7 +10,6 @@ import pytest
 
 from capsule_mt.engine.library import widened
 from capsule_mt.engine.program import UnsupportedModelError
-from capsule_mt.models import tensors
 from capsule_mt.models.int8 import Int8File
 from capsule_mt.models.weights import CheckpointError, SafetensorsFile
 from tests.light.models.files import read_header, write_file, write_tensors
@@ -50,12 +49,17 @@ def test_types(tmp_path):
     [
         (b"{", DATA, "is no JSON"),
         (b"[" * 100_000, DATA, "is no JSON"),
-        ({"x": 5}, DATA, "its header describes no tensors"),
-        ({"x": FACTS | {"dtype": "F33"}}, DATA, "`dtype` of `x` is 'F33', choose among F64"),
-        ({"x": FACTS | {"shape": [2, -3]}}, DATA, "`shape` of `x`"),
-        ({"x": FACTS | {"shape": [2**62, 2**62, 6]}}, DATA, "`x` has 24 bytes, but F32"),
-        ({"x": FACTS | {"data_offsets": [24, 0]}}, DATA, "`data_offsets` of `x`"),
-        ({"x": FACTS | {"data_offsets": [0, 2**70]}}, DATA, "`data_offsets` of `x`"),
+        *(
+            ({"x": facts}, DATA, "`x` is .*, which is no tensor: ")
+            for facts in (
+                5,
+                FACTS | {"dtype": "F33"},
+                FACTS | {"shape": [2, -3]},
+                FACTS | {"shape": [2**62, 2**62, 6]},
+                FACTS | {"data_offsets": [24, 0]},
+                FACTS | {"data_offsets": [0, 2**70]},
+            )
+        ),
         ({"x": FACTS | {"data_offsets": [8, 32]}}, DATA + bytes(8), "`data_offsets` of `x` begin at 8, where 0 is"),
         ({"x": FACTS, "y": FACTS}, DATA, "`data_offsets` of `y` begin at 0, where 24 is free"),
         ({"x": FACTS}, DATA + b"0", "bytes long, but its header describes"),
@@ -95,7 +99,7 @@ def test_parts(tmp_path):
         raise found.problem("y", "`y`")
 
 
-@pytest.mark.parametrize("part", ["../part-2.safetensors", "/etc/passwd", "a\\b", "C:b", "a\0b"])
+@pytest.mark.parametrize("part", ["../part-2.safetensors", "/etc/passwd", "a\\b", "C:b", "a\0b", 5])
 def test_an_index_that_leaves_its_folder(part, tmp_path):
     with pytest.raises(CheckpointError, match=r"index\.json: `weight_map` has .* for `y`, which is no file beside it"):
         SafetensorsFile.in_folder(sharded(tmp_path, y=part))
@@ -114,8 +118,6 @@ def test_an_index_that_does_not_fit(tmp_path):
         SafetensorsFile.in_folder(sharded(tmp_path, y="part-3.safetensors"))
     with pytest.raises(CheckpointError, match=r"index\.json: `weight_map` has `z`, which is not in part-1"):
         SafetensorsFile.in_folder(sharded(tmp_path, z="part-1.safetensors"))
-    with pytest.raises(CheckpointError, match=r"index\.json: `weight_map` must name the file of each tensor"):
-        SafetensorsFile.in_folder(sharded(tmp_path, y=5))
 
 
 def test_a_file_that_shrinks_while_it_is_open(tmp_path):
@@ -126,19 +128,6 @@ def test_a_file_that_shrinks_while_it_is_open(tmp_path):
     write_file(file, header, data[:-4])
     with pytest.raises(CheckpointError, match="was cut off while it was read"):
         found.read("x")
-
-
-def test_operations_on_tensors():
-    matrix = tensors.of_floats([1, 2, 3, 4, 5, 6], (3, 2))
-    assert numbers(tensors.repeated(matrix, 2)) == [1, 2, 1, 2, 3, 4, 3, 4, 5, 6, 5, 6]
-    blocks = tensors.of_floats(range(1, 9), (2, 2, 2))
-    assert numbers(tensors.block_diagonal(blocks)) == [1, 2, 0, 0, 3, 4, 0, 0, 0, 0, 5, 6, 0, 0, 7, 8]
-    assert numbers(tensors.scaled(matrix, 0.5)) == [0.5, 1, 1.5, 2, 2.5, 3]
-    inner, shift = tensors.of_floats([1, 0, 2, 0, 1, 3], (2, 3)), tensors.of_floats([10, 20], (2,))
-    weight, bias = tensors.composed((inner, shift), (matrix, tensors.of_floats([1, 2, 3], (3,))))
-    assert numbers(weight) == [1, 2, 8, 3, 4, 18, 5, 6, 28]
-    assert numbers(bias) == [51, 112, 173]
-    assert numbers(tensors.composed((inner, shift), (matrix, None))[1]) == [50, 110, 170]
 
 
 @pytest.mark.parametrize(

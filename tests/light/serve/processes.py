@@ -19,9 +19,8 @@ from tests.light.serve.fakes import Upper
 translators = {{LanguagePair("en", "de"): Upper(seconds={seconds})}}
 limits = Limits(read_seconds={read_seconds})
 connections = Connections(most={most_connections}, head_seconds={read_seconds})
-batches = {{"max_batch": 32, "wait_seconds": 0.0, "max_queue": 65536}}
 listener = bind("127.0.0.1", 0)
-ended = run_server(translators, listener, limits, connections=connections, stop_seconds={stop_seconds}, **batches)
+ended = run_server(translators, listener, limits, connections, None, {stop_seconds})
 print("all answered" if ended else "not all answered", flush=True)
 """
 

@@ -4,7 +4,6 @@ import asyncio
 import json
 import re
 import time
-from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ import pytest
 pytest.importorskip("fastapi")
 
 import httpx
-from fastapi import HTTPException
 
 from capsule_mt import CoverageOptions, Translator
 from capsule_mt.serve.app import PAGE, PAGE_FILES, Limits, build_app
@@ -20,7 +18,6 @@ from capsule_mt.serve.batching import Batcher
 from capsule_mt.serve.clients import Keys, Rates
 from capsule_mt.serve.languages import LanguagePair, language_pairs
 from capsule_mt.serve.metrics import Metrics
-from capsule_mt.serve.requests import unless_gone
 from capsule_mt.text.detecting import Detected
 from capsule_mt.text.lines import coverage_record
 from tests.light.serve.fakes import Upper
@@ -266,41 +263,16 @@ def test_a_full_queue_says_when_to_come_back(make_client):
             assert response.json() == {"translatedText": ["A", "B"]}
 
 
-class Receives:
-    """What a request hears of its client: that it has gone, or nothing."""
-
-    def __init__(self, has_gone):
-        self.has_gone = has_gone
-
-    async def receive(self):
-        await asyncio.sleep(0 if self.has_gone else 60)
-        return {"type": "http.disconnect"}
-
-
-@pytest.mark.parametrize(
-    ("has_gone", "seconds", "error"), [(True, 10, HTTPException), (False, 0.01, asyncio.TimeoutError)]
-)
-def test_nothing_is_translated_for_a_client_that_has_gone(has_gone, seconds, error):
-    waiting = Future()
-
-    async def ask():
-        work = asyncio.gather(asyncio.wrap_future(waiting))
-        await asyncio.wait_for(unless_gone(Receives(has_gone), work), seconds)
-
-    with pytest.raises(error):
-        asyncio.run(ask())
-    assert waiting.cancelled()
-
-
 def test_a_translation_has_some_time(make_client):
     client = make_client(Limits(request_seconds=0.3))
     expected = "the translation took longer than 0.3 s: 1 of 2 sentences, 1 of 22 tokens were done"
     assert error_of(client.translate(q="a;slow" + " b" * 20), 503) == expected
 
 
-def test_a_key(make_client, monkeypatch, caplog):
+def test_a_key(make_client, monkeypatch, caplog, tmp_path):
     monkeypatch.setattr("capsule_mt.serve.clients.WRONG_KEY_SECONDS", 0.1)
-    client = make_client(Limits(keys=Keys.of(["schlüssel"])))
+    (tmp_path / "keys").write_text("schlüssel\n", encoding="utf-8")
+    client = make_client(Limits(keys=Keys.load(tmp_path / "keys")))
     assert error_of(client.translate(q="a"), 403) == "Please contact the server operator to get an API key"
     began = time.monotonic()
     assert error_of(client.translate(q="a", api_key="x"), 403) == "Invalid API key"
@@ -430,7 +402,6 @@ def test_metrics_are_in_the_format_of_prometheus(client):
     assert 'capsule_mt_requests_total{path="/translate",status="200"} 1' in lines
     assert 'capsule_mt_requests_total{path="/translate",status="400"} 1' in lines
     assert 'capsule_mt_characters_total{pair="en-de"} 6' in lines
-    assert 'capsule_mt_request_seconds_bucket{path="/translate",le="+Inf"} 2' in lines
     assert 'capsule_mt_request_seconds_count{path="/translate"} 2' in lines
     assert 'capsule_mt_queued_sentences{pair="en-de"} 0' in lines
 

@@ -21,9 +21,7 @@ def upper():
 
 @pytest.fixture
 def batcher(upper):
-    sizes = []
-    made = Batcher(upper, max_batch=3, wait_seconds=0.0, max_queue=40, on_batch=sizes.append)
-    made.sizes = sizes
+    made = Batcher(upper, max_batch=3, wait_seconds=0.0, max_queue=40)
     yield made
     upper.free.set()
     upper.freed_slow.set()
@@ -67,7 +65,6 @@ def test_sentences_that_wait_are_translated_together(batcher, upper):
     assert results(*orders) == ["FIRST", "SECOND", "A", "B;C", "D"]
     batcher.close()
     assert sorted(batches(upper)) == [["a", "b;", "c"], ["d"]]
-    assert sorted(batcher.sizes) == [1, 1, 1, 3]
 
 
 def test_a_batch_waits_for_more():
@@ -110,16 +107,6 @@ def test_whoever_has_had_least_is_next(batcher, upper):
     upper.free.set()
     results(*orders)
     assert "f" in batches(upper)[0]
-
-
-def test_a_long_translation_does_not_hold_up_others(batcher, upper):
-    upper.free.set()
-    slow = batcher.submit(["slow"], client="hostile")
-    until(lambda: upper.calls)
-    for text in "abc":
-        assert results(batcher.submit([text], client="other")) == [text.upper()]
-    upper.freed_slow.set()
-    assert results(slow) == ["SLOW"]
 
 
 def test_what_takes_long_gives_way_and_has_one_of_the_threads(batcher, upper):

@@ -134,7 +134,7 @@ def test_clients_of_libretranslate(serve):
     from deep_translator import LibreTranslator
     from libretranslatepy import LibreTranslateAPI
 
-    _, address = serve("--detect", "yes")
+    _, address = serve()
     client = LibreTranslateAPI(address)
     assert client.translate("He sleeps.", "en", "de") == "Er schläft."
     assert client.detect("He sleeps in the house.")[0]["language"] == "en"
@@ -172,7 +172,7 @@ def test_clients_of_libretranslate_in_node(serve, tmp_path):
     if installed.returncode:
         pytest.skip(f"npm installs nothing here: {installed.stderr[:200]}")
     (tmp_path / "clients.cjs").write_text(OF_NPM, encoding="utf-8")
-    _, address = serve("--detect", "yes")
+    _, address = serve()
     done = subprocess.run(["node", "clients.cjs", address], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     plain, of_auto, detected, translated, refused, languages = json.loads(done.stdout)

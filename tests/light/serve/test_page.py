@@ -103,9 +103,10 @@ def test_what_was_made_up_and_operating_points(browser, screenshots):
 
 
 @pytest.mark.slow
-def test_waiting_and_errors(browser):
+def test_waiting_and_errors(browser, tmp_path):
     translator = Upper()
-    with served({EN_DE: translator}, Limits(max_characters=20, keys=Keys.of(["key"]))) as address:
+    (tmp_path / "keys").write_text("key\n")
+    with served({EN_DE: translator}, Limits(max_characters=20, keys=Keys.load(tmp_path / "keys"))) as address:
         page = open_page(browser, address)
         status = page.locator("#status")
         page.locator("#check").click()

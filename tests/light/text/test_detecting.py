@@ -24,11 +24,3 @@ def test_it_is_silent_where_nothing_can_be_said():
         assert detector.other_language(text, "de") is None
     assert not detector.knows("xx")
     assert detector.other_language(SENTENCES["en"], "xx") is None
-
-
-def test_it_ranks_the_languages_that_are_wanted():
-    assert [found.language for found in Detector({"de", "pt", "xx"}).rank(SENTENCES["en"])] in (
-        ["de", "pt"],
-        ["pt", "de"],
-    )
-    assert Detector({"xx"}).rank("text") == []

@@ -1,11 +1,12 @@
 """Lines: one reader for every command; one line that fails costs no other line."""
 
 import gzip
+import io
 
 import pytest
 
 from capsule_mt.text.line_failures import PROBE, Failure, translate_lines
-from capsule_mt.text.reading import read_lines, read_parallel
+from capsule_mt.text.reading import decode_lines, read_lines, read_parallel
 
 
 def written(file, content):
@@ -22,6 +23,10 @@ def test_lines_plain_and_gzipped(name, tmp_path):
     assert read_lines(written(file, b"")) == []
     with pytest.raises(ValueError, match=rf"{name}, line 2: not UTF-8 \(invalid start byte at byte 1\)"):
         read_lines(written(file, b"good\nb\xffd\n"))
+
+
+def test_a_byte_order_mark_of_another_encoding_is_no_text():
+    assert list(decode_lines(io.BytesIO("\ufeffä".encode("utf-16-le")), "text", "utf-16-le")) == ["ä"]
 
 
 def test_a_missing_file_is_named(tmp_path):

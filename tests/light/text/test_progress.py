@@ -18,11 +18,3 @@ def test_a_line_for_those_who_want_one(capsys, monkeypatch):
     assert "\r\033[K1,240 of 5,000 lines, 310 a second, 12 s left" in said
     assert "\r\033[Kline 7: why\n1,250 of 5,000 lines, 312 a second, 12 s left" in said
     assert said.endswith("\r\033[K1,250 of 5,000 lines, 156 a second, 24 s left\n")
-
-
-def test_nobody_is_told_where_there_is_no_terminal(capsys):
-    with Progress(None, "lines") as progress:
-        progress.update(3)
-        write_line("line 7: why")
-    assert capsys.readouterr().err == "line 7: why\n"
-    assert str(progress).startswith("3 lines, ")

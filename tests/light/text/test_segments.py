@@ -6,7 +6,7 @@ import time
 import pytest
 
 from capsule_mt.text.copying import is_no_sentence
-from capsule_mt.text.segments import PrefixedText, Segmenter, batches_of, join_translations
+from capsule_mt.text.segments import Segmenter, batches_of, join_translations
 from tests.light.text.words import Words
 
 
@@ -25,6 +25,9 @@ def test_a_text_is_cut_and_joined():
     assert pieces_of("One two.  Three four!\n\nFive") == ["One two.", "Three four!", "Five"]
     assert in_capitals("One two.  Three four!\n\nFive") == "ONE TWO.  THREE FOUR!\n\nFIVE"
     assert in_capitals("他来了a。b走了。c") == "他来了A。B走了。C"
+    assert Segmenter(Words(), None).document("a \ud800").text == "a \ufffd"  # half a character
+    assert pieces_of(" - er 😀 ", copies=False) == ["- er 😀"]
+    assert in_capitals("  er ", copies=False) == "ER"
     assert pieces_of("One two. Three. ", split_sentences=False) == ["One two. Three."]
 
 
@@ -54,19 +57,11 @@ def test_what_is_no_sentence_is_copied(text):
     assert in_capitals(text) == text
 
 
-def test_nothing_is_copied_without_copies():
-    assert pieces_of(" - er 😀 ", copies=False) == ["- er 😀"]
-    assert in_capitals("  er ", copies=False) == "ER"
-    assert pieces_of("1234 https://a.de", copies=False) == ["1234 https://a.de"]
-
-
 def test_a_piece_without_tokens_is_left_out():
     assert pieces_of("One. \u200b.", Words(unknown=["One.", "\u200b."]), copies=False) == ["One."]
 
 
-def test_what_is_too_long_even_when_it_is_split_or_cut():
-    with pytest.raises(ValueError, match="the character 'a' alone is 2 tokens, more than the 1 that a source may"):
-        pieces_of("a b", limit=1)
+def test_what_is_cut_has_fewer_words():
     (piece,) = Segmenter(Words(), 4, truncation=True, with_words=True).document("a b c d").pieces
     assert (len(piece.words), piece.was_cut) == (3, True)
 
@@ -86,18 +81,11 @@ def test_languages(caplog):
     assert caplog.messages == ["`tgt_lang` 'deu' is none of the tokenizer's: fra, ita"]
 
 
-def test_prefixes():
+def test_a_prefix_is_read_before_each_sentence():
     tokenizer = Words()
-    first, second = (
-        Segmenter(tokenizer, None, prefix="translate: ").document(PrefixedText("Aa bb. Cc.", "Dd ee")).pieces
-    )
+    first, second = Segmenter(tokenizer, None, prefix="translate: ").document("Aa bb. Cc.").pieces
     assert tokenizer.decode(first.ids) == "translate: Aa bb."
-    assert tokenizer.decode(first.prefix) == "Dd ee"
-    assert second.prefix == []
-
-
-def test_half_a_character_is_replaced():
-    assert Segmenter(Words(), None).document("a \ud800").text == "a \ufffd"
+    assert tokenizer.decode(second.ids) == "translate: Cc."
 
 
 def test_batches():

@@ -2,12 +2,7 @@
 
 import pytest
 
-from capsule_mt.text.lines import one_line
 from capsule_mt.text.windows import WindowedOutput, windows_of
-
-
-def test_a_translation_is_written_on_one_line():
-    assert one_line("a\r\nb\nc") == "a b c"
 
 
 def write_windows(outputs, settings, lines="abcdefg", mine=lambda number: True, stop=99, **options):
@@ -72,28 +67,6 @@ def test_a_damaged_part_is_done_again(tmp_path, damage, caplog):
     assert ("is damaged: its lines are translated again" in caplog.text) == (damage != "gone")
     output.finish()
     assert outputs[0].read_text() == "A\nB\nC\nD\nE\nF\nG\n"
-
-
-@pytest.mark.parametrize("settings", [None, b"", b"[]", b"{"])
-def test_parts_of_unknown_settings_are_not_used(tmp_path, settings, caplog):
-    outputs = [tmp_path / "text", tmp_path / "notes"]
-    write_windows(outputs, {"beams": 4})
-    (tmp_path / "text.parts" / "settings.json").unlink()
-    if settings is not None:
-        (tmp_path / "text.parts" / "settings.json").write_bytes(settings)
-    assert write_windows(outputs, {"beams": 5})[1] == [0, 1, 2]
-    assert "The input or the settings differ from those of" in caplog.text
-    (tmp_path / "text.parts" / "settings.json").unlink()
-    output, done = write_windows(outputs, {"beams": 4})
-    assert done == []
-    output.finish()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["notes", "text"]
-
-
-def test_strict_does_failed_lines_again(tmp_path):
-    output, _ = write_windows([tmp_path / "text", tmp_path / "notes"], {}, stop=1)
-    assert output.is_done()
-    assert not output.is_done(strict=True)
 
 
 def test_the_parts_go_in_one_step(tmp_path, monkeypatch):

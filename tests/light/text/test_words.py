@@ -4,7 +4,7 @@ import random
 import unicodedata
 
 from capsule_mt.text.sentences import Span
-from capsule_mt.text.words import WordLists, _normalized, found_offsets, source_words, target_ends, words_of
+from capsule_mt.text.words import WordLists, found_offsets, source_words, target_ends, words_of
 
 
 def test_words_of_a_script_without_spaces_are_its_tokens():
@@ -33,13 +33,15 @@ def test_places_of_unknown_and_of_normalised_tokens():
     for text in ("one            two three", "one" + "\u200b" * 10 + " two three", "one \uff54wo \u2003 three"):
         offsets = found_offsets(text, ["▁one", "▁two", "▁three", ""])
         assert text[slice(*offsets[2])] == "three"
-
-
-def test_decomposed_hangul_has_places():
     text = unicodedata.normalize("NFD", "한국어 번역 house")
-    found, places = _normalized(text)
-    assert found == "한국어 번역 house"
-    assert [text[start:end] for start, end in places[4:6]] == [unicodedata.normalize("NFD", one) for one in "번역"]
+    places = found_offsets(text, ["▁한국", "어", "▁번", "역", "▁house"])
+    assert [unicodedata.normalize("NFC", text[slice(*place)]) for place in places] == [
+        "한국",
+        "어",
+        "번",
+        "역",
+        "house",
+    ]
 
 
 def test_where_tokens_of_a_translation_end():

@@ -18,7 +18,7 @@ from capsule_mt.engine.library import TIER
 from capsule_mt.models.weights import SafetensorsFile
 from capsule_mt.text.lines import coverage_record
 from capsule_mt.web import site
-from capsule_mt.web.build import FOLDER, INTERFACE, MODULES, build
+from capsule_mt.web.build import FOLDER, INTERFACE, MODULES, build, without_comments
 from tests.fixtures.browser import open_page, readable, texts_of
 from tests.light.engine.conftest import TIERS
 
@@ -223,6 +223,63 @@ def test_given_translations_and_a_worker(node, portable, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["de-en", "en-de"])
+def test_words_that_were_made_up(name, node, portable, tmp_path):
+    for pair in ("de-en", "en-de"):
+        command(CHECKPOINTS / f"capsule-marian-{pair}", tmp_path / pair, "--to", "web")
+    folder, reverse = CHECKPOINTS / f"capsule-marian-{name}", f"{name[3:]}-{name[:2]}"
+    texts = json.loads((folder / "translations.json").read_text(encoding="utf-8"))["sources"]
+    if name == "de-en":
+        texts += ODD[:3]
+    given = [*texts[1:], texts[0]]  # of other texts
+    script = """
+    const options = { reverse: argument.reverse };
+    const translator = await Translator.load(argument.model, options);
+    const cover = (text, number) => translator.cover(text, argument.given[number], { support: true });
+    const covered = argument.texts.map(cover);
+    const translated = translator.translate(argument.texts, { support: true, beams: 2 });
+    const inWorker = await TranslatorWorker.load(argument.model, options);
+    const again = await inWorker.translate(argument.texts, { support: true, beams: 2 });
+    inWorker.close();
+    const alone = await Translator.load(argument.model);
+    try { alone.translate("a", { support: true }); } catch (error) { answer = { error: error.message }; }
+    Object.assign(answer, { covered, translated, again });
+    """
+    models = {"model": str(tmp_path / name / "model.capsule"), "reverse": str(tmp_path / reverse / "model.capsule")}
+    found = node(script, {**models, "texts": texts, "given": given})
+    backwards = Translator.from_pretrained(CHECKPOINTS / f"capsule-marian-{reverse}", int8=True)
+    translator = Translator.from_pretrained(folder, int8=True, reverse=backwards)
+    options = CoverageOptions(method="attention", support=True)
+    wanted = translations(translator, texts, num_beams=2, coverage=options, src_lang=name[:2])
+    assert nearly(found["translated"], wanted)
+    assert found["again"] == found["translated"]
+    covered = translator.cover(texts, given, coverage=options)
+    assert nearly(found["covered"], [coverage_record(one) for one in covered])
+    assert sum(word["unsupported"] for one in found["covered"] for word in one.get("target_words", ())) > len(texts)
+    assert "load this one with `reverse`" in found["error"]
+
+
+@pytest.mark.slow
+def test_threads_change_nothing(node, tmp_path):
+    folder = CHECKPOINTS / "capsule-marian-de-en"
+    command(folder, tmp_path / "out", "--to", "web")
+    script = """
+    answer = [];
+    for (const threads of [1, 2, 3]) {
+      const translator = await Translator.load(argument.model, { threads });
+      if (translator.engine.threads.length !== threads - 1) throw new Error("no threads");
+      answer.push([1, 4].map((beams) => translator.translate(argument.texts, { beams, coverage: true })));
+      translator.close();
+    }
+    answer.push(await Translator.load(argument.model, { threads: 0 }).catch((error) => error.message));
+    """
+    texts = json.loads((folder / "translations.json").read_text(encoding="utf-8"))["sources"]
+    one, *several, wrong = node(script, {"model": str(tmp_path / "out/model.capsule"), "texts": texts})
+    assert several == [one, one]
+    assert "threads must be at least 1, got 0" in wrong
+
+
+@pytest.mark.slow
 def test_damaged_files(node, word_for_word, tmp_path):
     command(word_for_word, tmp_path / "out", "--to", "web", "--languages", "en-de")
     whole = (tmp_path / "out/model.capsule").read_bytes()
@@ -248,8 +305,15 @@ def test_the_package(package):
     names = {one["path"] for one in packed["files"]}
     scripts = {path.name for path in package.glob("*.js")}
     assert names - {"LICENSE"} == scripts | set(MODULES) | {"index.d.ts", "package.json", "README.md"}
-    for module in MODULES:  # a page loads one
-        assert sum(len(gzip.compress((package / name).read_bytes())) for name in {*scripts, module}) < 60_000
+
+
+class Isolated(http.server.SimpleHTTPRequestHandler):
+    """It sends the headers that let a page share memory between threads."""
+
+    def end_headers(self):
+        self.send_header("Cross-Origin-Opener-Policy", "same-origin")
+        self.send_header("Cross-Origin-Embedder-Policy", "require-corp")
+        super().end_headers()
 
 
 @pytest.fixture(scope="module")
@@ -258,7 +322,7 @@ def served_site(package, tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     command(CHECKPOINTS / "capsule-marian-de-en", folder / "model", "--to", "web")
     site.write_site(folder / "site", [folder / "model/model.capsule"])
-    files = functools.partial(http.server.SimpleHTTPRequestHandler, directory=folder / "site")
+    files = functools.partial(Isolated, directory=folder / "site")
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), files)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}/"
@@ -266,23 +330,33 @@ def served_site(package, tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_a_product_of_bytes_gives_the_same_tokens(served_site, browser, portable):
+def test_a_small_download(package):
+    scripts = [without_comments(path.read_text(encoding="utf-8")).encode() for path in package.glob("*.js")]
+    assert all(b"\n//" not in script for script in scripts)
+    for module in MODULES:  # a page loads one
+        assert sum(len(gzip.compress(one)) for one in (*scripts, (package / module).read_bytes())) < 60_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_page_gives_the_same_tokens(threads, served_site, browser, portable):
     folder = CHECKPOINTS / "capsule-marian-de-en"
     texts = json.loads((folder / "translations.json").read_text(encoding="utf-8"))["sources"]
     loaded = []
     page = browser.new_page()
     page.on("request", lambda request: loaded.append(request.url.rpartition("/")[2]))
     page.goto(served_site)
-    script = """async (texts) => {
+    script = """async ([texts, threads]) => {
       const { TranslatorWorker } = await import("./capsule/index.js");
-      const translator = await TranslatorWorker.load(new URL("./de-en.capsule", document.baseURI));
+      const translator = await TranslatorWorker.load(new URL("./de-en.capsule", document.baseURI), { threads });
       return translator.translate(texts, { coverage: true, beams: 4 });
     }"""
     options = {"coverage": CoverageOptions(method="attention"), "src_lang": "de", "num_beams": 4}
     wanted = translations(Translator.from_pretrained(folder, int8=True), texts, **options)
-    assert nearly(page.evaluate(script, texts), wanted)
+    assert nearly(page.evaluate(script, [texts, threads]), wanted)
     if "avxvnni" in TIERS:
-        assert set(MODULES) & set(loaded) == {"engine.relaxed.wasm"}
+        module = "engine.relaxed.wasm" if threads == 1 else "engine.threads.relaxed.wasm"
+        assert set(MODULES) & set(loaded) == {module}
 
 
 @pytest.mark.slow

@@ -41,20 +41,20 @@ static int64_t upper_bytes(const linear_t *l) {
 
 static void pack_upper(const linear_t *l, void *memory) {
     upper_t *upper = memory;
-    const int8_t *codes = l->packed;
-    uint8_t *to = (uint8_t *)nibbles_of(l, upper);
+    const nibbles_t *codes = l->packed;
+    nibbles_t *to = (nibbles_t *)nibbles_of(l, upper);
     upper->largest_scale = 0;
-    for (long o = 0; o < round_up(l->outputs, BLOCK); o++) {
-        upper->largest_scale = fmaxf(upper->largest_scale, l->scales[o]);
-        upper->sums[o] = 0;
-    }
-    for (long o = 0; o < round_up(l->outputs, BLOCK); o += BLOCK)
-        for (long i = 0; i < l->inputs; i += 2 * DEPTH, codes += 2 * DEPTH * BLOCK)
-            for (long j = 0; j < DEPTH * BLOCK; j++) {
-                int low = (codes[j] + 128) >> 4, high = (codes[DEPTH * BLOCK + j] + 128) >> 4;
-                *to++ = (uint8_t)(low | high << 4);
-                upper->sums[o + j / DEPTH] += low + high;
+    for (long o = 0; o < round_up(l->outputs, BLOCK); o += BLOCK) {
+        vi sums[2] = {all_int(0), all_int(0)};
+        for (long k = 0; k < BLOCK; k++) upper->largest_scale = fmaxf(upper->largest_scale, l->scales[o + k]);
+        for (long i = 0; i < l->inputs; i += 2 * DEPTH, codes += 2)
+            for (int k = 0; k < 2; k++, codes++) {
+                nibbles_t low = (codes[0] ^ 128) >> 4, high = (codes[2] ^ 128) >> 4;
+                *to++ = low | high << 4;
+                sums[k] = dot_nibbles(sums[k], low + high, 0x01010101);
             }
+        memcpy(upper->sums + o, sums, sizeof(sums));
+    }
 }
 
 static void preview(const linear_t *l, const void *memory, const void *scratch, float *y, long first, long end) {
