@@ -21,6 +21,12 @@ def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path | None] 
     """
     files = [path for path in outputs if path is not None and not is_stream(path)]
     for path in files:
+        try:
+            path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError as error:  # a link to itself, a name that is too long
+            raise ValueError(f"{path} cannot be written: {error}") from None
         target = path.resolve()
         if target.is_dir():
             raise ValueError(f"{path} is a folder; a file is needed")
@@ -72,7 +78,7 @@ def open_output(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             return
         target = Path(path).resolve()
         target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_name(f"{target.name}.{os.getpid()}.{next(NUMBERS)}.partial")
+        partial = target.with_name(f"{_beginning(target)}.{os.getpid()}.{next(NUMBERS)}.partial")
         try:
             with open(partial, "wb") as stream:
                 yield stream
@@ -114,10 +120,19 @@ def read_object(path: Path) -> dict[str, Any] | None:
 def remove_partials(path: Path) -> None:
     """Remove what killed processes have left of a file, or of the files of a folder; only for who holds its lock."""
     target = path.resolve()
-    folder, beginning = (target, ".+") if target.is_dir() else (target.parent, re.escape(target.name))
+    folder, beginning = (target, ".+") if target.is_dir() else (target.parent, re.escape(_beginning(target)))
     for partial in folder.glob("*.partial"):
         if re.fullmatch(rf"{beginning}\.\d+\.\d+\.partial", partial.name):
             partial.unlink(missing_ok=True)
+
+
+def _beginning(file: Path) -> str:
+    """Return what the names of its partial files begin with: its own, short enough for every file system."""
+    if len(file.name) <= 40:
+        return file.name
+    import hashlib  # costs a tenth of the start of a program that writes no file
+
+    return f"{file.name[:32]}-{hashlib.sha256(os.fsencode(file.name)).hexdigest()[:8]}"
 
 
 def _is_same(one: Path, other: Path) -> bool:

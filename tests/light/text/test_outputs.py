@@ -40,6 +40,18 @@ def test_a_file_is_whole_or_as_it_was(tmp_path):
     assert list(path.parent.iterdir()) == [path]
 
 
+def test_a_file_reaches_the_disk_before_its_name(tmp_path, monkeypatch):
+    """A loss of power leaves the old file or the new one."""
+    done = []
+    for module, name in ((os, "fsync"), (Path, "replace")):
+        call = getattr(module, name)
+        monkeypatch.setattr(
+            module, name, lambda *arguments, call=call, name=name: done.append(name) or call(*arguments)
+        )
+    write_output(tmp_path / "file", "text")
+    assert done == ["fsync", "replace", *(["fsync"] if os.name == "posix" else [])]  # then the folder
+
+
 def test_a_link_stays_and_its_file_is_replaced(tmp_path):
     (tmp_path / "folder").mkdir()
     link, target = tmp_path / "link", tmp_path / "folder" / "target"
@@ -59,14 +71,14 @@ def test_a_link_makes_no_folders(tmp_path):
 
 
 def test_only_partial_files_of_this_name_are_removed(tmp_path):
-    names = ["out.de", "out.de.tsv"]
+    names = ["out.de", "out.de.tsv", "x" * 45 + "1", "x" * 45 + "2"]
     with contextlib.ExitStack() as stack:
         for name in names:
             stack.enter_context(open_output(tmp_path / name)).write(name.encode())
         written = set(tmp_path.iterdir())
         left = tmp_path / "out.77.0.partial"
         left.touch()
-        for name in ("out", "out.d"):
+        for name in ("out", "out.d", "x" * 45):
             remove_partials(tmp_path / name)
         assert set(tmp_path.iterdir()) == written
     assert {path.name for path in tmp_path.iterdir()} == set(names)
@@ -77,9 +89,13 @@ def test_what_cannot_be_written_is_refused(tmp_path, monkeypatch):
     file.touch()
     link.symlink_to(file)
     os.link(file, tmp_path / "hard link")
+    (tmp_path / "loop").symlink_to("loop")
     for outputs, message in (
+        ([tmp_path / "loop"], "loop cannot be written"),
+        ([tmp_path / ("x" * 300)], "xxx cannot be written: .*File name too long"),
         ([tmp_path], f"{tmp_path} is a folder; a file is needed"),
         ([Path("")], "is a folder"),
+        ([file / "below"], f"{file} is a file; a folder is needed"),
         ([file / "deep" / "below"], f"{file} is a file; a folder is needed"),
         ([file, None, file], "are one file: each output needs a file of its own"),
         ([file, link], "are one file"),
