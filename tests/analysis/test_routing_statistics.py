@@ -10,6 +10,7 @@ from hf_capsule_mt.analysis.past_future import (
     overlap_rate,
     overlap_rates,
 )
+from hf_capsule_mt.analysis.pictures import draw_word_map
 from hf_capsule_mt.analysis.routing_statistics import (
     assignment_diversity,
     assignment_entropy,
@@ -20,8 +21,30 @@ from hf_capsule_mt.analysis.routing_statistics import (
     routings_of,
 )
 from hf_capsule_mt.data import sentence_pairs
+from hf_capsule_mt.modeling.coverage import past_future_curves
 from tests.fixtures.tiny import tiny_model, tiny_tokenizer
 from tests.modeling.test_past_future_guidance import make
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: overlap_rate(torch.ones(2, 5), torch.ones(3, 5), [1, 2]),
+            r"scores of 2 words .* got \[2, 5\] and \[3, 5\]",
+        ),
+        (
+            lambda: routing_statistics(tiny_model(tiny_tokenizer(), layer_aggregation="em_routing"), []),
+            "`batches` must have at least one batch",
+        ),
+        (lambda: past_future_curves(torch.ones(1, 2, 3, 4), 3), r"`num_capsules` \(3\) .* shape \[1, 2, 3, 4\]"),
+        (lambda: draw_word_map(torch.ones(3, 2), ["a", "b"], "map.png"), "`words` must be as many as the 3 rows"),
+    ],
+    ids=["overlap", "statistics", "curves", "word map"],
+)
+def test_what_does_not_fit_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
 
 
 def test_entropy():  # property 30
