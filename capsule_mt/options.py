@@ -82,7 +82,7 @@ class TranslationOptions(NamedTuple):
     @classmethod
     def of(cls, **given: Any) -> "TranslationOptions":
         """Return the options of a call; what is none of them here is of the search."""
-        own = {name: given.pop(name) for name in cls._fields if name in given}
+        own = {name: given.pop(name) for name in cls._fields[:-1] if name in given}
         return cls(**own, generate_kwargs=given).checked()
 
     def checked(self) -> "TranslationOptions":

@@ -7,7 +7,7 @@ import pytest
 
 from capsule_mt import CoverageOptions, Translation, Translator
 from capsule_mt.models.model import LoadedModel
-from capsule_mt.options import search_options
+from capsule_mt.options import TranslationOptions, search_options
 from capsule_mt.text.keeping import KEPT, Item, parts_of
 from tests.light.decoders import Echo, translator
 from tests.light.text.words import Words
@@ -136,6 +136,8 @@ def test_what_is_refused():
             translate("one", **{name: given})
     with pytest.raises(TypeError, match=r"`coverage` must be `CoverageOptions\(\)`, .* got True"):
         translate("one", coverage=True)
+    # what is no option is left to the decoder, which refuses it by its name
+    assert TranslationOptions.of(generate_kwargs={}).generate_kwargs == {"generate_kwargs": {}}
     for keep in ("tags", ["colours"]):
         with pytest.raises(ValueError, match="`keep` takes a list of tags, urls, placeholders, numbers, got "):
             translate("one", keep=keep)
