@@ -32,7 +32,7 @@ from lab.timing import time_in_turns
 
 FILE = "strong_teacher"  # of lab/results
 SEED = 1
-STEPS = 4800
+STEPS = 7200
 _CAPSNMT = {"model_type": "capsnmt", "hidden_size": 256, "encoder_layers": 4, "decoder_layers": 3}
 _MARIAN = {
     "model_type": "capsule_marian",
