@@ -99,6 +99,8 @@ class Scorer:
         *,
         reverse: "Translator | str | os.PathLike[str] | None" = None,
     ) -> None:
+        if isinstance(model, (str, os.PathLike)):
+            raise TypeError(f"`model` must be a loaded model, got {model!r}: `from_pretrained` takes a folder")
         self.loaded = model
         if glossary is not None:
             from capsule_mt.text.glossary import glossary_of  # late: few have one

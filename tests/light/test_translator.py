@@ -113,6 +113,8 @@ def test_sources_beyond_the_positions(caplog):
 
 
 def test_what_is_refused():
+    with pytest.raises(TypeError, match="`model` must be a loaded model, got 'en-pt': `from_pretrained`"):
+        Translator("en-pt")
     translate = translator()
     for wrong in (3, None, 2.5, b"bytes", {"text": "a"}):
         with pytest.raises(TypeError, match="`texts` must be a string or an iterable of strings, got a"):
