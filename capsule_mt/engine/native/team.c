@@ -31,22 +31,24 @@ typedef pthread_cond_t wake_t;
 #define SPINS 4000 /* about 100 microseconds */
 #define LINE 64    /* bytes that processors exchange at once */
 
-/* `ticket` is the number of the loop (32 bits), its parts (16), and how many of them were taken (16). What describes a
- * loop changes while no part of it is left: whoever takes a part finds the ticket that it read before the description. */
-struct team {
+/* What a thread has of a loop. `ticket` is the number of the loop (32 bits), its parts (16), and how many of them were
+ * taken (16). The rest changes while no part is left: whoever takes a part finds the ticket that it read before it. */
+typedef struct {
     uint64_t ticket __attribute__((aligned(LINE)));
-    int64_t num_done __attribute__((aligned(LINE)));
-    int64_t count __attribute__((aligned(LINE)));
+    int64_t first, end;
     body_t body;
     void *context;
+    int64_t num_done __attribute__((aligned(LINE)));
+    team_t *team;
+    thread_t thread; /* but of the one that leads */
+} share_t;
+
+struct team {
     int num_asleep, over;
     lock_t lock;
     wake_t wake;
     int num_threads; /* with the one that leads */
-    struct {
-        team_t *team;
-        thread_t thread;
-    } others[];
+    share_t shares[];
 };
 
 static inline void relax(void) {
@@ -60,63 +62,71 @@ static inline void relax(void) {
 static inline int64_t parts_of(uint64_t ticket) { return ticket >> 16 & 0xffff; }
 static inline int64_t taken_of(uint64_t ticket) { return ticket & 0xffff; }
 
-/* Carries out one part of the loop; returns whether there was one. */
-static int take_part(team_t *team, int thread) {
-    uint64_t ticket = __atomic_load_n(&team->ticket, __ATOMIC_ACQUIRE);
+static int is_left(const share_t *share) {
+    uint64_t ticket = __atomic_load_n(&share->ticket, __ATOMIC_ACQUIRE);
+    return taken_of(ticket) < parts_of(ticket);
+}
+
+/* Carries out one part of a share; returns whether there was one. */
+static int take_part(share_t *share, int thread) {
+    uint64_t ticket = __atomic_load_n(&share->ticket, __ATOMIC_ACQUIRE);
     while (taken_of(ticket) < parts_of(ticket)) {
-        int64_t count = __atomic_load_n(&team->count, __ATOMIC_RELAXED);
-        body_t body = __atomic_load_n(&team->body, __ATOMIC_RELAXED);
-        void *context = __atomic_load_n(&team->context, __ATOMIC_RELAXED);
+        int64_t first = __atomic_load_n(&share->first, __ATOMIC_RELAXED);
+        int64_t count = __atomic_load_n(&share->end, __ATOMIC_RELAXED) - first;
+        body_t body = __atomic_load_n(&share->body, __ATOMIC_RELAXED);
+        void *context = __atomic_load_n(&share->context, __ATOMIC_RELAXED);
         int64_t part = taken_of(ticket), parts = parts_of(ticket);
-        if (!__atomic_compare_exchange_n(&team->ticket, &ticket, ticket + 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+        if (!__atomic_compare_exchange_n(&share->ticket, &ticket, ticket + 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
             continue;
-        body(context, part * count / parts, (part + 1) * count / parts, thread);
-        __atomic_fetch_add(&team->num_done, 1, __ATOMIC_RELEASE);
+        body(context, first + part * count / parts, first + (part + 1) * count / parts, thread);
+        __atomic_fetch_add(&share->num_done, 1, __ATOMIC_RELEASE);
         return 1;
     }
     return 0;
 }
 
-static void sleep_until_needed(team_t *team) {
+/* First those of a thread's own share: what it read in the last step may lie in its cache. */
+static void take_parts(team_t *team, int thread) {
+    for (int i = 0; i < team->num_threads; i++)
+        while (take_part(team->shares + (thread + i) % team->num_threads, thread)) continue;
+}
+
+static void sleep_until_needed(team_t *team, const share_t *share) {
     acquire(&team->lock);
-    __atomic_fetch_add(&team->num_asleep, 1, __ATOMIC_SEQ_CST);
-    while (!team->over) {
-        uint64_t ticket = __atomic_load_n(&team->ticket, __ATOMIC_SEQ_CST);
-        if (taken_of(ticket) < parts_of(ticket)) break;
-        sleep_until_woken(&team->wake, &team->lock);
-    }
-    __atomic_fetch_sub(&team->num_asleep, 1, __ATOMIC_SEQ_CST);
+    __atomic_fetch_add(&team->num_asleep, 1, __ATOMIC_RELAXED);
+    while (!team->over && !is_left(share)) sleep_until_woken(&team->wake, &team->lock);
+    __atomic_fetch_sub(&team->num_asleep, 1, __ATOMIC_RELAXED);
     release(&team->lock);
 }
 
 static void follow(team_t *team, int thread) {
+    share_t *share = team->shares + thread;
     for (int spins = 0; !__atomic_load_n(&team->over, __ATOMIC_RELAXED);) {
-        if (take_part(team, thread)) {
+        if (is_left(share)) {
+            take_parts(team, thread);
             spins = 0;
         } else if (++spins < SPINS) {
             relax();
         } else {
-            sleep_until_needed(team);
+            sleep_until_needed(team, share);
             spins = 0;
         }
     }
 }
 
 #if defined(_WIN32)
-static DWORD WINAPI begin(void *other) {
+static DWORD WINAPI begin(void *own) {
 #else
-static void *begin(void *other) {
+static void *begin(void *own) {
 #endif
-    team_t *team = *(team_t **)other;
-    int thread = 1;
-    while ((void *)&team->others[thread - 1] != other) thread++;
-    follow(team, thread);
+    share_t *share = own;
+    follow(share->team, (int)(share - share->team->shares));
     return 0;
 }
 
 team_t *team_new(int64_t num_threads) {
     if (num_threads <= 1) return NULL;
-    size_t bytes = sizeof(team_t) + sizeof(((team_t *)0)->others[0]) * (size_t)(num_threads - 1);
+    size_t bytes = sizeof(team_t) + sizeof(share_t) * (size_t)num_threads;
     team_t *team = NULL;
 #if defined(_WIN32)
     team = _aligned_malloc(bytes, LINE);
@@ -131,13 +141,13 @@ team_t *team_new(int64_t num_threads) {
     pthread_cond_init(&team->wake, NULL);
 #endif
     for (team->num_threads = 1; team->num_threads < num_threads; team->num_threads++) {
-        int other = team->num_threads - 1;
-        team->others[other].team = team;
+        share_t *share = team->shares + team->num_threads;
+        share->team = team;
 #if defined(_WIN32)
-        team->others[other].thread = CreateThread(NULL, 0, begin, &team->others[other], 0, NULL);
-        if (!team->others[other].thread) break;
+        share->thread = CreateThread(NULL, 0, begin, share, 0, NULL);
+        if (!share->thread) break;
 #else
-        if (pthread_create(&team->others[other].thread, NULL, begin, &team->others[other])) break;
+        if (pthread_create(&share->thread, NULL, begin, share)) break;
 #endif
     }
     return team;
@@ -149,12 +159,12 @@ void team_free(team_t *team) {
     __atomic_store_n(&team->over, 1, __ATOMIC_RELAXED);
     wake_all(&team->wake);
     release(&team->lock);
-    for (int other = 0; other < team->num_threads - 1; other++) {
+    for (int thread = 1; thread < team->num_threads; thread++) {
 #if defined(_WIN32)
-        WaitForSingleObject(team->others[other].thread, INFINITE);
-        CloseHandle(team->others[other].thread);
+        WaitForSingleObject(team->shares[thread].thread, INFINITE);
+        CloseHandle(team->shares[thread].thread);
 #else
-        pthread_join(team->others[other].thread, NULL);
+        pthread_join(team->shares[thread].thread, NULL);
 #endif
     }
 #if defined(_WIN32)
@@ -168,29 +178,38 @@ void team_free(team_t *team) {
 
 int team_size(const team_t *team) { return team ? team->num_threads : 1; }
 
+/* What a loop is split into for each thread, so that one that is slow leaves some to the others. */
+#define MOST_PARTS 4
+
 void team_share(team_t *team, int64_t count, int64_t cost, body_t body, void *context) {
     int64_t parts = cost > 0 && count > LEAST_PART / cost ? count * cost / LEAST_PART : 0;
-    int64_t most = 4 * (int64_t)team_size(team);
     parts = parts < count ? parts : count;
-    parts = parts < most ? parts : most;
     if (!team || parts < 2) {
         if (count) body(context, 0, count, 0);
         return;
     }
-    __atomic_store_n(&team->count, count, __ATOMIC_RELAXED);
-    __atomic_store_n(&team->body, body, __ATOMIC_RELAXED);
-    __atomic_store_n(&team->context, context, __ATOMIC_RELAXED);
-    __atomic_store_n(&team->num_done, 0, __ATOMIC_RELAXED);
-    uint64_t loop = (__atomic_load_n(&team->ticket, __ATOMIC_RELAXED) >> 32) + 1;
-    __atomic_store_n(&team->ticket, loop << 32 | (uint64_t)parts << 16, __ATOMIC_SEQ_CST);
-    if (__atomic_load_n(&team->num_asleep, __ATOMIC_SEQ_CST)) {
+    int64_t threads = parts < team->num_threads ? parts : team->num_threads;
+    parts = parts / threads < MOST_PARTS ? parts / threads : MOST_PARTS;
+    for (int64_t thread = threads - 1; thread >= 0; thread--) {
+        share_t *share = team->shares + thread;
+        __atomic_store_n(&share->first, count * thread / threads, __ATOMIC_RELAXED);
+        __atomic_store_n(&share->end, count * (thread + 1) / threads, __ATOMIC_RELAXED);
+        __atomic_store_n(&share->body, body, __ATOMIC_RELAXED);
+        __atomic_store_n(&share->context, context, __ATOMIC_RELAXED);
+        __atomic_store_n(&share->num_done, 0, __ATOMIC_RELAXED);
+        uint64_t loop = (__atomic_load_n(&share->ticket, __ATOMIC_RELAXED) >> 32) + 1;
+        __atomic_store_n(&share->ticket, loop << 32 | (uint64_t)parts << 16, __ATOMIC_RELEASE);
+    }
+    /* Whoever falls asleep unseen is woken by the next loop. */
+    if (__atomic_load_n(&team->num_asleep, __ATOMIC_RELAXED)) {
         acquire(&team->lock);
         wake_all(&team->wake);
         release(&team->lock);
     }
-    while (take_part(team, 0)) continue;
-    for (int spins = 0; __atomic_load_n(&team->num_done, __ATOMIC_ACQUIRE) < parts;) {
-        if (++spins < SPINS) relax();
+    take_parts(team, 0);
+    for (int64_t thread = 0, spins = 0; thread < threads;) {
+        if (__atomic_load_n(&team->shares[thread].num_done, __ATOMIC_ACQUIRE) == parts) thread++;
+        else if (++spins < SPINS) relax();
         else give_way();
     }
 }
