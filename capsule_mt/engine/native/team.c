@@ -1,7 +1,8 @@
 /* The threads of one translation. One leads; the others take parts of its loops, and wait in between.
  *
  * A loop is over when its parts are done, whoever did them: a thread that gets no processor holds up nobody, unless it
- * has begun a part. Waiting is spinning at first, for the next loop mostly follows within microseconds, then sleeping.
+ * has begun a part. Waiting is spinning at first, for the next loop mostly follows within microseconds, then giving way,
+ * for the next call may follow, then sleeping.
  */
 #include "run.h"
 
@@ -15,9 +16,11 @@ typedef CONDITION_VARIABLE wake_t;
 #define sleep_until_woken(wake, lock) SleepConditionVariableSRW(wake, lock, INFINITE, 0)
 #define wake_all WakeAllConditionVariable
 #define give_way() SwitchToThread()
+#define getpid() 0 /* there is no fork */
 #else
 #include <pthread.h>
 #include <sched.h>
+#include <unistd.h>
 typedef pthread_t thread_t;
 typedef pthread_mutex_t lock_t;
 typedef pthread_cond_t wake_t;
@@ -28,7 +31,8 @@ typedef pthread_cond_t wake_t;
 #define give_way() sched_yield()
 #endif
 
-#define SPINS 4000 /* about 100 microseconds */
+#define SPINS 4000 /* about 50 microseconds */
+#define YIELDS 500 /* about 100 microseconds, which another may have: to wake up takes as long */
 #define LINE 64    /* bytes that processors exchange at once */
 
 /* What a thread has of a loop. `ticket` is the number of the loop (32 bits), its parts (16), and how many of them were
@@ -39,15 +43,19 @@ typedef struct {
     body_t body;
     void *context;
     int64_t num_done __attribute__((aligned(LINE)));
+    int is_asleep;
     team_t *team;
     thread_t thread; /* but of the one that leads */
 } share_t;
 
 struct team {
-    int num_asleep, over;
+    int over;
     lock_t lock;
     wake_t wake;
-    int num_threads; /* with the one that leads */
+    int64_t num_wanted; /* threads, with the one that leads */
+    int num_threads;    /* that the system had */
+    int64_t process;
+    uint64_t loop; /* the number of the last one */
     share_t shares[];
 };
 
@@ -91,11 +99,11 @@ static void take_parts(team_t *team, int thread) {
         while (take_part(team->shares + (thread + i) % team->num_threads, thread)) continue;
 }
 
-static void sleep_until_needed(team_t *team, const share_t *share) {
+static void sleep_until_needed(team_t *team, share_t *share) {
     acquire(&team->lock);
-    __atomic_fetch_add(&team->num_asleep, 1, __ATOMIC_RELAXED);
+    __atomic_store_n(&share->is_asleep, 1, __ATOMIC_RELAXED);
     while (!team->over && !is_left(share)) sleep_until_woken(&team->wake, &team->lock);
-    __atomic_fetch_sub(&team->num_asleep, 1, __ATOMIC_RELAXED);
+    __atomic_store_n(&share->is_asleep, 0, __ATOMIC_RELAXED);
     release(&team->lock);
 }
 
@@ -107,6 +115,8 @@ static void follow(team_t *team, int thread) {
             spins = 0;
         } else if (++spins < SPINS) {
             relax();
+        } else if (spins < SPINS + YIELDS) {
+            give_way();
         } else {
             sleep_until_needed(team, share);
             spins = 0;
@@ -124,8 +134,8 @@ static void *begin(void *own) {
     return 0;
 }
 
-team_t *team_new(int64_t num_threads) {
-    if (num_threads <= 1) return NULL;
+/* A team of new threads. */
+static team_t *gather(int64_t num_threads) {
     size_t bytes = sizeof(team_t) + sizeof(share_t) * (size_t)num_threads;
     team_t *team = NULL;
 #if defined(_WIN32)
@@ -140,6 +150,8 @@ team_t *team_new(int64_t num_threads) {
     pthread_mutex_init(&team->lock, NULL);
     pthread_cond_init(&team->wake, NULL);
 #endif
+    team->num_wanted = num_threads;
+    team->process = getpid();
     for (team->num_threads = 1; team->num_threads < num_threads; team->num_threads++) {
         share_t *share = team->shares + team->num_threads;
         share->team = team;
@@ -153,8 +165,8 @@ team_t *team_new(int64_t num_threads) {
     return team;
 }
 
-void team_free(team_t *team) {
-    if (!team) return;
+/* Ends the threads of a team. */
+static void disband(team_t *team) {
     acquire(&team->lock);
     __atomic_store_n(&team->over, 1, __ATOMIC_RELAXED);
     wake_all(&team->wake);
@@ -176,6 +188,29 @@ void team_free(team_t *team) {
 #endif
 }
 
+/* Teams wait here for the next call: to begin and to end a thread takes as long as a step of a small model. */
+static team_t *kept[4];
+
+team_t *team_new(int64_t num_threads) {
+    if (num_threads <= 1) return NULL;
+    for (int i = 0; i < (int)(sizeof(kept) / sizeof(kept[0])); i++) {
+        team_t *team = __atomic_exchange_n(kept + i, NULL, __ATOMIC_ACQ_REL);
+        if (!team || team->process != getpid()) continue; /* a fork has none of the other threads */
+        if (team->num_wanted == num_threads) return team;
+        team_free(team);
+    }
+    return gather(num_threads);
+}
+
+void team_free(team_t *team) {
+    if (!team) return;
+    for (int i = 0; i < (int)(sizeof(kept) / sizeof(kept[0])); i++) {
+        team_t *none = NULL;
+        if (__atomic_compare_exchange_n(kept + i, &none, team, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return;
+    }
+    disband(team);
+}
+
 int team_size(const team_t *team) { return team ? team->num_threads : 1; }
 
 /* What a loop is split into for each thread, so that one that is slow leaves some to the others. */
@@ -190,6 +225,8 @@ void team_share(team_t *team, int64_t count, int64_t cost, body_t body, void *co
     }
     int64_t threads = parts < team->num_threads ? parts : team->num_threads;
     parts = parts / threads < MOST_PARTS ? parts / threads : MOST_PARTS;
+    int sleepers = 0;
+    team->loop++;
     for (int64_t thread = threads - 1; thread >= 0; thread--) {
         share_t *share = team->shares + thread;
         __atomic_store_n(&share->first, count * thread / threads, __ATOMIC_RELAXED);
@@ -197,11 +234,10 @@ void team_share(team_t *team, int64_t count, int64_t cost, body_t body, void *co
         __atomic_store_n(&share->body, body, __ATOMIC_RELAXED);
         __atomic_store_n(&share->context, context, __ATOMIC_RELAXED);
         __atomic_store_n(&share->num_done, 0, __ATOMIC_RELAXED);
-        uint64_t loop = (__atomic_load_n(&share->ticket, __ATOMIC_RELAXED) >> 32) + 1;
-        __atomic_store_n(&share->ticket, loop << 32 | (uint64_t)parts << 16, __ATOMIC_RELEASE);
+        __atomic_store_n(&share->ticket, team->loop << 32 | (uint64_t)parts << 16, __ATOMIC_RELEASE);
+        sleepers |= __atomic_load_n(&share->is_asleep, __ATOMIC_RELAXED);
     }
-    /* Whoever falls asleep unseen is woken by the next loop. */
-    if (__atomic_load_n(&team->num_asleep, __ATOMIC_RELAXED)) {
+    if (sleepers) { /* whoever falls asleep just now is woken by the next loop */
         acquire(&team->lock);
         wake_all(&team->wake);
         release(&team->lock);
