@@ -31,8 +31,10 @@ typedef pthread_cond_t wake_t;
 #define give_way() sched_yield()
 #endif
 
+#if !defined(SPINS)
 #define SPINS 4000 /* about 50 microseconds */
 #define YIELDS 500 /* about 100 microseconds, which another may have: to wake up takes as long */
+#endif
 #define LINE 64    /* bytes that processors exchange at once */
 
 /* What a thread has of a loop. `ticket` is the number of the loop (32 bits), its parts (16), and how many of them were
