@@ -76,7 +76,8 @@ int check_request(const model_t *model, const request_t *request);
 typedef struct team team_t;
 /* Items `first` to `end` of a loop, on the thread with this number. */
 typedef void (*body_t)(void *context, int64_t first, int64_t end, int thread);
-/* Takes part in the work with `num_threads` - 1 others, or with fewer if the system has no more. */
+/* Takes part in the work with `num_threads` - 1 others, or with fewer if the system has no more. A team waits for the next
+ * call when it is freed. */
 team_t *team_new(int64_t num_threads);
 void team_free(team_t *team);
 int team_size(const team_t *team);

@@ -355,6 +355,11 @@ INLINE void prefetch_weights(const void *weight, const int bytes) {
     for (int i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)weight + 16384 + i);
 }
 
+/* WebAssembly has no prefetch: a byte of each line is read. */
+INLINE void read_lines(const int8_t *weight, const int bytes) {
+    for (int i = 0; i < bytes; i += 64) (void)*(volatile const int8_t *)(weight + i);
+}
+
 /* Rows by blocks of outputs that follow each other. */
 INLINE void tile_int8(const int rows, const int blocks, const linear_t *l, long output, const rounded_t *x,
                       const rounding_t *roundings, float *y, int relu) {
@@ -363,8 +368,10 @@ INLINE void tile_int8(const int rows, const int blocks, const linear_t *l, long 
     vi first[MOST_ROWS], second[MOST_ROWS];
     UNROLL_ALL
     for (int k = 0; k < rows * blocks; k++) first[k] = second[k] = all_int(0);
+    const int8_t *next = weight + (output + 2 * blocks * BLOCK <= l->outputs ? blocks * BLOCK * stride : 0);
     for (long i = 0; i < stride; i += DEPTH, weight += BLOCK * DEPTH) {
-        prefetch_weights(weight, BLOCK * DEPTH);
+        if (blocks == 1) prefetch_weights(weight, BLOCK * DEPTH);
+        else read_lines(next + i * blocks * BLOCK, blocks * BLOCK * DEPTH);
         UNROLL_ALL
         for (int b = 0; b < blocks; b++) {
             const int8_t *of_block = weight + b * BLOCK * stride;
