@@ -3,7 +3,6 @@
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.batching import TokenBudgetBatchSampler
 from hf_capsule_mt.training.checkpoints import average_checkpoints, average_weights, last_checkpoints
-from hf_capsule_mt.training.evaluation_nll import EvaluationNLL
 from hf_capsule_mt.training.freezing import train_only
 from hf_capsule_mt.training.models import build_config, build_model
 from hf_capsule_mt.training.recipe_files import parse_overrides, recipe_names
@@ -13,7 +12,6 @@ from hf_capsule_mt.training.sharding import gather_weights
 from hf_capsule_mt.training.trainer import TranslationTrainer
 
 __all__ = [
-    "EvaluationNLL",
     "Recipe",
     "TokenBudgetBatchSampler",
     "TranslationTrainer",
