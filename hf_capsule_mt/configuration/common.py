@@ -21,6 +21,7 @@ MOST_CAPSULES = 2**17
 MOST_UNITS = 2**20  # of a layer or an embedding
 MOST_POSITIONS = 2**24
 MOST_TOKENS = 2**27  # of a vocabulary
+TOKEN_IDS = ("decoder_start_token_id", "pad_token_id", "eos_token_id", "bos_token_id", "forced_eos_token_id")
 
 ConfigClass = TypeVar("ConfigClass", bound=type[PreTrainedConfig])
 
@@ -131,6 +132,17 @@ class CapsuleConfig(PreTrainedConfig):
     def validate_label_smoothing(self) -> None:
         check_probability(self, "label_smoothing")
 
+    def validate_token_ids(self) -> None:
+        """Raise if a special token is outside of the vocabulary, the larger one of two; `None` passes."""
+        config: Any = self
+        source, target = config.vocab_size, getattr(config, "target_vocab_size", config.vocab_size)
+        for name in TOKEN_IDS:
+            value = getattr(self, name, None)
+            size = target if name == "decoder_start_token_id" else max(source, target)
+            for token in value if isinstance(value, list) else [] if value is None else [value]:
+                if not 0 <= token < size:
+                    raise ValueError(f"`{name}` ({token}) must be a token of the vocabulary, 0 to {size - 1}")
+
 
 class TargetVocabulary:
     """Mixin before `CapsuleConfig`, for families with one vocabulary for both sides or one for each."""
@@ -176,17 +188,6 @@ def check_not_negative(config: PreTrainedConfig, *names: str) -> None:
         value = getattr(config, name)
         if value is not None and not 0 <= value < math.inf:
             raise ValueError(f"`{name}` must be a finite number of at least 0, got {value}")
-
-
-def check_token_ids(config: PreTrainedConfig, *names: str) -> None:
-    """Raise a `ValueError` if a special token is outside of the vocabulary, the larger one of two; `None` passes."""
-    source, target = config.vocab_size, getattr(config, "target_vocab_size", config.vocab_size)
-    for name in names:
-        value = getattr(config, name)
-        size = target if name == "decoder_start_token_id" else max(source, target)
-        for token in value if isinstance(value, list) else [] if value is None else [value]:
-            if not 0 <= token < size:
-                raise ValueError(f"`{name}` ({token}) must be a token of the vocabulary, 0 to {size - 1}")
 
 
 def check_probability(config: PreTrainedConfig, *names: str) -> None:

@@ -14,6 +14,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils import ModelOutput, can_return_tuple
 
 from hf_capsule_mt.modeling.cache_names import rename_cache, takes_both_cache_names
+from hf_capsule_mt.modeling.encoder_decoder import EncoderDecoderModel, has_one_vocabulary
 from hf_capsule_mt.modeling.losses import check_labels_given, decoder_inputs_from_labels, translation_loss
 from hf_capsule_mt.modeling.outputs import CapsuleSeq2SeqLMOutput, CapsuleSeq2SeqModelOutput, translation_output
 
@@ -29,7 +30,7 @@ def generation_settings(model: PreTrainedModel, given: GenerationConfig | None) 
 class TranslationModel(PreTrainedModel, GenerationMixin):
     """Base of the generation models: a base `model` and its projection `lm_head` to the vocabulary."""
 
-    model: PreTrainedModel
+    model: EncoderDecoderModel
     lm_head: nn.Linear
     guided_losses: Any  # `GuidedLosses`, which not every family takes along, or None
     accepts_loss_kwargs = True  # the Trainer's `num_items_in_batch`
@@ -100,8 +101,22 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
         )
         return translation_output(outputs, logits, nll_loss, *guided_losses)
 
-    def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
-        self.lm_head = cast(nn.Linear, new_embeddings)
+    def _resize_token_embeddings(
+        self, new_num_tokens: int, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> nn.Embedding:
+        embeddings = self.model._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        if has_one_vocabulary(self.config) and not self.config.tie_word_embeddings:
+            self.lm_head = self._get_resized_lm_head(self.lm_head, embeddings.num_embeddings)
+        return embeddings
+
+    def resize_decoder_token_embeddings(self, new_num_tokens: int) -> nn.Embedding:
+        """Resize the embeddings, and the output projection, of a separate target vocabulary."""
+        embeddings = self.model.resize_decoder_token_embeddings(new_num_tokens)
+        if not self.config.tie_word_embeddings:
+            self.lm_head = self._get_resized_lm_head(self.lm_head, new_num_tokens)
+        self.tie_weights()
+        self.lm_head.out_features = new_num_tokens
+        return embeddings
 
     def _prepare_decoder_input_ids_for_generation(self, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         """Also drop a source mask that masks nothing: asked here, once a sentence, and at no step."""

@@ -13,7 +13,6 @@ vocabulary. In every mask `True` keeps.
 """
 
 import math
-from collections.abc import Iterable
 from typing import Any, cast
 
 import torch
@@ -39,9 +38,8 @@ from hf_capsule_mt.modeling.outputs import (
 )
 from hf_capsule_mt.modeling.padding import Compaction, padding_mask_or_none
 from hf_capsule_mt.modeling.recurrent import FusedLSTM, ResidualLSTM
-from hf_capsule_mt.modeling.recurrent_cache import RecurrentCache, RecurrentGeneration
+from hf_capsule_mt.modeling.recurrent_cache import RecurrentCache, RecurrentGeneration, cache_for
 from hf_capsule_mt.modeling.source_aggregation import build_source_aggregation
-from hf_capsule_mt.routing.common import reads_are_free
 
 # What source attention attends to: the projected keys [B, S, d], the states [B, S, d] and their mask [B, S]
 SourceMemory = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
@@ -85,7 +83,6 @@ class RecurrentStack(CapsNMTPreTrainedModel, Stack):
     """Base of the encoder and the decoder: the embedding."""
 
     embedding_projection: nn.Module
-    gradient_checkpointing = False
 
     def embed(self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> torch.Tensor:
         """Token ids [B, T], or their embeddings [B, T, e] -> [B, T, d]."""
@@ -130,7 +127,7 @@ class CapsNMTEncoder(RecurrentStack):
         """Encode token ids [B, S] and their mask to states [B, S, d], zero at padding, and capsules [B, M, d]."""
         _, output_hidden_states = resolve_output_flags(self.config, output_attentions, output_hidden_states)
         hidden = self.embed(input_ids, inputs_embeds)
-        mask = self.checked_mask(attention_mask, hidden)
+        mask = self.source_mask(attention_mask, hidden)
         hidden = nn.functional.dropout(hidden, p=self.config.dropout, training=self.training)
         states, compaction = [hidden], Compaction(mask)
         hidden = compaction.compact(hidden)
@@ -156,31 +153,13 @@ class CapsNMTEncoder(RecurrentStack):
         states = encoded.last_hidden_state
         if not isinstance(states, torch.Tensor):
             raise ValueError("`encoder_outputs` must have the states of the source as `last_hidden_state`")
-        capsules, weights = self.aggregation(states, self.checked_mask(attention_mask, states), output_routing_weights)
+        capsules, weights = self.aggregation(states, self.source_mask(attention_mask, states), output_routing_weights)
         return SourceCapsulesOutput(
             last_hidden_state=states,
             hidden_states=encoded.hidden_states,
             routing_weights=_name_routing(weights) if output_routing_weights else None,
             capsules=capsules,
         )
-
-    @staticmethod
-    def checked_mask(attention_mask: torch.Tensor | None, hidden: torch.Tensor) -> torch.Tensor | None:
-        """Check the mask [B, S] of source positions [B, S, d], return it as bools; `None` if nothing is padding."""
-        if hidden.shape[1] == 0:
-            raise ValueError(f"the source is empty: it has the shape {list(hidden.shape[:2])}")
-        if attention_mask is None:
-            return None
-        if attention_mask.shape != hidden.shape[:2]:
-            raise ValueError(
-                f"`attention_mask` must have the shape {list(hidden.shape[:2])} of the source, got "
-                f"{list(attention_mask.shape)}"
-            )
-        mask = padding_mask_or_none(attention_mask)
-        if mask is not None and reads_are_free(mask) and not bool(mask.any(dim=1).all()):
-            rows = (~mask.any(dim=1)).nonzero().flatten().tolist()
-            raise ValueError(f"the source is all padding in row(s) {rows} of `attention_mask`")
-        return mask
 
 
 def _name_routing(weights: IterationWeights | None) -> RoutingWeights:
@@ -257,13 +236,7 @@ class CapsNMTDecoder(RecurrentStack):
         output_attentions, output_hidden_states = resolve_output_flags(
             self.config, output_attentions, output_hidden_states
         )
-        if use_cache is None:
-            use_cache = self.config.use_cache
-        if self.gradient_checkpointing and self.training:
-            use_cache, cache = False, None
-        cache = self._checked_cache(cache)
-        if cache is None and use_cache:
-            cache = RecurrentCache(len(self.layers))
+        cache = cache_for(self, cache, use_cache)
         hidden = self.embed(input_ids, inputs_embeds)
         length = hidden.shape[1]
         source, memory = self._projected_source(cache, capsules, encoder_hidden_states, encoder_attention_mask)
@@ -271,12 +244,6 @@ class CapsNMTDecoder(RecurrentStack):
             raise ValueError(f"the source has {source.shape[0]} rows, but the target has {hidden.shape[0]}")
         hidden = nn.functional.dropout(hidden + source.unsqueeze(1), p=self.config.dropout, training=self.training)
         mask = None if attention_mask is None else padding_mask_or_none(attention_mask[:, -length:])
-
-        shown = output_attentions or output_hidden_states
-        one_by_one = length == 1 and not torch.is_grad_enabled() and not self.training
-        if cache is not None and one_by_one and mask is None and not shown:
-            top = self._decode_one_word(hidden[:, 0], cache, memory).unsqueeze(1)
-            return CapsuleDecoderOutput(last_hidden_state=top, **cache_field(cache))
         # while the cache records its past, it needs the state after every single word
         spans = [slice(None)]
         if cache is not None and cache.record_past:
@@ -297,20 +264,6 @@ class CapsNMTDecoder(RecurrentStack):
             hidden_states=tuple(states) if output_hidden_states else None,
             cross_attentions=attentions,
         )
-
-    def _decode_one_word(
-        self, inputs: torch.Tensor, cache: RecurrentCache, memory: SourceMemory | None
-    ) -> torch.Tensor:
-        """Run one position [B, d] without gradients: two products of a few rows with a matrix for each layer."""
-        states, updated = cache.states, []
-        hidden = inputs
-        for number, layer in enumerate(cast(Iterable[ResidualLSTM], self.layers)):
-            hidden, state = layer.step(hidden, None if states is None else states[number])
-            updated.append(state)
-            if number == 0 and self.source_attention is not None and memory is not None:
-                hidden = self.source_attention(hidden.unsqueeze(1), *memory)[0].squeeze(1)
-        cache.append(updated)
-        return hidden
 
     def _run_layers(
         self,
@@ -362,14 +315,6 @@ class CapsNMTDecoder(RecurrentStack):
                 kept["mask"] = mask
         return kept["source"], (kept["keys"], states, kept.get("mask"))
 
-    def _checked_cache(self, cache: Cache | None) -> RecurrentCache | None:
-        if cache is not None and (not isinstance(cache, RecurrentCache) or len(cache) != len(self.layers)):
-            raise ValueError(
-                f"`cache` must be a RecurrentCache of {len(self.layers)} layers, got "
-                f"{type(cache).__name__} of {len(cache)}"
-            )
-        return cache
-
 
 class CapsNMTModel(CapsNMTPreTrainedModel, EncoderDecoderModel):
     """Encoder and decoder without the projection to the vocabulary, which source and target share."""
@@ -381,24 +326,6 @@ class CapsNMTModel(CapsNMTPreTrainedModel, EncoderDecoderModel):
         self.encoder = CapsNMTEncoder(config)
         self.decoder = CapsNMTDecoder(config)
         self.post_init()
-
-    def get_input_embeddings(self) -> nn.Embedding:
-        return self.encoder.embed_tokens
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        value = cast(nn.Embedding, value)
-        self.encoder.embed_tokens = value
-        if self.config.tie_word_embeddings:
-            self.decoder.embed_tokens = value
-
-    def _resize_token_embeddings(
-        self, new_num_tokens: int, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
-    ) -> nn.Embedding:
-        size = (new_num_tokens, pad_to_multiple_of, mean_resizing)
-        self.set_input_embeddings(self._get_resized_embeddings(self.encoder.embed_tokens, *size))
-        if not self.config.tie_word_embeddings:
-            self.decoder.embed_tokens = self._get_resized_embeddings(self.decoder.embed_tokens, *size)
-        return self.encoder.embed_tokens
 
     def completed(
         self, encoded: BaseModelOutput, attention_mask: torch.Tensor | None, output_routing_weights: bool
@@ -430,15 +357,6 @@ class CapsNMTForConditionalGeneration(CapsNMTPreTrainedModel, RecurrentGeneratio
         self.lm_head: nn.Linear = nn.Linear(config.embedding_width, config.vocab_size, bias=False)
         self.guided_losses = None
         self.post_init()
-
-    def _resize_token_embeddings(
-        self, new_num_tokens: int, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
-    ) -> nn.Embedding:
-        embeddings = self.model._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
-        if not self.config.tie_word_embeddings:
-            resized = self._get_resized_lm_head(self.lm_head, embeddings.num_embeddings)
-            self.lm_head.weight, self.lm_head.out_features = resized.weight, resized.out_features
-        return embeddings
 
     def logits_of(self, states: torch.Tensor) -> torch.Tensor:
         return self.lm_head(self.output_projection(states))
