@@ -15,7 +15,7 @@ from transformers.utils import ModelOutput, can_return_tuple
 
 from hf_capsule_mt.modeling.cache_names import rename_cache, takes_both_cache_names
 from hf_capsule_mt.modeling.encoder_decoder import EncoderDecoderModel, has_one_vocabulary
-from hf_capsule_mt.modeling.losses import check_labels_given, decoder_inputs_from_labels, translation_loss
+from hf_capsule_mt.modeling.losses import IGNORE_INDEX, check_labels_given, cross_entropy
 from hf_capsule_mt.modeling.outputs import CapsuleSeq2SeqLMOutput, CapsuleSeq2SeqModelOutput, translation_output
 
 
@@ -93,7 +93,8 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
         logits = self.logits_of(cast(torch.Tensor, outputs.last_hidden_state))  # [B, T, V]
         if labels is None:
             return translation_output(outputs, logits, None)
-        nll_loss = translation_loss(logits, labels, self.config.label_smoothing, num_items_in_batch)
+        smoothing = self.config.label_smoothing
+        nll_loss = cross_entropy(logits, labels, label_smoothing=smoothing, num_items_in_batch=num_items_in_batch)
         if self.guided_losses is None:
             return translation_output(outputs, logits, nll_loss)
         guided_losses = self.guided_losses(
@@ -129,7 +130,15 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
         """Shift labels [B, T] right by one, after the start token: the tokens that predict them."""
-        return decoder_inputs_from_labels(labels, self.config)
+        config = self.config
+        if config.pad_token_id is None or config.decoder_start_token_id is None:
+            raise ValueError(
+                "labels need `pad_token_id` and `decoder_start_token_id` in the configuration, which has "
+                f"{config.pad_token_id} and {config.decoder_start_token_id}"
+            )
+        shifted = labels.roll(1, dims=-1)
+        shifted[:, 0] = config.decoder_start_token_id
+        return shifted.masked_fill(shifted == IGNORE_INDEX, config.pad_token_id)
 
     @torch.no_grad()
     def generate(

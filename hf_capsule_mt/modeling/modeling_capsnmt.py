@@ -31,8 +31,6 @@ from hf_capsule_mt.modeling.generation import TranslationModel
 from hf_capsule_mt.modeling.initial_std import get_initial_std
 from hf_capsule_mt.modeling.outputs import (
     CapsuleDecoderOutput,
-    IterationWeights,
-    RoutingWeights,
     SourceCapsulesOutput,
     resolve_output_flags,
 )
@@ -135,35 +133,22 @@ class CapsNMTEncoder(RecurrentStack):
             hidden, _ = layer(hidden, None, compaction.lengths)
             restored = compaction.restore(hidden)
             states.append(restored if mask is None else restored.masked_fill(~mask.unsqueeze(-1), 0))
-        capsules, weights = self.aggregation(states[-1], mask, output_routing_weights)
-        return SourceCapsulesOutput(
-            last_hidden_state=states[-1],
-            hidden_states=tuple(states) if output_hidden_states else None,
-            routing_weights=_name_routing(weights) if output_routing_weights else None,
-            capsules=capsules,
-        )
+        encoded = BaseModelOutput(states[-1], tuple(states) if output_hidden_states else None)
+        return self.aggregate(encoded, mask, output_routing_weights)
 
     def aggregate(
-        self, encoded: BaseModelOutput, attention_mask: torch.Tensor | None, output_routing_weights: bool
+        self, encoded: BaseModelOutput, mask: torch.Tensor | None, output_routing_weights: bool
     ) -> SourceCapsulesOutput:
-        """Add the capsules, and the routing weights if asked for, to an encoder output that comes without them."""
-        routed = getattr(encoded, "routing_weights", None) is not None or not output_routing_weights
-        if routed and getattr(encoded, "capsules", None) is not None:
-            return cast(SourceCapsulesOutput, encoded)
-        states = encoded.last_hidden_state
-        if not isinstance(states, torch.Tensor):
-            raise ValueError("`encoder_outputs` must have the states of the source as `last_hidden_state`")
-        capsules, weights = self.aggregation(states, self.source_mask(attention_mask, states), output_routing_weights)
+        """Add the capsules, and the routing weights if asked for, to the states of a source."""
+        states = cast(torch.Tensor, encoded.last_hidden_state)
+        capsules, weights = self.aggregation(states, mask, output_routing_weights)
+        routing_weights = {} if weights is None else {"encoder.aggregation": weights}
         return SourceCapsulesOutput(
             last_hidden_state=states,
             hidden_states=encoded.hidden_states,
-            routing_weights=_name_routing(weights) if output_routing_weights else None,
+            routing_weights=routing_weights if output_routing_weights else None,
             capsules=capsules,
         )
-
-
-def _name_routing(weights: IterationWeights | None) -> RoutingWeights:
-    return {} if weights is None else {"encoder.aggregation": weights}
 
 
 class SourceAttention(nn.Module):
@@ -330,7 +315,13 @@ class CapsNMTModel(CapsNMTPreTrainedModel, EncoderDecoderModel):
     def completed(
         self, encoded: BaseModelOutput, attention_mask: torch.Tensor | None, output_routing_weights: bool
     ) -> BaseModelOutput:
-        return cast(CapsNMTEncoder, self.encoder).aggregate(encoded, attention_mask, output_routing_weights)
+        routed = getattr(encoded, "routing_weights", None) is not None or not output_routing_weights
+        if routed and getattr(encoded, "capsules", None) is not None:
+            return encoded
+        if not isinstance(encoded.last_hidden_state, torch.Tensor):
+            raise ValueError("`encoder_outputs` must have the states of the source as `last_hidden_state`")
+        mask = self.encoder.source_mask(attention_mask, encoded.last_hidden_state)
+        return self.encoder.aggregate(encoded, mask, output_routing_weights)
 
     def for_decoder(self, encoded: BaseModelOutput, *_: bool) -> dict[str, Any]:
         return {"capsules": cast(SourceCapsulesOutput, encoded).capsules}
