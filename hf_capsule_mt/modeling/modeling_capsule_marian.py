@@ -23,7 +23,13 @@ from transformers.utils import can_return_tuple
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
 from hf_capsule_mt.modeling.cache_names import cache_field, takes_both_cache_names
 from hf_capsule_mt.modeling.coverage import PastFutureModel
-from hf_capsule_mt.modeling.encoder_decoder import CapsulePreTrainedModel, Stack
+from hf_capsule_mt.modeling.encoder_decoder import (
+    ALL_TIED_TO_SHARED,
+    TIED_TO_SHARED,
+    CapsulePreTrainedModel,
+    EncoderDecoderModel,
+    Stack,
+)
 from hf_capsule_mt.modeling.guided_losses import GuidedLosses, build_guided_losses
 from hf_capsule_mt.modeling.initial_std import get_initial_std
 from hf_capsule_mt.modeling.layer_aggregation import (
@@ -48,12 +54,6 @@ from hf_capsule_mt.modeling.transformer import (
     SinusoidalPositions,
     bidirectional_mask,
     causal_mask,
-)
-from hf_capsule_mt.modeling.vocabulary import (
-    ALL_TIED_TO_SHARED,
-    TIED_TO_SHARED,
-    VocabularyModel,
-    VocabularyTranslationModel,
 )
 from hf_capsule_mt.modeling.warm_start import warm_start
 
@@ -89,7 +89,6 @@ class TransformerStack(CapsuleMarianPreTrainedModel, Stack):
     """Base of the encoder and the decoder: embedding, positions and LayerDrop."""
 
     embed_positions: SinusoidalPositions
-    gradient_checkpointing = False
 
     def embed(
         self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, start: int | torch.Tensor = 0
@@ -236,7 +235,7 @@ class CapsuleMarianDecoder(TransformerStack):
             states.append(hidden)
         hidden, weights = _aggregate(self.layer_aggregation, states, output_routing_weights)
         routings["decoder.layer_aggregation"] = weights
-        guided = self.guidance.guide(
+        guided = self.guidance(
             hidden, encoder_hidden_states, encoder_attention_mask, constants, output_routing_weights
         )
         routings["decoder.guidance"] = guided.weights
@@ -266,7 +265,7 @@ def _only_routings(routings: dict[str, IterationWeights | None]) -> RoutingWeigh
     return {place: iterations for place, iterations in routings.items() if iterations is not None}
 
 
-class CapsuleMarianModel(CapsuleMarianPreTrainedModel, VocabularyModel):
+class CapsuleMarianModel(CapsuleMarianPreTrainedModel, EncoderDecoderModel):
     """Encoder and decoder without the projection to the vocabulary."""
 
     encoder: CapsuleMarianEncoder
@@ -282,7 +281,7 @@ class CapsuleMarianModel(CapsuleMarianPreTrainedModel, VocabularyModel):
         self.post_init()
 
 
-class CapsuleMarianMTModel(CapsuleMarianPreTrainedModel, VocabularyTranslationModel, PastFutureModel, GenerationMixin):
+class CapsuleMarianMTModel(CapsuleMarianPreTrainedModel, PastFutureModel, GenerationMixin):
     """The translation model: a [`CapsuleMarianModel`] and its projection to the vocabulary."""
 
     model: CapsuleMarianModel

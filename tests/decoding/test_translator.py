@@ -2,7 +2,6 @@
 
 import copy
 import json
-from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +9,6 @@ import torch
 from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
-    EvalPrediction,
     GenerationConfig,
     MarianTokenizer,
     NllbTokenizer,
@@ -22,7 +20,6 @@ from capsule_mt.text.segments import Segmenter
 from capsule_mt.text.words import words_of
 from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianMTModel, CoverageOptions, Translator, to_fast
 from hf_capsule_mt.decoding.tokenizer import TransformersTokenizer, check_language, searched_offsets
-from hf_capsule_mt.evaluation.metrics import compute_metrics
 from hf_capsule_mt.modeling.encoder_decoder import EncoderDecoderModel
 from hf_capsule_mt.modeling.target_text import decode_target
 from tests.fixtures.opus_mt import train_pieces
@@ -217,16 +214,10 @@ def test_words_that_a_translation_must_contain(fast):
         fast(TEXTS[0], num_beams=2, force_words_ids=[[23, 24]])
 
 
-def test_curves_are_checked():
-    curves = {"words": [[0.0, 0.25], [16.0, 0.75]], "sentences": [[0.0, 0.0], [1.0, 1.0]]}
-    with pytest.raises(
-        ValueError, match="`coverage_calibration` has attention, verified, guided, deletion, optional_words"
-    ):
-        CapsuleMarianConfig(coverage_calibration={"guided": {"words": [[0, 0]]}})
-    with pytest.raises(ValueError, match="a layer below 3 and a head below 4, got \\[3, 0\\]"):
-        CapsuleMarianConfig(
-            decoder_layers=3, decoder_attention_heads=4, coverage_calibration={"attention": curves | {"head": [3, 0]}}
-        )
+def test_a_calibration_is_checked(fast, monkeypatch):
+    monkeypatch.setattr(fast.model.config, "coverage_calibration", {"attention": {"head": [9, 0]}})
+    with pytest.raises(ValueError, match=r"`coverage_calibration\.attention\.head` must be a layer and a head of .*9"):
+        Translator(fast.model, fast.tokenizer)
 
 
 def test_pairs_are_for_the_light_distribution():
@@ -293,12 +284,6 @@ def test_vocabularies_of_unequal_size(unequal, start):
     assert scored.segments[0].target_ids == (start_id, *[target[word]] * 3, target["</s>"])
     sequence = torch.tensor([start_id, *[target[word]] * 3, target["</s>"], config.pad_token_id])
     assert decode_target(tokenizer, sequence) == expected
-    labels = torch.cat([sequence[1:5], torch.tensor([-100])])[None]
-    for_trainer = EvalPrediction(sequence[None].numpy(), labels.numpy())
-    scores = compute_metrics(tokenizer, ["chrf"], partial(decode_target, tokenizer))(for_trainer)
-    assert scores == {"chrf": 100, "generated_tokens": 4}
-    with pytest.raises(ValueError, match="`decode` must be given"):
-        compute_metrics(tokenizer)
 
 
 def test_max_time_ends_a_translation(fast):

@@ -23,6 +23,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, CompileCo
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
 from hf_capsule_mt.modeling.cache_names import CACHE_NAME, cache_field
+from hf_capsule_mt.modeling.recurrent_cache import RecurrentCache
 from hf_capsule_mt.routing import common
 
 TOLERANCE = {"atol": 2e-5, "rtol": 2e-5}
@@ -65,17 +66,6 @@ def randomize(model: nn.Module, std: float = 0.2) -> nn.Module:
         if "final_logits_bias" in name:
             nn.init.normal_(buffer, std=std)
     return model
-
-
-class LogitsOf(nn.Module):
-    """A model without a cache that returns its logits alone."""
-
-    def __init__(self, model: nn.Module):
-        super().__init__()
-        self.model = model
-
-    def forward(self, input_ids, attention_mask, decoder_input_ids):
-        return self.model(input_ids, attention_mask, decoder_input_ids, use_cache=False).logits
 
 
 class ModelChecks:
@@ -529,21 +519,6 @@ class ModelChecks:
             if expected.get(name) is not None:
                 torch.testing.assert_close(actual[name], expected[name], **TOLERANCE)
 
-    @pytest.mark.slow
-    def test_exports_with_any_batch_and_any_lengths(self, mix):
-        model, batch = self.model(mix).eval(), self.batch()
-        rows, source, target = (torch.export.Dim(name, max=40) for name in ("rows", "source", "target"))
-        shapes = {
-            "input_ids": {0: rows, 1: source},
-            "attention_mask": {0: rows, 1: source},
-            "decoder_input_ids": {0: rows, 1: target},
-        }
-        with torch.no_grad():
-            program = torch.export.export(LogitsOf(model), (), batch, dynamic_shapes=shapes).module()
-            for lengths, target_length in (((7, 4, 5), 6), ((3, 9), 4)):
-                batch = self.batch(lengths, target_length)
-                torch.testing.assert_close(program(**batch), model(**batch).logits, **TOLERANCE)
-
 
 class RecurrentChecks(ModelChecks):
     """For families whose decoder is recurrent: padding among the words of a target leaves its state alone."""
@@ -562,6 +537,22 @@ class RecurrentChecks(ModelChecks):
             torch.testing.assert_close(attentions.sum(dim=-1), torch.ones(3, 1, 6))
         else:
             assert output.cross_attentions is None
+
+    def test_inputs_that_do_not_fit(self):
+        model, batch = self.model({}), self.batch()
+        with pytest.raises(ValueError, match=r"the source is empty: it has the shape \[3, 0\]"):
+            model(**{**batch, "input_ids": torch.zeros(3, 0, dtype=torch.long), "attention_mask": None})
+        mask = batch["attention_mask"].clone()
+        mask[1] = 0
+        for call in (model, model.generate):
+            with pytest.raises(ValueError, match=r"all padding in row\(s\) \[1\]"):
+                call(input_ids=batch["input_ids"], attention_mask=mask)
+        with pytest.raises(ValueError, match=r"`attention_mask` of Caps\w+Encoder must be \[3, 7\], got \[3, 6\]"):
+            model(**{**batch, "attention_mask": batch["attention_mask"][:, :6]})
+        with pytest.raises(ValueError, match="exactly one of `input_ids` and `inputs_embeds`"):
+            model(**self.source(batch))
+        with pytest.raises(ValueError, match="`cache` has 7 layers, but `decoder_layers` is 2"):
+            model(**batch, cache=RecurrentCache(7))
 
     def test_padding_among_the_words_of_the_target(self, mix):
         model, batch = self.model(mix), self.batch()

@@ -76,14 +76,14 @@ def test_redundant_capsules_compete_but_are_not_read():  # property 42
     guidance = randomize(build_guidance(config, 16)).double()
     state = torch.randn(2, 3, 16, dtype=torch.float64)
     source = torch.randn(2, 5, 16, dtype=torch.float64)
-    guidance(state, guidance.prepare(source, None), None).state.sum().backward()
+    guidance(state, source, None).state.sum().backward()
     of_capsules = guidance.votes.weight.grad.unflatten(0, (-1, 6)).abs().amax(dim=(1, 2))
     assert len(of_capsules) == 2 * 2 + 3
     assert (of_capsules[4:] > 0).all()
     # with the assignment held fixed, nothing of a redundant capsule is left
     guidance.zero_grad()
     nn.init.zeros_(guidance.score.weight)
-    guidance(state, guidance.prepare(source, None), None).state.sum().backward()
+    guidance(state, source, None).state.sum().backward()
     of_capsules = guidance.votes.weight.grad.unflatten(0, (-1, 6)).abs().amax(dim=(1, 2))
     assert (of_capsules[4:] == 0).all()
     assert (of_capsules[:4] > 0).all()
