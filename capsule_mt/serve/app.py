@@ -6,7 +6,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +52,7 @@ LONG = 1000  # characters of an order: only one so long is cut into sentences at
 FILE_FORMATS = (".txt", *(suffix for format, some in FORMATS.items() if format not in NEEDS_COLUMN for suffix in some))
 FILE_SECONDS, MOST_FILES = 600, 32
 PRIVATE = frozenset({"/metrics", "/docs", "/redoc", "/openapi.json", "/spec"})  # where there are keys
-Submit = Callable[[Batcher], Order]
+Submit = Callable[[Batcher, list[str]], Order]
 
 
 @dataclass(frozen=True)
@@ -163,17 +162,23 @@ def build_app(
             too_long = f"request ({asked.characters}) exceeds text limit ({limits.max_characters})"
             raise HTTPException(400, f"Invalid request: {too_long}")
 
-    async def results(request: Request, orders: Sequence[tuple[LanguagePair, list[str], Submit]]) -> list[Any]:
-        """Queue orders, texts of a language pair each, and return what is found for each text."""
-        submitted: list[Order] = []
+    async def results(
+        request: Request, texts: list[str], pairs: Mapping[int, LanguagePair], submit: Submit
+    ) -> dict[int, Any]:
+        """Queue texts, by their numbers with a pair of languages each; return what is found for each number."""
+        numbers: dict[LanguagePair, list[int]] = {}
+        for number, pair in pairs.items():
+            numbers.setdefault(pair, []).append(number)
+        orders: list[Order] = []
         try:
-            for pair, texts, submit in orders:
-                async with cutting if sum(map(len, texts)) > LONG else nullcontext():
-                    submitted.append(await asyncio.to_thread(submit, batcher_of(batchers, pair)))
-            work = asyncio.gather(*(asyncio.wrap_future(one) for order in submitted for one in order.results))
-            found = await asyncio.wait_for(unless_gone(request, work), limits.request_seconds)
+            for pair, own in numbers.items():
+                batcher, some = batcher_of(batchers, pair), [texts[number] for number in own]
+                async with cutting if sum(map(len, some)) > LONG else nullcontext():
+                    orders.append(await asyncio.to_thread(submit, batcher, some))
+            work = asyncio.gather(*(asyncio.wrap_future(one) for order in orders for one in order.results))
+            answers = await asyncio.wait_for(unless_gone(request, work), limits.request_seconds)
         except asyncio.TimeoutError:
-            took = "; ".join(order.progress() for order in submitted)
+            took = "; ".join(order.progress() for order in orders)
             seconds = limits.request_seconds
             raise HTTPException(503, f"the translation took longer than {seconds:g} s: {took} were done") from None
         except QueueFullError as error:
@@ -181,39 +186,28 @@ def build_app(
         except StoppingError as error:
             raise HTTPException(503, str(error)) from None
         finally:
-            for order in submitted:
+            for order in orders:
                 order.cancel()
-        number = 0
-        for pair, texts, _ in orders:
-            for text in texts:
-                if isinstance(found[number], Failure):
-                    metrics.add("failed_texts_total", pair=str(pair))
-                    raise HTTPException(400, f"text {number} cannot be translated: {found[number].reason}")
-                metrics.add("texts_total", pair=str(pair))
-                metrics.add("characters_total", len(text), pair=str(pair))
-                number += 1
+        found = dict(zip([number for own in numbers.values() for number in own], answers, strict=True))
+        for number, pair in pairs.items():
+            if isinstance(found[number], Failure):
+                metrics.add("failed_texts_total", pair=str(pair))
+                raise HTTPException(400, f"text {number} cannot be translated: {found[number].reason}")
+            metrics.add("texts_total", pair=str(pair))
+            metrics.add("characters_total", len(texts[number]), pair=str(pair))
         return found
 
     async def translations(
         request: Request, texts: list[str], sources: list[str], target: str, settings: Settings, client: str
     ) -> list[list[Translation]]:
         """Translate texts of these languages, each once, with alternatives; the target's stay as they are."""
-        places: dict[LanguagePair, list[int]] = {}
-        for place, source in enumerate(sources):
-            places.setdefault(LanguagePair(source, target), []).append(place)
-        orders = []
-        for pair, some in places.items():
-            if pair.source == pair.target:
-                continue
-            chosen = [texts[place] for place in some]
-            orders.append((pair, chosen, partial(Batcher.submit, texts=chosen, settings=settings, client=client)))
-        found = iter(await results(request, orders))
-        answers = [[Translation(text, None, None, ())] for text in texts]
-        for pair, some in places.items():
-            if pair.source != pair.target:
-                for place in some:
-                    answers[place] = next(found)
-        return answers
+
+        def submit(batcher: Batcher, some: list[str]) -> Order:
+            return batcher.submit(some, settings, client=client)
+
+        pairs = {n: LanguagePair(source, target) for n, source in enumerate(sources) if source != target}
+        found = await results(request, texts, pairs, submit)
+        return [found.get(number, [Translation(text, None, None, ())]) for number, text in enumerate(texts)]
 
     async def translated(
         request: Request, file: Parsed, source: str, target: str, settings: Settings, client: str
@@ -270,9 +264,12 @@ def build_app(
             numbers = f"{len(texts)} texts in `q`, {len(given)} in `translation`"
             raise HTTPException(400, f"`translation` must be one text or a list as `q` is, got {numbers}")
         pair = LanguagePair(target_of(asked.source), target_of(asked.target))
-        submit = partial(Batcher.submit_checks, texts=texts, translations=given, marks=asked.marks, client=client)
-        found = await results(request, [(pair, texts, submit)])
-        return JSONResponse(asked.as_asked({"coverage": [coverage_record(coverage) for coverage in found]}))
+
+        def submit(batcher: Batcher, some: list[str]) -> Order:
+            return batcher.submit_checks(some, given, marks=asked.marks, client=client)
+
+        found = await results(request, texts, dict.fromkeys(range(len(texts)), pair), submit)
+        return JSONResponse(asked.as_asked({"coverage": [coverage_record(one) for one in found.values()]}))
 
     @app.post("/detect", openapi_extra=body_of(DetectionRequest))
     async def detect_language(request: Request) -> list[dict[str, Any]]:

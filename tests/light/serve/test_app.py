@@ -243,6 +243,12 @@ def test_requests_that_cannot_be_read(client, content, kind, status, message):
     assert message in error_of(response, status)
 
 
+def test_a_text_that_fails_is_named_by_its_place(make_client):
+    texts = ["b" * 41, "a broken one" + "b" * 41]  # the first one is of the target's language
+    error = error_of(make_client(detector=EnglishWithA()).translate(q=texts, source="auto"), 400)
+    assert error == "text 1 cannot be translated: ValueError: a broken text"
+
+
 def test_a_full_queue_says_when_to_come_back(make_client):
     client = make_client(wait_seconds=0.5, max_batch=64, max_queue=3)
     fields = {"q": ["a", "b"], "source": "en", "target": "de"}
