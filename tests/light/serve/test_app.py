@@ -13,7 +13,8 @@ pytest.importorskip("fastapi")
 import httpx
 
 from capsule_mt import CoverageOptions, Translator
-from capsule_mt.serve.app import PAGE, PAGE_FILES, Limits, build_app
+from capsule_mt.serve.answers import Limits
+from capsule_mt.serve.app import PAGE, PAGE_FILES, build_app
 from capsule_mt.serve.batching import Batcher
 from capsule_mt.serve.clients import Keys, Rates
 from capsule_mt.serve.languages import LanguagePair, language_pairs
