@@ -4,6 +4,7 @@ text -> Segmenter -> pieces: token ids -> Decoder.translate -> hypotheses -> Dec
 -> words -> Translation
 """
 
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
@@ -418,8 +419,9 @@ def _is_short(found: Found, threshold: float | None) -> bool:
 
 
 def _left(found: Found) -> float:
+    """Return what the best translation of a piece leaves out; more than any other if its coverage was not found."""
     covered = found[0].covered
-    return 0.0 if covered is None else covered.left
+    return math.inf if covered is None else covered.left
 
 
 def _ranked(found: Found, weight: float, length_penalty: float) -> Found:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from capsule_mt import CoverageOptions, Translation, Translator
+from capsule_mt.coverage.methods import cover
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.options import TranslationOptions, search_options
 from capsule_mt.text.keeping import KEPT, Item, parts_of
@@ -320,3 +321,10 @@ def test_a_coverage_that_fails_does_not_cost_the_translation(caplog, monkeypatch
         found = translator()(["one two", "three"], coverage=coverage, **search)
         assert [(one.text, one.coverage) for one in found] == [("one two", None), ("three", None)]
     assert "The coverage of 1 translations was not found: ZeroDivisionError: curves." in caplog.text
+
+
+def test_a_retry_whose_coverage_fails_does_not_win(monkeypatch):
+    covers = iter([cover, lambda *_: 1 / 0])
+    monkeypatch.setattr("capsule_mt.coverage.methods.cover", lambda *given: next(covers)(*given))
+    found = translator(Echo(lost=1))("one two three", coverage=CoverageOptions(threshold=0.9, retry_beams=2))
+    assert (found.text, found.coverage.score) == ("one two", pytest.approx(2 / 3))
