@@ -12,27 +12,47 @@
 
 /* ---- norm, attention */
 
-static void add_norm(float *x, const float *residual, const float *gain, const float *bias, long rows, long width,
-                     float epsilon) {
-    for (long r = 0; r < rows; r++, x += width) {
-        vf total = all(0.f), squares = all(0.f);
-        FOR_VECTORS(i, width) {
-            vf v = GET(x, i, width, 0.f);
+/* Of rows side by side: the sums of one would wait for each other. */
+INLINE void norm_rows(const int rows, float *x, const float *residual, const float *gain, const float *bias, long width,
+                      float epsilon) {
+    vf total[4], squares[4];
+    float mean[4], scale[4];
+    UNROLL_ALL
+    for (int r = 0; r < rows; r++) total[r] = squares[r] = all(0.f);
+    FOR_VECTORS(i, width)
+        UNROLL_ALL
+        for (int r = 0; r < rows; r++) {
+            vf v = GET(x + r * width, i, width, 0.f);
             if (residual) v += GET(residual + r * width, i, width, 0.f);
-            PUT(x, i, width, v);
-            total += v;
+            PUT(x + r * width, i, width, v);
+            total[r] += v;
         }
-        float mean = sum_of(total) / (float)width;
-        FOR_VECTORS(i, width) {
-            vf v = GET(x, i, width, mean) - all(mean);
-            squares += v * v;
+    UNROLL_ALL
+    for (int r = 0; r < rows; r++) mean[r] = sum_of(total[r]) / (float)width;
+    FOR_VECTORS(i, width)
+        UNROLL_ALL
+        for (int r = 0; r < rows; r++) {
+            vf v = GET(x + r * width, i, width, mean[r]) - all(mean[r]);
+            squares[r] += v * v;
         }
-        float scale = 1 / sqrtf(sum_of(squares) / (float)width + epsilon);
-        FOR_VECTORS(i, width) {
-            vf v = (GET(x, i, width, 0.f) - all(mean)) * all(scale);
-            PUT(x, i, width, v * GET(gain, i, width, 0.f) + GET(bias, i, width, 0.f));
+    UNROLL_ALL
+    for (int r = 0; r < rows; r++) scale[r] = 1 / sqrtf(sum_of(squares[r]) / (float)width + epsilon);
+    FOR_VECTORS(i, width) {
+        vf gains = GET(gain, i, width, 0.f), biases = GET(bias, i, width, 0.f);
+        UNROLL_ALL
+        for (int r = 0; r < rows; r++) {
+            vf v = (GET(x + r * width, i, width, 0.f) - all(mean[r])) * all(scale[r]);
+            PUT(x + r * width, i, width, v * gains + biases);
         }
     }
+}
+
+static void add_norm(float *x, const float *residual, const float *gain, const float *bias, long rows, long width,
+                     float epsilon) {
+    for (; rows >= 4; rows -= 4, x += 4 * width, residual += residual ? 4 * width : 0)
+        norm_rows(4, x, residual, gain, bias, width, epsilon);
+    for (; rows; rows--, x += width, residual += residual ? width : 0)
+        norm_rows(1, x, residual, gain, bias, width, epsilon);
 }
 
 /* Of a head are kept its floats or its halves, in whole blocks. */

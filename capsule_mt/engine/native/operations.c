@@ -100,9 +100,12 @@ static int preview(run_t *run, const linear_t *head, const void *upper, const fl
     kernels->top(logits, head->outputs, 1, &best, places);
     refine(kernels, head, x, places, 1, logits, memory);
     for (int64_t i = 0; i < head->inputs; i++) norm += x[i] * x[i];
-    float least = logits[places[0]] - DEVIATIONS * DEVIATION_OF_LOWER * *(const float *)upper * sqrtf(norm);
-    long count = kernels->not_below(logits, head->outputs, least, places, MOST_NEAR);
-    if (count > MOST_NEAR) return 0;
+    float largest = logits[places[0]], reach = DEVIATIONS * DEVIATION_OF_LOWER * sqrtf(norm);
+    float least = largest - reach * *(const float *)upper; /* of any scale */
+    long near_any = kernels->not_below(logits, head->outputs, least, places, MOST_NEAR), count = 0;
+    if (near_any > MOST_NEAR) return 0;
+    for (long i = 0; i < near_any; i++)
+        if (logits[places[i]] >= largest - reach * head->scales[places[i]]) places[count++] = places[i];
     refine(kernels, head, x, places, count, logits, memory);
     return 1;
 }

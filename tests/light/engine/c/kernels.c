@@ -249,7 +249,7 @@ static void tiles(long rows, long inputs, long outputs, int activation) {
 
 static void all_products(void) {
     static const long few[] = {1, 2, 3, 5, 8, 17, 33}, many[] = {0, 64, 100, 129, 513, 1000};
-    for (long rows = 14; rows <= 82; rows++) tiles(rows, rows % 4 * 64, 29 + rows, rows % 6);
+    for (long rows = 12; rows <= 82; rows++) tiles(rows, rows % 4 * 64, 29 + rows, rows % 6);
     tiles(320, 512, 1000, RELU);
     for (long outputs = 1; outputs < 100; outputs += 7) previews(outputs % 5 * 8 + 64, outputs);
     for (long inputs = 1; inputs < 150; inputs += 8) leftovers(1 + inputs % 3, inputs);
