@@ -13,7 +13,7 @@ class Extra(NamedTuple):
 
 EXTRAS = {
     "train": Extra("recipes, training, distillation, averaging", ("datasets", "yaml", "sacrebleu")),
-    "eval": Extra("BLEU, chrF, TER and significance tests", ("sacrebleu",)),
+    "eval": Extra("BLEU, chrF, TER and significance tests", ("evaluate", "sacrebleu")),
     "analysis": Extra("pictures", ("matplotlib",)),
 }
 # of the commands that need one; the others need the core alone

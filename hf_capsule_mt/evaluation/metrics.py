@@ -1,13 +1,29 @@
 """sacreBLEU's (Post 2018) BLEU, chrF, chrF++ and TER, each with a signature that makes the number reproducible."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.metrics.base import Metric
 
+from capsule_mt.text.outputs import write_output
 from hf_capsule_mt.evaluation.choices import DEFAULT_METRICS, METRICS
+
+if TYPE_CHECKING:  # scoring text needs no transformers
+    from transformers import EvalPrediction, PreTrainedTokenizerBase
+
+# imports the module and not the class: `evaluate` takes the first class of a metric that it sees
+MODULE = '''"""{name} for `evaluate.load`; see `hf_capsule_mt.evaluation.metrics`."""
+
+from hf_capsule_mt.evaluation import translation_metric
+
+
+class Metric(translation_metric.TranslationMetric):
+    metric_name = "{name}"
+'''
 
 
 @dataclass(frozen=True)
@@ -79,3 +95,58 @@ def _score(name: str, hypotheses: Sequence[str], references: Sequence[Sequence[s
     metric = sacrebleu_metric(name, tokenize)
     result = metric.corpus_score(list(hypotheses), [list(lines) for lines in references])
     return Score(name, float(result.score), str(metric.get_signature()), str(result))
+
+
+def metric_path(name: str) -> str:
+    """Write a module with one of our metrics, and return the path that `evaluate.load` takes, without a network.
+
+    It stands in the cache into which `evaluate` copies every module that it loads.
+    """
+    if name not in METRICS:
+        raise ValueError(f"`name` must be one of {', '.join(METRICS)}, got {name!r}")
+    from evaluate.config import HF_MODULES_CACHE  # scoring needs no `evaluate`
+
+    module = f"capsule_mt_{name.replace('+', 'p')}"
+    path = Path(HF_MODULES_CACHE) / "capsule_mt" / module / f"{module}.py"
+    write_output(path, MODULE.format(name=name))
+    return str(path)
+
+
+def compute_metrics(
+    tokenizer: "PreTrainedTokenizerBase",
+    metrics: Sequence[str] = ("bleu", "chrf"),
+    decode: Callable[[list[int]], str] | None = None,
+) -> "Callable[[EvalPrediction], dict[str, float]]":
+    """Return a `compute_metrics` for a `Seq2SeqTrainer` with `predict_with_generate=True`.
+
+    It also reports the mean number of generated tokens.
+
+    Args:
+        tokenizer: the target's, if there are two.
+        decode: the text of token ids from the start token on. A `MarianTokenizer` with two vocabularies needs
+            `partial(decode_target, tokenizer)` of `hf_capsule_mt.modeling.target_text`: by itself it leaves out target
+            words that have the ids of the source's special tokens.
+    """
+    if decode is None and getattr(tokenizer, "separate_vocabs", False):
+        raise ValueError(
+            "`decode` must be given for a tokenizer with `separate_vocabs`: partial(decode_target, tokenizer)"
+        )
+    pad = tokenizer.pad_token_id
+
+    def text(ids: list[int]) -> str:
+        return (decode(ids) if decode else str(tokenizer.decode(ids, skip_special_tokens=True))).strip()
+
+    def compute(prediction: "EvalPrediction") -> dict[str, float]:
+        generated = np.asarray(_first(prediction.predictions))
+        generated = np.where(generated < 0, pad, generated)
+        hypotheses = [text(ids.tolist()) for ids in generated]
+        references = [text([pad, *ids[ids >= 0].tolist()]) for ids in np.asarray(prediction.label_ids)]
+        scores = score_corpus(hypotheses, [references], metrics)
+        lengths = [np.flatnonzero(ids != pad).max(initial=0) for ids in generated]  # without the start token
+        return {name: score.score for name, score in scores.items()} | {"generated_tokens": float(np.mean(lengths))}
+
+    return compute
+
+
+def _first(predictions: np.ndarray | tuple[np.ndarray, ...]) -> np.ndarray:
+    return predictions[0] if isinstance(predictions, tuple) else predictions

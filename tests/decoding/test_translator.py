@@ -2,6 +2,7 @@
 
 import copy
 import json
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
+    EvalPrediction,
     GenerationConfig,
     MarianTokenizer,
     NllbTokenizer,
@@ -20,6 +22,7 @@ from capsule_mt.text.segments import Segmenter
 from capsule_mt.text.words import words_of
 from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianMTModel, CoverageOptions, Translator, to_fast
 from hf_capsule_mt.decoding.tokenizer import TransformersTokenizer, check_language, searched_offsets
+from hf_capsule_mt.evaluation.metrics import compute_metrics
 from hf_capsule_mt.modeling.encoder_decoder import EncoderDecoderModel
 from hf_capsule_mt.modeling.target_text import decode_target
 from tests.fixtures.opus_mt import train_pieces
@@ -284,6 +287,12 @@ def test_vocabularies_of_unequal_size(unequal, start):
     assert scored.segments[0].target_ids == (start_id, *[target[word]] * 3, target["</s>"])
     sequence = torch.tensor([start_id, *[target[word]] * 3, target["</s>"], config.pad_token_id])
     assert decode_target(tokenizer, sequence) == expected
+    labels = torch.cat([sequence[1:5], torch.tensor([-100])])[None]
+    for_trainer = EvalPrediction(sequence[None].numpy(), labels.numpy())
+    scores = compute_metrics(tokenizer, ["chrf"], partial(decode_target, tokenizer))(for_trainer)
+    assert scores == {"chrf": 100, "generated_tokens": 4}
+    with pytest.raises(ValueError, match="`decode` must be given"):
+        compute_metrics(tokenizer)
 
 
 def test_max_time_ends_a_translation(fast):

@@ -1,15 +1,21 @@
 """Scores against other people's tools and hand-worked cases, with signatures, also by length; the files of results."""
 
 import json
+import os
 import re
+import subprocess
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 import sacrebleu
+from transformers import EvalPrediction
 
 from hf_capsule_mt.evaluation import read_result, write_result
 from hf_capsule_mt.evaluation.length_buckets import score_by_length
-from hf_capsule_mt.evaluation.metrics import METRICS, metric_signature, score_corpus
+from hf_capsule_mt.evaluation.metrics import METRICS, compute_metrics, metric_signature, score_corpus
+from tests.fixtures.tiny import tiny_tokenizer
 
 HYPOTHESES = [
     "Das ist ein kleiner Test .",
@@ -69,6 +75,41 @@ def test_text_that_is_not_parallel_is_refused():
         score_corpus([], [[]])
     with pytest.raises(ValueError, match=r"`name` must be one of bleu, .*, got 'meteor'"):
         score_corpus(HYPOTHESES, REFERENCES, ["meteor"])
+
+
+@pytest.mark.slow
+def test_every_metric_loads_by_path_without_a_network(tmp_path):
+    """In a process of its own, which is told that it is offline and has no cache."""
+    script = f"""
+import evaluate
+from hf_capsule_mt.evaluation.metrics import METRICS, metric_path, score_corpus
+hypotheses, references = {HYPOTHESES!r}, {REFERENCES!r}
+for name in METRICS:
+    found = evaluate.load(metric_path(name)).compute(
+        predictions=hypotheses, references=[list(pair) for pair in zip(*references)])
+    expected = score_corpus(hypotheses, references, [name])[name]
+    assert found == {{"score": expected.score, "signature": expected.signature, "text": expected.text}}, (name, found)
+single = evaluate.load(metric_path("bleu")).compute(predictions=hypotheses, references=references[0])
+assert single["score"] == score_corpus(hypotheses, references[:1], ["bleu"])["bleu"].score
+print("loaded", len(METRICS))
+"""
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path), "HF_EVALUATE_OFFLINE": "1"}
+    environment["PYTHONPATH"] = str(Path(__file__).resolve().parents[2])
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert f"loaded {len(METRICS)}" in done.stdout
+
+
+def test_compute_metrics_reads_padded_predictions_and_masked_labels():
+    tokenizer = tiny_tokenizer()
+    texts = ["Der alte Mann kauft einen Hut.", "Das Kind singt."]
+    labels = tokenizer(texts, padding=True, return_tensors="np")["input_ids"]
+    predictions = np.concatenate([np.full((2, 1), tokenizer.pad_token_id), labels, np.full((2, 1), -100)], axis=1)
+    masked = np.where(labels == tokenizer.pad_token_id, -100, labels)
+    scores = compute_metrics(tokenizer, ["bleu", "chrf", "ter"])(EvalPrediction(predictions, masked))
+    assert scores["bleu"] == pytest.approx(100)
+    assert scores["ter"] == 0
+    assert scores["generated_tokens"] == (masked != -100).sum() / 2
 
 
 SOURCES_BY_LENGTH = ["a b", "a b c", "a b c d", "a b c d e f g"]
