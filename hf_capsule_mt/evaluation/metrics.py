@@ -1,8 +1,7 @@
 """sacreBLEU's (Post 2018) BLEU, chrF, chrF++ and TER, each with a signature that makes the number reproducible."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.metrics.base import Metric
@@ -18,9 +17,6 @@ class Score:
     score: float
     signature: str
     text: str
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def sacrebleu_metric(name: str, tokenize: str = "13a") -> Metric:

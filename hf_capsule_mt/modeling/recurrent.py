@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from hf_capsule_mt.modeling.padding import keep_first, reverse_sequences
+from hf_capsule_mt.modeling.padding import Compaction, keep_first, reverse_sequences
 from hf_capsule_mt.modeling.recurrent_cache import RecurrentState
 
 Tensors = tuple[torch.Tensor, ...]
@@ -174,7 +174,7 @@ class GRULayer(GradientCheckpointingLayer):
         self.dropout = dropout
 
     def forward(
-        self, hidden: torch.Tensor, lengths: torch.Tensor | None = None, state: torch.Tensor | None = None
+        self, hidden: torch.Tensor, state: torch.Tensor | None = None, lengths: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Inputs [B, T, in] -> outputs [B, T, d], and the states [B, T, d] themselves: see `FusedLayer`."""
         states, _ = self.gru(hidden, None if state is None else (state,), lengths)
@@ -182,6 +182,21 @@ class GRULayer(GradientCheckpointingLayer):
         if hidden.shape[-1] == output.shape[-1]:
             output = hidden + output
         return self.layer_norm(output), states
+
+
+def run_encoder(layers: nn.ModuleList, hidden: torch.Tensor, mask: torch.Tensor | None) -> list[torch.Tensor]:
+    """Run layers of both directions over a source [B, S, in] with its mask [B, S], True keeps.
+
+    Returns:
+        What the first layer reads, and the outputs [B, S, d] of each, zero at padding.
+    """
+    compaction = Compaction(mask)
+    outputs, hidden = [hidden], compaction.compact(hidden)
+    for layer in layers:
+        hidden, _ = layer(hidden, None, compaction.lengths)
+        restored = compaction.restore(hidden)
+        outputs.append(restored if mask is None else restored.masked_fill(~mask.unsqueeze(-1), 0))
+    return outputs
 
 
 class ResidualLSTM(GradientCheckpointingLayer):
