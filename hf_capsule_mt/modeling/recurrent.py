@@ -120,20 +120,25 @@ class FusedLayer(nn.RNNBase):
         for direction in range(2 if self.bidirectional else 1):
 
             def step(state: Tensors, inputs: Tensors, direction: int = direction) -> StateAndOutputs:
-                new = self.update(inputs[0], self._projected("hh", state[0], direction), state)
+                new = self.update(inputs[0], self._project_state(state[0], direction), state)
                 if len(inputs) == 2:
                     new = tuple(torch.where(inputs[1][:, None], *pair) for pair in zip(new, state, strict=True))
                 return new, new[:1]
 
-            inputs = (self._projected("ih", hidden, direction), *keep)
+            inputs = (self._project_input(hidden, direction), *keep)
             last, (states,) = over_positions(step, state, inputs, reverse=direction == 1)
             outputs.append(states)
         return torch.cat(outputs, dim=-1) if self.bidirectional else states, last
 
-    def _projected(self, name: str, values: torch.Tensor, direction: int) -> torch.Tensor:
-        """W x + b of inputs ("ih") or states ("hh"), forwards (0) or backwards (1)."""
-        weight, bias = self.all_weights[direction][("ih", "hh").index(name) :: 2]
-        return nn.functional.linear(values, weight, bias)
+    def _project_input(self, hidden: torch.Tensor, direction: int) -> torch.Tensor:
+        """W_ih x + b, [..., in] -> [..., gates * d], forwards (0) or backwards (1)."""
+        weight, _, bias, _ = self.all_weights[direction]
+        return nn.functional.linear(hidden, weight, bias)
+
+    def _project_state(self, state: torch.Tensor, direction: int) -> torch.Tensor:
+        """W_hh h + b, [..., d] -> [..., gates * d]."""
+        _, weight, _, bias = self.all_weights[direction]
+        return nn.functional.linear(state, weight, bias)
 
 
 class FusedGRU(FusedLayer):
