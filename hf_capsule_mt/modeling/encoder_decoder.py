@@ -34,11 +34,6 @@ class CapsulePreTrainedModel(PreTrainedModel):
         config.validate()  # a field may have been set since the configuration was made
         super().__init__(config)
 
-    @property
-    def dummy_inputs(self) -> dict[str, torch.Tensor]:
-        input_ids = torch.tensor([[3, 6, 10, 4, 2], [5, 8, 12, 2, 2]], device=self.device)
-        return {"input_ids": input_ids, "decoder_input_ids": input_ids}
-
 
 class Stack(CapsulePreTrainedModel):
     """Base of the encoders and the decoders."""

@@ -152,7 +152,7 @@ class CapsuleMarianEncoder(TransformerStack):
                 attentions.append(layer_attentions)
                 routings[f"encoder.layers.{number}.self_attn"] = weights
             states.append(hidden)
-        hidden, weights = _aggregate(self.layer_aggregation, states, output_routing_weights)
+        hidden, weights = self.layer_aggregation(states[1:] or states, output_routing_weights)
         routings["encoder.layer_aggregation"] = weights
         return CapsuleEncoderOutput(
             last_hidden_state=hidden,
@@ -233,7 +233,7 @@ class CapsuleMarianDecoder(TransformerStack):
                 routings[f"decoder.layers.{number}.self_attn"] = weights
                 routings[f"decoder.layers.{number}.encoder_attn"] = cross_weights
             states.append(hidden)
-        hidden, weights = _aggregate(self.layer_aggregation, states, output_routing_weights)
+        hidden, weights = self.layer_aggregation(states[1:] or states, output_routing_weights)
         routings["decoder.layer_aggregation"] = weights
         guided = self.guidance(
             hidden, encoder_hidden_states, encoder_attention_mask, constants, output_routing_weights
@@ -251,13 +251,6 @@ class CapsuleMarianDecoder(TransformerStack):
             guided_capsules=guided.capsules if output_guided_capsules else None,
             unguided_state=hidden if output_guided_capsules else None,
         )
-
-
-def _aggregate(
-    layer_aggregation: nn.Module, states: list[torch.Tensor], output_routing_weights: bool
-) -> tuple[torch.Tensor, IterationWeights | None]:
-    """Aggregate the layer outputs of a stack; `states` are its embeddings, then one output for each layer."""
-    return layer_aggregation(states[1:] or states, output_routing_weights)
 
 
 def _only_routings(routings: dict[str, IterationWeights | None]) -> RoutingWeights:
