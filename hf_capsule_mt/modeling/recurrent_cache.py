@@ -116,12 +116,6 @@ class RecurrentStateLayer(CacheLayerMixin):
     def batch_select_indices(self, indices: torch.Tensor) -> None:
         self.change_rows(lambda tensor: tensor[indices.to(tensor.device)])
 
-    def offload(self) -> None:
-        """A state is too small to be worth a transfer."""
-
-    def prefetch(self) -> None:
-        """Nothing was sent away."""
-
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         """The first `append` does it."""
 
