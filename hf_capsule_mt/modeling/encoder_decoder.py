@@ -39,7 +39,6 @@ class Stack(CapsulePreTrainedModel):
     """Base of the encoders and the decoders."""
 
     embed_tokens: nn.Embedding
-    gradient_checkpointing = False
 
     def embeddings_of(self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> torch.Tensor:
         """Return the embeddings [B, T, e] of token ids [B, T], or those that are given in their place."""

@@ -89,6 +89,7 @@ class TransformerStack(CapsuleMarianPreTrainedModel, Stack):
     """Base of the encoder and the decoder: embedding, positions and LayerDrop."""
 
     embed_positions: SinusoidalPositions
+    gradient_checkpointing = False
 
     def embed(
         self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, start: int | torch.Tensor = 0
@@ -144,7 +145,7 @@ class CapsuleMarianEncoder(TransformerStack):
             self.config, output_attentions, output_hidden_states
         )
         hidden = self.embed(input_ids, inputs_embeds)
-        mask = bidirectional_mask(attention_mask, hidden.shape[1], hidden.dtype, self.config._attn_implementation)
+        mask = bidirectional_mask(attention_mask, hidden.shape[1])
         states, attentions, routings = [hidden], [], {}
         for number, layer in enumerate(self.layers):
             if not self.drops_layer(self.config.encoder_layerdrop):
@@ -215,7 +216,7 @@ class CapsuleMarianDecoder(TransformerStack):
             mask = mask_of_new_tokens(attention_mask, hidden.shape[1])
         else:
             mask = causal_mask(attention_mask, hidden, self_attention_cache, implementation)
-        encoder_mask = bidirectional_mask(encoder_attention_mask, hidden.shape[1], hidden.dtype, implementation)
+        encoder_mask = bidirectional_mask(encoder_attention_mask, hidden.shape[1])
         states, attentions, cross_attentions, routings = [hidden], [], [], {}
         for number, layer in enumerate(self.layers):
             if not self.drops_layer(self.config.decoder_layerdrop):
