@@ -35,9 +35,6 @@ class Score:
     signature: str
     text: str
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def sacrebleu_metric(name: str, tokenize: str = "13a") -> Metric:
     """Return sacreBLEU's metric for one of our names, as the significance tests need it."""

@@ -34,17 +34,11 @@ class CapsulePreTrainedModel(PreTrainedModel):
         config.validate()  # a field may have been set since the configuration was made
         super().__init__(config)
 
-    @property
-    def dummy_inputs(self) -> dict[str, torch.Tensor]:
-        input_ids = torch.tensor([[3, 6, 10, 4, 2], [5, 8, 12, 2, 2]], device=self.device)
-        return {"input_ids": input_ids, "decoder_input_ids": input_ids}
-
 
 class Stack(CapsulePreTrainedModel):
     """Base of the encoders and the decoders."""
 
     embed_tokens: nn.Embedding
-    gradient_checkpointing = False
 
     def embeddings_of(self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> torch.Tensor:
         """Return the embeddings [B, T, e] of token ids [B, T], or those that are given in their place."""

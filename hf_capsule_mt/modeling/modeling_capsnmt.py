@@ -35,7 +35,7 @@ from hf_capsule_mt.modeling.outputs import (
     resolve_output_flags,
 )
 from hf_capsule_mt.modeling.padding import Compaction, padding_mask_or_none
-from hf_capsule_mt.modeling.recurrent import FusedLSTM, ResidualLSTM
+from hf_capsule_mt.modeling.recurrent import FusedLSTM, ResidualLSTM, run_encoder
 from hf_capsule_mt.modeling.recurrent_cache import RecurrentCache, RecurrentGeneration, cache_for
 from hf_capsule_mt.modeling.source_aggregation import build_source_aggregation
 
@@ -127,12 +127,7 @@ class CapsNMTEncoder(RecurrentStack):
         hidden = self.embed(input_ids, inputs_embeds)
         mask = self.source_mask(attention_mask, hidden)
         hidden = nn.functional.dropout(hidden, p=self.config.dropout, training=self.training)
-        states, compaction = [hidden], Compaction(mask)
-        hidden = compaction.compact(hidden)
-        for layer in self.layers:
-            hidden, _ = layer(hidden, None, compaction.lengths)
-            restored = compaction.restore(hidden)
-            states.append(restored if mask is None else restored.masked_fill(~mask.unsqueeze(-1), 0))
+        states = run_encoder(self.layers, hidden, mask)
         encoded = BaseModelOutput(states[-1], tuple(states) if output_hidden_states else None)
         return self.aggregate(encoded, mask, output_routing_weights)
 

@@ -89,6 +89,7 @@ class TransformerStack(CapsuleMarianPreTrainedModel, Stack):
     """Base of the encoder and the decoder: embedding, positions and LayerDrop."""
 
     embed_positions: SinusoidalPositions
+    gradient_checkpointing = False
 
     def embed(
         self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, start: int | torch.Tensor = 0
@@ -144,7 +145,7 @@ class CapsuleMarianEncoder(TransformerStack):
             self.config, output_attentions, output_hidden_states
         )
         hidden = self.embed(input_ids, inputs_embeds)
-        mask = bidirectional_mask(attention_mask, hidden.shape[1], hidden.dtype, self.config._attn_implementation)
+        mask = bidirectional_mask(attention_mask, hidden.shape[1])
         states, attentions, routings = [hidden], [], {}
         for number, layer in enumerate(self.layers):
             if not self.drops_layer(self.config.encoder_layerdrop):
@@ -152,7 +153,7 @@ class CapsuleMarianEncoder(TransformerStack):
                 attentions.append(layer_attentions)
                 routings[f"encoder.layers.{number}.self_attn"] = weights
             states.append(hidden)
-        hidden, weights = _aggregate(self.layer_aggregation, states, output_routing_weights)
+        hidden, weights = self.layer_aggregation(states[1:] or states, output_routing_weights)
         routings["encoder.layer_aggregation"] = weights
         return CapsuleEncoderOutput(
             last_hidden_state=hidden,
@@ -215,7 +216,7 @@ class CapsuleMarianDecoder(TransformerStack):
             mask = mask_of_new_tokens(attention_mask, hidden.shape[1])
         else:
             mask = causal_mask(attention_mask, hidden, self_attention_cache, implementation)
-        encoder_mask = bidirectional_mask(encoder_attention_mask, hidden.shape[1], hidden.dtype, implementation)
+        encoder_mask = bidirectional_mask(encoder_attention_mask, hidden.shape[1])
         states, attentions, cross_attentions, routings = [hidden], [], [], {}
         for number, layer in enumerate(self.layers):
             if not self.drops_layer(self.config.decoder_layerdrop):
@@ -233,7 +234,7 @@ class CapsuleMarianDecoder(TransformerStack):
                 routings[f"decoder.layers.{number}.self_attn"] = weights
                 routings[f"decoder.layers.{number}.encoder_attn"] = cross_weights
             states.append(hidden)
-        hidden, weights = _aggregate(self.layer_aggregation, states, output_routing_weights)
+        hidden, weights = self.layer_aggregation(states[1:] or states, output_routing_weights)
         routings["decoder.layer_aggregation"] = weights
         guided = self.guidance(
             hidden, encoder_hidden_states, encoder_attention_mask, constants, output_routing_weights
@@ -251,13 +252,6 @@ class CapsuleMarianDecoder(TransformerStack):
             guided_capsules=guided.capsules if output_guided_capsules else None,
             unguided_state=hidden if output_guided_capsules else None,
         )
-
-
-def _aggregate(
-    layer_aggregation: nn.Module, states: list[torch.Tensor], output_routing_weights: bool
-) -> tuple[torch.Tensor, IterationWeights | None]:
-    """Aggregate the layer outputs of a stack; `states` are its embeddings, then one output for each layer."""
-    return layer_aggregation(states[1:] or states, output_routing_weights)
 
 
 def _only_routings(routings: dict[str, IterationWeights | None]) -> RoutingWeights:

@@ -41,7 +41,7 @@ from hf_capsule_mt.modeling.outputs import (
 )
 from hf_capsule_mt.modeling.padding import Compaction
 from hf_capsule_mt.modeling.past_future_guidance import build_guidance
-from hf_capsule_mt.modeling.recurrent import FusedGRU, GRULayer
+from hf_capsule_mt.modeling.recurrent import FusedGRU, GRULayer, run_encoder
 from hf_capsule_mt.modeling.recurrent_cache import RecurrentCache, RecurrentGeneration, cache_for
 
 
@@ -114,15 +114,7 @@ class CapsuleRNMTEncoder(RNMTStack):
         _, output_hidden_states = resolve_output_flags(self.config, output_attentions, output_hidden_states)
         hidden = self.embed(input_ids, inputs_embeds)
         mask = self.source_mask(attention_mask, hidden)
-        compaction = Compaction(mask)
-        hidden_states = [hidden]
-        hidden = compaction.compact(hidden)
-        for layer in self.layers:
-            hidden, _ = layer(hidden, compaction.lengths)
-            hidden_states.append(hidden)
-        hidden_states[1:] = [compaction.restore(states) for states in hidden_states[1:]]
-        if mask is not None:
-            hidden_states[-1] = hidden_states[-1].masked_fill(~mask[..., None], 0)
+        hidden_states = run_encoder(self.layers, hidden, mask)
         return CapsuleEncoderOutput(
             last_hidden_state=hidden_states[-1],
             hidden_states=tuple(hidden_states) if output_hidden_states else None,
@@ -223,7 +215,7 @@ class CapsuleRNMTDecoder(RNMTStack):
         )
         hidden_states, layer_states = [embedded, compaction.restore(hidden)], [states]
         for layer, first_state in zip(self.layers, first_states[1:], strict=True):
-            hidden, states = layer(hidden, None, first_state)
+            hidden, states = layer(hidden, first_state)
             hidden_states.append(compaction.restore(hidden))
             layer_states.append(states)
         unguided_state = hidden_states[-1]

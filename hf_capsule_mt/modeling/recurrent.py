@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from hf_capsule_mt.modeling.padding import keep_first, reverse_sequences
+from hf_capsule_mt.modeling.padding import Compaction, keep_first, reverse_sequences
 from hf_capsule_mt.modeling.recurrent_cache import RecurrentState
 
 Tensors = tuple[torch.Tensor, ...]
@@ -120,20 +120,25 @@ class FusedLayer(nn.RNNBase):
         for direction in range(2 if self.bidirectional else 1):
 
             def step(state: Tensors, inputs: Tensors, direction: int = direction) -> StateAndOutputs:
-                new = self.update(inputs[0], self._projected("hh", state[0], direction), state)
+                new = self.update(inputs[0], self._project_state(state[0], direction), state)
                 if len(inputs) == 2:
                     new = tuple(torch.where(inputs[1][:, None], *pair) for pair in zip(new, state, strict=True))
                 return new, new[:1]
 
-            inputs = (self._projected("ih", hidden, direction), *keep)
+            inputs = (self._project_input(hidden, direction), *keep)
             last, (states,) = over_positions(step, state, inputs, reverse=direction == 1)
             outputs.append(states)
         return torch.cat(outputs, dim=-1) if self.bidirectional else states, last
 
-    def _projected(self, name: str, values: torch.Tensor, direction: int) -> torch.Tensor:
-        """W x + b of inputs ("ih") or states ("hh"), forwards (0) or backwards (1)."""
-        weight, bias = self.all_weights[direction][("ih", "hh").index(name) :: 2]
-        return nn.functional.linear(values, weight, bias)
+    def _project_input(self, hidden: torch.Tensor, direction: int) -> torch.Tensor:
+        """W_ih x + b, [..., in] -> [..., gates * d], forwards (0) or backwards (1)."""
+        weight, _, bias, _ = self.all_weights[direction]
+        return nn.functional.linear(hidden, weight, bias)
+
+    def _project_state(self, state: torch.Tensor, direction: int) -> torch.Tensor:
+        """W_hh h + b, [..., d] -> [..., gates * d]."""
+        _, weight, _, bias = self.all_weights[direction]
+        return nn.functional.linear(state, weight, bias)
 
 
 class FusedGRU(FusedLayer):
@@ -174,7 +179,7 @@ class GRULayer(GradientCheckpointingLayer):
         self.dropout = dropout
 
     def forward(
-        self, hidden: torch.Tensor, lengths: torch.Tensor | None = None, state: torch.Tensor | None = None
+        self, hidden: torch.Tensor, state: torch.Tensor | None = None, lengths: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Inputs [B, T, in] -> outputs [B, T, d], and the states [B, T, d] themselves: see `FusedLayer`."""
         states, _ = self.gru(hidden, None if state is None else (state,), lengths)
@@ -182,6 +187,21 @@ class GRULayer(GradientCheckpointingLayer):
         if hidden.shape[-1] == output.shape[-1]:
             output = hidden + output
         return self.layer_norm(output), states
+
+
+def run_encoder(layers: nn.ModuleList, hidden: torch.Tensor, mask: torch.Tensor | None) -> list[torch.Tensor]:
+    """Run layers of both directions over a source [B, S, in] with its mask [B, S], True keeps.
+
+    Returns:
+        What the first layer reads, and the outputs [B, S, d] of each, zero at padding.
+    """
+    compaction = Compaction(mask)
+    outputs, hidden = [hidden], compaction.compact(hidden)
+    for layer in layers:
+        hidden, _ = layer(hidden, None, compaction.lengths)
+        restored = compaction.restore(hidden)
+        outputs.append(restored if mask is None else restored.masked_fill(~mask.unsqueeze(-1), 0))
+    return outputs
 
 
 class ResidualLSTM(GradientCheckpointingLayer):

@@ -116,12 +116,6 @@ class RecurrentStateLayer(CacheLayerMixin):
     def batch_select_indices(self, indices: torch.Tensor) -> None:
         self.change_rows(lambda tensor: tensor[indices.to(tensor.device)])
 
-    def offload(self) -> None:
-        """A state is too small to be worth a transfer."""
-
-    def prefetch(self) -> None:
-        """Nothing was sent away."""
-
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         """The first `append` does it."""
 
@@ -210,9 +204,7 @@ def check_cache(cache: object, num_layers: int) -> RecurrentCache:
 
 
 def cache_for(decoder: Any, cache: object, use_cache: bool | None) -> RecurrentCache | None:
-    """Return the cache that a decoder reads and writes, a new one if needed; none while it checkpoints gradients."""
-    if decoder.gradient_checkpointing and decoder.training:
-        return None
+    """Return the cache that a decoder reads and writes: the given one, or a new one if asked for."""
     if cache is not None:
         return check_cache(cache, decoder.config.decoder_layers)
     uses = decoder.config.use_cache if use_cache is None else use_cache

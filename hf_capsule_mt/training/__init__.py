@@ -3,8 +3,7 @@
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.batching import TokenBudgetBatchSampler
 from hf_capsule_mt.training.checkpoints import average_checkpoints, average_weights, last_checkpoints
-from hf_capsule_mt.training.freezing import train_only
-from hf_capsule_mt.training.models import build_config, build_model
+from hf_capsule_mt.training.models import build_config, build_model, train_only
 from hf_capsule_mt.training.recipe_files import parse_overrides, recipe_names
 from hf_capsule_mt.training.recipes import Recipe, load_recipe
 from hf_capsule_mt.training.run import run_recipe

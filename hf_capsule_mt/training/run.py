@@ -11,12 +11,11 @@ import numpy as np
 import torch
 from datasets import Dataset
 from torch import nn
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
+from transformers import DataCollatorForSeq2Seq, PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.trainer_utils import EvalPrediction
 
 from capsule_mt.text.lock import lock_output
 from capsule_mt.text.outputs import remove_partials
-from hf_capsule_mt.data import TranslationCollator
 from hf_capsule_mt.data.settings import without_nulls
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.metrics import metric_signature, sacrebleu_metric
@@ -139,7 +138,7 @@ def _make_trainer(
         args=arguments,
         train_dataset=training_set(recipe, parts["train"], tokenizer, arguments),
         eval_dataset=validation and validation.select_columns(["input_ids", "labels"]),
-        data_collator=TranslationCollator(tokenizer.pad_token_id),
+        data_collator=DataCollatorForSeq2Seq(tokenizer),
         compute_metrics=validation and _bleu_of(validation, tokenizer, recipe),
         processing_class=tokenizer,
     )
