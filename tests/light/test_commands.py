@@ -233,13 +233,13 @@ def test_several_processes_share_a_file_in_any_order(run, expected, monkeypatch,
 
 def test_links_devices_and_pipes(run, expected, tmp_path):
     (tmp_path / "in.gz").write_bytes(gzip.compress("\n".join(LINES).encode()))
-    (tmp_path / "link").symlink_to("target")
+    (tmp_path / "link").symlink_to("target")  # which is made, and then replaced
     read = []
     os.mkfifo("fifo")
     reader = threading.Thread(target=lambda: read.extend(lines_of(tmp_path / "fifo")))
     reader.start()
     null, full = (device_like(name, tmp_path) for name in ("null", "full"))
-    for output in ("link", "fifo", null):
+    for output in ("link", "link", "fifo", null):
         assert run("--input", "in.gz", "--output", output)[:2] == (0, [])
     reader.join()
     assert read == lines_of(tmp_path / "target") == expected

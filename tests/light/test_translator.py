@@ -270,14 +270,6 @@ def test_scores_of_given_translations(caplog):
     assert [len(sources) for sources, _ in decoder.forced] == [1, 2, 1]
 
 
-def test_what_given_translations_cover():
-    one, other = translator().cover(["one two three", " "], ["one three", ""])
-    assert [word.text for word in one.untranslated] == ["two"]
-    assert one.score == pytest.approx(2 / 3)
-    assert other.score == 1
-    assert translator().score(["one"], ["one"], coverage=CoverageOptions())[0].coverage.score == 1
-
-
 def test_a_string_is_no_list_of_texts():
     with pytest.raises(TypeError, match="`texts` must be a list of strings, got the string 'the farmer'"):
         translator().score("the farmer", "der Bauer.")

@@ -52,17 +52,6 @@ def test_a_file_reaches_the_disk_before_its_name(tmp_path, monkeypatch):
     assert done == ["fsync", "replace", *(["fsync"] if os.name == "posix" else [])]  # then the folder
 
 
-def test_a_link_stays_and_its_file_is_replaced(tmp_path):
-    (tmp_path / "folder").mkdir()
-    link, target = tmp_path / "link", tmp_path / "folder" / "target"
-    link.symlink_to(target)
-    for content in ("first", "second"):  # the target is made, then replaced
-        check_outputs([link])
-        write_output(link, content)
-        assert link.is_symlink()
-        assert target.read_text() == content
-
-
 def test_only_partial_files_of_this_name_are_removed(tmp_path):
     names = ["out.de", "out.de.tsv", "x" * 45 + "1", "x" * 45 + "2"]
     with contextlib.ExitStack() as stack:
