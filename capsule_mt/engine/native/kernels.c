@@ -336,14 +336,14 @@ static long top(const float *values, long count, long wanted, float *best, int32
 #define GLUE(a, b) GLUE_(a, b)
 #define TEXT_(a) #a
 #define TEXT(a) TEXT_(a)
-#define TABLE(name, product) \
+#define TABLE(name, product, previewed, preview) \
     { \
         name, packed_bytes, lay_out, pack, pack_codes, widen, select_outputs, unpack, scratch, round_inputs, leave, \
-        num_blocks, product, upper_bytes, pack_upper, preview, add_norm, kept_bytes, keep_heads, attend, em_routing, \
-        dynamic_routing, exp_twice, tanh_score, add_scaled, lstm, \
+        num_blocks, product, upper_bytes, pack_upper, previewed, preview, compute, add_norm, kept_bytes, keep_heads, \
+        attend, em_routing, dynamic_routing, exp_twice, tanh_score, add_scaled, lstm, \
         gru, ssru, apply, log_sum_exp, not_below, top, squash, softmax, \
     }
-const kernels_t GLUE(kernels_, TIER) = TABLE(TEXT(TIER), multiply);
+const kernels_t GLUE(kernels_, TIER) = TABLE(TEXT(TIER), multiply, most_previewed, preview);
 #if defined(HAS_TILES)
-const kernels_t kernels_amx = TABLE("amx", multiply_by_tiles);
+const kernels_t kernels_amx = TABLE("amx", multiply_by_tiles, most_previewed_by_tiles, preview_by_tiles);
 #endif

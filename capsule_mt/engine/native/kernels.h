@@ -69,9 +69,15 @@ typedef struct {
     int64_t (*upper_bytes)(const linear_t *linear);
     /* Fills them in; they begin with the largest of the map's scales. */
     void (*pack_upper)(const linear_t *linear, void *upper);
-    /* Of one row, blocks `first` to `end` of y from them; `scratch` holds what `round_inputs` left. Each output misses the
-     * mean of its lower halves' products by random signs: by scale * DEVIATION_OF_LOWER * |x|, as standard deviation. */
-    void (*preview)(const linear_t *linear, const void *upper, const void *scratch, float *y, long first, long end);
+    /* So many rows at most are previewed at once. */
+    long (*most_previewed)(const linear_t *linear);
+    /* Blocks `first` to `end` of y [rows, outputs] from them; `scratch` holds what `round_inputs` left. Each output misses
+     * the mean of its lower halves' products by random signs: by scale * DEVIATION_OF_LOWER * |x|, as standard deviation. */
+    void (*preview)(const linear_t *linear, const void *upper, long rows, const void *scratch, float *y, long first,
+                    long end);
+    /* Some outputs of one of the rows of an int8 map, in their places of y [outputs], as `multiply` computes them. */
+    void (*compute)(const linear_t *linear, long rows, long row, const void *scratch, const int32_t *places, long count,
+                    float *y);
     /* x = LayerNorm(x + residual) [rows, width]; `residual` may be NULL. */
     void (*add_norm)(float *x, const float *residual, const float *gain, const float *bias, long rows, long width,
                      float epsilon);

@@ -25,7 +25,7 @@ typedef struct {
 static void multiply_blocks(void *context, int64_t first, int64_t end, int thread) {
     const product_t *p = context;
     (void)thread;
-    if (p->upper) p->kernels->preview(p->linear, p->upper, p->rounded, p->y, (long)first, (long)end);
+    if (p->upper) p->kernels->preview(p->linear, p->upper, (long)p->rows, p->rounded, p->y, (long)first, (long)end);
     else p->kernels->multiply(p->linear, p->x, (long)p->rows, p->y, p->activation, p->rounded, (long)first, (long)end);
 }
 
@@ -72,41 +72,44 @@ static int wants_best(const request_t *request) {
 #define DEVIATIONS 7.1f
 #define MOST_NEAR 512
 
-/* Makes the logits of a row exact at so many places, in this memory, where the row is rounded. */
-static void refine(const kernels_t *kernels, const linear_t *head, const float *x, const int32_t *places, int64_t count,
-                   float *logits, char *memory) {
-    linear_t near = {.outputs = (long)count, .inputs = head->inputs, .int8 = 1};
-    int64_t rounded = (kernels->scratch(head, 1) + 63) / 64 * 64;
-    float exact[MOST_NEAR];
-    kernels->select(head, places, &near, memory + rounded);
-    kernels->multiply(&near, x, 1, exact, NO_ACTIVATION, memory, 0, kernels->num_blocks(&near));
-    for (int64_t i = 0; i < count; i++) logits[places[i]] = exact[i];
-}
-
-/* Logits of a row, exact where they are near the largest; 0 if so many are that a product is quicker. */
-static int preview(run_t *run, const linear_t *head, const void *upper, const float *x, float *logits) {
+/* The place of the largest logit of a row, exact; -1 if so many are near it that a product is quicker. */
+static int32_t best_of(const run_t *run, const linear_t *head, const void *upper, const float *x, int64_t rows,
+                       int64_t row, float *logits, const void *rounded) {
     const kernels_t *kernels = run->model->kernels;
     const request_t *request = run->request;
-    linear_t near = {.outputs = MOST_NEAR, .inputs = head->inputs, .int8 = 1};
-    char *memory = scratch_of(run, kernels->scratch(head, 1) + kernels->packed_bytes(&near) + 128);
-    int32_t places[MOST_NEAR];
+    int32_t places[MOST_NEAR], found;
     float best, norm = 0;
-    product_t product = {kernels, head, x, 1, logits, NO_ACTIVATION, memory, upper};
-    kernels->round_inputs(head, x, 1, memory);
-    team_share(run->team, kernels->num_blocks(head), head->outputs / kernels->num_blocks(head) * head->inputs,
-               multiply_blocks, &product);
     for (int64_t i = 0; i < request->num_suppressed; i++) logits[request->suppressed[i]] = -INFINITY;
     if (run->step < request->least_tokens && request->end_token >= 0) logits[request->end_token] = -INFINITY;
-    kernels->top(logits, head->outputs, 1, &best, places);
-    refine(kernels, head, x, places, 1, logits, memory);
+    kernels->top(logits, head->outputs, 1, &best, &found);
+    kernels->compute(head, (long)rows, (long)row, rounded, &found, 1, logits);
     for (int64_t i = 0; i < head->inputs; i++) norm += x[i] * x[i];
-    float largest = logits[places[0]], reach = DEVIATIONS * DEVIATION_OF_LOWER * sqrtf(norm);
-    float least = largest - reach * *(const float *)upper; /* of any scale */
-    long near_any = kernels->not_below(logits, head->outputs, least, places, MOST_NEAR), count = 0;
-    if (near_any > MOST_NEAR) return 0;
-    for (long i = 0; i < near_any; i++)
-        if (logits[places[i]] >= largest - reach * head->scales[places[i]]) places[count++] = places[i];
-    refine(kernels, head, x, places, count, logits, memory);
+    float reach = DEVIATIONS * DEVIATION_OF_LOWER * sqrtf(norm);
+    best = logits[found];
+    long count = kernels->not_below(logits, head->outputs, best - reach * *(const float *)upper, places, MOST_NEAR);
+    if (count > MOST_NEAR) return -1;
+    for (long i = 0; i < count; i++) {
+        float least = logits[found] - reach * head->scales[places[i]];
+        if (places[i] == found || logits[places[i]] < least) continue;
+        kernels->compute(head, (long)rows, (long)row, rounded, places + i, 1, logits);
+        float now = logits[places[i]];
+        if (now > logits[found] || (now == logits[found] && places[i] < found)) found = places[i];
+    }
+    return found;
+}
+
+/* Logits of rows, exact where they are the largest, whose places are noted; 0 if a product is quicker. */
+static int preview(run_t *run, const linear_t *head, const void *upper, const float *x, int64_t rows, float *logits) {
+    const kernels_t *kernels = run->model->kernels;
+    char *memory = scratch_of(run, kernels->scratch(head, (long)rows));
+    product_t product = {kernels, head, x, rows, logits, NO_ACTIVATION, memory, upper};
+    kernels->round_inputs(head, x, (long)rows, memory);
+    team_share(run->team, kernels->num_blocks(head), head->outputs / kernels->num_blocks(head) * head->inputs * rows,
+               multiply_blocks, &product);
+    for (int64_t row = 0; row < rows; row++) {
+        run->best[row] = best_of(run, head, upper, x + row * head->inputs, rows, row, logits + row * head->outputs, memory);
+        if (run->best[row] < 0) return 0;
+    }
     return 1;
 }
 
@@ -114,9 +117,10 @@ static int preview(run_t *run, const linear_t *head, const void *upper, const fl
 static void map(run_t *run, const operation_t *op, const float *x, int64_t rows, float *y) {
     int shortened = run->request->candidates && OUT_OF(op) == run->model->logits;
     const linear_t *linear = shortened ? &run->head : run->model->linears + op->slots[LINEAR_map];
-    if (op == run->model->head && rows == 1 && linear->int8 && !op->slots[LINEAR_twice] && wants_best(run->request)) {
-        const void *upper = upper_of(run->model);
-        if (upper && preview(run, linear, upper, x, y)) return;
+    if (op == run->model->head && linear->int8 && !op->slots[LINEAR_twice] && wants_best(run->request)) {
+        const void *upper = rows > run->model->kernels->most_previewed(linear) ? NULL : upper_of(run->model);
+        run->is_previewed = upper && preview(run, linear, upper, x, rows, y);
+        if (run->is_previewed) return;
     }
     if (op->slots[LINEAR_twice] && linear->int8) {
         multiply_twice(run, linear, x, rows, y);
