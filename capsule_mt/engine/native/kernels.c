@@ -49,8 +49,10 @@ INLINE void norm_rows(const int rows, float *x, const float *residual, const flo
 
 static void add_norm(float *x, const float *residual, const float *gain, const float *bias, long rows, long width,
                      float epsilon) {
+#if !defined(TIER_SIMD128) /* where code is to be small */
     for (; rows >= 4; rows -= 4, x += 4 * width, residual += residual ? 4 * width : 0)
         norm_rows(4, x, residual, gain, bias, width, epsilon);
+#endif
     for (; rows; rows--, x += width, residual += residual ? width : 0)
         norm_rows(1, x, residual, gain, bias, width, epsilon);
 }

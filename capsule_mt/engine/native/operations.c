@@ -68,6 +68,9 @@ static int wants_best(const request_t *request) {
            !request->prefixes && !request->first_logits && !request->guided && request->no_repeat_ngram <= 0;
 }
 
+#if defined(__wasm__) /* whose tier does not preview */
+#define preview(...) 0
+#else
 /* How far a logit may be from its preview, in standard deviations: it is further once in 10^12 times. */
 #define DEVIATIONS 7.1f
 
@@ -139,6 +142,7 @@ static int preview(run_t *run, const linear_t *head, const void *upper, const fl
     }
     return 1;
 }
+#endif
 
 /* A LINEAR of rows; with a shortlist, the logits are of its candidates alone. */
 static void map(run_t *run, const operation_t *op, const float *x, int64_t rows, float *y) {

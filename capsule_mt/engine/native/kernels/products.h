@@ -484,19 +484,6 @@ static void leave(const linear_t *l, const float *x, long rows, const void *memo
         }
 }
 
-static float compute(const linear_t *l, long rows, long row, const void *memory, long output) {
-    long stride = round_up(l->inputs, DEPTH);
-    const rounded_t *x = (const rounded_t *)memory + row * stride;
-    const int8_t *codes = (const int8_t *)weights_of(l, output);
-    rounding_t rounding = roundings_of(l, rows, memory)[row];
-    int32_t sum = 0;
-    for (long k = 0; k < stride; k += DEPTH, codes += BLOCK * DEPTH)
-        for (long d = 0; d < DEPTH; d++) sum += x[k + d] * codes[d];
-    vf found = __builtin_convertvector(all_int(sum - l->sums[output] * rounding.zero), vf);
-    found = found * all(l->scales[output]) * all(rounding.step) + all(l->bias[output]); /* as in `finish_int8` */
-    return found[0];
-}
-
 static long num_blocks(const linear_t *l) { return round_up(l->outputs, BLOCK) / BLOCK; }
 
 /* What the products do not do themselves, of outputs `first` to `last`. */
