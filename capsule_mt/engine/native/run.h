@@ -132,6 +132,8 @@ typedef struct {
     const char **keys;                      /* [threads, most_keys] */
     int64_t most_keys;
     float *totals;                          /* of each hypothesis: log(sum(exp(logits))) */
+    int is_previewed;                       /* `best` is of this step */
+    int32_t *best;                          /* of each hypothesis: the token with the largest logit */
     char *scratch;
     int64_t scratch_size;
 } run_t;

@@ -576,8 +576,8 @@ INLINE vi less_zeros(vi sums, vi parts, int32_t zero) {
     return (vi)_mm512_dpwssd_epi32((__m512i)sums, (__m512i)parts, (__m512i)all_int(twice));
 }
 
-INLINE void prefetch_tiles(const int8_t *weight) {
-    for (int i = 0; i < TILE_BYTES * BLOCK; i += 64) __builtin_prefetch(weight + 8192 + i);
+INLINE void prefetch_tiles(const int8_t *weight, const int bytes) {
+    for (int i = 0; i < bytes; i += 64) __builtin_prefetch(weight + 8192 + i);
 }
 
 /* The weights of so many bytes stay in the second cache while all rows pass, two tiles of them in the first one. */
@@ -606,7 +606,7 @@ static __attribute__((target("amx-tile,amx-int8"))) void tiles_int8(const linear
             _tile_zero(2);
             _tile_zero(3);
             for (long i = 0; i < stride; i += TILE_BYTES, weight += TILE_BYTES * BLOCK) {
-                if (row == 0) prefetch_tiles(weight);
+                if (row == 0) prefetch_tiles(weight, TILE_BYTES * BLOCK);
                 _tile_loadd(6, weight, BLOCK * DEPTH);
                 _tile_loadd(4, low + i, stride);
                 _tile_dpbusd(0, 4, 6);
@@ -626,8 +626,9 @@ static __attribute__((target("amx-tile,amx-int8"))) void tiles_int8(const linear
             block_scales_t by = scales_of(l, output);
             for (int k = 0; k < 2; k++) by.sums[k] = two_parts(by.sums[k]);
             for (int tile = 0; tile <= two; tile++)
-                for (long r = 0; r < height; r++) {
+                for (long r = 0; r < height; r++, weight += BLOCK * DEPTH) {
                     rounding_t rounding = roundings[from[tile] + r];
+                    if (row == 0) prefetch_tiles(weight, BLOCK * DEPTH); /* of the next block: reading does not pause */
                     vf found[2];
                     for (int k = 0; k < 2; k++) {
                         vi sum = less_zeros(sums[tile * height + r][k], by.sums[k], rounding.zero);
