@@ -1,9 +1,9 @@
 """sacreBLEU's (Post 2018) BLEU, chrF, chrF++ and TER, each with a signature that makes the number reproducible."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sacrebleu.metrics import BLEU, CHRF, TER
