@@ -68,6 +68,17 @@ def randomize(model: nn.Module, std: float = 0.2) -> nn.Module:
     return model
 
 
+class LogitsOf(nn.Module):
+    """A model without a cache that returns its logits alone."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids, attention_mask, decoder_input_ids):
+        return self.model(input_ids, attention_mask, decoder_input_ids, use_cache=False).logits
+
+
 class ModelChecks:
     family: Family
     mixes: dict[str, dict[str, Any]]
@@ -518,6 +529,21 @@ class ModelChecks:
         for name in ("logits", "loss", "nll_loss", "bow_loss", "bca_loss"):
             if expected.get(name) is not None:
                 torch.testing.assert_close(actual[name], expected[name], **TOLERANCE)
+
+    @pytest.mark.slow
+    def test_exports_with_any_batch_and_any_lengths(self, mix):
+        model, batch = self.model(mix).eval(), self.batch()
+        rows, source, target = (torch.export.Dim(name, max=40) for name in ("rows", "source", "target"))
+        shapes = {
+            "input_ids": {0: rows, 1: source},
+            "attention_mask": {0: rows, 1: source},
+            "decoder_input_ids": {0: rows, 1: target},
+        }
+        with torch.no_grad():
+            program = torch.export.export(LogitsOf(model), (), batch, dynamic_shapes=shapes).module()
+            for lengths, target_length in (((7, 4, 5), 6), ((3, 9), 4)):
+                batch = self.batch(lengths, target_length)
+                torch.testing.assert_close(program(**batch), model(**batch).logits, **TOLERANCE)
 
 
 class RecurrentChecks(ModelChecks):
