@@ -191,11 +191,14 @@ static void disband(team_t *team) {
 }
 
 /* Teams wait here for the next call: to begin and to end a thread takes as long as a step of a small model. */
-static team_t *kept[4];
+#if !defined(MOST_KEPT)
+#define MOST_KEPT 4
+#endif
+static team_t *kept[MOST_KEPT];
 
 team_t *team_new(int64_t num_threads) {
     if (num_threads <= 1) return NULL;
-    for (int i = 0; i < (int)(sizeof(kept) / sizeof(kept[0])); i++) {
+    for (int i = 0; i < MOST_KEPT; i++) {
         team_t *team = __atomic_exchange_n(kept + i, NULL, __ATOMIC_ACQ_REL);
         if (!team || team->process != getpid()) continue; /* a fork has none of the other threads */
         if (team->num_wanted == num_threads) return team;
@@ -206,7 +209,7 @@ team_t *team_new(int64_t num_threads) {
 
 void team_free(team_t *team) {
     if (!team) return;
-    for (int i = 0; i < (int)(sizeof(kept) / sizeof(kept[0])); i++) {
+    for (int i = 0; i < MOST_KEPT; i++) {
         team_t *none = NULL;
         if (__atomic_compare_exchange_n(kept + i, &none, team, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return;
     }

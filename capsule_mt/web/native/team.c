@@ -81,6 +81,7 @@ static void change(int32_t *times) {
 #define getpid() 0
 #define SPINS 200000 /* some 300 microseconds: a spin is short here, and to wake a worker up takes long */
 #define YIELDS 0
+#define MOST_KEPT 1
 
 #include "../../engine/native/team.c"
 
