@@ -475,6 +475,7 @@ class ModelChecks:
         torch.testing.assert_close(loaded(**batch).logits, expected, atol=1e-5, rtol=1e-5)
         old = self.family.vocab_size
         model.resize_token_embeddings(old + 5)
+        assert {one.embed_tokens.num_embeddings for one in (model.get_encoder(), model.get_decoder())} == {old + 5}
         logits = model(**batch).logits
         assert logits.shape[-1] == old + 5
         torch.testing.assert_close(logits[..., :old], expected, **TOLERANCE)
