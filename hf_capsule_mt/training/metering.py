@@ -1,7 +1,9 @@
-"""What the log says of each step beside the loss: its parts."""
+"""What the log says of each step beside the loss: its parts, and the tokens per second."""
 
+import contextlib
 import math
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 
 import torch
 from accelerate.utils import reduce
@@ -12,7 +14,7 @@ LOSS_PARTS = ("nll_loss", "bow_loss", "bca_loss")
 
 
 class StepMeter(TrainerCallback):
-    """Sum the parts of the loss, and add their means to what the Trainer logs of its steps.
+    """Sum the parts of the loss and the tokens, and add their means to what the Trainer logs of its steps.
 
     Its `on_log` has to come before the loggers'.
     """
@@ -22,12 +24,23 @@ class StepMeter(TrainerCallback):
 
     def _restart(self, step: int) -> None:
         self._parts: dict[str, torch.Tensor] = {}
+        self._tokens: torch.Tensor | int = 0
         self._step = step
+        self._start = time.perf_counter()
 
-    def add(self, parts: Mapping[str, torch.Tensor]) -> None:
-        """Add the parts of the loss of a batch."""
+    def add(self, parts: Mapping[str, torch.Tensor], inputs: Mapping[str, torch.Tensor]) -> None:
+        """Add a batch: the parts of its loss, and its tokens."""
         for name, value in parts.items():
             self._parts[name] = self._parts.get(name, 0) + value.detach()
+        self._tokens = self._tokens + inputs["attention_mask"].sum() + inputs["labels"].ne(-100).sum()
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._start += time.perf_counter() - begin
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
@@ -42,14 +55,16 @@ class StepMeter(TrainerCallback):
         logs: dict[str, float] | None = None,
         **kwargs: object,
     ) -> None:
-        if logs is None or not {"loss", "learning_rate"} <= logs.keys() or not self._parts:  # not of training steps
+        if logs is None or "loss" not in logs or "learning_rate" not in logs:  # not of training steps
             return
         names = sorted(self._parts)
+        values = [self._parts[name].float() for name in names] + [torch.as_tensor(self._tokens).float()]
         # with `num_items_in_batch` the processes' parts add up, as do the accumulated batches'
-        parts = reduce(torch.stack([self._parts[name].float().to(args.device) for name in names]), "sum").tolist()
+        *parts, tokens = reduce(torch.stack([value.to(args.device) for value in values]), "sum").tolist()
         steps = max(state.global_step - self._step, 1)
         measured = {name: value / steps for name, value in zip(names, parts, strict=True)}
         refuse_divergence(measured, state.global_step, args)
+        measured["tokens_per_second"] = round(tokens / max(time.perf_counter() - self._start, 1e-9), 1)
         logs.update(measured)
         state.log_history[-1].update(measured)  # the Trainer has put its copy there
         self._restart(state.global_step)

@@ -144,7 +144,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         loss = outputs["loss"]
         parts = {name: outputs[name] for name in LOSS_PARTS if outputs.get(name) is not None}
         if model.training:
-            self.meter.add(parts)
+            self.meter.add(parts, inputs)
         if counted:  # DDP averages gradients, but counted losses add up
             loss = loss * self.accelerator.num_processes
         return (loss, outputs) if return_outputs else loss
@@ -155,6 +155,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         # the sequence-to-sequence Trainer would also gather the examples that fill up a batch
         self.gather_function = self.accelerator.gather_for_metrics
         with (
+            self.meter.paused(),
             _same_random_numbers(),
             self._whole_model() as model,
             self._nll.listening(model),
@@ -228,7 +229,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         }
         sums = {name: weight.sum(dtype=torch.float32).item() for name, weight in weights.items()}
         refuse_divergence(sums, self.state.global_step, self.args)
-        with failing_in_one_sentence(folder):
+        with self.meter.paused(), failing_in_one_sentence(folder):
             if self.args.should_save:
                 remove_checkpoint(folder)
             self.accelerator.wait_for_everyone()

@@ -40,6 +40,7 @@ def test_it_learns_and_logs_every_part(tmp_path):
     assert len(losses) == 25
     assert losses[-1] < losses[0] - 0.5
     assert history(trainer, "nll_loss") == pytest.approx(losses)
+    assert all(speed > 0 for speed in history(trainer, "tokens_per_second"))
 
 
 class SpoilAt(TrainerCallback):
