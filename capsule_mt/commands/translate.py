@@ -96,7 +96,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     text.add_argument(
         "--keep",
-        type=lambda text: text.split(","),
+        type=kinds_to_keep,
         default=[],
         metavar="KINDS",
         help="keep these as they are in the text: tags,urls,placeholders,numbers",
@@ -165,6 +165,13 @@ def covers(arguments: argparse.Namespace) -> bool:
     """Return whether any option asks for coverage."""
     names = ("coverage", "coverage_threshold", "coverage_weight", "coverage_retry")
     return any(getattr(arguments, name) for name in names)
+
+
+def kinds_to_keep(text: str) -> list[str]:
+    kinds = text.split(",")
+    if not set(kinds) <= set(KEPT):
+        raise argparse.ArgumentTypeError(f"takes {','.join(KEPT)} or some of them, got {text!r}")
+    return kinds
 
 
 class Share(NamedTuple):

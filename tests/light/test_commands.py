@@ -356,6 +356,7 @@ def test_a_column_and_an_encoding(run, expected, tmp_path):
     [
         (("a.srt", "b.srt"), "one file is translated at a time, got a.srt, b.srt"),
         (("a.srt", "--column", 2), "`column` is for tables (tsv, csv), this is srt"),
+        (("a.txt", "--keep", "colours"), "argument --keep: takes tags,urls,placeholders,numbers or some of them"),
         (("a.txt", "--column", 2), "--column is for .tsv and .csv (or with --format tsv), got a.txt"),
         (("a.srt", "--encoding", "latin-99"), "must be one that Python knows, such as utf-8, utf-16 or cp1252, got"),
         (("nothing.srt",), "nothing.srt: no such file"),
