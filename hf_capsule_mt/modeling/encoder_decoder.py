@@ -64,6 +64,15 @@ class Stack(CapsulePreTrainedModel):
             raise ValueError(f"the source is all padding in row(s) {rows} of `attention_mask`")
         return mask
 
+    def target_mask(self, attention_mask: torch.Tensor | None, hidden: torch.Tensor) -> torch.Tensor | None:
+        """Check the padding mask of a target, [B, T] or [B, past + T]; return that of its new words [B, T]."""
+        length = hidden.shape[1]
+        if length == 0:
+            raise ValueError(f"{type(self).__name__} got sequences of no tokens, shape {list(hidden.shape)}")
+        return self.checked_mask(
+            "attention_mask", None if attention_mask is None else attention_mask[:, -length:], hidden
+        )
+
 
 # Of one vocabulary, where the weights are those of `shared`: in a base model, and in a generation model around it
 TIED_TO_SHARED = {

@@ -218,16 +218,15 @@ class CapsNMTDecoder(RecurrentStack):
         )
         cache = cache_for(self, cache, use_cache)
         hidden = self.embed(input_ids, inputs_embeds)
-        length = hidden.shape[1]
         source, memory = self._projected_source(cache, capsules, encoder_hidden_states, encoder_attention_mask)
         if source.shape[0] != hidden.shape[0]:
             raise ValueError(f"the source has {source.shape[0]} rows, but the target has {hidden.shape[0]}")
         hidden = nn.functional.dropout(hidden + source.unsqueeze(1), p=self.config.dropout, training=self.training)
-        mask = None if attention_mask is None else padding_mask_or_none(attention_mask[:, -length:])
+        mask = self.target_mask(attention_mask, hidden)
         # while the cache records its past, it needs the state after every single word
         spans = [slice(None)]
         if cache is not None and cache.record_past:
-            spans = [slice(position, position + 1) for position in range(length)]
+            spans = [slice(position, position + 1) for position in range(hidden.shape[1])]
         parts = [
             self._run_layers(hidden[:, span], None if mask is None else mask[:, span], memory, cache) for span in spans
         ]

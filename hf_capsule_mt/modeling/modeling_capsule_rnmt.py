@@ -205,9 +205,7 @@ class CapsuleRNMTDecoder(RNMTStack):
         cache = cache_for(self, cache, use_cache)
         keep = self.checked_mask("encoder_attention_mask", encoder_attention_mask, source)
         embedded = self.embed(input_ids, inputs_embeds)
-        if attention_mask is not None:
-            attention_mask = attention_mask[:, -embedded.shape[1] :]
-        mask = self.checked_mask("attention_mask", attention_mask, embedded)
+        mask = self.target_mask(attention_mask, embedded)
         compaction = Compaction(mask)
         keys, first_states = self.begin(source, keep, cache)
         hidden, states, attentions = self.attention_layer(

@@ -569,6 +569,8 @@ class RecurrentChecks(ModelChecks):
         model, batch = self.model({}), self.batch()
         with pytest.raises(ValueError, match=r"the source is empty: it has the shape \[3, 0\]"):
             model(**{**batch, "input_ids": torch.zeros(3, 0, dtype=torch.long), "attention_mask": None})
+        with pytest.raises(ValueError, match=r"Caps\w+Decoder got sequences of no tokens, shape \[3, 0, \d+\]"):
+            model(**{**batch, "decoder_input_ids": torch.zeros(3, 0, dtype=torch.long)})
         mask = batch["attention_mask"].clone()
         mask[1] = 0
         for call in (model, model.generate):
