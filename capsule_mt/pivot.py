@@ -7,7 +7,7 @@ is, or deletion, where it has none; it is only asked about sentences of which th
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, NoReturn, cast
 
 from capsule_mt.coverage.results import Coverage, SentenceCoverage
 from capsule_mt.options import TranslationOptions
@@ -99,9 +99,7 @@ class PivotTranslator(Translator):
             results.append([_whole(document, parts, coverages, options) for parts in ranks])
         return results
 
-    def _given(
-        self, texts: Sequence[str], translations: Sequence[str], options: TranslationOptions
-    ) -> tuple[list[Document], list[Piece], list[tuple[list[int], bool]]]:
+    def _given(self, texts: Sequence[str], translations: Sequence[str], options: TranslationOptions) -> NoReturn:
         raise ValueError("a given translation needs one model to score it, and this pair goes through English by two")
 
     def _coverage_of_foreign(self, document: Document, options: TranslationOptions) -> list[Coverage]:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from capsule_mt.engine.search import Hypothesis, Ids, Readings
 from capsule_mt.models.model import LoadedModel
@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # and where it is used, late: who asks for no coverage starts
 # of texts with given translations
 _GIVEN = TranslationOptions(split_sentences=False, truncation=True, copy=False)
 ALIGNED_TOKENS = 2048  # at once
+Found = TypeVar("Found")
 
 
 class Segment(NamedTuple):
@@ -99,6 +100,8 @@ class Scorer:
         *,
         reverse: "Translator | str | os.PathLike[str] | None" = None,
     ) -> None:
+        if isinstance(model, (str, os.PathLike)):
+            raise TypeError(f"`model` must be a loaded model, got {model!r}: `from_pretrained` takes a folder")
         self.loaded = model
         if glossary is not None:
             from capsule_mt.text.glossary import glossary_of  # late: few have one
@@ -221,32 +224,30 @@ class Scorer:
             batch_size=batch_size, batch_tokens=batch_tokens, coverage=coverage, src_lang=src_lang, tgt_lang=tgt_lang
         ).checked()
         method = self._method(options)
-        documents, pieces, targets = self._given(texts, translations, options)
-        hypotheses = [Hypothesis(ids, [], was_cut) for ids, was_cut in targets]
-        covered: list[PieceCoverage | None] = [None] * len(pieces)
-        lengths = [max(len(piece.ids), len(one.ids)) for piece, one in zip(pieces, hypotheses, strict=True)]
+        documents, pairs = self._given(texts, translations, options)
+        lengths = [max(len(piece.ids), len(found.ids)) for piece, found in pairs]
         readings, loaded = self._readings(method) or Readings(), self.loaded
         for places in batches_of(lengths, batch_size, batch_tokens):
-            some, their = [pieces[place] for place in places], [hypotheses[place] for place in places]
-            forced = loaded.decoder.force([piece.ids for piece in some], [one.ids for one in their], readings)
-            for hypothesis, one in zip(their, forced, strict=True):
-                hypothesis.read(one, loaded.end)
+            pieces, hypotheses = zip(*(pairs[place] for place in places), strict=True)
+            forced = loaded.decoder.force([one.ids for one in pieces], [one.ids for one in hypotheses], readings)
+            for hypothesis, read in zip(hypotheses, forced, strict=True):
+                hypothesis.read(read, loaded.end)
             if method is not None:
-                for place, found in zip(places, self._cover(some, their, method, options), strict=True):
-                    covered[place] = found
-        of_piece, decode = iter(zip(pieces, hypotheses, covered, strict=True)), self._tokenizer(options).decode
-        threshold, results = self._threshold(options), []
-        for document, translation in zip(documents, translations, strict=True):
-            own = [next(of_piece) for _ in document.pieces]
+                for hypothesis, covered in zip(
+                    hypotheses, self._cover(pieces, hypotheses, method, options), strict=True
+                ):
+                    hypothesis.covered = covered
+        threshold, decode, results = self._threshold(options), self._tokenizer(options).decode, []
+        for document, pair, translation in zip(documents, _by_text(documents, pairs), translations, strict=True):
+            own = [] if pair is None else [pair[1]]
             whole = None
             if coverage is not None:
                 from capsule_mt.coverage.documents import coverage_of
 
-                parts, written = [(translation, 0)] * len(own), [decode(hypothesis.ids) for _, hypothesis, _ in own]
-                whole = coverage_of(document, [found for *_, found in own if found], parts, written, threshold)
-            segments = tuple(self._segment(piece, hypothesis) for piece, hypothesis, _ in own)
-            score = own[0][1].score if own else None
-            results.append(Translation(translation, score, whole, segments))
+                parts, written = [(translation, 0)] * len(own), [decode(one.ids) for one in own]
+                whole = coverage_of(document, [one.covered for one in own], parts, written, threshold)
+            segments = () if pair is None else (self._segment(*pair),)
+            results.append(Translation(translation, own[0].score if own else None, whole, segments))
         return results
 
     def adequacy(
@@ -281,13 +282,13 @@ class Scorer:
 
         It is 1 - log p(translation | text) / log p(translation | no text), at least 0.
         """
-        documents, pieces, targets = self._given(texts, translations, _GIVEN)
-        ids, decoder = [target for target, _ in targets], self.loaded.decoder
-        sources = [[self.loaded.end]] * len(pieces) + [piece.ids for piece in pieces]
-        totals = [sum(one.log_probs) for one in decoder.force(sources, ids * 2, Readings())] if pieces else []
-        pairs = zip(totals[: len(pieces)], totals[len(pieces) :], strict=True)
-        shares = iter([max(0.0, 1 - by_text / min(without, -1.0)) for without, by_text in pairs])
-        return [next(shares) if document.pieces else None for document in documents]
+        documents, pairs = self._given(texts, translations, _GIVEN)
+        sources = [[self.loaded.end]] * len(pairs) + [piece.ids for piece, _ in pairs]
+        targets = [found.ids for _, found in pairs] * 2
+        forced = self.loaded.decoder.force(sources, targets, Readings()) if pairs else []
+        totals = [sum(one.log_probs) for one in forced]
+        both = zip(totals[: len(pairs)], totals[len(pairs) :], strict=True)
+        return _by_text(documents, [max(0.0, 1 - by_text / min(without, -1.0)) for without, by_text in both])
 
     def read(
         self, texts: Sequence[str], translations: Sequence[str], *, with_head: bool = False
@@ -299,37 +300,32 @@ class Scorer:
         """
         from capsule_mt.coverage.verified import Read, offsets_of
 
-        documents, pieces, targets = self._given(texts, translations, _GIVEN)
+        documents, pairs = self._given(texts, translations, _GIVEN)
         if with_head and self.calibration.head is None:
             raise ValueError(f"{self.loaded.name} has no head that aligns words: `capsule-mt calibrate` chooses one")
         readings = Readings(head=self.calibration.head if with_head else None)
-        sources, ids = [piece.ids for piece in pieces], [target for target, _ in targets]
-        forced = iter(self.loaded.decoder.force(sources, ids, readings) if pieces else ())
-        decode, of_piece = self._tokenizer(_GIVEN).decode, iter(zip(pieces, ids, strict=True))
-        found: list[Read | None] = []
-        for document, translation in zip(documents, translations, strict=True):
-            if not document.pieces:
-                found.append(None)
-                continue
-            piece, target = next(of_piece)
-            start = piece.span.start
-            source = list(moved_offsets(piece.offsets, -start))
-            found.append(Read(source, offsets_of(translation, target, decode), next(forced)))
-        return found
+        sources, targets = [piece.ids for piece, _ in pairs], [found.ids for _, found in pairs]
+        forced = self.loaded.decoder.force(sources, targets, readings) if pairs else []
+        written = [one for document, one in zip(documents, translations, strict=True) if document.pieces]
+        decode, reads = self._tokenizer(_GIVEN).decode, []
+        for (piece, target), read, translation in zip(pairs, forced, written, strict=True):
+            source = list(moved_offsets(piece.offsets, -piece.span.start))
+            reads.append(Read(source, offsets_of(translation, target.ids, decode), read))
+        return _by_text(documents, reads)
 
     def _given(
         self, texts: Sequence[str], translations: Sequence[str], options: TranslationOptions
-    ) -> tuple[list[Document], list[Piece], list[tuple[list[int], bool]]]:
-        """Tokenise texts and their translations: the pieces and targets of those that are not blank."""
+    ) -> tuple[list[Document], list[tuple[Piece, Hypothesis]]]:
+        """Tokenise texts and their translations: the pairs of those that are not blank."""
         segmenter = self._segmenter(options)
         documents = [segmenter.document(text) for text in texts]
-        pieces, targets = [], []
         # a text that is not cut into sentences is one piece, or none if it is blank
-        for document, translation in zip(documents, translations, strict=True):
-            if document.pieces:
-                pieces.append(document.pieces[0])
-                targets.append(self._target_ids(translation, segmenter.tokenizer))
-        return documents, pieces, targets
+        pairs = [
+            (document.pieces[0], self._target(translation, segmenter.tokenizer))
+            for document, translation in zip(documents, translations, strict=True)
+            if document.pieces
+        ]
+        return documents, pairs
 
     def _tokenizer(self, options: TranslationOptions) -> Tokenizer:
         return self.loaded.tokenizer
@@ -439,10 +435,10 @@ class Scorer:
         """Return which characters of a text that is not blank those of a given translation are of."""
         from capsule_mt.text.restoring import Alignment  # late: few ask for it
 
-        _, (piece,), ((ids, _),) = self._given([text], [translation], _GIVEN)
+        _, ((piece, found),) = self._given([text], [translation], _GIVEN)
         offsets, decode = moved_offsets(piece.offsets, -piece.span.start), self._tokenizer(_GIVEN).decode
-        (rows,) = self._aligned_rows([(piece.ids, Hypothesis(ids, [], False))])
-        return Alignment(offsets, target_ends(decode, ids), rows)
+        (rows,) = self._aligned_rows([(piece.ids, found)])
+        return Alignment(offsets, target_ends(decode, found.ids), rows)
 
     def _segment(self, piece: Piece, hypothesis: Hypothesis) -> Segment:
         target_ids = (self.loaded.start, *hypothesis.ids)
@@ -451,11 +447,17 @@ class Scorer:
     def _labels(self, translation: str, tokenizer: Tokenizer) -> list[int]:
         return tokenizer.encode_target(translation)
 
-    def _target_ids(self, translation: str, tokenizer: Tokenizer) -> tuple[list[int], bool]:
-        """Return the token ids of a given translation, and whether it was cut."""
+    def _target(self, translation: str, tokenizer: Tokenizer) -> Hypothesis:
+        """Return the tokens of a given translation, which is cut to what the model takes."""
         ids = self._labels(translation, tokenizer)
         limit = self.loaded.longest_target
         if limit is None or len(ids) <= limit:
-            return ids, False
+            return Hypothesis(ids, [], was_cut=False)
         warn(f"A given translation of {len(ids)} tokens was cut to {limit}.")
-        return [*ids[: limit - 1], ids[-1]], True
+        return Hypothesis([*ids[: limit - 1], ids[-1]], [], was_cut=True)
+
+
+def _by_text(documents: Sequence[Document], found: Sequence[Found]) -> list[Found | None]:
+    """Return what was found for the texts that are not blank, with `None` for those that are."""
+    waiting = iter(found)
+    return [next(waiting) if document.pieces else None for document in documents]

@@ -4,6 +4,7 @@ text -> Segmenter -> pieces: token ids -> Decoder.translate -> hypotheses -> Dec
 -> words -> Translation
 """
 
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
@@ -278,19 +279,17 @@ class Translator(Scorer):
     def _with_stand_ins(self, documents: Sequence[Document], found: list[Found], options: TranslationOptions) -> None:
         """Translate once more, with stand-ins, the pieces whose translation has not kept what it should."""
         segmenter = self._segmenter(options)
-        again: dict[int, tuple[Document, int, Piece]] = {}
-        number = 0
-        for document in documents:
-            for place, piece in enumerate(document.pieces):
-                changed = None
-                if piece.masked is not None:
-                    text = segmenter.tokenizer.decode(found[number][0].ids)
-                    changed = segmenter.with_stand_ins(piece, text)
-                if changed is not None:
-                    again[number] = (document, place, changed)
-                number += 1
-        translated = self.translate_pieces([piece for _, _, piece in again.values()], options)
-        for (number, (document, place, piece)), one in zip(again.items(), translated, strict=True):
+        places = [(document, place) for document in documents for place in range(len(document.pieces))]
+        again: dict[int, Piece] = {}
+        for number, (document, place) in enumerate(places):
+            piece = document.pieces[place]
+            if piece.masked is not None:
+                text = segmenter.tokenizer.decode(found[number][0].ids)
+                if changed := segmenter.with_stand_ins(piece, text):
+                    again[number] = changed
+        translated = self.translate_pieces(list(again.values()), options)
+        for (number, piece), one in zip(again.items(), translated, strict=True):
+            document, place = places[number]
             document.pieces[place], found[number] = piece, one
 
     def _find_terms(self, glossary: "Glossary", documents: Sequence[Document]) -> None:
@@ -418,8 +417,9 @@ def _is_short(found: Found, threshold: float | None) -> bool:
 
 
 def _left(found: Found) -> float:
+    """Return what the best translation of a piece leaves out; more than any other if its coverage was not found."""
     covered = found[0].covered
-    return 0.0 if covered is None else covered.left
+    return math.inf if covered is None else covered.left
 
 
 def _ranked(found: Found, weight: float, length_penalty: float) -> Found:

@@ -2,8 +2,8 @@
 
     python examples/seq2seq_trainer.py outputs/tuned --sentences 2000
 
-Set label smoothing in the model's config, since the model computes its own loss. Choose checkpoints by the cross
-entropy, `eval_nll_loss`, since `eval_loss` contains the auxiliary losses of PAST and FUTURE.
+Set label smoothing in the model's config, since the model computes its own loss. `eval_loss` contains the auxiliary
+losses of PAST and FUTURE; the `TranslationTrainer` of this package also gives the cross entropy, `eval_nll_loss`.
 """
 
 import argparse
@@ -12,7 +12,6 @@ from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTraining
 
 from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianMTModel
 from hf_capsule_mt.data import embedded_corpus, train_tokenizer
-from hf_capsule_mt.training import EvaluationNLL
 
 SIZES = {"d_model": 64, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 128, "decoder_ffn_dim": 128}
 HEADS = {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "max_position_embeddings": 256}
@@ -56,7 +55,6 @@ def main() -> None:
         eval_dataset=encoded["validation"],
         data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
         processing_class=tokenizer,
-        callbacks=[EvaluationNLL()],
     )
     trainer.train()
     trainer.save_model()

@@ -21,7 +21,6 @@ from capsule_mt import Translator
 from capsule_mt.calibration.word_alignment import AlignerSettings, WordAligner
 from capsule_mt.calibration.words import Links, split_words
 from capsule_mt.commands.console import HelpFormatter, checkpoint_folder, run
-from capsule_mt.engine.search import Hypothesis
 from capsule_mt.options import TranslationOptions
 from capsule_mt.text.reading import read_lines, read_parallel
 from hf_capsule_mt.evaluation import write_result
@@ -78,14 +77,13 @@ def links_by_model(translator: Translator, pairs: Sequence[tuple[list[str], list
     """Return the links of `Translation.alignment` for given translations, of texts that are split into words."""
     sources, targets = ([" ".join(words) for words in side] for side in zip(*pairs, strict=True))
     options = TranslationOptions(alignment=True, split_sentences=False, truncation=True, copy=False)
-    documents, pieces, given = translator._given(sources, targets, options)
+    documents, given = translator._given(sources, targets, options)
     decode, found = translator.loaded.tokenizer.decode, []
-    for document, piece, (ids, _), words in zip(documents, pieces, given, targets, strict=True):
-        text = decode(ids)
+    for document, pair, words in zip(documents, given, targets, strict=True):
+        text = decode(pair[1].ids)
         if len(text.split()) != len(words.split()):
             raise ValueError(f"the tokenizer of {translator.loaded.name} changes the words of {words!r}: {text!r}")
-        hypotheses = [(piece, Hypothesis(ids, [], False))]
-        found.append(frozenset(translator._alignment(document, hypotheses, [text], text, decode)))
+        found.append(frozenset(translator._alignment(document, [pair], [text], text, decode)))
     return found
 
 

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -239,10 +239,12 @@ async def _watched(name: str, work: Awaitable[None], load: Load) -> None:
         load.failures.append(f"{name}: {type(error).__name__}: {error}")
 
 
-async def _end(tasks: list[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+async def _end(tasks: Collection[asyncio.Task[None]]) -> None:
+    """Cancel them until they have ended: before Python 3.12 `wait_for` loses a cancellation that meets an answer."""
+    while tasks:
+        for task in tasks:
+            task.cancel()
+        _, tasks = await asyncio.wait(tasks, timeout=1)
 
 
 async def try_strangers(server: Server, arguments: argparse.Namespace) -> Load:

@@ -20,7 +20,7 @@ from transformers import (
 )
 
 from hf_capsule_mt.configuration import CapsuleMarianConfig
-from hf_capsule_mt.data import TranslationCollator, embedded_corpus, encode, train_tokenizer
+from hf_capsule_mt.data import embedded_corpus, encode, train_tokenizer
 from hf_capsule_mt.modeling import CapsuleMarianMTModel
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.trainer import TranslationTrainer
@@ -118,7 +118,7 @@ def _speed(system: str, data: Any, tokenizer: Any, tokens: int, width: int, laye
             collator = _Counting(DataCollatorForSeq2Seq(tokenizer, model=model))
             trainer: Any = Seq2SeqTrainer(args=Seq2SeqTrainingArguments(**shared), data_collator=collator, **settings)
         else:
-            collator = _Counting(TranslationCollator(tokenizer.pad_token_id))
+            collator = _Counting(DataCollatorForSeq2Seq(tokenizer))
             shared |= {"max_tokens_per_batch": tokens if system.startswith(TOKEN_BATCHES) else None}
             arguments = TranslationTrainingArguments(**shared, **PRECISIONS.get(system, {}))
             trainer = TranslationTrainer(args=arguments, data_collator=collator, **settings)

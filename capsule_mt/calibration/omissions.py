@@ -63,13 +63,13 @@ def omissions_of(
     translations: Sequence[str],
     reference_links: Sequence[Links],
     translation_links: Sequence[Links],
-    frequent: set[str] | None = None,
+    frequent: set[str],
 ) -> list[WithOmissions]:
     """Label translations: a content word is omitted if the reference links it and the translation does not.
 
-    A sentence without content words is left out. `frequent` words do not count; by default they are the sources' own.
+    A sentence without content words is left out. `frequent` words do not count.
     """
-    frequent, found = function_words(sources) if frequent is None else frequent, []
+    found = []
     for source, translation, wanted, given in zip(
         sources, translations, reference_links, translation_links, strict=True
     ):
@@ -81,22 +81,18 @@ def omissions_of(
 
 
 def drop_words(
-    sources: Sequence[str],
-    references: Sequence[str],
-    links: Sequence[Links],
-    frequent: set[str] | None = None,
+    sources: Sequence[str], references: Sequence[str], links: Sequence[Links], frequent: set[str]
 ) -> list[WithOmissions]:
     """Drop 0, 1, 2 and half of the content words of each source from its reference.
 
-    Content words are those with a link that are not among the `frequent` words, by default those of the sources. A
-    word is dropped together with every word that is linked to it; so are other source words whose links all go with
-    it. Sentences with fewer than three content words are left out.
+    Content words are those with a link that are not among the `frequent` words. A word is dropped together with every
+    word that is linked to it; so are other source words whose links all go with it. Sentences with fewer than three
+    content words are left out.
 
     Args:
         links: between `split_words` of each source and of its reference.
     """
-    chance, frequent = random.Random(1), function_words(sources) if frequent is None else frequent
-    found = []
+    chance, found = random.Random(1), []
     for source, reference, pair_links in zip(sources, references, links, strict=True):
         words, targets = word_spans(source), word_spans(reference)
         linked = {place: {t for s, t in pair_links if s == place} for place, _ in pair_links}

@@ -86,17 +86,17 @@ def load_translator(model: str | list[str], given: Mapping[str, Any]) -> Any:
         reason = f"--dtype {options['dtype']}"
     if Path(models[0]).exists():
         (checkpoint_folder if reason else folder)(models[0])
-    if reason and options["backend"] == "native":
-        raise ValueError(f"--backend native cannot do it: {reason}")
-    if reason and by_pair:
-        raise ValueError(f"{by_pair[0]} is a model for the engine alone, which cannot do it: {reason}")
-    problem: CatalogError | None = None
+    only_native = options["backend"] == "native" or bool(by_pair)
+    if reason and only_native:
+        native = options["backend"] == "native"
+        who = "--backend native" if native else f"{by_pair[0]} is a model for the engine alone, which"
+        raise ValueError(f"{who} cannot do it: {reason}")
+    problem: ValueError | None = None
     if not reason:
         from capsule_mt.engine.library import NativeUnavailableError
         from capsule_mt.engine.program import UnsupportedModelError
         from capsule_mt.translator import Translator
 
-        only_native = options["backend"] == "native" or bool(by_pair)
         try:
             return Translator.from_pretrained(models[0], **{name: options[name] for name in OF_THE_ENGINE})
         except (UnsupportedModelError, NativeUnavailableError) as error:
@@ -117,6 +117,5 @@ def load_translator(model: str | list[str], given: Mapping[str, Any]) -> Any:
             if problem is not None and is_offline(HUB_OFFLINE):
                 raise problem from None
             raise
-    if problem is not None:
-        raise problem
-    raise ValueError(f"{reason}: this needs transformers; in a clone, `pip install ./capsule_mt .` adds hf-capsule-mt")
+    needs = "this needs transformers; in a clone, `pip install ./capsule_mt .` adds hf-capsule-mt"
+    raise problem or ValueError(f"{reason}: {needs}")

@@ -135,7 +135,7 @@ def detector_of(languages: set[str]) -> "Detector | None":
 
 def serve(arguments: argparse.Namespace) -> bool:
     """Serve until a signal; return whether every request was answered."""
-    from capsule_mt.serve.app import Limits
+    from capsule_mt.serve.answers import Limits
     from capsule_mt.serve.clients import Keys
     from capsule_mt.serve.connections import Connections
     from capsule_mt.serve.languages import LanguagePair, language_pairs

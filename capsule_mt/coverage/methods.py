@@ -351,34 +351,26 @@ def _finished(
     by_curve: the curve calibrates words, which are marked below its threshold and averaged; else `marked` says which
     are, and the score is the mean of the shares as they are.
     """
-    words, shares = piece.words, covered
-    if curves is not None:
-        covered = [
-            1.0 if word.is_mark else on_curve(curves["words"], evidence_of(value))
-            for word, value in zip(words, covered, strict=True)
-        ]
-        if by_curve:
-            threshold = curves.get("threshold", CALIBRATED_THRESHOLD)
-            marked = [value < threshold and not word.is_optional for word, value in zip(words, covered, strict=True)]
-    if by_curve:
-        shares = covered
-    covered, shares = (
-        [0.0 if word.is_unknown else value for word, value in zip(words, values, strict=True)]
-        for values in (covered, shares)
-    )
-    marked = [mark or word.is_unknown for word, mark in zip(words, marked, strict=True)]
-    counted = [
-        (value, mark)
-        for word, value, mark in zip(words, shares, marked, strict=True)
-        if word.counts and (mark or not word.is_function)
-    ]
+    shares, marks, counted = list[float](), list[bool](), list[tuple[float, bool]]()
+    for word, value, mark in zip(piece.words, covered, marked, strict=True):
+        share = value
+        if curves is not None:
+            share = 1.0 if word.is_mark else on_curve(curves["words"], evidence_of(value))
+            if by_curve:
+                mark = share < curves.get("threshold", CALIBRATED_THRESHOLD) and not word.is_optional
+        if word.is_unknown:
+            value, share, mark = 0.0, 0.0, True
+        shares.append(share)
+        marks.append(mark)
+        if word.counts and (mark or not word.is_function):
+            counted.append((share if by_curve else value, mark))
     score = 1.0
     if counted:
         score = sum(value for value, _ in counted) / len(counted)
         if curves is not None and by_curve:
             missing = sum(mark for _, mark in counted) / len(counted)
             score = min(on_curve(curves["sentences"], score), 1 - missing)
-    return PieceCoverage(covered, marked, score, left)
+    return PieceCoverage(shares, marks, score, left)
 
 
 def _left(piece: Piece, covered: Sequence[float]) -> float:

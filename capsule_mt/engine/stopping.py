@@ -1,10 +1,11 @@
 """Stop calls of the engine: from another thread, at Ctrl-C, and when their time is over."""
 
+from _thread import start_new_thread
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
-from threading import TIMEOUT_MAX, Event, Thread, Timer
+from threading import TIMEOUT_MAX, Event, Timer
 
 GO_ON, FINISH, GIVE_UP = 0, 1, 2  # `enum stop` of native/engine.h
 LOOK_SECONDS = 0.1  # waiting for a thread: no signal ends a longer wait on Windows
@@ -110,7 +111,7 @@ def run_all(work: Callable[[int], None], count: int, flag: "array[int]") -> None
         ended.append(error)
         changed.set()
 
-    others: list[Thread] = []
+    others: list[int] = []
 
     def wait() -> None:
         while len(ended) < len(others):
@@ -119,8 +120,7 @@ def run_all(work: Callable[[int], None], count: int, flag: "array[int]") -> None
 
     try:
         for number in range(1, count):
-            others.append(Thread(target=run, args=(number,), daemon=True))
-            others[-1].start()
+            others.append(start_new_thread(run, (number,)))  # a `Thread` would wait until it runs
         work(0)
         wait()
     except BaseException:

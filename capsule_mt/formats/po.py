@@ -46,14 +46,13 @@ class PoFile:
         self._ending = "\r\n" if "\r\n" in text else "\n"
         self._entries = _entries(text.replace("\r\n", "\n"), name)
         self._language = language
-        header = next((one for one in self._entries if one.fields.get("msgid") == ""), None)
-        self._header = header
-        stated = NUMBER_OF_PLURALS.search(header.fields.get("msgstr", "")) if header else None
+        self._header = next((one for one in self._entries if one.fields.get("msgid") == ""), None)
+        stated = self._header.fields.get("msgstr", "") if self._header else ""
         known = PLURAL_FORMS.get((language or "").partition("_")[0].lower())
-        self._plural_forms = None if stated else known
-        self._plurals = int((stated or NUMBER_OF_PLURALS.search(known or "nplurals=2;") or [0, 2])[1])
-        expression = header.fields.get("msgstr", "") if header is not None and stated else known or ""
-        self._first_is_of_many = OF_MANY.search(expression) is not None
+        self._plural_forms = None if NUMBER_OF_PLURALS.search(stated) else known
+        forms = self._plural_forms or stated
+        self._plurals = int(next(iter(NUMBER_OF_PLURALS.findall(forms)), 2))
+        self._first_is_of_many = OF_MANY.search(forms) is not None
         self.units: list[Unit] = []
         self._todo: list[tuple[Entry, list[str]]] = []  # and the fields that are translated
         for entry in self._entries:

@@ -10,7 +10,7 @@ from capsule_mt.formats.xml import Element, Text, escaped, parse
 PAIRS = frozenset({"g", "pc", "mrk"})
 POINTS = frozenset({"bx", "ex", "bpt", "ept", "it", "sc", "ec", "sm", "em", "cp"})
 TAG_ID = re.compile(r"(?:START|CLOSE)_|LINE_BREAK")  # Angular's, of what stands for no word
-UNTRANSLATED = frozenset({"", "new", "initial", "needs-translation"})
+UNTRANSLATED = frozenset({"new", "initial", "needs-translation"})
 ENCODING = re.compile(r"""(<\?xml[^>]*encoding\s*=\s*)["'][^"']*["']""")
 UNKNOWN_LANGUAGE = "und"  # version 2 demands one where there are targets
 
@@ -53,11 +53,7 @@ class XliffFile:
             return
         target = element.find("target")
         state = (element if self._is_version_2 else target or element).attributes.get("state", "")
-        if (
-            target is not None
-            and (target.text.strip() or target.elements)
-            and (state not in UNTRANSLATED or not state)
-        ):
+        if target is not None and (target.text.strip() or target.elements) and state not in UNTRANSLATED:
             return
         markup = Markup()
         _add(markup, source, preserves)

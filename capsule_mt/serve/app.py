@@ -4,9 +4,6 @@ import asyncio
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,80 +15,37 @@ from starlette.middleware.cors import CORSMiddleware
 from capsule_mt.formats.html import HtmlFile
 from capsule_mt.formats.reading import FORMATS, NEEDS_COLUMN, format_of, parse
 from capsule_mt.formats.units import Parsed, Translated, Unit
-from capsule_mt.scoring import Translation
-from capsule_mt.serve.batching import Batcher, Order, QueueFullError, Settings, StoppingError
-from capsule_mt.serve.clients import Doorkeeper, Keys, key_in_head
+from capsule_mt.serve.answers import Answers, Limits
+from capsule_mt.serve.batching import Batcher, Order, Settings
+from capsule_mt.serve.clients import key_in_head
 from capsule_mt.serve.languages import LanguagePair, describe_languages
 from capsule_mt.serve.metrics import Metrics
 from capsule_mt.serve.requests import (
     AUTO,
     PARTS,
-    Asked,
     CoverRequest,
     DetectionRequest,
-    Fields,
     FileRequest,
     TranslationRequest,
     body_of,
-    read_request,
-    unless_gone,
     uploaded,
 )
 from capsule_mt.text.detecting import Detected, Detector
 from capsule_mt.text.encodings import decoded
-from capsule_mt.text.languages import LANGUAGES
-from capsule_mt.text.line_failures import Failure
 from capsule_mt.text.lines import coverage_record
 
 PAGE = Path(__file__).parent / "page"
 PAGE_FILES = {"/": "index.html", **{f"/{name}": name for name in ("page.js", "page.css", "service.js")}}
-# a character of four bytes is "%F0%9F%98%80" in a form and "\ud83d\ude00" in JSON
-LONGEST_ESCAPE = 12
-ROOM_FOR_OTHER_FIELDS = 65536
-SHORT = 40  # characters in which no language is detected
-LONG = 1000  # characters of an order: only one so long is cut into sentences at a time
 FILE_FORMATS = (".txt", *(suffix for format, some in FORMATS.items() if format not in NEEDS_COLUMN for suffix in some))
 FILE_SECONDS, MOST_FILES = 600, 32
 PRIVATE = frozenset({"/metrics", "/docs", "/redoc", "/openapi.json", "/spec"})  # where there are keys
-Submit = Callable[[Batcher], Order]
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a request may have.
-
-    Attributes:
-        max_characters: the most characters of all its texts together.
-        max_beams: the most beams that it may ask for.
-        read_seconds: how long it may take to arrive.
-        request_seconds: how long its translation may take.
-        keys: one of which it must have, if there are any.
-        requests_a_minute: how many a client may send; 0 for no limit.
-        hosts: the names that it may call the server by; empty for any.
-        cors: the origin whose pages may send it, "*" for any, `None` for none.
-    """
-
-    max_characters: int = 5000
-    max_beams: int = 8
-    read_seconds: float = 10.0
-    request_seconds: float = 60.0
-    keys: Keys = field(default_factory=Keys)
-    requests_a_minute: int = 0
-    hosts: frozenset[str] = frozenset()
-    cors: str | None = "*"
-
-    @property
-    def max_bytes(self) -> int:
-        return LONGEST_ESCAPE * self.max_characters + ROOM_FOR_OTHER_FIELDS
 
 
 def build_app(
     batchers: Mapping[LanguagePair, Batcher], limits: Limits, metrics: Metrics, detector: Detector | None = None
 ) -> FastAPI:
     """Return the application that translates with these batchers."""
-    doorkeeper, files = Doorkeeper(limits.keys, limits.requests_a_minute), Files()
-    codes = sorted({code for pair in batchers for code in pair})
-    cutting = asyncio.Lock()
+    answers, files = Answers(batchers, limits, metrics, detector), Files()
     app = FastAPI(
         title="capsule-mt",
         summary="Translation with coverage, in the shape of LibreTranslate's API",
@@ -136,104 +90,15 @@ def build_app(
     async def explain_unexpected(request: Request, error: Exception) -> JSONResponse:
         return JSONResponse({"error": "internal error; the server's log has it"}, 500)
 
-    def target_of(code: str) -> str:
-        if code not in codes:
-            raise HTTPException(400, f"{code[:40]} is not supported; these are: {', '.join(codes)}")
-        return code
-
-    def detected(asked: Asked) -> list[Detected]:
-        """Return the language of each text; a short one takes the language of all texts together."""
-        if asked.source != AUTO:
-            return [Detected(target_of(asked.source), 1.0)] * len(asked.texts)
-        whole = detect(" ".join(asked.texts))
-        return [detect(text)[0] if len(text) > SHORT else whole[0] for text in asked.texts]
-
-    def detect(text: str) -> list[Detected]:
-        if detector is None or not (found := detector.rank(text)):
-            raise HTTPException(501, f"this server does not detect languages; name the `source`: {', '.join(codes)}")
-        return found
-
-    async def admit(request: Request, asked: Fields) -> str:
-        client = await doorkeeper.admit(request, asked.api_key or key_in_head(request))
-        check_length(asked)
-        return client
-
-    def check_length(asked: Fields) -> None:
-        if asked.characters > limits.max_characters:
-            too_long = f"request ({asked.characters}) exceeds text limit ({limits.max_characters})"
-            raise HTTPException(400, f"Invalid request: {too_long}")
-
-    async def results(request: Request, orders: Sequence[tuple[LanguagePair, list[str], Submit]]) -> list[Any]:
-        """Queue orders, texts of a language pair each, and return what is found for each text."""
-        submitted: list[Order] = []
-        try:
-            for pair, texts, submit in orders:
-                async with cutting if sum(map(len, texts)) > LONG else nullcontext():
-                    submitted.append(await asyncio.to_thread(submit, batcher_of(batchers, pair)))
-            work = asyncio.gather(*(asyncio.wrap_future(one) for order in submitted for one in order.results))
-            found = await asyncio.wait_for(unless_gone(request, work), limits.request_seconds)
-        except asyncio.TimeoutError:
-            took = "; ".join(order.progress() for order in submitted)
-            seconds = limits.request_seconds
-            raise HTTPException(503, f"the translation took longer than {seconds:g} s: {took} were done") from None
-        except QueueFullError as error:
-            raise HTTPException(503, str(error), headers={"Retry-After": str(error.retry_after)}) from None
-        except StoppingError as error:
-            raise HTTPException(503, str(error)) from None
-        finally:
-            for order in submitted:
-                order.cancel()
-        number = 0
-        for pair, texts, _ in orders:
-            for text in texts:
-                if isinstance(found[number], Failure):
-                    metrics.add("failed_texts_total", pair=str(pair))
-                    raise HTTPException(400, f"text {number} cannot be translated: {found[number].reason}")
-                metrics.add("texts_total", pair=str(pair))
-                metrics.add("characters_total", len(text), pair=str(pair))
-                number += 1
-        return found
-
-    async def translations(
-        request: Request, texts: list[str], sources: list[str], target: str, settings: Settings, client: str
-    ) -> list[list[Translation]]:
-        """Translate texts of these languages, each once, with alternatives; the target's stay as they are."""
-        places: dict[LanguagePair, list[int]] = {}
-        for place, source in enumerate(sources):
-            places.setdefault(LanguagePair(source, target), []).append(place)
-        orders = []
-        for pair, some in places.items():
-            if pair.source == pair.target:
-                continue
-            chosen = [texts[place] for place in some]
-            orders.append((pair, chosen, partial(Batcher.submit, texts=chosen, settings=settings, client=client)))
-        found = iter(await results(request, orders))
-        answers = [[Translation(text, None, None, ())] for text in texts]
-        for pair, some in places.items():
-            if pair.source != pair.target:
-                for place in some:
-                    answers[place] = next(found)
-        return answers
-
-    async def translated(
-        request: Request, file: Parsed, source: str, target: str, settings: Settings, client: str
-    ) -> list[bytes]:
-        """Translate a file; return it and its alternatives."""
-        texts = [unit.text for unit in file.units]
-        found = await translations(request, texts, [source] * len(texts), target, settings, client)
-        ranks = range(max(map(len, found), default=1))
-        return [file.write([Translated(some[min(rank, len(some) - 1)].text) for some in found]) for rank in ranks]
-
     @app.post("/translate", openapi_extra=body_of(TranslationRequest))
     async def translate(request: Request) -> JSONResponse:
         """Translate a text or a list of texts; `translatedText` has the same shape and order as `q`."""
-        asked = await read_request(request, TranslationRequest, limits.max_bytes, limits.read_seconds)
-        client = await admit(request, asked)
+        asked, client = await answers.read(request, TranslationRequest)
         for name, given in (("beams", asked.beams or 1), ("alternatives", 1 + asked.alternatives)):
             if given > limits.max_beams:
                 most = limits.max_beams - (name == "alternatives")
                 raise HTTPException(400, f"`{name}`: at most {most} are accepted, got {getattr(asked, name)}")
-        sources, target = detected(asked), target_of(asked.target)
+        sources, target = answers.detected(asked), answers.language_of(asked.target)
         settings = Settings(asked.coverage, asked.beams, asked.alternatives, marks=asked.marks)
         languages = [one.language for one in sources]
         if asked.format == "html":
@@ -241,12 +106,12 @@ def build_app(
                 raise HTTPException(400, "`coverage` is for texts, not for `format` html")
             pages = await asyncio.to_thread(lambda: [HtmlFile(text) for text in asked.texts])
             settings = settings._replace(keep=HtmlFile.keep)
-            written = [
-                [content.decode() for content in await translated(request, page, language, target, settings, client)]
-                for page, language in zip(pages, languages, strict=True)
-            ]
+            written = []
+            for page, language in zip(pages, languages, strict=True):
+                contents = await answers.translated(request, page, language, target, settings, client)
+                written.append([content.decode() for content in contents])
         else:
-            found = await translations(request, asked.texts, languages, target, settings, client)
+            found = await answers.translations(request, asked.texts, languages, target, settings, client)
             written = [[one.text for one in some] for some in found]
         answer: dict[str, list[Any]] = {"translatedText": [best for best, *_ in written]}
         if asked.alternatives:
@@ -263,29 +128,29 @@ def build_app(
     @app.post("/cover", openapi_extra=body_of(CoverRequest))
     async def cover(request: Request) -> JSONResponse:
         """Find what a given `translation` of `q`, each a text or a list of texts, has left out."""
-        asked = await read_request(request, CoverRequest, limits.max_bytes, limits.read_seconds)
-        client = await admit(request, asked)
+        asked, client = await answers.read(request, CoverRequest)
         texts, given = asked.texts, asked.translations
         if type(asked.q) is not type(asked.translation) or len(texts) != len(given):
             numbers = f"{len(texts)} texts in `q`, {len(given)} in `translation`"
             raise HTTPException(400, f"`translation` must be one text or a list as `q` is, got {numbers}")
-        pair = LanguagePair(target_of(asked.source), target_of(asked.target))
-        submit = partial(Batcher.submit_checks, texts=texts, translations=given, marks=asked.marks, client=client)
-        found = await results(request, [(pair, texts, submit)])
-        return JSONResponse(asked.as_asked({"coverage": [coverage_record(coverage) for coverage in found]}))
+        pair = LanguagePair(answers.language_of(asked.source), answers.language_of(asked.target))
+
+        def submit(batcher: Batcher, some: list[str]) -> Order:
+            return batcher.submit_checks(some, given, marks=asked.marks, client=client)
+
+        found = await answers.results(request, texts, dict.fromkeys(range(len(texts)), pair), submit)
+        return JSONResponse(asked.as_asked({"coverage": [coverage_record(one) for one in found.values()]}))
 
     @app.post("/detect", openapi_extra=body_of(DetectionRequest))
     async def detect_language(request: Request) -> list[dict[str, Any]]:
         """Return the languages that a text may be in, the likeliest first, each with a `confidence` in per cent."""
-        asked = await read_request(request, DetectionRequest, limits.max_bytes, limits.read_seconds)
-        await admit(request, asked)
-        return [_percent(one) for one in detect(asked.text)]
+        asked, _ = await answers.read(request, DetectionRequest)
+        return [_percent(one) for one in answers.detect(asked.text)]
 
     @app.post("/translate_file", openapi_extra=body_of(FileRequest, PARTS))
     async def translate_file(request: Request) -> dict[str, str]:
         """Translate a file, which keeps its format; `translatedFileUrl` has the translation for ten minutes."""
-        asked = await read_request(request, FileRequest, limits.max_bytes, limits.read_seconds)
-        client = await admit(request, asked)
+        asked, client = await answers.read(request, FileRequest)
         file = uploaded(asked)
         name = Path((file.filename or "").replace("\\", "/")).name
         if Path(name).suffix.lower() not in FILE_FORMATS:
@@ -294,12 +159,12 @@ def build_app(
             parsed = await asyncio.to_thread(read_file, await file.read(), name, asked.target)
         except ValueError as error:
             raise HTTPException(400, f"Invalid request: {error}") from None
-        as_text = Asked(q=[unit.text for unit in parsed.units], source=asked.source, target=asked.target)
-        check_length(as_text)
-        is_auto, target = asked.source == AUTO, target_of(asked.target)
-        source = detect(" ".join(as_text.texts))[0].language if is_auto else target_of(asked.source)
+        texts = [unit.text for unit in parsed.units]
+        answers.check_length(sum(map(len, texts)))
+        target, is_auto = answers.language_of(asked.target), asked.source == AUTO
+        source = answers.detect(" ".join(texts))[0].language if is_auto else answers.language_of(asked.source)
         settings = Settings(keep=tuple(parsed.keep))
-        (written,) = await translated(request, parsed, source, target, settings, client)
+        (written,) = await answers.translated(request, parsed, source, target, settings, client)
         return {"translatedFileUrl": str(request.url_for("download_file", name=files.keep(name, written)))}
 
     @app.get("/download_file/{name}")
@@ -372,15 +237,6 @@ def _file(path: Path) -> Callable[[], Awaitable[FileResponse]]:
         return FileResponse(path, headers={"Cache-Control": "no-cache"})
 
     return send
-
-
-def batcher_of(batchers: Mapping[LanguagePair, Batcher], pair: LanguagePair) -> Batcher:
-    batcher = batchers.get(pair)
-    if batcher is None:
-        source, target = (f"{LANGUAGES.get(code, code)} ({code})" for code in pair)
-        pairs = ", ".join(sorted(map(str, batchers)))
-        raise HTTPException(400, f"{target} is not available as a target language from {source}; these are: {pairs}")
-    return batcher
 
 
 class TextFile:

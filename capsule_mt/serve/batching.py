@@ -10,12 +10,12 @@ slow clients, a batch at a time, and the other one those of all others.
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from math import ceil
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from capsule_mt.coverage.names import Marks
 from capsule_mt.coverage.options import CoverageOptions
@@ -73,7 +73,10 @@ PLAIN = Settings()
 
 @dataclass(eq=False)
 class Text:
-    """A text of a request; `translation` is given where it is to be checked."""
+    """A text of a request; `translation` is given where it is to be checked, and then there is no `document`.
+
+    found: what is found for each of its sentences, `None` until then.
+    """
 
     text: str
     settings: Settings
@@ -94,10 +97,11 @@ class Text:
 
 @dataclass(eq=False)
 class Sentence:
-    """A unit of the queue: a piece of a text, or a pair to be checked (`place` is -1)."""
+    """A unit of the queue: a `piece` of a text, or `None` for a pair to be checked."""
 
     of: Text
     place: int
+    piece: Piece | None
     cost: int
     client: "Client"
     is_alone: bool = False  # no batch has it beside other clients' sentences
@@ -106,11 +110,6 @@ class Sentence:
     @property
     def is_wanted(self) -> bool:
         return not self.of.result.done()
-
-    @property
-    def piece(self) -> Piece:
-        assert self.of.document is not None
-        return self.of.document.pieces[self.place]
 
 
 @dataclass(eq=False)
@@ -144,7 +143,7 @@ class Order:
 
     def progress(self) -> str:
         """Say how much of it is done."""
-        done = [one for one in self.sentences if one.place >= 0 and one.of.found[one.place] is not None]
+        done = [one for one in self.sentences if one.of.found[one.place] is not None]
         tokens, of = (sum(one.cost for one in some) for some in (done, self.sentences))
         return f"{len(done)} of {len(self.sentences)} sentences, {tokens} of {of} tokens"
 
@@ -220,23 +219,16 @@ class Batcher:
         Each gives a list of `Translation`s, the best first, or a `Failure`.
         """
         options = self._options(settings)
-        found = []
-        for text in texts:
-            one = Text(text, settings, options)
-            try:
-                self._cut(one)
-            except BaseException as error:
-                if not is_of_line(error):
-                    raise
-                one.finish(Failure(describe(error)))
-            found.append(one)
+        found = [Text(text, settings, options) for text in texts]
+        for one in found:
+            _finish_if_failed(one, self._cut)
         return self._queue(found, client)
 
-    def _cut(self, text: Text) -> None:
+    def _cut(self, text: Text) -> list[Piece]:
         """Cut a text into sentences."""
         with self._tokenizing:
             (text.document,) = self.translator.documents([text.text], text.options)
-        text.found = [None] * len(text.document.pieces)
+        return text.document.pieces
 
     def submit_checks(
         self, texts: Sequence[str], translations: Sequence[str], *, marks: Marks = "likely", client: str = ""
@@ -282,19 +274,14 @@ class Batcher:
                 client.served = max(client.served, self._clock)
             self._clients[name] = client
             client.waiting.extend(order.sentences)
-            self._forget_clients()
+            if len(self._clients) > MOST_CLIENTS:
+                idle = {id(one) for one in self._idle_clients() if not one.waiting}
+                self._clients = {name: one for name, one in self._clients.items() if id(one) not in idle}
             self._changed.notify_all()
         for text in texts:
-            if text.document is not None and not text.document.pieces:
-                self._put_together(text)
+            if not text.found and not text.result.done():  # a blank one
+                _finish_if_failed(text, self._put_together)
         return order
-
-    def _forget_clients(self) -> None:
-        if len(self._clients) > MOST_CLIENTS:
-            at_work = {id(sentence.client) for batch in self._running for sentence in batch.sentences}
-            self._clients = {
-                name: client for name, client in self._clients.items() if client.waiting or id(client) in at_work
-            }
 
     def __len__(self) -> int:
         """How many sentences wait."""
@@ -359,38 +346,39 @@ class Batcher:
 
     def _fill(self) -> Batch | None:
         """Return the next batch, or `None` if nothing may start beside what runs."""
-        idle = self._idle_clients()
         has_slow = any(batch.is_slow for batch in self._running)
         others = [batch.seconds for batch in self._running if not batch.is_slow]
         for is_slow in (True, False) if others else (False, True):
             if has_slow if is_slow else others and min(others) < PATIENCE:
                 continue
-            clients = [client for client in idle if client.waiting and client.is_slow == is_slow]
-            if not clients:
-                continue
-            clients.sort(key=lambda client: client.served)
-            first = clients[0].waiting[0]
-            self._clock = max(self._clock, clients[0].served)
-            taken: list[Sentence] = []
-            most, tokens, shared = self.max_batch, 0, 0
-            while clients and len(taken) < most:
-                clients = [one for one in clients if one.waiting]
-                for client in list(clients):
-                    sentence = client.waiting[0]
-                    too_many = len(taken) == most or (taken and tokens + sentence.cost > MOST_TOKENS)
-                    if too_many or not _fit(sentence, first):
-                        clients.remove(client)
-                        continue
-                    client.waiting.popleft()
-                    if sentence.is_wanted:
-                        tokens += sentence.cost
-                        client.served += sentence.cost * sentence.of.settings.num_beams
-                        taken.append(sentence)
-                if not shared and (shared := len({id(one.client) for one in taken})) > 1:
-                    most = min(most, max(SHARED_BATCH, shared))
-            if taken:
+            clients = [one for one in self._idle_clients() if one.waiting and one.is_slow == is_slow]
+            if clients and (taken := self._take(sorted(clients, key=lambda client: client.served))):
                 return Batch(taken, is_slow)
         return None
+
+    def _take(self, clients: list[Client]) -> list[Sentence]:
+        """Take sentences of clients in turns, those that fit the first one, until there is no room for more."""
+        first, most, tokens = clients[0].waiting[0], self.max_batch, 0
+        self._clock = max(self._clock, clients[0].served)
+        taken: list[Sentence] = []
+        while clients:
+            for client in list(clients):
+                sentence = client.waiting[0]
+                is_full = len(taken) >= most or (taken and tokens + sentence.cost > MOST_TOKENS)
+                if is_full or not _fit(sentence, first):
+                    clients.remove(client)
+                    continue
+                client.waiting.popleft()
+                if sentence.is_wanted:
+                    tokens += sentence.cost
+                    client.served += sentence.cost * sentence.of.settings.num_beams
+                    taken.append(sentence)
+                if not client.waiting:
+                    clients.remove(client)
+            sharers = len({id(sentence.client) for sentence in taken})
+            if sharers > 1:
+                most = min(self.max_batch, max(SHARED_BATCH, sharers))
+        return taken
 
     # ---- the threads
     def _watch(self) -> None:
@@ -426,7 +414,9 @@ class Batcher:
                 if not (batch.stop.is_set or self._takes_long(batch)):
                     for sentence in batch.sentences:
                         sentence.client.is_slow = False
-                self._learn(batch)
+                # a running mean of how fast the model is; of stopped batches too, or a slower machine stops all
+                share = SMOOTHING if self._seconds_per_token else 1.0
+                self._seconds_per_token += share * (batch.seconds / batch.tokens - self._seconds_per_token)
                 self._changed.notify_all()
 
     def _put_back(self, batch: Batch) -> None:
@@ -437,16 +427,10 @@ class Batcher:
                 if sentence.is_wanted:
                     sentence.client.waiting.appendleft(sentence)
 
-    def _learn(self, batch: Batch) -> None:
-        """Keep a running mean of how fast the model is; of stopped batches too, or a slower machine stops all."""
-        share = SMOOTHING if self._seconds_per_token else 1.0
-        self._seconds_per_token += share * (batch.seconds / batch.tokens - self._seconds_per_token)
-
     def _translate(self, batch: Batch) -> None:
         """Translate a batch, and finish the texts of which it has the last sentences."""
         settings, options = batch.sentences[0].of.settings, batch.sentences[0].of.options
-        place = -1 if settings.is_check else 0
-        probe = Sentence(Text(PROBE, settings, options, translation=PROBE), place, 1, Client())
+        probe = Sentence(Text(PROBE, settings, options, translation=PROBE), 0, None, 1, Client())
 
         def check(some: list[Sentence]) -> list[Any]:
             texts, translations = ([getattr(one.of, name) for one in some] for name in ("text", "translation"))
@@ -454,33 +438,36 @@ class Batcher:
             return self.translator.cover(texts, translations, coverage=coverage, batch_size=self.max_batch)
 
         def translate(some: list[Sentence]) -> list[Any]:
-            if some[0] is probe:  # which few batches need
-                self._cut(probe.of)
-            return self.translator.translate_pieces([one.piece for one in some], options)
+            # few batches need the probe
+            pieces = self._cut(probe.of) if some[0] is probe else [cast(Piece, one.piece) for one in some]
+            return self.translator.translate_pieces(pieces, options)
 
         with batch.stop:
-            if settings.is_check:
-                found = translate_lines(check, batch.sentences, probe)
-                for sentence, one in zip(batch.sentences, found, strict=True):
-                    sentence.of.finish(one)
-                return
-            found = translate_lines(translate, batch.sentences, probe)
+            found = translate_lines(check if settings.is_check else translate, batch.sentences, probe)
             for sentence, one in zip(batch.sentences, found, strict=True):
                 sentence.of.found[sentence.place] = one
                 if isinstance(one, Failure):
                     sentence.of.finish(one)
             for text in {id(sentence.of): sentence.of for sentence in batch.sentences}.values():
                 if not text.result.done() and None not in text.found:
-                    self._put_together(text)
+                    _finish_if_failed(text, self._put_together)
 
     def _put_together(self, text: Text) -> None:
-        assert text.document is not None
-        try:
+        """Finish a text of which everything is found."""
+        if text.document is None:
+            text.finish(text.found[0])
+        else:
             text.finish(self.translator.put_together([text.document], text.found, text.options)[0])
-        except BaseException as error:
-            if not is_of_line(error):
-                raise
-            text.finish(Failure(describe(error)))
+
+
+def _finish_if_failed(text: Text, step: Callable[[Text], Any]) -> None:
+    """Take a step with a text; an error of it is its result, and costs the others nothing."""
+    try:
+        step(text)
+    except BaseException as error:
+        if not is_of_line(error):
+            raise
+        text.finish(Failure(describe(error)))
 
 
 def _fit(one: Sentence, other: Sentence) -> bool:
@@ -492,9 +479,14 @@ def _fit(one: Sentence, other: Sentence) -> bool:
 
 
 def _sentences(text: Text, client: Client) -> list[Sentence]:
+    """Return what is to be done for a text, nothing if it has failed."""
     if text.result.done():
         return []
     if text.document is None:
         longer = max(len(text.text), len(text.translation))
-        return [Sentence(text, -1, 1 + longer // CHARACTERS_PER_TOKEN, client)]
-    return [Sentence(text, place, len(piece.ids), client) for place, piece in enumerate(text.document.pieces)]
+        sentences = [Sentence(text, 0, None, 1 + longer // CHARACTERS_PER_TOKEN, client)]
+    else:
+        pieces = enumerate(text.document.pieces)
+        sentences = [Sentence(text, place, piece, len(piece.ids), client) for place, piece in pieces]
+    text.found = [None] * len(sentences)
+    return sentences

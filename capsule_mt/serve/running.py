@@ -11,7 +11,8 @@ from types import FrameType
 
 import uvicorn
 
-from capsule_mt.serve.app import Limits, build_app
+from capsule_mt.serve.answers import Limits
+from capsule_mt.serve.app import build_app
 from capsule_mt.serve.batching import Batcher
 from capsule_mt.serve.connections import BACKLOG, Connections, protocol_with
 from capsule_mt.serve.languages import LanguagePair

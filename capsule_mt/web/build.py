@@ -52,7 +52,8 @@ def build(output: Path) -> None:
     """Compile the engine into a folder: its modules, and what JavaScript has to know of their interface."""
     command = [sys.executable, "-m", "ziglang", "cc", *TARGET]
     sources = {path.stem: path for folder in (SOURCES, FOLDER / "native") for path in sorted(folder.glob("*.c"))}
-    tier = ("-O3", "-DTIER=simd128", "-DTIER_SIMD128")  # of the products; other code is small, and quick to load
+    # of the products, which are written as vectors; other code is small, and quick to load
+    tier = ("-O3", "-fno-vectorize", "-DTIER=simd128", "-DTIER_SIMD128")
     compiles, links = [], []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -44,12 +44,13 @@ function evidenceOf(share) {
 }
 
 /**
- * Cover the words of a piece of a text. `received`: the most attention that each token gets in any step.
+ * Cover the words of a piece of a text. `received`: the most attention that each token gets in any step; the calibration's
+ * lists of words are sets.
  *
  * Return the words, and of the piece its score and how much it counts.
  */
 export function coverPiece({ text, ids, offsets, start }, received, calibration, unknown) {
-  const lists = ["optional_words", "function_words"].map((name) => new Set(calibration[name]));
+  const lists = [calibration.optional_words, calibration.function_words];
   const words = wordsOf(text, offsets).map(({ span, tokens }) => {
     const word = text.slice(...span);
     const mark = isMark(word);

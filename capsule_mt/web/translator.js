@@ -33,7 +33,8 @@ export class Translator {
     this.unknown = tokenizer.unknown;
     this.defaults = search;
     this.rules = sentences;
-    this.calibration = coverage;
+    const lists = ["optional_words", "function_words"].map((name) => [name, new Set(coverage?.[name])]);
+    this.calibration = coverage && { ...coverage, ...Object.fromEntries(lists) };
     this.shortlist = search.shortlist_multiple === null ? null : shortlistOf(file, search.shortlist_multiple);
   }
 

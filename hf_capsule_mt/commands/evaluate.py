@@ -9,6 +9,7 @@ measures how much of the source is covered (the coverage difference ratio of Zhe
 """
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,7 @@ def main() -> None:
         "kind": "evaluation",
         "system": arguments.system or arguments.hypotheses.name,
         "sentences": len(hypotheses),
-        "scores": {name: score.as_dict() for name, score in scores.items()},
+        "scores": {name: asdict(score) for name, score in scores.items()},
         "bleu_confidence": {"mean": mean, "half_width_95": width},
     }
     if arguments.sources:

@@ -3,7 +3,7 @@
 import difflib
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, TypeVar
 
@@ -21,18 +21,11 @@ MOST_CAPSULES = 2**17
 MOST_UNITS = 2**20  # of a layer or an embedding
 MOST_POSITIONS = 2**24
 MOST_TOKENS = 2**27  # of a vocabulary
+TOKEN_IDS = ("decoder_start_token_id", "pad_token_id", "eos_token_id", "bos_token_id", "forced_eos_token_id")
 
 ConfigClass = TypeVar("ConfigClass", bound=type[PreTrainedConfig])
 
 # keywords that `PreTrainedConfig` takes beside its fields, or finds in a config.json
-_CURVES = {"words", "sentences"}
-# what a calibration of each method must have, and what it may have
-CALIBRATED: dict[str, tuple[set[str], set[str]]] = {
-    "attention": (_CURVES | {"head"}, {"threshold"}),
-    "verified": (_CURVES, {"shortness", "reverse", "labels", "marks", "alarm"}),
-    "guided": (_CURVES, {"threshold"}),
-    "deletion": (_CURVES, {"threshold"}),
-}
 TRANSFORMERS_KEYWORDS = frozenset(
     {
         "_commit_hash",
@@ -139,18 +132,16 @@ class CapsuleConfig(PreTrainedConfig):
     def validate_label_smoothing(self) -> None:
         check_probability(self, "label_smoothing")
 
-    def validate_coverage_calibration(self) -> None:
-        for name, found in (self.coverage_calibration or {}).items():
-            if name in ("optional_words", "function_words", "support", "length"):
-                continue
-            known = CALIBRATED.get(name)
-            if known is None or not known[0] <= set(found) <= known[0] | known[1] or not all(found.values()):
-                raise ValueError(
-                    f"`coverage_calibration` has {', '.join(CALIBRATED)}, optional_words, function_words, support "
-                    f"and length, each method with its curves words and sentences; got {name!r}: {sorted(found)}"
-                )
-            if name == "attention":
-                _check_head(self, found["head"])
+    def validate_token_ids(self) -> None:
+        """Raise if a special token is outside of the vocabulary, the larger one of two; `None` passes."""
+        config: Any = self
+        source, target = config.vocab_size, getattr(config, "target_vocab_size", config.vocab_size)
+        for name in TOKEN_IDS:
+            value = getattr(self, name, None)
+            size = target if name == "decoder_start_token_id" else max(source, target)
+            for token in value if isinstance(value, list) else [] if value is None else [value]:
+                if not 0 <= token < size:
+                    raise ValueError(f"`{name}` ({token}) must be a token of the vocabulary, 0 to {size - 1}")
 
 
 class TargetVocabulary:
@@ -191,34 +182,12 @@ def check_range(config: PreTrainedConfig, minimum: int, maximum: int, *names: st
             raise ValueError(f"`{name}` must be at most {maximum}, got {value}")
 
 
-def _check_head(config: PreTrainedConfig, place: Sequence[int]) -> None:
-    """Check the layer and the head of the decoder that `coverage_calibration` names."""
-    sizes = [getattr(config, name, 0) for name in ("decoder_layers", "decoder_attention_heads")]
-    is_place = len(place) == 2 and all(type(number) is int for number in place)
-    if not is_place or not all(0 <= number < size for number, size in zip(place, sizes, strict=True)):
-        raise ValueError(
-            f'`coverage_calibration["attention"]["head"]` must be a layer below {sizes[0]} and a head below '
-            f"{sizes[1]}, got {place}"
-        )
-
-
 def check_not_negative(config: PreTrainedConfig, *names: str) -> None:
     """Raise a `ValueError` if a field is negative or not finite; `None` passes."""
     for name in names:
         value = getattr(config, name)
         if value is not None and not 0 <= value < math.inf:
             raise ValueError(f"`{name}` must be a finite number of at least 0, got {value}")
-
-
-def check_token_ids(config: PreTrainedConfig, *names: str) -> None:
-    """Raise a `ValueError` if a special token is outside of the vocabulary, the larger one of two; `None` passes."""
-    source, target = config.vocab_size, getattr(config, "target_vocab_size", config.vocab_size)
-    for name in names:
-        value = getattr(config, name)
-        size = target if name == "decoder_start_token_id" else max(source, target)
-        for token in value if isinstance(value, list) else [] if value is None else [value]:
-            if not 0 <= token < size:
-                raise ValueError(f"`{name}` ({token}) must be a token of the vocabulary, 0 to {size - 1}")
 
 
 def check_probability(config: PreTrainedConfig, *names: str) -> None:

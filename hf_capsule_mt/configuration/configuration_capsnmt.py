@@ -14,7 +14,6 @@ from hf_capsule_mt.configuration.common import (
     check_not_negative,
     check_probability,
     check_range,
-    check_token_ids,
 )
 
 SourceAggregationMethod = Literal["capsules", "pooling"]
@@ -135,6 +134,3 @@ class CapsNMTConfig(CapsuleConfig):
             raise ValueError(
                 f"`hidden_size` must be even, half for each direction of the encoder, got {self.hidden_size}"
             )
-
-    def validate_token_ids(self) -> None:
-        check_token_ids(self, "decoder_start_token_id", "pad_token_id", "eos_token_id", "bos_token_id")

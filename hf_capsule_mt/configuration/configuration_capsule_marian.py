@@ -17,7 +17,6 @@ from hf_capsule_mt.configuration.common import (
     check_not_negative,
     check_probability,
     check_range,
-    check_token_ids,
 )
 from hf_capsule_mt.configuration.guided import GuidedConfig
 
@@ -204,10 +203,6 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
         check_probability(self, "dropout", "attention_dropout", "activation_dropout")
         check_probability(self, "encoder_layerdrop", "decoder_layerdrop")
         check_not_negative(self, "init_std")
-
-    def validate_token_ids(self) -> None:
-        check_token_ids(self, "decoder_start_token_id", "pad_token_id", "eos_token_id", "bos_token_id")
-        check_token_ids(self, "forced_eos_token_id")
 
     def validate_activation_function(self) -> None:
         if self.activation_function not in ACT2FN:

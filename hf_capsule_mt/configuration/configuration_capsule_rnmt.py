@@ -11,7 +11,6 @@ from hf_capsule_mt.configuration.common import (
     check_not_negative,
     check_probability,
     check_range,
-    check_token_ids,
 )
 from hf_capsule_mt.configuration.guided import GuidedConfig
 
@@ -96,6 +95,3 @@ class CapsuleRNMTConfig(TargetVocabulary, GuidedConfig):
         check_range(self, 1, MOST_UNITS, "embedding_size")
         check_probability(self, "dropout")
         check_not_negative(self, "init_std")
-
-    def validate_token_ids(self) -> None:
-        check_token_ids(self, "decoder_start_token_id", "pad_token_id", "eos_token_id", "bos_token_id")

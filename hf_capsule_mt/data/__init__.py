@@ -5,7 +5,7 @@ from transformers import AutoTokenizer, PreTrainedConfig
 from hf_capsule_mt.data.bpe_dropout import BPEDropout
 from hf_capsule_mt.data.cleaning import Cleaning, clean
 from hf_capsule_mt.data.embedded_corpus import embedded_corpus, sentence_pairs
-from hf_capsule_mt.data.encoding import DropoutDataset, TranslationCollator, drop_long, encode
+from hf_capsule_mt.data.encoding import DropoutDataset, drop_long, encode
 from hf_capsule_mt.data.separate_tokenizer import SeparateVocabulariesTokenizer
 from hf_capsule_mt.data.sources import load_translation_data
 from hf_capsule_mt.data.tokenizer import train_separate_tokenizers, train_tokenizer
@@ -24,7 +24,6 @@ __all__ = [
     "Cleaning",
     "DropoutDataset",
     "SeparateVocabulariesTokenizer",
-    "TranslationCollator",
     "clean",
     "drop_long",
     "embedded_corpus",

@@ -1,16 +1,12 @@
-"""From the `translation` column to model inputs: token ids, their lengths, and padded batches."""
+"""From the `translation` column to model inputs: token ids and their lengths."""
 
-from dataclasses import dataclass
 from typing import Any
 
-import torch
 from datasets import Dataset
 from torch.utils.data import Dataset as TorchDataset
 from transformers import PreTrainedTokenizerBase
 
 from hf_capsule_mt.data.bpe_dropout import BPEDropout
-
-IGNORE_INDEX = -100
 
 
 def encode(
@@ -79,29 +75,3 @@ class DropoutDataset(TorchDataset[dict[str, list[int]]]):
             for language, side in zip(self.languages, ("source", "target"), strict=True)
         )
         return {"input_ids": source, "labels": target}
-
-
-@dataclass
-class TranslationCollator:
-    """Pad examples to a batch: `input_ids` and `attention_mask` [B, S], `labels` [B, T] padded with -100.
-
-    Args:
-        pad_token_id: the padding of sources.
-    """
-
-    pad_token_id: int
-
-    def __call__(self, examples: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        sources = [example["input_ids"] for example in examples]
-        batch = {
-            "input_ids": _padded(sources, self.pad_token_id),
-            "attention_mask": _padded([[1] * len(source) for source in sources], 0),
-        }
-        if "labels" in examples[0]:
-            batch["labels"] = _padded([example["labels"] for example in examples], IGNORE_INDEX)
-        return batch
-
-
-def _padded(rows: list[list[int]], value: int) -> torch.Tensor:
-    longest = max(map(len, rows))
-    return torch.tensor([row + [value] * (longest - len(row)) for row in rows])

@@ -28,26 +28,12 @@ def read_head(model: PreTrainedModel, place: tuple[int, int], mask: torch.Tensor
 
         attention_ts = softmax_s(q_t . k_s / sqrt(d_h))
 
+    Calls of the model by other threads are not looked at.
+
     Args:
         mask: [N, S], True keeps a source token.
     """
     layer, head = place
-    attention: list[torch.Tensor] = []
-    with _queries_and_keys(cross_attentions(model)[layer]) as found:
-        yield attention
-    width = found["q_proj"].shape[-1] // model.config.decoder_attention_heads
-    own = slice(head * width, (head + 1) * width)
-    queries, keys = (found[name][..., own].float() for name in PROJECTIONS)
-    scores = queries @ keys.transpose(1, 2) * width**-0.5  # [N, T, S]
-    attention.append(scores.masked_fill(~mask[:, None], -torch.inf).softmax(dim=-1))
-
-
-@contextmanager
-def _queries_and_keys(attention: nn.Module) -> Iterator[dict[str, torch.Tensor]]:
-    """Collect the queries [N, T, d] and keys [N, S, d] of a module, under the names of their projections.
-
-    Calls of the model by other threads are not looked at.
-    """
     found: dict[str, torch.Tensor] = {}
     thread = get_ident()
 
@@ -55,9 +41,16 @@ def _queries_and_keys(attention: nn.Module) -> Iterator[dict[str, torch.Tensor]]
         if get_ident() == thread:
             found[name] = output
 
-    handles = [attention.get_submodule(name).register_forward_hook(partial(keep, name)) for name in PROJECTIONS]
+    module = cross_attentions(model)[layer]
+    handles = [module.get_submodule(name).register_forward_hook(partial(keep, name)) for name in PROJECTIONS]
+    attention: list[torch.Tensor] = []
     try:
-        yield found
+        yield attention
     finally:
         for handle in handles:
             handle.remove()
+    width = found["q_proj"].shape[-1] // model.config.decoder_attention_heads
+    own = slice(head * width, (head + 1) * width)
+    queries, keys = (found[name][..., own].float() for name in PROJECTIONS)
+    scores = queries @ keys.transpose(1, 2) * width**-0.5  # [N, T, S]
+    attention.append(scores.masked_fill(~mask[:, None], -torch.inf).softmax(dim=-1))

@@ -364,12 +364,10 @@ class FastTranslator:
         """The most tokens after the start token."""
         most = cast(Engine, self._engine).longest_target
         if config.max_new_tokens is not None:
-            longest = int(config.max_new_tokens)
-        elif config.max_length is not None:
-            longest = int(config.max_length) - 1
-        else:
-            longest = min(DEFAULT_NEW_TOKENS, (most or DEFAULT_NEW_TOKENS + 1) - 1)
-        return longest
+            return int(config.max_new_tokens)
+        if config.max_length is not None:
+            return int(config.max_length) - 1
+        return min(DEFAULT_NEW_TOKENS, (most or DEFAULT_NEW_TOKENS + 1) - 1)
 
     def _check_targets(self, name: str, tokens: Sequence[int]) -> None:
         """Refuse tokens that are not in the vocabulary: the engine reads and writes at their places."""

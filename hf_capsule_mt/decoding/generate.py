@@ -46,19 +46,20 @@ class GenerateDecoder:
     # ---- the tokens of the model
     @property
     def start(self) -> int:
-        found = self.model.generation_config.decoder_start_token_id
-        return int(self.model.config.decoder_start_token_id if found is None else found)
+        return int(self._setting("decoder_start_token_id"))
 
     @property
     def ends(self) -> list[int]:
-        found = self.model.generation_config.eos_token_id
-        return _listed(getattr(self.model.config, "eos_token_id", None) if found is None else found)
+        return _listed(self._setting("eos_token_id"))
 
     @property
     def pad(self) -> int:
-        found = self.model.generation_config.pad_token_id
-        found = getattr(self.model.config, "pad_token_id", None) if found is None else found
-        return int(found or 0)
+        return int(self._setting("pad_token_id") or 0)
+
+    def _setting(self, name: str) -> Any:
+        """Of the generation config, or else of the model's."""
+        found = getattr(self.model.generation_config, name)
+        return getattr(self.model.config, name, None) if found is None else found
 
     # ---- Decoder
     def translate(self, sources: Sequence[Ids], options: SearchOptions) -> list[list[Hypothesis]]:

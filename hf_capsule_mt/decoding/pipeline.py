@@ -66,7 +66,7 @@ class TranslationPipeline(Pipeline):
         if isinstance(texts, list) and not texts:
             return []
         if isinstance(texts, Iterable) and not isinstance(texts, (str, bytes, dict, list, Dataset)):
-            texts = (text for text in texts) if not hasattr(texts, "__len__") else _Sized(texts)
+            texts = (text for text in texts)
         results = super().__call__(texts, *args, **kwargs)
         if isinstance(texts, list) and all(len(result) == 1 for result in results):
             return [result[0] for result in results]
@@ -121,19 +121,6 @@ class TranslationPipeline(Pipeline):
                 record["coverage"] = coverage_record(translation.coverage)
             records.append(record)
         return records
-
-
-class _Sized(Dataset[str]):
-    """A sized iterable, as what transformers' base class reads lazily."""
-
-    def __init__(self, texts: Any) -> None:
-        self.texts = texts
-
-    def __len__(self) -> int:
-        return len(self.texts)
-
-    def __iter__(self) -> Any:
-        return iter(self.texts)
 
 
 def _options(batch_size: int, settings: Mapping[str, Any], asked: Mapping[str, Any]) -> TranslationOptions:

@@ -81,6 +81,8 @@ class Translator(capsule_mt.translator.Translator):
         members = load_members(model, tokenizer, ensemble)
         fast = _engine_of(model, members, int8=int8, backend=backend, shortlist=shortlist)
         self._decoder = GenerateDecoder(model, members, fast, pads_left=tokenizer.padding_side == "left")
+        loaded = self.loaded
+        check_calibration(loaded.calibration, loaded.head_shape, self._folder or loaded.name)
 
     @classmethod
     def from_pretrained(
@@ -121,8 +123,6 @@ class Translator(capsule_mt.translator.Translator):
         more: dict[str, Any] = {"ensemble": ensemble, "shortlist": shortlist, "task": task, "reverse": reverse}
         found = cls(model.to(device), tokenizer, glossary=glossary, **more, **options)
         found._loads_with = {"device": device, "dtype": dtype, **options}
-        loaded = found.loaded
-        check_calibration(loaded.calibration, loaded.head_shape, str(name_or_path))
         return found
 
     @property

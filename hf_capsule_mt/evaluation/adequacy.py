@@ -26,28 +26,11 @@ def coverage_difference_ratio(
     """
     by_sentence = []
     for generated, *references in zip(hypothesis_links, *reference_links, strict=True):
-        covered = source_coverage(generated)
-        by_reference = [source_coverage(links) for links in references]
+        covered, *by_reference = ({source for source, _ in links} for links in (generated, *references))
         ratios = [len(positions & covered) / len(positions) for positions in by_reference if positions]
         if ratios:
             by_sentence.append(sum(ratios) / len(ratios))
     return sum(by_sentence) / len(by_sentence) if by_sentence else None
-
-
-def source_coverage(links: Links) -> set[int]:
-    """Return the source positions that have a link."""
-    return {source for source, _ in links}
-
-
-def repeated_ngrams(words: Sequence[str], order: int = 4) -> float:
-    """Return the share of n-grams that repeat an earlier one of the sentence; 0 for a sentence shorter than n."""
-    ngrams = [tuple(words[start : start + order]) for start in range(len(words) - order + 1)]
-    return 1 - len(set(ngrams)) / len(ngrams) if ngrams else 0.0
-
-
-def length_ratio(hypothesis: Sequence[str], other: Sequence[str]) -> float:
-    """Return the number of words of the translation for each word of the other side."""
-    return len(hypothesis) / max(len(other), 1)
 
 
 def adequacy_measures(
@@ -58,7 +41,7 @@ def adequacy_measures(
     | measure | value |
     |---|---|
     | short in words, in characters | minus the length ratio to the source |
-    | repeated words | share of the translation's words that occurred before, as `repeated_ngrams` |
+    | repeated words | share of the translation's words that occurred before |
 
     An aligner adds the following. A word's coverage is the probability of its best link, the geometric mean of both
     directions. An omission leaves source words uncovered, a hallucination words of both sides.
@@ -71,9 +54,11 @@ def adequacy_measures(
     pairs = word_pairs(sources, hypotheses)
     characters = [-len(line) / max(len(source), 1) for source, line in zip(sources, hypotheses, strict=True)]
     measures = {
-        "short in words": [-length_ratio(words, source) for source, words in pairs],
+        "short in words": [-len(words) / max(len(source), 1) for source, words in pairs],
         "short in characters": characters,
-        "repeated words": [repeated_ngrams([word.lower() for word in words], 1) for _, words in pairs],
+        "repeated words": [
+            1 - len({word.lower() for word in words}) / len(words) if words else 0.0 for _, words in pairs
+        ],
     }
     if aligner is None:
         return measures

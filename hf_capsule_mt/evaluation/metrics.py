@@ -1,9 +1,9 @@
 """sacreBLEU's (Post 2018) BLEU, chrF, chrF++ and TER, each with a signature that makes the number reproducible."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sacrebleu.metrics import BLEU, CHRF, TER
@@ -34,9 +34,6 @@ class Score:
     score: float
     signature: str
     text: str
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def sacrebleu_metric(name: str, tokenize: str = "13a") -> Metric:

@@ -13,8 +13,7 @@ import torch
 from torch import nn
 
 from hf_capsule_mt.modeling.additive_attention import AdditiveAttention
-from hf_capsule_mt.modeling.gru import GRUCell, gru_update
-from hf_capsule_mt.modeling.positions import StateAndOutputs, Tensors, over_positions
+from hf_capsule_mt.modeling.recurrent import GRUCell, StateAndOutputs, Tensors, gru_update, over_positions
 
 
 class ConditionalGRUOutput(NamedTuple):

@@ -132,8 +132,24 @@ class PastFutureModel(TranslationModel):
         """
         if attention_mask is None:
             attention_mask = input_ids.ne(self.config.pad_token_id).long()
-        found = self.past_future_reading(input_ids, attention_mask, labels=labels, encoder_outputs=encoder_outputs)
-        return self.coverage_of_falls(input_ids, attention_mask, **found._asdict(), threshold=threshold)
+        past, future, fall, agreed, log_prob = self.past_future_reading(
+            input_ids, attention_mask, labels=labels, encoder_outputs=encoder_outputs
+        )
+        keep = attention_mask.bool()
+        words = keep & ~torch.isin(input_ids, _special_tokens(self.config, input_ids))
+        covered = torch.where(fall > SMALLEST_FALL, agreed / fall.clamp(min=SMALLEST_FALL), 1)
+        covered = covered * (SHARE_AT_THE_END * (1 - future)).clamp(max=1) * keep
+        return CoverageScore(
+            past=past,
+            future=future,
+            redundant=(1 - past - future) * keep,
+            covered=covered,
+            words=words,
+            untranslated=words & (covered < threshold),
+            score=_mean_of_words(covered, words),
+            balance=_mean_of_words(past - future, words),
+            log_prob=log_prob,
+        )
 
     @torch.no_grad()
     def past_future_reading(
@@ -185,42 +201,6 @@ class PastFutureModel(TranslationModel):
         past, future = (curve.gather(-1, steps).squeeze(-1) for curve in (curves.past, curves.future))
         agreed = (falls * agreement.unsqueeze(1)).sum(dim=-1)
         return PastFutureReading(past, future, falls.sum(dim=-1), agreed, log_prob)
-
-    def coverage_of_falls(
-        self,
-        input_ids: torch.Tensor,
-        attention_mask: torch.Tensor,
-        past: torch.Tensor,
-        future: torch.Tensor,
-        *,
-        fall: torch.Tensor,
-        agreed: torch.Tensor,
-        log_prob: torch.Tensor,
-        threshold: float = 0.8,
-    ) -> CoverageScore:
-        """Coverage from what `score_coverage`, or a decoder while it decodes, sees of the source words [B, S].
-
-        Args:
-            past, future: the shares when the whole translation has been read, 0 for padding.
-            fall: the sum of the falls of FUTURE.
-            agreed: the sum of the falls, each times the agreement of its step.
-            log_prob: [B].
-            input_ids, attention_mask, threshold: see `score_coverage`.
-        """
-        words = attention_mask.bool() & ~torch.isin(input_ids, _special_tokens(self.config, input_ids))
-        covered = torch.where(fall > SMALLEST_FALL, agreed / fall.clamp(min=SMALLEST_FALL), 1)
-        covered = covered * (SHARE_AT_THE_END * (1 - future)).clamp(max=1) * attention_mask.bool()
-        return CoverageScore(
-            past=past,
-            future=future,
-            redundant=(1 - past - future) * attention_mask.bool(),
-            covered=covered,
-            words=words,
-            untranslated=words & (covered < threshold),
-            score=_mean_of_words(covered, words),
-            balance=_mean_of_words(past - future, words),
-            log_prob=log_prob,
-        )
 
     @property
     def has_coverage(self) -> bool:

@@ -3,7 +3,7 @@
 Legend: B batch, S source positions, T target positions, d model width. In every mask `True` keeps.
 """
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -20,6 +20,7 @@ from hf_capsule_mt.modeling.outputs import (
     join_stacks,
 )
 from hf_capsule_mt.modeling.padding import padding_mask_or_none
+from hf_capsule_mt.routing.common import reads_are_free
 
 
 class CapsulePreTrainedModel(PreTrainedModel):
@@ -33,11 +34,6 @@ class CapsulePreTrainedModel(PreTrainedModel):
         config.validate()  # a field may have been set since the configuration was made
         super().__init__(config)
 
-    @property
-    def dummy_inputs(self) -> dict[str, torch.Tensor]:
-        input_ids = torch.tensor([[3, 6, 10, 4, 2], [5, 8, 12, 2, 2]], device=self.device)
-        return {"input_ids": input_ids, "decoder_input_ids": input_ids}
-
 
 class Stack(CapsulePreTrainedModel):
     """Base of the encoders and the decoders."""
@@ -50,12 +46,58 @@ class Stack(CapsulePreTrainedModel):
             raise ValueError(f"{type(self).__name__} needs exactly one of `input_ids` and `inputs_embeds`")
         return self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
 
+    def checked_mask(self, name: str, mask: torch.Tensor | None, hidden: torch.Tensor) -> torch.Tensor | None:
+        """Check a padding mask [B, T] of states [B, T, d]; return it as bools, `None` if nothing is padding."""
+        if mask is not None and mask.shape != hidden.shape[:2]:
+            raise ValueError(
+                f"`{name}` of {type(self).__name__} must be {list(hidden.shape[:2])}, got {list(mask.shape)}"
+            )
+        return padding_mask_or_none(mask)
+
+    def source_mask(self, attention_mask: torch.Tensor | None, hidden: torch.Tensor) -> torch.Tensor | None:
+        """Check the padding mask [B, S] of a source, of which every row needs a word."""
+        if hidden.shape[1] == 0:
+            raise ValueError(f"the source is empty: it has the shape {list(hidden.shape[:2])}")
+        mask = self.checked_mask("attention_mask", attention_mask, hidden)
+        if mask is not None and reads_are_free(mask) and not bool(mask.any(dim=1).all()):
+            rows = (~mask.any(dim=1)).nonzero().flatten().tolist()
+            raise ValueError(f"the source is all padding in row(s) {rows} of `attention_mask`")
+        return mask
+
+    def target_mask(self, attention_mask: torch.Tensor | None, hidden: torch.Tensor) -> torch.Tensor | None:
+        """Check the padding mask of a target, [B, T] or [B, past + T]; return that of its new words [B, T]."""
+        length = hidden.shape[1]
+        if length == 0:
+            raise ValueError(f"{type(self).__name__} got sequences of no tokens, shape {list(hidden.shape)}")
+        return self.checked_mask(
+            "attention_mask", None if attention_mask is None else attention_mask[:, -length:], hidden
+        )
+
+
+# Of one vocabulary, where the weights are those of `shared`: in a base model, and in a generation model around it
+TIED_TO_SHARED = {
+    "decoder.embed_tokens.weight": "shared.weight",
+    "encoder.embed_tokens.weight": "shared.weight",
+}
+ALL_TIED_TO_SHARED = {
+    "lm_head.weight": "model.shared.weight",
+    "model.decoder.embed_tokens.weight": "model.shared.weight",
+    "model.encoder.embed_tokens.weight": "model.shared.weight",
+}
+
+
+def has_one_vocabulary(config: Any) -> bool:
+    """Return whether source and target have one vocabulary, as in every family that does not ask."""
+    return getattr(config, "share_encoder_decoder_embeddings", True)
+
 
 class EncoderDecoderModel(CapsulePreTrainedModel):
     """Base of the base models: an `encoder` and a `decoder`, without the projection to the vocabulary."""
 
+    config: Any
     encoder: Any
     decoder: Any
+    shared: nn.Embedding  # of families that may have one vocabulary or two, if it is one
 
     @can_return_tuple
     @takes_both_cache_names
@@ -128,3 +170,51 @@ class EncoderDecoderModel(CapsulePreTrainedModel):
             "output_routing_weights": output_routing_weights,
             "output_guided_capsules": output_guided_capsules,
         }
+
+    # ---- embeddings
+    def get_input_embeddings(self) -> nn.Embedding:
+        return self.encoder.embed_tokens
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        value = cast(nn.Embedding, value)
+        self.encoder.embed_tokens = value
+        if has_one_vocabulary(self.config):
+            self.decoder.embed_tokens = value
+            if hasattr(self, "shared"):
+                self.shared = value
+
+    def get_decoder_input_embeddings(self) -> nn.Embedding:
+        self._check_separate_vocabularies("get_decoder_input_embeddings", "get_input_embeddings")
+        return self.decoder.embed_tokens
+
+    def set_decoder_input_embeddings(self, value: nn.Embedding) -> None:
+        self._check_separate_vocabularies("set_decoder_input_embeddings", "set_input_embeddings")
+        self.decoder.embed_tokens = value
+
+    def _resize_token_embeddings(
+        self, new_num_tokens: int, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> nn.Embedding:
+        def resize(embeddings: nn.Embedding) -> nn.Embedding:
+            return self._get_resized_embeddings(embeddings, new_num_tokens, pad_to_multiple_of, mean_resizing)
+
+        if has_one_vocabulary(self.config) and not self.config.tie_word_embeddings:  # each has a matrix of its own
+            if hasattr(self, "shared"):
+                self.shared = resize(self.shared)
+            for stack in (self.encoder, self.decoder):
+                stack.embed_tokens = resize(stack.embed_tokens)
+        else:
+            self.set_input_embeddings(resize(self.encoder.embed_tokens))
+        if hasattr(self, "shared"):
+            self.config.decoder_vocab_size = self.encoder.embed_tokens.num_embeddings
+        return self.encoder.embed_tokens
+
+    def resize_decoder_token_embeddings(self, new_num_tokens: int) -> nn.Embedding:
+        """Resize the embeddings of a separate target vocabulary."""
+        self._check_separate_vocabularies("resize_decoder_token_embeddings", "resize_token_embeddings")
+        self.decoder.embed_tokens = self._get_resized_embeddings(self.decoder.embed_tokens, new_num_tokens)
+        self.config.decoder_vocab_size = self.decoder.embed_tokens.num_embeddings
+        return self.decoder.embed_tokens
+
+    def _check_separate_vocabularies(self, method: str, instead: str) -> None:
+        if has_one_vocabulary(self.config):
+            raise ValueError(f"`{method}` needs `share_encoder_decoder_embeddings=False`, use `{instead}`")

@@ -14,7 +14,8 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils import ModelOutput, can_return_tuple
 
 from hf_capsule_mt.modeling.cache_names import rename_cache, takes_both_cache_names
-from hf_capsule_mt.modeling.losses import check_labels_given, decoder_inputs_from_labels, translation_loss
+from hf_capsule_mt.modeling.encoder_decoder import EncoderDecoderModel, has_one_vocabulary
+from hf_capsule_mt.modeling.losses import IGNORE_INDEX, check_labels_given, cross_entropy
 from hf_capsule_mt.modeling.outputs import CapsuleSeq2SeqLMOutput, CapsuleSeq2SeqModelOutput, translation_output
 
 
@@ -29,7 +30,7 @@ def generation_settings(model: PreTrainedModel, given: GenerationConfig | None) 
 class TranslationModel(PreTrainedModel, GenerationMixin):
     """Base of the generation models: a base `model` and its projection `lm_head` to the vocabulary."""
 
-    model: PreTrainedModel
+    model: EncoderDecoderModel
     lm_head: nn.Linear
     guided_losses: Any  # `GuidedLosses`, which not every family takes along, or None
     accepts_loss_kwargs = True  # the Trainer's `num_items_in_batch`
@@ -92,7 +93,8 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
         logits = self.logits_of(cast(torch.Tensor, outputs.last_hidden_state))  # [B, T, V]
         if labels is None:
             return translation_output(outputs, logits, None)
-        nll_loss = translation_loss(logits, labels, self.config.label_smoothing, num_items_in_batch)
+        smoothing = self.config.label_smoothing
+        nll_loss = cross_entropy(logits, labels, label_smoothing=smoothing, num_items_in_batch=num_items_in_batch)
         if self.guided_losses is None:
             return translation_output(outputs, logits, nll_loss)
         guided_losses = self.guided_losses(
@@ -100,8 +102,22 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
         )
         return translation_output(outputs, logits, nll_loss, *guided_losses)
 
-    def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
-        self.lm_head = cast(nn.Linear, new_embeddings)
+    def _resize_token_embeddings(
+        self, new_num_tokens: int, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> nn.Embedding:
+        embeddings = self.model._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        if has_one_vocabulary(self.config) and not self.config.tie_word_embeddings:
+            self.lm_head = self._get_resized_lm_head(self.lm_head, embeddings.num_embeddings)
+        return embeddings
+
+    def resize_decoder_token_embeddings(self, new_num_tokens: int) -> nn.Embedding:
+        """Resize the embeddings, and the output projection, of a separate target vocabulary."""
+        embeddings = self.model.resize_decoder_token_embeddings(new_num_tokens)
+        if not self.config.tie_word_embeddings:
+            self.lm_head = self._get_resized_lm_head(self.lm_head, new_num_tokens)
+        self.tie_weights()
+        self.lm_head.out_features = new_num_tokens
+        return embeddings
 
     def _prepare_decoder_input_ids_for_generation(self, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         """Also drop a source mask that masks nothing: asked here, once a sentence, and at no step."""
@@ -114,7 +130,15 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
         """Shift labels [B, T] right by one, after the start token: the tokens that predict them."""
-        return decoder_inputs_from_labels(labels, self.config)
+        config = self.config
+        if config.pad_token_id is None or config.decoder_start_token_id is None:
+            raise ValueError(
+                "labels need `pad_token_id` and `decoder_start_token_id` in the configuration, which has "
+                f"{config.pad_token_id} and {config.decoder_start_token_id}"
+            )
+        shifted = labels.roll(1, dims=-1)
+        shifted[:, 0] = config.decoder_start_token_id
+        return shifted.masked_fill(shifted == IGNORE_INDEX, config.pad_token_id)
 
     @torch.no_grad()
     def generate(

@@ -4,7 +4,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import PreTrainedConfig
 from transformers.utils import logging
 
 losses_logger = logging.get_logger(__name__)
@@ -17,18 +16,6 @@ LOGITS_ON_CPU, LOGITS_ELSEWHERE = 2**18, 2**25
 def token_log_probs(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
     """Return the log-probabilities [B, T] that logits [B, T, V] give to tokens [B, T]."""
     return logits.gather(-1, tokens.unsqueeze(-1)).squeeze(-1) - logits.logsumexp(dim=-1)
-
-
-def decoder_inputs_from_labels(labels: torch.Tensor, config: PreTrainedConfig) -> torch.Tensor:
-    """Shift labels [B, T] right by one, after the start token: the tokens that predict them."""
-    if config.pad_token_id is None or config.decoder_start_token_id is None:
-        raise ValueError(
-            "labels need `pad_token_id` and `decoder_start_token_id` in the configuration, which has "
-            f"{config.pad_token_id} and {config.decoder_start_token_id}"
-        )
-    shifted = labels.roll(1, dims=-1)
-    shifted[:, 0] = config.decoder_start_token_id
-    return shifted.masked_fill(shifted == IGNORE_INDEX, config.pad_token_id)
 
 
 def check_labels_given(
@@ -52,21 +39,6 @@ def check_labels_given(
         )
 
 
-def translation_loss(
-    logits: torch.Tensor,
-    labels: torch.Tensor,
-    label_smoothing: float,
-    num_items_in_batch: torch.Tensor | int | None,
-) -> torch.Tensor:
-    """Return the `cross_entropy` of logits [B, T, V], after a check that labels [B, T] belong to them."""
-    if labels.shape != logits.shape[:2]:
-        raise ValueError(
-            f"`labels` of shape {list(labels.shape)} do not fit the {list(logits.shape[:2])} positions that "
-            "the decoder was given"
-        )
-    return cross_entropy(logits, labels, label_smoothing=label_smoothing, num_items_in_batch=num_items_in_batch)
-
-
 def cross_entropy(
     logits: torch.Tensor,
     labels: torch.Tensor,
@@ -82,6 +54,11 @@ def cross_entropy(
         num_items_in_batch: what to divide the sum by, the number of targets in all batches that make one step, which
             the Trainer gives; by default the number of targets in `labels`.
     """
+    if labels.shape != logits.shape[:2]:
+        raise ValueError(
+            f"`labels` of shape {list(labels.shape)} do not fit the {list(logits.shape[:2])} positions that "
+            "the decoder was given"
+        )
     labels = labels.to(logits.device)
     if torch.compiler.is_compiling():  # it fuses the passes over the vocabulary by itself
         total = nn.functional.cross_entropy(

@@ -13,7 +13,6 @@ vocabulary. In every mask `True` keeps.
 """
 
 import math
-from collections.abc import Iterable
 from typing import Any, cast
 
 import torch
@@ -32,16 +31,13 @@ from hf_capsule_mt.modeling.generation import TranslationModel
 from hf_capsule_mt.modeling.initial_std import get_initial_std
 from hf_capsule_mt.modeling.outputs import (
     CapsuleDecoderOutput,
-    IterationWeights,
-    RoutingWeights,
     SourceCapsulesOutput,
     resolve_output_flags,
 )
 from hf_capsule_mt.modeling.padding import Compaction, padding_mask_or_none
-from hf_capsule_mt.modeling.recurrent import FusedLSTM, ResidualLSTM
-from hf_capsule_mt.modeling.recurrent_cache import RecurrentCache, RecurrentGeneration
+from hf_capsule_mt.modeling.recurrent import FusedLSTM, ResidualLSTM, run_encoder
+from hf_capsule_mt.modeling.recurrent_cache import RecurrentCache, RecurrentGeneration, cache_for
 from hf_capsule_mt.modeling.source_aggregation import build_source_aggregation
-from hf_capsule_mt.routing.common import reads_are_free
 
 # What source attention attends to: the projected keys [B, S, d], the states [B, S, d] and their mask [B, S]
 SourceMemory = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
@@ -85,7 +81,6 @@ class RecurrentStack(CapsNMTPreTrainedModel, Stack):
     """Base of the encoder and the decoder: the embedding."""
 
     embedding_projection: nn.Module
-    gradient_checkpointing = False
 
     def embed(self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> torch.Tensor:
         """Token ids [B, T], or their embeddings [B, T, e] -> [B, T, d]."""
@@ -130,61 +125,25 @@ class CapsNMTEncoder(RecurrentStack):
         """Encode token ids [B, S] and their mask to states [B, S, d], zero at padding, and capsules [B, M, d]."""
         _, output_hidden_states = resolve_output_flags(self.config, output_attentions, output_hidden_states)
         hidden = self.embed(input_ids, inputs_embeds)
-        mask = self.checked_mask(attention_mask, hidden)
+        mask = self.source_mask(attention_mask, hidden)
         hidden = nn.functional.dropout(hidden, p=self.config.dropout, training=self.training)
-        states, compaction = [hidden], Compaction(mask)
-        hidden = compaction.compact(hidden)
-        for layer in self.layers:
-            hidden, _ = layer(hidden, None, compaction.lengths)
-            restored = compaction.restore(hidden)
-            states.append(restored if mask is None else restored.masked_fill(~mask.unsqueeze(-1), 0))
-        capsules, weights = self.aggregation(states[-1], mask, output_routing_weights)
-        return SourceCapsulesOutput(
-            last_hidden_state=states[-1],
-            hidden_states=tuple(states) if output_hidden_states else None,
-            routing_weights=_name_routing(weights) if output_routing_weights else None,
-            capsules=capsules,
-        )
+        states = run_encoder(self.layers, hidden, mask)
+        encoded = BaseModelOutput(states[-1], tuple(states) if output_hidden_states else None)
+        return self.aggregate(encoded, mask, output_routing_weights)
 
     def aggregate(
-        self, encoded: BaseModelOutput, attention_mask: torch.Tensor | None, output_routing_weights: bool
+        self, encoded: BaseModelOutput, mask: torch.Tensor | None, output_routing_weights: bool
     ) -> SourceCapsulesOutput:
-        """Add the capsules, and the routing weights if asked for, to an encoder output that comes without them."""
-        routed = getattr(encoded, "routing_weights", None) is not None or not output_routing_weights
-        if routed and getattr(encoded, "capsules", None) is not None:
-            return cast(SourceCapsulesOutput, encoded)
-        states = encoded.last_hidden_state
-        if not isinstance(states, torch.Tensor):
-            raise ValueError("`encoder_outputs` must have the states of the source as `last_hidden_state`")
-        capsules, weights = self.aggregation(states, self.checked_mask(attention_mask, states), output_routing_weights)
+        """Add the capsules, and the routing weights if asked for, to the states of a source."""
+        states = cast(torch.Tensor, encoded.last_hidden_state)
+        capsules, weights = self.aggregation(states, mask, output_routing_weights)
+        routing_weights = {} if weights is None else {"encoder.aggregation": weights}
         return SourceCapsulesOutput(
             last_hidden_state=states,
             hidden_states=encoded.hidden_states,
-            routing_weights=_name_routing(weights) if output_routing_weights else None,
+            routing_weights=routing_weights if output_routing_weights else None,
             capsules=capsules,
         )
-
-    @staticmethod
-    def checked_mask(attention_mask: torch.Tensor | None, hidden: torch.Tensor) -> torch.Tensor | None:
-        """Check the mask [B, S] of source positions [B, S, d], return it as bools; `None` if nothing is padding."""
-        if hidden.shape[1] == 0:
-            raise ValueError(f"the source is empty: it has the shape {list(hidden.shape[:2])}")
-        if attention_mask is None:
-            return None
-        if attention_mask.shape != hidden.shape[:2]:
-            raise ValueError(
-                f"`attention_mask` must have the shape {list(hidden.shape[:2])} of the source, got "
-                f"{list(attention_mask.shape)}"
-            )
-        mask = padding_mask_or_none(attention_mask)
-        if mask is not None and reads_are_free(mask) and not bool(mask.any(dim=1).all()):
-            rows = (~mask.any(dim=1)).nonzero().flatten().tolist()
-            raise ValueError(f"the source is all padding in row(s) {rows} of `attention_mask`")
-        return mask
-
-
-def _name_routing(weights: IterationWeights | None) -> RoutingWeights:
-    return {} if weights is None else {"encoder.aggregation": weights}
 
 
 class SourceAttention(nn.Module):
@@ -257,30 +216,17 @@ class CapsNMTDecoder(RecurrentStack):
         output_attentions, output_hidden_states = resolve_output_flags(
             self.config, output_attentions, output_hidden_states
         )
-        if use_cache is None:
-            use_cache = self.config.use_cache
-        if self.gradient_checkpointing and self.training:
-            use_cache, cache = False, None
-        cache = self._checked_cache(cache)
-        if cache is None and use_cache:
-            cache = RecurrentCache(len(self.layers))
+        cache = cache_for(self, cache, use_cache)
         hidden = self.embed(input_ids, inputs_embeds)
-        length = hidden.shape[1]
         source, memory = self._projected_source(cache, capsules, encoder_hidden_states, encoder_attention_mask)
         if source.shape[0] != hidden.shape[0]:
             raise ValueError(f"the source has {source.shape[0]} rows, but the target has {hidden.shape[0]}")
         hidden = nn.functional.dropout(hidden + source.unsqueeze(1), p=self.config.dropout, training=self.training)
-        mask = None if attention_mask is None else padding_mask_or_none(attention_mask[:, -length:])
-
-        shown = output_attentions or output_hidden_states
-        one_by_one = length == 1 and not torch.is_grad_enabled() and not self.training
-        if cache is not None and one_by_one and mask is None and not shown:
-            top = self._decode_one_word(hidden[:, 0], cache, memory).unsqueeze(1)
-            return CapsuleDecoderOutput(last_hidden_state=top, **cache_field(cache))
+        mask = self.target_mask(attention_mask, hidden)
         # while the cache records its past, it needs the state after every single word
         spans = [slice(None)]
         if cache is not None and cache.record_past:
-            spans = [slice(position, position + 1) for position in range(length)]
+            spans = [slice(position, position + 1) for position in range(hidden.shape[1])]
         parts = [
             self._run_layers(hidden[:, span], None if mask is None else mask[:, span], memory, cache) for span in spans
         ]
@@ -297,20 +243,6 @@ class CapsNMTDecoder(RecurrentStack):
             hidden_states=tuple(states) if output_hidden_states else None,
             cross_attentions=attentions,
         )
-
-    def _decode_one_word(
-        self, inputs: torch.Tensor, cache: RecurrentCache, memory: SourceMemory | None
-    ) -> torch.Tensor:
-        """Run one position [B, d] without gradients: two products of a few rows with a matrix for each layer."""
-        states, updated = cache.states, []
-        hidden = inputs
-        for number, layer in enumerate(cast(Iterable[ResidualLSTM], self.layers)):
-            hidden, state = layer.step(hidden, None if states is None else states[number])
-            updated.append(state)
-            if number == 0 and self.source_attention is not None and memory is not None:
-                hidden = self.source_attention(hidden.unsqueeze(1), *memory)[0].squeeze(1)
-        cache.append(updated)
-        return hidden
 
     def _run_layers(
         self,
@@ -362,14 +294,6 @@ class CapsNMTDecoder(RecurrentStack):
                 kept["mask"] = mask
         return kept["source"], (kept["keys"], states, kept.get("mask"))
 
-    def _checked_cache(self, cache: Cache | None) -> RecurrentCache | None:
-        if cache is not None and (not isinstance(cache, RecurrentCache) or len(cache) != len(self.layers)):
-            raise ValueError(
-                f"`cache` must be a RecurrentCache of {len(self.layers)} layers, got "
-                f"{type(cache).__name__} of {len(cache)}"
-            )
-        return cache
-
 
 class CapsNMTModel(CapsNMTPreTrainedModel, EncoderDecoderModel):
     """Encoder and decoder without the projection to the vocabulary, which source and target share."""
@@ -382,28 +306,16 @@ class CapsNMTModel(CapsNMTPreTrainedModel, EncoderDecoderModel):
         self.decoder = CapsNMTDecoder(config)
         self.post_init()
 
-    def get_input_embeddings(self) -> nn.Embedding:
-        return self.encoder.embed_tokens
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        value = cast(nn.Embedding, value)
-        self.encoder.embed_tokens = value
-        if self.config.tie_word_embeddings:
-            self.decoder.embed_tokens = value
-
-    def _resize_token_embeddings(
-        self, new_num_tokens: int, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
-    ) -> nn.Embedding:
-        size = (new_num_tokens, pad_to_multiple_of, mean_resizing)
-        self.set_input_embeddings(self._get_resized_embeddings(self.encoder.embed_tokens, *size))
-        if not self.config.tie_word_embeddings:
-            self.decoder.embed_tokens = self._get_resized_embeddings(self.decoder.embed_tokens, *size)
-        return self.encoder.embed_tokens
-
     def completed(
         self, encoded: BaseModelOutput, attention_mask: torch.Tensor | None, output_routing_weights: bool
     ) -> BaseModelOutput:
-        return cast(CapsNMTEncoder, self.encoder).aggregate(encoded, attention_mask, output_routing_weights)
+        routed = getattr(encoded, "routing_weights", None) is not None or not output_routing_weights
+        if routed and getattr(encoded, "capsules", None) is not None:
+            return encoded
+        if not isinstance(encoded.last_hidden_state, torch.Tensor):
+            raise ValueError("`encoder_outputs` must have the states of the source as `last_hidden_state`")
+        mask = self.encoder.source_mask(attention_mask, encoded.last_hidden_state)
+        return self.encoder.aggregate(encoded, mask, output_routing_weights)
 
     def for_decoder(self, encoded: BaseModelOutput, *_: bool) -> dict[str, Any]:
         return {"capsules": cast(SourceCapsulesOutput, encoded).capsules}
@@ -430,15 +342,6 @@ class CapsNMTForConditionalGeneration(CapsNMTPreTrainedModel, RecurrentGeneratio
         self.lm_head: nn.Linear = nn.Linear(config.embedding_width, config.vocab_size, bias=False)
         self.guided_losses = None
         self.post_init()
-
-    def _resize_token_embeddings(
-        self, new_num_tokens: int, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
-    ) -> nn.Embedding:
-        embeddings = self.model._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
-        if not self.config.tie_word_embeddings:
-            resized = self._get_resized_lm_head(self.lm_head, embeddings.num_embeddings)
-            self.lm_head.weight, self.lm_head.out_features = resized.weight, resized.out_features
-        return embeddings
 
     def logits_of(self, states: torch.Tensor) -> torch.Tensor:
         return self.lm_head(self.output_projection(states))

@@ -23,7 +23,13 @@ from transformers.utils import can_return_tuple
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
 from hf_capsule_mt.modeling.cache_names import cache_field, takes_both_cache_names
 from hf_capsule_mt.modeling.coverage import PastFutureModel
-from hf_capsule_mt.modeling.encoder_decoder import CapsulePreTrainedModel, Stack
+from hf_capsule_mt.modeling.encoder_decoder import (
+    ALL_TIED_TO_SHARED,
+    TIED_TO_SHARED,
+    CapsulePreTrainedModel,
+    EncoderDecoderModel,
+    Stack,
+)
 from hf_capsule_mt.modeling.guided_losses import GuidedLosses, build_guided_losses
 from hf_capsule_mt.modeling.initial_std import get_initial_std
 from hf_capsule_mt.modeling.layer_aggregation import (
@@ -48,12 +54,6 @@ from hf_capsule_mt.modeling.transformer import (
     SinusoidalPositions,
     bidirectional_mask,
     causal_mask,
-)
-from hf_capsule_mt.modeling.vocabulary import (
-    ALL_TIED_TO_SHARED,
-    TIED_TO_SHARED,
-    VocabularyModel,
-    VocabularyTranslationModel,
 )
 from hf_capsule_mt.modeling.warm_start import warm_start
 
@@ -145,7 +145,7 @@ class CapsuleMarianEncoder(TransformerStack):
             self.config, output_attentions, output_hidden_states
         )
         hidden = self.embed(input_ids, inputs_embeds)
-        mask = bidirectional_mask(attention_mask, hidden.shape[1], hidden.dtype, self.config._attn_implementation)
+        mask = bidirectional_mask(attention_mask, hidden.shape[1])
         states, attentions, routings = [hidden], [], {}
         for number, layer in enumerate(self.layers):
             if not self.drops_layer(self.config.encoder_layerdrop):
@@ -153,7 +153,7 @@ class CapsuleMarianEncoder(TransformerStack):
                 attentions.append(layer_attentions)
                 routings[f"encoder.layers.{number}.self_attn"] = weights
             states.append(hidden)
-        hidden, weights = _aggregate(self.layer_aggregation, states, output_routing_weights)
+        hidden, weights = self.layer_aggregation(states[1:] or states, output_routing_weights)
         routings["encoder.layer_aggregation"] = weights
         return CapsuleEncoderOutput(
             last_hidden_state=hidden,
@@ -216,7 +216,7 @@ class CapsuleMarianDecoder(TransformerStack):
             mask = mask_of_new_tokens(attention_mask, hidden.shape[1])
         else:
             mask = causal_mask(attention_mask, hidden, self_attention_cache, implementation)
-        encoder_mask = bidirectional_mask(encoder_attention_mask, hidden.shape[1], hidden.dtype, implementation)
+        encoder_mask = bidirectional_mask(encoder_attention_mask, hidden.shape[1])
         states, attentions, cross_attentions, routings = [hidden], [], [], {}
         for number, layer in enumerate(self.layers):
             if not self.drops_layer(self.config.decoder_layerdrop):
@@ -234,9 +234,9 @@ class CapsuleMarianDecoder(TransformerStack):
                 routings[f"decoder.layers.{number}.self_attn"] = weights
                 routings[f"decoder.layers.{number}.encoder_attn"] = cross_weights
             states.append(hidden)
-        hidden, weights = _aggregate(self.layer_aggregation, states, output_routing_weights)
+        hidden, weights = self.layer_aggregation(states[1:] or states, output_routing_weights)
         routings["decoder.layer_aggregation"] = weights
-        guided = self.guidance.guide(
+        guided = self.guidance(
             hidden, encoder_hidden_states, encoder_attention_mask, constants, output_routing_weights
         )
         routings["decoder.guidance"] = guided.weights
@@ -254,19 +254,12 @@ class CapsuleMarianDecoder(TransformerStack):
         )
 
 
-def _aggregate(
-    layer_aggregation: nn.Module, states: list[torch.Tensor], output_routing_weights: bool
-) -> tuple[torch.Tensor, IterationWeights | None]:
-    """Aggregate the layer outputs of a stack; `states` are its embeddings, then one output for each layer."""
-    return layer_aggregation(states[1:] or states, output_routing_weights)
-
-
 def _only_routings(routings: dict[str, IterationWeights | None]) -> RoutingWeights:
     """Keep the places that have a routing."""
     return {place: iterations for place, iterations in routings.items() if iterations is not None}
 
 
-class CapsuleMarianModel(CapsuleMarianPreTrainedModel, VocabularyModel):
+class CapsuleMarianModel(CapsuleMarianPreTrainedModel, EncoderDecoderModel):
     """Encoder and decoder without the projection to the vocabulary."""
 
     encoder: CapsuleMarianEncoder
@@ -282,7 +275,7 @@ class CapsuleMarianModel(CapsuleMarianPreTrainedModel, VocabularyModel):
         self.post_init()
 
 
-class CapsuleMarianMTModel(CapsuleMarianPreTrainedModel, VocabularyTranslationModel, PastFutureModel, GenerationMixin):
+class CapsuleMarianMTModel(CapsuleMarianPreTrainedModel, PastFutureModel, GenerationMixin):
     """The translation model: a [`CapsuleMarianModel`] and its projection to the vocabulary."""
 
     model: CapsuleMarianModel

@@ -26,8 +26,13 @@ from hf_capsule_mt.modeling.additive_attention import AdditiveAttention
 from hf_capsule_mt.modeling.cache_names import cache_field, takes_both_cache_names
 from hf_capsule_mt.modeling.conditional_gru import ConditionalGRU
 from hf_capsule_mt.modeling.coverage import PastFutureModel
-from hf_capsule_mt.modeling.encoder_decoder import CapsulePreTrainedModel, Stack
-from hf_capsule_mt.modeling.gru import FusedGRU, GRULayer
+from hf_capsule_mt.modeling.encoder_decoder import (
+    ALL_TIED_TO_SHARED,
+    TIED_TO_SHARED,
+    CapsulePreTrainedModel,
+    EncoderDecoderModel,
+    Stack,
+)
 from hf_capsule_mt.modeling.guided_losses import GuidedLosses, build_guided_losses
 from hf_capsule_mt.modeling.outputs import (
     CapsuleDecoderOutput,
@@ -36,14 +41,8 @@ from hf_capsule_mt.modeling.outputs import (
 )
 from hf_capsule_mt.modeling.padding import Compaction
 from hf_capsule_mt.modeling.past_future_guidance import build_guidance
-from hf_capsule_mt.modeling.recurrent_cache import RecurrentCache, RecurrentGeneration
-from hf_capsule_mt.modeling.vocabulary import (
-    ALL_TIED_TO_SHARED,
-    TIED_TO_SHARED,
-    VocabularyModel,
-    VocabularyTranslationModel,
-)
-from hf_capsule_mt.routing.common import reads_are_free
+from hf_capsule_mt.modeling.recurrent import FusedGRU, GRULayer, run_encoder
+from hf_capsule_mt.modeling.recurrent_cache import RecurrentCache, RecurrentGeneration, cache_for
 
 
 class CapsuleRNMTPreTrainedModel(CapsulePreTrainedModel):
@@ -78,25 +77,14 @@ def _init_gates(weight: torch.Tensor, initialize: Callable[[torch.Tensor], objec
 
 
 class RNMTStack(CapsuleRNMTPreTrainedModel, Stack):
-    """Base of the encoder and the decoder: embedding and mask checks."""
+    """Base of the encoder and the decoder: the embedding."""
 
     embed_layer_norm: nn.LayerNorm
 
     def embed(self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> torch.Tensor:
         """Token ids [B, T], or their embeddings [B, T, e] -> [B, T, e]."""
-        inputs_embeds = self.embeddings_of(input_ids, inputs_embeds)
-        if inputs_embeds.shape[1] == 0:
-            raise ValueError(f"{type(self).__name__} got sequences of no tokens, shape {list(inputs_embeds.shape)}")
-        hidden = self.embed_layer_norm(inputs_embeds)
+        hidden = self.embed_layer_norm(self.embeddings_of(input_ids, inputs_embeds))
         return nn.functional.dropout(hidden, p=self.config.dropout, training=self.training)
-
-    def check_mask(self, name: str, mask: torch.Tensor | None, shape: torch.Size) -> torch.Tensor | None:
-        """Return a mask [B, T] of any dtype as bools, after a check of its shape."""
-        if mask is None:
-            return None
-        if mask.shape != shape:
-            raise ValueError(f"`{name}` of {type(self).__name__} must be {list(shape)}, got {list(mask.shape)}")
-        return mask.bool()
 
 
 class CapsuleRNMTEncoder(RNMTStack):
@@ -125,21 +113,8 @@ class CapsuleRNMTEncoder(RNMTStack):
         """Encode token ids [B, S] with their mask [B, S] to states [B, S, d], zero where there is padding."""
         _, output_hidden_states = resolve_output_flags(self.config, output_attentions, output_hidden_states)
         hidden = self.embed(input_ids, inputs_embeds)
-        mask = self.check_mask("attention_mask", attention_mask, hidden.shape[:2])
-        if mask is not None and reads_are_free(mask) and not bool(mask.any(dim=1).all()):
-            raise ValueError(
-                f"`attention_mask` of {type(self).__name__} leaves no word of sentences "
-                f"{(~mask.any(dim=1)).nonzero().flatten().tolist()}: every source needs at least one"
-            )
-        compaction = Compaction(mask)
-        hidden_states = [hidden]
-        hidden = compaction.compact(hidden)
-        for layer in self.layers:
-            hidden, _ = layer(hidden, compaction.lengths)
-            hidden_states.append(hidden)
-        hidden_states[1:] = [compaction.restore(states) for states in hidden_states[1:]]
-        if mask is not None:
-            hidden_states[-1] = hidden_states[-1].masked_fill(~mask[..., None], 0)
+        mask = self.source_mask(attention_mask, hidden)
+        hidden_states = run_encoder(self.layers, hidden, mask)
         return CapsuleEncoderOutput(
             last_hidden_state=hidden_states[-1],
             hidden_states=tuple(hidden_states) if output_hidden_states else None,
@@ -227,12 +202,10 @@ class CapsuleRNMTDecoder(RNMTStack):
             self.config, output_attentions, output_hidden_states
         )
         source = encoder_hidden_states
-        cache = self.cache_for(cache, use_cache)
-        keep = self.check_mask("encoder_attention_mask", encoder_attention_mask, source.shape[:2])
+        cache = cache_for(self, cache, use_cache)
+        keep = self.checked_mask("encoder_attention_mask", encoder_attention_mask, source)
         embedded = self.embed(input_ids, inputs_embeds)
-        if attention_mask is not None:
-            attention_mask = attention_mask[:, -embedded.shape[1] :]
-        mask = self.check_mask("attention_mask", attention_mask, embedded.shape[:2])
+        mask = self.target_mask(attention_mask, embedded)
         compaction = Compaction(mask)
         keys, first_states = self.begin(source, keep, cache)
         hidden, states, attentions = self.attention_layer(
@@ -240,14 +213,14 @@ class CapsuleRNMTDecoder(RNMTStack):
         )
         hidden_states, layer_states = [embedded, compaction.restore(hidden)], [states]
         for layer, first_state in zip(self.layers, first_states[1:], strict=True):
-            hidden, states = layer(hidden, None, first_state)
+            hidden, states = layer(hidden, first_state)
             hidden_states.append(compaction.restore(hidden))
             layer_states.append(states)
         unguided_state = hidden_states[-1]
-        guided = self.guidance.guide(unguided_state, source, keep, cache, output_routing_weights)
+        guided = self.guidance(unguided_state, source, keep, cache, output_routing_weights)
         hidden_states[-1] = guided.state
         if cache is not None:
-            self.append(cache, layer_states, first_states, mask if compaction.lengths is not None else None)
+            self.append(cache, layer_states, first_states, mask)
         routing_weights = {} if guided.weights is None else {"decoder.guidance": guided.weights}
         return CapsuleDecoderOutput(
             last_hidden_state=guided.state,
@@ -258,16 +231,6 @@ class CapsuleRNMTDecoder(RNMTStack):
             guided_capsules=guided.capsules if output_guided_capsules else None,
             unguided_state=unguided_state if output_guided_capsules else None,
         )
-
-    def cache_for(self, cache: object, use_cache: bool | None) -> RecurrentCache | None:
-        """Return the cache to read and to write."""
-        if cache is not None and not isinstance(cache, RecurrentCache):
-            raise TypeError(f"`cache` of {type(self).__name__} must be a RecurrentCache, got {type(cache).__name__}")
-        if self.training and self.attention_layer.gradient_checkpointing:
-            return None
-        if cache is None and (self.config.use_cache if use_cache is None else use_cache):
-            return RecurrentCache(self.config.decoder_layers)
-        return cache
 
     def begin(
         self, source: torch.Tensor, mask: torch.Tensor | None, cache: RecurrentCache | None
@@ -317,7 +280,7 @@ class CapsuleRNMTDecoder(RNMTStack):
             cache.append([(states[:, -1],) for states in layer_states], length)
 
 
-class CapsuleRNMTModel(CapsuleRNMTPreTrainedModel, VocabularyModel):
+class CapsuleRNMTModel(CapsuleRNMTPreTrainedModel, EncoderDecoderModel):
     """Encoder and decoder without the projection to the vocabulary."""
 
     encoder: CapsuleRNMTEncoder
@@ -334,7 +297,7 @@ class CapsuleRNMTModel(CapsuleRNMTPreTrainedModel, VocabularyModel):
 
 
 class CapsuleRNMTForConditionalGeneration(
-    CapsuleRNMTPreTrainedModel, RecurrentGeneration, VocabularyTranslationModel, PastFutureModel, GenerationMixin
+    CapsuleRNMTPreTrainedModel, RecurrentGeneration, PastFutureModel, GenerationMixin
 ):
     """The translation model: a [`CapsuleRNMTModel`] and its projection to the vocabulary."""
 

@@ -119,6 +119,10 @@ def join_stacks(
     )
 
 
+# what a base model gives, and a generation model keeps to itself
+ONLY_INSIDE = ("last_hidden_state", "guided_capsules", "unguided_state")
+
+
 def translation_output(
     outputs: CapsuleSeq2SeqModelOutput,
     logits: torch.Tensor,
@@ -130,18 +134,7 @@ def translation_output(
     loss = None
     if nll_loss is not None:
         loss = nll_loss + sum(part for part in (bow_loss, bca_loss) if part is not None)
+    kept: dict[str, Any] = {name: value for name, value in outputs.items() if name not in ONLY_INSIDE}
     return CapsuleSeq2SeqLMOutput(
-        loss=loss,
-        logits=logits,
-        **cache_field(outputs.cache),
-        decoder_hidden_states=outputs.decoder_hidden_states,
-        decoder_attentions=outputs.decoder_attentions,
-        cross_attentions=outputs.cross_attentions,
-        encoder_last_hidden_state=outputs.encoder_last_hidden_state,
-        encoder_hidden_states=outputs.encoder_hidden_states,
-        encoder_attentions=outputs.encoder_attentions,
-        nll_loss=nll_loss,
-        bow_loss=bow_loss,
-        bca_loss=bca_loss,
-        routing_weights=outputs.routing_weights,
+        loss=loss, logits=logits, nll_loss=nll_loss, bow_loss=bow_loss, bca_loss=bca_loss, **kept
     )

@@ -41,21 +41,16 @@ class GuidanceOutput(NamedTuple):
 class NoGuidance(nn.Module):
     """No PAST and no FUTURE: the decoder's state as it is."""
 
-    def forward(self, state: torch.Tensor) -> GuidanceOutput:
+    def forward(self, state: torch.Tensor, *_: object) -> GuidanceOutput:
         return GuidanceOutput(state, None, None)
-
-    def guide(self, state: torch.Tensor, *_: object) -> GuidanceOutput:
-        return self(state)
 
 
 class PastFutureGuidance(nn.Module):
     """Section 3.2: o_t = z_t + FF(z_t, PAST, FUTURE). Subclasses gather the capsules of PAST and FUTURE."""
 
-    def __init__(self, config: GuidedConfig, width: int, source_width: int | None = None) -> None:
-        """`width`: of the decoder's states; `source_width`: of the encoder's, if it differs."""
+    def __init__(self, config: GuidedConfig, width: int) -> None:
+        """`width`: of the decoder's states and of the encoder's."""
         super().__init__()
-        self.width = width
-        self.source_width = source_width or width
         self.num_capsules = config.guided_num_capsules
         self.capsule_dim = config.guided_capsule_dim
         # Deviation: dropout before the residual, as after the models' other feed-forward networks; none is printed
@@ -70,7 +65,7 @@ class PastFutureGuidance(nn.Module):
         self.fc2.bias.zero_()
 
     def prepare(
-        self, encoder_states: torch.Tensor | None, mask: torch.Tensor | None, cache: SentenceConstants | None = None
+        self, encoder_states: torch.Tensor | None, mask: torch.Tensor | None, cache: SentenceConstants | None
     ) -> GuidanceSources:
         """Return what depends on the encoder's states [B, S, d] alone: from the cache, or computed and put there."""
         if cache is not None and SOURCE_NAMES[0] in cache.constants:
@@ -98,32 +93,23 @@ class PastFutureGuidance(nn.Module):
     def forward(
         self,
         state: torch.Tensor,
-        sources: GuidanceSources,
-        mask: torch.Tensor | None,
-        output_routing_weights: bool = False,
-    ) -> GuidanceOutput:
-        """States z [B, T, d], what `prepare` returned and the mask [B, S] of source words -> `GuidanceOutput`."""
-        capsules, weights = self.gather(state, sources, mask, output_routing_weights)
-        joined = torch.cat([state, capsules.flatten(-2).to(state.dtype)], dim=-1)  # [B, T, d + 2 n D]
-        added = self.fc2(nn.functional.relu(self.fc1(joined)))
-        added = nn.functional.dropout(added, p=self.dropout, training=self.training)
-        return GuidanceOutput(state + added, capsules, weights)
-
-    def guide(
-        self,
-        state: torch.Tensor,
         source: torch.Tensor | None,
         mask: torch.Tensor | None,
-        cache: SentenceConstants | None,
-        output_routing_weights: bool,
+        cache: SentenceConstants | None = None,
+        output_routing_weights: bool = False,
     ) -> GuidanceOutput:
-        """Add PAST and FUTURE of the source [B, S, d], with its mask [B, S], to states [B, T, d]."""
+        """Add PAST and FUTURE of the source [B, S, d], with its mask [B, S], to states z [B, T, d]."""
         if mask is not None and mask.dim() != 2:
             raise ValueError(
                 f"guided routing needs the padding mask [batch, source] of the encoder, got shape {list(mask.shape)}"
             )
         mask = None if mask is None else mask.bool()
-        return self(state, self.prepare(source, mask, cache), mask, output_routing_weights)
+        sources = self.prepare(source, mask, cache)
+        capsules, weights = self.gather(state, sources, mask, output_routing_weights)
+        joined = torch.cat([state, capsules.flatten(-2).to(state.dtype)], dim=-1)  # [B, T, d + 2 n D]
+        added = self.fc2(nn.functional.relu(self.fc1(joined)))
+        added = nn.functional.dropout(added, p=self.dropout, training=self.training)
+        return GuidanceOutput(state + added, capsules, weights)
 
     def _split(self, capsules: torch.Tensor, num_capsules: int) -> torch.Tensor:
         """[B, S, M * D] -> [B, M, S, D]."""
@@ -133,11 +119,11 @@ class PastFutureGuidance(nn.Module):
 class GuidedRoutingGuidance(PastFutureGuidance):
     """Section 3.1: guided dynamic routing of the source words to PAST, FUTURE and redundant capsules."""
 
-    def __init__(self, config: GuidedConfig, width: int, source_width: int | None = None) -> None:
-        super().__init__(config, width, source_width)
+    def __init__(self, config: GuidedConfig, width: int) -> None:
+        super().__init__(config, width)
         self.num_iterations = config.guided_num_iterations
         self.num_outputs = 2 * self.num_capsules + config.guided_num_redundant_capsules
-        self.votes = nn.Linear(self.source_width, self.num_outputs * self.capsule_dim, bias=False)  # W_j
+        self.votes = nn.Linear(width, self.num_outputs * self.capsule_dim, bias=False)  # W_j
         # W_b in three parts, and w. One iteration has no scores, and so no parameters for them
         if self.num_iterations > 1:
             self.query_projection = nn.Linear(width, self.capsule_dim, bias=False)
@@ -174,81 +160,83 @@ class GuidedRoutingGuidance(PastFutureGuidance):
         )
 
 
-class ClassifierGuidance(PastFutureGuidance):
-    """The baseline CLF of Figure 6: one softmax over PAST, FUTURE and neither for each source word.
+class AdditiveGuidance(PastFutureGuidance):
+    """Base of the baselines of Figure 6: scores s_tn^x = w_x . tanh(W_z z_t + W_h h_n), and values W^x h_n.
 
-    p_tn = softmax_x(w_x . tanh(W_z z_t + W_h h_n)), and the capsules of x are sum_n p_tn^x W^x h_n.
+    num_groups: of keys and queries, each for its own scores.
+    num_scores: of a source word, the first two for PAST and FUTURE.
     """
 
-    def __init__(self, config: GuidedConfig, width: int, source_width: int | None = None) -> None:
-        super().__init__(config, width, source_width)
-        self.values = nn.Linear(self.source_width, 2 * self.num_capsules * self.capsule_dim, bias=False)
-        self.keys = nn.Linear(self.source_width, self.capsule_dim, bias=False)
-        self.query_projection = nn.Linear(width, self.capsule_dim, bias=False)
-        self.score = nn.Linear(self.capsule_dim, 3, bias=False)
+    num_groups: int
+    num_scores: int
+
+    def __init__(self, config: GuidedConfig, width: int) -> None:
+        super().__init__(config, width)
+        self.values = nn.Linear(width, 2 * self.num_capsules * self.capsule_dim, bias=False)
+        self.keys = nn.Linear(width, self.num_groups * self.capsule_dim, bias=False)
+        self.query_projection = nn.Linear(width, self.num_groups * self.capsule_dim, bias=False)
+        self.score = nn.Linear(self.capsule_dim, self.num_scores, bias=False)
 
     def project(self, encoder_states: torch.Tensor, mask: torch.Tensor | None) -> GuidanceSources:
-        """Keys [B, 1, S, D] and values [B, 2 n, S, D]."""
+        """Keys [B, groups, S, D] and values [B, 2 n, S, D]."""
         if mask is not None:
             encoder_states = encoder_states.masked_fill(~mask.unsqueeze(-1), 0)
-        return self.keys(encoder_states).unsqueeze(1), self._split(self.values(encoder_states), 2 * self.num_capsules)
+        return (
+            self._split(self.keys(encoder_states), self.num_groups),
+            self._split(self.values(encoder_states), 2 * self.num_capsules),
+        )
+
+    def scores(self, state: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+        """States z [B, T, d] and keys [B, groups, S, D] -> scores [B, T, S, scores]."""
+        queries = self._split(self.query_projection(state), self.num_groups)  # [B, groups, T, D]
+        scores = [
+            additive_scores(queries[:, number % self.num_groups], keys[:, number % self.num_groups], weight)
+            for number, weight in enumerate(matrix_of(self.score))
+        ]
+        return torch.stack(scores, dim=-1)
+
+    def gather_values(self, weights: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        """Weights [B, T, S, 2] of PAST and FUTURE, values [B, 2 n, S, D] -> capsules [B, T, 2 n, D]."""
+        shares = weights.permute(0, 3, 1, 2).repeat_interleave(self.num_capsules, dim=1)  # [B, 2 n, T, S]
+        return torch.matmul(shares.to(values.dtype), values).transpose(1, 2)
+
+
+class ClassifierGuidance(AdditiveGuidance):
+    """CLF: p_tn = softmax_x(s_tn), one softmax over PAST, FUTURE and neither for each source word.
+
+    The capsules of x are sum_n p_tn^x W^x h_n.
+    """
+
+    num_groups, num_scores = 1, 3
 
     def gather(
         self, state: torch.Tensor, sources: GuidanceSources, mask: torch.Tensor | None, output_routing_weights: bool
     ) -> tuple[torch.Tensor, IterationWeights | None]:
         keys, values = sources
-        query = self.query_projection(state)  # [B, T, D]
-        logits = [additive_scores(query, keys[:, 0], weight) for weight in matrix_of(self.score)]
-        probabilities = torch.stack(logits, dim=-1).softmax(dim=-1)  # [B, T, S, 3]
+        probabilities = self.scores(state, keys).softmax(dim=-1)  # [B, T, S, 3]
         if mask is not None:
             probabilities = probabilities * mask[:, None, :, None]
         weights = (probabilities.to(state.dtype),)
-        capsules = _weighted_sums(probabilities[..., :2], values, self.num_capsules)
-        return capsules, weights if output_routing_weights else None
+        return self.gather_values(probabilities[..., :2], values), weights if output_routing_weights else None
 
 
-class AttentionGuidance(PastFutureGuidance):
-    """The baseline ATTN of Figure 6: two attention modules, one that looks for PAST and one for FUTURE.
+class AttentionGuidance(AdditiveGuidance):
+    """ATTN: softmax_n(s_tn^x), two attention modules, one that looks for PAST and one for FUTURE.
 
     Its weights are distributions over the source words, not over PAST and FUTURE, so it assigns no word to either and
     has no routing weights.
     """
 
-    def __init__(self, config: GuidedConfig, width: int, source_width: int | None = None) -> None:
-        super().__init__(config, width, source_width)
-        self.values = nn.Linear(self.source_width, 2 * self.num_capsules * self.capsule_dim, bias=False)
-        self.keys = nn.Linear(self.source_width, 2 * self.capsule_dim, bias=False)
-        self.query_projection = nn.Linear(width, 2 * self.capsule_dim, bias=False)
-        self.score = nn.Linear(self.capsule_dim, 2, bias=False)
-
-    def project(self, encoder_states: torch.Tensor, mask: torch.Tensor | None) -> GuidanceSources:
-        """Keys [B, 2, S, D] and values [B, 2 n, S, D]."""
-        if mask is not None:
-            encoder_states = encoder_states.masked_fill(~mask.unsqueeze(-1), 0)
-        return (
-            self._split(self.keys(encoder_states), 2),
-            self._split(self.values(encoder_states), 2 * self.num_capsules),
-        )
+    num_groups, num_scores = 2, 2
 
     def gather(
         self, state: torch.Tensor, sources: GuidanceSources, mask: torch.Tensor | None, output_routing_weights: bool
     ) -> tuple[torch.Tensor, IterationWeights | None]:
         keys, values = sources
-        query = self._split(self.query_projection(state), 2)  # [B, 2, T, D]
-        logits = [
-            additive_scores(query[:, group], keys[:, group], weight)
-            for group, weight in enumerate(matrix_of(self.score))
-        ]
-        scores = torch.stack(logits, dim=-1)  # [B, T, S, 2]
+        scores = self.scores(state, keys)  # [B, T, S, 2]
         if mask is not None:
             scores = scores.masked_fill(~mask[:, None, :, None], torch.finfo(scores.dtype).min)
-        return _weighted_sums(scores.softmax(dim=-2), values, self.num_capsules), None
-
-
-def _weighted_sums(weights: torch.Tensor, values: torch.Tensor, num_capsules: int) -> torch.Tensor:
-    """Weights [B, T, S, 2] of PAST and FUTURE, values [B, 2 n, S, D] -> capsules [B, T, 2 n, D]."""
-    shares = weights.permute(0, 3, 1, 2).repeat_interleave(num_capsules, dim=1).to(values.dtype)  # [B, 2 n, T, S]
-    return torch.matmul(shares, values).transpose(1, 2)
+        return self.gather_values(scores.softmax(dim=-2), values), None
 
 
 GUIDANCES: dict[str, type[PastFutureGuidance]] = {
@@ -258,10 +246,8 @@ GUIDANCES: dict[str, type[PastFutureGuidance]] = {
 }
 
 
-def build_guidance(
-    config: GuidedConfig, width: int, source_width: int | None = None
-) -> NoGuidance | PastFutureGuidance:
+def build_guidance(config: GuidedConfig, width: int) -> NoGuidance | PastFutureGuidance:
     """Return the configured guidance between the decoder's states [B, T, width] and the output projection."""
     if config.guided_routing == "none":
         return NoGuidance()
-    return GUIDANCES[config.guided_routing](config, width, source_width)
+    return GUIDANCES[config.guided_routing](config, width)

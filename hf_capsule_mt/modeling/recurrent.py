@@ -1,73 +1,128 @@
-"""LSTM layers with residual connections and layer normalisation, which padding cannot reach (CapsNMT, section 2).
+"""GRU layers (Cho et al. 2014) and LSTM layers over padded sequences, fused where they can be.
 
-Legend: B batch, T positions, d model width. Sequences are compact: their padding, if any, is on the right.
+Legend: B batch, T positions, d width of a state. Sequences are compact: their padding, if any, is on the right.
 """
 
 import contextlib
+from collections.abc import Callable
 from typing import cast
 
 import torch
 from torch import nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from hf_capsule_mt.modeling.padding import keep_first, reverse_sequences
-from hf_capsule_mt.modeling.positions import FusedLayer, StateAndOutputs, Tensors, over_positions
+from hf_capsule_mt.modeling.padding import Compaction, keep_first, reverse_sequences
 from hf_capsule_mt.modeling.recurrent_cache import RecurrentState
 
-
-def lstm_update(gates: torch.Tensor, cell: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute the new (h, c), each [B, d], from the sum of both projections [B, 4 d] and c; `None` is zero."""
-    width = gates.shape[-1] // 4
-    input_gate, forget_gate, _, output_gate = gates.sigmoid().chunk(4, dim=-1)
-    new = input_gate * gates[:, 2 * width : 3 * width].tanh()
-    if cell is not None:
-        new = torch.addcmul(new, forget_gate, cell)
-    return output_gate * new.tanh(), new
+Tensors = tuple[torch.Tensor, ...]
+# the state after a position, and its outputs; one name: `torch.compile` evaluates the annotations of inner functions
+StateAndOutputs = tuple[Tensors, Tensors]
 
 
-class FusedLSTM(FusedLayer):
-    """An `nn.LSTM` of one layer that `torch.compile` accepts.
+def over_positions(
+    step: Callable[[Tensors, Tensors], StateAndOutputs], state: Tensors, inputs: Tensors, reverse: bool = False
+) -> StateAndOutputs:
+    """Run a recurrence over inputs, each [B, T, ...]; return the last state and the outputs, each [B, T, ...].
 
-    No subclass of `nn.LSTM`, whose mere presence stops `torch.compile`.
+    Python's loop, which `torch.compile` unrolls: in eager PyTorch `scan` takes over ten times as long. While
+    `torch.export` traces, it is the operator `scan`, so that the exported program takes any number of positions.
+
+    Args:
+        step: the state before and the inputs of one position, each [B, ...] -> the state after it and its outputs.
+        reverse: from the last position to the first.
+    """
+    if torch.compiler.is_exporting():
+        from torch._higher_order_ops.scan import scan
+
+        def separate(carried: Tensors, of_position: Tensors) -> StateAndOutputs:
+            new, results = step(carried, of_position)
+            return new, tuple(result.clone() for result in results)  # no two results may share memory
+
+        state = tuple(tensor.clone() for tensor in state)  # nor any two parts of the state
+        last, outputs = scan(separate, state, tuple(tensor.transpose(0, 1) for tensor in inputs), reverse=reverse)
+        return tuple(last), tuple(output.transpose(0, 1) for output in outputs)
+    positions = list(zip(*(tensor.unbind(1) for tensor in inputs), strict=True))
+    collected = []
+    for of_position in reversed(positions) if reverse else positions:
+        state, results = step(state, of_position)
+        collected.append(results)
+    if reverse:
+        collected.reverse()
+    return state, tuple(torch.stack(results, dim=1) for results in zip(*collected, strict=True))
+
+
+def gru_update(from_input: torch.Tensor, from_state: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+    """Compute the new state [B, d] from the projections of the input [B, 3d] and of the old state [B, 3d].
+
+    Of the three parts of a projection, as PyTorch orders them (x of the input, h of the state),
+
+        r, z = sigmoid(x_r + h_r), sigmoid(x_z + h_z);  n = tanh(x_n + r * h_n);  new state = (1 - z) n + z state
+    """
+    width = state.shape[-1]
+    reset, update = torch.sigmoid(from_input[..., : 2 * width] + from_state[..., : 2 * width]).chunk(2, dim=-1)
+    new = torch.tanh(from_input[..., 2 * width :] + reset * from_state[..., 2 * width :])
+    return new + update * (state - new)
+
+
+class GRUCell(nn.GRUCell):
+    """`nn.GRUCell` whose two projections can be computed apart: `gru_update` makes the new state of them."""
+
+    def project_input(self, inputs: torch.Tensor) -> torch.Tensor:
+        """[..., in] -> [..., 3d]."""
+        return nn.functional.linear(inputs, self.weight_ih, self.bias_ih)
+
+    def project_state(self, state: torch.Tensor) -> torch.Tensor:
+        """[..., d] -> [..., 3d]."""
+        return nn.functional.linear(state, self.weight_hh, self.bias_hh)
+
+
+class FusedLayer(nn.RNNBase):
+    """Base of both kinds: one layer, of one direction or both, that `torch.compile` accepts.
+
+    No subclass of `nn.GRU` or `nn.LSTM`, whose mere presence stops `torch.compile`.
     """
 
+    kind: str
+    state_size: int  # tensors of a state
+
     def __init__(self, input_size: int, hidden_size: int, bidirectional: bool = False) -> None:
-        super().__init__("LSTM", input_size, hidden_size, batch_first=True, bidirectional=bidirectional)
+        super().__init__(self.kind, input_size, hidden_size, batch_first=True, bidirectional=bidirectional)
+
+    def fused(self, hidden: torch.Tensor, first: Tensors, weights: list[torch.Tensor], both: bool) -> Tensors:
+        """Run PyTorch's kernel over inputs [B, T, in], in both directions or one: the states, and the last one."""
+        raise NotImplementedError
+
+    def update(self, from_input: torch.Tensor, from_state: torch.Tensor, state: Tensors) -> Tensors:
+        """Compute the new state, each [B, d], from the projections of the input and of the old state."""
+        raise NotImplementedError
 
     def forward(
         self, hidden: torch.Tensor, state: RecurrentState | None = None, lengths: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, RecurrentState]:
-        """Run over inputs [B, T, in]; return all states, and (h, c) after the last word of each row.
+        """Run over inputs [B, T, in]; return the states after each [B, T, d], both directions side by side, and, of
+        one direction, the state after the last word of each row.
 
         Args:
-            state: (h, c), each [B, d], of one direction; zero if it is not given.
+            state: before the first position, each tensor [B, d], of one direction; zero if it is not given.
             lengths: [B], how many of the T positions are no padding; `None` where all are none.
         """
-        directions = 2 if self.bidirectional else 1
         if state is None:
-            zeros = hidden.new_zeros(hidden.shape[0], self.hidden_size)
-            state = (zeros, zeros)
-        if torch.compiler.is_compiling() or (lengths is not None and directions == 1):
+            state = (hidden.new_zeros(hidden.shape[0], self.hidden_size),) * self.state_size
+        is_step = hidden.shape[1] == 1 and not torch.is_grad_enabled()  # with which fused kernels are slow
+        if torch.compiler.is_compiling() or is_step or (lengths is not None and not self.bidirectional):
             return self.plain(hidden, state, lengths)
         # under autocast the state is of another precision than the input
+        directions = 2 if self.bidirectional else 1
         first = tuple(tensor.to(hidden.dtype).expand(directions, -1, -1).contiguous() for tensor in state)
         weights = cast(list[torch.Tensor], self._flat_weights)
         if lengths is None:
-            outputs, *last = torch.lstm(hidden, first, weights, True, 1, 0.0, self.training, self.bidirectional, True)
+            outputs, *last = self.fused(hidden, first, weights, self.bidirectional)
         else:
-            ways = (hidden, reverse_sequences(hidden, lengths))
-            forwards, backwards = (
-                torch.lstm(
-                    inputs,
-                    tuple(tensor[:1] for tensor in first),
-                    weights[4 * way : 4 * way + 4],
-                    *(True, 1, 0.0, self.training, False, True),
-                )
-                for way, inputs in enumerate(ways)
-            )
-            outputs = torch.cat([forwards[0], reverse_sequences(backwards[0], lengths)], dim=-1)
-            last = list(backwards[1:])
-        return outputs, (last[0][-1], last[1][-1])
+            own = tuple(tensor[:1] for tensor in first)
+            forwards, *_ = self.fused(hidden, own, weights[:4], False)
+            backwards, *last = self.fused(reverse_sequences(hidden, lengths), own, weights[4:], False)
+            outputs = torch.cat([forwards, reverse_sequences(backwards, lengths)], dim=-1)
+        return outputs, tuple(tensor[-1] for tensor in last)
 
     def plain(
         self, hidden: torch.Tensor, state: RecurrentState, lengths: torch.Tensor | None
@@ -78,20 +133,92 @@ class FusedLSTM(FusedLayer):
         for direction in range(2 if self.bidirectional else 1):
 
             def step(state: Tensors, inputs: Tensors, direction: int = direction) -> StateAndOutputs:
-                gates = inputs[0] + self.project_state(state[0], direction)
-                new: Tensors = lstm_update(gates, state[1])
+                new = self.update(inputs[0], self._project_state(state[0], direction), state)
                 if len(inputs) == 2:
                     new = tuple(torch.where(inputs[1][:, None], *pair) for pair in zip(new, state, strict=True))
                 return new, new[:1]
 
-            inputs = (self.project_input(hidden, direction), *keep)
+            inputs = (self._project_input(hidden, direction), *keep)
             last, (states,) = over_positions(step, state, inputs, reverse=direction == 1)
             outputs.append(states)
-        return torch.cat(outputs, dim=-1), last
+        return torch.cat(outputs, dim=-1) if self.bidirectional else states, last
+
+    def _project_input(self, hidden: torch.Tensor, direction: int) -> torch.Tensor:
+        """W_ih x + b, [..., in] -> [..., gates * d], forwards (0) or backwards (1)."""
+        weight, _, bias, _ = self.all_weights[direction]
+        return nn.functional.linear(hidden, weight, bias)
+
+    def _project_state(self, state: torch.Tensor, direction: int) -> torch.Tensor:
+        """W_hh h + b, [..., d] -> [..., gates * d]."""
+        _, weight, _, bias = self.all_weights[direction]
+        return nn.functional.linear(state, weight, bias)
+
+
+class FusedGRU(FusedLayer):
+    """An `nn.GRU`, whose state is (h,)."""
+
+    kind, state_size = "GRU", 1
+
+    def fused(self, hidden: torch.Tensor, first: Tensors, weights: list[torch.Tensor], both: bool) -> Tensors:
+        return torch.gru(hidden, first[0], weights, True, 1, 0.0, self.training, both, True)
+
+    def update(self, from_input: torch.Tensor, from_state: torch.Tensor, state: Tensors) -> Tensors:
+        return (gru_update(from_input, from_state, state[0]),)
+
+
+class FusedLSTM(FusedLayer):
+    """An `nn.LSTM`, whose state is (h, c)."""
+
+    kind, state_size = "LSTM", 2
+
+    def fused(self, hidden: torch.Tensor, first: Tensors, weights: list[torch.Tensor], both: bool) -> Tensors:
+        return torch.lstm(hidden, first, weights, True, 1, 0.0, self.training, both, True)
+
+    def update(self, from_input: torch.Tensor, from_state: torch.Tensor, state: Tensors) -> Tensors:
+        gates = from_input + from_state
+        input_gate, forget_gate, _, output_gate = gates.sigmoid().chunk(4, dim=-1)
+        new = gates[:, 2 * self.hidden_size : 3 * self.hidden_size].tanh()
+        cell = torch.addcmul(input_gate * new, forget_gate, state[1])
+        return output_gate * cell.tanh(), cell
+
+
+class GRULayer(GradientCheckpointingLayer):
+    """A GRU, then dropout, a residual connection where input and output are of one width, and layer normalisation."""
+
+    def __init__(self, input_size: int, hidden_size: int, dropout: float, bidirectional: bool = False) -> None:
+        super().__init__()
+        self.gru = FusedGRU(input_size, hidden_size // 2 if bidirectional else hidden_size, bidirectional)
+        self.layer_norm = nn.LayerNorm(hidden_size)
+        self.dropout = dropout
+
+    def forward(
+        self, hidden: torch.Tensor, state: torch.Tensor | None = None, lengths: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Inputs [B, T, in] -> outputs [B, T, d], and the states [B, T, d] themselves: see `FusedLayer`."""
+        states, _ = self.gru(hidden, None if state is None else (state,), lengths)
+        output = nn.functional.dropout(states, p=self.dropout, training=self.training)
+        if hidden.shape[-1] == output.shape[-1]:
+            output = hidden + output
+        return self.layer_norm(output), states
+
+
+def run_encoder(layers: nn.ModuleList, hidden: torch.Tensor, mask: torch.Tensor | None) -> list[torch.Tensor]:
+    """Run layers of both directions over a source [B, S, in] with its mask [B, S], True keeps.
+
+    Returns:
+        What the first layer reads, and the outputs [B, S, d] of each, zero at padding.
+    """
+    compaction = Compaction(mask)
+    outputs, hidden = [hidden], compaction.compact(hidden)
+    for layer in layers:
+        hidden, _ = layer(hidden, None, compaction.lengths)
+        restored = compaction.restore(hidden)
+        outputs.append(restored if mask is None else restored.masked_fill(~mask.unsqueeze(-1), 0))
+    return outputs
 
 
 class ResidualLSTM(GradientCheckpointingLayer):
-    """One sub-layer: LayerNorm(x + dropout(LSTM(x))); in both directions, each of half the width, or in one."""
+    """CapsNMT's sub-layer (section 2): LayerNorm(x + dropout(LSTM(x))). Each of two directions has half the width."""
 
     def __init__(self, width: int, dropout: float, bidirectional: bool) -> None:
         super().__init__()
@@ -102,19 +229,12 @@ class ResidualLSTM(GradientCheckpointingLayer):
     def forward(
         self, hidden: torch.Tensor, state: RecurrentState | None = None, lengths: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, RecurrentState]:
-        """[B, T, d] -> states of this layer [B, T, d], and (h, c) after the last word: see `FusedLSTM`."""
+        """[B, T, d] -> states of this layer [B, T, d], and (h, c) after the last word: see `FusedLayer`."""
         with _no_cpu_autocast(hidden):
             hidden = hidden.to(self.norm.weight.dtype) if hidden.is_cpu else hidden
             outputs, last = self.lstm(hidden, state, lengths)
             outputs = nn.functional.dropout(outputs, p=self.dropout, training=self.training)
             return self.norm(hidden + outputs), last
-
-    def step(self, hidden: torch.Tensor, state: RecurrentState | None) -> tuple[torch.Tensor, RecurrentState]:
-        """Run one position of a layer of one direction, without dropout: [B, d] -> [B, d], and the new (h, c)."""
-        gates = self.lstm.project_input(hidden)  # [B, 4 d]
-        gates = gates + (self.lstm.all_weights[0][3] if state is None else self.lstm.project_state(state[0]))
-        outputs, cell = lstm_update(gates, None if state is None else state[1])
-        return self.norm(hidden + outputs), (outputs, cell)
 
 
 def _no_cpu_autocast(hidden: torch.Tensor) -> contextlib.AbstractContextManager[object]:

@@ -116,12 +116,6 @@ class RecurrentStateLayer(CacheLayerMixin):
     def batch_select_indices(self, indices: torch.Tensor) -> None:
         self.change_rows(lambda tensor: tensor[indices.to(tensor.device)])
 
-    def offload(self) -> None:
-        """A state is too small to be worth a transfer."""
-
-    def prefetch(self) -> None:
-        """Nothing was sent away."""
-
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         """The first `append` does it."""
 
@@ -200,11 +194,25 @@ class RecurrentCache(SentenceConstants, Cache):
             layer.append(state, num_tokens)
 
 
+def check_cache(cache: object, num_layers: int) -> RecurrentCache:
+    """Raise for a cache of another kind or another number of layers."""
+    if not isinstance(cache, RecurrentCache):
+        raise TypeError(f"`cache` must be a RecurrentCache, got {type(cache).__name__}")
+    if len(cache) != num_layers:
+        raise ValueError(f"`cache` has {len(cache)} layers, but `decoder_layers` is {num_layers}")
+    return cache
+
+
+def cache_for(decoder: Any, cache: object, use_cache: bool | None) -> RecurrentCache | None:
+    """Return the cache that a decoder reads and writes: the given one, or a new one if asked for."""
+    if cache is not None:
+        return check_cache(cache, decoder.config.decoder_layers)
+    uses = decoder.config.use_cache if use_cache is None else use_cache
+    return RecurrentCache(decoder.config.decoder_layers) if uses else None
+
+
 class RecurrentGeneration(GenerationMixin):
     """`generate()` that makes a `RecurrentCache` of `config.decoder_layers` layers."""
-
-    def new_cache(self, static: bool = False) -> RecurrentCache:
-        return RecurrentCache(self.config.decoder_layers, static=static)  # type: ignore[attr-defined]
 
     @staticmethod
     def create_masks_for_generate(
@@ -216,19 +224,11 @@ class RecurrentGeneration(GenerationMixin):
         """
         return None if attention_mask is None else attention_mask[:, -inputs_embeds.shape[1] :]
 
-    def check_cache(self, cache: Cache) -> RecurrentCache:
-        """Raise for a cache of another kind or another number of layers."""
-        num_layers: int = self.config.decoder_layers  # type: ignore[attr-defined]
-        if not isinstance(cache, RecurrentCache):
-            raise TypeError(f"`cache` of {type(self).__name__} must be a RecurrentCache, got {type(cache).__name__}")
-        if len(cache) != num_layers:
-            raise ValueError(f"`cache` has {len(cache)} layers, but `decoder_layers` is {num_layers}")
-        return cache
-
     def _prepare_cache_for_generation(  # type: ignore[override]
         self, generation_config: GenerationConfig, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
     ) -> None:
         """As in transformers, which writes the cache into `model_kwargs`."""
+        num_layers: int = self.config.decoder_layers  # type: ignore[attr-defined]
         implementation, given = generation_config.cache_implementation, model_kwargs.get(CACHE_NAME)
         if implementation not in CACHE_IMPLEMENTATIONS:
             raise ValueError(
@@ -238,8 +238,8 @@ class RecurrentGeneration(GenerationMixin):
         if given is not None:
             if implementation is not None:
                 raise ValueError("give `cache_implementation` or `cache`, not both")
-            self.check_cache(given)._is_user_defined = True
+            check_cache(given, num_layers)._is_user_defined = True
         elif generation_config.use_cache is not False:
-            cache = model_kwargs[CACHE_NAME] = self.new_cache(static=implementation == "static")
+            cache = model_kwargs[CACHE_NAME] = RecurrentCache(num_layers, static=implementation == "static")
             if generation_config.is_assistant:
                 cache.activate_past_recording()

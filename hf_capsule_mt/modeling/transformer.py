@@ -41,17 +41,14 @@ class SinusoidalPositions(nn.Embedding):
         return super().forward(torch.arange(length, device=self.weight.device) + start)
 
 
-def bidirectional_mask(
-    padding_mask: torch.Tensor | None, query_length: int, dtype: torch.dtype, implementation: str
-) -> torch.Tensor | None:
+def bidirectional_mask(padding_mask: torch.Tensor | None, query_length: int) -> torch.Tensor | None:
     """Expand a padding mask [B, K] to the form that `attend` takes [B, 1, T, K].
 
     A mask that has this form already is returned as it is.
     """
     if padding_mask is None or padding_mask.dim() == 4:
         return padding_mask
-    keep = padding_mask.bool()[:, None, None, :].expand(-1, 1, query_length, -1)  # [B, 1, T, K]
-    return keep if implementation == "sdpa" else additive_mask(keep, dtype)
+    return padding_mask.bool()[:, None, None, :].expand(-1, 1, query_length, -1)
 
 
 def causal_mask(
@@ -80,8 +77,7 @@ def causal_mask(
         if keep.shape[1] < key_length:
             keep = nn.functional.pad(keep, (0, key_length - keep.shape[1]))
         mask = mask & keep[:, None, None, :key_length]
-    mask = mask.expand(batch_size, 1, query_length, key_length)
-    return mask if implementation == "sdpa" else additive_mask(mask, hidden.dtype)
+    return mask.expand(batch_size, 1, query_length, key_length)
 
 
 def additive_mask(keep: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -81,7 +81,7 @@ def reads_are_free(tensor: torch.Tensor) -> bool:
 
     Not on an accelerator, where the host would wait for all work that is queued, and not while a compiler traces.
     """
-    return is_on_host(tensor) and not torch.compiler.is_compiling() and not torch.jit.is_tracing()
+    return is_on_host(tensor) and not torch.compiler.is_compiling()
 
 
 def is_traced(tensor: torch.Tensor) -> bool:

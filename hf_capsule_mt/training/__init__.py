@@ -3,10 +3,7 @@
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.batching import TokenBudgetBatchSampler
 from hf_capsule_mt.training.checkpoints import average_checkpoints, average_weights, last_checkpoints
-from hf_capsule_mt.training.distillation import WordDistillation
-from hf_capsule_mt.training.evaluation_nll import EvaluationNLL
-from hf_capsule_mt.training.freezing import train_only
-from hf_capsule_mt.training.models import build_config, build_model
+from hf_capsule_mt.training.models import build_config, build_model, train_only
 from hf_capsule_mt.training.recipe_files import parse_overrides, recipe_names
 from hf_capsule_mt.training.recipes import Recipe, load_recipe
 from hf_capsule_mt.training.run import run_recipe
@@ -14,12 +11,10 @@ from hf_capsule_mt.training.sharding import gather_weights
 from hf_capsule_mt.training.trainer import TranslationTrainer
 
 __all__ = [
-    "EvaluationNLL",
     "Recipe",
     "TokenBudgetBatchSampler",
     "TranslationTrainer",
     "TranslationTrainingArguments",
-    "WordDistillation",
     "average_checkpoints",
     "average_weights",
     "build_config",

@@ -1,78 +1,25 @@
-"""Distill a teacher: word-level in the loss, sequence-level by translating the training set."""
+"""Distill a teacher by translating the training set (sequence-level distillation, Kim and Rush 2016)."""
 
 import contextlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import PartialState
-from torch import nn
 from tqdm.auto import tqdm
-from transformers import PreTrainedModel
 
 from capsule_mt.text.digests import digest_of, file_digest, joined
 from capsule_mt.text.line_failures import Failure, translate_lines
 from capsule_mt.text.lock import lock_output
 from capsule_mt.text.outputs import read_object, remove_partials, write_output
 from capsule_mt.text.windows import WindowedOutput, windows_of
-from hf_capsule_mt.modeling.losses import IGNORE_INDEX
 from hf_capsule_mt.training.run_identity import same_as_before
 
 SETTINGS_FILE = "settings.json"
 RESULT_FILE = "part-000000.jsonl"  # the recipes read every `part-*.jsonl` of a folder
 SUMMARY_FILE = "distilled.json"
-
-
-class WordDistillation:
-    """Word-level knowledge distillation (Kim and Rush 2016, section 3.1): train towards the teacher's distribution.
-
-    loss = (1 - weight) * model loss + weight * temperature^2 * cross entropy(teacher, student), per target word; the
-    temperature softens both distributions over the next word.
-
-    Args:
-        teacher: a model with the vocabulary of the student, source and target.
-        weight: the weight of the distillation term, 0 to 1.
-        temperature: the divisor of both models' logits.
-    """
-
-    def __init__(self, teacher: PreTrainedModel, weight: float = 0.5, temperature: float = 1.0) -> None:
-        if not 0 <= weight <= 1:
-            raise ValueError(f"`weight` must be in [0, 1], got {weight}")
-        if temperature <= 0:
-            raise ValueError(f"`temperature` must be positive, got {temperature}")
-        self.teacher = teacher.eval().requires_grad_(False)
-        self.weight = weight
-        self.temperature = temperature
-
-    def __call__(
-        self,
-        loss: torch.Tensor,
-        outputs: Mapping[str, torch.Tensor],
-        inputs: dict[str, torch.Tensor],
-        num_items_in_batch: torch.Tensor | int | None,
-    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """Return the mixed loss and the distillation term by name, normalised like the model's own loss."""
-        labels = inputs["labels"]
-        logits = outputs["logits"]  # [B, T, V]
-        self.teacher.to(logits.device)
-        with torch.no_grad():
-            teacher_logits = self.teacher(
-                input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], labels=labels
-            ).logits
-        if teacher_logits.shape != logits.shape:
-            raise ValueError(
-                f"the teacher's vocabulary has {teacher_logits.shape[-1]} words, the student's {logits.shape[-1]}: "
-                "word-level distillation needs the same tokenizer for both"
-            )
-        kept = labels.ne(IGNORE_INDEX)  # [B, T]
-        student = nn.functional.log_softmax(logits[kept].float() / self.temperature, dim=-1)
-        target = nn.functional.softmax(teacher_logits[kept].float() / self.temperature, dim=-1)
-        total = -(target * student).sum() * self.temperature**2
-        count = kept.sum() if num_items_in_batch is None else num_items_in_batch
-        part = total / count
-        return (1 - self.weight) * loss + self.weight * part, {"word_distillation_loss": part}
 
 
 def distill(

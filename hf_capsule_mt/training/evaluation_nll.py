@@ -1,4 +1,4 @@
-"""The cross entropy of an evaluation without the auxiliary losses, for any Trainer."""
+"""The cross entropy of an evaluation without the auxiliary losses, which are in the `eval_loss` of guided models."""
 
 import contextlib
 from collections.abc import Iterator
@@ -12,14 +12,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 
 class EvaluationNLL(TrainerCallback):
-    """Add `eval_nll_loss` to what a Trainer measures; the `eval_loss` of guided models has the auxiliary losses in it.
-
-        arguments = Seq2SeqTrainingArguments(metric_for_best_model="nll_loss", ...)
-        Seq2SeqTrainer(model, arguments, ..., callbacks=[EvaluationNLL()])
-
-    [`TranslationTrainer`] has it built in. Averages over examples as the Trainer averages `eval_loss`. Under
-    `torch.compile` there is none.
-    """
+    """Average `nll_loss` over examples, as the Trainer averages `eval_loss`. Under `torch.compile` there is none."""
 
     def __init__(self) -> None:
         self._latest: torch.Tensor | None = None  # the loss of the batch, for each of its rows [B]
@@ -35,30 +28,9 @@ class EvaluationNLL(TrainerCallback):
             hook.remove()
 
     def _note(self, model: nn.Module, inputs: Any, outputs: Any) -> None:
-        if torch.compiler.is_compiling() or model.training:
-            return
         loss = getattr(outputs, "nll_loss", None)
-        if loss is not None:
+        if loss is not None and not torch.compiler.is_compiling():
             self._latest = loss.detach().double().repeat(len(outputs.logits))
-
-    def take(self, prefix: str) -> dict[str, float]:
-        """Return the average of the evaluation that has just ended, by its name, and begin anew."""
-        total, self._total, self._latest = self._total, None, None
-        if total is None:
-            return {}
-        summed, number = total.tolist()
-        return {f"{prefix}_nll_loss": summed / number}
-
-    def on_init_end(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        model: nn.Module | None = None,
-        **kwargs: Any,
-    ) -> None:
-        if model is not None:
-            model.register_forward_hook(self._note)
 
     def on_prediction_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -71,17 +43,10 @@ class EvaluationNLL(TrainerCallback):
             self._total = latest if self._total is None else self._total + latest
             self._latest = None
 
-    def on_evaluate(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        metrics: dict[str, float] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        prefix = next((key.removesuffix("_runtime") for key in metrics or {} if key.endswith("_runtime")), "eval")
-        measured = self.take(prefix)
-        if metrics is not None and measured:
-            metrics.update(measured)  # the Trainer chooses the best checkpoint from them afterwards
-            if state.log_history:
-                state.log_history[-1].update(measured)
+    def take(self, prefix: str) -> dict[str, float]:
+        """Return the average of the evaluation that has just ended, by its name, and begin anew."""
+        total, self._total, self._latest = self._total, None, None
+        if total is None:
+            return {}
+        summed, number = total.tolist()
+        return {f"{prefix}_nll_loss": summed / number}

@@ -1,5 +1,6 @@
 """Build the model of a recipe: new, or on top of an earlier checkpoint."""
 
+from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any, cast
 
@@ -14,10 +15,23 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from hf_capsule_mt.training.freezing import train_only
 from hf_capsule_mt.training.sections import config_class_of
 
 models_logger = logging.get_logger("hf_capsule_mt.training")
+
+
+def train_only(model: PreTrainedModel, weights: Iterable[str]) -> PreTrainedModel:
+    """Freeze all parameters but those of some names, such as what is new on top of an OPUS-MT model; return the model.
+
+    model, info = CapsuleMarianMTModel.from_marian(name, guided_routing="guided", output_loading_info=True)
+    train_only(model, info["new_weights"])
+    """
+    names = set(weights)
+    if not names & dict(model.named_parameters()).keys():
+        raise ValueError("nothing is left to train: the model has none of these weights. Switch capsules on first")
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name in names)
+    return model
 
 
 def vocabulary_fields(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:

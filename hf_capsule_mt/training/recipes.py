@@ -34,7 +34,6 @@ class Recipe:
         model: `model_type` and the fields of its configuration.
         training: the fields of [`TranslationTrainingArguments`].
         generation: the fields of `generation_config`: `num_beams`, `length_penalty`, `max_new_tokens`.
-        word_distillation: `teacher`, a checkpoint with the same vocabulary, `weight` and `temperature`.
     """
 
     about: str = ""
@@ -50,7 +49,6 @@ class Recipe:
     model: dict[str, Any] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
     generation: dict[str, Any] = field(default_factory=dict)
-    word_distillation: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for section in (*SECTIONS, "model"):

@@ -11,20 +11,18 @@ import numpy as np
 import torch
 from datasets import Dataset
 from torch import nn
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
+from transformers import DataCollatorForSeq2Seq, PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.trainer_utils import EvalPrediction
 
 from capsule_mt.text.lock import lock_output
 from capsule_mt.text.outputs import remove_partials
-from hf_capsule_mt.data import TranslationCollator
 from hf_capsule_mt.data.settings import without_nulls
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.metrics import metric_signature, sacrebleu_metric
-from hf_capsule_mt.loading import check_place, load_model, load_tokenizer
-from hf_capsule_mt.modeling.target_text import decode_target, vocabularies_of
+from hf_capsule_mt.loading import check_place
+from hf_capsule_mt.modeling.target_text import decode_target
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.checkpoints import average_weights, last_checkpoints, load_weights, save_atomically
-from hf_capsule_mt.training.distillation import WordDistillation
 from hf_capsule_mt.training.models import build_model
 from hf_capsule_mt.training.recipes import Recipe
 from hf_capsule_mt.training.run_data import (
@@ -112,9 +110,8 @@ def _read_data(
     recipe: Recipe, output: Path, arguments: TranslationTrainingArguments
 ) -> tuple[PreTrainedTokenizerBase, dict[str, Any]]:
     """Return the tokenizer and the encoded parts, or raise if the run in the folder began with others."""
-    for place in (recipe.init_from, recipe.word_distillation.get("teacher")):
-        if place:
-            check_place(place)
+    if recipe.init_from:
+        check_place(recipe.init_from)
     with arguments.main_process_first(desc="data and tokenizer"):
         same_recipe_as_before(recipe, output, write=arguments.should_save)
         corpus = load_corpus(recipe)
@@ -141,10 +138,9 @@ def _make_trainer(
         args=arguments,
         train_dataset=training_set(recipe, parts["train"], tokenizer, arguments),
         eval_dataset=validation and validation.select_columns(["input_ids", "labels"]),
-        data_collator=TranslationCollator(tokenizer.pad_token_id),
+        data_collator=DataCollatorForSeq2Seq(tokenizer),
         compute_metrics=validation and _bleu_of(validation, tokenizer, recipe),
         processing_class=tokenizer,
-        word_distillation=_word_distillation(recipe, tokenizer),
     )
     number = sum(p.numel() for p in model.parameters())
     print_once(f"{number:,} parameters; {len(parts['train']):,} sentence pairs")
@@ -161,19 +157,6 @@ def set_generation(model: PreTrainedModel, settings: dict[str, Any]) -> None:
     for key, value in settings.items():
         if value is not None:
             setattr(config, key, value)
-
-
-def _word_distillation(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> WordDistillation | None:
-    if not recipe.word_distillation:
-        return None
-    settings = {key: value for key, value in recipe.word_distillation.items() if value is not None}
-    teacher = settings.pop("teacher")
-    if vocabularies_of(load_tokenizer(teacher)) != vocabularies_of(tokenizer):
-        raise ValueError(
-            f"`word_distillation.teacher`: the tokens of {teacher} mean other words than those of this run; give "
-            "`tokenizer: {load: ...}` with the teacher"
-        )
-    return WordDistillation(load_model(teacher), **settings)
 
 
 def _bleu_of(

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import yaml
 from datasets import Dataset
-from transformers import AutoConfig
 
-from capsule_mt.text.digests import checkpoint_digests, digest_of, joined
+from capsule_mt.text.digests import digest_of, joined
 from capsule_mt.text.outputs import write_output
 from hf_capsule_mt.training.recipes import Recipe
 from hf_capsule_mt.training.run_data import Corpus
@@ -43,7 +42,7 @@ def same_recipe_as_before(recipe: Recipe, output: Path, write: bool) -> None:
 
 
 def same_data_as_before(recipe: Recipe, output: Path, corpus: Corpus, parts: Mapping[str, Any]) -> None:
-    """Raise if the run began with other data, tokens or checkpoints; else record them."""
+    """Raise if the run began with other data or tokens; else record them."""
     facts = dict(_data_facts(recipe, corpus, parts))
     same_as_before(output / DATA_FILE, facts, "holds a run on other data", write=True)
 
@@ -103,10 +102,6 @@ def _data_facts(recipe: Recipe, corpus: Corpus, parts: Mapping[str, Any]) -> Ite
         if part is not None:
             yield f"data.{name}", {"pairs": len(part), "texts": digest_of(_texts(part, languages))}
             yield f"data.{name}, tokens", {"ids": digest_of(_ids(parts[name]))}
-    teacher = recipe.word_distillation.get("teacher")
-    if teacher:
-        revision = getattr(AutoConfig.from_pretrained(teacher), "_commit_hash", None)
-        yield "word_distillation.teacher", checkpoint_digests(teacher, revision)
 
 
 def _texts(part: Dataset, languages: tuple[str, str]) -> Iterator[bytes]:

@@ -68,18 +68,6 @@ class Generation:
     no_repeat_ngram_size: int | None = limited(0)
 
 
-@strict
-@dataclass
-class Distillation:
-    teacher: str | None = None
-    weight: float | int | None = limited(0, 1)
-    temperature: float | int | None = limited(above=0)
-
-    def validate_teacher(self) -> None:
-        if any(vars(self).values()):
-            _require(self, "teacher")
-
-
 METRICS = tuple(f"{prefix}{name}" for prefix in ("", "eval_") for name in ("bleu", "length_ratio", "loss", "nll_loss"))
 TYPES = {
     **typing.get_type_hints(TranslationTrainingArguments),
@@ -119,7 +107,6 @@ SECTIONS: dict[str, Any] = {
     "tokenizer": Tokenizer,
     "training": Training,
     "generation": Generation,
-    "word_distillation": Distillation,
 }
 
 

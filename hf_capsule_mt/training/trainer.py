@@ -32,7 +32,6 @@ from hf_capsule_mt.training.checkpoints import (
     remove_checkpoint,
     set_damaged_aside,
 )
-from hf_capsule_mt.training.distillation import WordDistillation
 from hf_capsule_mt.training.evaluation_nll import EvaluationNLL
 from hf_capsule_mt.training.metering import LOSS_PARTS, StepMeter, refuse_divergence
 from hf_capsule_mt.training.sharding import gather_weights, is_sharded, shard_what_can_be
@@ -54,14 +53,11 @@ class TranslationTrainer(Seq2SeqTrainer):
     checkpoint of `output_dir`, if there is one. On a CPU, a killed and resumed run ends bit for bit like an
     uninterrupted one. SIGTERM and SIGINT save a checkpoint after the step, end the training and set `stopped`; this
     checkpoint takes part in no average and goes when the next one is saved.
-
-    Args:
-        word_distillation: adds a distillation term to the loss.
     """
 
     args: TranslationTrainingArguments
 
-    def __init__(self, *args: Any, word_distillation: WordDistillation | None = None, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if self.is_fsdp_enabled:
             shard_what_can_be(self.accelerator)
@@ -71,7 +67,6 @@ class TranslationTrainer(Seq2SeqTrainer):
         self.args.save_total_limit = None
         if self.args.device.type == "cpu" and (self.args.bf16 or self.args.float32_matmul_precision == "medium"):
             unwrapped(cast(nn.Module, self.model)).set_attn_implementation("eager")  # oneDNN is slow on sdpa's blocks
-        self.word_distillation = word_distillation
         self.stopped = False
         self.stop_signal: int | None = None
         self._saved_step = -1
@@ -149,11 +144,6 @@ class TranslationTrainer(Seq2SeqTrainer):
         loss = outputs["loss"]
         parts = {name: outputs[name] for name in LOSS_PARTS if outputs.get(name) is not None}
         if model.training:
-            if self.word_distillation is not None:
-                loss, teacher_part = self.word_distillation(
-                    loss, outputs, inputs, num_items_in_batch if counted else None
-                )
-                parts |= teacher_part
             self.meter.add(parts, inputs)
         if counted:  # DDP averages gradients, but counted losses add up
             loss = loss * self.accelerator.num_processes

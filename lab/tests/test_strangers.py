@@ -1,5 +1,7 @@
 """Ordinary clients lose nothing beside hostile ones, in a short run; and what is lost is noticed."""
 
+import asyncio
+import contextlib
 import sys
 
 import pytest
@@ -21,3 +23,18 @@ def test_a_short_run(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["lab.strangers", *words])
     assert strangers.main() == 0
     assert "0 failures." in capsys.readouterr().out
+
+
+def test_a_client_ends_that_missed_its_cancellation():
+    async def deaf():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+        await asyncio.sleep(60)
+
+    async def end():
+        task = asyncio.create_task(deaf())
+        await asyncio.sleep(0)
+        await asyncio.wait_for(strangers._end([task]), 10)
+        assert task.cancelled()
+
+    asyncio.run(end())

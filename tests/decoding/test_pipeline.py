@@ -57,11 +57,12 @@ def test_shapes_of_the_results(translator):
 
 def test_lazy_inputs(translator):
     expected = translator(TEXTS)
-    for lazy in ((text for text in TEXTS), map(str, TEXTS), KeyDataset(Dataset.from_dict({"en": TEXTS}), "en")):
+    for lazy in (
+        (text for text in TEXTS),
+        dict.fromkeys(TEXTS).keys(),
+        KeyDataset(Dataset.from_dict({"en": TEXTS}), "en"),
+    ):
         assert [records[0] for records in translator(lazy, batch_size=2)] == expected
-    keys = translator(dict.fromkeys(TEXTS).keys())
-    assert len(keys) == len(TEXTS)  # for a progress bar
-    assert [records[0] for records in keys] == expected
 
 
 def test_settings_at_init_and_at_call(checkpoint, translator):

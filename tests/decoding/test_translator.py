@@ -217,16 +217,10 @@ def test_words_that_a_translation_must_contain(fast):
         fast(TEXTS[0], num_beams=2, force_words_ids=[[23, 24]])
 
 
-def test_curves_are_checked():
-    curves = {"words": [[0.0, 0.25], [16.0, 0.75]], "sentences": [[0.0, 0.0], [1.0, 1.0]]}
-    with pytest.raises(
-        ValueError, match="`coverage_calibration` has attention, verified, guided, deletion, optional_words"
-    ):
-        CapsuleMarianConfig(coverage_calibration={"guided": {"words": [[0, 0]]}})
-    with pytest.raises(ValueError, match="a layer below 3 and a head below 4, got \\[3, 0\\]"):
-        CapsuleMarianConfig(
-            decoder_layers=3, decoder_attention_heads=4, coverage_calibration={"attention": curves | {"head": [3, 0]}}
-        )
+def test_a_calibration_is_checked(fast, monkeypatch):
+    monkeypatch.setattr(fast.model.config, "coverage_calibration", {"attention": {"head": [9, 0]}})
+    with pytest.raises(ValueError, match=r"`coverage_calibration\.attention\.head` must be a layer and a head of .*9"):
+        Translator(fast.model, fast.tokenizer)
 
 
 def test_pairs_are_for_the_light_distribution():

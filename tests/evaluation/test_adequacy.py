@@ -67,7 +67,7 @@ LINKS = frozenset((n, n) for n in range(7))
 
 
 def test_every_amount_is_dropped():
-    found = drop_words([SOURCE], [REFERENCE], [LINKS])
+    found = drop_words([SOURCE], [REFERENCE], [LINKS], set())
     assert [example.amount for example in found] == list(AMOUNTS)
     whole, one, two, half = found
     assert whole.translation == REFERENCE
@@ -82,11 +82,11 @@ def test_every_amount_is_dropped():
 
 
 def test_short_sentences_are_left_out_and_function_words_do_not_count():
-    assert drop_words(["Hut kaufen"], ["buy hat"], [frozenset({(0, 1), (1, 0)})]) == []
+    assert drop_words(["Hut kaufen"], ["buy hat"], [frozenset({(0, 1), (1, 0)})], set()) == []
     text = [f"the {a}{b} {b}{a}a {b}{b}{a}b" for a in "cdefgh" for b in "jklmnop"]
     assert function_words(text) == {"the"}
     links = [frozenset((n, n) for n in range(4))] * len(text)
-    assert all((0, 3) not in example.is_omitted for example in drop_words(text, text, links))
+    assert all((0, 3) not in example.is_omitted for example in drop_words(text, text, links, {"the"}))
 
 
 def test_probabilities_come_back():

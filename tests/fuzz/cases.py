@@ -22,7 +22,8 @@ from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.engine.search import Readings, SearchOptions
 from capsule_mt.models.loading import load_model
 from capsule_mt.models.weights import CheckpointError
-from capsule_mt.serve.app import Limits, build_app
+from capsule_mt.serve.answers import Limits
+from capsule_mt.serve.app import build_app
 from capsule_mt.serve.batching import Batcher
 from capsule_mt.serve.languages import LanguagePair
 from capsule_mt.serve.metrics import Metrics

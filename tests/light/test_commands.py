@@ -22,9 +22,8 @@ from capsule_mt.text.lines import coverage_record
 from capsule_mt.text.windows import WindowedOutput
 from tests.conftest import device_like
 from tests.fixtures.word_for_word import sentences
-from tests.light.models.files import read_header, write_file
 
-ROOT = Path(__file__).parents[2]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
 LINES = sentences(7, seed=5)
 SOURCES = [*LINES[:5], ""]
 TOO_LONG = " ".join(sentences(20, seed=6))  # for the 32 positions of the model, where it is not split
@@ -44,18 +43,17 @@ runpy.run_module("capsule_mt", run_name="__main__")
 """
 
 
-def alone(*arguments, text=""):
-    """Run `python -m capsule_mt`, which may import nothing but itself, the standard library and tokenizers."""
-    done = subprocess.run(
-        [sys.executable, "-c", ALONE, *map(str, arguments)],
-        input=text,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+def python(code, *arguments, text=""):
+    """Run a program; return the lines that it printed, and its complaints."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, env=ENVIRONMENT)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines(), done.stderr
+
+
+def alone(*arguments, text=""):
+    """Run `python -m capsule_mt`, which may import nothing but itself, the standard library and tokenizers."""
+    return python(ALONE, *arguments, text=text)
 
 
 def test_the_program_ends_at_once_but_not_before_others_are_done():
@@ -63,19 +61,15 @@ def test_the_program_ends_at_once_but_not_before_others_are_done():
         "import atexit, sys; from capsule_mt.commands import program; sys.argv[1:] = ['doctor']; "
         "atexit.register(print, 'others'); program(); print('never')"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert done.stdout.startswith("capsule-mt ")
-    assert done.stdout.splitlines()[-1] == "others"
+    first, *_, last = python(code)[0]
+    assert first.startswith("capsule-mt ")
+    assert last == "others"
 
 
 def test_plain_text_imports_nothing_that_others_ask_for(word_for_word):
     """What a start imports is most of its time."""
     code = "import sys; from capsule_mt.commands.translate import main; main(); print(*sys.modules)"
-    command = [sys.executable, "-c", code, str(word_for_word)]
-    printed = subprocess.run(
-        command, input=f"{LINES[0]}\n", capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
-    ).stdout
-    translation, modules = printed.splitlines()
+    translation, modules = python(code, word_for_word, text=f"{LINES[0]}\n")[0]
     assert translation == Translator.from_pretrained(word_for_word)(LINES[0]).text
     own = [name.removeprefix("capsule_mt.") for name in modules.split()]
     assert [name for name in own if name.startswith("coverage.")] == ["coverage.names"]
@@ -153,6 +147,9 @@ def test_a_line_that_fails_costs_no_other(run, expected, tmp_path):
     assert (code, lines_of(tmp_path / "out")) == (3, wanted)
     assert complaints.count(f"in, line 3: {REASON}") == complaints.count(f"in, line 10: {REASON}") == 1
     assert lines_of(tmp_path / "c.tsv")[2] == "2\t\t\t\t"
+    with pytest.raises(ValueError, match=f"in, line 3: {REASON}"):
+        run("--input", "in", "--output", "strict", "--strict")
+    assert not (tmp_path / "strict").exists()
 
 
 def test_n_best(run, word_for_word):
@@ -163,19 +160,12 @@ def test_n_best(run, word_for_word):
     assert printed[2:] == ["1 |||  ||| -inf"] * 2
 
 
-def test_strict_stops_at_the_first(run, tmp_path):
-    (tmp_path / "in").write_text("\n".join([*LINES, TOO_LONG, LINES[0]]))
-    with pytest.raises(ValueError, match="in, line 8: ValueError: a source of"):
-        run("--input", "in", "--output", "out", "--strict")
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_killed_process_is_taken_up_again(run, word_for_word, expected, tmp_path):
     (tmp_path / "in").write_text("".join(f"{line}\n" for line in LINES * 100))
     arguments = ("--no-split", "--input", "in", "--output", "out", "--window", 7)
     first = subprocess.Popen(
         [sys.executable, "-m", "capsule_mt", "translate", word_for_word, *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=ENVIRONMENT,
         stderr=subprocess.DEVNULL,
     )
     parts, deadline = tmp_path / "out.parts", time.monotonic() + 120
@@ -188,12 +178,6 @@ def test_a_killed_process_is_taken_up_again(run, word_for_word, expected, tmp_pa
     assert run(*arguments)[0] == 0
     assert lines_of(tmp_path / "out") == expected * 100
     assert not parts.exists()
-
-
-def negated(file):
-    """Change the sign of the first number of a file of weights."""
-    header, data = read_header(file)
-    write_file(file, header, bytes([data[0], data[1] ^ 0x80]) + data[2:])
 
 
 def test_another_run_is_refused_and_named(run, word_for_word, tmp_path):
@@ -211,14 +195,15 @@ def test_another_run_is_refused_and_named(run, word_for_word, tmp_path):
     ):
         with pytest.raises(ValueError, match=rf"\({named}\); `--restart` discards it"):
             run(*arguments, *given, model=model)
-    tokenizer = (model / "tokenizer.json").read_text()
-    (model / "tokenizer.json").write_text(tokenizer.replace('"WhitespaceSplit"', '"Whitespace"'))
-    with pytest.raises(ValueError, match=r"\(models: .*tokenizer\.json.* now\); `--restart`"):
-        run(*arguments, "c.tsv", model=model)
-    (model / "tokenizer.json").write_text(tokenizer)
-    negated(model / "model.safetensors")
-    with pytest.raises(ValueError, match=r"with other settings \(models: .*safetensors.* now\); `--restart`"):
-        run(*arguments, "c.tsv", model=model)
+    for name, changed in (
+        ("tokenizer.json", lambda content: content.replace(b'"WhitespaceSplit"', b'"Whitespace"')),
+        ("model.safetensors", lambda content: content[:-1] + bytes([content[-1] ^ 0x80])),  # the sign of a number
+    ):
+        content = (model / name).read_bytes()
+        (model / name).write_bytes(changed(content))
+        with pytest.raises(ValueError, match=rf"with other settings \(models: .*{name}.* now\); `--restart`"):
+            run(*arguments, "c.tsv", model=model)
+        (model / name).write_bytes(content)
     assert run(*arguments, "c.tsv", "--restart", model=model)[0] == 0
 
 
@@ -248,13 +233,13 @@ def test_several_processes_share_a_file_in_any_order(run, expected, monkeypatch,
 
 def test_links_devices_and_pipes(run, expected, tmp_path):
     (tmp_path / "in.gz").write_bytes(gzip.compress("\n".join(LINES).encode()))
-    (tmp_path / "link").symlink_to("target")
+    (tmp_path / "link").symlink_to("target")  # which is made, and then replaced
     read = []
     os.mkfifo("fifo")
     reader = threading.Thread(target=lambda: read.extend(lines_of(tmp_path / "fifo")))
     reader.start()
     null, full = (device_like(name, tmp_path) for name in ("null", "full"))
-    for output in ("link", "fifo", null):
+    for output in ("link", "link", "fifo", null):
         assert run("--input", "in.gz", "--output", output)[:2] == (0, [])
     reader.join()
     assert read == lines_of(tmp_path / "target") == expected
@@ -371,6 +356,7 @@ def test_a_column_and_an_encoding(run, expected, tmp_path):
     [
         (("a.srt", "b.srt"), "one file is translated at a time, got a.srt, b.srt"),
         (("a.srt", "--column", 2), "`column` is for tables (tsv, csv), this is srt"),
+        (("a.txt", "--keep", "colours"), "argument --keep: takes tags,urls,placeholders,numbers or some of them"),
         (("a.txt", "--column", 2), "--column is for .tsv and .csv (or with --format tsv), got a.txt"),
         (("a.srt", "--encoding", "latin-99"), "must be one that Python knows, such as utf-8, utf-16 or cp1252, got"),
         (("nothing.srt",), "nothing.srt: no such file"),
@@ -412,14 +398,7 @@ def test_memory_does_not_grow_with_the_file(word_for_word, tmp_path):
         text = tmp_path / f"{lines}.en"
         text.write_text("balu bamo\n" * lines)
         arguments = (word_for_word, "--input", text, "--output", tmp_path / "out", "--window", 500)
-        done = subprocess.run(
-            [sys.executable, "-c", program, *map(str, arguments)],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return int(done.stdout)
+        return int(python(program, *arguments)[0][0])
 
     assert peak(40_000) < 1.05 * peak(2_000)
 

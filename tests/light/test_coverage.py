@@ -207,20 +207,6 @@ def test_it_finds_what_is_missing(omitting):
         assert abs(found[name] - number) <= 2, name
 
 
-def test_by_deletion_dropped_words_rank_below_the_others(omitting):
-    missing, translated = [], []
-    for text, found in zip(TEXTS, omitting(TEXTS, coverage=CoverageOptions(method="deletion")), strict=True):
-        assert [one.text for one in found.coverage.words] == text.split()
-        for one in found.coverage.words:
-            (translated if TRANSLATION[one.text] in found.text.split() else missing).append(one)
-            assert (one.past, one.future) == (None, None)
-    ranked = [one.covered < other.covered for one in missing for other in translated]
-    assert len(ranked) > 50 * 50
-    assert sum(ranked) / len(ranked) > 0.97
-    assert sum(one.marked for one in missing) > 15
-    assert not any(one.marked for one in translated)
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_neither_the_batch_nor_who_translated_matters(omitting, method):
     """A search reads what a forced pass reads of its translation."""

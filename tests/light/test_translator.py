@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from capsule_mt import CoverageOptions, Translation, Translator
+from capsule_mt.coverage.methods import cover
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.options import TranslationOptions, search_options
 from capsule_mt.text.keeping import KEPT, Item, parts_of
@@ -113,6 +114,8 @@ def test_sources_beyond_the_positions(caplog):
 
 
 def test_what_is_refused():
+    with pytest.raises(TypeError, match="`model` must be a loaded model, got 'en-pt': `from_pretrained`"):
+        Translator("en-pt")
     translate = translator()
     for wrong in (3, None, 2.5, b"bytes", {"text": "a"}):
         with pytest.raises(TypeError, match="`texts` must be a string or an iterable of strings, got a"):
@@ -267,14 +270,6 @@ def test_scores_of_given_translations(caplog):
     assert [len(sources) for sources, _ in decoder.forced] == [1, 2, 1]
 
 
-def test_what_given_translations_cover():
-    one, other = translator().cover(["one two three", " "], ["one three", ""])
-    assert [word.text for word in one.untranslated] == ["two"]
-    assert one.score == pytest.approx(2 / 3)
-    assert other.score == 1
-    assert translator().score(["one"], ["one"], coverage=CoverageOptions())[0].coverage.score == 1
-
-
 def test_a_string_is_no_list_of_texts():
     with pytest.raises(TypeError, match="`texts` must be a list of strings, got the string 'the farmer'"):
         translator().score("the farmer", "der Bauer.")
@@ -318,3 +313,10 @@ def test_a_coverage_that_fails_does_not_cost_the_translation(caplog, monkeypatch
         found = translator()(["one two", "three"], coverage=coverage, **search)
         assert [(one.text, one.coverage) for one in found] == [("one two", None), ("three", None)]
     assert "The coverage of 1 translations was not found: ZeroDivisionError: curves." in caplog.text
+
+
+def test_a_retry_whose_coverage_fails_does_not_win(monkeypatch):
+    covers = iter([cover, lambda *_: 1 / 0])
+    monkeypatch.setattr("capsule_mt.coverage.methods.cover", lambda *given: next(covers)(*given))
+    found = translator(Echo(lost=1))("one two three", coverage=CoverageOptions(threshold=0.9, retry_beams=2))
+    assert (found.text, found.coverage.score) == ("one two", pytest.approx(2 / 3))

@@ -5,9 +5,11 @@ import math
 import pytest
 
 from capsule_mt import CoverageOptions, Translator
+from capsule_mt.coverage.completeness import completeness, gap_of
 from capsule_mt.coverage.supported import support_doubts
 from capsule_mt.coverage.verified import Candidate, Read, covered_share, doubt_of, doubts
 from capsule_mt.engine.search import Forced
+from capsule_mt.text.lengths import ExpectedLength
 from capsule_mt.text.segments import Piece
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import SourceWord
@@ -55,6 +57,28 @@ def test_a_doubt_by_hand():
     assert doubt_of(0.5, -40.0, -7.0) == 0.5 * 12 + 1
     assert covered_share(doubt_of(0.5, -12.0, -1.0)) == 0.5
     assert doubt_of(0.0, 0.0, 0.0) == 16
+
+
+def test_the_least_attended_words_in_a_row():
+    half, none, all_of_it = 0.5, 0.0, 1.0  # doubts of 0, 6 and -4
+    assert gap_of([half] * 5) == pytest.approx(0.4)
+    assert gap_of([none, all_of_it, all_of_it, half, half, none]) == pytest.approx((6 / 3 + 4) / 10)
+    assert gap_of([none, half]) == pytest.approx((6 / 2 + 4) / 10)
+    assert gap_of([]) == 0
+
+
+def test_completeness_by_hand():
+    assert completeness(0.8, 0.1, 0.4, 0.75) == pytest.approx(1 - (0.2 + 0.075 + 0.1) / 2)
+    assert (completeness(1.0, 0.0, 0.0, 2.0), completeness(0.0, 1.0, 1.0, 2.0)) == (1, 0)
+
+
+def test_a_length_by_hand():
+    length = ExpectedLength.of_calibration({"start": 2, "slope": 0.5, "more": {"-3": "damen und", "4": "zug"}})
+    assert length.of("Damen und Zug!") == 2 + 0.5 * 14 - 3 - 3 + 4
+    assert length.of("und und und") == 2
+    assert length.shortness("Zug", "a longer one") == 0
+    assert length.shortness("Zug", "abc") == pytest.approx((1 - 3 / 7.5) * 7.5 / 40)
+    assert ExpectedLength().shortness("a" * 80, "a" * 60) == 0.25
 
 
 def test_only_doubts_that_may_pass_are_verified():

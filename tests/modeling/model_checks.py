@@ -23,6 +23,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, CompileCo
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
 from hf_capsule_mt.modeling.cache_names import CACHE_NAME, cache_field
+from hf_capsule_mt.modeling.recurrent_cache import RecurrentCache
 from hf_capsule_mt.routing import common
 
 TOLERANCE = {"atol": 2e-5, "rtol": 2e-5}
@@ -474,6 +475,7 @@ class ModelChecks:
         torch.testing.assert_close(loaded(**batch).logits, expected, atol=1e-5, rtol=1e-5)
         old = self.family.vocab_size
         model.resize_token_embeddings(old + 5)
+        assert {one.embed_tokens.num_embeddings for one in (model.get_encoder(), model.get_decoder())} == {old + 5}
         logits = model(**batch).logits
         assert logits.shape[-1] == old + 5
         torch.testing.assert_close(logits[..., :old], expected, **TOLERANCE)
@@ -562,6 +564,24 @@ class RecurrentChecks(ModelChecks):
             torch.testing.assert_close(attentions.sum(dim=-1), torch.ones(3, 1, 6))
         else:
             assert output.cross_attentions is None
+
+    def test_inputs_that_do_not_fit(self):
+        model, batch = self.model({}), self.batch()
+        with pytest.raises(ValueError, match=r"the source is empty: it has the shape \[3, 0\]"):
+            model(**{**batch, "input_ids": torch.zeros(3, 0, dtype=torch.long), "attention_mask": None})
+        with pytest.raises(ValueError, match=r"Caps\w+Decoder got sequences of no tokens, shape \[3, 0, \d+\]"):
+            model(**{**batch, "decoder_input_ids": torch.zeros(3, 0, dtype=torch.long)})
+        mask = batch["attention_mask"].clone()
+        mask[1] = 0
+        for call in (model, model.generate):
+            with pytest.raises(ValueError, match=r"all padding in row\(s\) \[1\]"):
+                call(input_ids=batch["input_ids"], attention_mask=mask)
+        with pytest.raises(ValueError, match=r"`attention_mask` of Caps\w+Encoder must be \[3, 7\], got \[3, 6\]"):
+            model(**{**batch, "attention_mask": batch["attention_mask"][:, :6]})
+        with pytest.raises(ValueError, match="exactly one of `input_ids` and `inputs_embeds`"):
+            model(**self.source(batch))
+        with pytest.raises(ValueError, match="`cache` has 7 layers, but `decoder_layers` is 2"):
+            model(**batch, cache=RecurrentCache(7))
 
     def test_padding_among_the_words_of_the_target(self, mix):
         model, batch = self.model(mix), self.batch()

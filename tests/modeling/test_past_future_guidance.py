@@ -76,17 +76,41 @@ def test_redundant_capsules_compete_but_are_not_read():  # property 42
     guidance = randomize(build_guidance(config, 16)).double()
     state = torch.randn(2, 3, 16, dtype=torch.float64)
     source = torch.randn(2, 5, 16, dtype=torch.float64)
-    guidance(state, guidance.prepare(source, None), None).state.sum().backward()
+    guidance(state, source, None).state.sum().backward()
     of_capsules = guidance.votes.weight.grad.unflatten(0, (-1, 6)).abs().amax(dim=(1, 2))
     assert len(of_capsules) == 2 * 2 + 3
     assert (of_capsules[4:] > 0).all()
     # with the assignment held fixed, nothing of a redundant capsule is left
     guidance.zero_grad()
     nn.init.zeros_(guidance.score.weight)
-    guidance(state, guidance.prepare(source, None), None).state.sum().backward()
+    guidance(state, source, None).state.sum().backward()
     of_capsules = guidance.votes.weight.grad.unflatten(0, (-1, 6)).abs().amax(dim=(1, 2))
     assert (of_capsules[4:] == 0).all()
     assert (of_capsules[:4] > 0).all()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("method", ["classifier", "attention"])
+def test_the_baselines_equal_loops(method):
+    config = CapsuleMarianConfig(**SIZES, **SPECIAL, **GUIDED | {"guided_routing": method})
+    guidance = randomize(build_guidance(config, 16), std=0.5).double()
+    state, source = (torch.randn(1, length, 16, dtype=torch.float64) for length in (3, 5))
+    keep = [0, 2, 3]
+    mask = torch.tensor([[word in keep for word in range(5)]])
+    queries, keys = guidance.query_projection(state[0]).split(6, -1), guidance.keys(source[0]).split(6, -1)
+    values = guidance.values(source[0]).unflatten(-1, (2, 2, 6))  # [S, PAST or FUTURE, n, D]
+    for step, capsules in enumerate(guidance(state, source, mask).capsules[0].unflatten(1, (2, 2))):
+        scores = torch.tensor(
+            [
+                [weight @ (queries[-1 if x else 0][step] + keys[-1 if x else 0][word]).tanh() for word in keep]
+                for x, weight in enumerate(guidance.score.weight)
+            ],
+            dtype=torch.float64,
+        )
+        shares = scores.softmax(dim=1 if method == "attention" else 0)  # over words, or over PAST, FUTURE and neither
+        for x in (0, 1):
+            expected = sum(shares[x, place] * values[word, x] for place, word in enumerate(keep))
+            torch.testing.assert_close(capsules[x], expected)
 
 
 @FAMILIES

@@ -9,9 +9,9 @@ import traceback
 
 import torch
 from accelerate.state import AcceleratorState, GradientState, PartialState
-from transformers import set_seed
+from transformers import DataCollatorForSeq2Seq, set_seed
 
-from hf_capsule_mt.data import BPEDropout, DropoutDataset, TranslationCollator, embedded_corpus, encode
+from hf_capsule_mt.data import BPEDropout, DropoutDataset, embedded_corpus, encode
 from hf_capsule_mt.training import TranslationTrainer, TranslationTrainingArguments
 from tests.fixtures.tiny import tiny_model, tiny_tokenizer
 
@@ -56,7 +56,7 @@ def make_trainer(folder, *, model=None, bpe_dropout=0.0, model_settings=None, tr
         args=args,
         train_dataset=train,
         eval_dataset=CORPUS["validation"].select_columns(["input_ids", "labels"]),
-        data_collator=TranslationCollator(TOKENIZER.pad_token_id),
+        data_collator=DataCollatorForSeq2Seq(TOKENIZER),
         processing_class=TOKENIZER,
         **(trainer_settings or {}),
     )

@@ -12,7 +12,6 @@ from unittest.mock import Mock
 import pytest
 import torch
 import yaml
-from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
 from capsule_mt.text.lock import lock_output
@@ -87,20 +86,7 @@ def test_from_text_to_a_checkpoint_and_again(tmp_path, capsys):
     capsys.readouterr()
 
 
-def test_a_teacher_of_another_vocabulary_is_refused(tmp_path):
-    """Also where both have equally many tokens."""
-    teacher, student = tmp_path / "teacher", tmp_path / "student"
-    for folder in (teacher, student):
-        folder.mkdir()
-    short = {"max_steps": 1, "eval_strategy": "no"}
-    run_recipe(recipe(teacher, data={"train": {"embedded": 80, "first": 20}}, training=short))
-    distilled = {"word_distillation": {"teacher": str(teacher / "run")}, "output_dir": str(tmp_path / "distilled")}
-    distilled_recipe = recipe(student, training=short, **distilled)
-    with pytest.raises(ValueError, match=r"`word_distillation\.teacher`: the tokens of .* mean other words"):
-        run_recipe(distilled_recipe)
-
-
-def test_separate_vocabularies_and_dropout_and_distillation(tmp_path):
+def test_separate_vocabularies_and_dropout(tmp_path):
     settings = {"tokenizer": {"separate": True, "target_vocab_size": 600}, "training": {"bpe_dropout": 0.1}}
     settings["generation"] = {"num_beams": 1}  # beam search of transformers 5.15 takes both vocabularies to be one
     result = run_recipe(recipe(tmp_path, **settings))
@@ -108,9 +94,6 @@ def test_separate_vocabularies_and_dropout_and_distillation(tmp_path):
     model = AutoModelForSeq2SeqLM.from_pretrained(output)
     assert (model.config.vocab_size, model.config.decoder_vocab_size) == (500, 600)
     assert "test_bleu" in result["scores"]
-    student = {"output_dir": str(tmp_path / "student"), "init_from": str(output), "max_steps": 2}
-    distilled = recipe(tmp_path, student, word_distillation={"teacher": str(output), "weight": 0.5}, **settings)
-    assert run_recipe(distilled)["steps"] == 2
 
 
 FILES = {"train": {"text": ["a.en", "a.de"]}, "validation": {"tsv": "dev.tsv"}, "test": None}
@@ -140,24 +123,6 @@ def test_data_that_changed_since_the_run_began_are_named(tmp_path):
             run_recipe(longer)
         file.write_text(before)
     assert run_recipe(longer)["steps"] == 3
-
-
-def test_a_teacher_that_changed_since_the_run_began_is_named(tmp_path):
-    settings = write_data(tmp_path)
-    run_recipe(recipe(tmp_path, {"output_dir": str(tmp_path / "teacher")}, **settings))
-    names = {"teacher": str(tmp_path / "teacher"), "weight": 0.5}
-    student = {"tokenizer": {"load": str(tmp_path / "teacher")}}
-    run_recipe(recipe(tmp_path, student, word_distillation=names, **settings))
-    change_weights(tmp_path / "teacher")
-    with pytest.raises(ValueError, match=r"\(word_distillation\.teacher\.model\.safetensors differs\)"):
-        run_recipe(recipe(tmp_path, student, word_distillation=names, **settings))
-
-
-def change_weights(folder):
-    weights = load_file(folder / "model.safetensors")
-    name = next(iter(weights))
-    weights[name] = weights[name] + 1
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 def test_a_damaged_record_is_one_sentence(tmp_path):

@@ -8,7 +8,6 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, TrainerCallback
 
-from hf_capsule_mt.training import WordDistillation
 from hf_capsule_mt.training.checkpoints import (
     find_checkpoints,
     last_checkpoint,
@@ -185,28 +184,6 @@ def test_the_best_checkpoint_is_loaded(tmp_path, scores, step):
     trainer.train()
     best = read_weights(tmp_path / f"checkpoint-{step}")
     assert all(torch.equal(value, weights(trainer)[name]) for name, value in best.items())
-
-
-def test_word_level_distillation(tmp_path):
-    """At weight 1, with the student as its own teacher, the gradient is zero; the part is logged and normalised."""
-    model = tiny_model(TOKENIZER, dropout=0.0).double()
-    teacher = tiny_model(TOKENIZER, dropout=0.0).double()
-    teacher.load_state_dict(model.state_dict())
-    settings = {"word_distillation": WordDistillation(teacher, weight=1.0, temperature=2.0)}
-    trainer = make_trainer(tmp_path, model=model, max_steps=1, trainer_settings=settings)
-    trainer.train()
-    assert history(trainer, "grad_norm")[0] < 1e-6  # the distributions are compared in float32
-    (part,) = history(trainer, "word_distillation_loss")
-    assert history(trainer, "loss")[0] == pytest.approx(part)
-    assert history(trainer, "nll_loss")[0] != pytest.approx(part)
-    batch = next(iter(trainer.get_train_dataloader()))
-    outputs = model.eval()(**batch)
-    mixed, parts = WordDistillation(teacher, weight=0.25)(outputs.loss, outputs, batch, None)
-    entropy = -(outputs.logits.softmax(-1) * outputs.logits.log_softmax(-1)).sum(-1)[batch["labels"].ne(-100)].mean()
-    assert parts["word_distillation_loss"].item() == pytest.approx(entropy.item(), rel=1e-5)
-    assert mixed.item() == pytest.approx(0.75 * outputs.loss.item() + 0.25 * entropy.item(), rel=1e-5)
-    with pytest.raises(ValueError, match=r"`weight` must be in \[0, 1\], got 2"):
-        WordDistillation(teacher, weight=2)
 
 
 # ---- killed and resumed

@@ -367,6 +367,7 @@ static void translate(run_t *run) {
     run->most_keys = most_keys + 1;
     run->keys = take(run, team_size(run->team) * run->most_keys * (int64_t)sizeof(char *));
     run->totals = take(run, most_rows * 4);
+    run->best = take(run, most_rows * 4);
     run->values = take(run, (model->num_buffers + 1) * (int64_t)sizeof(float *));
     run->spare = take(run, (model->num_buffers + 1) * (int64_t)sizeof(float *));
     run->rows = most_rows;

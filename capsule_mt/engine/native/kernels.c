@@ -12,27 +12,49 @@
 
 /* ---- norm, attention */
 
-static void add_norm(float *x, const float *residual, const float *gain, const float *bias, long rows, long width,
-                     float epsilon) {
-    for (long r = 0; r < rows; r++, x += width) {
-        vf total = all(0.f), squares = all(0.f);
-        FOR_VECTORS(i, width) {
-            vf v = GET(x, i, width, 0.f);
+/* Of rows side by side: the sums of one would wait for each other. */
+INLINE void norm_rows(const int rows, float *x, const float *residual, const float *gain, const float *bias, long width,
+                      float epsilon) {
+    vf total[4], squares[4];
+    float mean[4], scale[4];
+    UNROLL_ALL
+    for (int r = 0; r < rows; r++) total[r] = squares[r] = all(0.f);
+    FOR_VECTORS(i, width)
+        UNROLL_ALL
+        for (int r = 0; r < rows; r++) {
+            vf v = GET(x + r * width, i, width, 0.f);
             if (residual) v += GET(residual + r * width, i, width, 0.f);
-            PUT(x, i, width, v);
-            total += v;
+            PUT(x + r * width, i, width, v);
+            total[r] += v;
         }
-        float mean = sum_of(total) / (float)width;
-        FOR_VECTORS(i, width) {
-            vf v = GET(x, i, width, mean) - all(mean);
-            squares += v * v;
+    UNROLL_ALL
+    for (int r = 0; r < rows; r++) mean[r] = sum_of(total[r]) / (float)width;
+    FOR_VECTORS(i, width)
+        UNROLL_ALL
+        for (int r = 0; r < rows; r++) {
+            vf v = GET(x + r * width, i, width, mean[r]) - all(mean[r]);
+            squares[r] += v * v;
         }
-        float scale = 1 / sqrtf(sum_of(squares) / (float)width + epsilon);
-        FOR_VECTORS(i, width) {
-            vf v = (GET(x, i, width, 0.f) - all(mean)) * all(scale);
-            PUT(x, i, width, v * GET(gain, i, width, 0.f) + GET(bias, i, width, 0.f));
+    UNROLL_ALL
+    for (int r = 0; r < rows; r++) scale[r] = 1 / sqrtf(sum_of(squares[r]) / (float)width + epsilon);
+    FOR_VECTORS(i, width) {
+        vf gains = GET(gain, i, width, 0.f), biases = GET(bias, i, width, 0.f);
+        UNROLL_ALL
+        for (int r = 0; r < rows; r++) {
+            vf v = (GET(x + r * width, i, width, 0.f) - all(mean[r])) * all(scale[r]);
+            PUT(x + r * width, i, width, v * gains + biases);
         }
     }
+}
+
+static void add_norm(float *x, const float *residual, const float *gain, const float *bias, long rows, long width,
+                     float epsilon) {
+#if !defined(TIER_SIMD128) /* where code is to be small */
+    for (; rows >= 4; rows -= 4, x += 4 * width, residual += residual ? 4 * width : 0)
+        norm_rows(4, x, residual, gain, bias, width, epsilon);
+#endif
+    for (; rows; rows--, x += width, residual += residual ? width : 0)
+        norm_rows(1, x, residual, gain, bias, width, epsilon);
 }
 
 /* Of a head are kept its floats or its halves, in whole blocks. */
@@ -237,33 +259,6 @@ static float log_sum_exp(const float *values, long count) {
     return top + logf(sum_of(total));
 }
 
-INLINE int any_above(vf values, float threshold) {
-#if defined(TIER_AVX512)
-    return _mm512_cmp_ps_mask((__m512)values, _mm512_set1_ps(threshold), _CMP_GT_OQ);
-#elif defined(TIER_AVX2)
-    return _mm256_movemask_ps((__m256)(values > all(threshold)));
-#elif defined(TIER_SIMD128)
-    return wasm_v128_any_true((v128_t)(values > all(threshold)));
-#else
-    vi above = values > all(threshold);
-    int32_t any = 0;
-    for (int i = 0; i < LANES; i++) any |= above[i];
-    return any;
-#endif
-}
-
-static long not_below(const float *values, long count, float least, int32_t *places, long most) {
-    long found = 0;
-    float below = nextafterf(least, -INFINITY);
-    for (long i = 0; i < count; i += LANES) {
-        long end = count - i < LANES ? count : i + LANES;
-        if (end - i == LANES && least > -INFINITY && !any_above(load(values + i), below)) continue;
-        for (long j = i; j < end; j++)
-            if (values[j] >= least && found++ < most) places[found - 1] = (int32_t)j;
-    }
-    return found;
-}
-
 #define GROUP (8 * LANES)
 #define MOST_GROUPS 1024
 #define MOST_WANTED 64
@@ -296,7 +291,7 @@ static long top(const float *values, long count, long wanted, float *best, int32
             continue;
         }
         long end = count - i < LANES ? count : i + LANES;
-        if (found == wanted && end - i == LANES && !any_above(load(values + i), threshold)) continue;
+        if (found == wanted && end - i == LANES && !lanes_above(load(values + i), threshold)) continue;
         for (long j = i; j < end; j++) {
             if (values[j] < least || (found == wanted && values[j] <= threshold)) continue;
             long place = found < wanted ? found++ : wanted - 1;
@@ -316,14 +311,14 @@ static long top(const float *values, long count, long wanted, float *best, int32
 #define GLUE(a, b) GLUE_(a, b)
 #define TEXT_(a) #a
 #define TEXT(a) TEXT_(a)
-#define TABLE(name, product) \
+#define TABLE(name, product, previewed, preview) \
     { \
         name, packed_bytes, lay_out, pack, pack_codes, widen, select_outputs, unpack, scratch, round_inputs, leave, \
-        num_blocks, product, upper_bytes, pack_upper, preview, add_norm, kept_bytes, keep_heads, attend, em_routing, \
-        dynamic_routing, exp_twice, tanh_score, add_scaled, lstm, \
-        gru, ssru, apply, log_sum_exp, not_below, top, squash, softmax, \
+        num_blocks, product, upper_bytes, pack_upper, previewed, preview, compute, add_norm, kept_bytes, keep_heads, \
+        attend, em_routing, dynamic_routing, exp_twice, tanh_score, add_scaled, lstm, \
+        gru, ssru, apply, log_sum_exp, top, squash, softmax, \
     }
-const kernels_t GLUE(kernels_, TIER) = TABLE(TEXT(TIER), multiply);
+const kernels_t GLUE(kernels_, TIER) = TABLE(TEXT(TIER), multiply, most_previewed, preview);
 #if defined(HAS_TILES)
-const kernels_t kernels_amx = TABLE("amx", multiply_by_tiles);
+const kernels_t kernels_amx = TABLE("amx", multiply_by_tiles, most_previewed_by_tiles, preview_by_tiles);
 #endif

@@ -24,6 +24,17 @@ typedef struct {
 #define MOST_QUERIES 8
 
 #define DEVIATION_OF_LOWER 4.61f /* of whole numbers from 0 to 15 */
+#define MOST_NEAR 1024
+
+/* The outputs of a row that may be the largest, but for forbidden ones, when each is up to `reach` times its scale above
+ * or below its preview. */
+typedef struct {
+    const int32_t *forbidden;
+    long num_forbidden, count; /* MOST_NEAR + 1 if there are more */
+    float reach, least;        /* the largest is not below `least` */
+    int32_t places[MOST_NEAR];
+    float values[MOST_NEAR];
+} near_t;
 
 enum activation { NO_ACTIVATION, RELU, SILU, GELU, TANH, SIGMOID };
 
@@ -67,11 +78,17 @@ typedef struct {
                      long first, long end);
     /* Bytes of the upper halves of an int8 map's weights, aligned to 64, or 0 where the tier does not read them. */
     int64_t (*upper_bytes)(const linear_t *linear);
-    /* Fills them in; they begin with the largest of the map's scales. */
+    /* Fills them in. */
     void (*pack_upper)(const linear_t *linear, void *upper);
-    /* Of one row, blocks `first` to `end` of y from them; `scratch` holds what `round_inputs` left. Each output misses the
-     * mean of its lower halves' products by random signs: by scale * DEVIATION_OF_LOWER * |x|, as standard deviation. */
-    void (*preview)(const linear_t *linear, const void *upper, const void *scratch, float *y, long first, long end);
+    /* So many rows at most are previewed at once. */
+    long (*most_previewed)(const linear_t *linear);
+    /* Notes which outputs of rows, of blocks `first` to `end`, may be the largest by the upper halves; `scratch` holds what
+     * `round_inputs` left. Each output misses the mean of its lower halves' products by random signs: by scale *
+     * DEVIATION_OF_LOWER * |x|, as standard deviation. */
+    void (*preview)(const linear_t *linear, const void *upper, long rows, const void *scratch, near_t *near, long first,
+                    long end);
+    /* An output of one of the rows of an int8 map, as `multiply` computes it. */
+    float (*compute)(const linear_t *linear, long rows, long row, const void *scratch, long output);
     /* x = LayerNorm(x + residual) [rows, width]; `residual` may be NULL. */
     void (*add_norm)(float *x, const float *residual, const float *gain, const float *bias, long rows, long width,
                      float epsilon);
@@ -102,8 +119,6 @@ typedef struct {
     void (*apply)(float *values, long count, int activation);
     /* log(sum(exp(values))) */
     float (*log_sum_exp)(const float *values, long count);
-    /* The first `most` places of values that are not below `least`; returns how many there are. */
-    long (*not_below)(const float *values, long count, float least, int32_t *places, long most);
     /* The `wanted` largest values, largest first, the lower index first where they are equal; returns how many. */
     long (*top)(const float *values, long count, long wanted, float *best, int32_t *indices);
     /* See routing/squash.py. */

@@ -20,19 +20,20 @@ typedef struct {
     int activation;
     const void *rounded;
     const void *upper; /* or NULL: a preview reads them */
+    near_t *near;      /* which it notes, of each thread */
 } product_t;
 
 static void multiply_blocks(void *context, int64_t first, int64_t end, int thread) {
     const product_t *p = context;
-    (void)thread;
-    if (p->upper) p->kernels->preview(p->linear, p->upper, p->rounded, p->y, (long)first, (long)end);
+    if (p->upper)
+        p->kernels->preview(p->linear, p->upper, (long)p->rows, p->rounded, p->near + thread * p->rows, (long)first, (long)end);
     else p->kernels->multiply(p->linear, p->x, (long)p->rows, p->y, p->activation, p->rounded, (long)first, (long)end);
 }
 
 /* y = activation of the linear map of x, in this memory. */
 static void multiply_in(run_t *run, const linear_t *linear, const float *x, int64_t rows, float *y, int activation,
                         void *memory) {
-    product_t product = {run->model->kernels, linear, x, rows, y, activation, memory, NULL};
+    product_t product = {run->model->kernels, linear, x, rows, y, activation, memory, NULL, NULL};
     int64_t blocks = product.kernels->num_blocks(linear);
     if (!blocks) return;
     product.kernels->round_inputs(linear, x, (long)rows, memory);
@@ -67,53 +68,90 @@ static int wants_best(const request_t *request) {
            !request->prefixes && !request->first_logits && !request->guided && request->no_repeat_ngram <= 0;
 }
 
-/* How far the preview of a logit may be from the largest exact one for it to be computed exactly, in standard deviations:
- * it is misjudged by so much once in 10^12 times. */
+#if defined(__wasm__) /* whose tier does not preview */
+#define preview(...) 0
+#else
+/* How far a logit may be from its preview, in standard deviations: it is further once in 10^12 times. */
 #define DEVIATIONS 7.1f
-#define MOST_NEAR 512
 
-/* Makes the logits of a row exact at so many places, in this memory, where the row is rounded. */
-static void refine(const kernels_t *kernels, const linear_t *head, const float *x, const int32_t *places, int64_t count,
-                   float *logits, char *memory) {
-    linear_t near = {.outputs = (long)count, .inputs = head->inputs, .int8 = 1};
-    int64_t rounded = (kernels->scratch(head, 1) + 63) / 64 * 64;
-    float exact[MOST_NEAR];
-    kernels->select(head, places, &near, memory + rounded);
-    kernels->multiply(&near, x, 1, exact, NO_ACTIVATION, memory, 0, kernels->num_blocks(&near));
-    for (int64_t i = 0; i < count; i++) logits[places[i]] = exact[i];
+/* The place of the largest logit of a row, given what each thread has found near it; -1 if that is too much. */
+static int32_t best_of(const run_t *run, const linear_t *head, int64_t rows, int64_t row, const near_t *near, const void *rounded) {
+    const kernels_t *kernels = run->model->kernels;
+    int32_t found = -1;
+    float largest = -INFINITY, best;
+    for (int64_t thread = 0; thread < team_size(run->team); thread++) {
+        const near_t *of = near + thread * rows + row;
+        if (of->count > MOST_NEAR) return -1;
+        for (long i = 0; i < of->count; i++)
+            if (of->values[i] > largest) {
+                largest = of->values[i];
+                found = of->places[i];
+            }
+    }
+    if (found < 0) return -1;
+    best = kernels->compute(head, (long)rows, (long)row, rounded, found);
+    for (int64_t thread = 0; thread < team_size(run->team); thread++) {
+        const near_t *of = near + thread * rows + row;
+        for (long i = 0; i < of->count; i++) {
+            int32_t place = of->places[i];
+            if (of->values[i] + of->reach * head->scales[place] < best || place == found) continue;
+            float value = kernels->compute(head, (long)rows, (long)row, rounded, place);
+            if (value > best || (value == best && place < found)) {
+                best = value;
+                found = place;
+            }
+        }
+    }
+    return found;
 }
 
-/* Logits of a row, exact where they are near the largest; 0 if so many are that a product is quicker. */
-static int preview(run_t *run, const linear_t *head, const void *upper, const float *x, float *logits) {
+/* Finds the token with the largest logit of each row without the logits; 0 if a product is quicker. */
+static int preview(run_t *run, const linear_t *head, const void *upper, const float *x, int64_t rows) {
     const kernels_t *kernels = run->model->kernels;
     const request_t *request = run->request;
-    linear_t near = {.outputs = MOST_NEAR, .inputs = head->inputs, .int8 = 1};
-    char *memory = scratch_of(run, kernels->scratch(head, 1) + kernels->packed_bytes(&near) + 128);
-    int32_t places[MOST_NEAR];
-    float best, norm = 0;
-    product_t product = {kernels, head, x, 1, logits, NO_ACTIVATION, memory, upper};
-    kernels->round_inputs(head, x, 1, memory);
-    team_share(run->team, kernels->num_blocks(head), head->outputs / kernels->num_blocks(head) * head->inputs,
+    int64_t rounded = (kernels->scratch(head, (long)rows) + 63) / 64 * 64, threads = team_size(run->team);
+    int64_t lists = threads * rows * (int64_t)sizeof(near_t);
+    char *memory = scratch_of(run, rounded + lists + request->num_suppressed * 4 + 4);
+    near_t *near = (near_t *)(memory + rounded);
+    int32_t *forbidden = (int32_t *)(memory + rounded + lists);
+    int64_t num_forbidden = request->num_suppressed;
+    for (int64_t i = 0; i < num_forbidden; i++) forbidden[i] = request->suppressed[i];
+    if (run->step < request->least_tokens && request->end_token >= 0)
+        forbidden[num_forbidden++] = (int32_t)request->end_token;
+    for (int64_t row = 0; row < rows; row++) {
+        float squares = 0, parts[8] = {0}; /* the inputs of a head with upper halves are a multiple of eight */
+        for (const float *at = x + row * head->inputs, *end = at + head->inputs; at < end; at += 8)
+            for (int k = 0; k < 8; k++) parts[k] += at[k] * at[k];
+        for (int k = 0; k < 8; k++) squares += parts[k];
+        for (int64_t thread = 0; thread < threads; thread++) {
+            near_t *of = near + thread * rows + row;
+            of->forbidden = forbidden;
+            of->num_forbidden = (long)num_forbidden;
+            of->count = 0;
+            of->reach = DEVIATIONS * DEVIATION_OF_LOWER * sqrtf(squares);
+            of->least = -INFINITY;
+        }
+    }
+    product_t product = {kernels, head, x, rows, NULL, NO_ACTIVATION, memory, upper, near};
+    kernels->round_inputs(head, x, (long)rows, memory);
+    team_share(run->team, kernels->num_blocks(head), head->outputs / kernels->num_blocks(head) * head->inputs * rows,
                multiply_blocks, &product);
-    for (int64_t i = 0; i < request->num_suppressed; i++) logits[request->suppressed[i]] = -INFINITY;
-    if (run->step < request->least_tokens && request->end_token >= 0) logits[request->end_token] = -INFINITY;
-    kernels->top(logits, head->outputs, 1, &best, places);
-    refine(kernels, head, x, places, 1, logits, memory);
-    for (int64_t i = 0; i < head->inputs; i++) norm += x[i] * x[i];
-    float least = logits[places[0]] - DEVIATIONS * DEVIATION_OF_LOWER * *(const float *)upper * sqrtf(norm);
-    long count = kernels->not_below(logits, head->outputs, least, places, MOST_NEAR);
-    if (count > MOST_NEAR) return 0;
-    refine(kernels, head, x, places, count, logits, memory);
+    for (int64_t row = 0; row < rows; row++) {
+        run->best[row] = best_of(run, head, rows, row, near, memory);
+        if (run->best[row] < 0) return 0;
+    }
     return 1;
 }
+#endif
 
 /* A LINEAR of rows; with a shortlist, the logits are of its candidates alone. */
 static void map(run_t *run, const operation_t *op, const float *x, int64_t rows, float *y) {
     int shortened = run->request->candidates && OUT_OF(op) == run->model->logits;
     const linear_t *linear = shortened ? &run->head : run->model->linears + op->slots[LINEAR_map];
-    if (op == run->model->head && rows == 1 && linear->int8 && !op->slots[LINEAR_twice] && wants_best(run->request)) {
-        const void *upper = upper_of(run->model);
-        if (upper && preview(run, linear, upper, x, y)) return;
+    if (op == run->model->head && linear->int8 && !op->slots[LINEAR_twice] && wants_best(run->request)) {
+        const void *upper = rows > run->model->kernels->most_previewed(linear) ? NULL : upper_of(run->model);
+        run->is_previewed = upper && preview(run, linear, upper, x, rows);
+        if (run->is_previewed) return;
     }
     if (op->slots[LINEAR_twice] && linear->int8) {
         multiply_twice(run, linear, x, rows, y);

@@ -76,7 +76,8 @@ int check_request(const model_t *model, const request_t *request);
 typedef struct team team_t;
 /* Items `first` to `end` of a loop, on the thread with this number. */
 typedef void (*body_t)(void *context, int64_t first, int64_t end, int thread);
-/* Takes part in the work with `num_threads` - 1 others, or with fewer if the system has no more. */
+/* Takes part in the work with `num_threads` - 1 others, or with fewer if the system has no more. A team waits for the next
+ * call when it is freed. */
 team_t *team_new(int64_t num_threads);
 void team_free(team_t *team);
 int team_size(const team_t *team);
@@ -131,6 +132,8 @@ typedef struct {
     const char **keys;                      /* [threads, most_keys] */
     int64_t most_keys;
     float *totals;                          /* of each hypothesis: log(sum(exp(logits))) */
+    int is_previewed;                       /* `best` is of this step */
+    int32_t *best;                          /* of each hypothesis: the token with the largest logit */
     char *scratch;
     int64_t scratch_size;
 } run_t;

@@ -161,7 +161,10 @@ static int64_t continuations(run_t *run, const search_t *search, int64_t first_r
         if (request->forced[search->source] && hypothesis->length == request->limits[search->source] - 1) {
             values[0] = total;
             indices[0] = (int32_t)place_of(list, request->end_token);
-            forced = log_prob_of(list, request->end_token, logits, total);
+            if (is_scored(request)) forced = log_prob_of(list, request->end_token, logits, total);
+        } else if (run->is_previewed) {
+            indices[0] = run->best[first_row + row];
+            values[0] = 0;
         } else {
             forbid(request, list, hypothesis, logits);
             if (request->renormalizes && is_scored(request)) total = kernels->log_sum_exp(logits, count);

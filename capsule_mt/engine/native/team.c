@@ -1,7 +1,8 @@
 /* The threads of one translation. One leads; the others take parts of its loops, and wait in between.
  *
  * A loop is over when its parts are done, whoever did them: a thread that gets no processor holds up nobody, unless it
- * has begun a part. Waiting is spinning at first, for the next loop mostly follows within microseconds, then sleeping.
+ * has begun a part. Waiting is spinning at first, for the next loop mostly follows within microseconds, then giving way,
+ * for the next call may follow, then sleeping.
  */
 #include "run.h"
 
@@ -15,9 +16,11 @@ typedef CONDITION_VARIABLE wake_t;
 #define sleep_until_woken(wake, lock) SleepConditionVariableSRW(wake, lock, INFINITE, 0)
 #define wake_all WakeAllConditionVariable
 #define give_way() SwitchToThread()
+#define getpid() 0 /* there is no fork */
 #else
 #include <pthread.h>
 #include <sched.h>
+#include <unistd.h>
 typedef pthread_t thread_t;
 typedef pthread_mutex_t lock_t;
 typedef pthread_cond_t wake_t;
@@ -28,25 +31,34 @@ typedef pthread_cond_t wake_t;
 #define give_way() sched_yield()
 #endif
 
-#define SPINS 4000 /* about 100 microseconds */
+#if !defined(SPINS)
+#define SPINS 4000 /* about 50 microseconds */
+#define YIELDS 500 /* about 100 microseconds, which another may have: to wake up takes as long */
+#endif
 #define LINE 64    /* bytes that processors exchange at once */
 
-/* `ticket` is the number of the loop (32 bits), its parts (16), and how many of them were taken (16). What describes a
- * loop changes while no part of it is left: whoever takes a part finds the ticket that it read before the description. */
-struct team {
+/* What a thread has of a loop. `ticket` is the number of the loop (32 bits), its parts (16), and how many of them were
+ * taken (16). The rest changes while no part is left: whoever takes a part finds the ticket that it read before it. */
+typedef struct {
     uint64_t ticket __attribute__((aligned(LINE)));
-    int64_t num_done __attribute__((aligned(LINE)));
-    int64_t count __attribute__((aligned(LINE)));
+    int64_t first, end;
     body_t body;
     void *context;
-    int num_asleep, over;
+    int64_t num_done __attribute__((aligned(LINE)));
+    int is_asleep;
+    team_t *team;
+    thread_t thread; /* but of the one that leads */
+} share_t;
+
+struct team {
+    int over;
     lock_t lock;
     wake_t wake;
-    int num_threads; /* with the one that leads */
-    struct {
-        team_t *team;
-        thread_t thread;
-    } others[];
+    int64_t num_wanted; /* threads, with the one that leads */
+    int num_threads;    /* that the system had */
+    int64_t process;
+    uint64_t loop; /* the number of the last one */
+    share_t shares[];
 };
 
 static inline void relax(void) {
@@ -60,63 +72,73 @@ static inline void relax(void) {
 static inline int64_t parts_of(uint64_t ticket) { return ticket >> 16 & 0xffff; }
 static inline int64_t taken_of(uint64_t ticket) { return ticket & 0xffff; }
 
-/* Carries out one part of the loop; returns whether there was one. */
-static int take_part(team_t *team, int thread) {
-    uint64_t ticket = __atomic_load_n(&team->ticket, __ATOMIC_ACQUIRE);
+static int is_left(const share_t *share) {
+    uint64_t ticket = __atomic_load_n(&share->ticket, __ATOMIC_ACQUIRE);
+    return taken_of(ticket) < parts_of(ticket);
+}
+
+/* Carries out one part of a share; returns whether there was one. */
+static int take_part(share_t *share, int thread) {
+    uint64_t ticket = __atomic_load_n(&share->ticket, __ATOMIC_ACQUIRE);
     while (taken_of(ticket) < parts_of(ticket)) {
-        int64_t count = __atomic_load_n(&team->count, __ATOMIC_RELAXED);
-        body_t body = __atomic_load_n(&team->body, __ATOMIC_RELAXED);
-        void *context = __atomic_load_n(&team->context, __ATOMIC_RELAXED);
+        int64_t first = __atomic_load_n(&share->first, __ATOMIC_RELAXED);
+        int64_t count = __atomic_load_n(&share->end, __ATOMIC_RELAXED) - first;
+        body_t body = __atomic_load_n(&share->body, __ATOMIC_RELAXED);
+        void *context = __atomic_load_n(&share->context, __ATOMIC_RELAXED);
         int64_t part = taken_of(ticket), parts = parts_of(ticket);
-        if (!__atomic_compare_exchange_n(&team->ticket, &ticket, ticket + 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+        if (!__atomic_compare_exchange_n(&share->ticket, &ticket, ticket + 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
             continue;
-        body(context, part * count / parts, (part + 1) * count / parts, thread);
-        __atomic_fetch_add(&team->num_done, 1, __ATOMIC_RELEASE);
+        body(context, first + part * count / parts, first + (part + 1) * count / parts, thread);
+        __atomic_fetch_add(&share->num_done, 1, __ATOMIC_RELEASE);
         return 1;
     }
     return 0;
 }
 
-static void sleep_until_needed(team_t *team) {
+/* First those of a thread's own share: what it read in the last step may lie in its cache. */
+static void take_parts(team_t *team, int thread) {
+    for (int i = 0; i < team->num_threads; i++)
+        while (take_part(team->shares + (thread + i) % team->num_threads, thread)) continue;
+}
+
+static void sleep_until_needed(team_t *team, share_t *share) {
     acquire(&team->lock);
-    __atomic_fetch_add(&team->num_asleep, 1, __ATOMIC_SEQ_CST);
-    while (!team->over) {
-        uint64_t ticket = __atomic_load_n(&team->ticket, __ATOMIC_SEQ_CST);
-        if (taken_of(ticket) < parts_of(ticket)) break;
-        sleep_until_woken(&team->wake, &team->lock);
-    }
-    __atomic_fetch_sub(&team->num_asleep, 1, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&share->is_asleep, 1, __ATOMIC_RELAXED);
+    while (!team->over && !is_left(share)) sleep_until_woken(&team->wake, &team->lock);
+    __atomic_store_n(&share->is_asleep, 0, __ATOMIC_RELAXED);
     release(&team->lock);
 }
 
 static void follow(team_t *team, int thread) {
+    share_t *share = team->shares + thread;
     for (int spins = 0; !__atomic_load_n(&team->over, __ATOMIC_RELAXED);) {
-        if (take_part(team, thread)) {
+        if (is_left(share)) {
+            take_parts(team, thread);
             spins = 0;
         } else if (++spins < SPINS) {
             relax();
+        } else if (spins < SPINS + YIELDS) {
+            give_way();
         } else {
-            sleep_until_needed(team);
+            sleep_until_needed(team, share);
             spins = 0;
         }
     }
 }
 
 #if defined(_WIN32)
-static DWORD WINAPI begin(void *other) {
+static DWORD WINAPI begin(void *own) {
 #else
-static void *begin(void *other) {
+static void *begin(void *own) {
 #endif
-    team_t *team = *(team_t **)other;
-    int thread = 1;
-    while ((void *)&team->others[thread - 1] != other) thread++;
-    follow(team, thread);
+    share_t *share = own;
+    follow(share->team, (int)(share - share->team->shares));
     return 0;
 }
 
-team_t *team_new(int64_t num_threads) {
-    if (num_threads <= 1) return NULL;
-    size_t bytes = sizeof(team_t) + sizeof(((team_t *)0)->others[0]) * (size_t)(num_threads - 1);
+/* A team of new threads. */
+static team_t *gather(int64_t num_threads) {
+    size_t bytes = sizeof(team_t) + sizeof(share_t) * (size_t)num_threads;
     team_t *team = NULL;
 #if defined(_WIN32)
     team = _aligned_malloc(bytes, LINE);
@@ -130,31 +152,33 @@ team_t *team_new(int64_t num_threads) {
     pthread_mutex_init(&team->lock, NULL);
     pthread_cond_init(&team->wake, NULL);
 #endif
+    team->num_wanted = num_threads;
+    team->process = getpid();
     for (team->num_threads = 1; team->num_threads < num_threads; team->num_threads++) {
-        int other = team->num_threads - 1;
-        team->others[other].team = team;
+        share_t *share = team->shares + team->num_threads;
+        share->team = team;
 #if defined(_WIN32)
-        team->others[other].thread = CreateThread(NULL, 0, begin, &team->others[other], 0, NULL);
-        if (!team->others[other].thread) break;
+        share->thread = CreateThread(NULL, 0, begin, share, 0, NULL);
+        if (!share->thread) break;
 #else
-        if (pthread_create(&team->others[other].thread, NULL, begin, &team->others[other])) break;
+        if (pthread_create(&share->thread, NULL, begin, share)) break;
 #endif
     }
     return team;
 }
 
-void team_free(team_t *team) {
-    if (!team) return;
+/* Ends the threads of a team. */
+static void disband(team_t *team) {
     acquire(&team->lock);
     __atomic_store_n(&team->over, 1, __ATOMIC_RELAXED);
     wake_all(&team->wake);
     release(&team->lock);
-    for (int other = 0; other < team->num_threads - 1; other++) {
+    for (int thread = 1; thread < team->num_threads; thread++) {
 #if defined(_WIN32)
-        WaitForSingleObject(team->others[other].thread, INFINITE);
-        CloseHandle(team->others[other].thread);
+        WaitForSingleObject(team->shares[thread].thread, INFINITE);
+        CloseHandle(team->shares[thread].thread);
 #else
-        pthread_join(team->others[other].thread, NULL);
+        pthread_join(team->shares[thread].thread, NULL);
 #endif
     }
 #if defined(_WIN32)
@@ -166,31 +190,67 @@ void team_free(team_t *team) {
 #endif
 }
 
+/* Teams wait here for the next call: to begin and to end a thread takes as long as a step of a small model. */
+#if !defined(MOST_KEPT)
+#define MOST_KEPT 4
+#endif
+static team_t *kept[MOST_KEPT];
+
+team_t *team_new(int64_t num_threads) {
+    if (num_threads <= 1) return NULL;
+    for (int i = 0; i < MOST_KEPT; i++) {
+        team_t *team = __atomic_exchange_n(kept + i, NULL, __ATOMIC_ACQ_REL);
+        if (!team || team->process != getpid()) continue; /* a fork has none of the other threads */
+        if (team->num_wanted == num_threads) return team;
+        team_free(team);
+    }
+    return gather(num_threads);
+}
+
+void team_free(team_t *team) {
+    if (!team) return;
+    for (int i = 0; i < MOST_KEPT; i++) {
+        team_t *none = NULL;
+        if (__atomic_compare_exchange_n(kept + i, &none, team, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return;
+    }
+    disband(team);
+}
+
 int team_size(const team_t *team) { return team ? team->num_threads : 1; }
+
+/* What a loop is split into for each thread, so that one that is slow leaves some to the others. */
+#define MOST_PARTS 4
 
 void team_share(team_t *team, int64_t count, int64_t cost, body_t body, void *context) {
     int64_t parts = cost > 0 && count > LEAST_PART / cost ? count * cost / LEAST_PART : 0;
-    int64_t most = 4 * (int64_t)team_size(team);
     parts = parts < count ? parts : count;
-    parts = parts < most ? parts : most;
     if (!team || parts < 2) {
         if (count) body(context, 0, count, 0);
         return;
     }
-    __atomic_store_n(&team->count, count, __ATOMIC_RELAXED);
-    __atomic_store_n(&team->body, body, __ATOMIC_RELAXED);
-    __atomic_store_n(&team->context, context, __ATOMIC_RELAXED);
-    __atomic_store_n(&team->num_done, 0, __ATOMIC_RELAXED);
-    uint64_t loop = (__atomic_load_n(&team->ticket, __ATOMIC_RELAXED) >> 32) + 1;
-    __atomic_store_n(&team->ticket, loop << 32 | (uint64_t)parts << 16, __ATOMIC_SEQ_CST);
-    if (__atomic_load_n(&team->num_asleep, __ATOMIC_SEQ_CST)) {
+    int64_t threads = parts < team->num_threads ? parts : team->num_threads;
+    parts = parts / threads < MOST_PARTS ? parts / threads : MOST_PARTS;
+    int sleepers = 0;
+    team->loop++;
+    for (int64_t thread = threads - 1; thread >= 0; thread--) {
+        share_t *share = team->shares + thread;
+        __atomic_store_n(&share->first, count * thread / threads, __ATOMIC_RELAXED);
+        __atomic_store_n(&share->end, count * (thread + 1) / threads, __ATOMIC_RELAXED);
+        __atomic_store_n(&share->body, body, __ATOMIC_RELAXED);
+        __atomic_store_n(&share->context, context, __ATOMIC_RELAXED);
+        __atomic_store_n(&share->num_done, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&share->ticket, team->loop << 32 | (uint64_t)parts << 16, __ATOMIC_RELEASE);
+        sleepers |= __atomic_load_n(&share->is_asleep, __ATOMIC_RELAXED);
+    }
+    if (sleepers) { /* whoever falls asleep just now is woken by the next loop */
         acquire(&team->lock);
         wake_all(&team->wake);
         release(&team->lock);
     }
-    while (take_part(team, 0)) continue;
-    for (int spins = 0; __atomic_load_n(&team->num_done, __ATOMIC_ACQUIRE) < parts;) {
-        if (++spins < SPINS) relax();
+    take_parts(team, 0);
+    for (int64_t thread = 0, spins = 0; thread < threads;) {
+        if (__atomic_load_n(&team->shares[thread].num_done, __ATOMIC_ACQUIRE) == parts) thread++;
+        else if (++spins < SPINS) relax();
         else give_way();
     }
 }

@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <unistd.h>
 
 /* A worker, on its own stack; `is_busy` while a team has it. */
 typedef struct worker {
@@ -77,6 +78,10 @@ static void change(int32_t *times) {
 #define pthread_cond_wait wait_for_change
 #define pthread_cond_broadcast change
 #define sched_yield()
+#define getpid() 0
+#define SPINS 200000 /* some 300 microseconds: a spin is short here, and to wake a worker up takes long */
+#define YIELDS 0
+#define MOST_KEPT 1
 
 #include "../../engine/native/team.c"
 

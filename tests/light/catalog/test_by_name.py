@@ -50,15 +50,6 @@ def both(keep):
     ]
 
 
-def test_a_name_is_as_good_as_a_folder(keep):
-    folder = keep("en-pt")
-    assert [one.text for one in Translator.from_pretrained("en-pt")(TEXTS)] == [
-        one.text for one in Translator.from_pretrained(folder)(TEXTS)
-    ]
-    with pytest.raises(CatalogError, match="en-xx: no such folder, and no model of Mozilla's registry"):
-        Translator.from_pretrained("en-xx")
-
-
 # ---- through English
 def test_one_model_after_the_other(both):
     first, second = both

@@ -1,5 +1,9 @@
 """Searching and forced passes, against plain loops and against each other."""
 
+import os
+import signal
+from pathlib import Path
+
 import pytest
 
 from capsule_mt.engine.decoder import EngineDecoder
@@ -203,6 +207,22 @@ def test_batches_and_threads_change_nothing(name, int8):
             one = SearchOptions(limits=[12], suppress_tokens=[PAD], readings=readings, **search)
             batch = alone.translate(SOURCES, options(readings=readings, **search))
             assert alone.translate([source], one) == [batch[row]]
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the test counts threads as Linux does")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_threads_wait_for_the_next_call_and_a_fork_has_its_own():
+    decoder, one = decoder_of(PROGRAMS["combination"], num_threads=3), SearchOptions(limits=[12])
+    found = decoder.translate(SOURCES[:1], one)
+    threads = os.listdir("/proc/self/task")
+    assert decoder.translate(SOURCES[:1], one) == found
+    assert os.listdir("/proc/self/task") == threads
+    child = os.fork()
+    if not child:
+        signal.alarm(30)
+        same = decoder.translate(SOURCES[:1], one) == found
+        os._exit(0 if same and len(os.listdir("/proc/self/task")) == 3 else 1)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 @names

@@ -70,6 +70,9 @@ def test_what_a_model_says_of_itself(tmp_path):
     assert model.follows_past_and_future
     assert model.calibration == calibration
     assert model.generation["max_new_tokens"] == 40
+    edit_json(folder / "generation_config.json", num_beams=0)
+    with pytest.raises(CheckpointError, match=r"generation_config\.json: `num_beams` must be"):
+        load_model(folder)
     (folder / "generation_config.json").unlink()
     edit_json(folder / "config.json", num_beams=3, bad_words_ids=[[0]], max_length=30)
     assert load_model(folder).generation == {"num_beams": 3, "bad_words_ids": [[0]], "max_length": 30}
@@ -135,6 +138,23 @@ def test_what_only_transformers_knows(family, fields, message, tmp_path):
             r"`layer_aggregation_num_capsules` \(7\) must",
         ),
         ("capsule_marian", {"decoder_start_token_id": None}, r"config\.json: lacks `decoder_start_token_id`"),
+        *(
+            ("capsule_marian", {"coverage_calibration": calibration}, message)
+            for calibration, message in (
+                ([], "`coverage_calibration` must be an object"),
+                ({"guided": {"words": [[0, math.nan]]}}, "guided.words` must be at most 10000 points"),
+                ({"guided": {"sentences": [[0, 1], [1, 0]]}}, "guided.sentences` must be .* do not fall"),
+                ({"attention": {"head": [7, 0]}}, "attention.head` must be a layer and a head of 2 and"),
+                ({"optional_words": "a"}, "`coverage_calibration.optional_words` must be a list"),
+                ({"length": {"start": 1, "slope": "2", "more": {}}}, "calibration.length` must be numbers as"),
+                ({"length": {"start": 1, "slope": 2, "more": {"a": "b"}}}, "and as `more` words by their number of"),
+                ({"verified": {"shortness": "much"}}, "verified.shortness` must be from 0 to 100, got 'much'"),
+            )
+        ),
+        ("capsule_marian", {"num_beams": 10**7}, "`num_beams` must be a whole number from 1 to 256, got 10000000"),
+        ("capsule_marian", {"length_penalty": math.inf}, "`length_penalty` must be a number from -100 to 100"),
+        ("capsule_marian", {"early_stopping": "soon"}, "`early_stopping` must be true, false or"),
+        ("capsule_marian", {"suppress_tokens": [700]}, "`suppress_tokens` must be lists of tokens from 0 to 699"),
     ],
 )
 def test_what_does_not_fit_together(family, fields, message, tmp_path):
@@ -144,53 +164,6 @@ def test_what_does_not_fit_together(family, fields, message, tmp_path):
     with pytest.raises(CheckpointError, match=message) as error:
         load_model(folder)
     assert str(folder) in str(error.value)
-
-
-RISING = [[0.0, 0.0], [1.0, 1.0]]
-
-
-@pytest.mark.parametrize(
-    ("calibration", "message"),
-    [
-        ([], "`coverage_calibration` must be an object"),
-        (
-            {"guided": {"words": [[0, math.nan]], "sentences": RISING}},
-            "`coverage_calibration.guided.words` must be at most 10000 points",
-        ),
-        ({"guided": {"words": RISING, "sentences": [[0, 1], [1, 0]]}}, "guided.sentences` must be .* do not fall"),
-        ({"attention": {"head": [7, 0]}}, "attention.head` must be a layer and a head of 2 and"),
-        ({"optional_words": "a"}, "`coverage_calibration.optional_words` must be a list"),
-        ({"length": {"start": 1, "slope": "2", "more": {}}}, "`coverage_calibration.length` must be numbers as"),
-        (
-            {"length": {"start": 1, "slope": 2, "more": {"a": "b"}}},
-            "and as `more` words by their number of",
-        ),
-        ({"verified": {"shortness": "much"}}, "verified.shortness` must be from 0 to 100, got 'much'"),
-    ],
-)
-def test_a_calibration_that_is_none(calibration, message, tmp_path):
-    folder = golden("capsule_marian", tmp_path / "model")
-    edit_json(folder / "config.json", coverage_calibration=calibration)
-    with pytest.raises(CheckpointError, match=message) as error:
-        load_model(folder)
-    assert str(folder / "config.json") in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"num_beams": 10**7}, "`num_beams` must be a whole number from 1 to 256, got 10000000"),
-        ({"length_penalty": math.inf}, "`length_penalty` must be a number from -100 to 100, got inf"),
-        ({"early_stopping": "soon"}, "`early_stopping` must be true, false or"),
-        ({"suppress_tokens": [700]}, "`suppress_tokens` must be lists of tokens from 0 to 699"),
-    ],
-)
-def test_a_search_that_is_none(fields, message, tmp_path):
-    folder = golden("capsule_marian", tmp_path / "model")
-    edit_json(folder / "generation_config.json", **fields)
-    with pytest.raises(CheckpointError, match=message) as error:
-        load_model(folder)
-    assert str(folder / "generation_config.json") in str(error.value)
 
 
 @pytest.mark.parametrize("name", ["config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json",

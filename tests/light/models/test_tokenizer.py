@@ -12,21 +12,6 @@ def folder(tmp_path):
     return golden("capsule_marian", tmp_path / "model")
 
 
-def test_texts(folder):
-    tokenizer = FileTokenizer(folder)
-    text = "Every  sister sells ﬁsh. 鱼"
-    ids, offsets = tokenizer.encode(text)
-    assert ids[-1] == 1
-    assert offsets[-1] is None
-    covered = {n for start, end in filter(None, offsets) for n in range(start, end)}
-    assert [text[n] for n in range(len(text)) if n not in covered and text[n] != " "] == []
-    assert tokenizer.encode_target(text) == ids
-    assert tokenizer.decode([0, *ids, 0]) == "Every  sister sells fish. 鱼"
-    assert tokenizer.unknown_id == 2
-    assert tokenizer.special_ids == {0, 1}
-    assert tokenizer.language_tokens == []
-
-
 def test_names_of_special_tokens_in_a_text_are_text(folder):
     text = "A </s> in a <pad>."
     splitting = FileTokenizer(folder)

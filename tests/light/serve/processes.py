@@ -10,7 +10,7 @@ GOLDEN = ROOT / "tests" / "golden" / "capsule_marian"
 # the translator of a test; a batch takes `{seconds}`
 FAKE = """
 import sys
-from capsule_mt.serve.app import Limits
+from capsule_mt.serve.answers import Limits
 from capsule_mt.serve.connections import Connections
 from capsule_mt.serve.languages import LanguagePair
 from capsule_mt.serve.running import bind, run_server

@@ -13,17 +13,17 @@ pytest.importorskip("fastapi")
 import httpx
 
 from capsule_mt import CoverageOptions, Translator
-from capsule_mt.serve.app import PAGE, PAGE_FILES, Limits, build_app
+from capsule_mt.serve.answers import Limits
+from capsule_mt.serve.app import PAGE, PAGE_FILES, build_app
 from capsule_mt.serve.batching import Batcher
 from capsule_mt.serve.clients import Keys, Rates
 from capsule_mt.serve.languages import LanguagePair, language_pairs
 from capsule_mt.serve.metrics import Metrics
 from capsule_mt.text.detecting import Detected
 from capsule_mt.text.lines import coverage_record
+from tests.conftest import GOLDEN
 from tests.light.serve.fakes import Upper
 
-GOLDEN = Path(__file__).parents[2] / "golden"
-RELEASED = Path(__file__).parents[3] / "checkpoints" / "capsule-marian-en-de"
 EN_DE, WORDS = LanguagePair("en", "de"), LanguagePair("xa", "xb")
 
 
@@ -185,7 +185,6 @@ def test_coverage_and_more_beams(client):
     assert [word["word"] for word in answer["coverage"]["words"] if word["untranslated"]] == ["quick"]
     again = client.translate(q="a quick fox", coverage=True, beams=8).json()
     assert (again["translatedText"], again["coverage"]["score"]) == ("A QUICK FOX", 1.0)
-    assert error_of(client.translate(q="a", beams=9), 400) == "`beams`: at most 8 are accepted, got 9"
 
 
 def test_a_given_translation_is_checked(client):
@@ -222,6 +221,8 @@ def test_requests_at_once_get_their_own_translations(make_client):
         ({"q": "a", "format": "html", "coverage": True}, "`coverage` is for texts, not for `format` html"),
         ({"q": "a", "format": "pdf"}, "pdf format is not supported"),
         ({"q": "a", "target": "fr"}, "fr is not supported; these are: de, en, xa, xb"),
+        ({"q": "a", "beams": 9}, "`beams`: at most 8 are accepted, got 9"),
+        ({"q": ["x" * 2500, "x" * 2501]}, "request (5001) exceeds text limit (5000)"),
     ],
 )
 def test_errors_have_the_form_of_libretranslate(client, fields, message):
@@ -243,11 +244,10 @@ def test_requests_that_cannot_be_read(client, content, kind, status, message):
     assert message in error_of(response, status)
 
 
-def test_limits(make_client):
-    client = make_client(Limits(max_characters=30))
-    assert client.translate(q="x" * 30).status_code == 200
-    assert "request (31) exceeds text limit (30)" in error_of(client.translate(q="x" * 31), 400)
-    assert "request (32) exceeds text limit (30)" in error_of(client.translate(q=["x" * 16] * 2), 400)
+def test_a_text_that_fails_is_named_by_its_place(make_client):
+    texts = ["b" * 41, "a broken one" + "b" * 41]  # the first one is of the target's language
+    error = error_of(make_client(detector=EnglishWithA()).translate(q=texts, source="auto"), 400)
+    assert error == "text 1 cannot be translated: ValueError: a broken text"
 
 
 def test_a_full_queue_says_when_to_come_back(make_client):

@@ -101,12 +101,26 @@ def test_more_beams_prefer_what_leaves_least_out(batcher, upper):
 
 # ---- clients
 def test_whoever_has_had_least_is_next(batcher, upper):
-    """A client with one sentence does not wait for what another has queued before."""
-    orders = hold(batcher, upper)
-    orders += [batcher.submit(["a;b;c;d;e;g;h;i"], client="many"), batcher.submit(["f"], client="one")]
+    """Of four who wait for a batch of three, whoever has had most waits longest, though it came first."""
+    upper.free.set()
+    results(batcher.submit(["z z"], client="before"))
+    upper.free.clear()
+    upper.calls.clear()
+    orders = [*hold(batcher, upper), *(batcher.submit([text], client=text) for text in ("before", *"abc"))]
     upper.free.set()
     results(*orders)
-    assert "f" in batches(upper)[0]
+    assert batches(upper) == [["a", "b", "c"], ["before"]]
+
+
+def test_a_client_with_one_sentence_waits_for_no_large_batch(upper):
+    """A batch of several clients is small, whatever one of them has queued before."""
+    batcher = Batcher(upper, wait_seconds=0.0)
+    orders = [*hold(batcher, upper), batcher.submit(list("abcdefghijkl"), client="many")]
+    orders.append(batcher.submit(["one"], client="one"))
+    upper.free.set()
+    results(*orders)
+    batcher.close()
+    assert batches(upper) == [["a", "one", *"bcdefg"], list("hijkl")]
 
 
 def test_what_takes_long_gives_way_and_has_one_of_the_threads(batcher, upper):

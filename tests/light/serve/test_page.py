@@ -13,7 +13,8 @@ pytest.importorskip("uvicorn")
 import uvicorn
 
 from capsule_mt import Translator
-from capsule_mt.serve.app import Limits, build_app
+from capsule_mt.serve.answers import Limits
+from capsule_mt.serve.app import build_app
 from capsule_mt.serve.batching import Batcher
 from capsule_mt.serve.clients import Keys
 from capsule_mt.serve.languages import LanguagePair

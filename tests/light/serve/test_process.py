@@ -65,16 +65,20 @@ def test_the_second_signal_ends_it_at_once(serve_fake, tmp_path):
 
 
 # ---- the command
+def serve(*arguments):
+    command = [sys.executable, "-m", "capsule_mt", "serve", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+
+
 def test_a_check_translates_by_each_model_and_ends(tmp_path):
-    command = [sys.executable, "-m", "capsule_mt", "serve", "--check", "--port", "0"]
-    done = subprocess.run([*command, f"en-de={GOLDEN}"], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = serve("--check", "--port", "0", f"en-de={GOLDEN}")
     assert (done.returncode, done.stderr) == (0, "")
     assert re.fullmatch(
         r"en-de: translates, in [\d.]+ s of processor time\nlanguages are (not )?detected\n", done.stdout
     )
     broken = shutil.copytree(GOLDEN, tmp_path / "broken")
     (broken / "tokenizer.json").write_text("{", encoding="utf-8")
-    done = subprocess.run([*command, f"en-de={broken}"], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = serve("--check", "--port", "0", f"en-de={broken}")
     assert (done.returncode, done.stdout) == (1, "")
     assert f"error: {broken}" in done.stderr
 
@@ -82,8 +86,7 @@ def test_a_check_translates_by_each_model_and_ends(tmp_path):
 def test_a_taken_port_is_one_sentence(serve_fake):
     _, address = serve_fake()
     port = address.rsplit(":", 1)[1]
-    command = [sys.executable, "-m", "capsule_mt", "serve", f"en-de={GOLDEN}", "--port", port]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = serve(f"en-de={GOLDEN}", "--port", port)
     assert done.returncode == 1
     assert f"error: `--host 127.0.0.1 --port {port}` cannot be listened on" in done.stderr
     assert "Traceback" not in done.stderr

@@ -52,24 +52,6 @@ def test_a_file_reaches_the_disk_before_its_name(tmp_path, monkeypatch):
     assert done == ["fsync", "replace", *(["fsync"] if os.name == "posix" else [])]  # then the folder
 
 
-def test_a_link_stays_and_its_file_is_replaced(tmp_path):
-    (tmp_path / "folder").mkdir()
-    link, target = tmp_path / "link", tmp_path / "folder" / "target"
-    link.symlink_to(target)
-    for content in ("first", "second"):  # the target is made, then replaced
-        check_outputs([link])
-        write_output(link, content)
-        assert link.is_symlink()
-        assert target.read_text() == content
-
-
-def test_a_link_makes_no_folders(tmp_path):
-    link, target = tmp_path / "link", tmp_path / "none" / "target"
-    link.symlink_to(target)
-    with pytest.raises(ValueError, match=f"{link} is a link to {target}, whose folder does not exist"):
-        check_outputs([link])
-
-
 def test_only_partial_files_of_this_name_are_removed(tmp_path):
     names = ["out.de", "out.de.tsv", "x" * 45 + "1", "x" * 45 + "2"]
     with contextlib.ExitStack() as stack:
@@ -90,8 +72,10 @@ def test_what_cannot_be_written_is_refused(tmp_path, monkeypatch):
     link.symlink_to(file)
     os.link(file, tmp_path / "hard link")
     (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "lost").symlink_to(tmp_path / "none" / "target")
     for outputs, message in (
         ([tmp_path / "loop"], "loop cannot be written"),
+        ([tmp_path / "lost"], "lost is a link to .*target, whose folder does not exist"),
         ([tmp_path / ("x" * 300)], "xxx cannot be written: .*File name too long"),
         ([tmp_path], f"{tmp_path} is a folder; a file is needed"),
         ([Path("")], "is a folder"),

@@ -17,8 +17,12 @@ def write_windows(outputs, settings, lines="abcdefg", mine=lambda number: True, 
     return output, done
 
 
-def test_parts_are_put_together_and_done_once(tmp_path):
-    outputs = [tmp_path / "text", tmp_path / "notes"]
+@pytest.fixture
+def outputs(tmp_path):
+    return [tmp_path / "text", tmp_path / "notes"]
+
+
+def test_parts_are_put_together_and_done_once(outputs, tmp_path):
     assert write_windows(outputs, {"beams": 4}, mine=lambda number: number % 2 == 0, stop=1)[1] == [0]  # is killed
     assert write_windows(outputs, {"beams": 4}, mine=lambda number: number % 2 == 1, is_main=False)[1] == [1]
     (tmp_path / "notes.123.0.partial").touch()
@@ -30,18 +34,7 @@ def test_parts_are_put_together_and_done_once(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["notes", "text"]
 
 
-def test_a_run_with_other_settings_is_refused_and_named(tmp_path):
-    outputs = [tmp_path / "text", tmp_path / "notes"]
-    write_windows(outputs, {"beams": 4, "weights": "a"})
-    message = r"settings \(beams: 4 then, 5 now; weights: 'a' then, None now\); `--restart` discards it"
-    with pytest.raises(ValueError, match=message):
-        WindowedOutput(outputs, {"beams": 5})
-    assert write_windows(outputs, {"beams": 4, "weights": "a"})[1] == []
-    assert write_windows(outputs, {"beams": 5}, restart=True)[1] == [0, 1, 2]
-
-
-def test_other_text_is_translated_and_told(tmp_path, caplog):
-    outputs = [tmp_path / "text", tmp_path / "notes"]
+def test_other_text_is_translated_and_told(outputs, caplog):
     write_windows(outputs, {})
     output, done = write_windows(outputs, {}, lines="abcdxf")
     assert done == [1]
@@ -51,8 +44,7 @@ def test_other_text_is_translated_and_told(tmp_path, caplog):
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "changed", "gone"])
-def test_a_damaged_part_is_done_again(tmp_path, damage, caplog):
-    outputs = [tmp_path / "text", tmp_path / "notes"]
+def test_a_damaged_part_is_done_again(outputs, tmp_path, damage, caplog):
     output, _ = write_windows(outputs, {})
     (part,) = (tmp_path / "text.parts").glob("00000001-*.part")
     content = part.read_bytes()
@@ -69,9 +61,8 @@ def test_a_damaged_part_is_done_again(tmp_path, damage, caplog):
     assert outputs[0].read_text() == "A\nB\nC\nD\nE\nF\nG\n"
 
 
-def test_the_parts_go_in_one_step(tmp_path, monkeypatch):
+def test_the_parts_go_in_one_step(outputs, tmp_path, monkeypatch):
     """A kill while they are removed leaves none that a later run takes up."""
-    outputs = [tmp_path / "text", tmp_path / "notes"]
     output, _ = write_windows(outputs, {})
     monkeypatch.setattr("shutil.rmtree", lambda *arguments, **settings: None)  # is killed before it removes anything
     output.finish()

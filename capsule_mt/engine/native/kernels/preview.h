@@ -10,12 +10,6 @@
 
 #define MEAN_OF_LOWER 7.5f
 
-typedef struct {
-    float largest_scale;
-    float padding[15];
-    int32_t sums[]; /* of n, of each output */
-} upper_t;
-
 #if defined(TIER_AVX512) || defined(TIER_AVXVNNI) || defined(TIER_DOTPROD)
 typedef uint8_t nibbles_t __attribute__((vector_size(LANES * 4), may_alias));
 
@@ -29,73 +23,203 @@ INLINE vi dot_nibbles(vi sum, nibbles_t n, int32_t four) {
 #endif
 }
 
-static char *nibbles_of(const linear_t *l, const upper_t *upper) {
-    return (char *)(upper->sums + round_up(l->outputs, BLOCK));
-}
+/* They follow the sums of n of each output. */
+static char *nibbles_of(const linear_t *l, const void *upper) { return (char *)upper + 4 * round_up(l->outputs, BLOCK); }
+
+INLINE vi sum_of_nibbles(const void *upper, long output) { return *(const vi_any *)((const int32_t *)upper + output); }
 
 static int64_t upper_bytes(const linear_t *l) {
     int64_t outputs = round_up(l->outputs, BLOCK);
     if (!l->int8 || l->inputs % (2 * DEPTH)) return 0;
-    return (int64_t)sizeof(upper_t) + outputs * 4 + outputs * l->inputs / 2;
+    return outputs * 4 + outputs * l->inputs / 2;
 }
 
-static void pack_upper(const linear_t *l, void *memory) {
-    upper_t *upper = memory;
+static void pack_upper(const linear_t *l, void *upper) {
     const nibbles_t *codes = l->packed;
     nibbles_t *to = (nibbles_t *)nibbles_of(l, upper);
-    upper->largest_scale = 0;
     for (long o = 0; o < round_up(l->outputs, BLOCK); o += BLOCK) {
         vi sums[2] = {all_int(0), all_int(0)};
-        for (long k = 0; k < BLOCK; k++) upper->largest_scale = fmaxf(upper->largest_scale, l->scales[o + k]);
         for (long i = 0; i < l->inputs; i += 2 * DEPTH, codes += 2)
             for (int k = 0; k < 2; k++, codes++) {
                 nibbles_t low = (codes[0] ^ 128) >> 4, high = (codes[2] ^ 128) >> 4;
                 *to++ = low | high << 4;
                 sums[k] = dot_nibbles(sums[k], low + high, 0x01010101);
             }
-        memcpy(upper->sums + o, sums, sizeof(sums));
+        memcpy((int32_t *)upper + o, sums, sizeof(sums));
     }
 }
 
-static void preview(const linear_t *l, const void *memory, const void *scratch, float *y, long first, long end) {
-    const upper_t *upper = memory;
-    const rounded_t *rounded = scratch;
-    rounding_t row = *roundings_of(l, 1, scratch);
-    const char *pairs = nibbles_of(l, upper) + first * BLOCK * l->inputs / 2;
-    int32_t total = 0;
-    row.zero -= ZERO_POINT;
-    for (long i = 0; i < l->inputs; i++) total += rounded[i] - ZERO_POINT - row.zero;
-    vf lower = all((float)total * (MEAN_OF_LOWER - 128));
-    for (long output = first * BLOCK; output < end * BLOCK; output += BLOCK) {
-        vi sums[2][2] = {{all_int(0), all_int(0)}, {all_int(0), all_int(0)}};
-        for (long i = 0; i < l->inputs; i += 2 * DEPTH, pairs += DEPTH * BLOCK) {
-            int32_t fours[2];
-            memcpy(fours, rounded + i, sizeof(fours));
-            for (int k = 0; k < 2; k++) fours[k] ^= ZERO_POINT * 0x01010101; /* of each byte, as above */
-            prefetch_weights(pairs, DEPTH * BLOCK);
-            for (int k = 0; k < 2; k++) {
-                nibbles_t two = *(const nibbles_t *)(pairs + k * DEPTH * LANES);
-                sums[k][0] = dot_nibbles(sums[k][0], two & 15, fours[0]);
-                sums[k][1] = dot_nibbles(sums[k][1], two >> 4, fours[1]);
-            }
+/* Drops what cannot be the largest any more; returns whether there is room. */
+static int has_room(const linear_t *l, near_t *near) {
+    long kept = 0, count = near->count;
+    if (count < MOST_NEAR) return 1;
+    for (long i = 0; i < count && count == MOST_NEAR; i++)
+        if (near->values[i] + near->reach * l->scales[near->places[i]] >= near->least) {
+            near->places[kept] = near->places[i];
+            near->values[kept++] = near->values[i];
         }
-        block_scales_t by = scales_of(l, output);
-        vf found[2];
-        for (int k = 0; k < 2; k++) {
-            vi sum = sums[k][0] + sums[k][1] - *(const vi_any *)(upper->sums + output + k * LANES) * all_int(row.zero);
-            found[k] = (__builtin_convertvector(sum, vf) * all(16.f) + lower) * by.scales[k] * all(row.step) + by.biases[k];
-        }
-        finish(found[0], found[1], y + output, l->outputs - output, 0);
+    near->count = count == MOST_NEAR && kept < count ? kept : MOST_NEAR + 1;
+    return near->count < MOST_NEAR;
+}
+
+static int is_forbidden(const near_t *near, int32_t place) {
+    for (long i = 0; i < near->num_forbidden; i++)
+        if (near->forbidden[i] == place) return 1;
+    return 0;
+}
+
+static __attribute__((noinline)) void note_some(const linear_t *l, near_t *near, vf values, unsigned lanes, long output) {
+    for (int k = 0; lanes; k++, lanes >>= 1) {
+        int32_t place = (int32_t)(output + k);
+        float value = values[k];
+        if (!(lanes & 1) || place >= l->outputs || is_forbidden(near, place) || !has_room(l, near)) continue;
+        near->places[near->count] = place;
+        near->values[near->count++] = value;
+        near->least = fmaxf(near->least, value - near->reach * l->scales[place]);
     }
 }
+
+INLINE void note(const linear_t *l, near_t *near, vf values, vf scales, long output) {
+    unsigned lanes = lanes_above(values + all(near->reach) * scales, near->least);
+    if (lanes) note_some(l, near, values, lanes, output);
+}
+
+/* What the mean of the lower halves adds to the sums of a row. */
+INLINE float lower_of(const linear_t *l, const rounded_t *rounded, int32_t zero) {
+    int32_t total = 0;
+    for (long i = 0; i < l->inputs; i++) total += rounded[i] - zero;
+    return (float)total * (MEAN_OF_LOWER - 128);
+}
+
+INLINE void preview_block(const linear_t *l, const void *upper, const rounded_t *rounded, rounding_t row, float lower,
+                          near_t *near, long output) {
+    const char *pairs = nibbles_of(l, upper) + output * l->inputs / 2;
+    vi sums[2][2] = {{all_int(0), all_int(0)}, {all_int(0), all_int(0)}};
+    for (long i = 0; i < l->inputs; i += 2 * DEPTH, pairs += DEPTH * BLOCK) {
+        int32_t fours[2];
+        memcpy(fours, rounded + i, sizeof(fours));
+        for (int k = 0; k < 2; k++) fours[k] ^= ZERO_POINT * 0x01010101; /* of each byte, as above */
+        prefetch_weights(pairs, DEPTH * BLOCK);
+        for (int k = 0; k < 2; k++) {
+            nibbles_t two = *(const nibbles_t *)(pairs + k * DEPTH * LANES);
+            sums[k][0] = dot_nibbles(sums[k][0], two & 15, fours[0]);
+            sums[k][1] = dot_nibbles(sums[k][1], two >> 4, fours[1]);
+        }
+    }
+    block_scales_t by = scales_of(l, output);
+    for (int k = 0; k < 2; k++) {
+        vi zeros = sum_of_nibbles(upper, output + k * LANES) * all_int(row.zero - ZERO_POINT);
+        vi sum = sums[k][0] + sums[k][1] - zeros;
+        vf found = __builtin_convertvector(sum, vf) * all(16.f) + all(lower);
+        found = found * by.scales[k] * all(row.step) + by.biases[k];
+        note(l, near, found, by.scales[k], output + k * LANES);
+    }
+}
+
+static void preview(const linear_t *l, const void *upper, long rows, const void *scratch, near_t *near, long first,
+                    long end) {
+    const rounded_t *rounded = scratch;
+    const rounding_t *row = roundings_of(l, rows, scratch);
+    for (long r = 0; r < rows; r++, rounded += l->inputs, row++, near++) {
+        float lower = lower_of(l, rounded, row->zero);
+        for (long block = first; block < end; block++) preview_block(l, upper, rounded, *row, lower, near, block * BLOCK);
+    }
+}
+
+static float compute(const linear_t *l, long rows, long row, const void *memory, long output) {
+    long stride = round_up(l->inputs, DEPTH);
+    const rounded_t *x = (const rounded_t *)memory + row * stride;
+    const int8_t *codes = (const int8_t *)weights_of(l, output);
+    rounding_t rounding = roundings_of(l, rows, memory)[row];
+    int32_t sum = 0;
+    for (long k = 0; k < stride; k += DEPTH, codes += BLOCK * DEPTH)
+        for (long d = 0; d < DEPTH; d++) sum += x[k + d] * codes[d];
+    vf found = __builtin_convertvector(all_int(sum - l->sums[output] * rounding.zero), vf);
+    found = found * all(l->scales[output]) * all(rounding.step) + all(l->bias[output]); /* as in `finish_int8` */
+    return found[0];
+}
+
+static long most_previewed(const linear_t *l) { return (void)l, 1; }
+
+#if defined(HAS_TILES)
+#define MOST_UNPACKED 1024 /* inputs: a block of so many stays in the first cache */
+
+static long most_previewed_by_tiles(const linear_t *l) {
+    return l->inputs % TILE_BYTES || l->inputs > MOST_UNPACKED ? 1 : TILE_ROWS;
+}
+
+/* The nibbles of TILE_BYTES inputs of a block, a byte each, in the order of the products. */
+INLINE void unpack_nibbles(const char *pairs, char *bytes) {
+    nibbles_t *to = (nibbles_t *)bytes;
+    for (int i = 0; i < TILE_BYTES * LANES; i += 64) __builtin_prefetch(pairs + 4096 + i);
+    for (int i = 0; i < TILE_BYTES / DEPTH; i += 2, pairs += DEPTH * BLOCK, to += 4)
+        for (int k = 0; k < 2; k++) {
+            nibbles_t two = ((const nibbles_t *)pairs)[k];
+            to[k] = two & 15;
+            to[k + 2] = two >> 4;
+        }
+}
+
+/* A block is unpacked in the place of the one before, while the tiles multiply that. */
+static __attribute__((target("amx-tile,amx-int8"))) void preview_by_tiles(const linear_t *l, const void *upper, long rows,
+                                                                           const void *scratch, near_t *near, long first,
+                                                                           long end) {
+    const rounded_t *rounded = scratch;
+    const rounding_t *roundings = roundings_of(l, rows, scratch);
+    char codes[MOST_UNPACKED * BLOCK] __attribute__((aligned(64)));
+    const char *pairs = nibbles_of(l, upper) + first * BLOCK * l->inputs / 2;
+    float lower[TILE_ROWS];
+    vi sums[TILE_ROWS][2];
+    if (rows == 1) {
+        preview(l, upper, rows, scratch, near, first, end);
+        return;
+    }
+    for (long r = 0; r < rows; r++) lower[r] = lower_of(l, rounded + r * l->inputs, roundings[r].zero);
+    tiles_t tiles = tiles_of((uint8_t)rows);
+    _tile_loadconfig(&tiles);
+    for (long i = 0; i < l->inputs; i += TILE_BYTES, pairs += TILE_BYTES * LANES) unpack_nibbles(pairs, codes + i * BLOCK);
+    for (long block = first; block < end; block++) {
+        long output = block * BLOCK;
+        _tile_zero(0);
+        _tile_zero(1);
+        for (long i = 0; i < l->inputs; i += TILE_BYTES) {
+            char *some = codes + i * BLOCK;
+            _tile_loadd(4, rounded + i, l->inputs);
+            _tile_loadd(6, some, BLOCK * DEPTH);
+            _tile_dpbusd(0, 4, 6);
+            _tile_loadd(7, some + LANES * DEPTH, BLOCK * DEPTH);
+            _tile_dpbusd(1, 4, 7);
+            if (block + 1 == end) continue;
+            unpack_nibbles(pairs, some);
+            pairs += TILE_BYTES * LANES;
+        }
+        _tile_stored(0, sums[0], BLOCK * 4);
+        _tile_stored(1, sums[0] + 1, BLOCK * 4);
+        block_scales_t by = scales_of(l, output);
+        for (int k = 0; k < 2; k++) by.sums[k] = two_parts(sum_of_nibbles(upper, output + k * LANES));
+        for (long r = 0; r < rows; r++)
+            for (int k = 0; k < 2; k++) {
+                vf found = __builtin_convertvector(less_zeros(sums[r][k], by.sums[k], roundings[r].zero), vf);
+                found = (found * all(16.f) + all(lower[r])) * by.scales[k] * all(roundings[r].step) + by.biases[k];
+                note(l, near + r, found, by.scales[k], output + k * LANES);
+            }
+    }
+    _tile_release();
+}
+#endif
 #else
 static int64_t upper_bytes(const linear_t *l) {
     (void)l;
     return 0;
 }
-static void pack_upper(const linear_t *l, void *memory) { (void)l, (void)memory; }
-static void preview(const linear_t *l, const void *memory, const void *scratch, float *y, long first, long end) {
-    (void)l, (void)memory, (void)scratch, (void)y, (void)first, (void)end;
+static void pack_upper(const linear_t *l, void *upper) { (void)l, (void)upper; }
+static long most_previewed(const linear_t *l) { return (void)l, 0; }
+static void preview(const linear_t *l, const void *upper, long rows, const void *scratch, near_t *near, long first,
+                    long end) {
+    (void)l, (void)upper, (void)rows, (void)scratch, (void)near, (void)first, (void)end;
+}
+static float compute(const linear_t *l, long rows, long row, const void *memory, long output) {
+    return (void)l, (void)rows, (void)row, (void)memory, (void)output, 0;
 }
 #endif
 

@@ -355,6 +355,11 @@ INLINE void prefetch_weights(const void *weight, const int bytes) {
     for (int i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)weight + 16384 + i);
 }
 
+/* WebAssembly has no prefetch: a byte of each line is read. */
+INLINE void read_lines(const int8_t *weight, const int bytes) {
+    for (int i = 0; i < bytes; i += 64) (void)*(volatile const int8_t *)(weight + i);
+}
+
 /* Rows by blocks of outputs that follow each other. */
 INLINE void tile_int8(const int rows, const int blocks, const linear_t *l, long output, const rounded_t *x,
                       const rounding_t *roundings, float *y, int relu) {
@@ -363,8 +368,10 @@ INLINE void tile_int8(const int rows, const int blocks, const linear_t *l, long 
     vi first[MOST_ROWS], second[MOST_ROWS];
     UNROLL_ALL
     for (int k = 0; k < rows * blocks; k++) first[k] = second[k] = all_int(0);
+    const int8_t *next = weight + (output + 2 * blocks * BLOCK <= l->outputs ? blocks * BLOCK * stride : 0);
     for (long i = 0; i < stride; i += DEPTH, weight += BLOCK * DEPTH) {
-        prefetch_weights(weight, BLOCK * DEPTH);
+        if (blocks == 1) prefetch_weights(weight, BLOCK * DEPTH);
+        else read_lines(next + i * blocks * BLOCK, blocks * BLOCK * DEPTH);
         UNROLL_ALL
         for (int b = 0; b < blocks; b++) {
             const int8_t *of_block = weight + b * BLOCK * stride;
@@ -546,46 +553,60 @@ static void multiply(const linear_t *l, const float *x, long rows, float *y, int
 /* The tier `amx` is `avx512` with this product: the same weights, and the same numbers bit for bit. */
 #define TILE_ROWS 16
 #define TILE_BYTES 64
+#define LEAST_TILED (MOST_ROWS + 1) /* so few rows that the other product reads the weights twice */
+#define MOST_TILED (1 << 15)        /* so many inputs that the sums of their weights have 22 bits */
 
-/* Eight tiles of the full size: four sums, two of inputs, two of weights. */
-static const struct {
+/* Eight tiles: four sums and two of inputs of so many rows, two of weights. */
+typedef struct {
     uint8_t palette, start, reserved[14];
     uint16_t row_bytes[16];
     uint8_t rows[16];
-} TILES = {1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
+} tiles_t;
 
-/* The weights of the block after the next, into the second cache: the first one is full of what the tiles read. */
-INLINE void prefetch_tiles(const int8_t *weight) {
-    for (int i = 0; i < TILE_BYTES * BLOCK; i += 64) __builtin_prefetch(weight + 32768 + i, 0, 2);
+INLINE tiles_t tiles_of(uint8_t rows) {
+    return (tiles_t){1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {rows, rows, rows, rows, rows, rows, 16, 16}};
+}
+
+/* Numbers of 22 bits in two parts of 16: the upper one stands for 128 times as much. */
+INLINE vi two_parts(vi whole) { return (whole & all_int(127)) | ((whole >> 7) << 16); }
+
+/* sums - whole * zero, for a `zero` of 8 bits and the parts of `whole`. */
+INLINE vi less_zeros(vi sums, vi parts, int32_t zero) {
+    int32_t twice = (int32_t)((uint32_t)(-128 * zero) << 16 | (uint16_t)-zero);
+    return (vi)_mm512_dpwssd_epi32((__m512i)sums, (__m512i)parts, (__m512i)all_int(twice));
+}
+
+INLINE void prefetch_tiles(const int8_t *weight, const int bytes) {
+    for (int i = 0; i < bytes; i += 64) __builtin_prefetch(weight + 8192 + i);
 }
 
 /* The weights of so many bytes stay in the second cache while all rows pass, two tiles of them in the first one. */
 #define GROUP_BYTES (512 << 10)
 
-/* Outputs `first` to `last`, of two tiles of rows at a time. The last tile begins early enough to be full: the rows that
- * it shares with another get the same numbers twice. */
+/* Outputs `first` to `last`, of two tiles of rows at a time. All tiles are as high: the rows that the last one shares
+ * with another get the same numbers twice. */
 static __attribute__((target("amx-tile,amx-int8"))) void tiles_int8(const linear_t *l, const rounded_t *x,
                                                                      const rounding_t *roundings, long rows, float *y,
                                                                      int relu, long first, long last) {
-    long stride = l->inputs;
+    long stride = l->inputs, num_tiles = (rows + TILE_ROWS - 1) / TILE_ROWS, height = (rows + num_tiles - 1) / num_tiles;
     vi sums[2 * TILE_ROWS][2];
-    _tile_loadconfig(&TILES);
+    tiles_t tiles = tiles_of((uint8_t)height);
+    _tile_loadconfig(&tiles);
     long of_group = round_up(GROUP_BYTES / stride, BLOCK);
     for (long group = first; group < last; group += of_group)
-    for (long row = 0; row < rows; row += 2 * TILE_ROWS) {
+    for (long row = 0; row < rows; row += 2 * height) {
+        int two = rows - row > height;
+        long from[2] = {row, row + height};
+        if (from[two] > rows - height) from[two] = rows - height;
+        const rounded_t *low = x + from[0] * stride, *high = x + from[1] * stride;
         for (long output = group; output < last && output < group + of_group; output += BLOCK) {
-            block_scales_t scales = scales_of(l, output);
             const int8_t *weight = (const int8_t *)l->packed + output * stride;
-            int two = rows - row > TILE_ROWS;
-            long from[2] = {row, row + TILE_ROWS};
-            if (from[two] > rows - TILE_ROWS) from[two] = rows - TILE_ROWS;
-            const rounded_t *low = x + from[0] * stride, *high = x + from[1] * stride;
             _tile_zero(0);
             _tile_zero(1);
             _tile_zero(2);
             _tile_zero(3);
             for (long i = 0; i < stride; i += TILE_BYTES, weight += TILE_BYTES * BLOCK) {
-                if (row == 0) prefetch_tiles(weight);
+                if (row == 0) prefetch_tiles(weight, TILE_BYTES * BLOCK);
                 _tile_loadd(6, weight, BLOCK * DEPTH);
                 _tile_loadd(4, low + i, stride);
                 _tile_dpbusd(0, 4, 6);
@@ -598,13 +619,22 @@ static __attribute__((target("amx-tile,amx-int8"))) void tiles_int8(const linear
             }
             _tile_stored(0, sums[0], BLOCK * 4);
             _tile_stored(1, sums[0] + 1, BLOCK * 4);
-            _tile_stored(2, sums[TILE_ROWS], BLOCK * 4);
-            _tile_stored(3, sums[TILE_ROWS] + 1, BLOCK * 4);
+            if (two) {
+                _tile_stored(2, sums[height], BLOCK * 4);
+                _tile_stored(3, sums[height] + 1, BLOCK * 4);
+            }
+            block_scales_t by = scales_of(l, output);
+            for (int k = 0; k < 2; k++) by.sums[k] = two_parts(by.sums[k]);
             for (int tile = 0; tile <= two; tile++)
-                for (int r = 0; r < TILE_ROWS; r++) {
-                    const vi *sum = sums[tile * TILE_ROWS + r];
-                    finish_int8(sum[0], sum[1], scales, roundings[from[tile] + r],
-                                y + (from[tile] + r) * l->outputs + output, l->outputs - output, relu);
+                for (long r = 0; r < height; r++, weight += BLOCK * DEPTH) {
+                    rounding_t rounding = roundings[from[tile] + r];
+                    if (row == 0) prefetch_tiles(weight, BLOCK * DEPTH); /* of the next block: reading does not pause */
+                    vf found[2];
+                    for (int k = 0; k < 2; k++) {
+                        vi sum = less_zeros(sums[tile * height + r][k], by.sums[k], rounding.zero);
+                        found[k] = __builtin_convertvector(sum, vf) * by.scales[k] * all(rounding.step) + by.biases[k];
+                    }
+                    finish(found[0], found[1], y + (from[tile] + r) * l->outputs + output, l->outputs - output, relu);
                 }
         }
     }
@@ -614,7 +644,7 @@ static __attribute__((target("amx-tile,amx-int8"))) void tiles_int8(const linear
 static void multiply_by_tiles(const linear_t *l, const float *x, long rows, float *y, int activation,
                               const void *memory, long first, long end) {
     long last = end * BLOCK < l->outputs ? end * BLOCK : l->outputs;
-    if (!is_int8(l) || rows < TILE_ROWS || !l->inputs || l->inputs % TILE_BYTES) {
+    if (!is_int8(l) || rows < LEAST_TILED || !l->inputs || l->inputs % TILE_BYTES || l->inputs > MOST_TILED) {
         multiply(l, x, rows, y, activation, memory, first, end);
         return;
     }

@@ -112,6 +112,22 @@ INLINE float largest_of(vf v) {
 }
 #endif
 
+/* A bit for each lane that is above. */
+INLINE unsigned lanes_above(vf values, float threshold) {
+#if defined(TIER_AVX512)
+    return _mm512_cmp_ps_mask((__m512)values, _mm512_set1_ps(threshold), _CMP_GT_OQ);
+#elif defined(TIER_AVX2)
+    return (unsigned)_mm256_movemask_ps((__m256)(values > all(threshold)));
+#elif defined(TIER_SIMD128)
+    return wasm_i32x4_bitmask((v128_t)(values > all(threshold)));
+#else
+    vi above = values > all(threshold);
+    unsigned lanes = 0;
+    for (int i = 0; i < LANES; i++) lanes |= (above[i] & 1u) << i;
+    return lanes;
+#endif
+}
+
 /* sums[k] = the sum of v[k] */
 INLINE void four_sums(const vf *v, float *sums) {
 #if defined(TIER_AVX512)
