@@ -251,11 +251,7 @@ static float log_sum_exp(const float *values, long count) {
         for (long k = 0; k < 4; k++) total += four[k];
     }
     for (; i < whole; i += LANES) total += exp_below_top(load(values + i), top);
-    if (whole < count) {
-        vf v = exp_below_top(load_some(values + whole, count - whole, 0.f), top);
-        for (long j = count - whole; j < LANES; j++) v[j] = 0;
-        total += v;
-    }
+    if (whole < count) total += first_of(exp_below_top(load_some(values + whole, count - whole, 0.f), top), count - whole);
     return top + logf(sum_of(total));
 }
 
@@ -311,14 +307,15 @@ static long top(const float *values, long count, long wanted, float *best, int32
 #define GLUE(a, b) GLUE_(a, b)
 #define TEXT_(a) #a
 #define TEXT(a) TEXT_(a)
-#define TABLE(name, product, previewed, preview) \
+#define TABLE(name, product, previewed, whole, preview) \
     { \
         name, packed_bytes, lay_out, pack, pack_codes, widen, select_outputs, unpack, scratch, round_inputs, leave, \
-        num_blocks, product, upper_bytes, pack_upper, previewed, preview, compute, add_norm, kept_bytes, keep_heads, \
+        num_blocks, product, upper_bytes, pack_upper, previewed, whole, preview, compute, add_norm, kept_bytes, keep_heads, \
         attend, em_routing, dynamic_routing, exp_twice, tanh_score, add_scaled, lstm, \
         gru, ssru, apply, log_sum_exp, top, squash, softmax, \
     }
-const kernels_t GLUE(kernels_, TIER) = TABLE(TEXT(TIER), multiply, most_previewed, preview);
+const kernels_t GLUE(kernels_, TIER) = TABLE(TEXT(TIER), multiply, most_previewed, least_whole, preview);
 #if defined(HAS_TILES)
-const kernels_t kernels_amx = TABLE("amx", multiply_by_tiles, most_previewed_by_tiles, preview_by_tiles);
+const kernels_t kernels_amx =
+    TABLE("amx", multiply_by_tiles, most_previewed_by_tiles, least_whole_by_tiles, preview_by_tiles);
 #endif

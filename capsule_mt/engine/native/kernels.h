@@ -27,7 +27,7 @@ typedef struct {
 #define MOST_NEAR 1024
 
 /* The outputs of a row that may be the largest, but for forbidden ones, when each is up to `reach` times its scale above
- * or below its preview. */
+ * or below what is noted. */
 typedef struct {
     const int32_t *forbidden;
     long num_forbidden, count; /* MOST_NEAR + 1 if there are more */
@@ -82,9 +82,11 @@ typedef struct {
     void (*pack_upper)(const linear_t *linear, void *upper);
     /* So many rows at most are previewed at once. */
     long (*most_previewed)(const linear_t *linear);
-    /* Notes which outputs of rows, of blocks `first` to `end`, may be the largest by the upper halves; `scratch` holds what
-     * `round_inputs` left. Each output misses the mean of its lower halves' products by random signs: by scale *
-     * DEVIATION_OF_LOWER * |x|, as standard deviation. */
+    /* From so many rows on, finding the largest outputs takes less time than writing all. */
+    long (*least_whole)(const linear_t *linear);
+    /* Notes which outputs of rows, of blocks `first` to `end`, may be the largest by the upper halves, or by the whole
+     * weights if `upper` is NULL; `scratch` holds what `round_inputs` left. By the upper halves each output misses the mean
+     * of its lower halves' products by random signs: by scale * DEVIATION_OF_LOWER * |x|, as standard deviation. */
     void (*preview)(const linear_t *linear, const void *upper, long rows, const void *scratch, near_t *near, long first,
                     long end);
     /* An output of one of the rows of an int8 map, as `multiply` computes it. */

@@ -19,13 +19,13 @@ typedef struct {
     float *y;
     int activation;
     const void *rounded;
-    const void *upper; /* or NULL: a preview reads them */
-    near_t *near;      /* which it notes, of each thread */
+    const void *upper; /* or NULL: what a preview reads instead of the weights */
+    near_t *near;      /* or NULL: what may be the largest is noted, of each thread */
 } product_t;
 
 static void multiply_blocks(void *context, int64_t first, int64_t end, int thread) {
     const product_t *p = context;
-    if (p->upper)
+    if (p->near)
         p->kernels->preview(p->linear, p->upper, (long)p->rows, p->rounded, p->near + thread * p->rows, (long)first, (long)end);
     else p->kernels->multiply(p->linear, p->x, (long)p->rows, p->y, p->activation, p->rounded, (long)first, (long)end);
 }
@@ -74,8 +74,18 @@ static int wants_best(const request_t *request) {
 /* How far a logit may be from its preview, in standard deviations: it is further once in 10^12 times. */
 #define DEVIATIONS 7.1f
 
+/* The inputs of a head with upper halves are a multiple of eight. */
+static float length_of(const float *x, int64_t count) {
+    float squares = 0, parts[8] = {0};
+    for (int64_t i = 0; i < count; i += 8)
+        for (int k = 0; k < 8; k++) parts[k] += x[i + k] * x[i + k];
+    for (int k = 0; k < 8; k++) squares += parts[k];
+    return sqrtf(squares);
+}
+
 /* The place of the largest logit of a row, given what each thread has found near it; -1 if that is too much. */
-static int32_t best_of(const run_t *run, const linear_t *head, int64_t rows, int64_t row, const near_t *near, const void *rounded) {
+static int32_t best_of(const run_t *run, const linear_t *head, int64_t rows, int64_t row, const near_t *near,
+                       const void *rounded) {
     const kernels_t *kernels = run->model->kernels;
     int32_t found = -1;
     float largest = -INFINITY, best;
@@ -88,7 +98,7 @@ static int32_t best_of(const run_t *run, const linear_t *head, int64_t rows, int
                 found = of->places[i];
             }
     }
-    if (found < 0) return -1;
+    if (found < 0 || !near->reach) return found;
     best = kernels->compute(head, (long)rows, (long)row, rounded, found);
     for (int64_t thread = 0; thread < team_size(run->team); thread++) {
         const near_t *of = near + thread * rows + row;
@@ -105,7 +115,7 @@ static int32_t best_of(const run_t *run, const linear_t *head, int64_t rows, int
     return found;
 }
 
-/* Finds the token with the largest logit of each row without the logits; 0 if a product is quicker. */
+/* Finds the token with the largest logit of each row, by the upper halves of the weights unless NULL; 0 if it is not found. */
 static int preview(run_t *run, const linear_t *head, const void *upper, const float *x, int64_t rows) {
     const kernels_t *kernels = run->model->kernels;
     const request_t *request = run->request;
@@ -119,16 +129,13 @@ static int preview(run_t *run, const linear_t *head, const void *upper, const fl
     if (run->step < request->least_tokens && request->end_token >= 0)
         forbidden[num_forbidden++] = (int32_t)request->end_token;
     for (int64_t row = 0; row < rows; row++) {
-        float squares = 0, parts[8] = {0}; /* the inputs of a head with upper halves are a multiple of eight */
-        for (const float *at = x + row * head->inputs, *end = at + head->inputs; at < end; at += 8)
-            for (int k = 0; k < 8; k++) parts[k] += at[k] * at[k];
-        for (int k = 0; k < 8; k++) squares += parts[k];
+        float reach = upper ? DEVIATIONS * DEVIATION_OF_LOWER * length_of(x + row * head->inputs, head->inputs) : 0;
         for (int64_t thread = 0; thread < threads; thread++) {
             near_t *of = near + thread * rows + row;
             of->forbidden = forbidden;
             of->num_forbidden = (long)num_forbidden;
             of->count = 0;
-            of->reach = DEVIATIONS * DEVIATION_OF_LOWER * sqrtf(squares);
+            of->reach = reach;
             of->least = -INFINITY;
         }
     }
@@ -149,8 +156,9 @@ static void map(run_t *run, const operation_t *op, const float *x, int64_t rows,
     int shortened = run->request->candidates && OUT_OF(op) == run->model->logits;
     const linear_t *linear = shortened ? &run->head : run->model->linears + op->slots[LINEAR_map];
     if (op == run->model->head && linear->int8 && !op->slots[LINEAR_twice] && wants_best(run->request)) {
-        const void *upper = rows > run->model->kernels->most_previewed(linear) ? NULL : upper_of(run->model);
-        run->is_previewed = upper && preview(run, linear, upper, x, rows);
+        const kernels_t *kernels = run->model->kernels;
+        const void *upper = rows > kernels->most_previewed(linear) ? NULL : upper_of(run->model);
+        run->is_previewed = (upper || rows >= kernels->least_whole(linear)) && preview(run, linear, upper, x, rows);
         if (run->is_previewed) return;
     }
     if (op->slots[LINEAR_twice] && linear->int8) {

@@ -6,7 +6,10 @@
 #ifndef CAPSULE_MT_PREVIEW_H
 #define CAPSULE_MT_PREVIEW_H
 
+#include "near.h"
 #include "products.h"
+
+#include <limits.h>
 
 #define MEAN_OF_LOWER 7.5f
 
@@ -47,41 +50,6 @@ static void pack_upper(const linear_t *l, void *upper) {
             }
         memcpy((int32_t *)upper + o, sums, sizeof(sums));
     }
-}
-
-/* Drops what cannot be the largest any more; returns whether there is room. */
-static int has_room(const linear_t *l, near_t *near) {
-    long kept = 0, count = near->count;
-    if (count < MOST_NEAR) return 1;
-    for (long i = 0; i < count && count == MOST_NEAR; i++)
-        if (near->values[i] + near->reach * l->scales[near->places[i]] >= near->least) {
-            near->places[kept] = near->places[i];
-            near->values[kept++] = near->values[i];
-        }
-    near->count = count == MOST_NEAR && kept < count ? kept : MOST_NEAR + 1;
-    return near->count < MOST_NEAR;
-}
-
-static int is_forbidden(const near_t *near, int32_t place) {
-    for (long i = 0; i < near->num_forbidden; i++)
-        if (near->forbidden[i] == place) return 1;
-    return 0;
-}
-
-static __attribute__((noinline)) void note_some(const linear_t *l, near_t *near, vf values, unsigned lanes, long output) {
-    for (int k = 0; lanes; k++, lanes >>= 1) {
-        int32_t place = (int32_t)(output + k);
-        float value = values[k];
-        if (!(lanes & 1) || place >= l->outputs || is_forbidden(near, place) || !has_room(l, near)) continue;
-        near->places[near->count] = place;
-        near->values[near->count++] = value;
-        near->least = fmaxf(near->least, value - near->reach * l->scales[place]);
-    }
-}
-
-INLINE void note(const linear_t *l, near_t *near, vf values, vf scales, long output) {
-    unsigned lanes = lanes_above(values + all(near->reach) * scales, near->least);
-    if (lanes) note_some(l, near, values, lanes, output);
 }
 
 /* What the mean of the lower halves adds to the sums of a row. */
@@ -140,6 +108,7 @@ static float compute(const linear_t *l, long rows, long row, const void *memory,
 }
 
 static long most_previewed(const linear_t *l) { return (void)l, 1; }
+static long least_whole(const linear_t *l) { return (void)l, LONG_MAX; }
 
 #if defined(HAS_TILES)
 #define MOST_UNPACKED 1024 /* inputs: a block of so many stays in the first cache */
@@ -147,6 +116,8 @@ static long most_previewed(const linear_t *l) { return (void)l, 1; }
 static long most_previewed_by_tiles(const linear_t *l) {
     return l->inputs % TILE_BYTES || l->inputs > MOST_UNPACKED ? 1 : TILE_ROWS;
 }
+
+static long least_whole_by_tiles(const linear_t *l) { return is_tiled(l) ? LEAST_TILED : LONG_MAX; }
 
 /* The nibbles of TILE_BYTES inputs of a block, a byte each, in the order of the products. */
 INLINE void unpack_nibbles(const char *pairs, char *bytes) {
@@ -166,6 +137,11 @@ static __attribute__((target("amx-tile,amx-int8"))) void preview_by_tiles(const 
                                                                            long end) {
     const rounded_t *rounded = scratch;
     const rounding_t *roundings = roundings_of(l, rows, scratch);
+    if (!upper) {
+        long last = end * BLOCK < l->outputs ? end * BLOCK : l->outputs;
+        tiles_near(l, rounded, roundings, rows, near, first * BLOCK, last);
+        return;
+    }
     char codes[MOST_UNPACKED * BLOCK] __attribute__((aligned(64)));
     const char *pairs = nibbles_of(l, upper) + first * BLOCK * l->inputs / 2;
     float lower[TILE_ROWS];
@@ -214,6 +190,7 @@ static int64_t upper_bytes(const linear_t *l) {
 }
 static void pack_upper(const linear_t *l, void *upper) { (void)l, (void)upper; }
 static long most_previewed(const linear_t *l) { return (void)l, 0; }
+static long least_whole(const linear_t *l) { return (void)l, LONG_MAX; }
 static void preview(const linear_t *l, const void *upper, long rows, const void *scratch, near_t *near, long first,
                     long end) {
     (void)l, (void)upper, (void)rows, (void)scratch, (void)near, (void)first, (void)end;

@@ -7,6 +7,7 @@
 #define CAPSULE_MT_PRODUCTS_H
 
 #include "../kernels.h"
+#include "near.h"
 #include "vectors.h"
 
 static long round_up(long n, long multiple) { return (n + multiple - 1) / multiple * multiple; }
@@ -583,11 +584,12 @@ INLINE void prefetch_tiles(const int8_t *weight, const int bytes) {
 /* The weights of so many bytes stay in the second cache while all rows pass, two tiles of them in the first one. */
 #define GROUP_BYTES (512 << 10)
 
-/* Outputs `first` to `last`, of two tiles of rows at a time. All tiles are as high: the rows that the last one shares
- * with another get the same numbers twice. */
-static __attribute__((target("amx-tile,amx-int8"))) void tiles_int8(const linear_t *l, const rounded_t *x,
-                                                                     const rounding_t *roundings, long rows, float *y,
-                                                                     int relu, long first, long last) {
+#define BY_TILES __attribute__((target("amx-tile,amx-int8")))
+
+/* Outputs `first` to `last`, of two tiles of rows at a time: into `y`, or with `near` noted where they may be the largest.
+ * All tiles are as high: the rows that the last one shares with another get the same numbers twice. */
+INLINE BY_TILES void tile_rows(const linear_t *l, const rounded_t *x, const rounding_t *roundings, long rows, float *y,
+                               int relu, near_t *near, long first, long last) {
     long stride = l->inputs, num_tiles = (rows + TILE_ROWS - 1) / TILE_ROWS, height = (rows + num_tiles - 1) / num_tiles;
     vi sums[2 * TILE_ROWS][2];
     tiles_t tiles = tiles_of((uint8_t)height);
@@ -634,17 +636,35 @@ static __attribute__((target("amx-tile,amx-int8"))) void tiles_int8(const linear
                         vi sum = less_zeros(sums[tile * height + r][k], by.sums[k], rounding.zero);
                         found[k] = __builtin_convertvector(sum, vf) * by.scales[k] * all(rounding.step) + by.biases[k];
                     }
-                    finish(found[0], found[1], y + (from[tile] + r) * l->outputs + output, l->outputs - output, relu);
+                    long of = from[tile] + r;
+                    if (!near) finish(found[0], found[1], y + of * l->outputs + output, l->outputs - output, relu);
+                    for (int k = 0; near && k < 2; k++) note(l, near + of, found[k], by.scales[k], output + k * LANES);
                 }
         }
     }
     _tile_release();
 }
 
+static __attribute__((noinline)) BY_TILES void tiles_int8(const linear_t *l, const rounded_t *x,
+                                                           const rounding_t *roundings, long rows, float *y, int relu,
+                                                           long first, long last) {
+    tile_rows(l, x, roundings, rows, y, relu, NULL, first, last);
+}
+
+static __attribute__((noinline)) BY_TILES void tiles_near(const linear_t *l, const rounded_t *x,
+                                                           const rounding_t *roundings, long rows, near_t *near,
+                                                           long first, long last) {
+    tile_rows(l, x, roundings, rows, NULL, 0, near, first, last);
+}
+
+static int is_tiled(const linear_t *l) {
+    return is_int8(l) && l->inputs && l->inputs % TILE_BYTES == 0 && l->inputs <= MOST_TILED;
+}
+
 static void multiply_by_tiles(const linear_t *l, const float *x, long rows, float *y, int activation,
                               const void *memory, long first, long end) {
     long last = end * BLOCK < l->outputs ? end * BLOCK : l->outputs;
-    if (!is_int8(l) || rows < LEAST_TILED || !l->inputs || l->inputs % TILE_BYTES || l->inputs > MOST_TILED) {
+    if (rows < LEAST_TILED || !is_tiled(l)) {
         multiply(l, x, rows, y, activation, memory, first, end);
         return;
     }

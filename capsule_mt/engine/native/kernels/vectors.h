@@ -224,6 +224,14 @@ INLINE vf load_half(const uint16_t *p) {
 }
 
 /* The last, incomplete vector of a row goes through these. */
+#if defined(TIER_AVX512)
+INLINE vf load_some(const float *p, long count, float rest) {
+    return (vf)_mm512_mask_loadu_ps((__m512)all(rest), (__mmask16)((1u << count) - 1), p);
+}
+INLINE void store_some(float *p, vf v, long count) {
+    _mm512_mask_storeu_ps(p, (__mmask16)((1u << count) - 1), (__m512)v);
+}
+#else
 INLINE vf load_some(const float *p, long count, float rest) {
     vf v = all(rest);
     for (long i = 0; i < count; i++) v[i] = p[i];
@@ -231,6 +239,16 @@ INLINE vf load_some(const float *p, long count, float rest) {
 }
 INLINE void store_some(float *p, vf v, long count) {
     for (long i = 0; i < count; i++) p[i] = v[i];
+}
+#endif
+/* The first lanes of a vector, and zeros. */
+INLINE vf first_of(vf v, long count) {
+#if defined(TIER_AVX512)
+    return (vf)_mm512_maskz_mov_ps((__mmask16)((1u << count) - 1), (__m512)v);
+#else
+    for (long i = count; i < LANES; i++) v[i] = 0;
+    return v;
+#endif
 }
 #define FOR_VECTORS(i, count) for (long i = 0, left_ = (count); left_ > 0; i += LANES, left_ -= LANES)
 #define GET(p, i, count, rest) ((count) - (i) >= LANES ? load((p) + (i)) : load_some((p) + (i), (count) - (i), rest))
@@ -246,9 +264,7 @@ static float exp_below(float *values, long count, float largest) {
     FOR_VECTORS(i, count) {
         vf v = exp_of_low(GET(values, i, count, 0.f) - all(largest));
         PUT(values, i, count, v);
-        if (count - i < LANES)
-            for (long j = count - i; j < LANES; j++) v[j] = 0;
-        total += v;
+        total += count - i < LANES ? first_of(v, count - i) : v;
     }
     return sum_of(total);
 }
@@ -264,6 +280,12 @@ static float largest_value(const float *values, long count) {
 }
 
 static void softmax(float *values, long count) {
+    if (count <= LANES) { /* without the way through memory */
+        vf some = load_some(values, count, -INFINITY);
+        some = first_of(exp_of_low(some - all(largest_of(some))), count);
+        store_some(values, some * all(1 / sum_of(some)), count);
+        return;
+    }
     float total = exp_below(values, count, largest_value(values, count));
     vf scale = all(1 / total);
     FOR_VECTORS(i, count) PUT(values, i, count, GET(values, i, count, 0.f) * scale);
