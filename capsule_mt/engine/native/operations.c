@@ -601,15 +601,45 @@ static void separable_routing(run_t *run, const operation_t *op) {
     }
 }
 
+typedef struct {
+    const run_t *run;
+    const operation_t *op;
+    float *x;
+    const float *residual;
+} norm_t;
+
 static void norm_rows(void *context, int64_t first, int64_t end, int thread) {
-    const loop_t *loop = context;
-    run_t *run = loop->run;
-    const int32_t *slots = loop->op->slots;
-    int out = OUT_OF(loop->op), residual = slots[NORM_residual];
+    const norm_t *norm = context;
+    const int32_t *slots = norm->op->slots;
+    int64_t width = width_of(norm->run, OUT_OF(norm->op));
     (void)thread;
-    run->model->kernels->add_norm(row_of(run, out, first), residual < 0 ? NULL : row_of(run, residual, first),
-                                  vector_of(run, slots[NORM_gain]), vector_of(run, slots[NORM_bias]),
-                                  (long)(end - first), (long)width_of(run, out), loop->op->reals[NORM_epsilon]);
+    norm->run->model->kernels->add_norm(
+        norm->x + first * width, norm->residual ? norm->residual + first * width : NULL,
+        vector_of(norm->run, slots[NORM_gain]), vector_of(norm->run, slots[NORM_bias]), (long)(end - first),
+        (long)width, norm->op->reals[NORM_epsilon]);
+}
+
+/* So many rows of a LINEAR or a NORM, from `first` on. */
+static void execute_rows(run_t *run, const operation_t *op, int64_t first, int64_t count) {
+    const int32_t *slots = op->slots;
+#define FROM(buffer) row_of(run, buffer, run->model->buffers[buffer].passing ? 0 : first)
+    float *out = FROM(OUT_OF(op));
+    if (op->kind == LINEAR) {
+        map(run, op, FROM(slots[LINEAR_source]), count * slots[LINEAR_fold], out);
+        return;
+    }
+    norm_t norm = {run, op, out, slots[NORM_residual] < 0 ? NULL : FROM(slots[NORM_residual])};
+#undef FROM
+    team_share(run->team, count, width_of(run, OUT_OF(op)) * COST_OF_KEY, norm_rows, &norm);
+}
+
+/* Operations that run together on some rows. */
+static void execute_together(run_t *run, const operation_t *ops, int64_t num_ops) {
+    int64_t rows = rows_of(run, space_of(run, OUT_OF(ops)));
+    int64_t parts = (rows + ROWS_AT_ONCE / 2) / ROWS_AT_ONCE, at_once = parts ? (rows + parts - 1) / parts : rows;
+    for (int64_t first = 0; first < rows; first += at_once)
+        for (int64_t i = 0; i < num_ops; i++)
+            execute_rows(run, ops + i, first, rows - first < at_once ? rows - first : at_once);
 }
 
 static void weighted_sum(run_t *run, const operation_t *op) {
@@ -635,13 +665,9 @@ static void execute(run_t *run, const operation_t *op) {
         case EMBED: embed(run, op); break;
         case LINEAR:
             if (run->request->targets && OUT_OF(op) == run->model->logits) break; /* see `score_rows` */
-            map(run, op, run->values[slots[LINEAR_source]], rows * slots[LINEAR_fold], out);
+            execute_rows(run, op, 0, rows);
             break;
-        case NORM: {
-            loop_t loop = {run, op, NULL, 0};
-            team_share(run->team, rows, width * COST_OF_KEY, norm_rows, &loop);
-            break;
-        }
+        case NORM: execute_rows(run, op, 0, rows); break;
         case ADD: kernels->add_scaled(out, run->values[slots[ADD_addend]], 1, (long)(rows * width)); break;
         case COPY: copy(run, op); break;
         case ATTEND_WORDS: attend_words(run, op); break;
@@ -699,9 +725,12 @@ static void execute(run_t *run, const operation_t *op) {
 }
 
 void run_program(run_t *run, int which) {
-    for (int64_t i = 0; i < run->model->num_operations[which]; i++) {
+    for (int64_t i = 0, together; i < run->model->num_operations[which]; i += together > 1 ? together : 1) {
+        const operation_t *op = run->model->programs[which] + i;
+        together = goes_by_rows(run->model, which, i);
         must_finish(run);
-        execute(run, run->model->programs[which] + i);
+        if (together > 1) execute_together(run, op, together);
+        else execute(run, op);
     }
 }
 

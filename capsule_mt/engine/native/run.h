@@ -27,7 +27,8 @@ typedef struct {
 typedef struct {
     int space;
     int64_t width;
-    int place; /* which memory of a run it has: see `plan_memory` */
+    int place;   /* which memory of a run it has: see `plan_memory` */
+    int passing; /* only MOST_AT_ONCE rows of it exist at a time: see `goes_by_rows` */
 } buffer_t;
 
 typedef struct block {
@@ -66,6 +67,12 @@ struct model {
 int wrong(const char *format, ...);
 /* programs.c: checks the programs of a model, and finds its limits; returns 0 or IS_WRONG. */
 int check_programs(model_t *model);
+/* Operations that follow each other and work on each row by itself run on some rows, one after the other, and then on the
+ * next ones: what is between them stays in the cache. About ROWS_AT_ONCE rows, MOST_AT_ONCE at most. */
+#define ROWS_AT_ONCE 128
+#define MOST_AT_ONCE (3 * ROWS_AT_ONCE / 2)
+/* programs.c: how many operations of a program run so together, from this one on; 0 if it is none of them. */
+int64_t goes_by_rows(const model_t *model, int which, int64_t first);
 /* programs.c: buffers that no operation needs at the same time share a place: what a small model works on then stays in
  * the cache. Returns 0 or NO_MEMORY. */
 int plan_memory(model_t *model);
