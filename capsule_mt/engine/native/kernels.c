@@ -124,8 +124,6 @@ INLINE void attend_width(const queries_t *q, long first, long end, const long wi
     const long head_bytes = kept_width(width, halves);
     long num_keys = q->num_keys;
     float scale = 1 / sqrtf((float)width);
-    for (long r = 0; r < q->rows; r++)
-        memset(q->output + (r * q->heads + first) * width, 0, (size_t)((end - first) * width) * 4);
     for (int of_values = 0; of_values < 2; of_values++) {
         for (long j = 0; j < num_keys; j += 4) {
             const char *now[4], *next[4];
@@ -141,13 +139,14 @@ INLINE void attend_width(const queries_t *q, long first, long end, const long wi
                 for (long r = 0; r < q->rows; r++) {
                     const float *query = q->query + r * q->query_step + h * width;
                     float *output = q->output + (r * q->heads + h) * width;
-                    float *score = q->scores + (r * q->heads + h) * num_keys + j, sums[4];
+                    float *score = q->scores + (r * q->heads + h) * num_keys + j;
                     vf two[2], sum[4] = {all(0.f), all(0.f), all(0.f), all(0.f)};
                     if (of_values) {
                         for (long k = 0; k < 4; k++) sum[k] = all(j + k < num_keys ? score[k] : 0.f);
                         for (long i = 0; i < width; i += BLOCK) {
-                            vf low = GET(output, i, width, 0.f), high = all(0.f);
-                            if (i + LANES < width) high = GET(output, i + LANES, width, 0.f);
+                            vf low = all(0.f), high = all(0.f);
+                            if (j) low = GET(output, i, width, 0.f);
+                            if (j && i + LANES < width) high = GET(output, i + LANES, width, 0.f);
                             for (long k = 0; k < 4; k++) {
                                 load_block(now[k] + head, i, width, halves, two);
                                 low += sum[k] * two[0];
@@ -167,13 +166,15 @@ INLINE void attend_width(const queries_t *q, long first, long end, const long wi
                             sum[k] += high * two[1];
                         }
                     }
-                    four_sums(sum, sums);
-                    for (long k = 0; k < 4 && j + k < num_keys; k++) score[k] = sums[k] * scale;
+                    four_t sums = four_sums(sum) * scale;
+                    if (j + 4 <= num_keys) *(four_any *)score = sums;
+                    else
+                        for (long k = 0; j + k < num_keys; k++) score[k] = sums[k];
                 }
             }
         }
         for (long r = 0; r < q->rows && !of_values; r++)
-            for (long h = first; h < end; h++) softmax(q->scores + (r * q->heads + h) * num_keys, num_keys);
+            softmax(q->scores + (r * q->heads + first) * num_keys, end - first, num_keys);
     }
 }
 

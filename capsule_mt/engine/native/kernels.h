@@ -125,7 +125,8 @@ typedef struct {
     long (*top)(const float *values, long count, long wanted, float *best, int32_t *indices);
     /* See routing/squash.py. */
     void (*squash)(float *capsule, long width);
-    void (*softmax)(float *values, long count);
+    /* Of each of the rows. */
+    void (*softmax)(float *values, long rows, long count);
 } kernels_t;
 
 /* The table of a tier, or of the best tier that this processor has if `name` is NULL; NULL if it has no such tier. */

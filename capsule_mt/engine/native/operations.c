@@ -428,7 +428,7 @@ static void guide_rows(void *context, int64_t first, int64_t end, int thread) {
                                                                     score_sum, (long)width);
             }
             memcpy(shares, logits, (size_t)(count * capsules) * 4);
-            for (int64_t j = 0; j < count; j++) kernels->softmax(shares + j * capsules, (long)capsules);
+            kernels->softmax(shares, (long)count, (long)capsules);
             int64_t wanted = t == iterations - 1 ? kept : capsules;
             for (int64_t c = 0; c < wanted; c++) {
                 float *capsule = routed + c * width;
@@ -517,7 +517,7 @@ static void additive_attention(run_t *run, const operation_t *op) {
         for (int64_t j = 0; j < count; j++)
             scores[j] = kernels->tanh_score(row_of(run, query, row), row_of(run, keys, run->first_word[source] + j),
                                             score, score_sum, (long)width);
-        kernels->softmax(scores, (long)count);
+        kernels->softmax(scores, 1, (long)count);
         memset(out, 0, (size_t)out_width * 4);
         for (int64_t j = 0; j < count; j++)
             kernels->add_scaled(out, row_of(run, values, run->first_word[source] + j), scores[j], (long)out_width);
@@ -575,7 +575,7 @@ static void separable_routing(run_t *run, const operation_t *op) {
             memcpy(shares, logits, (size_t)(count * capsules) * 4);
             memset(out, 0, (size_t)(capsules * width) * 4);
             for (int64_t j = 0; j < count; j++) {
-                kernels->softmax(shares + j * capsules, (long)capsules);
+                kernels->softmax(shares + j * capsules, 1, (long)capsules);
                 for (int64_t c = 0; c < capsules; c++)
                     kernels->add_scaled(out + c * width, row_of(run, votes, first + j) + start + c * width,
                                         shares[j * capsules + c], (long)width);
