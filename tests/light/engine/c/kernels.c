@@ -253,6 +253,46 @@ static void previews(long rows, long inputs, long outputs, double reach) {
     release();
 }
 
+/* Of many rows is noted what may be the largest by the whole weights: the first of the largest, too. */
+static void wholes(long rows, long inputs, long outputs) {
+    linear_t linear = {.outputs = outputs, .inputs = inputs, .int8 = 1};
+    if (rows < tier->least_whole(&linear)) return;
+    int64_t bytes = (tier->packed_bytes(&linear) + 63) / 64 * 64;
+    float *weight = random_floats(inputs * outputs, 1), *x = random_floats(rows * inputs, 3), *y = floats(rows * outputs);
+    int32_t *forbidden = guarded(4);
+    near_t *near = guarded(rows * (long)sizeof(near_t));
+    tier->lay_out(&linear, guarded((long)bytes));
+    for (long i = 0; i < inputs; i++) weight[(outputs - 1) * inputs + i] = weight[i]; /* equal ones */
+    tier->pack(&linear, weight, 0, outputs);
+    void *scratch = guarded((tier->scratch(&linear, rows) + 63) / 64 * 64);
+    tier->round_inputs(&linear, x, rows, scratch);
+    long blocks = tier->num_blocks(&linear);
+    tier->multiply(&linear, x, rows, y, NO_ACTIVATION, scratch, 0, blocks);
+    forbidden[0] = (int32_t)(outputs / 2);
+    for (long r = 0; r < rows; r++) {
+        near[r].forbidden = forbidden;
+        near[r].num_forbidden = 1;
+        near[r].count = 0;
+        near[r].reach = 0;
+        near[r].least = -INFINITY;
+    }
+    tier->preview(&linear, NULL, rows, scratch, near, 0, blocks / 3);
+    tier->preview(&linear, NULL, rows, scratch, near, blocks / 3, blocks);
+    for (long r = 0; r < rows; r++) {
+        long best = -1, found = 0;
+        for (long i = 1; i < near[r].count; i++)
+            if (near[r].values[i] > near[r].values[found]) found = i;
+        for (long o = 0; o < outputs; o++)
+            if (o != forbidden[0] && (best < 0 || y[r * outputs + o] > y[r * outputs + best])) best = o;
+        checks++;
+        if (!near[r].count || near[r].places[found] != best || near[r].values[found] != y[r * outputs + best]) {
+            printf("%s preview(%ld, %ld, %ld): not %ld in row %ld\n", tier->name, rows, inputs, outputs, best, r);
+            failures++;
+        }
+    }
+    release();
+}
+
 /* The tiles of `amx` give the numbers of `avx512`, bit for bit, with the same packed weights. */
 static void tiles(long rows, long inputs, long outputs, int activation) {
     const kernels_t *other = engine_kernels("avx512");
@@ -279,6 +319,7 @@ static void tiles(long rows, long inputs, long outputs, int activation) {
 
 static void all_products(void) {
     static const long few[] = {1, 2, 3, 5, 8, 17, 33}, many[] = {0, 64, 100, 129, 513, 1000};
+    for (long rows = 13; rows <= 70; rows += 3) wholes(rows, rows % 3 * 64 + 64, 31 + 7 * rows);
     for (long rows = 12; rows <= 82; rows++) tiles(rows, rows % 4 * 64, 29 + rows, rows % 6);
     tiles(320, 512, 1000, RELU);
     for (long outputs = 1; outputs < 100; outputs += 7) {
