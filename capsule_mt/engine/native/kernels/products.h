@@ -228,6 +228,22 @@ static void round_rows(const float *x, long rows, long inputs, rounded_t *rounde
             const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
             _mm512_storeu_si512(rounded + done, _mm512_permutexvar_epi32(order, bytes));
         }
+#elif defined(TIER_AVX2)
+        for (; done < fours; done += 4 * LANES) {
+            __m256i four[4];
+            for (long k = 0; k < 4; k++)
+                four[k] = _mm256_cvtps_epi32((__m256)(load(x + done + k * LANES) * factor));
+            __m256i low = _mm256_packs_epi32(four[0], four[1]), high = _mm256_packs_epi32(four[2], four[3]);
+#if defined(TIER_AVXVNNI)
+            __m256i zeros = _mm256_set1_epi16((short)zero);
+            __m256i bytes = _mm256_packus_epi16(_mm256_add_epi16(low, zeros), _mm256_add_epi16(high, zeros));
+            const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+            _mm256_storeu_si256((__m256i *)(rounded + done), _mm256_permutevar8x32_epi32(bytes, order));
+#else
+            _mm256_storeu_si256((__m256i *)(rounded + done), _mm256_permute4x64_epi64(low, 0xd8));
+            _mm256_storeu_si256((__m256i *)(rounded + done) + 1, _mm256_permute4x64_epi64(high, 0xd8));
+#endif
+        }
 #elif defined(TIER_SIMD128)
         for (; done < fours; done += 4 * LANES) {
             v128_t four[4];
