@@ -6,11 +6,11 @@
 #include "vectors.h"
 
 /* Drops what cannot be the largest any more; returns whether there is room. */
-static int has_room(const linear_t *l, near_t *near) {
+static int has_room(near_t *near) {
     long kept = 0, count = near->count;
     if (count < MOST_NEAR) return 1;
     for (long i = 0; i < count && count == MOST_NEAR; i++)
-        if (near->values[i] + near->reach * l->scales[near->places[i]] >= near->least) {
+        if (near->values[i] + near->reach * near->radii[near->places[i]] >= near->least) {
             near->places[kept] = near->places[i];
             near->values[kept++] = near->values[i];
         }
@@ -28,15 +28,15 @@ static __attribute__((noinline)) void note_some(const linear_t *l, near_t *near,
     for (int k = 0; lanes; k++, lanes >>= 1) {
         int32_t place = (int32_t)(output + k);
         float value = values[k];
-        if (!(lanes & 1) || place >= l->outputs || is_forbidden(near, place) || !has_room(l, near)) continue;
+        if (!(lanes & 1) || place >= l->outputs || is_forbidden(near, place) || !has_room(near)) continue;
         near->places[near->count] = place;
         near->values[near->count++] = value;
-        near->least = fmaxf(near->least, value - near->reach * l->scales[place]);
+        near->least = fmaxf(near->least, value - near->reach * near->radii[place]);
     }
 }
 
-INLINE void note(const linear_t *l, near_t *near, vf values, vf scales, long output) {
-    unsigned lanes = lanes_above(values + all(near->reach) * scales, near->least);
+INLINE void note(const linear_t *l, near_t *near, vf values, long output) {
+    unsigned lanes = lanes_above(values + all(near->reach) * load(near->radii + output), near->least);
     if (lanes) note_some(l, near, values, lanes, output);
 }
 

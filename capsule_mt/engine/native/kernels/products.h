@@ -654,7 +654,7 @@ INLINE BY_TILES void tile_rows(const linear_t *l, const rounded_t *x, const roun
                     }
                     long of = from[tile] + r;
                     if (!near) finish(found[0], found[1], y + of * l->outputs + output, l->outputs - output, relu);
-                    for (int k = 0; near && k < 2; k++) note(l, near + of, found[k], by.scales[k], output + k * LANES);
+                    for (int k = 0; near && k < 2; k++) note(l, near + of, found[k], output + k * LANES);
                 }
         }
     }
@@ -670,6 +670,7 @@ static __attribute__((noinline)) BY_TILES void tiles_int8(const linear_t *l, con
 static __attribute__((noinline)) BY_TILES void tiles_near(const linear_t *l, const rounded_t *x,
                                                            const rounding_t *roundings, long rows, near_t *near,
                                                            long first, long last) {
+    for (long r = 0; r < rows; r++) near[r].radii = l->scales; /* which a reach of 0 leaves out */
     tile_rows(l, x, roundings, rows, NULL, 0, near, first, last);
 }
 
