@@ -47,7 +47,7 @@ struct model {
     vector_t *vectors;
     buffer_t *buffers, *places; /* each place is as wide as the widest buffer in it */
     int num_places;
-    void *upper; /* of the head's weights, once it is worth while: see `upper_of` */
+    void *upper; /* what previews read of the head, once it is worth while: see `upper_of` */
     int64_t previews; /* steps that could have read it */
     struct chunk *arenas[MOST_ARENAS]; /* the memory of former runs; taken and put back atomically */
     int num_linears, num_vectors, num_buffers, logits;
@@ -158,8 +158,8 @@ void free_pages(void *memory);
 /* engine.c: the run fails for want of memory. */
 chunk_t *more_memory(run_t *run, int64_t bytes);
 
-/* engine.c: the upper halves of the head's weights, packed when many steps could have read them; NULL where they are not
- * yet, where the head is small, and where the tier does not read them. */
+/* engine.c: what previews read of the head, packed when many steps could have read it; NULL where it is not yet, where the
+ * head is small, and where the tier has no previews. */
 const void *upper_of(model_t *model);
 
 /* Memory until the end of the run, aligned to 64 bytes. */

@@ -119,15 +119,16 @@ INLINE int32_t total_of(const linear_t *l, const rounded_t *rounded, int32_t zer
     return total;
 }
 
-/* Sums of the products of two bits of a block, and of a row. */
-INLINE void dot_two(const linear_t *l, const char *bits, const int32_t *zeros, const rounded_t *x, int32_t zero, vi *found) {
+/* Sums of the products of two bits of a block, and of a row; `goes_on` with the next block. */
+INLINE void dot_two(const linear_t *l, const char *bits, const int32_t *zeros, const rounded_t *x, int32_t zero,
+                    const int goes_on, vi *found) {
     vi sums[2][4];
     for (int k = 0; k < 8; k++) sums[k / 4][k % 4] = all_int(0);
     for (long i = 0; i < l->inputs; i += AT_ONCE, bits += BLOCK * 4) {
         int32_t fours[4];
         memcpy(fours, x + i, sizeof(fours));
         for (int j = 0; j < 4; j++) fours[j] ^= ZERO_POINT * 0x01010101; /* of each byte */
-        prefetch_weights(bits, BLOCK * 4);
+        if (goes_on) prefetch_weights(bits, BLOCK * 4);
         for (int k = 0; k < 2; k++) {
             bits_t four = *(const bits_t *)(bits + k * LANES * 4);
             sums[k][0] = dot_bits(sums[k][0], four & 3, fours[0]);
@@ -168,7 +169,7 @@ static void preview(const linear_t *l, const void *memory, long rows, const void
     vi sums[2];
     near->radii = upper.fine;
     for (long block = first, output = first * BLOCK; block < end; block++, output += BLOCK) {
-        dot_two(l, upper.bits[0] + output * l->inputs / 4, upper.sums[0] + output, rounded, row.zero, sums);
+        dot_two(l, upper.bits[0] + output * l->inputs / 4, upper.sums[0] + output, rounded, row.zero, 1, sums);
         block_scales_t by = scales_of(l, output);
         for (int k = 0; k < 2; k++) {
             vf found = (__builtin_convertvector(sums[k], vf) * all(4.f) - all(6 * total)) * step;
@@ -185,7 +186,7 @@ static void preview(const linear_t *l, const void *memory, long rows, const void
             above |= lanes_above(estimates[k] + all(near->reach) * load(upper.coarse + output + k * LANES), near->least);
         }
         if (!above) continue;
-        dot_two(l, upper.bits[1] + output * l->inputs / 4, upper.sums[1] + output, rounded, row.zero, sums);
+        dot_two(l, upper.bits[1] + output * l->inputs / 4, upper.sums[1] + output, rounded, row.zero, 0, sums);
         for (int k = 0; k < 2; k++) {
             vf found = (__builtin_convertvector(sums[k], vf) - all(1.5f * total)) * step;
             found = estimates[k] + found * load(upper.steps + output + k * LANES);
