@@ -584,7 +584,7 @@ def _empty(kind: str, count: int) -> "array[Any]":
 
 
 def _row(values: "array[Any]", row: int, width: int, count: int) -> list[Any]:
-    return list(values[row * width : row * width + count])
+    return values[row * width : row * width + count].tolist()
 
 
 def _rows(values: "array[Any]", first: int, rows: int, width: int, count: int) -> list[list[Any]]:

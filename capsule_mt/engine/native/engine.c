@@ -288,7 +288,7 @@ int engine_add_buffer(model_t *model, int space, int64_t width) {
     buffer_t *buffers = grow(model->buffers, model->num_buffers, sizeof(buffer_t));
     if (!buffers) return NO_MEMORY;
     model->buffers = buffers;
-    buffers[model->num_buffers] = (buffer_t){space, width, 0};
+    buffers[model->num_buffers] = (buffer_t){space, width, 0, 0};
     return model->num_buffers++;
 }
 
@@ -317,6 +317,8 @@ static void place_buffers(run_t *run) {
     float **memory = take(run, (model->num_places + 1) * (int64_t)sizeof(float *));
     for (int place = 0; place < model->num_places; place++) {
         int64_t rows = rows_of(run, model->places[place].space);
+        if (model->places[place].passing) rows = run->rows > run->num_words ? run->rows : run->num_words;
+        if (model->places[place].passing && rows > MOST_AT_ONCE) rows = MOST_AT_ONCE;
         if (run->request->targets && place == model->buffers[model->logits].place) rows = SCORED_ROWS;
         memory[place] = take(run, rows * model->places[place].width * 4);
     }

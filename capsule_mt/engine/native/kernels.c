@@ -124,8 +124,6 @@ INLINE void attend_width(const queries_t *q, long first, long end, const long wi
     const long head_bytes = kept_width(width, halves);
     long num_keys = q->num_keys;
     float scale = 1 / sqrtf((float)width);
-    for (long r = 0; r < q->rows; r++)
-        memset(q->output + (r * q->heads + first) * width, 0, (size_t)((end - first) * width) * 4);
     for (int of_values = 0; of_values < 2; of_values++) {
         for (long j = 0; j < num_keys; j += 4) {
             const char *now[4], *next[4];
@@ -141,13 +139,14 @@ INLINE void attend_width(const queries_t *q, long first, long end, const long wi
                 for (long r = 0; r < q->rows; r++) {
                     const float *query = q->query + r * q->query_step + h * width;
                     float *output = q->output + (r * q->heads + h) * width;
-                    float *score = q->scores + (r * q->heads + h) * num_keys + j, sums[4];
+                    float *score = q->scores + (r * q->heads + h) * num_keys + j;
                     vf two[2], sum[4] = {all(0.f), all(0.f), all(0.f), all(0.f)};
                     if (of_values) {
                         for (long k = 0; k < 4; k++) sum[k] = all(j + k < num_keys ? score[k] : 0.f);
                         for (long i = 0; i < width; i += BLOCK) {
-                            vf low = GET(output, i, width, 0.f), high = all(0.f);
-                            if (i + LANES < width) high = GET(output, i + LANES, width, 0.f);
+                            vf low = all(0.f), high = all(0.f);
+                            if (j) low = GET(output, i, width, 0.f);
+                            if (j && i + LANES < width) high = GET(output, i + LANES, width, 0.f);
                             for (long k = 0; k < 4; k++) {
                                 load_block(now[k] + head, i, width, halves, two);
                                 low += sum[k] * two[0];
@@ -167,13 +166,15 @@ INLINE void attend_width(const queries_t *q, long first, long end, const long wi
                             sum[k] += high * two[1];
                         }
                     }
-                    four_sums(sum, sums);
-                    for (long k = 0; k < 4 && j + k < num_keys; k++) score[k] = sums[k] * scale;
+                    four_t sums = four_sums(sum) * scale;
+                    if (j + 4 <= num_keys) *(four_any *)score = sums;
+                    else
+                        for (long k = 0; j + k < num_keys; k++) score[k] = sums[k];
                 }
             }
         }
         for (long r = 0; r < q->rows && !of_values; r++)
-            for (long h = first; h < end; h++) softmax(q->scores + (r * q->heads + h) * num_keys, num_keys);
+            softmax(q->scores + (r * q->heads + first) * num_keys, end - first, num_keys);
     }
 }
 
@@ -251,11 +252,7 @@ static float log_sum_exp(const float *values, long count) {
         for (long k = 0; k < 4; k++) total += four[k];
     }
     for (; i < whole; i += LANES) total += exp_below_top(load(values + i), top);
-    if (whole < count) {
-        vf v = exp_below_top(load_some(values + whole, count - whole, 0.f), top);
-        for (long j = count - whole; j < LANES; j++) v[j] = 0;
-        total += v;
-    }
+    if (whole < count) total += first_of(exp_below_top(load_some(values + whole, count - whole, 0.f), top), count - whole);
     return top + logf(sum_of(total));
 }
 
@@ -311,14 +308,15 @@ static long top(const float *values, long count, long wanted, float *best, int32
 #define GLUE(a, b) GLUE_(a, b)
 #define TEXT_(a) #a
 #define TEXT(a) TEXT_(a)
-#define TABLE(name, product, previewed, preview) \
+#define TABLE(name, product, previewed, whole, preview) \
     { \
         name, packed_bytes, lay_out, pack, pack_codes, widen, select_outputs, unpack, scratch, round_inputs, leave, \
-        num_blocks, product, upper_bytes, pack_upper, previewed, preview, compute, add_norm, kept_bytes, keep_heads, \
+        num_blocks, product, upper_bytes, pack_upper, previewed, whole, preview, compute, add_norm, kept_bytes, keep_heads, \
         attend, em_routing, dynamic_routing, exp_twice, tanh_score, add_scaled, lstm, \
         gru, ssru, apply, log_sum_exp, top, squash, softmax, \
     }
-const kernels_t GLUE(kernels_, TIER) = TABLE(TEXT(TIER), multiply, most_previewed, preview);
+const kernels_t GLUE(kernels_, TIER) = TABLE(TEXT(TIER), multiply, most_previewed, least_whole, preview);
 #if defined(HAS_TILES)
-const kernels_t kernels_amx = TABLE("amx", multiply_by_tiles, most_previewed_by_tiles, preview_by_tiles);
+const kernels_t kernels_amx =
+    TABLE("amx", multiply_by_tiles, most_previewed_by_tiles, least_whole_by_tiles, preview_by_tiles);
 #endif

@@ -23,15 +23,16 @@ typedef struct {
 /* So many rows at most attend at once. */
 #define MOST_QUERIES 8
 
-#define DEVIATION_OF_LOWER 4.61f /* of whole numbers from 0 to 15 */
 #define MOST_NEAR 1024
 
-/* The outputs of a row that may be the largest, but for forbidden ones, when each is up to `reach` times its scale above
- * or below its preview. */
+/* The outputs of a row that may be the largest, but for forbidden ones, when each is up to `reach` times its radius above
+ * or below what is noted. */
 typedef struct {
     const int32_t *forbidden;
     long num_forbidden, count; /* MOST_NEAR + 1 if there are more */
     float reach, least;        /* the largest is not below `least` */
+    const float *radii;        /* of each output; a preview sets it */
+    float *estimates;          /* memory for all outputs, and BLOCK more, of a row that is alone */
     int32_t places[MOST_NEAR];
     float values[MOST_NEAR];
 } near_t;
@@ -76,15 +77,17 @@ typedef struct {
     /* x [rows, inputs] -> blocks `first` to `end` of y [rows, outputs]; `scratch` holds what `round_inputs` left. */
     void (*multiply)(const linear_t *linear, const float *x, long rows, float *y, int activation, const void *scratch,
                      long first, long end);
-    /* Bytes of the upper halves of an int8 map's weights, aligned to 64, or 0 where the tier does not read them. */
+    /* Bytes of what is kept of an int8 map for previews, aligned to 64, or 0 where the tier has none. */
     int64_t (*upper_bytes)(const linear_t *linear);
     /* Fills them in. */
     void (*pack_upper)(const linear_t *linear, void *upper);
     /* So many rows at most are previewed at once. */
     long (*most_previewed)(const linear_t *linear);
-    /* Notes which outputs of rows, of blocks `first` to `end`, may be the largest by the upper halves; `scratch` holds what
-     * `round_inputs` left. Each output misses the mean of its lower halves' products by random signs: by scale *
-     * DEVIATION_OF_LOWER * |x|, as standard deviation. */
+    /* From so many rows on, finding the largest outputs takes less time than writing all. */
+    long (*least_whole)(const linear_t *linear);
+    /* Notes which outputs of rows, of blocks `first` to `end`, may be the largest by `upper`, or by the whole weights if
+     * that is NULL; `scratch` holds what `round_inputs` left. By `upper` an output is off by what its weights are, times the
+     * inputs: by its radius * |x|, as standard deviation. */
     void (*preview)(const linear_t *linear, const void *upper, long rows, const void *scratch, near_t *near, long first,
                     long end);
     /* An output of one of the rows of an int8 map, as `multiply` computes it. */
@@ -123,7 +126,8 @@ typedef struct {
     long (*top)(const float *values, long count, long wanted, float *best, int32_t *indices);
     /* See routing/squash.py. */
     void (*squash)(float *capsule, long width);
-    void (*softmax)(float *values, long count);
+    /* Of each of the rows. */
+    void (*softmax)(float *values, long rows, long count);
 } kernels_t;
 
 /* The table of a tier, or of the best tier that this processor has if `name` is NULL; NULL if it has no such tier. */

@@ -126,6 +126,36 @@ static void find_lives(const model_t *model, int64_t *first, int64_t *last) {
     }
 }
 
+int64_t goes_by_rows(const model_t *model, int which, int64_t first) {
+    const operation_t *ops = model->programs[which];
+    int64_t end = first;
+    for (; end < model->num_operations[which]; end++) {
+        const operation_t *op = ops + end;
+        if ((op->kind != LINEAR && op->kind != NORM) || op == model->head) break;
+        if (model->buffers[OUT_OF(op)].space != model->buffers[OUT_OF(ops + first)].space) break;
+    }
+    return end - first;
+}
+
+/* Operations that run together on some rows all need what one of them does, but for the rows that pass between them. */
+static void join_lives(model_t *model, int64_t *first, int64_t *last) {
+    int64_t encoder = model->num_operations[0], all = encoder + model->num_operations[1], count = 1;
+    for (int i = 0; i < model->num_buffers; i++) model->buffers[i].passing = 0;
+    for (int64_t t = 0; t < all; t += count) {
+        int64_t together = t < encoder ? goes_by_rows(model, 0, t) : goes_by_rows(model, 1, t - encoder);
+        count = together > 1 ? together : 1;
+        for (int i = 0; i < model->num_buffers; i++) {
+            int begins = first[i] >= t && first[i] < t + count, ends = last[i] >= t && last[i] < t + count;
+            model->buffers[i].passing |= begins && ends && together > 1;
+            if (begins && !ends) first[i] = t;
+            if (ends && !begins) last[i] = t + count - 1;
+        }
+    }
+}
+
+/* The space of a place that holds rows of any space which pass between operations. */
+#define OF_PASSING (OF_STATES + 1)
+
 int plan_memory(model_t *model) {
     size_t count = (size_t)model->num_buffers + 1;
     int64_t *first = malloc(count * 8), *last = malloc(count * 8), *free_after = malloc(count * 8);
@@ -133,15 +163,19 @@ int plan_memory(model_t *model) {
     model->places = malloc(count * sizeof(buffer_t));
     model->num_places = 0;
     int failed = !first || !last || !free_after || !model->places ? NO_MEMORY : 0;
-    if (!failed) find_lives(model, first, last);
+    if (!failed) {
+        find_lives(model, first, last);
+        join_lives(model, first, last);
+    }
     for (int64_t t = 0; !failed && t < model->num_operations[0] + model->num_operations[1]; t++)
         for (int i = 0; i < model->num_buffers; i++) {
             buffer_t *buffer = model->buffers + i;
             if (first[i] != t) continue;
-            int place = 0;
+            int place = 0, space = buffer->passing ? OF_PASSING : buffer->space;
             while (place < model->num_places &&
-                   (free_after[place] >= t || model->places[place].space != buffer->space)) place++;
-            if (place == model->num_places) model->places[model->num_places++] = (buffer_t){buffer->space, 0, place};
+                   (free_after[place] >= t || model->places[place].space != space)) place++;
+            if (place == model->num_places)
+                model->places[model->num_places++] = (buffer_t){space, 0, place, buffer->passing};
             if (buffer->width > model->places[place].width) model->places[place].width = buffer->width;
             free_after[place] = last[i];
             buffer->place = place;

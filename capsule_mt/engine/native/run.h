@@ -27,7 +27,8 @@ typedef struct {
 typedef struct {
     int space;
     int64_t width;
-    int place; /* which memory of a run it has: see `plan_memory` */
+    int place;   /* which memory of a run it has: see `plan_memory` */
+    int passing; /* only MOST_AT_ONCE rows of it exist at a time: see `goes_by_rows` */
 } buffer_t;
 
 typedef struct block {
@@ -46,7 +47,7 @@ struct model {
     vector_t *vectors;
     buffer_t *buffers, *places; /* each place is as wide as the widest buffer in it */
     int num_places;
-    void *upper; /* of the head's weights, once it is worth while: see `upper_of` */
+    void *upper; /* what previews read of the head, once it is worth while: see `upper_of` */
     int64_t previews; /* steps that could have read it */
     struct chunk *arenas[MOST_ARENAS]; /* the memory of former runs; taken and put back atomically */
     int num_linears, num_vectors, num_buffers, logits;
@@ -66,6 +67,12 @@ struct model {
 int wrong(const char *format, ...);
 /* programs.c: checks the programs of a model, and finds its limits; returns 0 or IS_WRONG. */
 int check_programs(model_t *model);
+/* Operations that follow each other and work on each row by itself run on some rows, one after the other, and then on the
+ * next ones: what is between them stays in the cache. About ROWS_AT_ONCE rows, MOST_AT_ONCE at most. */
+#define ROWS_AT_ONCE 128
+#define MOST_AT_ONCE (3 * ROWS_AT_ONCE / 2)
+/* programs.c: how many operations of a program run so together, from this one on; 0 if it is none of them. */
+int64_t goes_by_rows(const model_t *model, int which, int64_t first);
 /* programs.c: buffers that no operation needs at the same time share a place: what a small model works on then stays in
  * the cache. Returns 0 or NO_MEMORY. */
 int plan_memory(model_t *model);
@@ -151,8 +158,8 @@ void free_pages(void *memory);
 /* engine.c: the run fails for want of memory. */
 chunk_t *more_memory(run_t *run, int64_t bytes);
 
-/* engine.c: the upper halves of the head's weights, packed when many steps could have read them; NULL where they are not
- * yet, where the head is small, and where the tier does not read them. */
+/* engine.c: what previews read of the head, packed when many steps could have read it; NULL where it is not yet, where the
+ * head is small, and where the tier has no previews. */
 const void *upper_of(model_t *model);
 
 /* Memory until the end of the run, aligned to 64 bytes. */

@@ -143,7 +143,7 @@ class CodedWeights(DrawnWeights):
 
 @pytest.mark.parametrize("tier", [tier for tier in TIERS if tier not in ("avx2", "portable")])
 def test_of_a_large_vocabulary_too_one_at_a_time_has_the_tokens_of_a_batch(monkeypatch, tier):
-    """Where a row is alone, most of its logits are estimated: those of the first tokens, and of any others."""
+    """Most logits of a row are estimated where it is alone, and none is written where there are many rows."""
     monkeypatch.setenv("HF_CAPSULE_MT_TIER", tier)
     monkeypatch.setitem(SIZES, "vocab_size", 70_000)
     monkeypatch.setitem(SIZES, "d_model", 64)
@@ -153,7 +153,9 @@ def test_of_a_large_vocabulary_too_one_at_a_time_has_the_tokens_of_a_batch(monke
         asked = options(POSITIONS, suppress_tokens=suppressed, scores=False)
         batch = [one.ids for found in decoder.translate(SOURCES, asked) for one in found]
         alone = [decoder.translate([source], asked._replace(limits=[POSITIONS])) for source in SOURCES]
+        many = decoder.translate(SOURCES * 5, asked._replace(limits=[POSITIONS] * 5 * len(SOURCES)))
         assert [one.ids for found in alone for one in found[0]] == batch
+        assert [one.ids for found in many for one in found] == 5 * batch
         suppressed += {token for ids in batch for token in ids}
 
 
@@ -207,6 +209,16 @@ def test_batches_and_threads_change_nothing(name, int8):
             one = SearchOptions(limits=[12], suppress_tokens=[PAD], readings=readings, **search)
             batch = alone.translate(SOURCES, options(readings=readings, **search))
             assert alone.translate([source], one) == [batch[row]]
+
+
+@pytest.mark.parametrize("int8", [False, True])
+@names
+def test_more_words_than_are_worked_on_at_once_change_nothing(name, int8):
+    decoder, times = decoder_of(PROGRAMS[name], int8=int8, num_threads=2), 12
+    readings, asked = readings_of(decoder), options()
+    asked = asked._replace(limits=[*asked.limits] * times)
+    assert decoder.translate(SOURCES * times, asked) == decoder.translate(SOURCES, options()) * times
+    assert decoder.force(SOURCES * times, TARGETS * times, readings) == decoder.force(SOURCES, TARGETS, readings) * times
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the test counts threads as Linux does")

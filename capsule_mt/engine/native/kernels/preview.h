@@ -1,130 +1,19 @@
-/* Logits from the upper four bits of a head's weights, which take half the memory: reading a large head takes most of the
- * time of a step with one row, and only the logits next to the largest matter. See `preview` of ../operations.c.
+/* Logits from fewer bits of a head's weights: reading a large head takes most of the time of a step with one row, and only
+ * the logits next to the largest matter. See `preview` of ../operations.c.
  *
- * A code is 16 n + r - 128, of which n is kept: two inputs in a byte, in the order of the products.
+ * Of each output are kept 16 steps n of its own size, with which a weight is about step * (n - 7.5): the upper two bits of
+ * n, which suffice for most outputs, and the lower two. A byte of these has four inputs, each DEPTH after the one before.
  */
 #ifndef CAPSULE_MT_PREVIEW_H
 #define CAPSULE_MT_PREVIEW_H
 
+#include "near.h"
 #include "products.h"
 
-#define MEAN_OF_LOWER 7.5f
+#include <limits.h>
 
-#if defined(TIER_AVX512) || defined(TIER_AVXVNNI) || defined(TIER_DOTPROD)
-typedef uint8_t nibbles_t __attribute__((vector_size(LANES * 4), may_alias));
-
-INLINE vi dot_nibbles(vi sum, nibbles_t n, int32_t four) {
-#if defined(TIER_AVX512)
-    return (vi)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)n, (__m512i)all_int(four));
-#elif defined(TIER_AVXVNNI)
-    return (vi)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)n, (__m256i)all_int(four));
-#else
-    return (vi)vdotq_s32((int32x4_t)sum, (int8x16_t)n, (int8x16_t)all_int(four));
-#endif
-}
-
-/* They follow the sums of n of each output. */
-static char *nibbles_of(const linear_t *l, const void *upper) { return (char *)upper + 4 * round_up(l->outputs, BLOCK); }
-
-INLINE vi sum_of_nibbles(const void *upper, long output) { return *(const vi_any *)((const int32_t *)upper + output); }
-
-static int64_t upper_bytes(const linear_t *l) {
-    int64_t outputs = round_up(l->outputs, BLOCK);
-    if (!l->int8 || l->inputs % (2 * DEPTH)) return 0;
-    return outputs * 4 + outputs * l->inputs / 2;
-}
-
-static void pack_upper(const linear_t *l, void *upper) {
-    const nibbles_t *codes = l->packed;
-    nibbles_t *to = (nibbles_t *)nibbles_of(l, upper);
-    for (long o = 0; o < round_up(l->outputs, BLOCK); o += BLOCK) {
-        vi sums[2] = {all_int(0), all_int(0)};
-        for (long i = 0; i < l->inputs; i += 2 * DEPTH, codes += 2)
-            for (int k = 0; k < 2; k++, codes++) {
-                nibbles_t low = (codes[0] ^ 128) >> 4, high = (codes[2] ^ 128) >> 4;
-                *to++ = low | high << 4;
-                sums[k] = dot_nibbles(sums[k], low + high, 0x01010101);
-            }
-        memcpy((int32_t *)upper + o, sums, sizeof(sums));
-    }
-}
-
-/* Drops what cannot be the largest any more; returns whether there is room. */
-static int has_room(const linear_t *l, near_t *near) {
-    long kept = 0, count = near->count;
-    if (count < MOST_NEAR) return 1;
-    for (long i = 0; i < count && count == MOST_NEAR; i++)
-        if (near->values[i] + near->reach * l->scales[near->places[i]] >= near->least) {
-            near->places[kept] = near->places[i];
-            near->values[kept++] = near->values[i];
-        }
-    near->count = count == MOST_NEAR && kept < count ? kept : MOST_NEAR + 1;
-    return near->count < MOST_NEAR;
-}
-
-static int is_forbidden(const near_t *near, int32_t place) {
-    for (long i = 0; i < near->num_forbidden; i++)
-        if (near->forbidden[i] == place) return 1;
-    return 0;
-}
-
-static __attribute__((noinline)) void note_some(const linear_t *l, near_t *near, vf values, unsigned lanes, long output) {
-    for (int k = 0; lanes; k++, lanes >>= 1) {
-        int32_t place = (int32_t)(output + k);
-        float value = values[k];
-        if (!(lanes & 1) || place >= l->outputs || is_forbidden(near, place) || !has_room(l, near)) continue;
-        near->places[near->count] = place;
-        near->values[near->count++] = value;
-        near->least = fmaxf(near->least, value - near->reach * l->scales[place]);
-    }
-}
-
-INLINE void note(const linear_t *l, near_t *near, vf values, vf scales, long output) {
-    unsigned lanes = lanes_above(values + all(near->reach) * scales, near->least);
-    if (lanes) note_some(l, near, values, lanes, output);
-}
-
-/* What the mean of the lower halves adds to the sums of a row. */
-INLINE float lower_of(const linear_t *l, const rounded_t *rounded, int32_t zero) {
-    int32_t total = 0;
-    for (long i = 0; i < l->inputs; i++) total += rounded[i] - zero;
-    return (float)total * (MEAN_OF_LOWER - 128);
-}
-
-INLINE void preview_block(const linear_t *l, const void *upper, const rounded_t *rounded, rounding_t row, float lower,
-                          near_t *near, long output) {
-    const char *pairs = nibbles_of(l, upper) + output * l->inputs / 2;
-    vi sums[2][2] = {{all_int(0), all_int(0)}, {all_int(0), all_int(0)}};
-    for (long i = 0; i < l->inputs; i += 2 * DEPTH, pairs += DEPTH * BLOCK) {
-        int32_t fours[2];
-        memcpy(fours, rounded + i, sizeof(fours));
-        for (int k = 0; k < 2; k++) fours[k] ^= ZERO_POINT * 0x01010101; /* of each byte, as above */
-        prefetch_weights(pairs, DEPTH * BLOCK);
-        for (int k = 0; k < 2; k++) {
-            nibbles_t two = *(const nibbles_t *)(pairs + k * DEPTH * LANES);
-            sums[k][0] = dot_nibbles(sums[k][0], two & 15, fours[0]);
-            sums[k][1] = dot_nibbles(sums[k][1], two >> 4, fours[1]);
-        }
-    }
-    block_scales_t by = scales_of(l, output);
-    for (int k = 0; k < 2; k++) {
-        vi zeros = sum_of_nibbles(upper, output + k * LANES) * all_int(row.zero - ZERO_POINT);
-        vi sum = sums[k][0] + sums[k][1] - zeros;
-        vf found = __builtin_convertvector(sum, vf) * all(16.f) + all(lower);
-        found = found * by.scales[k] * all(row.step) + by.biases[k];
-        note(l, near, found, by.scales[k], output + k * LANES);
-    }
-}
-
-static void preview(const linear_t *l, const void *upper, long rows, const void *scratch, near_t *near, long first,
-                    long end) {
-    const rounded_t *rounded = scratch;
-    const rounding_t *row = roundings_of(l, rows, scratch);
-    for (long r = 0; r < rows; r++, rounded += l->inputs, row++, near++) {
-        float lower = lower_of(l, rounded, row->zero);
-        for (long block = first; block < end; block++) preview_block(l, upper, rounded, *row, lower, near, block * BLOCK);
-    }
-}
+/* A step in root mean squares of the weights: larger ones are coarser, smaller ones cut more weights off. */
+#define STEP_OF_MEAN 0.335f
 
 static float compute(const linear_t *l, long rows, long row, const void *memory, long output) {
     long stride = round_up(l->inputs, DEPTH);
@@ -139,7 +28,175 @@ static float compute(const linear_t *l, long rows, long row, const void *memory,
     return found[0];
 }
 
+#if defined(TIER_AVX512) || defined(TIER_AVXVNNI) || defined(TIER_DOTPROD)
+typedef uint8_t bits_t __attribute__((vector_size(LANES * 4), may_alias));
+#define AT_ONCE (4 * DEPTH) /* inputs of a vector of bits */
+
+INLINE vi dot_bits(vi sum, bits_t bits, int32_t four) {
+#if defined(TIER_AVX512)
+    return (vi)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)bits, (__m512i)all_int(four));
+#elif defined(TIER_AVXVNNI)
+    return (vi)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)bits, (__m256i)all_int(four));
+#else
+    return (vi)vdotq_s32((int32x4_t)sum, (int8x16_t)bits, (int8x16_t)all_int(four));
+#endif
+}
+
+/* What is kept of a head: of each output the step and how far a weight is from it, as root mean square, by the upper bits
+ * and by all; the sums of its upper bits, and of its lower ones; then both, laid out as the weights are. */
+typedef struct {
+    float *steps, *coarse, *fine;
+    int32_t *sums[2];
+    char *bits[2];
+} upper_t;
+
+static upper_t parts_of(const linear_t *l, const void *upper) {
+    long outputs = round_up(l->outputs, BLOCK);
+    float *steps = (float *)upper;
+    int32_t *sums = (int32_t *)(steps + 3 * outputs);
+    char *bits = (char *)(sums + 2 * outputs);
+    return (upper_t){steps, steps + outputs, steps + 2 * outputs, {sums, sums + outputs},
+                     {bits, bits + (int64_t)outputs * l->inputs / 4}};
+}
+
+static int64_t upper_bytes(const linear_t *l) {
+    int64_t outputs = round_up(l->outputs, BLOCK);
+    return l->int8 && l->inputs % AT_ONCE == 0 ? outputs * 5 * 4 + outputs * l->inputs / 2 : 0;
+}
+
+/* Input `d` of the four that a word of codes has. */
+INLINE vi code_of(vi codes, int d) { return codes << (24 - 8 * d) >> 24; }
+
+/* Of LANES outputs. */
+static void pack_some(const linear_t *l, upper_t upper, long output) {
+    const char *codes = weights_of(l, output);
+    long apart = BLOCK * DEPTH, offset = output / BLOCK * BLOCK * l->inputs / 4 + output % BLOCK * 4;
+    vf squares = all(0.f), errors[2] = {all(0.f), all(0.f)};
+    vi sums[2] = {all_int(0), all_int(0)};
+    for (long i = 0; i < l->inputs; i += DEPTH)
+        for (int d = 0; d < DEPTH; d++) {
+            vf code = __builtin_convertvector(code_of(*(const vi_any *)(codes + i / DEPTH * apart), d), vf);
+            squares += code * code;
+        }
+    vf step, mean = squares / all((float)l->inputs);
+    for (int k = 0; k < LANES; k++) step[k] = mean[k] > 0 ? STEP_OF_MEAN * sqrtf(mean[k]) : 1;
+    for (long i = 0; i < l->inputs; i += AT_ONCE) {
+        vi bits[2] = {all_int(0), all_int(0)};
+        for (int j = 0; j < 4; j++)
+            for (int d = 0; d < DEPTH; d++) {
+                vf code = __builtin_convertvector(code_of(*(const vi_any *)(codes + (i / DEPTH + j) * apart), d), vf);
+                vf place = max_of(min_of(round_of(code / step + all(7.5f)), all(15.f)), all(0.f));
+                vi n = __builtin_convertvector(place, vi), two[2] = {n >> 2, n & 3};
+                vf near = code - (place - all(7.5f)) * step;
+                vf far = code - (__builtin_convertvector(two[0], vf) * all(4.f) - all(6.f)) * step;
+                errors[0] += far * far;
+                errors[1] += near * near;
+                for (int part = 0; part < 2; part++) {
+                    sums[part] += two[part];
+                    bits[part] |= two[part] << (8 * d + 2 * j);
+                }
+            }
+        for (int part = 0; part < 2; part++)
+            *(vi_any *)(upper.bits[part] + offset + i / AT_ONCE * apart) = bits[part];
+    }
+    for (int k = 0; k < LANES; k++) {
+        float scale = l->scales[output + k];
+        upper.steps[output + k] = step[k] * scale;
+        upper.coarse[output + k] = sqrtf(errors[0][k] / (float)l->inputs) * scale;
+        upper.fine[output + k] = sqrtf(errors[1][k] / (float)l->inputs) * scale;
+        for (int part = 0; part < 2; part++) upper.sums[part][output + k] = sums[part][k];
+    }
+}
+
+static void pack_upper(const linear_t *l, void *upper) {
+    for (long output = 0; output < round_up(l->outputs, BLOCK); output += LANES) pack_some(l, parts_of(l, upper), output);
+}
+
+/* The sum of a rounded row. */
+INLINE int32_t total_of(const linear_t *l, const rounded_t *rounded, int32_t zero) {
+    int32_t total = 0;
+    for (long i = 0; i < l->inputs; i++) total += rounded[i] - zero;
+    return total;
+}
+
+/* Sums of the products of two bits of a block, and of a row; `goes_on` with the next block. */
+INLINE void dot_two(const linear_t *l, const char *bits, const int32_t *zeros, const rounded_t *x, int32_t zero,
+                    const int goes_on, vi *found) {
+    vi sums[2][4];
+    for (int k = 0; k < 8; k++) sums[k / 4][k % 4] = all_int(0);
+    for (long i = 0; i < l->inputs; i += AT_ONCE, bits += BLOCK * 4) {
+        int32_t fours[4];
+        memcpy(fours, x + i, sizeof(fours));
+        for (int j = 0; j < 4; j++) fours[j] ^= ZERO_POINT * 0x01010101; /* of each byte */
+        if (goes_on) prefetch_weights(bits, BLOCK * 4);
+        for (int k = 0; k < 2; k++) {
+            bits_t four = *(const bits_t *)(bits + k * LANES * 4);
+            sums[k][0] = dot_bits(sums[k][0], four & 3, fours[0]);
+            sums[k][1] = dot_bits(sums[k][1], four & 12, fours[1]);
+            sums[k][2] = dot_bits(sums[k][2], four & 48, fours[2]);
+            sums[k][3] = dot_bits(sums[k][3], four >> 6, fours[3]);
+        }
+    }
+    for (int k = 0; k < 2; k++) {
+        vi of_zero = *(const vi_any *)(zeros + k * LANES) * all_int(zero - ZERO_POINT);
+        found[k] = sums[k][0] + (sums[k][1] >> 2) + (sums[k][2] >> 4) + sums[k][3] - of_zero;
+    }
+}
+
+/* The place of the largest estimate that is not forbidden, or -1. */
+static long largest_estimate(const linear_t *l, const near_t *near, long first, long last) {
+    long best = -1;
+    float largest = -INFINITY;
+    for (long o = first; o < last; o += LANES) {
+        unsigned lanes = lanes_above(load(near->estimates + o), largest);
+        for (long k = o; lanes; k++, lanes >>= 1)
+            if ((lanes & 1) && k < l->outputs && near->estimates[k] > largest && !is_forbidden(near, (int32_t)k)) {
+                best = k;
+                largest = near->estimates[k];
+            }
+    }
+    return best;
+}
+
+/* Estimates all logits of a row by the upper bits; by all bits, those which may then be above the largest one's logit. */
+static void preview(const linear_t *l, const void *memory, long rows, const void *scratch, near_t *near, long first,
+                    long end) {
+    const rounded_t *rounded = scratch;
+    rounding_t row = *roundings_of(l, rows, scratch);
+    upper_t upper = parts_of(l, memory);
+    float total = (float)total_of(l, rounded, row.zero);
+    vf step = all(row.step);
+    vi sums[2];
+    near->radii = upper.fine;
+    for (long block = first, output = first * BLOCK; block < end; block++, output += BLOCK) {
+        dot_two(l, upper.bits[0] + output * l->inputs / 4, upper.sums[0] + output, rounded, row.zero, 1, sums);
+        block_scales_t by = scales_of(l, output);
+        for (int k = 0; k < 2; k++) {
+            vf found = (__builtin_convertvector(sums[k], vf) * all(4.f) - all(6 * total)) * step;
+            store(near->estimates + output + k * LANES, found * load(upper.steps + output + k * LANES) + by.biases[k]);
+        }
+    }
+    long best = largest_estimate(l, near, first * BLOCK, end * BLOCK);
+    if (best >= 0) near->least = fmaxf(near->least, compute(l, rows, 0, scratch, best));
+    for (long output = first * BLOCK; output < end * BLOCK; output += BLOCK) {
+        vf estimates[2];
+        unsigned above = 0;
+        for (int k = 0; k < 2; k++) {
+            estimates[k] = load(near->estimates + output + k * LANES);
+            above |= lanes_above(estimates[k] + all(near->reach) * load(upper.coarse + output + k * LANES), near->least);
+        }
+        if (!above) continue;
+        dot_two(l, upper.bits[1] + output * l->inputs / 4, upper.sums[1] + output, rounded, row.zero, 0, sums);
+        for (int k = 0; k < 2; k++) {
+            vf found = (__builtin_convertvector(sums[k], vf) - all(1.5f * total)) * step;
+            found = estimates[k] + found * load(upper.steps + output + k * LANES);
+            note(l, near, found, output + k * LANES);
+        }
+    }
+}
+
 static long most_previewed(const linear_t *l) { return (void)l, 1; }
+static long least_whole(const linear_t *l) { return (void)l, LONG_MAX; }
 
 #if defined(HAS_TILES)
 #define MOST_UNPACKED 1024 /* inputs: a block of so many stays in the first cache */
@@ -148,36 +205,53 @@ static long most_previewed_by_tiles(const linear_t *l) {
     return l->inputs % TILE_BYTES || l->inputs > MOST_UNPACKED ? 1 : TILE_ROWS;
 }
 
-/* The nibbles of TILE_BYTES inputs of a block, a byte each, in the order of the products. */
-INLINE void unpack_nibbles(const char *pairs, char *bytes) {
-    nibbles_t *to = (nibbles_t *)bytes;
-    for (int i = 0; i < TILE_BYTES * LANES; i += 64) __builtin_prefetch(pairs + 4096 + i);
-    for (int i = 0; i < TILE_BYTES / DEPTH; i += 2, pairs += DEPTH * BLOCK, to += 4)
+static long least_whole_by_tiles(const linear_t *l) { return is_tiled(l) ? LEAST_TILED : LONG_MAX; }
+
+/* All bits of TILE_BYTES inputs of a block, a byte for each input, in the order of the products. */
+INLINE void unpack_bits(const char *upper, const char *lower, char *bytes) {
+    bits_t *to = (bits_t *)bytes;
+    for (int i = 0; i < TILE_BYTES / 4 * BLOCK; i += 64) {
+        __builtin_prefetch(upper + 4096 + i);
+        __builtin_prefetch(lower + 4096 + i);
+    }
+    for (int i = 0; i < TILE_BYTES / AT_ONCE; i++, to += 8)
         for (int k = 0; k < 2; k++) {
-            nibbles_t two = ((const nibbles_t *)pairs)[k];
-            to[k] = two & 15;
-            to[k + 2] = two >> 4;
+            bits_t high = ((const bits_t *)upper)[2 * i + k], low = ((const bits_t *)lower)[2 * i + k];
+            bits_t even = (high << 2 & 0xcc) | (low & 0x33), odd = (high & 0xcc) | (low >> 2 & 0x33);
+            to[k] = even & 15;
+            to[k + 2] = odd & 15;
+            to[k + 4] = even >> 4;
+            to[k + 6] = odd >> 4;
         }
 }
 
 /* A block is unpacked in the place of the one before, while the tiles multiply that. */
-static __attribute__((target("amx-tile,amx-int8"))) void preview_by_tiles(const linear_t *l, const void *upper, long rows,
-                                                                           const void *scratch, near_t *near, long first,
-                                                                           long end) {
+static BY_TILES void preview_by_tiles(const linear_t *l, const void *memory, long rows, const void *scratch, near_t *near,
+                                      long first, long end) {
     const rounded_t *rounded = scratch;
     const rounding_t *roundings = roundings_of(l, rows, scratch);
-    char codes[MOST_UNPACKED * BLOCK] __attribute__((aligned(64)));
-    const char *pairs = nibbles_of(l, upper) + first * BLOCK * l->inputs / 2;
-    float lower[TILE_ROWS];
-    vi sums[TILE_ROWS][2];
-    if (rows == 1) {
-        preview(l, upper, rows, scratch, near, first, end);
+    if (!memory) {
+        long last = end * BLOCK < l->outputs ? end * BLOCK : l->outputs;
+        tiles_near(l, rounded, roundings, rows, near, first * BLOCK, last);
         return;
     }
-    for (long r = 0; r < rows; r++) lower[r] = lower_of(l, rounded + r * l->inputs, roundings[r].zero);
+    if (rows == 1) {
+        preview(l, memory, rows, scratch, near, first, end);
+        return;
+    }
+    upper_t upper = parts_of(l, memory);
+    char codes[MOST_UNPACKED * BLOCK] __attribute__((aligned(64)));
+    const char *high = upper.bits[0] + first * BLOCK * l->inputs / 4, *low = upper.bits[1] + first * BLOCK * l->inputs / 4;
+    const long part = TILE_BYTES / 4 * BLOCK;
+    float total[TILE_ROWS];
+    vi sums[TILE_ROWS][2];
+    for (long r = 0; r < rows; r++) {
+        total[r] = 7.5f * (float)total_of(l, rounded + r * l->inputs, roundings[r].zero);
+        near[r].radii = upper.fine;
+    }
     tiles_t tiles = tiles_of((uint8_t)rows);
     _tile_loadconfig(&tiles);
-    for (long i = 0; i < l->inputs; i += TILE_BYTES, pairs += TILE_BYTES * LANES) unpack_nibbles(pairs, codes + i * BLOCK);
+    for (long i = 0; i < l->inputs; i += TILE_BYTES, high += part, low += part) unpack_bits(high, low, codes + i * BLOCK);
     for (long block = first; block < end; block++) {
         long output = block * BLOCK;
         _tile_zero(0);
@@ -190,18 +264,24 @@ static __attribute__((target("amx-tile,amx-int8"))) void preview_by_tiles(const 
             _tile_loadd(7, some + LANES * DEPTH, BLOCK * DEPTH);
             _tile_dpbusd(1, 4, 7);
             if (block + 1 == end) continue;
-            unpack_nibbles(pairs, some);
-            pairs += TILE_BYTES * LANES;
+            unpack_bits(high, low, some);
+            high += part;
+            low += part;
         }
         _tile_stored(0, sums[0], BLOCK * 4);
         _tile_stored(1, sums[0] + 1, BLOCK * 4);
         block_scales_t by = scales_of(l, output);
-        for (int k = 0; k < 2; k++) by.sums[k] = two_parts(sum_of_nibbles(upper, output + k * LANES));
+        vf steps[2];
+        for (int k = 0; k < 2; k++) {
+            long at = output + k * LANES;
+            by.sums[k] = two_parts(*(vi_any *)(upper.sums[0] + at) * 4 + *(vi_any *)(upper.sums[1] + at));
+            steps[k] = load(upper.steps + at);
+        }
         for (long r = 0; r < rows; r++)
             for (int k = 0; k < 2; k++) {
                 vf found = __builtin_convertvector(less_zeros(sums[r][k], by.sums[k], roundings[r].zero), vf);
-                found = (found * all(16.f) + all(lower[r])) * by.scales[k] * all(roundings[r].step) + by.biases[k];
-                note(l, near + r, found, by.scales[k], output + k * LANES);
+                found = (found - all(total[r])) * all(roundings[r].step) * steps[k] + by.biases[k];
+                note(l, near + r, found, output + k * LANES);
             }
     }
     _tile_release();
@@ -214,12 +294,10 @@ static int64_t upper_bytes(const linear_t *l) {
 }
 static void pack_upper(const linear_t *l, void *upper) { (void)l, (void)upper; }
 static long most_previewed(const linear_t *l) { return (void)l, 0; }
+static long least_whole(const linear_t *l) { return (void)l, LONG_MAX; }
 static void preview(const linear_t *l, const void *upper, long rows, const void *scratch, near_t *near, long first,
                     long end) {
     (void)l, (void)upper, (void)rows, (void)scratch, (void)near, (void)first, (void)end;
-}
-static float compute(const linear_t *l, long rows, long row, const void *memory, long output) {
-    return (void)l, (void)rows, (void)row, (void)memory, (void)output, 0;
 }
 #endif
 

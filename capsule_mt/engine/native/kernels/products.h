@@ -7,6 +7,7 @@
 #define CAPSULE_MT_PRODUCTS_H
 
 #include "../kernels.h"
+#include "near.h"
 #include "vectors.h"
 
 static long round_up(long n, long multiple) { return (n + multiple - 1) / multiple * multiple; }
@@ -226,6 +227,22 @@ static void round_rows(const float *x, long rows, long inputs, rounded_t *rounde
             __m512i bytes = _mm512_packus_epi16(_mm512_add_epi16(low, zeros), _mm512_add_epi16(high, zeros));
             const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
             _mm512_storeu_si512(rounded + done, _mm512_permutexvar_epi32(order, bytes));
+        }
+#elif defined(TIER_AVX2)
+        for (; done < fours; done += 4 * LANES) {
+            __m256i four[4];
+            for (long k = 0; k < 4; k++)
+                four[k] = _mm256_cvtps_epi32((__m256)(load(x + done + k * LANES) * factor));
+            __m256i low = _mm256_packs_epi32(four[0], four[1]), high = _mm256_packs_epi32(four[2], four[3]);
+#if defined(TIER_AVXVNNI)
+            __m256i zeros = _mm256_set1_epi16((short)zero);
+            __m256i bytes = _mm256_packus_epi16(_mm256_add_epi16(low, zeros), _mm256_add_epi16(high, zeros));
+            const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+            _mm256_storeu_si256((__m256i *)(rounded + done), _mm256_permutevar8x32_epi32(bytes, order));
+#else
+            _mm256_storeu_si256((__m256i *)(rounded + done), _mm256_permute4x64_epi64(low, 0xd8));
+            _mm256_storeu_si256((__m256i *)(rounded + done) + 1, _mm256_permute4x64_epi64(high, 0xd8));
+#endif
         }
 #elif defined(TIER_SIMD128)
         for (; done < fours; done += 4 * LANES) {
@@ -583,11 +600,12 @@ INLINE void prefetch_tiles(const int8_t *weight, const int bytes) {
 /* The weights of so many bytes stay in the second cache while all rows pass, two tiles of them in the first one. */
 #define GROUP_BYTES (512 << 10)
 
-/* Outputs `first` to `last`, of two tiles of rows at a time. All tiles are as high: the rows that the last one shares
- * with another get the same numbers twice. */
-static __attribute__((target("amx-tile,amx-int8"))) void tiles_int8(const linear_t *l, const rounded_t *x,
-                                                                     const rounding_t *roundings, long rows, float *y,
-                                                                     int relu, long first, long last) {
+#define BY_TILES __attribute__((target("amx-tile,amx-int8")))
+
+/* Outputs `first` to `last`, of two tiles of rows at a time: into `y`, or with `near` noted where they may be the largest.
+ * All tiles are as high: the rows that the last one shares with another get the same numbers twice. */
+INLINE BY_TILES void tile_rows(const linear_t *l, const rounded_t *x, const rounding_t *roundings, long rows, float *y,
+                               int relu, near_t *near, long first, long last) {
     long stride = l->inputs, num_tiles = (rows + TILE_ROWS - 1) / TILE_ROWS, height = (rows + num_tiles - 1) / num_tiles;
     vi sums[2 * TILE_ROWS][2];
     tiles_t tiles = tiles_of((uint8_t)height);
@@ -634,17 +652,36 @@ static __attribute__((target("amx-tile,amx-int8"))) void tiles_int8(const linear
                         vi sum = less_zeros(sums[tile * height + r][k], by.sums[k], rounding.zero);
                         found[k] = __builtin_convertvector(sum, vf) * by.scales[k] * all(rounding.step) + by.biases[k];
                     }
-                    finish(found[0], found[1], y + (from[tile] + r) * l->outputs + output, l->outputs - output, relu);
+                    long of = from[tile] + r;
+                    if (!near) finish(found[0], found[1], y + of * l->outputs + output, l->outputs - output, relu);
+                    for (int k = 0; near && k < 2; k++) note(l, near + of, found[k], output + k * LANES);
                 }
         }
     }
     _tile_release();
 }
 
+static __attribute__((noinline)) BY_TILES void tiles_int8(const linear_t *l, const rounded_t *x,
+                                                           const rounding_t *roundings, long rows, float *y, int relu,
+                                                           long first, long last) {
+    tile_rows(l, x, roundings, rows, y, relu, NULL, first, last);
+}
+
+static __attribute__((noinline)) BY_TILES void tiles_near(const linear_t *l, const rounded_t *x,
+                                                           const rounding_t *roundings, long rows, near_t *near,
+                                                           long first, long last) {
+    for (long r = 0; r < rows; r++) near[r].radii = l->scales; /* which a reach of 0 leaves out */
+    tile_rows(l, x, roundings, rows, NULL, 0, near, first, last);
+}
+
+static int is_tiled(const linear_t *l) {
+    return is_int8(l) && l->inputs && l->inputs % TILE_BYTES == 0 && l->inputs <= MOST_TILED;
+}
+
 static void multiply_by_tiles(const linear_t *l, const float *x, long rows, float *y, int activation,
                               const void *memory, long first, long end) {
     long last = end * BLOCK < l->outputs ? end * BLOCK : l->outputs;
-    if (!is_int8(l) || rows < LEAST_TILED || !l->inputs || l->inputs % TILE_BYTES || l->inputs > MOST_TILED) {
+    if (rows < LEAST_TILED || !is_tiled(l)) {
         multiply(l, x, rows, y, activation, memory, first, end);
         return;
     }

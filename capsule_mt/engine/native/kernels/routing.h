@@ -140,12 +140,11 @@ static void dynamic_routing(const float *votes, long iterations, int normalize, 
             squash(capsules + c * d, d);
         }
         if (t == iterations - 1) return;
-        for (long i = 0; i < n; i++) {
+        for (long i = 0; i < n; i++)
             for (long c = 0; c < m; c++)
                 for (long k = 0; k < d; k++) logits[i * m + c] += capsules[c * d + k] * votes[(i * m + c) * d + k];
-            memcpy(weights + i * m, logits + i * m, (size_t)m * 4);
-            softmax(weights + i * m, m);
-        }
+        memcpy(weights, logits, (size_t)(n * m) * 4);
+        softmax(weights, n, m);
     }
 }
 

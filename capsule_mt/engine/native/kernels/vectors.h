@@ -128,28 +128,30 @@ INLINE unsigned lanes_above(vf values, float threshold) {
 #endif
 }
 
-/* sums[k] = the sum of v[k] */
-INLINE void four_sums(const vf *v, float *sums) {
+/* The sums of four vectors. */
+typedef float four_t __attribute__((vector_size(16)));
+typedef float four_any __attribute__((vector_size(16), aligned(4), may_alias));
+INLINE four_t four_sums(const vf *v) {
 #if defined(TIER_AVX512)
     __m512 a = (__m512)v[0], b = (__m512)v[1], c = (__m512)v[2], d = (__m512)v[3];
     __m512d ab = (__m512d)_mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
     __m512d cd = (__m512d)_mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
     __m512 all4 = _mm512_add_ps((__m512)_mm512_unpacklo_pd(ab, cd), (__m512)_mm512_unpackhi_pd(ab, cd));
     __m256 half = _mm256_add_ps(_mm512_castps512_ps256(all4), _mm512_extractf32x8_ps(all4, 1));
-    _mm_storeu_ps(sums, _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1)));
+    return (four_t)_mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
 #elif defined(TIER_AVX2)
     __m256 ab = _mm256_hadd_ps((__m256)v[0], (__m256)v[1]), cd = _mm256_hadd_ps((__m256)v[2], (__m256)v[3]);
     __m256 pairs = _mm256_hadd_ps(ab, cd);
-    _mm_storeu_ps(sums, _mm_add_ps(_mm256_castps256_ps128(pairs), _mm256_extractf128_ps(pairs, 1)));
+    return (four_t)_mm_add_ps(_mm256_castps256_ps128(pairs), _mm256_extractf128_ps(pairs, 1));
 #elif defined(TIER_SIMD128) /* in the order of sum_of */
     v128_t a = (v128_t)v[0], b = (v128_t)v[1], c = (v128_t)v[2], d = (v128_t)v[3];
     v128_t ab = wasm_i32x4_shuffle(a, b, 0, 4, 1, 5), cd = wasm_i32x4_shuffle(c, d, 0, 4, 1, 5);
     vf sum = (vf)wasm_i64x2_shuffle(ab, cd, 0, 2) + (vf)wasm_i64x2_shuffle(ab, cd, 1, 3);
     ab = wasm_i32x4_shuffle(a, b, 2, 6, 3, 7), cd = wasm_i32x4_shuffle(c, d, 2, 6, 3, 7);
     sum += (vf)wasm_i64x2_shuffle(ab, cd, 0, 2);
-    wasm_v128_store(sums, (v128_t)(sum + (vf)wasm_i64x2_shuffle(ab, cd, 1, 3)));
+    return (four_t)(sum + (vf)wasm_i64x2_shuffle(ab, cd, 1, 3));
 #else
-    for (int k = 0; k < 4; k++) sums[k] = sum_of(v[k]);
+    return (four_t){sum_of(v[0]), sum_of(v[1]), sum_of(v[2]), sum_of(v[3])};
 #endif
 }
 
@@ -224,6 +226,14 @@ INLINE vf load_half(const uint16_t *p) {
 }
 
 /* The last, incomplete vector of a row goes through these. */
+#if defined(TIER_AVX512)
+INLINE vf load_some(const float *p, long count, float rest) {
+    return (vf)_mm512_mask_loadu_ps((__m512)all(rest), (__mmask16)((1u << count) - 1), p);
+}
+INLINE void store_some(float *p, vf v, long count) {
+    _mm512_mask_storeu_ps(p, (__mmask16)((1u << count) - 1), (__m512)v);
+}
+#else
 INLINE vf load_some(const float *p, long count, float rest) {
     vf v = all(rest);
     for (long i = 0; i < count; i++) v[i] = p[i];
@@ -231,6 +241,16 @@ INLINE vf load_some(const float *p, long count, float rest) {
 }
 INLINE void store_some(float *p, vf v, long count) {
     for (long i = 0; i < count; i++) p[i] = v[i];
+}
+#endif
+/* The first lanes of a vector, and zeros. */
+INLINE vf first_of(vf v, long count) {
+#if defined(TIER_AVX512)
+    return (vf)_mm512_maskz_mov_ps((__mmask16)((1u << count) - 1), (__m512)v);
+#else
+    for (long i = count; i < LANES; i++) v[i] = 0;
+    return v;
+#endif
 }
 #define FOR_VECTORS(i, count) for (long i = 0, left_ = (count); left_ > 0; i += LANES, left_ -= LANES)
 #define GET(p, i, count, rest) ((count) - (i) >= LANES ? load((p) + (i)) : load_some((p) + (i), (count) - (i), rest))
@@ -246,9 +266,7 @@ static float exp_below(float *values, long count, float largest) {
     FOR_VECTORS(i, count) {
         vf v = exp_of_low(GET(values, i, count, 0.f) - all(largest));
         PUT(values, i, count, v);
-        if (count - i < LANES)
-            for (long j = count - i; j < LANES; j++) v[j] = 0;
-        total += v;
+        total += count - i < LANES ? first_of(v, count - i) : v;
     }
     return sum_of(total);
 }
@@ -263,10 +281,29 @@ static float largest_value(const float *values, long count) {
     return largest_of(top);
 }
 
-static void softmax(float *values, long count) {
-    float total = exp_below(values, count, largest_value(values, count));
-    vf scale = all(1 / total);
-    FOR_VECTORS(i, count) PUT(values, i, count, GET(values, i, count, 0.f) * scale);
+/* Of rows side by side, without the way through memory: each would wait for its own sums. */
+INLINE void softmax_short(const int rows, float *values, long count) {
+    vf some[4];
+    UNROLL_ALL
+    for (int r = 0; r < rows; r++) some[r] = load_some(values + r * count, count, -INFINITY);
+    UNROLL_ALL
+    for (int r = 0; r < rows; r++) some[r] = first_of(exp_of_low(some[r] - all(largest_of(some[r]))), count);
+    UNROLL_ALL
+    for (int r = 0; r < rows; r++) store_some(values + r * count, some[r] * all(1 / sum_of(some[r])), count);
+}
+
+/* Of each of the rows. */
+static void softmax(float *values, long rows, long count) {
+    for (; count <= LANES && rows >= 4; rows -= 4, values += 4 * count) softmax_short(4, values, count);
+    for (; rows; rows--, values += count) {
+        if (count <= LANES) {
+            softmax_short(1, values, count);
+            continue;
+        }
+        float total = exp_below(values, count, largest_value(values, count));
+        vf scale = all(1 / total);
+        FOR_VECTORS(i, count) PUT(values, i, count, GET(values, i, count, 0.f) * scale);
+    }
 }
 
 #endif

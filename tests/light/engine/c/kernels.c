@@ -192,9 +192,9 @@ static void leftovers(long rows, long inputs) {
     release();
 }
 
-/* The preview of rows: the product with the upper half of each code and the mean of the lower ones; noted is what may be
- * the largest, but for one place in four. */
-static void previews(long rows, long inputs, long outputs, double reach) {
+/* The preview of rows: noted are the largest of the outputs, but for one place in four, and estimates within `reach` times
+ * the radii; these are the root mean squares of what the estimates leave out. */
+static void previews(long rows, long inputs, long outputs, double deviations) {
     linear_t linear = {.outputs = outputs, .inputs = inputs, .int8 = 1};
     int64_t bytes = (tier->packed_bytes(&linear) + 63) / 64 * 64, upper_bytes = (tier->upper_bytes(&linear) + 63) / 64 * 64;
     if (!upper_bytes || rows > tier->most_previewed(&linear)) return;
@@ -203,8 +203,7 @@ static void previews(long rows, long inputs, long outputs, double reach) {
     int8_t *codes = guarded(inputs * outputs);
     int32_t *forbidden = guarded(4 * outputs);
     near_t *near = guarded(rows * (long)sizeof(near_t));
-    float *most = random_floats(outputs, 1), *x = random_floats(rows * inputs, 3), *rest = floats(rows * inputs);
-    float *wanted = floats(outputs), *noted = floats(outputs), *exact = floats(rows * outputs);
+    float *most = random_floats(outputs, 1), *x = random_floats(rows * inputs, 3), *exact = floats(rows * outputs);
     for (long o = 0; o < outputs; o++) most[o] = 127 * (1 + most[o]);
     for (long o = 0; o < outputs / 4; o++) forbidden[o] = (int32_t)(4 * o + 1);
     for (long i = 0; i < inputs * outputs; i++) codes[i] = (int8_t)(255 * uniform() - 127.5);
@@ -212,43 +211,81 @@ static void previews(long rows, long inputs, long outputs, double reach) {
     for (long o = 0; o < outputs; o++) linear.bias[o] = (float)uniform();
     tier->pack_upper(&linear, upper);
     tier->round_inputs(&linear, x, rows, scratch);
-    tier->leave(&linear, x, rows, scratch, rest);
     long blocks = tier->num_blocks(&linear);
     tier->multiply(&linear, x, rows, exact, NO_ACTIVATION, scratch, 0, blocks);
     for (long r = 0; r < rows; r++) {
+        double squares = 0;
+        for (long i = 0; i < inputs; i++) squares += x[r * inputs + i] * x[r * inputs + i];
         near[r].forbidden = forbidden;
         near[r].num_forbidden = outputs / 4;
         near[r].count = 0;
-        near[r].reach = (float)reach;
+        near[r].reach = (float)(deviations * sqrt(squares));
         near[r].least = -INFINITY;
+        near[r].estimates = floats(outputs + 64);
     }
     tier->preview(&linear, upper, rows, scratch, near, blocks / 3, blocks);
     tier->preview(&linear, upper, rows, scratch, near, 0, blocks / 3);
     for (long r = 0; r < rows; r++) {
-        double least = -INFINITY, highest = 0;
+        long best = 0, found = -1;
+        if ((near[r].count > MOST_NEAR) != (deviations > 1e3 && outputs > 2 * MOST_NEAR)) failures++;
         for (long o = 0; o < outputs; o++) {
-            double sum = 0;
-            for (long i = 0; i < inputs; i++)
-                sum += ((codes[o * inputs + i] & ~15) + 7.5) * (x[r * inputs + i] - rest[r * inputs + i]);
-            wanted[o] = noted[o] = (float)(sum * most[o] / 127 + linear.bias[o]);
-            highest = fmax(highest, fabs(wanted[o]));
-            if (o % 4 != 1 || o / 4 >= outputs / 4) least = fmax(least, wanted[o] - reach * most[o] / 127);
+            int is_allowed = o % 4 != 1 || o / 4 >= outputs / 4;
+            if (is_allowed && exact[r * outputs + o] > exact[r * outputs + best]) best = o;
+            if (tier->compute(&linear, rows, r, scratch, o) != exact[r * outputs + o]) failures++;
+            double share = near[r].radii[o] / most[o]; /* of the weights' largest: they are spread evenly */
+            if (share < 0.03 || share > 0.09) failures++;
         }
-        for (long o = 0; o < outputs; o++) {
-            int must = wanted[o] + reach * most[o] / 127 > least + 1e-5 * highest && (o % 4 != 1 || o / 4 >= outputs / 4);
-            long place = 0;
-            while (place < near[r].count && place < MOST_NEAR && near[r].places[place] != o) place++;
-            int is_noted = place < near[r].count && place < MOST_NEAR;
+        for (long i = 0; i < near[r].count && near[r].count <= MOST_NEAR; i++) {
+            long o = near[r].places[i];
+            double off = fabs(near[r].values[i] - exact[r * outputs + o]);
+            if (o == best) found = i;
             checks++;
-            if (near[r].count <= MOST_NEAR && (must > is_noted || (is_noted && o % 4 == 1 && o / 4 < outputs / 4))) {
-                printf("%s preview(%ld, %ld, %ld): %ld in row %ld\n", tier->name, rows, inputs, outputs, o, r);
+            if (off > near[r].reach * near[r].radii[o] || (o % 4 == 1 && o / 4 < outputs / 4)) {
+                printf("%s preview(%ld, %ld, %ld): %ld in row %ld is off by %g\n", tier->name, rows, inputs, outputs, o, r, off);
                 failures++;
             }
-            if (is_noted) noted[o] = near[r].values[place];
-            if (tier->compute(&linear, rows, r, scratch, o) != exact[r * outputs + o]) failures++;
         }
-        check("preview", rows, inputs, outputs, noted, wanted, outputs, 2e-6);
-        if ((near[r].count > MOST_NEAR) != (reach > 1e5 && outputs > 2 * MOST_NEAR)) failures++;
+        if (found < 0 && near[r].count <= MOST_NEAR) failures++;
+    }
+    release();
+}
+
+/* Of many rows is noted what may be the largest by the whole weights: the first of the largest, too. */
+static void wholes(long rows, long inputs, long outputs) {
+    linear_t linear = {.outputs = outputs, .inputs = inputs, .int8 = 1};
+    if (rows < tier->least_whole(&linear)) return;
+    int64_t bytes = (tier->packed_bytes(&linear) + 63) / 64 * 64;
+    float *weight = random_floats(inputs * outputs, 1), *x = random_floats(rows * inputs, 3), *y = floats(rows * outputs);
+    int32_t *forbidden = guarded(4);
+    near_t *near = guarded(rows * (long)sizeof(near_t));
+    tier->lay_out(&linear, guarded((long)bytes));
+    for (long i = 0; i < inputs; i++) weight[(outputs - 1) * inputs + i] = weight[i]; /* equal ones */
+    tier->pack(&linear, weight, 0, outputs);
+    void *scratch = guarded((tier->scratch(&linear, rows) + 63) / 64 * 64);
+    tier->round_inputs(&linear, x, rows, scratch);
+    long blocks = tier->num_blocks(&linear);
+    tier->multiply(&linear, x, rows, y, NO_ACTIVATION, scratch, 0, blocks);
+    forbidden[0] = (int32_t)(outputs / 2);
+    for (long r = 0; r < rows; r++) {
+        near[r].forbidden = forbidden;
+        near[r].num_forbidden = 1;
+        near[r].count = 0;
+        near[r].reach = 0;
+        near[r].least = -INFINITY;
+    }
+    tier->preview(&linear, NULL, rows, scratch, near, 0, blocks / 3);
+    tier->preview(&linear, NULL, rows, scratch, near, blocks / 3, blocks);
+    for (long r = 0; r < rows; r++) {
+        long best = -1, found = 0;
+        for (long i = 1; i < near[r].count; i++)
+            if (near[r].values[i] > near[r].values[found]) found = i;
+        for (long o = 0; o < outputs; o++)
+            if (o != forbidden[0] && (best < 0 || y[r * outputs + o] > y[r * outputs + best])) best = o;
+        checks++;
+        if (!near[r].count || near[r].places[found] != best || near[r].values[found] != y[r * outputs + best]) {
+            printf("%s preview(%ld, %ld, %ld): not %ld in row %ld\n", tier->name, rows, inputs, outputs, best, r);
+            failures++;
+        }
     }
     release();
 }
@@ -279,14 +316,15 @@ static void tiles(long rows, long inputs, long outputs, int activation) {
 
 static void all_products(void) {
     static const long few[] = {1, 2, 3, 5, 8, 17, 33}, many[] = {0, 64, 100, 129, 513, 1000};
+    for (long rows = 13; rows <= 70; rows += 3) wholes(rows, rows % 3 * 64 + 64, 31 + 7 * rows);
     for (long rows = 12; rows <= 82; rows++) tiles(rows, rows % 4 * 64, 29 + rows, rows % 6);
     tiles(320, 512, 1000, RELU);
     for (long outputs = 1; outputs < 100; outputs += 7) {
-        previews(1, outputs % 5 * 8 + 64, outputs, 100);
-        previews(1 + outputs % 16, 128, outputs, 100);
+        previews(1, outputs % 5 * 16 + 64, outputs, 7.5);
+        previews(1 + outputs % 16, 128, outputs, 7.5);
     }
-    previews(3, 64, 3000, 100); /* what is no longer near makes room */
-    previews(2, 64, 3000, 1e6); /* more than there is room for */
+    previews(3, 64, 3000, 7.5); /* what is no longer near makes room */
+    for (long rows = 1; rows < 3; rows++) previews(rows, 64, 3000, 1e6); /* more than there is room for */
     for (long inputs = 1; inputs < 150; inputs += 8) leftovers(1 + inputs % 3, inputs);
     tiles(33, 2048, 65, NO_ACTIVATION);
     for (enum weights kind = FLOATS; kind < NUM_WEIGHTS; kind++) {
