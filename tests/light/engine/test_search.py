@@ -218,7 +218,8 @@ def test_more_words_than_are_worked_on_at_once_change_nothing(name, int8):
     readings, asked = readings_of(decoder), options()
     asked = asked._replace(limits=[*asked.limits] * times)
     assert decoder.translate(SOURCES * times, asked) == decoder.translate(SOURCES, options()) * times
-    assert decoder.force(SOURCES * times, TARGETS * times, readings) == decoder.force(SOURCES, TARGETS, readings) * times
+    forced = decoder.force(SOURCES, TARGETS, readings)
+    assert decoder.force(SOURCES * times, TARGETS * times, readings) == forced * times
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the test counts threads as Linux does")
