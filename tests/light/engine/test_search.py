@@ -278,8 +278,8 @@ def test_only_listed_tokens_are_written(name):
 
 
 def test_options_of_generate_are_refused():
-    with pytest.raises(ValueError, match="`top_k`"):
-        decoder_of(PROGRAMS["plain"]).translate(SOURCES, options(further={"top_k": 5}))
+    with pytest.raises(ValueError, match=r"not take `top_k`, `num_beam` \(did you mean `num_beams`\?\)$"):
+        decoder_of(PROGRAMS["plain"]).translate(SOURCES, options(further={"top_k": 5, "num_beam": 5}))
 
 
 @pytest.mark.parametrize(
