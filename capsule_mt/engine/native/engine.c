@@ -434,9 +434,9 @@ static void keep_arena(model_t *model, chunk_t *chunks) {
     free_chunks(chunks);
 }
 
-/* Packing takes as long as some hundred steps gain by it; a head that the cache holds gains nothing. */
+/* Packing takes as long as some thirty steps gain by it; a head that the cache holds gains nothing. */
 #if !defined(LEAST_PREVIEWS)
-#define LEAST_PREVIEWS 8
+#define LEAST_PREVIEWS 32
 #define LEAST_UPPER (1 << 20)
 #endif
 

@@ -80,12 +80,13 @@ static void pack_some(const linear_t *l, upper_t upper, long output) {
         }
     vf step, mean = squares / all((float)l->inputs);
     for (int k = 0; k < LANES; k++) step[k] = mean[k] > 0 ? STEP_OF_MEAN * sqrtf(mean[k]) : 1;
+    const vf factor = all(1.f) / step;
     for (long i = 0; i < l->inputs; i += AT_ONCE) {
         vi bits[2] = {all_int(0), all_int(0)};
         for (int j = 0; j < 4; j++)
             for (int d = 0; d < DEPTH; d++) {
                 vf code = __builtin_convertvector(code_of(*(const vi_any *)(codes + (i / DEPTH + j) * apart), d), vf);
-                vf place = max_of(min_of(round_of(code / step + all(7.5f)), all(15.f)), all(0.f));
+                vf place = max_of(min_of(round_of(code * factor + all(7.5f)), all(15.f)), all(0.f));
                 vi n = __builtin_convertvector(place, vi), two[2] = {n >> 2, n & 3};
                 vf near = code - (place - all(7.5f)) * step;
                 vf far = code - (__builtin_convertvector(two[0], vf) * all(4.f) - all(6.f)) * step;
