@@ -294,7 +294,9 @@ INLINE void softmax_short(const int rows, float *values, long count) {
 
 /* Of each of the rows. */
 static void softmax(float *values, long rows, long count) {
+#if !defined(TIER_SIMD128) /* where code is to be small */
     for (; count <= LANES && rows >= 4; rows -= 4, values += 4 * count) softmax_short(4, values, count);
+#endif
     for (; rows; rows--, values += count) {
         if (count <= LANES) {
             softmax_short(1, values, count);
