@@ -167,7 +167,7 @@ def test_ctrl_c_in_a_pipe(folder):
         process.send_signal(signal.SIGINT)
         complaints = process.stderr.read()
     assert process.returncode == 130
-    assert complaints.endswith("\ncapsule-mt translate: interrupted\n")
+    assert f"\n{complaints}".endswith("\ncapsule-mt translate: interrupted\n")  # on a line of its own
     assert "Traceback" not in complaints
 
 
