@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from capsule_mt.engine.search import COUNTS, Candidates, Readings, SearchOptions
+from capsule_mt.engine.search import COUNTS, SEARCHED, Candidates, Readings, SearchOptions
 from capsule_mt.text.keeping import KEPT
 
 if TYPE_CHECKING:
@@ -41,12 +41,6 @@ TOKENS = (
 )
 MOST_TOKEN = 2**31 - 1
 SAMPLED = frozenset({"temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff"})
-SEARCHED = (
-    *("num_beams", "num_return_sequences", "length_penalty", "early_stopping", "no_repeat_ngram_size"),
-    "renormalize_logits",
-    *("max_new_tokens", "max_length", "min_new_tokens", "min_length", "bad_words_ids", "suppress_tokens"),
-    "max_time",
-)
 
 
 def _is_whole(value: object, least: int, most: float = math.inf) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from capsule_mt.engine.library import Engine
-from capsule_mt.engine.search import COUNTS, Forced, GuidedReading, Hypothesis, Ids, Readings, SearchOptions
+from capsule_mt.engine.search import SEARCHED, Forced, GuidedReading, Hypothesis, Ids, Readings, SearchOptions
 
 
 class EngineDecoder:
@@ -42,5 +42,5 @@ def _like(name: str) -> str:
     """Return a question after an option that is spelt nearly as this name is."""
     import difflib  # late: few are misspelt
 
-    near = difflib.get_close_matches(name, [*COUNTS, *SearchOptions._fields], n=1)
+    near = difflib.get_close_matches(name, SEARCHED, n=1)
     return f" (did you mean `{near[0]}`?)" if near else ""

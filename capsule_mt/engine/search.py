@@ -25,6 +25,14 @@ COUNTS = {
     "no_repeat_ngram_size": (0, 2**24),
 }
 
+# all options of a search, by transformers' names
+SEARCHED = (
+    *("num_beams", "num_return_sequences", "length_penalty", "early_stopping", "no_repeat_ngram_size"),
+    "renormalize_logits",
+    *("max_new_tokens", "max_length", "min_new_tokens", "min_length", "bad_words_ids", "suppress_tokens"),
+    "max_time",
+)
+
 
 class Readings(NamedTuple):
     """What to read besides tokens: the attention of a layer and a head to the source, or PAST and FUTURE."""
