@@ -315,10 +315,11 @@ int engine_set_programs(model_t *model, const operation_t *encoder, int64_t num_
 static void place_buffers(run_t *run) {
     const model_t *model = run->model;
     float **memory = take(run, (model->num_places + 1) * (int64_t)sizeof(float *));
+    int64_t most = run->rows > run->num_words ? run->rows : run->num_words;
+    int64_t passing = most < MOST_AT_ONCE ? most : MOST_AT_ONCE;
     for (int place = 0; place < model->num_places; place++) {
-        int64_t rows = rows_of(run, model->places[place].space);
-        if (model->places[place].passing) rows = run->rows > run->num_words ? run->rows : run->num_words;
-        if (model->places[place].passing && rows > MOST_AT_ONCE) rows = MOST_AT_ONCE;
+        int space = model->places[place].space;
+        int64_t rows = space == OF_PASSING ? passing : rows_of(run, space);
         if (run->request->targets && place == model->buffers[model->logits].place) rows = SCORED_ROWS;
         memory[place] = take(run, rows * model->places[place].width * 4);
     }

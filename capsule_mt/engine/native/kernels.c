@@ -252,7 +252,8 @@ static float log_sum_exp(const float *values, long count) {
         for (long k = 0; k < 4; k++) total += four[k];
     }
     for (; i < whole; i += LANES) total += exp_below_top(load(values + i), top);
-    if (whole < count) total += first_of(exp_below_top(load_some(values + whole, count - whole, 0.f), top), count - whole);
+    long left = count - whole;
+    if (left) total += first_of(exp_below_top(load_some(values + whole, left, 0.f), top), left);
     return top + logf(sum_of(total));
 }
 
@@ -311,9 +312,9 @@ static long top(const float *values, long count, long wanted, float *best, int32
 #define TABLE(name, product, previewed, whole, preview) \
     { \
         name, packed_bytes, lay_out, pack, pack_codes, widen, select_outputs, unpack, scratch, round_inputs, leave, \
-        num_blocks, product, upper_bytes, pack_upper, previewed, whole, preview, compute, add_norm, kept_bytes, keep_heads, \
-        attend, em_routing, dynamic_routing, exp_twice, tanh_score, add_scaled, lstm, \
-        gru, ssru, apply, log_sum_exp, top, squash, softmax, \
+        num_blocks, product, upper_bytes, pack_upper, previewed, whole, preview, compute, add_norm, kept_bytes, \
+        keep_heads, attend, em_routing, dynamic_routing, exp_twice, tanh_score, add_scaled, lstm, gru, ssru, apply, \
+        log_sum_exp, top, squash, softmax, \
     }
 const kernels_t GLUE(kernels_, TIER) = TABLE(TEXT(TIER), multiply, most_previewed, least_whole, preview);
 #if defined(HAS_TILES)

@@ -116,7 +116,8 @@ static int32_t best_of(const run_t *run, const linear_t *head, int64_t rows, int
     return found;
 }
 
-/* Finds the token with the largest logit of each row, by `upper` or, if NULL, by the whole weights; 0 if it is not found. */
+/* Finds the token with the largest logit of each row, by `upper` or, if that is NULL, by the whole weights; returns
+ * whether all are found. */
 static int preview(run_t *run, const linear_t *head, const void *upper, const float *x, int64_t rows) {
     const kernels_t *kernels = run->model->kernels;
     const request_t *request = run->request;

@@ -153,9 +153,6 @@ static void join_lives(model_t *model, int64_t *first, int64_t *last) {
     }
 }
 
-/* The space of a place that holds rows of any space which pass between operations. */
-#define OF_PASSING (OF_STATES + 1)
-
 int plan_memory(model_t *model) {
     size_t count = (size_t)model->num_buffers + 1;
     int64_t *first = malloc(count * 8), *last = malloc(count * 8), *free_after = malloc(count * 8);
@@ -174,8 +171,7 @@ int plan_memory(model_t *model) {
             int place = 0, space = buffer->passing ? OF_PASSING : buffer->space;
             while (place < model->num_places &&
                    (free_after[place] >= t || model->places[place].space != space)) place++;
-            if (place == model->num_places)
-                model->places[model->num_places++] = (buffer_t){space, 0, place, buffer->passing};
+            if (place == model->num_places) model->places[model->num_places++] = (buffer_t){space, 0, place, 0};
             if (buffer->width > model->places[place].width) model->places[place].width = buffer->width;
             free_after[place] = last[i];
             buffer->place = place;

@@ -71,6 +71,8 @@ int check_programs(model_t *model);
  * next ones: what is between them stays in the cache. About ROWS_AT_ONCE rows, MOST_AT_ONCE at most. */
 #define ROWS_AT_ONCE 128
 #define MOST_AT_ONCE (3 * ROWS_AT_ONCE / 2)
+/* The space of a place of rows that pass between them, of any space. */
+#define OF_PASSING (OF_STATES + 1)
 /* programs.c: how many operations of a program run so together, from this one on; 0 if it is none of them. */
 int64_t goes_by_rows(const model_t *model, int which, int64_t first);
 /* programs.c: buffers that no operation needs at the same time share a place: what a small model works on then stays in
