@@ -33,6 +33,7 @@ typedef struct {
     float reach, least;        /* the largest is not below `least` */
     const float *radii;        /* of each output; a preview sets it */
     float *estimates;          /* memory for all outputs, and BLOCK more, of a row that is alone */
+    long best;                 /* the place of the largest estimate so far, or -1 */
     int32_t places[MOST_NEAR];
     float values[MOST_NEAR];
 } near_t;
@@ -87,9 +88,11 @@ typedef struct {
     long (*least_whole)(const linear_t *linear);
     /* Notes which outputs of rows, of blocks `first` to `end`, may be the largest by `upper`, or by the whole weights if
      * that is NULL; `scratch` holds what `round_inputs` left. By `upper` an output is off by what its weights are, times the
-     * inputs: by its radius * |x|, as standard deviation. */
+     * inputs: by its radius * |x|, as standard deviation. Of one row, by `upper`, only estimates all outputs; what of them
+     * may be above `least`, `refine` then notes. */
     void (*preview)(const linear_t *linear, const void *upper, long rows, const void *scratch, near_t *near, long first,
                     long end);
+    void (*refine)(const linear_t *linear, const void *upper, const void *scratch, near_t *near, long first, long end);
     /* An output of one of the rows of an int8 map, as `multiply` computes it. */
     float (*compute)(const linear_t *linear, long rows, long row, const void *scratch, long output);
     /* x = LayerNorm(x + residual) [rows, width]; `residual` may be NULL. */

@@ -21,11 +21,13 @@ typedef struct {
     const void *rounded;
     const void *upper; /* or NULL: what a preview reads instead of the weights */
     near_t *near;      /* or NULL: what may be the largest is noted, of each thread */
+    int refines;       /* what one row was estimated to be */
 } product_t;
 
 static void multiply_blocks(void *context, int64_t first, int64_t end, int thread) {
     const product_t *p = context;
-    if (p->near)
+    if (p->refines) p->kernels->refine(p->linear, p->upper, p->rounded, p->near + thread, (long)first, (long)end);
+    else if (p->near)
         p->kernels->preview(p->linear, p->upper, (long)p->rows, p->rounded, p->near + thread * p->rows, (long)first, (long)end);
     else p->kernels->multiply(p->linear, p->x, (long)p->rows, p->y, p->activation, p->rounded, (long)first, (long)end);
 }
@@ -33,7 +35,7 @@ static void multiply_blocks(void *context, int64_t first, int64_t end, int threa
 /* y = activation of the linear map of x, in this memory. */
 static void multiply_in(run_t *run, const linear_t *linear, const float *x, int64_t rows, float *y, int activation,
                         void *memory) {
-    product_t product = {run->model->kernels, linear, x, rows, y, activation, memory, NULL, NULL};
+    product_t product = {run->model->kernels, linear, x, rows, y, activation, memory, NULL, NULL, 0};
     int64_t blocks = product.kernels->num_blocks(linear);
     if (!blocks) return;
     product.kernels->round_inputs(linear, x, (long)rows, memory);
@@ -140,12 +142,24 @@ static int preview(run_t *run, const linear_t *head, const void *upper, const fl
             of->reach = reach;
             of->least = -INFINITY;
             of->estimates = (float *)(memory + rounded + lists);
+            of->best = -1;
         }
     }
-    product_t product = {kernels, head, x, rows, NULL, NO_ACTIVATION, memory, upper, near};
+    product_t product = {kernels, head, x, rows, NULL, NO_ACTIVATION, memory, upper, near, 0};
+    int64_t blocks = kernels->num_blocks(head), cost = head->outputs / blocks * head->inputs * rows;
     kernels->round_inputs(head, x, (long)rows, memory);
-    team_share(run->team, kernels->num_blocks(head), head->outputs / kernels->num_blocks(head) * head->inputs * rows,
-               multiply_blocks, &product);
+    team_share(run->team, blocks, cost, multiply_blocks, &product);
+    if (upper && rows == 1) {
+        long best = -1;
+        for (int64_t thread = 0; thread < threads; thread++) {
+            long other = near[thread].best;
+            if (other >= 0 && (best < 0 || near->estimates[other] > near->estimates[best])) best = other;
+        }
+        float least = best < 0 ? -INFINITY : kernels->compute(head, 1, 0, memory, best);
+        for (int64_t thread = 0; thread < threads; thread++) near[thread].least = least;
+        product.refines = 1;
+        team_share(run->team, blocks, cost, multiply_blocks, &product);
+    }
     for (int64_t row = 0; row < rows; row++) {
         run->best[row] = best_of(run, head, rows, row, near, memory);
         if (run->best[row] < 0) return 0;

@@ -120,16 +120,16 @@ INLINE int32_t total_of(const linear_t *l, const rounded_t *rounded, int32_t zer
     return total;
 }
 
-/* Sums of the products of two bits of a block, and of a row; `goes_on` with the next block. */
-INLINE void dot_two(const linear_t *l, const char *bits, const int32_t *zeros, const rounded_t *x, int32_t zero,
-                    const int goes_on, vi *found) {
+/* Sums of the products of two bits of a block, and of a row; asks for as many bytes that are needed `later`. */
+INLINE void dot_two(const linear_t *l, const char *bits, const char *later, const int32_t *zeros, const rounded_t *x,
+                    int32_t zero, vi *found) {
     vi sums[2][4];
     for (int k = 0; k < 8; k++) sums[k / 4][k % 4] = all_int(0);
-    for (long i = 0; i < l->inputs; i += AT_ONCE, bits += BLOCK * 4) {
+    for (long i = 0; i < l->inputs; i += AT_ONCE, bits += BLOCK * 4, later += BLOCK * 4) {
         int32_t fours[4];
         memcpy(fours, x + i, sizeof(fours));
         for (int j = 0; j < 4; j++) fours[j] ^= ZERO_POINT * 0x01010101; /* of each byte */
-        if (goes_on) prefetch_weights(bits, BLOCK * 4);
+        for (int k = 0; k < BLOCK * 4; k += 64) __builtin_prefetch(later + k);
         for (int k = 0; k < 2; k++) {
             bits_t four = *(const bits_t *)(bits + k * LANES * 4);
             sums[k][0] = dot_bits(sums[k][0], four & 3, fours[0]);
@@ -144,10 +144,10 @@ INLINE void dot_two(const linear_t *l, const char *bits, const int32_t *zeros, c
     }
 }
 
-/* The place of the largest estimate that is not forbidden, or -1. */
+/* The place of the largest estimate that is not forbidden, among these and the one before, or -1. */
 static long largest_estimate(const linear_t *l, const near_t *near, long first, long last) {
-    long best = -1;
-    float largest = -INFINITY;
+    long best = near->best;
+    float largest = best < 0 ? -INFINITY : near->estimates[best];
     for (long o = first; o < last; o += LANES) {
         unsigned lanes = lanes_above(load(near->estimates + o), largest);
         for (long k = o; lanes; k++, lanes >>= 1)
@@ -159,7 +159,16 @@ static long largest_estimate(const linear_t *l, const near_t *near, long first, 
     return best;
 }
 
-/* Estimates all logits of a row by the upper bits; by all bits, those which may then be above the largest one's logit. */
+/* The next block from `output` on with a logit that may be above the largest one, or a place from `end` on. */
+static long next_near(const near_t *near, upper_t upper, long output, long end) {
+    for (; output < end; output += BLOCK)
+        for (long k = output; k < output + BLOCK; k += LANES)
+            if (lanes_above(load(near->estimates + k) + all(near->reach) * load(upper.coarse + k), near->least))
+                return output;
+    return output;
+}
+
+/* Estimates all logits of a row that is alone, by the upper bits. */
 static void preview(const linear_t *l, const void *memory, long rows, const void *scratch, near_t *near, long first,
                     long end) {
     const rounded_t *rounded = scratch;
@@ -168,30 +177,46 @@ static void preview(const linear_t *l, const void *memory, long rows, const void
     float total = (float)total_of(l, rounded, row.zero);
     vf step = all(row.step);
     vi sums[2];
-    near->radii = upper.fine;
-    for (long block = first, output = first * BLOCK; block < end; block++, output += BLOCK) {
-        dot_two(l, upper.bits[0] + output * l->inputs / 4, upper.sums[0] + output, rounded, row.zero, 1, sums);
+    const int64_t bytes = l->inputs / 4; /* of an output */
+    first *= BLOCK;
+    end *= BLOCK;
+    for (long output = first; output < end; output += BLOCK) {
+        const char *bits = upper.bits[0] + output * bytes;
+        dot_two(l, bits, bits + 16384, upper.sums[0] + output, rounded, row.zero, sums);
         block_scales_t by = scales_of(l, output);
         for (int k = 0; k < 2; k++) {
             vf found = (__builtin_convertvector(sums[k], vf) * all(4.f) - all(6 * total)) * step;
             store(near->estimates + output + k * LANES, found * load(upper.steps + output + k * LANES) + by.biases[k]);
         }
     }
-    long best = largest_estimate(l, near, first * BLOCK, end * BLOCK);
-    if (best >= 0) near->least = fmaxf(near->least, compute(l, rows, 0, scratch, best));
-    for (long output = first * BLOCK; output < end * BLOCK; output += BLOCK) {
-        vf estimates[2];
-        unsigned above = 0;
+    near->best = largest_estimate(l, near, first, end);
+}
+
+#define AHEAD 4 /* blocks whose lower bits are asked for before they are needed: no processor foresees them */
+
+/* Notes, by all bits, what may be the largest by the upper ones. */
+static void refine(const linear_t *l, const void *memory, const void *scratch, near_t *near, long first, long end) {
+    const rounded_t *rounded = scratch;
+    rounding_t row = *roundings_of(l, 1, scratch);
+    upper_t upper = parts_of(l, memory);
+    const int64_t bytes = l->inputs / 4; /* of an output */
+    const char *bits = upper.bits[1];
+    float total = (float)total_of(l, rounded, row.zero);
+    vf step = all(row.step);
+    vi sums[2];
+    near->radii = upper.fine; /* another thread may have estimated */
+    first *= BLOCK;
+    end *= BLOCK;
+    long coming[AHEAD], last = first - BLOCK;
+    for (int k = 0; k < AHEAD; k++) coming[k] = last = next_near(near, upper, last + BLOCK, end);
+    for (int next = 0; coming[next] < end; next = (next + 1) % AHEAD) {
+        long output = coming[next];
+        coming[next] = last = next_near(near, upper, last + BLOCK, end);
+        dot_two(l, bits + output * bytes, bits + last * bytes, upper.sums[1] + output, rounded, row.zero, sums);
         for (int k = 0; k < 2; k++) {
-            estimates[k] = load(near->estimates + output + k * LANES);
-            above |= lanes_above(estimates[k] + all(near->reach) * load(upper.coarse + output + k * LANES), near->least);
-        }
-        if (!above) continue;
-        dot_two(l, upper.bits[1] + output * l->inputs / 4, upper.sums[1] + output, rounded, row.zero, 0, sums);
-        for (int k = 0; k < 2; k++) {
+            long of = output + k * LANES;
             vf found = (__builtin_convertvector(sums[k], vf) - all(1.5f * total)) * step;
-            found = estimates[k] + found * load(upper.steps + output + k * LANES);
-            note(l, near, found, output + k * LANES);
+            note(l, near, load(near->estimates + of) + found * load(upper.steps + of), of);
         }
     }
 }
@@ -299,6 +324,9 @@ static long least_whole(const linear_t *l) { return (void)l, LONG_MAX; }
 static void preview(const linear_t *l, const void *upper, long rows, const void *scratch, near_t *near, long first,
                     long end) {
     (void)l, (void)upper, (void)rows, (void)scratch, (void)near, (void)first, (void)end;
+}
+static void refine(const linear_t *l, const void *upper, const void *scratch, near_t *near, long first, long end) {
+    (void)l, (void)upper, (void)scratch, (void)near, (void)first, (void)end;
 }
 #endif
 

@@ -263,9 +263,15 @@ static void previews(long rows, long inputs, long outputs, double deviations) {
         near[r].reach = (float)(deviations * sqrt(squares));
         near[r].least = -INFINITY;
         near[r].estimates = floats(outputs + 64);
+        near[r].best = -1;
     }
     tier->preview(&linear, upper, rows, scratch, near, blocks / 3, blocks);
     tier->preview(&linear, upper, rows, scratch, near, 0, blocks / 3);
+    if (rows == 1) {
+        near->least = tier->compute(&linear, 1, 0, scratch, near->best);
+        tier->refine(&linear, upper, scratch, near, blocks / 3, blocks);
+        tier->refine(&linear, upper, scratch, near, 0, blocks / 3);
+    }
     for (long r = 0; r < rows; r++) {
         double largest = -INFINITY, highest = 0, reach = near[r].reach;
         for (long o = 0; o < outputs; o++) {
