@@ -503,23 +503,24 @@ class Engine:
         }
         of_rows = [source for source in range(number) for _ in range(returned)]
         received, guided = self._call(sources, arrays, numbers, options.readings, len(tokens), of_rows)
-        found, width = [], max(map(len, sources))
-
-        def attended(received: "array[float]", source: int, place: int) -> list[list[float]]:
-            return _rows(received, place * longest, lengths[place], width, len(sources[source]))
-
+        found, width, size = [], max(map(len, sources)), self.vocabulary
         for source in range(number):
-            places = [place for place in range(source * returned, (source + 1) * returned) if lengths[place] > 0]
-            found.append(
-                Found(
-                    [_row(tokens, place, longest, lengths[place]) for place in places],
-                    [scores[place] for place in places],
-                    [_row(log_probs, place, longest, lengths[place]) for place in places],
-                    None if received is None else [attended(received, source, place) for place in places],
-                    None if guided is None else [guided[place] for place in places],
-                    None if logits is None else logits[source * self.vocabulary : (source + 1) * self.vocabulary],
-                )
-            )
+            of_first = None if logits is None else logits[source * size : (source + 1) * size]
+            attended: list[list[list[float]]] = []
+            shares: list[list[list[float]]] = []
+            one = Found([], [], [], attended if received else None, shares if guided else None, of_first)
+            for row in range(source * returned, (source + 1) * returned):
+                first, end = row * longest, row * longest + lengths[row]
+                if first == end:
+                    continue
+                one.tokens.append(tokens[first:end].tolist())
+                one.scores.append(scores[row])
+                one.log_probs.append(log_probs[first:end].tolist())
+                if received:
+                    attended.append(_rows(received, first, lengths[row], width, len(sources[source])))
+                if guided:
+                    shares.append(guided[row])
+            found.append(one)
         return found
 
     def _call(
