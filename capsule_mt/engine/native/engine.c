@@ -455,11 +455,14 @@ const void *upper_of(model_t *model) {
     return none;
 }
 
-static double seconds(void) {
+double seconds(void) {
 #if defined(_WIN32)
-    return (double)GetTickCount64() / 1e3;
+    LARGE_INTEGER now, of_second;
+    QueryPerformanceCounter(&now);
+    QueryPerformanceFrequency(&of_second);
+    return (double)now.QuadPart / (double)of_second.QuadPart;
 #elif defined(__wasm__)
-    return 0; /* there is no caller that looks */
+    return 0; /* there is no clock */
 #else
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);

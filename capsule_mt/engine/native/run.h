@@ -90,7 +90,10 @@ typedef void (*body_t)(void *context, int64_t first, int64_t end, int thread);
 team_t *team_new(int64_t num_threads);
 void team_free(team_t *team);
 int team_size(const team_t *team);
-/* Runs `body` for all of `count` items, in parts that cost LEAST_PART at least. An item costs what so many products of
+/* A step of a search begins, at so many seconds: now and then one is taken without sharing what is small, to see whether
+ * that is faster. */
+void team_step(team_t *team, int64_t step, double now);
+/* Runs `body` for all of `count` items, in parts that cost LEAST_PART at least, or more where small ones do not pay. An item costs what so many products of
  * two int8 numbers do. Other threads must neither allocate nor fail. */
 void team_share(team_t *team, int64_t count, int64_t cost, body_t body, void *context);
 #if !defined(LEAST_PART)
@@ -222,6 +225,8 @@ static inline int64_t source_of(const run_t *run, int space, int64_t row) {
     return space == OF_SOURCES ? row : run->row_source[row];
 }
 
+/* engine.c: of a clock that only goes on; 0 where there is none. */
+double seconds(void);
 /* engine.c: lets the caller look, if it is time. */
 void look(run_t *run);
 

@@ -422,6 +422,7 @@ void decode(run_t *run) {
     }
     run->rows = num_sources;
     for (run->step = 0; run->step < run->most_steps && run->rows; run->step++) {
+        if (run->team) team_step(run->team, run->step, seconds());
         run_program(run, 1);
         if (run->step == 0 && request->first_logits)
             memcpy(request->first_logits, run->values[run->model->logits],

@@ -35,7 +35,11 @@ typedef pthread_cond_t wake_t;
 #define SPINS 4000 /* about 50 microseconds */
 #define YIELDS 500 /* about 100 microseconds, which another may have: to wake up takes as long */
 #endif
-#define LINE 64    /* bytes that processors exchange at once */
+/* How much larger a part must be where processors are far apart, as those of a virtual machine are now and then: a loop
+ * then takes a microsecond longer than its parts. */
+#define FAR 16
+#define BETWEEN_TRIES 32 /* steps */
+#define LINE 64 /* bytes that processors exchange at once */
 
 /* What a thread has of a loop. `ticket` is the number of the loop (32 bits), its parts (16), and how many of them were
  * taken (16). The rest changes while no part is left: whoever takes a part finds the ticket that it read before it. */
@@ -58,6 +62,11 @@ struct team {
     int num_threads;    /* that the system had */
     int64_t process;
     uint64_t loop; /* the number of the last one */
+    int64_t least; /* that a part costs */
+    enum { SETTLED, ALONE, SHARED } tries; /* how the step is taken that is timed */
+    int64_t steps; /* since the last try */
+    double began, alone; /* when a step began; seconds of the one that was taken alone */
+    double gain; /* of sharing small loops, on average: the last tries count most */
     share_t shares[];
 };
 
@@ -153,6 +162,9 @@ static team_t *gather(int64_t num_threads) {
     pthread_cond_init(&team->wake, NULL);
 #endif
     team->num_wanted = num_threads;
+    team->least = LEAST_PART;
+    team->steps = BETWEEN_TRIES; /* the first one at once */
+    team->gain = 1;
     team->process = getpid();
     for (team->num_threads = 1; team->num_threads < num_threads; team->num_threads++) {
         share_t *share = team->shares + team->num_threads;
@@ -218,13 +230,30 @@ void team_free(team_t *team) {
 
 int team_size(const team_t *team) { return team ? team->num_threads : 1; }
 
+void team_step(team_t *team, int64_t step, double now) {
+    double taken = now - team->began;
+    team->began = now;
+    if (step > 1 && team->tries == ALONE) {
+        team->alone = taken;
+        team->tries = SHARED;
+    } else {
+        if (step > 2 && team->tries == SHARED && taken > 0) {
+            double gain = team->alone / taken;
+            team->gain += ((gain < 0.5 ? 0.5 : gain > 2 ? 2 : gain) - team->gain) / 4; /* one may be disturbed */
+        }
+        team->tries = step && ++team->steps >= BETWEEN_TRIES ? ALONE : SETTLED;
+        if (team->tries == ALONE) team->steps = 0;
+    }
+    team->least = team->tries == ALONE || (team->tries == SETTLED && team->gain < 1) ? FAR * LEAST_PART : LEAST_PART;
+}
+
 /* What a loop is split into for each thread, so that one that is slow leaves some to the others. */
 #define MOST_PARTS 4
 
 void team_share(team_t *team, int64_t count, int64_t cost, body_t body, void *context) {
-    int64_t parts = cost > 0 && count > LEAST_PART / cost ? count * cost / LEAST_PART : 0;
+    int64_t least = team ? team->least : 0, parts = team && cost > 0 && count > least / cost ? count * cost / least : 0;
     parts = parts < count ? parts : count;
-    if (!team || parts < 2) {
+    if (parts < 2) {
         if (count) body(context, 0, count, 0);
         return;
     }

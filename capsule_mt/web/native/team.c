@@ -99,6 +99,12 @@ int team_size(const team_t *team) {
     return 1;
 }
 
+void team_step(team_t *team, int64_t step, double now) {
+    (void)team;
+    (void)step;
+    (void)now;
+}
+
 void team_share(team_t *team, int64_t count, int64_t cost, body_t body, void *context) {
     (void)team;
     (void)cost;

@@ -7,11 +7,18 @@ import sys
 
 import pytest
 
-from capsule_mt.engine.build import this_platform
+from capsule_mt.engine.build import SOURCES, this_platform
 from capsule_mt.engine.search import SearchOptions
 from tests.light.engine import test_program, test_search
 from tests.light.engine.conftest import TIERS, needs_engine
-from tests.light.engine.drivers import ZIG, EmulatedLibrary, build_failing, build_whole, build_with_the_library
+from tests.light.engine.drivers import (
+    ZIG,
+    EmulatedLibrary,
+    build_driver,
+    build_failing,
+    build_whole,
+    build_with_the_library,
+)
 from tests.light.engine.programs import PROGRAMS, SOME
 
 pytest.importorskip("ziglang", reason="ziglang compiles the programs")
@@ -69,6 +76,19 @@ def test_every_tier_computes_what_plain_loops_do(tmp_path):
     checks = checks_of(build_with_the_library("kernels.c", tmp_path))
     assert set(checks) == set(TIERS)
     assert all(count > 2000 for count in checks.values())
+
+
+@needs_engine
+@links
+def test_small_loops_are_shared_where_that_is_faster(tmp_path):
+    program = build_driver("team.c", tmp_path, ZIG, str(SOURCES / "team.c"), "-lpthread")
+    counted = subprocess.run([program], capture_output=True, text=True, check=True).stdout.split()
+    near, far, near_again, short_calls, large = map(int, counted)
+    assert 950 < near < 1000  # some try how it is without
+    assert 20 < far < 150
+    assert 800 < near_again < 980
+    assert short_calls > 950  # too short to see anything: as it was before
+    assert large == 4000
 
 
 @pytest.mark.skipif("amx" not in TIERS, reason="the processor, or the system, has no tiles")
