@@ -97,12 +97,14 @@ def throughput(records: Records) -> str:
 
 
 def engines(records: Records) -> str:
-    record = records.named("studies")["benchmark-engines"]
-    about = (
-        f"{record['hardware']['cpu']}, {record['date'][:10]}, commit {record['commit'][:7]}, one thread, processor "
-        f"time, median of {record['repeats']} turns."
-    )
-    return f"{about}\n\n{render_engines(record)}"
+    parts = []
+    for record in _of_kind(records, "engines"):
+        parts.append(
+            f"{record['hardware']['cpu']}, {record['date'][:10]}, commit {record['commit'][:7]}, one thread, processor "
+            f"time, median of {record['repeats']} turns."
+        )
+        parts.append(render_engines(record).strip())
+    return "\n\n".join(parts)
 
 
 def campaign(records: Records) -> str:
