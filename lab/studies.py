@@ -100,10 +100,10 @@ def engines(records: Records) -> str:
     parts = []
     for record in _of_kind(records, "engines"):
         parts.append(
-            f"{record['hardware']['cpu']}, {record['date'][:10]}, commit {record['commit'][:7]}, one thread, processor "
-            f"time, median of {record['repeats']} turns."
+            f"{record['hardware']['cpu']}, {record['date'][:10]}, commit {record['commit'][:7]}, one thread, "
+            f"processor time, median of {record['repeats']} turns."
         )
-        parts.append(render_engines(record).strip())
+        parts.append(render_engines(dict(record)).strip())
     return "\n\n".join(parts)
 
 
