@@ -312,8 +312,8 @@ static long top(const float *values, long count, long wanted, float *best, int32
 #define TABLE(name, product, previewed, whole, preview) \
     { \
         name, packed_bytes, lay_out, pack, pack_codes, widen, select_outputs, unpack, scratch, round_inputs, leave, \
-        num_blocks, product, upper_bytes, pack_upper, previewed, whole, preview, refine, compute, add_norm, \
-        kept_bytes, keep_heads, attend, em_routing, dynamic_routing, exp_twice, tanh_score, add_scaled, lstm, gru, ssru, apply, \
+        num_blocks, product, upper_bytes, pack_upper, previewed, whole, preview, refine, compute, add_norm, kept_bytes, \
+        keep_heads, attend, em_routing, dynamic_routing, exp_twice, tanh_score, add_scaled, lstm, gru, ssru, apply, \
         log_sum_exp, top, squash, softmax, \
     }
 const kernels_t GLUE(kernels_, TIER) = TABLE(TEXT(TIER), multiply, most_previewed, least_whole, preview);

@@ -33,7 +33,7 @@ typedef struct {
     float reach, least;        /* the largest is not below `least` */
     const float *radii;        /* of each output; a preview sets it */
     float *estimates;          /* memory for all outputs, and BLOCK more, of a row that is alone */
-    long best;                 /* the place of the largest estimate so far, or -1 */
+    long best;                 /* the place of the largest estimate, or -1 */
     int32_t places[MOST_NEAR];
     float values[MOST_NEAR];
 } near_t;

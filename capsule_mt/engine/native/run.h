@@ -93,8 +93,8 @@ int team_size(const team_t *team);
 /* A step of a search begins, at so many seconds: now and then one is taken without sharing what is small, to see whether
  * that is faster. */
 void team_step(team_t *team, int64_t step, double now);
-/* Runs `body` for all of `count` items, in parts that cost LEAST_PART at least, or more where small ones do not pay. An item costs what so many products of
- * two int8 numbers do. Other threads must neither allocate nor fail. */
+/* Runs `body` for all of `count` items, in parts that cost LEAST_PART at least, or more where small ones do not pay. An
+ * item costs what so many products of two int8 numbers do. Other threads must neither allocate nor fail. */
 void team_share(team_t *team, int64_t count, int64_t cost, body_t body, void *context);
 #if !defined(LEAST_PART)
 #define LEAST_PART 32768

@@ -63,9 +63,9 @@ struct team {
     int64_t process;
     uint64_t loop; /* the number of the last one */
     int64_t least; /* that a part costs */
-    enum { SETTLED, ALONE, SHARED } tries; /* how the step is taken that is timed */
+    enum { SETTLED, ALONE, SHARED } tries; /* how this step goes, which the next one compares: small loops ALONE, then SHARED */
     int64_t steps; /* since the last try */
-    double began, alone; /* when a step began; seconds of the one that was taken alone */
+    double began, alone; /* when this step began; seconds of the last one ALONE */
     double gain; /* of sharing small loops, on average: the last tries count most */
     share_t shares[];
 };

@@ -182,7 +182,7 @@ static void preview(const linear_t *l, const void *memory, long rows, const void
     end *= BLOCK;
     for (long output = first; output < end; output += BLOCK) {
         const char *bits = upper.bits[0] + output * bytes;
-        dot_two(l, bits, bits + 16384, upper.sums[0] + output, rounded, row.zero, sums);
+        dot_two(l, bits, bits + AHEAD, upper.sums[0] + output, rounded, row.zero, sums);
         block_scales_t by = scales_of(l, output);
         for (int k = 0; k < 2; k++) {
             vf found = (__builtin_convertvector(sums[k], vf) * all(4.f) - all(6 * total)) * step;
@@ -192,7 +192,7 @@ static void preview(const linear_t *l, const void *memory, long rows, const void
     near->best = largest_estimate(l, near, first, end);
 }
 
-#define AHEAD 4 /* blocks whose lower bits are asked for before they are needed: no processor foresees them */
+#define BLOCKS_AHEAD 4 /* whose lower bits are asked for before they are needed: no processor foresees which */
 
 /* Notes, by all bits, what may be the largest by the upper ones. */
 static void refine(const linear_t *l, const void *memory, const void *scratch, near_t *near, long first, long end) {
@@ -207,9 +207,9 @@ static void refine(const linear_t *l, const void *memory, const void *scratch, n
     near->radii = upper.fine; /* another thread may have estimated */
     first *= BLOCK;
     end *= BLOCK;
-    long coming[AHEAD], last = first - BLOCK;
-    for (int k = 0; k < AHEAD; k++) coming[k] = last = next_near(near, upper, last + BLOCK, end);
-    for (int next = 0; coming[next] < end; next = (next + 1) % AHEAD) {
+    long coming[BLOCKS_AHEAD], last = first - BLOCK;
+    for (int k = 0; k < BLOCKS_AHEAD; k++) coming[k] = last = next_near(near, upper, last + BLOCK, end);
+    for (int next = 0; coming[next] < end; next = (next + 1) % BLOCKS_AHEAD) {
         long output = coming[next];
         coming[next] = last = next_near(near, upper, last + BLOCK, end);
         dot_two(l, bits + output * bytes, bits + last * bytes, upper.sums[1] + output, rounded, row.zero, sums);

@@ -367,9 +367,11 @@ INLINE void finish_int8(vi first, vi second, block_scales_t by, rounding_t row, 
            __builtin_convertvector(second, vf) * by.scales[1] * step + by.biases[1], y, count, relu);
 }
 
+#define AHEAD 16384 /* bytes */
+
 /* Asks for the weights that are needed some hundred steps later: all of a model's do not stay in a cache. */
 INLINE void prefetch_weights(const void *weight, const int bytes) {
-    for (int i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)weight + 16384 + i);
+    for (int i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)weight + AHEAD + i);
 }
 
 /* WebAssembly has no prefetch: a byte of each line is read. */
