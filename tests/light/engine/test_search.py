@@ -152,9 +152,10 @@ def test_of_a_large_vocabulary_too_one_at_a_time_has_the_tokens_of_a_batch(monke
     for _ in range(6):
         asked = options(POSITIONS, suppress_tokens=suppressed, scores=False)
         batch = [one.ids for found in decoder.translate(SOURCES, asked) for one in found]
-        alone = [decoder.translate([source], asked._replace(limits=[POSITIONS])) for source in SOURCES]
+        for decoder.engine.num_threads in (3, 1):
+            alone = [decoder.translate([source], asked._replace(limits=[POSITIONS])) for source in SOURCES]
+            assert [one.ids for found in alone for one in found[0]] == batch
         many = decoder.translate(SOURCES * 5, asked._replace(limits=[POSITIONS] * 5 * len(SOURCES)))
-        assert [one.ids for found in alone for one in found[0]] == batch
         assert [one.ids for found in many for one in found] == 5 * batch
         suppressed += {token for ids in batch for token in ids}
 
