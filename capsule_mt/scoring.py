@@ -108,6 +108,7 @@ class Scorer:
 
             self.glossary = glossary_of(glossary)
         self._reverse = reverse
+        self._looked_for: tuple[str | None, str | None] = (None, None)  # what a calibration names, and its folder
 
     @property
     def calibration(self) -> "Calibration":
@@ -163,8 +164,10 @@ class Scorer:
         named = self.calibration.reverse
         if named is None:
             return None
-        beside = os.path.join(os.path.dirname(os.path.abspath(self._folder)), named)
-        return beside if os.path.isdir(beside) else self._downloaded(named)
+        if self._looked_for[0] != named:  # once: a translator does not change what verifies its marks
+            beside = os.path.join(os.path.dirname(os.path.abspath(self._folder)), named)
+            self._looked_for = named, beside if os.path.isdir(beside) else self._downloaded(named)
+        return self._looked_for[1]
 
     def _downloaded(self, name: str) -> str | None:
         """Return the folder of a model by name, if it is downloaded."""

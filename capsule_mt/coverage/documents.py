@@ -85,9 +85,8 @@ def _target_words(support: PieceSupport, written: str, translation: str, begins:
 
 def repeated_phrases(translation: str, source: str) -> list[str]:
     """Return the phrases that a translation says twice in a row, unless its source repeats itself as often."""
-    allowed = sum(_doubled(source).values())
     found = _doubled(translation)
-    return [] if sum(found.values()) <= allowed else list(found)
+    return list(found) if found and sum(found.values()) > sum(_doubled(source).values()) else []
 
 
 def _doubled(text: str) -> Counter[str]:
@@ -100,8 +99,8 @@ def _doubled(text: str) -> Counter[str]:
     while place < len(words):
         for length in range(LONGEST_REPEATED_PHRASE, 0, -1):
             phrase = words[place : place + length]
-            is_phrase = len(phrase) == length and any(character.isalnum() for word in phrase for character in word)
-            if is_phrase and words[place + length : place + 2 * length] == phrase:
+            follows = words[place + length : place + 2 * length] == phrase
+            if follows and any(character.isalnum() for word in phrase for character in word):
                 found[" ".join(phrase)] += 1
                 place += length
                 break
