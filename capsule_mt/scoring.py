@@ -92,6 +92,7 @@ class Scorer:
     tokenizes_in_threads = True  # at the same time
     glossary: "Glossary | None" = None
     languages: tuple[str | None, str | None] = (None, None)  # of calls that name none
+    _looked_for: tuple[str | None, str | None] = (None, None)  # the reverse that a calibration names, and its folder
 
     def __init__(
         self,
@@ -108,7 +109,6 @@ class Scorer:
 
             self.glossary = glossary_of(glossary)
         self._reverse = reverse
-        self._looked_for: tuple[str | None, str | None] = (None, None)  # what a calibration names, and its folder
 
     @property
     def calibration(self) -> "Calibration":
