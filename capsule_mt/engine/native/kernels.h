@@ -31,7 +31,7 @@ typedef struct {
     const int32_t *forbidden;
     long num_forbidden, count; /* MOST_NEAR + 1 if there are more */
     float reach, least;        /* the largest is not below `least` */
-    const float *radii;        /* of each output; a preview sets it */
+    const float *radii;        /* of each output; whoever notes sets it */
     float *estimates;          /* memory for all outputs, and BLOCK more, of a row that is alone */
     long best;                 /* the place of the largest estimate, or -1 */
     int32_t places[MOST_NEAR];

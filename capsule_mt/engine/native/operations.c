@@ -21,7 +21,7 @@ typedef struct {
     const void *rounded;
     const void *upper; /* or NULL: what a preview reads instead of the weights */
     near_t *near;      /* or NULL: what may be the largest is noted, of each thread */
-    int refines;       /* what one row was estimated to be */
+    int refines;       /* what a preview has estimated of one row */
 } product_t;
 
 static void multiply_blocks(void *context, int64_t first, int64_t end, int thread) {
@@ -32,14 +32,18 @@ static void multiply_blocks(void *context, int64_t first, int64_t end, int threa
     else p->kernels->multiply(p->linear, p->x, (long)p->rows, p->y, p->activation, p->rounded, (long)first, (long)end);
 }
 
+static void share_product(run_t *run, product_t *product) {
+    const linear_t *linear = product->linear;
+    int64_t blocks = product->kernels->num_blocks(linear);
+    if (blocks) team_share(run->team, blocks, linear->outputs / blocks * linear->inputs * product->rows, multiply_blocks, product);
+}
+
 /* y = activation of the linear map of x, in this memory. */
 static void multiply_in(run_t *run, const linear_t *linear, const float *x, int64_t rows, float *y, int activation,
                         void *memory) {
     product_t product = {run->model->kernels, linear, x, rows, y, activation, memory, NULL, NULL, 0};
-    int64_t blocks = product.kernels->num_blocks(linear);
-    if (!blocks) return;
     product.kernels->round_inputs(linear, x, (long)rows, memory);
-    team_share(run->team, blocks, linear->outputs / blocks * linear->inputs * rows, multiply_blocks, &product);
+    share_product(run, &product);
 }
 
 /* So many rows at most are rounded twice at once. */
@@ -146,9 +150,8 @@ static int preview(run_t *run, const linear_t *head, const void *upper, const fl
         }
     }
     product_t product = {kernels, head, x, rows, NULL, NO_ACTIVATION, memory, upper, near, 0};
-    int64_t blocks = kernels->num_blocks(head), cost = head->outputs / blocks * head->inputs * rows;
     kernels->round_inputs(head, x, (long)rows, memory);
-    team_share(run->team, blocks, cost, multiply_blocks, &product);
+    share_product(run, &product);
     if (upper && rows == 1) {
         long best = -1;
         for (int64_t thread = 0; thread < threads; thread++) {
@@ -158,7 +161,7 @@ static int preview(run_t *run, const linear_t *head, const void *upper, const fl
         float least = best < 0 ? -INFINITY : kernels->compute(head, 1, 0, memory, best);
         for (int64_t thread = 0; thread < threads; thread++) near[thread].least = least;
         product.refines = 1;
-        team_share(run->team, blocks, cost, multiply_blocks, &product);
+        share_product(run, &product);
     }
     for (int64_t row = 0; row < rows; row++) {
         run->best[row] = best_of(run, head, rows, row, near, memory);
