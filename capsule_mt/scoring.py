@@ -86,7 +86,8 @@ class Scorer:
         model: what scores, and translates.
         glossary: terms and what they become: see `from_pretrained`.
         reverse: what translates in the other direction, a `Translator` or its folder: it verifies what coverage marks.
-            By default the model that the calibration names, if that is a folder beside this one's or is downloaded.
+            By default the model that the calibration names, if that is a folder beside this one's or is downloaded: it
+            is looked for once.
     """
 
     tokenizes_in_threads = True  # at the same time

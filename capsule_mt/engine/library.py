@@ -508,7 +508,9 @@ class Engine:
             of_first = None if logits is None else logits[source * size : (source + 1) * size]
             attended: list[list[list[float]]] = []
             shares: list[list[list[float]]] = []
-            one = Found([], [], [], attended if received else None, shares if guided else None, of_first)
+            one = Found(
+                [], [], [], None if received is None else attended, None if guided is None else shares, of_first
+            )
             for row in range(source * returned, (source + 1) * returned):
                 first, end = row * longest, row * longest + lengths[row]
                 if first == end:
@@ -516,9 +518,9 @@ class Engine:
                 one.tokens.append(tokens[first:end].tolist())
                 one.scores.append(scores[row])
                 one.log_probs.append(log_probs[first:end].tolist())
-                if received:
+                if received is not None:
                     attended.append(_rows(received, first, lengths[row], width, len(sources[source])))
-                if guided:
+                if guided is not None:
                     shares.append(guided[row])
             found.append(one)
         return found

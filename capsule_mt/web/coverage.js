@@ -141,7 +141,7 @@ function doubled(text) {
     let step = 1;
     for (let length = LONGEST_REPEATED_PHRASE; length > 0; length--) {
       const [phrase, next] = [0, length].map((more) => words.slice(place + more, place + more + length));
-      if (next.length < length || phrase.every(isMark) || phrase.some((word, at) => word !== next[at])) continue;
+      if (next.length < length || phrase.some((word, at) => word !== next[at]) || phrase.every(isMark)) continue;
       found.push(phrase.join(" "));
       step = length;
       break;

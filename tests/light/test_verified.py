@@ -148,6 +148,15 @@ def test_the_reverse_that_a_calibration_names(pair):
     assert not Translator(alone.loaded).has_reverse
 
 
+def test_a_reverse_that_is_not_there_is_looked_for_once(pair, monkeypatch):
+    looked_for = []
+    monkeypatch.setattr(Translator, "_downloaded", lambda self, name: looked_for.append(name))
+    alone = Translator.from_pretrained(ENGLISH)
+    alone.set_calibration({**alone.loaded.calibration, "verified": {"reverse": "elsewhere"}})
+    alone(["Good morning.", "Good night."], coverage=CoverageOptions())
+    assert looked_for == ["elsewhere"]
+
+
 def test_two_numbers_rank_given_translations(pair):
     elsewhere = "He never eats fish in the evening."
     whole, short, unrelated, blank = pair.adequacy([SOURCE, SOURCE, SOURCE, " "], [WHOLE, SHORT, elsewhere, "x"])
