@@ -7,7 +7,7 @@ suppressed. Everything takes turns in one process; the clock is processor time, 
 import argparse
 import importlib.util
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -94,7 +94,7 @@ def _shortlist(vocabulary: int) -> Shortlist:
     )
 
 
-def render_engines(result: dict[str, Any]) -> str:
+def render_engines(result: Mapping[str, Any]) -> str:
     """Return how many times as fast as stock `generate()` each engine is, and as CTranslate2, as Markdown."""
     milliseconds = result["milliseconds"]
     names = list(next(iter(milliseconds.values())))

@@ -103,7 +103,7 @@ def engines(records: Records) -> str:
             f"{record['hardware']['cpu']}, {record['date'][:10]}, commit {record['commit'][:7]}, one thread, "
             f"processor time, median of {record['repeats']} turns."
         )
-        parts.append(render_engines(dict(record)).strip())
+        parts.append(render_engines(record).strip())
     return "\n\n".join(parts)
 
 
