@@ -12,16 +12,21 @@ __version__ = "0.3.0"
 
 if TYPE_CHECKING:
     from capsule_mt.coverage.options import CoverageOptions
-    from capsule_mt.coverage.results import Coverage, Word
+    from capsule_mt.coverage.results import Adequacy, Coverage, SentenceCoverage, TargetWord, Word
     from capsule_mt.engine.program import UnsupportedModelError
+    from capsule_mt.models.weights import CheckpointError
     from capsule_mt.options import TranslationOptions
     from capsule_mt.scoring import Translation
     from capsule_mt.translator import Translator
 
 # where each public name is; imported at its first use, so that importing the package takes no time
 _HOMES = {
+    "Adequacy": "coverage.results",
+    "CheckpointError": "models.weights",
     "Coverage": "coverage.results",
     "CoverageOptions": "coverage.options",
+    "SentenceCoverage": "coverage.results",
+    "TargetWord": "coverage.results",
     "Translation": "scoring",
     "TranslationOptions": "options",
     "Translator": "translator",
@@ -29,8 +34,12 @@ _HOMES = {
     "Word": "coverage.results",
 }
 __all__ = [
+    "Adequacy",
+    "CheckpointError",
     "Coverage",
     "CoverageOptions",
+    "SentenceCoverage",
+    "TargetWord",
     "Translation",
     "TranslationOptions",
     "Translator",
