@@ -335,13 +335,16 @@ static void place_buffers(run_t *run) {
 static void translate(run_t *run) {
     const request_t *request = run->request;
     const model_t *model = run->model;
-    int64_t most_rows = request->num_sources * request->num_beams, most_positions = 0;
+    int64_t most_positions = 0;
+    run->most_rows = request->num_sources * request->num_beams;
+    /* Beams that repeat themselves end before the others: see `read_last_tokens`. */
+    if (request->guided && request->most_repeated > 0) run->most_rows *= 2;
     int at_once = request->targets && !model->goes_by_steps;
     for (int64_t i = 0; request->targets && i < request->num_sources; i++)
         most_positions += request->target_lengths[i] + 1;
     if (at_once) {
-        most_rows = most_positions;
-        run->row_position = take(run, most_rows * 8);
+        run->most_rows = most_positions;
+        run->row_position = take(run, run->most_rows * 8);
     }
     run->first_word = take(run, request->num_sources * 8);
     for (int64_t i = 0; i < request->num_sources; i++) {
@@ -355,25 +358,25 @@ static void translate(run_t *run) {
             run->word_source[word] = i;
             run->word_position[word] = j;
         }
-    run->row_source = take(run, most_rows * 8);
-    run->tokens = take(run, most_rows * 8);
+    run->row_source = take(run, run->most_rows * 8);
+    run->tokens = take(run, run->most_rows * 8);
     run->most_steps = at_once ? 1 : request->longest + (request->guided && request->longest < model->longest_target ? 1 : 0);
-    run->ancestors = take(run, most_rows * run->most_steps * 4);
-    run->new_ancestors = take(run, most_rows * run->most_steps * 4);
+    run->ancestors = take(run, run->most_rows * run->most_steps * 4);
+    run->new_ancestors = take(run, run->most_rows * run->most_steps * 4);
     run->caches = take(run, (model->num_caches * run->most_steps + 1) * (int64_t)sizeof(char *));
     run->memories = take_zeros(run, (model->num_operations[1] + 1) * (int64_t)sizeof(char *));
     run->attended = request->received ? take(run, run->most_steps * (int64_t)sizeof(float *)) : NULL;
     run->curves = request->guided ? take(run, run->most_steps * (int64_t)sizeof(float *)) : NULL;
-    run->agreements = take_zeros(run, most_rows * 4);
+    run->agreements = take_zeros(run, run->most_rows * 4);
     int64_t most_keys = request->longest + 1;
     if (request->longest_source > most_keys) most_keys = request->longest_source;
     run->most_keys = most_keys + 1;
     run->keys = take(run, team_size(run->team) * run->most_keys * (int64_t)sizeof(char *));
-    run->totals = take(run, most_rows * 4);
-    run->best = take(run, most_rows * 4);
+    run->totals = take(run, run->most_rows * 4);
+    run->best = take(run, run->most_rows * 4);
     run->values = take(run, (model->num_buffers + 1) * (int64_t)sizeof(float *));
     run->spare = take(run, (model->num_buffers + 1) * (int64_t)sizeof(float *));
-    run->rows = most_rows;
+    run->rows = run->most_rows;
     place_buffers(run);
     if (request->candidates) {
         const linear_t *whole = model->linears + model->head->slots[LINEAR_map];

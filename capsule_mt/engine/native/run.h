@@ -131,6 +131,7 @@ typedef struct {
     float **values, **spare; /* of each buffer; `spare` of states, which beams reorder */
 
     int64_t rows, step, *row_source; /* of the hypotheses */
+    int64_t most_rows;                      /* in any step */
     int64_t *tokens;                        /* the last of each hypothesis */
     int64_t *row_position;                  /* if all positions of given targets are rows of one step, else NULL */
     int64_t most_steps;                     /* PAST and FUTURE take one more, to read the last token */

@@ -21,10 +21,10 @@ typedef struct {
 
 typedef struct {
     int64_t source, num_finished;
-    int64_t rows; /* in this step: one until its hypotheses differ, then one for each beam */
+    int64_t rows; /* in this step: one until its hypotheses differ, then one for each beam; none after the last token */
+    int64_t read_rows; /* after these: they only read the last tokens of finished hypotheses, for PAST and FUTURE */
     const int64_t *prefix; /* what its translations begin with */
     int64_t prefix_length;
-    int only_reads; /* the limit is reached: PAST and FUTURE read the last tokens, and nothing follows */
     list_t list;
     hypothesis_t *running, *next, *finished; /* [num_beams] each; `next` becomes `running` */
 } search_t;
@@ -265,23 +265,23 @@ static int advance(run_t *run, search_t *search, int64_t first_row, const candid
     return search->running[0].score / reachable > search->finished[num_beams - 1].score;
 }
 
-/* Whether the model has to read last tokens that no step has read, for PAST and FUTURE; fills `parents` as `advance` does. */
-static int must_read(run_t *run, search_t *search, int64_t first_row, int64_t new_row, int64_t *parents) {
-    const request_t *request = run->request;
-    int must = 0;
-    search->rows = request->num_beams;
+/* Gives rows of the next step, from `new_row` on, to the hypotheses that end in this one with another token than the end
+ * token: PAST and FUTURE have not read it, whether other hypotheses go on or not. Fills `parents` as `advance` does;
+ * returns how many. */
+static int64_t read_last_tokens(run_t *run, const search_t *search, int64_t new_row, int64_t *parents) {
+    int64_t rows = 0;
     if (run->step + 1 >= run->most_steps) return 0; /* the model has no further position */
-    for (int64_t i = 0; i < request->num_beams; i++) {
+    for (int64_t i = 0; i < search->num_finished; i++) {
         hypothesis_t *hypothesis = search->finished + i;
-        int32_t *last = hypothesis->tokens + hypothesis->length - 1;
-        int unread = i < search->num_finished && hypothesis->length == run->step + 1 && *last != request->end_token;
-        parents[i] = unread ? hypothesis->rows[run->step] : first_row;
-        run->tokens[new_row + i] = unread ? *last : request->start_token;
-        run->agreements[new_row + i] = hypothesis->agreement;
-        if (unread) hypothesis->rows[run->step + 1] = (int32_t)(new_row + i);
-        must |= unread;
+        int32_t last = hypothesis->tokens[hypothesis->length - 1];
+        if (hypothesis->length != run->step + 1 || last == run->request->end_token) continue;
+        parents[rows] = hypothesis->rows[run->step];
+        run->tokens[new_row + rows] = last;
+        run->agreements[new_row + rows] = hypothesis->agreement;
+        hypothesis->rows[run->step + 1] = (int32_t)(new_row + rows);
+        rows++;
     }
-    return must;
+    return rows;
 }
 
 static hypothesis_t *new_hypotheses(run_t *run, int64_t count) {
@@ -398,10 +398,10 @@ static list_t list_of(run_t *run, int64_t source, int64_t *num_listed) {
 
 void decode(run_t *run) {
     const request_t *request = run->request;
-    int64_t num_sources = request->num_sources, num_beams = request->num_beams, most = num_sources * num_beams;
+    int64_t num_sources = request->num_sources, num_beams = request->num_beams;
     search_t *searches = take(run, num_sources * (int64_t)sizeof(search_t));
     list_t *lists = take(run, num_sources * (int64_t)sizeof(list_t));
-    int64_t *parents = take(run, most * 8);
+    int64_t *parents = take(run, run->most_rows * 8);
     candidate_t *best = take(run, (2 * num_beams + 1) * (int64_t)sizeof(candidate_t));
     float *values = take(run, (2 * num_beams + 1) * 4);
     int32_t *indices = take(run, (2 * num_beams + 1) * 4);
@@ -433,28 +433,28 @@ void decode(run_t *run) {
         for (int64_t i = 0; next_row < run->rows; i++) {
             search_t search = searches[i];
             int64_t first_row = next_row;
-            next_row += search.rows;
-            int goes_on = 0, was_read = search.only_reads;
-            if (!was_read) {
+            next_row += search.rows + search.read_rows;
+            search.read_rows = 0;
+            if (search.rows) {
                 int64_t count = continuations(run, &search, first_row, best, values, indices);
-                goes_on = advance(run, &search, first_row, best, count, finishes, parents + rows);
-                if (!goes_on && run->curves)
-                    search.only_reads = must_read(run, &search, first_row, rows, parents + rows);
+                if (!advance(run, &search, first_row, best, count, finishes, parents + rows)) search.rows = 0;
+                int64_t end = rows + search.rows;
+                if (run->curves) search.read_rows = read_last_tokens(run, &search, end, parents + end);
             }
-            if (was_read || !(goes_on || search.only_reads)) {
+            if (!search.rows && !search.read_rows) {
                 write_results(run, &search);
                 continue;
             }
-            for (int64_t j = 0; goes_on && j < search.rows; j++) {
+            for (int64_t j = 0; j < search.rows; j++) {
                 run->tokens[rows + j] = search.running[j].tokens[run->step];
                 if (run->curves) run->agreements[rows + j] = search.running[j].agreement;
             }
             searches[active++] = search;
-            rows += search.rows;
+            rows += search.rows + search.read_rows;
         }
         reorder(run, parents, rows);
         for (int64_t i = 0, row = 0; i < active; i++)
-            for (int64_t end = row + searches[i].rows; row < end; row++) run->row_source[row] = searches[i].source;
+            for (int64_t end = row + searches[i].rows + searches[i].read_rows; row < end; row++) run->row_source[row] = searches[i].source;
         run->rows = rows;
     }
 }

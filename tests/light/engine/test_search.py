@@ -81,6 +81,22 @@ def test_what_repeats_itself_ends(name):
     assert all(one[0].ids[:6] == [5] * 6 for one in decoder.translate(SOURCES, begun))
 
 
+@pytest.mark.parametrize("limit", [POSITIONS, 12])
+def test_of_beams_that_end_in_different_steps_past_and_future_read_the_last_token(limit):
+    """A beam that repeats itself ends while others go on: its last token is read, too, as a forced pass does."""
+    decoder = decoder_of(PROGRAMS["rnmt_guided"])
+    readings = readings_of(decoder)
+    beams = {"num_beams": 4, "num_return_sequences": 4, "most_repeated": 2, "suppress_tokens": [END, PAD]}
+    batch = decoder.translate(SOURCES, options(limit, readings=readings, **beams))
+    assert any(len({len(one.ids) for one in hypotheses}) > 1 for hypotheses in batch)
+    for source, hypotheses in zip(SOURCES, batch, strict=True):
+        for hypothesis in hypotheses:
+            (forced,) = decoder.force([source], [hypothesis.ids], readings)
+            assert forced.guided == hypothesis.guided
+        alone = SearchOptions(limits=[limit], readings=readings, **beams)
+        assert decoder.translate([source], alone) == [hypotheses]
+
+
 def check_plain(name: str) -> None:
     """Forced tokens have the log-probabilities, the attention and the shares of PAST and FUTURE of plain loops."""
     decoder = decoder_of(PROGRAMS[name])
