@@ -344,14 +344,17 @@ class Engine:
             if len(values) != len(sources) and (values or name == "limits"):
                 raise ValueError(f"`{name}` must be one for each of the {len(sources)} sources, got {len(values)}")
         most = MOST_TARGET if self.longest_target is None else self.longest_target
-        for name, values, largest in (
-            ("limits", options.limits, most),
-            ("num_beams", [options.num_beams], self.vocabulary),
-            ("num_return_sequences", [options.num_return_sequences], options.num_beams),
+        for name, values, lowest, largest in (
+            ("limits", options.limits, 1, most),
+            ("num_beams", [options.num_beams], 1, self.vocabulary),
+            ("num_return_sequences", [options.num_return_sequences], 1, options.num_beams),
+            ("min_new_tokens", [options.min_new_tokens], 0, MOST_TARGET),
+            ("no_repeat_ngram_size", [options.no_repeat_ngram_size], 0, MOST_TARGET),
+            ("most_repeated", [options.most_repeated], 0, MOST_TARGET),
         ):
-            for value in values:  # memory is taken for so many
-                if type(value) is not int or not 1 <= value <= largest:
-                    raise ValueError(f"`{name}` must be a whole number from 1 to {largest}, got {value!r}")
+            for value in values:  # memory is taken for the first three; ctypes would wrap larger ones round in silence
+                if type(value) is not int or not lowest <= value <= largest:
+                    raise ValueError(f"`{name}` must be a whole number from {lowest} to {largest}, got {value!r}")
         if options.early_stopping not in EARLY_STOPPING:
             raise ValueError(f'`early_stopping` must be True, False or "never", got {options.early_stopping!r}')
         special = {"start_token": start, "end_token": end, "pad_token": pad}
@@ -422,7 +425,7 @@ class Engine:
         shared: dict[str, Any],
     ) -> list[Scored]:
         """Score these targets in one call."""
-        lengths, tokens = array("q", map(len, targets)), array("q", chain.from_iterable(targets))
+        lengths, tokens = array("q", map(len, targets)), self._token_array("q", "the targets", targets)
         log_probs = _empty("f", len(tokens))
         arrays: dict[str, array[Any] | None] = {
             "limits": lengths,
@@ -464,7 +467,7 @@ class Engine:
         arrays: dict[str, array[Any] | None] = {
             "limits": limits,
             "forced": array("i", [options.forces_end[row] for row in rows] if options.forces_end else [0] * number),
-            "suppressed": array("i", options.suppress_tokens),
+            "suppressed": self._token_array("i", "`suppress_tokens`", [options.suppress_tokens]),
             "tokens": tokens,
             "found_lengths": lengths,
             "scores": scores,
@@ -472,7 +475,7 @@ class Engine:
             "first_logits": logits,
         }
         if options.prefixes:
-            arrays["prefixes"] = array("q", chain.from_iterable(options.prefixes[row] for row in rows))
+            arrays["prefixes"] = self._token_array("q", "`prefixes`", [options.prefixes[row] for row in rows])
             arrays["prefix_lengths"] = array("q", [len(options.prefixes[row]) for row in rows])
         candidates: Sequence[int] = ()
         if options.shortlist is not None:
@@ -482,7 +485,7 @@ class Engine:
             lists = [options.shortlist.of_source(source, *further, *prefix) for source, prefix in pairs]
             candidates = sorted(set(chain.from_iterable(lists)))
             place = {token: place for place, token in enumerate(candidates)}
-            arrays["candidates"] = array("i", candidates)
+            arrays["candidates"] = self._token_array("i", "the shortlist", [candidates])
             arrays["list_lengths"] = array("q", map(len, lists))
             arrays["list_places"] = array("i", [place[token] for tokens in lists for token in tokens])
         numbers = {
@@ -538,7 +541,7 @@ class Engine:
 
         The arrays and numbers are fields of the request, and get its results.
         """
-        lengths, words = array("q", map(len, sources)), array("q", chain.from_iterable(sources))
+        lengths, words = array("q", map(len, sources)), self._token_array("q", "the sources", sources)
         width, layer, head = max(lengths), -1, -1
         received = guided = None
         if readings is not None and readings.head is not None:
@@ -562,6 +565,14 @@ class Engine:
                 for row, source in enumerate(of_guided)
             ],
         )
+
+    def _token_array(self, kind: str, name: str, lists: Sequence[Ids]) -> "array[int]":
+        """Return the tokens of all lists; the engine itself refuses those that fit in an array, not its vocabulary."""
+        try:
+            return array(kind, chain.from_iterable(lists))
+        except OverflowError:
+            outlier = max(chain.from_iterable(lists), key=abs)
+            raise ValueError(f"{name}: token {outlier} is outside of the vocabulary of {self.vocabulary}") from None
 
     def _check(self, number: int) -> int:
         """Return a number that the engine gave, or raise what it means."""
