@@ -19,7 +19,6 @@ import httpx
 
 from capsule_mt import CoverageOptions, Translator
 from capsule_mt.engine.program import UnsupportedModelError
-from capsule_mt.engine.search import Readings, SearchOptions
 from capsule_mt.models.loading import load_model
 from capsule_mt.models.weights import CheckpointError
 from capsule_mt.serve.answers import Limits
@@ -28,10 +27,10 @@ from capsule_mt.serve.batching import Batcher
 from capsule_mt.serve.languages import LanguagePair
 from capsule_mt.serve.metrics import Metrics
 from tests.fixtures.students import write_student
+from tests.fuzz.searches import Case, check_search, make_search
 from tests.light.models.files import edit_json, golden
 from tests.light.serve.fakes import Upper
 
-Case = dict[str, Any]
 KINDS = ("capsule_marian", "int8", "npz")  # a checkpoint of this project, and the forms of a student of Marian's
 TEXT = "The old man buys a red hat."
 # what a field may hold that nobody expects there
@@ -128,50 +127,9 @@ def check_file(case: Case) -> None:
         assert found.coverage is None or 0 <= found.coverage.score <= 1
 
 
-# ---- calls of the engine
 @cache
 def sound_model() -> Any:
     return load_model(sound_folder())
-
-
-NUMBERS = [0, 1, 2, 3, 5, 64, 65, 700, -1, -(2**31), 2**31, 2**40, True]
-
-
-def make_search(generator: random.Random) -> Case:
-    fields = ("num_beams", "num_return_sequences", "no_repeat_ngram_size", "min_new_tokens")
-    case: Case = {name: generator.choice(NUMBERS) for name in fields if generator.random() < 0.3}
-    case["sources"] = [
-        [generator.choice([1, 5, 699, *([700, -1, 2**40] if generator.random() < 0.1 else [])]) for _ in range(length)]
-        for length in generator.choices([0, 1, 3, 64, 65], [1, 20, 20, 4, 1], k=generator.randint(1, 3))
-    ]
-    case["limits"] = generator.choices(
-        [1, 4, 63, 64, 0, 65, -1, 2**40], [8, 20, 4, 2, 1, 1, 1, 1], k=len(case["sources"])
-    )
-    if generator.random() < 0.3:
-        case["length_penalty"] = generator.choice([0.0, 1.0, -3.0, math.inf, math.nan, 1e30])
-    if generator.random() < 0.3:
-        case["suppress_tokens"] = generator.choices([0, 5, 699, 700, -1], k=2)
-    if generator.random() < 0.3:
-        case["prefixes"] = [generator.choices([5, 6, 700, -1], [5, 5, 1, 1], k=2) for _ in case["sources"]]
-    if generator.random() < 0.3:
-        case["head"] = generator.choices([0, 1, 2, -1, 2**31], k=2)
-    return case
-
-
-def check_search(case: Case) -> None:
-    """A search gives hypotheses of tokens in the vocabulary, or a `ValueError`."""
-    decoder = sound_model().decoder
-    given = {name: value for name, value in case.items() if name not in ("sources", "head")}
-    if "head" in case:
-        given["readings"] = Readings(head=tuple(case["head"]))
-    try:
-        found = decoder.translate(case["sources"], SearchOptions(**given))
-    except ValueError:
-        return
-    for hypotheses, limit in zip(found, case["limits"], strict=True):
-        for one in hypotheses:
-            assert 0 < len(one.ids) <= limit
-            assert all(0 <= token < 700 for token in one.ids)
 
 
 # ---- texts

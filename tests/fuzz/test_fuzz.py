@@ -1,6 +1,7 @@
 """Hostile inputs: those that broke something once, and in the slow part new ones for a minute."""
 
 import json
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +10,10 @@ import pytest
 
 pytest.importorskip("fastapi")
 
+from capsule_mt.engine.search import Readings, SearchOptions
 from tests.fuzz.cases import TARGETS
 from tests.fuzz.run import CORPUS
+from tests.fuzz.searches import make_search, options_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,6 +22,17 @@ ROOT = Path(__file__).parents[2]
 def test_what_broke_something_once(name):
     case = json.loads((CORPUS / name).read_text())
     TARGETS[case.pop("target")][1](case)
+
+
+def test_every_field_of_a_search_and_of_readings_is_drawn_with_other_values_than_its_default():
+    drawn = [options_of(make_search(random.Random(seed))) for seed in range(300)]
+    values: dict[str, list[object]] = {
+        name: [getattr(options, name) for options in drawn] for name in SearchOptions._fields
+    }
+    readings = [options.readings for options in drawn if options.readings]
+    values |= {name: [getattr(reading, name) for reading in readings] for name in Readings._fields}
+    defaults = SearchOptions._field_defaults | Readings._field_defaults
+    assert [name for name in values if all(value == defaults.get(name) for value in values[name])] == []
 
 
 @pytest.mark.slow

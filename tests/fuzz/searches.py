@@ -1,0 +1,138 @@
+"""Hostile calls of the engine: every field of a search, and of what is read while searching, sound or odd."""
+
+import math
+import random
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from capsule_mt.engine.decoder import EngineDecoder
+from capsule_mt.engine.search import Ids, Readings, SearchOptions
+from capsule_mt.models.loading import load_model
+from tests.light.models.files import golden
+
+Case = dict[str, Any]
+MODELS = ("capsule_marian", "capsule_rnmt", "capsnmt", "ssru")  # the first two have PAST and FUTURE
+VOCABULARY, PAD, POSITIONS = 700, 0, 64
+NUMBERS = [0, 1, 2, 3, 5, 64, 65, 700, -1, -(2**31), 2**31, 2**40, 2**63 - 1, 2**64 + 1, True]
+SOUND_TOKENS, ODD_TOKENS = [1, 5, 6, 7, 300, 699], [700, -1, 2**31, 2**64]
+
+
+def draw_number(*sound: int) -> Callable[[random.Random, int], int]:
+    return lambda generator, _: generator.choice(sound if generator.random() < 0.9 else NUMBERS)
+
+
+def draw_choice(*values: Any) -> Callable[[random.Random, int], Any]:
+    return lambda generator, _: generator.choice(values)
+
+
+def draw_tokens(generator: random.Random, most: int = 4) -> list[int]:
+    tokens = SOUND_TOKENS if generator.random() < 0.95 else SOUND_TOKENS + ODD_TOKENS
+    return generator.choices(tokens, k=generator.randint(0, most))
+
+
+def draw_limits(generator: random.Random, num_sources: int) -> list[int]:
+    values = [1, 4, 20, POSITIONS - 1, POSITIONS, 0, POSITIONS + 1, -1, 2**40]
+    return generator.choices(values, [20, 40, 20, 8, 8, 1, 1, 1, 1], k=num_sources)
+
+
+def draw_length(generator: random.Random, num_sources: int) -> int:
+    """Return how many values there are for the sources; rarely too many."""
+    return num_sources + (generator.random() < 0.05)
+
+
+# each draws the value of a field for so many sources
+READINGS: dict[str, Callable[[random.Random, int], Any]] = {
+    "head": draw_choice(*[[0, 1]] * 4, [1, 3], [1, 4], [2, 0], [-1, 0], [0, -1], [2**31, 2**40]),
+    "guided": draw_choice(True, True, False),
+}
+SEARCH: dict[str, Callable[[random.Random, int], Any]] = {
+    "limits": draw_limits,
+    "forces_end": lambda generator, count: generator.choices([True, False], k=draw_length(generator, count)),
+    "num_beams": draw_number(1, 2, 2, 3, 5),
+    "num_return_sequences": draw_number(1, 2, 3),
+    "length_penalty": draw_choice(0.0, 0.6, 1.0, -3.0, math.inf, -math.inf, math.nan, 1e30, -1e30),
+    "early_stopping": draw_choice(True, False, None, "never", "never", "x", 2),
+    "no_repeat_ngram_size": draw_number(1, 2, 3),
+    "most_repeated": draw_number(1, 1, 2, 3),
+    "renormalize_logits": draw_choice(True, False),
+    "min_new_tokens": draw_number(0, 3, 10),
+    "suppress_tokens": lambda generator, _: draw_tokens(generator),
+    "prefixes": lambda generator, count: [draw_tokens(generator) for _ in range(draw_length(generator, count))],
+    "shortlist": lambda generator, _: draw_tokens(generator, most=20),
+    "max_time": draw_choice(0.0, 0.0005, 5.0, -1.0, 1e308, math.inf, math.nan),
+    "scores": draw_choice(True, False),
+    "readings": lambda generator, count: {
+        name: draw(generator, count) for name, draw in READINGS.items() if generator.random() < 0.7
+    },
+    "further": draw_choice({}, {}, {}, {"top_k": 5}),
+}
+
+
+class Listed:
+    """A shortlist of these tokens and the source's."""
+
+    def __init__(self, tokens: Ids) -> None:
+        self.tokens = tokens
+
+    def of_source(self, source: Ids, *further: int) -> Sequence[int]:
+        return sorted({*self.tokens, *source, *further})
+
+
+@cache
+def decoder_of(name: str, int8: bool) -> EngineDecoder:
+    folder = golden(name, Path(tempfile.mkdtemp()) / name)
+    decoder = load_model(folder, int8=int8).decoder
+    assert isinstance(decoder, EngineDecoder)
+    return decoder
+
+
+def make_search(generator: random.Random) -> Case:
+    case: Case = {"model": generator.choice(MODELS), "int8": generator.random() < 0.3}
+    case["threads"] = generator.choice((1, 1, 3))
+    case["sources"] = [
+        generator.choices([*SOUND_TOKENS, *(ODD_TOKENS if generator.random() < 0.02 else [])], k=length)
+        for length in generator.choices([0, 1, 3, 64, 65], [1, 40, 40, 8, 1], k=generator.randint(1, 4))
+    ]
+    for name, draw in SEARCH.items():
+        if name == "limits" or generator.random() < 0.3:
+            case[name] = draw(generator, len(case["sources"]))
+    return case
+
+
+def options_of(case: Case) -> SearchOptions:
+    fields = {name: case[name] for name in SEARCH if name in case}
+    if "shortlist" in fields:
+        fields["shortlist"] = Listed(fields["shortlist"])
+    if "readings" in fields:
+        fields["readings"] = Readings(**fields["readings"])
+    return SearchOptions(**fields)
+
+
+def check_search(case: Case) -> None:
+    """A search gives hypotheses of tokens in the vocabulary, and reads what a forced pass does, or a `ValueError`."""
+    decoder, options = decoder_of(case.get("model", MODELS[0]), case.get("int8", False)), options_of(case)
+    decoder.engine.num_threads = case.get("threads", 1)
+    readings = options.readings or Readings()
+    try:
+        results = decoder.translate(case["sources"], options)
+    except ValueError:
+        return
+    for source, limit, hypotheses in zip(case["sources"], case["limits"], results, strict=True):
+        assert len(hypotheses) <= options.num_return_sequences
+        for hypothesis in hypotheses:
+            ids = hypothesis.ids
+            assert 0 < len(ids) <= limit
+            assert all(0 <= token < VOCABULARY for token in ids)
+            if options.scores or options.num_beams > 1:
+                assert all(math.isfinite(log_prob) for log_prob in hypothesis.log_probs)
+            if PAD in ids[:-1]:  # a forced pass reads up to the padding
+                continue
+            (forced,) = decoder.force([source], [ids], readings)
+            if options.shortlist is not None and forced.guided and hypothesis.guided:
+                # a search asks whether the model agrees to a token rather than to others of the shortlist
+                forced = forced._replace(guided=forced.guided._replace(agreed=hypothesis.guided.agreed))
+            assert forced.guided == hypothesis.guided
+            assert forced.received == hypothesis.attention or ids == [decoder.end]
