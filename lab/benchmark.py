@@ -81,6 +81,9 @@ def parse_arguments() -> argparse.Namespace:
     students.add_argument("--sentences", type=positive, default=100, help="how many of them, from the first")
     students.add_argument("--batch-sizes", nargs="+", type=positive, default=[1, 16, 64], help="sentences of a batch")
     students.add_argument("--num-beams", nargs="+", type=positive, default=[1, 4], help="hypotheses of beam search")
+    students.add_argument(
+        "--bergamot", help="a Python 3.10 with the wheel `bergamot`, to measure the native engine, too"
+    )
     students.add_argument("--repeats", type=positive, default=3, help="counted runs of everything")
     for name, one in commands.choices.items():
         if name not in ("trained", "students"):

