@@ -1,4 +1,4 @@
-"""Measure the marks that a reverse model verifies, and choose the score that is an alarm."""
+"""Choose the score that is an alarm, and compare the marks that a reverse model verifies with an aligner's."""
 
 import random
 from collections.abc import Sequence
@@ -19,21 +19,20 @@ LOSSES: dict[str, int | float] = {"three words": 3, "a quarter": 0.25, "a half":
 
 
 def measure(translator: Translator, examples: Examples) -> None:
-    """Add to the calibration of "verified": its points, its alarm, and the words that need no support.
+    """Add to the calibration of "verified" its alarm, and the words that need no support.
 
-    The aligner labels own translations for the points, by references that are not the model's own.
+    Where the references are not the model's own, a word aligner labels the model's translations. How many marks it
+    agrees with is printed and not kept: see `Translator.precision`.
     """
     sources, references = map(list, zip(*examples.text, strict=True))
     found = dict(translator.loaded.calibration)
     own = references if examples.are_own else own_translations(translator, sources)
-    points: dict[str, Any] = {}
     if not examples.are_own:
-        points = {"labels": "aligner", "marks": measure_marks(translator, _labelled_by_aligner(examples, own))}
+        print_marks(translator, _labelled_by_aligner(examples, own))
     more = [one.source for one in examples.more]  # few sentences are as doubtful as those that an alarm is for
     own_more = own_translations(translator, more)
     if (alarm := choose_alarm(translator, [*sources, *more], [*own, *own_more])) is not None:
-        points["alarm"] = alarm
-    found["verified"] = found["verified"] | points
+        found["verified"] = found["verified"] | {"alarm": alarm}
     translator.set_calibration(found)
     reverse = translator.reverse
     if reverse is not None and reverse.calibration.head is None:
@@ -53,9 +52,8 @@ def _labelled_by_aligner(examples: Examples, translations: Sequence[str]) -> lis
     return omissions_of(sources, translations, wanted, given, set(examples.function_words))
 
 
-def measure_marks(translator: Translator, labelled: Sequence[WithOmissions]) -> dict[str, dict[str, float]]:
-    """Return how many marks each operating point has, how many of them are right, and how many omissions have one."""
-    found: dict[str, dict[str, float]] = {}
+def print_marks(translator: Translator, labelled: Sequence[WithOmissions]) -> None:
+    """Print how many marks of each operating point the labels agree with, and how many omissions they find."""
     for point in MARKS:
         coverages = coverage_of_examples(translator, labelled, "verified", marks=point)
         pairs = [
@@ -64,13 +62,10 @@ def measure_marks(translator: Translator, labelled: Sequence[WithOmissions]) -> 
         left_out = sum(not is_kept for _, is_kept in pairs)
         marked = [is_kept for word, is_kept in pairs if word.marked]
         hits = len(marked) - sum(marked)
-        found[point] = {
-            "marks": len(marked),
-            "precision": round(hits / max(len(marked), 1), 2),
-            "recall": round(hits / max(left_out, 1), 2),
-        }
-        print(f"marks={point!r}: {hits} of {len(marked)} are right, and {hits} of {left_out} omissions are marked")
-    return found
+        print(
+            f"marks={point!r}: the aligner agrees with {hits} of {len(marked)}, which have {hits} of the {left_out} "
+            "omissions that it sees; a reader may agree with fewer"
+        )
 
 
 def scores_with_losses(

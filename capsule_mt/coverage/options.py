@@ -15,8 +15,8 @@ class CoverageOptions:
             a model with guided routing. "deletion" takes any model: it scores the translation without each source
             word, one pass a word. "auto" is the first of "verified", "attention", "guided" and "deletion" that there
             is.
-        marks: which words "verified" marks: those that are "sure" to be left out, "likely", or "all" that may be. The
-            calibration has the precision that was measured for each.
+        marks: which words "verified" marks: those that are "sure" to be left out, "likely", or "all" that may be.
+            `Translator.precision` is the share that a reader found right, where somebody read them.
         support: also find the words of the translation that the source does not support, which takes a `reverse` and
             a forced pass of both models for each sentence.
         threshold: warn of sentences whose coverage is below this; by default the alarm of the calibration, if it has

@@ -206,6 +206,7 @@ def build_app(
             "precision": {str(pair): found for pair, one in batchers.items() if (found := one.translator.precision)},
             "suggestions": False,
             "supportedFilesFormat": list(FILE_FORMATS),
+            "verified": [str(pair) for pair, one in batchers.items() if one.translator.has_reverse],
         }
 
     @app.get("/spec")

@@ -41,7 +41,7 @@ def write_site(out: Path, models: Sequence[Path]) -> None:
     described = {
         "languages": describe_languages(files),
         "models": {str(pair): f"{pair}.capsule" for pair in files},
-        "settings": {"maxBeams": MOST_BEAMS, "precision": {}, "keyRequired": False},
+        "settings": {"maxBeams": MOST_BEAMS, "precision": {}, "verified": [], "keyRequired": False},
     }
     (out / "site.json").write_text(json.dumps(described, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 

@@ -90,9 +90,9 @@ class CapsuleConfig(PreTrainedConfig):
     label_smoothing: float | int = 0.0
     # what `capsule-mt calibrate` has fitted: the curves "words" and "sentences" and the "threshold" of "attention",
     # "guided", "deletion"; for "attention" also the layer and the number of the "head"; the curves of "verified", the
-    # weight of "shortness", the name of its "reverse", what its "marks" are worth by "labels" and its "alarm"; the
-    # "optional_words" and "function_words" of the source; the "optional_words" of the target as "support"; and the
-    # "length" of translations
+    # weight of "shortness", the name of its "reverse", its "alarm" and, where "labels" is "by hand", the share of its
+    # "marks" that a reader found right; the "optional_words" and "function_words" of the source; the "optional_words"
+    # of the target as "support"; and the "length" of translations
     coverage_calibration: dict[str, Any] | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:

@@ -9,6 +9,7 @@ from hf_capsule_mt import CapsuleMarianConfig
 from hf_capsule_mt.evaluation import read_result, write_result
 from hf_capsule_mt.hub import model_card
 from hf_capsule_mt.hub.card_sources import corpora_of
+from hf_capsule_mt.hub.cards import verified_marks
 
 RECIPE = {
     "about": "EM routing of the layers.",
@@ -95,6 +96,23 @@ def test_metadata(results):
     assert data.license == "apache-2.0"
     assert data.pipeline_tag == "translation"
     assert data.library_name == "transformers"
+
+
+def test_marks_are_in_a_card_where_a_reader_judged_them():
+    counts = {"marks": 16, "precision": 0.75, "recall": 0.04}
+    alarm = {"score": 0.837, "flagged": 0.011, "caught": {"a quarter": 0.812}}
+    verified = {"reverse": "en-pt", "marks": {"likely": counts}, "labels": "aligner"}
+
+    def shown(**fields):
+        return verified_marks({"coverage_calibration": {"verified": verified | fields}})
+
+    assert shown() == ""
+    flagged = "a coverage below 0.837 flags 1.1% of its own translations"
+    assert flagged in shown(alarm=alarm)
+    assert "0.75" not in shown(alarm=alarm)
+    both = shown(alarm=alarm, labels="by hand")
+    assert both.index(flagged) < both.index("| `likely` | 16 | 0.75 | 0.04 |")
+    assert "20 of 38" in both
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,18 @@ def test_words_that_were_made_up(pair):
     assert coverage.support < 1
 
 
+def test_precision_is_what_a_reader_found(pair):
+    assert pair.precision == {"sure": 0.81, "likely": 0.58, "all": 0.35}
+    calibration, translator = pair.loaded.calibration, Translator.from_pretrained(GERMAN)
+    verified = calibration["verified"]
+    translator.set_calibration(calibration | {"verified": verified | {"labels": "aligner"}})  # as 0.3.0 wrote it
+    assert translator.has_reverse
+    assert translator.precision is None
+    translator.set_calibration(calibration | {"verified": verified | {"reverse": "elsewhere"}})
+    assert not translator.has_reverse
+    assert translator.precision is None
+
+
 def test_the_reverse_that_a_calibration_names(pair):
     alone = Translator.from_pretrained(ENGLISH)
     alone.set_calibration({**alone.loaded.calibration, "verified": {"reverse": "capsule-marian-de-en"}})

@@ -5,7 +5,7 @@ const $ = (id) => document.getElementById(id);
 const buttons = ["translate", "check", "again"].map($);
 const IS_WORD = /[\p{L}\p{N}]/u;
 let languages = [];
-let settings = { maxBeams: 1, precision: {} };
+let settings = { maxBeams: 1, precision: {}, verified: [] };
 let shown = null; // what is below the form: { q, beams, score }
 let latest = null; // the work of the button that showed it
 
@@ -93,13 +93,13 @@ const NEW = { name: "new", said: "made up" };
 const sourceChip = (word) => chip(word.word, `translated ${percent(word.covered)}`, word.untranslated && LEFT);
 const targetChip = (word) => chip(word.word, `supported ${percent(word.supported)}`, word.unsupported && NEW);
 
-/** Say which words are marked, and how many of such marks were right. */
+/** Let a reader choose verified marks, and say how many of them were right, if somebody read such marks. */
 function showPoints() {
-  const measured = settings.precision[`${$("from").value}-${$("to").value}`];
-  $("points").hidden = measured === undefined;
-  const precision = measured?.[$("marks").value];
+  const pair = `${$("from").value}-${$("to").value}`;
+  $("points").hidden = !settings.verified.includes(pair);
+  const precision = settings.precision[pair]?.[$("marks").value];
   $("precision").textContent =
-    precision === undefined ? "" : `Of such marks on left-out words, ${percent(precision)} were right when it was measured.`;
+    precision === undefined ? "" : `Of such marks on left-out words, ${percent(precision)} were right in text that was read by hand.`;
 }
 
 function show(coverage, before) {

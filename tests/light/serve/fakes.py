@@ -19,7 +19,7 @@ class Upper:
     """
 
     tokenizes_in_threads = True
-    has_reverse, precision = False, {}
+    has_reverse, precision = False, None
 
     def __init__(self, *, is_guided: bool = False, seconds: float = 0.0, verifies: bool = False) -> None:
         self.is_guided, self.seconds = is_guided, seconds

@@ -156,6 +156,15 @@ def test_a_language_is_detected(make_client):
     assert error_of(client.post("/detect"), 400) == "Invalid request: missing q parameter"
 
 
+def test_the_page_offers_verified_marks_and_the_precision_that_a_reader_found(make_client):
+    unread, read = Upper(verifies=True), Upper(verifies=True)
+    unread.precision = None
+    settings = make_client(translators={EN_DE: unread, WORDS: read}).get("/frontend/settings").json()
+    assert settings["verified"] == [str(EN_DE), str(WORDS)]
+    assert settings["precision"] == {str(WORDS): read.precision}
+    assert make_client().get("/frontend/settings").json()["verified"] == []
+
+
 def test_a_file(make_client):
     client = make_client()
     form = {"data": FROM_EN, "files": {"file": ("../a.txt", "a;b".encode("utf-8-sig"))}}

@@ -76,6 +76,20 @@ def test_translate_try_again_and_check(browser, screenshots):
 
 
 @pytest.mark.slow
+def test_operating_points_that_nobody_read(browser):
+    unread = Upper(verifies=True)
+    unread.precision = None
+    with served({EN_DE: unread}) as address:
+        page = open_page(browser, address, 375, "light")
+        page.locator("#source").fill("a quick fox")
+        page.locator("#translate").click()
+        page.locator("#result").wait_for()
+        assert page.locator("#marks").is_visible()
+        assert page.locator("#precision").inner_text() == ""
+        page.close()
+
+
+@pytest.mark.slow
 def test_what_was_made_up_and_operating_points(browser, screenshots):
     with served({EN_DE: Upper(verifies=True)}) as address:
         for scheme, width in itertools.product(("dark", "light"), (375, 1280)):
