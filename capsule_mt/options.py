@@ -1,10 +1,10 @@
 """What a call of a `Translator` is asked, and how its options become options of a search."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from capsule_mt.engine.search import COUNTS, SEARCHED, Candidates, Readings, SearchOptions
+from capsule_mt.engine.search import COUNTS, SEARCHED, Candidates, Readings, SearchOptions, nearest
 from capsule_mt.text.keeping import KEPT
 
 if TYPE_CHECKING:
@@ -41,6 +41,35 @@ TOKENS = (
 )
 MOST_TOKEN = 2**31 - 1
 SAMPLED = frozenset({"temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff"})
+
+# what else transformers' `generate()` and its configuration take: without a value, they change nothing
+OF_TRANSFORMERS = (
+    *("assistant_confidence_threshold", "assistant_early_exit", "assistant_ensemble_weight", "assistant_lookbehind"),
+    *("assistant_model", "assistant_tokenizer", "begin_suppress_tokens", "cache_config", "compile_config"),
+    *("constraints", "continuous_batching_config", "custom_generate", "disable_compile", "dola_layers"),
+    *("exponential_decay_length_penalty", "force_words_ids", "generation_config", "is_assistant", "logits_processor"),
+    *("low_memory", "max_cache_len", "max_matching_ngram_size", "negative_prompt_attention_mask"),
+    *("negative_prompt_ids", "num_assistant_tokens", "num_assistant_tokens_schedule", "output_logits"),
+    *("output_scores", "penalty_alpha", "prefill_chunk_size", "prefix_allowed_tokens_fn", "prompt_lookup_num_tokens"),
+    *("remove_invalid_values", "sequence_bias", "speculation_type", "stop_strings", "stopping_criteria", "streamer"),
+    *("synced_gpus", "target_lookbehind", "token_healing", "tokenizer", "top_h", "use_mtp", "use_model_defaults"),
+    *("watermarking_config", "clean_up_tokenization_spaces"),
+)
+
+
+def refuse_misspelt(options: Mapping[str, Any], further: Iterable[str] = ()) -> None:
+    """Refuse an unknown option without a value (`None` or `False`), which no decoder gets to see.
+
+    The decoders refuse an unknown option with a value themselves.
+
+    Args:
+        further: names that are accepted beside those of `TranslationOptions` and of transformers.
+    """
+    accepted = {*TranslationOptions._fields[:-1], *SEARCHED, *NEUTRAL, *IGNORED, *TOKENS, *SAMPLED, *OF_TRANSFORMERS}
+    accepted.update(further)
+    for name, value in options.items():
+        if (value is None or value is False) and name not in accepted:
+            raise ValueError(f"a translation has no option `{name}`{nearest(name, accepted)}")
 
 
 def _is_whole(value: object, least: int, most: float = math.inf) -> bool:

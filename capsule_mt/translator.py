@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from capsule_mt.engine.search import Hypothesis, Ids, Readings
-from capsule_mt.options import TranslationOptions, search_options, setting
+from capsule_mt.options import TranslationOptions, refuse_misspelt, search_options, setting
 from capsule_mt.scoring import Scorer, Translation
 from capsule_mt.text.line_failures import describe
 from capsule_mt.text.messages import warn, warn_once
@@ -88,6 +88,11 @@ class Translator(Scorer):
         found._loads_with = {"int8": int8}
         return found
 
+    @property
+    def _further_options(self) -> frozenset[str]:
+        """Options of a call that only a subclass takes."""
+        return frozenset()
+
     def _load(self, folder: str) -> "Translator":
         return type(self).from_pretrained(folder, **self._loads_with)
 
@@ -137,6 +142,7 @@ class Translator(Scorer):
             A `Translation` for a string, a list of them for a list or a tuple, an iterable for any other iterable,
             in the order of the texts. With `num_return_sequences` above one, each text has a list of its own.
         """
+        refuse_misspelt(options, self._further_options)
         asked = TranslationOptions.of(coverage=coverage, **options)
         if isinstance(texts, (bytes, dict)) or not (hasattr(texts, "__iter__") or hasattr(texts, "__getitem__")):
             raise TypeError(f"`texts` must be a string or an iterable of strings, got a {type(texts).__name__}")

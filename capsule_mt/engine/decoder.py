@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from capsule_mt.engine.library import Engine
-from capsule_mt.engine.search import SEARCHED, Forced, GuidedReading, Hypothesis, Ids, Readings, SearchOptions
+from capsule_mt.engine.search import Forced, GuidedReading, Hypothesis, Ids, Readings, SearchOptions, nearest
 
 
 class EngineDecoder:
@@ -15,7 +15,7 @@ class EngineDecoder:
     def translate(self, sources: Sequence[Ids], options: SearchOptions) -> list[list[Hypothesis]]:
         """Return the best translations of each source, the best first."""
         if options.further:
-            names = ", ".join(f"`{name}`" + _like(name) for name in options.further)
+            names = ", ".join(f"`{name}`" + nearest(name) for name in options.further)
             raise ValueError(f"the native engine does not take {names}")
         answers = self.engine.search(sources, options, start=self.start, end=self.end, pad=self.pad)
         found: list[list[Hypothesis]] = []
@@ -36,11 +36,3 @@ class EngineDecoder:
             Forced(log_probs, received, None if guided is None else GuidedReading(*guided))
             for log_probs, received, guided in answers
         ]
-
-
-def _like(name: str) -> str:
-    """Return a question after an option that is spelt nearly as this name is."""
-    import difflib  # late: few are misspelt
-
-    near = difflib.get_close_matches(name, SEARCHED, n=1)
-    return f" (did you mean `{near[0]}`?)" if near else ""

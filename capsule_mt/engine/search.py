@@ -1,6 +1,6 @@
 """What a decoder is asked and what it answers, as plain values. Legend: S source tokens, T target tokens."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 Ids = Sequence[int]
@@ -32,6 +32,14 @@ SEARCHED = (
     *("max_new_tokens", "max_length", "min_new_tokens", "min_length", "bad_words_ids", "suppress_tokens"),
     "max_time",
 )
+
+
+def nearest(name: str, accepted: Collection[str] = SEARCHED) -> str:
+    """Return a question after an option that is spelt nearly as an accepted one, or nothing."""
+    import difflib  # late: few are misspelt
+
+    matches = difflib.get_close_matches(name, sorted(accepted), n=1)
+    return f" (did you mean `{matches[0]}`?)" if matches else ""
 
 
 class Readings(NamedTuple):

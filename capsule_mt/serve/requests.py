@@ -17,12 +17,15 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
 
 from capsule_mt.coverage.names import Marks
+from capsule_mt.engine.search import nearest
 from capsule_mt.text.segments import LONE_SURROGATES
 
 CLIENT_HAS_GONE = 499  # as nginx counts it; nobody reads the answer
 CLOSE = {"Connection": "close"}  # the rest of the request is not read
 FORM, JSON, PARTS = "application/x-www-form-urlencoded", "application/json", "multipart/form-data"
 AUTO = "auto"
+# fields that clients of LibreTranslate send to any of its paths; `secret` is of its own page
+SENT_BY_CLIENTS = ("q", "source", "target", "format", "alternatives", "api_key", "secret", "file")
 
 
 class Fields(BaseModel):
@@ -210,6 +213,11 @@ def _whole(value: Any) -> Any:
 
 
 def _checked(given: dict[str, Any], model: type[AnyFields]) -> AnyFields:
+    for name in given:
+        if name not in model.model_fields and name not in SENT_BY_CLIENTS:
+            accepted = ", ".join(model.model_fields)
+            hint = nearest(name, model.model_fields)
+            raise HTTPException(400, f"there is no field {name[:40]!r}{hint}; the fields are {accepted}")
     for name, field in model.model_fields.items():
         if field.is_required() and (name not in given or given[name] in (None, "", [])):
             raise HTTPException(400, f"Invalid request: missing {name} parameter")

@@ -10,11 +10,11 @@ from transformers import Pipeline, PreTrainedModel
 from transformers.pipelines import PIPELINE_REGISTRY
 
 from capsule_mt.coverage.options import CoverageOptions
-from capsule_mt.options import TranslationOptions
+from capsule_mt.options import TranslationOptions, refuse_misspelt
 from capsule_mt.scoring import Translation
 from capsule_mt.text.lines import coverage_record
 from capsule_mt.text.segments import TranslationIterator
-from hf_capsule_mt.decoding.translator import TASK_WITH_LANGUAGES, Translator
+from hf_capsule_mt.decoding.translator import TASK_WITH_LANGUAGES, Translator, options_of_model
 from hf_capsule_mt.loading import CheckedSeq2SeqLM
 
 TASK = "translation"
@@ -56,6 +56,7 @@ class TranslationPipeline(Pipeline):
         self.translator = Translator(self.model, self.tokenizer, task=self.task or TASK, **settings)
 
     def _sanitize_parameters(self, **parameters: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        refuse_misspelt(parameters, {*options_of_model(self.model), *OF_RECORDS})
         given = {name: value for name, value in parameters.items() if value is not None}
         records = {name: given.pop(name) for name in OF_RECORDS if name in given}
         return {}, given, records

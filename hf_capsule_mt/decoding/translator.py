@@ -1,13 +1,14 @@
 """`Translator` for any sequence-to-sequence model of transformers, ours or any other."""
 
 import copy
+import inspect
 import os
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 import torch
-from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import GenerationConfig, GenerationMixin, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 import capsule_mt.translator
@@ -187,6 +188,10 @@ class Translator(capsule_mt.translator.Translator):
         raise AttributeError("`loaded` follows `model` and `tokenizer`")
 
     @property
+    def _further_options(self) -> frozenset[str]:
+        return options_of_model(self.model)
+
+    @property
     def _generation(self) -> Mapping[str, Any]:
         """What the generation config sets; found anew where it has changed, for that takes a millisecond."""
         now = vars(self.model.generation_config)
@@ -235,6 +240,13 @@ class Translator(capsule_mt.translator.Translator):
         """What a T5 checkpoint says of the task "translation_en_to_de": a prefix and settings of `generate()`."""
         of_tasks = getattr(self.model.config, "task_specific_params", None) or {}
         return of_tasks.get(self.task) or {}
+
+
+def options_of_model(model: PreTrainedModel) -> frozenset[str]:
+    """Return the options of `generate()` in this version of transformers, and those of the model's forward pass."""
+    functions = (GenerationMixin.generate, type(model).forward)
+    parameters = [name for function in functions for name in inspect.signature(function).parameters]
+    return frozenset({*vars(model.generation_config), *parameters})
 
 
 def languages_of_task(task: str) -> tuple[str | None, str | None]:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from datasets import Dataset
-from transformers import pipeline
+from transformers import GenerationConfig, pipeline
 from transformers.pipelines.pt_utils import KeyDataset
 
 from capsule_mt.text.lines import coverage_record
@@ -110,10 +110,14 @@ def test_what_is_no_text(translator, wrong):
 
 
 def test_what_is_refused(translator):
+    of_generate = dict.fromkeys(vars(GenerationConfig()).keys() - {"transformers_version"})
+    assert texts_of(translator("No.", **of_generate, return_tensors=None)) == texts_of(translator("No."))
     for parameters, message in (
         ({"num_beams": 0}, "`num_beams` must be a whole number of at least 1, got 0"),
         ({"coverage": CoverageOptions(weight=1.0)}, "`num_beams` is 1"),
         ({"coverage": CoverageOptions(method="guided")}, '"guided"` needs a model with guided routing'),
+        ({"return_coverages": False}, "no option `return_coverages`.*`return_coverage`"),
+        ({"num_beems": None}, "no option `num_beems`.*`num_beams`"),
     ):
         with pytest.raises(ValueError, match=message):
             translator("No.", **parameters)

@@ -110,6 +110,9 @@ def test_backends(plain):
     native = Translator.from_pretrained(plain, device="cpu", backend="native")
     with pytest.raises(ValueError, match=r'`backend="native"` does not take `repetition_penalty=1.5`'):
         native(TEXT, repetition_penalty=1.5)
+    for value in (None, False):
+        with pytest.raises(ValueError, match=r"no option `num_beems`.*`num_beams`"):
+            slow(TEXT, num_beems=value)
 
 
 def test_a_pair_and_any_other_model(tmp_path):

@@ -203,6 +203,22 @@ def test_options_that_only_transformers_knows(given, own, further):
     assert asked(given=given, generation=own).further == further
 
 
+@pytest.mark.parametrize("value", [None, False])
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("split_sentence", r" \(did you mean `split_sentences`\?\)"),
+        ("num_beems", r" \(did you mean `num_beams`\?\)"),
+        ("output_score", r" \(did you mean `output_scores`\?\)"),
+        ("colour", ""),
+    ],
+)
+def test_a_misspelt_option_is_refused_without_a_value_too(name, hint, value):
+    with pytest.raises(ValueError, match=f"a translation has no option `{name}`{hint}$"):
+        translator()("one two", **{name: value})
+    assert translator()("one two", do_sample=False, penalty_alpha=None, output_scores=False).text == "one two"
+
+
 def test_a_translation_at_its_limit_is_told(caplog):
     found = translator()(["one two three", "four"], max_new_tokens=3, batch_size=2)
     assert [one.was_cut for one in found] == [True, False]
