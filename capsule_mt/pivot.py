@@ -63,6 +63,10 @@ class PivotTranslator(Translator):
         """Each of the two may have one of its own, but the pair has none."""
         return False
 
+    @property
+    def verifies_marks(self) -> bool:
+        return self.first.verifies_marks and self.second.verifies_marks
+
     def completed(self, options: TranslationOptions) -> TranslationOptions:
         if options.alignment:
             raise _needs_one_model("alignment")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from capsule_mt.engine.search import Hypothesis, Ids, Readings
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.options import TranslationOptions
-from capsule_mt.text.messages import warn
+from capsule_mt.text.messages import warn, warn_once
 from capsule_mt.text.segments import Document, Piece, Segmenter, batches_of
 from capsule_mt.text.tokenizer import Tokenizer
 from capsule_mt.text.words import NO_LISTS, moved_offsets, target_ends
@@ -383,7 +383,26 @@ class Scorer:
                 f"`support` needs a `reverse` with a head that aligns words, which `capsule-mt calibrate` chooses; "
                 f"{reverse.loaded.name} has none"
             )
+        marks = options.coverage.marks
+        if marks is not None and method != "verified" and not options.coverage.support:
+            warn_once(
+                f'`marks="{marks}"` chooses among marks that a model of the other direction has verified. Those of '
+                f'{self.loaded.name} are unverified, by `method="{method}"`: {self._way_to_verify()}.'
+            )
         return method
+
+    def _way_to_verify(self) -> str:
+        """Return what gives this model verified marks."""
+        if not self.has_reverse:
+            return "name the other direction's model by `reverse` (`--reverse`)"
+        if self.calibration.head is None:
+            return "`capsule-mt calibrate` finds the head that they need"
+        return 'use `method="verified"`'
+
+    @property
+    def verifies_marks(self) -> bool:
+        """Whether a model of the other direction verifies marks by default."""
+        return self.has_reverse and self.calibration.head is not None
 
     def _readings(self, method: "CoveredBy | None") -> Readings | None:
         """Return what a search has to read."""
@@ -414,12 +433,14 @@ class Scorer:
         options: TranslationOptions,
     ) -> "list[PieceCoverage]":
         from capsule_mt.coverage.methods import Verifier, cover
+        from capsule_mt.coverage.names import DEFAULT_MARKS
 
         asked, loaded, verifier = options.coverage, self.loaded, None
         reverse = self.reverse if asked is not None and (method == "verified" or asked.support) else None
         if asked is not None and reverse is not None:
             decode, by_shortlist = self._tokenizer(options).decode, loaded.shortlist is not None
-            verifier = Verifier(reverse, decode, asked.marks, asked.support, by_shortlist)
+            marks = asked.marks or DEFAULT_MARKS
+            verifier = Verifier(reverse, decode, marks, asked.support, by_shortlist)
         return cover(pieces, hypotheses, method, loaded.decoder, self.calibration, loaded.end, verifier)
 
     def _aligned_rows(self, pairs: Sequence[tuple[Ids, Hypothesis]]) -> list[list[list[float]]]:

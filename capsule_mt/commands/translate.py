@@ -131,8 +131,8 @@ def parse_arguments() -> argparse.Namespace:
     coverage.add_argument(
         "--marks",
         choices=MARKS,
-        default="likely",
-        help="which words verified marks; for the released pair, see the precision of each in the model's card",
+        help="which words verified marks (default: likely); for the released pair, see the precision of each in the "
+        "model's card",
     )
     coverage.add_argument(
         "--support", action="store_true", help="also find the words of the translation that were made up"
@@ -158,6 +158,10 @@ def parse_arguments() -> argparse.Namespace:
         parser.error("--support finds words for the file of --coverage: name one")
     if arguments.reverse is not None and not covers(arguments):
         parser.error("--reverse verifies what --coverage marks: name a file for it")
+    if arguments.marks is not None and not covers(arguments):
+        parser.error("--marks chooses among what --coverage marks: name a file for it")
+    if arguments.coverage_method != "auto" and not covers(arguments):
+        parser.error("--coverage-method finds what --coverage marks: name a file for it")
     return arguments
 
 

@@ -7,3 +7,4 @@ CoverageMethod = Literal["auto", "verified", "attention", "guided", "deletion"]
 METHODS = ("auto", "verified", "attention", "guided", "deletion")
 Marks = Literal["sure", "likely", "all"]
 MARKS: tuple[Marks, ...] = ("sure", "likely", "all")
+DEFAULT_MARKS: Marks = "likely"

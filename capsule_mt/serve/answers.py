@@ -143,6 +143,13 @@ class Answers:
             )
         return batcher
 
+    def state_of_marks(self, pair: LanguagePair) -> str | None:
+        """Return whether the marks of a pair are "verified" or "unverified"; `None` for one that is not translated."""
+        batcher = self.batchers.get(pair)
+        if batcher is None:
+            return None
+        return "verified" if batcher.translator.verifies_marks else "unverified"
+
     async def translations(
         self, request: Request, texts: list[str], sources: list[str], target: str, settings: Settings, client: str
     ) -> list[list[Translation]]:

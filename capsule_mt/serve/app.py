@@ -98,6 +98,8 @@ def build_app(
             if given > limits.max_beams:
                 most = limits.max_beams - (name == "alternatives")
                 raise HTTPException(400, f"`{name}`: at most {most} are accepted, got {getattr(asked, name)}")
+        if asked.marks is not None and not asked.coverage:
+            raise HTTPException(400, "`marks` chooses among what `coverage` marks: set `coverage` to true")
         sources, target = answers.detected(asked), answers.language_of(asked.target)
         settings = Settings(asked.coverage, asked.beams, asked.alternatives, marks=asked.marks)
         languages = [one.language for one in sources]
@@ -123,6 +125,8 @@ def build_app(
         if asked.coverage:
             covered = [best.coverage for best, *_ in found]
             answer["coverage"] = [None if one is None else coverage_record(one) for one in covered]
+        if asked.marks is not None:
+            answer["marks"] = [answers.state_of_marks(LanguagePair(language, target)) for language in languages]
         return JSONResponse(asked.as_asked(answer))
 
     @app.post("/cover", openapi_extra=body_of(CoverRequest))
@@ -139,7 +143,10 @@ def build_app(
             return batcher.submit_checks(some, given, marks=asked.marks, client=client)
 
         found = await answers.results(request, texts, dict.fromkeys(range(len(texts)), pair), submit)
-        return JSONResponse(asked.as_asked({"coverage": [coverage_record(one) for one in found.values()]}))
+        answer: dict[str, list[Any]] = {"coverage": [coverage_record(one) for one in found.values()]}
+        if asked.marks is not None:
+            answer["marks"] = [answers.state_of_marks(pair)] * len(texts)
+        return JSONResponse(asked.as_asked(answer))
 
     @app.post("/detect", openapi_extra=body_of(DetectionRequest))
     async def detect_language(request: Request) -> list[dict[str, Any]]:

@@ -61,7 +61,7 @@ class Settings(NamedTuple):
     alternatives: int = 0
     keep: tuple[str, ...] = ()
     is_check: bool = False
-    marks: Marks = "likely"
+    marks: Marks | None = None
 
     @property
     def num_beams(self) -> int:
@@ -231,7 +231,7 @@ class Batcher:
         return text.document.pieces
 
     def submit_checks(
-        self, texts: Sequence[str], translations: Sequence[str], *, marks: Marks = "likely", client: str = ""
+        self, texts: Sequence[str], translations: Sequence[str], *, marks: Marks | None = None, client: str = ""
     ) -> Order:
         """Queue given translations, to find what they left out; each gives a `Coverage` or a `Failure`."""
         settings = Settings(coverage=True, is_check=True, marks=marks)

@@ -60,7 +60,7 @@ class Asked(Fields):
 
 
 WhichMarks = Annotated[
-    Marks, Field(description="which words coverage marks: those that are surely wrong, likely, or all doubts")
+    Marks | None, Field(description="which words coverage marks: those that are surely wrong, likely, or all doubts")
 ]
 
 
@@ -70,7 +70,7 @@ class TranslationRequest(Asked):
     format: Annotated[Literal["text", "html"], BeforeValidator(lambda given: given or "text")] = "text"
     alternatives: int = Field(0, ge=0, description="so many further translations of each text")
     coverage: bool = Field(False, description="add which words were translated, for each text")
-    marks: WhichMarks = "likely"
+    marks: WhichMarks = None
     beams: int | None = Field(None, ge=1, description="search with so many beams; with `coverage`, for what has all")
 
 
@@ -78,7 +78,7 @@ class CoverRequest(Asked):
     """The fields of POST /cover."""
 
     translation: str | list[str] = Field(description="the translation of each text", examples=["Er schläft."])
-    marks: WhichMarks = "likely"
+    marks: WhichMarks = None
 
     @property
     def translations(self) -> list[str]:

@@ -362,6 +362,8 @@ def test_a_column_and_an_encoding(run, expected, tmp_path):
         (("nothing.srt",), "nothing.srt: no such file"),
         (("a.srt", "text.de"), "one file is translated at a time, got a.srt, text.de"),
         (("--reverse", "other"), "--reverse verifies what --coverage marks: name a file for it"),
+        (("--marks", "sure"), "--marks chooses among what --coverage marks: name a file for it"),
+        (("--coverage-method", "deletion"), "--coverage-method finds what --coverage marks: name a file for it"),
     ],
 )
 def test_what_does_not_fit_a_file_is_named(run, capfdbinary, tmp_path, arguments, message):
@@ -377,6 +379,13 @@ def test_a_reverse_that_does_not_load_is_an_error_before_any_line(run, word_for_
         run("--coverage", "out.tsv", "--support", "--reverse", "nowhere", lines=LINES)
     with pytest.raises(ValueError, match="`support` needs a `reverse` with a head that aligns words"):
         run("--coverage", "out.tsv", "--support", "--reverse", word_for_word, lines=LINES)
+
+
+def test_marks_without_a_reverse_are_said_to_be_unverified(run, monkeypatch, caplog):
+    monkeypatch.setattr("capsule_mt.text.messages._messages_given", set())
+    run("--coverage", "out.tsv", "--marks", "sure", lines=LINES)
+    assert [one for one in caplog.messages if one.startswith('`marks="sure"`')] == caplog.messages[:1]
+    assert "are unverified" in caplog.messages[0]
 
 
 def test_what_needs_transformers_is_named_where_the_engine_is_asked(run):

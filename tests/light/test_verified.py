@@ -116,6 +116,25 @@ def test_words_of_a_text():
     assert (blank.score, blank.target_words) == (1.0, ())
 
 
+def test_marks_that_nothing_verifies_are_said_once(caplog, monkeypatch):
+    monkeypatch.setattr("capsule_mt.text.messages._messages_given", set())
+    translate = translator(Echo(lost=1), words := Words())
+    translate("one two", coverage=CoverageOptions())
+    assert not caplog.records
+    for _ in range(2):
+        translate("one two", coverage=CoverageOptions(marks="likely"))
+        translate.cover(["one two"], ["one"], coverage=CoverageOptions(marks="likely"))
+    (said,) = caplog.messages
+    assert said.startswith('`marks="likely"` chooses among marks that a model of the other direction has verified')
+    assert "are unverified" in said
+    assert said.endswith("name the other direction's model by `reverse` (`--reverse`).")
+    translate.reverse = translator(Echo(), words)
+    translate("one two", coverage=CoverageOptions(marks="sure"))
+    assert len(caplog.messages) == 1
+    translate("one two", coverage=CoverageOptions(marks="sure", method="deletion"))
+    assert caplog.messages[1].endswith('use `method="verified"`.')
+
+
 @pytest.fixture(scope="module")
 def pair():
     return Translator.from_pretrained(GERMAN, reverse=Translator.from_pretrained(ENGLISH))

@@ -19,12 +19,13 @@ class Upper:
     """
 
     tokenizes_in_threads = True
-    has_reverse, precision = False, None
+    has_reverse, verifies_marks, precision = False, False, None
 
     def __init__(self, *, is_guided: bool = False, seconds: float = 0.0, verifies: bool = False) -> None:
         self.is_guided, self.seconds = is_guided, seconds
         if verifies:
-            self.has_reverse, self.precision = True, {"sure": 0.8, "likely": 0.6, "all": 0.4}
+            self.has_reverse = self.verifies_marks = True
+            self.precision = {"sure": 0.8, "likely": 0.6, "all": 0.4}
         self.calls, self.free, self.freed_slow = [], threading.Event(), threading.Event()
         self.free.set()
 

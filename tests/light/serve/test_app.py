@@ -196,6 +196,19 @@ def test_coverage_and_more_beams(client):
     assert (again["translatedText"], again["coverage"]["score"]) == ("A QUICK FOX", 1.0)
 
 
+def test_an_answer_says_whether_the_marks_that_were_asked_for_are_verified(make_client):
+    client = make_client(translators={EN_DE: Upper(), WORDS: Upper(verifies=True)})
+    in_words = {"source": "xa", "target": "xb"}
+    for path, fields in (("/translate", {"coverage": True}), ("/cover", {"translation": "A"})):
+        assert client.post(path, q="a", marks="sure", **fields).json()["marks"] == "unverified"
+        assert client.post(path, q="a", marks="sure", **fields, **in_words).json()["marks"] == "verified"
+        assert "marks" not in client.post(path, q="a", **fields).json()
+    assert client.translate(q=["a", "b"], coverage=True, marks="all").json()["marks"] == ["unverified"] * 2
+    assert error_of(client.translate(q="a", marks="sure"), 400).startswith(
+        "`marks` chooses among what `coverage` marks"
+    )
+
+
 def test_a_given_translation_is_checked(client):
     answer = client.post("/cover", q=["a b", "c"], translation=["A", "C"]).json()
     assert [record["score"] for record in answer["coverage"]] == [0.5, 1.0]
