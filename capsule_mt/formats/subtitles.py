@@ -2,7 +2,7 @@
 
 import html
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
@@ -65,7 +65,7 @@ class SubtitleFile:
     def __init__(self, text: str, is_vtt: bool, name: str = "subtitles") -> None:
         self.is_vtt = is_vtt
         self._ending = "\r\n" if "\r\n" in text else "\n"
-        self._blocks = [_block(part, place) for place, part in enumerate(_parts(text.replace("\r\n", "\n")))]
+        self._blocks = _blocks(text.replace("\r\n", "\n"), is_vtt)
         cues = [block for block in self._blocks if isinstance(block, Cue)]
         if not cues and text.strip():
             raise ValueError(f"{name}: no line has times such as `00:00:01,000 --> 00:00:02,500`")
@@ -97,21 +97,44 @@ class SubtitleFile:
         return "".join(written).replace("\n", self._ending).encode("utf-8")
 
 
-def _parts(text: str) -> list[str]:
-    """Return the blocks of a file and the blank lines between them, in turns."""
-    return re.split(r"((?:^|\n)[ \t]*(?:\n[ \t]*)*\n)", text)
+def _blocks(text: str, is_vtt: bool) -> "list[str | Cue]":
+    """Return the cues of a file and all text between them.
+
+    Programs that read SubRip end a cue where the next one begins: blank lines may be missing between two cues, and
+    stand in the text of one. In WebVTT, a blank line ends a cue.
+    """
+    parts = re.split(r"((?:^|\n)[ \t]*(?:\n[ \t]*)*\n)", text) if is_vtt else [text]
+    return [block for part in parts for block in _cues_of(re.findall(r"[^\n]*\n|[^\n]+", part))]
 
 
-def _block(part: str, place: int) -> "str | Cue":
-    lines = part.split("\n")
-    for number, line in enumerate(lines[:2]):
-        times = TIMES.match(line)
-        if times is not None and place % 2 == 0:
-            start, end = (_seconds(times.groups()[at : at + 4]) for at in (0, 4))
-            head = "\n".join(lines[: number + 1])
-            raw = "\n".join(lines[number + 1 :])
-            return Cue(head + ("\n" if len(lines) > number + 1 else ""), 0, start, end, raw)
-    return part
+def _cues_of(lines: list[str]) -> "Iterator[str | Cue]":
+    """Yield the text before the first cue, if there is any, and the cues."""
+    matches = {index: match for index, line in enumerate(lines) if (match := TIMES.match(line)) is not None}
+    heads = _heads(lines, list(matches))
+    if before := "".join(lines[: heads[0] if heads else None]):
+        yield before
+    for (head, end_of_cue), (index, match) in zip(pairwise([*heads, len(lines)]), matches.items(), strict=True):
+        start, end = (_seconds(match.groups()[at : at + 4]) for at in (0, 4))
+        yield Cue("".join(lines[head : index + 1]), 0, start, end, "".join(lines[index + 1 : end_of_cue]))
+
+
+def _heads(lines: list[str], times: list[int]) -> list[int]:
+    """Return where cues begin: at what names them above their times, or else at the times."""
+    names = [_name_above(lines, index, before) for index, before in zip(times, [-1, *times], strict=False)]
+    if names and names[0] is None:  # cues have no numbers: a number above other times is a text
+        return times
+    return [index if name is None else name for index, name in zip(times, names, strict=True)]
+
+
+def _name_above(lines: list[str], times: int, before: int) -> int | None:
+    """Return the line with the number of a cue, or with any name that follows a blank line; `None` without one."""
+    above = times - 1
+    while above > before and not lines[above].strip():
+        above -= 1
+    if above == before:
+        return None
+    follows_blank = above == times - 1 and (above == 0 or not lines[above - 1].strip())
+    return above if lines[above].strip().isdecimal() or follows_blank else None
 
 
 def _seconds(groups: Sequence[str | None]) -> float:

@@ -120,6 +120,43 @@ def test_srt_translates_a_sentence_of_several_cues_as_one_and_cuts_it_by_time():
     assert max(len(line) for one in after for line in one.content.split("\n")) <= 43
 
 
+# cues without blank lines between them, and with blank lines in them
+CUES = [("Der Mann kauft", "1984"), ("einen Hut.",), ("Er schläft.",), ("Wo?",)]
+
+
+@pytest.mark.parametrize(("gap", "inner", "has_numbers"), [("", "\n", True), ("\n", "\n\n", True), ("", "\n", False)])
+def test_srt_with_blank_lines_missing_or_too_many(gap, inner, has_numbers):
+    content = ""
+    for number, lines in enumerate(CUES, start=1):
+        name = f"{number}\n" if has_numbers else ""
+        content += f"{name}00:00:0{number},000 --> 00:00:0{number},900\n{inner.join(lines)}\n{gap}"
+    parsed = read("film.srt", content.encode())
+    assert [(unit.place, unit.text) for unit in parsed.units] == [
+        ("cues 1-2", "Der Mann kauft 1984 einen Hut."),
+        ("cue 3", "Er schläft."),
+        ("cue 4", "Wo?"),
+    ]
+    assert parsed.write([Translated(None)] * 3) == content.encode()
+    written = translated("film.srt", content.encode()).decode()
+    assert re.findall(r".* --> .*", written) == re.findall(r".* --> .*", content)
+    if has_numbers:  # without, the library takes 1984 for one
+        srt = pytest.importorskip("srt")
+        before, after = list(srt.parse(content)), list(srt.parse(written))
+        assert [(one.index, one.start, one.end) for one in after] == [
+            (one.index, one.start, one.end) for one in before
+        ]
+        assert " ".join(one.content for one in after).split() == shout(" ".join(map(" ".join, CUES))).split()
+
+
+def test_vtt_without_blank_lines():
+    content = "WEBVTT\nKind: captions\n00:01.000 --> 00:02.000\nDer Mann.\n00:02.000 --> 00:03.000\nEin Hut.\n"
+    assert texts("film.vtt", content.encode()) == ["Der Mann.", "Ein Hut."]
+    written = translated("film.vtt", content.encode()).decode()
+    assert written == content.replace("Der Mann", "DER MANN").replace("Ein Hut", "EIN HUT")
+    webvtt = pytest.importorskip("webvtt")
+    assert [one.text for one in webvtt.from_string(written)] == ["DER MANN.", "EIN HUT."]
+
+
 def test_sounds_speakers_and_titles_are_no_parts_of_a_sentence():
     lines = [
         "[DOOR SLAMS]",
