@@ -300,7 +300,9 @@ def check_files(arguments: argparse.Namespace, share: Share) -> None:
                 "of them without it"
             )
     if arguments.input is not None and not is_stream(arguments.input):
-        open_text(arguments.input).close()
+        with open_text(arguments.input) as stream:
+            if arguments.format == LINES:  # a file that is not text is refused before a model is loaded
+                next(decode_lines(stream, arguments.input, arguments.encoding), None)
 
 
 def join_parts(

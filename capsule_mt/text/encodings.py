@@ -2,6 +2,8 @@
 
 import codecs
 
+from capsule_mt.text.binary import refuse_binary
+
 # of files that are not UTF-8, in the order of preference between equals
 CANDIDATES = ("cp1252", "cp1251", "koi8-r", "cp1250", "cp1253", "shift_jis", "euc_jp", "euc_kr", "gb18030", "big5")
 BYTE_ORDER_MARKS = {
@@ -43,7 +45,9 @@ def decoded(content: bytes, name: object, encoding: str | None = None) -> str:
 
     The error of another encoding names the line, and the encoding that the file looks like.
     """
-    used = encoding or encoding_of_mark(content) or "utf-8"
+    stated = encoding or encoding_of_mark(content)
+    refuse_binary(content[:LONGEST_SAMPLE], name, stated)
+    used = stated or "utf-8"
     try:
         return content.decode(known_encoding(used)).removeprefix("\ufeff")
     except UnicodeError as error:

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from capsule_mt.text.binary import refuse_binary
+
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -27,6 +29,8 @@ def decode_lines(stream: BinaryIO, name: str | os.PathLike[str], encoding: str |
     number = 0
     try:
         for number, line in enumerate(stream, start=1):
+            if number == 1:
+                refuse_binary(line, name)
             text = line.removesuffix(b"\n").removesuffix(b"\r")
             try:
                 yield (text.removeprefix(BYTE_ORDER_MARK) if number == 1 else text).decode("utf-8")

@@ -1,7 +1,9 @@
 """`capsule-mt translate` and `capsule-mt score`: files and pipes, lines that fail, runs that resume. No torch."""
 
 import gzip
+import io
 import json
+import lzma
 import os
 import re
 import shutil
@@ -10,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -260,6 +263,45 @@ def test_a_damaged_input_is_named_before_the_model_is_loaded(run, tmp_path):
     (tmp_path / "bad").write_bytes(b"fine\n\xff\n")
     with pytest.raises(ValueError, match=r"config\.json: is no JSON"):
         run("--input", "bad", "--output", "out", model=tmp_path)
+
+
+def zip_archive():
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as opened:
+        opened.writestr("content.xml", "<a/>")
+    return archive.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            b"%PDF-1.7\n1 0 obj\n",
+            "is a PDF, not text: convert it by `pdftotext FILE.pdf FILE.txt`, or save it as .docx",
+        ),
+        (zip_archive(), "is a zip archive, such as .odt or .xlsx, not text: save a document as .docx"),
+        (gzip.compress(b"a\n"), "is a gzip file, not text: let its name end in .gz"),
+        (lzma.compress(b"a\n"), "is an xz file, not text: unpack it first"),
+        (b"{\\rtf1\\ansi a}\n", "is an RTF document, not text: save it as .docx"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "is an image, not text"),
+        (b"RIFF\x24\0\0\0WAVEfmt ", "is audio or video, not text"),
+        (Path(sys.executable).resolve().read_bytes()[:5000], "not text"),
+        ("Er schläft.\n".encode("utf-16-le"), "NUL bytes; it looks like utf-16-le: `--encoding utf-16-le` reads it"),
+        (b"\x12\x34\0\0a\n", "is not text in UTF-8, since it has NUL bytes"),
+    ],
+)
+def test_a_file_that_is_not_text_is_refused_by_what_it_is(run, tmp_path, content, message):
+    (tmp_path / "in").write_bytes(content)
+    (tmp_path / "config.json").write_text("{bad")  # no model is loaded for it
+    with pytest.raises(ValueError, match=re.escape(message)) as refused:
+        run("--input", "in", model=tmp_path)
+    assert str(refused.value).startswith("in: is ")
+
+
+def test_a_text_that_begins_like_a_binary_file_is_translated(run, tmp_path):
+    for text in ("RIFF and GIF8", "ID3 tags"):
+        (tmp_path / "in").write_text(text)
+        assert run("--input", "in")[0] == 0
 
 
 class FindsFrench:

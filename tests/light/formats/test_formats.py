@@ -392,6 +392,12 @@ MARKS = re.compile(r"</?g\d>|\{\d\}")
             "a.docx, word/document.xml, line 1: a DOCTYPE is refused",
         ),
         ("a.docx", b"PK", "a.docx: no Word document, or a damaged one (File is not a zip file)"),
+        (
+            "a.html",
+            b"%PDF-1.7\n",
+            "a.html: is a PDF, not text: convert it by `pdftotext FILE.pdf FILE.txt`, or save it as",
+        ),
+        ("a.md", b"a\0b", "a.md: is not text in UTF-8, since it has NUL bytes"),
         ("a.po", b'msgid "a"\nfoo\n', "a.po, line 2: a catalog has"),
         ("a.srt", b"Hallo\n", "a.srt: no line has times"),
         ("a.tsv", b"a\tb\nc\n", "a.tsv, row 2: 1 columns, and column 2"),

@@ -180,6 +180,7 @@ def test_a_file(make_client):
     for name, content, message in (
         ("a.exe", b"a", "file format not supported, only .txt, .html"),
         ("a.txt", b"\xff", "a.txt"),
+        ("a.txt", b"%PDF-1.7\n", "a.txt: is a PDF, not text: convert it by `pdftotext FILE.pdf FILE.txt`"),
         ("a.srt", b"a", "a.srt"),
         ("a.txt", b"a" * 5001, "request (5001) exceeds text limit (5000)"),
     ):

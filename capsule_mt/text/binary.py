@@ -1,0 +1,49 @@
+"""Files that are not text, by their first bytes: what they are, and what to do with them."""
+
+NUL = b"\0"
+SAVE_AS_WORD = "save it as .docx"
+UNPACK = "unpack it first"
+IMAGE = "an image", "a program for text recognition reads its text"
+MEDIA = "audio or video", "translate its subtitles, an .srt or a .vtt"
+# the first bytes, what such a file is, and what to do
+SIGNATURES = (
+    (b"%PDF-", "a PDF", "convert it by `pdftotext FILE.pdf FILE.txt`, or save it as .docx"),
+    (b"%!PS", "a PostScript file", "convert it by `ps2ascii FILE.ps FILE.txt`"),
+    (b"{\\rtf", "an RTF document", SAVE_AS_WORD),
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Office file, such as .doc", SAVE_AS_WORD),
+    (b"PK\x03\x04", "a zip archive, such as .odt or .xlsx", "save a document as .docx, unpack anything else"),
+    (b"PK\x05\x06", "an empty zip archive", "choose another file"),
+    (b"\x1f\x8b", "a gzip file", "let its name end in .gz"),
+    (b"BZh", "a bzip2 file", UNPACK),
+    (b"\xfd7zXZ\0", "an xz file", UNPACK),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive", UNPACK),
+    (b"Rar!\x1a\x07", "a RAR archive", UNPACK),
+    (b"\x28\xb5\x2f\xfd", "a Zstandard file", UNPACK),
+    (b"\x89PNG\r\n", *IMAGE),
+    (b"\xff\xd8\xff", *IMAGE),
+    (b"GIF8", *IMAGE),
+    (b"II*\0", *IMAGE),
+    (b"MM\0*", *IMAGE),
+    (b"RIFF", *MEDIA),
+    (b"ID3", *MEDIA),
+    (b"OggS", *MEDIA),
+    (b"\x1aE\xdf\xa3", *MEDIA),
+    (b"\x7fELF", "a program", "choose a file of text"),
+)
+
+
+def refuse_binary(beginning: bytes, name: object, encoding: str | None = None) -> None:
+    """Raise an error for a file that does not begin as text.
+
+    Args:
+        encoding: the encoding that is stated; without one, the text is UTF-8, which has no NUL.
+    """
+    for signature, kind, advice in SIGNATURES:
+        # letters alone may begin a text: "RIFF" or "ID3" do only beside bytes that no text has
+        if beginning.startswith(signature) and (not signature.isalnum() or NUL in beginning):
+            raise ValueError(f"{name}: is {kind}, not text: {advice}")
+    if NUL in beginning and encoding is None:
+        from capsule_mt.text.encodings import encoding_of_mark, hint  # late: most files are UTF-8
+
+        if encoding_of_mark(beginning) not in ("utf-16", "utf-32"):
+            raise ValueError(f"{name}: is not text in UTF-8, since it has NUL bytes{hint(beginning)}")
