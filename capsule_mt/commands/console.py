@@ -5,7 +5,8 @@ import contextlib
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -40,10 +41,29 @@ def _columns() -> int:
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Shows defaults, and an error on one line, without the usage of all options in front."""
+    """Shows defaults, and an error on one line, without the usage of all options in front.
+
+    value_tests: of an option whose value may be left out, what tells its value from the argument behind it.
+    """
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(formatter_class=HelpFormatter, **settings)
+        self.value_tests: dict[str, Callable[[str], bool]] = {}
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        return super().parse_known_args(self._without_values(args), namespace)
+
+    def parse_known_intermixed_args(self, args: Any = None, namespace: Any = None) -> Any:
+        return super().parse_known_intermixed_args(self._without_values(args), namespace)
+
+    def _without_values(self, arguments: Iterable[str] | None) -> list[str]:
+        """Write `--option=` where an option has no value: argparse would take the argument behind it for one."""
+        arguments = list(sys.argv[1:] if arguments is None else arguments)
+        for index, (option, following) in enumerate(pairwise(arguments)):
+            is_value = self.value_tests.get(option)
+            if is_value is not None and not is_value(following):
+                arguments[index] = f"{option}="
+        return arguments
 
     def error(self, message: str) -> NoReturn:
         self.exit(CODE_OF_USAGE, f"{self.prog}: error: {message}\n`{self.prog} --help` lists the arguments.\n")

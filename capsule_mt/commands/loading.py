@@ -1,12 +1,13 @@
 """Load the `Translator` of a command, by the engine or by another distribution."""
 
 import argparse
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from capsule_mt.catalog.entries import HUB_OFFLINE, OFFLINE, CatalogError, is_offline, pair_named
-from capsule_mt.commands.console import checkpoint_folder, folder
+from capsule_mt.commands.console import CommandParser, checkpoint_folder, folder
 
 GROUP = "capsule_mt.translators"
 BACKENDS = ("auto", "native", "transformers")
@@ -21,7 +22,23 @@ DEFAULTS = {
 }
 
 
-def add_model(parser: argparse.ArgumentParser, *, nargs: str | None = None) -> None:
+def _is_shortlist(path: str) -> bool:
+    from capsule_mt.models.shortlist import is_shortlist  # late: most lines do without
+
+    return is_shortlist(path)
+
+
+def shortlist_file(text: str) -> str | bool:
+    """An `argparse` type: a shortlist, or nothing for the one beside the checkpoint."""
+    if os.path.isfile(text) and not _is_shortlist(text):
+        raise argparse.ArgumentTypeError(
+            f"{text} is not a shortlist, a file of `capsule-mt shortlist` or a lex.*.bin; --shortlist alone takes the "
+            "one beside the checkpoint"
+        )
+    return text or True
+
+
+def add_model(parser: CommandParser, *, nargs: str | None = None) -> None:
     """Add the checkpoint and what decodes it."""
     help = "the folder of a checkpoint, or a name such as en-pt (see `capsule-mt models --help`)" + (
         "" if nargs is None else "; several of one vocabulary decode together"
@@ -31,12 +48,14 @@ def add_model(parser: argparse.ArgumentParser, *, nargs: str | None = None) -> N
     parser.add_argument(
         "--shortlist",
         nargs="?",
+        type=shortlist_file,
         const=True,
         default=False,
         metavar="FILE",
-        help="score only the likely targets of each source word: a file of `capsule-mt shortlist` (default: the one "
-        "beside the checkpoint)",
+        help="score only the likely targets of each source word, by the shortlist beside the checkpoint, or by "
+        "--shortlist=FILE, a file of `capsule-mt shortlist`",
     )
+    parser.value_tests["--shortlist"] = _is_shortlist
     parser.add_argument(
         "--reverse",
         metavar="MODEL",

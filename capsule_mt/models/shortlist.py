@@ -4,6 +4,7 @@ As in Marian and CTranslate2: the most likely translations of each source token,
 """
 
 import os
+import sys
 from array import array
 from collections.abc import Mapping, Sequence
 from itertools import islice, pairwise
@@ -14,6 +15,17 @@ FILE_NAME = "shortlist.safetensors"
 MARIAN_MARK = 0xF11A48D5013417F5
 MARIAN_MULTIPLE = 8
 NAMES = ("starts", "tokens", "frequent")
+HEADER_BYTES = 4096  # a safetensors file of three tensors has a header of a few hundred bytes
+
+
+def is_shortlist(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file begins as a shortlist, of this package or of Marian."""
+    if not os.path.isfile(path):
+        return False
+    with open(path, "rb") as stream:
+        beginning = stream.read(HEADER_BYTES)
+    is_safetensors = beginning[8:9] == b"{" and all(f'"{name}"'.encode() in beginning for name in NAMES)
+    return is_safetensors or beginning[:8] == MARIAN_MARK.to_bytes(8, sys.byteorder)
 
 
 class Shortlist:

@@ -423,6 +423,40 @@ def test_a_reverse_that_does_not_load_is_an_error_before_any_line(run, word_for_
         run("--coverage", "out.tsv", "--support", "--reverse", word_for_word, lines=LINES)
 
 
+@pytest.fixture
+def listed(word_for_word, tmp_path):
+    """A model with a shortlist beside it that has only the first ten tokens."""
+    model = shutil.copytree(word_for_word, tmp_path / "listed")
+    Shortlist.of_translations({}, range(10), (43, 43)).save(model / "shortlist.safetensors")
+    return model
+
+
+def test_a_shortlist_does_not_take_the_input_for_its_file(run, listed, expected, capfdbinary, tmp_path):
+    model = listed
+    Shortlist.of_translations({}, range(43), (43, 43)).save(tmp_path / "all.safetensors")
+    (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in LINES))
+    short = run("in.txt", "--shortlist", model=model)[1]
+    assert short != expected
+    for arguments in (
+        ("--shortlist", "in.txt"),
+        ("--shortlist", "--input", "in.txt"),
+        ("--input=in.txt", "--shortlist"),
+    ):
+        assert run(*arguments, model=model)[1] == short
+    assert (
+        run("--shortlist", model, "in.txt", model="--int8")[1]
+        == run("in.txt", "--shortlist", "--int8", model=model)[1]
+    )
+    for arguments in (("--shortlist", "all.safetensors"), ("--shortlist=all.safetensors",)):
+        assert run(*arguments, "in.txt", model=model)[1] == expected
+    for arguments in (("--shortlist=in.txt",), ("--short", "in.txt")):
+        with pytest.raises(SystemExit):
+            run(*arguments, model=model)
+        assert "argument --shortlist: in.txt is not a shortlist" in capfdbinary.readouterr().err.decode()
+    with pytest.raises(FileNotFoundError, match=r"there is no shortlist nothing: `capsule-mt shortlist CHECKPOINT"):
+        run("--shortlist=nothing", "in.txt", model=model)
+
+
 def test_marks_without_a_reverse_are_said_to_be_unverified(run, monkeypatch, caplog):
     monkeypatch.setattr("capsule_mt.text.messages._messages_given", set())
     run("--coverage", "out.tsv", "--marks", "sure", lines=LINES)
