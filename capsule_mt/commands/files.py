@@ -2,12 +2,14 @@
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from capsule_mt.formats.reading import FORMATS, NEEDS_COLUMN, format_of
+from capsule_mt.catalog.entries import pair_named
+from capsule_mt.formats.reading import FORMATS, NEEDS_COLUMN, WITHOUT_READER, format_of, suffix_of
 from capsule_mt.formats.units import Parsed, Translated
 from capsule_mt.text.line_failures import Failure
 from capsule_mt.text.lines import coverage_json, coverage_tsv, one_line, pharaoh
@@ -15,7 +17,14 @@ from capsule_mt.text.reading import open_text
 
 LINES = "lines"
 STDIN = "-"
-ENDS_OF_TEXTS = (".txt", ".gz", *(suffix for suffixes in FORMATS.values() for suffix in suffixes))
+# a positional argument with such an end is a file, not a model or a text, whether it exists or not
+ENDS_OF_FILES = (
+    ".txt",
+    ".gz",
+    ".pdf",
+    *WITHOUT_READER,
+    *(suffix for suffixes in FORMATS.values() for suffix in suffixes),
+)
 MOST_SHOWN = 5  # places that are to be reviewed
 
 
@@ -34,39 +43,81 @@ def add_files(group: "argparse._ActionsContainer") -> None:
     group.add_argument(
         "--format",
         choices=(LINES, *FORMATS),
-        help="what the input is (default: by the end of its name, a table only with --column; else lines of text)",
+        help="what the input is (default: by the end of its name, else lines of text)",
     )
     group.add_argument("--column", metavar="N", help="of a .tsv or .csv: translate this column, a number or a name")
     group.add_argument("--encoding", type=encoding, help="of the input (default: what the file states, or UTF-8)")
 
 
-def take_file(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
-    """Make a file among the positional arguments the input, and say what the format is."""
-    files = [
-        text
-        for text in arguments.model
-        if text == STDIN or text.lower().endswith(ENDS_OF_TEXTS) or Path(text).is_file()
-    ]
-    if len(files) + (arguments.input is not None) > 1:
-        given = [*files, *([] if arguments.input is None else [str(arguments.input)])]
-        parser.error(f"one file is translated at a time, got {', '.join(given)}")
-    arguments.model = [text for text in arguments.model if text not in files]
-    if not arguments.model:
-        parser.error(f"a model stands before the file, got only {files[0]}")
+def take_input(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+    """Make a file or a text among the positional arguments the input, and say what the format is."""
+    models, files, texts = list[str](), list[str](), list[str]()
+    for text in arguments.model:
+        (files if _is_file(text) else texts if _is_text(text) else models).append(text)
+    inputs = [*files, *map(repr, texts), *([] if arguments.input is None else [str(arguments.input)])]
+    if len(files) + bool(texts) + (arguments.input is not None) > 1:
+        parser.error(f"one file is translated at a time, got {', '.join(inputs)}")
+    if not models:
+        parser.error(f"a model stands before the {'file' if files else 'text'}, got only {inputs[0]}")
+    for name in models[1:]:
+        if not _is_model(name):
+            parser.error(
+                f"{name}: no such file. A text with a space in it is translated; any other text comes from a pipe: "
+                f"`echo TEXT | {parser.prog} {models[0]}`"
+            )
+    arguments.model = models
+    arguments.text = "\n".join(texts) if texts else None
     if files:
         arguments.input = Path(files[0])
     if arguments.input == Path(STDIN):
         arguments.input = None
-    found = format_of(arguments.input)
+    _choose_format(arguments, parser)
+
+
+def _is_file(text: str) -> bool:
+    return text == STDIN or text.lower().endswith(ENDS_OF_FILES) or os.path.isfile(text)
+
+
+def _is_text(text: str) -> bool:
+    return any(map(str.isspace, text)) and not os.path.exists(text)
+
+
+def _is_model(text: str) -> bool:
+    """Return whether there is such a folder, or a catalog may have such a name."""
+    if os.path.exists(text) or pair_named(text) or text.startswith("opus-mt-"):
+        return True
+    folder, separator, name = text.partition("/")
+    return bool(separator and folder and name) and not os.path.isdir(os.path.dirname(text))
+
+
+def _choose_format(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+    by_name = format_of(arguments.input)
+    if arguments.format is None and by_name is None and suffix_of(arguments.input) in WITHOUT_READER:
+        readers = ", ".join(suffixes[0] for suffixes in FORMATS.values())
+        parser.error(
+            f"{arguments.input}: there is no reader for {suffix_of(arguments.input)}, but for {readers}; "
+            f"--format {LINES} translates each line as text, keys and markup, too"
+        )
+    if arguments.format is None and by_name in NEEDS_COLUMN and arguments.column is None:
+        parser.error(
+            f"{arguments.input}: name the column that is translated, a number or a name: --column 2; --format {LINES} "
+            "translates whole lines"
+        )
     if arguments.format is None:
-        is_table = found in NEEDS_COLUMN
-        arguments.format = LINES if found is None or (is_table and arguments.column is None) else found
+        arguments.format = by_name or LINES
+    if arguments.text is not None and (arguments.format != LINES or arguments.encoding is not None):
+        parser.error(f"--format and --encoding are of a file, the input is the text {arguments.text[:40]!r}")
     if arguments.format == LINES:
         if arguments.column is not None:
-            parser.error(f"--column is for .tsv and .csv (or with --format tsv), got {arguments.input or 'stdin'}")
+            parser.error(f"--column is for .tsv and .csv (or with --format tsv), got {input_name(arguments)}")
         return
     if arguments.n_best > 1:
         parser.error(f"--n-best {arguments.n_best} is for lines of text, the input is {arguments.format}")
+
+
+def input_name(arguments: argparse.Namespace) -> str:
+    """Return how messages call the input."""
+    return "the text" if arguments.text is not None else str(arguments.input or "stdin")
 
 
 def read_file(arguments: argparse.Namespace) -> Parsed | None:

@@ -2,6 +2,7 @@
 
     echo "Er schläft." | capsule-mt translate checkpoints/capsule-marian-de-en
     echo "Good morning." | capsule-mt translate en-pt                  # a model by name: `capsule-mt models --help`
+    capsule-mt translate en-pt "Good morning."
     capsule-mt translate MODEL --int8 --input text.en --output text.de --num-beams 4
     capsule-mt translate MODEL --input text.en --output text.de --n-best 5          # number ||| text ||| score
     capsule-mt translate MODEL --input text.en --output text.de --coverage text.coverage.tsv
@@ -14,7 +15,8 @@ With transformers (hf-capsule-mt), also any of its models, on GPUs, and several 
     accelerate launch scripts/translate.py MODEL --backend transformers --input text.en --output text.de
 
 A file of a known format is written as one of its kind: .html, .srt, .vtt, .po, .xliff, .md, .docx, and .tsv or .csv
-with --column. Any other file is text, of which each line is translated.
+with --column. Any other file is text, of which each line is translated; .json, .xml, .yaml, .rst, .tex and their like
+take --format lines for that.
 
 With --output, the same command again resumes an interrupted run; Ctrl-C exits with 130. Each line is a text: its
 sentences are translated one by one, an empty line stays empty. A line that cannot be translated is empty in the
@@ -39,10 +41,11 @@ from capsule_mt.commands.files import (
     LINES,
     OutputFormat,
     add_files,
+    input_name,
     language_of,
     read_file,
     report,
-    take_file,
+    take_input,
     translated_of,
 )
 from capsule_mt.commands.loading import add_model, folders_of, load_translator
@@ -65,7 +68,7 @@ SEARCH = ("num_beams", "max_new_tokens", "length_penalty", "no_repeat_ngram_size
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = CommandParser(description=__doc__, usage="%(prog)s MODEL ... [FILE] [options]")
+    parser = CommandParser(description=__doc__, usage="%(prog)s MODEL ... [FILE | TEXT] [options]")
     add_model(parser, nargs="+")
     files = parser.add_argument_group("files")
     files.add_argument(
@@ -147,7 +150,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     coverage.add_argument("--coverage-weight", type=float, help="rescore hypotheses by what they leave out")
     arguments = parser.parse_intermixed_args()  # options may stand between the model and the file
-    take_file(arguments, parser)
+    take_input(arguments, parser)
     if arguments.output is not None and arguments.output.suffix == ".gz":
         parser.error(f"--output writes plain text, got {arguments.output}: name it without .gz")
     if arguments.n_best > (arguments.num_beams or 1):
@@ -274,9 +277,12 @@ def input_windows(arguments: argparse.Namespace, parsed: Parsed | None) -> Itera
     if parsed is not None:
         yield from windows_of((unit.text for unit in parsed.units), arguments.window)
         return
+    if arguments.text is not None:
+        yield from windows_of(iter(arguments.text.split("\n")), arguments.window)
+        return
     stream = sys.stdin.buffer if arguments.input is None else open_text(arguments.input)
     with stream:
-        yield from windows_of(decode_lines(stream, arguments.input or "stdin", arguments.encoding), arguments.window)
+        yield from windows_of(decode_lines(stream, input_name(arguments), arguments.encoding), arguments.window)
 
 
 def count_lines(path: Path | None) -> int | None:
@@ -393,7 +399,7 @@ def main() -> int:
         lines = WindowLines(
             translate,
             form.columns,
-            f"{arguments.input or 'stdin'}{', line' if places is None else ','}",
+            f"{input_name(arguments)}{', line' if places is None else ','}",
             arguments.strict,
             places=places,
         )

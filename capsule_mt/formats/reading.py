@@ -21,6 +21,11 @@ FORMATS = {
     "csv": (".csv",),
 }
 NEEDS_COLUMN = ("tsv", "csv")
+# ends of the names of files that have no reader here, and that are more than lines of text
+WITHOUT_READER = (
+    *(".json", ".jsonl", ".yaml", ".yml", ".toml", ".ini", ".properties", ".strings", ".stringsdict", ".resx"),
+    *(".xml", ".tmx", ".svg", ".rst", ".adoc", ".tex", ".ipynb", ".ass", ".ssa", ".sbv", ".ttml"),
+)
 # where a file declares its encoding
 DECLARATIONS = {
     "html": rb"""(?i)<meta[^>]+charset\s*=\s*["']?\s*([\w.:-]+)""",
@@ -29,9 +34,15 @@ DECLARATIONS = {
 }
 
 
+def suffix_of(name: object) -> str:
+    """Return the end of a name in small letters, that before .gz of a packed file."""
+    path = PurePath(str(name))
+    return (path.with_suffix("") if path.suffix.lower() == ".gz" else path).suffix.lower()
+
+
 def format_of(name: object) -> str | None:
-    """Return the format of a file by its name; `None` for one of lines of text."""
-    suffix = PurePath(str(name)).suffix.lower()
+    """Return the format of a file by its name, which may also end in .gz; `None` for one of lines of text."""
+    suffix = suffix_of(name)
     return next((format for format, suffixes in FORMATS.items() if suffix in suffixes), None)
 
 

@@ -403,6 +403,17 @@ def test_a_column_and_an_encoding(run, expected, tmp_path):
         (("a.srt", "--encoding", "latin-99"), "must be one that Python knows, such as utf-8, utf-16 or cp1252, got"),
         (("nothing.srt",), "nothing.srt: no such file"),
         (("a.srt", "text.de"), "one file is translated at a time, got a.srt, text.de"),
+        (("a.srt", "Hello world"), "one file is translated at a time, got a.srt, 'Hello world'"),
+        (("--input", "a.srt", "Hello world"), "one file is translated at a time, got 'Hello world', a.srt"),
+        (("Hello world", "--format", "srt"), "--format and --encoding are of a file, the input is the text 'Hello wo"),
+        (("Hello world", "--encoding", "cp1252"), "--format and --encoding are of a file, the input is the text"),
+        (("Hello world", "--column", "2"), "--column is for .tsv and .csv (or with --format tsv), got the text"),
+        (("missing",), "missing: no such file. A text with a space in it is translated; any other text comes from"),
+        (("missing.odt",), "missing.odt: no such file"),
+        (("folder/missing",), "folder/missing: no such file"),
+        (("missing.json", "--format", "lines"), "missing.json: no such file"),
+        (("my missing.pdf",), "my missing.pdf: no such file"),
+        (("t.csv",), "t.csv: name the column that is translated, a number or a name: --column 2; --format lines"),
         (("--reverse", "other"), "--reverse verifies what --coverage marks: name a file for it"),
         (("--marks", "sure"), "--marks chooses among what --coverage marks: name a file for it"),
         (("--coverage-method", "deletion"), "--coverage-method finds what --coverage marks: name a file for it"),
@@ -411,9 +422,49 @@ def test_a_column_and_an_encoding(run, expected, tmp_path):
 def test_what_does_not_fit_a_file_is_named(run, capfdbinary, tmp_path, arguments, message):
     (tmp_path / "a.srt").write_text(subtitles(LINES))
     (tmp_path / "text.de").touch()
+    (tmp_path / "t.csv").touch()
+    (tmp_path / "folder").mkdir()
     with pytest.raises((SystemExit, ValueError)) as stopped:
         run(*arguments)
     assert message in str(stopped.value) + capfdbinary.readouterr().err.decode()
+
+
+def test_a_text_among_the_arguments_is_translated(run, expected):
+    assert run(LINES[0])[1] == expected[:1]
+    assert run(*LINES[:2], "--num-beams", 1)[1] == expected[:2]
+    assert run("\n".join(LINES))[1] == expected
+    code, printed, complaints = run(LINES[0], f"{LINES[1]} " + "balu " * 40)
+    assert (code, printed) == (3, [*expected[:1], ""])
+    assert "the text, line 2: ValueError" in complaints
+
+
+def test_a_model_stands_before_a_text(call, capfdbinary):
+    for arguments in (["Hello world"], ["missing.srt"]):
+        with pytest.raises(SystemExit):
+            call(translate, *arguments)
+        assert "a model stands before the" in capfdbinary.readouterr().err.decode()
+
+
+@pytest.mark.parametrize(
+    "suffix", [".json", ".ass", ".xml", ".properties", ".strings", ".rst", ".tex", ".yaml", ".JSON.gz"]
+)
+def test_a_file_without_a_reader_is_translated_as_lines_only_on_request(run, expected, capfdbinary, tmp_path, suffix):
+    content = "".join(f"{line}\n" for line in LINES).encode()
+    (tmp_path / f"a{suffix}").write_bytes(gzip.compress(content) if suffix.endswith(".gz") else content)
+    for arguments in ([f"a{suffix}"], ["--input", f"a{suffix}"]):
+        with pytest.raises(SystemExit):
+            run(*arguments)
+        name = suffix.removesuffix(".gz").lower()
+        said = capfdbinary.readouterr().err.decode()
+        assert f"a{suffix}: there is no reader for {name}, but for .html, .srt" in said
+        assert "--format lines translates each line as text" in said
+        assert run(*arguments, "--format", "lines")[1] == expected
+
+
+def test_a_packed_file_has_the_format_of_its_name(run, tmp_path):
+    (tmp_path / "film.srt").write_text(subtitles(LINES))
+    (tmp_path / "film.srt.gz").write_bytes(gzip.compress(subtitles(LINES).encode()))
+    assert run("film.srt.gz")[1] == run("film.srt")[1]
 
 
 def test_a_reverse_that_does_not_load_is_an_error_before_any_line(run, word_for_word):

@@ -179,6 +179,8 @@ def test_a_file(make_client):
     assert client.get(url.removeprefix("http://server")).text == subtitles.replace("\na", "\nA")
     for name, content, message in (
         ("a.exe", b"a", "file format not supported, only .txt, .html"),
+        ("a.json", b"{}", "file format not supported, only .txt, .html"),
+        ("a.csv", b"a,b", "file format not supported, only .txt, .html"),
         ("a.txt", b"\xff", "a.txt"),
         ("a.txt", b"%PDF-1.7\n", "a.txt: is a PDF, not text: convert it by `pdftotext FILE.pdf FILE.txt`"),
         ("a.srt", b"a", "a.srt"),
