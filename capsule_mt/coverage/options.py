@@ -15,7 +15,7 @@ class CoverageOptions:
             a model with guided routing. "deletion" takes any model: it scores the translation without each source
             word, one pass a word. "auto" is the first of "verified", "attention", "guided" and "deletion" that there
             is.
-        marks: which words "verified" marks: those that are "sure" to be left out, "likely" (the default), or "all" that
+        marks: which words "verified" marks: those "sure" to be left out, "likely" (the default), or "all" that
             may be. `Translator.precision` is the share that a reader found right, where somebody read them. Any other
             method has one set of marks, which are not verified: it ignores this, with a warning.
         support: also find the words of the translation that the source does not support, which takes a `reverse` and
