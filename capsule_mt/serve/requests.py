@@ -24,8 +24,8 @@ CLIENT_HAS_GONE = 499  # as nginx counts it; nobody reads the answer
 CLOSE = {"Connection": "close"}  # the rest of the request is not read
 FORM, JSON, PARTS = "application/x-www-form-urlencoded", "application/json", "multipart/form-data"
 AUTO = "auto"
-# fields that clients of LibreTranslate send to any of its paths; `secret` is of its own page
-SENT_BY_CLIENTS = ("q", "source", "target", "format", "alternatives", "api_key", "secret", "file")
+# fields that clients of LibreTranslate send to any of its paths: `secret` is its own page's, `apiKey` npm's
+SENT_BY_CLIENTS = ("q", "source", "target", "format", "alternatives", "api_key", "apiKey", "secret", "file")
 
 
 class Fields(BaseModel):
@@ -214,10 +214,12 @@ def _whole(value: Any) -> Any:
 
 def _checked(given: dict[str, Any], model: type[AnyFields]) -> AnyFields:
     for name in given:
-        if name not in model.model_fields and name not in SENT_BY_CLIENTS:
-            accepted = ", ".join(model.model_fields)
-            hint = nearest(name, model.model_fields)
-            raise HTTPException(400, f"there is no field {name[:40]!r}{hint}; the fields are {accepted}")
+        if name in model.model_fields or name in SENT_BY_CLIENTS:
+            continue
+        # LibreTranslate ignores unknown fields, so a client may send any: only a misspelt one of ours is refused
+        if hint := nearest(name[:40], model.model_fields):
+            fields = ", ".join(model.model_fields)
+            raise HTTPException(400, f"there is no field {name[:40]!r}{hint}; the fields are {fields}")
     for name, field in model.model_fields.items():
         if field.is_required() and (name not in given or given[name] in (None, "", [])):
             raise HTTPException(400, f"Invalid request: missing {name} parameter")

@@ -109,7 +109,10 @@ FROM_EN = {"source": "en", "target": "de"}
 REQUESTS = [
     ({"q": "a", **FROM_EN}, {"translatedText": "A"}),
     ({"q": "a", **FROM_EN, "format": "text", "api_key": ""}, {"translatedText": "A"}),
-    ({"q": "a", **FROM_EN, "format": "text", "alternatives": 0, "secret": ""}, {"translatedText": "A"}),
+    (
+        {"q": "a", **FROM_EN, "format": "text", "alternatives": 0, "secret": "", "apiKey": "", "x": 1},
+        {"translatedText": "A"},
+    ),
     ({"q": "a", **FROM_EN, "alternatives": 3}, {"translatedText": "A", "alternatives": ["A'", "A''", "A'''"]}),
     (
         {"q": "a", "source": "auto", "target": "de"},
@@ -246,7 +249,10 @@ def test_requests_at_once_get_their_own_translations(make_client):
         ({"q": "a", "format": "html", "coverage": True}, "`coverage` is for texts, not for `format` html"),
         ({"q": "a", "format": "pdf"}, "pdf format is not supported"),
         ({"q": "a", "coverge": False}, "there is no field 'coverge' (did you mean `coverage`?); the fields are"),
-        ({"q": "a", "colour": None}, "there is no field 'colour'; the fields are api_key, q, source, target, format"),
+        (
+            {"q": "a", "beam": None},
+            "there is no field 'beam' (did you mean `beams`?); the fields are api_key, q, source",
+        ),
         ({"q": "a", "target": "fr"}, "fr is not supported; these are: de, en, xa, xb"),
         ({"q": "a", "beams": 9}, "`beams`: at most 8 are accepted, got 9"),
         ({"q": ["x" * 2500, "x" * 2501]}, "request (5001) exceeds text limit (5000)"),
