@@ -42,7 +42,7 @@ class Int8File:
             return self._stored.read(name)
         codes, largest = f"{name}.codes", self._stored.read(f"{name}.largest")
         content = self._stored.content(codes)
-        if NO_CODE in content:
+        if NO_CODE in bytes(content):  # in a memoryview, `in` compares numbers one by one, and none is `bytes`
             raise self._stored.problem(codes, f"`{codes}` has the code -128, which no number is rounded to")
         if not isinstance(largest, Tensor) or min(floats(largest), default=0.0) < 0:
             raise self._stored.problem(codes, f"`{name}.largest` has a negative number")

@@ -11,7 +11,7 @@ import pytest
 from capsule_mt.engine.library import widened
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.models.int8 import Int8File
-from capsule_mt.models.weights import CheckpointError, SafetensorsFile
+from capsule_mt.models.weights import CheckpointError, SafetensorsFile, write_safetensors
 from tests.light.models.files import read_header, write_file, write_tensors
 
 FACTS = {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}
@@ -141,10 +141,16 @@ def test_a_file_that_shrinks_while_it_is_open(tmp_path):
         (b"\x01\x02\x7f\x00", [1.0, math.nan], r"`w\.largest` has 1 of 2 numbers that are not finite"),
     ],
 )
-def test_codes_that_no_number_is_rounded_to(tmp_path, codes, largest, message):
+@pytest.mark.parametrize("is_aligned", [True, False])  # a file that is aligned is mapped, not read
+def test_codes_that_no_number_is_rounded_to(tmp_path, codes, largest, message, is_aligned):
     file = tmp_path / "int8.safetensors"
     named = {"w.codes": ("I8", [2, 2], codes), "w.largest": ("F32", [2], array("f", largest).tobytes())}
-    write_tensors(file, named)
+    if is_aligned:
+        shapes = {name: (dtype, shape) for name, (dtype, shape, _) in named.items()}
+        write_safetensors(file, shapes, lambda name: named[name][2], {})
+    else:
+        write_tensors(file, named)
+    assert isinstance(SafetensorsFile(file).content("w.codes"), memoryview) == is_aligned
     facts = {"format": 1, "sha256": sha256(file.read_bytes()).hexdigest()}
     (tmp_path / "int8.json").write_text(json.dumps(facts))
     with pytest.raises(CheckpointError, match=message):
