@@ -8,7 +8,7 @@ import os
 import re
 import struct
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
@@ -18,6 +18,8 @@ from capsule_mt.models.weights import CheckpointError
 SPACE = "\u2581"
 MODEL_TYPES = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+# where the library's search for the likeliest piece begins; scores, which are logarithms, are rarely larger
+SMALLEST_FLOAT = 2.0**-126
 LONGEST_PART = 32  # characters that the map may replace at once; Unicode's compositions are shorter
 BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
 # how much less likely than the least likely piece a character is that no piece has
@@ -119,7 +121,9 @@ class SentencePieceEncoder:
         self._scores = array("d", model.scores)
         for place, text in enumerate(model.texts) if USER_DEFINED in model.kinds else ():
             if model.kinds[place] == USER_DEFINED:  # so does the library score them, to win over any others
-                self._scores[place] = len(text.encode()) * max(normal) - 0.1
+                self._scores[place] = len(text.encode()) * max(*normal, SMALLEST_FLOAT) - 0.1
+        symbols = symbols_of(model)
+        self._symbols, self._symbol_pattern = frozenset(symbols), longest_of(symbols)
         self._longest = max(map(len, self.places))
         self._unknown_score = min(normal) - UNKNOWN_PENALTY
         self._byte_fallback = model.byte_fallback
@@ -130,7 +134,7 @@ class SentencePieceEncoder:
             and model.remove_extra_whitespaces
             and SPACE in self.places
             and not any(SPACE in text[1:] for text in self.places)
-            and USER_DEFINED not in model.kinds
+            and not any(SPACE in text or " " in text for text in symbols)
         )
         self._words: dict[str, tuple[list[str], list[Offset]]] = {}
 
@@ -200,15 +204,20 @@ class SentencePieceEncoder:
         return pieces[::-1]
 
     def _merged(self, text: str) -> list[str]:
-        """The pieces of byte-pair encoding: neighbours become one, the likeliest first, of equal ones the left."""
-        parts = list(text)  # those that were merged into the one before are empty
+        """The pieces of byte-pair encoding: neighbours become one, the likeliest first, of equal ones the left.
+
+        The user's symbols are cut out first, and are never part of a longer piece.
+        """
+        parts = self._letters(text)  # those that were merged into the one before are empty
+        symbols = self._symbols
         after, before = list(range(1, len(parts) + 1)), list(range(-1, len(parts) - 1))
         pairs: list[tuple[float, int, str]] = []
 
         def suggest(place: int) -> None:
             if place >= 0 and after[place] < len(parts):
-                merged = parts[place] + parts[after[place]]
-                if merged in self.places:
+                left, right = parts[place], parts[after[place]]
+                merged = left + right
+                if merged in self.places and left not in symbols and right not in symbols:
                     heappush(pairs, (-self._scores[self.places[merged]], place, merged))
 
         for place in range(len(parts)):
@@ -224,6 +233,28 @@ class SentencePieceEncoder:
             suggest(place)
             suggest(before[place])
         return [part for part in parts if part]
+
+    def _letters(self, text: str) -> list[str]:
+        """Return the characters of a text, and each of the user's symbols as a whole."""
+        if self._symbol_pattern is None:
+            return list(text)
+        letters: list[str] = []
+        end = 0
+        for symbol in self._symbol_pattern.finditer(text):
+            letters += [*text[end : symbol.start()], symbol[0]]
+            end = symbol.end()
+        return [*letters, *text[end:]]
+
+
+def symbols_of(model: SentencePieceModel) -> list[str]:
+    """Return the pieces that the user has defined: they are found in every text, and not normalised."""
+    return [text for text, kind in zip(model.texts, model.kinds, strict=True) if kind == USER_DEFINED and text]
+
+
+def longest_of(texts: Sequence[str]) -> re.Pattern[str] | None:
+    """Return a pattern that finds the longest of these texts at a place of another one; `None` without texts."""
+    by_length = sorted(texts, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, by_length))) if texts else None
 
 
 def joined_pieces(pieces: list[str]) -> str:
@@ -246,8 +277,7 @@ class Normaliser:
 
     def __init__(self, model: SentencePieceModel) -> None:
         self._file, self._adds, self._removes = model.file, model.add_dummy_prefix, model.remove_extra_whitespaces
-        kinds = zip(model.texts, model.kinds, strict=True)
-        self._symbols = [text for text, kind in kinds if kind == USER_DEFINED and text]
+        self._symbol_pattern = longest_of(symbols_of(model))
         size = int.from_bytes(model.charsmap[:4], "little")
         if model.charsmap and (size % 4 or not 0 < size <= len(model.charsmap) - 4):
             raise CheckpointError(f"{model.file}: the map of its characters is damaged")
@@ -278,9 +308,8 @@ class Normaliser:
         """Yield what parts of a text become, and the characters of each."""
         place = 0
         while place < len(text):
-            symbols = [one for one in self._symbols if text.startswith(one, place)]
-            symbol = max(symbols, key=len, default="")
-            part, length = (symbol, len(symbol)) if symbol else self._replaced(text, place)
+            symbol = self._symbol_pattern.match(text, place) if self._symbol_pattern else None
+            part, length = (symbol[0], len(symbol[0])) if symbol else self._replaced(text, place)
             yield part, (place, place + length)
             place += length
 

@@ -1,6 +1,8 @@
 """SentencePiece models: what a .spm file says, and text in the pieces that the library finds."""
 
+import random
 import struct
+from pathlib import Path
 
 import pytest
 
@@ -12,10 +14,12 @@ from capsule_mt.models.sentencepiece import (
     UNKNOWN,
     USER_DEFINED,
     SentencePieceEncoder,
+    SentencePieceModel,
     joined_pieces,
     read_sentencepiece,
 )
 from capsule_mt.models.weights import CheckpointError
+from tests.fixtures.marian_models import FOLDER, SOURCES, TARGETS
 
 library = pytest.importorskip("sentencepiece", reason="the library writes the models")
 LINES = ["the old man reads a book", "a man sells the old books", "she reads __mark__ to the men", "reading 3.5 books"]
@@ -66,6 +70,67 @@ def test_pieces_are_those_of_the_library(settings, tmp_path):
         assert pieces == processor.encode(text, out_type=str), text
         assert len(places) == len(pieces)
         assert joined_pieces(pieces) == processor.decode_pieces(pieces).strip(" ")
+
+
+@pytest.mark.parametrize("name", ["mozilla.spm", "mozilla.zhen.spm"])
+def test_symbols_of_the_user_in_mozillas_vocabularies(name):
+    file = FOLDER / name
+    encoder = assert_like_the_library(file, with_symbols(read_sentencepiece(file), [*SOURCES, *TARGETS]))
+    assert len(encoder._words) > 100  # words are looked up, as without symbols
+
+
+@pytest.mark.parametrize("model_type", ["unigram", "bpe"])
+@pytest.mark.parametrize("byte_fallback", [False, True])
+@pytest.mark.parametrize(
+    "symbols",
+    [
+        ["__source__", "__target__", "__end__"],
+        ["ab", "abc", "b", "e", "the", "\u00e9"],  # within words, within each other, and what is normalised
+        ["the old", "a \u2581", "\u2581man"],  # over several words
+    ],
+)
+def test_symbols_of_the_user(model_type, byte_fallback, symbols, tmp_path):
+    file = train(
+        tmp_path / "symbols.spm",
+        model_type=model_type,
+        byte_fallback=byte_fallback,
+        vocab_size=320 if byte_fallback else 60,
+        user_defined_symbols=symbols,
+    )
+    assert_like_the_library(file, with_symbols(read_sentencepiece(file), [*LINES, "abc e\u0301 \u00e9 cab"]))
+
+
+def test_a_symbol_wins_over_the_likeliest_pieces(tmp_path):
+    """Its score does not depend on theirs, which are all below zero."""
+    lines = ["ebecedefege", "ehejekelemeneperesete"] * 5
+    file = train(tmp_path / "one.spm", lines, vocab_size=40, user_defined_symbols=["ee"])
+    encoder = assert_like_the_library(file, ["ee", "beeb eee", "eeee bee"])
+    assert encoder.encode("beeb")[0] == ["\u2581", "b", "ee", "b"]
+
+
+def with_symbols(model: SentencePieceModel, lines: list[str]) -> list[str]:
+    """Return lines with symbols of the user between, within and beside their words, and cut off."""
+    symbols = [text for text, kind in zip(model.texts, model.kinds, strict=True) if kind == USER_DEFINED]
+    source, words = random.Random(1), " ".join(lines).split()
+    texts = [*symbols, " ".join(symbols), "".join(symbols)]
+    for _ in range(150):
+        parts = source.choices([*symbols, *(symbol[:-1] for symbol in symbols)], k=3) + source.choices(words, k=3)
+        source.shuffle(parts)
+        texts.append("".join(part + source.choice(["", " ", "  "]) for part in parts))
+    return texts
+
+
+def assert_like_the_library(file: Path, texts: list[str]) -> SentencePieceEncoder:
+    model, processor = read_sentencepiece(file), library.SentencePieceProcessor(str(file))
+    encoder, num_symbols = SentencePieceEncoder(model), 0
+    symbols = {text for text, kind in zip(model.texts, model.kinds, strict=True) if kind == USER_DEFINED}
+    for text in [*texts, *texts]:  # the second time, words are looked up
+        pieces, spans = encoder.encode(text)
+        assert pieces == processor.encode(text, out_type=str), text
+        assert len(spans) == len(pieces)
+        num_symbols += len(symbols.intersection(pieces))
+    assert num_symbols > len(texts)
+    return encoder
 
 
 def test_what_a_file_says(tmp_path):
