@@ -71,7 +71,7 @@ MARIAN: dict[str, Mix] = {
         "head_aggregation_sites": ["encoder_self", "cross"],
         "scale_embedding": True,
     },
-    "ssru": {"decoder_self": "ssru", "marian_positions": True},
+    "ssru": {"decoder_self": "ssru", "marian_positions": True, "layer_norm_eps": 1e-6},
     "ssru_combined": GUIDED
     | {
         "decoder_self": "ssru",

@@ -22,6 +22,7 @@ from capsule_mt.models.weights import CheckpointError, read_json
 # what the additional token adds to its logit: nothing is left of it, and label smoothing stays finite
 PADDING_BIAS = -100.0
 SHARED = "Wemb"  # the table of both languages
+LAYER_NORM_EPSILON = 1e-6
 POSITIONS = 1024  # Marian has no limit
 MAX_LENGTH = 512  # of `generate()`, which wants one
 ACTIVATIONS = {"relu": "relu", "swish": "swish"}  # Marian's gelu differs from transformers'
@@ -231,6 +232,7 @@ def _settings(options: Mapping[str, Any], place: str, vocabulary: int) -> dict[s
         "decoder_self": decoder_self,
         "marian_positions": True,
         "vocab_size": vocabulary,
+        "layer_norm_eps": LAYER_NORM_EPSILON,
         "d_model": options.get("dim-emb"),
         "encoder_layers": options.get("enc-depth"),
         "decoder_layers": options.get("dec-depth"),

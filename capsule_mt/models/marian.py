@@ -11,16 +11,20 @@ from typing import cast
 from capsule_mt.engine.program import ACTIVATIONS, Linear, Positions, Program, Tensor, UnsupportedModelError, Vector
 from capsule_mt.models import tensors
 from capsule_mt.models.guidance import guide
-from capsule_mt.models.parts import TIED, Parts, Rows, Writers
+from capsule_mt.models.parts import EPSILON, TIED, Parts, Rows, Writers
 from capsule_mt.models.settings import MOST_ITERATIONS, Settings
-from capsule_mt.models.weights import Weights
+from capsule_mt.models.weights import CheckpointError, Weights
 
 FEED_FORWARD_ACTIVATIONS = ("relu", "silu", "swish", "gelu")
 
 
 def marian_program(settings: Settings, weights: Weights) -> tuple[Program, Parts]:
     """Return the program of Marian or Capsule Marian, and the weights that it uses."""
-    parts = Parts(weights)
+    # transformers' Marian, which has no such field, always has PyTorch's own
+    epsilon = settings.real("layer_norm_eps", EPSILON) if settings["model_type"] == "capsule_marian" else EPSILON
+    if epsilon == 0:
+        raise CheckpointError(f"{settings.place}: `layer_norm_eps` must be above 0, got 0")
+    parts = Parts(weights, epsilon)
     return _Marian(settings, parts).program, parts
 
 
@@ -36,6 +40,10 @@ class _Marian:
             )
         is_marian = settings.flag("marian_positions", False)
         self.width = settings.number("d_model", 1024, least=4 if is_marian else 1)
+        if is_marian and self.width % 2:
+            raise UnsupportedModelError(
+                f"{settings.place}: `marian_positions` needs an even `d_model`, got {self.width}"
+            )
         self.activation = settings.choice("activation_function", "gelu", FEED_FORWARD_ACTIVATIONS)
         self.scale = math.sqrt(self.width) if settings.flag("scale_embedding", False) else 1.0
         longest = settings.number("max_position_embeddings", 1024, most=2**24)

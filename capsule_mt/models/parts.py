@@ -6,7 +6,7 @@ from capsule_mt.engine.program import Codes, Linear, Program, Space, Tensor, Vec
 from capsule_mt.models import tensors
 from capsule_mt.models.weights import Weights
 
-EPSILON = 1e-5  # of every LayerNorm
+EPSILON = 1e-5  # of a LayerNorm in PyTorch
 TIED = ("model.shared", "model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head")
 
 
@@ -15,10 +15,13 @@ class Parts:
 
     used: every name that was asked for.
     rounded: matrices of which the program only takes int8 codes, if it is packed in int8.
+
+    Args:
+        epsilon: what every LayerNorm adds to the variance.
     """
 
-    def __init__(self, weights: Weights) -> None:
-        self.weights = weights
+    def __init__(self, weights: Weights, epsilon: float = EPSILON) -> None:
+        self.weights, self.epsilon = weights, epsilon
         self.used: set[str] = set()
         self.rounded: set[str] = set()
         self._exact: set[str] = set()
@@ -108,7 +111,7 @@ class Rows(Writer):
         """Apply the LayerNorm of a module to `hidden` + `residual` (-1: `hidden` alone) in place."""
         width = self.program.width(hidden)
         gain, bias = (self.parts.vector(f"{name}.{one}", width) for one in ("weight", "bias"))
-        return self.norm(hidden, residual, gain, bias, EPSILON)
+        return self.norm(hidden, residual, gain, bias, self.parts.epsilon)
 
 
 class Writers(NamedTuple):

@@ -13,10 +13,10 @@ from typing import Any
 
 from capsule_mt.engine.library import widened
 from capsule_mt.engine.program import Tensor, UnsupportedModelError
-from capsule_mt.models.from_marian import Place, places_of
+from capsule_mt.models.from_marian import LAYER_NORM_EPSILON, Place, places_of
 from capsule_mt.models.loading import CONFIG_FILE, open_checkpoint, weights_in
 from capsule_mt.models.marian_files import OPTIONS, transposed
-from capsule_mt.models.parts import TIED
+from capsule_mt.models.parts import EPSILON, TIED
 from capsule_mt.models.registry import write_program
 from capsule_mt.models.settings import MOST
 from capsule_mt.models.shipped import CALIBRATION_FILE
@@ -41,6 +41,10 @@ ON = {
     "`marian_positions` true, or set it and accept that some sentences change",
     "scale_embedding": "Marian multiplies embeddings by the square root of their width",
 }
+EPSILON_REASON = (
+    f"only {LAYER_NORM_EPSILON}, which Marian adds to a variance: "
+    "train with it, or set it and accept that some sentences change"
+)
 ACTIVATIONS = {"relu": "relu", "swish": "swish", "silu": "swish"}
 SAME = (("encoder_attention_heads", "decoder_attention_heads", 16), ("encoder_ffn_dim", "decoder_ffn_dim", 4096))
 # of the decoder's first input; training moves it by no more where `label_smoothing` is 0
@@ -162,6 +166,8 @@ def _checked(config: Mapping[str, Any], file: str) -> dict[str, Any]:
     for name, reason in ON.items():
         if found.setdefault(name, False) is not True:
             raise refuse(name, reason)
+    if found.setdefault("layer_norm_eps", EPSILON) != LAYER_NORM_EPSILON:
+        raise refuse("layer_norm_eps", EPSILON_REASON)
     if found.setdefault("activation_function", "gelu") not in ACTIVATIONS:
         raise refuse("activation_function", f"only {', '.join(ACTIVATIONS)}")
     found.setdefault("decoder_start_token_id", 58100)

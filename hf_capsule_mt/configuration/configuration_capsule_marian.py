@@ -1,5 +1,6 @@
 """Configuration of Capsule Marian: Marian's fields, and one group of fields for each of its four seams."""
 
+import math
 from dataclasses import field
 from typing import Any, Literal
 
@@ -98,6 +99,9 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
         marian_positions (`bool`, defaults to `False`):
             Take the positions of Marian itself, whose longest wave is 10000 times as long as its shortest, rather than
             those of transformers' Marian. For models that were trained with Marian.
+        layer_norm_eps (`float`, defaults to 1e-5):
+            What layer normalisation adds to the variance: PyTorch's 1e-5, as in transformers' Marian. Marian itself
+            has 1e-6.
         em_lambda_final (`float`, defaults to 0.01):
             End of the schedule of inverse temperatures of EM routing.
         em_min_variance (`float`, defaults to 5e-4):
@@ -164,6 +168,7 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
 
     decoder_self: Literal["attention", "ssru"] = "attention"
     marian_positions: bool = False
+    layer_norm_eps: float | int = 1e-5
 
     em_lambda_final: float | int = 0.01
     em_min_variance: float | int = 5e-4
@@ -221,6 +226,10 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
     def validate_marian_positions(self) -> None:
         if self.marian_positions and (self.d_model < 4 or self.d_model % 2):
             raise ValueError(f"`marian_positions` needs an even `d_model` of at least 4, got {self.d_model}")
+
+    def validate_layer_norm_eps(self) -> None:
+        if not 0 < self.layer_norm_eps < math.inf:
+            raise ValueError(f"`layer_norm_eps` must be positive and finite, got {self.layer_norm_eps}")
 
     def validate_layer_aggregation(self) -> None:
         for aggregates, layers in (

@@ -15,6 +15,7 @@ OFF: dict[str, Any] = {
     "guided_routing": "none",
     "decoder_self": "attention",
     "marian_positions": False,
+    "layer_norm_eps": 1e-5,
 }
 
 

@@ -42,7 +42,8 @@ class LayerAggregation(nn.Module):
         # Deviation: with a residual the paper's code would be LayerNorm(H^L + H~), which is not H^L for any H~. Here
         # it is H^L + LayerNorm(H~) with a gain that starts at zero: training starts exactly at the model without
         # aggregation, at the same number of parameters.
-        self.layer_norm = ZeroGainLayerNorm(config.d_model) if self.residual else nn.LayerNorm(config.d_model)
+        norm = ZeroGainLayerNorm if self.residual else nn.LayerNorm
+        self.layer_norm = norm(config.d_model, eps=config.layer_norm_eps)
 
     def aggregate(
         self, layer_outputs: list[torch.Tensor], output_routing_weights: bool

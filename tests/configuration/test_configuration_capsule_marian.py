@@ -93,6 +93,7 @@ def test_round_trip(tmp_path):
             {"marian_positions": True, "d_model": 15, "encoder_attention_heads": 1, "decoder_attention_heads": 1},
             "`marian_positions` needs an even `d_model` of at least 4, got 15",
         ),
+        ({"layer_norm_eps": 0.0}, "`layer_norm_eps` must be positive and finite, got 0"),
         ({"activation_function": "nonsense"}, "`activation_function` is 'nonsense', choose among .*gelu.*relu"),
     ],
 )

@@ -30,7 +30,7 @@ def test_a_model_without_capsules_is_marians(tmp_path):
         ("em", 'it has layer_aggregation="em_routing"'),
         (
             "ssru",
-            'it has decoder_self="ssru", marian_positions=true; only decoder_self="attention", marian_positions=',
+            'it has decoder_self="ssru", marian_positions=true, layer_norm_eps=1e-06; only decoder_self="attention"',
         ),
         ("rnmt", "got a CapsuleRNMTForConditionalGeneration"),
         ("capsules", "got a CapsNMTForConditionalGeneration"),
