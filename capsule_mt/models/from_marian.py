@@ -1,7 +1,7 @@
 """A folder of Marian's, such as a student of Firefox Translations, as a checkpoint: no file of it is changed.
 
-Tokens come from the SentencePiece vocabularies. One more follows, which pads and starts: its embedding is zeros, as
-what Marian's decoder reads first.
+Tokens come from the SentencePiece vocabularies, or from Marian's own (*.yml) beside these. One more token follows,
+which pads and starts: its embedding is zeros, as what Marian's decoder reads first.
 """
 
 import math
@@ -12,9 +12,17 @@ from typing import Any, NamedTuple
 
 from capsule_mt.engine.library import widened
 from capsule_mt.engine.program import Codes, Tensor, UnsupportedModelError
-from capsule_mt.models.marian_files import OPTIONS, MarianFile, open_marian, options_of, read_matrix, read_numbers
+from capsule_mt.models.marian_files import (
+    OPTIONS,
+    TABLES,
+    MarianFile,
+    open_marian,
+    options_of,
+    read_matrix,
+    read_numbers,
+)
 from capsule_mt.models.marian_yaml import read_yaml
-from capsule_mt.models.piece_tokenizer import PAD, Pieces, PieceTokenizer, tokenizer_json
+from capsule_mt.models.piece_tokenizer import PAD, NumberedPieces, Pieces, PieceTokenizer, tokenizer_json
 from capsule_mt.models.shipped import calibration_file
 from capsule_mt.models.shortlist import Shortlist
 from capsule_mt.models.weights import CheckpointError, read_json
@@ -22,7 +30,9 @@ from capsule_mt.models.weights import CheckpointError, read_json
 # what the additional token adds to its logit: nothing is left of it, and label smoothing stays finite
 PADDING_BIAS = -100.0
 SHARED = "Wemb"  # the table of both languages
+UNTIED = "decoder_ff_logit_out_Wt"  # an output matrix of its own; before Marian 1.9, its transpose without the "t"
 LAYER_NORM_EPSILON = 1e-6
+PIECES_FILES = "source.spm", "target.spm"  # as OPUS-MT names them
 POSITIONS = 1024  # Marian has no limit
 MAX_LENGTH = 512  # of `generate()`, which wants one
 ACTIVATIONS = {"relu": "relu", "swish": "swish"}  # Marian's gelu differs from transformers'
@@ -30,6 +40,7 @@ ACTIVATIONS = {"relu": "relu", "swish": "swish"}  # Marian's gelu differs from t
 WANTED: dict[str, tuple[Any, ...]] = {
     "type": ("transformer",),
     "input-types": ([], ["sequence", "sequence"]),
+    "transformer-attention-mask": ("default",),
     "transformer-decoder-ffn-depth": (0, 2),
     "transformer-ffn-depth": (2,),
     "transformer-preprocess": ("",),
@@ -44,19 +55,23 @@ ANY = frozenset(
         *("output-omit-bias", "skip", "transformer-depth-scaling", "transformer-guided-alignment-layer", "version"),
         *("dec-cell", "dec-depth", "dim-emb", "dim-vocabs", "enc-depth", "tied-embeddings", "tied-embeddings-all"),
         *("tied-embeddings-src", "transformer-decoder-autoreg", "transformer-dim-aan", "transformer-dim-ffn"),
-        *("transformer-ffn-activation", "transformer-heads"),
+        *("separator-symbol", "transformer-ffn-activation", "transformer-heads"),
     }
 )
 
 
 class MarianFolder(NamedTuple):
-    """The files of a model: as the configuration names them, or else by their usual names."""
+    """The files of a model: as the configuration names them, or else by their usual names.
+
+    pieces: the SentencePiece models of both languages, where the vocabularies only number what these cut.
+    """
 
     folder: str
     model: str
     vocabularies: tuple[str, str]
     shortlist: str | None = None
     settings: Mapping[str, Any] = {}
+    pieces: tuple[str, str] | None = None
 
     @classmethod
     def find(cls, folder: str | os.PathLike[str]) -> "MarianFolder | None":
@@ -82,16 +97,34 @@ class MarianFolder(NamedTuple):
             )
         source, target = (os.path.join(folder, name) for name in (vocabularies[0], vocabularies[-1]))
         shortlist = os.path.join(folder, listed[0]) if listed else None
-        return cls(folder, os.path.join(folder, model[0]), (source, target), shortlist, settings)
+        pieces = None if source.endswith(".spm") else _pieces_beside(folder, vocabularies)
+        return cls(folder, os.path.join(folder, model[0]), (source, target), shortlist, settings, pieces)
+
+
+def _pieces_beside(folder: str, vocabularies: Sequence[str]) -> tuple[str, str]:
+    """Return the SentencePiece models that cut text for vocabularies in YAML, as OPUS-MT packs them."""
+    if not all(name.endswith((".yml", ".yaml")) for name in vocabularies):
+        raise UnsupportedModelError(
+            f"{folder}: the vocabularies {', '.join(vocabularies)} are not read, only SentencePiece models (*.spm), "
+            f"or *.yml with {' and '.join(PIECES_FILES)}"
+        )
+    source, target = (os.path.join(folder, name) for name in PIECES_FILES)
+    for file in (source, target):
+        if not os.path.isfile(file):
+            raise CheckpointError(f"{file}: no such file, but {vocabularies[0]} needs it: it does not cut text")
+    return source, target
 
 
 def _is_model(name: str) -> bool:
+    if name.endswith((".optimizer.npz", ".orig.npz")):  # what training goes on with
+        return False
     return name.endswith(".npz") or (name.startswith("model") and name.endswith(".bin"))
 
 
 def _settings_of(folder: str, names: Sequence[str]) -> Mapping[str, Any]:
     """Return what the configuration beside a model says."""
     found = [name for name in names if name.startswith(("config", "decoder")) and name.endswith((".yml", ".yaml"))]
+    found = found or [name for name in names if name.endswith(".npz.decoder.yml")]  # as training leaves it
     if len(found) > 1:
         raise UnsupportedModelError(f"{folder}: has {', '.join(found)}; one is read: remove the others")
     if not found:
@@ -105,12 +138,20 @@ def _settings_of(folder: str, names: Sequence[str]) -> Mapping[str, Any]:
 
 
 def _named(folder: str, settings: Mapping[str, Any], key: str, usual: list[str]) -> list[str]:
-    """Return the files that a configuration names, which must be beside it; else the usual ones."""
+    """Return the files that a configuration names, which must be beside it; else the usual ones.
+
+    Marian writes the paths of the machine that a model was trained on: of these, the files' names count.
+    """
     values = settings.get(key)
     if values is None:
         return usual
     values = values if isinstance(values, list) else [values]
     named = list(dict.fromkeys(value for value in values if isinstance(value, str)))
+    if not settings.get("relative-paths", False):
+        file_names = [os.path.basename(name) for name in named]
+        if len(set(file_names)) < len(named):
+            raise CheckpointError(f"{folder}: `{key}` of its configuration has two files of one name: {named}")
+        named = file_names
     for name in named:
         if os.path.basename(name) != name or not os.path.isfile(os.path.join(folder, name)):
             raise CheckpointError(f"{folder}: `{key}` of its configuration has {name!r}, which is no file beside it")
@@ -124,13 +165,13 @@ class MarianCheckpoint:
         self.files = files
         self.place = f"{files.model}: {OPTIONS}"
         self.stored = open_marian(files.model)
-        self.pieces = _read_pieces(files.vocabularies)
+        self.pieces = _read_pieces(files)
         options = options_of(self.stored)
         sizes = options.get("dim-vocabs")
         tokens = [len(one.texts) for one in self.pieces]
         if sizes != tokens:
             raise CheckpointError(
-                f"{self.place}: `dim-vocabs` is {sizes!r}, but the vocabularies have {tokens} pieces"
+                f"{self.place}: `dim-vocabs` is {sizes!r}, but the vocabularies have {tokens} tokens"
             )
         self.size = max(tokens) + 1
         end = self.pieces[1].end
@@ -157,11 +198,17 @@ class MarianCheckpoint:
             "unk_token": self.pieces[1].texts[self.pieces[1].unknown],
             "pad_token": PAD,
         }
-        self.weights = MarianWeights(self.stored, self.config)
+        without_bias = tokens[1] if options.get("output-omit-bias") else None
+        self.weights = MarianWeights(self.stored, self.config, targets_without_bias=without_bias)
 
     def tokenizer_jsons(self) -> list[dict[str, Any]]:
         """Return what is in tokenizer.json, and in target_tokenizer.json if each language has its own."""
-        return [tokenizer_json(one, self.size) for one in self.pieces[: len(set(self.files.vocabularies))]]
+        pieces = [vocabulary for vocabulary in self.pieces if isinstance(vocabulary, Pieces)]
+        if not pieces:
+            raise UnsupportedModelError(
+                f"{self.files.vocabularies[0]}: numbers tokens in an order of its own, which has no tokenizer.json"
+            )
+        return [tokenizer_json(vocabulary, self.size) for vocabulary in pieces[: len(set(self.files.vocabularies))]]
 
     def read_tokenizer(self) -> PieceTokenizer:
         return PieceTokenizer(*self.pieces, self.size)
@@ -192,14 +239,19 @@ class MarianCheckpoint:
         }
 
 
-def _read_pieces(files: tuple[str, str]) -> tuple[Pieces, Pieces]:
-    for file in files:
-        if not file.endswith(".spm"):
-            raise UnsupportedModelError(f"{file}: is no SentencePiece vocabulary (*.spm), and no other is read")
-    source = Pieces(files[0])
-    target = source if files[0] == files[1] else Pieces(files[1])
+def _read_pieces(files: MarianFolder) -> tuple[Pieces | NumberedPieces, Pieces | NumberedPieces]:
+    source_file, target_file = files.vocabularies
+    source: Pieces | NumberedPieces
+    target: Pieces | NumberedPieces
+    if files.pieces is not None:
+        source, target = map(NumberedPieces, files.pieces, files.vocabularies)
+    else:
+        if not target_file.endswith(".spm"):
+            raise UnsupportedModelError(f"{target_file}: is not a SentencePiece model (*.spm), as {source_file} is")
+        source = Pieces(source_file)
+        target = source if source_file == target_file else Pieces(target_file)
     if (source.end, source.unknown) != (target.end, target.unknown):
-        raise UnsupportedModelError(f"{files[1]}: has other numbers for `</s>` and `<unk>` than {files[0]}")
+        raise UnsupportedModelError(f"{target_file}: has other numbers for `</s>` and `<unk>` than {source_file}")
     return source, target
 
 
@@ -224,6 +276,9 @@ def _settings(options: Mapping[str, Any], place: str, vocabulary: int) -> dict[s
     decoder_self = choose("transformer-decoder-autoreg", {"self-attention": "attention", "rnn": "ssru"})
     if decoder_self == "ssru":
         choose("dec-cell", {"ssru": "ssru"})
+    model_width = options.get("dim-emb")
+    if isinstance(model_width, int) and model_width % 2:
+        raise UnsupportedModelError(f"{place}: `dim-emb` {model_width} is odd, only even ones are read")
     ties_all, ties_output, ties_source = (bool(options.get(f"tied-embeddings{one}")) for one in ("-all", "", "-src"))
     heads, width = options.get("transformer-heads"), options.get("transformer-dim-ffn")
     return {
@@ -233,7 +288,7 @@ def _settings(options: Mapping[str, Any], place: str, vocabulary: int) -> dict[s
         "marian_positions": True,
         "vocab_size": vocabulary,
         "layer_norm_eps": LAYER_NORM_EPSILON,
-        "d_model": options.get("dim-emb"),
+        "d_model": model_width,
         "encoder_layers": options.get("enc-depth"),
         "decoder_layers": options.get("dec-depth"),
         "encoder_attention_heads": heads,
@@ -250,27 +305,44 @@ def _settings(options: Mapping[str, Any], place: str, vocabulary: int) -> dict[s
 
 
 class MarianWeights:
-    """The weights of a file by the names of a Capsule Marian: see `capsule_mt.models.weights.Weights`."""
+    """The weights of a file by the names of a Capsule Marian: see `capsule_mt.models.weights.Weights`.
 
-    def __init__(self, stored: MarianFile, config: Mapping[str, Any]) -> None:
-        self._stored, self.size = stored, config["vocab_size"]
+    Args:
+        targets_without_bias: how many tokens the target has, if the model has no bias of them. Zeros are its bias
+            then, as tokens that follow, which pad, always need one.
+    """
+
+    def __init__(
+        self, stored: MarianFile, config: Mapping[str, Any], *, targets_without_bias: int | None = None
+    ) -> None:
+        self._stored, self.size, self._targets_without_bias = stored, config["vocab_size"], targets_without_bias
         self._places = places_of(config, len(stored.items), stored.file)
         if SHARED in stored.items:  # transformers has it twice where the output has a matrix of its own
             tables = [name for name, place in self._places.items() if place.name.endswith(f"_{SHARED}")]
             self._places |= {name: Place(SHARED, "table") for name in tables}
-        used = {place.name for place in self._places.values()} | {OPTIONS}
+        if UNTIED in stored.items and "lm_head.weight" in self._places:
+            if stored.items[UNTIED].dtype == "CODES":
+                raise UnsupportedModelError(f"{stored.file}: `{UNTIED}` in int8 is not read, only in float32")
+            self._places["lm_head.weight"] = Place(UNTIED, "table")
+        used = {place.name for place in self._places.values() if not self._is_omitted(place)} | {OPTIONS}
         for name in stored.items:
             if name not in used and not name.endswith("_QuantMultA"):
                 raise UnsupportedModelError(f"{stored.file}: has `{name}`, for which {OPTIONS} has no place")
 
     def __contains__(self, name: object) -> bool:
-        return name in self._places and self._places[str(name)].name in self._stored.items
+        place = self._places.get(str(name))
+        return place is not None and (place.kind == "bias" or place.name in self._stored.items)
+
+    def _is_omitted(self, place: "Place") -> bool:
+        return place.kind == "bias" and self._targets_without_bias is not None
 
     def __iter__(self) -> Iterator[str]:
         return (name for name in self._places if name in self)
 
     def shape(self, name: str) -> tuple[int, ...]:
         place = self._places.get(name, Place(name, "matrix"))
+        if self._is_omitted(place):
+            return (1, self.size)
         if place.name not in self._stored.items:
             raise self.problem(name, f"lacks `{place.name}`, which {OPTIONS} asks for")
         shape = self._stored.items[place.name].shape
@@ -281,11 +353,15 @@ class MarianWeights:
             return shape[1:]
         if place.kind == "bias":
             return (1, shape[1] + self._missing(place.name, shape[1]))
-        outputs, inputs = shape if place.name.endswith("Wemb") else shape[::-1]
+        outputs, inputs = shape if place.name.endswith(TABLES) else shape[::-1]
         return (outputs + self._missing(place.name, outputs) if place.kind == "table" else outputs, inputs)
 
     def read(self, name: str) -> Tensor | Codes:
         place, shape = self._places[name], self.shape(name)
+        if self._is_omitted(place):
+            targets = self._targets_without_bias or 0
+            bias = array("f", [0.0] * targets + [PADDING_BIAS] * (self.size - targets))
+            return Tensor(bias.tobytes(), "F32", shape)
         if place.kind in ("row", "bias"):
             numbers = widened(read_numbers(self._stored, place.name))
             missing = math.prod(shape) - numbers.size

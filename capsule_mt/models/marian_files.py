@@ -24,6 +24,8 @@ VERSION = 1
 # of a `.bin`; other types are int8 for one kind of processor, and unsigned
 TYPES = {0x404: "F32", 0x402: "F16", 0x101: "I8", 0x4101: "CODES"}
 NUMPY_TYPES = {"<f4": "F32", "<f2": "F16", **dict.fromkeys(("|i1", "<i1", "|u1", "|S1"), "I8")}
+# the ends of the names of what is [tokens, width] in every file
+TABLES = ("Wemb", "logit_out_Wt")
 MOST_DIMENSIONS = 8
 LARGEST_CODE = 127
 
@@ -113,7 +115,7 @@ def _binary_items(file: str, stream: IO[bytes], size: int) -> Iterator[tuple[str
             raise UnsupportedModelError(f"{file}: `{name}` is of type {kind:#x}, which is not read; only {known}")
         item = Item(TYPES.get(kind, "I8"), shape, start, length)
         wanted = item.numbers * (1 if item.dtype == "CODES" else DTYPES[item.dtype]) + 4 * (item.dtype == "CODES")
-        if min(shape, default=1) < 1 or wanted > length:
+        if min(shape, default=1) < 0 or wanted > length:
             raise CheckpointError(
                 f"{file}: `{name}` has {length} bytes, but {item.dtype} {list(shape)} takes {wanted}"
             )
@@ -179,7 +181,7 @@ def _numpy_item(place: str, stream: IO[bytes], size: int) -> Item:
         order = " in Fortran's order" if found[2] == "True" else ""
         raise UnsupportedModelError(f"{place}: {found[1]}{order} is not read; only {', '.join(NUMPY_TYPES)}")
     item = Item(NUMPY_TYPES[found[1]], shape, 10 + length, math.prod(shape) * DTYPES[NUMPY_TYPES[found[1]]])
-    if item.start + item.size != size or min(shape, default=1) < 1:
+    if item.start + item.size != size or min(shape, default=1) < 0:
         raise CheckpointError(f"{place}: has {size - item.start} bytes, but {item.dtype} {list(shape)} {item.size}")
     return item
 
@@ -197,7 +199,7 @@ def read_numbers(weights: MarianFile, name: str) -> Tensor:
 
 def read_matrix(weights: MarianFile, name: str, rows: int = 0) -> Tensor | Codes:
     """Return a matrix as [outputs, inputs], and an embedding as [tokens, width]; followed by so many rows of zeros."""
-    item, keeps_order = weights.items[name], name.endswith("Wemb")
+    item, keeps_order = weights.items[name], name.endswith(TABLES)
     shape = item.shape if keeps_order else item.shape[::-1]
     if item.dtype == "CODES":
         content = weights.content(name)

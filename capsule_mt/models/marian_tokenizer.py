@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from capsule_mt.engine.program import UnsupportedModelError
-from capsule_mt.models.piece_tokenizer import Pieces, tokenizer_json
+from capsule_mt.models.piece_tokenizer import LANGUAGE, Pieces, tokenizer_json
 from capsule_mt.models.sentencepiece import Offset, SentencePieceEncoder, joined_pieces, read_sentencepiece
 from capsule_mt.models.tokenizer import cleaned_up, read_tokenizer_config, token_content
 from capsule_mt.models.weights import CheckpointError, read_json
@@ -20,7 +20,6 @@ from capsule_mt.text.tokenizer import Encoded
 SOURCE_FILE, TARGET_FILE = "source.spm", "target.spm"
 VOCABULARY_FILE, TARGET_VOCABULARY_FILE = "vocab.json", "target_vocab.json"
 DEFAULT_TOKENS = {"unk_token": "<unk>", "eos_token": "</s>", "pad_token": "<pad>"}
-LANGUAGE = re.compile(r">>(?s:.*?)<<")
 
 
 class MarianTokenizer:

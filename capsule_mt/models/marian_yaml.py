@@ -1,6 +1,10 @@
-"""The YAML that Marian writes: one level of names, with scalars or lists of scalars. Nothing else is read."""
+"""The YAML that Marian writes: one level of names, with scalars or lists of scalars. Nothing else is read.
+
+A vocabulary has a line `token: number` for each token.
+"""
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -9,8 +13,12 @@ from capsule_mt.models.weights import CheckpointError
 
 NAMED = re.compile(r"([A-Za-z0-9_.-]+):(?:\s+(.*))?")
 ITEM = re.compile(r"\s*-\s+(.*)")
+FLOW_BELOW = re.compile(r"\s+\[(.*)\]")  # yaml-cpp writes an empty list on a line of its own
 # what begins something that is not read: lists in lists, mappings, anchors, references, tags, texts of several lines
 UNREAD = tuple("[{&*!|>%@`?\"'")
+NUMBERED = re.compile(r"(\"(?:[^\"\\]|\\.)*\"|'(?:[^']|'')*'|[^\"' ].*?): +([0-9]{1,9}) *\r?", re.DOTALL)
+ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))", re.DOTALL)
+CONTROLS = dict(zip("0abtnvfreN_LP", "\0\a\b\t\n\v\f\r\x1b\x85\xa0\u2028\u2029", strict=True))
 
 
 def read_yaml(text: str, place: str) -> dict[str, Any]:
@@ -28,6 +36,8 @@ def read_yaml(text: str, place: str) -> dict[str, Any]:
             if not isinstance(found[last], list):
                 raise CheckpointError(f"{where}: `{last}` has a value and a list")
             found[last].append(_scalar(item[1], where))
+        elif last and found[last] is None and (flow := FLOW_BELOW.fullmatch(line)):
+            found[last] = _flow(flow[1], where)
         elif named := NAMED.fullmatch(line):
             last, value = named[1], (named[2] or "").strip()
             if last in found:
@@ -63,3 +73,47 @@ def _scalar(text: str, where: str) -> Any:
     if isinstance(value, (dict, list)) or (value is text and text.startswith(UNREAD)):
         raise CheckpointError(f"{where}: {text[:40]!r} is not read, only scalars and lists of them")
     return value
+
+
+def read_vocabulary(file: str) -> dict[str, int]:
+    """Return the tokens of a vocabulary (*.yml) and their numbers, which count from 0."""
+    if not os.path.isfile(file):
+        raise CheckpointError(f"{file}: no such file")
+    try:
+        with open(file, encoding="utf-8", newline="\n") as stream:
+            lines = stream.read().split("\n")  # tokens may have other ends of lines, such as U+0085
+    except UnicodeDecodeError:
+        raise CheckpointError(f"{file}: is no UTF-8") from None
+    tokens: dict[str, int] = {}
+    for line_number, line in enumerate(lines, start=1):
+        if not line.strip() or line.strip() in ("---", "..."):
+            continue
+        entry = NUMBERED.fullmatch(line)
+        if entry is None:
+            raise CheckpointError(f"{file}:{line_number}: {line[:40]!r} is not a line `token: number`")
+        token = _token(entry[1], f"{file}:{line_number}")
+        if token in tokens:
+            raise CheckpointError(f"{file}:{line_number}: {token!r} comes twice")
+        tokens[token] = int(entry[2])
+    if sorted(tokens.values()) != list(range(len(tokens))):
+        raise CheckpointError(
+            f"{file}: its {len(tokens)} tokens must have the numbers 0 to {len(tokens) - 1}, each once"
+        )
+    return tokens
+
+
+def _token(text: str, where: str) -> str:
+    """Return what a token in a vocabulary stands for, be it in quotes."""
+    if text[0] == "'":
+        return text[1:-1].replace("''", "'")
+    if text[0] != '"':
+        return text
+
+    def character(escape: re.Match[str]) -> str:
+        code = escape[1] or escape[2] or escape[3]
+        return chr(int(code, 16)) if code else CONTROLS.get(escape[4], escape[4])
+
+    try:  # a character beyond U+FFFF may be two escapes, as in JSON
+        return ESCAPE.sub(character, text[1:-1]).encode("utf-16", "surrogatepass").decode("utf-16")
+    except (OverflowError, ValueError):
+        raise CheckpointError(f"{where}: {text[:40]!r} is no text of YAML") from None

@@ -1,11 +1,15 @@
-"""The tokenizer of Marian's folders: tokens are the pieces of SentencePiece models. Also as tokenizer.json."""
+"""The tokenizer of Marian's folders: tokens are the pieces of SentencePiece models. Also as tokenizer.json.
+
+A piece is a token by its place in its model, or by the number that a vocabulary of Marian's (*.yml) has for it.
+"""
 
 import base64
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from capsule_mt.engine.program import UnsupportedModelError
+from capsule_mt.models.marian_yaml import read_vocabulary
 from capsule_mt.models.sentencepiece import (
     BYTE,
     CONTROL,
@@ -22,11 +26,15 @@ from capsule_mt.models.sentencepiece import (
 from capsule_mt.models.weights import CheckpointError
 from capsule_mt.text.tokenizer import Encoded
 
-END, PAD = "</s>", "<pad>"
+END, UNKNOWN_TOKEN, PAD = "</s>", "<unk>", "<pad>"
+LANGUAGE = re.compile(r">>(?s:.*?)<<")
 
 
 class Pieces:
-    """A vocabulary whose pieces are tokens; the number of each is its place."""
+    """A vocabulary whose pieces are tokens; the number of each is its place.
+
+    hidden: the tokens that are not part of a text.
+    """
 
     def __init__(self, file: str) -> None:
         self.model = read_sentencepiece(file)
@@ -35,10 +43,38 @@ class Pieces:
             raise CheckpointError(f"{file}: has a piece twice")
         if END not in self.texts or kinds[self.texts.index(END)] != CONTROL:
             raise CheckpointError(f"{file}: lacks the control piece {END!r}")
-        for kind, name in ((USER_DEFINED, "user_defined_symbols"), (UNUSED, "unused pieces")):
-            if kind in kinds:
-                raise UnsupportedModelError(f"{file}: `{name}` {self.texts[kinds.index(kind)]!r} are not known")
+        if UNUSED in kinds:
+            raise UnsupportedModelError(f"{file}: `unused pieces` {self.texts[kinds.index(UNUSED)]!r} are not known")
         self.end, self.unknown = self.texts.index(END), kinds.index(UNKNOWN)
+        self.hidden = {index for index, kind in enumerate(kinds) if kind == CONTROL}
+
+    def tokens(self, encoder: SentencePieceEncoder) -> Mapping[str, int]:
+        """Return the tokens of the pieces that text is cut into."""
+        kinds = self.model.kinds
+        if BYTE not in kinds:
+            return encoder.places
+        return encoder.places | {text: index for index, text in enumerate(self.texts) if kinds[index] == BYTE}
+
+
+class NumberedPieces:
+    """Pieces whose tokens a vocabulary of Marian's numbers, as OPUS-MT has it: see `Pieces`.
+
+    A token of such a vocabulary may also name a language, such as ">>fra<<".
+    """
+
+    def __init__(self, file: str, vocabulary_file: str) -> None:
+        self.model = read_sentencepiece(file)
+        self._numbers = read_vocabulary(vocabulary_file)
+        for token in (END, UNKNOWN_TOKEN):
+            if token not in self._numbers:
+                raise CheckpointError(f"{vocabulary_file}: lacks {token!r}")
+        self.texts = sorted(self._numbers, key=self._numbers.__getitem__)
+        self.end, self.unknown = self._numbers[END], self._numbers[UNKNOWN_TOKEN]
+        self.hidden = {self.end}
+
+    def tokens(self, encoder: SentencePieceEncoder) -> Mapping[str, int]:
+        """Return the tokens of the pieces that text is cut into, and of languages."""
+        return self._numbers
 
 
 class PieceTokenizer:
@@ -47,23 +83,32 @@ class PieceTokenizer:
     size: how many tokens there are, with those beside the pieces; the last one pads.
     """
 
-    language_tokens: Sequence[str] = ()
-
-    def __init__(self, source: Pieces, target: Pieces, size: int) -> None:
+    def __init__(self, source: Pieces | NumberedPieces, target: Pieces | NumberedPieces, size: int) -> None:
         self._end, self.unknown_id = source.end, source.unknown
         self.special_ids = frozenset({self._end, size - 1})
         self.vocabulary_sizes = (size, size)
-        self._texts, self._hidden = target.texts, {self._end}
-        self._hidden |= {place for place, kind in enumerate(target.model.kinds) if kind == CONTROL}
+        self._texts, self._hidden = target.texts, target.hidden
+        is_numbered = isinstance(source, NumberedPieces)  # others cut the names of languages as any other text
+        self.language_tokens = list(filter(LANGUAGE.fullmatch, source.texts)) if is_numbered else []
         self._source = self._target = _encoder(source)
         if target is not source:
             self._target = _encoder(target)
 
     def encode(self, text: str) -> Encoded:
         (encoder, tokens), unknown = self._source, self.unknown_id
-        pieces, offsets = encoder.encode(text)
-        places = [place if place[0] < place[1] else None for place in offsets]
-        return Encoded([*(tokens.get(piece, unknown) for piece in pieces), self._end], [*places, None])
+        language = self._language_of(text)
+        start = len(language)
+        pieces, offsets = encoder.encode(text[start:])
+        ids = [tokens.get(piece, unknown) for piece in pieces]
+        spans = [(start + first, start + last) if first < last else None for first, last in offsets]
+        if language:
+            ids, spans = [tokens[language], *ids], [(0, start), *spans]
+        return Encoded([*ids, self._end], [*spans, None])
+
+    def _language_of(self, text: str) -> str:
+        """Return the token of a language that a text begins with, or nothing."""
+        match = LANGUAGE.match(text) if self.language_tokens else None
+        return match[0] if match and match[0] in self.language_tokens else ""
 
     def encode_target(self, text: str) -> list[int]:
         (encoder, tokens), unknown = self._target, self.unknown_id
@@ -74,12 +119,10 @@ class PieceTokenizer:
         return joined_pieces([texts[number] for number in ids if number < len(texts) and number not in hidden])
 
 
-def _encoder(pieces: Pieces) -> tuple[SentencePieceEncoder, dict[str, int]]:
+def _encoder(pieces: Pieces | NumberedPieces) -> tuple[SentencePieceEncoder, Mapping[str, int]]:
     """Return what cuts text into pieces, and the tokens of those that it finds."""
-    encoder, kinds = SentencePieceEncoder(pieces.model), pieces.model.kinds
-    if BYTE not in kinds:
-        return encoder, encoder.places
-    return encoder, encoder.places | {text: place for place, text in enumerate(pieces.texts) if kinds[place] == BYTE}
+    encoder = SentencePieceEncoder(pieces.model)
+    return encoder, pieces.tokens(encoder)
 
 
 def tokenizer_json(vocabulary: Pieces, size: int) -> dict[str, Any]:
@@ -87,6 +130,11 @@ def tokenizer_json(vocabulary: Pieces, size: int) -> dict[str, Any]:
 
     SentencePiece never finds its control pieces in a text; `tokenizers` would, and so they are split there.
     """
+    if USER_DEFINED in vocabulary.model.kinds:
+        symbol = vocabulary.texts[vocabulary.model.kinds.index(USER_DEFINED)]
+        raise UnsupportedModelError(
+            f"{vocabulary.model.file}: `user_defined_symbols` such as {symbol!r} have no place in a tokenizer.json"
+        )
     fill = [f"<unused {number}>" for number in range(len(vocabulary.texts), size - 1)]
     texts = [*vocabulary.texts, *fill, PAD]
     special = (vocabulary.end, vocabulary.unknown, size - 1)

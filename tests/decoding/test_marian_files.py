@@ -8,10 +8,14 @@ import torch
 from capsule_mt.engine.library import widened
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.models.from_marian import PADDING_BIAS, MarianWeights
+from capsule_mt.models.loading import load_model
 from capsule_mt.models.marian_files import open_marian, options_of
+from capsule_mt.models.to_huggingface import write_huggingface
 from capsule_mt.models.to_marian import write_marian
 from hf_capsule_mt import CapsuleMarianMTModel
 from tests.decoding.models import PAD, batch, build
+from tests.fixtures import marian_models
+from tests.fixtures.marian_models import PRINTED, marian_folder, oracle_of
 from tests.light.models.files import edit_json
 
 WIDTH, TARGETS = 40, 150
@@ -56,6 +60,20 @@ def test_there_and_back(mix, tmp_path):
         assert state[name].numpy().tobytes() == bytes(widened(back.read(name)).buffer), name
     other_names = {"model.shared.weight", "lm_head.weight"}
     assert all("embed" in name or name in other_names for name in set(state) - set(back))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["default", "ssru", "two-spm", "untied"])
+def test_a_converted_model_scores_as_marian_does(name, tmp_path):
+    write_huggingface(marian_folder(name, tmp_path / "marian"), tmp_path / "hub")
+    model = CapsuleMarianMTModel.from_pretrained(tmp_path / "hub").eval()
+    tokenizer = load_model(tmp_path / "hub").tokenizer
+    pairs = zip(marian_models.SOURCES, marian_models.TARGETS, strict=True)
+    for (source, target), scores in zip(pairs, oracle_of(name)["scores"], strict=True):
+        labels = torch.tensor([tokenizer.encode_target(target)])
+        logits = model(torch.tensor([tokenizer.encode(source).ids]), labels=labels).logits  # [1, T, V]
+        log_probs = logits.log_softmax(-1).gather(-1, labels[..., None])[0, :, 0]
+        assert log_probs.tolist() == pytest.approx(scores, abs=2 * PRINTED)
 
 
 def test_training_keeps_the_start_at_zero(tmp_path):

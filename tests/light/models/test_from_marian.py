@@ -30,7 +30,10 @@ from tests.fixtures.students import (
     WIDTH,
     Matrix,
     weights,
+    write_binary,
+    write_numpy,
     write_student,
+    yaml,
 )
 from tests.light.engine.plain import dot, mix, sigmoid, softmax, split
 
@@ -46,6 +49,8 @@ KINDS = {
     "two of other sizes": (UNTIED | {"tied-embeddings": True}, TARGETS[:-3]),
     "nothing tied": (UNTIED, TARGETS),
     "sources tied": (UNTIED | {"tied-embeddings-src": True}, None),
+    "no bias": (OPTIONS | {"output-omit-bias": True}, None),
+    "no bias, two of other sizes": (UNTIED | {"output-omit-bias": True}, TARGETS[:-3]),
 }
 
 
@@ -124,7 +129,8 @@ class Marian:
         outputs = [table.row(token) for token in range(table.rows)]
         if "decoder_ff_logit_out_W" in self.found:
             outputs = self.columns("decoder_ff_logit_out_W")
-        biases, found = self.found["decoder_ff_logit_out_b"].values, []
+        has_bias, found = "decoder_ff_logit_out_b" in self.found, []
+        biases = self.found["decoder_ff_logit_out_b"].values if has_bias else [0.0] * len(outputs)
         for row, token in zip(rows, target, strict=True):
             logits = [dot(row, output) + bias for output, bias in zip(outputs, biases, strict=True)]
             top = max(logits)
@@ -273,12 +279,45 @@ def test_calibrations_that_come_with_the_package_are_sound():
         ),
         ("dec-cell", "gru", "`dec-cell` 'gru' is not known, only 'ssru'"),
         ("transformer-ffn-activation", "gelu", "`transformer-ffn-activation` 'gelu' is not known, only 'relu' or"),
+        ("transformer-attention-mask", "alibi", "`transformer-attention-mask` 'alibi' is not known, only 'default'"),
+        ("dim-emb", 17, "`dim-emb` 17 is odd, only even ones are read"),
         ("transformer-mirrors", 3, "`transformer-mirrors` 3 is not known"),
     ],
 )
 def test_what_no_program_can_say(name, value, message, tmp_path):
     with pytest.raises(UnsupportedModelError, match=rf"model\.xxyy\.bin: special:model\.yml: .*{message}"):
         load_model(write_student(tmp_path / "student", options=OPTIONS | {name: value}))
+
+
+def test_weights_that_the_options_do_not_say(tmp_path):
+    omits = OPTIONS | {"output-omit-bias": True, "dim-vocabs": [len(PIECES)] * 2}
+    untied = UNTIED | {"dim-vocabs": [len(PIECES)] * 2}
+    without, transposed = weights(omits), weights(untied)
+    transposed["decoder_ff_logit_out_Wt"] = transposed.pop("decoder_ff_logit_out_W").transposed()
+    folder = write_student(tmp_path / "student")
+    for matrices, options, message in (
+        (weights(), omits, r"has `decoder_ff_logit_out_b`, for which special:model\.yml has no place"),
+        (
+            without,
+            omits | {"output-omit-bias": False},
+            "lacks `decoder_ff_logit_out_b`, which special",
+        ),
+        (transposed, untied, "`decoder_ff_logit_out_Wt` in int8 is not read, only in float32"),
+    ):
+        write_binary(folder / "model.xxyy.bin", matrices, yaml(options), int8=True)
+        with pytest.raises((CheckpointError, UnsupportedModelError), match=message):
+            load_model(folder)
+
+
+def test_an_empty_tensor_has_no_place(tmp_path):
+    """Marian's files of other types of models have them: the option is named, not the tensor."""
+    options = OPTIONS | {"dim-vocabs": [len(PIECES)] * 2}
+    folder = write_student(tmp_path / "student", "npz")
+    matrices = weights() | {"decoder_c_tt": Matrix(1, 0, [])}
+    for model_type, message in (("amun", "`type` 'amun' is not known"), ("transformer", "has `decoder_c_tt`, for")):
+        write_numpy(folder / "model.npz", matrices, yaml(options | {"type": model_type}))
+        with pytest.raises(UnsupportedModelError, match=message):
+            load_model(folder)
 
 
 def test_which_files_are_read(tmp_path):
@@ -292,10 +331,18 @@ def test_which_files_are_read(tmp_path):
     (folder / "config.yml").write_text("models: [model.zz.bin]\nword-penalty: 0.5\n")
     with pytest.raises(UnsupportedModelError, match=r"`word-penalty` 0\.5 is not known, only 0"):
         load_model(folder)
-    (folder / "config.yml").write_text("models: [model.zz.bin]\nvocabs: [vocab.yml]\n")
-    (folder / "vocab.yml").write_text("a: 0\n")
-    with pytest.raises(UnsupportedModelError, match=r"vocab\.yml: is no SentencePiece vocabulary"):
-        load_model(folder)
+    for vocabularies, message in (
+        ("vocab.txt", r"the vocabularies vocab\.txt are not read, only SentencePiece models \(\*\.spm\), or \*\.yml"),
+        ("vocab.xxyy.spm, vocab.yml", r"vocab\.yml: is not a SentencePiece model \(\*\.spm\), as .*xxyy\.spm is"),
+        ("vocab.yml", r"source\.spm: no such file, but vocab\.yml needs it: it does not cut text"),
+        ("/one/vocab.yml, /two/vocab.yml", "`vocabs` of its configuration has two files of one name"),
+        ("/one/other.yml", "`vocabs` of its configuration has 'other.yml', which is no file beside it"),
+    ):
+        (folder / "config.yml").write_text(f"models: [/trained/on/model.zz.bin]\nvocabs: [{vocabularies}]\n")
+        for name in ("vocab.txt", "vocab.yml"):
+            (folder / name).write_text("a: 0\n")
+        with pytest.raises((CheckpointError, UnsupportedModelError), match=message):
+            load_model(folder)
 
 
 @pytest.mark.parametrize("damage", MALFORMED)
