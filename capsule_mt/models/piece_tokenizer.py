@@ -18,10 +18,13 @@ from capsule_mt.models.sentencepiece import (
     UNKNOWN,
     UNUSED,
     USER_DEFINED,
+    Normaliser,
     SentencePieceEncoder,
     SentencePieceModel,
     joined_pieces,
     read_sentencepiece,
+    scores_of,
+    symbols_of,
 )
 from capsule_mt.models.weights import CheckpointError
 from capsule_mt.text.tokenizer import Encoded
@@ -130,17 +133,13 @@ def tokenizer_json(vocabulary: Pieces, size: int) -> dict[str, Any]:
 
     SentencePiece never finds its control pieces in a text; `tokenizers` would, and so they are split there.
     """
-    if USER_DEFINED in vocabulary.model.kinds:
-        symbol = vocabulary.texts[vocabulary.model.kinds.index(USER_DEFINED)]
-        raise UnsupportedModelError(
-            f"{vocabulary.model.file}: `user_defined_symbols` such as {symbol!r} have no place in a tokenizer.json"
-        )
     fill = [f"<unused {number}>" for number in range(len(vocabulary.texts), size - 1)]
     texts = [*vocabulary.texts, *fill, PAD]
     special = (vocabulary.end, vocabulary.unknown, size - 1)
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     kinds = vocabulary.model.kinds
-    never = [text for place, text in enumerate(vocabulary.texts) if kinds[place] != NORMAL]
+    never = [text for place, text in enumerate(vocabulary.texts) if kinds[place] not in (NORMAL, USER_DEFINED)]
+    _check_symbols(vocabulary.model, never)
     metaspace = {"type": "Metaspace", "replacement": SPACE, "split": True}
     metaspace["prepend_scheme"] = "always" if vocabulary.model.add_dummy_prefix else "never"
     end_token = {"SpecialToken": {"id": END, "type_id": 0}}
@@ -151,7 +150,10 @@ def tokenizer_json(vocabulary: Pieces, size: int) -> dict[str, Any]:
         "padding": None,
         "added_tokens": [{"id": place, "content": texts[place], **plain} for place in sorted(special)],
         "normalizer": _normalizer(vocabulary.model),
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [metaspace, _splitter([*never, *fill, PAD])]},
+        "pre_tokenizer": {
+            "type": "Sequence",
+            "pretokenizers": [metaspace, _splitter([*never, *fill, PAD])],
+        },
         "post_processor": {
             "type": "TemplateProcessing",
             "single": [first, end_token],
@@ -161,6 +163,17 @@ def tokenizer_json(vocabulary: Pieces, size: int) -> dict[str, Any]:
         "decoder": _decoder(vocabulary.model),
         "model": _model(vocabulary, texts),
     }
+
+
+def _check_symbols(model: SentencePieceModel, never: Sequence[str]) -> None:
+    """Refuse symbols of the user that a text no longer has, or no longer as a whole, where pieces are looked for."""
+    normaliser = Normaliser(model._replace(kinds=bytearray(len(model.kinds))))  # which knows no symbols
+    for symbol in symbols_of(model):
+        is_kept = normaliser(symbol)[0].removeprefix(SPACE) == symbol and SPACE not in symbol
+        if model.model_type != "unigram" or not is_kept or any(text in symbol for text in never):
+            raise UnsupportedModelError(
+                f"{model.file}: the symbol {symbol!r} of `user_defined_symbols` has no place in a tokenizer.json"
+            )
 
 
 def _splitter(texts: Sequence[str]) -> dict[str, Any]:
@@ -198,7 +211,7 @@ def _decoder(model: SentencePieceModel) -> dict[str, Any]:
 
 def _model(vocabulary: Pieces, texts: Sequence[str]) -> dict[str, Any]:
     model, unknown = vocabulary.model, vocabulary.unknown
-    scores = [*model.scores, *[0.0] * (len(texts) - len(model.scores))]
+    scores = [*scores_of(model), *[0.0] * (len(texts) - len(model.scores))]
     if model.model_type == "unigram":
         vocab = [[text, score] for text, score in zip(texts, scores, strict=True)]
         return {"type": "Unigram", "unk_id": unknown, "vocab": vocab, "byte_fallback": model.byte_fallback}

@@ -118,10 +118,7 @@ class SentencePieceEncoder:
             raise CheckpointError(f"{model.file}: has no pieces")
         self._normaliser = Normaliser(model)
         self.places = {text: n for n, text in enumerate(model.texts) if model.kinds[n] in (NORMAL, USER_DEFINED)}
-        self._scores = array("d", model.scores)
-        for place, text in enumerate(model.texts) if USER_DEFINED in model.kinds else ():
-            if model.kinds[place] == USER_DEFINED:  # so does the library score them, to win over any others
-                self._scores[place] = len(text.encode()) * max(*normal, SMALLEST_FLOAT) - 0.1
+        self._scores = scores_of(model)
         symbols = symbols_of(model)
         self._symbols, self._symbol_pattern = frozenset(symbols), longest_of(symbols)
         self._longest = max(map(len, self.places))
@@ -244,6 +241,18 @@ class SentencePieceEncoder:
             letters += [*text[end : symbol.start()], symbol[0]]
             end = symbol.end()
         return [*letters, *text[end:]]
+
+
+def scores_of(model: SentencePieceModel) -> "array[float]":
+    """Return the score of each piece; the user's symbols win over any others, as the library scores them."""
+    scores = array("d", model.scores)
+    if USER_DEFINED not in model.kinds:
+        return scores
+    best = max(SMALLEST_FLOAT, *(score for score, kind in zip(scores, model.kinds, strict=True) if kind == NORMAL))
+    for index, text in enumerate(model.texts):
+        if model.kinds[index] == USER_DEFINED:
+            scores[index] = len(text.encode()) * best - 0.1
+    return scores
 
 
 def symbols_of(model: SentencePieceModel) -> list[str]:

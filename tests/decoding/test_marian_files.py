@@ -63,7 +63,7 @@ def test_there_and_back(mix, tmp_path):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", ["default", "ssru", "two-spm", "untied"])
+@pytest.mark.parametrize("name", ["default", "ssru", "two-spm", "untied", "mozilla-spm-ssru"])
 def test_a_converted_model_scores_as_marian_does(name, tmp_path):
     write_huggingface(marian_folder(name, tmp_path / "marian"), tmp_path / "hub")
     model = CapsuleMarianMTModel.from_pretrained(tmp_path / "hub").eval()

@@ -1,12 +1,15 @@
 """SentencePiece models: what a .spm file says, and text in the pieces that the library finds."""
 
+import json
 import random
 import struct
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer
 
 from capsule_mt.engine.program import UnsupportedModelError
+from capsule_mt.models.piece_tokenizer import Pieces, tokenizer_json
 from capsule_mt.models.sentencepiece import (
     BYTE,
     CONTROL,
@@ -18,6 +21,7 @@ from capsule_mt.models.sentencepiece import (
     joined_pieces,
     read_sentencepiece,
 )
+from capsule_mt.models.to_pieces import write_pieces
 from capsule_mt.models.weights import CheckpointError
 from tests.fixtures.marian_models import FOLDER, SOURCES, TARGETS
 
@@ -77,6 +81,40 @@ def test_symbols_of_the_user_in_mozillas_vocabularies(name):
     file = FOLDER / name
     encoder = assert_like_the_library(file, with_symbols(read_sentencepiece(file), [*SOURCES, *TARGETS]))
     assert len(encoder._words) > 100  # words are looked up, as without symbols
+
+
+@pytest.mark.parametrize("name", ["mozilla.spm", "mozilla.zhen.spm"])
+def test_symbols_of_the_user_in_a_tokenizer_json(name, tmp_path):
+    pieces, processor = Pieces(str(FOLDER / name)), library.SentencePieceProcessor(str(FOLDER / name))
+    size = len(pieces.texts) + 1
+    tokenizer = Tokenizer.from_str(json.dumps(tokenizer_json(pieces, size)))
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    write_pieces(str(tmp_path / "tokenizer.json"), str(tmp_path / "back.spm"), size - 1)
+    back = library.SentencePieceProcessor(str(tmp_path / "back.spm"))
+    texts = with_symbols(pieces.model, [*SOURCES, *TARGETS])
+    for text in [*texts, "\uff41\uff3f\uff3fsource\uff3f\uff3f", "__end__\u0301"]:
+        assert tokenizer.encode(text).ids == [*processor.encode(text), pieces.end], text
+        assert back.encode(text) == processor.encode(text), text
+
+
+@pytest.mark.parametrize(
+    ("symbol", "settings"),
+    [
+        ("__mark__", {"model_type": "bpe"}),
+        ("\ufb01", {}),  # a ligature, which becomes two letters
+        ("x</s>y", {}),
+        ("the old", {}),
+    ],
+)
+def test_symbols_that_no_tokenizer_json_has(symbol, settings, tmp_path):
+    file = train(
+        tmp_path / "one.spm", user_defined_symbols=[symbol], bos_id=-1, eos_id=0, unk_id=1, pad_id=-1, **settings
+    )
+    pieces = Pieces(str(file))
+    with pytest.raises(
+        UnsupportedModelError, match=r"one\.spm: the symbol '.*' of `user_defined_symbols` has no place"
+    ):
+        tokenizer_json(pieces, len(pieces.texts) + 1)
 
 
 @pytest.mark.parametrize("model_type", ["unigram", "bpe"])
