@@ -5,46 +5,62 @@ name, too: arguments, outputs, and what the installed transformers passes around
 """
 
 import functools
+import inspect
+import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
+import torch
 from transformers.modeling_outputs import Seq2SeqLMOutput
 
-Forward = TypeVar("Forward", bound=Callable[..., Any])
+Method = TypeVar("Method", bound=Callable[..., Any])
 Output = TypeVar("Output", bound=type)
 
 NEW_NAME, OLD_NAME = "cache", "past_key_values"
 # what the installed transformers calls the cache of its models, in arguments and in outputs
-CACHE_NAME, OTHER_NAME = (
-    (NEW_NAME, OLD_NAME) if NEW_NAME in Seq2SeqLMOutput.__dataclass_fields__ else (OLD_NAME, NEW_NAME)
-)
+CACHE_NAME = NEW_NAME if NEW_NAME in Seq2SeqLMOutput.__dataclass_fields__ else OLD_NAME
+# when transformers' own models will no longer take `past_key_values`
+REMOVED_IN = {"forward": "5.40.0", "generate": "6.0.0"}
 
 
-def rename_cache(kwargs: dict[str, Any], name: str = CACHE_NAME) -> None:
+def rename_cache(kwargs: dict[str, Any], name: str) -> None:
     """Put a cache that is given by either name under `name`, in place."""
     other = OLD_NAME if name == NEW_NAME else NEW_NAME
-    given = kwargs.pop(other, None)
-    if given is None:
+    cache = kwargs.pop(other, None)
+    if cache is None:
         return
     if kwargs.get(name) is not None:
         raise ValueError(f"give `{NEW_NAME}` or `{OLD_NAME}`, which are two names of one argument, not both")
-    kwargs[name] = given
+    kwargs[name] = cache
 
 
-def takes_both_cache_names(forward: Forward) -> Forward:
-    """Let a `forward` with an argument `cache` take it as `past_key_values`, too."""
+def takes_both_cache_names(method: Method) -> Method:
+    """Let `forward` and `generate` take a cache by either name; warn where the installed transformers does.
 
-    @functools.wraps(forward)
+    Its own `deprecate_kwarg` would ignore one of two caches. `forward` has an argument `cache`; `generate` passes the
+    cache on by its present name.
+    """
+    name = NEW_NAME if NEW_NAME in inspect.signature(method).parameters else CACHE_NAME
+
+    @functools.wraps(method)
     def renaming(self: Any, *args: Any, **kwargs: Any) -> Any:
-        rename_cache(kwargs, NEW_NAME)
-        return forward(self, *args, **kwargs)
+        if OLD_NAME in kwargs and CACHE_NAME == NEW_NAME and not torch.compiler.is_compiling():
+            warnings.warn(
+                f"`{OLD_NAME}` is deprecated and will be removed in version {REMOVED_IN[method.__name__]} for "
+                f"`{type(self).__name__}.{method.__name__}`. Use `{NEW_NAME}` instead.",
+                FutureWarning,
+                stacklevel=2,
+            )
+        rename_cache(kwargs, name)
+        return method(self, *args, **kwargs)
 
-    return cast(Forward, renaming)
+    return cast(Method, renaming)
 
 
 def gives_both_cache_names(output_class: Output) -> Output:
-    """Give instances of an output class their cache by its other name, too."""
-    setattr(output_class, OTHER_NAME, property(lambda output: getattr(output, CACHE_NAME)))
+    """Give outputs of a transformers before 5.24 an attribute `cache`; later ones give both names, and warn."""
+    if CACHE_NAME == OLD_NAME:
+        setattr(output_class, NEW_NAME, property(lambda output: output.past_key_values))
     return output_class
 
 

@@ -116,6 +116,7 @@ class EncoderDecoderModel(CapsulePreTrainedModel):
         output_hidden_states: bool | None = None,
         output_routing_weights: bool = False,
         output_guided_capsules: bool = False,
+        **kwargs: Any,
     ) -> CapsuleSeq2SeqModelOutput:
         """Encode source ids [B, S], decode target ids [B, T] and return the decoder's states [B, T, d].
 

@@ -13,7 +13,7 @@ from transformers.cache_utils import Cache
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils import ModelOutput, can_return_tuple
 
-from hf_capsule_mt.modeling.cache_names import rename_cache, takes_both_cache_names
+from hf_capsule_mt.modeling.cache_names import takes_both_cache_names
 from hf_capsule_mt.modeling.encoder_decoder import EncoderDecoderModel, has_one_vocabulary
 from hf_capsule_mt.modeling.losses import IGNORE_INDEX, check_labels_given, cross_entropy
 from hf_capsule_mt.modeling.outputs import CapsuleSeq2SeqLMOutput, CapsuleSeq2SeqModelOutput, translation_output
@@ -57,6 +57,7 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
         output_hidden_states: bool | None = None,
         output_routing_weights: bool = False,
         num_items_in_batch: torch.Tensor | int | None = None,
+        **kwargs: Any,
     ) -> CapsuleSeq2SeqLMOutput:
         """Encode source ids [B, S], decode target ids [B, T] and return logits [B, T, V].
 
@@ -67,6 +68,8 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
             num_items_in_batch: divide the losses by this instead. The Trainer gives the number of targets in all
                 batches, on all processes, that make one step.
             output_routing_weights: return the assignment probabilities of every routing at every iteration.
+            kwargs: ignored, as in all models of transformers: `generate()` passes on, say, its `tokenizer`, having
+                refused what is misspelt.
         """
         has_guided_losses = self.guided_losses is not None
         check_labels_given(labels, num_items_in_batch, has_guided_losses)
@@ -140,6 +143,7 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
         shifted[:, 0] = config.decoder_start_token_id
         return shifted.masked_fill(shifted == IGNORE_INDEX, config.pad_token_id)
 
+    @takes_both_cache_names
     @torch.no_grad()
     def generate(
         self,
@@ -158,7 +162,6 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
         decoding step computed there. They follow the winning beam, sampling and speculative decoding by themselves,
         and decoding keeps its speed.
         """
-        rename_cache(kwargs)
         output = super().generate(inputs, *args, **kwargs)
         if not output_routing_weights:
             return output

@@ -121,6 +121,7 @@ class CapsNMTEncoder(RecurrentStack):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         output_routing_weights: bool = False,
+        **kwargs: Any,
     ) -> SourceCapsulesOutput:
         """Encode token ids [B, S] and their mask to states [B, S, d], zero at padding, and capsules [B, M, d]."""
         _, output_hidden_states = resolve_output_flags(self.config, output_attentions, output_hidden_states)
@@ -204,6 +205,7 @@ class CapsNMTDecoder(RecurrentStack):
         use_cache: bool | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
+        **kwargs: Any,
     ) -> CapsuleDecoderOutput:
         """Decode token ids [B, T] that follow those in the cache to states [B, T, d].
 

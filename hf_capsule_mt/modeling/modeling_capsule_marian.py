@@ -139,6 +139,7 @@ class CapsuleMarianEncoder(TransformerStack):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         output_routing_weights: bool = False,
+        **kwargs: Any,
     ) -> CapsuleEncoderOutput:
         """Encode token ids [B, S] with their mask [B, S] to states [B, S, d]."""
         output_attentions, output_hidden_states = resolve_output_flags(
@@ -192,6 +193,7 @@ class CapsuleMarianDecoder(TransformerStack):
         output_hidden_states: bool | None = None,
         output_routing_weights: bool = False,
         output_guided_capsules: bool = False,
+        **kwargs: Any,
     ) -> CapsuleDecoderOutput:
         """Decode token ids [B, T] after those in the cache, over encoder states [B, S, d], to states [B, T, d]."""
         output_attentions, output_hidden_states = resolve_output_flags(

@@ -13,6 +13,7 @@ Legend: B batch, S source positions, T target positions, d width of a state, V v
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
@@ -109,6 +110,7 @@ class CapsuleRNMTEncoder(RNMTStack):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         output_routing_weights: bool = False,
+        **kwargs: Any,
     ) -> CapsuleEncoderOutput:
         """Encode token ids [B, S] with their mask [B, S] to states [B, S, d], zero where there is padding."""
         _, output_hidden_states = resolve_output_flags(self.config, output_attentions, output_hidden_states)
@@ -190,6 +192,7 @@ class CapsuleRNMTDecoder(RNMTStack):
         output_hidden_states: bool | None = None,
         output_routing_weights: bool = False,
         output_guided_capsules: bool = False,
+        **kwargs: Any,
     ) -> CapsuleDecoderOutput:
         """Decode token ids [B, T] after those in the cache, over encoder states [B, S, d], to states [B, T, d].
 

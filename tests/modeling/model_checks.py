@@ -10,16 +10,21 @@ Weights are drawn anew for every test, biases and gains included: zero biases hi
 mixes of `QUICK_MIXES`, the slow one the rest.
 """
 
+import contextlib
 import copy
 import itertools
+import logging
+import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 import transformers
 from torch import nn
-from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, CompileConfig
+from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, CompileConfig, MarianConfig, MarianMTModel
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
 from hf_capsule_mt.modeling.cache_names import CACHE_NAME, cache_field
@@ -66,6 +71,25 @@ def randomize(model: nn.Module, std: float = 0.2) -> nn.Module:
         if "final_logits_bias" in name:
             nn.init.normal_(buffer, std=std)
     return model
+
+
+@contextlib.contextmanager
+def deprecations() -> Iterator[list[str]]:
+    """Collect what transformers says of deprecated names, as warnings and in its log, and let it pass."""
+    messages: list[str] = []
+    logger = logging.getLogger("transformers")
+    handlers, handler = logger.handlers, logging.Handler()
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
+    logging.Logger.warning_once.cache_clear()  # type: ignore[attr-defined]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        logger.handlers = [handler]
+        try:
+            yield messages
+        finally:
+            logger.handlers = handlers
+            logging.Logger.warning_once.cache_clear()  # type: ignore[attr-defined]
+            messages += [str(warning.message) for warning in caught if warning.category is FutureWarning]
 
 
 class LogitsOf(nn.Module):
@@ -302,18 +326,46 @@ class ModelChecks:
         whole = model.generate(**source, max_new_tokens=6, min_new_tokens=6)
         prefix = {"decoder_input_ids": whole[:, :4], "decoder_attention_mask": torch.ones_like(whole[:, :4])}
         for name in ("cache", "past_key_values"):
-            for module in (model, model.model):
-                cache = getattr(module(**source, decoder_input_ids=tokens[:, :3], use_cache=True), name)
-                assert cache.get_seq_length() == 3
-                output = module(**source, decoder_input_ids=tokens[:, 3:4], **{name: cache})
-                assert output.cache.get_seq_length() == output.past_key_values.get_seq_length() == 4
-                if module is model:
-                    torch.testing.assert_close(output.logits[:, 0], expected, **TOLERANCE)
-            cache = model(**source, decoder_input_ids=whole[:, :3], use_cache=True).cache
-            continued = model.generate(**source, **prefix, max_new_tokens=3, min_new_tokens=3, **{name: cache})
-            assert torch.equal(continued, whole)
-        with pytest.raises(ValueError, match="not both"):
-            model(**source, decoder_input_ids=tokens, cache=cache, past_key_values=cache)
+            with deprecations() as messages:
+                for module in (model, model.model):
+                    cache = getattr(module(**source, decoder_input_ids=tokens[:, :3], use_cache=True), name)
+                    assert cache.get_seq_length() == 3
+                    output = module(**source, decoder_input_ids=tokens[:, 3:4], **{name: cache})
+                    assert getattr(output, name).get_seq_length() == 4
+                    if module is model:
+                        torch.testing.assert_close(output.logits[:, 0], expected, **TOLERANCE)
+                cache = getattr(model(**source, decoder_input_ids=whole[:, :3], use_cache=True), name)
+                continued = model.generate(**source, **prefix, max_new_tokens=3, min_new_tokens=3, **{name: cache})
+                assert torch.equal(continued, whole)
+            assert bool(messages) == (name != CACHE_NAME and CACHE_NAME == "cache")
+        for both in (model, partial(model.generate, max_new_tokens=3)):
+            with deprecations(), pytest.raises(ValueError, match="not both"):
+                both(**source, decoder_input_ids=tokens, cache=cache, past_key_values=cache)
+
+    def test_the_old_name_of_the_cache_warns_as_marians(self, mix):
+        """In the words of the installed transformers: none before 5.24."""
+        batch, messages = self.batch(), []
+        source, tokens = self.source(batch), batch["decoder_input_ids"]
+        sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "vocab_size": self.family.vocab_size}
+        marian = MarianMTModel(MarianConfig(**sizes, **self.family.special_tokens))
+        for model in (marian.eval(), self.model(mix)):
+            with deprecations() as told:
+                for module in (model, model.model):
+                    cache = module(**source, decoder_input_ids=tokens[:, :3], use_cache=True).past_key_values
+                    module(**source, decoder_input_ids=tokens[:, 3:4], past_key_values=cache)
+                encoded = model.get_encoder()(**source)
+                states = {"encoder_hidden_states": encoded[0], "capsules": getattr(encoded, "capsules", None)}
+                states = {name: states[name] for name in states if states[name] is not None}
+                model.get_decoder()(input_ids=tokens, **states, past_key_values=None)
+                model.generate(**source, max_new_tokens=3, max_length=None, past_key_values=None)
+            classes = (model, model.model, model.get_decoder())
+            messages.append(told)
+            for number, module in enumerate(classes):
+                messages[-1] = [
+                    message.replace(f"`{type(module).__name__}.", f"`{number}.") for message in messages[-1]
+                ]
+        assert messages[0] == messages[1]
+        assert bool(messages[0]) == (CACHE_NAME == "cache")
 
     def test_a_cache_of_transformers_is_taken(self, mix):
         """A plain cache that a user makes has no place for what a family keeps beside keys and values."""
