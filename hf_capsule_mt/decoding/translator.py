@@ -222,6 +222,8 @@ class Translator(capsule_mt.translator.Translator):
         tokenizer.encode("")
         source, target = self._languages(options)
         settings = {**of_task, **tokenizer.settings, **given}
+        if settings.get("stop_strings") or self.model.generation_config.stop_strings:
+            settings.setdefault("tokenizer", self.tokenizer)  # with which `generate()` finds the strings
         return options._replace(src_lang=source, tgt_lang=target, generate_kwargs=settings).checked()
 
     def _tokenizer(self, options: TranslationOptions) -> TransformersTokenizer:

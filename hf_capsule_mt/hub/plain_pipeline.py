@@ -55,6 +55,8 @@ class TranslationPipeline(Pipeline):
 
     def _forward(self, input_tensors: Any, **generate_kwargs: Any) -> Any:
         model: Any = self.model
+        if generate_kwargs.get("stop_strings") or model.generation_config.stop_strings:
+            generate_kwargs.setdefault("tokenizer", self.tokenizer)  # with which `generate()` finds the strings
         found = model.generate(**input_tensors, **generate_kwargs)
         sequences = found["sequences"] if isinstance(found, ModelOutput) else found
         return {"sequences": sequences.unflatten(0, (len(input_tensors["input_ids"]), -1))}

@@ -9,6 +9,7 @@ from transformers.pipelines.pt_utils import KeyDataset
 
 from capsule_mt.text.lines import coverage_record
 from hf_capsule_mt import CoverageOptions, Translator
+from hf_capsule_mt.hub import plain_pipeline
 from tests.fixtures.tiny import save_tiny_checkpoint
 from tests.fixtures.word_for_word import sentences
 
@@ -72,6 +73,17 @@ def test_settings_at_init_and_at_call(checkpoint, translator):
     assert pipeline("translation", model=checkpoint, int8=True).translator.fast.int8
     with pytest.raises(ValueError, match="needs a `tokenizer`, got None"):
         type(translator)(translator.model)
+
+
+def test_stop_strings_need_no_tokenizer(translator):
+    """Both pipelines, the exported one too, have one to give to `generate()`."""
+    exported = plain_pipeline.TranslationPipeline(model=translator.model, tokenizer=translator.tokenizer)
+    (free,) = texts_of(translator(TEXTS[0]))
+    stop = free.split()[0][-2:]
+    (expected,) = by_hand(translator, TEXTS[0], stop_strings=[stop], tokenizer=translator.tokenizer)
+    assert len(expected) < len(free)
+    for made in (translator, exported):
+        assert texts_of(made(TEXTS[0], stop_strings=[stop])) == [expected]
 
 
 @pytest.mark.parametrize(
