@@ -6,6 +6,7 @@ them. To translate with such a model gives noise.
 
 import os
 import re
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -119,6 +120,16 @@ def stored_weights(folder: NameOrPath) -> SafetensorsFile | None:
 
 
 @torch.no_grad()
+def share_weights(folder: NameOrPath) -> None:
+    """Let whoever may read the configuration of a saved checkpoint read its weights.
+
+    safetensors 0.8 writes files that only their owner may read, whatever the umask.
+    """
+    config = Path(folder, "config.json")
+    for weights in Path(folder).glob("*.safetensors") if config.is_file() else ():
+        shutil.copymode(config, weights)
+
+
 def check_weights(model: PreTrainedModel) -> None:
     """Raise a `CheckpointError` if loading left a problem, or a weight or a logit of the first token is not finite."""
     problem = getattr(model, "loading_problem", None)

@@ -56,7 +56,7 @@ def main() -> None:
         parser.error(f"{arguments.output} exists and is no empty folder")
     import torch
 
-    from hf_capsule_mt.loading import load_tokenizer
+    from hf_capsule_mt.loading import load_tokenizer, share_weights
     from hf_capsule_mt.modeling import CapsuleMarianMTModel
 
     tokenizer = load_tokenizer(arguments.checkpoint)
@@ -64,6 +64,7 @@ def main() -> None:
         settings = {"dtype": torch.float32, **dict(arguments.set)}  # to be trained
         model = CapsuleMarianMTModel.from_marian(arguments.checkpoint, **settings)
         model.save_pretrained(arguments.output)
+        share_weights(arguments.output)
         tokenizer.save_pretrained(arguments.output)
     else:
         convert(arguments.checkpoint, tokenizer, arguments.output, arguments.to)
@@ -76,12 +77,13 @@ def convert(path: str, tokenizer: Any, folder: Path, target: str) -> None:
 
     from hf_capsule_mt.decoding.fast import to_fast
     from hf_capsule_mt.hub.conversion import to_marian
-    from hf_capsule_mt.loading import check_tokenizer, load_model
+    from hf_capsule_mt.loading import check_tokenizer, load_model, share_weights
 
     model = load_model(path, dtype=torch.float32)
     check_tokenizer(model, tokenizer)
     if target == "marianmt":
         to_marian(model).save_pretrained(folder)
+        share_weights(folder)
     else:
         to_fast(model).save(folder)
     tokenizer.save_pretrained(folder)

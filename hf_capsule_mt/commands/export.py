@@ -2,7 +2,8 @@
 
     capsule-mt export outputs/demo outputs/exported
 
-The folder holds the weights, the tokenizer, the code of the model in one file, and a model card.
+The folder holds the weights, the tokenizer, the code of the model in one file, and a model card: the checkpoint's own
+README.md, or one that is made of `train_result.json` and `--results`.
 """
 
 from pathlib import Path

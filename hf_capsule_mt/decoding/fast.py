@@ -27,7 +27,7 @@ from capsule_mt.models.shortlist import Shortlist
 from capsule_mt.models.weights import INT8_FILE, WEIGHTS_FILE
 from capsule_mt.options import IGNORED, search_options
 from hf_capsule_mt.decoding.state_dict import StateDict, program_of
-from hf_capsule_mt.loading import LARGEST_CODE
+from hf_capsule_mt.loading import LARGEST_CODE, share_weights
 from hf_capsule_mt.modeling.generation import generation_settings
 
 fast_logger = logging.get_logger("hf_capsule_mt.decoding")
@@ -233,6 +233,7 @@ class FastTranslator:
         config.architectures = [type(self.model).__name__]
         config.save_pretrained(folder)
         self.model.generation_config.save_pretrained(folder)
+        share_weights(folder)
 
     def _search(self, sources: list[list[int]], options: SearchOptions, settings: _Settings) -> list[Found]:
         engine = cast(Engine, self._engine)

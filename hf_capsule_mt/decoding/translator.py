@@ -26,7 +26,7 @@ from hf_capsule_mt.decoding.ensemble import check_same_vocabulary, load_members
 from hf_capsule_mt.decoding.fast import FastTranslator, settings_differ, takes_fast
 from hf_capsule_mt.decoding.generate import GenerateDecoder
 from hf_capsule_mt.decoding.tokenizer import TransformersTokenizer, max_source_tokens
-from hf_capsule_mt.loading import CheckedSeq2SeqLM, check_tokenizer, check_weights, load_tokenizer
+from hf_capsule_mt.loading import CheckedSeq2SeqLM, check_tokenizer, check_weights, load_tokenizer, share_weights
 
 BACKENDS = ("auto", "native", "transformers")
 TASK_WITH_LANGUAGES = re.compile(r"translation_(?P<source>[^_]+(?:_[^_]+)*?)_to_(?P<target>.+)")
@@ -144,6 +144,7 @@ class Translator(capsule_mt.translator.Translator):
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Save the model and its tokenizer."""
         self.model.save_pretrained(folder)
+        share_weights(folder)
         self.tokenizer.save_pretrained(folder)
 
     @property

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import Any, cast
 
 from huggingface_hub import ModelCard, ModelCardData
 
@@ -43,6 +43,7 @@ HELD_OUT_MARKS = (
     "on held-out sheets of the released models, 20 of 38 marks are right at `likely` (recall 0.74), and 13 of 19 at "
     "`sure`."
 )
+ITS_MODELS = "  # its models"
 WITH_CODE = "After `import hf_capsule_mt`, with the package installed, `trust_remote_code` is not needed."
 WITHOUT_CODE = "`capsule-mt export` adds code, by which `trust_remote_code=True` loads it without the package."
 # in a wheel beside this file, in a clone where readers find it
@@ -96,7 +97,7 @@ def model_card(
         name=name,
         introduction=_introduction(config, languages, recipe, training),
         model=_string(name),
-        imports="import transformers" if with_code else "import hf_capsule_mt  # its models\nimport transformers",
+        imports="import transformers" if with_code else f"import hf_capsule_mt{ITS_MODELS}\nimport transformers",
         trust=", trust_remote_code=True" if with_code else "",
         code=WITH_CODE if with_code else WITHOUT_CODE,
         example=_string(EXAMPLES.get(languages[0] or "en", "...")),
@@ -109,6 +110,31 @@ def model_card(
         papers="\n".join(f"- {PAPERS[paper]}" for paper in papers_of(config)),
     )
     return ModelCard(text)
+
+
+def renamed_card(card: str, name: str, *, license: str | None = None) -> ModelCard:
+    """Return a checkpoint's own card for an export of it: with another name, and code beside the weights.
+
+    Scores, languages and licence stay; all that changes is what `model_card` writes of the name and of the code.
+
+    Args:
+        license: in the place of the card's.
+    """
+    renamed = ModelCard(card)
+    data = cast(ModelCardData, renamed.data)
+    name = _one_line(name)
+    if data.eval_results:
+        data.model_name = name
+    if license is not None:
+        data.license, data.license_name, data.license_link = license, None, None
+    text = renamed.text.replace(f"import hf_capsule_mt{ITS_MODELS}\n", "").replace(WITHOUT_CODE, WITH_CODE)
+    heading = re.search("^# (.+)$", text, re.MULTILINE)
+    if heading is not None:
+        text = text[: heading.start(1)] + name + text[heading.end(1) :]
+        loads = rf"(model=|from_pretrained\(){re.escape(_string(heading[1]))}(, trust_remote_code=True)?"
+        text = re.sub(loads, lambda call: f"{call[1]}{_string(name)}, trust_remote_code=True", text)
+    renamed.text = text
+    return ModelCard(str(renamed))
 
 
 # ---- escaping text

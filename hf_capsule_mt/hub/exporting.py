@@ -16,7 +16,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_L
 from hf_capsule_mt.hub import load_test
 from hf_capsule_mt.hub.bundle import PACKAGE, bundle
 from hf_capsule_mt.hub.load_test import Probe, probe
-from hf_capsule_mt.loading import load_checkpoint
+from hf_capsule_mt.loading import load_checkpoint, share_weights
 from hf_capsule_mt.modeling import (
     CapsNMTForConditionalGeneration,
     CapsuleMarianMTModel,
@@ -65,6 +65,7 @@ def export(model: TranslationModel, tokenizer: PreTrainedTokenizerBase, folder: 
         )
     path = Path(folder)
     model.save_pretrained(path)
+    share_weights(path)
     tokenizer.save_pretrained(path)
     code = bundle([type(model).__module__, PIPELINE_MODULE], HEADER)
     (path / f"{CODE_MODULE}.py").write_text(code, encoding="utf-8")

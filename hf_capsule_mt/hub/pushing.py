@@ -6,13 +6,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import CommitInfo, HfApi
+from huggingface_hub import CommitInfo, HfApi, ModelCard
 from huggingface_hub.utils import validate_repo_id
+from yaml import YAMLError
 
-from hf_capsule_mt.hub.cards import model_card
+from hf_capsule_mt.hub.cards import model_card, renamed_card
 from hf_capsule_mt.hub.exporting import check_export, export
 from hf_capsule_mt.loading import load_checkpoint, stored_dtype
 
+CARD = "README.md"
 # transformers prefers a single file to shards, so weights of an earlier commit must go
 WEIGHT_FILES = ("model*.safetensors", "pytorch_model*.bin", "*.index.json")
 
@@ -26,14 +28,42 @@ def write_folder(
 ) -> None:
     """Export a checkpoint with its card, whose title is the name, and test that it loads without the package.
 
+    A checkpoint that has a card, as released ones do, keeps it unless the results tell of its training.
+
     Args:
         results, license: for the card (`model_card`).
     """
+    results = list(results)
+    old_card = _card_of(Path(checkpoint), results)
     model, tokenizer = load_checkpoint(checkpoint, dtype=stored_dtype(checkpoint))
     export(model, tokenizer, folder)
-    card = model_card(name, model.config.to_dict(), results, license=license)
-    Path(folder, "README.md").write_text(str(card), encoding="utf-8")
+    if old_card is None:
+        card = model_card(name, model.config.to_dict(), results, license=license)
+    else:
+        card = renamed_card(old_card, name, license=license)
+    Path(folder, CARD).write_text(str(card), encoding="utf-8")
     check_export(folder)
+
+
+def _card_of(checkpoint: Path, results: Iterable[Mapping[str, Any]]) -> str | None:
+    """Return the card of a checkpoint, or `None` if it has none, or if results tell what a new one needs."""
+    file = checkpoint / CARD
+    if any(isinstance(result.get("recipe"), Mapping) for result in results) or not file.is_file():
+        return None
+    try:
+        card = file.read_text(encoding="utf-8")
+        if not card.startswith("---"):  # a README of another kind, without a card's metadata
+            return None
+        ModelCard(card)
+    except (ValueError, YAMLError) as error:  # a UnicodeDecodeError is a ValueError
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{file} is not a model card that can be read ({reason}): mend or remove it") from None
+    if results:
+        raise ValueError(
+            f"{file} is the card that the export keeps, and result files cannot be added to it: leave them out, or "
+            "give the `train_result.json` of the checkpoint, too, of which a new card is made"
+        )
+    return card
 
 
 def push(

@@ -17,7 +17,7 @@ from transformers.utils import logging
 
 from capsule_mt.text.digests import file_digest
 from capsule_mt.text.outputs import write_output
-from hf_capsule_mt.loading import WEIGHTS_FILE, CheckpointError, load_checkpoint, stored_weights
+from hf_capsule_mt.loading import WEIGHTS_FILE, CheckpointError, load_checkpoint, share_weights, stored_weights
 
 checkpoints_logger = logging.get_logger("hf_capsule_mt.training")
 
@@ -202,6 +202,7 @@ def save_atomically(output: str | os.PathLike[str], *savers: Callable[[str], obj
     with failing_in_one_sentence(output):
         for save in savers:
             save(str(partial))
+        share_weights(partial)
     for file in sorted(partial.iterdir()):
         file.replace(output / file.name)
     partial.rmdir()

@@ -21,6 +21,7 @@ from transformers import (
 )
 from transformers.trainer_utils import TrainOutput
 
+from hf_capsule_mt.loading import share_weights
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.batching import TokenBudgetBatchSampler
 from hf_capsule_mt.training.checkpoints import (
@@ -236,6 +237,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             super()._save_checkpoint(*args, **kwargs)
             self.accelerator.wait_for_everyone()
             if self.args.should_save:
+                share_weights(folder)
                 mark_complete(folder, by_signal=self._saves_for_signal)
                 self._delete_old_checkpoints(folder)
             self.accelerator.wait_for_everyone()

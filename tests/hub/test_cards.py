@@ -9,7 +9,7 @@ from hf_capsule_mt import CapsuleMarianConfig
 from hf_capsule_mt.evaluation import read_result, write_result
 from hf_capsule_mt.hub import model_card
 from hf_capsule_mt.hub.card_sources import corpora_of
-from hf_capsule_mt.hub.cards import verified_marks
+from hf_capsule_mt.hub.cards import renamed_card, verified_marks
 
 RECIPE = {
     "about": "EM routing of the layers.",
@@ -177,3 +177,15 @@ def test_commands_are_published_without_local_paths(tmp_path):
     assert "`python train.py my.yaml --output_dir=out --data_dir corpora 'a b'`" in text
     assert "/home" not in text
     assert "/data/me" not in text
+
+
+@pytest.mark.parametrize("with_code", [True, False])
+def test_a_renamed_card_is_the_one_made_by_that_name(with_code, results):
+    old = card_of(results, with_code=with_code)
+    for name in ("tester/other", 'a "quoted" name'):
+        expected = str(model_card(name, CONFIG, results))
+        assert str(renamed_card(str(old), name)) == expected
+        assert str(renamed_card(str(renamed_card(str(old), "between")), name)) == expected
+    assert renamed_card(str(old), "other", license="mit").data.license == "mit"
+    free_text = "---\nlicense: cc-by-4.0\n---\n\nA card without a heading.\n"
+    assert str(renamed_card(free_text, "other")) == free_text

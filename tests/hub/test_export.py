@@ -10,16 +10,19 @@ from pathlib import Path
 
 import pytest
 import torch
+from huggingface_hub import ModelCard
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel, pipeline
 
-from hf_capsule_mt import CapsuleMarianMTModel
+from hf_capsule_mt import CapsuleMarianMTModel, Translator, to_fast
 from hf_capsule_mt.data import sentence_pairs, separate_tokenizer, train_separate_tokenizers
 from hf_capsule_mt.hub import LoadTestError, export, pushing, write_folder
 from hf_capsule_mt.hub import load_test as load_test_program
 from hf_capsule_mt.hub.exporting import check_export
 from hf_capsule_mt.loading import load_checkpoint, stored_dtype
+from hf_capsule_mt.training.checkpoints import average_checkpoints
 from tests.fixtures.tiny import save_tiny_marian, tiny_model, tiny_tokenizer
 
+ROOT = Path(__file__).resolve().parents[2]
 TEXT = "The child sleeps. Who laughs?"
 
 # runs where the package cannot be imported
@@ -29,6 +32,7 @@ sys.path.insert(0, {str(Path(load_test_program.__file__).parent)!r})
 from load_test import Absent
 sys.meta_path.insert(0, Absent("hf_capsule_mt"))
 import torch
+from huggingface_hub import ModelCard
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 folder = sys.argv[1]
 """
@@ -128,6 +132,61 @@ def test_weights_stored_in_half_load_in_float32(exported, tmp_path, monkeypatch)
     for folder in (first, tmp_path / "second"):
         assert stored_dtype(folder) == torch.float16
         assert AutoModelForSeq2SeqLM.from_pretrained(folder).dtype == torch.float32
+
+
+RELEASED = sorted(path.parent for path in (ROOT / "checkpoints").glob("*/config.json"))
+
+
+@pytest.mark.parametrize("checkpoint", RELEASED, ids=lambda folder: folder.name)
+def test_a_released_checkpoint_keeps_its_card(checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setattr(pushing, "check_export", lambda folder: None)
+    write_folder(checkpoint, tmp_path / "out", "tester/exported")
+    old, new = (ModelCard((folder / "README.md").read_text()) for folder in (checkpoint, tmp_path / "out"))
+    named = {"model-index": None}
+    assert new.data.to_dict() | named == old.data.to_dict() | named
+    assert new.data.license == "apache-2.0"
+    assert len(new.data.language) == 2
+    assert new.data.eval_results == old.data.eval_results
+    assert new.data.eval_results
+    assert new.data.model_name == "tester/exported"
+    parts = [card.text[card.text.index("## Intended use") :] for card in (old, new)]
+    assert parts[0] == parts[1]
+    assert new.text.count('"tester/exported", trust_remote_code=True)') == 3
+    assert checkpoint.name not in new.text[: new.text.index("## Intended use")]
+    write_folder(tmp_path / "out", tmp_path / "again", "tester/exported", license="mit")
+    again = ModelCard((tmp_path / "again" / "README.md").read_text())
+    assert (again.text, again.data.license) == (new.text, "mit")
+
+
+def test_a_card_that_cannot_be_kept(exported, tmp_path, monkeypatch):
+    monkeypatch.setattr(pushing, "check_export", lambda folder: None)
+    folder = shutil.copytree(exported, tmp_path / "checkpoint")
+    card = folder / "README.md"
+    evaluation = {"kind": "evaluation", "system": "test", "scores": {}}
+    card.write_text("Notes of mine.")
+    write_folder(folder, tmp_path / "one", "one", [evaluation])
+    assert "license: other" in (tmp_path / "one" / "README.md").read_text()
+    card.write_text("---\nlicense: mit\n---\n")
+    with pytest.raises(ValueError, match=r"checkpoint/README.md is the card .* result files cannot be added"):
+        write_folder(folder, tmp_path / "two", "two", [evaluation])
+    for content in (b"---\nlicense: [\n---\n", b"---\nlicense: \xff\n---\n"):
+        card.write_bytes(content)
+        with pytest.raises(ValueError, match=r"checkpoint/README.md is not a model card that can be read"):
+            write_folder(folder, tmp_path / "two", "two")
+    assert not (tmp_path / "two").exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no modes")
+def test_everybody_may_read_what_everybody_may_read(exported, tmp_path):
+    """safetensors 0.8 leaves weights to their owner alone."""
+    model, tokenizer = load_checkpoint(exported)
+    folders = [exported, tmp_path / "averaged", tmp_path / "fast", tmp_path / "translator"]
+    average_checkpoints([exported], folders[1])
+    to_fast(model).save(folders[2])
+    Translator(model, tokenizer).save_pretrained(folders[3])
+    for folder in folders:
+        modes = {oct(file.stat().st_mode) for file in folder.iterdir() if file.is_file()}
+        assert len(list(folder.glob("*.safetensors"))) == len(modes) == 1, folder
 
 
 @pytest.mark.slow
