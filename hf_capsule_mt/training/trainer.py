@@ -182,14 +182,23 @@ class TranslationTrainer(Seq2SeqTrainer):
             resume_from_checkpoint = None if last is None else str(last)
         if resume_from_checkpoint is not None and self._has_nothing_left(str(resume_from_checkpoint)):
             self._load_from_checkpoint(str(resume_from_checkpoint))
+            self._tell(f"{resume_from_checkpoint} is complete: its step {self.state.global_step} was the last")
             self._saved_step = self.state.global_step
             if self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None:
                 self._load_best_model()
             return TrainOutput(self.state.global_step, float("nan"), {})
+        if resume_from_checkpoint is not None:
+            step = TrainerState.load_from_json(str(Path(resume_from_checkpoint) / TRAINER_STATE)).global_step
+            self._tell(f"Resuming after step {step}, from {resume_from_checkpoint}")
         # a dropout seed per process; a resumed one restores its generators from the checkpoint
         torch.manual_seed(self.args.seed + self.args.process_index)
         with first_signal(self._note_signal):
             return super().train(resume_from_checkpoint, *args, **kwargs)
+
+    def _tell(self, line: str) -> None:
+        """Print a line, once for all processes."""
+        if self.is_world_process_zero():
+            print(line)
 
     def _has_nothing_left(self, checkpoint: str) -> bool:
         """Return whether a checkpoint ends its run; the Trainer would take one more step."""
