@@ -120,6 +120,14 @@ def stored_weights(folder: NameOrPath) -> SafetensorsFile | None:
 
 
 @torch.no_grad()
+def limit_tokenizer(tokenizer: PreTrainedTokenizerBase, config: Any) -> PreTrainedTokenizerBase:
+    """Lower the tokenizer's `model_max_length` to the positions of its model, if that counts them; return it."""
+    positions = getattr(config, "max_position_embeddings", None)
+    if positions is not None and positions < tokenizer.model_max_length:
+        tokenizer.model_max_length = positions
+    return tokenizer
+
+
 def share_weights(folder: NameOrPath) -> None:
     """Let whoever may read the configuration of a saved checkpoint read its weights.
 

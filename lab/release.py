@@ -25,7 +25,7 @@ from hf_capsule_mt.decoding.translator import Translator
 from hf_capsule_mt.evaluation.results import read_result
 from hf_capsule_mt.hub import model_card
 from hf_capsule_mt.hub.card_sources import CORPORA
-from hf_capsule_mt.loading import load_tokenizer, share_weights
+from hf_capsule_mt.loading import limit_tokenizer, load_tokenizer, share_weights
 from hf_capsule_mt.training.checkpoints import average_weights, last_checkpoints, load_weights
 
 KEPT = "translations.json"
@@ -86,7 +86,7 @@ def main() -> None:
     share_weights(arguments.output)
     model.config.dtype = torch.float32  # what it loads in: half weights do not survive fine-tuning
     model.config.save_pretrained(arguments.output)
-    load_tokenizer(checkpoints[-1]).save_pretrained(arguments.output)
+    limit_tokenizer(load_tokenizer(checkpoints[-1]), model.config).save_pretrained(arguments.output)
     lines = [line for line in read_lines(arguments.sources) if line.strip()]
     sources = lines[:: max(1, len(lines) // arguments.sentences)][: arguments.sentences]
     keep_translations(arguments.output, sources, arguments.num_beams)

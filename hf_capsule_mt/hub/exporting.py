@@ -1,5 +1,6 @@
 """A checkpoint folder that loads without the package, and the test that it does."""
 
+import copy
 import json
 import os
 import subprocess
@@ -16,7 +17,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_L
 from hf_capsule_mt.hub import load_test
 from hf_capsule_mt.hub.bundle import PACKAGE, bundle
 from hf_capsule_mt.hub.load_test import Probe, probe
-from hf_capsule_mt.loading import load_checkpoint, share_weights
+from hf_capsule_mt.loading import limit_tokenizer, load_checkpoint, share_weights
 from hf_capsule_mt.modeling import (
     CapsNMTForConditionalGeneration,
     CapsuleMarianMTModel,
@@ -66,7 +67,7 @@ def export(model: TranslationModel, tokenizer: PreTrainedTokenizerBase, folder: 
     path = Path(folder)
     model.save_pretrained(path)
     share_weights(path)
-    tokenizer.save_pretrained(path)
+    limit_tokenizer(copy.deepcopy(tokenizer), model.config).save_pretrained(path)
     code = bundle([type(model).__module__, PIPELINE_MODULE], HEADER)
     (path / f"{CODE_MODULE}.py").write_text(code, encoding="utf-8")
     _update_json(path / "config.json", _config_entries(config_class))

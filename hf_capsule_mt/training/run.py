@@ -19,7 +19,7 @@ from capsule_mt.text.outputs import remove_partials
 from hf_capsule_mt.data.settings import without_nulls
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.metrics import metric_signature, sacrebleu_metric
-from hf_capsule_mt.loading import check_place
+from hf_capsule_mt.loading import check_place, limit_tokenizer
 from hf_capsule_mt.modeling.target_text import decode_target
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.checkpoints import average_weights, last_checkpoints, load_weights, save_atomically
@@ -132,6 +132,7 @@ def _make_trainer(
     set_seed(recipe.seed)
     model = build_model(recipe.model, tokenizer, recipe.init_from, recipe.freeze)
     set_generation(model, recipe.generation)
+    limit_tokenizer(tokenizer, model.config)
     validation = parts.get("validation")
     trainer = TranslationTrainer(
         model=model,

@@ -176,6 +176,12 @@ def test_a_card_that_cannot_be_kept(exported, tmp_path, monkeypatch):
     assert not (tmp_path / "two").exists()
 
 
+def test_the_tokenizer_knows_how_much_the_model_takes(exported):
+    tokenizer = AutoTokenizer.from_pretrained(exported)
+    assert tokenizer.model_max_length == AutoConfig.from_pretrained(exported).max_position_embeddings == 200
+    assert len(tokenizer(300 * "The child sleeps. ", truncation=True)["input_ids"]) == 200
+
+
 @pytest.mark.skipif(os.name != "posix", reason="Windows has no modes")
 def test_everybody_may_read_what_everybody_may_read(exported, tmp_path):
     """safetensors 0.8 leaves weights to their owner alone."""

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
+from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
 from capsule_mt.commands import main
 from capsule_mt.engine.program import UnsupportedModelError
@@ -63,6 +64,18 @@ losses.append(trainer.evaluate(trainer.train_dataset)["eval_loss"])
 print(json.dumps({"losses": losses, "dtype": str(model.dtype)}))
 """
 AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
+
+
+@released
+def test_the_tokenizer_cuts_what_the_model_has_no_positions_for(release):
+    folder, sources, _, _ = release
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    positions = getattr(model.config, "max_position_embeddings", None)
+    assert tokenizer.model_max_length == (VERY_LARGE_INTEGER if positions is None else positions)
+    batch = tokenizer(" ".join(sources * 8), truncation=True, return_tensors="pt")
+    assert batch["input_ids"].shape[1] == (positions or batch["input_ids"].shape[1])
+    with torch.no_grad():
+        assert model.get_encoder()(input_ids=batch["input_ids"]).last_hidden_state.isfinite().all()
 
 
 @released

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -71,6 +72,7 @@ def test_from_text_to_a_checkpoint_and_again(tmp_path, capsys):
     assert saved["signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a")
     model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(output), AutoTokenizer.from_pretrained(output)
     assert (model.config.vocab_size, model.generation_config.num_beams) == (len(tokenizer), 2)
+    assert tokenizer.model_max_length == model.config.max_position_embeddings
     assert (model.generation_config.max_new_tokens, model.generation_config.max_length) == (8, None)
     assert isinstance(pipeline("translation", model=str(output))("The man sleeps.")[0]["translation_text"], str)
     weights = (output / "model.safetensors").read_bytes()
@@ -187,6 +189,24 @@ def test_a_signal_while_data_are_read_or_translations_are_made_ends_the_run(tmp_
     assert result["scores"] == whole["scores"]
     files = [tmp_path / folder / "model.safetensors" for folder in ("run", "whole")]
     assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_a_resumed_run_says_from_which_step(tmp_path, capsys):
+    first = recipe(tmp_path, data={"test": None, "validation": None}, training={"eval_strategy": "no"})
+    last = Path(first.output_dir) / "checkpoint-6"
+    told = []
+    for _ in range(2):
+        run_recipe(first)
+        told.append(capsys.readouterr().out)
+        shutil.rmtree(last)
+    run_recipe(first)
+    run_recipe(first)
+    told.append(capsys.readouterr().out)
+    assert "Resuming" not in told[0]
+    resumed = f"Resuming after step 3, from {last.with_name('checkpoint-3')}\n"
+    assert resumed in told[1]
+    assert resumed in told[2]
+    assert f"{last} is complete: its step 6 was the last\n" in told[2]
 
 
 def test_a_second_signal_stops_at_once(tmp_path, monkeypatch, capsys):
