@@ -161,13 +161,21 @@ class TranslationTrainer(Seq2SeqTrainer):
             self._whole_model() as model,
             self._nll.listening(model),
         ):
-            generation_config = copy.deepcopy(model.generation_config)
-            try:
-                output = super().evaluation_loop(*args, **kwargs)
-            finally:
-                model.generation_config = generation_config  # in which the Trainer sets a `max_length`
+            output = super().evaluation_loop(*args, **kwargs)
         cast(dict[str, float], output.metrics).update(self._nll.take(kwargs.get("metric_key_prefix", "eval")))
         return output
+
+    def prediction_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Predict a batch, and keep the generation config as it is.
+
+        The Trainer fills it with defaults, of which `max_length` makes `generate()` warn at every further batch.
+        """
+        model = unwrapped(cast(nn.Module, self.model))
+        generation_config = copy.deepcopy(model.generation_config)
+        try:
+            return super().prediction_step(*args, **kwargs)
+        finally:
+            model.generation_config = generation_config
 
     # ---- training
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
@@ -188,7 +196,7 @@ class TranslationTrainer(Seq2SeqTrainer):
                 self._load_best_model()
             return TrainOutput(self.state.global_step, float("nan"), {})
         if resume_from_checkpoint is not None:
-            step = TrainerState.load_from_json(str(Path(resume_from_checkpoint) / TRAINER_STATE)).global_step
+            step = TrainerState.load_from_json(str(Path(str(resume_from_checkpoint)) / TRAINER_STATE)).global_step
             self._tell(f"Resuming after step {step}, from {resume_from_checkpoint}")
         # a dropout seed per process; a resumed one restores its generators from the checkpoint
         torch.manual_seed(self.args.seed + self.args.process_index)

@@ -1,6 +1,7 @@
 """The trainer: losses, accumulation, evaluation, stopping; killed and resumed, it ends with the same bits."""
 
 import json
+import logging
 import os
 import signal
 
@@ -153,6 +154,16 @@ def test_evaluation_leaves_no_trace(tmp_path):
     plain = make_trainer(tmp_path, max_steps=6)
     plain.train()
     assert_same_bits(weights(evaluated), weights(plain))
+
+
+def test_an_evaluation_of_several_batches_does_not_warn(tmp_path, caplog, monkeypatch):
+    """The Trainer's own `max_length` of 20 made `generate()` warn of two limits at every batch but the first."""
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    trainer = make_trainer(tmp_path, per_device_eval_batch_size=2, predict_with_generate=True)
+    assert trainer.model.generation_config.max_new_tokens == 8
+    trainer.evaluate()
+    trainer.predict(CORPUS["validation"], num_beams=2)
+    assert [record.getMessage() for record in caplog.records if "max_" in record.getMessage()] == []
 
 
 def scored_by(scores):
