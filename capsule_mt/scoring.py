@@ -10,7 +10,7 @@ from capsule_mt.options import TranslationOptions
 from capsule_mt.text.messages import warn, warn_once
 from capsule_mt.text.segments import Document, Piece, Segmenter, batches_of
 from capsule_mt.text.tokenizer import Tokenizer
-from capsule_mt.text.words import NO_LISTS, moved_offsets, target_ends
+from capsule_mt.text.words import NO_LISTS, SourceWord, target_ends
 
 if TYPE_CHECKING:  # and where it is used, late: who asks for no coverage starts sooner
     from capsule_mt.coverage.methods import Calibration, PieceCoverage
@@ -319,7 +319,7 @@ class Scorer:
         written = [one for document, one in zip(documents, translations, strict=True) if document.pieces]
         decode, reads = self._tokenizer(_GIVEN).decode, []
         for (piece, target), read, translation in zip(pairs, forced, written, strict=True):
-            source = list(moved_offsets(piece.offsets, -piece.span.start))
+            source = list(piece.source_offsets)
             reads.append(Read(source, offsets_of(translation, target.ids, decode), read))
         return _by_text(documents, reads)
 
@@ -335,6 +335,11 @@ class Scorer:
             for document, translation in zip(documents, translations, strict=True)
             if document.pieces
         ]
+        for document, translation in zip(documents, translations, strict=True):
+            for piece in document.pieces:
+                piece.words = [
+                    _copied_into(translation, word, document.text[slice(*word.span)]) for word in piece.words
+                ]
         return documents, pairs
 
     def _tokenizer(self, options: TranslationOptions) -> Tokenizer:
@@ -467,7 +472,7 @@ class Scorer:
         from capsule_mt.text.restoring import Alignment  # late: few ask for it
 
         _, ((piece, found),) = self._given([text], [translation], _GIVEN)
-        offsets, decode = moved_offsets(piece.offsets, -piece.span.start), self._tokenizer(_GIVEN).decode
+        offsets, decode = piece.source_offsets, self._tokenizer(_GIVEN).decode
         (rows,) = self._aligned_rows([(piece.ids, found)])
         return Alignment(offsets, target_ends(decode, found.ids), rows)
 
@@ -486,6 +491,11 @@ class Scorer:
             return Hypothesis(ids, [], was_cut=False)
         warn(f"A given translation of {len(ids)} tokens was cut to {limit}.")
         return Hypothesis([*ids[: limit - 1], ids[-1]], [], was_cut=True)
+
+
+def _copied_into(translation: str, word: SourceWord, text: str) -> SourceWord:
+    """Return a word, as a copied one if the vocabulary lacks it and a given translation has it as it is."""
+    return word._replace(is_unknown=False, is_copied=True) if word.is_unknown and text in translation else word
 
 
 def _by_text(documents: Sequence[Document], found: Sequence[Found]) -> list[Found | None]:

@@ -7,6 +7,7 @@ text -> Segmenter -> pieces: token ids -> Decoder.translate -> hypotheses -> Dec
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import count
 from typing import TYPE_CHECKING, Any, overload
 
 from capsule_mt.engine.search import Hypothesis, Ids, Readings
@@ -283,20 +284,37 @@ class Translator(Scorer):
         return [_ranked(own, weight, options.length_penalty)[:returned] for own in found] if weight else found
 
     def _with_stand_ins(self, documents: Sequence[Document], found: list[Found], options: TranslationOptions) -> None:
-        """Translate once more, with stand-ins, the pieces whose translation has not kept what it should."""
+        """Translate pieces whose translation has not kept what it should in other ways, until all have.
+
+        `found` then has the hypotheses of the pieces that the documents have now. A stand-in is never printed: further
+        hypotheses that hold one give way to the best.
+        """
         segmenter = self._segmenter(options)
-        places = [(document, place) for document in documents for place in range(len(document.pieces))]
-        again: dict[int, Piece] = {}
-        for number, (document, place) in enumerate(places):
-            piece = document.pieces[place]
-            if piece.masked is not None:
-                text = segmenter.tokenizer.decode(found[number][0].ids)
-                if changed := segmenter.with_stand_ins(piece, text):
-                    again[number] = changed
-        translated = self.translate_pieces(list(again.values()), options)
-        for (number, piece), one in zip(again.items(), translated, strict=True):
-            document, place = places[number]
-            document.pieces[place], found[number] = piece, one
+        while True:
+            again: dict[int, list[Piece]] = {}
+            for number, piece in enumerate(piece for document in documents for piece in document.pieces):
+                if piece.masked is None:
+                    continue
+                texts = [segmenter.tokenizer.decode(hypothesis.ids) for hypothesis in found[number]]
+                if pieces := segmenter.again(piece, texts[0]):
+                    again[number] = pieces
+                else:
+                    found[number] = [
+                        found[number][0] if piece.masked.lost(text) else hypothesis
+                        for hypothesis, text in zip(found[number], texts, strict=True)
+                    ]
+            if not again:
+                return
+            translated = iter(self.translate_pieces([piece for pieces in again.values() for piece in pieces], options))
+            hypotheses, numbers = iter([*found]), count()
+            found.clear()
+            for document in documents:
+                changed: list[Piece] = []
+                for piece, number in zip(document.pieces, numbers, strict=False):
+                    before = next(hypotheses)
+                    changed += again.get(number, [piece])
+                    found += [next(translated) for _ in again[number]] if number in again else [before]
+                document.pieces = changed
 
     def _find_terms(self, glossary: "Glossary", documents: Sequence[Document]) -> None:
         """Give each piece its terms of the glossary, but for those in what is kept."""
@@ -380,10 +398,13 @@ class Translator(Scorer):
 
     def _text(self, piece: Piece, hypothesis: Hypothesis, decode: Callable[[Ids], str]) -> str:
         if piece.masked is None:
-            return decode(hypothesis.ids)
-        from capsule_mt.text.restoring import restored  # late: few texts keep anything
+            text = decode(hypothesis.ids)
+        else:
+            from capsule_mt.text.restoring import restored  # late: few texts keep anything
 
-        return restored(piece.masked, hypothesis.ids, decode, lambda: self._aligned_rows([(piece.ids, hypothesis)])[0])
+            pair = (piece.ids, hypothesis)
+            text = restored(piece.masked, hypothesis.ids, decode, lambda: self._aligned_rows([pair])[0])
+        return text[:1].upper() + text[1:] if piece.source is not None and piece.source.has_small_first else text
 
     def _translation(
         self,

@@ -60,7 +60,7 @@ def restored_links(source: Masked, links: Iterable[Link], decoded: str, text: st
     for part, span in source.parts:
         place = text.find(part) if is_item(part) else -1
         if place >= 0:
-            found.append(Link(span, Span(place, place + len(part))))
+            found.append(Link(source.source_span(span), Span(place, place + len(part))))
     return found
 
 

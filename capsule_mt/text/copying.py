@@ -2,19 +2,38 @@
 
 import re
 
-from capsule_mt.text.sentences import Span
+from capsule_mt.text.sentences import UNSPACED_STOPS, Span
 
 # patterns are compiled at their first use: most texts need none of those here, which take milliseconds
-URL = r"(?i:https?://|www\.)[^\s<>\"']*[\w/]|(?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+"
-TAG = r"(?s:<!--.*?-->)|</?[A-Za-z][^<>]*>"
-PLACEHOLDER = (  # of shells and templates; of printf, Python and Objective-C; of Qt; %NAME%
-    r"[$%]?\{\{?[^{}\s]*\}\}?|%(?:\(\w+\)|\d+\$)?(?:[-+#0]*\d*(?:\.\d+)?(?:hh?|ll?|z)?[sdifucxXeg]\b|@)"
-    r"|%(?:L?\d{1,2}|n)\b|%\w+%|%%"
+URL = (  # with placeholders, or an e-mail address
+    rf"(?i:https?://|www\.)(?:[^\s<>\"'{{}}{UNSPACED_STOPS}]|\{{[^\s{{}}]*\}})*(?:[\w/]|(?<=\}}))"
+    r"|(?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+"
 )
+TAG = r"(?s:<!--.*?-->)|</?(?:[A-Za-z][^<>]*|\d+\s*/?)>"  # of HTML, and of i18next
+UNIT = r"(?:[kKMGT]?i?B|[mn]?s|[ckm]?m|[km]?g|px|pt|r?em|min|h|k?Hz|[MG]Hz|dpi|fps|th|x)\b"
+# of Mustache, Jinja, Liquid, Angular; statements and remarks of Jinja; ERB; ICU, left whole; shells, Ruby, Python; Qt
+_PLACEHOLDER = (
+    r"(?:\{\{\{[^{}\n]{0,120}\}\}\}|\{\{[^{}\n]{0,120}\}\}|\{%.{0,120}?%\}|\{#.{0,120}?#\}|<%.{0,120}?%>"
+    r"|\{\s*\w+\s*,\s*(?:plural|select(?:ordinal)?|number|date|time)\b(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
+    r"|[$%#]?\{\{?[^{}\s]*\}\}?|\{\s?[\w.]+\s?\}|\$[A-Za-z_]\w+"
+    rf"|%(?:\(\w+\)|\d+\$)?(?:[-+#0]*\d*(?:\.\d+)?(?:hh?|ll?|z)?[sdifucxXeg](?:\b|(?={UNIT}))|@)"
+    r"|%(?:L?\d{1,2}|n)\b|%\w+%|%%)"
+)
+# What is glued to a placeholder is a part of it: "{w}px", "#{id}", "v{version}", "{path}/a.txt", "{year}-{month}".
+# A longer word, or one with a capital, is not: a sentence ends, or begins, there.
+_GLUED_BEFORE = (
+    r"(?:(?<![\w./\\~-])[\w./\\~-]{0,64}[/_\\]"
+    r"|(?<![^\W_])(?:[a-z]{1,3}|[A-Z]{2,3}|\d[\d.,]{0,20})[-.:]?|[@$\u20ac\xa3\xa5+~=])?"
+)
+_GLUED_AFTER = (
+    rf"(?:[%\xb0\u2030+]?(?:{UNIT}|(?:[a-z]{{1,3}}|[A-Z]{{2,3}}|[B-HJ-Z]|\d{{1,3}})(?![^\W_]))|[%\xb0\u2030+]"
+    r"|[/_@\\][\w./\\-]{0,64}(?<=\w)(?!\w)|\.[a-z]\w{0,3}(?!\w)|-\d+(?!\w)){0,2}"
+)
+PLACEHOLDER = rf"{_GLUED_BEFORE}{_PLACEHOLDER}(?:[-_.:/x\xd7+@]?{_PLACEHOLDER})*{_GLUED_AFTER}"
 # code, hashtags, users, paths, identifiers
 CODE = r"`[^`\n]+`|(?<!\w)[#@]\w+|\b[A-Za-z]:\\\S+|(?<!\S)(?:~|\.{0,2})/\S*\w|\b\w*[A-Za-z]_\w+"
 NO_WORDS = rf"{URL}|{TAG}|{PLACEHOLDER}|{CODE}"
-MAYBE_NO_WORDS = ("`", "<", "@", "/", "www.", "{", "%", "#", ":\\", "_")  # without one of these, a text has none
+MAYBE_NO_WORDS = ("`", "<", "@", "/", "www.", "{", "%", "#", ":\\", "_", "$")  # without one of these, a text has none
 EMOJI = "[\xa9\xae\u2122\U0001f000-\U0001faff\u2600-\u27bf\u2b00-\u2bff\ufe0f\u200d\u20e3\U000e0020-\U000e007f]"
 # bullets, "3)" and "a)", boxes to tick; not "3.", which may be a date
 LIST_MARK = r"(?:[-\u2013\u2014*+\u2022\u2023\u25aa\u25e6\u00b7>#]+|\(?(?:\d{1,3}|[A-Za-z])\))\s+(?:\[[ xX]\]\s+)?"

@@ -1,7 +1,7 @@
-"""Put back into a translation what it keeps of its source: tags, and items where the model has not copied them.
+"""Put back into a translation what it keeps of its source: tags, and items in the place of their stand-ins.
 
-Tags come back around the words that are aligned with those they enclosed. A missing item replaces the word that is
-aligned with it, or goes between the words around it.
+Tags come back around the words that are aligned with those they enclosed. A translation that has not kept each item is
+not restored, but made again: see `Segmenter.again`.
 
 The alignment is read from an attention head. Legend: S source tokens, T tokens of the translation.
 """
@@ -15,11 +15,10 @@ from functools import cached_property
 from itertools import accumulate
 from typing import cast
 
-from capsule_mt.text.keeping import UNKNOWN, Item, Masked, Part, overlaps, partners_of, parts_of
+from capsule_mt.text.keeping import AMOUNT, SIGN, UNKNOWN, Item, Masked, Part, overlaps, partners_of, parts_of
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import WORDS, Offsets, is_mark, target_ends, with_space
 
-LEAST_SHARE = 0.3  # of the attention of a word that an item may replace
 MARGIN_OF_MARK = -0.01  # a mark goes with the words on both sides of it
 
 Ids = Sequence[int]
@@ -98,12 +97,6 @@ class Layout:
                     found[number] = (at, 0 if at == place.end else 2, number)
         return found
 
-    def between(self, position: int) -> Span:
-        """Return the place between two words, or after the last, of what is at some character of the source."""
-        point = self._point(position)
-        at = self.words[point].start if point < len(self.words) else self.words[-1].end
-        return Span(at, at)
-
     def _point(self, position: int) -> int:
         """Return before which word what is at some character of the source goes."""
         before, after = Span(0, position), Span(position, len(self.source.text))
@@ -181,7 +174,8 @@ class Layout:
         """Whether a tag belongs to the word before it, as the sign of a note does."""
         at, text = self.source.begins[number], self.source.text
         touches = text[at - 1 : at].isalnum() and not text[at : at + 1].isalnum()
-        return touches and self.source.parts[number][0].endswith("/>")
+        tag = cast(Item, self.source.parts[number][0])
+        return touches and (tag.kind == SIGN or tag.endswith("/>"))
 
     def _with_marks(self, number: int, end: int, begin: int, stop: int) -> tuple[int, int]:
         """Return the words of an element with the marks at its edges, such as a colon, that it has in the source."""
@@ -196,8 +190,10 @@ class Layout:
         """Return a tag, with a space if it stands between two, and no end of anything."""
         tag, parts = self.source.parts[number][0], self.source.parts[max(0, number - 1) : number + 2]
         around = [part for part, _ in parts]
-        if cast(Item, tag).kind == "emoji":
+        if cast(Item, tag).kind in ("emoji", SIGN):
             begins = (word.start for word, mark in zip(self.words, self.is_mark, strict=True) if not mark)
+            if around[0][-1:].isalnum() and at and self.text[at - 1].isalnum():  # as in "Windows\xae"
+                return tag
             return f"{tag} " if at in begins else f" {tag}"
         if number in self.partners or len(around) < 3 or not (around[0][-1:].isspace() and around[2][:1].isspace()):
             return tag
@@ -211,31 +207,22 @@ def restored(source: Masked, ids: Ids, decode: Callable[[Ids], str], align: Call
         source: what the model has read.
         ids: the tokens of the translation, after the decoder's start token.
         decode: return the text of tokens.
-        align: called at most once, and only where something cannot be placed without it.
+        align: called at most once, and only where there are tags.
     """
     text = decode(ids)
     found, others = source.items_in(text)
-    lost = [number for number in source.items if number not in found]
     tags: list[tuple[int, str]] = []
-    if lost or source.tags:
+    if source.tags:
         alignment = Alignment(source.offsets, target_ends(decode, ids), align())
-        for number in lost:
-            if place := _replaced(source, number, text, alignment, others, list(found.values())):
-                found[number] = place
         words = _words_of_translation(text, [*found.values(), *(place for _, place in others)])
         gone = _invented(others, found)
         words = [word for word in words if word not in gone] or [Span(len(text), len(text))]
-        layout = Layout(source, text, words, alignment)
-        found |= {number: layout.between(source.begins[number]) for number in lost if number not in found}
-        tags = layout.tags()
+        tags = Layout(source, text, words, alignment).tags()
     edits = [(place, "") for place in _invented(others, found)]
-    for number, place in found.items():
-        item = source.parts[number][0]
-        if place.start == place.end:
-            item = f"{item} " if text[place.end : place.end + 1].isalnum() else f" {item}"
-        edits.append((place, item))
+    edits += [(place, source.parts[number][0]) for number, place in found.items()]
     written = _edited(text, tags, edits)
-    wanted = _items_of(part for part, _ in source.parts if getattr(part, "kind", UNKNOWN) != UNKNOWN)
+    by_vocabulary = (UNKNOWN, AMOUNT, SIGN)  # no pattern finds them
+    wanted = _items_of(part for part, _ in source.parts if getattr(part, "kind", UNKNOWN) not in by_vocabulary)
     had = _items_of(parts_of(written, source.kinds))
     if not wanted - had and all(item.kind == "numbers" for item in had - wanted):
         return written
@@ -269,20 +256,3 @@ def _invented(others: list[Part], found: dict[int, Span]) -> list[Span]:
     """Return where items are that the source does not have; numbers may be written in another way there."""
     places = [place for part, place in others if cast(Item, part).kind != "numbers"]
     return [place for place in places if not overlaps(place, found.values())]
-
-
-def _replaced(
-    source: Masked, number: int, text: str, alignment: Alignment, others: list[Part], taken: list[Span]
-) -> Span | None:
-    """Return the word of a translation that an item replaces, if there is one.
-
-    That is another item of its kind, or a word that is aligned with it.
-    """
-    item, span = source.parts[number][0], Span(source.begins[number], source.begins[number + 1])
-    free = [(cast(Item, part), place) for part, place in others if not overlaps(place, taken)]
-    same = [place for part, place in free if part.kind == cast(Item, item).kind]
-    words = _words_of_translation(text, [*taken, *(place for _, place in free)])
-    words = [word for word in words if not overlaps(word, taken) and not is_mark(text[word.start : word.end])]
-    shares = {word: alignment.share(word, span) for word in same or words}
-    best = max(shares, key=lambda word: shares[word], default=None)
-    return best if same or best is None or shares[best] >= LEAST_SHARE else None

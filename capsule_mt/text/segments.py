@@ -1,16 +1,17 @@
 """Texts, the pieces they are translated in, and the order of the work."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence, Sized
-from itertools import islice, pairwise
+from collections.abc import Callable, Collection, Iterator, Sequence, Sized
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 from capsule_mt.text.capitals import with_capitals, without_capitals
 from capsule_mt.text.copying import without_copied_edges
-from capsule_mt.text.keeping import BLOCK_BREAK, Masked, masked, overlaps
+from capsule_mt.text.keeping import BLOCK_BREAK, SIGN, UNKNOWN, Masked, masked, overlaps, with_numbers
 from capsule_mt.text.messages import warn, warn_once
+from capsule_mt.text.normal import QUOTES, combines, vocabulary_of
 from capsule_mt.text.sentences import UNSPACED_STOPS, Span, split_sentences, split_to_fit
-from capsule_mt.text.tokenizer import Encoded, Tokenizer
+from capsule_mt.text.tokenizer import Encoded, Tokenizer, unknown_tokens
 from capsule_mt.text.words import (
     NO_LISTS,
     Offsets,
@@ -45,11 +46,13 @@ class Piece:
     offsets: the characters that each token stands for.
     prefix: the tokens that its translation begins with.
     was_cut: whether the source was longer (`truncation`).
-    masked: what the model reads and what is kept, where something is.
+    source: what the model reads, and the way back to the user's text.
     terms: those of the glossary that it has.
+    is_glued: whether nothing is between it and the piece before, but what either of them keeps.
     """
 
     terms: "Sequence[Term]" = ()
+    is_glued = False
 
     def __init__(
         self,
@@ -58,21 +61,28 @@ class Piece:
         words: Sequence[SourceWord] = (),
         prefix: Sequence[int] = (),
         was_cut: bool = False,
-        masked: Masked | None = None,
+        source: Masked | None = None,
         text: str = "",
         offsets: Offsets = (),
     ) -> None:
         self.span, self.ids, self.words, self.prefix, self.was_cut = span, ids, words, prefix, was_cut
-        self.masked, self.text, self.offsets = masked, text, offsets
+        self.source, self.text, self.offsets = source, text, offsets
+
+    @property
+    def masked(self) -> Masked | None:
+        """What the model reads, where something in it is kept."""
+        return self.source if self.source is not None and self.source.kinds else None
+
+    @property
+    def source_offsets(self) -> Offsets:
+        """The characters of the user's text that each token stands for."""
+        if self.source is None:
+            return moved_offsets(self.offsets, -self.span.start)
+        return [offset and self.source.place(Span(*offset)) for offset in self.offsets]
 
     def tokens_of(self, span: Span) -> list[int]:
         """Return which tokens stand for some characters of the user's text."""
-        places = [place and Span(*place) for place in self.offsets]
-        if self.masked is None:
-            span = Span(span.start - self.span.start, span.end - self.span.start)
-        else:
-            places = [place and self.masked.place(place) for place in places]
-        return [token for token, place in enumerate(places) if place and overlaps(place, [span])]
+        return [token for token, place in enumerate(self.source_offsets) if place and overlaps(Span(*place), [span])]
 
 
 class Document:
@@ -128,13 +138,14 @@ class Segmenter(NamedTuple):
         read = self._without_long_words(document)
         small = without_capitals(read) if self.copies else None
         document.in_capitals = small is not None
-        source = masked(small or read, self.keep, self.copies)
+        source = masked(small or read, self.keep, self.copies, vocabulary_of(self.tokenizer))
         of_text = self._language_of(source.text)
-        for start, end in self._sentences(source):
+        cuts = _glued_cuts(source) if self.copies else ()
+        for start, end in _cut_at(cuts, self._sentences(source)):
             begins, token = self.language_token(source.text[start:end])
             sentence = Span(start + begins, end)
             if self.copies:
-                sentence = without_copied_edges(source.text, sentence)
+                sentence = _without_quotes(document.text, source, without_copied_edges(source.text, sentence))
             if sentence.start == sentence.end:
                 continue
             token = token or of_text
@@ -145,13 +156,14 @@ class Segmenter(NamedTuple):
                     source.text[span.start : span.end]
                 )
                 part = source.part(span, prefix)
-                unknown = self._unknown(source.text[span.start : span.end], encoded)
+                unknown = unknown_tokens(self.tokenizer, source.text[span.start : span.end], encoded)
                 document.num_unknown += len(unknown)
                 document.num_tokens += len(encoded.ids)
                 if unknown and self.copies:
                     part, encoded = self._without_unknown(part, encoded, unknown)
                 if part.has_words and (is_unknown or not no_text.issuperset(encoded.ids)):
                     document.pieces.append(self._piece(part, encoded, was_cut))
+                    document.pieces[-1].is_glued = span.start in cuts
                 elif unknown:
                     document.foreign.append(part.span)
         return document
@@ -174,53 +186,67 @@ class Segmenter(NamedTuple):
         if self.with_words:
             unknown_id = self.tokenizer.unknown_id
             words = source_words(source.text, encoded.offsets, encoded.ids, unknown_id, self.lists)
-        words = [
-            word._replace(span=source.place(word.place), is_unknown=word.is_unknown or source.is_unknown(word.place))
-            for word in words
-        ]
-        kept = source if source.kinds else None
-        return Piece(source.span, encoded.ids, words, [], was_cut, kept, source.text, encoded.offsets)
-
-    def _unknown(self, text: str, encoded: Encoded) -> set[int]:
-        """Return which tokens stand for what the vocabulary lacks: unknown ones, or a byte of a character."""
-        ids, offsets, decode = encoded.ids, encoded.offsets, self.tokenizer.decode
-        unknown_id = self.tokenizer.unknown_id
-        found = {n for n, token in enumerate(ids) if token == unknown_id} if unknown_id in ids else set()
-        for n, (place, other) in enumerate(pairwise(offsets)) if not text.isascii() else ():
-            if place is not None and place == other and place[1] - place[0] == 1:
-                found |= {m for m in (n, n + 1) if "\ufffd" in decode([ids[m]])}
-        return found
+        for n, word in enumerate(words):
+            is_copied = source.is_copied(word.place)
+            is_unknown = word.is_unknown and not is_copied
+            words[n] = word._replace(span=source.place(word.place), is_copied=is_copied, is_unknown=is_unknown)
+        return Piece(source.span, encoded.ids, words, [], was_cut, source, source.text, encoded.offsets)
 
     def _without_unknown(self, source: Masked, encoded: Encoded, unknown: set[int]) -> tuple[Masked, Encoded]:
-        """Put stand-ins in the place of words with unknown tokens, which no model can translate, if they fit."""
-        spans: list[Span] = []
+        """Protect words and signs with unknown tokens, which no model can translate, if what the model reads fits."""
+        spans: dict[Span, str] = {}
+        last: Span | None = None  # of the words
         for word, tokens in words_of(source.text, encoded.offsets):
-            if unknown.isdisjoint(tokens) or is_mark(source.text[word.start : word.end]):
+            if unknown.isdisjoint(tokens) or source.is_copied(word):
                 continue
-            if spans and is_mark(source.text[spans[-1].end : word.start]):  # nothing else is between them
-                spans[-1] = Span(spans[-1].start, word.end)
+            if last is not None and word.start == last.end and combines(source.text[word.start]):
+                del spans[last]
+                last = Span(last.start, word.end)
+                spans[last] = UNKNOWN
+            elif is_mark(source.text[word.start : word.end]):
+                if self._lacks(source.text[word.start : word.end]):
+                    spans[word] = SIGN
+            elif last is not None and is_mark(source.text[last.end : word.start]):  # nothing else is between them
+                del spans[last]
+                spans = {span: kind for span, kind in spans.items() if span.start < last.start}
+                last = Span(last.start, word.end)
+                spans[last] = UNKNOWN
             else:
-                spans.append(word)
+                spans[word], last = UNKNOWN, word
+        spans = with_numbers(source.text, spans)
         if not spans:
             return source, encoded
         changed = source.with_unknown(spans)
         again = self._encode(changed.text, changed.prefix)
         return (source, encoded) if self.limit is not None and len(again.ids) > self.limit else (changed, again)
 
-    def with_stand_ins(self, piece: Piece, translation: str) -> Piece | None:
-        """Return the piece with stand-ins for what its translation has not kept; `None` if it has kept everything.
+    def _lacks(self, sign: str) -> bool:
+        return not vocabulary_of(self.tokenizer).has(sign) and not combines(sign)
 
-        They are words that models copy more often. The piece is to be translated once more: see `keeping.restored`.
+    def again(self, piece: Piece, translation: str) -> list[Piece]:
+        """Return what is to be translated instead of a piece whose translation has not kept what it should.
+
+        That is the piece with stand-ins, which are words that models copy more often; or after a few of them the parts
+        between what it keeps. Empty if the translation has kept everything.
         """
-        source = piece.masked and piece.masked.with_stand_ins(translation)
-        if not source:
-            return None
-        encoded = self._encode(source.text, source.prefix)
-        if self.limit is not None and len(encoded.ids) > self.limit:
-            return None
-        found = self._piece(source, encoded)
-        found.prefix, found.terms = piece.prefix, piece.terms
-        return found
+        lost = piece.masked.lost(translation) if piece.masked is not None else ()
+        if piece.masked is None or not lost:
+            return []
+        source = piece.masked.with_stand_ins(lost)
+        encoded = None if source is None else self._encode(source.text, source.prefix)
+        if source is None or encoded is None or (self.limit is not None and len(encoded.ids) > self.limit):
+            return self._around_items(piece, piece.masked)
+        again = self._piece(source, encoded)
+        again.prefix, again.terms, again.is_glued = piece.prefix, piece.terms, piece.is_glued
+        return [again]
+
+    def _around_items(self, piece: Piece, source: Masked) -> list[Piece]:
+        pieces = [self._piece(part, self._encode(part.text, part.prefix)) for _, part in source.around_items()]
+        for part in pieces:
+            part.terms = [term for term in piece.terms if overlaps(term.span, [part.span])]
+        for part in pieces[:1]:
+            part.is_glued = piece.is_glued and part.span.start == piece.span.start
+        return pieces
 
     def language_token(self, text: str) -> tuple[int, str]:
         """Return the token of a target language that a text begins with, or "", and where the rest begins."""
@@ -294,6 +320,37 @@ class Segmenter(NamedTuple):
         return Encoded(source.ids[:kept] + source.ids[end:], source.offsets[:kept] + source.offsets[end:])
 
 
+def _without_quotes(text: str, source: Masked, sentence: Span) -> Span:
+    """Return a sentence without quotes around all of it, if the model reads them only as plain ones."""
+    if sentence.end - sentence.start < 3 or source.text[sentence.start] not in "'\"":
+        return sentence
+    inner = Span(sentence.start + 1, sentence.end - 1)
+    first, last = source.place(Span(sentence.start, inner.start)), source.place(Span(inner.end, sentence.end))
+    left, right = text[slice(*first)], text[slice(*last)]
+    is_around = right != "" and right in QUOTES.get(left, "")
+    return inner if is_around and not {left, right} & set(text[first.end : last.start]) else sentence
+
+
+def _glued_cuts(source: Masked) -> set[int]:
+    """Return where a placeholder ends, or begins, beside a letter: a word of another sentence, as in "{0}Welcome"."""
+    cuts = set()
+    for number in source.items:
+        part = source.parts[number][0]
+        start, end = source.begins[number], source.begins[number + 1]
+        if getattr(part, "kind", "") == "placeholders":
+            cuts |= {start} if source.text[max(start - 1, 0) : start].isalpha() else set()
+            cuts |= {end} if source.text[end : end + 1].isalpha() else set()
+    return cuts
+
+
+def _cut_at(cuts: Collection[int], spans: Sequence[Span]) -> list[Span]:
+    found: list[Span] = []
+    for span in spans:
+        edges = [span.start, *sorted(cut for cut in cuts if span.start < cut < span.end), span.end]
+        found += map(Span, edges, edges[1:])
+    return found
+
+
 def batches_of(lengths: Sequence[int], batch_size: int, batch_tokens: int | None = None) -> Iterator[list[int]]:
     """Yield batches of pieces of similar length, longest first, of so many pieces or padded tokens.
 
@@ -315,7 +372,7 @@ def join_translations(document: Document, translations: Sequence[str]) -> tuple[
     joined, place, starts = "", 0, list[int]()
     for number, (piece, translation) in enumerate(zip(document.pieces, translations, strict=True)):
         between = document.text[place : piece.span.start] if number or document.copies else ""
-        if number and not between.strip(" "):
+        if number and not between.strip(" ") and not (piece.is_glued and not between):
             between = "" if runs_on(joined, translation) else between or " "
         joined = with_space(with_space(joined, between), translation)
         starts.append(len(joined) - len(translation))

@@ -1,6 +1,7 @@
 """What text handling asks of a tokenizer."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 
@@ -39,3 +40,13 @@ class Tokenizer(Protocol):
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of a translation, without special tokens."""
         ...
+
+
+def unknown_tokens(tokenizer: Tokenizer, text: str, encoded: Encoded) -> set[int]:
+    """Return which tokens stand for what the vocabulary lacks: unknown ones, or a byte of a character."""
+    ids, offsets, unknown_id = encoded.ids, encoded.offsets, tokenizer.unknown_id
+    found = {n for n, token in enumerate(ids) if token == unknown_id} if unknown_id in ids else set()
+    for n, (span, other) in enumerate(pairwise(offsets)) if not text.isascii() else ():
+        if span is not None and span == other and span[1] - span[0] == 1:
+            found |= {m for m in (n, n + 1) if "\ufffd" in tokenizer.decode([ids[m]])}
+    return found

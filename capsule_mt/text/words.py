@@ -38,8 +38,8 @@ class SourceWord(NamedTuple):
     """The characters `span` of a text, which are at `place` in what the model reads, and which of its tokens they are.
 
     A mark has neither letters nor digits, so a translation may drop it. An unknown word has a token that stands for
-    whatever the vocabulary lacks, so no model can translate it. Optional words and function words are those of
-    `WordLists`.
+    whatever the vocabulary lacks, so no model can translate it. A copied one is put into the translation as it is.
+    Optional words and function words are those of `WordLists`.
     """
 
     span: Span
@@ -49,6 +49,12 @@ class SourceWord(NamedTuple):
     is_optional: bool = False
     is_function: bool = False
     place: Span = Span(0, 0)
+    is_copied: bool = False
+
+    @property
+    def is_exempt(self) -> bool:
+        """Whether a translation cannot leave it out, or may."""
+        return self.is_mark or self.is_copied
 
     @property
     def counts(self) -> bool:

@@ -1,0 +1,119 @@
+"""What the model should see, and the way back: the vectors that JavaScript reads, too, and real tokenizers."""
+
+import json
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+from capsule_mt import CoverageOptions, Translator
+from capsule_mt.text.keeping import masked
+from capsule_mt.text.normal import INVISIBLE, PLAIN, Vocabulary, vocabulary_of
+from capsule_mt.text.sentences import Span
+from capsule_mt.text.tokenizer import Encoded
+from tests.light.text.words import Words
+
+ROOT = Path(__file__).resolve().parents[3]
+VECTORS = json.loads((ROOT / "tests/vectors/normal.json").read_text(encoding="utf-8"))
+
+
+class Characters:
+    """A tokenizer with a token for each of its characters, and for each of its words."""
+
+    unknown_id, special_ids, language_tokens = 0, frozenset({1}), ()
+
+    def __init__(self, characters=VECTORS["characters"], words=VECTORS["words"]):
+        self.tokens = ["<unk>", "</s>", *characters, *words]
+
+    def encode(self, text):
+        texts = [text] if text in self.tokens else list(text)
+        ids = [self.tokens.index(one) if one in self.tokens else 0 for one in texts]
+        offsets = [(0, len(text))] if len(texts) == 1 else [(n, n + 1) for n in range(len(text))]
+        return Encoded([*ids, 1], [*offsets, None])
+
+    def decode(self, ids):
+        return "".join(self.tokens[token] for token in ids if token > 1)
+
+
+@pytest.mark.parametrize("case", VECTORS["cases"], ids=[case["text"] for case in VECTORS["cases"]])
+def test_vectors(case):
+    vocabulary = Vocabulary(Characters())
+    for _ in range(2):  # the second time from what is kept
+        form = vocabulary.normal_form(case["text"])
+        assert form.text == case["form"]
+        for part, source in case["back"]:
+            start, end = form.source_span(Span(form.text.index(part), form.text.index(part) + len(part)))
+            assert case["text"][start:end] == source
+
+
+def test_the_tables_are_those_of_the_vectors():
+    assert (PLAIN, "".join(sorted(INVISIBLE))) == (VECTORS["plain"], VECTORS["invisible"])
+    vocabulary = Vocabulary(Characters())
+    for plain, characters in PLAIN.items():
+        for character in characters:
+            assert vocabulary.normal_form(f"b{character}b").text == f"b{plain}b"
+    for character in INVISIBLE:
+        assert vocabulary.normal_form(f"b{character}b").text == "bb"
+
+
+def test_what_the_vocabulary_has_stays_as_it_is():
+    characters = VECTORS["characters"] + "".join(VECTORS["plain"].values()) + "ÀÔ\ufb01\uff21½"
+    text = "don’t “say” — Às… \ufb01\uff21 ½"
+    assert Vocabulary(Characters(characters)).normal_form(text).text == text
+
+
+def test_what_is_protected_stays_as_it_is():
+    form = Vocabulary(Characters()).normal_form("Às <i title='don’t'>Às</i> don’t", [Span(3, 21), Span(23, 27)])
+    assert form.text == "às <i title='don’t'>às</i> don't"
+    source = masked("it’s “<i title='don’t'>” x", ["tags"], vocabulary=Vocabulary(Characters()))
+    assert [part for part, _ in source.parts] == ["it's \"", "<i title='don’t'>", '" x']
+
+
+def test_whatever_the_text_each_character_has_its_own():
+    vocabulary = Vocabulary(Characters())
+    for first in range(0x20, 0x3000, 7):
+        text = "".join(map(chr, range(first, first + 7))) + "e\u0301 \u00ad"
+        form = vocabulary.normal_form(text)
+        spans = [form.source_span(Span(n, n + 1)) for n in range(len(form.text))]
+        assert spans == sorted(spans)
+        assert all(0 <= start < end <= len(text) for start, end in spans)
+        assert unicodedata.is_normalized("NFC", form.text) or not unicodedata.is_normalized("NFC", text)
+
+
+@pytest.fixture(scope="module")
+def released():
+    return Translator.from_pretrained(ROOT / "checkpoints/capsule-marian-en-de")
+
+
+def test_a_released_tokenizer_reads_typography_as_plain_text(released):
+    plain = "He said: I don't know Tom's dog - the café is open."  # it has curly quotes
+    changes = {
+        "apostrophe": plain.replace("'", "\u02bc"),
+        "soft hyphens": plain.replace("know", "kn\u00adow").replace("open", "o\u00adpen"),
+        "zero width": plain.replace("dog", "do\u200bg").replace("said", "\u2060said\ufeff"),
+        "decomposed": unicodedata.normalize("NFD", plain),
+        "spaces": plain.replace(" ", "\u00a0"),
+        "minus": plain.replace(" - ", " \u2212 "),
+    }
+    expected = released(plain)
+    assert released(plain.replace("'", "’")).token_ids != expected.token_ids
+    for name, text in changes.items():
+        assert released(text).token_ids == expected.token_ids, name
+        assert released(text, copy=False).text == expected.text, name
+
+
+def test_marks_and_alignments_are_of_the_users_text(released):
+    text = "The\u00ad old man doesn’t buy\u200b a \u2028red h\u00adat. He\u0301 sleeps…"
+    found = released(text, coverage=CoverageOptions(), alignment=True)
+    words = {text[word.start : word.end] for word in found.coverage.words}
+    assert {"The", "doesn’t", "h\u00adat", "He\u0301", "buy"} <= words
+    assert all(word.text == text[word.start : word.end] for word in found.coverage.words)
+    sentences = ["The\u00ad old man doesn’t buy\u200b a", "red h\u00adat.", "He\u0301 sleeps…"]
+    assert [text[part.start : part.end] for part in found.segments] == sentences
+    assert max(source for source, _ in found.alignment) < len(text.split())
+
+
+def test_a_vocabulary_is_asked_once():
+    tokenizer = Words()
+    assert vocabulary_of(tokenizer) is vocabulary_of(tokenizer)
+    assert vocabulary_of(tokenizer) is not vocabulary_of(Words())
