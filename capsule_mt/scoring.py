@@ -442,11 +442,11 @@ class Scorer:
 
         asked, loaded, verifier = options.coverage, self.loaded, None
         reverse = self.reverse if asked is not None and (method == "verified" or asked.support) else None
+        decode = self._tokenizer(options).decode
         if asked is not None and reverse is not None:
-            decode, by_shortlist = self._tokenizer(options).decode, loaded.shortlist is not None
-            marks = asked.marks or DEFAULT_MARKS
+            marks, by_shortlist = asked.marks or DEFAULT_MARKS, loaded.shortlist is not None
             verifier = Verifier(reverse, decode, marks, asked.support, by_shortlist)
-        return cover(pieces, hypotheses, method, loaded.decoder, self.calibration, loaded.end, verifier)
+        return cover(pieces, hypotheses, method, loaded.decoder, self.calibration, loaded.end, verifier, decode)
 
     def _aligned_rows(self, pairs: Sequence[tuple[Ids, Hypothesis]]) -> list[list[list[float]]]:
         """Return how much each token of translations is of each token of their sources [T][S].

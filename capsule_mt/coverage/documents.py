@@ -49,9 +49,9 @@ def coverage_of(
         weights.append(weight)
     for start, end in document.foreign:
         matches = [match for match in WORDS.finditer(document.text, start, end) if not is_mark(match[0])]
-        missing = tuple(Word(match[0], *match.span(), covered=0.0, marked=True) for match in matches)
-        parts.append(Coverage(0.0, missing, (SentenceCoverage(start, end, score=0.0),), ()))
-        weights.append(len(missing))
+        copied = tuple(Word(match[0], *match.span(), covered=1.0, marked=False) for match in matches)
+        parts.append(Coverage(1.0, copied, (SentenceCoverage(start, end, score=1.0),), ()))
+        weights.append(len(copied))
     return joined(parts, weights, threshold)
 
 
@@ -75,7 +75,10 @@ def _target_words(support: PieceSupport, written: str, translation: str, begins:
     """Return the words that the model wrote, where they are in a translation in which something was put back."""
     found, place = [], 0
     for (start, end), supported, marked in zip(support.places, support.supported, support.marked, strict=True):
-        at = translation.find(written[start:end], place)
+        word = written[start:end]
+        at = translation.find(word, place)
+        if at < 0 and not start and translation.startswith(word[:1].upper() + word[1:]):
+            at = 0  # the first letter is the source's
         if at < 0:  # another word took its place
             continue
         place = at + end - start

@@ -25,9 +25,10 @@ from capsule_mt.engine.search import Decoder, GuidedReading, Hypothesis, Ids, Re
 from capsule_mt.text.lengths import ExpectedLength
 from capsule_mt.text.segments import Piece
 from capsule_mt.text.sentences import Span
-from capsule_mt.text.words import NO_LISTS, WordLists, is_mark
+from capsule_mt.text.words import NO_LISTS, WORDS, SourceWord, WordLists, is_mark
 
 CALIBRATED_THRESHOLD = 0.5  # of curves that were fitted before they had one
+LEAST_STANDING = 4  # letters of a word
 # below these, a word is left out where no curves were fitted
 ATTENTION_THRESHOLD, GUIDED_THRESHOLD, DELETION_THRESHOLD = 0.2, 0.8, 0.5
 # a word whose FUTURE falls by less has not been seen to be translated
@@ -150,26 +151,32 @@ def cover(
     calibration: Calibration,
     end: int,
     verifier: Verifier | None = None,
+    decode: Callable[[Ids], str] = lambda ids: "",
 ) -> list[PieceCoverage]:
     """Return what a hypothesis of each piece covers; what its search has not read is read by a forced pass.
 
-    end: the end token.
+    end: the end token. decode: return the text of a translation, in which copied words stand.
     """
     found: list[PieceCoverage] = []
     reads: list[Read | None] | None = None
-    texts = [] if verifier is None else [verifier.decode(one.ids) for one in hypotheses]
+    texts = [decode(one.ids) for one in hypotheses]
     if verifier is not None and verifier.support:  # of every translation, which also serves to verify
         reads = verifier.reverse.read(texts, [piece.text for piece in pieces], with_head=True)
     if method == "deletion":
-        found = list(_by_deletion(pieces, hypotheses, decoder, calibration))
+        found = list(_by_deletion(pieces, hypotheses, texts, decoder, calibration))
     else:
         _read(hypotheses, [piece.ids for piece in pieces], method, decoder, calibration, end)
     curves = calibration.methods.get(method)
     if method == "attention":
-        pairs = zip(pieces, hypotheses, strict=True)
-        found = [attention_coverage(piece, one.received or [], curves) for piece, one in pairs]
+        found = [
+            attention_coverage(piece, one.received or [], curves, text)
+            for piece, one, text in zip(pieces, hypotheses, texts, strict=True)
+        ]
     elif method == "guided":
-        found = [guided_coverage(piece, one.guided, curves) for piece, one in zip(pieces, hypotheses, strict=True)]
+        found = [
+            guided_coverage(piece, one.guided, curves, text)
+            for piece, one, text in zip(pieces, hypotheses, texts, strict=True)
+        ]
     elif method == "verified" and verifier is not None:
         found = _verified(pieces, hypotheses, texts, decoder, calibration, verifier, reads)
     if verifier is not None and reads is not None:
@@ -200,18 +207,23 @@ def _read(
 def _attention(piece: Piece, received: Sequence[float]) -> list[float]:
     """Return for each word the most attention that any of its tokens receives; 1 for a mark."""
     return [
-        1.0 if word.is_mark else max((received[token] for token in word.tokens), default=0.0) for word in piece.words
+        1.0 if word.is_exempt else max((received[token] for token in word.tokens), default=0.0) for word in piece.words
     ]
 
 
-def attention_coverage(piece: Piece, received: Sequence[float], curves: Mapping[str, Any] | None) -> PieceCoverage:
+def attention_coverage(
+    piece: Piece, received: Sequence[float], curves: Mapping[str, Any] | None, translation: str = ""
+) -> PieceCoverage:
     """Cover a word by the most attention that any of its tokens receives."""
     covered = _attention(piece, received)
     fitted = curves if curves and "words" in curves else None  # there are none while `calibrate` fits them
-    return _finished(piece, covered, [value < ATTENTION_THRESHOLD for value in covered], _left(piece, covered), fitted)
+    marked = [value < ATTENTION_THRESHOLD for value in covered]
+    return _finished(piece, covered, marked, _left(piece, covered), fitted, translation)
 
 
-def guided_coverage(piece: Piece, reading: GuidedReading | None, curves: Mapping[str, Any] | None) -> PieceCoverage:
+def guided_coverage(
+    piece: Piece, reading: GuidedReading | None, curves: Mapping[str, Any] | None, translation: str = ""
+) -> PieceCoverage:
     """Cover a word by how much of what left FUTURE left it with tokens that the model agreed to (SPEC, section 3).
 
     A word that never was in FUTURE is covered; one that is mostly FUTURE at the end is covered the less for it.
@@ -233,7 +245,7 @@ def guided_coverage(piece: Piece, reading: GuidedReading | None, curves: Mapping
     )
     tokens = sorted({token for word in piece.words for token in word.tokens})
     left = sum(reading.future[token] for token in tokens) / max(len(tokens), 1)
-    found = _finished(piece, covered, [share >= 0.5 for share in missing], left, curves)
+    found = _finished(piece, covered, [share >= 0.5 for share in missing], left, curves, translation)
     return found._replace(past=past, future=future)
 
 
@@ -255,7 +267,7 @@ def _verified(
             text,
             hypothesis.ids,
             _attention(piece, hypothesis.received or []),
-            [not (word.is_mark or word.is_optional or word.is_unknown) for word in piece.words],
+            [not (word.is_exempt or word.is_optional or word.is_unknown) for word in piece.words],
             None if verifier.by_shortlist else sum(hypothesis.log_probs),
         )
         for piece, hypothesis, text in zip(pieces, hypotheses, texts, strict=True)
@@ -264,10 +276,11 @@ def _verified(
     by_piece = doubts(candidates, decoder, verifier.reverse, min(threshold, POINTS["likely"]), reads)
     for piece, candidate, of_words in zip(pieces, candidates, by_piece, strict=True):
         covered = [
-            1.0 if word.is_mark else covered_share(one) for word, one in zip(piece.words, of_words, strict=True)
+            1.0 if word.is_exempt else covered_share(one) for word, one in zip(piece.words, of_words, strict=True)
         ]
         marked = [is_open and one > threshold for is_open, one in zip(candidate.is_open, of_words, strict=True)]
-        result = _finished(piece, covered, marked, _left(piece, covered), curves, by_curve=False)
+        left, text = _left(piece, covered), candidate.translation
+        result = _finished(piece, covered, marked, left, curves, text, by_curve=False)
         if curves is not None:
             whole = result.score
             if (weight := curves.get("shortness")) is not None:  # else the calibration knows of words alone
@@ -305,17 +318,21 @@ TOKENS_AT_ONCE = 4096
 
 
 def _by_deletion(
-    pieces: Sequence[Piece], hypotheses: Sequence[Hypothesis], decoder: Decoder, calibration: Calibration
+    pieces: Sequence[Piece],
+    hypotheses: Sequence[Hypothesis],
+    texts: Sequence[str],
+    decoder: Decoder,
+    calibration: Calibration,
 ) -> Iterator[PieceCoverage]:
     """Cover a word by p / (p + q): p of the translation, and q without the word (Vamvas and Sennrich 2022)."""
     curves = calibration.methods.get("deletion")
-    for piece, hypothesis in zip(pieces, hypotheses, strict=True):
-        words = [word.tokens for word in piece.words if not word.is_mark]
+    for piece, hypothesis, text in zip(pieces, hypotheses, texts, strict=True):
+        words = [word.tokens for word in piece.words if not word.is_exempt]
         whole, *without = _without_each(piece.ids, hypothesis.ids, words, decoder)
         gains = iter([sum(whole) - sum(log_probs) for log_probs in without])
-        covered = [1.0 if word.is_mark else sigmoid(next(gains)) for word in piece.words]
+        covered = [1.0 if word.is_exempt else sigmoid(next(gains)) for word in piece.words]
         marked = [value < DELETION_THRESHOLD for value in covered]
-        yield _finished(piece, covered, marked, _left(piece, covered), curves)
+        yield _finished(piece, covered, marked, _left(piece, covered), curves, text)
 
 
 def deletion_gains_by_token(source: Ids, target: Ids, decoder: Decoder) -> list[list[float]]:
@@ -340,10 +357,11 @@ def _finished(
     marked: list[bool],
     left: float,
     curves: Mapping[str, Any] | None,
+    translation: str = "",
     *,
     by_curve: bool = True,
 ) -> PieceCoverage:
-    """Calibrate, count unknown words as missing, and average over the words that count.
+    """Calibrate, count unknown words as missing, copied ones as covered, and average over the words that count.
 
     Marks and optional words do not count, and function words only where they are marked. A calibrated score is at most
     the share of these words that is not marked.
@@ -355,11 +373,13 @@ def _finished(
     for word, value, mark in zip(piece.words, covered, marked, strict=True):
         share = value
         if curves is not None:
-            share = 1.0 if word.is_mark else on_curve(curves["words"], evidence_of(value))
+            share = 1.0 if word.is_exempt else on_curve(curves["words"], evidence_of(value))
             if by_curve:
                 mark = share < curves.get("threshold", CALIBRATED_THRESHOLD) and not word.is_optional
         if word.is_unknown:
             value, share, mark = 0.0, 0.0, True
+        if word.is_copied or (mark and _stands(piece, word, translation)):
+            value, share, mark = 1.0, 1.0, False
         shares.append(share)
         marks.append(mark)
         if word.counts and (mark or not word.is_function):
@@ -371,6 +391,18 @@ def _finished(
             missing = sum(mark for _, mark in counted) / len(counted)
             score = min(on_curve(curves["sentences"], score), 1 - missing)
     return PieceCoverage(shares, marks, score, left)
+
+
+def _stands(piece: Piece, word: SourceWord, translation: str) -> bool:
+    """Return whether a word stands in a translation as it is, at least as often as in its source.
+
+    Short ones are often a word of the other language, too, such as "a" and "no".
+    """
+    text = piece.text[slice(*word.place)]
+    if text not in translation or (len(text) < LEAST_STANDING and text.isalpha() and text.isascii()):
+        return False
+    target, source = (WORDS.findall(one).count(text) for one in (translation, piece.text))
+    return target >= max(source, 1)
 
 
 def _left(piece: Piece, covered: Sequence[float]) -> float:

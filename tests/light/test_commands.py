@@ -358,7 +358,9 @@ def test_a_film_is_translated_resumed_and_tells_where_to_look(run, expected, mon
     assert [row[0] for row in rows] == [f"cue {n}" for n in range(1, len(LINES) + 1)]
     marked = [row[0] for row in rows if row[2] or row[3]]
     assert marked
-    assert f"{len(marked)} of {len(LINES)} passages are to be checked ({'; '.join(marked[:5])}" in complaints
+    assert "cue 2" not in marked
+    reviewed = sorted([*marked, "cue 2"])  # the vocabulary lacks a quarter of it, which is copied
+    assert f"{len(reviewed)} of {len(LINES)} passages are to be checked ({'; '.join(reviewed[:5])}" in complaints
     assert complaints.rstrip().endswith("see c.tsv")
     records = run("film.srt", "--output", "out.srt", "--coverage", "c.jsonl")
     assert records[0] == 0

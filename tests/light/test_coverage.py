@@ -169,18 +169,21 @@ def test_each_word_of_the_users_string():
     assert [one.text for one in coverage.untranslated] == ["three", "five"]
 
 
-def test_unknown_words_are_missing_and_marks_are_not():
+def test_copied_words_are_not_missing_and_unknown_ones_are():
     tokenizer = Words(unknown=("xyz", "zyx", "!", "\U0001f642"))
     translate = translator(tokenizer=tokenizer)
     for method in ("attention", "deletion"):
         options = CoverageOptions(method=method)
         coverage = translate("one xyz !", coverage=options).coverage
         known, unknown, mark = coverage.words
-        assert (unknown.text, unknown.covered, unknown.marked) == ("xyz", 0.0, True)
+        assert (unknown.text, unknown.covered, unknown.marked) == ("xyz", 1.0, False)
         assert (mark.text, mark.marked) == ("!", False)
-        assert coverage.score == pytest.approx(known.covered / 2)
+        assert coverage.score == pytest.approx((known.covered + 1) / 2)
         record, emoji = translate(["xyz zyx", "\U0001f642"], coverage=options)
-        assert (record.coverage.score, len(record.coverage.untranslated)) == (0.0, 2)  # it is not blank
+        assert (record.coverage.score, len(record.coverage.words)) == (1.0, 2)  # it is not blank
+        with_it, without = translate.cover(["one xyz"] * 2, ["one xyz", "one"], coverage=options)
+        assert [[word.text for word in one.untranslated] for one in (with_it, without)] == [[], ["xyz"]]
+        assert with_it.score > without.score
         assert (emoji.text, emoji.coverage.score) == ("\U0001f642", 1.0)
     assert translate("?!", coverage=CoverageOptions(method="deletion")).coverage.score == 1
 

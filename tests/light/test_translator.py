@@ -56,11 +56,16 @@ def test_what_the_vocabulary_lacks_is_copied_and_said(caplog):
     assert [round(one.unknown, 2) for one in found] == [0.14, 0.4, 0.67]
     assert "2 of 3 texts have more than 20% tokens that the vocabulary lacks" in caplog.text
     covered = [one.coverage for one in model(texts, coverage=CoverageOptions())]
-    assert [[word.text for word in one.untranslated] for one in covered] == [
-        ["Čech"],
-        ["ξένος, λόγος"],
-        ["ξένος", "λόγος"],
-    ]
+    assert [(one.untranslated, [word.covered for word in one.words][-1]) for one in covered] == [((), 1.0)] * 3
+
+
+def test_a_word_of_a_script_that_the_vocabulary_lacks_is_copied_with_its_marks():
+    hindi = "\u0939\u093f\u0928\u094d\u0926\u0940"
+    released = Translator.from_pretrained(ROOT / "checkpoints/capsule-marian-en-de")
+    text = f"The old man sees {hindi} in the garden."
+    found = released(text, coverage=CoverageOptions())
+    assert found.text.count(hindi) == 1
+    assert not [word.text for word in found.coverage.untranslated if word.text in hindi]
 
 
 def test_any_other_iterable_is_read_lazily():
