@@ -8,6 +8,7 @@ const LONGEST_REPEATED_PHRASE = 6;
 const LARGEST_DOUBT = 5; // of a word that is supported
 const [LOG_PROB, SMALLEST_LOG_PROB, BESIDE] = [0.4, -8, 0.5];
 
+const LEAST_STANDING = 4; // letters of a word
 const isMark = (word) => !/[\p{L}\p{N}]/u.test(word);
 const folded = (word) => word.toLowerCase().replaceAll("ß", "ss");
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
@@ -27,6 +28,13 @@ export function wordsOf(text, offsets) {
     }));
     return [...cut.values()].sort((one, other) => one[0] - other[0]).map((own) => ({ span: own, tokens: tokensOf(own) }));
   }).filter(({ tokens }) => tokens.length);
+}
+
+/** Return what says whether a word of a source stands in its translation at least as often: see methods.py. */
+function standingIn(translation, source) {
+  const countOf = (text, word) => Array.from(text.matchAll(WORDS)).filter((match) => match[0] === word).length;
+  return (word) => !(word.length < LEAST_STANDING && /^[A-Za-z]+$/.test(word))
+    && translation.includes(word) && countOf(translation, word) >= countOf(source, word);
 }
 
 /** Read a curve of points [x, y] by linear interpolation; constant beyond its ends. */
@@ -49,7 +57,8 @@ function evidenceOf(share) {
  *
  * Return the words, and of the piece its score and how much it counts.
  */
-export function coverPiece({ text, ids, offsets, start }, received, calibration, unknown) {
+export function coverPiece({ text, ids, offsets, sourceSpan, sourceText, given }, received, calibration, unknown, translation) {
+  const stands = standingIn(translation, text);
   const lists = [calibration.optional_words, calibration.function_words];
   const words = wordsOf(text, offsets).map(({ span, tokens }) => {
     const word = text.slice(...span);
@@ -59,11 +68,13 @@ export function coverPiece({ text, ids, offsets, start }, received, calibration,
     const attention = mark ? 1 : Math.max(...tokens.map((token) => received[token]));
     let covered = mark ? 1 : onCurve(calibration.words, evidenceOf(attention));
     let marked = covered < calibration.threshold && !isOptional;
-    if (isUnknown) [covered, marked] = [0, true];
+    if (isUnknown) [covered, marked] = given?.includes(sourceText(span)) ? [1, false] : [0, true];
+    if (marked && !mark && stands(word)) [covered, marked] = [1, false];
     const counts = !mark && !isOptional && (marked || !isFunction);
     const untranslated = marked && !mark;
+    const [start, end] = sourceSpan(span);
     return {
-      word, start: start + span[0], end: start + span[1], covered, untranslated, marked, counts,
+      word: sourceText(span), start, end, covered, untranslated, marked, counts,
       weighs: untranslated || !(mark || isOptional || isFunction),
     };
   });
@@ -88,7 +99,7 @@ export function coverPiece({ text, ids, offsets, start }, received, calibration,
  */
 export function supportPiece({ translation, offsets, logProbs, read }, { optional_targets: optional = [] }) {
   const known = new Map(wordsOf(translation, offsets).map(({ span, tokens }) => [span.join(), tokens]));
-  const words = read ? wordsOf(translation, read.offsets).filter(({ span }) => !isMark(translation.slice(...span))) : [];
+  const words = read ? wordsOf(translation, read.offsets.map((place) => place && read.sourceSpan(place))).filter(({ span }) => !isMark(translation.slice(...span))) : [];
   const own = words.map(({ span, tokens }) => {
     const found = (known.get(span.join()) ?? []).map((token) => logProbs[token]);
     const logProb = Math.max(found.length ? mean(found) : 0, SMALLEST_LOG_PROB);

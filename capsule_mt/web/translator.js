@@ -3,6 +3,7 @@
 import { coverPiece, coverText, supportPiece } from "./coverage.js";
 import { Engine, read } from "./engine.js";
 import { ModelFile } from "./model_file.js";
+import { Vocabulary } from "./normal.js";
 import { splitSentences, splitToFit } from "./sentences.js";
 import { Tokenizer } from "./tokenizer.js";
 
@@ -31,6 +32,7 @@ export class Translator {
     this.tokenizer = new Tokenizer(file.tokenizers[0], file.tokenizers[1], tokenizer.clean_up);
     this.noText = new Set([...tokenizer.special, tokenizer.unknown]);
     this.unknown = tokenizer.unknown;
+    this.vocabulary = new Vocabulary(this.tokenizer, tokenizer.unknown, tokenizer.special);
     this.defaults = search;
     this.rules = sentences;
     const lists = ["optional_words", "function_words"].map((name) => [name, new Set(coverage?.[name])]);
@@ -71,7 +73,7 @@ export class Translator {
   cover(text, translation, { support = false } = {}) {
     this.#check(support);
     const piece = this.#forced(text, translation);
-    return this.#coverage(piece ? [piece] : [], [translation], [0], support);
+    return this.#coverage(text, piece ? [piece] : [], [translation], [0], support);
   }
 
   /** Return a text as a piece with a given translation, or nothing if it is blank. */
@@ -83,7 +85,7 @@ export class Translator {
     const ids = target.length > longest ? [...target.slice(0, longest - 1), target.at(-1)] : target;
     const [{ logProbs, received }] = this.engine.force([piece.ids], [ids], this.calibration.head);
     const isEmpty = ids[0] === this.engine.tokens.end;
-    return { ...piece, found: { ids, logProbs }, received: mostReceived(piece.ids, isEmpty ? [] : received) };
+    return { ...piece, given: translation, found: { ids, logProbs }, received: mostReceived(piece.ids, isEmpty ? [] : received) };
   }
 
   #check(support = false) {
@@ -102,11 +104,18 @@ export class Translator {
       return encoded.get(part);
     };
     const fits = (part) => encode(part).ids.length <= longest;
-    const [start, end] = [text.length - text.trimStart().length, text.trimEnd().length];
-    const sentences = splits ? splitSentences(text, this.rules) : start < end ? [[start, end]] : [];
-    return sentences.flatMap((span) => (fits(text.slice(...span)) ? [span] : splitToFit(text, span, fits)))
+    const form = this.vocabulary.normalForm(text);
+    const normal = form.text;
+    const [start, end] = [normal.length - normal.trimStart().length, normal.trimEnd().length];
+    const sentences = splits ? splitSentences(normal, this.rules) : start < end ? [[start, end]] : [];
+    return sentences.flatMap((span) => (fits(normal.slice(...span)) ? [span] : splitToFit(normal, span, fits)))
       .slice(0, truncates ? 1 : undefined)
-      .map(([from, to]) => ({ text: text.slice(from, to), start: from, end: to, ...encode(text.slice(from, to)) }))
+      .map(([from, to]) => {
+        const [first, last] = form.sourceSpan([from, to]);
+        const sourceSpan = (span) => form.sourceSpan([from + span[0], from + span[1]]);
+        const sourceText = (span) => text.slice(...sourceSpan(span));
+        return { text: normal.slice(from, to), start: first, end: last, sourceSpan, sourceText, ...encode(normal.slice(from, to)) };
+      })
       .filter(({ ids }) => ids.some((token) => !this.noText.has(token)));
   }
 
@@ -135,7 +144,7 @@ export class Translator {
 
   /** Join the translations of pieces with what is between them in the text. */
   #together(text, pieces, coverage, support) {
-    const translations = pieces.map(({ found }) => this.tokenizer.decode(found.ids));
+    const translations = pieces.map((piece) => withCapital(piece, this.tokenizer.decode(piece.found.ids)));
     const begins = [];
     let joined = "";
     pieces.forEach(({ start }, number) => {
@@ -149,20 +158,20 @@ export class Translator {
       text: joined,
       score: logProbs.length ? logProbs.reduce((sum, one) => sum + one) / logProbs.length : null,
       tokens: pieces.map(({ found }) => found.ids),
-      ...(coverage && { coverage: this.#coverage(pieces, translations, begins, support) }),
+      ...(coverage && { coverage: this.#coverage(text, pieces, translations, begins, support) }),
     };
   }
 
-  #coverage(pieces, translations, begins, support) {
+  #coverage(text, pieces, translations, begins, support) {
     return coverText(pieces.map((piece, number) => {
       const translation = translations[number];
       return {
         start: piece.start,
         end: piece.end,
-        source: piece.text,
+        source: text.slice(piece.start, piece.end),
         translation,
         begins: begins[number],
-        covered: coverPiece(piece, piece.received, this.calibration, this.unknown),
+        covered: coverPiece(piece, piece.received, this.calibration, this.unknown, translation),
         support: support && this.#support(piece, translation),
       };
     }), this.calibration.alarm);
@@ -172,6 +181,14 @@ export class Translator {
     const offsets = this.tokenizer.offsetsIn(translation, ids);
     return supportPiece({ translation, offsets, logProbs, read: this.reverse.#forced(translation, text) }, this.calibration);
   }
+}
+
+/** Return a translation with the capital of a first word that the model has read in small letters. */
+function withCapital({ text, sourceText }, translation) {
+  const letter = /\p{L}/u.exec(text);
+  if (!letter || !/\p{Ll}/u.test(letter[0])) return translation;
+  const [source] = sourceText([letter.index, letter.index + letter[0].length]);
+  return /\p{Lu}/u.test(source) ? translation.slice(0, 1).toUpperCase() + translation.slice(1) : translation;
 }
 
 function atLeastOne(numbers) {
