@@ -102,14 +102,18 @@ class HtmlFile:
         self._line = 1
         self._run: list[Event] = []
         fixed: list[str] = []  # elements that are open and not translated, with what is in them
+        raw: list[str] = []  # of such an element inside a sentence
         for event in _Reader(text).events:
             if fixed:
                 if event.kind == "start" and event.name == fixed[0]:
                     fixed.append(event.name)
                 elif event.kind == "end" and event.name == fixed[0]:
                     fixed.pop()
-                if self._run and self._run[-1].kind == "fixed":
-                    self._run[-1].raw += event.raw
+                if raw:
+                    raw.append(event.raw)
+                    if not fixed:
+                        self._run[-1].raw = "".join(raw)
+                        raw = []
                 else:
                     self._add(event.raw)
                 continue
@@ -118,6 +122,7 @@ class HtmlFile:
                 if event.name in INLINE_FIXED or event.name in INLINE:
                     event.kind = "fixed"
                     self._run.append(event)
+                    raw = [event.raw]
                     continue
             inline = event.kind == "text" or (event.kind in ("start", "end") and event.name in INLINE)
             if inline or (event.kind == "other" and self._run):
@@ -125,6 +130,8 @@ class HtmlFile:
                 continue
             self._end_run()
             self._add_block(event)
+        if raw:
+            self._run[-1].raw = "".join(raw)
         self._end_run()
 
     def write(self, translations: Sequence[Translated]) -> bytes:
@@ -212,16 +219,21 @@ def _with_signs(run: list[Event]) -> list[Event]:
     """Make one event of each raised element without a letter, such as the number of a note."""
     found: list[Event] = []
     starts: list[int] = []
+    last_letters = -1  # where the last element begins in which a letter was seen
     for event in run:
         found.append(event)
         if event.name == "sup" and event.kind == "start":
             starts.append(len(found) - 1)
         elif event.name == "sup" and event.kind == "end" and starts:
             start = starts.pop()
+            if last_letters > start:
+                continue  # inside this one: it need not be read again
             inside = found[start:]
             text = "".join(one.raw for one in inside if one.kind == "text")
             if not any(map(str.isalpha, html.unescape(text))):
                 found[start:] = [Event("other", inside[0].start, raw="".join(one.raw for one in inside))]
+            else:
+                last_letters = start
     return found
 
 

@@ -20,22 +20,24 @@ QUOTES = re.compile(r"(?:[ \t]{0,3}>[ \t]?)*")
 ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]+")
 HEADING = re.compile(r"(?:[ \t]{0,3}>[ \t]?)*[ \t]*#{1,6}[ \t]")
 RULE = re.compile(r"[ \t]{0,3}(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,}|=+[ \t]*)$")
-TABLE_RULE = re.compile(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$")
+# in each pattern, two repetitions that can take the same character never stand side by side: time would be quadratic
+TABLE_RULE = re.compile(r"[ \t]*(?:\|[ \t]*)?:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*(?:\|[ \t]*)?$")
 DEFINITION = re.compile(r"[ \t]{0,3}\[(?!\^)[^\]]+\]:[ \t]*\S")
 NOTE = re.compile(r"[ \t]{0,3}\[\^[^\]\s]+\]:[ \t]+")
 HTML_BLOCK = re.compile(r"[ \t]{0,3}<(?:!|\?|/?[A-Za-z][\w-]*(?:[\s/>]|$))")
 INDENTED = re.compile(r"(?: {4}|\t)")
 # where a link goes, with its title: (address "title"), (<address> 'title')
+TITLE = r"(?:\"[^\"]*\"|'[^']*'|\([^()]*\))"
 TARGET = (
-    r"\(\s*(?:<[^<>\n]*>|[^()\s<][^()\s]*(?:\([^()\s]*\)[^()\s]*)*|)"
-    r"(?:\s+(?:\"[^\"]*\"|'[^']*'|\([^()]*\)))?\s*\)"
+    r"\(\s*(?:(?:(?:<[^<>\n]*>|[^()\s<][^()\s]*(?:\([^()\s]*\)[^()\s]*)*)"
+    rf"(?:\s+{TITLE})?|{TITLE})\s*)?\)"
 )
 INLINE = re.compile(
     r"(?P<escape>\\[!-/:-@\[-`{-~])"
     r"|(?P<code>(?<!`)(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`))"
-    r"|(?P<fixed><(?:https?|mailto):[^\s<>]+>|\$\$[^$]+\$\$|\$[^$\s](?:[^$]*[^$\s])?\$(?!\d)|\{\{.*?\}\}|:[a-z_]+:(?![\w]))"
-    r"|(?P<tag></?[A-Za-z][^<>]*>|<!--.*?-->)"
-    r"|(?P<note>\[\^[^\]\s]+\])"
+    r"|(?P<fixed><(?:https?|mailto):[^\s<>]+>|\$\$[^$]+\$\$|\$[^$\s](?:[^$]*[^$\s])?\$(?!\d)|\{\{.{0,200}?\}\}|:[a-z_]+:(?![\w]))"
+    r"|(?P<tag></?[A-Za-z][^<>]*>|<!--(?:(?!<!--).)*?-->)"
+    r"|(?P<note>\[\^[^\[\]\s]+\])"
     r"|(?P<image>!\[(?P<alt>[^\[\]]*)\](?P<source>" + TARGET + r"|\[[^\]]*\]))"
     r"|(?P<link>\[(?=[^\]]))"
     r"|(?P<closed>\](?:" + TARGET + r"|\[[^\]]*\])?)"
@@ -43,6 +45,7 @@ INLINE = re.compile(
     re.DOTALL,
 )
 KINDS = ("escape", "code", "fixed", "tag", "note", "image", "link", "closed", "mark")  # of `INLINE`
+LINK = "["
 SPECIAL = re.compile(r"([\\`*_\[\]<>])")
 
 
@@ -146,8 +149,7 @@ class MarkdownFile:
             texts.append(inner.strip(" \t") if not inner.endswith("  ") else inner.lstrip(" \t"))
             last += 1
         text = " ".join(texts)
-        hard_break = re.search(r"(?: {2,}|\\)$|[ \t]+#+[ \t]*$|[ \t]+$", text)
-        end = hard_break.start() if hard_break else len(text)
+        end = _end_of_text(text)
         self._parts.append(self._lines[first][:begin])
         self._add(text[:end], first)
         self._parts.append(text[end:])
@@ -160,14 +162,27 @@ class MarkdownFile:
             if last == first + 1:
                 self._copy(last, last + 1)
             else:
-                for cell in re.split(r"(\s*(?<!\\)\|\s*)", self._lines[last]):
-                    if cell.strip(" \t|"):
-                        self._add(cell, last)
+                for cell in re.split(r"((?<!\\)\|)", self._lines[last]):
+                    text = cell.strip()
+                    if text.strip("|"):
+                        begin = cell.index(text)
+                        self._parts.append(cell[:begin])
+                        self._add(text, last)
+                        self._parts.append(cell[begin + len(text) :])
                     else:
                         self._parts.append(cell)
                 self._end_line(last)
             last += 1
         return last
+
+
+def _end_of_text(text: str) -> int:
+    """Return where the marks at the end of a paragraph begin: spaces, a hard break, the closing signs of a heading."""
+    shown = text.rstrip(" \t")
+    without_signs = shown.rstrip("#")
+    if without_signs != shown and without_signs.endswith((" ", "\t")):
+        return len(without_signs.rstrip(" \t"))
+    return len(text) - 1 if text.endswith("\\") else len(shown)
 
 
 def _is_block(line: str) -> bool:
@@ -212,28 +227,40 @@ def _add_inline(markup: Markup, text: str) -> None:
 def _partners(text: str, tokens: list["re.Match[str]"]) -> dict[int, int]:
     """Return the closing mark of each opening one, and the other way round; elements that cross have none."""
     opened: list[int] = []
+    waiting: dict[str, list[int]] = {}  # the indices in `opened` of each kind of mark
     partners: dict[int, int] = {}
+
+    def open_(number: int, kind: str) -> None:
+        waiting.setdefault(kind, []).append(len(opened))
+        opened.append(number)
+
+    def forget(index: int) -> None:
+        """Drop what was opened at an index of `opened` and after it."""
+        for indices in waiting.values():
+            while indices and indices[-1] >= index:
+                indices.pop()
+        del opened[index:]
+
     for number, match in enumerate(tokens):
         before, after = text[match.start() - 1 : match.start()], text[match.end() : match.end() + 1]
         if match["link"] is not None:
-            opened.append(number)
+            open_(number, LINK)
         elif match["closed"] is not None:
-            start = next((place for place in reversed(opened) if tokens[place]["link"] is not None), None)
-            if start is not None:
+            if links := waiting.get(LINK):
+                start = opened[links[-1]]
                 if len(match[0]) > 1:
                     partners[start], partners[number] = number, start
-                del opened[opened.index(start) :]
+                forget(links[-1])
         elif match["mark"] is not None:
             in_word = match[0][0] == "_" and before.isalnum() and after.isalnum()
-            start = next((place for place in reversed(opened) if tokens[place][0] == match[0]), None)
-            inside_link = start is not None and any(
-                tokens[place]["link"] is not None for place in opened[opened.index(start) :]
-            )
-            if start is not None and not before.isspace() and not in_word and not inside_link:
+            index = next(reversed(waiting.get(match[0], ())), None)
+            link = next(reversed(waiting.get(LINK, ())), -1)
+            if index is not None and index > link and not before.isspace() and not in_word:
+                start = opened[index]
                 partners[start], partners[number] = number, start
-                del opened[opened.index(start) :]
+                forget(index)
             elif after and not after.isspace() and not in_word and not (match[0][0] == "_" and before.isalnum()):
-                opened.append(number)
+                open_(number, match[0])
     return partners
 
 
@@ -242,5 +269,10 @@ def _escaped(text: str) -> str:
     if not SPECIAL.search(text):
         return text
     written = re.sub(r"(?<!\w)([*_`])(?=\S)|(?<=\S)([*`])(?!\w)", r"\\\g<0>", text)
-    written = re.sub(r"\[(?=[^\]]*\][(\[:])", r"\\[", written)
+    # a bracket would open a link where the next closing one goes on so
+    parts = written.split("]")
+    is_link = [after.startswith(("(", "[", ":")) for after in parts[1:]] + [False]
+    written = "]".join(
+        part.replace("[", r"\[") if linked else part for part, linked in zip(parts, is_link, strict=True)
+    )
     return re.sub(r"<(?=[A-Za-z/!?])", r"\\<", written)

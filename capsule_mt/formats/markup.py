@@ -18,7 +18,7 @@ class Markup:
     def __init__(self) -> None:
         self._written: list[str] = []
         self._raw: dict[str, str] = {}
-        self._open: list[tuple[int, str]] = []  # the number and the name of each element
+        self._open: list[tuple[int, str, int]] = []  # number, name and index in `_written` of each element
         self._last = 0
 
     def add_text(self, text: str) -> None:
@@ -49,7 +49,7 @@ class Markup:
 
     def open(self, raw: str, name: str = "") -> None:
         self._mark("<g%d>", raw)
-        self._open.append((self._last, name))
+        self._open.append((self._last, name, len(self._written) - 1))
 
     def close(self, raw: str, name: str = "") -> None:
         """Close the element that was opened last; of another name, it becomes a point."""
@@ -69,10 +69,10 @@ class Markup:
     @property
     def text(self) -> str:
         """The text with tags; what was opened and never closed is a point."""
-        text = "".join(self._written)
-        for number, _ in self._open:
-            text = text.replace(f"<g{number}>", f"<g{number}/>")
-        return text
+        written = list(self._written)
+        for number, _, index in self._open:
+            written[index] = f"<g{number}/>"
+        return "".join(written)
 
     @property
     def has_words(self) -> bool:

@@ -9,14 +9,14 @@ URL = (  # with placeholders, or an e-mail address
     rf"(?i:https?://|www\.)(?:[^\s<>\"'{{}}{UNSPACED_STOPS}]|\{{[^\s{{}}]*\}})*(?:[\w/]|(?<=\}}))"
     r"|(?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+"
 )
-TAG = r"(?s:<!--.*?-->)|</?(?:[A-Za-z][^<>]*|\d+\s*/?)>"  # of HTML, and of i18next
+TAG = r"(?s:<!--(?:(?!<!--).)*?-->)|</?(?:[A-Za-z][^<>]*|\d+\s*/?)>"  # of HTML, and of i18next
 UNIT = r"(?:[kKMGT]?i?B|[mn]?s|[ckm]?m|[km]?g|px|pt|r?em|min|h|k?Hz|[MG]Hz|dpi|fps|th|x)\b"
 # of Mustache, Jinja, Liquid, Angular; statements and remarks of Jinja; ERB; ICU, left whole; shells, Ruby, Python; Qt
 _PLACEHOLDER = (
     r"(?:\{\{\{[^{}\n]{0,120}\}\}\}|\{\{[^{}\n]{0,120}\}\}|\{%.{0,120}?%\}|\{#.{0,120}?#\}|<%.{0,120}?%>"
     r"|\{\s*\w+\s*,\s*(?:plural|select(?:ordinal)?|number|date|time)\b(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
     r"|[$%#]?\{\{?[^{}\s]*\}\}?|\{\s?[\w.]+\s?\}|\$[A-Za-z_]\w+"
-    rf"|%(?:\(\w+\)|\d+\$)?(?:[-+#0]*\d*(?:\.\d+)?(?:hh?|ll?|z)?[sdifucxXeg](?:\b|(?={UNIT}))|@)"
+    rf"|%(?:\(\w+\)|\d+\$)?(?:[-+#0]*(?:[1-9]\d*)?(?:\.\d+)?(?:hh?|ll?|z)?[sdifucxXeg](?:\b|(?={UNIT}))|@)"
     r"|%(?:L?\d{1,2}|n)\b|%\w+%|%%)"
 )
 # What is glued to a placeholder is a part of it: "{w}px", "#{id}", "v{version}", "{path}/a.txt", "{year}-{month}".
@@ -37,7 +37,7 @@ MAYBE_NO_WORDS = ("`", "<", "@", "/", "www.", "{", "%", "#", ":\\", "_", "$")  #
 EMOJI = "[\xa9\xae\u2122\U0001f000-\U0001faff\u2600-\u27bf\u2b00-\u2bff\ufe0f\u200d\u20e3\U000e0020-\U000e007f]"
 # bullets, "3)" and "a)", boxes to tick; not "3.", which may be a date
 LIST_MARK = r"(?:[-\u2013\u2014*+\u2022\u2023\u25aa\u25e6\u00b7>#]+|\(?(?:\d{1,3}|[A-Za-z])\))\s+(?:\[[ xX]\]\s+)?"
-EMOJI_BEFORE, EMOJI_AFTER = rf"(?:{EMOJI}+\s*)+", rf"(?:\s*{EMOJI}+)+$"
+EMOJI_BEFORE = rf"(?:{EMOJI}+\s*)+"
 
 
 def may_have_no_words(text: str) -> bool:
@@ -65,6 +65,8 @@ def without_copied_edges(text: str, sentence: Span) -> Span:
             found = re.compile(pattern).match(text, start, end)
             start = found.end() if found else start
     if text[end - 1] > "\u1fff":  # where emoji are
-        found = re.compile(EMOJI_AFTER).search(text, start, end)
-        end = found.start() if found else end
+        emoji = re.compile(EMOJI)
+        if emoji.match(text, end - 1):  # no pattern: a search for what ends a text takes quadratic time
+            while text[end - 1].isspace() or emoji.match(text, end - 1):
+                end -= 1
     return Span(start, end)
