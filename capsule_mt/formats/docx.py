@@ -3,13 +3,15 @@
 import io
 import re
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 
 from capsule_mt.formats.markup import MARKUP, Markup
-from capsule_mt.formats.units import Translated, Unit
+from capsule_mt.formats.units import FormatError, Translated, Unit
 from capsule_mt.formats.xml import LONGEST, Element, Text, escaped, parse
 
+METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # Word's own; 2 KB of bzip2 can be 3 GB, whatever it states
 PARTS = re.compile(r"word/(?:document|header\d*|footer\d*|footnotes|endnotes)\.xml")
 CONTAINERS = frozenset({"hyperlink", "ins", "smartTag", "fldSimple", "moveTo"})
 BREAKS = frozenset({"tab", "br", "cr"})
@@ -46,11 +48,11 @@ class _Paragraph:
     def write(self, translations: Sequence[Translated]) -> None:
         if all(one.text is None for one in translations):
             return
-        waiting = iter(translations)
+        waiting, holes = iter(translations), set(map(id, self.holes))
         written = []
         for part in self.parts:
             if isinstance(part, Markup):
-                found = next(waiting).text if part in self.holes else None
+                found = next(waiting).text if id(part) in holes else None
                 written.append(self._runs(part.filled(part.text if found is None else found, str)))
             else:
                 written.append(self._runs(part))
@@ -145,17 +147,18 @@ class DocxFile:
     def __init__(self, content: bytes, name: str = "the document") -> None:
         try:
             self._archive = zipfile.ZipFile(io.BytesIO(content))
-            names = [one.filename for one in self._archive.infolist() if PARTS.fullmatch(one.filename)]
-            if "word/document.xml" not in names:
-                raise ValueError(f"{name}: no Word document, it has no word/document.xml")
-            self._trees: dict[str, Element] = {}
-            for part in names:
-                size = self._archive.getinfo(part).file_size
-                if size > LONGEST:
-                    raise ValueError(f"{name}: {part} has {size} bytes, more than the {LONGEST} that are read")
-                self._trees[part] = parse(self._archive.read(part), f"{name}, {part}")
-        except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, NotImplementedError, RuntimeError) as error:
-            raise ValueError(f"{name}: no Word document, or a damaged one ({error})") from None
+            parts = self._archive.infolist()
+            _check(parts, name)
+            self._trees = {
+                part.filename: parse(self._read(part), f"{name}, {part.filename}")
+                for part in parts
+                if PARTS.fullmatch(part.filename)
+            }
+        except (
+            *(zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error),
+            *(EOFError, NotImplementedError, RuntimeError, OSError),
+        ) as error:
+            raise FormatError(f"{name}: not a Word document, or a damaged one ({error})") from None
         self._paragraphs: list[_Paragraph] = []
         self.units: list[Unit] = []
         for part, tree in self._trees.items():
@@ -177,10 +180,34 @@ class DocxFile:
             paragraph.write(own)
         written = io.BytesIO()
         with zipfile.ZipFile(written, "w") as archive:
-            for info in self._archive.infolist():
-                tree = self._trees.get(info.filename)
-                archive.writestr(info, self._archive.read(info.filename) if tree is None else tree.raw)
+            for part in self._archive.infolist():
+                tree = self._trees.get(part.filename)
+                archive.writestr(part, self._read(part) if tree is None else tree.raw)
         return written.getvalue()
+
+    def _read(self, part: zipfile.ZipInfo) -> bytes:
+        """Return the content of a part, of which no more is inflated than it states."""
+        with self._archive.open(part) as stream:
+            return stream.read(part.file_size)
+
+
+def _check(parts: Sequence[zipfile.ZipInfo], name: str) -> None:
+    """Raise an error for an archive that is not a Word document, or would take too much memory."""
+    names = Counter(part.filename for part in parts)
+    if "word/document.xml" not in names:
+        raise FormatError(f"{name}: not a Word document, it has no word/document.xml")
+    twice = next((part for part, count in names.items() if count > 1), None)
+    if twice is not None:
+        raise FormatError(f"{name}: has the part {twice[:80]} twice")
+    packed = next((part for part in parts if part.compress_type not in METHODS), None)
+    if packed is not None:
+        raise FormatError(
+            f"{name}: {packed.filename[:80]} is compressed by method {packed.compress_type}; "
+            "a Word document has 8 (deflate) or 0 (stored): save it again"
+        )
+    size = sum(part.file_size for part in parts)
+    if size > LONGEST:
+        raise FormatError(f"{name}: its parts have {size} bytes, more than the {LONGEST} that are read")
 
 
 def _format(run: Element) -> str:

@@ -7,17 +7,18 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from capsule_mt.formats.units import Translated, Unit
+from capsule_mt.formats.units import FormatError, Translated, Unit
 from capsule_mt.text.copying import PLACEHOLDER, is_no_sentence
 from capsule_mt.text.languages import PLURAL_FORMS
 
-FIELD = re.compile(r"(msgctxt|msgid_plural|msgid|msgstr(?:\[(\d+)\])?)\s+(\"(?:[^\"\\]|\\.)*\")\s*")
+FIELD = re.compile(r"(msgctxt|msgid_plural|msgid|msgstr(?:\[\d\])?)\s+(\"(?:[^\"\\]|\\.)*\")\s*")
 MORE = re.compile(r"\s*(\"(?:[^\"\\]|\\.)*\")\s*")
 # "_File" of GTK, "&File" and "E&xit" of Qt: the key that chooses a menu's entry; no "R&D" and no "&amp;"
 KEY = re.compile(r"(?<!\w)([_&])(?=[^\W\d_])(?!\w+;)|(?<=\w)(&)(?=[a-z])(?!\w+;)")
 ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
-OF_MANY = re.compile(r"plural\s*=\s*\(*\s*n\s*%")  # the first form is of 1, 21, 31, ...
+OF_MANY = re.compile(r"plural\s*=[\s(]*n\s*%")  # the first form is of 1, 21, 31, ...
 NUMBER_OF_PLURALS = re.compile(r"nplurals\s*=\s*(\d+)")
+MOST_PLURALS = 10  # Arabic has 6; msgstr[9] is the last
 
 
 @dataclass
@@ -46,12 +47,17 @@ class PoFile:
         self._ending = "\r\n" if "\r\n" in text else "\n"
         self._entries = _entries(text.replace("\r\n", "\n"), name)
         self._language = language
-        self._header = next((one for one in self._entries if one.fields.get("msgid") == ""), None)
-        stated = self._header.fields.get("msgstr", "") if self._header else ""
+        headers = (entry for entry in self._entries if entry.fields.get("msgid") == "" and "msgstr" in entry.fields)
+        self._header = next(headers, None)
+        stated = self._header.fields["msgstr"] if self._header else ""
         known = PLURAL_FORMS.get((language or "").partition("_")[0].lower())
         self._plural_forms = None if NUMBER_OF_PLURALS.search(stated) else known
         forms = self._plural_forms or stated
-        self._plurals = int(next(iter(NUMBER_OF_PLURALS.findall(forms)), 2))
+        count = next(iter(NUMBER_OF_PLURALS.findall(forms)), "2")
+        self._plurals = int(count) if len(count) <= 4 else 0
+        if not 1 <= self._plurals <= MOST_PLURALS:
+            line = self._header.line if self._header else 1
+            raise FormatError(f"{name}, line {line}: `nplurals` must be 1 to {MOST_PLURALS}, got {count[:40]}")
         self._first_is_of_many = OF_MANY.search(forms) is not None
         self.units: list[Unit] = []
         self._todo: list[tuple[Entry, list[str]]] = []  # and the fields that are translated
@@ -119,11 +125,13 @@ def _entries(text: str, name: str) -> list[Entry]:
         start, more = FIELD.fullmatch(line), MORE.fullmatch(line)
         if start is not None:
             last = start[1]
-            entry.fields[last] = _unquoted(start[3])
+            entry.fields[last] = _unquoted(start[2])
         elif more is not None and last:
             entry.fields[last] += _unquoted(more[1])
         else:
-            raise ValueError(f'{name}, line {number}: a catalog has `msgid "..."` and `msgstr "..."`, got {line!r}')
+            raise FormatError(
+                f'{name}, line {number}: a catalog has `msgid "..."` and `msgstr "..."`, got {line[:80]!r}'
+            )
     return entries
 
 

@@ -2,11 +2,12 @@
 
 import codecs
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import PurePath
 from typing import Any
 
-from capsule_mt.formats.units import Parsed, Translated
+from capsule_mt.formats.units import FormatError, Parsed, Translated, Unit
 
 # the formats, and the ends of the names of their files
 FORMATS = {
@@ -26,9 +27,10 @@ WITHOUT_READER = (
     *(".json", ".jsonl", ".yaml", ".yml", ".toml", ".ini", ".properties", ".strings", ".stringsdict", ".resx"),
     *(".xml", ".tmx", ".svg", ".rst", ".adoc", ".tex", ".ipynb", ".ass", ".ssa", ".sbv", ".ttml"),
 )
+PLAIN = "text"  # a text without a format: one unit
 # where a file declares its encoding
 DECLARATIONS = {
-    "html": rb"""(?i)<meta[^>]+charset\s*=\s*["']?\s*([\w.:-]+)""",
+    "html": rb"""(?i)<meta[^>]+charset\s*=\s*(?:["']\s*)?([\w.:-]+)""",
     "po": rb"charset=([\w.:-]+)",
     "xliff": rb"""<\?xml[^>]*encoding\s*=\s*["']([\w.:-]+)""",
 }
@@ -55,30 +57,80 @@ def parse(
     column: str | None = None,
     language: str | None = None,
 ) -> Parsed:
-    """Read a file.
+    """Read a file, and write it once in a trial: what cannot be written fails before it is translated.
 
     Args:
-        format: one of `FORMATS`.
+        format: one of `FORMATS`, or `PLAIN`.
         name: how messages call the file.
         encoding: by default what the file states, or UTF-8.
         column: of a table, its number from 1 or its name: which one is translated.
         language: the code of the language of the translations, which some files state.
     """
-    from capsule_mt.text.encodings import decoded, encoding_of_mark  # late, as the formats: lines do without
-
     shown = str(name)
-    if format not in FORMATS:
+    if format not in (PLAIN, *FORMATS):
         raise ValueError(f"`format` must be one of {', '.join(FORMATS)}, got {format!r}")
     if format in NEEDS_COLUMN and column is None:
         raise ValueError(f"{shown}: a table needs the column to translate (`--column 2`)")
     if format not in NEEDS_COLUMN and column is not None:
         raise ValueError(f"{shown}: `column` is for tables ({', '.join(NEEDS_COLUMN)}), this is {format}")
+    options = (content, format, shown, encoding, column, language)
+    with named_errors(shown, format):
+        trial = read(*options)
+        trial.write([Translated(unit.text) for unit in trial.units])
+        del trial  # before there is a second one
+        return Written(read(*options), shown, format)
+
+
+@contextmanager
+def named_errors(name: str, format: str) -> Iterator[None]:
+    """Turn every error of a parser, of Python's own ones, too, into a `FormatError` that names the file."""
+    try:
+        yield
+    except (FormatError, MemoryError):  # memory is short, the file may be well
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        shown = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
+        raise FormatError(f"{name}: not {format} that can be read and written ({shown})") from error
+
+
+class Written:
+    """A file that is written with its errors named."""
+
+    def __init__(self, file: Parsed, name: str, format: str) -> None:
+        self._file, self._name, self._format = file, name, format
+        self.units, self.keep = file.units, file.keep
+
+    def write(self, translations: Sequence[Translated]) -> bytes:
+        if len(translations) != len(self.units):
+            raise ValueError(
+                f"`translations` must be one for each of {len(self.units)} units, got {len(translations)}"
+            )
+        with named_errors(self._name, self._format):
+            return self._file.write(translations)
+
+
+def read(
+    content: bytes, format: str, name: str, encoding: str | None, column: str | None, language: str | None
+) -> Parsed:
+    """Read a file by the class of its format."""
+    from capsule_mt.text.encodings import decoded, encoding_of_mark, known_encoding  # late, as the formats
+
     if format == "docx":
         from capsule_mt.formats.docx import DocxFile
 
-        return DocxFile(content, shown)
+        return DocxFile(content, name)
     stated = encoding or encoding_of_mark(content) or _declared(content, format)
-    text = decoded(content, shown, stated)
+    try:
+        known_encoding(stated or "utf-8")
+    except ValueError as error:
+        raise FormatError(f"{name}: {error}") from None
+    try:
+        text = decoded(content, name, stated)
+    except ValueError as error:
+        raise FormatError(str(error)) from None
+    if format == PLAIN:
+        return _Plain(text)
     if format == "html":
         from capsule_mt.formats.html import HtmlFile
 
@@ -86,16 +138,16 @@ def parse(
     if format == "po":  # whose programs refuse a byte-order mark
         from capsule_mt.formats.po import PoFile
 
-        return PoFile(text, shown, language)
+        return PoFile(text, name, language)
     found: Parsed
     if format in ("srt", "vtt"):
         from capsule_mt.formats.subtitles import SubtitleFile
 
-        found = SubtitleFile(text, format == "vtt", shown)
+        found = SubtitleFile(text, format == "vtt", name)
     elif format == "xliff":
         from capsule_mt.formats.xliff import XliffFile
 
-        found = XliffFile(text, shown, language)
+        found = XliffFile(text, name, language)
     elif format == "markdown":
         from capsule_mt.formats.markdown import MarkdownFile
 
@@ -103,8 +155,21 @@ def parse(
     else:
         from capsule_mt.formats.table import TableFile
 
-        found = TableFile(text, str(column), is_csv=format == "csv", name=shown)
+        found = TableFile(text, str(column), is_csv=format == "csv", name=name)
     return _Marked(found) if content.startswith(codecs.BOM_UTF8) else found
+
+
+class _Plain:
+    """A text without a format."""
+
+    keep: Sequence[str] = ()
+
+    def __init__(self, text: str) -> None:
+        self.units = [Unit(text, "the text")]
+
+    def write(self, translations: Sequence[Translated]) -> bytes:
+        (translated,) = translations
+        return (self.units[0].text if translated.text is None else translated.text).encode()
 
 
 def _declared(content: bytes, format: str) -> str | None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
 from capsule_mt.formats.markup import MARKUP, Markup
-from capsule_mt.formats.units import Translated, Unit
+from capsule_mt.formats.units import FormatError, Translated, Unit
 
-TIME = r"(?:(\d+):)?(\d{1,2}):(\d{2})[.,](\d{1,3})"
+TIME = r"(?:(\d{1,6}):)?(\d{1,2}):(\d{2})[.,](\d{1,3})"
 TIMES = re.compile(rf"\s*{TIME}\s*-->\s*{TIME}(.*)")
 TAG = re.compile(r"(</?[A-Za-z][^<>\n]*>)|(<[\d:.]+>|\{\\[^{}]*\})")
 DASH = re.compile(r"\s*[-\u2010-\u2014]\s*(?=\w)")
@@ -20,6 +20,7 @@ SPEAKER = re.compile(r"[^\W\d_][\w.'\u2019 ]{0,24}:\s")  # "MARTHA: ..."; beginn
 LEAST_TITLE = 5  # letters in capitals, of a title or a sign
 LONGEST_PAUSE = 2.0  # seconds inside a sentence
 LONGEST_SENTENCE = 8  # cues
+MOST_LINES = 16  # of a cue that are broken as they were, and tags before a line that are taken off
 LONGEST_LINE = 42  # characters, as most guides for subtitles have it
 CLAUSE_ENDS = tuple(".,;:!?\u3002\u3001")
 NEAR = 0.12  # of a translation: how far a cut moves to the end of a clause
@@ -68,7 +69,7 @@ class SubtitleFile:
         self._blocks = _blocks(text.replace("\r\n", "\n"), is_vtt)
         cues = [block for block in self._blocks if isinstance(block, Cue)]
         if not cues and text.strip():
-            raise ValueError(f"{name}: no line has times such as `00:00:01,000 --> 00:00:02,500`")
+            raise FormatError(f"{name}: no line has times such as `00:00:01,000 --> 00:00:02,500`")
         for number, cue in enumerate(cues, start=1):
             cue.number = number
             cue.said = _said(cue.raw)
@@ -163,7 +164,10 @@ def _said(raw: str) -> list[Line]:
 
 def _set_apart(line: Line) -> None:
     """Take the tags off that enclose all of a line, or stand before it."""
-    while (tag := TAG.match(line.text)) is not None:
+    for _ in range(MOST_LINES):
+        tag = TAG.match(line.text)
+        if tag is None:
+            return
         name = re.match(r"<([A-Za-z]+)", tag[0])
         rest, end = line.text[tag.end() :], ""
         if name is not None:
@@ -262,7 +266,7 @@ def wrapped(text: str, lines: int) -> str:
     """Break a text into so many lines, or into two where it is too long for one."""
     if lines == 1 and len(_shown(text)) <= LONGEST_LINE:
         return text
-    return "\n".join(line for line in cut(text, [1.0] * max(lines, 2)) if line)
+    return "\n".join(line for line in cut(text, [1.0] * min(max(lines, 2), MOST_LINES)) if line)
 
 
 def _closed(parts: list[str]) -> list[str]:

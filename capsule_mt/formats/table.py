@@ -5,7 +5,7 @@ import io
 import re
 from collections.abc import Sequence
 
-from capsule_mt.formats.units import Translated, Unit
+from capsule_mt.formats.units import FormatError, Translated, Unit
 
 BREAKS = re.compile(r"[\t\r\n]+")  # which a cell of .tsv cannot have
 DELIMITERS = ",;\t|"
@@ -26,7 +26,7 @@ class TableFile:
             try:
                 self._rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=self._delimiter, strict=True))
             except csv.Error as error:
-                raise ValueError(f"{name}: no table of .csv ({error})") from None
+                raise FormatError(f"{name}: no table of .csv ({error})") from None
         else:
             self._rows = [line.removesuffix("\r").split("\t") for line in text.removesuffix("\n").split("\n")]
         self._place, first_row = self._column(column, name)
@@ -36,7 +36,7 @@ class TableFile:
             if self._place >= len(row):
                 if any(row):
                     shown = f"{len(row)} columns, and column {self._place + 1} is to be translated (`--column`)"
-                    raise ValueError(f"{name}, row {number + 1}: {shown}")
+                    raise FormatError(f"{name}, row {number + 1}: {shown}")
                 continue
             self._numbers.append(number)
             self.units.append(Unit(row[self._place], f"row {number + 1}"))
@@ -58,5 +58,6 @@ class TableFile:
             return int(column) - 1, 0
         names = self._rows[0] if self._rows else []
         if column not in names:
-            raise ValueError(f"{name}: `--column` takes a number from 1 or one of {', '.join(names)}; got {column!r}")
+            shown = ", ".join(names)[:200]
+            raise FormatError(f"{name}: `--column` takes a number from 1 or one of {shown}; got {column!r}")
         return names.index(column), 1

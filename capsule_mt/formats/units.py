@@ -4,6 +4,10 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 
+class FormatError(ValueError):
+    """A file that cannot be read, or not be written; the message names it and what is wrong."""
+
+
 class Unit(NamedTuple):
     """A text that is translated as a whole, such as a paragraph; `place` says where it is: "line 7", "cue 3"."""
 

@@ -4,14 +4,14 @@ import re
 from collections.abc import Sequence
 
 from capsule_mt.formats.markup import MARKUP, Markup
-from capsule_mt.formats.units import Translated, Unit
+from capsule_mt.formats.units import FormatError, Translated, Unit
 from capsule_mt.formats.xml import Element, Text, escaped, parse
 
 PAIRS = frozenset({"g", "pc", "mrk"})
 POINTS = frozenset({"bx", "ex", "bpt", "ept", "it", "sc", "ec", "sm", "em", "cp"})
 TAG_ID = re.compile(r"(?:START|CLOSE)_|LINE_BREAK")  # Angular's, of what stands for no word
 UNTRANSLATED = frozenset({"new", "initial", "needs-translation"})
-ENCODING = re.compile(r"""(<\?xml[^>]*encoding\s*=\s*)["'][^"']*["']""")
+ENCODING = re.compile(r"""\A(<\?xml[^>]*encoding\s*=\s*)["'][^"']*["']""")
 UNKNOWN_LANGUAGE = "und"  # version 2 demands one where there are targets
 
 
@@ -24,7 +24,7 @@ class XliffFile:
         self._top = parse(ENCODING.sub(r'\1"UTF-8"', text).encode("utf-8"), name)
         root = next((one for one in self._top.elements if one.local == "xliff"), None)
         if root is None:
-            raise ValueError(f"{name}: the root of an XLIFF file is <xliff>, found no such element")
+            raise FormatError(f"{name}: the root of an XLIFF file is <xliff>, found no such element")
         self._root, self._language = root, language
         self._is_version_2 = root.attributes.get("version", "1.2").startswith("2")
         self._todo: list[tuple[Element, Element, Markup]] = []  # what holds the source, the source, its text
@@ -107,4 +107,5 @@ def _set(element: Element, name: str, value: str) -> None:
     """Set an attribute in the start tag of an element."""
     start = re.sub(rf"""\s{name}\s*=\s*("[^"]*"|'[^']*')""".encode(), b"", element.start)
     element.attributes[name] = value
-    element.start = re.sub(rb"\s*/?>$", lambda match: f' {name}="{escaped(value)}"'.encode() + match[0], start)
+    inside = start.removesuffix(b">").removesuffix(b"/").rstrip()
+    element.start = inside + f' {name}="{escaped(value)}"'.encode() + start[len(inside) :]

@@ -4,12 +4,16 @@
 becomes gigabytes, or reads other files.
 """
 
+import html
+import re
 from dataclasses import dataclass, field
 from xml.parsers import expat
-from xml.sax.saxutils import escape
+
+from capsule_mt.formats.units import FormatError
 
 LONGEST = 256 << 20  # bytes
 DEEPEST = 200  # elements inside each other
+NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass
@@ -58,7 +62,7 @@ class Element:
 def parse(content: bytes, name: str) -> Element:
     """Return the tree of a file below an element without a name, which also holds what is beside the root."""
     if len(content) > LONGEST:
-        raise ValueError(f"{name}: {len(content)} bytes of XML are more than the {LONGEST} that are read")
+        raise FormatError(f"{name}: {len(content)} bytes of XML are more than the {LONGEST} that are read")
     parser = expat.ParserCreate()
     before, top = Text(b""), Element("", {}, 0)  # `before` is a byte-order mark
     opened = [top]
@@ -71,13 +75,13 @@ def parse(content: bytes, name: str) -> Element:
         last, first = (part, bytes_of), parser.CurrentByteIndex
 
     def refuse(*_: object) -> None:
-        raise ValueError(f"{name}, line {parser.CurrentLineNumber}: a DOCTYPE is refused, its entities are not safe")
+        raise FormatError(f"{name}, line {parser.CurrentLineNumber}: a DOCTYPE is refused, its entities are not safe")
 
     def start(tag: str, attributes: dict[str, str]) -> None:
         element = Element(tag, attributes, parser.CurrentLineNumber)
         begin(element, "start")
         if len(opened) > DEEPEST:
-            raise ValueError(f"{name}, line {element.line}: elements are nested more than {DEEPEST} deep")
+            raise FormatError(f"{name}, line {element.line}: elements are nested more than {DEEPEST} deep")
         opened[-1].children.append(element)
         opened.append(element)
 
@@ -97,7 +101,7 @@ def parse(content: bytes, name: str) -> Element:
     try:
         parser.Parse(content, True)
     except expat.ExpatError as error:
-        raise ValueError(f"{name}, line {error.lineno}: no XML ({expat.ErrorString(error.code)})") from None
+        raise FormatError(f"{name}, line {error.lineno}: no XML ({expat.ErrorString(error.code)})") from None
     setattr(*last, content[first:])
     top.children.insert(0, before)
     return top
@@ -105,4 +109,4 @@ def parse(content: bytes, name: str) -> Element:
 
 def escaped(text: str) -> str:
     """Escape a text, and leave out the characters that XML has not."""
-    return escape("".join(character for character in text if character >= " " or character in "\t\n\r"))
+    return html.escape(NOT_XML.sub("", text), quote=False)

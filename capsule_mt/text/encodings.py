@@ -4,6 +4,8 @@ import codecs
 
 from capsule_mt.text.binary import refuse_binary
 
+# of Python alone, or unsafe: they decode to half characters, or in quadratic time
+NOT_OF_FILES = ("idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7")
 # of files that are not UTF-8, in the order of preference between equals
 CANDIDATES = ("cp1252", "cp1251", "koi8-r", "cp1250", "cp1253", "shift_jis", "euc_jp", "euc_kr", "gb18030", "big5")
 BYTE_ORDER_MARKS = {
@@ -30,8 +32,9 @@ def known_encoding(name: str) -> str:
         codec = codecs.lookup(name)
     except LookupError:
         codec = None
-    if codec is None or not getattr(codec, "_is_text_encoding", True):
-        raise ValueError(f"`encoding` must be one that Python knows, such as utf-8, utf-16 or cp1252, got {name!r}")
+    if codec is None or codec.name in NOT_OF_FILES or not getattr(codec, "_is_text_encoding", True):
+        examples = "such as utf-8, utf-16 or cp1252"
+        raise ValueError(f"`encoding` must be one that Python knows, {examples}, got {name[:40]!r}")
     return name
 
 

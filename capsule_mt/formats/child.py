@@ -1,0 +1,124 @@
+"""The process in which a stranger's file is read and written, within limits; `apart.py` starts it and kills it.
+
+A message is the length of a JSON object in four bytes, the object, and the contents whose lengths it states.
+"""
+
+import json
+import signal
+import struct
+import sys
+from collections.abc import Sequence
+from typing import Any, BinaryIO
+
+from capsule_mt.formats.reading import named_errors, parse, read
+from capsule_mt.formats.units import FormatError, Translated
+
+LENGTH = struct.Struct(">I")
+MAX_HEAD = 8 << 20  # bytes of JSON: reading more would hold up the server
+MAX_CONTENTS = 64 << 20
+MOST_KEPT = 64 << 20  # a process that keeps more after a file ends, which gives it back
+
+
+def send(stream: BinaryIO, message: dict[str, Any], contents: Sequence[bytes] = ()) -> None:
+    head = json.dumps({**message, "lengths": list(map(len, contents))}).encode()
+    stream.write(b"".join([LENGTH.pack(len(head)), head, *contents]))
+    stream.flush()
+
+
+def receive(stream: BinaryIO) -> tuple[dict[str, Any], list[bytes]]:
+    """Return the next message; an `EOFError` if there is none, or not all of it."""
+    (length,) = LENGTH.unpack(_exactly(stream, LENGTH.size))
+    if length > MAX_HEAD:
+        raise EOFError(f"a message of {length} bytes")
+    message = json.loads(_exactly(stream, length))
+    lengths = message.pop("lengths")
+    if sum(lengths) > MAX_CONTENTS:
+        raise EOFError(f"contents of {sum(lengths)} bytes")
+    return message, [_exactly(stream, length) for length in lengths]
+
+
+def _exactly(stream: BinaryIO, length: int) -> bytes:
+    content = stream.read(length)
+    if len(content) < length:
+        raise EOFError("the other process has ended")
+    return content
+
+
+def main() -> None:
+    memory, seconds = int(sys.argv[1]), float(sys.argv[2])
+    # a service manager signals all processes of a service, while the server still answers what it accepted
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, signal.SIG_IGN)
+    _limit("RLIMIT_AS", memory)
+    _limit("RLIMIT_CORE", 0)
+    while True:
+        try:
+            job, (content,) = receive(sys.stdin.buffer)
+        except EOFError:
+            return  # the server has ended
+        # if nobody is left to kill it
+        _limit("RLIMIT_CPU", int(_usage("ru_utime") + _usage("ru_stime") + seconds) + 1)
+        answer, files = _answer(job, content, memory)
+        answer["is_last"] = answer.get("is_last", False) or _resident() > MOST_KEPT
+        send(sys.stdout.buffer, answer, files)
+        if answer["is_last"]:
+            return
+
+
+def _answer(job: dict[str, Any], content: bytes, memory: int) -> tuple[dict[str, Any], list[bytes]]:
+    try:
+        return _read(job, content) if job["translations"] is None else _write(job, content)
+    except FormatError as error:
+        return {"error": str(error)}, []
+    except MemoryError:
+        pass  # outside of the handler, nothing keeps what took the memory
+    message = f"{job['name']}: takes more than the {memory >> 20} MB of memory that reading or writing it may"
+    return {"error": message, "is_last": True}, []
+
+
+def _read(job: dict[str, Any], content: bytes) -> tuple[dict[str, Any], list[bytes]]:
+    file = parse(content, job["format"], name=job["name"], encoding=job["encoding"], language=job["language"])
+    characters = sum(len(unit.text) for unit in file.units)
+    units = list(file.units) if characters <= job["max_characters"] else []
+    return {"units": units, "keep": list(file.keep), "characters": characters}, []
+
+
+def _write(job: dict[str, Any], content: bytes) -> tuple[dict[str, Any], list[bytes]]:
+    files = []
+    with named_errors(job["name"], job["format"]):
+        for translations in job["translations"]:
+            # writing changes what was read
+            file = read(content, job["format"], job["name"], job["encoding"], None, job["language"])
+            files.append(file.write([Translated(*translated) for translated in translations]))
+    if sum(map(len, files)) > MAX_CONTENTS:
+        raise FormatError(f"{job['name']}: its translation has more than {MAX_CONTENTS} bytes")
+    return {}, files
+
+
+def _limit(name: str, value: int) -> None:
+    """Limit a resource of this process, where the system can."""
+    try:
+        import resource
+
+        _, hard = resource.getrlimit(getattr(resource, name))
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(getattr(resource, name), (value, hard))
+    except (ImportError, AttributeError, ValueError, OSError):  # Windows; macOS for memory
+        pass
+
+
+def _usage(name: str) -> float:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0.0
+    return float(getattr(resource.getrusage(resource.RUSAGE_SELF), name))
+
+
+def _resident() -> int:
+    """Return the bytes of memory that this process keeps; the usage of the system begins with those of its parent."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as numbers:
+            return int(numbers.read().split()[1]) * 4096
+    except OSError:  # not Linux
+        return 0

@@ -1,0 +1,144 @@
+"""Files that are read in a process of their own: the same result, and its limits of time, memory and size."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from capsule_mt.formats.apart import Source, StoppedError, Worker
+from capsule_mt.formats.reading import PLAIN, format_of, parse
+from capsule_mt.formats.units import FormatError, Translated
+from tests.light.formats.files import FILES, content_of, docx
+
+GOOD = Source(b"A **b**", "markdown", "a.md")
+SLOW = Source(b"<a b=" * 100_000, "html", "a.html")  # `html.parser` takes quadratic time
+
+
+@pytest.fixture
+def worker():
+    worker = Worker()
+    yield worker
+    worker.stop()
+
+
+def works(worker):
+    return worker.read(GOOD, 100).units[0].text == "A <g1>b</g1>"
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if not name.startswith("table.")])
+def test_it_reads_and_writes_as_this_process_does(worker, name):
+    source = Source(content_of(name), format_of(name), name, None, "de")
+    file = parse(source.content, source.format, name=name, language="de")
+    texts = worker.read(source, 10_000)
+    assert texts.units == list(file.units)
+    assert texts.keep == tuple(file.keep)
+    assert texts.characters == sum(len(unit.text) for unit in file.units)
+    upper = [Translated(unit.text.upper(), needs_review=True) for unit in file.units]
+    none = [Translated(None) for _ in file.units]
+    written = worker.write(source, [upper, none])
+    for content, translations in zip(written, (upper, none), strict=True):
+        again = parse(source.content, source.format, name=name, language="de")
+        assert content == again.write(translations)
+
+
+def test_a_text_without_a_format_is_one_unit(worker):
+    source = Source("a;b\n".encode("utf-8-sig"), PLAIN, "a.txt")
+    assert [unit.text for unit in worker.read(source, 10).units] == ["a;b\n"]
+    assert worker.write(source, [[Translated("B")], [Translated(None)]]) == [b"B", b"a;b\n"]
+
+
+def test_what_is_wrong_with_a_file_is_its_error(worker):
+    with pytest.raises(FormatError, match=r"^a\.md, line 1: not UTF-8"):
+        worker.read(GOOD._replace(content=b"\xff"), 100)
+    with pytest.raises(FormatError, match=r"^a\.md: not markdown that can be read and written"):
+        worker.write(GOOD, [[]])  # a translation too few
+    assert works(worker)
+
+
+def test_a_text_with_too_many_characters_is_not_sent(worker):
+    assert worker.read(GOOD, 11).units == []
+    assert worker.read(GOOD, 11).characters == 12
+
+
+def test_time_is_limited():
+    worker = Worker(seconds=0.5)
+    started = time.monotonic()
+    with pytest.raises(FormatError, match=r"^a\.html: takes more than the 0\.5 s that reading or writing it may$"):
+        worker.read(SLOW, 100)
+    assert time.monotonic() - started < 5
+    worker.seconds = 30
+    assert works(worker)
+    worker.stop()
+
+
+@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="the system does not limit memory")
+def test_memory_is_limited():
+    worker = Worker(seconds=60, memory=100 << 20)
+    bomb = Source(docx("<w:p/>" * 2_000_000), "docx", "a.docx")
+    assert len(bomb.content) < 100_000
+    with pytest.raises(FormatError, match=r"^a\.docx: takes more than the 100 MB of memory that reading or writing"):
+        worker.read(bomb, 100)
+    assert works(worker)
+    worker.stop()
+
+
+def test_a_process_that_took_much_memory_does_not_keep_it(worker):
+    assert works(worker)
+    process = worker._process
+    worker.read(Source(b"a" * 60_000_000, PLAIN, "a.txt"), 100)
+    assert worker._process is None
+    assert process.returncode is not None
+    assert works(worker)
+
+
+def test_a_process_that_ends_is_replaced(worker):
+    assert works(worker)
+    threading.Timer(0.3, lambda: os.kill(worker._process.pid, signal.SIGKILL)).start()
+    with pytest.raises(FormatError, match=r"^a\.html: the process that read it has ended with code -9$"):
+        worker.read(SLOW, 100)
+    assert works(worker)
+    worker._process.kill()
+    worker._process.wait()
+    assert works(worker)
+
+
+def test_a_process_is_stopped_when_nobody_waits(worker):
+    threading.Timer(0.3, worker.stop).start()
+    with pytest.raises(StoppedError):
+        worker.read(SLOW, 100)
+    assert works(worker)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+def test_a_signal_to_all_processes_of_a_service_does_not_end_it(worker):
+    assert works(worker)
+    process = worker._process
+    for name in (signal.SIGTERM, signal.SIGINT):
+        process.send_signal(name)
+    assert works(worker)
+    assert worker._process is process
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the system does not limit the time of a process")
+def test_it_does_not_outlive_its_server():
+    code = (
+        "from tests.light.formats.test_apart import SLOW, Worker, os, threading\n"
+        "worker = Worker(seconds=2)\nworker._kill = lambda reason: None\n"
+        "threading.Timer(0.5, lambda: (print(worker._process.pid, flush=True), os._exit(0))).start()\n"
+        "worker.read(SLOW, 100)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    pid = int(done.stdout)
+    for _ in range(300):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            break
+        time.sleep(0.1)
+    else:
+        os.kill(pid, signal.SIGKILL)
+        pytest.fail("the process goes on without its server")
