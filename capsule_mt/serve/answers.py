@@ -4,14 +4,16 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import HTTPException, Request
 
-from capsule_mt.formats.units import Parsed, Translated
+from capsule_mt.formats.apart import Source, StoppedError, Texts
+from capsule_mt.formats.units import FormatError, Translated
 from capsule_mt.scoring import Translation
 from capsule_mt.serve.batching import Batcher, Order, QueueFullError, Settings, StoppingError
 from capsule_mt.serve.clients import Doorkeeper, Keys, key_in_head
+from capsule_mt.serve.files import Readers, Task
 from capsule_mt.serve.languages import LanguagePair
 from capsule_mt.serve.metrics import Metrics
 from capsule_mt.serve.requests import AUTO, AnyFields, Asked, read_request, unless_gone
@@ -24,7 +26,9 @@ LONGEST_ESCAPE = 12
 ROOM_FOR_OTHER_FIELDS = 65536
 SHORT = 40  # characters in which no language is detected
 LONG = 1000  # characters of an order: only one so long is cut into sentences at a time
+LONGEST_TAG = 4  # times as long as the markup that it stands for
 Submit = Callable[[Batcher, list[str]], Order]
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
@@ -60,9 +64,15 @@ class Answers:
     """What the paths of the API share: who may ask for what, and the way of texts through the queue."""
 
     def __init__(
-        self, batchers: Mapping[LanguagePair, Batcher], limits: Limits, metrics: Metrics, detector: Detector | None
+        self,
+        batchers: Mapping[LanguagePair, Batcher],
+        limits: Limits,
+        metrics: Metrics,
+        detector: Detector | None,
+        readers: Readers,
     ) -> None:
         self.batchers, self.limits, self.metrics, self.detector = batchers, limits, metrics, detector
+        self._readers = readers
         self.codes = sorted({code for pair in batchers for code in pair})
         self._doorkeeper = Doorkeeper(limits.keys, limits.requests_a_minute)
         self._cutting = asyncio.Lock()
@@ -162,11 +172,34 @@ class Answers:
         found = await self.results(request, texts, pairs, submit)
         return [found.get(number, [Translation(text, None, None, ())]) for number, text in enumerate(texts)]
 
+    async def texts_of(self, request: Request, source: Source, client: str) -> Texts:
+        """Return what is to be translated of a file."""
+        # markup is longer as a tag than as it was: `<b>` becomes `<g1000/>`
+        most = LONGEST_TAG * self.limits.max_characters
+        return await self._apart(request, client, lambda worker: worker.read(source, most))
+
     async def translated(
-        self, request: Request, file: Parsed, source: str, target: str, settings: Settings, client: str
+        self, request: Request, file: Source, texts: Texts, languages: LanguagePair, settings: Settings, client: str
     ) -> list[bytes]:
         """Translate a file; return it and its alternatives."""
-        texts = [unit.text for unit in file.units]
-        found = await self.translations(request, texts, [source] * len(texts), target, settings, client)
+        units = [unit.text for unit in texts.units]
+        settings = settings._replace(keep=texts.keep)
+        found = await self.translations(
+            request, units, [languages.source] * len(units), languages.target, settings, client
+        )
         ranks = range(max(map(len, found), default=1))
-        return [file.write([Translated(some[min(rank, len(some) - 1)].text) for some in found]) for rank in ranks]
+        translations = [[Translated(some[min(rank, len(some) - 1)].text) for some in found] for rank in ranks]
+        return await self._apart(request, client, lambda worker: worker.write(file, translations))
+
+    async def _apart(self, request: Request, client: str, task: Task[Answer]) -> Answer:
+        """Let a process of its own do something with a file of a client."""
+        work = asyncio.ensure_future(self._readers.run(client, task))
+        try:
+            return await asyncio.wait_for(unless_gone(request, work), self.limits.request_seconds)
+        except FormatError as error:
+            raise HTTPException(400, f"Invalid request: {error}") from None
+        except asyncio.TimeoutError:
+            seconds = self.limits.request_seconds
+            raise HTTPException(503, f"the file waited {seconds:g} s to be read, behind other files") from None
+        except StoppedError:
+            raise HTTPException(503, "the server is stopping") from None

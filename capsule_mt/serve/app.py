@@ -1,9 +1,7 @@
 """The HTTP API: the paths, fields and errors of LibreTranslate; coverage, metrics and the page."""
 
-import asyncio
-import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +10,12 @@ from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Res
 from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.middleware.cors import CORSMiddleware
 
-from capsule_mt.formats.html import HtmlFile
-from capsule_mt.formats.reading import FORMATS, NEEDS_COLUMN, format_of, parse
-from capsule_mt.formats.units import Parsed, Translated, Unit
+from capsule_mt.formats.apart import Source
+from capsule_mt.formats.reading import FORMATS, NEEDS_COLUMN, PLAIN, format_of
 from capsule_mt.serve.answers import Answers, Limits
 from capsule_mt.serve.batching import Batcher, Order, Settings
 from capsule_mt.serve.clients import key_in_head
+from capsule_mt.serve.files import Files, Readers
 from capsule_mt.serve.languages import LanguagePair, describe_languages
 from capsule_mt.serve.metrics import Metrics
 from capsule_mt.serve.requests import (
@@ -31,21 +29,24 @@ from capsule_mt.serve.requests import (
     uploaded,
 )
 from capsule_mt.text.detecting import Detected, Detector
-from capsule_mt.text.encodings import decoded
 from capsule_mt.text.lines import coverage_record
 
 PAGE = Path(__file__).parent / "page"
 PAGE_FILES = {"/": "index.html", **{f"/{name}": name for name in ("page.js", "page.css", "service.js")}}
 FILE_FORMATS = (".txt", *(suffix for format, some in FORMATS.items() if format not in NEEDS_COLUMN for suffix in some))
-FILE_SECONDS, MOST_FILES = 600, 32
+LONGEST_NAME = 100  # characters of a file's name, from its end
 PRIVATE = frozenset({"/metrics", "/docs", "/redoc", "/openapi.json", "/spec"})  # where there are keys
 
 
 def build_app(
-    batchers: Mapping[LanguagePair, Batcher], limits: Limits, metrics: Metrics, detector: Detector | None = None
+    batchers: Mapping[LanguagePair, Batcher],
+    limits: Limits,
+    metrics: Metrics,
+    detector: Detector | None = None,
+    readers: Readers | None = None,
 ) -> FastAPI:
-    """Return the application that translates with these batchers."""
-    answers, files = Answers(batchers, limits, metrics, detector), Files()
+    """Return the application that translates with these batchers, and reads files with these readers."""
+    answers, files = Answers(batchers, limits, metrics, detector, readers or Readers()), Files()
     app = FastAPI(
         title="capsule-mt",
         summary="Translation with coverage, in the shape of LibreTranslate's API",
@@ -106,11 +107,12 @@ def build_app(
         if asked.format == "html":
             if asked.coverage:
                 raise HTTPException(400, "`coverage` is for texts, not for `format` html")
-            pages = await asyncio.to_thread(lambda: [HtmlFile(text) for text in asked.texts])
-            settings = settings._replace(keep=HtmlFile.keep)
             written = []
-            for page, language in zip(pages, languages, strict=True):
-                contents = await answers.translated(request, page, language, target, settings, client)
+            for number, (text, language) in enumerate(zip(asked.texts, languages, strict=True)):
+                page = Source(text.encode(), "html", f"text {number}", "utf-8")
+                texts = await answers.texts_of(request, page, client)
+                pair = LanguagePair(language, target)
+                contents = await answers.translated(request, page, texts, pair, settings, client)
                 written.append([content.decode() for content in contents])
         else:
             found = await answers.translations(request, asked.texts, languages, target, settings, client)
@@ -159,19 +161,17 @@ def build_app(
         """Translate a file, which keeps its format; `translatedFileUrl` has the translation for ten minutes."""
         asked, client = await answers.read(request, FileRequest)
         file = uploaded(asked)
-        name = Path((file.filename or "").replace("\\", "/")).name
+        name = Path((file.filename or "").replace("\\", "/")).name[-LONGEST_NAME:]
         if Path(name).suffix.lower() not in FILE_FORMATS:
             raise HTTPException(400, f"Invalid request: file format not supported, only {', '.join(FILE_FORMATS)}")
-        try:
-            parsed = await asyncio.to_thread(read_file, await file.read(), name, asked.target)
-        except ValueError as error:
-            raise HTTPException(400, f"Invalid request: {error}") from None
-        texts = [unit.text for unit in parsed.units]
-        answers.check_length(sum(map(len, texts)))
         target, is_auto = answers.language_of(asked.target), asked.source == AUTO
-        source = answers.detect(" ".join(texts))[0].language if is_auto else answers.language_of(asked.source)
-        settings = Settings(keep=tuple(parsed.keep))
-        (written,) = await answers.translated(request, parsed, source, target, settings, client)
+        sent = Source(await file.read(), format_of(name) or PLAIN, name, None, target)
+        texts = await answers.texts_of(request, sent, client)
+        answers.check_length(texts.characters)
+        whole = " ".join(unit.text for unit in texts.units)
+        source = answers.detect(whole)[0].language if is_auto else answers.language_of(asked.source)
+        pair = LanguagePair(source, target)
+        (written,) = await answers.translated(request, sent, texts, pair, Settings(), client)
         return {"translatedFileUrl": str(request.url_for("download_file", name=files.keep(name, written)))}
 
     @app.get("/download_file/{name}")
@@ -247,44 +247,5 @@ def _file(path: Path) -> Callable[[], Awaitable[FileResponse]]:
     return send
 
 
-class TextFile:
-    """A file of plain text: one unit."""
-
-    keep: Sequence[str] = ()
-
-    def __init__(self, text: str) -> None:
-        self.units = [Unit(text, "the text")]
-
-    def write(self, translations: Sequence[Translated]) -> bytes:
-        return (translations[0].text or "").encode()
-
-
-def read_file(content: bytes, name: str, language: str) -> Parsed:
-    """Read a file that was sent; `language` is the translation's."""
-    format = format_of(name)
-    return TextFile(decoded(content, name)) if format is None else parse(content, format, name=name, language=language)
-
-
 def _percent(found: Detected) -> dict[str, Any]:
     return {"confidence": round(100 * found.confidence, 1), "language": found.language}
-
-
-class Files:
-    """Keeps the files that were translated, each for some time, and not too many."""
-
-    def __init__(self) -> None:
-        self._files: dict[str, tuple[float, bytes]] = {}
-
-    def keep(self, name: str, content: bytes) -> str:
-        """Keep a file; return the name by which nobody else guesses it."""
-        self.get("")
-        while len(self._files) >= MOST_FILES:
-            del self._files[next(iter(self._files))]
-        name = f"{secrets.token_urlsafe(16)}.{name}"
-        self._files[name] = (time.monotonic() + FILE_SECONDS, content)
-        return name
-
-    def get(self, name: str) -> bytes | None:
-        now = time.monotonic()
-        self._files = {name: file for name, file in self._files.items() if file[0] > now}
-        return self._files[name][1] if name in self._files else None

@@ -15,6 +15,7 @@ from capsule_mt.serve.answers import Limits
 from capsule_mt.serve.app import build_app
 from capsule_mt.serve.batching import Batcher
 from capsule_mt.serve.connections import BACKLOG, Connections, protocol_with
+from capsule_mt.serve.files import Readers
 from capsule_mt.serve.languages import LanguagePair
 from capsule_mt.serve.metrics import Metrics
 from capsule_mt.text.detecting import Detector
@@ -39,10 +40,16 @@ def bind(host: str, port: int) -> socket.socket:
 class Server(uvicorn.Server):
     """Stops at the first signal, within `stop_seconds`; the second one ends the process at once."""
 
-    def __init__(self, config: uvicorn.Config, batchers: Mapping[LanguagePair, Batcher], stop_seconds: int) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        batchers: Mapping[LanguagePair, Batcher],
+        readers: Readers,
+        stop_seconds: int,
+    ) -> None:
         super().__init__(config)
         config.timeout_graceful_shutdown = stop_seconds + SECONDS_TO_ANSWER
-        self.batchers, self.stop_seconds = batchers.values(), stop_seconds
+        self.batchers, self.readers, self.stop_seconds = batchers.values(), readers, stop_seconds
         self.deadline = 0.0
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -58,9 +65,11 @@ class Server(uvicorn.Server):
     def abandon(self) -> None:
         for batcher in self.batchers:
             batcher.abandon()
+        self.readers.close()
 
     def close(self) -> bool:
-        """End the threads; return whether none of them still translates when the time to stop is over."""
+        """End threads and processes; return whether no thread still translates when the time to stop is over."""
+        self.readers.close()
         closed = [batcher.close(max(0.0, self.deadline - time.monotonic())) for batcher in self.batchers]
         return all(closed)
 
@@ -74,7 +83,7 @@ def run_server(
     stop_seconds: int,
 ) -> bool:
     """Serve until SIGTERM or Ctrl-C; then answer what was accepted, and return whether there was time for all."""
-    metrics = Metrics()
+    metrics, readers = Metrics(), Readers()
     batchers = {
         pair: Batcher(translator, options={"src_lang": pair.source, "tgt_lang": pair.target})
         for pair, translator in translators.items()
@@ -82,9 +91,9 @@ def run_server(
     sys.setswitchinterval(SWITCH_SECONDS)
     logging.getLogger("capsule_mt").setLevel(logging.ERROR)  # what warns of a translation is for whoever asked for it
     logging.getLogger("capsule_mt.serve").setLevel(logging.WARNING)
-    app, protocol = build_app(batchers, limits, metrics, detector), protocol_with(connections)
+    app, protocol = build_app(batchers, limits, metrics, detector, readers), protocol_with(connections)
     config = uvicorn.Config(app, log_level="warning", backlog=BACKLOG, http=protocol)
-    server = Server(config, batchers, stop_seconds)
+    server = Server(config, batchers, readers, stop_seconds)
     listener.listen(BACKLOG)
     host, port = listener.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

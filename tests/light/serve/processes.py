@@ -25,11 +25,11 @@ print("all answered" if ended else "not all answered", flush=True)
 """
 
 
-async def open_request(address, body, length):
+async def open_request(address, body, length, *headers):
     """Send the head of a request and a body, which may be shorter than its length; return what reads the answer."""
     reader, writer = await asyncio.open_connection(*address.removeprefix("http://").split(":"))
-    head = f"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n"
-    writer.write(head.encode() + body)
+    lines = ("POST /translate HTTP/1.1", "Host: localhost", f"Content-Length: {length}", *headers)
+    writer.write("\r\n".join((*lines, "\r\n")).encode() + body)
     await writer.drain()
     return reader, writer
 

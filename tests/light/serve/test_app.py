@@ -17,6 +17,7 @@ from capsule_mt.serve.answers import Limits
 from capsule_mt.serve.app import PAGE, PAGE_FILES, build_app
 from capsule_mt.serve.batching import Batcher
 from capsule_mt.serve.clients import Keys, Rates
+from capsule_mt.serve.files import Readers
 from capsule_mt.serve.languages import LanguagePair, language_pairs
 from capsule_mt.serve.metrics import Metrics
 from capsule_mt.text.detecting import Detected
@@ -40,7 +41,8 @@ class Client:
 
     def __init__(self, batchers, limits, detector):
         self.batchers = batchers
-        self.app = build_app(batchers, limits, Metrics(), detector)
+        self.readers = Readers()
+        self.app = build_app(batchers, limits, Metrics(), detector, self.readers)
 
     def __call__(self, *requests):
         """Send requests at once, each (method, path, settings); return the responses."""
@@ -70,11 +72,13 @@ def make_client():
         translators = translators or {EN_DE: Upper(), WORDS: Upper()}
         batchers = {pair: Batcher(translator, **settings) for pair, translator in translators.items()}
         made.extend(batchers.values())
-        return Client(batchers, limits or Limits(), detector)
+        client = Client(batchers, limits or Limits(), detector)
+        made.append(client.readers)
+        return client
 
     yield make
-    for batcher in made:
-        batcher.close()
+    for batcher_or_readers in made:
+        batcher_or_readers.close()
 
 
 @pytest.fixture
@@ -187,6 +191,8 @@ def test_a_file(make_client):
         ("a.txt", b"\xff", "a.txt"),
         ("a.txt", b"%PDF-1.7\n", "a.txt: is a PDF, not text: convert it by `pdftotext FILE.pdf FILE.txt`"),
         ("a.srt", b"a", "a.srt"),
+        ("a.html", b"<p>a<![x]>b", "a.html: not html that can be read"),
+        ("b" * 200 + ".srt", b"a", f"Invalid request: {'b' * 96}.srt: no line has times"),
         ("a.txt", b"a" * 5001, "request (5001) exceeds text limit (5000)"),
     ):
         (response,) = client(("POST", "/translate_file", {**form, "files": {"file": (name, content)}}))
@@ -246,6 +252,7 @@ def test_requests_at_once_get_their_own_translations(make_client):
         ({}, "Invalid request: missing q parameter"),
         ({"q": ["a", None]}, "`q`: must be a text or a list of texts, got \"['a', None]\""),
         ({"q": "a", "beams": 0}, "`beams`: input should be greater than or equal to 1, got '0'"),
+        ({"q": ["a", "<p>a<![x]>b"], "format": "html"}, "text 1: not html that can be read and written"),
         ({"q": "a", "format": "html", "coverage": True}, "`coverage` is for texts, not for `format` html"),
         ({"q": "a", "format": "pdf"}, "pdf format is not supported"),
         ({"q": "a", "coverge": False}, "there is no field 'coverge' (did you mean `coverage`?); the fields are"),
