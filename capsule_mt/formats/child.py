@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, BinaryIO
 
-from capsule_mt.formats.reading import named_errors, parse, read
+from capsule_mt.formats.reading import named_errors, read, tried
 from capsule_mt.formats.units import FormatError, Translated
 
 LENGTH = struct.Struct(">I")
@@ -77,7 +77,8 @@ def _answer(job: dict[str, Any], content: bytes, memory: int) -> tuple[dict[str,
 
 
 def _read(job: dict[str, Any], content: bytes) -> tuple[dict[str, Any], list[bytes]]:
-    file = parse(content, job["format"], name=job["name"], encoding=job["encoding"], language=job["language"])
+    with named_errors(job["name"], job["format"]):
+        file = tried(content, *_options(job))
     characters = sum(len(unit.text) for unit in file.units)
     units = list(file.units) if characters <= job["max_characters"] else []
     return {"units": units, "keep": list(file.keep), "characters": characters}, []
@@ -87,12 +88,15 @@ def _write(job: dict[str, Any], content: bytes) -> tuple[dict[str, Any], list[by
     files = []
     with named_errors(job["name"], job["format"]):
         for translations in job["translations"]:
-            # writing changes what was read
-            file = read(content, job["format"], job["name"], job["encoding"], None, job["language"])
+            file = read(content, *_options(job))  # for each: writing changes what was read
             files.append(file.write([Translated(*translated) for translated in translations]))
     if sum(map(len, files)) > MAX_CONTENTS:
         raise FormatError(f"{job['name']}: its translation has more than {MAX_CONTENTS} bytes")
     return {}, files
+
+
+def _options(job: dict[str, Any]) -> tuple[str, str, str | None, None, str | None]:
+    return job["format"], job["name"], job["encoding"], None, job["language"]
 
 
 def _limit(name: str, value: int) -> None:

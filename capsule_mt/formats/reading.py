@@ -75,10 +75,8 @@ def parse(
         raise ValueError(f"{shown}: `column` is for tables ({', '.join(NEEDS_COLUMN)}), this is {format}")
     options = (content, format, shown, encoding, column, language)
     with named_errors(shown, format):
-        trial = read(*options)
-        trial.write([Translated(unit.text) for unit in trial.units])
-        del trial  # before there is a second one
-        return Written(read(*options), shown, format)
+        tried(*options)
+        return Written(read(*options), shown, format)  # again: writing changes what was read
 
 
 @contextmanager
@@ -108,6 +106,13 @@ class Written:
             )
         with named_errors(self._name, self._format):
             return self._file.write(translations)
+
+
+def tried(*options: Any) -> Parsed:
+    """Return a file that was written in a trial, as `read` takes it; it cannot be written again."""
+    file = read(*options)
+    file.write([Translated(unit.text) for unit in file.units])
+    return file
 
 
 def read(
