@@ -404,6 +404,7 @@ def test_a_column_and_an_encoding(run, expected, tmp_path):
         (("a.txt", "--column", 2), "--column is for .tsv and .csv (or with --format tsv), got a.txt"),
         (("a.srt", "--encoding", "latin-99"), "must be one that Python knows, such as utf-8, utf-16 or cp1252, got"),
         (("nothing.srt",), "nothing.srt: no such file"),
+        (("bad.html",), "bad.html: not html that can be read and written (AssertionError: unknown status"),
         (("a.srt", "text.de"), "one file is translated at a time, got a.srt, text.de"),
         (("a.srt", "Hello world"), "one file is translated at a time, got a.srt, 'Hello world'"),
         (("--input", "a.srt", "Hello world"), "one file is translated at a time, got 'Hello world', a.srt"),
@@ -426,6 +427,7 @@ def test_what_does_not_fit_a_file_is_named(run, capfdbinary, tmp_path, arguments
     (tmp_path / "text.de").touch()
     (tmp_path / "t.csv").touch()
     (tmp_path / "folder").mkdir()
+    (tmp_path / "bad.html").write_text("<p>a<![x]>b")
     with pytest.raises((SystemExit, ValueError)) as stopped:
         run(*arguments)
     assert message in str(stopped.value) + capfdbinary.readouterr().err.decode()
