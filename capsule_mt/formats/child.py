@@ -16,7 +16,7 @@ from capsule_mt.formats.units import FormatError, Translated
 LENGTH = struct.Struct(">I")
 MAX_HEAD = 8 << 20  # bytes of JSON: reading more would hold up the server
 MAX_CONTENTS = 64 << 20
-MOST_KEPT = 64 << 20  # a process that keeps more after a file ends, which gives it back
+MAX_KEPT = 64 << 20  # a process that keeps more after a file ends, which gives it back
 
 
 def send(stream: BinaryIO, message: dict[str, Any], contents: Sequence[bytes] = ()) -> None:
@@ -59,7 +59,7 @@ def main() -> None:
         # if nobody is left to kill it
         _limit("RLIMIT_CPU", int(_usage("ru_utime") + _usage("ru_stime") + seconds) + 1)
         answer, files = _answer(job, content, memory)
-        answer["is_last"] = answer.get("is_last", False) or _resident() > MOST_KEPT
+        answer["is_last"] = answer.get("is_last", False) or _resident() > MAX_KEPT
         send(sys.stdout.buffer, answer, files)
         if answer["is_last"]:
             return

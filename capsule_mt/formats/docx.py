@@ -196,13 +196,13 @@ def _check(parts: Sequence[zipfile.ZipInfo], name: str) -> None:
     names = Counter(part.filename for part in parts)
     if "word/document.xml" not in names:
         raise FormatError(f"{name}: not a Word document, it has no word/document.xml")
-    twice = next((part for part, count in names.items() if count > 1), None)
-    if twice is not None:
-        raise FormatError(f"{name}: has the part {twice[:80]} twice")
-    packed = next((part for part in parts if part.compress_type not in METHODS), None)
-    if packed is not None:
+    duplicate = next((part for part, count in names.items() if count > 1), None)
+    if duplicate is not None:
+        raise FormatError(f"{name}: has the part {duplicate[:80]} twice")
+    unsupported = next((part for part in parts if part.compress_type not in METHODS), None)
+    if unsupported is not None:
         raise FormatError(
-            f"{name}: {packed.filename[:80]} is compressed by method {packed.compress_type}; "
+            f"{name}: {unsupported.filename[:80]} is compressed by method {unsupported.compress_type}; "
             "a Word document has 8 (deflate) or 0 (stored): save it again"
         )
     size = sum(part.file_size for part in parts)

@@ -18,7 +18,7 @@ KEY = re.compile(r"(?<!\w)([_&])(?=[^\W\d_])(?!\w+;)|(?<=\w)(&)(?=[a-z])(?!\w+;)
 ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 OF_MANY = re.compile(r"plural\s*=[\s(]*n\s*%")  # the first form is of 1, 21, 31, ...
 NUMBER_OF_PLURALS = re.compile(r"nplurals\s*=\s*(\d+)")
-MOST_PLURALS = 10  # Arabic has 6; msgstr[9] is the last
+MAX_PLURALS = 10  # Arabic has 6; msgstr[9] is the last
 
 
 @dataclass
@@ -55,9 +55,9 @@ class PoFile:
         forms = self._plural_forms or stated
         count = next(iter(NUMBER_OF_PLURALS.findall(forms)), "2")
         self._plurals = int(count) if len(count) <= 4 else 0
-        if not 1 <= self._plurals <= MOST_PLURALS:
+        if not 1 <= self._plurals <= MAX_PLURALS:
             line = self._header.line if self._header else 1
-            raise FormatError(f"{name}, line {line}: `nplurals` must be 1 to {MOST_PLURALS}, got {count[:40]}")
+            raise FormatError(f"{name}, line {line}: `nplurals` must be 1 to {MAX_PLURALS}, got {count[:40]}")
         self._first_is_of_many = OF_MANY.search(forms) is not None
         self.units: list[Unit] = []
         self._todo: list[tuple[Entry, list[str]]] = []  # and the fields that are translated

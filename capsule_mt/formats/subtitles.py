@@ -20,7 +20,7 @@ SPEAKER = re.compile(r"[^\W\d_][\w.'\u2019 ]{0,24}:\s")  # "MARTHA: ..."; beginn
 LEAST_TITLE = 5  # letters in capitals, of a title or a sign
 LONGEST_PAUSE = 2.0  # seconds inside a sentence
 LONGEST_SENTENCE = 8  # cues
-MOST_LINES = 16  # of a cue that are broken as they were, and tags before a line that are taken off
+MAX_LINES = 16  # of a cue that are broken as they were, and tags before a line that are taken off
 LONGEST_LINE = 42  # characters, as most guides for subtitles have it
 CLAUSE_ENDS = tuple(".,;:!?\u3002\u3001")
 NEAR = 0.12  # of a translation: how far a cut moves to the end of a clause
@@ -164,7 +164,7 @@ def _said(raw: str) -> list[Line]:
 
 def _set_apart(line: Line) -> None:
     """Take the tags off that enclose all of a line, or stand before it."""
-    for _ in range(MOST_LINES):
+    for _ in range(MAX_LINES):
         tag = TAG.match(line.text)
         if tag is None:
             return
@@ -266,7 +266,7 @@ def wrapped(text: str, lines: int) -> str:
     """Break a text into so many lines, or into two where it is too long for one."""
     if lines == 1 and len(_shown(text)) <= LONGEST_LINE:
         return text
-    return "\n".join(line for line in cut(text, [1.0] * min(max(lines, 2), MOST_LINES)) if line)
+    return "\n".join(line for line in cut(text, [1.0] * min(max(lines, 2), MAX_LINES)) if line)
 
 
 def _closed(parts: list[str]) -> list[str]:

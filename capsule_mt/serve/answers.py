@@ -175,8 +175,8 @@ class Answers:
     async def texts_of(self, request: Request, source: Source, client: str) -> Texts:
         """Return what is to be translated of a file."""
         # markup is longer as a tag than as it was: `<b>` becomes `<g1000/>`
-        most = LONGEST_TAG * self.limits.max_characters
-        return await self._apart(request, client, lambda worker: worker.read(source, most))
+        max_characters = LONGEST_TAG * self.limits.max_characters
+        return await self._apart(request, client, lambda worker: worker.read(source, max_characters))
 
     async def translated(
         self, request: Request, file: Source, texts: Texts, languages: LanguagePair, settings: Settings, client: str

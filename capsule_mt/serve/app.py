@@ -34,7 +34,7 @@ from capsule_mt.text.lines import coverage_record
 PAGE = Path(__file__).parent / "page"
 PAGE_FILES = {"/": "index.html", **{f"/{name}": name for name in ("page.js", "page.css", "service.js")}}
 FILE_FORMATS = (".txt", *(suffix for format, some in FORMATS.items() if format not in NEEDS_COLUMN for suffix in some))
-LONGEST_NAME = 100  # characters of a file's name, from its end
+MAX_NAME = 100  # characters of a file's name, from its end
 PRIVATE = frozenset({"/metrics", "/docs", "/redoc", "/openapi.json", "/spec"})  # where there are keys
 
 
@@ -161,15 +161,15 @@ def build_app(
         """Translate a file, which keeps its format; `translatedFileUrl` has the translation for ten minutes."""
         asked, client = await answers.read(request, FileRequest)
         file = uploaded(asked)
-        name = Path((file.filename or "").replace("\\", "/")).name[-LONGEST_NAME:]
+        name = Path((file.filename or "").replace("\\", "/")).name[-MAX_NAME:]
         if Path(name).suffix.lower() not in FILE_FORMATS:
             raise HTTPException(400, f"Invalid request: file format not supported, only {', '.join(FILE_FORMATS)}")
         target, is_auto = answers.language_of(asked.target), asked.source == AUTO
         sent = Source(await file.read(), format_of(name) or PLAIN, name, None, target)
         texts = await answers.texts_of(request, sent, client)
         answers.check_length(texts.characters)
-        whole = " ".join(unit.text for unit in texts.units)
-        source = answers.detect(whole)[0].language if is_auto else answers.language_of(asked.source)
+        text = " ".join(unit.text for unit in texts.units)
+        source = answers.detect(text)[0].language if is_auto else answers.language_of(asked.source)
         pair = LanguagePair(source, target)
         (written,) = await answers.translated(request, sent, texts, pair, Settings(), client)
         return {"translatedFileUrl": str(request.url_for("download_file", name=files.keep(name, written)))}

@@ -56,9 +56,9 @@ def memory_of(pid: int) -> int:
     children = Path(f"/proc/{pid}/task").glob("*/children")
     pids = [pid, *(int(child) for file in children for child in file.read_text().split())]
     pages = 0
-    for one in pids:
+    for process_id in pids:
         try:
-            pages += int(Path(f"/proc/{one}/statm").read_text().split()[1])
+            pages += int(Path(f"/proc/{process_id}/statm").read_text().split()[1])
         except (FileNotFoundError, ProcessLookupError):  # it has just ended
             continue
     return pages * os.sysconf("SC_PAGE_SIZE")
