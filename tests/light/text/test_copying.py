@@ -1,0 +1,15 @@
+"""What is copied at the ends of a sentence."""
+
+import pytest
+
+from capsule_mt.text.copying import is_no_sentence, without_copied_edges
+from capsule_mt.text.sentences import Span
+
+
+@pytest.mark.timeout(30)
+def test_emoji_in_a_sentence_and_after_it_take_linear_time():
+    text = "a" + "\u2600" * 50_000 + "b \u2600\ufe0f \U0001f600"
+    assert without_copied_edges(text, Span(0, len(text))) == Span(0, 50_002)  # an exponential pattern never ends
+    assert without_copied_edges("a \u2600", Span(0, 3)) == Span(0, 1)
+    assert not is_no_sentence("a <!-- b" + "<!--" * 20_000)
+    assert not is_no_sentence("a %" + "0" * 100_000)
