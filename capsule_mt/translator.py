@@ -11,10 +11,10 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, overload
 
 from capsule_mt.engine.search import Hypothesis, Ids, Readings
+from capsule_mt.files.line_failures import describe
+from capsule_mt.messages import warn, warn_once
 from capsule_mt.options import TranslationOptions, refuse_misspelt, search_options, setting
 from capsule_mt.scoring import Scorer, Translation
-from capsule_mt.text.line_failures import describe
-from capsule_mt.text.messages import warn, warn_once
 from capsule_mt.text.segments import (
     MOST_UNKNOWN,
     Document,

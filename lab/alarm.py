@@ -15,7 +15,7 @@ from capsule_mt import Translator
 from capsule_mt.calibration.calibrating import own_translations
 from capsule_mt.calibration.verifying import scores_with_losses
 from capsule_mt.commands.console import HelpFormatter, run
-from capsule_mt.text.reading import read_lines
+from capsule_mt.files.reading import read_lines
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.results import markdown_table
 from lab.by_hand import wilson

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from capsule_mt import CoverageOptions, Translation, Translator
 from capsule_mt.commands.console import HelpFormatter, run
 from capsule_mt.coverage.names import MARKS
-from capsule_mt.text.reading import read_lines
+from capsule_mt.files.reading import read_lines
 from capsule_mt.text.words import WORDS, is_mark
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.results import markdown_table

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from tqdm import tqdm
 
 from capsule_mt.commands.console import HelpFormatter, checkpoint_folder, positive, run
-from capsule_mt.text.outputs import check_outputs
+from capsule_mt.files.outputs import check_outputs
 from hf_capsule_mt.evaluation import write_result
 from lab.benchmark_tables import render_campaign
 from lab.campaign_processes import start_server

@@ -26,7 +26,7 @@ from capsule_mt import Coverage, CoverageOptions, Translator
 from capsule_mt.commands.console import HelpFormatter, run
 from capsule_mt.coverage.names import Marks
 from capsule_mt.coverage.options import MARKS
-from capsule_mt.text.reading import read_lines
+from capsule_mt.files.reading import read_lines
 from capsule_mt.text.words import is_mark
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.results import markdown_table

@@ -16,9 +16,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from capsule_mt.text.lock import lock_output
-from capsule_mt.text.outputs import write_output
-from capsule_mt.text.reading import read_lines
+from capsule_mt.files.lock import lock_output
+from capsule_mt.files.outputs import write_output
+from capsule_mt.files.reading import read_lines
 from hf_capsule_mt.evaluation.results import stamped
 
 SPEEDS = "speeds"  # the name of the record with the speeds of a setting's models

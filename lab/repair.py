@@ -20,7 +20,7 @@ import sacrebleu
 
 from capsule_mt import CoverageOptions, Translation, Translator
 from capsule_mt.commands.console import HelpFormatter, positive, run
-from capsule_mt.text.reading import read_parallel
+from capsule_mt.files.reading import read_parallel
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.results import markdown_table
 

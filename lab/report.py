@@ -14,7 +14,7 @@ from pathlib import Path
 
 import hf_capsule_mt  # noqa: F401  its models
 from capsule_mt.commands.console import HelpFormatter, run
-from capsule_mt.text.outputs import write_output
+from capsule_mt.files.outputs import write_output
 from hf_capsule_mt.evaluation import read_result
 from lab import strong_student, strong_teacher, studies
 from lab.effects import Columns, draw_effects, effects_table, embedded_gains

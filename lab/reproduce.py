@@ -33,9 +33,9 @@ from transformers import pipeline
 import hf_capsule_mt  # noqa: F401  its models
 from capsule_mt.calibration.word_alignment import fit_aligner
 from capsule_mt.commands.console import HelpFormatter, run
-from capsule_mt.text.line_failures import CODE_OF_FAILED_LINES
-from capsule_mt.text.lines import one_line
-from capsule_mt.text.lock import OutputTakenError, lock_output
+from capsule_mt.files.line_failures import CODE_OF_FAILED_LINES
+from capsule_mt.files.lines import one_line
+from capsule_mt.files.lock import OutputTakenError, lock_output
 from hf_capsule_mt.commands.arguments import keep_freed_memory
 from hf_capsule_mt.evaluation import read_result
 from hf_capsule_mt.evaluation.adequacy import coverage_difference_ratio

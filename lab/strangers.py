@@ -28,7 +28,7 @@ from statistics import median
 from typing import Any
 
 from capsule_mt.commands.console import HelpFormatter, checkpoint_folder, positive, run
-from capsule_mt.text.outputs import check_outputs
+from capsule_mt.files.outputs import check_outputs
 from hf_capsule_mt.data import sentence_pairs
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.results import markdown_table

@@ -20,8 +20,8 @@ from typing import Any
 
 import hf_capsule_mt  # noqa: F401  its models
 from capsule_mt.commands.console import HelpFormatter, checkpoint_folder, positive, run
-from capsule_mt.text.lock import OutputTakenError, lock_output
-from capsule_mt.text.reading import read_parallel
+from capsule_mt.files.lock import OutputTakenError, lock_output
+from capsule_mt.files.reading import read_parallel
 from hf_capsule_mt.commands.arguments import keep_freed_memory
 from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.results import markdown_table

@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from capsule_mt import CoverageOptions, Translator
 from capsule_mt.engine.library import VERSION
-from capsule_mt.text.reading import read_lines
+from capsule_mt.files.reading import read_lines
 from lab.bergamot_worker import peak_mib
 
 # title -> how the engine here is loaded, and whether marks of left-out words are asked for

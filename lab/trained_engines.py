@@ -19,9 +19,9 @@ from tqdm import tqdm
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from capsule_mt.engine.decoder import EngineDecoder
+from capsule_mt.files.reading import read_lines
 from capsule_mt.models.loading import load_model
 from capsule_mt.options import search_options
-from capsule_mt.text.reading import read_lines
 from hf_capsule_mt.decoding.fast import FastTranslator
 from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.results import markdown_table

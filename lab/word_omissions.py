@@ -26,7 +26,7 @@ from capsule_mt.calibration.omissions import drop_words, function_words, omissio
 from capsule_mt.calibration.word_alignment import fit_aligner
 from capsule_mt.commands.console import HelpFormatter, checkpoint_folder, positive, run
 from capsule_mt.coverage.names import METHODS
-from capsule_mt.text.reading import read_parallel
+from capsule_mt.files.reading import read_parallel
 from hf_capsule_mt.decoding.translator import Translator
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.results import markdown_table

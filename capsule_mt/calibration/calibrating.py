@@ -26,9 +26,9 @@ from capsule_mt.coverage.methods import CALIBRATED_THRESHOLD, Calibration
 from capsule_mt.coverage.names import CoveredBy
 from capsule_mt.coverage.options import CoverageOptions
 from capsule_mt.coverage.results import Coverage, Word
+from capsule_mt.files.progress import Progress
+from capsule_mt.files.reading import read_lines, read_parallel
 from capsule_mt.text.lengths import ExpectedLength
-from capsule_mt.text.progress import Progress
-from capsule_mt.text.reading import read_lines, read_parallel
 from capsule_mt.text.words import is_mark
 from capsule_mt.translator import Translator
 

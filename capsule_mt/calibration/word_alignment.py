@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from capsule_mt.calibration.words import Links, SentencePair, word_pairs, word_stem
-from capsule_mt.text.reading import read_parallel
+from capsule_mt.files.reading import read_parallel
 
 TINY = 1e-300
 # Table entries for two words never seen together, and for two equal words never seen together

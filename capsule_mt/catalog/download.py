@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from capsule_mt.catalog.entries import OFFLINE, CatalogError, DownloadError, RemoteFile, is_offline
-from capsule_mt.text.outputs import read_object
+from capsule_mt.files.outputs import read_object
 
 BLOCK = 1 << 16
 TIMEOUT = 30.0  # seconds without a byte

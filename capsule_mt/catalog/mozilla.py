@@ -26,7 +26,7 @@ from capsule_mt.catalog.entries import (
     pair_named,
     safe_name,
 )
-from capsule_mt.text.outputs import read_object, write_output
+from capsule_mt.files.outputs import read_object, write_output
 
 BUCKET = "https://storage.googleapis.com/moz-fx-translations-data--303e-prod-translations-data"
 PLACE = "/db/models.json"

@@ -20,7 +20,7 @@ from capsule_mt.catalog.entries import (
     is_offline,
     pair_named,
 )
-from capsule_mt.text.outputs import read_object
+from capsule_mt.files.outputs import read_object
 
 FACTS_FILE, NOTICE_FILE = "capsule-mt.json", "NOTICE.txt"
 VERSION_FILE = ".version"  # which one a folder was begun with
@@ -122,8 +122,8 @@ def _entry_of(name: str) -> Entry:
 def download_model(name: str) -> Path:
     """Download a model; return its folder. Who asks for one that another process downloads waits for it."""
     from capsule_mt.catalog.download import download
-    from capsule_mt.text.lock import lock_output
-    from capsule_mt.text.progress import Progress, write_line
+    from capsule_mt.files.lock import lock_output
+    from capsule_mt.files.progress import Progress, write_line
 
     name = _name_of(name)
     if is_offline():
@@ -159,7 +159,7 @@ def download_model(name: str) -> Path:
 
 def remove_model(name: str) -> Path:
     """Remove a downloaded model, or what was begun of one; return where it was."""
-    from capsule_mt.text.lock import lock_output
+    from capsule_mt.files.lock import lock_output
 
     name = _name_of(name)
     folder = _folder_of(name)
@@ -224,7 +224,7 @@ def _forget_others(begun: Path, entry: Entry) -> None:
 
 def _described(entry: Entry, folder: Path) -> dict[str, Any]:
     """Return what is kept of an entry beside its files."""
-    from capsule_mt.text.digests import file_digest
+    from capsule_mt.files.digests import file_digest
 
     (folder / VERSION_FILE).unlink()
     files = {

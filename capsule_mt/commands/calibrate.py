@@ -38,10 +38,10 @@ from typing import Any, get_args
 from capsule_mt.commands.console import CommandParser, add_languages, positive
 from capsule_mt.commands.loading import folders_of, load_translator
 from capsule_mt.coverage.names import CoveredBy
+from capsule_mt.files.outputs import check_output_folder, write_output
+from capsule_mt.files.reading import open_text
 from capsule_mt.models.loading import CONFIG_FILE
 from capsule_mt.models.shipped import CALIBRATION_FILE
-from capsule_mt.text.outputs import check_output_folder, write_output
-from capsule_mt.text.reading import open_text
 
 STATE_OF_TRAINING = ".pt", ".pth"
 

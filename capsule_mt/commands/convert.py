@@ -39,7 +39,7 @@ def main() -> None:
     if arguments.out.exists() and (not arguments.out.is_dir() or any(arguments.out.iterdir())):
         raise ValueError(f"{arguments.out}: is there and not empty; name a new folder")
     if arguments.to == "web":
-        from capsule_mt.serve.languages import languages_of
+        from capsule_mt.catalog.pairs import languages_of
         from capsule_mt.web.model_file import MODEL_FILE, write_web
 
         source, target = languages_of(arguments.model, arguments.languages)

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from capsule_mt.catalog.entries import pair_named
+from capsule_mt.files.line_failures import Failure
+from capsule_mt.files.lines import coverage_json, coverage_tsv, one_line, pharaoh
+from capsule_mt.files.reading import open_text
 from capsule_mt.formats.reading import FORMATS, NEEDS_COLUMN, WITHOUT_READER, format_of, suffix_of
 from capsule_mt.formats.units import Parsed, Translated
-from capsule_mt.text.line_failures import Failure
-from capsule_mt.text.lines import coverage_json, coverage_tsv, one_line, pharaoh
-from capsule_mt.text.reading import open_text
 
 LINES = "lines"
 STDIN = "-"
@@ -30,7 +30,7 @@ MOST_SHOWN = 5  # places that are to be reviewed
 
 def encoding(text: str) -> str:
     """An `argparse` type: the name of an encoding."""
-    from capsule_mt.text.encodings import known_encoding  # late: most files are UTF-8
+    from capsule_mt.files.encodings import known_encoding  # late: most files are UTF-8
 
     try:
         return known_encoding(text)
@@ -141,7 +141,7 @@ def read_file(arguments: argparse.Namespace) -> Parsed | None:
 
 def language_of(arguments: argparse.Namespace, side: Literal["source", "target"]) -> str | None:
     """Return the code of the language of a side of the model, if that is known."""
-    from capsule_mt.serve.languages import pair_of  # late: a pipe does without
+    from capsule_mt.catalog.pairs import pair_of  # late: a pipe does without
 
     pair = pair_of(arguments.model[0])
     return None if pair is None else getattr(pair, side)

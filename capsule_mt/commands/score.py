@@ -28,14 +28,14 @@ from capsule_mt.commands.translate import count_lines
 from capsule_mt.coverage.names import METHODS
 from capsule_mt.coverage.options import CoverageOptions
 from capsule_mt.coverage.results import Adequacy
-from capsule_mt.text.digests import checkpoint_digests
-from capsule_mt.text.line_failures import CODE_OF_FAILED_LINES, PROBE, Failure
-from capsule_mt.text.lines import WindowLines, coverage_record, scored_json, scored_tsv
-from capsule_mt.text.lock import lock_output
-from capsule_mt.text.outputs import check_outputs, is_stream, open_output
-from capsule_mt.text.progress import Progress
-from capsule_mt.text.reading import decode_lines, iterate_lines, open_text
-from capsule_mt.text.windows import WindowedOutput, windows_of, write_windows
+from capsule_mt.files.digests import checkpoint_digests
+from capsule_mt.files.line_failures import CODE_OF_FAILED_LINES, PROBE, Failure
+from capsule_mt.files.lines import WindowLines, coverage_record, scored_json, scored_tsv
+from capsule_mt.files.lock import lock_output
+from capsule_mt.files.outputs import check_outputs, is_stream, open_output
+from capsule_mt.files.progress import Progress
+from capsule_mt.files.reading import decode_lines, iterate_lines, open_text
+from capsule_mt.files.windows import WindowedOutput, windows_of, write_windows
 
 WINDOW = 2048
 COLUMN = "\t"

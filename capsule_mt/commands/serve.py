@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING
 from capsule_mt.commands.console import CommandParser, at_least, positive
 from capsule_mt.commands.loading import load_translator
 from capsule_mt.coverage.options import CoverageOptions
-from capsule_mt.text.line_failures import PROBE
+from capsule_mt.files.line_failures import PROBE
 
 if TYPE_CHECKING:
-    from capsule_mt.serve.languages import LanguagePair
+    from capsule_mt.catalog.pairs import LanguagePair
     from capsule_mt.text.detecting import Detector
     from capsule_mt.translator import Translator
 
@@ -135,10 +135,10 @@ def detector_of(languages: set[str]) -> "Detector | None":
 
 def serve(arguments: argparse.Namespace) -> bool:
     """Serve until a signal; return whether every request was answered."""
+    from capsule_mt.catalog.pairs import LanguagePair, language_pairs
     from capsule_mt.serve.answers import Limits
     from capsule_mt.serve.clients import Keys
     from capsule_mt.serve.connections import Connections
-    from capsule_mt.serve.languages import LanguagePair, language_pairs
     from capsule_mt.serve.running import bind, run_server
 
     pairs = language_pairs(arguments.checkpoints)

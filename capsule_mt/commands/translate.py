@@ -50,17 +50,17 @@ from capsule_mt.commands.files import (
 )
 from capsule_mt.commands.loading import add_model, folders_of, load_translator
 from capsule_mt.coverage.names import MARKS, METHODS
+from capsule_mt.files.line_failures import CODE_OF_FAILED_LINES
+from capsule_mt.files.lines import WindowLines, coverage_record
+from capsule_mt.files.outputs import check_outputs, is_stream, open_output
+from capsule_mt.files.progress import Progress
+from capsule_mt.files.reading import decode_lines, open_text
+from capsule_mt.files.windows import Window, WindowedOutput, windows_of, write_windows
 from capsule_mt.formats.units import Parsed
+from capsule_mt.messages import warn
 from capsule_mt.options import TranslationOptions
 from capsule_mt.text.keeping import KEPT
-from capsule_mt.text.line_failures import CODE_OF_FAILED_LINES
-from capsule_mt.text.lines import WindowLines, coverage_record
-from capsule_mt.text.messages import warn
-from capsule_mt.text.outputs import check_outputs, is_stream, open_output
-from capsule_mt.text.progress import Progress
-from capsule_mt.text.reading import decode_lines, open_text
 from capsule_mt.text.segments import MOST_UNKNOWN
-from capsule_mt.text.windows import Window, WindowedOutput, windows_of, write_windows
 
 WINDOW = 2048
 MOST_LANGUAGES = 3  # in a warning
@@ -318,7 +318,7 @@ def join_parts(
 
     Where other processes have something left to do, say so on stderr: the last one joins the parts.
     """
-    from capsule_mt.text.lock import lock_output
+    from capsule_mt.files.lock import lock_output
 
     with contextlib.ExitStack() as stack:
         total = len(output.stems)
@@ -337,7 +337,7 @@ def join_parts(
 
 def described(arguments: argparse.Namespace, options: TranslationOptions, form: OutputFormat) -> dict[str, Any]:
     """Return everything that the output depends on beside the text: a run resumes only where all of it is equal."""
-    from capsule_mt.text.digests import checkpoint_digests, file_digest
+    from capsule_mt.files.digests import checkpoint_digests, file_digest
 
     folders = [folder for model in arguments.model for folder in folders_of(model)]
     digests: dict[str, Any] = {"models": [checkpoint_digests(folder) for folder in folders]}
@@ -375,7 +375,7 @@ def main() -> int:
             stack.enter_context(resumable())
         for path in files:
             if share.rank == 0 and not is_stream(path):
-                from capsule_mt.text.lock import lock_output
+                from capsule_mt.files.lock import lock_output
 
                 stack.enter_context(lock_output(path))
         glossary = None

@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator
 
 from capsule_mt.engine.program import Codes, Tensor
+from capsule_mt.files.digests import file_digest
 from capsule_mt.models.tensors import floats
 from capsule_mt.models.weights import INT8_FILE, CheckpointError, SafetensorsFile, read_json
-from capsule_mt.text.digests import file_digest
 
 FACTS_FILE = "int8.json"
 FORMAT = 1

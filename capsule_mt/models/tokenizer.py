@@ -8,8 +8,8 @@ from typing import Any
 from tokenizers import Tokenizer as FastTokenizer
 
 from capsule_mt.engine.program import UnsupportedModelError
+from capsule_mt.files.line_failures import is_of_line
 from capsule_mt.models.weights import CheckpointError, read_json
-from capsule_mt.text.line_failures import is_of_line
 from capsule_mt.text.tokenizer import Encoded
 
 TOKENIZER_FILE = "tokenizer.json"

@@ -8,18 +8,18 @@ from typing import Any, TypeVar
 
 from fastapi import HTTPException, Request
 
+from capsule_mt.catalog.pairs import LanguagePair
+from capsule_mt.files.line_failures import Failure
 from capsule_mt.formats.apart import Source, StoppedError, Texts
 from capsule_mt.formats.units import FormatError, Translated
 from capsule_mt.scoring import Translation
 from capsule_mt.serve.batching import Batcher, Order, QueueFullError, Settings, StoppingError
 from capsule_mt.serve.clients import Doorkeeper, Keys, key_in_head
 from capsule_mt.serve.files import Readers, Task
-from capsule_mt.serve.languages import LanguagePair
 from capsule_mt.serve.metrics import Metrics
 from capsule_mt.serve.requests import AUTO, AnyFields, Asked, read_request, unless_gone
 from capsule_mt.text.detecting import Detected, Detector
 from capsule_mt.text.languages import LANGUAGES
-from capsule_mt.text.line_failures import Failure
 
 # a character of four bytes is "%F0%9F%98%80" in a form and "\ud83d\ude00" in JSON
 LONGEST_ESCAPE = 12

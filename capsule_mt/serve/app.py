@@ -10,13 +10,14 @@ from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Res
 from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.middleware.cors import CORSMiddleware
 
+from capsule_mt.catalog.pairs import LanguagePair, describe_languages
+from capsule_mt.files.lines import coverage_record
 from capsule_mt.formats.apart import Source
 from capsule_mt.formats.reading import FORMATS, NEEDS_COLUMN, PLAIN, format_of
 from capsule_mt.serve.answers import Answers, Limits
 from capsule_mt.serve.batching import Batcher, Order, Settings
 from capsule_mt.serve.clients import key_in_head
 from capsule_mt.serve.files import Files, Readers
-from capsule_mt.serve.languages import LanguagePair, describe_languages
 from capsule_mt.serve.metrics import Metrics
 from capsule_mt.serve.requests import (
     AUTO,
@@ -29,7 +30,6 @@ from capsule_mt.serve.requests import (
     uploaded,
 )
 from capsule_mt.text.detecting import Detected, Detector
-from capsule_mt.text.lines import coverage_record
 
 PAGE = Path(__file__).parent / "page"
 PAGE_FILES = {"/": "index.html", **{f"/{name}": name for name in ("page.js", "page.css", "service.js")}}

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple, cast
 from capsule_mt.coverage.names import Marks
 from capsule_mt.coverage.options import CoverageOptions
 from capsule_mt.engine.stopping import Stop, StoppedError
+from capsule_mt.files.line_failures import PROBE, Failure, describe, is_of_line, translate_lines
 from capsule_mt.options import TranslationOptions
-from capsule_mt.text.line_failures import PROBE, Failure, describe, is_of_line, translate_lines
 from capsule_mt.text.segments import Document, Piece
 from capsule_mt.translator import DEFAULT_COVERAGE_WEIGHT, Translator
 

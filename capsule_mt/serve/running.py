@@ -11,12 +11,12 @@ from types import FrameType
 
 import uvicorn
 
+from capsule_mt.catalog.pairs import LanguagePair
 from capsule_mt.serve.answers import Limits
 from capsule_mt.serve.app import build_app
 from capsule_mt.serve.batching import Batcher
 from capsule_mt.serve.connections import BACKLOG, Connections, protocol_with
 from capsule_mt.serve.files import Readers
-from capsule_mt.serve.languages import LanguagePair
 from capsule_mt.serve.metrics import Metrics
 from capsule_mt.text.detecting import Detector
 from capsule_mt.translator import Translator

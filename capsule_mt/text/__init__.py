@@ -1,1 +1,1 @@
-"""Text: sentences, words, windows of a file, and what is kept as it is."""
+"""Language: sentences, words, the normal form, and what is kept as it is."""

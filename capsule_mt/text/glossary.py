@@ -52,7 +52,7 @@ class Glossary:
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> "Glossary":
         """Read a file with `term<tab>translation` on each line; a term alone is not to be translated."""
-        from capsule_mt.text.reading import iterate_lines  # late: a dictionary does without
+        from capsule_mt.files.reading import iterate_lines  # late: a dictionary does without
 
         terms: dict[str, str] = {}
         for number, line in enumerate(iterate_lines(path), start=1):

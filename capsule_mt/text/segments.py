@@ -5,10 +5,10 @@ from collections.abc import Callable, Collection, Iterator, Sequence, Sized
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
+from capsule_mt.messages import warn, warn_once
 from capsule_mt.text.capitals import with_capitals, without_capitals
 from capsule_mt.text.copying import without_copied_edges
 from capsule_mt.text.keeping import BLOCK_BREAK, SIGN, UNKNOWN, Masked, masked, overlaps, with_numbers
-from capsule_mt.text.messages import warn, warn_once
 from capsule_mt.text.normal import QUOTES, combines, vocabulary_of
 from capsule_mt.text.sentences import UNSPACED_STOPS, Span, split_sentences, split_to_fit
 from capsule_mt.text.tokenizer import Encoded, Tokenizer, unknown_tokens

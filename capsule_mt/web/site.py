@@ -9,8 +9,8 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from capsule_mt.catalog.pairs import LanguagePair, describe_languages
 from capsule_mt.models.weights import CheckpointError, SafetensorsFile
-from capsule_mt.serve.languages import LanguagePair, describe_languages
 from capsule_mt.web.build import FOLDER, INTERFACE, MODULES, build, without_comments
 from capsule_mt.web.model_file import MODEL_FILE
 

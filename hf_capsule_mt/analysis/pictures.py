@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from capsule_mt.text.outputs import write_output
+from capsule_mt.files.outputs import write_output
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

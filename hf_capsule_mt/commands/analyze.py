@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from capsule_mt.commands.console import CommandParser, checkpoint_folder, positive
-from capsule_mt.text.outputs import check_outputs
-from capsule_mt.text.reading import read_parallel
+from capsule_mt.files.outputs import check_outputs
+from capsule_mt.files.reading import read_parallel
 
 
 def parse_arguments() -> argparse.Namespace:

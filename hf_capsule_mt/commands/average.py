@@ -10,7 +10,7 @@ without it `--save_total_limit` sets how many a run keeps.
 from pathlib import Path
 
 from capsule_mt.commands.console import CommandParser
-from capsule_mt.text.outputs import check_output_folder
+from capsule_mt.files.outputs import check_output_folder
 
 
 def main() -> None:

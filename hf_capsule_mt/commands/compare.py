@@ -10,8 +10,8 @@ import argparse
 from pathlib import Path
 
 from capsule_mt.commands.console import CommandParser
-from capsule_mt.text.outputs import check_outputs
-from capsule_mt.text.reading import read_parallel
+from capsule_mt.files.outputs import check_outputs
+from capsule_mt.files.reading import read_parallel
 from hf_capsule_mt.evaluation.choices import METRICS
 
 

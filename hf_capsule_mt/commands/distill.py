@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from capsule_mt.commands.console import CommandParser, positive, resumable
-from capsule_mt.text.digests import checkpoint_digests
-from capsule_mt.text.line_failures import CODE_OF_FAILED_LINES
-from capsule_mt.text.outputs import check_output_folder
+from capsule_mt.files.digests import checkpoint_digests
+from capsule_mt.files.line_failures import CODE_OF_FAILED_LINES
+from capsule_mt.files.outputs import check_output_folder
 from capsule_mt.text.segments import LANGUAGE_TOKEN
 from hf_capsule_mt.commands.arguments import checkpoint
 

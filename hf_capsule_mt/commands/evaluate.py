@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from capsule_mt.commands.console import CommandParser
-from capsule_mt.text.outputs import check_outputs
-from capsule_mt.text.reading import read_parallel
+from capsule_mt.files.outputs import check_outputs
+from capsule_mt.files.reading import read_parallel
 from hf_capsule_mt.evaluation.choices import DEFAULT_METRICS, METRICS
 
 

@@ -9,7 +9,7 @@ README.md, or one that is made of `train_result.json` and `--results`.
 from pathlib import Path
 
 from capsule_mt.commands.console import CommandParser, checkpoint_folder
-from capsule_mt.text.outputs import check_output_folder
+from capsule_mt.files.outputs import check_output_folder
 from hf_capsule_mt.commands.push import add_card_options, card_results
 
 

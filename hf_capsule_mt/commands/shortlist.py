@@ -11,9 +11,9 @@ the checkpoint, in shortlist.safetensors.
 from pathlib import Path
 
 from capsule_mt.commands.console import CommandParser, positive
+from capsule_mt.files.outputs import check_outputs
+from capsule_mt.files.reading import read_parallel
 from capsule_mt.models.shortlist import FILE_NAME
-from capsule_mt.text.outputs import check_outputs
-from capsule_mt.text.reading import read_parallel
 from hf_capsule_mt.commands.arguments import checkpoint
 
 

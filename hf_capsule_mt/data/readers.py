@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from capsule_mt.text.reading import iterate_lines
+from capsule_mt.files.reading import iterate_lines
 
 Pair = tuple[str, str]
 Pairs = Iterator[tuple[Pair, Pair]]  # source and target, and the place of each

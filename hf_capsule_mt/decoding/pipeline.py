@@ -10,9 +10,9 @@ from transformers import Pipeline, PreTrainedModel
 from transformers.pipelines import PIPELINE_REGISTRY
 
 from capsule_mt.coverage.options import CoverageOptions
+from capsule_mt.files.lines import coverage_record
 from capsule_mt.options import TranslationOptions, refuse_misspelt
 from capsule_mt.scoring import Translation
-from capsule_mt.text.lines import coverage_record
 from capsule_mt.text.segments import TranslationIterator
 from hf_capsule_mt.decoding.translator import TASK_WITH_LANGUAGES, Translator, options_of_model
 from hf_capsule_mt.loading import CheckedSeq2SeqLM
@@ -39,7 +39,7 @@ class TranslationPipeline(Pipeline):
 
     - `return_tensors`: token ids (`translation_token_ids`) in place of text, those of all sentences in a row;
     - `return_scores`: add `score`, the mean log-probability of a token of the translation;
-    - `return_coverage`: add `coverage`, a dictionary (see `capsule_mt.text.lines.coverage_record`), as
+    - `return_coverage`: add `coverage`, a dictionary (see `capsule_mt.files.lines.coverage_record`), as
       `coverage=CoverageOptions()` does.
     """
 

@@ -9,7 +9,7 @@ import numpy as np
 from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.metrics.base import Metric
 
-from capsule_mt.text.outputs import write_output
+from capsule_mt.files.outputs import write_output
 from hf_capsule_mt.evaluation.choices import DEFAULT_METRICS, METRICS
 
 if TYPE_CHECKING:  # scoring text needs no transformers

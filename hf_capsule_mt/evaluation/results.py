@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from capsule_mt.text.outputs import write_output
+from capsule_mt.files.outputs import write_output
 
 SOFTWARE = ("torch", "transformers", "tokenizers", "datasets", "accelerate", "sacrebleu")
 

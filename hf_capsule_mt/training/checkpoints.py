@@ -15,8 +15,8 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 from transformers.utils import logging
 
-from capsule_mt.text.digests import file_digest
-from capsule_mt.text.outputs import write_output
+from capsule_mt.files.digests import file_digest
+from capsule_mt.files.outputs import write_output
 from hf_capsule_mt.loading import WEIGHTS_FILE, CheckpointError, load_checkpoint, share_weights, stored_weights
 
 checkpoints_logger = logging.get_logger("hf_capsule_mt.training")

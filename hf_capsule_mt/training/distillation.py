@@ -10,11 +10,11 @@ import torch
 from accelerate import PartialState
 from tqdm.auto import tqdm
 
-from capsule_mt.text.digests import digest_of, file_digest, joined
-from capsule_mt.text.line_failures import Failure, translate_lines
-from capsule_mt.text.lock import lock_output
-from capsule_mt.text.outputs import read_object, remove_partials, write_output
-from capsule_mt.text.windows import WindowedOutput, windows_of
+from capsule_mt.files.digests import digest_of, file_digest, joined
+from capsule_mt.files.line_failures import Failure, translate_lines
+from capsule_mt.files.lock import lock_output
+from capsule_mt.files.outputs import read_object, remove_partials, write_output
+from capsule_mt.files.windows import WindowedOutput, windows_of
 from hf_capsule_mt.training.run_identity import same_as_before
 
 SETTINGS_FILE = "settings.json"

@@ -14,8 +14,8 @@ from torch import nn
 from transformers import DataCollatorForSeq2Seq, PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.trainer_utils import EvalPrediction
 
-from capsule_mt.text.lock import lock_output
-from capsule_mt.text.outputs import remove_partials
+from capsule_mt.files.lock import lock_output
+from capsule_mt.files.outputs import remove_partials
 from hf_capsule_mt.data.settings import without_nulls
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.metrics import metric_signature, sacrebleu_metric

@@ -10,8 +10,8 @@ import numpy as np
 import yaml
 from datasets import Dataset
 
-from capsule_mt.text.digests import digest_of, joined
-from capsule_mt.text.outputs import write_output
+from capsule_mt.files.digests import digest_of, joined
+from capsule_mt.files.outputs import write_output
 from hf_capsule_mt.training.recipes import Recipe
 from hf_capsule_mt.training.run_data import Corpus
 

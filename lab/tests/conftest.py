@@ -15,7 +15,7 @@ def command(monkeypatch, text_folder, capsys):
 
     def run(name: str, arguments: str) -> str:
         monkeypatch.setattr("sys.argv", [name, *arguments.split()])
-        runpy.run_module(f"lab.{name}", run_name="__main__")
+        runpy.run_module(name, run_name="__main__")
         return capsys.readouterr().out
 
     return run

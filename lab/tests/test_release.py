@@ -13,9 +13,9 @@ from capsule_mt.engine.library import LIBRARY
 from hf_capsule_mt import Translator
 from hf_capsule_mt.loading import stored_dtype
 from hf_capsule_mt.training.checkpoints import mark_complete
-from lab.wheels import build_wheel, check_library, check_wheel, read_library
 from tests.conftest import GOLDEN
 from tests.fixtures.word_for_word import sentences
+from tools.wheels import build_wheel, check_library, check_wheel, read_library
 
 compiles = pytest.mark.skipif(find_spec("ziglang") is None, reason="ziglang compiles for other platforms")
 
@@ -34,7 +34,7 @@ def test_release(command, tmp_path):
     texts = sentences(6, seed=3)
     (tmp_path / "text").write_text("".join(f"{text}\n" for text in texts))
     options = "--last 2 --sources text --corpus tatoeba --hours 4.5 --results omissions.json"
-    printed = command("release", f"run checkpoints/word-for-word {options}")
+    printed = command("tools.release", f"run checkpoints/word-for-word {options}")
     assert "the mean of 2 checkpoints" in printed
     folder = tmp_path / "checkpoints" / "word-for-word"
     assert AutoModelForSeq2SeqLM.from_pretrained(folder).dtype == torch.float32

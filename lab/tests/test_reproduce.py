@@ -64,7 +64,7 @@ def test_reproduce_trains_resumes_and_renders(command):
             "data.test": '{"embedded":10}', "data.validation": '{"embedded":4}', "generation.max_new_tokens": 8,
         }.items()
     )  # fmt: skip
-    command("reproduce", f"dou1 --runs plain em_routing --budget 10 {tiny}")
+    command("lab.reproduce", f"dou1 --runs plain em_routing --budget 10 {tiny}")
     records = Records("lab/results")
     file = records.path("embedded")
     result = records.run("embedded", "em_routing", 1)
@@ -76,7 +76,7 @@ def test_reproduce_trains_resumes_and_renders(command):
     assert trained["data"] == {"train": {"embedded": 200}, "validation": {"embedded": 4}, "test": {"embedded": 10}}
     assert len(records.translations("embedded")["em_routing", 1]) == result["sentences"] == 10
     before = file.read_bytes()
-    command("reproduce", f"dou1 --runs plain em_routing --budget 10 {tiny}")
+    command("lab.reproduce", f"dou1 --runs plain em_routing --budget 10 {tiny}")
     assert file.read_bytes() == before
     document = tables(records)
     assert "| EM routing | 0." in document
@@ -85,5 +85,5 @@ def test_reproduce_trains_resumes_and_renders(command):
     compared = result["comparisons"].pop("plain")
     records.keep("embedded", result)
     shutil.rmtree("outputs")
-    command("reproduce", f"dou1 --runs plain em_routing --budget 10 {tiny}")
+    command("lab.reproduce", f"dou1 --runs plain em_routing --budget 10 {tiny}")
     assert records.run("embedded", "em_routing", 1)["comparisons"]["plain"] == compared

@@ -29,14 +29,14 @@ def test_a_run_with_a_result_is_not_trained_again(command, text_folder):
     arguments = (
         "student --text train.en train.de --test test.en test.de --seeds 1 --arms plain em --steps 1 --sentences 3"
     )
-    assert "em, seed 1" in command("strong_student", arguments)
+    assert "em, seed 1" in command("lab.strong_student", arguments)
     records = Records("lab/results")
     runs = records.runs(FILE)
     assert {name: list(of) for name, of in runs.items()} == {START: [0], "plain": [1], "em": [1]}
     assert runs["em"][1]["recipe"]["model"]["layer_aggregation"] == "em_routing"
     assert runs["em"][1]["loss"] > 0
     assert {len(lines) for lines in records.translations(FILE).values()} == {3}
-    assert "seed 1:" not in command("strong_student", arguments)
+    assert "seed 1:" not in command("lab.strong_student", arguments)
 
 
 def test_contrasts_by_hand(tmp_path):

@@ -7,7 +7,7 @@ from datasets import Dataset
 from transformers import GenerationConfig, pipeline
 from transformers.pipelines.pt_utils import KeyDataset
 
-from capsule_mt.text.lines import coverage_record
+from capsule_mt.files.lines import coverage_record
 from hf_capsule_mt import CoverageOptions, Translator
 from hf_capsule_mt.hub import plain_pipeline
 from tests.fixtures.tiny import save_tiny_checkpoint

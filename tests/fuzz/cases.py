@@ -18,13 +18,13 @@ from typing import Any
 import httpx
 
 from capsule_mt import CoverageOptions, Translator
+from capsule_mt.catalog.pairs import LanguagePair
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.models.loading import load_model
 from capsule_mt.models.weights import CheckpointError
 from capsule_mt.serve.answers import Limits
 from capsule_mt.serve.app import build_app
 from capsule_mt.serve.batching import Batcher
-from capsule_mt.serve.languages import LanguagePair
 from capsule_mt.serve.metrics import Metrics
 from tests.fixtures.students import write_student
 from tests.fuzz.searches import Case, check_search, make_search

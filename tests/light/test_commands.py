@@ -19,10 +19,10 @@ import pytest
 
 from capsule_mt import CoverageOptions, Translator
 from capsule_mt.commands import score, translate
+from capsule_mt.files.lines import coverage_record
+from capsule_mt.files.windows import WindowedOutput
 from capsule_mt.models.shortlist import Shortlist
 from capsule_mt.scoring import Scorer
-from capsule_mt.text.lines import coverage_record
-from capsule_mt.text.windows import WindowedOutput
 from tests.conftest import device_like
 from tests.fixtures.word_for_word import sentences
 
@@ -280,7 +280,7 @@ def zip_archive():
             "is a PDF, not text: convert it by `pdftotext FILE.pdf FILE.txt`, or save it as .docx",
         ),
         (zip_archive(), "is a zip archive, such as .odt or .xlsx, not text: save a document as .docx"),
-        (gzip.compress(b"a\n"), "is a gzip file, not text: let its name end in .gz"),
+        (gzip.compress(b"a\n", mtime=0), "is a gzip file, not text: let its name end in .gz"),
         (lzma.compress(b"a\n"), "is an xz file, not text: unpack it first"),
         (b"{\\rtf1\\ansi a}\n", "is an RTF document, not text: save it as .docx"),
         (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "is an image, not text"),
@@ -513,7 +513,7 @@ def test_a_shortlist_does_not_take_the_input_for_its_file(run, listed, expected,
 
 
 def test_marks_without_a_reverse_are_said_to_be_unverified(run, monkeypatch, caplog):
-    monkeypatch.setattr("capsule_mt.text.messages._messages_given", set())
+    monkeypatch.setattr("capsule_mt.messages._messages_given", set())
     run("--coverage", "out.tsv", "--marks", "sure", lines=LINES)
     assert [one for one in caplog.messages if one.startswith('`marks="sure"`')] == caplog.messages[:1]
     assert "are unverified" in caplog.messages[0]

@@ -147,7 +147,7 @@ def test_ctrl_c_at_work_says_whether_the_same_command_resumes(command, resumes, 
         os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.chdir(folder)
-    monkeypatch.setattr("capsule_mt.text.lines.translate_lines", kill)
+    monkeypatch.setattr("capsule_mt.files.lines.translate_lines", kill)
     monkeypatch.setattr(distillation, "translate_lines", kill)
     said = interrupted(command, monkeypatch, capfd)
     assert said == f"capsule-mt {command.split()[0]}: interrupted" + ("; the same command resumes" if resumes else "")

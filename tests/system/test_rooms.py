@@ -10,69 +10,46 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("capsule_mt", "hf_capsule_mt")
 
 LIGHT = {
-    # `text` imports no room, and all may import it; a file beside the rooms is a room of its own
-    "text": set(),
+    # a file beside the rooms is a room of its own
+    "messages": set(),
+    "files": {"messages"},
+    "text": {"files.reading", "messages"},
     "engine": set(),
-    "formats": {"text"},
-    "models": {"engine", "text"},
-    "catalog": {"models.registry", "text"},
-    "coverage": {"engine", "models", "text"},
-    "options": {"engine", "models", "coverage", "text"},
-    "scoring": {"engine", "models", "catalog", "coverage", "text", "options", "translator"},
-    "translator": {"engine", "models", "catalog", "coverage", "text", "options", "scoring", "pivot"},
-    "pivot": {
-        "engine",
-        "coverage",
-        "text",
-        "options",
-        "scoring",
-        "translator",
-    },  # what `from_pretrained` makes of two models
-    "calibration": {"coverage", "text", "translator"},
-    "serve": {
-        "engine",
-        "models",
-        "catalog",
-        "coverage",
-        "formats",
-        "text",
-        "options",
-        "scoring",
-        "translator",
-        "commands.console",
-        "__init__",
+    "formats": {"files", "text"},
+    "models": {"engine", "files", "text"},
+    "catalog": {"files", "models.registry", "text"},
+    "coverage": {"engine", "text"},
+    "options": {"engine", "coverage", "text"},
+    "scoring": {"engine", "models", "catalog", "coverage", "text", "messages", "options", "translator"},
+    "translator": {
+        *("engine", "models", "catalog", "coverage", "text", "files", "messages", "options", "scoring", "pivot"),
     },
-    "web": {"engine", "models", "coverage", "options", "serve.languages", "text"},
+    "pivot": {"coverage", "text", "options", "scoring", "translator"},
+    "calibration": {"coverage", "files", "text", "translator"},
+    "serve": {"catalog", "coverage", "engine", "files", "formats", "options", "scoring", "text", "translator"},
+    "web": {"catalog.pairs", "coverage", "engine", "models", "options", "text"},
     "commands": {
-        "web",
-        "engine",
-        "formats",
-        "models",
-        "catalog",
-        "coverage",
-        "text",
-        "options",
-        "translator",
-        "calibration",
-        "serve",
-        "__init__",
+        *("web", "engine", "files", "formats", "models", "catalog", "coverage", "text", "messages", "options"),
+        *("translator", "calibration", "serve", "__init__"),
     },
-    "__init__": {"engine", "models", "coverage", "text", "options", "scoring", "translator"},
+    "__init__": {"engine", "models", "coverage", "options", "scoring", "translator"},
     "__main__": {"commands"},
 }
-ROOMS_OF_TEXT = {"capsule_mt.text"}
-LIGHT_BUT_COMMANDS = {f"capsule_mt.{room}" for room in LIGHT if room not in ("commands", "serve", "web", "__main__")}
 HEAVY = {
     "routing": set(),
     "configuration": set(),
-    "data": ROOMS_OF_TEXT,
-    "evaluation": {"capsule_mt.calibration", *ROOMS_OF_TEXT},
+    "data": {"capsule_mt.files"},
+    "evaluation": {"capsule_mt.calibration", "capsule_mt.files"},
     "modeling": {"routing", "configuration"},
     "loading": {"modeling", "capsule_mt.engine", "capsule_mt.models"},
-    "decoding": {"data.separate_tokenizer", "loading", "modeling", *LIGHT_BUT_COMMANDS},
-    "training": {"data", "loading", "modeling", "evaluation", *ROOMS_OF_TEXT},
-    "analysis": {"modeling", *ROOMS_OF_TEXT},
-    "hub": {"loading", "modeling", *ROOMS_OF_TEXT},
+    "decoding": {
+        *("data.separate_tokenizer", "loading", "modeling"),
+        *(f"capsule_mt.{room}" for room in ("calibration", "catalog", "coverage", "engine", "files", "models")),
+        *(f"capsule_mt.{room}" for room in ("options", "scoring", "text", "translator")),
+    },
+    "training": {"data", "loading", "modeling", "evaluation", "capsule_mt.files"},
+    "analysis": {"modeling", "capsule_mt.files"},
+    "hub": {"loading", "modeling", "capsule_mt.text"},
     "quickstart": {"decoding", "training", "evaluation"},
     "__init__": {"configuration", "modeling", "decoding", "capsule_mt.__init__", "capsule_mt.commands"},
     "extras": set(),
@@ -91,7 +68,8 @@ ALLOWED |= {
     "hf_capsule_mt.commands": ROOMS,
     "scripts": {"hf_capsule_mt.commands", "capsule_mt.commands"},
     "lab": ROOMS | {"hf_capsule_mt.commands.arguments"},
-    "lab/tests": ROOMS | {"hf_capsule_mt.commands", "lab", "tests"},
+    "tools": ROOMS,
+    "lab/tests": ROOMS | {"hf_capsule_mt.commands", "lab", "tests", "tools"},
     "tests": ROOMS | {"hf_capsule_mt.commands", "scripts"},
 }
 # the core leaves with every checkpoint
@@ -100,9 +78,9 @@ CORE_LIBRARIES = {"torch", "transformers", "huggingface_hub"}
 # the light distribution; all but tokenizers come with its extras
 LIGHT_LIBRARIES = {"tokenizers", "fastapi", "py3langid", "pydantic", "starlette", "uvicorn"}
 NEEDS_NUMPY = "capsule_mt.calibration"  # the extra `calibrate`
-OWN = {*PACKAGES, "scripts", "lab", "tests"}
+OWN = {*PACKAGES, "scripts", "lab", "tests", "tools"}
 
-FOLDERS = (*PACKAGES, "scripts", "lab", "tests")
+FOLDERS = (*PACKAGES, "scripts", "lab", "tests", "tools")
 FILES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py") if path.name != "hatch_build.py")
 
 
@@ -154,6 +132,29 @@ def forbidden(path: Path, source: str) -> list[str]:
         elif room.startswith("capsule_mt.") and library not in LIGHT_LIBRARIES | sys.stdlib_module_names:
             found.append(f"{path}:{line}: capsule_mt must not import {module}")
     return found
+
+
+def permissions_used(package: str) -> dict[str, set[str]]:
+    """Return which permissions of the table the files of a package use, by room."""
+    used: dict[str, set[str]] = {}
+    for path in FILES:
+        room = room_of(path)
+        if not room.startswith(f"{package}."):
+            continue
+        for module, _ in imports(path, path.read_text(encoding="utf-8")):
+            if module.split(".")[0] in PACKAGES:
+                used.setdefault(room, set()).update({room_of_module(module), ".".join(module.split(".")[:3])})
+    return used
+
+
+@pytest.mark.parametrize(("package", "rooms"), [("capsule_mt", LIGHT), ("hf_capsule_mt", HEAVY)])
+def test_every_permission_is_used(package, rooms):
+    used = permissions_used(package)
+    unused = {
+        f"{package}.{room}": full(package, names) - used.get(f"{package}.{room}", set())
+        for room, names in rooms.items()
+    }
+    assert {room: sorted(names) for room, names in unused.items() if names} == {}
 
 
 def test_imports():

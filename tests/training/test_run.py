@@ -15,7 +15,7 @@ import torch
 import yaml
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
-from capsule_mt.text.lock import lock_output
+from capsule_mt.files.lock import lock_output
 from hf_capsule_mt import CapsuleMarianMTModel
 from hf_capsule_mt.data import load_translation_data
 from hf_capsule_mt.training import load_recipe, run, run_recipe

@@ -6,11 +6,11 @@ import time
 
 import pytest
 
+from capsule_mt.files.encodings import likely_encoding
 from capsule_mt.formats.markup import Markup
 from capsule_mt.formats.reading import format_of, parse
 from capsule_mt.formats.subtitles import cut
 from capsule_mt.formats.units import Translated
-from capsule_mt.text.encodings import likely_encoding
 from tests.light.formats.files import BODY, FILES, HTML, MARKDOWN, PO, SRT, VTT, XLIFF, content_of, docx
 
 COLUMNS = {"tsv": "2", "csv": "text"}

@@ -12,7 +12,7 @@ FAKE = """
 import sys
 from capsule_mt.serve.answers import Limits
 from capsule_mt.serve.connections import Connections
-from capsule_mt.serve.languages import LanguagePair
+from capsule_mt.catalog.pairs import LanguagePair
 from capsule_mt.serve.running import bind, run_server
 from tests.light.serve.fakes import Upper
 

@@ -13,15 +13,15 @@ pytest.importorskip("fastapi")
 import httpx
 
 from capsule_mt import CoverageOptions, Translator
+from capsule_mt.catalog.pairs import LanguagePair, language_pairs
+from capsule_mt.files.lines import coverage_record
 from capsule_mt.serve.answers import Limits
 from capsule_mt.serve.app import PAGE, PAGE_FILES, build_app
 from capsule_mt.serve.batching import Batcher
 from capsule_mt.serve.clients import Keys, Rates
 from capsule_mt.serve.files import Readers
-from capsule_mt.serve.languages import LanguagePair, language_pairs
 from capsule_mt.serve.metrics import Metrics
 from capsule_mt.text.detecting import Detected
-from capsule_mt.text.lines import coverage_record
 from tests.conftest import GOLDEN
 from tests.light.serve.fakes import Upper
 

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
+from capsule_mt.files.line_failures import Failure
 from capsule_mt.serve.batching import Batcher, QueueFullError, Settings, StoppingError
-from capsule_mt.text.line_failures import Failure
 from tests.light.serve.fakes import Upper
 
 BOTH = 2  # threads translate

@@ -13,11 +13,11 @@ pytest.importorskip("uvicorn")
 import uvicorn
 
 from capsule_mt import Translator
+from capsule_mt.catalog.pairs import LanguagePair
 from capsule_mt.serve.answers import Limits
 from capsule_mt.serve.app import build_app
 from capsule_mt.serve.batching import Batcher
 from capsule_mt.serve.clients import Keys
-from capsule_mt.serve.languages import LanguagePair
 from capsule_mt.serve.metrics import Metrics
 from capsule_mt.serve.running import bind
 from tests.fixtures.browser import open_page, readable, texts_of

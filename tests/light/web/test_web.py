@@ -15,8 +15,8 @@ import pytest
 from capsule_mt import CoverageOptions, Translator, __version__
 from capsule_mt.commands import convert
 from capsule_mt.engine.library import TIER
+from capsule_mt.files.lines import coverage_record
 from capsule_mt.models.weights import SafetensorsFile
-from capsule_mt.text.lines import coverage_record
 from capsule_mt.web import site
 from capsule_mt.web.build import FOLDER, INTERFACE, MODULES, build, without_comments
 from tests.fixtures.browser import open_page, readable, texts_of

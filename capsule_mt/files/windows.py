@@ -7,9 +7,9 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from capsule_mt.text.messages import warn
-from capsule_mt.text.outputs import open_output, read_object, remove_partials, write_output
-from capsule_mt.text.progress import Progress
+from capsule_mt.files.outputs import open_output, read_object, remove_partials, write_output
+from capsule_mt.files.progress import Progress
+from capsule_mt.messages import warn
 
 SETTINGS_FILE = "settings.json"
 

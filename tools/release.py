@@ -1,6 +1,6 @@
 """Make a released checkpoint of a training run: mean weights in half precision, tokenizer, card, kept translations.
 
-    python -m lab.release outputs/capsule_marian_de_en checkpoints/capsule-marian-de-en --last 5 --corpus tatoeba \\
+    python -m tools.release outputs/capsule_marian_de_en checkpoints/capsule-marian-de-en --last 5 --corpus tatoeba \\
         --sources test.de --hours 4.5 --results outputs/test.json outputs/word-omissions.json
 
 The folder loads by the Auto classes and by `pipeline` after `import hf_capsule_mt`; `capsule-mt push` and `export` add
@@ -19,8 +19,8 @@ from transformers import AutoModelForSeq2SeqLM
 
 import hf_capsule_mt  # noqa: F401  registers the models
 from capsule_mt.commands.console import HelpFormatter, folder, positive, run
-from capsule_mt.text.outputs import check_output_folder, write_output
-from capsule_mt.text.reading import read_lines
+from capsule_mt.files.outputs import check_output_folder, write_output
+from capsule_mt.files.reading import read_lines
 from hf_capsule_mt.decoding.translator import Translator
 from hf_capsule_mt.evaluation.results import read_result
 from hf_capsule_mt.hub import model_card

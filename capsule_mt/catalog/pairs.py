@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from capsule_mt.catalog.entries import languages_in
 from capsule_mt.catalog.store import name_of
+from capsule_mt.files.outputs import read_object
 from capsule_mt.text.languages import LANGUAGES
-from capsule_mt.text.outputs import read_object
 
 CODE = r"[A-Za-z]{2,3}(?:_[A-Za-z0-9]+)*"
 GIVEN = re.compile(rf"(?P<source>{CODE})-(?P<target>{CODE})=(?P<path>.+)")

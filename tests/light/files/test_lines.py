@@ -5,8 +5,8 @@ import io
 
 import pytest
 
-from capsule_mt.text.line_failures import PROBE, Failure, translate_lines
-from capsule_mt.text.reading import decode_lines, read_lines, read_parallel
+from capsule_mt.files.line_failures import PROBE, Failure, translate_lines
+from capsule_mt.files.reading import decode_lines, read_lines, read_parallel
 
 
 def written(file, content):

@@ -2,7 +2,7 @@
 
 import codecs
 
-from capsule_mt.text.binary import refuse_binary
+from capsule_mt.files.binary import refuse_binary
 
 # of Python alone, or unsafe: they decode to half characters, or in quadratic time
 NOT_OF_FILES = ("idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7")

@@ -1,7 +1,7 @@
 """Build the light wheels of all platforms on this machine, and check the library in each.
 
-    python -m lab.wheels --output dist
-    python -m lab.wheels --targets x86_64-linux aarch64-linux
+    python -m tools.wheels --output dist
+    python -m tools.wheels --targets x86_64-linux aarch64-linux
 
 It needs `hatchling`, `ziglang` and `lief` (the groups test and dev). A wheel has one library, of the format and the
 processor of its platform, which exports what native/engine.h declares and asks for nothing newer than the tag of the

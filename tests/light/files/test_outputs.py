@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from capsule_mt.text import lock
-from capsule_mt.text.lock import lock_output
-from capsule_mt.text.outputs import (
+from capsule_mt.files import lock
+from capsule_mt.files.lock import lock_output
+from capsule_mt.files.outputs import (
     check_output_folder,
     check_outputs,
     open_output,

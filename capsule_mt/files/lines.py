@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from capsule_mt.text.line_failures import Failure, describe, translate_lines
-from capsule_mt.text.progress import write_line
+from capsule_mt.files.line_failures import Failure, describe, translate_lines
+from capsule_mt.files.progress import write_line
 
 # a translation may hold them, from a byte of the vocabulary; a line of the output may not
 LINE_BREAKS_IN_A_LINE = re.compile(r"[\r\n]+")

@@ -2,7 +2,7 @@
 
 import time
 
-from capsule_mt.text.progress import Progress, write_line
+from capsule_mt.files.progress import Progress, write_line
 
 
 def test_a_line_for_those_who_want_one(capsys, monkeypatch):

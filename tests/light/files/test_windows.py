@@ -2,7 +2,7 @@
 
 import pytest
 
-from capsule_mt.text.windows import WindowedOutput, windows_of
+from capsule_mt.files.windows import WindowedOutput, windows_of
 
 
 def write_windows(outputs, settings, lines="abcdefg", mine=lambda number: True, stop=99, **options):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from capsule_mt.text.binary import refuse_binary
+from capsule_mt.files.binary import refuse_binary
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -20,7 +20,7 @@ def decode_lines(stream: BinaryIO, name: str | os.PathLike[str], encoding: str |
     line for text that is not UTF-8, and for a gzip stream that is damaged or cut off.
     """
     if encoding is not None:
-        from capsule_mt.text.encodings import known_encoding  # late, as all that most files do without
+        from capsule_mt.files.encodings import known_encoding  # late, as all that most files do without
 
         if codecs.lookup(known_encoding(encoding)).name != "utf-8":
             # a line feed may be several bytes, and one of its bytes a part of something else
@@ -35,7 +35,7 @@ def decode_lines(stream: BinaryIO, name: str | os.PathLike[str], encoding: str |
             try:
                 yield (text.removeprefix(BYTE_ORDER_MARK) if number == 1 else text).decode("utf-8")
             except UnicodeDecodeError as error:
-                from capsule_mt.text.encodings import hint
+                from capsule_mt.files.encodings import hint
 
                 reason = f"{error.reason} at byte {error.start}"
                 raise ValueError(f"{name}, line {number}: not UTF-8 ({reason}){hint(text)}") from None

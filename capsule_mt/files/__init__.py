@@ -1,0 +1,1 @@
+"""Files of text: lines, windows, encodings, outputs, locks and progress."""
