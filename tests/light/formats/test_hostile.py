@@ -197,6 +197,7 @@ CRAWLING = {
 LENGTHS = {
     "notes.md": 120_000,
     "comments.md": 120_000,
+    "tags.html": 120_000,
     "notes.html": 240_000,
     "links.md": 240_000,
     "tags.srt": 240_000,
