@@ -8,7 +8,7 @@
 
 from typing import TYPE_CHECKING
 
-__version__ = "0.3.0"
+__version__ = "0.3.1"
 
 if TYPE_CHECKING:
     from capsule_mt.coverage.options import CoverageOptions
