@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from capsule_mt.coverage.results import Adequacy, Coverage, SentenceCoverage, TargetWord, Word
     from capsule_mt.engine.program import UnsupportedModelError
     from capsule_mt.models.weights import CheckpointError
-    from capsule_mt.options import TranslationOptions
     from capsule_mt.scoring import Translation
+    from capsule_mt.translate.options import TranslationOptions
     from capsule_mt.translator import Translator
 
 # where each public name is; imported at its first use, so that importing the package takes no time
@@ -28,7 +28,7 @@ _HOMES = {
     "SentenceCoverage": "coverage.results",
     "TargetWord": "coverage.results",
     "Translation": "scoring",
-    "TranslationOptions": "options",
+    "TranslationOptions": "translate.options",
     "Translator": "translator",
     "UnsupportedModelError": "engine.program",
     "Word": "coverage.results",

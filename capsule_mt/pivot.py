@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn, cast
 
 from capsule_mt.coverage.results import Coverage, SentenceCoverage
-from capsule_mt.options import TranslationOptions
 from capsule_mt.scoring import Translation
 from capsule_mt.text.glossary import Glossary
 from capsule_mt.text.segments import Document, Piece, join_translations
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import WORDS
+from capsule_mt.translate.options import TranslationOptions
 from capsule_mt.translator import Translator
 
 PIVOT = "en"
@@ -72,7 +72,7 @@ class PivotTranslator(Translator):
             raise _needs_one_model("alignment")
         if options.coverage is not None and options.coverage.support:
             raise _needs_one_model("support")
-        return options
+        return super().completed(options)
 
     def documents(self, texts: Sequence[str], options: TranslationOptions) -> list[Document]:
         documents = self.first.documents(texts, _to_pivot(options))

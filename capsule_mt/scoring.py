@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from capsule_mt.engine.search import Hypothesis, Ids, Readings
 from capsule_mt.messages import warn, warn_once
 from capsule_mt.models.model import LoadedModel
-from capsule_mt.options import TranslationOptions
 from capsule_mt.text.segments import Document, Piece, Segmenter, batches_of
 from capsule_mt.text.tokenizer import Tokenizer
 from capsule_mt.text.words import NO_LISTS, SourceWord, target_ends
+from capsule_mt.translate.options import TranslationOptions
 
 if TYPE_CHECKING:  # and where it is used, late: who asks for no coverage starts sooner
     from capsule_mt.coverage.methods import Calibration, PieceCoverage

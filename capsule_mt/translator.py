@@ -6,14 +6,13 @@ text -> Segmenter -> pieces: token ids -> Decoder.translate -> hypotheses -> Dec
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, overload
 
 from capsule_mt.engine.search import Hypothesis, Ids, Readings
 from capsule_mt.files.line_failures import describe
 from capsule_mt.messages import warn, warn_once
-from capsule_mt.options import TranslationOptions, refuse_misspelt, search_options, setting
 from capsule_mt.scoring import Scorer, Translation
 from capsule_mt.text.segments import (
     MOST_UNKNOWN,
@@ -23,6 +22,7 @@ from capsule_mt.text.segments import (
     batches_of,
     join_translations,
 )
+from capsule_mt.translate.options import NAMES, TranslationOptions, refuse_unknown, search_options, setting
 
 if TYPE_CHECKING:  # and where it is used, late: who asks for no coverage starts sooner
     from capsule_mt.coverage.names import CoveredBy
@@ -46,6 +46,7 @@ class Translator(Scorer):
     Given translations are scored by the methods of `Scorer`, which also has the arguments.
     """
 
+    option_names: Collection[str] = NAMES  # of the search, which a call may have
     _loads_with: Mapping[str, Any] = {}  # how `from_pretrained` was called, and loads the reverse
 
     @classmethod
@@ -89,11 +90,6 @@ class Translator(Scorer):
         found._loads_with = {"int8": int8}
         return found
 
-    @property
-    def _further_options(self) -> frozenset[str]:
-        """Options of a call that only a subclass takes."""
-        return frozenset()
-
     def _load(self, folder: str) -> "Translator":
         return type(self).from_pretrained(folder, **self._loads_with)
 
@@ -135,16 +131,14 @@ class Translator(Scorer):
                 placeholders, code, emoji, and words that the vocabulary does not know.
             keep: "numbers" that a translation has as its source does; without `copy`, any of `KEPT`.
             alignment: find which words of the translation are of which words of the text.
-            options: further ones are how to search, by the names of transformers: `num_beams`, `max_new_tokens`,
-                `num_return_sequences`, `length_penalty`, `early_stopping`, `no_repeat_ngram_size`, `max_time` (of each
-                batch), ...
+            options: how to search, by the names of transformers: docs/options.md lists them. `max_time` is of a batch.
 
         Returns:
             A `Translation` for a string, a list of them for a list or a tuple, an iterable for any other iterable,
             in the order of the texts. With `num_return_sequences` above one, each text has a list of its own.
         """
-        refuse_misspelt(options, self._further_options)
         asked = TranslationOptions.of(coverage=coverage, **options)
+        refuse_unknown(asked.generate_kwargs, self.option_names)
         if isinstance(texts, (bytes, dict)) or not (hasattr(texts, "__iter__") or hasattr(texts, "__getitem__")):
             raise TypeError(f"`texts` must be a string or an iterable of strings, got a {type(texts).__name__}")
 
@@ -165,7 +159,8 @@ class Translator(Scorer):
 
     # ---- the steps of `translate`, for whoever makes batches of the pieces of several calls
     def completed(self, options: TranslationOptions) -> TranslationOptions:
-        """Return the options of a call with what else is known of them."""
+        """Return the options of a call with what the model adds to them; refuse names that no option has."""
+        refuse_unknown(options.generate_kwargs, self.option_names)
         return options
 
     def documents(self, texts: Sequence[str], options: TranslationOptions) -> list[Document]:
@@ -264,7 +259,6 @@ class Translator(Scorer):
             prefixes=[piece.prefix for piece in pieces],
             scores=asked.scores or method is not None,
             readings=readings,
-            most_repeated=asked.most_repeated,
         )
         found = loaded.decoder.translate(sources, options)
         hypotheses = [hypothesis for own in found for hypothesis in own]

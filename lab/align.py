@@ -22,7 +22,7 @@ from capsule_mt.calibration.word_alignment import AlignerSettings, WordAligner
 from capsule_mt.calibration.words import Links, split_words
 from capsule_mt.commands.console import HelpFormatter, checkpoint_folder, run
 from capsule_mt.files.reading import read_lines, read_parallel
-from capsule_mt.options import TranslationOptions
+from capsule_mt.translate.options import TranslationOptions
 from hf_capsule_mt.evaluation import write_result
 
 # French contractions and elisions as the gold alignments of the Canadian Hansards write them

@@ -95,7 +95,7 @@ async function onnx(packages, folder, { tokenizer, engine, defaults }) {
   };
 }
 
-const options = { beams: 1, splitSentences: false };
+const options = { num_beams: 1, split_sentences: false };
 const here = await Translator.load(model);
 const inWorker = await TranslatorWorker.load(model);
 const runs = {

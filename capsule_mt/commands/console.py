@@ -10,6 +10,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
+from capsule_mt.options.table import Option, offered
+
 TRACEBACK = "HF_CAPSULE_MT_TRACEBACK"
 CODE_OF_SIGPIPE = 141  # what a shell reports when a closed pipe ends a command
 CODE_OF_SIGINT = 130
@@ -160,6 +162,24 @@ def _drop_unwritten_output() -> None:
 def add_languages(parser: "argparse._ActionsContainer") -> None:
     parser.add_argument("--src-lang", help="the language of the sources, for tokenizers that have several")
     parser.add_argument("--tgt-lang", help="the language of the translations, for tokenizers that have several")
+
+
+def add_search(parser: "argparse._ActionsContainer") -> None:
+    """Add the flags of the table of options; without one, the checkpoint's value holds."""
+    for option in offered("flag"):
+        parser.add_argument(option.flag, type=_option_type(option), metavar="N", help=option.help)
+
+
+def _option_type(option: Option) -> Callable[[str], int | float]:
+    """Return an `argparse` type: a value of this option."""
+
+    def parse(text: str) -> int | float:
+        try:
+            return option.parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return parse
 
 
 def folder(text: str) -> Path:

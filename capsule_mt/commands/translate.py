@@ -36,7 +36,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from capsule_mt.commands.console import CommandParser, add_languages, at_least, positive, resumable
+from capsule_mt.commands.console import CommandParser, add_languages, add_search, at_least, positive, resumable
 from capsule_mt.commands.files import (
     LINES,
     OutputFormat,
@@ -58,13 +58,13 @@ from capsule_mt.files.reading import decode_lines, open_text
 from capsule_mt.files.windows import Window, WindowedOutput, windows_of, write_windows
 from capsule_mt.formats.units import Parsed
 from capsule_mt.messages import warn
-from capsule_mt.options import TranslationOptions
+from capsule_mt.options.table import offered
 from capsule_mt.text.keeping import KEPT
 from capsule_mt.text.segments import MOST_UNKNOWN
+from capsule_mt.translate.options import TranslationOptions
 
 WINDOW = 2048
 MOST_LANGUAGES = 3  # in a warning
-SEARCH = ("num_beams", "max_new_tokens", "length_penalty", "no_repeat_ngram_size")
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -105,14 +105,7 @@ def parse_arguments() -> argparse.Namespace:
         help="keep these as they are in the text: tags,urls,placeholders,numbers",
     )
     search = parser.add_argument_group("search")
-    search.add_argument("--num-beams", type=positive, help="beams (default: the checkpoint's)")
-    search.add_argument(
-        "--max-new-tokens", type=positive, help="limit of a translation (default: by its source's length)"
-    )
-    search.add_argument("--length-penalty", type=float, help="above 0 favours long translations in beam search")
-    search.add_argument(
-        "--no-repeat-ngram-size", type=positive, metavar="N", help="repeat no N words in a translation: ends loops"
-    )
+    add_search(search)
     search.add_argument("--batch-tokens", type=positive, default=2048, help="source tokens of a batch")
     search.add_argument("--window", type=positive, default=WINDOW, help="lines read at once and sorted by length")
     coverage = parser.add_argument_group("coverage")
@@ -197,7 +190,8 @@ class Share(NamedTuple):
 
 
 def options_of(arguments: argparse.Namespace) -> TranslationOptions:
-    settings = {name: getattr(arguments, name) for name in SEARCH if getattr(arguments, name) is not None}
+    names = [option.name for option in offered("flag")]
+    settings = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
     if arguments.n_best > 1:
         settings["num_return_sequences"] = arguments.n_best
     coverage = None

@@ -8,6 +8,7 @@
 """
 
 import argparse
+import importlib.util
 import os
 import platform
 import shlex
@@ -17,8 +18,11 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 SOURCES = Path(__file__).parent / "native"
+OPTIONS = Path(__file__).parents[1] / "options" / "table.py"
+C_TYPES = {"i": "int64_t ", "f": "float ", "p": "const int32_t *"}
 # flags of each tier of kernels; the macro names the int8 instructions
 X86_TIERS = {
     "avx512": "-DTIER_AVX512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mfma",
@@ -97,15 +101,34 @@ def build(name: str, output: Path, sanitize: str = "") -> Path:
 def built(name: str, output: Path) -> Path:
     """Return the library of a target in a folder; it is compiled unless it is newer than everything it is made of."""
     library = output / TARGETS[name].library if name in TARGETS else output
-    parts = [*SOURCES.rglob("*.[ch]"), SOURCES.with_name("operations.def"), Path(__file__)]
+    parts = [*SOURCES.rglob("*.[ch]"), SOURCES.with_name("operations.def"), OPTIONS, Path(__file__)]
     if library.is_file() and library.stat().st_mtime > max(part.stat().st_mtime for part in parts):
         return library
     return build(name, output)
 
 
+def write_options(folder: Path) -> None:
+    """Write options.h, which is the table of options for C: fields, and what forbids a preview of the logits."""
+    # by its path: where a wheel is built, the package is not installed
+    specification = importlib.util.spec_from_file_location("options_table", OPTIONS)
+    assert specification is not None
+    assert specification.loader is not None
+    table: Any = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(table)
+    fields = [f"{C_TYPES[kind]}{name};" for name, kind in table.request_fields().items()]
+    forbids = [f"(request)->{one.name} != {one.default}" for one in table.SEARCH_OPTIONS if one.forbids_preview]
+    lines = [
+        f"#define OPTIONS_LAYOUT {table.request_layout()}",
+        f"#define OPTION_FIELDS {' '.join(fields)}",
+        f"#define FORBIDS_PREVIEW(request) ({' || '.join(forbids)})",
+    ]
+    (folder / "options.h").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
 def compile_objects(name: str, command: list[str], folder: Path, sanitize: str = "") -> list[str]:
     """Compile the engine and each tier of a target's kernels with a compiler; return the object files."""
-    flags = ["-std=gnu11", "-fno-math-errno", "-fno-stack-protector", "-fvisibility=hidden"]
+    write_options(folder)
+    flags = ["-std=gnu11", "-fno-math-errno", "-fno-stack-protector", "-fvisibility=hidden", f"-I{folder}"]
     flags.append("-Werror=switch")  # an operation that is executed or checked nowhere
     if "windows" not in name:
         flags.append("-fPIC")

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from capsule_mt.engine.library import Engine
-from capsule_mt.engine.search import Forced, GuidedReading, Hypothesis, Ids, Readings, SearchOptions, nearest
+from capsule_mt.engine.search import Forced, GuidedReading, Hypothesis, Ids, Readings, SearchOptions
+from capsule_mt.options.table import BY_NAME, nearest
 
 
 class EngineDecoder:
@@ -15,7 +16,7 @@ class EngineDecoder:
     def translate(self, sources: Sequence[Ids], options: SearchOptions) -> list[list[Hypothesis]]:
         """Return the best translations of each source, the best first."""
         if options.further:
-            names = ", ".join(f"`{name}`" + nearest(name) for name in options.further)
+            names = ", ".join(f"`{name}`" + nearest(name, BY_NAME, " ({})") for name in options.further)
             raise ValueError(f"the native engine does not take {names}")
         answers = self.engine.search(sources, options, start=self.start, end=self.end, pad=self.pad)
         found: list[list[Hypothesis]] = []

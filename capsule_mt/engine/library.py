@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 from capsule_mt.engine.program import DTYPES, Address, Codes, Linear, Operation, Positions, Program, Tensor, Vector
 from capsule_mt.engine.search import Ids, Readings, SearchOptions
 from capsule_mt.engine.stopping import StoppedError, finished_after, run_all, stoppable
+from capsule_mt.options.table import offered, request_fields, request_layout
 
-VERSION = 14
+VERSION = 15 * 65536 + request_layout()  # as ENGINE_VERSION of native/engine.h
 MOST_SLOTS = 12
 TIER = "HF_CAPSULE_MT_TIER"  # in the environment: the tier of kernels to run, such as "avx2" or "portable"
 FOLDER = Path(__file__).parent / "native"
@@ -25,18 +26,15 @@ LIBRARY = FOLDER / f"engine.{SUFFIX}"
 TYPES = {"F32": 0, "F16": 1, "BF16": 2, "I8": 3}
 MOST_TARGET = 2**31 - 1  # tokens, where a model has no limit
 MOST_ROWS = 320  # of a forced pass: more are no faster, and take memory
-EARLY_STOPPING: dict[Any, int] = {False: 0, None: 0, True: 1, "never": 2}
 
 _FIELDS = """
-    num_sources: i; words, lengths, limits, forced, suppressed: p; num_suppressed, num_beams, num_returned: i;
-    least_tokens, no_repeat_ngram, most_repeated, renormalizes, unscored, start_token, end_token, pad_token: i;
-    length_penalty: f; early_stopping: h;
+    num_sources: i; words, lengths, limits, forced: p; unscored, start_token, end_token, pad_token: i;
     longest, longest_source, layer, head, num_threads: i; candidates: p; num_candidates: i;
     list_lengths, list_places, prefixes, prefix_lengths, targets, target_lengths, target_log_probs: p;
     tokens, found_lengths, scores, log_probs, first_logits, received, guided, stop: p
 """
-# the fields of `request_t` of native/engine.h, in order: numbers of 64 bits, pointers, floats, numbers of 32 bits
-REQUEST_FIELDS = {
+# the fields of `request_t` of native/engine.h, in order: numbers of 64 bits, pointers, floats; options come first
+REQUEST_FIELDS = request_fields() | {
     name.strip(): kind.strip()
     for names, kind in (part.split(":") for part in _FIELDS.split(";"))
     for name in names.split(",")
@@ -45,7 +43,6 @@ _FIELD_TYPES: dict[str, Any] = {
     "i": ctypes.c_int64,
     "p": ctypes.c_void_p,
     "f": ctypes.c_float,
-    "h": ctypes.c_int32,
 }
 
 
@@ -64,6 +61,9 @@ class Caller(ctypes.Structure):
         super().__init__(*(ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p) for name in functions))
 
 
+_OPTIONS = offered("engine")
+# what a forced pass, which searches nothing, has in their fields
+_NO_SEARCH = {option.name: option.default for option in _OPTIONS if option.kind in ("integer", "number")}
 ANY_THREAD = Caller("PyEval_SaveThread", "PyEval_RestoreThread")
 MAIN_THREAD = Caller("PyEval_SaveThread", "PyEval_RestoreThread", "PyErr_CheckSignals")
 
@@ -344,19 +344,17 @@ class Engine:
             if len(values) != len(sources) and (values or name == "limits"):
                 raise ValueError(f"`{name}` must be one for each of the {len(sources)} sources, got {len(values)}")
         most = MOST_TARGET if self.longest_target is None else self.longest_target
-        for name, values, lowest, largest in (
-            ("limits", options.limits, 1, most),
-            ("num_beams", [options.num_beams], 1, self.vocabulary),
-            ("num_return_sequences", [options.num_return_sequences], 1, options.num_beams),
-            ("min_new_tokens", [options.min_new_tokens], 0, MOST_TARGET),
-            ("no_repeat_ngram_size", [options.no_repeat_ngram_size], 0, MOST_TARGET),
-            ("most_repeated", [options.most_repeated], 0, MOST_TARGET),
+        for name, values, largest in (
+            ("limits", options.limits, most),
+            ("num_beams", [options.num_beams], self.vocabulary),
+            ("num_return_sequences", [options.num_return_sequences], options.num_beams),
         ):
-            for value in values:  # memory is taken for the first three; ctypes would wrap larger ones round in silence
-                if type(value) is not int or not lowest <= value <= largest:
-                    raise ValueError(f"`{name}` must be a whole number from {lowest} to {largest}, got {value!r}")
-        if options.early_stopping not in EARLY_STOPPING:
-            raise ValueError(f'`early_stopping` must be True, False or "never", got {options.early_stopping!r}')
+            for value in values:  # memory is taken for so many
+                if type(value) is not int or not 1 <= value <= largest:
+                    raise ValueError(f"`{name}` must be a whole number from 1 to {largest}, got {value!r}")
+        for option in _OPTIONS:
+            if (value := getattr(options, option.name)) is not option.default:
+                option.check(value)
         special = {"start_token": start, "end_token": end, "pad_token": pad}
         parts = min(self.num_threads, len(sources))
         by_length = sorted(range(len(sources)), key=lambda row: -len(sources[row]))
@@ -433,7 +431,7 @@ class Engine:
             "target_lengths": lengths,
             "target_log_probs": log_probs,
         }
-        numbers = {**special, "longest": max(lengths), "num_beams": 1, "num_returned": 1, **shared}
+        numbers = {**_NO_SEARCH, **special, "longest": max(lengths), **shared}
         received, guided = self._call(sources, arrays, numbers, readings, len(tokens), range(len(sources)))
         found, first, width = [], 0, max(map(len, sources))
         for source, length in enumerate(lengths):
@@ -467,7 +465,6 @@ class Engine:
         arrays: dict[str, array[Any] | None] = {
             "limits": limits,
             "forced": array("i", [options.forces_end[row] for row in rows] if options.forces_end else [0] * number),
-            "suppressed": self._token_array("i", "`suppress_tokens`", [options.suppress_tokens]),
             "tokens": tokens,
             "found_lengths": lengths,
             "scores": scores,
@@ -488,22 +485,19 @@ class Engine:
             arrays["candidates"] = self._token_array("i", "the shortlist", [candidates])
             arrays["list_lengths"] = array("q", map(len, lists))
             arrays["list_places"] = array("i", [place[token] for tokens in lists for token in tokens])
-        numbers = {
+        numbers: dict[str, Any] = {
             **special,
-            "num_suppressed": len(options.suppress_tokens),
-            "num_beams": options.num_beams,
-            "num_returned": returned,
-            "least_tokens": options.min_new_tokens,
-            "renormalizes": int(options.renormalize_logits),
             "unscored": int(not options.scores),
-            "no_repeat_ngram": options.no_repeat_ngram_size,
-            "most_repeated": options.most_repeated,
-            "length_penalty": options.length_penalty,
-            "early_stopping": EARLY_STOPPING[options.early_stopping],
             "longest": longest,
             **shared,
             "num_candidates": len(candidates),
         }
+        for option in _OPTIONS:
+            name, value = option.name, getattr(options, option.name)
+            if option.kind == "tokens":
+                arrays[name], numbers[f"num_{name}"] = self._token_array("i", f"`{name}`", [value]), len(value)
+            else:
+                numbers[name] = option.choices[value] if option.choices else value
         of_rows = [source for source in range(number) for _ in range(returned)]
         received, guided = self._call(sources, arrays, numbers, options.readings, len(tokens), of_rows)
         found, width, size = [], max(map(len, sources)), self.vocabulary

@@ -1,87 +1,11 @@
 """What a decoder is asked and what it answers, as plain values. Legend: S source tokens, T target tokens."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-Ids = Sequence[int]
+from capsule_mt.options.table import Candidates, Ids, Readings, SearchOptions
 
-
-class Candidates(Protocol):
-    """A lexical shortlist: the tokens that the translation of a source may have."""
-
-    def of_source(self, source: Ids, *further: int) -> Sequence[int]:
-        """Return the tokens, ascending, with `further` ones."""
-        ...
-
-
-# the whole numbers of a search, and the least and the most of each
-COUNTS = {
-    "num_beams": (1, 256),
-    "num_return_sequences": (1, 256),
-    "max_length": (1, 2**24),
-    "max_new_tokens": (1, 2**24),
-    "min_length": (0, 2**24),
-    "min_new_tokens": (0, 2**24),
-    "no_repeat_ngram_size": (0, 2**24),
-}
-
-# all options of a search, by transformers' names
-SEARCHED = (
-    *("num_beams", "num_return_sequences", "length_penalty", "early_stopping", "no_repeat_ngram_size"),
-    "renormalize_logits",
-    *("max_new_tokens", "max_length", "min_new_tokens", "min_length", "bad_words_ids", "suppress_tokens"),
-    "max_time",
-)
-
-
-def nearest(name: str, accepted: Collection[str] = SEARCHED) -> str:
-    """Return a question after an option that is spelt nearly as an accepted one, or nothing."""
-    import difflib  # late: few are misspelt
-
-    matches = difflib.get_close_matches(name, sorted(accepted), n=1)
-    return f" (did you mean `{matches[0]}`?)" if matches else ""
-
-
-class Readings(NamedTuple):
-    """What to read besides tokens: the attention of a layer and a head to the source, or PAST and FUTURE."""
-
-    head: tuple[int, int] | None = None
-    guided: bool = False
-
-
-class SearchOptions(NamedTuple):
-    """How to search for translations, with transformers' names and meanings.
-
-    limits: the most tokens after the start token, for each source.
-    forces_end: for each source, whether the end token is forced at its limit; empty for none.
-    prefixes: for each source, what its translations begin with; empty for none.
-    shortlist: write only these tokens.
-    most_repeated: end a translation, as at its limit, once so many tokens in a row are those that came a few (1 to 16)
-        tokens before each; 0 for never. transformers does not know it.
-    max_time: after so many seconds, end with the translations found so far.
-    scores: whether `Hypothesis.score` is needed: transformers takes one more pass for it, and without it a greedy
-        search of the engine is a little faster.
-    readings: what to read while searching.
-    further: options of `generate()` that only transformers knows.
-    """
-
-    limits: Sequence[int]
-    forces_end: Sequence[bool] = ()
-    num_beams: int = 1
-    num_return_sequences: int = 1
-    length_penalty: float = 1.0
-    early_stopping: bool | str = False
-    no_repeat_ngram_size: int = 0
-    most_repeated: int = 0
-    renormalize_logits: bool = False
-    min_new_tokens: int = 0
-    suppress_tokens: Ids = ()
-    prefixes: Sequence[Ids] = ()
-    shortlist: Candidates | None = None
-    max_time: float | None = None
-    scores: bool = True
-    readings: Readings | None = None
-    further: Mapping[str, object] = {}
+__all__ = ["Candidates", "Decoder", "Forced", "GuidedReading", "Hypothesis", "Ids", "Readings", "SearchOptions"]
 
 
 class GuidedReading(NamedTuple):

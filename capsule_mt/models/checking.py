@@ -5,33 +5,25 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, TypeGuard, cast
 
-from capsule_mt.engine.search import COUNTS
 from capsule_mt.models.weights import CheckpointError
+from capsule_mt.options.table import SEARCH_OPTIONS
 
 MOST_POINTS, MOST_WORDS = 10_000, 100_000
 OBJECTS = ("attention", "verified", "guided", "deletion", "support", "length")
 
 
 def check_generation(values: Mapping[str, Any], vocabulary: int, place: str) -> None:
-    """Refuse settings of a search that are no numbers, or that no search could be."""
-
-    def check(name: str, fits: bool, wanted: str) -> None:
-        if not fits:
-            raise CheckpointError(f"{place}: `{name}` must be {wanted}, got {_shown(values[name])}")
-
-    for name, (least, most) in COUNTS.items():
-        value = values.get(name)
-        is_count = value is None or (type(value) is int and least <= value <= most)
-        check(name, is_count, f"a whole number from {least} to {most}")
-    penalty, stops = values.get("length_penalty") or 0.0, values.get("early_stopping")
-    check("length_penalty", _is_number(penalty, -100.0, 100.0), "a number from -100 to 100")
-    check("early_stopping", isinstance(stops, bool) or stops in ("never", None), 'true, false or "never"')
+    """Refuse settings that no search could be made by."""
+    for option in SEARCH_OPTIONS:
+        value = values.get(option.name)
+        if value is not None and not option.accepts(value):
+            raise CheckpointError(f"{place}: `{option.name}` must be {option.expected}, got {_shown(value)}")
     for name in ("suppress_tokens", "bad_words_ids"):
-        tokens = values.get(name) or []
-        words = tokens if _is_list(tokens) else [None]
-        flat = [one for some in words for one in (some if _is_list(some) else [some])]
-        are_tokens = all(type(one) is int and 0 <= one < vocabulary for one in flat)
-        check(name, are_tokens, f"lists of tokens from 0 to {vocabulary - 1}")
+        tokens = [token for part in values.get(name) or () for token in (part if _is_list(part) else [part])]
+        if any(token >= vocabulary for token in tokens):
+            raise CheckpointError(
+                f"{place}: `{name}` must be lists of tokens from 0 to {vocabulary - 1}, got {_shown(values[name])}"
+            )
 
 
 def check_calibration(values: object, head_shape: tuple[int, int], place: str) -> None:

@@ -18,6 +18,7 @@ from capsule_mt.models.weights import (
     Weights,
     read_json,
 )
+from capsule_mt.options.table import SEARCH_OPTIONS
 
 if TYPE_CHECKING:  # and where it is used, late, as all that most checkpoints do without
     from capsule_mt.models.from_marian import MarianCheckpoint
@@ -29,11 +30,6 @@ CONFIG_FILE, GENERATION_FILE = "config.json", "generation_config.json"
 TOKENIZERS = "source.spm", "tokenizer.json"
 # a vocabulary may be rounded up to a multiple of one of these
 PADDED_TO = (8, 16, 32, 64, 128)
-# what older checkpoints say of generating in config.json
-GENERATION_FIELDS = (
-    *("num_beams", "max_length", "max_new_tokens", "min_length", "length_penalty", "early_stopping"),
-    *("no_repeat_ngram_size", "bad_words_ids", "suppress_tokens"),
-)
 TOKENS = ("decoder_start_token_id", "eos_token_id", "pad_token_id", "forced_eos_token_id")
 
 
@@ -174,7 +170,8 @@ def _generation(folder: str, config: Mapping[str, Any]) -> dict[str, Any]:
     file = os.path.join(folder, GENERATION_FILE)
     if os.path.exists(file):
         return read_json(file)
-    return {name: config[name] for name in GENERATION_FIELDS if config.get(name) is not None}
+    names = (option.name for option in SEARCH_OPTIONS)  # which older checkpoints have in config.json
+    return {name: config[name] for name in names if config.get(name) is not None}
 
 
 def _tokens(

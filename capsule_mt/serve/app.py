@@ -95,14 +95,15 @@ def build_app(
     async def translate(request: Request) -> JSONResponse:
         """Translate a text or a list of texts; `translatedText` has the same shape and order as `q`."""
         asked, client = await answers.read(request, TranslationRequest)
-        for name, given in (("beams", asked.beams or 1), ("alternatives", 1 + asked.alternatives)):
+        search = asked.search
+        for name, given in (("num_beams", search.get("num_beams", 1)), ("alternatives", 1 + asked.alternatives)):
             if given > limits.max_beams:
                 most = limits.max_beams - (name == "alternatives")
                 raise HTTPException(400, f"`{name}`: at most {most} are accepted, got {getattr(asked, name)}")
         if asked.marks is not None and not asked.coverage:
             raise HTTPException(400, "`marks` chooses among what `coverage` marks: set `coverage` to true")
         sources, target = answers.detected(asked), answers.language_of(asked.target)
-        settings = Settings(asked.coverage, asked.beams, asked.alternatives, marks=asked.marks)
+        settings = Settings(asked.coverage, tuple(search.items()), asked.alternatives, marks=asked.marks)
         languages = [one.language for one in sources]
         if asked.format == "html":
             if asked.coverage:

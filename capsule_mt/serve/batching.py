@@ -21,8 +21,8 @@ from capsule_mt.coverage.names import Marks
 from capsule_mt.coverage.options import CoverageOptions
 from capsule_mt.engine.stopping import Stop, StoppedError
 from capsule_mt.files.line_failures import PROBE, Failure, describe, is_of_line, translate_lines
-from capsule_mt.options import TranslationOptions
 from capsule_mt.text.segments import Document, Piece
+from capsule_mt.translate.options import TranslationOptions
 from capsule_mt.translator import DEFAULT_COVERAGE_WEIGHT, Translator
 
 MOST_REPEATED = 24  # tokens; of what repeats itself for longer, nobody needs the rest
@@ -57,7 +57,7 @@ class Settings(NamedTuple):
     """What is asked of a text; texts of equal settings are translated together."""
 
     coverage: bool = False
-    beams: int | None = None
+    search: tuple[tuple[str, Any], ...] = ()  # names and values of search options
     alternatives: int = 0
     keep: tuple[str, ...] = ()
     is_check: bool = False
@@ -65,7 +65,7 @@ class Settings(NamedTuple):
 
     @property
     def num_beams(self) -> int:
-        return max(self.beams or 1, 1 + self.alternatives)
+        return max(dict(self.search).get("num_beams", 1), 1 + self.alternatives)
 
 
 PLAIN = Settings()
@@ -240,9 +240,9 @@ class Batcher:
         return self._queue([Text(text, settings, options, translation=given) for text, given in pairs], client)
 
     def _options(self, settings: Settings) -> TranslationOptions:
-        beams, search = settings.num_beams, {}
-        if settings.beams is not None or beams > 1:
-            search = {"num_beams": beams, "num_return_sequences": 1 + settings.alternatives}
+        beams, search = settings.num_beams, dict(settings.search) | {"most_repeated": MOST_REPEATED}
+        if "num_beams" in search or beams > 1:
+            search |= {"num_beams": beams, "num_return_sequences": 1 + settings.alternatives}
         weight = DEFAULT_COVERAGE_WEIGHT if beams > 1 else None
         # words that were made up are found where there is a model of the other direction
         coverage = CoverageOptions(weight=weight, marks=settings.marks, support=self.translator.has_reverse)
@@ -251,7 +251,6 @@ class Batcher:
                 batch_size=self.max_batch,
                 coverage=coverage if settings.coverage else None,
                 scores=False,
-                most_repeated=MOST_REPEATED,
                 keep=settings.keep,
                 generate_kwargs=search,
                 **self.options,

@@ -11,13 +11,13 @@ from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import parse_qs
 
 from fastapi import HTTPException, Request
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError, create_model
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
 
 from capsule_mt.coverage.names import Marks
-from capsule_mt.engine.search import nearest
+from capsule_mt.options.table import nearest, offered
 from capsule_mt.text.segments import LONE_SURROGATES
 
 CLIENT_HAS_GONE = 499  # as nginx counts it; nobody reads the answer
@@ -64,14 +64,36 @@ WhichMarks = Annotated[
 ]
 
 
-class TranslationRequest(Asked):
-    """The fields of POST /translate."""
+class TranslationFields(Asked):
+    """The fields of POST /translate that are not search options."""
 
     format: Annotated[Literal["text", "html"], BeforeValidator(lambda given: given or "text")] = "text"
     alternatives: int = Field(0, ge=0, description="so many further translations of each text")
     coverage: bool = Field(False, description="add which words were translated, for each text")
     marks: WhichMarks = None
-    beams: int | None = Field(None, ge=1, description="search with so many beams; with `coverage`, for what has all")
+
+    @property
+    def search(self) -> dict[str, Any]:
+        """The search options of the request."""
+        options = {option.name: getattr(self, option.name) for option in offered("server")}
+        return {name: value for name, value in options.items() if value is not None}
+
+
+def _search_fields() -> dict[str, Any]:
+    """Return the served search options, all of which are numbers, as fields of pydantic."""
+    fields: dict[str, Any] = {}
+    for option in offered("server"):
+        minimum, maximum = option.range
+        limits: dict[str, Any] = {"gt" if option.excludes_minimum else "ge": minimum, "le": maximum}
+        kind = int if option.kind == "integer" else float
+        fields[option.name] = (kind | None, Field(None, description=option.help, **limits))
+    return fields
+
+
+# with the served options of the table
+TranslationRequest = create_model(
+    "TranslationRequest", __base__=TranslationFields, __doc__="The fields of POST /translate.", **_search_fields()
+)
 
 
 class CoverRequest(Asked):
@@ -217,7 +239,7 @@ def _checked(given: dict[str, Any], model: type[AnyFields]) -> AnyFields:
         if name in model.model_fields or name in SENT_BY_CLIENTS:
             continue
         # LibreTranslate ignores unknown fields, so a client may send any: only a misspelt one of ours is refused
-        if hint := nearest(name[:40], model.model_fields):
+        if hint := nearest(name[:40], model.model_fields, " ({})"):
             fields = ", ".join(model.model_fields)
             raise HTTPException(400, f"there is no field {name[:40]!r}{hint}; the fields are {fields}")
     for name, field in model.model_fields.items():

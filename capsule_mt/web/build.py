@@ -2,7 +2,8 @@
 
     python -m capsule_mt.web.build
 
-It writes the modules, interface.js and LICENSE beside the JavaScript; `npm pack capsule_mt/web` makes the package.
+It writes the modules, interface.js with its types, and LICENSE beside the JavaScript; `npm pack capsule_mt/web` makes
+the package.
 """
 
 import json
@@ -11,10 +12,12 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
-from capsule_mt.engine.build import SOURCES, run_side_by_side
-from capsule_mt.engine.library import EARLY_STOPPING, MOST_SLOTS, REQUEST_FIELDS, TYPES, VERSION
+from capsule_mt.engine.build import SOURCES, run_side_by_side, write_options
+from capsule_mt.engine.library import MOST_SLOTS, REQUEST_FIELDS, TYPES, VERSION
 from capsule_mt.engine.program import operations
+from capsule_mt.options.table import Option, offered
 
 FOLDER = Path(__file__).parent
 # A page loads one (engine.js): relaxed where its product of bytes is exact, with threads where they are asked for. All
@@ -27,7 +30,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "engine.threads.wasm": SHARED,
     "engine.threads.relaxed.wasm": (*SHARED, *RELAXED),
 }
-INTERFACE = "interface.js"
+INTERFACE, TYPES_FILE = "interface.js", "interface.d.ts"
 TARGET = ("-target", "wasm32-wasi")
 FLAGS = (
     *("-Os", "-DNDEBUG", "-std=gnu11", "-fno-math-errno", "-fvisibility=hidden", "-msimd128"),
@@ -57,10 +60,11 @@ def build(output: Path) -> None:
     compiles, links = [], []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        write_options(folder)
         for module, options in MODULES.items():
             objects = {stem: f"{folder / module}.{stem}.o" for stem in sources}
             for stem, source in sources.items():
-                flags = [*FLAGS, *options, *(tier if stem == "kernels" else ())]
+                flags = [*FLAGS, f"-I{folder}", *options, *(tier if stem == "kernels" else ())]
                 compiles.append([*command, *flags, "-c", str(source), "-o", objects[stem]])
             link = ["-mexec-model=reactor", "-s", f"-Wl,-z,stack-size={STACK}", "-lm"]
             link += [*(f"-Wl,--export={name}" for name in EXPORTS), *(SHARED_MEMORY if SHARED[0] in options else ())]
@@ -71,6 +75,7 @@ def build(output: Path) -> None:
         for module in MODULES:
             shutil.copyfile(folder / module, output / module)
     (output / INTERFACE).write_text(interface(), encoding="utf-8")
+    (output / TYPES_FILE).write_text(types(), encoding="utf-8")
 
 
 def without_comments(script: str) -> str:
@@ -79,7 +84,7 @@ def without_comments(script: str) -> str:
 
 
 def interface() -> str:
-    """Return a JavaScript module with the engine's version, its operations, and the fields of its request.
+    """Return a JavaScript module with the engine's version, operations and options, and the fields of its request.
 
     Of an operation, the kinds of its slots: "r" for a number with a fraction, "i" for a whole one.
     """
@@ -95,12 +100,31 @@ def interface() -> str:
         "TYPES": TYPES,
         "MEMORY": MEMORY,
         "STACK": STACK,
-        "EARLY_STOPPING": {
-            str(value).lower(): number for value, number in EARLY_STOPPING.items() if value is not None
-        },
+        "OPTIONS": {option.name: _described(option) for option in offered("browser")},
     }
     lines = [f"export const {name} = {json.dumps(value)};\n" for name, value in constants.items()]
     return "// Written by `python -m capsule_mt.web.build`.\n" + "".join(lines)
+
+
+def _described(option: Option) -> dict[str, Any]:
+    """Return what JavaScript has to know of an option."""
+    described: dict[str, Any] = {"kind": option.kind, "expected": option.expected}
+    if option.choices:
+        described["choices"] = {str(choice).lower(): code for choice, code in option.choices.items()}
+    if option.kind in ("integer", "number"):
+        described["range"] = option.range
+    return described
+
+
+def types() -> str:
+    """Return the options for TypeScript."""
+    kinds = {"integer": "number", "number": "number", "switch": "boolean", "tokens": "number[]"}
+    lines = ["// Written by `python -m capsule_mt.web.build`.\n", "export interface SearchOptions {\n"]
+    for option in offered("browser"):
+        choices = " | ".join(json.dumps(choice) for choice in option.choices)
+        lines.append(f"  /** {option.help[0].upper()}{option.help[1:]}. */\n")
+        lines.append(f"  {option.name}?: {choices or kinds[option.kind]};\n")
+    return "".join(lines) + "}\n"
 
 
 def main() -> None:

@@ -1,11 +1,11 @@
 // The engine: a module of WebAssembly, and the only file that calls it.
 
-import { EARLY_STOPPING, FIELDS, MEMORY, MOST_SLOTS, OPERATIONS, STACK, TYPES, VERSION } from "./interface.js";
+import { FIELDS, MEMORY, MOST_SLOTS, OPERATIONS, OPTIONS, STACK, TYPES, VERSION } from "./interface.js";
 import { AskedWorker } from "./workers.js";
 
 const NO_MEMORY = -1;
-// bytes of a field of the request: whole numbers of 64 and of 32 bits, pointers, floats
-const BYTES = { i: 8, h: 4, p: 4, f: 4 };
+// bytes of a field of the request: whole numbers, pointers, floats
+const BYTES = { i: 8, p: 4, f: 4 };
 const decoder = new TextDecoder();
 
 const compiled = new Map(); // modules by their address, once for all models
@@ -143,12 +143,11 @@ export class Engine {
   }
 
   /**
-   * Search for the best translation of each source; `options` are those of search.py, as lists and numbers.
+   * Search for the best translation of each source; `options` has a value for each of `OPTIONS`.
    *
    * Return for each its tokens, the log-probability of each, and what a head that is read attends to, [T][S].
    */
-  search(sources, { limits, forcesEnd, beams, lengthPenalty, earlyStopping, noRepeat, renormalizes, least, suppressed,
-    head = null, shortlist = null }) {
+  search(sources, { limits, forcesEnd, options, head = null, shortlist = null }) {
     const longest = Math.max(...limits);
     const width = Math.max(...sources.map((source) => source.length));
     const most = sources.length * longest;
@@ -159,15 +158,8 @@ export class Engine {
       ...this.#common(sources, width, head),
       limits: whole(limits),
       forced: Int32Array.from(forcesEnd, Number),
-      suppressed: Int32Array.from(suppressed),
-      num_suppressed: suppressed.length,
-      num_beams: beams,
-      num_returned: 1,
-      least_tokens: least,
-      no_repeat_ngram: noRepeat,
-      renormalizes: Number(renormalizes),
-      length_penalty: lengthPenalty,
-      early_stopping: EARLY_STOPPING[earlyStopping ?? false],
+      ...optionFields(options),
+      num_return_sequences: 1,
       longest,
       ...(shortlist && listed(sources, shortlist)),
     }, { tokens, found_lengths: lengths, scores: new Float32Array(sources.length), log_probs: logProbs, received });
@@ -195,7 +187,7 @@ export class Engine {
       target_lengths: whole(lengths),
       longest: Math.max(...lengths),
       num_beams: 1,
-      num_returned: 1,
+      num_return_sequences: 1,
     }, { target_log_probs: logProbs, received });
     let first = 0;
     return sources.map((source, row) => {
@@ -276,6 +268,15 @@ export class Engine {
     const bytes = new Uint8Array(this.exports.memory.buffer, this.exports.engine_error());
     throw new Error(`the engine refused: ${decoder.decode(bytes.slice(0, bytes.indexOf(0)))}`);
   }
+}
+
+/** The options of a search as fields of a request. */
+function optionFields(options) {
+  return Object.fromEntries(Object.entries(OPTIONS).flatMap(([name, { kind, choices }]) => {
+    const value = options[name];
+    if (kind === "tokens") return [[name, Int32Array.from(value)], [`num_${name}`, value.length]];
+    return [[name, choices ? choices[value] : Number(value)]];
+  }));
 }
 
 const TOO_LARGE = "no memory for the engine";

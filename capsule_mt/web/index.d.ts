@@ -1,3 +1,8 @@
+import type { SearchOptions } from "./interface.js";
+
+/** How to search, by the names of transformers; by default as the model was released. */
+export type { SearchOptions };
+
 /** A file of `capsule-mt convert --to web`: its bytes, or its address (a URL; in node, a path is one too). */
 export type Model = string | URL | ArrayBuffer | Uint8Array;
 
@@ -11,17 +16,15 @@ export interface LoadingOptions {
   reverse?: Model;
 }
 
-export interface TranslationOptions {
+export interface TranslationOptions extends SearchOptions {
   /** Mark the words that were left out; the model needs `marks`. By default false. */
   coverage?: boolean;
   /** Mark also the words that were made up, which needs a `reverse`. By default false. */
   support?: boolean;
-  /** Hypotheses of beam search; by default as many as the model was released with. */
-  beams?: number;
   /** Sentences that go through the model at once; by default 16. */
-  batchSize?: number;
+  batch_size?: number;
   /** Translate sentence by sentence; by default true. */
-  splitSentences?: boolean;
+  split_sentences?: boolean;
   /** Score only the tokens that the words of a source are likely to become, if the model has a list; by default true. */
   shortlist?: boolean;
 }

@@ -1,6 +1,6 @@
 // A model as `capsule-mt convert --to web` writes it: a safetensors file, whose metadata say how to translate with it.
 
-const FORMAT = 1;
+const FORMAT = 2;
 
 export class ModelFile {
   /** model, tokenizers: what the metadata say. */
@@ -17,7 +17,9 @@ export class ModelFile {
     } catch {
       throw damaged;
     }
-    if (this.model.format !== FORMAT) throw new Error(`the model has the format ${this.model.format}, not ${FORMAT}`);
+    if (this.model.format !== FORMAT) {
+      throw new Error(`the model has the format ${this.model.format}, not ${FORMAT}: convert it again`);
+    }
     this.header = header;
     this.data = bytes.subarray(8 + length);
   }

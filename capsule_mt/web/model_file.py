@@ -19,10 +19,11 @@ from capsule_mt.models.registry import write_program
 from capsule_mt.models.shortlist import NAMES, Shortlist
 from capsule_mt.models.tokenizer import CLEAN_UP
 from capsule_mt.models.weights import write_safetensors
-from capsule_mt.options import limit_of_checkpoint, search_options
+from capsule_mt.options.table import offered
 from capsule_mt.text.sentences import rules_of
+from capsule_mt.translate.options import limit_of_checkpoint, search_options
 
-FORMAT = 1
+FORMAT = 2
 MODEL_FILE = "model.capsule"
 Named = Iterator[tuple[str, Tensor]]
 
@@ -136,13 +137,7 @@ def _search(model: LoadedModel) -> dict[str, Any]:
     if options.further:
         raise UnsupportedModelError(f"{model.name}: {', '.join(options.further)} of its settings have no such form")
     return {
-        "beams": options.num_beams,
-        "length_penalty": options.length_penalty,
-        "early_stopping": options.early_stopping,
-        "no_repeat": options.no_repeat_ngram_size,
-        "renormalizes": options.renormalize_logits,
-        "least": options.min_new_tokens,
-        "suppressed": list(options.suppress_tokens),
+        "options": {option.name: getattr(options, option.name) for option in offered("browser")},
         "longest_source": model.longest_source,
         "longest_target": limit_of_checkpoint(model),
         "forces_end": model.generation.get("forced_eos_token_id") in (model.end, [model.end]),

@@ -2,12 +2,15 @@
 
 import { coverPiece, coverText, supportPiece } from "./coverage.js";
 import { Engine, read } from "./engine.js";
+import { OPTIONS } from "./interface.js";
 import { ModelFile } from "./model_file.js";
 import { Vocabulary } from "./normal.js";
 import { splitSentences, splitToFit } from "./sentences.js";
 import { Tokenizer } from "./tokenizer.js";
 
 const BATCH_SIZE = 16;
+// the options of `translate`, with those of the search
+const NAMES = ["coverage", "support", "batch_size", "split_sentences", "shortlist", ...Object.keys(OPTIONS)];
 const UNSPACED_STOPS = /[。！？｡．]$/;
 const LONE_SURROGATES = /[\ud800-\udfff]/gu;
 const ALPHANUMERIC = /^[\p{L}\p{N}]$/u;
@@ -53,18 +56,19 @@ export class Translator {
 
   /** Translate a text, or each of a list: see index.d.ts. */
   translate(texts, options = {}) {
-    const { support = false, coverage = support, beams = this.defaults.beams, batchSize = BATCH_SIZE, splitSentences: splits = true } = options;
+    const { support = false, coverage = support, batch_size = BATCH_SIZE, split_sentences = true } = options;
     if (typeof texts === "string") return this.translate([texts], options)[0];
     if (!Array.isArray(texts) || texts.some((text) => typeof text !== "string")) {
       throw new TypeError(`texts must be a string or a list of strings, got ${typeof texts}`);
     }
-    atLeastOne({ beams, batchSize });
+    checkOptions(options);
+    atLeastOne({ batch_size });
     if (coverage) this.#check(support);
-    const documents = texts.map((text) => this.#pieces(text.replace(LONE_SURROGATES, "\ufffd"), splits));
+    const documents = texts.map((text) => this.#pieces(text.replace(LONE_SURROGATES, "\ufffd"), split_sentences));
     const pieces = documents.flat().sort((one, other) => other.ids.length - one.ids.length);
-    for (let first = 0; first < pieces.length; first += batchSize) {
-      const batch = pieces.slice(first, first + batchSize);
-      this.#search(batch, beams, coverage ? this.calibration.head : null, options.shortlist ?? true);
+    for (let first = 0; first < pieces.length; first += batch_size) {
+      const batch = pieces.slice(first, first + batch_size);
+      this.#search(batch, options, coverage ? this.calibration.head : null);
     }
     return documents.map((own, number) => this.#together(texts[number], own, coverage, support));
   }
@@ -119,22 +123,17 @@ export class Translator {
       .filter(({ ids }) => ids.some((token) => !this.noText.has(token)));
   }
 
-  #search(pieces, beams, head, listed) {
-    const { longest_target: allowed, forces_end: forces, ...settings } = this.defaults;
+  #search(pieces, options, head) {
+    const { longest_target: allowed, forces_end: forces, options: defaults } = this.defaults;
+    const chosen = Object.entries(options).filter(([name, value]) => name in OPTIONS && value !== undefined);
     const bySource = pieces.map(({ ids }) => 3 * ids.length + 30);
     const ends = this.engine.tokens.end >= 0;
     const found = this.engine.search(pieces.map(({ ids }) => ids), {
       limits: bySource.map((limit) => Math.min(limit, allowed ?? Infinity)),
       forcesEnd: bySource.map((limit) => ends && (forces || allowed === null || limit < allowed)),
-      beams,
-      lengthPenalty: settings.length_penalty,
-      earlyStopping: settings.early_stopping,
-      noRepeat: settings.no_repeat,
-      renormalizes: settings.renormalizes,
-      least: settings.least,
-      suppressed: settings.suppressed,
+      options: { ...defaults, ...Object.fromEntries(chosen) },
       head,
-      shortlist: listed ? this.shortlist : null,
+      shortlist: options.shortlist ?? true ? this.shortlist : null,
     });
     pieces.forEach((piece, place) => {
       piece.found = found[place];
@@ -189,6 +188,42 @@ function withCapital({ text, sourceText }, translation) {
   if (!letter || !/\p{Ll}/u.test(letter[0])) return translation;
   const [source] = sourceText([letter.index, letter.index + letter[0].length]);
   return /\p{Lu}/u.test(source) ? translation.slice(0, 1).toUpperCase() + translation.slice(1) : translation;
+}
+
+/** Refuse options that do not exist, and values that the table of options does not accept. */
+function checkOptions(options) {
+  for (const [name, value] of Object.entries(options)) {
+    if (!NAMES.includes(name)) {
+      const [nearest] = [...NAMES].sort((one, other) => distance(name, one) - distance(name, other));
+      const isNear = 2 * distance(name, nearest) <= Math.max(name.length, nearest.length);
+      const hint = isNear ? `did you mean \`${nearest}\`?` : `it takes ${NAMES.join(", ")}`;
+      throw new RangeError(`\`${name}\` is not an option of translate: ${hint}`);
+    }
+    if (name in OPTIONS && value !== undefined && !accepts(OPTIONS[name], value)) {
+      throw new RangeError(`\`${name}\` must be ${OPTIONS[name].expected}, got ${JSON.stringify(value)}`);
+    }
+  }
+}
+
+function accepts({ kind, range, choices }, value) {
+  if (kind === "switch") return typeof value === "boolean";
+  if (kind === "choice") return ["boolean", "string"].includes(typeof value) && String(value) in choices;
+  if (kind === "tokens") return Array.isArray(value) && value.every((token) => Number.isInteger(token) && token >= 0);
+  const isNumber = kind === "integer" ? Number.isInteger(value) : Number.isFinite(value);
+  return isNumber && range[0] <= value && value <= range[1];
+}
+
+/** How many letters one has to insert, delete or replace to get from a word to another. */
+function distance(word, other) {
+  let row = Array.from({ length: other.length + 1 }, (_, column) => column);
+  for (let i = 1; i <= word.length; i++) {
+    const next = [i];
+    for (let j = 1; j <= other.length; j++) {
+      next.push(Math.min(row[j] + 1, next[j - 1] + 1, row[j - 1] + (word[i - 1] !== other[j - 1])));
+    }
+    row = next;
+  }
+  return row[other.length];
 }
 
 function atLeastOne(numbers) {

@@ -25,7 +25,7 @@ from capsule_mt.engine.search import Readings, SearchOptions
 from capsule_mt.models.int8 import FACTS_FILE, FORMAT
 from capsule_mt.models.shortlist import Shortlist
 from capsule_mt.models.weights import INT8_FILE, WEIGHTS_FILE
-from capsule_mt.options import IGNORED, search_options
+from capsule_mt.translate.options import IGNORED, search_options
 from hf_capsule_mt.decoding.state_dict import StateDict, program_of
 from hf_capsule_mt.loading import LARGEST_CODE, share_weights
 from hf_capsule_mt.modeling.generation import generation_settings

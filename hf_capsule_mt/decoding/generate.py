@@ -12,6 +12,7 @@ from transformers import LogitsProcessorList, PreTrainedModel
 
 from capsule_mt.engine.decoder import EngineDecoder
 from capsule_mt.engine.search import Forced, GuidedReading, Hypothesis, Ids, Readings, SearchOptions
+from capsule_mt.options.table import SEARCH_FIELDS
 from hf_capsule_mt.decoding.attention import read_head
 from hf_capsule_mt.decoding.ensemble import EnsembleLogits
 from hf_capsule_mt.decoding.fast import FastTranslator
@@ -125,15 +126,12 @@ class GenerateDecoder:
             settings["max_new_tokens"] = longest
         else:
             settings["max_length"] = longest + 1
-        if options.num_beams > 1:
-            settings |= {"length_penalty": options.length_penalty, "early_stopping": options.early_stopping}
-        for name in ("no_repeat_ngram_size", "min_new_tokens", "renormalize_logits"):
-            if getattr(options, name):
-                settings[name] = getattr(options, name)
-        if options.max_time is not None:
-            settings["max_time"] = options.max_time
-        if options.suppress_tokens:
-            settings["suppress_tokens"] = list(options.suppress_tokens)
+        for option in SEARCH_FIELDS:
+            if option.ours or (option.beams_only and options.num_beams == 1):
+                continue
+            value, default = getattr(options, option.name), getattr(self.model.generation_config, option.name, None)
+            if value != (option.default if default is None else default):
+                settings.setdefault(option.name, list(value) if option.kind == "tokens" else value)
         found = self.model.generate(input_ids=input_ids, attention_mask=mask, **{**settings, **further})
         return cast(torch.Tensor, found if isinstance(found, torch.Tensor) else found["sequences"])
 

@@ -11,9 +11,9 @@ from transformers.pipelines import PIPELINE_REGISTRY
 
 from capsule_mt.coverage.options import CoverageOptions
 from capsule_mt.files.lines import coverage_record
-from capsule_mt.options import TranslationOptions, refuse_misspelt
 from capsule_mt.scoring import Translation
 from capsule_mt.text.segments import TranslationIterator
+from capsule_mt.translate.options import TranslationOptions, refuse_unknown
 from hf_capsule_mt.decoding.translator import TASK_WITH_LANGUAGES, Translator, options_of_model
 from hf_capsule_mt.loading import CheckedSeq2SeqLM
 
@@ -56,7 +56,7 @@ class TranslationPipeline(Pipeline):
         self.translator = Translator(self.model, self.tokenizer, task=self.task or TASK, **settings)
 
     def _sanitize_parameters(self, **parameters: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        refuse_misspelt(parameters, {*options_of_model(self.model), *OF_RECORDS})
+        refuse_unknown(parameters, {*options_of_model(self.model), *TranslationOptions._fields[:-1], *OF_RECORDS})
         given = {name: value for name, value in parameters.items() if value is not None}
         records = {name: given.pop(name) for name in OF_RECORDS if name in given}
         return {}, given, records

@@ -1,10 +1,11 @@
 """`Translator` for any sequence-to-sequence model of transformers, ours or any other."""
 
 import copy
+import functools
 import inspect
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 import torch
@@ -17,10 +18,10 @@ from capsule_mt.catalog.entries import pair_named
 from capsule_mt.models.checking import check_calibration
 from capsule_mt.models.loading import is_marian
 from capsule_mt.models.model import LoadedModel
-from capsule_mt.options import TranslationOptions
 from capsule_mt.text.glossary import Glossary, glossary_of
 from capsule_mt.text.segments import Segmenter
 from capsule_mt.text.tokenizer import Tokenizer
+from capsule_mt.translate.options import NAMES, TranslationOptions
 from hf_capsule_mt.decoding.attention import cross_attentions
 from hf_capsule_mt.decoding.ensemble import check_same_vocabulary, load_members
 from hf_capsule_mt.decoding.fast import FastTranslator, settings_differ, takes_fast
@@ -189,10 +190,6 @@ class Translator(capsule_mt.translator.Translator):
         raise AttributeError("`loaded` follows `model` and `tokenizer`")
 
     @property
-    def _further_options(self) -> frozenset[str]:
-        return options_of_model(self.model)
-
-    @property
     def _generation(self) -> Mapping[str, Any]:
         """What the generation config sets; found anew where it has changed, for that takes a millisecond."""
         now = vars(self.model.generation_config)
@@ -209,9 +206,14 @@ class Translator(capsule_mt.translator.Translator):
         """None: models by name are for the engine alone."""
         return None
 
+    @property
+    def option_names(self) -> frozenset[str]:  # type: ignore[override]
+        return options_of_model(self.model)
+
     # ---- the steps of `translate`
     def completed(self, options: TranslationOptions) -> TranslationOptions:
         """Add what the task, the tokenizer and a `generation_config` say to the options of a call."""
+        options = super().completed(options)
         given = dict(options.generate_kwargs)
         config = given.pop("generation_config", None)
         if config is not None:
@@ -246,10 +248,16 @@ class Translator(capsule_mt.translator.Translator):
 
 
 def options_of_model(model: PreTrainedModel) -> frozenset[str]:
-    """Return the options of `generate()` in this version of transformers, and those of the model's forward pass."""
-    functions = (GenerationMixin.generate, type(model).forward)
-    parameters = [name for function in functions for name in inspect.signature(function).parameters]
-    return frozenset({*vars(model.generation_config), *parameters})
+    """Return the names of the table, and whatever `generate()` of this model takes."""
+    return _option_names(type(model).forward)
+
+
+@functools.cache
+def _option_names(forward: Callable[..., Any]) -> frozenset[str]:
+    functions = (GenerationMixin.generate, forward)
+    arguments = {name for function in functions for name in inspect.signature(function).parameters}
+    taken_by_name = {"tokenizer", "assistant_tokenizer"}  # from the keywords of `generate()`
+    return frozenset({*NAMES, *vars(GenerationConfig()), *arguments, *taken_by_name} - {"self", "kwargs"})
 
 
 def languages_of_task(task: str) -> tuple[str | None, str | None]:

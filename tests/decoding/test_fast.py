@@ -91,16 +91,16 @@ def test_what_it_does_not_know_is_left_to_transformers(caplog, monkeypatch):
     fast = to_fast(model, int8=False)
     caplog.clear()
     for _ in range(2):
-        found = fast.generate(**batch(), repetition_penalty=1.3)
+        found = fast.generate(**batch(), encoder_repetition_penalty=1.3)
     (line,) = [record.getMessage() for record in caplog.records]
-    assert line == "`repetition_penalty=1.3` is left to transformers' generate()."
-    assert torch.equal(found, model.generate(**batch(), repetition_penalty=1.3))
+    assert line == "`encoder_repetition_penalty=1.3` is left to transformers' generate()."
+    assert torch.equal(found, model.generate(**batch(), encoder_repetition_penalty=1.3))
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"repetition_penalty": 1.3}, "repetition_penalty=1.3"),
+        ({"encoder_repetition_penalty": 1.3}, "encoder_repetition_penalty=1.3"),
         ({"num_beams": 2, "num_return_sequences": 3}, "num_return_sequences|returned sequences"),
         ({"streamer": object()}, "streamer"),
         ({"max_new_tokens": 1000}, "60 positions"),

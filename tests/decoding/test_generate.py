@@ -94,7 +94,7 @@ def test_what_the_engine_does_not_know_goes_to_generate_with_one_line(caplog, mo
     model = build("plain")
     plain, fast = GenerateDecoder(model), GenerateDecoder(model, fast=FastTranslator(model, int8=False))
     lines = heard(caplog, monkeypatch)
-    for further in ({"repetition_penalty": 1.3}, {"do_sample": True, "top_k": 5}, {"logits_processor": [int]}):
+    for further in ({"encoder_repetition_penalty": 1.3}, {"do_sample": True, "top_k": 5}, {"logits_processor": [int]}):
         if "logits_processor" in further:
             further = {"logits_processor": [TargetPrefix([[5]], 1)]}
         asked = options(further=further)
@@ -124,6 +124,16 @@ def test_the_engine_alone_decodes_what_it_knows(monkeypatch):
     (forced, *_) = fast.force(SOURCES[:1], [found.ids], Readings(guided=True))
     assert sum(forced.log_probs) / len(forced.log_probs) == pytest.approx(found.score, abs=1e-4)
     assert len(forced.guided.past) == len(SOURCES[0])
+
+
+def test_a_call_undoes_what_the_model_sets():
+    model = build("plain")
+    decoder = GenerateDecoder(model)
+    free = [one.ids for (one,) in decoder.translate(SOURCES, options(num_beams=2))]
+    model.generation_config.update(no_repeat_ngram_size=1, length_penalty=5.0)
+    found = [one.ids for (one,) in decoder.translate(SOURCES, options(num_beams=2))]
+    assert found == free
+    assert [one.ids for (one,) in decoder.translate(SOURCES, options(num_beams=2, no_repeat_ngram_size=1))] != free
 
 
 def test_an_end_token_of_a_call():

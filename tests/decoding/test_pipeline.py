@@ -125,11 +125,11 @@ def test_what_is_refused(translator):
     of_generate = dict.fromkeys(vars(GenerationConfig()).keys() - {"transformers_version"})
     assert texts_of(translator("No.", **of_generate, return_tensors=None)) == texts_of(translator("No."))
     for parameters, message in (
-        ({"num_beams": 0}, "`num_beams` must be a whole number of at least 1, got 0"),
+        ({"num_beams": 0}, "`num_beams` must be a whole number from 1 to 256, got 0"),
         ({"coverage": CoverageOptions(weight=1.0)}, "`num_beams` is 1"),
         ({"coverage": CoverageOptions(method="guided")}, '"guided"` needs a model with guided routing'),
-        ({"return_coverages": False}, "no option `return_coverages`.*`return_coverage`"),
-        ({"num_beems": None}, "no option `num_beems`.*`num_beams`"),
+        ({"return_coverages": False}, "`return_coverages` is not an option of .* `return_coverage`"),
+        ({"num_beems": None}, "`num_beems` is not an option of .* `num_beams`"),
     ):
         with pytest.raises(ValueError, match=message):
             translator("No.", **parameters)

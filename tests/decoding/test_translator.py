@@ -96,7 +96,8 @@ def test_backends(plain):
     fast = Translator.from_pretrained(plain, device="cpu")
     slow = Translator.from_pretrained(plain, device="cpu", backend="transformers")
     assert (fast.fast.backend, slow.fast) == ("native", None)
-    assert fast(TEXT, repetition_penalty=1.5).text == slow(TEXT, repetition_penalty=1.5).text != fast(TEXT).text
+    further = {"encoder_repetition_penalty": 1.5}
+    assert fast(TEXT, **further).text == slow(TEXT, **further).text != fast(TEXT).text
     in_bfloat16 = Translator.from_pretrained(plain, device="cpu", dtype=torch.bfloat16)
     assert in_bfloat16.fast is None
     for options, named in (
@@ -108,11 +109,17 @@ def test_backends(plain):
         with pytest.raises(ValueError, match=named):
             Translator.from_pretrained(plain, device="cpu", **options)
     native = Translator.from_pretrained(plain, device="cpu", backend="native")
-    with pytest.raises(ValueError, match=r'`backend="native"` does not take `repetition_penalty=1.5`'):
-        native(TEXT, repetition_penalty=1.5)
-    for value in (None, False):
-        with pytest.raises(ValueError, match=r"no option `num_beems`.*`num_beams`"):
-            slow(TEXT, num_beems=value)
+    with pytest.raises(ValueError, match=r'`backend="native"` does not take `encoder_repetition_penalty=1.5`'):
+        native(TEXT, encoder_repetition_penalty=1.5)
+
+
+@pytest.mark.parametrize("value", [None, False, 0, 3])
+def test_an_unknown_option_is_an_error_whatever_its_value(plain, value):
+    for backend in ("native", "transformers"):
+        translate = Translator.from_pretrained(plain, device="cpu", backend=backend)
+        with pytest.raises(ValueError, match=r"`num_beam` is not an option of .*: did you mean `num_beams`"):
+            translate("", num_beam=value)
+    assert translate(TEXT, penalty_alpha=None, output_scores=False).text == translate(TEXT).text
 
 
 def test_a_pair_and_any_other_model(tmp_path):

@@ -162,8 +162,8 @@ def application() -> Any:
 def make_request(generator: random.Random) -> Case:
     fields: dict[str, Any] = {"q": "a b", "source": "en", "target": "de"}
     for _ in range(generator.choice((0, 1, 1, 2))):
-        name = generator.choice(("q", "source", "target", "format", "alternatives", "beams", "coverage", "translation",
-                                 "api_key", "file", "x"))  # fmt: skip
+        name = generator.choice(("q", "source", "target", "format", "alternatives", "num_beams", "beams",
+                                 "coverage", "translation", "length_penalty", "api_key", "file", "x"))  # fmt: skip
         fields[name] = generator.choice([*VALUES, "html", "auto", "de", "<p>a", ["a", "b"]])
     body = json.dumps(fields)
     kind = generator.choice(("application/json", "application/json", "application/x-www-form-urlencoded",

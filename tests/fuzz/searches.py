@@ -11,6 +11,7 @@ from typing import Any
 from capsule_mt.engine.decoder import EngineDecoder
 from capsule_mt.engine.search import Ids, Readings, SearchOptions
 from capsule_mt.models.loading import load_model
+from capsule_mt.options.table import SEARCH_FIELDS, Option
 from tests.light.models.files import golden
 
 Case = dict[str, Any]
@@ -43,6 +44,16 @@ def draw_length(generator: random.Random, num_sources: int) -> int:
     return num_sources + (generator.random() < 0.05)
 
 
+def draw_option(option: Option) -> Callable[[random.Random, int], Any]:
+    if option.kind == "integer":
+        return draw_number(option.range[0] or 3, 2, 3, 5)
+    if option.kind == "tokens":
+        return lambda generator, _: draw_tokens(generator)
+    sound = [*option.choices] or ([0.0005, 0.6, 1.0, 1.3, 5.0] if option.kind == "number" else [True, False])
+    odd = [0.0, -3.0, 1e30, -1e30, math.inf, math.nan, None, *([] if option.kind == "number" else ["x"])]
+    return lambda generator, _: generator.choice(sound if generator.random() < 0.7 else odd)
+
+
 # each draws the value of a field for so many sources
 READINGS: dict[str, Callable[[random.Random, int], Any]] = {
     "head": draw_choice(*[[0, 1]] * 4, [1, 3], [1, 4], [2, 0], [-1, 0], [0, -1], [2**31, 2**40]),
@@ -51,23 +62,14 @@ READINGS: dict[str, Callable[[random.Random, int], Any]] = {
 SEARCH: dict[str, Callable[[random.Random, int], Any]] = {
     "limits": draw_limits,
     "forces_end": lambda generator, count: generator.choices([True, False], k=draw_length(generator, count)),
-    "num_beams": draw_number(1, 2, 2, 3, 5),
-    "num_return_sequences": draw_number(1, 2, 3),
-    "length_penalty": draw_choice(0.0, 0.6, 1.0, -3.0, math.inf, -math.inf, math.nan, 1e30, -1e30),
-    "early_stopping": draw_choice(True, False, None, "never", "never", "x", 2),
-    "no_repeat_ngram_size": draw_number(1, 2, 3),
-    "most_repeated": draw_number(1, 1, 2, 3),
-    "renormalize_logits": draw_choice(True, False),
-    "min_new_tokens": draw_number(0, 3, 10),
-    "suppress_tokens": lambda generator, _: draw_tokens(generator),
     "prefixes": lambda generator, count: [draw_tokens(generator) for _ in range(draw_length(generator, count))],
     "shortlist": lambda generator, _: draw_tokens(generator, most=20),
-    "max_time": draw_choice(0.0, 0.0005, 5.0, -1.0, 1e308, math.inf, math.nan),
     "scores": draw_choice(True, False),
     "readings": lambda generator, count: {
         name: draw(generator, count) for name, draw in READINGS.items() if generator.random() < 0.7
     },
     "further": draw_choice({}, {}, {}, {"top_k": 5}),
+    **{option.name: draw_option(option) for option in SEARCH_FIELDS},
 }
 
 

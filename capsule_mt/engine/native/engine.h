@@ -6,6 +6,8 @@
 #ifndef CAPSULE_MT_ENGINE_H
 #define CAPSULE_MT_ENGINE_H
 
+#include "options.h" /* written by ../build.py from the table of options */
+
 #include <stdint.h>
 
 #if defined(_WIN32)
@@ -14,7 +16,8 @@
 #define EXPORTED __attribute__((visibility("default")))
 #endif
 
-#define ENGINE_VERSION 14
+/* Of this interface, and of the options in a request. */
+#define ENGINE_VERSION (15 * 65536 + OPTIONS_LAYOUT)
 
 /* What the rows of a buffer are: the words of all sources, the sources, the hypotheses, or the hypotheses with what is
  * in them moved along as beams are reordered. */
@@ -71,20 +74,14 @@ typedef struct {
 typedef struct model model_t;
 
 typedef struct {
+    OPTION_FIELDS /* such as `num_beams`; of a forced pass, their defaults */
     int64_t num_sources;
     const int64_t *words;   /* the tokens of all sources, one after the other */
     const int64_t *lengths; /* [num_sources] */
     const int64_t *limits;  /* [num_sources] tokens that may follow the start token */
     const int32_t *forced;  /* [num_sources] 1: the end token is forced at the limit */
-    const int32_t *suppressed; /* tokens that are never written */
-    int64_t num_suppressed;
-    int64_t num_beams, num_returned, least_tokens, no_repeat_ngram;
-    int64_t most_repeated; /* a translation ends once so many tokens in a row repeat those before; 0 for never */
-    int64_t renormalizes; /* 1: a score is the probability among the tokens that may be written */
     int64_t unscored; /* 1: of a greedy search, which then compares logits, `scores` and `log_probs` mean nothing */
     int64_t start_token, end_token, pad_token;
-    float length_penalty;
-    int32_t early_stopping; /* 0 no, 1 yes, 2 never */
     int64_t longest;        /* of the limits: the width of the results */
     int64_t longest_source; /* of the lengths */
     int64_t layer, head;    /* whose attention to the source is read; -1 for none */
@@ -102,18 +99,18 @@ typedef struct {
     const int64_t *targets, *target_lengths;
     float *target_log_probs; /* result [tokens of all targets] */
     /* Results of a search. A length is 0 where there are fewer translations than were asked for. */
-    int64_t *tokens;        /* [num_sources, num_returned, longest], padded */
-    int64_t *found_lengths; /* [num_sources, num_returned] */
-    float *scores;          /* the log-probability over the length to the length penalty [num_sources, num_returned] */
-    float *log_probs;       /* of each token, of a forced end too [num_sources, num_returned, longest] */
+    int64_t *tokens;        /* [num_sources, num_return_sequences, longest], padded */
+    int64_t *found_lengths; /* [num_sources, num_return_sequences] */
+    float *scores;          /* the log-probability over the length to the length penalty [num_sources, num_return_sequences] */
+    float *log_probs;       /* of each token, of a forced end too [num_sources, num_return_sequences, longest] */
     float *first_logits;    /* [num_sources, vocabulary], or NULL, as it is with a shortlist */
     /* With `layer` and `head`: what each token of a translation attends to, 0 where that is an end token alone
-     * [num_sources, num_returned, longest, longest_source]. With `targets`: each of their tokens
+     * [num_sources, num_return_sequences, longest, longest_source]. With `targets`: each of their tokens
      * [tokens of all targets, longest_source]. */
     float *received;
     /* Of a program with GUIDED_ROUTING, or NULL: for each word its share of PAST and of FUTURE when the translation has
      * been read, by how much FUTURE fell on the way, and how much of that the model agreed to
-     * [num_sources, num_returned, 4, longest_source]. */
+     * [num_sources, num_return_sequences, 4, longest_source]. */
     float *guided;
     /* NULL, or an `enum stop` that another thread may change: read before each operation. */
     const int32_t *stop;

@@ -70,8 +70,8 @@ static void multiply_twice(run_t *run, const linear_t *linear, const float *x, i
 
 /* Whether only the token with the largest logit is asked for. */
 static int wants_best(const request_t *request) {
-    return request->num_beams == 1 && request->unscored && !request->candidates && !request->targets &&
-           !request->prefixes && !request->first_logits && !request->guided && request->no_repeat_ngram <= 0;
+    return !FORBIDS_PREVIEW(request) && request->unscored && !request->candidates && !request->targets &&
+           !request->prefixes && !request->first_logits && !request->guided;
 }
 
 #if defined(__wasm__) /* whose tier does not preview */
@@ -129,12 +129,12 @@ static int preview(run_t *run, const linear_t *head, const void *upper, const fl
     const request_t *request = run->request;
     int64_t rounded = (kernels->scratch(head, (long)rows) + 63) / 64 * 64, threads = team_size(run->team);
     int64_t lists = threads * rows * (int64_t)sizeof(near_t), estimates = (head->outputs + 64) * 4;
-    char *memory = scratch_of(run, rounded + lists + estimates + request->num_suppressed * 4 + 4);
+    char *memory = scratch_of(run, rounded + lists + estimates + request->num_suppress_tokens * 4 + 4);
     near_t *near = (near_t *)(memory + rounded);
     int32_t *forbidden = (int32_t *)(memory + rounded + lists + estimates);
-    int64_t num_forbidden = request->num_suppressed;
-    for (int64_t i = 0; i < num_forbidden; i++) forbidden[i] = request->suppressed[i];
-    if (run->step < request->least_tokens && request->end_token >= 0)
+    int64_t num_forbidden = request->num_suppress_tokens;
+    for (int64_t i = 0; i < num_forbidden; i++) forbidden[i] = request->suppress_tokens[i];
+    if (run->step < request->min_new_tokens && request->end_token >= 0)
         forbidden[num_forbidden++] = (int32_t)request->end_token;
     for (int64_t row = 0; row < rows; row++) {
         float reach = upper ? DEVIATIONS * length_of(x + row * head->inputs, head->inputs) : 0;

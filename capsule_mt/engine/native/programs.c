@@ -258,8 +258,8 @@ int check_request(const model_t *model, const request_t *request) {
         return wrong("a limit of %lld tokens, but there are positions for %lld", (long long)request->longest,
                      (long long)model->longest_target);
     if (longest != request->longest_source) return wrong("the longest source has %lld tokens", (long long)longest);
-    if (request->num_beams < 1 || request->num_returned < 1 || request->num_returned > request->num_beams)
-        return wrong("%lld translations of %lld beams", (long long)request->num_returned,
+    if (request->num_beams < 1 || request->num_return_sequences < 1 || request->num_return_sequences > request->num_beams)
+        return wrong("%lld translations of %lld beams", (long long)request->num_return_sequences,
                      (long long)request->num_beams);
     if (request->prefixes && check_lists(model, "prefix", request->prefixes, request->prefix_lengths, request->limits,
                                          request->num_sources, 0))
@@ -272,8 +272,8 @@ int check_request(const model_t *model, const request_t *request) {
         if (check_tokens("the shortlist", &token, 1, model->vocabulary)) return IS_WRONG;
     }
     int64_t end = request->end_token < 0 ? 0 : request->end_token;
-    for (int64_t i = 0; i < request->num_suppressed; i++) {
-        int64_t token = request->suppressed[i];
+    for (int64_t i = 0; i < request->num_suppress_tokens; i++) {
+        int64_t token = request->suppress_tokens[i];
         if (check_tokens("suppress_tokens", &token, 1, model->vocabulary)) return IS_WRONG;
     }
     return check_tokens("the source", request->words, num_words, model->source_vocabulary) ||

@@ -54,7 +54,7 @@ static void forbid_token(const list_t *list, int64_t token, float *logits) {
 /* Forbids every token that would complete an n-gram for the second time; the start token counts. */
 static void forbid_repeated(const request_t *request, const list_t *list, const hypothesis_t *hypothesis,
                             float *logits) {
-    int64_t n = request->no_repeat_ngram, length = hypothesis->length + 1;
+    int64_t n = request->no_repeat_ngram_size, length = hypothesis->length + 1;
     if (n <= 0 || length + 1 < n) return;
 #define TOKEN(i) ((i) == 0 ? request->start_token : hypothesis->tokens[(i) - 1])
     for (int64_t i = 0; i + n <= length; i++) {
@@ -66,9 +66,9 @@ static void forbid_repeated(const request_t *request, const list_t *list, const 
 }
 
 static void forbid(const request_t *request, const list_t *list, const hypothesis_t *hypothesis, float *logits) {
-    for (int64_t i = 0; i < request->num_suppressed; i++) forbid_token(list, request->suppressed[i], logits);
+    for (int64_t i = 0; i < request->num_suppress_tokens; i++) forbid_token(list, request->suppress_tokens[i], logits);
     forbid_repeated(request, list, hypothesis, logits);
-    if (hypothesis->length < request->least_tokens && request->end_token >= 0)
+    if (hypothesis->length < request->min_new_tokens && request->end_token >= 0)
         forbid_token(list, request->end_token, logits);
 }
 
@@ -167,7 +167,7 @@ static int64_t continuations(run_t *run, const search_t *search, int64_t first_r
             values[0] = 0;
         } else {
             forbid(request, list, hypothesis, logits);
-            if (request->renormalizes && is_scored(request)) total = kernels->log_sum_exp(logits, count);
+            if (request->renormalize_logits && is_scored(request)) total = kernels->log_sum_exp(logits, count);
             found = kernels->top(logits, count, (long)wanted, values, indices);
         }
         for (int64_t i = 0; i < found; i++) {
@@ -367,8 +367,8 @@ static void write_guided(const run_t *run, const search_t *search, const hypothe
 
 static void write_results(const run_t *run, const search_t *search) {
     const request_t *request = run->request;
-    for (int64_t i = 0; i < request->num_returned; i++) {
-        int64_t place = search->source * request->num_returned + i, longest = request->longest_source;
+    for (int64_t i = 0; i < request->num_return_sequences; i++) {
+        int64_t place = search->source * request->num_return_sequences + i, longest = request->longest_source;
         int64_t *tokens = request->tokens + place * request->longest;
         const hypothesis_t *hypothesis = i < search->num_finished ? search->finished + i : NULL;
         int64_t length = request->found_lengths[place] = hypothesis ? hypothesis->length : 0;

@@ -59,7 +59,7 @@ const pair = () => ({ source: $("from").value, target: $("to").value });
 async function translate(beams) {
   const q = text("source", "a text");
   const before = beams && shown?.q === q ? shown.score : null;
-  const answer = await call("translate", { q, ...pair(), coverage: true, marks: $("marks").value, ...(beams && { beams }) });
+  const answer = await call("translate", { q, ...pair(), coverage: true, marks: $("marks").value, ...(beams && { num_beams: beams }) });
   $("target").value = answer.translatedText;
   if (!answer.coverage) return "Translated, by a model that cannot mark words,";
   show(answer.coverage, before);

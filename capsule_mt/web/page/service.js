@@ -20,6 +20,6 @@ async function call(path, fields) {
   if (path === "frontend/settings") return known.settings;
   const translator = await translatorOf(`${fields.source}-${fields.target}`);
   if (path === "cover") return { coverage: await translator.cover(fields.q, fields.translation) };
-  const { text, coverage } = await translator.translate(fields.q, { coverage: translator.marks, beams: fields.beams });
+  const { text, coverage } = await translator.translate(fields.q, { coverage: translator.marks, num_beams: fields.num_beams });
   return { translatedText: text, coverage };
 }

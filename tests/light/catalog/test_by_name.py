@@ -129,7 +129,7 @@ def test_the_server_batches_sentences_through_english(both):
     texts = [f"{one}\n\n{other}" for one, other in zip(TEXTS[::2], TEXTS[1::2], strict=True)]
     batcher = Batcher(translator, max_batch=4)
     try:
-        results = batcher.submit(["", *texts], Settings(coverage=True, beams=2)).results
+        results = batcher.submit(["", *texts], Settings(coverage=True, search=(("num_beams", 2),))).results
         found = [result.result(timeout=30)[0] for result in results]
         options = {"num_beams": 2, "coverage": CoverageOptions(weight=DEFAULT_COVERAGE_WEIGHT), "scores": False}
         assert found == [translator(text, **options) for text in ["", *texts]]

@@ -9,7 +9,7 @@ from array import array
 from pathlib import Path
 from typing import Any
 
-from capsule_mt.engine.build import SOURCES, compile_objects, this_platform
+from capsule_mt.engine.build import SOURCES, compile_objects, this_platform, write_options
 from capsule_mt.engine.library import LIBRARY, VERSION, Request, load_library
 
 FOLDER = Path(__file__).parent / "c"
@@ -20,7 +20,19 @@ ZIG = [sys.executable, "-m", "ziglang", "cc"]
 def build_driver(source: str, folder: Path, command: list[str], *options: str) -> Path:
     """Compile a program of `tests/light/engine/c` with what `options` add to the command; return its path."""
     program = folder / Path(source).stem
-    flags = ["-std=gnu11", "-O1", "-g", "-I", str(SOURCES), str(FOLDER / source), "-o", str(program)]
+    write_options(folder)
+    flags = [
+        "-std=gnu11",
+        "-O1",
+        "-g",
+        "-I",
+        str(SOURCES),
+        "-I",
+        str(folder),
+        str(FOLDER / source),
+        "-o",
+        str(program),
+    ]
     made = subprocess.run([*command, *flags, *options, "-lm"], capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stderr
     return program
@@ -132,14 +144,14 @@ class EmulatedLibrary:
 
     def engine_translate(self, model: int, reference: Any, caller: Any) -> int:
         request: Request = reference._obj
-        number, returned = request.num_sources, request.num_returned
+        number, returned = request.num_sources, request.num_return_sequences
         lengths = (ctypes.c_int64 * number).from_address(request.lengths)
         inputs = {
             "words": 8 * sum(lengths),
             "lengths": 8 * number,
             "limits": 8 * number,
             "forced": 4 * number,
-            "suppressed": 4 * request.num_suppressed,
+            "suppress_tokens": 4 * request.num_suppress_tokens,
             "candidates": 4 * request.num_candidates,
             "list_lengths": 8 * number,
             "list_places": 4 * _sum(request.list_lengths, number),

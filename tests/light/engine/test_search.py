@@ -10,6 +10,7 @@ from capsule_mt.engine.decoder import EngineDecoder
 from capsule_mt.engine.library import Engine
 from capsule_mt.engine.program import Codes, Program, Tensor, operations
 from capsule_mt.engine.search import Readings, SearchOptions
+from capsule_mt.options.table import offered
 from tests.light.engine.conftest import TIERS
 from tests.light.engine.plain import Plain, log_probs_of, sigmoid
 from tests.light.engine.programs import (
@@ -176,6 +177,25 @@ def test_of_a_large_vocabulary_too_one_at_a_time_has_the_tokens_of_a_batch(monke
         suppressed += {token for ids in batch for token in ids}
 
 
+@pytest.mark.parametrize("tier", [tier for tier in TIERS if tier not in ("avx2", "portable")])
+def test_a_preview_of_the_logits_loses_no_option(monkeypatch, tier):
+    """Without scores most logits are estimated, unless an option needs all of them."""
+    monkeypatch.setenv("HF_CAPSULE_MT_TIER", tier)
+    monkeypatch.setitem(SIZES, "vocab_size", 70_000)
+    monkeypatch.setitem(SIZES, "d_model", 64)
+    monkeypatch.setattr("tests.light.engine.programs.DrawnWeights", CodedWeights)
+    decoder, chosen = decoder_of(program_of("plain"), int8=True), {"integer": 1, "number": 1.3, "tokens": [PAD, END]}
+    for _ in range(20):  # until the previews begin
+        decoder.translate(SOURCES[:1], SearchOptions([POSITIONS], scores=False))
+    for option in offered("engine"):
+        given = {option.name: chosen.get(option.kind, True)}
+        scored, unscored = (
+            [decoder.translate([source], SearchOptions([POSITIONS], scores=scores, **given)) for source in SOURCES]
+            for scores in (True, False)
+        )
+        assert [one[0][0].ids for one in scored] == [one[0][0].ids for one in unscored], option.name
+
+
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in SOME])
 def test_every_mix_has_the_numbers_of_plain_loops(name):
     check_plain(name)
@@ -316,7 +336,10 @@ def test_options_of_generate_are_refused():
         (lambda d: d.translate([[5]], SearchOptions([5, 5])), "`limits` must be one for each of the 1 sources, got 2"),
         (lambda d: d.translate([[5]], SearchOptions([5], shortlist=Listed(62))), "the shortlist: token 61"),
         (lambda d: d.translate([[2**63]], SearchOptions([5])), f"the sources: token {2**63} is outside .* of 61"),
-        (lambda d: d.translate([[5]], SearchOptions([5], suppress_tokens=[-(2**31) - 1])), "`suppress_tokens`: token"),
+        (
+            lambda d: d.translate([[5]], SearchOptions([5], suppress_tokens=[-(2**31) - 1])),
+            "`suppress_tokens` must be",
+        ),
         (lambda d: d.translate([[5 + 2**40]], SearchOptions([5], shortlist=Listed())), "the shortlist: token 1099"),
         (lambda d: d.translate([[5]], SearchOptions([5], prefixes=[[2**64]])), "`prefixes`: token 1844674407"),
         (lambda d: d.force([[5]], [[2**64]], Readings()), "the targets: token 18446744073709551616"),

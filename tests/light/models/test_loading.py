@@ -153,7 +153,7 @@ def test_what_only_transformers_knows(family, fields, message, tmp_path):
         ),
         ("capsule_marian", {"num_beams": 10**7}, "`num_beams` must be a whole number from 1 to 256, got 10000000"),
         ("capsule_marian", {"length_penalty": math.inf}, "`length_penalty` must be a number from -100 to 100"),
-        ("capsule_marian", {"early_stopping": "soon"}, "`early_stopping` must be true, false or"),
+        ("capsule_marian", {"early_stopping": "soon"}, "`early_stopping` must be False, True or"),
         ("capsule_marian", {"suppress_tokens": [700]}, "`suppress_tokens` must be lists of tokens from 0 to 699"),
     ],
 )

@@ -204,7 +204,7 @@ def test_coverage_and_more_beams(client):
     answer = client.translate(q="a quick fox", coverage=True).json()
     assert answer["translatedText"] == "A FOX"
     assert [word["word"] for word in answer["coverage"]["words"] if word["untranslated"]] == ["quick"]
-    again = client.translate(q="a quick fox", coverage=True, beams=8).json()
+    again = client.translate(q="a quick fox", coverage=True, num_beams=8).json()
     assert (again["translatedText"], again["coverage"]["score"]) == ("A QUICK FOX", 1.0)
 
 
@@ -251,17 +251,20 @@ def test_requests_at_once_get_their_own_translations(make_client):
     [
         ({}, "Invalid request: missing q parameter"),
         ({"q": ["a", None]}, "`q`: must be a text or a list of texts, got \"['a', None]\""),
-        ({"q": "a", "beams": 0}, "`beams`: input should be greater than or equal to 1, got '0'"),
+        ({"q": "a", "num_beams": 0}, "`num_beams`: input should be greater than or equal to 1, got '0'"),
         ({"q": ["a", "<p>a<![x]>b"], "format": "html"}, "text 1: not html that can be read and written"),
         ({"q": "a", "format": "html", "coverage": True}, "`coverage` is for texts, not for `format` html"),
         ({"q": "a", "format": "pdf"}, "pdf format is not supported"),
         ({"q": "a", "coverge": False}, "there is no field 'coverge' (did you mean `coverage`?); the fields are"),
         (
             {"q": "a", "beam": None},
-            "there is no field 'beam' (did you mean `beams`?); the fields are api_key, q, source",
+            "there is no field 'beam' (did you mean `num_beams`?); the fields are api_key, q, source",
         ),
         ({"q": "a", "target": "fr"}, "fr is not supported; these are: de, en, xa, xb"),
-        ({"q": "a", "beams": 9}, "`beams`: at most 8 are accepted, got 9"),
+        ({"q": "a", "beams": 2}, "there is no field 'beams' (did you mean `num_beams`?)"),
+        ({"q": "a", "no_repeat_ngram": None}, "(did you mean `no_repeat_ngram_size`?)"),
+        ({"q": "a", "length_penalty": "x"}, "`length_penalty`: input should be a valid number"),
+        ({"q": "a", "num_beams": 9}, "`num_beams`: at most 8 are accepted, got 9"),
         ({"q": ["x" * 2500, "x" * 2501]}, "request (5001) exceeds text limit (5000)"),
     ],
 )

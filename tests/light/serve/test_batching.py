@@ -92,10 +92,11 @@ def test_texts_of_equal_settings_are_translated_together(batcher, upper):
 
 def test_more_beams_prefer_what_leaves_least_out(batcher, upper):
     upper.free.set()
-    assert results(batcher.submit(["a quick fox"], Settings(coverage=True, beams=4))) == ["A QUICK FOX"]
+    four, one = (Settings(coverage=True, search=(("num_beams", number),)) for number in (4, 1))
+    assert results(batcher.submit(["a quick fox"], four)) == ["A QUICK FOX"]
     (_, options) = upper.calls[-1]
     assert (options["num_beams"], options["coverage"].weight) == (4, 5.0)
-    assert results(batcher.submit(["a quick fox"], Settings(coverage=True, beams=1))) == ["A QUICK FOX"]
+    assert results(batcher.submit(["a quick fox"], one)) == ["A QUICK FOX"]
     assert upper.calls[-1][1]["coverage"].weight is None  # there is nothing to choose from
 
 

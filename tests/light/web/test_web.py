@@ -17,6 +17,7 @@ from capsule_mt.commands import convert
 from capsule_mt.engine.library import TIER
 from capsule_mt.files.lines import coverage_record
 from capsule_mt.models.weights import SafetensorsFile
+from capsule_mt.options.table import offered
 from capsule_mt.web import site
 from capsule_mt.web.build import FOLDER, INTERFACE, MODULES, build, without_comments
 from tests.fixtures.browser import open_page, readable, texts_of
@@ -184,9 +185,39 @@ def test_equals_the_native_engine(name, node, portable, tmp_path):
         asked = {
             "model": str(tmp_path / "out/model.capsule"),
             "texts": texts,
-            "options": {"coverage": True, "beams": beams},
+            "options": {"coverage": True, "num_beams": beams},
         }
         assert nearly(node(TRANSLATE, asked), translations(translator, texts, num_beams=beams, **options))
+
+
+# a value of each kind of option that changes how the golden model translates, or is refused; `suppress_tokens` is of a
+# frequent token
+CHOSEN = {"integer": 2, "number": 1.3, "switch": True, "choice": "never", "tokens": [5, 6, 7]}
+
+
+@pytest.mark.slow
+def test_each_option_of_the_table(node, portable, tmp_path):
+    folder = CHECKPOINTS / "capsule-marian-de-en"
+    command(folder, tmp_path / "out", "--to", "web")
+    texts = json.loads((folder / "translations.json").read_text(encoding="utf-8"))["sources"][:4]
+    script = """
+    const translator = await Translator.load(argument.model);
+    answer = argument.asked.map((options) => {
+      try { return translator.translate(argument.texts, options).map(({ tokens }) => tokens); }
+      catch (error) { return error.message; }
+    });
+    """
+    asked = [{option.name: CHOSEN[option.kind], "num_beams": 3} for option in offered("browser")]
+    wrong = [{option.name: {}} for option in offered("browser")] + [{"beams": 4}, {"noRepeat": False}]
+    found = node(script, {"model": str(tmp_path / "out/model.capsule"), "texts": texts, "asked": [*asked, *wrong]})
+    translator = Translator.from_pretrained(folder, int8=True)
+    wanted = [[one["tokens"] for one in translations(translator, texts, src_lang="de", **given)] for given in asked]
+    assert found[: len(asked)] == wanted
+    refused = [f"`{option.name}` must be {option.expected}, got {{}}" for option in offered("browser")]
+    refused += ["`beams` is not an option of translate: did you mean `num_beams`?"]
+    *others, unlike = found[len(asked) :]
+    assert others == refused
+    assert unlike.startswith("`noRepeat` is not an option of translate: it takes coverage, support, batch_size, ")
 
 
 @pytest.mark.slow
@@ -197,7 +228,9 @@ def test_other_families(family, node, portable, tmp_path):
     shutil.copytree(ROOT / "tests/golden" / family, folder, dirs_exist_ok=True)
     command(folder, tmp_path / "out", "--to", "web", "--languages", "en-de")
     texts = ["The old man buys a red hat.", "He sleeps.", "The young woman sees the small dog in the garden."]
-    found = node(TRANSLATE, {"model": str(tmp_path / "out/model.capsule"), "texts": texts, "options": {"beams": 2}})
+    found = node(
+        TRANSLATE, {"model": str(tmp_path / "out/model.capsule"), "texts": texts, "options": {"num_beams": 2}}
+    )
     wanted = translations(Translator.from_pretrained(folder, int8=True), texts, num_beams=2, src_lang="en")
     assert nearly(found, wanted)
 
@@ -212,7 +245,7 @@ def test_opus_mt(node, portable, tmp_path):
     texts = ["The old man buys a red hat.", "he sleeps, ΩΩ and 5 % 😀", "constructor"]
     translator = Translator.from_pretrained(folder, int8=True)
     sources = [list(translator.loaded.tokenizer.encode(text).ids) for text in texts]
-    script = "answer = (await Translator.load(argument.model)).translate(argument.texts, { beams: 2 });"
+    script = "answer = (await Translator.load(argument.model)).translate(argument.texts, { num_beams: 2 });"
     asked = {"model": str(tmp_path / "out/model.capsule"), "texts": texts}
     assert nearly(node(script, asked), translations(translator, texts, num_beams=2, src_lang="en"))
     script = "const { tokenizer } = await Translator.load(argument.model);"
@@ -226,7 +259,7 @@ def test_opus_mt(node, portable, tmp_path):
 def test_odd_texts(node, portable, tmp_path):
     folder = CHECKPOINTS / "capsule-marian-de-en"
     command(folder, tmp_path / "out", "--to", "web")
-    found = node(TRANSLATE, {"model": str(tmp_path / "out/model.capsule"), "texts": ODD, "options": {"beams": 1}})
+    found = node(TRANSLATE, {"model": str(tmp_path / "out/model.capsule"), "texts": ODD, "options": {"num_beams": 1}})
     wanted = translations(Translator.from_pretrained(folder, int8=True), ODD, num_beams=1, src_lang="de")
     assert [one["tokens"] for one in found] == [one["tokens"] for one in wanted]
     assert [one["text"] for one in found] == [one["text"] for one in wanted]
@@ -239,13 +272,13 @@ def test_given_translations_and_a_worker(node, portable, tmp_path):
     script = """
     const translator = await TranslatorWorker.load(argument.model);
     const { source, target, marks } = translator;
-    const { text } = await translator.translate(argument.text, { beams: 1 });
+    const { text } = await translator.translate(argument.text, { num_beams: 1 });
     const coverage = await translator.cover(argument.text, argument.given);
-    const error = await translator.translate(argument.text, { beams: 0 }).catch((one) => one.message);
+    const error = await translator.translate(argument.text, { num_beams: 0 }).catch((one) => one.message);
     translator.close();
     const closed = await translator.translate(argument.text).catch((one) => one.message);
     const byUrl = await TranslatorWorker.load(pathToFileURL(argument.model));
-    const again = (await byUrl.translate([argument.text], { beams: 1 }))[0].text;
+    const again = (await byUrl.translate([argument.text], { num_beams: 1 }))[0].text;
     byUrl.close();
     const missing = await TranslatorWorker.load(argument.model + "x").catch((one) => one.message);
     answer = { known: { source, target, marks }, text, again, coverage, error, closed, missing };
@@ -258,7 +291,7 @@ def test_given_translations_and_a_worker(node, portable, tmp_path):
     assert found["text"] == found["again"] == translator(text, num_beams=1).text
     assert nearly(found["coverage"], coverage_record(wanted[0]))
     assert [word["word"] for word in found["coverage"]["words"] if word["untranslated"]] == ["alte", "roten"]
-    assert "beams must be at least 1, got 0" in found["error"]
+    assert "`num_beams` must be a whole number from 1 to 256, got 0" in found["error"]
     assert "was closed" in found["closed"]
     assert "no such file" in found["missing"]
 
@@ -278,9 +311,9 @@ def test_words_that_were_made_up(name, node, portable, tmp_path):
     const translator = await Translator.load(argument.model, options);
     const cover = (text, number) => translator.cover(text, argument.given[number], { support: true });
     const covered = argument.texts.map(cover);
-    const translated = translator.translate(argument.texts, { support: true, beams: 2 });
+    const translated = translator.translate(argument.texts, { support: true, num_beams: 2 });
     const inWorker = await TranslatorWorker.load(argument.model, options);
-    const again = await inWorker.translate(argument.texts, { support: true, beams: 2 });
+    const again = await inWorker.translate(argument.texts, { support: true, num_beams: 2 });
     inWorker.close();
     const alone = await Translator.load(argument.model);
     try { alone.translate("a", { support: true }); } catch (error) { answer = { error: error.message }; }
@@ -309,7 +342,7 @@ def test_threads_change_nothing(node, tmp_path):
     for (const threads of [1, 2, 3]) {
       const translator = await Translator.load(argument.model, { threads });
       if (translator.engine.threads.length !== threads - 1) throw new Error("no threads");
-      answer.push([1, 4].map((beams) => translator.translate(argument.texts, { beams, coverage: true })));
+      answer.push([1, 4].map((beams) => translator.translate(argument.texts, { num_beams: beams, coverage: true })));
       translator.close();
     }
     answer.push(await Translator.load(argument.model, { threads: 0 }).catch((error) => error.message));
@@ -345,7 +378,12 @@ def test_the_package(package):
     (packed,) = json.loads(done.stdout)
     names = {one["path"] for one in packed["files"]}
     scripts = {path.name for path in package.glob("*.js")}
-    assert names - {"LICENSE"} == scripts | set(MODULES) | {"index.d.ts", "package.json", "README.md"}
+    assert names - {"LICENSE"} == scripts | set(MODULES) | {
+        "index.d.ts",
+        "interface.d.ts",
+        "package.json",
+        "README.md",
+    }
 
 
 class Isolated(http.server.SimpleHTTPRequestHandler):
@@ -390,7 +428,7 @@ def test_a_page_gives_the_same_tokens(threads, served_site, browser, portable):
     script = """async ([texts, threads]) => {
       const { TranslatorWorker } = await import("./capsule/index.js");
       const translator = await TranslatorWorker.load(new URL("./de-en.capsule", document.baseURI), { threads });
-      return translator.translate(texts, { coverage: true, beams: 4 });
+      return translator.translate(texts, { coverage: true, num_beams: 4 });
     }"""
     options = {"coverage": CoverageOptions(method="attention"), "src_lang": "de", "num_beams": 4}
     wanted = translations(Translator.from_pretrained(folder, int8=True), texts, **options)

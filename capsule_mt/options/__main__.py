@@ -1,0 +1,42 @@
+"""Write docs/options.md: the table of options for readers.
+
+python -m capsule_mt.options > docs/options.md
+"""
+
+from collections.abc import Iterator
+
+from capsule_mt.options.table import SEARCH_OPTIONS, Option
+
+HEAD = """\
+# Options of a search
+
+Each option has one name everywhere: in a call of `Translator`, in `generation_config.json`, as a flag of
+`capsule-mt translate` (with dashes), as a field of `POST /translate`, and in `translate` of the npm package. Names and
+meanings are those of transformers' `generate()`. Without an option, the checkpoint's value holds, or else the default.
+Any other name is an error that names the nearest option, whatever its value.
+
+A `Translator` of `hf_capsule_mt` also takes what else `generate()` of its model takes.
+
+| option | takes | default | effect | flag | server | npm |
+|---|---|---|---|---|---|---|
+"""
+
+
+def page() -> str:
+    """Return docs/options.md."""
+    return HEAD + "".join(f"| {' | '.join(_cells(option))} |\n" for option in SEARCH_OPTIONS)
+
+
+def _cells(option: Option) -> Iterator[str]:
+    yield f"`{option.name}`"
+    yield option.expected
+    yield {None: "", (): "none"}.get(option.default, f"`{option.default}`")
+    effect = option.help + ("; of beam search" if option.beams_only else "")
+    yield effect + ("; transformers lacks it" if option.ours else "")
+    yield f"`{option.flag}`" if "flag" in option.where else ""
+    yield "yes" if "server" in option.where else ""
+    yield "yes" if "browser" in option.where else ""
+
+
+if __name__ == "__main__":
+    print(page(), end="")

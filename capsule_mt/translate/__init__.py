@@ -1,0 +1,1 @@
+"""How the options of one call become what a decoder gets."""

@@ -1,0 +1,224 @@
+"""The options of one call of a `Translator`, and how they become `SearchOptions`."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from capsule_mt.options.table import (
+    BY_NAME,
+    MAX_TOKEN_ID,
+    NEUTRAL,
+    SEARCH_FIELDS,
+    Candidates,
+    Readings,
+    SearchOptions,
+    nearest,
+)
+from capsule_mt.text.keeping import KEPT
+
+if TYPE_CHECKING:
+    from capsule_mt.coverage.options import CoverageOptions
+
+# how many batches of texts are read ahead, to make batches of sentences of about the same length
+BATCHES_READ_AHEAD = 32
+# the same for batches by tokens
+TEXTS_READ_AHEAD = 2048
+# of transformers, which puts it into a generation config by itself: nobody has chosen it
+UNCHOSEN_MAX_LENGTH = 20
+# what a generation config says beside the search, and what is read elsewhere
+IGNORED = frozenset(
+    {
+        *("transformers_version", "cache_implementation", "output_attentions", "output_hidden_states"),
+        *("eos_token_id", "pad_token_id", "bos_token_id", "decoder_start_token_id"),
+    }
+)
+# special tokens of `generate()`; the engine takes `forced_eos_token_id` where it is the model's end token
+SPECIAL_TOKENS = (
+    *("eos_token_id", "pad_token_id", "bos_token_id", "decoder_start_token_id", "forced_eos_token_id"),
+    "forced_bos_token_id",
+)
+SAMPLED = frozenset({"temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff"})
+CLEAN_UP = "clean_up_tokenization_spaces"
+# all that may follow the options of `TranslationOptions` in a call
+NAMES = frozenset({*BY_NAME, *NEUTRAL, *SPECIAL_TOKENS, *SAMPLED, *IGNORED, CLEAN_UP})
+_DEFAULTS = {option.name: option.default for option in SEARCH_FIELDS}
+
+
+def _flat(value: object) -> list[object]:
+    """Flatten a token, a list of tokens or a list of lists into one list."""
+    return [token for part in value for token in _flat(part)] if isinstance(value, (list, tuple)) else [value]
+
+
+def _is_token(value: object, minimum: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and minimum <= value <= MAX_TOKEN_ID
+
+
+class TranslationOptions(NamedTuple):
+    """The settings of one call of a `Translator`, whose docstring explains them; of users, they are `checked`.
+
+    generate_kwargs: how to search, by the names of the table of options.
+    """
+
+    batch_size: int = 1
+    batch_tokens: int | None = None
+    coverage: "CoverageOptions | None" = None
+    scores: bool = True
+    split_sentences: bool = True
+    truncation: bool | str = False
+    src_lang: str | None = None
+    tgt_lang: str | None = None
+    copy: bool = True
+    keep: Sequence[str] = ()
+    alignment: bool = False
+    generate_kwargs: Mapping[str, Any] = {}
+
+    @classmethod
+    def of(cls, **options: Any) -> "TranslationOptions":
+        """Return the options of a call; names that are not fields here are passed on to the search."""
+        fields = {name: options.pop(name) for name in cls._fields[:-1] if name in options}
+        return cls(**fields, generate_kwargs=options).checked()
+
+    def checked(self) -> "TranslationOptions":
+        """Return these options, or raise an error that names the one that cannot be."""
+        for name in ("batch_size", "batch_tokens"):
+            number = getattr(self, name)
+            if number is not None and number < 1:
+                raise ValueError(f"`{name}` must be at least 1, got {number}")
+        for name, value in self.generate_kwargs.items():
+            if value is None:
+                continue
+            if name in BY_NAME:
+                BY_NAME[name].check(value)
+            elif name in SPECIAL_TOKENS:
+                minimum = -1 if name == "eos_token_id" else 0  # nothing ends at -1, so all reach their limit
+                wrong = [token for token in _flat(value) if not _is_token(token, minimum)]
+                if wrong:
+                    raise ValueError(
+                        f"`{name}` takes token ids, whole numbers from 0 to {MAX_TOKEN_ID} that the vocabulary has, "
+                        f"got {wrong[0]!r}"
+                    )
+        if self.coverage is not None:
+            from capsule_mt.coverage.options import CoverageOptions  # late: most calls lack it
+
+            if not isinstance(self.coverage, CoverageOptions):
+                wanted = "`coverage` must be `CoverageOptions()`, with what is to be set"
+                raise TypeError(f"{wanted}, got {self.coverage!r}")
+        if isinstance(self.keep, str) or not set(self.keep) <= set(KEPT):
+            raise ValueError(f"`keep` takes a list of {', '.join(KEPT)}, got {self.keep!r}")
+        return self
+
+    @property
+    def window(self) -> int:
+        """How many texts are read before the first of them is translated."""
+        if self.batch_tokens is not None:
+            return TEXTS_READ_AHEAD
+        return 1 if self.batch_size == 1 else self.batch_size * BATCHES_READ_AHEAD
+
+
+def refuse_unknown(options: Iterable[str], names: Collection[str] = NAMES) -> None:
+    """Raise an error that names an option which is not among these."""
+    for name in options:
+        if name not in names:
+            hint = nearest(name, {*names, *TranslationOptions._fields[:-1]}) or f"it takes {', '.join(BY_NAME)}"
+            raise ValueError(f"`{name}` is not an option of this translator: {hint}")
+
+
+class Searched(Protocol):
+    """What a search asks of a `LoadedModel`."""
+
+    @property
+    def generation(self) -> Mapping[str, Any]: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def longest_target(self) -> int | None: ...
+    @property
+    def shortlist(self) -> Candidates | None: ...
+
+
+def setting(model: Searched, given: Mapping[str, Any], name: str) -> Any:
+    """Return an option of the search: of the call, or else of the checkpoint."""
+    return given[name] if given.get(name) is not None else model.generation.get(name)
+
+
+def search_options(
+    model: Searched,
+    lengths: Sequence[int],
+    given: Mapping[str, Any],
+    *,
+    prefixes: Sequence[Sequence[int]] = (),
+    scores: bool = True,
+    readings: Readings | None = None,
+) -> SearchOptions:
+    """Return how to search for translations of sources of these lengths.
+
+    Without a limit among the options, a translation has at most three times the tokens of its source and thirty more:
+    what gets there repeats itself. It ends there, and does not depend on the other sources of its batch.
+    """
+
+    values = dict(_DEFAULTS)
+    for settings in (model.generation, given):
+        values |= {name: value for name, value in settings.items() if value is not None}
+    phrases = [list(phrase) for phrase in values.get("bad_words_ids", ()) if list(phrase) != [model.end]]
+    is_engines = all(len(phrase) == 1 for phrase in phrases)  # it takes no longer ones
+    fields = {name: values[name] for name in _DEFAULTS}
+    fields["suppress_tokens"] = [*(phrase[0] for phrase in phrases if is_engines), *fields["suppress_tokens"]]
+    if setting(model, given, "min_new_tokens") is None:
+        fields["min_new_tokens"] = max(values.get("min_length", 0) - 1, 0)
+    limits, forces_end = _limits(model, lengths, given)
+    further = _further(model, given)
+    if not is_engines:
+        further["bad_words_ids"] = phrases
+    return SearchOptions(
+        limits=limits,
+        forces_end=forces_end,
+        prefixes=prefixes if any(prefixes) else (),
+        shortlist=model.shortlist,
+        scores=scores,
+        readings=readings,
+        further=further,
+        **fields,
+    )
+
+
+def _further(model: Searched, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that only transformers has, unless they change nothing."""
+    checkpoint = model.generation
+    options = {name: checkpoint[name] for name in checkpoint.keys() - BY_NAME.keys() - IGNORED if name[0] != "_"}
+    options |= {name: value for name, value in given.items() if name not in BY_NAME}
+    samples = bool(options.get("do_sample"))
+    return {
+        name: value
+        for name, value in options.items()
+        if value is not None
+        and value is not False
+        and value != NEUTRAL.get(name, ())
+        and name != CLEAN_UP
+        and (samples or name not in SAMPLED)
+        and not (name == "forced_eos_token_id" and value in (model.end, [model.end]))
+    }
+
+
+def _limits(model: Searched, lengths: Sequence[int], given: Mapping[str, Any]) -> tuple[list[int], list[bool]]:
+    """Return how many tokens each translation may have, and whether its end is forced there."""
+    ends = model.end >= 0
+    forced = ends and setting(model, given, "forced_eos_token_id") in (model.end, [model.end])
+    if given.get("max_new_tokens") is not None or given.get("max_length") is not None:
+        # as in `generate()`, where the checkpoint's `max_new_tokens` goes before a `max_length`, unless it is None
+        new_tokens = {"max_new_tokens": model.generation.get("max_new_tokens"), **given}["max_new_tokens"]
+        longest = int(given["max_length"]) - 1 if new_tokens is None else int(new_tokens)
+        return [longest] * len(lengths), [forced] * len(lengths)
+    allowed = limit_of_checkpoint(model)
+    by_source = [3 * length + 30 for length in lengths]
+    limits = by_source if allowed is None else [min(limit, allowed) for limit in by_source]
+    return limits, [ends and (forced or allowed is None or limit < allowed) for limit in by_source]
+
+
+def limit_of_checkpoint(model: Searched) -> int | None:
+    """Return how many tokens a translation may have by the checkpoint's settings and its positions."""
+    limits = [] if model.longest_target is None else [model.longest_target - 1]
+    new_tokens, length = (model.generation.get(name) for name in ("max_new_tokens", "max_length"))
+    if new_tokens is not None:
+        limits.append(int(new_tokens))
+    elif length is not None and length != UNCHOSEN_MAX_LENGTH:
+        limits.append(int(length) - 1)
+    return max(min(limits), 1) if limits else None

@@ -1,0 +1,97 @@
+"""The table of options, and everything that is made from it."""
+
+import math
+import sys
+from pathlib import Path
+
+import pytest
+
+from capsule_mt.commands import translate
+from capsule_mt.engine import library
+from capsule_mt.engine.decoder import EngineDecoder
+from capsule_mt.models.checking import check_generation
+from capsule_mt.models.weights import CheckpointError
+from capsule_mt.options.__main__ import page
+from capsule_mt.options.table import SEARCH_FIELDS, SEARCH_OPTIONS, SearchOptions, offered, request_layout
+from capsule_mt.serve.requests import TranslationRequest
+from capsule_mt.translate.options import TranslationOptions
+from tests.light.engine.conftest import needs_engine
+from tests.light.engine.programs import END, PAD, PROGRAMS
+
+ROOT = Path(__file__).resolve().parents[3]
+# values that each kind of option refuses; a token outside of the vocabulary is refused where that is known
+WRONG = {
+    "integer": [-1, 2**40, 1.5, "3", True],
+    "number": [math.nan, math.inf, -1e9, "3", True],
+    "switch": [0, 1, "True"],
+    "choice": [2, 1, "soon"],
+    "tokens": [3, "a", [-1], [True], [[1]], [2**31]],
+    "phrases": [3, [3], [["a"]], [[-1]]],
+}
+EACH_WRONG = [(option, value) for option in SEARCH_OPTIONS for value in WRONG[option.kind]]
+
+
+def test_the_page_is_made_from_the_table():
+    assert (ROOT / "docs/options.md").read_text(encoding="utf-8") == page()
+
+
+def test_a_decoder_gets_the_options_by_their_names():
+    of_batch = {"limits", "forces_end", "prefixes", "shortlist", "scores", "readings", "further"}
+    assert set(SearchOptions._fields) == {option.name for option in SEARCH_FIELDS} | of_batch
+    assert {option.name for option in offered("engine")} <= set(SearchOptions._fields)
+    assert all(option.accepts(option.default) for option in SEARCH_OPTIONS if option.default is not None)
+
+
+def test_the_names_are_those_of_transformers():
+    transformers = pytest.importorskip("transformers", reason="the names are held to hf-capsule-mt's transformers")
+    config = transformers.GenerationConfig()
+    for option in SEARCH_OPTIONS:
+        assert hasattr(config, option.name) == (not option.ours)
+
+
+@pytest.mark.parametrize(("option", "value"), EACH_WRONG)
+def test_each_check_refuses_what_an_option_does_not_take(option, value):
+    message = f"`{option.name}` must be .*, got "
+    with pytest.raises(ValueError, match=message):
+        TranslationOptions.of(**{option.name: value})
+    with pytest.raises(CheckpointError, match=f"^generation_config.json: {message}"):
+        check_generation({option.name: value}, 60, "generation_config.json")
+
+
+@needs_engine
+@pytest.mark.parametrize(("option", "value"), [one for one in EACH_WRONG if "engine" in one[0].where])
+def test_the_engine_refuses_it_too(option, value):
+    decoder = EngineDecoder(library.Engine(PROGRAMS["plain"], int8=False, num_threads=1), PAD, END, PAD)
+    with pytest.raises(ValueError, match=f"`{option.name}` must be "):
+        decoder.translate([[5, 6]], SearchOptions([5], **{option.name: value}))
+
+
+@needs_engine
+def test_a_library_of_another_table_is_refused(monkeypatch):
+    monkeypatch.setattr(library, "VERSION", library.VERSION - request_layout() + (request_layout() ^ 1))
+    library.load_library.cache_clear()
+    with pytest.raises(library.NativeUnavailableError, match="build it again"):
+        library.load_library()
+
+
+def test_each_flag(monkeypatch, capsys):
+    given = {"integer": "2", "number": "1.5"}
+    flags = [text for option in offered("flag") for text in (option.flag, given[option.kind])]
+    monkeypatch.setattr(sys, "argv", ["translate", "model", *flags])
+    settings = translate.options_of(translate.parse_arguments()).generate_kwargs
+    assert settings == {option.name: float(given[option.kind]) for option in offered("flag")}
+    for option in offered("flag"):
+        monkeypatch.setattr(sys, "argv", ["translate", "model", option.flag, "x"])
+        with pytest.raises(SystemExit):
+            translate.parse_arguments()
+        assert f"argument {option.flag}: must be {option.expected}, got x" in capsys.readouterr().err
+
+
+def test_each_field_of_the_server():
+    asked = {"q": "a", "source": "en", "target": "de"}
+    given = {option.name: 2 if option.kind == "integer" else 1.5 for option in offered("server")}
+    request = TranslationRequest(**asked, **{name: str(value) for name, value in given.items()})  # as a form has them
+    assert request.search == given
+    assert TranslationRequest(**asked).search == {}
+    described = TranslationRequest.model_json_schema()["properties"]
+    assert all(described[option.name]["description"] == option.help for option in offered("server"))
