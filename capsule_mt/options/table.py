@@ -128,6 +128,9 @@ SEARCH_OPTIONS = (
            'end a search with `num_beams` finished hypotheses (True), once a better one is unlikely (False), or '
            'impossible ("never")',
            choices={False: 0, True: 1, "never": 2}, beams_only=True),
+    Option("repetition_penalty", "number", 1.0, EVERYWHERE,
+           "makes the start token and the tokens written so far less likely where it is above 1, likelier below",
+           (0.01, 100), forbids_preview=True),
     Option("no_repeat_ngram_size", "integer", 0, EVERYWHERE,
            "no sequence of this many tokens comes twice, which ends loops; 0 for no limit",
            (0, MAX_TOKENS), forbids_preview=True),
@@ -149,7 +152,6 @@ SEARCH_OPTIONS = (
 NEUTRAL: dict[str, Any] = {
     "do_sample": False,
     "use_cache": True,
-    "repetition_penalty": 1.0,
     "return_dict_in_generate": False,
     "encoder_repetition_penalty": 1.0,
     "encoder_no_repeat_ngram_size": 0,
@@ -200,6 +202,7 @@ class SearchOptions(NamedTuple):
     num_return_sequences: int = DEFAULTS["num_return_sequences"]
     length_penalty: float = DEFAULTS["length_penalty"]
     early_stopping: bool | str = DEFAULTS["early_stopping"]
+    repetition_penalty: float = DEFAULTS["repetition_penalty"]
     no_repeat_ngram_size: int = DEFAULTS["no_repeat_ngram_size"]
     most_repeated: int = DEFAULTS["most_repeated"]
     renormalize_logits: bool = DEFAULTS["renormalize_logits"]

@@ -22,6 +22,9 @@ SEARCHES = {
     "long": {"num_beams": 3, "length_penalty": 2.0, "early_stopping": "never"},
     "early": {"num_beams": 3, "early_stopping": True, "min_new_tokens": 6},
     "ngrams": {"num_beams": 2, "no_repeat_ngram_size": 2, "suppress_tokens": [30, 40]},
+    "penalty": {"repetition_penalty": 1.3},
+    "penalty and beams": {"num_beams": 3, "num_return_sequences": 3, "repetition_penalty": 1.3, "min_new_tokens": 20},
+    "reward": {"repetition_penalty": 0.8, "num_beams": 2, "no_repeat_ngram_size": 2, "prefixes": [[50, 60]] * 6},
     "forced": {"num_beams": 2, "limits": [3, 9, 4, 9, 5, 9], "forces_end": [True, False] * 3},
     "prefixes": {"num_beams": 2, "prefixes": [[50, 60], [], [70], [], [], [80]]},
 }

@@ -26,6 +26,7 @@ typedef struct {
     const int64_t *prefix; /* what its translations begin with */
     int64_t prefix_length;
     list_t list;
+    float *unpenalized; /* the logits of the start token and the tokens so far, before `repetition_penalty`, or NULL */
     hypothesis_t *running, *next, *finished; /* [num_beams] each; `next` becomes `running` */
 } search_t;
 
@@ -51,18 +52,50 @@ static void forbid_token(const list_t *list, int64_t token, float *logits) {
     if (place >= 0) logits[place] = -INFINITY;
 }
 
+/* The token of a hypothesis at a position, of which the start token has the first. */
+static int64_t token_at(const request_t *request, const hypothesis_t *hypothesis, int64_t position) {
+    return position ? hypothesis->tokens[position - 1] : request->start_token;
+}
+
+/* Applies `repetition_penalty` as transformers does: to logits in a greedy search, which takes no softmax, and to
+ * log-probabilities in beam search. All are read before the first is written, so a token that came twice is penalized
+ * once. */
+static void penalize_repetition(const request_t *request, const search_t *search, const hypothesis_t *hypothesis,
+                                float total, float *logits) {
+    float penalty = request->repetition_penalty, shift = request->num_beams > 1 ? total : 0;
+    if (!search->unpenalized) return;
+    for (int64_t i = 0; i <= hypothesis->length; i++) {
+        int64_t place = place_of(&search->list, token_at(request, hypothesis, i));
+        if (place >= 0) search->unpenalized[i] = logits[place];
+    }
+    for (int64_t i = 0; i <= hypothesis->length; i++) {
+        int64_t place = place_of(&search->list, token_at(request, hypothesis, i));
+        if (place < 0) continue;
+        float value = search->unpenalized[i] - shift;
+        logits[place] = shift + (value < 0 ? value * penalty : value / penalty);
+    }
+}
+
+/* The logit of a candidate as the model gave it: what a token reports is the model's own log-probability. */
+static float own_logit(const request_t *request, const search_t *search, const hypothesis_t *hypothesis, int64_t token,
+                       float logit) {
+    if (!search->unpenalized) return logit;
+    for (int64_t i = 0; i <= hypothesis->length; i++)
+        if (token_at(request, hypothesis, i) == token) return search->unpenalized[i];
+    return logit;
+}
+
 /* Forbids every token that would complete an n-gram for the second time; the start token counts. */
 static void forbid_repeated(const request_t *request, const list_t *list, const hypothesis_t *hypothesis,
                             float *logits) {
     int64_t n = request->no_repeat_ngram_size, length = hypothesis->length + 1;
     if (n <= 0 || length + 1 < n) return;
-#define TOKEN(i) ((i) == 0 ? request->start_token : hypothesis->tokens[(i) - 1])
     for (int64_t i = 0; i + n <= length; i++) {
         int64_t j = 0;
-        while (j < n - 1 && TOKEN(i + j) == TOKEN(length - n + 1 + j)) j++;
-        if (j == n - 1) forbid_token(list, TOKEN(i + n - 1), logits);
+        while (j < n - 1 && token_at(request, hypothesis, i + j) == token_at(request, hypothesis, length - n + 1 + j))
+            j++;
+        if (j == n - 1) forbid_token(list, token_at(request, hypothesis, i + n - 1), logits);
     }
-#undef TOKEN
 }
 
 static void forbid(const request_t *request, const list_t *list, const hypothesis_t *hypothesis, float *logits) {
@@ -150,6 +183,7 @@ static int64_t continuations(run_t *run, const search_t *search, int64_t first_r
         float total = 0, forced = 0, best_two[2] = {-INFINITY, -INFINITY};
         int32_t best_places[2] = {-1, -1};
         int64_t found = 1;
+        int is_forced = 0;
         if (!run->team && is_scored(request)) /* while the logits are in the cache */
             run->totals[first_row + row] = kernels->log_sum_exp(logits, count);
         total = is_scored(request) ? run->totals[first_row + row] : 0;
@@ -162,24 +196,27 @@ static int64_t continuations(run_t *run, const search_t *search, int64_t first_r
             values[0] = total;
             indices[0] = (int32_t)place_of(list, request->end_token);
             if (is_scored(request)) forced = log_prob_of(list, request->end_token, logits, total);
+            is_forced = 1;
         } else if (run->is_previewed) {
             indices[0] = run->best[first_row + row];
             values[0] = 0;
         } else {
+            penalize_repetition(request, search, hypothesis, total, logits);
             forbid(request, list, hypothesis, logits);
             if (request->renormalize_logits && is_scored(request)) total = kernels->log_sum_exp(logits, count);
             found = kernels->top(logits, count, (long)wanted, values, indices);
         }
         for (int64_t i = 0; i < found; i++) {
-            float log_prob = values[i] - total, score = hypothesis->score + log_prob;
+            float score = hypothesis->score + (values[i] - total), logit = values[i];
             int64_t place = kept < wanted ? kept++ : wanted;
             if (place == wanted && !(score > best[wanted - 1].score)) break; /* the others are worse still */
             if (place == wanted) place--;
             for (; place > 0 && best[place - 1].score < score; place--) best[place] = best[place - 1];
             float rival = indices[i] == best_places[0] ? best_two[1] : best_two[0];
-            float agreement = run->curves ? 1 / (1 + expf(rival - values[i])) : 0;
             int32_t token = list->tokens ? list->tokens[indices[i]] : indices[i];
-            best[place] = (candidate_t){score, forced + log_prob, agreement, (int32_t)row, token};
+            if (!is_forced && !request->renormalize_logits) logit = own_logit(request, search, hypothesis, token, logit);
+            float agreement = run->curves ? 1 / (1 + expf(rival - logit)) : 0;
+            best[place] = (candidate_t){score, forced + (logit - total), agreement, (int32_t)row, token};
         }
     }
     return kept;
@@ -407,8 +444,9 @@ void decode(run_t *run) {
     int32_t *indices = take(run, (2 * num_beams + 1) * 4);
     int64_t num_listed = 0;
     const int64_t *prefix = request->prefixes;
+    float *unpenalized = request->repetition_penalty == 1 ? NULL : take(run, (request->longest + 1) * 4);
     for (int64_t i = 0; i < num_sources; i++) {
-        searches[i] = (search_t){.source = i, .rows = 1};
+        searches[i] = (search_t){.source = i, .rows = 1, .unpenalized = unpenalized};
         searches[i].running = new_hypotheses(run, num_beams);
         searches[i].next = new_hypotheses(run, num_beams);
         searches[i].finished = new_hypotheses(run, num_beams);
