@@ -25,7 +25,7 @@ class PivotPiece(Piece):
     """A sentence of the text `within`."""
 
     def __init__(self, piece: Piece, within: str) -> None:
-        super().__init__(**vars(piece))
+        vars(self).update(vars(piece))  # with what was found out about it since it was made
         self.within = within
 
 
