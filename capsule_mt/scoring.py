@@ -178,9 +178,9 @@ class Scorer:
 
     def _downloaded(self, name: str) -> str | None:
         """Return the folder of a model by name, if it is downloaded."""
-        from capsule_mt.catalog.store import kept_folder  # late: most calibrations name none
+        from capsule_mt.catalog.store import downloaded_folder  # late: most calibrations name none
 
-        return kept_folder(name)
+        return downloaded_folder(name)
 
     @property
     def _folder(self) -> str:

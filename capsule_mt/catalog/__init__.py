@@ -1,4 +1,4 @@
-"""Models by name: which there are, downloading them, and the folder that keeps them.
+"""Models by name: catalogs that list them, downloads, and the cache.
 
-`resolve` is all that others need: it returns the folder of a model, which it downloads first if it is not there.
+Other rooms mostly need `resolve`: it returns the folder of a model, and downloads the model first if necessary.
 """

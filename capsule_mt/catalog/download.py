@@ -1,4 +1,4 @@
-"""Download files over HTTP: whole or not at all, checked, and on from where a broken connection left them."""
+"""Download files over HTTP: complete or not at all, with checksums, resuming after a broken connection."""
 
 import contextlib
 import hashlib
@@ -19,15 +19,15 @@ from capsule_mt.files.outputs import read_object
 
 BLOCK = 1 << 16
 TIMEOUT = 30.0  # seconds without a byte
-TRIES = 4  # that bring nothing new
+TRIES = 4  # in a row without a new byte
 SECONDS_BETWEEN_TRIES = 1.0
-PASSING = (408, 429, 500, 502, 503, 504)
+TRANSIENT_STATUSES = (408, 429, 500, 502, 503, 504)
 GZIP = b"\x1f\x8b"
 NETWORK_ERRORS = (http.client.HTTPException, ConnectionError, TimeoutError, urllib.error.URLError)
 
 
 class _NoDowngrade(urllib.request.HTTPRedirectHandler):
-    """Follow no redirection from https to http."""
+    """Refuse redirections from https to http."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
@@ -38,83 +38,87 @@ class _NoDowngrade(urllib.request.HTTPRedirectHandler):
 
 
 def read_json(url: str) -> Any:
-    """Return what a small file of JSON has."""
+    """Download a small JSON file and return its content."""
     try:
         with _open(url, {"Accept-Encoding": "identity"}) as response:
             content = response.read()
     except NETWORK_ERRORS as error:
-        raise _explained(url, error) from None
+        raise _download_error(url, error) from None
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise CatalogError(f"{url}: is no JSON ({error})") from None
+        raise CatalogError(f"{url}: is not JSON ({error})") from None
 
 
 def download(file: RemoteFile, folder: Path, on_bytes: Callable[[int], object] = lambda count: None) -> None:
-    """Put a file into a folder. What is there already stays; what was begun there goes on.
+    """Download a file into a folder, unless it is there. An interrupted download is resumed.
 
     Args:
-        on_bytes: called with how many bytes more have arrived; less than 0 when some have to come again.
+        on_bytes: called with the number of bytes that arrived; negative if bytes must be downloaded again.
     """
     target = folder / file.name
     if target.exists():
         on_bytes(target.stat().st_size)
         return
-    part, facts = folder / f"{file.name}.part", folder / f"{file.name}.part.json"
-    if part.exists() and not read_object(facts):
+    part, part_facts = folder / f"{file.name}.part", folder / f"{file.name}.part.json"
+    if part.exists() and not read_object(part_facts):  # killed while it wrote them: `part` may be of any version
         part.unlink()
     on_bytes(_size(part))
     tries = TRIES
     while True:
-        before = _size(part)
+        old_size = _size(part)
         try:
-            if _receive(file, part, facts, on_bytes):
+            if _receive(file, part, part_facts, on_bytes):
                 break
             reason: Exception = ConnectionError("the connection breaks off")
         except NETWORK_ERRORS as error:
-            if not _may_pass(error, begun=before > 0):
-                raise _explained(file.url, error) from None
+            if not _is_transient(error, started=old_size > 0):
+                raise _download_error(file.url, error) from None
             reason = error
-        tries = TRIES if _size(part) > before else tries - 1
+        tries = TRIES if _size(part) > old_size else tries - 1
         if tries == 0:
-            raise _explained(file.url, reason) from None
+            raise _download_error(file.url, reason) from None
         time.sleep(SECONDS_BETWEEN_TRIES)
     try:
-        _check_and_place(file, part, target)
-    except ValueError as damaged:
+        _check_and_move(file, part, target)
+    except ValueError as error:
         part.unlink()
-        raise DownloadError(f"{file.url}: {damaged}; the same command downloads it again") from None
-    facts.unlink(missing_ok=True)
+        raise DownloadError(f"{file.url}: {error}; run the command again to download it anew") from None
+    part_facts.unlink(missing_ok=True)
 
 
 def _open(url: str, headers: dict[str, str]) -> Any:
     if is_offline() and not url.startswith("file:"):
-        raise CatalogError(f"{url} is not asked: {OFFLINE} or HF_HUB_OFFLINE is set")
+        raise CatalogError(f"{url} is not read: {OFFLINE} or HF_HUB_OFFLINE is set")
     request = urllib.request.Request(url, headers={"User-Agent": "capsule-mt", **headers})
     return urllib.request.build_opener(_NoDowngrade).open(request, timeout=TIMEOUT)
 
 
-def _receive(file: RemoteFile, part: Path, facts: Path, on_bytes: Callable[[int], object]) -> bool:
-    """Download over one connection; return whether the file is whole."""
-    # a server unpacks what is stored as .gz for those who do not say that they can
+def _receive(file: RemoteFile, part: Path, part_facts: Path, on_bytes: Callable[[int], object]) -> bool:
+    """Download over one connection; return whether the file is complete.
+
+    part_facts: a JSON file with the total `length`, and the `validator` that lets a later connection resume.
+    """
+    # without "gzip" here, a server that stores a .gz file may unpack it on the way, and the ranges would not fit
     headers = {"Accept-Encoding": "gzip" if file.url.endswith(".gz") else "identity"}
-    have, known = _size(part), read_object(facts) or {}
-    if have and have == known.get("length"):
+    size, facts = _size(part), read_object(part_facts) or {}
+    if size and size == facts.get("length"):
         return True
-    if have and known.get("validator"):
-        headers |= {"Range": f"bytes={have}-", "If-Range": known["validator"]}
+    if size and facts.get("validator"):
+        headers |= {"Range": f"bytes={size}-", "If-Range": facts["validator"]}
     with _open(file.url, headers) as response:
-        found = response.headers
-        resumes = response.status == 206 and (found.get("Content-Range") or "").startswith(f"bytes {have}-")
-        if have and not resumes:
-            on_bytes(-have)
-            have = 0
-        length = found.get("Content-Length")
-        total = None if length is None else have + int(length)
+        answer = response.headers
+        resumes = response.status == 206 and (answer.get("Content-Range") or "").startswith(f"bytes {size}-")
+        if size and not resumes:
+            on_bytes(-size)
+            size = 0
+        length = answer.get("Content-Length")
+        total = None if length is None else size + int(length)
         if not resumes:
-            etag = found.get("ETag") or ""
-            validator = etag if etag and not etag.startswith("W/") else found.get("Last-Modified")
-            facts.write_text(json.dumps({"validator": validator if total else None, "length": total}))
+            etag = answer.get("ETag") or ""
+            # If-Range takes strong validators alone; a weak ETag begins with W/
+            validator = etag if etag and not etag.startswith("W/") else answer.get("Last-Modified")
+            part_facts.write_text(json.dumps({"validator": validator if total else None, "length": total}))
         with open(part, "ab" if resumes else "wb") as stream:
             while block := response.read(BLOCK):
                 stream.write(block)
@@ -122,10 +126,11 @@ def _receive(file: RemoteFile, part: Path, facts: Path, on_bytes: Callable[[int]
     return total is None or _size(part) == total
 
 
-def _check_and_place(file: RemoteFile, part: Path, target: Path) -> None:
-    """Unpack a whole download if it is packed, compare it with what the catalog says, and give it its name.
+def _check_and_move(file: RemoteFile, part: Path, target: Path) -> None:
+    """Unpack a complete download if it is packed, check size and SHA-256, and move it to `target`.
 
-    A `ValueError` says how it is damaged.
+    Raises:
+        ValueError: the file is damaged; the message says how.
     """
     with open(part, "rb") as stream:
         is_packed = file.url.endswith(".gz") and stream.read(2) == GZIP
@@ -133,14 +138,14 @@ def _check_and_place(file: RemoteFile, part: Path, target: Path) -> None:
     unpacked = target.with_name(f"{target.name}.unpacked")
     with contextlib.ExitStack() as stack:
         source = stack.enter_context(open(part, "rb"))
-        written = stack.enter_context(open(unpacked, "wb")) if is_packed else None
-        for block in _unpacked(source) if is_packed else iter(lambda: source.read(BLOCK), b""):
+        output = stack.enter_context(open(unpacked, "wb")) if is_packed else None
+        for block in _unpacked_blocks(source) if is_packed else iter(lambda: source.read(BLOCK), b""):
             sha256.update(block)
             size += len(block)
             if file.size is not None and size > file.size:
                 raise ValueError(f"has more than {file.size} bytes")
-            if written is not None:
-                written.write(block)
+            if output is not None:
+                output.write(block)
     if file.size is not None and size != file.size:
         raise ValueError(f"has {size} bytes, but the catalog says {file.size}")
     if file.sha256 is not None and sha256.hexdigest() != file.sha256.lower():
@@ -152,7 +157,7 @@ def _check_and_place(file: RemoteFile, part: Path, target: Path) -> None:
         part.replace(target)
 
 
-def _unpacked(stream: IO[bytes]) -> Iterator[bytes]:
+def _unpacked_blocks(stream: IO[bytes]) -> Iterator[bytes]:
     """Yield the content of a gzip file in blocks."""
     unpacker = zlib.decompressobj(wbits=31)
     try:
@@ -170,19 +175,19 @@ def _size(file: Path) -> int:
     return file.stat().st_size if file.exists() else 0
 
 
-def _may_pass(error: Exception, *, begun: bool) -> bool:
-    """Whether it makes sense to try again: not for a host that was never reached."""
+def _is_transient(error: Exception, *, started: bool) -> bool:
+    """Return whether another try may succeed; a host that was never reached will not be."""
     if isinstance(error, urllib.error.HTTPError):
-        return error.code in PASSING
-    return begun or not isinstance(error, urllib.error.URLError)
+        return error.code in TRANSIENT_STATUSES
+    return started or not isinstance(error, urllib.error.URLError)
 
 
-def _explained(url: str, error: Exception) -> DownloadError:
-    """Return the error that says what to do."""
+def _download_error(url: str, error: Exception) -> DownloadError:
+    """Turn an error of the network into one that names the URL."""
     if isinstance(error, urllib.error.HTTPError):
-        found = DownloadError(f"{url}: the server answers {error.code} ({error.reason})")
-        found.status = error.code
-        return found
+        download_error = DownloadError(f"{url}: the server answers {error.code} ({error.reason})")
+        download_error.status = error.code
+        return download_error
     reason = getattr(error, "reason", None) or error
     host = urllib.parse.urlsplit(url).netloc or url
-    return DownloadError(f"{url}: {host} cannot be reached ({reason}); models that are downloaded need no network")
+    return DownloadError(f"{url}: {host} cannot be reached ({reason}); downloaded models need no network")

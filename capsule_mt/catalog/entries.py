@@ -1,4 +1,4 @@
-"""What a catalog says of a model: its name, its languages, whose it is, and its files."""
+"""A model as a catalog describes it: name, languages, author, licence and files."""
 
 import os
 import re
@@ -10,35 +10,35 @@ from typing import NamedTuple
 CACHE, OFFLINE, REGISTRY = "CAPSULE_MT_CACHE", "CAPSULE_MT_OFFLINE", "CAPSULE_MT_REGISTRY"
 HUB, HUB_OFFLINE = "HF_ENDPOINT", "HF_HUB_OFFLINE"
 PIVOT = "en"
-CODE = r"[a-z]{2,3}(?:_[a-z0-9]+)*"
-# "en-pt", or "en-pt:tiny" for one of several sizes; both take milliseconds to compile
-PAIR = rf"(?P<source>{CODE})-(?P<target>{CODE})(?::(?P<size>[a-z][a-z0-9-]*))?"
+LANGUAGE = r"[a-z]{2,3}(?:_[a-z0-9]+)*"
+# "en-pt", or "en-pt:tiny" for one of several sizes; strings, as compiling both takes milliseconds at import
+PAIR = rf"(?P<source>{LANGUAGE})-(?P<target>{LANGUAGE})(?::(?P<size>[a-z][a-z0-9-]*))?"
 # opus-mt-en-de, opus-mt-tc-big-en-pt, outputs/en-de
-AT_THE_END = r"(?:^|[-_/])(?P<source>[a-z]{2,3})-(?P<target>[a-z]{2,3})$"
-# of caches, by platform: a variable, or a folder of the user's
-PLACES = {
+PAIR_SUFFIX = r"(?:^|[-_/])(?P<source>[a-z]{2,3})-(?P<target>[a-z]{2,3})$"
+# the parent of cache folders by platform: an environment variable, or else a folder in the user's home
+CACHE_PARENTS = {
     "linux": ("XDG_CACHE_HOME", ".cache"),
     "darwin": ("XDG_CACHE_HOME", "Library/Caches"),
     "win32": ("LOCALAPPDATA", "AppData/Local"),
 }
-# of a folder that others write into
+# file names from a catalog, which anybody may have written
 SAFE_NAME = r"[A-Za-z0-9_][A-Za-z0-9._+-]*"
 
 
 class CatalogError(ValueError):
-    """A model that no catalog has, or that cannot be had now. The message says what to do."""
+    """A model is in no catalog, or cannot be downloaded now. The message says what to do."""
 
 
 class DownloadError(OSError):
-    """A file could not be had. The message names its URL; `status` is what the server answered, if it did."""
+    """A file could not be downloaded. The message names its URL; `status` is the server's answer, if it sent one."""
 
     status: int | None = None
 
 
 class RemoteFile(NamedTuple):
-    """A file of a model: where it is, and its name in the folder.
+    """A file of a model: its URL, and its name in the folder.
 
-    size, sha256: of what is kept, which is unpacked where the URL ends in .gz; `None` if the catalog does not say.
+    size, sha256: of the stored file, which is unpacked if the URL ends in .gz; `None` if the catalog omits them.
     """
 
     url: str
@@ -50,9 +50,9 @@ class RemoteFile(NamedTuple):
 class Entry(NamedTuple):
     """A model that can be downloaded.
 
-    licence: as SPDX names it; "unknown" if the catalog does not say.
-    author, page: whom to attribute it to, and where it is described.
-    texts: files that are written beside the catalog's.
+    licence: its SPDX identifier; "unknown" if the catalog names none.
+    author, page: for attribution: who made the model, and the page that describes it.
+    texts: names and contents of files that we write ourselves, beside the downloaded ones.
     """
 
     name: str
@@ -67,15 +67,15 @@ class Entry(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The bytes of the files whose size the catalog says: nearly all."""
+        """The total bytes of the files whose size the catalog gives, which are nearly all."""
         return sum(file.size or 0 for file in self.files)
 
     @property
     def notice(self) -> str:
-        """The text that gives credit."""
-        licence = LICENCES.get(self.licence.lower(), "")
-        where = f" ({licence})" if licence else ""
-        return f"{self.name} is a model of {self.author}: {self.page}\nLicence: {self.licence}{where}\n"
+        """The text of NOTICE.txt, which credits the author."""
+        url = LICENCES.get(self.licence.lower(), "")
+        suffix = f" ({url})" if url else ""
+        return f"{self.name} is a model of {self.author}: {self.page}\nLicence: {self.licence}{suffix}\n"
 
 
 LICENCES = {
@@ -87,38 +87,38 @@ LICENCES = {
 
 
 def pair_named(name: str) -> re.Match[str] | None:
-    """Return the `source`, the `target` and the `size` in a name that is a pair, such as "en-pt:tiny"."""
+    """Match a name that is a language pair, such as "en-pt:tiny"; groups `source`, `target` and `size`."""
     return re.fullmatch(PAIR, name, re.IGNORECASE)
 
 
 def languages_in(name: str) -> tuple[str, str] | None:
-    """Return the languages in the name of a model, if it has them."""
-    found = pair_named(name) or re.search(AT_THE_END, name, re.IGNORECASE)
-    return None if found is None else (found["source"].lower(), found["target"].lower())
+    """Return the source and target language in the name of a model, if it names them."""
+    pair = pair_named(name) or re.search(PAIR_SUFFIX, name, re.IGNORECASE)
+    return None if pair is None else (pair["source"].lower(), pair["target"].lower())
 
 
 def cache_folder() -> Path:
-    """Return where models are kept: `CAPSULE_MT_CACHE`, or the place that the platform has for caches."""
-    given = os.environ.get(CACHE)
-    if given:
-        return Path(given)
-    variable, under_home = PLACES.get(sys.platform, PLACES["linux"])
-    base = os.environ.get(variable)
-    if base:
-        return Path(base) / "capsule-mt"
+    """Return the folder for downloaded models: `CAPSULE_MT_CACHE`, or one in the platform's folder for caches."""
+    folder = os.environ.get(CACHE)
+    if folder:
+        return Path(folder)
+    variable, under_home = CACHE_PARENTS.get(sys.platform, CACHE_PARENTS["linux"])
+    parent = os.environ.get(variable)
+    if parent:
+        return Path(parent) / "capsule-mt"
     return Path.home() / under_home / "capsule-mt"
 
 
 def is_offline(*names: str) -> bool:
-    """Whether the environment forbids the network, by one of these variables."""
+    """Return whether one of these environment variables forbids using the network."""
     return any(
         os.environ.get(name, "").lower() not in ("", "0", "false", "no") for name in names or (OFFLINE, HUB_OFFLINE)
     )
 
 
-def safe_name(name: str, place: str) -> str:
-    """Return the last part of a path in a catalog, which may come from anywhere; refuse one that is no file's name."""
-    last = name.rpartition("/")[2]
-    if not re.fullmatch(SAFE_NAME, last):
-        raise CatalogError(f"{place}: {name!r} is no name for a file")
-    return last
+def safe_name(path: str, catalog: str) -> str:
+    """Return the file name in a catalog's path; refuse anything else, since anybody may have written the catalog."""
+    name = path.rpartition("/")[2]
+    if not re.fullmatch(SAFE_NAME, name):
+        raise CatalogError(f"{catalog}: {path!r} does not end in a safe file name (letters, digits and ._+-)")
+    return name

@@ -1,10 +1,10 @@
-"""Mozilla's registry of Firefox Translations models: one JSON file of all, whose files are packed with gzip.
+"""Mozilla's registry of Firefox Translations models: one JSON file that lists gzip-packed model files.
 
     {"baseUrl": "https://...", "models": {"en-pt": [{"architecture": "base-memory", "releaseStatus": "Release",
      "files": {"model": {"path": ..., "uncompressedSize": ..., "uncompressedHash": ...}, "vocab": {"path": ...},
                "lexicalShortlist": {"path": ...}}, "metrics": {"flores200-plus": {"bleu": ...}}}]}}
 
-Models with a vocabulary for each language have `srcVocab` and `trgVocab` instead of `vocab`.
+Models with one vocabulary a language have `srcVocab` and `trgVocab` instead of `vocab`.
 """
 
 import json
@@ -29,9 +29,9 @@ from capsule_mt.catalog.entries import (
 from capsule_mt.files.outputs import read_object, write_output
 
 BUCKET = "https://storage.googleapis.com/moz-fx-translations-data--303e-prod-translations-data"
-PLACE = "/db/models.json"
+REGISTRY_PATH = "/db/models.json"
 FRESH_SECONDS = 24 * 3600
-# the best first: Firefox for desktops, and then for small devices
+# best first: for Firefox on desktops, then on small devices
 STATUSES = ("Release", "Release Desktop", "Release Android")
 SIZES = ("base-memory", "base", "tiny")
 FILES = ("model", "vocab", "srcVocab", "trgVocab", "lexicalShortlist")
@@ -49,58 +49,57 @@ gemm-precision: int8shiftAlphaAll
 
 
 def registry_url() -> str:
-    return os.environ.get(REGISTRY) or BUCKET + PLACE
+    return os.environ.get(REGISTRY) or BUCKET + REGISTRY_PATH
 
 
 def read_registry() -> list[Entry]:
-    """Return the models of the registry, the best of each pair first.
+    """Return the entries of the registry, the best of each pair first.
 
-    A copy of it is kept for a day, and for as long as there is no network.
+    A cached copy serves for a day, and longer while the network cannot be used.
     """
-    from capsule_mt.catalog.download import read_json  # late: what is downloaded needs no HTTP
+    from capsule_mt.catalog.download import read_json  # late: downloaded models need no HTTP
 
     url, file = registry_url(), cache_folder() / "mozilla" / "models.json"
-    kept = _kept(file, url)
-    if kept is None or not (is_offline() or time.time() - file.stat().st_mtime < FRESH_SECONDS):
+    cached = _cached_registry(file, url)
+    if cached is None or not (is_offline() or time.time() - file.stat().st_mtime < FRESH_SECONDS):
         try:
             registry = read_json(url)
         except (CatalogError, DownloadError):
-            if kept is None:
+            if cached is None:
                 raise
         else:
             entries = entries_of(registry, url)
             file.parent.mkdir(parents=True, exist_ok=True)
             write_output(file, json.dumps({"url": url, "registry": registry}))
             return entries
-    return entries_of(kept, url)
+    return entries_of(cached, url)
 
 
-def _kept(file: Path, url: str) -> Any:
-    """Return the copy of the registry at a URL, if there is one."""
-    found = read_object(file) or {}
-    return found.get("registry") if found.get("url") == url else None
+def _cached_registry(file: Path, url: str) -> Any:
+    """Return the cached copy of the registry at a URL, if `file` has one."""
+    content = read_object(file) or {}
+    return content.get("registry") if content.get("url") == url else None
 
 
 def entries_of(registry: Any, url: str) -> list[Entry]:
-    """Return what a registry says that was read from a URL."""
+    """Return the entries of a registry that was read from `url`."""
     models, base = (registry.get(name) if isinstance(registry, dict) else None for name in ("models", "baseUrl"))
     if not isinstance(models, dict) or not isinstance(base, str):
-        raise CatalogError(f"{url}: is no registry of models: it needs `baseUrl` and `models`")
-    if base.rstrip("/") == BUCKET and url.endswith(PLACE):  # a mirror has the files beside the registry
-        base = url.removesuffix(PLACE)
+        raise CatalogError(f"{url}: is not a registry of models: it needs `baseUrl` and `models`")
+    if base.rstrip("/") == BUCKET and url.endswith(REGISTRY_PATH):  # a mirror has the files beside the registry
+        base = url.removesuffix(REGISTRY_PATH)
     if urllib.parse.urlsplit(base).scheme not in ("https", urllib.parse.urlsplit(url).scheme):
         raise CatalogError(f"{url}: `baseUrl` must begin with https://, got {base!r}")
-    found: list[Entry] = []
-    for pair, versions in models.items():
-        given = pair_named(pair)
-        usable = [one for one in versions if _is_usable(one)] if isinstance(versions, list) else []
-        if given is None or given["size"]:
+    entries: list[Entry] = []
+    for pair_name, versions in models.items():
+        pair = pair_named(pair_name)
+        if pair is None or pair["size"] or not isinstance(versions, list):
             continue
-        usable.sort(key=lambda one: (_place(STATUSES, one.get("releaseStatus")), _place(SIZES, one["architecture"])))
-        for number, one in enumerate(usable):
-            name = pair if number == 0 else f"{pair}:{one['architecture']}"
-            found.append(_entry(name, given["source"], given["target"], one, base, url))
-    return found
+        usable = sorted(filter(_is_usable, versions), key=_rank)
+        for index, version in enumerate(usable):
+            name = pair_name if index == 0 else f"{pair_name}:{version['architecture']}"
+            entries.append(_entry(name, pair["source"], pair["target"], version, base, url))
+    return entries
 
 
 def _is_usable(version: Any) -> bool:
@@ -112,29 +111,34 @@ def _is_usable(version: Any) -> bool:
 
 
 def _entry(name: str, source: str, target: str, version: Mapping[str, Any], base: str, url: str) -> Entry:
-    files, named = [], {}
+    files, names = [], {}
     for kind in FILES:
         facts = version["files"].get(kind)
         if not isinstance(facts, dict):
             continue
         path, size, digest = facts["path"], facts.get("uncompressedSize"), facts.get("uncompressedHash")
-        named[kind] = safe_name(path.removesuffix(".gz"), url)
+        names[kind] = safe_name(path.removesuffix(".gz"), url)
         files.append(
             RemoteFile(
                 f"{base.rstrip('/')}/{urllib.parse.quote(path)}",
-                named[kind],
+                names[kind],
                 size if type(size) is int else None,
                 digest if isinstance(digest, str) else None,
             )
         )
-    if len(set(named.values())) != len(named):
-        raise CatalogError(f"{url}: two files of {name} have one name")
-    source_file, target_file = (named.get(kind, named.get("vocab", "")) for kind in ("srcVocab", "trgVocab"))
-    config = f"{CONFIG}models: [{named['model']}]\nvocabs: [{source_file}, {target_file}]\n"
-    if "lexicalShortlist" in named:
-        config += f"shortlist: [{named['lexicalShortlist']}, false]\n"
+    if len(set(names.values())) != len(names):
+        raise CatalogError(f"{url}: two files of {name} have the same name")
+    source_file, target_file = (names.get(kind, names.get("vocab", "")) for kind in ("srcVocab", "trgVocab"))
+    config = f"{CONFIG}models: [{names['model']}]\nvocabs: [{source_file}, {target_file}]\n"
+    if "lexicalShortlist" in names:
+        config += f"shortlist: [{names['lexicalShortlist']}, false]\n"
     return Entry(name, source, target, LICENCE, AUTHOR, PAGE, tuple(files), {"config.intgemm8bitalpha.yml": config})
 
 
-def _place(order: tuple[str, ...], value: object) -> int:
-    return order.index(value) if value in order else len(order)
+def _rank(version: Mapping[str, Any]) -> tuple[int, int]:
+    """Return a sorting key: released versions for desktops first, unlisted values last."""
+    status, size = version.get("releaseStatus"), version["architecture"]
+    return (
+        STATUSES.index(status) if status in STATUSES else len(STATUSES),
+        SIZES.index(size) if size in SIZES else len(SIZES),
+    )

@@ -1,11 +1,11 @@
-"""The folder that keeps downloaded models, and names become folders."""
+"""The cache of downloaded models, and the way from a model's name to its folder."""
 
 import difflib
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,11 +23,11 @@ from capsule_mt.catalog.entries import (
 from capsule_mt.files.outputs import read_object
 
 FACTS_FILE, NOTICE_FILE = "capsule-mt.json", "NOTICE.txt"
-VERSION_FILE = ".version"  # which one a folder was begun with
+VERSION_FILE = ".version"  # in a partial folder: a hash of the entry's files
 
 
-class Kept(NamedTuple):
-    """A model that is downloaded."""
+class DownloadedModel(NamedTuple):
+    """A model in the cache."""
 
     name: str
     folder: Path
@@ -37,140 +37,143 @@ class Kept(NamedTuple):
 
 
 def resolve(name_or_folder: str | os.PathLike[str]) -> str:
-    """Return the folder of a model. A folder is returned as it is; a name is downloaded first if it is not there.
+    """Return the folder of a model: a folder as it is, a name after downloading the model if necessary.
 
-    A name is a pair of languages such as "en-pt" of Mozilla's registry, or one of the Hugging Face hub such as
-    "Helsinki-NLP/opus-mt-de-en", or "opus-mt-de-en" for short.
+    A name is a language pair of Mozilla's registry such as "en-pt", or a model of the Hugging Face hub such as
+    "Helsinki-NLP/opus-mt-de-en" ("opus-mt-de-en" for short).
     """
     if os.path.exists(name_or_folder):
         return os.fspath(name_or_folder)
     name = name_of(name_or_folder)
-    return os.fspath(_folder_of(name) if _is_kept(name) else download_model(name))
+    return os.fspath(_folder_of(name) if _is_downloaded(name) else download_model(name))
 
 
 def name_of(text: str | os.PathLike[str]) -> str:
-    """Return a name as catalogs have it; refuse what is none, and what is rather a folder that is mistyped."""
+    """Return a name in the catalogs' spelling; refuse anything else, above all a mistyped folder."""
     name = _name_of(text)
-    if not _is_kept(name) and os.path.isdir(beside := os.path.dirname(text)):
-        raise CatalogError(f"{os.fspath(text)}: no such folder (the hub is not asked, as there is a folder {beside})")
+    if not _is_downloaded(name) and os.path.isdir(parent := os.path.dirname(text)):
+        raise CatalogError(
+            f"{os.fspath(text)}: no such folder (not looked up on the hub, as there is a folder {parent})"
+        )
     return name
 
 
 def legs_of(name_or_folder: str | os.PathLike[str]) -> tuple[str, ...]:
-    """Return what translates one after the other: a single model, or two where only English connects a pair.
+    """Return the models that translate one after the other: one, or two that go through English.
 
-    What is downloaded comes first, then the registry's model of the pair, then the two.
+    A downloaded model of the pair is preferred, then the registry's model of the pair, then two models.
     """
     if os.path.exists(name_or_folder):
         return (os.fspath(name_or_folder),)
     name = _name_of(name_or_folder)
-    if pair_named(name) is None or _is_kept(name):
+    if pair_named(name) is None or _is_downloaded(name):
         return (name,)
-    problem, listed = None, set[str]()
+    problem, registry_names = None, set[str]()
     try:
-        listed = {entry.name for entry in mozilla.read_registry()}
+        registry_names = {entry.name for entry in mozilla.read_registry()}
     except (CatalogError, OSError) as error:
         problem = error
-    through, to_be_had = _through_pivot(name), set() if is_offline() else listed
-    if through and name not in to_be_had and all(one in to_be_had or _is_kept(one) for one in through):
-        return through
-    if name in listed:
+    legs, downloadable = _pivot_legs(name), set() if is_offline() else registry_names
+    if legs and name not in downloadable and all(leg in downloadable or _is_downloaded(leg) for leg in legs):
+        return legs
+    if name in registry_names:
         return (name,)
     if is_offline():
-        raise _not_kept(name)
-    raise problem or CatalogError(_unknown(name, listed))
+        raise _offline_error(name)
+    raise problem or CatalogError(_unknown_name(name, registry_names))
 
 
-def kept_folders(name_or_folder: str | os.PathLike[str]) -> list[str]:
-    """Return the folders that a name stands for; none if they are not downloaded."""
+def downloaded_folders(name_or_folder: str | os.PathLike[str]) -> list[str]:
+    """Return the one or two folders of a name's models; an empty list unless all are downloaded."""
     if os.path.exists(name_or_folder):
         return [os.fspath(name_or_folder)]
     name = _canonical(os.fspath(name_or_folder))
-    for legs in ((name,), _through_pivot(name)) if name else ():
-        if legs and all(map(_is_kept, legs)):
+    for legs in ((name,), _pivot_legs(name)) if name else ():
+        if legs and all(map(_is_downloaded, legs)):
             return [os.fspath(_folder_of(leg)) for leg in legs]
     return []
 
 
-def kept_folder(name: str) -> str | None:
-    """Return the folder of a single model of the registry, if it is downloaded."""
-    return os.fspath(_folder_of(name)) if pair_named(name) and _is_kept(name) else None
+def downloaded_folder(name: str) -> str | None:
+    """Return the folder of a model of the registry, if it is downloaded."""
+    return os.fspath(_folder_of(name)) if pair_named(name) and _is_downloaded(name) else None
 
 
-def kept_models() -> list[Kept]:
-    """Return the models that are downloaded, by name."""
-    found = []
+def downloaded_models() -> list[DownloadedModel]:
+    """Return the downloaded models, sorted by name."""
+    models = []
     for file in cache_folder().glob(f"*/**/{FACTS_FILE}"):
         facts = read_object(file) or {}
-        name, licence, author = (str(facts.get(one, "")) for one in ("name", "licence", "author"))
+        name, licence, author = (str(facts.get(key, "")) for key in ("name", "licence", "author"))
         if name:
-            size = sum(one.stat().st_size for one in file.parent.iterdir() if one.is_file())
-            found.append(Kept(name, file.parent, licence, author, size))
-    return sorted(found)
+            size = sum(path.stat().st_size for path in file.parent.iterdir() if path.is_file())
+            models.append(DownloadedModel(name, file.parent, licence, author, size))
+    return sorted(models)
 
 
 def _entry_of(name: str) -> Entry:
-    """Return what a catalog says of a name."""
+    """Return the entry of a name, from the hub or the registry."""
     if pair_named(name) is None:
         return hub.entry_of(name)
     entries = {entry.name: entry for entry in mozilla.read_registry()}
     if name not in entries:
-        raise CatalogError(_unknown(name, entries))
+        raise CatalogError(_unknown_name(name, entries))
     return entries[name]
 
 
 def download_model(name: str) -> Path:
-    """Download a model; return its folder. Who asks for one that another process downloads waits for it."""
+    """Download a model and return its folder. If another process is downloading it, wait for that one."""
     from capsule_mt.catalog.download import download
     from capsule_mt.files.lock import lock_output
     from capsule_mt.files.progress import Progress, write_line
 
     name = _name_of(name)
     if is_offline():
-        raise _not_kept(name)
+        raise _offline_error(name)
     folder = _folder_of(name)
     with lock_output(folder.with_name(f"{folder.name}.download"), wait=True):
-        if _is_kept(name):
+        if _is_downloaded(name):
             return folder
         entry = _entry_of(name)
-        begun = folder.with_name(f"{folder.name}.partial")
-        begun.mkdir(parents=True, exist_ok=True)
-        _forget_others(begun, entry)
+        partial = folder.with_name(f"{folder.name}.partial")
+        partial.mkdir(parents=True, exist_ok=True)
+        _remove_other_version(partial, entry)
         write_line(f"{entry.name}: {entry.size / 1e6:.1f} MB of {entry.author}, licence {entry.licence}")
         sizes = [None if file.size is None or file.url.endswith(".gz") else file.size for file in entry.files]
         with Progress(None if None in sizes else entry.size // 1000, "kB") as progress:
             bytes_done = 0
 
-            def count(number: int) -> None:
+            def count(num_bytes: int) -> None:
                 nonlocal bytes_done
-                before, bytes_done = bytes_done // 1000, bytes_done + number
-                progress.update(bytes_done // 1000 - before)
+                old_kilobytes = bytes_done // 1000
+                bytes_done += num_bytes
+                progress.update(bytes_done // 1000 - old_kilobytes)
 
             for file in entry.files:
-                download(file, begun, count)
+                download(file, partial, count)
         for text_name, text in {**entry.texts, NOTICE_FILE: entry.notice}.items():
-            (begun / text_name).write_text(text, encoding="utf-8")
-        (begun / FACTS_FILE).write_text(json.dumps(_described(entry, begun), indent=2) + "\n", encoding="utf-8")
-        if folder.exists():  # without its facts: of somebody else
+            (partial / text_name).write_text(text, encoding="utf-8")
+        (partial / FACTS_FILE).write_text(json.dumps(_facts(entry, partial), indent=2) + "\n", encoding="utf-8")
+        if folder.exists():  # it lacks FACTS_FILE, so this function did not write it
             shutil.rmtree(folder)
-        begun.rename(folder)
+        partial.rename(folder)
     return folder
 
 
 def remove_model(name: str) -> Path:
-    """Remove a downloaded model, or what was begun of one; return where it was."""
+    """Remove a downloaded model, or an unfinished download; return the model's folder."""
     from capsule_mt.files.lock import lock_output
 
     name = _name_of(name)
     folder = _folder_of(name)
-    begun = folder.with_name(f"{folder.name}.partial")
-    if not folder.exists() and not begun.exists():
-        known = ", ".join(one.name for one in kept_models()) or "none"
-        raise CatalogError(f"{name} is not downloaded; these are: {known}")
+    partial = folder.with_name(f"{folder.name}.partial")
+    if not folder.exists() and not partial.exists():
+        names = ", ".join(model.name for model in downloaded_models()) or "none"
+        raise CatalogError(f"{name} is not downloaded; these models are: {names}")
     with lock_output(folder.with_name(f"{folder.name}.download")):
-        for one in (folder, begun):
-            if one.exists():
-                shutil.rmtree(one)
+        for path in (folder, partial):
+            if path.exists():
+                shutil.rmtree(path)
     return folder
 
 
@@ -178,14 +181,14 @@ def _name_of(text: str | os.PathLike[str]) -> str:
     name = _canonical(os.fspath(text))
     if name is None:
         raise CatalogError(
-            f"{os.fspath(text)}: no such folder, and no name of a model: those are pairs such as en-pt, or of the hub "
-            f"such as {hub.OPUS}/opus-mt-de-en"
+            f"{os.fspath(text)}: no such folder, and not the name of a model: name a pair such as en-pt, or a model "
+            f"of the hub such as {hub.OPUS}/opus-mt-de-en"
         )
     return name
 
 
 def _canonical(text: str) -> str | None:
-    """Return a name as catalogs have it; `None` if it is none."""
+    """Return a name in the catalogs' spelling; `None` if `text` cannot be a name."""
     if pair_named(text):
         return text.lower()
     if text.startswith("opus-mt-"):
@@ -194,15 +197,15 @@ def _canonical(text: str) -> str | None:
     return text if hub.NAME.fullmatch(text) and not any(set(part) <= {"."} for part in parts) else None
 
 
-def _through_pivot(name: str) -> tuple[str, ...]:
-    """Return the names of the models from and into English that a pair of other languages takes."""
+def _pivot_legs(name: str) -> tuple[str, ...]:
+    """Return the names of the models into and from English for a pair of other languages; () for other names."""
     pair = pair_named(name)
     if pair is None or pair["size"] or PIVOT in (pair["source"], pair["target"]):
         return ()
     return f"{pair['source']}-{PIVOT}", f"{PIVOT}-{pair['target']}"
 
 
-def _is_kept(name: str) -> bool:
+def _is_downloaded(name: str) -> bool:
     return (_folder_of(name) / FACTS_FILE).is_file()
 
 
@@ -212,18 +215,18 @@ def _folder_of(name: str) -> Path:
     return cache_folder() / "hugging_face" / Path(*name.split("/"))
 
 
-def _forget_others(begun: Path, entry: Entry) -> None:
-    """Remove what was begun of another version of a model."""
+def _remove_other_version(partial: Path, entry: Entry) -> None:
+    """Empty a partial folder if another version of the model was downloaded into it."""
     identity = hashlib.sha256(repr([(file.url, file.sha256) for file in entry.files]).encode()).hexdigest()
-    file = begun / VERSION_FILE
-    if file.exists() and file.read_text() != identity:
-        for one in begun.iterdir():
-            one.unlink()
-    file.write_text(identity)
+    version_file = partial / VERSION_FILE
+    if version_file.exists() and version_file.read_text() != identity:
+        for path in partial.iterdir():
+            path.unlink()
+    version_file.write_text(identity)
 
 
-def _described(entry: Entry, folder: Path) -> dict[str, Any]:
-    """Return what is kept of an entry beside its files."""
+def _facts(entry: Entry, folder: Path) -> dict[str, Any]:
+    """Return the content of FACTS_FILE for an entry whose files are in `folder`."""
     from capsule_mt.files.digests import file_digest
 
     (folder / VERSION_FILE).unlink()
@@ -239,13 +242,13 @@ def _described(entry: Entry, folder: Path) -> dict[str, Any]:
     return {**{name: getattr(entry, name) for name in names}, "files": files}
 
 
-def _not_kept(name: str) -> CatalogError:
+def _offline_error(name: str) -> CatalogError:
     return CatalogError(
-        f"{name}: no such folder, and no model that is downloaded; {OFFLINE} or {HUB_OFFLINE} forbids to download it"
+        f"{name}: no such folder, and not a downloaded model; {OFFLINE} or {HUB_OFFLINE} forbids downloading it"
     )
 
 
-def _unknown(name: str, listed: "set[str] | dict[str, Entry]") -> str:
-    near: Sequence[str] = difflib.get_close_matches(name, listed, n=3)
-    hint = f"; near it: {', '.join(near)}" if near else ""
-    return f"{name}: no such folder, and no model of Mozilla's registry{hint}; `capsule-mt models search` lists them"
+def _unknown_name(name: str, registry_names: Collection[str]) -> str:
+    similar = difflib.get_close_matches(name, registry_names, n=3)
+    hint = f"; similar names: {', '.join(similar)}" if similar else ""
+    return f"{name}: no such folder, and not in Mozilla's registry{hint}; `capsule-mt models search` lists its models"

@@ -64,9 +64,9 @@ def native_engine() -> str:
 
 def models() -> str:
     from capsule_mt.catalog.entries import cache_folder
-    from capsule_mt.catalog.store import kept_models
+    from capsule_mt.catalog.store import downloaded_models
 
-    return f"{len(kept_models())} in {cache_folder()}"
+    return f"{len(downloaded_models())} in {cache_folder()}"
 
 
 def main() -> None:

@@ -82,9 +82,9 @@ def folders_of(model: str) -> list[str]:
     """Return the folders of a model or of what a name stands for; the name itself if there is none."""
     if Path(model).exists():
         return [model]
-    from capsule_mt.catalog.store import kept_folders
+    from capsule_mt.catalog.store import downloaded_folders
 
-    return kept_folders(model) or [model]
+    return downloaded_folders(model) or [model]
 
 
 def load_translator(model: str | list[str], given: Mapping[str, Any]) -> Any:

@@ -58,9 +58,9 @@ def languages_of(name: str) -> str:
 
 def list_kept() -> None:
     from capsule_mt.catalog.entries import cache_folder
-    from capsule_mt.catalog.store import kept_models
+    from capsule_mt.catalog.store import downloaded_models
 
-    kept = kept_models()
+    kept = downloaded_models()
     if not kept:
         print(f"no models in {cache_folder()}; `capsule-mt models search` lists those that there are")
         return

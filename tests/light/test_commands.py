@@ -522,7 +522,7 @@ def test_marks_without_a_reverse_are_said_to_be_unverified(run, monkeypatch, cap
 def test_what_needs_transformers_is_named_where_the_engine_is_asked(run):
     with pytest.raises(ValueError, match="--backend native cannot do it: --dtype bfloat16"):
         run("--backend", "native", "--dtype", "bfloat16")
-    with pytest.raises(ValueError, match="Helsinki/opus: no such folder, and no model that is downloaded; CAPSULE_MT"):
+    with pytest.raises(ValueError, match="Helsinki/opus: no such folder, and not a downloaded model; CAPSULE_MT"):
         run("--backend", "native", model="Helsinki/opus")
 
 

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from capsule_mt.catalog import download
-from capsule_mt.catalog.mozilla import BUCKET, PLACE
+from capsule_mt.catalog.mozilla import BUCKET, REGISTRY_PATH
 from tests.fixtures.local_hub import LocalHub
 
 CONTENT = {
@@ -41,7 +41,7 @@ class Registry:
 
     def publish(self, **fields):
         registry = {"generated": "2026-11-01T00:00:00Z", "baseUrl": BUCKET, "models": self.models, **fields}
-        self.hub.files[f"/bucket{PLACE}"] = json.dumps(registry).encode()
+        self.hub.files[f"/bucket{REGISTRY_PATH}"] = json.dumps(registry).encode()
 
     def asked(self, part):
         """How often a path with this part was asked for."""
@@ -54,7 +54,7 @@ def hub(monkeypatch, tmp_path):
     for name in ("http_proxy", "HTTP_PROXY", "CAPSULE_MT_OFFLINE", "HF_HUB_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_ENDPOINT", hub.url)
-    monkeypatch.setenv("CAPSULE_MT_REGISTRY", f"{hub.url}/bucket{PLACE}")
+    monkeypatch.setenv("CAPSULE_MT_REGISTRY", f"{hub.url}/bucket{REGISTRY_PATH}")
     monkeypatch.setenv("CAPSULE_MT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(download, "SECONDS_BETWEEN_TRIES", 0.0)
     yield hub
@@ -63,7 +63,7 @@ def hub(monkeypatch, tmp_path):
 
 @pytest.fixture
 def registry(hub):
-    registry = Registry(hub, f"{hub.url}/bucket{PLACE}")
+    registry = Registry(hub, f"{hub.url}/bucket{REGISTRY_PATH}")
     registry.add("en-pt")
     registry.add("en-pt", "tiny", "Release Android")
     registry.add("pt-en", "tiny", None)

@@ -145,7 +145,7 @@ def test_translating_by_name(both, call, tmp_path):
         assert call(translate, name, *arguments, "--restart")[0] == 0
         wanted = [one.text for one in Translator.from_pretrained(name)(TEXTS)]
         assert (tmp_path / "out").read_text().splitlines() == wanted
-    with pytest.raises(CatalogError, match="near it: "):
+    with pytest.raises(CatalogError, match="similar names: "):
         call(translate, "en-pr", *arguments)
     (tmp_path / "terms").write_text(f"{SOURCE[0]}\t{LAST[3]}\n")
     with pytest.raises(ValueError, match="`glossary` needs one model, and this pair goes through English by two"):
@@ -184,7 +184,7 @@ def test_calibrating_by_name(keep, call, monkeypatch, tmp_path):
 def test_a_folder_that_is_mistyped_is_not_looked_for_on_the_hub(hub, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "checkpoints").mkdir()
-    with pytest.raises(CatalogError, match=r"checkpoints/nope: no such folder \(the hub is not asked, as there is a"):
+    with pytest.raises(CatalogError, match=r"checkpoints/nope: no such folder \(not looked up on the hub, as"):
         Translator.from_pretrained("checkpoints/nope")
     assert hub.log == []
 
@@ -192,9 +192,9 @@ def test_a_folder_that_is_mistyped_is_not_looked_for_on_the_hub(hub, monkeypatch
 @pytest.mark.parametrize(
     ("name", "offline", "error"),
     [
-        ("nowhere", "0", "nowhere: no such folder, and no name of a model: those are pairs"),
+        ("nowhere", "0", "nowhere: no such folder, and not the name of a model: name a pair"),
         ("org/model", "0", "cannot be reached"),
-        ("org/model", "1", "org/model: no such folder, and no model that is downloaded"),
+        ("org/model", "1", "org/model: no such folder, and not a downloaded model"),
     ],
 )
 def test_without_a_network_a_wrong_name_is_told_at_once(call, monkeypatch, name, offline, error):

@@ -17,7 +17,7 @@ from capsule_mt.catalog.entries import CatalogError, DownloadError, cache_folder
 from capsule_mt.catalog.mozilla import read_registry
 from capsule_mt.catalog.store import (
     FACTS_FILE,
-    kept_models,
+    downloaded_models,
     legs_of,
     remove_model,
     resolve,
@@ -48,7 +48,7 @@ def test_a_model_of_the_registry(registry):
     asked = len(registry.hub.log)
     assert resolve("EN-pt") == str(folder)
     assert len(registry.hub.log) == asked
-    assert [one.name for one in kept_models()] == ["en-pt"]
+    assert [one.name for one in downloaded_models()] == ["en-pt"]
 
 
 def test_the_best_of_several_versions(registry):
@@ -78,12 +78,12 @@ def test_broken_downloads_go_on(registry, length):
 def test_a_killed_download_goes_on(registry, monkeypatch):
     def kill():
         with monkeypatch.context() as patched:
-            patched.setattr(downloading, "_check_and_place", Mock(side_effect=KeyboardInterrupt))
+            patched.setattr(downloading, "_check_and_move", Mock(side_effect=KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
                 resolve("en-pt")
 
     kill()
-    assert kept_models() == []
+    assert downloaded_models() == []
     assert kept(resolve("en-pt"))["model.enpt.bin"] == CONTENT["model"]
     assert registry.asked("model.enpt.bin") == 1
     # killed while what is known of a part was written
@@ -136,9 +136,9 @@ def test_no_redirection_leaves_https():
 def test_damaged_files_are_never_taken(registry, damage, message):
     damage(registry)
     registry.publish()
-    with pytest.raises(DownloadError, match=rf"/(model|vocab)\.enfr\..*: {message}.*; the same command"):
+    with pytest.raises(DownloadError, match=rf"/(model|vocab)\.enfr\..*: {message}.*; run the command again to"):
         resolve("en-fr")
-    assert kept_models() == []
+    assert downloaded_models() == []
     assert not (cache_folder() / "mozilla" / "en-fr").exists()
 
 
@@ -185,16 +185,14 @@ def test_without_a_network(registry, monkeypatch):
     assert Path(resolve("en-pt")).is_dir()
     assert [entry.name for entry in read_registry()] == ["en-pt", "en-pt:tiny", "pt-en"]
     with pytest.raises(
-        CatalogError, match="pt-en: no such folder, and no model that is downloaded; CAPSULE_MT_OFFLINE or HF"
+        CatalogError, match="pt-en: no such folder, and not a downloaded model; CAPSULE_MT_OFFLINE or HF"
     ):
         resolve("pt-en")
     assert len(registry.hub.log) == asked
     monkeypatch.delenv("CAPSULE_MT_OFFLINE")
     registry.hub.stop()
     assert Path(resolve("en-pt")).is_dir()
-    with pytest.raises(
-        DownloadError, match=r"127\.0\.0\.1:\d+ cannot be reached .*; models that are downloaded need no"
-    ):
+    with pytest.raises(DownloadError, match=r"127\.0\.0\.1:\d+ cannot be reached .*; downloaded models need no"):
         resolve("pt-en")
     (cache_folder() / "mozilla" / "models.json").unlink()
     with pytest.raises(DownloadError, match="cannot be reached"):
@@ -234,11 +232,11 @@ def test_names(registry, tmp_path, monkeypatch):
     (tmp_path / "en-pt").mkdir()
     assert resolve("en-pt") == "en-pt"
     with pytest.raises(
-        CatalogError, match=r"^\.\./x: no such folder, and no name of a model: those are pairs such as en-pt"
+        CatalogError, match=r"^\.\./x: no such folder, and not the name of a model: name a pair such as en-pt"
     ):
         resolve("../x")
     with pytest.raises(
-        CatalogError, match="en-pr: no such folder, and no model of Mozilla's registry; near it: en-pt"
+        CatalogError, match="en-pr: no such folder, and not in Mozilla's registry; similar names: en-pt"
     ):
         resolve("en-pr")
 
@@ -248,7 +246,7 @@ def test_pairs_that_only_english_connects(registry):
     registry.publish()
     assert legs_of("de-pt") == ("de-en", "en-pt")
     assert legs_of("en-pt") == ("en-pt",)
-    with pytest.raises(CatalogError, match="pt-ja: no such folder, and no model of Mozilla's registry"):
+    with pytest.raises(CatalogError, match="pt-ja: no such folder, and not in Mozilla's registry"):
         legs_of("pt-ja")
     for leg in legs_of("de-pt"):
         resolve(leg)
@@ -260,10 +258,10 @@ def test_pairs_that_only_english_connects(registry):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"models": []}, "is no registry of models: it needs `baseUrl` and `models`"),
+        ({"models": []}, "is not a registry of models: it needs `baseUrl` and `models`"),
         ({"baseUrl": "ftp://example.org"}, r"`baseUrl` must begin with https://, got 'ftp://example\.org'"),
-        ({"models": {"en-pt": [version("a/..")]}}, r"'a/\.\.' is no name for a file"),
-        ({"models": {"en-pt": [version("a/b", "c/b.gz")]}}, "two files of en-pt have one name"),
+        ({"models": {"en-pt": [version("a/..")]}}, r"'a/\.\.' does not end in a safe file name"),
+        ({"models": {"en-pt": [version("a/b", "c/b.gz")]}}, "two files of en-pt have the same name"),
     ],
 )
 def test_registries_that_are_none(registry, fields, message):
@@ -271,7 +269,7 @@ def test_registries_that_are_none(registry, fields, message):
     with pytest.raises(CatalogError, match=message):
         read_registry()
     registry.hub.files = dict.fromkeys(registry.hub.files, b"{")
-    with pytest.raises(CatalogError, match=r"models\.json: is no JSON"):
+    with pytest.raises(CatalogError, match=r"models\.json: is not JSON"):
         read_registry()
 
 
@@ -288,7 +286,7 @@ def test_a_model_of_the_hub(hub, word_for_word, tmp_path):
         if file.suffix == ".safetensors" or file.name in ("config.json", "tokenizer.json"):
             assert (found / file.name).read_bytes() == file.read_bytes()
     assert not (found / "rust_model.ot").exists()
-    (one,) = kept_models()
+    (one,) = downloaded_models()
     assert (one.name, one.licence, one.author) == ("Helsinki-NLP/opus-mt-xx-yy", "cc-by-4.0", "Helsinki-NLP")
 
 
@@ -328,7 +326,5 @@ def test_models_that_the_hub_has_not(hub, tmp_path):
         resolve("opus-mt-xx-zz")
     (tmp_path / "config.json").write_text('{"model_type": "t5"}')
     hub.add_folder("google-t5/t5-small", tmp_path)
-    with pytest.raises(
-        CatalogError, match="google-t5/t5-small: is a model of type 't5', and the engine takes marian, "
-    ):
+    with pytest.raises(CatalogError, match="google-t5/t5-small: its model_type is 't5', and the engine runs marian, "):
         resolve("google-t5/t5-small")

@@ -481,7 +481,7 @@ def test_languages_that_are_unknown_or_served_twice():
         ValueError, match="outputs/gdr: its languages are not known; name them, as in en-de=outputs/gdr"
     ):
         language_pairs(["outputs/gdr"])
-    with pytest.raises(ValueError, match="nothere: no such folder, and no name of a model"):
+    with pytest.raises(ValueError, match="nothere: no such folder, and not the name of a model"):
         language_pairs(["nothere"])
     with pytest.raises(ValueError, match="en-de: one checkpoint for each language pair, got one and two"):
         language_pairs(["en-de=one", "en-de=two"])
