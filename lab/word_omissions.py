@@ -86,10 +86,10 @@ def main() -> None:
     aligner = fit_aligner(
         sources + sources * len(own),
         references + texts,
-        more=arguments.align_with,
+        extra_files=arguments.align_with,
         progress=lambda step: print(f"Aligner: {step}"),
     )
-    frequent = function_words([source for source, _ in text], more=arguments.align_with)
+    frequent = function_words([source for source, _ in text], extra_files=arguments.align_with)
     of_references = aligner.align_lines(sources, references)
     kinds = {"references with words dropped": drop_words(sources, references, of_references, frequent=frequent)}
     for beams, found in own.items():

@@ -1,4 +1,4 @@
-"""Calibrate the coverage of a model on translations with words dropped, as `capsule-mt calibrate` describes it."""
+"""Calibrate the coverage of a model on translations with dropped words: what `capsule-mt calibrate` runs."""
 
 import random
 from collections import Counter
@@ -32,32 +32,35 @@ from capsule_mt.text.lengths import ExpectedLength
 from capsule_mt.text.words import is_mark
 from capsule_mt.translator import Translator
 
-# "verified" needs the head that is chosen for "attention", and adds to the optional words that it finds
+# in this order: "verified" reads the head chosen for "attention", and extends its optional words
 METHODS: tuple[CoveredBy, ...] = ("attention", "verified", "guided", "deletion")
-CHECKED_SHARE = 0.3  # of the sentences are for the check
-HEAD_EXAMPLES = 200  # tell the heads apart
-SMALLEST_AREA = 0.85  # under the ROC curve, with which a head is of use
-# words seen so often in whole references, and probably missing in more than this share of them, are optional
-SMALLEST_COUNT, OPTIONAL_SHARE, OPTIONAL_SHARE_OF_FUNCTION_WORDS = 10, 0.25, 0.1
-MORE_REFERENCES = 6000  # of the aligner's further text, which tell the words that "verified" need not find
-SHORTNESS_WEIGHTS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0)  # of what is short in `completeness`
-MOST_OWN = 10_000  # lines that are translated where there are no references: they are what the aligner learns from
+CHECKED_SHARE = 0.3  # of the sentences are held out for `check`
+HEAD_EXAMPLES = 200  # rank the heads
+MIN_AREA = 0.85  # under the ROC curve; a head below it is not usable
+# a word is optional if complete references have it at least this often, and it looks missing in more than this share
+MIN_COUNT, OPTIONAL_SHARE, OPTIONAL_SHARE_OF_FUNCTION_WORDS = 10, 0.25, 0.1
+EXTRA_REFERENCES = 6000  # from the aligner's extra text, to tell which words "verified" need not find
+SHORTNESS_WEIGHTS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0)  # candidates for the weight of shortness in `completeness`
+MAX_LINES_TRANSLATED = 10_000  # without references, the aligner learns from the model's translations of these
 WINDOW = 128
 
 
 class Examples(NamedTuple):
-    """The four variants of each sentence to fit, of each to check, more whole references, and the function words.
+    """What calibration fits and checks on.
 
-    text: all sources and references. more: some references of further text. length: of translations, by all text, as
-    a calibration keeps it. are_own: whether the references are the model's own translations.
+    fitted, checked: four variants of each sentence, with 0, 1, 2 and half of the content words dropped.
+    complete: references without omissions, outside `checked`; extra: a sample of such from the aligner's extra text.
+    function_words: case-folded. text: all sources with their references.
+    length: the expected length of translations, fitted on all text, in a calibration's form.
+    are_own: whether the references are the model's own translations.
     """
 
     fitted: list[WithOmissions]
     checked: list[WithOmissions]
-    whole: list[WithOmissions]
+    complete: list[WithOmissions]
     function_words: list[str]
     text: list[tuple[str, str]]
-    more: list[WithOmissions]
+    extra: list[WithOmissions]
     aligner: WordAligner
     length: dict[str, Any]
     are_own: bool = False
@@ -65,35 +68,35 @@ class Examples(NamedTuple):
 
 def own_translations(translator: Translator, sources: Sequence[str]) -> list[str]:
     """Translate each line as one sentence."""
-    found: list[str] = []
-    with Progress(len(sources), "lines translated") as line:
+    translations: list[str] = []
+    with Progress(len(sources), "lines translated") as progress:
         for first in range(0, len(sources), WINDOW):
-            part = list(sources[first : first + WINDOW])
-            translated = translator(part, batch_size=32, scores=False, split_sentences=False, truncation=True)
-            found += [one.text for one in translated]
-            line.update(len(part))
-    return found
+            window = list(sources[first : first + WINDOW])
+            results = translator(window, batch_size=32, scores=False, split_sentences=False, truncation=True)
+            translations += [translation.text for translation in results]
+            progress.update(len(window))
+    return translations
 
 
 def examples_of(
-    translator: Translator, source: Path, target: Path | None, more: Sequence[Path] | None, num_sentences: int
+    translator: Translator, source: Path, target: Path | None, extra_files: Sequence[Path] | None, num_sentences: int
 ) -> Examples:
-    """Drop words from sentences of a parallel text; the aligner also learns from `more` of it.
+    """Drop words from the references of a parallel text; the aligner also learns from `extra_files`, one a side.
 
     Without a `target`, the references are the model's own translations of the first lines of the text.
     """
     if target is None:
-        sources = read_lines(source)[:MOST_OWN]
+        sources = read_lines(source)[:MAX_LINES_TRANSLATED]
         targets = own_translations(translator, sources)
     else:
         sources, targets = read_parallel([source, target])
-    aligner = fit_aligner(sources, targets, more=more, progress=lambda step: print(f"Aligner: {step}"))
-    every = list(zip(sources, targets, strict=True))
-    frequent = function_words(sources, more=more)
+    aligner = fit_aligner(sources, targets, extra_files=extra_files, progress=lambda step: print(f"Aligner: {step}"))
+    text = list(zip(sources, targets, strict=True))
+    frequent = function_words(sources, extra_files=extra_files)
     chosen = random.Random(1).sample(range(len(sources)), min(2 * num_sentences, len(sources)))
-    sources, targets = [sources[n] for n in chosen], [targets[n] for n in chosen]
-    found = drop_words(sources, targets, aligner.align_lines(sources, targets), frequent=frequent)
-    by_sentence = [found[start : start + len(AMOUNTS)] for start in range(0, len(found), len(AMOUNTS))]
+    sources, targets = [sources[index] for index in chosen], [targets[index] for index in chosen]
+    variants = drop_words(sources, targets, aligner.align_lines(sources, targets), frequent=frequent)
+    by_sentence = [variants[start : start + len(AMOUNTS)] for start in range(0, len(variants), len(AMOUNTS))]
     if len(by_sentence) < 10:
         raise ValueError(
             f"{source}: {len(by_sentence)} sentences have three content words that the aligner links; "
@@ -104,15 +107,15 @@ def examples_of(
     checked = [example for sentence in by_sentence[:num_checked] for example in sentence]
     fitted = [example for sentence in by_sentence[num_checked:] for example in sentence]
     held_out = {example.source for example in checked}
-    whole = [WithOmissions(source, target, {}, 0) for source, target in every if source not in held_out]
-    further = [] if more is None else list(zip(*read_parallel(more), strict=True))
-    some = random.Random(1).sample(further, min(MORE_REFERENCES, len(further)))
-    references = [WithOmissions(source, target, {}, 0) for source, target in some]
-    learnt = [pair for pair in [*every, *further] if pair[0] not in held_out]
-    all_sources, all_targets = map(list, zip(*learnt, strict=True))
-    length = calibrated(fit_length(all_sources, all_targets), all_sources)
+    complete = [WithOmissions(source, target, {}, 0) for source, target in text if source not in held_out]
+    extra_text = [] if extra_files is None else list(zip(*read_parallel(extra_files), strict=True))
+    sample = random.Random(1).sample(extra_text, min(EXTRA_REFERENCES, len(extra_text)))
+    extra = [WithOmissions(source, target, {}, 0) for source, target in sample]
+    training_text = [pair for pair in [*text, *extra_text] if pair[0] not in held_out]
+    training_sources, training_targets = map(list, zip(*training_text, strict=True))
+    length = calibrated(fit_length(training_sources, training_targets), training_sources)
     words = sorted(map(str.casefold, frequent))
-    return Examples(fitted, checked, whole, words, every, references, aligner, length, are_own=target is None)
+    return Examples(fitted, checked, complete, words, text, extra, aligner, length, are_own=target is None)
 
 
 def coverage_of_examples(
@@ -123,144 +126,156 @@ def coverage_of_examples(
     progress: bool = True,
     **options: Any,
 ) -> list[Coverage]:
-    found: list[Coverage] = []
+    """Score the translation of each example; `options` are fields of `CoverageOptions`."""
+    coverages: list[Coverage] = []
     with Progress(len(examples), f"sentences: coverage by {method}", shown=None if progress else False) as line:
         for first in range(0, len(examples), WINDOW):
-            part = examples[first : first + WINDOW]
-            sides = ([getattr(example, side) for example in part] for side in ("source", "translation"))
-            found += translator.cover(*sides, coverage=CoverageOptions(method=method, **options))
-            line.update(len(part))
-    return found
+            window = examples[first : first + WINDOW]
+            sides = ([getattr(example, side) for example in window] for side in ("source", "translation"))
+            coverages += translator.cover(*sides, coverage=CoverageOptions(method=method, **options))
+            line.update(len(window))
+    return coverages
 
 
-def _labelled(examples: list[WithOmissions], coverages: list[Coverage]) -> list[tuple[Word, bool]]:
+def _labelled_words(examples: list[WithOmissions], coverages: list[Coverage]) -> list[tuple[Word, bool]]:
     """Return the content words of all examples, each with whether it is translated."""
     pairs = zip(examples, coverages, strict=True)
     return [pair for example, coverage in pairs for pair in example.labelled(coverage.words)]
 
 
 class NoHeadError(ValueError):
-    """No head of a model aligns words well enough to tell which are missing."""
+    """No attention head aligns words well enough to show which are missing."""
 
 
 def choose_head(translator: Translator, examples: list[WithOmissions]) -> list[int]:
-    """Return the layer and the head of the decoder whose attention tells the missing words best.
+    """Return the layer and head of the decoder whose attention separates missing from translated words best.
 
     Raises:
-        NoHeadError: no head tells them well enough.
+        NoHeadError: the area under the ROC curve of the best head is below `MIN_AREA`.
     """
-    before, best = translator.loaded.calibration, (-1.0, [0, 0])
-    layers, heads = translator.loaded.head_shape
-    places = [(layer, head) for layer in range(layers) for head in range(heads)]
-    with Progress(len(places), "heads") as line:
-        for place in places:
-            translator.set_calibration({"attention": {"head": list(place)}})
+    original_calibration, best = translator.loaded.calibration, (-1.0, [0, 0])
+    num_layers, num_heads = translator.loaded.head_shape
+    heads = [[layer, head] for layer in range(num_layers) for head in range(num_heads)]
+    with Progress(len(heads), "heads") as line:
+        for head in heads:
+            translator.set_calibration({"attention": {"head": head}})
             coverages = coverage_of_examples(translator, examples, "attention", progress=False)
-            pairs = [(word.covered, is_translated) for word, is_translated in _labelled(examples, coverages)]
+            pairs = [(word.covered, is_translated) for word, is_translated in _labelled_words(examples, coverages)]
             received, is_translated = map(np.array, zip(*pairs, strict=True))
-            best = max(best, (rank_auc(received, is_translated), list(place)))
+            best = max(best, (rank_auc(received, is_translated), head))
             line.update(1)
-    translator.set_calibration(before)
-    area, (layer, head) = best
-    if area < SMALLEST_AREA:
+    translator.set_calibration(original_calibration)
+    area, head = best
+    if area < MIN_AREA:
         raise NoHeadError(
-            f"attention: no head of the decoder tells missing words; the area under the ROC curve of the best is "
-            f"{area:.2f}, less than {SMALLEST_AREA}"
+            f"attention: the decoder has no head that shows missing words; the best has an area under the ROC curve "
+            f"of {area:.2f}, less than {MIN_AREA}"
         )
-    print(f"attention: layer {layer}, head {head}, with an area under the ROC curve of {area:.3f}")
-    return [layer, head]
+    print(f"attention: layer {head[0]}, head {head[1]}, with an area under the ROC curve of {area:.3f}")
+    return head
 
 
-def optional_words(coverages: list[Coverage], curve: Curve, function: Container[str]) -> list[str]:
-    """Return the words that by this curve are often missing in whole references, case-folded."""
+def optional_words(coverages: list[Coverage], curve: Curve, function_words: Container[str]) -> list[str]:
+    """Return the case-folded words that, by this curve, complete references often leave untranslated."""
     words = [word for coverage in coverages for word in coverage.words if word.covered > 0 and not is_mark(word.text)]
     probabilities = read_curve(curve, _evidence(words))
-    seen = Counter(word.text.casefold() for word in words)
+    counts = Counter(word.text.casefold() for word in words)
     missing = Counter(
         word.text.casefold()
         for word, probability in zip(words, probabilities, strict=True)
         if probability < CALIBRATED_THRESHOLD
     )
-    of_enough = {word: n for word, n in seen.items() if n >= SMALLEST_COUNT}
-    shares = {word: OPTIONAL_SHARE_OF_FUNCTION_WORDS if word in function else OPTIONAL_SHARE for word in of_enough}
-    return sorted(word for word, n in of_enough.items() if missing[word] > shares[word] * n)
+    frequent = {word: count for word, count in counts.items() if count >= MIN_COUNT}
+    shares = {
+        word: OPTIONAL_SHARE_OF_FUNCTION_WORDS if word in function_words else OPTIONAL_SHARE for word in frequent
+    }
+    return sorted(word for word, count in frequent.items() if missing[word] > shares[word] * count)
 
 
 def calibrate(translator: Translator, examples: Examples, method: CoveredBy) -> None:
-    """Fit both curves and the threshold of a method, and add them to the calibration of the translator.
+    """Fit both curves and the threshold of a method, and add them to the translator's calibration.
 
-    Without `optional_words` in it, they are those that this method misses in whole references.
+    If the calibration lacks `optional_words`, take the words that this method misses in complete references.
     """
-    others = dict(translator.loaded.calibration)
-    others.pop(method, None)
-    translator.set_calibration(others)  # measure without the old curves
+    calibration = dict(translator.loaded.calibration)
+    calibration.pop(method, None)
+    translator.set_calibration(calibration)  # measure without the old curves
     head = {}
     if method == "attention":
         head = {"head": choose_head(translator, examples.fitted[:HEAD_EXAMPLES])}
-        translator.set_calibration(others | {method: head})
+        translator.set_calibration(calibration | {method: head})
     coverages = coverage_of_examples(translator, examples.fitted, method)
-    pairs = _labelled(examples.fitted, coverages)
-    # an unknown word is missing, whatever became of it
-    known = [pair for pair in pairs if pair[0].covered > 0]
-    if "optional_words" not in others:
-        others["function_words"] = examples.function_words
-        of_whole = coverage_of_examples(translator, examples.whole, method)
-        others["optional_words"] = optional_words(of_whole, _fit_words(known), examples.function_words)
-        print(f"optional words: {', '.join(others['optional_words']) or 'none'}")
+    pairs = _labelled_words(examples.fitted, coverages)
+    # a word without any evidence, such as an unknown one, is marked by rule; it would bend the curve
+    labelled_words = [pair for pair in pairs if pair[0].covered > 0]
+    if "optional_words" not in calibration:
+        calibration["function_words"] = examples.function_words
+        complete = coverage_of_examples(translator, examples.complete, method)
+        words_curve = _fit_words(labelled_words)
+        calibration["optional_words"] = optional_words(complete, words_curve, examples.function_words)
+        print(f"optional words: {', '.join(calibration['optional_words']) or 'none'}")
     if method == "verified":
-        others["length"] = examples.length
-        translator.set_calibration(others)
-        of_references = coverage_of_examples(translator, [*examples.whole, *examples.more], method, marks="all")
-        further = often_marked([word for coverage in of_references for word in coverage.words])
-        others["optional_words"] = sorted({*others["optional_words"], *further})
-        print(f"optional words: also {', '.join(further) or 'none'}")
-    translator.set_calibration(others)
-    lists = Calibration.of_config(others).lists
-    known = [pair for pair in known if pair[0].text.casefold() not in lists.optional]
-    words = _fit_words(known)
-    probabilities = read_curve(words, _evidence([word for word, _ in known]))
-    threshold = fit_threshold(probabilities.tolist(), [is_translated for _, is_translated in known])
-    means, most = [], []
+        calibration["length"] = examples.length
+        translator.set_calibration(calibration)
+        complete = coverage_of_examples(translator, [*examples.complete, *examples.extra], method, marks="all")
+        often = often_marked([word for coverage in complete for word in coverage.words])
+        calibration["optional_words"] = sorted({*calibration["optional_words"], *often})
+        print(f"optional words: also {', '.join(often) or 'none'}")
+    translator.set_calibration(calibration)
+    lists = Calibration.of_config(calibration).lists
+    labelled_words = [pair for pair in labelled_words if pair[0].text.casefold() not in lists.optional]
+    curve = _fit_words(labelled_words)
+    probabilities = read_curve(curve, _evidence([word for word, _ in labelled_words]))
+    threshold = fit_threshold(probabilities.tolist(), [is_translated for _, is_translated in labelled_words])
+    # per sentence: the mean of its words, and a bound that its marks put on its score
+    means, bounds = [], []
     for coverage in coverages:
-        found = [
+        words = [
             word for word in coverage.words if not is_mark(word.text) and word.text.casefold() not in lists.optional
         ]
-        probabilities = read_curve(words, _evidence(found)) * [word.covered > 0 for word in found]
-        is_function = np.array([word.text.casefold() in lists.function for word in found], dtype=bool)
+        probabilities = read_curve(curve, _evidence(words)) * [word.covered > 0 for word in words]
+        is_function = np.array([word.text.casefold() in lists.function for word in words], dtype=bool)
         marked, values = probabilities < threshold, probabilities
-        if method == "verified":
-            marked = np.array([word.marked for word in found], dtype=bool)
-            values = np.array([word.covered for word in found], dtype=float)
+        if method == "verified":  # its words are probabilities already, and it marks them itself
+            marked = np.array([word.marked for word in words], dtype=bool)
+            values = np.array([word.covered for word in words], dtype=float)
         counted = marked | ~is_function
         means.append(float(values[counted].mean()) if counted.any() else 1.0)
-        most.append(float(1 - marked[counted].mean()) if counted.any() and method != "verified" else 1.0)
+        bounds.append(float(1 - marked[counted].mean()) if counted.any() and method != "verified" else 1.0)
     shares = [example.translated_share for example in examples.fitted]
     amounts = [example.amount for example in examples.fitted]
-    candidates = _complete(translator, examples.fitted, means) if method == "verified" else {0.0: means}
-    weight, sentences = fit_sentences(candidates, shares, amounts, most)
-    fitted = {**head, "words": words, "sentences": sentences}
+    candidates = _completeness_by_weight(translator, examples.fitted, means) if method == "verified" else {0.0: means}
+    weight, sentences_curve = fit_sentences(candidates, shares, amounts, bounds)
+    fitted = {**head, "words": curve, "sentences": sentences_curve}
     if method == "verified":
         fitted |= {"shortness": weight, "reverse": Path(cast(Any, translator.reverse)._folder).name}
     else:
         fitted["threshold"] = threshold
-    translator.set_calibration(others | {method: fitted})
+    translator.set_calibration(calibration | {method: fitted})
 
 
-def _complete(
+def _completeness_by_weight(
     translator: Translator, examples: list[WithOmissions], means: Sequence[float]
 ) -> dict[float, list[float]]:
-    """Return how complete each example is by `completeness`, for each weight of what is short."""
+    """Return the `completeness` of each example for each of `SHORTNESS_WEIGHTS`."""
     fitted, calibration = dict(translator.loaded.calibration), translator.calibration
-    translator.set_calibration(fitted | {"attention": {"head": fitted["attention"]["head"]}})  # as it is received
+    # without the curves of "attention", words carry the received attention itself, which `gap_of` reads
+    translator.set_calibration(fitted | {"attention": {"head": fitted["attention"]["head"]}})
     received = coverage_of_examples(translator, examples, "attention")
     translator.set_calibration(fitted)
     length, optional = calibration.length or ExpectedLength(), calibration.lists.optional
-    short = [length.shortness(one.source, one.translation) for one in examples]
+    shortness = [length.shortness(example.source, example.translation) for example in examples]
     gaps = [
-        gap_of([word.covered for word in one.words if not is_mark(word.text) and word.text.casefold() not in optional])
-        for one in received
+        gap_of(
+            [
+                word.covered
+                for word in coverage.words
+                if not is_mark(word.text) and word.text.casefold() not in optional
+            ]
+        )
+        for coverage in received
     ]
-    rows = list(zip(means, short, gaps, strict=True))
+    rows = list(zip(means, shortness, gaps, strict=True))
     return {weight: [completeness(*row, weight) for row in rows] for weight in SHORTNESS_WEIGHTS}
 
 
@@ -273,16 +288,16 @@ def _evidence(words: Sequence[Word]) -> list[float]:
 
 
 def check(translator: Translator, examples: list[WithOmissions], method: CoveredBy) -> None:
-    """Print how coverage fits sentences that calibration has not seen."""
+    """Print how coverage does on held-out sentences."""
     coverages = coverage_of_examples(translator, examples, method)
-    print(f"\n{method}, on {len(examples) // len(AMOUNTS)} other sentences:")
+    print(f"\n{method}, on {len(examples) // len(AMOUNTS)} held-out sentences:")
     print("words dropped  share of content words translated  mean score")
     for amount in AMOUNTS:
-        rows = [(e, c) for e, c in zip(examples, coverages, strict=True) if e.amount == amount]
+        rows = [row for row in zip(examples, coverages, strict=True) if row[0].amount == amount]
         truth = mean(example.translated_share for example, _ in rows)
         dropped = str(amount) if isinstance(amount, int) else f"{amount:.0%}"
         print(f"{dropped:<13}  {truth:<33.2f}  {mean(coverage.score for _, coverage in rows):.2f}")
-    pairs = _labelled(examples, coverages)
+    pairs = _labelled_words(examples, coverages)
     marked = [is_translated for word, is_translated in pairs if word.marked]
     num_missing = sum(not is_translated for _, is_translated in pairs)
     hits = len(marked) - sum(marked)
@@ -290,22 +305,24 @@ def check(translator: Translator, examples: list[WithOmissions], method: Covered
 
 
 def often_marked(words: Iterable[Any]) -> list[str]:
-    """Return the words of references that are marked too often, case-folded: nothing is wrong with them."""
-    seen, marked = Counter[str](), Counter[str]()
+    """Return the case-folded words of complete references that are often marked, which must be false alarms."""
+    counts, marks = Counter[str](), Counter[str]()
     for word in words:
-        seen[word.text.casefold()] += 1
-        marked[word.text.casefold()] += word.marked
-    return sorted(word for word, n in seen.items() if n >= SMALLEST_COUNT and marked[word] > OPTIONAL_SHARE * n)
+        counts[word.text.casefold()] += 1
+        marks[word.text.casefold()] += word.marked
+    return sorted(
+        word for word, count in counts.items() if count >= MIN_COUNT and marks[word] > OPTIONAL_SHARE * count
+    )
 
 
 def methods_of(translator: Translator) -> list[CoveredBy]:
-    """Return the methods that a model has, once it is calibrated."""
+    """Return the methods that can be calibrated for a model."""
     loaded = translator.loaded
     has_head = loaded.head_shape != (0, 0)
-    has = {
+    is_available = {
         "attention": has_head,
         "verified": has_head and translator.has_reverse,
         "guided": loaded.follows_past_and_future,
         "deletion": True,
     }
-    return [method for method in METHODS if has[method]]
+    return [method for method in METHODS if is_available[method]]

@@ -1,4 +1,4 @@
-"""Translations with known omissions: references from which the words that a word aligner links were dropped."""
+"""Translations with known omissions: references without some of the words that a word aligner links."""
 
 import os
 import random
@@ -12,14 +12,14 @@ from capsule_mt.files.reading import read_parallel
 
 # the most frequent words of a text are its function words, which often have no translation of their own
 FUNCTION_WORDS, SHARE_OF_VOCABULARY = 50, 0.01
-# how many content words to drop: so many, or this share of them
+# content words to drop: a number of them, or (as a float) a share
 AMOUNTS: tuple[int | float, ...] = (0, 1, 2, 0.5)
-FEWEST_WORDS = 8  # of a translation that something is cut out of
+MIN_WORDS = 8  # a translation needs for `cut_out`
 _SPACE_BEFORE_MARK = re.compile(r"\s+(?=[,.;:!?])")
 
 
 class WithOmissions(NamedTuple):
-    """A source, what is left of its reference, and for the characters of each content word whether it was dropped."""
+    """A source, the remainder of its reference, and for the span of each content word whether it was dropped."""
 
     source: str
     translation: str
@@ -28,11 +28,11 @@ class WithOmissions(NamedTuple):
 
     @property
     def translated_share(self) -> float:
-        """The share of the content words that is still translated."""
+        """The share of content words that are still translated."""
         return 1 - sum(self.is_omitted.values()) / len(self.is_omitted)
 
     def labelled(self, words: Sequence[Any]) -> list[tuple[Any, bool]]:
-        """Return the words, found by `start` and `end`, that are content words, each with whether it is kept."""
+        """Return the content words among `words`, matched by span, each with whether it is translated."""
         return [
             (word, not is_omitted)
             for (start, end), is_omitted in self.is_omitted.items()
@@ -41,21 +41,25 @@ class WithOmissions(NamedTuple):
         ]
 
 
-def function_words(sources: Sequence[str], more: Sequence[str | os.PathLike[str]] | None = None) -> set[str]:
-    """Return the most frequent words of a text, in lower case; `more` are two files, whose first is counted, too."""
-    texts = [sources] if more is None else [sources, read_parallel(more)[0]]
+def function_words(sources: Sequence[str], extra_files: Sequence[str | os.PathLike[str]] | None = None) -> set[str]:
+    """Return the most frequent words of a text, in lower case; the first of two `extra_files` is counted, too."""
+    texts = [sources] if extra_files is None else [sources, read_parallel(extra_files)[0]]
     counts = Counter(
         word.lower() for text in texts for source in text for word, _ in word_spans(source) if word.isalnum()
     )
-    number = min(FUNCTION_WORDS, int(SHARE_OF_VOCABULARY * len(counts)))
-    return {word for word, _ in counts.most_common(number)}
+    num_words = min(FUNCTION_WORDS, int(SHARE_OF_VOCABULARY * len(counts)))
+    return {word for word, _ in counts.most_common(num_words)}
 
 
 def content_words(source: str, links: Links, frequent: set[str]) -> list[int]:
-    """Return the places of the words with a link that are no function words."""
+    """Return the positions of the words that have a link and are not function words."""
     words = word_spans(source)
-    places = sorted({place for place, _ in links})
-    return [place for place in places if words[place][0].isalnum() and words[place][0].lower() not in frequent]
+    positions = sorted({position for position, _ in links})
+    return [
+        position
+        for position in positions
+        if words[position][0].isalnum() and words[position][0].lower() not in frequent
+    ]
 
 
 def omissions_of(
@@ -67,17 +71,17 @@ def omissions_of(
 ) -> list[WithOmissions]:
     """Label translations: a content word is omitted if the reference links it and the translation does not.
 
-    A sentence without content words is left out. `frequent` words do not count.
+    A sentence without content words is left out. `frequent` words are not content words.
     """
-    found = []
-    for source, translation, wanted, given in zip(
-        sources, translations, reference_links, translation_links, strict=True
-    ):
-        linked, words = {place for place, _ in given}, word_spans(source)
-        omitted = {words[place][1]: place not in linked for place in content_words(source, wanted, frequent)}
-        if omitted:
-            found.append(WithOmissions(source, translation, omitted, sum(omitted.values())))
-    return found
+    examples = []
+    rows = zip(sources, translations, reference_links, translation_links, strict=True)
+    for source, translation, links_of_reference, links_of_translation in rows:
+        linked, words = {position for position, _ in links_of_translation}, word_spans(source)
+        content = content_words(source, links_of_reference, frequent)
+        is_omitted = {words[position][1]: position not in linked for position in content}
+        if is_omitted:
+            examples.append(WithOmissions(source, translation, is_omitted, sum(is_omitted.values())))
+    return examples
 
 
 def drop_words(
@@ -85,32 +89,32 @@ def drop_words(
 ) -> list[WithOmissions]:
     """Drop 0, 1, 2 and half of the content words of each source from its reference.
 
-    Content words are those with a link that are not among the `frequent` words. A word is dropped together with every
-    word that is linked to it; so are other source words whose links all go with it. Sentences with fewer than three
-    content words are left out.
+    Content words have a link and are not among the `frequent` words. Dropping a source word removes every target word
+    linked to it, and so drops other source words that have only those links. Sentences with fewer than three content
+    words are left out.
 
     Args:
         links: between `split_words` of each source and of its reference.
     """
-    chance, found = random.Random(1), []
+    chance, examples = random.Random(1), []
     for source, reference, pair_links in zip(sources, references, links, strict=True):
         words, targets = word_spans(source), word_spans(reference)
-        linked = {place: {t for s, t in pair_links if s == place} for place, _ in pair_links}
+        linked = {position: {t for s, t in pair_links if s == position} for position, _ in pair_links}
         content = content_words(source, pair_links, frequent)
         if len(content) < 3:
             continue
         for amount in AMOUNTS:
-            number = amount if isinstance(amount, int) else int(amount * len(content) + 0.5)
-            gone = set().union(*(linked[place] for place in chance.sample(content, number)))
-            found.append(
+            num_dropped = amount if isinstance(amount, int) else int(amount * len(content) + 0.5)
+            dropped_targets = set().union(*(linked[position] for position in chance.sample(content, num_dropped)))
+            examples.append(
                 WithOmissions(
                     source,
-                    _without(reference, [targets[place][1] for place in sorted(gone)]),
-                    {words[place][1]: linked[place] <= gone for place in content},
+                    _without(reference, [targets[position][1] for position in sorted(dropped_targets)]),
+                    {words[position][1]: linked[position] <= dropped_targets for position in content},
                     amount,
                 )
             )
-    return found
+    return examples
 
 
 def _without(text: str, spans: Sequence[tuple[int, int]]) -> str:
@@ -120,10 +124,10 @@ def _without(text: str, spans: Sequence[tuple[int, int]]) -> str:
 
 
 def cut_out(translation: str, amount: int | float, chance: random.Random) -> str | None:
-    """Return a translation without so many words in a row, or this share of them; `None` for less than 8 words."""
+    """Cut `amount` consecutive words, a number or a share, out of a translation; return `None` for under 8 words."""
     spans = [span for word, span in word_spans(translation) if word[0].isalnum()]
-    if len(spans) < FEWEST_WORDS:
+    if len(spans) < MIN_WORDS:
         return None
-    number = amount if isinstance(amount, int) else max(1, round(amount * len(spans)))
-    first = chance.randrange(len(spans) - number + 1)
-    return _without(translation, [(spans[first][0], spans[first + number - 1][1])])
+    num_words = amount if isinstance(amount, int) else max(1, round(amount * len(spans)))
+    first = chance.randrange(len(spans) - num_words + 1)
+    return _without(translation, [(spans[first][0], spans[first + num_words - 1][1])])

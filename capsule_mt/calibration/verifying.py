@@ -1,4 +1,4 @@
-"""Choose the score that is an alarm, and compare the marks that a reverse model verifies with an aligner's."""
+"""Choose the score that raises an alarm, and compare verified marks with a word aligner's labels."""
 
 import random
 from collections.abc import Sequence
@@ -7,99 +7,110 @@ from typing import Any
 import numpy as np
 
 from capsule_mt.calibration.calibrating import Examples, coverage_of_examples, often_marked, own_translations
-from capsule_mt.calibration.omissions import FEWEST_WORDS, WithOmissions, cut_out, omissions_of
+from capsule_mt.calibration.omissions import MIN_WORDS, WithOmissions, cut_out, omissions_of
 from capsule_mt.coverage.names import MARKS
 from capsule_mt.text.sentences import split_sentences
 from capsule_mt.translator import Translator
 
-# the share of its own translations that an alarm may flag, and what is cut out of them to see whether it is found
-FLAGGED = 0.01
-FEWEST_WHOLE = 100  # of its own translations, that an alarm is chosen by
+FLAGGED_SHARE = 0.01  # of the model's own translations, which an alarm may flag
+MIN_TRANSLATIONS = 100  # of its own, to choose an alarm by
+# words cut out of its own translations, to see which of the damaged ones the alarm catches
 LOSSES: dict[str, int | float] = {"three words": 3, "a quarter": 0.25, "a half": 0.5}
 
 
 def measure(translator: Translator, examples: Examples) -> None:
-    """Add to the calibration of "verified" its alarm, and the words that need no support.
+    """Add the alarm of "verified" and the words that need no support to the translator's calibration.
 
-    Where the references are not the model's own, a word aligner labels the model's translations. How many marks it
-    agrees with is printed and not kept: see `Translator.precision`.
+    Unless the references are the model's own translations, also print how many marks a word aligner agrees with. This
+    is not stored: see `Translator.precision`.
     """
     sources, references = map(list, zip(*examples.text, strict=True))
-    found = dict(translator.loaded.calibration)
-    own = references if examples.are_own else own_translations(translator, sources)
+    calibration = dict(translator.loaded.calibration)
+    translations = references if examples.are_own else own_translations(translator, sources)
     if not examples.are_own:
-        print_marks(translator, _labelled_by_aligner(examples, own))
-    more = [one.source for one in examples.more]  # few sentences are as doubtful as those that an alarm is for
-    own_more = own_translations(translator, more)
-    if (alarm := choose_alarm(translator, [*sources, *more], [*own, *own_more])) is not None:
-        found["verified"] = found["verified"] | {"alarm": alarm}
-    translator.set_calibration(found)
+        print_marks(translator, _labelled_by_aligner(examples, translations))
+    # an alarm is for rare sentences, so it takes many to place it
+    extra_sources = [example.source for example in examples.extra]
+    extra_translations = own_translations(translator, extra_sources)
+    alarm = choose_alarm(translator, [*sources, *extra_sources], [*translations, *extra_translations])
+    if alarm is not None:
+        calibration["verified"] = calibration["verified"] | {"alarm": alarm}
+    translator.set_calibration(calibration)
     reverse = translator.reverse
     if reverse is not None and reverse.calibration.head is None:
-        print(f"words that need no support: not measured; calibrate {reverse.loaded.name} first, which finds them")
+        print(
+            f"words that need no support: not measured; calibrate {reverse.loaded.name} first, "
+            "whose function words belong to them"
+        )
     elif reverse is not None:
-        whole = [*examples.whole, *examples.more]
-        covered = coverage_of_examples(translator, whole, "attention", marks="all", support=True)
-        marked = often_marked([word for coverage in covered for word in coverage.target_words])
+        complete = [*examples.complete, *examples.extra]
+        coverages = coverage_of_examples(translator, complete, "attention", marks="all", support=True)
+        marked = often_marked([word for coverage in coverages for word in coverage.target_words])
         optional = sorted({*marked, *reverse.calibration.lists.function})
-        translator.set_calibration(found | {"support": {"optional_words": optional}})
+        translator.set_calibration(calibration | {"support": {"optional_words": optional}})
         print(f"words that need no support: {', '.join(optional) or 'none'}")
 
 
 def _labelled_by_aligner(examples: Examples, translations: Sequence[str]) -> list[WithOmissions]:
     sources, references = map(list, zip(*examples.text, strict=True))
-    wanted, given = (examples.aligner.align_lines(sources, list(lines)) for lines in (references, translations))
-    return omissions_of(sources, translations, wanted, given, set(examples.function_words))
+    reference_links, translation_links = (
+        examples.aligner.align_lines(sources, list(lines)) for lines in (references, translations)
+    )
+    frequent = set(examples.function_words)
+    return omissions_of(sources, translations, reference_links, translation_links, frequent)
 
 
 def print_marks(translator: Translator, labelled: Sequence[WithOmissions]) -> None:
-    """Print how many marks of each operating point the labels agree with, and how many omissions they find."""
+    """Print, for each operating point, how many marks the labels confirm, and how many omissions are marked."""
     for point in MARKS:
         coverages = coverage_of_examples(translator, labelled, "verified", marks=point)
         pairs = [
-            pair for one, coverage in zip(labelled, coverages, strict=True) for pair in one.labelled(coverage.words)
+            pair
+            for example, coverage in zip(labelled, coverages, strict=True)
+            for pair in example.labelled(coverage.words)
         ]
-        left_out = sum(not is_kept for _, is_kept in pairs)
-        marked = [is_kept for word, is_kept in pairs if word.marked]
+        num_omitted = sum(not is_translated for _, is_translated in pairs)
+        marked = [is_translated for word, is_translated in pairs if word.marked]
         hits = len(marked) - sum(marked)
         print(
-            f"marks={point!r}: the aligner agrees with {hits} of {len(marked)}, which have {hits} of the {left_out} "
-            "omissions that it sees; a reader may agree with fewer"
+            f"marks={point!r}: the aligner agrees with {hits} of {len(marked)}, which have {hits} of the "
+            f"{num_omitted} omissions that it sees; a reader may agree with fewer"
         )
 
 
 def scores_with_losses(
     translator: Translator, sources: Sequence[str], translations: Sequence[str]
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return the score of each translation of eight words or more, whole and with words cut out, by how many."""
+    """Score each translation of eight words or more: as it is, and for each of `LOSSES` with those words cut out."""
     chance = random.Random(1)
     cut = {name: [cut_out(line, amount, chance) for line in translations] for name, amount in LOSSES.items()}
-    places = [number for number, line in enumerate(cut["a half"]) if line is not None]
+    indices = [index for index, line in enumerate(cut["a half"]) if line is not None]
 
     def scores(lines: Sequence[str | None]) -> np.ndarray:
-        examples = [WithOmissions(sources[place], lines[place] or "", {}, 0) for place in places]
-        return np.array([one.score for one in coverage_of_examples(translator, examples, "verified")])
+        examples = [WithOmissions(sources[index], lines[index] or "", {}, 0) for index in indices]
+        return np.array([coverage.score for coverage in coverage_of_examples(translator, examples, "verified")])
 
     return scores(translations), {name: scores(lines) for name, lines in cut.items()}
 
 
 def choose_alarm(translator: Translator, sources: Sequence[str], translations: Sequence[str]) -> dict[str, Any] | None:
-    """Return the score below which a sentence is an alarm, the share of own translations that it flags, and its catch.
+    """Return the score that raises an alarm, and the shares of intact and damaged translations below it.
 
-    Chosen on the translations of eight words or more, measured on each half of them by the alarm of the other; `None`
-    for too few of them. Lines of several sentences, which are translated one by one elsewhere, are left out.
+    The score is chosen on all translations of eight words or more; the shares are cross-validated, each half of them
+    by the alarm of the other. `None` if there are too few. Lines of several sentences, which are otherwise translated
+    one by one, are left out.
     """
     pairs = [pair for pair in zip(sources, translations, strict=True) if len(split_sentences(pair[0])) == 1]
-    own, cut = scores_with_losses(translator, [source for source, _ in pairs], [line for _, line in pairs])
-    if len(own) < FEWEST_WHOLE:
-        print(f"alarm: none, for {len(own)} of the translations have {FEWEST_WORDS} words; {FEWEST_WHOLE} are needed")
+    intact, cut = scores_with_losses(translator, [source for source, _ in pairs], [line for _, line in pairs])
+    if len(intact) < MIN_TRANSLATIONS:
+        print(f"alarm: none; {len(intact)} translations have {MIN_WORDS} words, and {MIN_TRANSLATIONS} are needed")
         return None
-    alarms = [np.quantile(own[other::2], FLAGGED) for other in (1, 0)]
+    alarms = [np.quantile(intact[other_half::2], FLAGGED_SHARE) for other_half in (1, 0)]
 
-    def flagged(values: np.ndarray) -> float:
+    def flagged_share(values: np.ndarray) -> float:
         return round(float(np.concatenate([values[half::2] < alarm for half, alarm in enumerate(alarms)]).mean()), 3)
 
-    alarm = round(float(np.quantile(own, FLAGGED)), 3)
-    caught = {name: flagged(values) for name, values in cut.items()}
-    print(f"alarm: a score below {alarm} flags {flagged(own):.1%} of own translations and catches {caught}")
-    return {"score": alarm, "flagged": flagged(own), "caught": caught}
+    alarm = round(float(np.quantile(intact, FLAGGED_SHARE)), 3)
+    flagged, caught = flagged_share(intact), {name: flagged_share(scores) for name, scores in cut.items()}
+    print(f"alarm: a score below {alarm} flags {flagged:.1%} of own translations and catches {caught}")
+    return {"score": alarm, "flagged": flagged, "caught": caught}

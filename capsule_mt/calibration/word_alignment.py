@@ -19,14 +19,14 @@ from capsule_mt.calibration.words import Links, SentencePair, word_pairs, word_s
 from capsule_mt.files.reading import read_parallel
 
 TINY = 1e-300
-# Table entries for two words never seen together, and for two equal words never seen together
+# table entries for two words, and for two equal words, that never occurred in a pair
 UNKNOWN_PAIR, EQUAL_PAIR = 1e-9, 0.5
-LONGEST_SIDE = 2000  # words; the arrays of a pair are as large as their square
-LONGEST_LEARNT = 50  # words of a side that training reads
+MAX_WORDS = 2000  # a side; the arrays of a pair grow with its square
+MAX_TRAINING_WORDS = 50  # a side; longer pairs are skipped in training
 DIAGONAL = 4.0  # strength of IBM model 1's prior on the diagonal
-NULL_PROBABILITY = 0.08  # of a word that comes from no word of the other side
+NULL_PROBABILITY = 0.08  # that a word has no counterpart
 WIDEST_JUMP = 8  # of the hidden Markov model; longer ones share one probability
-THRESHOLD = 0.5  # the least geometric mean of both posteriors that makes a link
+THRESHOLD = 0.5  # a link needs this geometric mean of both posteriors
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class WordAligner:
         aligner = WordAligner().fit(pairs)        # pairs of lists of words
         links = aligner.align(pairs)              # one frozenset of (source, target) for each pair
 
-    Words with the same `stem` share their statistics. A pair with an empty side has no links. A word that training did
-    not see links to equal words only.
+    Words with the same `stem` share their statistics. A pair with an empty side has no links. A word that is not in
+    the training text links to equal words only.
     """
 
     def __init__(self, settings: AlignerSettings | None = None, stem: Callable[[str], str] = word_stem) -> None:
@@ -87,16 +87,16 @@ class WordAligner:
             report(f"{'HMM' if hmm else 'IBM model 1'}, iteration {iteration + 1}")
         return self
 
-    def translations(self, number: int) -> dict[str, list[str]]:
-        """Return the `number` most likely target words of each source word (its stem), the likeliest first."""
+    def translations(self, num_words: int) -> dict[str, list[str]]:
+        """Return the `num_words` most likely target words of each source word (its stem), most likely first."""
         sources, targets = self.keys // len(self.target_words), self.keys % len(self.target_words)
         order = np.lexsort((targets, -self.forward.table[:-2], sources))
-        of_source, of_target = list(self.source_words), list(self.target_words)
-        found: dict[str, list[str]] = {word: [] for word in of_source}
+        source_words, target_words = list(self.source_words), list(self.target_words)
+        translations: dict[str, list[str]] = {word: [] for word in source_words}
         for source, target in zip(sources[order].tolist(), targets[order].tolist(), strict=True):
-            if len(found[of_source[source]]) < number:
-                found[of_source[source]].append(of_target[target])
-        return found
+            if len(translations[source_words[source]]) < num_words:
+                translations[source_words[source]].append(target_words[target])
+        return translations
 
     def align(self, pairs: Sequence[SentencePair]) -> list[Links]:
         """Return the links of each pair, where the geometric mean of both posteriors reaches the threshold."""
@@ -114,37 +114,38 @@ class WordAligner:
         shapes = self._shapes(pairs)
         result: list[tuple[np.ndarray, np.ndarray]] = [(np.zeros((len(t), len(s))),) * 2 for s, t in pairs]
         for shape in shapes:
-            found = np.searchsorted(self.keys[:-1], shape.cells)  # the last index for cells beyond all keys
-            unknown = self.keys[found] != shape.cells
-            # link unseen names and numbers that are equal on both sides
-            same = np.array(
+            key_indices = np.searchsorted(self.keys[:-1], shape.cells)  # the last index for cells beyond all keys
+            is_unknown = self.keys[key_indices] != shape.cells
+            # new names and numbers that are equal on both sides still get a link
+            is_equal = np.array(
                 [
                     [[self.stem(s) == self.stem(t) for s in pairs[index][0]] for t in pairs[index][1]]
                     for index in shape.indices
                 ]
             )  # [B, T, S]
-            shape.cells = np.where(unknown, np.where(same, len(self.keys) + 1, len(self.keys)), found)
+            unknown_cells = np.where(is_equal, len(self.keys) + 1, len(self.keys))
+            shape.cells = np.where(is_unknown, unknown_cells, key_indices)
             forward, backward = self._posteriors(shape, self.settings.hmm_iterations > 0, count=False)
-            for place, index in enumerate(shape.indices):
-                result[index] = forward[place], backward[place]
+            for row, index in enumerate(shape.indices):
+                result[index] = forward[row], backward[row]
         return result
 
     def _shapes(self, pairs: Sequence[SentencePair]) -> list["_Shape"]:
         """Group pairs by their lengths, as word indices (unknown: -1); leave out pairs with an empty side."""
         by_shape: dict[tuple[int, int], list[int]] = {}
         for index, (source, target) in enumerate(pairs):
-            if max(len(source), len(target)) > LONGEST_SIDE:
+            if max(len(source), len(target)) > MAX_WORDS:
                 raise ValueError(
                     f"pair {index + 1} has {len(source)} and {len(target)} words; the aligner takes at most "
-                    f"{LONGEST_SIDE} a side"
+                    f"{MAX_WORDS} a side"
                 )
             if source and target:
                 by_shape.setdefault((len(source), len(target)), []).append(index)
         shapes = []
         for _, indices in sorted(by_shape.items()):
             sources, targets = (
-                np.array([[numbers.get(self.stem(word), -1) for word in pairs[index][side]] for index in indices])
-                for side, numbers in enumerate((self.source_words, self.target_words))
+                np.array([[word_ids.get(self.stem(word), -1) for word in pairs[index][side]] for index in indices])
+                for side, word_ids in enumerate((self.source_words, self.target_words))
             )
             cells = sources[:, None, :] * len(self.target_words) + targets[:, :, None]  # [B, T, S]
             cells[(sources < 0)[:, None, :] | (targets < 0)[:, :, None]] = -1
@@ -154,8 +155,8 @@ class WordAligner:
     def _posteriors(self, shape: "_Shape", hmm: bool, count: bool) -> tuple[np.ndarray, np.ndarray]:
         """Return p(target word comes from source word) and p(source word comes from target word), both [B, T, S]."""
         forward = self.forward.posteriors(self.forward.table[shape.cells], shape.targets, hmm, count)
-        turned = shape.cells.transpose(0, 2, 1)  # [B, S, T]
-        backward = self.backward.posteriors(self.backward.table[turned], shape.sources, hmm, count)
+        transposed = shape.cells.transpose(0, 2, 1)  # [B, S, T]
+        backward = self.backward.posteriors(self.backward.table[transposed], shape.sources, hmm, count)
         return forward, backward.transpose(0, 2, 1)
 
 
@@ -170,26 +171,28 @@ class _Shape:
 
 
 class _Direction:
-    """One direction: the probability that a word of the giving side produces ("makes") a word of the other.
+    """One direction: the probability that a word of one side (the emitter) emits a word of the other side.
 
-    table: p(made | giver) for each known pair of words, then for unknown pairs, then for unknown pairs of equal words.
-    null: p(made | no word) for each made word, and a last entry for unknown words (index -1).
-    jumps: the probability that the position moves by -widest ... +widest.
+    table: p(emitted | emitter) of each pair seen in training; then of other pairs, and of other pairs of equal words.
+    null: p(emitted | no word) for each emitted word, and a last entry for unknown words (index -1).
+    jumps: the probability that the position moves by -WIDEST_JUMP ... +WIDEST_JUMP.
     prior: the concentration of the Dirichlet prior of the table.
     """
 
-    def __init__(self, giver: np.ndarray, made: np.ndarray, num_givers: int, num_made: int, prior: float) -> None:
-        self.giver, self.num_givers, self.num_made, self.prior = giver, num_givers, num_made, prior
-        partners = np.bincount(giver, minlength=num_givers)
-        self.table = np.append(1.0 / np.maximum(partners[giver], 1), [UNKNOWN_PAIR, EQUAL_PAIR])
-        self.null = np.full(num_made + 1, 1.0 / max(num_made, 1))
+    def __init__(
+        self, emitter: np.ndarray, emitted: np.ndarray, num_emitters: int, num_emitted: int, prior: float
+    ) -> None:
+        self.emitter, self.num_emitters, self.num_emitted, self.prior = emitter, num_emitters, num_emitted, prior
+        partners = np.bincount(emitter, minlength=num_emitters)
+        self.table = np.append(1.0 / np.maximum(partners[emitter], 1), [UNKNOWN_PAIR, EQUAL_PAIR])
+        self.null = np.full(num_emitted + 1, 1.0 / max(num_emitted, 1))
         distances = np.arange(-WIDEST_JUMP, WIDEST_JUMP + 1)
         self.jumps = np.exp(-0.5 * np.abs(distances - 1))
         self._clear()
 
     def _clear(self) -> None:
-        self.counts = np.zeros(len(self.giver))
-        self.null_counts = np.zeros(self.num_made + 1)
+        self.counts = np.zeros(len(self.emitter))
+        self.null_counts = np.zeros(self.num_emitted + 1)
         self.jump_counts = np.zeros_like(self.jumps)
 
     def count(self, cells: np.ndarray, posteriors: np.ndarray) -> None:
@@ -197,54 +200,62 @@ class _Direction:
 
     def update(self, hmm: bool) -> None:
         """Estimate the tables from the counts: mean field under a Dirichlet prior, as in Dyer et al. 2013."""
-        totals = np.bincount(self.giver, self.counts, minlength=self.num_givers)
-        partners = np.bincount(self.giver, minlength=self.num_givers)
-        logs = digamma(self.counts + self.prior) - digamma(totals + self.prior * partners)[self.giver]
+        totals = np.bincount(self.emitter, self.counts, minlength=self.num_emitters)
+        partners = np.bincount(self.emitter, minlength=self.num_emitters)
+        logs = digamma(self.counts + self.prior) - digamma(totals + self.prior * partners)[self.emitter]
         self.table[:-2] = np.exp(logs)
         self.null = (self.null_counts + 1.0) / (self.null_counts + 1.0).sum()
         if hmm:
             self.jumps = self.jump_counts / max(self.jump_counts.sum(), TINY) + 1e-6
         self._clear()
 
-    def posteriors(self, lexical: np.ndarray, made: np.ndarray, hmm: bool, count: bool) -> np.ndarray:
-        """Return p(giver's position | made word) [B, J, I] from p(made | giver) [B, J, I] and made words [B, J]."""
-        null = self.null[made]  # [B, J]
+    def posteriors(self, lexical: np.ndarray, emitted: np.ndarray, hmm: bool, count: bool) -> np.ndarray:
+        """Return p(emitter's position | emitted word) [B, J, I].
+
+        Args:
+            lexical: p(emitted | emitter) [B, J, I].
+            emitted: the emitted words [B, J].
+        """
+        null = self.null[emitted]  # [B, J]
         if not hmm:
             joint = lexical * self._diagonal(*lexical.shape[1:])
             empty = NULL_PROBABILITY * null
             total = joint.sum(axis=-1) + empty
             if count:
-                self.null_counts += np.bincount(made.ravel(), (empty / total).ravel(), minlength=len(self.null_counts))
+                self.null_counts += np.bincount(
+                    emitted.ravel(), (empty / total).ravel(), minlength=len(self.null_counts)
+                )
             return joint / total[..., None]
-        return self._forward_backward(lexical, null, made, count)
+        return self._forward_backward(lexical, null, emitted, count)
 
-    def _diagonal(self, num_made: int, num_givers: int) -> np.ndarray:
+    def _diagonal(self, num_emitted: int, num_emitters: int) -> np.ndarray:
         """Return IBM model 1's prior on the position [J, I]: exp(-diagonal |i / I - j / J|), normalised."""
-        places = [(np.arange(length) + 0.5) / length for length in (num_made, num_givers)]
-        prior = np.exp(-DIAGONAL * np.abs(places[0][:, None] - places[1][None, :]))
+        rows, columns = ((np.arange(length) + 0.5) / length for length in (num_emitted, num_emitters))
+        prior = np.exp(-DIAGONAL * np.abs(rows[:, None] - columns[None, :]))
         return (1 - NULL_PROBABILITY) * prior / prior.sum(axis=-1, keepdims=True)
 
-    def _forward_backward(self, lexical: np.ndarray, null: np.ndarray, made: np.ndarray, count: bool) -> np.ndarray:
-        batch, num_made, num_givers = lexical.shape
+    def _forward_backward(self, lexical: np.ndarray, null: np.ndarray, emitted: np.ndarray, count: bool) -> np.ndarray:
+        """Run the hidden Markov model; the results are those of `posteriors`."""
+        batch, num_emitted, num_emitters = lexical.shape
         empty = NULL_PROBABILITY
-        places = np.arange(num_givers)
-        distances = np.clip(places[None, :] - places[:, None], -WIDEST_JUMP, WIDEST_JUMP) + WIDEST_JUMP  # [I, I]
+        positions = np.arange(num_emitters)
+        distances = np.clip(positions[None, :] - positions[:, None], -WIDEST_JUMP, WIDEST_JUMP) + WIDEST_JUMP  # [I, I]
         move = self.jumps[distances]
         move = (1 - empty) * move / move.sum(axis=-1, keepdims=True)
-        alphas = np.empty((num_made, 2, batch, num_givers))  # of a link, and of no link since one at that position
-        scales = np.empty((num_made, batch, 1))
-        here = np.full((batch, num_givers), 1.0 / num_givers)
-        first = (1 - empty) * np.full((batch, num_givers), 1.0 / num_givers)
-        for step in range(num_made):
-            linked = (here @ move if step else first) * lexical[:, step]
-            unlinked = here * (empty * null[:, step, None])
+        alphas = np.empty((num_emitted, 2, batch, num_emitters))  # linked here, or unlinked since a link here
+        scales = np.empty((num_emitted, batch, 1))
+        alpha = np.full((batch, num_emitters), 1.0 / num_emitters)
+        first = (1 - empty) * np.full((batch, num_emitters), 1.0 / num_emitters)
+        for step in range(num_emitted):
+            linked = (alpha @ move if step else first) * lexical[:, step]
+            unlinked = alpha * (empty * null[:, step, None])
             scales[step] = np.maximum((linked + unlinked).sum(axis=-1, keepdims=True), TINY)
             alphas[step, 0], alphas[step, 1] = linked / scales[step], unlinked / scales[step]
-            here = alphas[step, 0] + alphas[step, 1]
+            alpha = alphas[step, 0] + alphas[step, 1]
         posteriors = np.empty_like(lexical)
-        beta = np.ones((batch, num_givers))
-        outer = np.zeros((num_givers, num_givers))
-        for step in range(num_made - 1, -1, -1):
+        beta = np.ones((batch, num_emitters))
+        outer = np.zeros((num_emitters, num_emitters))
+        for step in range(num_emitted - 1, -1, -1):
             posteriors[:, step] = alphas[step, 0] * beta
             if step == 0:
                 break
@@ -255,42 +266,42 @@ class _Direction:
         if count:
             expected = outer * move
             self.jump_counts += np.bincount(distances.ravel(), expected.ravel(), minlength=len(self.jumps))
-            left = np.maximum(1.0 - posteriors.sum(axis=-1), 0.0)
-            self.null_counts += np.bincount(made.ravel(), left.ravel(), minlength=len(self.null_counts))
+            null_posteriors = np.maximum(1.0 - posteriors.sum(axis=-1), 0.0)
+            self.null_counts += np.bincount(emitted.ravel(), null_posteriors.ravel(), minlength=len(self.null_counts))
         return posteriors
 
 
 def _vocabulary(words: Iterable[str]) -> dict[str, int]:
-    numbers: dict[str, int] = {}
+    word_ids: dict[str, int] = {}
     for word in words:
-        numbers.setdefault(word, len(numbers))
-    return numbers
+        word_ids.setdefault(word, len(word_ids))
+    return word_ids
 
 
 def digamma(values: np.ndarray) -> np.ndarray:
     """Return the derivative of log gamma for positive numbers."""
     shifted = np.asarray(values, dtype=float) + 6.0
-    below = sum(1.0 / (values + step) for step in range(6))
+    recurrence = sum(1.0 / (values + step) for step in range(6))
     inverse = 1.0 / (shifted * shifted)
     series = inverse * (1 / 12 - inverse * (1 / 120 - inverse * (1 / 252 - inverse * (1 / 240 - inverse / 132))))
-    return np.log(shifted) - 0.5 / shifted - series - below
+    return np.log(shifted) - 0.5 / shifted - series - recurrence
 
 
 def fit_aligner(
     sources: Sequence[str],
     targets: Sequence[str],
     progress: Callable[[str], None] | None = None,
-    more: Sequence[str | os.PathLike[str]] | None = None,
+    extra_files: Sequence[str | os.PathLike[str]] | None = None,
 ) -> WordAligner:
-    """Train an aligner on lines of text, without pairs that have an empty side or one that is too long.
+    """Train an aligner on lines of text, without pairs that have an empty side or one over 50 words.
 
-    `more` are two files, of sources and of targets, that it learns from, too.
+    extra_files: a file of sources and one of targets, for more training text.
     """
     pairs = word_pairs(sources, targets)
-    if more is not None:
-        pairs += word_pairs(*read_parallel(more))
-    short = [pair for pair in pairs if min(map(len, pair)) > 0 and max(map(len, pair)) <= LONGEST_LEARNT]
+    if extra_files is not None:
+        pairs += word_pairs(*read_parallel(extra_files))
+    short = [pair for pair in pairs if min(map(len, pair)) > 0 and max(map(len, pair)) <= MAX_TRAINING_WORDS]
     if not short:
-        wanted = f"1 to {LONGEST_LEARNT} words a side"
-        raise ValueError(f"none of the {len(pairs)} pairs of `sources` and `targets` has {wanted}")
+        expected = f"1 to {MAX_TRAINING_WORDS} words a side"
+        raise ValueError(f"none of the {len(pairs)} pairs of `sources` and `targets` has {expected}")
     return WordAligner().fit(short, progress)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 Links = frozenset[tuple[int, int]]
 SentencePair = tuple[Sequence[str], Sequence[str]]
-# Splits French and English clitics from the following word
+# splits French and English clitics from the following word
 _TOKEN = re.compile(r"\d+(?:[.,]\d+)*|\w+(?:'(?=\w))?|[^\w\s]")
 
 
@@ -18,7 +18,7 @@ def split_words(text: str) -> list[str]:
 
 
 def word_spans(text: str) -> list[tuple[str, tuple[int, int]]]:
-    """Return the words of `split_words`, each with the characters of the text that it stands for."""
+    """Return the words of `split_words`, each with its span in the text."""
     return [(match[0], match.span()) for match in _TOKEN.finditer(text.replace("\u2019", "'"))]
 
 

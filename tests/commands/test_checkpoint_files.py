@@ -43,9 +43,9 @@ def test_calibrate(run, tmp_path):
     assert (tmp_path / "model" / "model.safetensors").read_bytes() == weights
     assert (curves.pop("optional_words"), curves.pop("function_words")) == ([], [])
     assert set(curves) == {"guided", "deletion"}
-    assert "attention: no head of the decoder tells missing words; the area" in printed
+    assert "attention: the decoder has no head that shows missing words; the best has an area" in printed
     for method in curves:
-        assert f"{method}, on 18 other sentences" in printed
+        assert f"{method}, on 18 held-out sentences" in printed
     # the whole translations are whole
     found = re.findall(r"^0 +1\.00 +(\d\.\d+)$", printed, re.MULTILINE)
     assert [float(score) > 0.9 for score in found] == [True, True]
@@ -107,7 +107,7 @@ def cover_as_if(monkeypatch, is_low):
 
 
 def test_a_head_is_chosen(run, tmp_path, monkeypatch):
-    with pytest.raises(ValueError, match=r"no head of the decoder tells missing words; .* less than 0\.85"):
+    with pytest.raises(ValueError, match=r"the decoder has no head that shows missing words; .* less than 0\.85"):
         run("model a b --sentences 20 --method attention")
     cover_as_if(monkeypatch, lambda config, text, missing: missing and config["attention"]["head"] == [1, 2])
     printed = run("model a b --sentences 20 --method attention")

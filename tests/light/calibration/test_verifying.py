@@ -55,6 +55,6 @@ def test_an_alarm_flags_few_whole_translations(monkeypatch):
 
     monkeypatch.setattr(verifying, "coverage_of_examples", cover)
     alarm = verifying.choose_alarm(None, texts, texts)
-    assert alarm["flagged"] <= 2 * verifying.FLAGGED
+    assert alarm["flagged"] <= 2 * verifying.FLAGGED_SHARE
     assert alarm["score"] <= 1
     assert alarm["caught"] == {"three words": 1.0, "a quarter": 1.0, "a half": 1.0}

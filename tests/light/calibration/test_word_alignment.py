@@ -12,7 +12,7 @@ from capsule_mt.calibration.words import split_words, word_stem
 
 
 def made_up_text(sentences: int, seed: int = 0):
-    """Text in a made-up language: words translated one by one, neighbours now and then swapped, fillers put in."""
+    """Text in a emitted-up language: words translated one by one, neighbours now and then swapped, fillers put in."""
     chance = random.Random(seed)
     words = [f"w{n}" for n in range(60)]
     pairs, gold = [], []
@@ -50,11 +50,11 @@ def test_forward_backward_equals_the_sum_over_all_alignments(monkeypatch):
     monkeypatch.setattr(word_alignment, "WIDEST_JUMP", 2)
     direction = _Direction(np.zeros(1, int), np.zeros(1, int), 1, 3, 0.01)
     chance = np.random.default_rng(0)
-    lexical = chance.random((2, 4, 3))  # B = 2, J = 4 made words, I = 3 positions
-    made = np.array([[0, 1, 2, 1], [2, 2, 0, 1]])
+    lexical = chance.random((2, 4, 3))  # B = 2, J = 4 emitted words, I = 3 positions
+    emitted = np.array([[0, 1, 2, 1], [2, 2, 0, 1]])
     direction.null = np.array([0.3, 0.1, 0.6, 0.0])
     direction.jumps = np.array([0.1, 0.4, 0.2, 0.7, 0.3])
-    found = direction.posteriors(lexical, made, hmm=True, count=True)
+    found = direction.posteriors(lexical, emitted, hmm=True, count=True)
 
     move = np.array([[direction.jumps[min(max(j - i, -2), 2) + 2] for j in range(3)] for i in range(3)])
     move = move / move.sum(axis=1, keepdims=True)
@@ -71,7 +71,9 @@ def test_forward_backward_equals_the_sum_over_all_alignments(monkeypatch):
                     before = states[step - 1][0]
                     arrive = move[before, position] if linked else float(before == position)
                 emit = (
-                    0.8 * lexical[sentence, step, position] if linked else 0.2 * direction.null[made[sentence, step]]
+                    0.8 * lexical[sentence, step, position]
+                    if linked
+                    else 0.2 * direction.null[emitted[sentence, step]]
                 )
                 probability *= arrive * emit
             total += probability
@@ -84,7 +86,7 @@ def test_forward_backward_equals_the_sum_over_all_alignments(monkeypatch):
         jumps += jump_mass / total
     np.testing.assert_allclose(found, expected, atol=1e-12)
     np.testing.assert_allclose(direction.jump_counts, jumps, atol=1e-12)
-    null_mass = np.bincount(made.ravel(), (1 - expected.sum(-1)).ravel(), minlength=4)
+    null_mass = np.bincount(emitted.ravel(), (1 - expected.sum(-1)).ravel(), minlength=4)
     np.testing.assert_allclose(direction.null_counts, null_mass, atol=1e-12)
 
 

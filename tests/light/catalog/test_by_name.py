@@ -164,7 +164,7 @@ def test_calibrating_by_name(keep, call, monkeypatch, tmp_path):
     (tmp_path / "pt").write_text(
         "".join(" ".join(TRANSLATION[word] for word in text.split()) + "\n" for text in texts)
     )
-    monkeypatch.setattr(calibrating, "SMALLEST_AREA", 0.0)
+    monkeypatch.setattr(calibrating, "MIN_AREA", 0.0)
     options = ("--method", "attention", "verified", "--sentences", "20")
     call(calibrate, "pt-en", tmp_path / "pt", *options[:2], *options[3:])  # its own translations are the references
     _, printed, _ = call(calibrate, "en-pt", tmp_path / "en", tmp_path / "pt", "--reverse", "pt-en", *options)
