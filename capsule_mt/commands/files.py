@@ -1,4 +1,4 @@
-"""Files of formats, in `capsule-mt translate`: which one is given, how it is read, and what is written of it."""
+"""The input and output files of `capsule-mt translate`: find the input and its format, read it, format the output."""
 
 import argparse
 import json
@@ -17,20 +17,20 @@ from capsule_mt.formats.units import Parsed, Translated
 
 LINES = "lines"
 STDIN = "-"
-# a positional argument with such an end is a file, not a model or a text, whether it exists or not
-ENDS_OF_FILES = (
+# a positional argument with such a suffix is a file, not a model or a text, whether it exists or not
+FILE_SUFFIXES = (
     ".txt",
     ".gz",
     ".pdf",
     *WITHOUT_READER,
     *(suffix for suffixes in FORMATS.values() for suffix in suffixes),
 )
-MOST_SHOWN = 5  # places that are to be reviewed
+MAX_SHOWN = 5  # passages to be checked, in the report
 
 
 def encoding(text: str) -> str:
     """An `argparse` type: the name of an encoding."""
-    from capsule_mt.files.encodings import known_encoding  # late: most files are UTF-8
+    from capsule_mt.files.encodings import known_encoding  # late: most files are UTF-8 and need no table
 
     try:
         return known_encoding(text)
@@ -39,18 +39,20 @@ def encoding(text: str) -> str:
 
 
 def add_files(group: "argparse._ActionsContainer") -> None:
-    """Add the options of files that are read."""
+    """Add the options that say how the input is read."""
     group.add_argument(
         "--format",
         choices=(LINES, *FORMATS),
-        help="what the input is (default: by the end of its name, else lines of text)",
+        help="the kind of input (default: by the suffix of its name, else lines of text)",
     )
-    group.add_argument("--column", metavar="N", help="of a .tsv or .csv: translate this column, a number or a name")
-    group.add_argument("--encoding", type=encoding, help="of the input (default: what the file states, or UTF-8)")
+    group.add_argument("--column", metavar="N", help="in a .tsv or .csv: translate this column, a number or a name")
+    group.add_argument(
+        "--encoding", type=encoding, help="the input's encoding (default: the one that the file states, or UTF-8)"
+    )
 
 
 def take_input(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
-    """Make a file or a text among the positional arguments the input, and say what the format is."""
+    """Move a file or a text among the positional arguments to the input, and set its format."""
     models, files, texts = list[str](), list[str](), list[str]()
     for text in arguments.model:
         (files if _is_file(text) else texts if _is_text(text) else models).append(text)
@@ -75,7 +77,7 @@ def take_input(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -
 
 
 def _is_file(text: str) -> bool:
-    return text == STDIN or text.lower().endswith(ENDS_OF_FILES) or os.path.isfile(text)
+    return text == STDIN or text.lower().endswith(FILE_SUFFIXES) or os.path.isfile(text)
 
 
 def _is_text(text: str) -> bool:
@@ -83,7 +85,7 @@ def _is_text(text: str) -> bool:
 
 
 def _is_model(text: str) -> bool:
-    """Return whether there is such a folder, or a catalog may have such a name."""
+    """Return whether a text is a folder, or a name that a catalog may have."""
     if os.path.exists(text) or pair_named(text) or text.startswith("opus-mt-"):
         return True
     folder, separator, name = text.partition("/")
@@ -116,12 +118,12 @@ def _choose_format(arguments: argparse.Namespace, parser: argparse.ArgumentParse
 
 
 def input_name(arguments: argparse.Namespace) -> str:
-    """Return how messages call the input."""
+    """Return the name of the input in messages."""
     return "the text" if arguments.text is not None else str(arguments.input or "stdin")
 
 
 def read_file(arguments: argparse.Namespace) -> Parsed | None:
-    """Read the input; `None` if it is lines of text, which are read one by one."""
+    """Read an input that has a format; `None` for lines of text, which are read one by one."""
     if arguments.format == LINES:
         return None
     from capsule_mt.formats.reading import parse
@@ -140,70 +142,73 @@ def read_file(arguments: argparse.Namespace) -> Parsed | None:
 
 
 def language_of(arguments: argparse.Namespace, side: Literal["source", "target"]) -> str | None:
-    """Return the code of the language of a side of the model, if that is known."""
-    from capsule_mt.catalog.pairs import pair_of  # late: a pipe does without
+    """Return the language code of one side of the model, if its name or recipe gives it."""
+    from capsule_mt.catalog.pairs import pair_of  # late: a pipe does not need it
 
     pair = pair_of(arguments.model[0])
     return None if pair is None else getattr(pair, side)
 
 
 class OutputFormat(NamedTuple):
-    """The lines of the output files: one of text, or `n_best`; as many of coverage (jsonl, tsv) and of alignments.
+    """Formats results as lines of the output files: the text, and if requested, coverage and alignments.
 
-    places: of the units of a file, whose translations are kept as JSON until all are there.
+    n_best: lines of each file for one line of the input.
+    coverage: "jsonl" or "tsv".
+    labels: for an input with a format, the name of each unit. Its translations are kept as JSON until all are there.
     """
 
     n_best: int = 1
     coverage: str | None = None
     alignments: bool = False
-    places: Sequence[str] | None = None
+    labels: Sequence[str] | None = None
 
-    def columns(self, number: int, result: list[dict[str, Any]] | Failure) -> list[list[str]]:
-        """Return the lines of each file for the records of line or unit `number` of the input, from 0."""
+    def columns(self, index: int, result: list[dict[str, Any]] | Failure) -> list[list[str]]:
+        """Return the lines of each file for the records of a line or unit of the input."""
         records = [{"failure": result.reason}] * self.n_best if isinstance(result, Failure) else result
-        place: int | str = number
-        if self.places is None:
-            columns = [[self._text(number, record) for record in records]]
+        label: int | str = index
+        if self.labels is None:
+            columns = [[self._text(index, record) for record in records]]
         else:
-            place = self.places[number]
-            translated = (Translated(one.get("translation_text"), needs_review(one)) for one in records)
-            columns = [[json.dumps(one, ensure_ascii=False) for one in translated]]
+            label = self.labels[index]
+            units = (Translated(record.get("translation_text"), needs_review(record)) for record in records)
+            columns = [[json.dumps(unit, ensure_ascii=False) for unit in units]]
         if self.coverage is not None:
             line_of = coverage_json if self.coverage == "jsonl" else coverage_tsv
-            columns.append([line_of(place, record) for record in records])
+            columns.append([line_of(label, record) for record in records])
         if self.alignments:
             columns.append([pharaoh(record) for record in records])
         return columns
 
-    def _text(self, number: int, record: dict[str, Any]) -> str:
+    def _text(self, index: int, record: dict[str, Any]) -> str:
         text = one_line(record.get("translation_text", ""))
         if self.n_best == 1:
             return text
         score = float("-inf") if "failure" in record else record.get("score", 0.0)
-        return f"{number} ||| {text} ||| {score:.4f}"
+        return f"{index} ||| {text} ||| {score:.4f}"
 
 
 def needs_review(record: dict[str, Any]) -> bool:
-    """Return whether a translation seems to leave out, repeat or make up something, or its text to be foreign."""
+    """Return whether a translation seems to omit, repeat or invent something, or its source is foreign or unknown."""
     coverage = record.get("coverage", {"words": (), "repetitions": ()})
     left_out = any(word["untranslated"] for word in coverage["words"])
     made_up = any(word["unsupported"] for word in coverage.get("target_words", ()))
     return "unknown" in record or "language" in record or left_out or made_up or bool(coverage["repetitions"])
 
 
-def translated_of(lines: bytes) -> list[Translated]:
-    """Return the translations that `OutputFormat` has kept."""
+def translated_units(lines: bytes) -> list[Translated]:
+    """Read back the translations of units that `OutputFormat` wrote as JSON."""
     return [Translated(*json.loads(line)) for line in lines.split(b"\n") if line]
 
 
 def report(parsed: Parsed, translations: list[Translated], coverage: Path | None) -> None:
-    """Say on stderr which passages are to be reviewed."""
-    places = [unit.place for unit, one in zip(parsed.units, translations, strict=True) if one.needs_review]
-    if places:
-        more = f" and {len(places) - MOST_SHOWN} more" if len(places) > MOST_SHOWN else ""
-        where = f": see {coverage}" if coverage is not None else ""
+    """Print on stderr which passages a person should check."""
+    pairs = zip(parsed.units, translations, strict=True)
+    labels = [unit.place for unit, translation in pairs if translation.needs_review]
+    if labels:
+        remainder = f" and {len(labels) - MAX_SHOWN} more" if len(labels) > MAX_SHOWN else ""
+        reference = f": see {coverage}" if coverage is not None else ""
         print(
-            f"{len(places)} of {len(translations)} passages are to be checked "
-            f"({'; '.join(places[:MOST_SHOWN])}{more}){where}",
+            f"{len(labels)} of {len(translations)} passages are to be checked "
+            f"({'; '.join(labels[:MAX_SHOWN])}{remainder}){reference}",
             file=sys.stderr,
         )

@@ -6,7 +6,7 @@
     capsule-mt translate MODEL --int8 --input text.en --output text.de --num-beams 4
     capsule-mt translate MODEL --input text.en --output text.de --n-best 5          # number ||| text ||| score
     capsule-mt translate MODEL --input text.en --output text.de --coverage text.coverage.tsv
-    capsule-mt translate MODEL film.srt --output film.de.srt --coverage film.tsv       # cues to be reviewed
+    capsule-mt translate MODEL film.srt --output film.de.srt --coverage film.tsv       # cues to check
     RANK=5 WORLD_SIZE=40 capsule-mt translate MODEL --input text.en --output text.de   # the sixth of 40 jobs
 
 With transformers (hf-capsule-mt), also any of its models, on GPUs, and several models together:
@@ -14,16 +14,16 @@ With transformers (hf-capsule-mt), also any of its models, on GPUs, and several 
     capsule-mt translate MODEL_A MODEL_B --input text.en --output text.de
     accelerate launch scripts/translate.py MODEL --backend transformers --input text.en --output text.de
 
-A file of a known format is written as one of its kind: .html, .srt, .vtt, .po, .xliff, .md, .docx, and .tsv or .csv
-with --column. Any other file is text, of which each line is translated; .json, .xml, .yaml, .rst, .tex and their like
-take --format lines for that.
+Some formats are read, and written as the same kind of file: .html, .srt, .vtt, .po, .xliff, .md, .docx, and .tsv or
+.csv with --column. Any other file is translated line by line; .json, .xml, .yaml, .rst, .tex and the like need
+--format lines for that.
 
-With --output, the same command again resumes an interrupted run; Ctrl-C exits with 130. Each line is a text: its
-sentences are translated one by one, an empty line stays empty. A line that cannot be translated is empty in the
-output, its reason is on stderr and in a .jsonl of coverage, and the exit code is 3. Progress goes to stderr.
+With --output, the same command resumes an interrupted run; Ctrl-C exits with 130. Each line is a text: its sentences
+are translated one by one, an empty line stays empty. A line that cannot be translated is empty in the output; the
+reason is on stderr and in a .jsonl of coverage, and the exit code is 3. Progress goes to stderr.
 
-Several processes, on any machines, share the folder of the output and nothing else: process RANK of WORLD_SIZE, as
-torchrun and accelerate set them, translates every WORLD_SIZE-th window. The last one to end joins the output.
+Several processes, on any machines, share only the folder of the output: process RANK of WORLD_SIZE (torchrun and
+accelerate set them) translates every WORLD_SIZE-th window. The last process to end joins the output.
 """
 
 import argparse
@@ -46,7 +46,7 @@ from capsule_mt.commands.files import (
     read_file,
     report,
     take_input,
-    translated_of,
+    translated_units,
 )
 from capsule_mt.commands.loading import add_model, folders_of, load_translator
 from capsule_mt.coverage.names import MARKS, METHODS
@@ -64,57 +64,73 @@ from capsule_mt.text.segments import MOST_UNKNOWN
 from capsule_mt.translate.options import TranslationOptions
 
 WINDOW = 2048
-MOST_LANGUAGES = 3  # in a warning
+MAX_LANGUAGES = 3  # in a warning
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = CommandParser(description=__doc__, usage="%(prog)s MODEL ... [FILE | TEXT] [options]")
     add_model(parser, nargs="+")
-    files = parser.add_argument_group("files")
+    add_file_options(parser.add_argument_group("files"))
+    add_text_options(parser.add_argument_group("text"))
+    add_search_options(parser.add_argument_group("search"))
+    add_coverage_options(parser.add_argument_group("coverage"))
+    arguments = parser.parse_intermixed_args()  # options may stand between the model and the file
+    take_input(arguments, parser)
+    check_arguments(arguments, parser)
+    return arguments
+
+
+def add_file_options(files: "argparse._ArgumentGroup") -> None:
     files.add_argument(
-        "--input", type=Path, help="the file, also as .gz; also right after the model (default: stdin, as -)"
+        "--input", type=Path, help="the file, also as .gz; it may also follow the model (default: stdin, as -)"
     )
     files.add_argument("--output", type=Path, help="where the translations go (default: stdout)")
     add_files(files)
-    files.add_argument("--restart", action="store_true", help="discard what an interrupted run has left")
+    files.add_argument("--restart", action="store_true", help="discard the unfinished output of an interrupted run")
     files.add_argument("--strict", action="store_true", help="stop at the first line that cannot be translated")
     files.add_argument("--n-best", type=positive, default=1, metavar="N", help="as number ||| text ||| score")
     files.add_argument(
         "--alignments",
         type=Path,
         metavar="FILE",
-        help="which words are of which, as 0-0 1-2: of the text and of the translation, split at spaces",
+        help="word alignments such as 0-0 1-2: words of the text and of the translation, split at spaces",
     )
-    text = parser.add_argument_group("text")
+
+
+def add_text_options(text: "argparse._ArgumentGroup") -> None:
     add_languages(text)
     text.add_argument("--no-split", action="store_true", help="translate each line as if it were one sentence")
     text.add_argument(
-        "--no-copy", action="store_true", help="translate what is no sentence, too: emoji, URLs, numbers, code"
+        "--no-copy", action="store_true", help="translate what is not a sentence, too: emoji, URLs, numbers, code"
     )
     text.add_argument(
         "--glossary",
         type=Path,
         metavar="FILE",
-        help="TERM<tab>TRANSLATION on each line: what these become; a term alone is not translated, * ends a stem",
+        help="TERM<tab>TRANSLATION on each line; a term alone is not translated, * ends a stem",
     )
     text.add_argument(
         "--keep",
         type=kinds_to_keep,
         default=[],
         metavar="KINDS",
-        help="keep these as they are in the text: tags,urls,placeholders,numbers",
+        help="copy these unchanged: tags,urls,placeholders,numbers",
     )
-    search = parser.add_argument_group("search")
+
+
+def add_search_options(search: "argparse._ArgumentGroup") -> None:
     add_search(search)
-    search.add_argument("--batch-tokens", type=positive, default=2048, help="source tokens of a batch")
+    search.add_argument("--batch-tokens", type=positive, default=2048, help="source tokens in a batch")
     search.add_argument("--window", type=positive, default=WINDOW, help="lines read at once and sorted by length")
-    coverage = parser.add_argument_group("coverage")
+
+
+def add_coverage_options(coverage: "argparse._ArgumentGroup") -> None:
     coverage.add_argument(
         "--coverage",
         type=Path,
         metavar="FILE",
-        help="what was left out; .jsonl has every word, .tsv the line, its score, its untranslated words, what is "
-        "repeated, and with --support what is made up",
+        help="report what was left out: .jsonl with every word, or .tsv with the line, its score, its untranslated "
+        "and repeated words, and with --support the made-up ones",
     )
     coverage.add_argument(
         "--coverage-method",
@@ -122,7 +138,7 @@ def parse_arguments() -> argparse.Namespace:
         default="auto",
         help="attention: the head that `capsule-mt calibrate` has chosen; verified: its doubts, checked by a model of "
         "the other direction; guided: PAST and FUTURE of a model with guided routing; deletion: any model, one pass "
-        "for each word; auto: verified, attention, guided or deletion, the first that there is",
+        "for each word; auto: the first available of verified, attention, guided, deletion",
     )
     coverage.add_argument(
         "--marks",
@@ -136,14 +152,16 @@ def parse_arguments() -> argparse.Namespace:
     coverage.add_argument(
         "--coverage-threshold",
         type=float,
-        help="warn of sentences whose coverage is lower (default: the alarm of the calibration); 0 warns of none",
+        help="warn of sentences with lower coverage (default: the alarm of the calibration); 0 never warns",
     )
     coverage.add_argument(
-        "--coverage-retry", type=at_least(2), metavar="BEAMS", help="translate those again with so many beams"
+        "--coverage-retry", type=at_least(2), metavar="BEAMS", help="translate those again with this many beams"
     )
     coverage.add_argument("--coverage-weight", type=float, help="rescore hypotheses by what they leave out")
-    arguments = parser.parse_intermixed_args()  # options may stand between the model and the file
-    take_input(arguments, parser)
+
+
+def check_arguments(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+    """Refuse options that do not fit each other."""
     if arguments.output is not None and arguments.output.suffix == ".gz":
         parser.error(f"--output writes plain text, got {arguments.output}: name it without .gz")
     if arguments.n_best > (arguments.num_beams or 1):
@@ -158,11 +176,10 @@ def parse_arguments() -> argparse.Namespace:
         parser.error("--marks chooses among what --coverage marks: name a file for it")
     if arguments.coverage_method != "auto" and not covers(arguments):
         parser.error("--coverage-method finds what --coverage marks: name a file for it")
-    return arguments
 
 
 def covers(arguments: argparse.Namespace) -> bool:
-    """Return whether any option asks for coverage."""
+    """Return whether any option needs coverage."""
     names = ("coverage", "coverage_threshold", "coverage_weight", "coverage_retry")
     return any(getattr(arguments, name) for name in names)
 
@@ -175,28 +192,28 @@ def kinds_to_keep(text: str) -> list[str]:
 
 
 class Share(NamedTuple):
-    """Which of several processes this one is. They do not talk to each other."""
+    """The share of the windows that this process translates. Processes do not talk to each other."""
 
     rank: int
-    of: int
+    num_processes: int
 
     @classmethod
     def from_environment(cls) -> "Share":
-        given = [os.environ.get(name, default) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1"))]
-        share = cls(*(int(text) if text.isdecimal() else -1 for text in given))
-        if not 0 <= share.rank < share.of:
-            raise ValueError(f"RANK must be in 0 ... WORLD_SIZE - 1, got RANK={given[0]} and WORLD_SIZE={given[1]}")
+        rank, world_size = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
+        share = cls(*(int(text) if text.isdecimal() else -1 for text in (rank, world_size)))
+        if not 0 <= share.rank < share.num_processes:
+            raise ValueError(f"RANK must be in 0 ... WORLD_SIZE - 1, got RANK={rank} and WORLD_SIZE={world_size}")
         return share
 
 
 def options_of(arguments: argparse.Namespace) -> TranslationOptions:
     names = [option.name for option in offered("flag")]
-    settings = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
+    search = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
     if arguments.n_best > 1:
-        settings["num_return_sequences"] = arguments.n_best
+        search["num_return_sequences"] = arguments.n_best
     coverage = None
     if covers(arguments):
-        from capsule_mt.coverage.options import CoverageOptions  # late, as all that a pipe does without
+        from capsule_mt.coverage.options import CoverageOptions  # late, as everything that a pipe does not need
 
         coverage = CoverageOptions(
             arguments.coverage_threshold,
@@ -216,12 +233,12 @@ def options_of(arguments: argparse.Namespace) -> TranslationOptions:
         copy=not arguments.no_copy,
         keep=arguments.keep,
         alignment=arguments.alignments is not None,
-        generate_kwargs=settings,
+        generate_kwargs=search,
     ).checked()
 
 
 def records_of(translations: list[Any]) -> list[dict[str, Any]]:
-    """Return the translations of a line as `OutputFormat` reads them."""
+    """Return the translations of a line as the records that `OutputFormat` reads."""
     records = []
     for translation in translations:
         record: dict[str, Any] = {"translation_text": translation.text}
@@ -237,11 +254,14 @@ def records_of(translations: list[Any]) -> list[dict[str, Any]]:
     return records
 
 
-def foreign_finder(arguments: argparse.Namespace) -> Callable[[str], str | None] | None:
-    """Return what finds that a text is in another language than the source's; `None` for a pipe, or if none can."""
+def foreign_language_detector(arguments: argparse.Namespace) -> Callable[[str], str | None] | None:
+    """Return a function that names the language of a text that is not in the source's.
+
+    It is `None` for a pipe, without py3langid, and for a source language that py3langid does not know.
+    """
     if arguments.output is None and arguments.format == LINES:
         return None
-    from capsule_mt.text.detecting import Detector  # late: most lines do without
+    from capsule_mt.text.detecting import Detector  # late: pipes do not need it
 
     language = arguments.src_lang or language_of(arguments, "source")
     try:
@@ -253,17 +273,19 @@ def foreign_finder(arguments: argparse.Namespace) -> Callable[[str], str | None]
     return lambda text: detector.other_language(text, language)
 
 
-def note_foreign(texts: list[str], found: list[list[dict[str, Any]]], finder: Callable[[str], str | None]) -> None:
-    """Add to the records of texts in another language which it is, and warn of them."""
+def note_foreign(
+    texts: list[str], records: list[list[dict[str, Any]]], other_language: Callable[[str], str | None]
+) -> None:
+    """Add the language of foreign texts to their records, and warn of them."""
     languages = Counter[str]()
-    for text, records in zip(texts, found, strict=True):
-        language = finder(text)
+    for text, records_of_text in zip(texts, records, strict=True):
+        language = other_language(text)
         if language is not None:
             languages[language] += 1
-            for record in records:
+            for record in records_of_text:
                 record["language"] = language
     if languages:
-        shown = ", ".join(f"{number} {language}" for language, number in languages.most_common(MOST_LANGUAGES))
+        shown = ", ".join(f"{count} {language}" for language, count in languages.most_common(MAX_LANGUAGES))
         warn(f"{languages.total()} of {len(texts)} texts seem to be in another language than the source's: {shown}")
 
 
@@ -280,24 +302,28 @@ def input_windows(arguments: argparse.Namespace, parsed: Parsed | None) -> Itera
 
 
 def count_lines(path: Path | None) -> int | None:
-    """Return the number of lines of a file for the progress line; `None` if that takes long, or takes them away."""
+    """Return the number of lines of a file, for the progress line; `None` if counting is slow or consumes them."""
     if path is None or is_stream(path) or path.suffix == ".gz":
         return None
     with open(path, "rb") as stream:
         return sum(1 for _ in stream)
 
 
+def output_paths(arguments: argparse.Namespace) -> list[Path]:
+    return [path for path in (arguments.output, arguments.coverage, arguments.alignments) if path is not None]
+
+
 def check_files(arguments: argparse.Namespace, share: Share) -> None:
     """Raise an error for files that cannot be read or written."""
     check_outputs([arguments.output, arguments.coverage, arguments.alignments], [arguments.input])
-    if share.of > 1:
+    if share.num_processes > 1:
         for option, path in (("--input", arguments.input), ("--output", arguments.output)):
             if path is None or is_stream(path):
-                raise ValueError(f"{share.of} processes need a regular file for {option}, got {path}")
+                raise ValueError(f"{share.num_processes} processes need a regular file for {option}, got {path}")
         if arguments.restart:
             raise ValueError(
-                f"--restart goes with one process, not with {share.of}: remove {arguments.output}.parts and start all "
-                "of them without it"
+                f"--restart goes with one process, not with {share.num_processes}: remove {arguments.output}.parts "
+                "and start all of them without it"
             )
     if arguments.input is not None and not is_stream(arguments.input):
         with open_text(arguments.input) as stream:
@@ -310,27 +336,27 @@ def join_parts(
 ) -> dict[int, str]:
     """Join the parts if all are there; return why lines failed, by their number. `convert` as in `finish`.
 
-    Where other processes have something left to do, say so on stderr: the last one joins the parts.
+    If windows of other processes are missing, say so on stderr: the last process joins the parts.
     """
     from capsule_mt.files.lock import lock_output
 
     with contextlib.ExitStack() as stack:
         total = len(output.stems)
-        if share.of > 1 and output.count_done() == total:
+        if share.num_processes > 1 and output.count_done() == total:
             for path in output.outputs:
                 if share.rank > 0 and not is_stream(path):  # process 0 holds the locks from the start
                     stack.enter_context(lock_output(path, wait=True))
-        if share.of == 1 or output.count_done() == total:
+        if share.num_processes == 1 or output.count_done() == total:
             return output.finish(convert)
     state = "joined by another process"
     if output.folder.exists():
         state = f"{output.count_done()} of {total} windows are there, the last process joins them"
-    print(f"{output.outputs[0]}, process {share.rank} of {share.of}: {state}", file=sys.stderr)
+    print(f"{output.outputs[0]}, process {share.rank} of {share.num_processes}: {state}", file=sys.stderr)
     return {}
 
 
-def described(arguments: argparse.Namespace, options: TranslationOptions, form: OutputFormat) -> dict[str, Any]:
-    """Return everything that the output depends on beside the text: a run resumes only where all of it is equal."""
+def settings_of(arguments: argparse.Namespace, options: TranslationOptions, form: OutputFormat) -> dict[str, Any]:
+    """Return everything but the text that the output depends on: a run resumes only if all of it is equal."""
     from capsule_mt.files.digests import checkpoint_digests, file_digest
 
     folders = [folder for model in arguments.model for folder in folders_of(model)]
@@ -354,6 +380,66 @@ def described(arguments: argparse.Namespace, options: TranslationOptions, form: 
     }
 
 
+def load(arguments: argparse.Namespace) -> Any:
+    """Load the translator with its glossary, whose errors come before the model is loaded."""
+    glossary = None
+    if arguments.glossary is not None:
+        from capsule_mt.text.glossary import Glossary
+
+        glossary = Glossary.from_file(arguments.glossary)
+    translator = load_translator(arguments.model, vars(arguments))
+    translator.glossary = glossary
+    return translator
+
+
+def line_translator(
+    arguments: argparse.Namespace, options: TranslationOptions
+) -> Callable[[list[str]], list[list[dict[str, Any]]]]:
+    """Load the model; return a function from lines to the records of each."""
+    translator, other_language = load(arguments), foreign_language_detector(arguments)
+
+    def translate(lines: list[str]) -> list[list[dict[str, Any]]]:
+        records = [records_of(translations) for translations in translator.translate(lines, options)]
+        if other_language is not None:
+            note_foreign(lines, records, other_language)
+        return records
+
+    return translate
+
+
+def write_translations(
+    arguments: argparse.Namespace,
+    parsed: Parsed | None,
+    lines: WindowLines,
+    output: WindowedOutput | None,
+    share: Share,
+) -> None:
+    """Translate the input window by window; write to `output` if that resumes, or else to streams."""
+
+    def convert(units: bytes) -> bytes:
+        """Return the file whose units `OutputFormat` wrote as JSON."""
+        assert parsed is not None
+        translations = translated_units(units)
+        report(parsed, translations, arguments.coverage)
+        return parsed.write(translations)
+
+    with contextlib.ExitStack() as stack:
+        streams: list[BinaryIO] = [] if arguments.output else [sys.stdout.buffer]
+        streams += [] if output else [stack.enter_context(open_output(path)) for path in output_paths(arguments)]
+        units = io.BytesIO()
+        columns = streams if parsed is None else [units, *streams[1:]]
+        total = count_lines(arguments.input) if parsed is None else len(parsed.units)
+        shown = None if share.rank == 0 else False
+        progress = stack.enter_context(Progress(total, "lines" if parsed is None else "texts", shown))
+        write_windows(input_windows(arguments, parsed), lines, output, columns, progress=progress, share=share)
+        if output is not None:
+            failures = join_parts(output, share, None if parsed is None else convert)
+            lines.report(failures)
+            lines.failures = failures  # a process that does not join exits with 0: torchrun would end the others
+        elif parsed is not None:
+            streams[0].write(convert(units.getvalue()))
+
+
 def main() -> int:
     arguments = parse_arguments()
     share = Share.from_environment()
@@ -362,71 +448,30 @@ def main() -> int:
     parsed = read_file(arguments)
     if parsed is not None:
         options = options._replace(keep=[kind for kind in KEPT if kind in (*options.keep, *parsed.keep)])
-    files = [path for path in (arguments.output, arguments.coverage, arguments.alignments) if path is not None]
+    paths = output_paths(arguments)
     resumes = arguments.output is not None and not is_stream(arguments.output)
     with contextlib.ExitStack() as stack:
         if resumes:
             stack.enter_context(resumable())
-        for path in files:
+        for path in paths:
             if share.rank == 0 and not is_stream(path):
                 from capsule_mt.files.lock import lock_output
 
                 stack.enter_context(lock_output(path))
-        glossary = None
-        if arguments.glossary is not None:  # its errors come before the model is loaded
-            from capsule_mt.text.glossary import Glossary
-
-            glossary = Glossary.from_file(arguments.glossary)
-        translator = load_translator(arguments.model, vars(arguments))
-        translator.glossary = glossary
-        ending = arguments.coverage.suffix[1:] if arguments.coverage else None
-        places = None if parsed is None else [unit.place for unit in parsed.units]
-        form = OutputFormat(arguments.n_best, ending, arguments.alignments is not None, places)
-        finder = foreign_finder(arguments)
-
-        def translate(lines: list[str]) -> list[list[dict[str, Any]]]:
-            found = [records_of(some) for some in translator.translate(lines, options)]
-            if finder is not None:
-                note_foreign(lines, found, finder)
-            return found
-
-        lines = WindowLines(
-            translate,
-            form.columns,
-            f"{input_name(arguments)}{', line' if places is None else ','}",
-            arguments.strict,
-            places=places,
-        )
+        translate = line_translator(arguments, options)
+        coverage_format = arguments.coverage.suffix[1:] if arguments.coverage else None
+        labels = None if parsed is None else [unit.place for unit in parsed.units]
+        form = OutputFormat(arguments.n_best, coverage_format, arguments.alignments is not None, labels)
+        prefix = f"{input_name(arguments)}{', line' if labels is None else ','}"
+        lines = WindowLines(translate, form.columns, prefix, arguments.strict, places=labels)
         output = None
         if resumes:
-            settings = described(arguments, options, form)
-            output = WindowedOutput(files, settings, arguments.restart, is_main=share.rank == 0)
-
-        def convert(kept: bytes) -> bytes:
-            """Return the file of what `OutputFormat` has kept."""
-            assert parsed is not None
-            translations = translated_of(kept)
-            report(parsed, translations, arguments.coverage)
-            return parsed.write(translations)
-
-        streams: list[BinaryIO] = [] if arguments.output else [sys.stdout.buffer]
-        streams += [] if output else [stack.enter_context(open_output(path)) for path in files]
-        kept = io.BytesIO()
-        columns = streams if parsed is None else [kept, *streams[1:]]
-        shown = None if share.rank == 0 else False
-        total = count_lines(arguments.input) if parsed is None else len(parsed.units)
-        progress = stack.enter_context(Progress(total, "lines" if parsed is None else "texts", shown))
-        windows = input_windows(arguments, parsed)
-        write_windows(windows, lines, output, columns, progress=progress, share=share)
-        if output is not None:
-            joined = join_parts(output, share, None if parsed is None else convert)
-            lines.report(joined)
-            lines.failures = joined  # a process that does not join exits with 0: torchrun would end the others
-        elif parsed is not None:
-            streams[0].write(convert(kept.getvalue()))
+            settings = settings_of(arguments, options, form)
+            output = WindowedOutput(paths, settings, arguments.restart, is_main=share.rank == 0)
+        write_translations(arguments, parsed, lines, output, share)
     if lines.failures:
-        left = "lines could not be translated: they are empty in the output"
+        message = "lines could not be translated: they are empty in the output"
         if parsed is not None:
-            left = "texts could not be translated: they are as they were in the output"
-        print(f"{len(lines.failures)} {left}", file=sys.stderr)
+            message = "texts could not be translated: they are as they were in the output"
+        print(f"{len(lines.failures)} {message}", file=sys.stderr)
     return CODE_OF_FAILED_LINES if lines.failures else 0
