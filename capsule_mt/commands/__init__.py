@@ -1,6 +1,6 @@
 """The program `capsule-mt`: list the commands, or run one of them.
 
-Importing this module imports nothing else of the package: `--help` takes no time. Other distributions add commands by
+Importing this module imports nothing else of the package, so `--help` is fast. Other distributions add commands by
 entry points of the group "capsule_mt.commands": see `further_commands`.
 """
 
@@ -19,26 +19,26 @@ COMMANDS = {
 }
 USAGE = "usage: capsule-mt COMMAND [arguments]"
 FOOTER = "`capsule-mt COMMAND --help` explains a command with an example."
-is_program = False  # whether `main` runs: then other distributions import late what takes long
+is_program = False  # True once `main` runs: other distributions then postpone slow imports
 
 
 def further_commands() -> "dict[str, tuple[str, dict[str, str]]]":
-    """Return the commands of other distributions by their title: the module that starts them, and a line for each.
+    """Return the commands of other distributions, by group title: a module, and a summary of each command.
 
-    An entry point names a dictionary `{title: {command: summary}}`. Beside it in its module are the functions `start`,
-    which runs a command, and `report`, which returns lines for `doctor`.
+    An entry point names a dictionary `{title: {command: summary}}`. Its module also has the functions `start`, which
+    runs a command, and `report`, which returns lines for `doctor`.
     """
     from importlib.metadata import entry_points
 
-    found = {}
+    commands_by_title = {}
     for point in entry_points(group=GROUP):
         for title, commands in point.load().items():
-            found[title] = (point.module, commands)
-    return found
+            commands_by_title[title] = (point.module, commands)
+    return commands_by_title
 
 
 def overview() -> str:
-    """Return the help of the program: all commands in groups, one line each."""
+    """Return the help of the program: one line for each command, in groups."""
     lines = [USAGE, "", "Translate on a CPU, and see what was left out.", "", "Translate:"]
     lines += [f"  {name:<11} {summary}" for name, summary in COMMANDS.items()]
     for title, (_, commands) in further_commands().items():
@@ -47,10 +47,10 @@ def overview() -> str:
 
 
 def start(name: str) -> None:
-    """Run one of the commands here with the arguments of the process."""
+    """Run one of `COMMANDS` with the arguments of the process."""
     import gc
 
-    gc.set_threshold(100_000)  # what imports make is not garbage: looking through it takes a tenth of the start
+    gc.set_threshold(100_000)  # imports leave little garbage, and looking for it takes a tenth of the start
     from capsule_mt.commands.console import run
 
     def main() -> "int | None":
@@ -69,9 +69,9 @@ def _explain(error: ImportError) -> "str | None":
 
 
 def program() -> int:
-    """Run `main`, and end the process without freeing its memory, which takes a twentieth of a short run."""
+    """Run `main` and exit without freeing memory, which would take a twentieth of a short run."""
     code = main()
-    if sys.argv[0].partition(" ")[2] not in COMMANDS:  # others may have more to do
+    if sys.argv[0].partition(" ")[2] not in COMMANDS:  # another distribution's command may need a normal exit
         return code
     import atexit
 
@@ -83,7 +83,7 @@ def program() -> int:
 
 
 def main() -> int:
-    """Run the command that the command line names; Ctrl-C while it is looked for and imported is one line, too."""
+    """Run the command that the command line names. Ctrl-C during its import prints one line, too."""
     try:
         return _run_named()
     except KeyboardInterrupt:
@@ -111,17 +111,17 @@ def _run_named() -> int:
     if name in COMMANDS:
         start(name)
         return 0
-    known = dict(COMMANDS)
+    summaries = dict(COMMANDS)
     for module, commands in further_commands().values():
         if name in commands:
             import importlib
 
             importlib.import_module(module).start(name)
             return 0
-        known |= commands
+        summaries |= commands
     import difflib
 
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean `capsule-mt {near[0]}`?" if near else "`capsule-mt --help` lists them"
+    similar = difflib.get_close_matches(name, summaries, n=1)
+    hint = f"did you mean `capsule-mt {similar[0]}`?" if similar else "`capsule-mt --help` lists them"
     print(f"capsule-mt: no command is called {name!r}; {hint}", file=sys.stderr)
     return 2

@@ -7,26 +7,27 @@
     capsule-mt calibrate checkpoints/capsule-marian-de-en dev.de dev.en --align-with train.de train.en \\
         --reverse checkpoints/capsule-marian-en-de
 
-The command drops 0, 1, 2 and half of the content words from each reference, with what a word aligner links to them,
-and fits to the rest:
+The command drops 0, 1, 2 and half of the content words of each source from its reference, by the links of a word
+aligner, and fits to the remainder:
 
-- for the method "attention" the head of the decoder that separates dropped from translated words best, if one does;
-- a curve from the model's share of a word to the probability that the word is translated, and the probability below
-  which a word is marked;
-- a curve from the mean over the words to the score, the share of the content words that is translated.
+- for the method "attention", the attention head of the decoder that separates dropped from translated words best, if
+  it does so well enough;
+- a curve from the attention that a word gets to the probability that the word is translated, and the probability
+  below which a word is marked;
+- a curve from the mean over the words to the score, the share of content words that are translated.
 
-Words that are often missing in whole references, such as the German "sich", are optional: coverage does not count
-them. The 50 most frequent words count only where they are marked. The result is in the checkpoint's config.json, for
-a folder of Marian's in coverage_calibration.json, and for a model by name in its folder of the cache.
+Words that complete references often leave out, such as the German "sich", are optional: coverage ignores them. The 50
+most frequent words count only where they are marked. The result goes into the checkpoint's config.json, for a folder
+of Marian's into coverage_calibration.json, and for a model by name into its folder in the cache.
 
 With --reverse, a model of the other direction verifies the marks, and the score also counts how short a translation
-is. Words of references that this model often doubts become optional, too, and words of translations that it often
-finds without support need none. The marks of each operating point are measured on the model's own translations,
-labelled by the aligner (which counts mistranslated words as left out), and give the score below which a
-sentence is an alarm. At the end the coverage of another part of the same text is printed as a check.
+is. Source words that the reverse model often doubts become optional, too, and target words that it often finds
+unsupported need no support. The marks of each operating point are measured on the model's own translations, labelled
+by the aligner (which counts mistranslated words as left out). The scores of these translations also give the alarm: a
+sentence with a lower score is flagged. As a check, the command prints the coverage of held-out sentences.
 
-Use text that the model was not trained on; the aligner needs more text than that. Without a translation, words are
-dropped from the model's own, up to 10,000 lines, and the marks of the operating points are not measured.
+Use text that the model was not trained on, and give the aligner more text (--align-with). Without a translation, words
+are dropped from the model's own translations, up to 10,000 lines, and the marks are not measured.
 """
 
 import argparse
@@ -62,7 +63,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--method", choices=get_args(CoveredBy), nargs="+", help="what to calibrate (default: what the model has)"
     )
-    parser.add_argument("--sentences", type=positive, default=500, help="how many sentences of the text to use")
+    parser.add_argument("--sentences", type=positive, default=500, help="the number of sentences to use")
     parser.add_argument(
         "--reverse", metavar="MODEL", help="a model of the other direction: calibrate `verified` with it"
     )
@@ -77,7 +78,7 @@ def main() -> None:
         check_output_folder(arguments.output)
     for file in (arguments.source, arguments.target, *(arguments.align_with or ())):
         if file is not None and not file.exists():
-            open_text(file)  # which complains before a model is downloaded
+            open_text(file)  # raises before a model is downloaded
     from capsule_mt.calibration.calibrating import NoHeadError, calibrate, check, examples_of, methods_of
     from capsule_mt.calibration.verifying import measure
 
@@ -85,10 +86,9 @@ def main() -> None:
     folder = _folder_of(arguments)
     translator.languages = (arguments.src_lang, arguments.tgt_lang)
     methods = arguments.method or methods_of(translator)
-    given = (arguments.source, arguments.target, arguments.align_with, arguments.sentences)
-    examples = examples_of(translator, *given)
+    examples = examples_of(translator, arguments.source, arguments.target, arguments.align_with, arguments.sentences)
     if set(translator.loaded.calibration) <= {*methods, "optional_words", "function_words", "support", "length"}:
-        translator.set_calibration({})  # every curve is fitted anew
+        translator.set_calibration({})  # all of it is fitted anew
     for method in methods:
         try:
             calibrate(translator, examples, method)
@@ -100,21 +100,23 @@ def main() -> None:
             check(translator, examples.checked, method)
             if method == "verified":
                 measure(translator, examples)
-    print(f"\n{_written(translator, folder, arguments.output or folder)}")
+    print(f"\n{_write_calibration(translator, folder, arguments.output or folder)}")
 
 
 def _folder_of(arguments: argparse.Namespace) -> Path:
-    """Return the folder of the model that was loaded; its name if transformers keeps it."""
-    found = folders_of(arguments.model)
-    if len(found) > 1:
+    """Return the folder of the model; its name if it is in the cache of transformers."""
+    folders = folders_of(arguments.model)
+    if len(folders) > 1:
         raise ValueError(f"{arguments.model} goes through English by two models: calibrate each of them")
-    if arguments.output is None and not Path(found[0]).is_dir():
-        raise ValueError(f"{arguments.model} is no folder on this machine; `--output` names one for the result")
-    return Path(found[0])
+    if arguments.output is None and not Path(folders[0]).is_dir():
+        raise ValueError(
+            f"{arguments.model} is not a folder on this machine: name a folder for the result by --output"
+        )
+    return Path(folders[0])
 
 
-def _written(translator: Any, folder: Path, output: Path) -> str:
-    """Write the calibration into a folder, after the model if that is another one; return where it is."""
+def _write_calibration(translator: Any, folder: Path, output: Path) -> str:
+    """Write the calibration into `output`, with the model if that is another folder; return the file and field."""
     if not folder.is_dir():
         translator.save_pretrained(output)
     elif output.resolve() != folder.resolve():
@@ -122,11 +124,11 @@ def _written(translator: Any, folder: Path, output: Path) -> str:
         for file in folder.iterdir():
             if file.is_file() and not file.name.endswith(STATE_OF_TRAINING):
                 shutil.copy(file, output)
-    found, config = dict(translator.loaded.calibration), output / CONFIG_FILE
+    calibration, config = dict(translator.loaded.calibration), output / CONFIG_FILE
     if not config.is_file():
-        _write_json(output / CALIBRATION_FILE, found)
+        _write_json(output / CALIBRATION_FILE, calibration)
         return str(output / CALIBRATION_FILE)
-    _write_json(config, {**json.loads(config.read_text(encoding="utf-8")), "coverage_calibration": found})
+    _write_json(config, {**json.loads(config.read_text(encoding="utf-8")), "coverage_calibration": calibration})
     return f"{config}: `coverage_calibration`"
 
 

@@ -1,4 +1,4 @@
-"""What all commands share: help with defaults, errors on one line, types of arguments."""
+"""Shared by all commands: help with defaults, errors on one line, types of arguments."""
 
 import argparse
 import contextlib
@@ -26,8 +26,8 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         text, default = action.help or "", action.default
-        nothing = default is None or default is False or default in ([], "", argparse.SUPPRESS)
-        if nothing or not action.option_strings or "default:" in text:
+        has_default = default is not None and default is not False and default not in ([], "", argparse.SUPPRESS)
+        if not has_default or not action.option_strings or "default:" in text:
             return text
         shown = " ".join(map(str, default)) if isinstance(default, (list, tuple)) else str(default)
         return f"{text} (default: {shown.replace('%', '%%')})"
@@ -35,7 +35,7 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
 @functools.cache
 def _columns() -> int:
-    """Return the width of the terminal as `shutil` does, whose import takes longer than all of a parser."""
+    """Return the terminal's width as `shutil` does; importing that takes longer than building the parser."""
     try:
         return int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size(sys.__stdout__.fileno()).columns  # type: ignore[union-attr]
     except (AttributeError, ValueError, OSError):
@@ -43,9 +43,9 @@ def _columns() -> int:
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Shows defaults, and an error on one line, without the usage of all options in front.
+    """A parser that shows defaults in its help, and errors without the usage of all options before them.
 
-    value_tests: of an option whose value may be left out, what tells its value from the argument behind it.
+    value_tests: for each option with an optional value, whether the next argument is its value.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -59,7 +59,7 @@ class CommandParser(argparse.ArgumentParser):
         return super().parse_known_intermixed_args(self._without_values(args), namespace)
 
     def _without_values(self, arguments: Iterable[str] | None) -> list[str]:
-        """Write `--option=` where an option has no value: argparse would take the argument behind it for one."""
+        """Write `--option=` where an option has no value, so that argparse does not take the next argument for it."""
         arguments = list(sys.argv[1:] if arguments is None else arguments)
         for index, (option, following) in enumerate(pairwise(arguments)):
             is_value = self.value_tests.get(option)
@@ -75,26 +75,26 @@ def run(main: Callable[[], int | None], explain: Callable[[ImportError], str | N
     """Call the `main` of a command and exit with its code. Errors of the user and Ctrl-C are one line each.
 
     Args:
-        explain: return the sentence for a module that is missing, if there is a better one than Python's.
+        explain: return a message for a missing module, or `None` to keep Python's.
     """
     hint: str | None = None
     try:
         code = main()
-        if sys.stdout is not None:  # it was closed before the start
+        if sys.stdout is not None:  # None if it was closed before the start
             sys.stdout.flush()
-    except KeyboardInterrupt as stopped:
+    except KeyboardInterrupt as interrupt:
         if os.environ.get(TRACEBACK):
             raise
-        import signal  # late, as all that a good run does without
+        import signal  # late: a run without errors does not need it
 
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one would print a traceback
-        code, hint = CODE_OF_SIGINT, str(stopped)
+        code, hint = CODE_OF_SIGINT, str(interrupt)
     except BrokenPipeError:
-        if not _reader_is_gone():
+        if not _has_lost_reader():
             raise
         raise SystemExit(CODE_OF_SIGPIPE) from None
     except Exception as error:
-        if os.environ.get(TRACEBACK) or not _is_of_the_user(error):
+        if os.environ.get(TRACEBACK) or not _is_expected(error):
             raise
         _drop_unwritten_output()
         name = Path(sys.argv[0]).name
@@ -105,7 +105,7 @@ def run(main: Callable[[], int | None], explain: Callable[[ImportError], str | N
         if _is_out_of_memory(error):
             message = f"out of memory ({message})"
         raise SystemExit(f"{name}: error: {message}\nSet {TRACEBACK}=1 to see the traceback.") from None
-    if hint is not None:  # outside of the handler, which keeps progress bars open
+    if hint is not None:  # after the handler: the exception in it keeps progress bars open
         _drop_unwritten_output()
         if int(os.environ.get("LOCAL_RANK", 0)) == 0:
             print(f"{Path(sys.argv[0]).name}: interrupted{hint and f'; {hint}'}", file=sys.stderr)
@@ -115,14 +115,14 @@ def run(main: Callable[[], int | None], explain: Callable[[ImportError], str | N
 
 @contextlib.contextmanager
 def resumable() -> Iterator[None]:
-    """Let `run` say after Ctrl-C that the same command resumes; also a decorator."""
+    """Make `run` print after Ctrl-C that the same command resumes. Also a decorator."""
     try:
         yield
-    except KeyboardInterrupt as stopped:
-        raise KeyboardInterrupt("the same command resumes") from stopped
+    except KeyboardInterrupt as interrupt:
+        raise KeyboardInterrupt("the same command resumes") from interrupt
 
 
-def _reader_is_gone() -> bool:
+def _has_lost_reader() -> bool:
     """Return whether stdout is a pipe without a reader, as after `| head`; if so, silence it."""
     import select
 
@@ -131,27 +131,27 @@ def _reader_is_gone() -> bool:
     except (AttributeError, OSError):  # Windows, a notebook
         return False
     poll.register(stdout, select.POLLOUT)
-    gone = any(event & select.POLLERR for _, event in poll.poll(0))
-    if gone:
+    has_lost_reader = any(event & select.POLLERR for _, event in poll.poll(0))
+    if has_lost_reader:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stdout)
-    return gone
+    return has_lost_reader
 
 
-def _is_of_the_user(error: Exception) -> bool:
-    """Return whether the message of an error is enough: it is of the input or the machine, not of the program."""
+def _is_expected(error: Exception) -> bool:
+    """Return whether an error comes from the input or the machine, so that its message is enough."""
     kinds = (ArithmeticError, EOFError, ImportError, OSError, TypeError, ValueError)
     return isinstance(error, kinds) or _is_out_of_memory(error)
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    """Return whether Python, numpy or PyTorch, which has no type for it on a CPU, got no memory."""
+    """Return whether memory ran out in Python, numpy or PyTorch, which raises RuntimeError on a CPU."""
     if isinstance(error, RuntimeError):
-        return any(said in str(error) for said in ("can't allocate memory", "not enough memory", "out of memory"))
+        return any(phrase in str(error) for phrase in ("can't allocate memory", "not enough memory", "out of memory"))
     return isinstance(error, MemoryError)
 
 
 def _drop_unwritten_output() -> None:
-    """Keep what stdout does not take, as on a full disk, from raising another error when the interpreter ends."""
+    """Drop output that stdout does not take, say on a full disk: the interpreter would raise at its end."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -192,19 +192,19 @@ def folder(text: str) -> Path:
 def checkpoint_folder(text: str) -> Path:
     """An `argparse` type: a folder with a saved model."""
     if not (folder(text) / "config.json").is_file():
-        raise argparse.ArgumentTypeError(f"{text}: no checkpoint (a folder with a config.json)")
+        raise argparse.ArgumentTypeError(f"{text}: not a checkpoint (a folder with a config.json)")
     return Path(text)
 
 
-def at_least(least: int) -> Callable[[str], int]:
-    """Return an `argparse` type: a whole number from `least` on."""
+def at_least(minimum: int) -> Callable[[str], int]:
+    """Return an `argparse` type: a whole number from `minimum` on."""
 
-    def whole(text: str) -> int:
-        if not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"must be a whole number of at least {least}, got {text}")
+    def parse(text: str) -> int:
+        if not text.isdecimal() or int(text) < minimum:
+            raise argparse.ArgumentTypeError(f"must be a whole number of at least {minimum}, got {text}")
         return int(text)
 
-    return whole
+    return parse
 
 
 positive = at_least(1)

@@ -1,11 +1,11 @@
-"""Convert a model: between files of Marian, as Firefox Translations has them, and of transformers; for the browser.
+"""Convert a model: between files of Marian (Firefox Translations) and of transformers, or for the browser.
 
     capsule-mt convert FOLDER OUT --to huggingface    # config.json, model.safetensors, tokenizer.json, shortlist
     capsule-mt convert CHECKPOINT OUT --to marian     # model.npz, vocabularies, shortlist, config.yml: for Marian
     capsule-mt convert FOLDER OUT --to web            # model.capsule in int8, for a page in the browser, or node
 
-The first writes a Capsule Marian that transformers trains on; translating takes a folder of Marian's as it is. The
-second refuses, by name, what Marian cannot hold. The third takes any of these models, and OPUS-MT.
+The first writes a Capsule Marian that transformers can train further; to translate, a folder of Marian's needs no
+conversion. The second refuses, by name, what Marian cannot represent. The third takes these models, and OPUS-MT.
 hf-capsule-mt adds int8, transformers' MarianMTModel and capsules on top of any Marian:
 `capsule-mt convert --to int8 --help`.
 """
@@ -21,23 +21,24 @@ TARGETS = ("huggingface", "marian", "web")
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    asked.add_argument("--to")
-    asked.add_argument("--from", dest="source")
-    direction, _ = asked.parse_known_args()
-    if direction.source is not None or (direction.to is not None and direction.to not in TARGETS):
-        further = [module for module, _ in further_commands().values()]
-        if further:
-            importlib.import_module(further[0]).start("convert")
+    # conversions that need torch are another distribution's: look at the direction before anything else
+    direction_parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    direction_parser.add_argument("--to", dest="target")
+    direction_parser.add_argument("--from", dest="source")
+    direction, _ = direction_parser.parse_known_args()
+    if direction.source is not None or (direction.target is not None and direction.target not in TARGETS):
+        modules = [module for module, _ in further_commands().values()]
+        if modules:
+            importlib.import_module(modules[0]).start("convert")
             return
     parser = CommandParser(description=__doc__)
     parser.add_argument("model", type=folder, help="the folder of a model")
     parser.add_argument("out", type=Path, help="the folder to write; a new one, or an empty one")
-    parser.add_argument("--to", choices=TARGETS, required=True, help="whose files to write")
-    parser.add_argument("--languages", metavar="SRC-TGT", help="of --to web, where the folder does not say them")
+    parser.add_argument("--to", choices=TARGETS, required=True, help="the kind of files to write")
+    parser.add_argument("--languages", metavar="SRC-TGT", help="with --to web, if the folder does not name them")
     arguments = parser.parse_args()
     if arguments.out.exists() and (not arguments.out.is_dir() or any(arguments.out.iterdir())):
-        raise ValueError(f"{arguments.out}: is there and not empty; name a new folder")
+        raise ValueError(f"{arguments.out}: exists and is not empty; name a new folder")
     if arguments.to == "web":
         from capsule_mt.catalog.pairs import languages_of
         from capsule_mt.web.model_file import MODEL_FILE, write_web

@@ -1,4 +1,4 @@
-"""Print what this machine has: versions, processor features, and what decodes here.
+"""Print versions, processor features and the tier of the engine on this machine.
 
     capsule-mt doctor
 
@@ -27,7 +27,7 @@ PACKAGES = (
     "accelerate",
     "sentencepiece",
 )
-# flags of /proc/cpuinfo that decide how fast a product of matrices is
+# flags of /proc/cpuinfo on which the speed of matrix products depends
 FLAGS = (
     *("avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_bf16", "amx_int8"),
     *("asimd", "asimddp", "bf16", "sve"),
@@ -42,15 +42,15 @@ def package_version(name: str) -> str:
 
 
 def processor() -> tuple[str, str]:
-    """Return the name of the processor and which of `FLAGS` it has, as far as Linux says."""
+    """Return the name of the processor and those of `FLAGS` that it has; Linux only."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return platform.processor() or platform.machine(), "unknown"
-    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     flags = {flag for line in lines if line.startswith(("flags", "Features")) for flag in line.split()}
-    found = " ".join(flag for flag in FLAGS if flag in flags)
-    return (named or [platform.machine()])[0], found or "none of note"
+    features = " ".join(flag for flag in FLAGS if flag in flags)
+    return (names or [platform.machine()])[0], features or "none of note"
 
 
 def native_engine() -> str:

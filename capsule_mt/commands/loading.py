@@ -1,4 +1,4 @@
-"""Load the `Translator` of a command, by the engine or by another distribution."""
+"""Load the `Translator` of a command: the engine's, or that of another distribution."""
 
 import argparse
 import os
@@ -11,7 +11,7 @@ from capsule_mt.commands.console import CommandParser, checkpoint_folder, folder
 
 GROUP = "capsule_mt.translators"
 BACKENDS = ("auto", "native", "transformers")
-OF_THE_ENGINE = ("int8", "shortlist", "reverse")
+ENGINE_OPTIONS = ("int8", "shortlist", "reverse")
 DEFAULTS = {
     "int8": False,
     "shortlist": False,
@@ -23,13 +23,13 @@ DEFAULTS = {
 
 
 def _is_shortlist(path: str) -> bool:
-    from capsule_mt.models.shortlist import is_shortlist  # late: most lines do without
+    from capsule_mt.models.shortlist import is_shortlist  # late: most runs do not need it
 
     return is_shortlist(path)
 
 
 def shortlist_file(text: str) -> str | bool:
-    """An `argparse` type: a shortlist, or nothing for the one beside the checkpoint."""
+    """An `argparse` type: a shortlist file, or an empty text for the shortlist beside the checkpoint."""
     if os.path.isfile(text) and not _is_shortlist(text):
         raise argparse.ArgumentTypeError(
             f"{text} is not a shortlist, a file of `capsule-mt shortlist` or a lex.*.bin; --shortlist alone takes the "
@@ -39,7 +39,7 @@ def shortlist_file(text: str) -> str | bool:
 
 
 def add_model(parser: CommandParser, *, nargs: str | None = None) -> None:
-    """Add the checkpoint and what decodes it."""
+    """Add the arguments that name a model and choose how it decodes."""
     help = "the folder of a checkpoint, or a name such as en-pt (see `capsule-mt models --help`)" + (
         "" if nargs is None else "; several of one vocabulary decode together"
     )
@@ -59,7 +59,7 @@ def add_model(parser: CommandParser, *, nargs: str | None = None) -> None:
     parser.add_argument(
         "--reverse",
         metavar="MODEL",
-        help="a model of the other direction, which verifies what coverage marks (default: the one that the "
+        help="a model of the other direction, which verifies what coverage marks (default: the model that the "
         "calibration names, if it is beside the checkpoint or, as pt-en for en-pt, downloaded)",
     )
     parser.add_argument(
@@ -79,7 +79,7 @@ def add_model(parser: CommandParser, *, nargs: str | None = None) -> None:
 
 
 def folders_of(model: str) -> list[str]:
-    """Return the folders of a model or of what a name stands for; the name itself if there is none."""
+    """Return the folders of a model, or of the models that a name stands for; the name itself if there are none."""
     if Path(model).exists():
         return [model]
     from capsule_mt.catalog.store import downloaded_folders
@@ -87,16 +87,16 @@ def folders_of(model: str) -> list[str]:
     return downloaded_folders(model) or [model]
 
 
-def load_translator(model: str | list[str], given: Mapping[str, Any]) -> Any:
-    """Return a `Translator`, of this distribution or, where that cannot do it, of one with transformers.
+def load_translator(model: str | list[str], arguments: Mapping[str, Any]) -> Any:
+    """Return a `Translator`: the engine's or, for what the engine cannot do, that of a distribution with transformers.
 
     Args:
-        given: the options of `add_model`, as far as a command has them.
+        arguments: the values of a command's options; options of `add_model` that it lacks have their defaults.
     """
     models = model if isinstance(model, list) else [model]
-    options = {name: given.get(name, default) for name, default in DEFAULTS.items()}
-    by_pair = [name for name in models if not Path(name).exists() and pair_named(name)]
-    reason = ""  # why the engine cannot do it, if it cannot
+    options = {name: arguments.get(name, default) for name, default in DEFAULTS.items()}
+    pairs = [name for name in models if not Path(name).exists() and pair_named(name)]
+    reason = ""  # the option that the engine cannot satisfy, if any
     if options["backend"] == "transformers":
         reason = "`--backend transformers`"
     elif len(models) > 1:
@@ -105,11 +105,11 @@ def load_translator(model: str | list[str], given: Mapping[str, Any]) -> Any:
         reason = f"--dtype {options['dtype']}"
     if Path(models[0]).exists():
         (checkpoint_folder if reason else folder)(models[0])
-    only_native = options["backend"] == "native" or bool(by_pair)
+    only_native = options["backend"] == "native" or bool(pairs)
     if reason and only_native:
         native = options["backend"] == "native"
-        who = "--backend native" if native else f"{by_pair[0]} is a model for the engine alone, which"
-        raise ValueError(f"{who} cannot do it: {reason}")
+        subject = "--backend native" if native else f"{pairs[0]} is a model for the engine alone, which"
+        raise ValueError(f"{subject} cannot do it: {reason}")
     problem: ValueError | None = None
     if not reason:
         from capsule_mt.engine.library import NativeUnavailableError
@@ -117,13 +117,13 @@ def load_translator(model: str | list[str], given: Mapping[str, Any]) -> Any:
         from capsule_mt.translator import Translator
 
         try:
-            return Translator.from_pretrained(models[0], **{name: options[name] for name in OF_THE_ENGINE})
+            return Translator.from_pretrained(models[0], **{name: options[name] for name in ENGINE_OPTIONS})
         except (UnsupportedModelError, NativeUnavailableError) as error:
             is_marian = Path(models[0]).exists() and not Path(models[0], "config.json").exists()
             if only_native or is_marian or options["int8"] or options["shortlist"]:
                 raise ValueError(str(error)) from None
             reason = str(error)
-        except CatalogError as error:  # transformers may have it, by a name of the hub
+        except CatalogError as error:  # transformers may still load it by its name on the hub
             if only_native or is_offline(OFFLINE) or "/" not in models[0]:
                 raise
             problem = error
@@ -136,5 +136,5 @@ def load_translator(model: str | list[str], given: Mapping[str, Any]) -> Any:
             if problem is not None and is_offline(HUB_OFFLINE):
                 raise problem from None
             raise
-    needs = "this needs transformers; in a clone, `pip install ./capsule_mt .` adds hf-capsule-mt"
-    raise problem or ValueError(f"{reason}: {needs}")
+    advice = "this needs transformers; in a clone, `pip install ./capsule_mt .` adds hf-capsule-mt"
+    raise problem or ValueError(f"{reason}: {advice}")

@@ -1,28 +1,33 @@
 """Find, download and remove models by name.
 
-    capsule-mt models                                       # those that are downloaded
-    capsule-mt models search portuguese                     # those that there are: Mozilla's, and OPUS-MT's on the hub
+    capsule-mt models                                       # the downloaded ones
+    capsule-mt models search portuguese                     # in Mozilla's registry, and OPUS-MT on the hub
     capsule-mt models download en-pt Helsinki-NLP/opus-mt-de-en
     capsule-mt models remove en-pt
 
-    echo "Good morning." | capsule-mt translate en-pt       # downloads it at the first time
+    echo "Good morning." | capsule-mt translate en-pt       # downloads it the first time
 
-A name is a pair of languages of Mozilla's registry (Firefox Translations), with `:tiny`, `:base` for other sizes, or a
-name on the Hugging Face hub. Pairs without a model go through English: `capsule-mt translate de-pt`.
+A name is a language pair of Mozilla's registry (Firefox Translations), with `:tiny` or `:base` for other sizes, or the
+name of a model on the Hugging Face hub. Pairs without a model go through English: `capsule-mt translate de-pt`.
 
-Marks of what was left out need a calibration: `capsule-mt calibrate en-pt ...` keeps one with the model, and those of
-the pairs that were measured here come with the program. The marks of en-pt are verified where the other direction,
-pt-en, is downloaded, and made by attention alone where it is not.
+Marks of what was left out need a calibration. `capsule-mt calibrate en-pt ...` stores one with the model; calibrations
+of the pairs that we measured come with the program. The marks of en-pt are verified if the other direction, pt-en, is
+downloaded, and otherwise made by attention alone.
 
-CAPSULE_MT_CACHE is where models are kept, CAPSULE_MT_OFFLINE=1 forbids the network, CAPSULE_MT_REGISTRY and
-HF_ENDPOINT name mirrors. Each model has a licence of its own, which its NOTICE.txt repeats: credit its author.
+CAPSULE_MT_CACHE is the folder of downloaded models, CAPSULE_MT_OFFLINE=1 forbids the network, CAPSULE_MT_REGISTRY and
+HF_ENDPOINT name mirrors. Each model has its licence, which its NOTICE.txt repeats: credit its author.
 """
 
 import argparse
 import sys
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from capsule_mt.commands.console import CommandParser, resumable
+
+if TYPE_CHECKING:
+    from capsule_mt.catalog.entries import Entry
+    from capsule_mt.catalog.store import DownloadedModel
 
 ROW = "{:<34} {:<24} {:>8}  {:<14} {}"
 
@@ -30,23 +35,24 @@ ROW = "{:<34} {:<24} {:>8}  {:<14} {}"
 def parse_arguments() -> argparse.Namespace:
     parser = CommandParser(description=__doc__)
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
-    actions.add_parser("list", help="list the models that are downloaded (the default)")
-    search = actions.add_parser("search", help="list the models that there are")
+    actions.add_parser("list", help="list the downloaded models (the default)")
+    search = actions.add_parser("search", help="list models that can be downloaded")
     search.add_argument(
-        "words", nargs="*", help="codes or names of languages, or parts of names; all of them must fit"
+        "words", nargs="*", help="language codes, language names, or parts of model names; all must match"
     )
-    for name, explained in (("download", "download models"), ("remove", "remove downloaded models")):
-        action = actions.add_parser(name, help=explained)
+    for name, summary in (("download", "download models"), ("remove", "remove downloaded models")):
+        action = actions.add_parser(name, help=summary)
         action.add_argument(
             "names", nargs="+", metavar="NAME", help="en-pt, en-pt:tiny, Helsinki-NLP/opus-mt-de-en, ..."
         )
     return parser.parse_args()
 
 
-def print_rows(rows: Iterable[tuple[str, str, int, str, str]]) -> None:
+def print_models(models: "Iterable[DownloadedModel | Entry]") -> None:
     print(ROW.format("name", "languages", "MB", "licence", "author"))
-    for name, languages, size, licence, author in rows:
-        print(ROW.format(name, languages, f"{size / 1e6:.1f}" if size else "-", licence, author).rstrip())
+    for model in models:
+        megabytes = f"{model.size / 1e6:.1f}" if model.size else "-"
+        print(ROW.format(model.name, languages_of(model.name), megabytes, model.licence, model.author).rstrip())
 
 
 def languages_of(name: str) -> str:
@@ -56,15 +62,15 @@ def languages_of(name: str) -> str:
     return " to ".join(LANGUAGES.get(code, code) for code in languages_in(name) or ())
 
 
-def list_kept() -> None:
+def list_downloaded() -> None:
     from capsule_mt.catalog.entries import cache_folder
     from capsule_mt.catalog.store import downloaded_models
 
-    kept = downloaded_models()
-    if not kept:
-        print(f"no models in {cache_folder()}; `capsule-mt models search` lists those that there are")
+    models = downloaded_models()
+    if not models:
+        print(f"no models in {cache_folder()}; `capsule-mt models search` lists models to download")
         return
-    print_rows((one.name, languages_of(one.name), one.size, one.licence, one.author) for one in kept)
+    print_models(models)
     print(f"in {cache_folder()}")
 
 
@@ -73,28 +79,29 @@ def search(words: list[str]) -> int:
     from capsule_mt.catalog.entries import CatalogError, DownloadError
     from capsule_mt.text.languages import LANGUAGES
 
-    def fits(name: str) -> bool:
+    def matches(name: str) -> bool:
         parts = [*name.lower().replace(":", "-").split("-"), *languages_of(name).lower().split()]
-        return all(word in parts or word in name.lower() for word in wanted)
+        return all(word in parts or word in name.lower() for word in query)
 
-    wanted = [word.lower() for word in words]
+    query = [word.lower() for word in words]
     codes = {language.lower(): code for code, language in LANGUAGES.items()}
-    found, problems = [], []
+    entries, problems = [], []
     try:
-        found += [entry for entry in mozilla.read_registry() if fits(entry.name)]
+        entries += [entry for entry in mozilla.read_registry() if matches(entry.name)]
     except (CatalogError, DownloadError) as error:
         problems.append(error)
     try:
-        found += hub.search_hub("-".join(codes.get(word, word) for word in wanted)) if wanted else []
+        # the hub searches names, and OPUS-MT's have codes: "portuguese" finds nothing there
+        entries += hub.search_hub("-".join(codes.get(word, word) for word in query)) if query else []
     except (CatalogError, DownloadError) as error:
         problems.append(error)
-    if found:
-        print_rows((one.name, languages_of(one.name), one.size, one.licence, one.author) for one in found)
+    if entries:
+        print_models(entries)
     for problem in problems:
         print(problem, file=sys.stderr)
-    if not found and not problems:
-        print(f"no model fits {' '.join(words)!r}", file=sys.stderr)
-    return 0 if found else 1
+    if not entries and not problems:
+        print(f"no model matches {' '.join(words)!r}", file=sys.stderr)
+    return 0 if entries else 1
 
 
 def download(name: str) -> None:
@@ -117,7 +124,7 @@ ACTIONS: dict[str, Callable[[str], None]] = {"download": download, "remove": rem
 def main() -> int:
     arguments = parse_arguments()
     if arguments.action in (None, "list"):
-        list_kept()
+        list_downloaded()
         return 0
     if arguments.action == "search":
         return search(arguments.words)

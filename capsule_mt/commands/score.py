@@ -1,17 +1,16 @@
-"""Score given translations, such as another system's: how probable they are, and what they leave out.
+"""Score translations from elsewhere, such as another system's: how probable they are, and what they leave out.
 
     capsule-mt score MODEL --sources test.en --translations test.de --output scores.tsv
     capsule-mt score MODEL --sources test.en --translations test.de --coverage --output scores.jsonl
     capsule-mt score MODEL --sources test.en --translations test.de --adequacy --output scores.tsv
     paste test.en test.de | capsule-mt score MODEL > scores.tsv
 
-A line of the output has the number of its pair from 0, the mean log-probability of a token of the translation, and the
-number of its tokens, end token included. With --adequacy follow two numbers that rank, 0 for an adequate translation
-and 1 for one that is not at all: its omission, what it left out, and its hallucination, how little it has to do with
-its source. With --coverage follow the coverage, the untranslated words, what is repeated and what is made up; .jsonl
-has every word. Each text is taken as one sentence. With --output, the same command again resumes an
-interrupted run. A pair that cannot be scored has no score, its reason is on stderr and in a .jsonl, and the exit code
-is 3.
+Each line of the output has the number of its pair, from 0, the mean log-probability of the translation's tokens, and
+the number of these tokens, end token included. --adequacy adds two scores for ranking, from 0 (adequate) to 1:
+omission (content that is missing) and hallucination (content that is unrelated to the source). --coverage adds the
+coverage and the untranslated, repeated and made-up words; .jsonl has every word. Each text is taken as one sentence.
+With --output, the same command resumes an interrupted run. A pair that cannot be scored has no score; the reason is on
+stderr and in a .jsonl, and the exit code is 3.
 """
 
 import argparse
@@ -48,9 +47,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--sources", type=Path, help="the sources, a line each, also as .gz (default: pairs from stdin)"
     )
-    parser.add_argument("--translations", type=Path, help="a translation of each, line by line")
+    parser.add_argument("--translations", type=Path, help="their translations, a line each")
     parser.add_argument("--output", type=Path, help="where the scores go, as .tsv or .jsonl (default: stdout, as TSV)")
-    parser.add_argument("--restart", action="store_true", help="discard what an interrupted run has left")
+    parser.add_argument("--restart", action="store_true", help="discard the unfinished output of an interrupted run")
     parser.add_argument("--strict", action="store_true", help="stop at the first pair that cannot be scored")
     parser.add_argument(
         "--coverage",
@@ -58,7 +57,8 @@ def parse_arguments() -> argparse.Namespace:
         const="auto",
         choices=METHODS,
         help="also say what was left out: attention reads the head that `capsule-mt calibrate` has chosen, guided the "
-        "routings of a guided model, deletion takes any model; auto (without a value) is the first that the model has",
+        "routings of a guided model, deletion works with any model; auto (without a value) is the first that the "
+        "model has",
     )
     parser.add_argument(
         "--adequacy",
@@ -78,32 +78,32 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def read_pairs(arguments: argparse.Namespace) -> Iterator[Pair]:
-    """Yield the pairs; raise `ValueError` that names the file and the line for one that is none."""
+    """Yield the pairs; a `ValueError` names the file and the line that is not a pair."""
     if arguments.sources is not None:
         sides = (arguments.sources, arguments.translations)
         for source, translation in zip_longest(*map(iterate_lines, sides)):
             if source is None or translation is None:
                 short, long = sides if source is None else sides[::-1]
-                number = sum(1 for _ in iterate_lines(short))
-                raise ValueError(f"{short}: has {number} lines, but {long} has more")
+                num_lines = sum(1 for _ in iterate_lines(short))
+                raise ValueError(f"{short}: has {num_lines} lines, but {long} has more")
             yield source, translation
         return
-    for number, line in enumerate(decode_lines(sys.stdin.buffer, "stdin"), start=1):
+    for line_number, line in enumerate(decode_lines(sys.stdin.buffer, "stdin"), start=1):
         columns = line.split(COLUMN)
         if len(columns) != 2:
-            raise ValueError(f"stdin, line {number}: {len(columns)} columns, but SOURCE<tab>TRANSLATION has 2")
+            raise ValueError(f"stdin, line {line_number}: {len(columns)} columns, but SOURCE<tab>TRANSLATION has 2")
         yield columns[0], columns[1]
 
 
 def record_of(translation: Any, *adequacy: Adequacy | None) -> dict[str, Any]:
-    """Return the scores of a translation; `adequacy` is there where that was asked for, `None` for a blank source."""
+    """Return the scores of a translation, with its `adequacy` if that is passed; it is `None` for a blank source."""
     record: dict[str, Any] = {
         "score": translation.score,
         "tokens": sum(len(segment.target_ids) - 1 for segment in translation.segments),
         "cut": translation.was_cut,
     }
-    for judged in adequacy:
-        record |= {name: judged and getattr(judged, name) for name in ("omission", "hallucination")}
+    for scores in adequacy:
+        record |= {name: scores and getattr(scores, name) for name in ("omission", "hallucination")}
     if translation.coverage is not None:
         record["coverage"] = coverage_record(translation.coverage)
     return record
@@ -128,33 +128,33 @@ def main() -> int:
         def score(pairs: list[Pair]) -> list[dict[str, Any]]:
             sources, translations = zip(*pairs, strict=True)
             settings = {name: getattr(arguments, name) for name in ("batch_tokens", "src_lang", "tgt_lang")}
-            found = translator.score(sources, translations, coverage=coverage, **settings)
-            judged = [translator.adequacy(sources, translations)] if arguments.adequacy else []
-            return [record_of(*one) for one in zip(found, *judged, strict=True)]
+            scored = translator.score(sources, translations, coverage=coverage, **settings)
+            adequacy = [translator.adequacy(sources, translations)] if arguments.adequacy else []
+            return [record_of(*row) for row in zip(scored, *adequacy, strict=True)]
 
-        def columns(number: int, record: dict[str, Any] | Failure) -> list[list[str]]:
-            return [[line_of(number, record)]]
+        def columns(pair_index: int, record: dict[str, Any] | Failure) -> list[list[str]]:
+            return [[line_of(pair_index, record)]]
 
-        scored = WindowLines(score, columns, "pair", arguments.strict, (PROBE, PROBE))
+        lines = WindowLines(score, columns, "pair", arguments.strict, (PROBE, PROBE))
         output, stream = None, sys.stdout.buffer
         if resumes:
             names = (
                 *("coverage", "adequacy", "batch_tokens", "window"),
                 *("int8", "backend", "dtype", "src_lang", "tgt_lang"),
             )
-            described = {name: getattr(arguments, name) for name in names}
-            described["model"] = [checkpoint_digests(folder) for folder in folders_of(arguments.model)]
-            output = WindowedOutput([arguments.output], described, arguments.restart)
+            settings = {name: getattr(arguments, name) for name in names}
+            settings["model"] = [checkpoint_digests(folder) for folder in folders_of(arguments.model)]
+            output = WindowedOutput([arguments.output], settings, arguments.restart)
         elif arguments.output is not None:
             stream = stack.enter_context(open_output(arguments.output))
         total = count_lines(arguments.sources)
         progress = stack.enter_context(Progress(total, "pairs"))
         windows = windows_of(read_pairs(arguments), arguments.window)
-        write_windows(windows, scored, output, [stream], progress=progress)
+        write_windows(windows, lines, output, [stream], progress=progress)
         if not progress.done:
             raise ValueError(f"{arguments.sources or 'stdin'}: no pairs to score")
         if output is not None:
-            scored.report(output.finish())
-    if scored.failures:
-        print(f"{len(scored.failures)} pairs could not be scored: they have no score in the output", file=sys.stderr)
-    return CODE_OF_FAILED_LINES if scored.failures else 0
+            lines.report(output.finish())
+    if lines.failures:
+        print(f"{len(lines.failures)} pairs could not be scored: they have no score in the output", file=sys.stderr)
+    return CODE_OF_FAILED_LINES if lines.failures else 0

@@ -1,15 +1,15 @@
 """Serve translations over HTTP, with the API of LibreTranslate, and a page that shows what was left out.
 
     capsule-mt serve checkpoints/capsule-marian-de-en                    # then open http://127.0.0.1:5000
-    capsule-mt serve de-en=checkpoints/one en-de=checkpoints/two         # the model by the language pair
+    capsule-mt serve de-en=checkpoints/one en-de=checkpoints/two         # chosen by language pair
     capsule-mt serve en-pt pt-en de-pt                                   # models by name: `capsule-mt models --help`
     capsule-mt serve outputs/de-en --host 0.0.0.0 --port 5000 --int8     # for everyone who can reach it
 
     curl localhost:5000/translate -d q="Er schläft." -d source=de -d target=en -d coverage=true
 
 GET / is the page. POST /translate and /cover, GET /languages, /health, /metrics (Prometheus) and /docs are the API.
-Requests that arrive together are translated together. SIGTERM and Ctrl-C stop the server after it has answered what it
-accepted; the second one ends it at once.
+Requests that arrive together are translated together. SIGTERM or Ctrl-C stops the server once it has answered all
+accepted requests; a second one stops it at once.
 """
 
 import argparse
@@ -46,42 +46,40 @@ def main() -> None:
         "checkpoints",
         nargs="+",
         metavar="CHECKPOINT",
-        help="a checkpoint or a model by name, or SRC-TGT=CHECKPOINT where neither its recipe nor its name has the "
+        help="a checkpoint or a model by name; SRC-TGT=CHECKPOINT if neither its recipe nor its name gives the "
         "languages",
     )
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on")
     parser.add_argument("--port", type=port_number, default=5000, help="the port; 0 takes a free one")
-    parser.add_argument("--max-characters", type=positive, default=5000, help="longest request")
-    parser.add_argument("--max-beams", type=positive, default=8, help="most beams that a request may ask for")
-    parser.add_argument("--read-seconds", type=positive, default=10, help="how long a request may take to arrive")
+    parser.add_argument("--max-characters", type=positive, default=5000, help="the longest request")
+    parser.add_argument("--max-beams", type=positive, default=8, help="the largest number of beams for a request")
+    parser.add_argument("--read-seconds", type=positive, default=10, help="time limit for a request to arrive")
     parser.add_argument(
         "--request-seconds",
         type=positive,
         default=60,
-        help="how long a translation may take before its request gets 503",
+        help="time limit for a translation; its request then gets 503",
     )
-    parser.add_argument(
-        "--stop-seconds", type=at_least(0), default=10, help="how long the server may take to stop after a signal"
-    )
+    parser.add_argument("--stop-seconds", type=at_least(0), default=10, help="time limit for stopping after a signal")
     parser.add_argument(
         "--cors",
         default="*",
         metavar="ORIGIN",
-        help="whose pages may call the server: an origin such as https://example.org, * for any, or none",
+        help="the origin of pages that may call the server, such as https://example.org, * for any, or none",
     )
     parser.add_argument(
         "--req-limit",
         type=at_least(0),
         default=0,
-        help="requests a minute of each client, 0 for any number; more get 429",
+        help="the most requests a minute for each client, 0 for any number; more get 429",
     )
-    parser.add_argument("--max-connections", type=positive, default=1000, help="most connections")
-    parser.add_argument("--max-connections-of-address", type=positive, default=100, help="most of one address")
+    parser.add_argument("--max-connections", type=positive, default=1000, help="the most connections")
+    parser.add_argument("--max-connections-of-address", type=positive, default=100, help="the most from one address")
     parser.add_argument(
         "--hosts",
         metavar="NAME",
         nargs="+",
-        help="how clients may call the server (default: by any name, but by localhost alone where it listens there)",
+        help="host names that clients may use (default: any; localhost alone if the server listens there)",
     )
     parser.add_argument("--int8", action="store_true", help="multiply in int8: several times as fast")
     parser.add_argument(
@@ -90,7 +88,7 @@ def main() -> None:
     parser.add_argument(
         "--api-keys",
         metavar="FILE",
-        help="keys, one a line, each with its requests a minute, if they are limited: requests need one as `api_key`",
+        help="a key a line, optionally with its limit of requests a minute; each request then needs an `api_key`",
     )
     parser.add_argument(
         "--check",
@@ -100,23 +98,23 @@ def main() -> None:
     arguments = parser.parse_args()
     if not serve(arguments):
         print(f"not every request was answered within {arguments.stop_seconds} s", file=sys.stderr, flush=True)
-        os._exit(1)  # a translation goes on that nothing else ends
+        os._exit(1)  # the engine is still translating, and nothing else stops it
 
 
 def check(translators: "Mapping[LanguagePair, Translator]", detector: "Detector | None") -> None:
-    """Translate a text by each model, and say what there is; whatever is wrong is an error."""
+    """Translate a text by each model, and print what works; raise an error if anything does not."""
     for pair, translator in translators.items():
         started = time.process_time()
         translator(PROBE, coverage=CoverageOptions(), src_lang=pair.source, tgt_lang=pair.target)
-        verifies = ", verified by the model of the other direction" if translator.has_reverse else ""
-        print(f"{pair}: translates, in {time.process_time() - started:.2f} s of processor time{verifies}")
+        suffix = ", verified by the model of the other direction" if translator.has_reverse else ""
+        print(f"{pair}: translates, in {time.process_time() - started:.2f} s of processor time{suffix}")
     print("languages are detected" if detector is not None and detector.rank(PROBE) else "languages are not detected")
 
 
 def hosts_of(arguments: argparse.Namespace) -> frozenset[str]:
-    """Return the names that clients may call the server by; empty for any.
+    """Return the host names that clients may use; empty for any.
 
-    Without this check, a page of another site could read this machine's server by a name that leads to its address.
+    Without this check, a web page could reach a local server by a name that resolves to this machine (DNS rebinding).
     """
     if arguments.hosts:
         return frozenset(name.lower() for name in arguments.hosts)
@@ -124,7 +122,7 @@ def hosts_of(arguments: argparse.Namespace) -> frozenset[str]:
 
 
 def detector_of(languages: set[str]) -> "Detector | None":
-    """Return what detects these languages; `None` if py3langid, the extra `auto`, is not installed."""
+    """Return a detector of these languages; `None` if py3langid (the extra `auto`) is not installed."""
     from capsule_mt.text.detecting import Detector
 
     try:
@@ -157,9 +155,9 @@ def serve(arguments: argparse.Namespace) -> bool:
         translators = {pair: load_translator(path, vars(arguments)) for pair, path in pairs.items()}
         for pair, translator in translators.items():
             back = LanguagePair(pair.target, pair.source)
-            is_known = back in translators and translator.calibration.reverse in (None, Path(pairs[back]).name)
-            if is_known and type(translators[back]) is type(translator):
-                translator.reverse = translators[back]  # it is not loaded twice
+            is_served = back in translators and translator.calibration.reverse in (None, Path(pairs[back]).name)
+            if is_served and type(translators[back]) is type(translator):
+                translator.reverse = translators[back]  # share it instead of loading it again
         detector = detector_of({code for pair in pairs for code in pair})
         if arguments.check:
             check(translators, detector)

@@ -217,7 +217,7 @@ def test_the_command_models(call, registry, hub, word_for_word, monkeypatch):
     assert " ".join(search()[0]) == "en-pt English to Portuguese 0.2 MPL-2.0 Mozilla (Firefox Translations)"
     assert [line[0] for line in search("portuguese", "en-pt")] == ["en-pt", "en-pt:tiny"]
     assert search("en-pt")[-1][:6] == ["Helsinki-NLP/opus-mt-en-pt", "English", "to", "Portuguese", "-", "apache-2.0"]
-    assert call(models, "search", "klingon") == (1, "", "no model fits 'klingon'\n")
+    assert call(models, "search", "klingon") == (1, "", "no model matches 'klingon'\n")
     folders = [str(cache_folder() / "mozilla" / name) for name in ("en-pt", "pt-en")]
     assert call(models, "download", "en-pt", "pt-en")[1].splitlines() == folders
     assert [line.split()[0] for line in call(models, "list")[1].splitlines()] == ["name", "en-pt", "pt-en", "in"]

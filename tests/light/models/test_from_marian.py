@@ -182,7 +182,7 @@ def test_the_command_converts(kind, tmp_path, call):
         assert back.tokenizer.encode_target(text) == before.tokenizer.encode_target(text)
     with pytest.raises(CheckpointError, match="hub: has no model of Marian"):
         write_huggingface(tmp_path / "hub", tmp_path / "again")
-    with pytest.raises(ValueError, match="back: is there and not empty; name a new folder"):
+    with pytest.raises(ValueError, match="back: exists and is not empty; name a new folder"):
         call(convert, tmp_path / "hub", tmp_path / "back", "--to", "marian")
 
 
