@@ -1,6 +1,6 @@
 """Build the native engine into the wheel; without a compiler, build a wheel without it.
 
-HF_CAPSULE_MT_TARGET in the environment names another platform than this one (see capsule_mt/engine/build.py).
+The environment variable HF_CAPSULE_MT_TARGET cross-compiles for another platform (see capsule_mt/engine/build.py).
 """
 
 import importlib.util
@@ -21,12 +21,13 @@ class EngineHook(BuildHookInterface):
         assert specification.loader is not None
         build = importlib.util.module_from_spec(specification)
         specification.loader.exec_module(build)
-        wanted = os.environ.get("HF_CAPSULE_MT_TARGET")  # of wheels to publish, which are compiled anew
-        target = wanted or build.this_platform()
+        requested_target = os.environ.get("HF_CAPSULE_MT_TARGET")
+        target = requested_target or build.this_platform()
         native = version == "editable" or target == build.this_platform()
         output = folder / "native" if native else Path(self.directory, "native", target)
         try:
-            library = build.build(target, output) if wanted else build.built(target, output)
+            # a wheel to publish names its target, and is always compiled anew
+            library = build.build(target, output) if requested_target else build.built(target, output)
         except (OSError, RuntimeError, ValueError) as error:
             self.app.display_warning(f"capsule-mt is installed without its native engine: {error}")
             return
