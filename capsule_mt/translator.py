@@ -440,13 +440,13 @@ def _is_short(found: Found, threshold: float | None) -> bool:
 def _left(found: Found) -> float:
     """Return what the best translation of a piece leaves out; more than any other if its coverage was not found."""
     covered = found[0].covered
-    return math.inf if covered is None else covered.left
+    return math.inf if covered is None else covered.omitted_share
 
 
 def _ranked(found: Found, weight: float, length_penalty: float) -> Found:
     """Sort hypotheses by beam search's score, which divides by a power of the length, less what is left."""
 
     def value(one: Hypothesis) -> float:
-        return one.score * max(len(one.ids), 1) ** (1 - length_penalty) - weight * one.covered.left
+        return one.score * max(len(one.ids), 1) ** (1 - length_penalty) - weight * one.covered.omitted_share
 
     return sorted(found, key=value, reverse=True)

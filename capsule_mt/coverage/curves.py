@@ -1,4 +1,4 @@
-"""Shares as evidence, and curves of points (x, y) from one to another."""
+"""The evidence (logit) of a share, and piecewise linear curves."""
 
 import math
 from collections.abc import Sequence
@@ -9,19 +9,19 @@ Curve = Sequence[Sequence[float]]
 
 
 def sigmoid(value: float) -> float:
-    """Return the share of which a value is the logit."""
+    """Return the share whose logit is `value`."""
     return 1 / (1 + math.exp(-value)) if value > -700 else 0.0
 
 
 def evidence_of(covered: float) -> float:
-    """Return the logit of a share, within bounds: by deletion, how much a word helps the translation, in nats."""
+    """Return the logit of a share, within bounds. By deletion, this is how many nats a word adds to a translation."""
     if not 0.0 < covered < 1.0:
         return math.copysign(LARGEST_EVIDENCE, covered - 0.5)
     return min(max(math.log(covered / (1 - covered)), -LARGEST_EVIDENCE), LARGEST_EVIDENCE)
 
 
 def on_curve(points: Curve, value: float) -> float:
-    """Read a curve of points (x, y), by linear interpolation; constant beyond its ends."""
+    """Interpolate a curve of points (x, y) linearly; it is constant beyond its ends."""
     if len(points) == 1:
         return points[0][1]
     right = 1

@@ -1,4 +1,4 @@
-"""What a translation of a whole text left out, word by word of the user's string."""
+"""Join the coverages of a text's pieces, with words at the offsets of the user's string."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ LONGEST_REPEATED_PHRASE = 6
 
 def coverage_of(
     document: Document,
-    found: Sequence[PieceCoverage],
+    pieces: Sequence[PieceCoverage],
     translations: Sequence[tuple[str, int]],
     written: Sequence[str],
     threshold: float | None = None,
@@ -22,20 +22,21 @@ def coverage_of(
     """Join the coverages of a text's pieces.
 
     Args:
-        translations: of each piece, and where it begins in the translation of the text.
-        written: what the model wrote for each piece, in which the words of `PieceSupport` are.
+        pieces: the coverage of each piece of the document.
+        translations: the translation of each piece, and its offset in the translation of the text.
+        written: the model's output for each piece, before anything was put back; `PieceSupport` refers to it.
         threshold: the score below which a sentence is an alarm.
     """
     parts, weights = [], []
-    pieces = zip(document.pieces, found, translations, written, strict=True)
-    for piece, coverage, (translation, begins), text in pieces:
+    rows = zip(document.pieces, pieces, translations, written, strict=True)
+    for piece, coverage, (translation, offset), output in rows:
         words, weight = [], 0
-        for number, word in enumerate(piece.words):
-            is_marked = coverage.marked[number] and not word.is_mark
+        for index, word in enumerate(piece.words):
+            is_marked = coverage.marked[index] and not word.is_mark
             weight += is_marked or not (word.is_mark or word.is_optional or word.is_function)
-            shares = (None if values is None else values[number] for values in (coverage.past, coverage.future))
+            shares = (None if values is None else values[index] for values in (coverage.past, coverage.future))
             start, end = word.span
-            words.append(Word(document.text[start:end], start, end, coverage.covered[number], is_marked, *shares))
+            words.append(Word(document.text[start:end], start, end, coverage.covered[index], is_marked, *shares))
         part = Coverage(
             coverage.score,
             tuple(words),
@@ -43,11 +44,11 @@ def coverage_of(
             tuple(repeated_phrases(translation, document.text[piece.span.start : piece.span.end])),
         )
         if coverage.support is not None:
-            target_words = tuple(_target_words(coverage.support, text, translation, begins))
+            target_words = tuple(_target_words(coverage.support, output, translation, offset))
             part = replace(part, support=coverage.support.score, target_words=target_words)
         parts.append(part)
         weights.append(weight)
-    for start, end in document.foreign:
+    for start, end in document.foreign:  # copied as it is, so none of it is left out
         matches = [match for match in WORDS.finditer(document.text, start, end) if not is_mark(match[0])]
         copied = tuple(Word(match[0], *match.span(), covered=1.0, marked=False) for match in matches)
         parts.append(Coverage(1.0, copied, (SentenceCoverage(start, end, score=1.0),), ()))
@@ -56,7 +57,7 @@ def coverage_of(
 
 
 def joined(parts: Sequence[Coverage], weights: Sequence[int], threshold: float | None) -> Coverage:
-    """Join the coverages of a text's sentences; the scores of heavier ones count for more."""
+    """Join the coverages of a text's sentences; the score is their weighted mean."""
     total = sum(weights)
     weighted = sum(weight * part.score for weight, part in zip(weights, parts, strict=True))
     supports = [part.support for part in parts if part.support is not None]
@@ -71,42 +72,45 @@ def joined(parts: Sequence[Coverage], weights: Sequence[int], threshold: float |
     )
 
 
-def _target_words(support: PieceSupport, written: str, translation: str, begins: int) -> list[TargetWord]:
-    """Return the words that the model wrote, where they are in a translation in which something was put back."""
-    found, place = [], 0
-    for (start, end), supported, marked in zip(support.places, support.supported, support.marked, strict=True):
-        word = written[start:end]
-        at = translation.find(word, place)
-        if at < 0 and not start and translation.startswith(word[:1].upper() + word[1:]):
-            at = 0  # the first letter is the source's
-        if at < 0:  # another word took its place
+def _target_words(support: PieceSupport, output: str, translation: str, offset: int) -> list[TargetWord]:
+    """Return the words of the model's output at their offsets in the text's translation.
+
+    offset: of `translation`, which is the output after tags and other kept text were put back.
+    """
+    words, position = [], 0
+    for (start, end), supported, marked in zip(support.spans, support.supported, support.marked, strict=True):
+        word = output[start:end]
+        word_start = translation.find(word, position)
+        if word_start < 0 and not start and translation.startswith(word[:1].upper() + word[1:]):
+            word_start = 0  # the translation took over the capital of the source
+        if word_start < 0:  # kept text replaced the word
             continue
-        place = at + end - start
-        found.append(TargetWord(written[start:end], begins + at, begins + place, supported, marked))
-    return found
+        position = word_start + end - start
+        words.append(TargetWord(word, offset + word_start, offset + position, supported, marked))
+    return words
 
 
 def repeated_phrases(translation: str, source: str) -> list[str]:
-    """Return the phrases that a translation says twice in a row, unless its source repeats itself as often."""
-    found = _doubled(translation)
-    return list(found) if found and sum(found.values()) > sum(_doubled(source).values()) else []
+    """Return the phrases that a translation says twice in a row, unless its source repeats as many."""
+    phrases = _doubled_phrases(translation)
+    return list(phrases) if phrases and phrases.total() > _doubled_phrases(source).total() else []
 
 
-def _doubled(text: str) -> Counter[str]:
-    """Count the phrases that are followed by themselves."""
+def _doubled_phrases(text: str) -> Counter[str]:
+    """Count the phrases that are followed by themselves, longest phrases first."""
     words = [match[0].casefold() for match in WORDS.finditer(text)]
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     if len(set(words)) == len(words):
-        return found
-    place = 0
-    while place < len(words):
+        return counts
+    index = 0
+    while index < len(words):
         for length in range(LONGEST_REPEATED_PHRASE, 0, -1):
-            phrase = words[place : place + length]
-            follows = words[place + length : place + 2 * length] == phrase
-            if follows and any(character.isalnum() for word in phrase for character in word):
-                found[" ".join(phrase)] += 1
-                place += length
+            phrase = words[index : index + length]
+            is_doubled = words[index + length : index + 2 * length] == phrase
+            if is_doubled and any(character.isalnum() for word in phrase for character in word):
+                counts[" ".join(phrase)] += 1
+                index += length
                 break
         else:
-            place += 1
-    return found
+            index += 1
+    return counts

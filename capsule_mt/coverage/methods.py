@@ -1,6 +1,6 @@
-"""How much of each source word a translation covers: by attention, a reverse model, PAST and FUTURE, or deletion.
+"""The share of each source word that a translation covers: by attention, reverse model, PAST and FUTURE, or deletion.
 
-Each function returns a `PieceCoverage` for one translation of one piece. `calibrate` in hf_capsule_mt fits the curves.
+Each method returns a `PieceCoverage` for one translation of one piece. `capsule_mt.calibration` fits the curves.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from capsule_mt.coverage.completeness import completeness, gap_of
 from capsule_mt.coverage.curves import evidence_of, on_curve, sigmoid
 from capsule_mt.coverage.names import METHODS, CoveredBy, Marks
-from capsule_mt.coverage.supported import SUPPORT_POINTS, attended, support_doubts, support_share
+from capsule_mt.coverage.supported import SUPPORT_POINTS, attended_words, support_doubts, support_share
 from capsule_mt.coverage.verified import (
     POINTS,
     Candidate,
@@ -27,47 +27,49 @@ from capsule_mt.text.segments import Piece
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import NO_LISTS, WORDS, SourceWord, WordLists, is_mark
 
-CALIBRATED_THRESHOLD = 0.5  # of curves that were fitted before they had one
-LEAST_STANDING = 4  # letters of a word
-# below these, a word is left out where no curves were fitted
+CALIBRATED_THRESHOLD = 0.5  # for older calibrations, which store none
+MIN_COPIED_LETTERS = 4  # shorter words often belong to both languages
+# without a calibration, a word below these is left out
 ATTENTION_THRESHOLD, GUIDED_THRESHOLD, DELETION_THRESHOLD = 0.2, 0.8, 0.5
-# a word whose FUTURE falls by less has not been seen to be translated
+# the smallest fall of FUTURE that counts; below it, a word never was in FUTURE
 SMALLEST_FALL = 1e-3
-# coverage begins to suffer when FUTURE holds more than 1 - 1 / 2.5, which is 0.6, of a word at the end
+# coverage shrinks if FUTURE holds more than 1 - 1 / 2.5 = 0.6 of a word at the end
 SHARE_AT_THE_END = 2.5
 
 
 class PieceCoverage(NamedTuple):
-    """What a translation of a piece covers.
+    """The coverage of one piece by one translation.
 
-    Of each word: how much of it is `covered`, whether it is `marked`, and its shares of `past` and `future` where
-    guided routing was read. Of the piece: the mean coverage of the words that count, and the mean share of a source
-    word that is `left` out; and what `support` its translation has, where that was read.
+    covered, marked: for each word, the share that is translated, and whether the word is marked as left out.
+    score: of the piece: the mean over the words that count, calibrated if there are curves.
+    omitted_share: the mean share of a source word that is left out, before calibration.
+    past, future: for each word, its shares by guided routing.
+    support: of the words of the translation, if that was requested.
     """
 
     covered: list[float]
     marked: list[bool]
     score: float
-    left: float
+    omitted_share: float
     past: list[float] | None = None
     future: list[float] | None = None
     support: "PieceSupport | None" = None
 
 
 class PieceSupport(NamedTuple):
-    """How much a source supports the words at these places of its translation, which of them it does not, the mean."""
+    """How far a source supports each word of its translation, which words are marked, and the mean support."""
 
-    places: list[Span]
+    spans: list[Span]
     supported: list[float]
     marked: list[bool]
     score: float
 
 
 class Verifier(NamedTuple):
-    """What verifies marks: a model of the other direction, and the text of a translation's tokens.
+    """What verifies marks: a model of the other direction, and the function that decodes a translation.
 
-    support: whether words of the translation that the source does not support are wanted, too.
-    by_shortlist: whether a hypothesis was scored among a shortlist's tokens, and not by a forced pass.
+    support: also find words of the translation that the source does not support.
+    by_shortlist: the log-probabilities of a hypothesis are over a shortlist's tokens, not over the whole vocabulary.
     """
 
     reverse: Reverse
@@ -81,7 +83,7 @@ class Verifier(NamedTuple):
 class Calibration:
     """`coverage_calibration` of a checkpoint: curves and thresholds by method, and words that count less.
 
-    length: how long a translation should be, where that was learnt.
+    length: the expected length of a translation, if that was fitted.
     """
 
     methods: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -100,8 +102,8 @@ class Calibration:
     @property
     def head(self) -> tuple[int, int] | None:
         """The layer and the head of "attention"."""
-        found = self.methods.get("attention")
-        return None if found is None else (int(found["head"][0]), int(found["head"][1]))
+        attention = self.methods.get("attention")
+        return None if attention is None else (int(attention["head"][0]), int(attention["head"][1]))
 
     @property
     def reverse(self) -> str | None:
@@ -110,14 +112,14 @@ class Calibration:
 
     def alarm(self, method: CoveredBy) -> float | None:
         """The score below which a sentence has probably lost something."""
-        found = self.methods.get(method, {}).get("alarm")
-        return None if found is None else float(found["score"])
+        alarm = self.methods.get(method, {}).get("alarm")
+        return None if alarm is None else float(alarm["score"])
 
 
 def choose_method(
     method: str, calibration: Calibration, *, is_guided: bool, num_heads: int, name: str, has_reverse: bool = False
 ) -> CoveredBy:
-    """Return what "auto" stands for with a model, and refuse a method that the model does not have."""
+    """Resolve "auto" for a model, and refuse a method that the model does not have."""
     if method == "auto" and has_reverse and calibration.head is not None:
         return "verified"
     if method == "auto":
@@ -137,7 +139,7 @@ def choose_method(
 
 
 def readings_of(method: CoveredBy | None, calibration: Calibration) -> Readings | None:
-    """Return what a search has to read for a method."""
+    """Return the readings that a method needs from a search."""
     if method in ("attention", "verified"):
         return Readings(head=calibration.head)
     return Readings(guided=True) if method == "guided" else None
@@ -153,39 +155,36 @@ def cover(
     verifier: Verifier | None = None,
     decode: Callable[[Ids], str] = lambda ids: "",
 ) -> list[PieceCoverage]:
-    """Return what a hypothesis of each piece covers; what its search has not read is read by a forced pass.
+    """Return the coverage of each piece by its hypothesis; a forced pass reads what the search did not.
 
-    end: the end token. decode: return the text of a translation, in which copied words stand.
+    end: the end token.
+    decode: return the text of a translation, in which unchanged source words are looked up.
     """
-    found: list[PieceCoverage] = []
+    coverages: list[PieceCoverage] = []
     reads: list[Read | None] | None = None
-    texts = [decode(one.ids) for one in hypotheses]
-    if verifier is not None and verifier.support:  # of every translation, which also serves to verify
+    texts = [decode(hypothesis.ids) for hypothesis in hypotheses]
+    if verifier is not None and verifier.support:  # reads every translation; "verified" uses the same readings
         reads = verifier.reverse.read(texts, [piece.text for piece in pieces], with_head=True)
     if method == "deletion":
-        found = list(_by_deletion(pieces, hypotheses, texts, decoder, calibration))
+        coverages = list(_by_deletion(pieces, hypotheses, texts, decoder, calibration))
     else:
-        _read(hypotheses, [piece.ids for piece in pieces], method, decoder, calibration, end)
-    curves = calibration.methods.get(method)
+        _read_missing(hypotheses, [piece.ids for piece in pieces], method, decoder, calibration, end)
+    curves, rows = calibration.methods.get(method), zip(pieces, hypotheses, texts, strict=True)
     if method == "attention":
-        found = [
-            attention_coverage(piece, one.received or [], curves, text)
-            for piece, one, text in zip(pieces, hypotheses, texts, strict=True)
+        coverages = [
+            attention_coverage(piece, hypothesis.received or [], curves, text) for piece, hypothesis, text in rows
         ]
     elif method == "guided":
-        found = [
-            guided_coverage(piece, one.guided, curves, text)
-            for piece, one, text in zip(pieces, hypotheses, texts, strict=True)
-        ]
+        coverages = [guided_coverage(piece, hypothesis.guided, curves, text) for piece, hypothesis, text in rows]
     elif method == "verified" and verifier is not None:
-        found = _verified(pieces, hypotheses, texts, decoder, calibration, verifier, reads)
+        coverages = _by_verification(pieces, hypotheses, texts, decoder, calibration, verifier, reads)
     if verifier is not None and reads is not None:
-        supports = _supports(hypotheses, texts, calibration.support, verifier, reads)
-        found = [one._replace(support=support) for one, support in zip(found, supports, strict=True)]
-    return found
+        supports = _piece_supports(hypotheses, texts, calibration.support, verifier, reads)
+        coverages = [coverage._replace(support=support) for coverage, support in zip(coverages, supports, strict=True)]
+    return coverages
 
 
-def _read(
+def _read_missing(
     hypotheses: Sequence[Hypothesis],
     sources: Sequence[Ids],
     method: CoveredBy,
@@ -193,18 +192,20 @@ def _read(
     calibration: Calibration,
     end: int,
 ) -> None:
-    """Read by a forced pass what the search of a hypothesis has not read."""
+    """Complete hypotheses whose search did not read what the method needs, by a forced pass."""
     unread = [
-        n for n, found in enumerate(hypotheses) if (found.guided if method == "guided" else found.attention) is None
+        index
+        for index, hypothesis in enumerate(hypotheses)
+        if (hypothesis.guided if method == "guided" else hypothesis.attention) is None
     ]
     if unread:
-        targets, readings = [hypotheses[n].ids for n in unread], readings_of(method, calibration) or Readings()
-        forced = decoder.force([sources[n] for n in unread], targets, readings)
-        for number, one in zip(unread, forced, strict=True):
-            hypotheses[number].read(one, end)
+        targets, readings = [hypotheses[index].ids for index in unread], readings_of(method, calibration) or Readings()
+        results = decoder.force([sources[index] for index in unread], targets, readings)
+        for index, forced in zip(unread, results, strict=True):
+            hypotheses[index].read(forced, end)
 
 
-def _attention(piece: Piece, received: Sequence[float]) -> list[float]:
+def _word_attention(piece: Piece, received: Sequence[float]) -> list[float]:
     """Return for each word the most attention that any of its tokens receives; 1 for a mark."""
     return [
         1.0 if word.is_exempt else max((received[token] for token in word.tokens), default=0.0) for word in piece.words
@@ -215,18 +216,19 @@ def attention_coverage(
     piece: Piece, received: Sequence[float], curves: Mapping[str, Any] | None, translation: str = ""
 ) -> PieceCoverage:
     """Cover a word by the most attention that any of its tokens receives."""
-    covered = _attention(piece, received)
-    fitted = curves if curves and "words" in curves else None  # there are none while `calibrate` fits them
-    marked = [value < ATTENTION_THRESHOLD for value in covered]
-    return _finished(piece, covered, marked, _left(piece, covered), fitted, translation)
+    covered = _word_attention(piece, received)
+    marked = [share < ATTENTION_THRESHOLD for share in covered]
+    if curves is not None and "words" not in curves:  # `calibrate` has chosen the head, and not fitted the curves yet
+        curves = None
+    return _piece_coverage(piece, covered, marked, _omitted_share(piece, covered), curves, translation)
 
 
 def guided_coverage(
     piece: Piece, reading: GuidedReading | None, curves: Mapping[str, Any] | None, translation: str = ""
 ) -> PieceCoverage:
-    """Cover a word by how much of what left FUTURE left it with tokens that the model agreed to (SPEC, section 3).
+    """Cover a word by the share of its fall in FUTURE at tokens that the model agreed to (SPEC, section 3).
 
-    A word that never was in FUTURE is covered; one that is mostly FUTURE at the end is covered the less for it.
+    A word that never was in FUTURE is covered; the more of a word FUTURE still holds at the end, the less it is.
     """
     if reading is None:
         raise RuntimeError("PAST and FUTURE were not read")
@@ -240,16 +242,16 @@ def guided_coverage(
             reading.past,
             reading.future,
             by_token,
-            [float(value < GUIDED_THRESHOLD) for value in by_token],
+            [float(share < GUIDED_THRESHOLD) for share in by_token],
         )
     )
     tokens = sorted({token for word in piece.words for token in word.tokens})
-    left = sum(reading.future[token] for token in tokens) / max(len(tokens), 1)
-    found = _finished(piece, covered, [share >= 0.5 for share in missing], left, curves, translation)
-    return found._replace(past=past, future=future)
+    omitted_share = sum(reading.future[token] for token in tokens) / max(len(tokens), 1)
+    coverage = _piece_coverage(piece, covered, [share >= 0.5 for share in missing], omitted_share, curves, translation)
+    return coverage._replace(past=past, future=future)
 
 
-def _verified(
+def _by_verification(
     pieces: Sequence[Piece],
     hypotheses: Sequence[Hypothesis],
     texts: Sequence[str],
@@ -258,7 +260,7 @@ def _verified(
     verifier: Verifier,
     reads: Sequence[Read | None] | None,
 ) -> list[PieceCoverage]:
-    """Cover a word the more, the smaller its doubt (see `verified`), and score a piece by its `completeness`."""
+    """Cover words by their doubt (see `verified`), and score a piece by its `completeness`."""
     fitted, length = calibration.methods.get("verified", {}), calibration.length
     curves, threshold = fitted if "words" in fitted else None, POINTS[verifier.marks]
     candidates = [
@@ -266,54 +268,56 @@ def _verified(
             piece,
             text,
             hypothesis.ids,
-            _attention(piece, hypothesis.received or []),
+            _word_attention(piece, hypothesis.received or []),
             [not (word.is_exempt or word.is_optional or word.is_unknown) for word in piece.words],
             None if verifier.by_shortlist else sum(hypothesis.log_probs),
         )
         for piece, hypothesis, text in zip(pieces, hypotheses, texts, strict=True)
     ]
-    found = []
-    by_piece = doubts(candidates, decoder, verifier.reverse, min(threshold, POINTS["likely"]), reads)
-    for piece, candidate, of_words in zip(pieces, candidates, by_piece, strict=True):
+    coverages = []
+    # "sure" marks fewer words than "likely", but scores read all doubts: keep them as exact, and so the same
+    doubts_by_piece = doubts(candidates, decoder, verifier.reverse, min(threshold, POINTS["likely"]), reads)
+    for piece, candidate, word_doubts in zip(pieces, candidates, doubts_by_piece, strict=True):
         covered = [
-            1.0 if word.is_exempt else covered_share(one) for word, one in zip(piece.words, of_words, strict=True)
+            1.0 if word.is_exempt else covered_share(doubt)
+            for word, doubt in zip(piece.words, word_doubts, strict=True)
         ]
-        marked = [is_open and one > threshold for is_open, one in zip(candidate.is_open, of_words, strict=True)]
-        left, text = _left(piece, covered), candidate.translation
-        result = _finished(piece, covered, marked, left, curves, text, by_curve=False)
+        marked = [is_open and doubt > threshold for is_open, doubt in zip(candidate.is_open, word_doubts, strict=True)]
+        omitted_share, text = _omitted_share(piece, covered), candidate.translation
+        coverage = _piece_coverage(piece, covered, marked, omitted_share, curves, text, by_curve=False)
         if curves is not None:
-            whole = result.score
-            if (weight := curves.get("shortness")) is not None:  # else the calibration knows of words alone
+            score = coverage.score
+            if (weight := curves.get("shortness")) is not None:  # older calibrations score by words alone
                 short = 0.0 if length is None else length.shortness(piece.text, candidate.translation)
                 counted = [share for word, share in zip(piece.words, candidate.attention, strict=True) if word.counts]
-                whole = completeness(whole, short, gap_of(counted), weight)
-            result = result._replace(score=on_curve(curves["sentences"], whole))
-        found.append(result)
-    return found
+                score = completeness(score, short, gap_of(counted), weight)
+            coverage = coverage._replace(score=on_curve(curves["sentences"], score))
+        coverages.append(coverage)
+    return coverages
 
 
-def _supports(
+def _piece_supports(
     hypotheses: Sequence[Hypothesis],
     texts: Sequence[str],
     fitted: Mapping[str, Any],
     verifier: Verifier,
     reads: Sequence[Read | None],
 ) -> Iterator[PieceSupport]:
-    """Yield which words of each translation its source supports."""
+    """Yield the support of each translation's words by its source."""
     optional, threshold = frozenset(fitted.get("optional_words", ())), SUPPORT_POINTS[verifier.marks]
     for hypothesis, text, read in zip(hypotheses, texts, reads, strict=True):
-        words = [pair for pair in attended(text, read) if not is_mark(text[pair[0].start : pair[0].end])]
+        words = [pair for pair in attended_words(text, read) if not is_mark(text[pair[0].start : pair[0].end])]
         offsets = offsets_of(text, hypothesis.ids, verifier.decode)
-        doubts_of = support_doubts(text, offsets, hypothesis.log_probs, words)
-        is_open = [text[span.start : span.end].casefold() not in optional for span, _ in words]
-        marked = [may and doubt > threshold for may, doubt in zip(is_open, doubts_of, strict=True)]
-        shares = [support_share(doubt) for doubt in doubts_of]
-        counted = [share for may, share in zip(is_open, shares, strict=True) if may]
+        word_doubts = support_doubts(text, offsets, hypothesis.log_probs, words)
+        can_be_marked = [text[span.start : span.end].casefold() not in optional for span, _ in words]
+        marked = [is_open and doubt > threshold for is_open, doubt in zip(can_be_marked, word_doubts, strict=True)]
+        shares = [support_share(doubt) for doubt in word_doubts]
+        counted = [share for is_open, share in zip(can_be_marked, shares, strict=True) if is_open]
         score = sum(counted) / len(counted) if counted else 1.0
         yield PieceSupport([span for span, _ in words], shares, marked, score)
 
 
-# tokens that are scored at once
+# source or target tokens of one batch
 TOKENS_AT_ONCE = 4096
 
 
@@ -324,38 +328,44 @@ def _by_deletion(
     decoder: Decoder,
     calibration: Calibration,
 ) -> Iterator[PieceCoverage]:
-    """Cover a word by p / (p + q): p of the translation, and q without the word (Vamvas and Sennrich 2022)."""
+    """Cover a word by p / (p + q): the probability of the translation with (p) and without it (q).
+
+    As in Vamvas and Sennrich 2022.
+    """
     curves = calibration.methods.get("deletion")
     for piece, hypothesis, text in zip(pieces, hypotheses, texts, strict=True):
         words = [word.tokens for word in piece.words if not word.is_exempt]
-        whole, *without = _without_each(piece.ids, hypothesis.ids, words, decoder)
-        gains = iter([sum(whole) - sum(log_probs) for log_probs in without])
+        complete, *without_word = _log_probs_without_each(piece.ids, hypothesis.ids, words, decoder)
+        gains = iter([sum(complete) - sum(log_probs) for log_probs in without_word])
         covered = [1.0 if word.is_exempt else sigmoid(next(gains)) for word in piece.words]
-        marked = [value < DELETION_THRESHOLD for value in covered]
-        yield _finished(piece, covered, marked, _left(piece, covered), curves, text)
+        marked = [share < DELETION_THRESHOLD for share in covered]
+        yield _piece_coverage(piece, covered, marked, _omitted_share(piece, covered), curves, text)
 
 
 def deletion_gains_by_token(source: Ids, target: Ids, decoder: Decoder) -> list[list[float]]:
-    """Return by how many nats each source token helps each token of a translation [T][S]."""
-    whole, *without = _without_each(source, target, [[place] for place in range(len(source))], decoder)
-    return [[own - log_probs[step] for log_probs in without] for step, own in enumerate(whole)]
+    """Return the nats that each source token adds to each token of a translation [T][S]."""
+    tokens = [[position] for position in range(len(source))]
+    complete, *without_token = _log_probs_without_each(source, target, tokens, decoder)
+    return [[log_prob - log_probs[step] for log_probs in without_token] for step, log_prob in enumerate(complete)]
 
 
-def _without_each(source: Ids, target: Ids, words: Sequence[Sequence[int]], decoder: Decoder) -> list[list[float]]:
-    """Return the log-probabilities of a translation's tokens: by the whole source, and without each of its words."""
+def _log_probs_without_each(
+    source: Ids, target: Ids, words: Sequence[Sequence[int]], decoder: Decoder
+) -> list[list[float]]:
+    """Return the log-probabilities of a translation's tokens: given the complete source, then without each word."""
     sources = [source, *(without_tokens(source, tokens) for tokens in words)]
-    at_once, found = max(1, TOKENS_AT_ONCE // max(len(source), len(target), 1)), list[list[float]]()
-    for first in range(0, len(sources), at_once):
-        some = sources[first : first + at_once]
-        found += [forced.log_probs for forced in decoder.force(some, [target] * len(some), Readings())]
-    return found
+    batch_size, log_probs = max(1, TOKENS_AT_ONCE // max(len(source), len(target), 1)), list[list[float]]()
+    for start in range(0, len(sources), batch_size):
+        batch = sources[start : start + batch_size]
+        log_probs += [forced.log_probs for forced in decoder.force(batch, [target] * len(batch), Readings())]
+    return log_probs
 
 
-def _finished(
+def _piece_coverage(
     piece: Piece,
     covered: list[float],
     marked: list[bool],
-    left: float,
+    omitted_share: float,
     curves: Mapping[str, Any] | None,
     translation: str = "",
     *,
@@ -363,11 +373,11 @@ def _finished(
 ) -> PieceCoverage:
     """Calibrate, count unknown words as missing, copied ones as covered, and average over the words that count.
 
-    Marks and optional words do not count, and function words only where they are marked. A calibrated score is at most
-    the share of these words that is not marked.
+    Punctuation and optional words do not count, and function words only where they are marked. A calibrated score is
+    at most the share of counted words that are not marked.
 
-    by_curve: the curve calibrates words, which are marked below its threshold and averaged; else `marked` says which
-    are, and the score is the mean of the shares as they are.
+    by_curve: mark words whose calibrated share is below the threshold, and average calibrated shares. Otherwise keep
+    `marked`, and average the shares before calibration.
     """
     shares, marks, counted = list[float](), list[bool](), list[tuple[float, bool]]()
     for word, value, mark in zip(piece.words, covered, marked, strict=True):
@@ -378,7 +388,7 @@ def _finished(
                 mark = share < curves.get("threshold", CALIBRATED_THRESHOLD) and not word.is_optional
         if word.is_unknown:
             value, share, mark = 0.0, 0.0, True
-        if word.is_copied or (mark and _stands(piece, word, translation)):
+        if word.is_copied or (mark and _is_in_translation(piece, word, translation)):
             value, share, mark = 1.0, 1.0, False
         shares.append(share)
         marks.append(mark)
@@ -390,22 +400,22 @@ def _finished(
         if curves is not None and by_curve:
             missing = sum(mark for _, mark in counted) / len(counted)
             score = min(on_curve(curves["sentences"], score), 1 - missing)
-    return PieceCoverage(shares, marks, score, left)
+    return PieceCoverage(shares, marks, score, omitted_share)
 
 
-def _stands(piece: Piece, word: SourceWord, translation: str) -> bool:
-    """Return whether a word stands in a translation as it is, at least as often as in its source.
+def _is_in_translation(piece: Piece, word: SourceWord, translation: str) -> bool:
+    """Return whether a translation has a source word unchanged, at least as often as the source.
 
-    Short ones are often a word of the other language, too, such as "a" and "no".
+    Short words do not count: "a" and "no", say, are words of several languages.
     """
     text = piece.text[slice(*word.place)]
-    if text not in translation or (len(text) < LEAST_STANDING and text.isalpha() and text.isascii()):
+    if text not in translation or (len(text) < MIN_COPIED_LETTERS and text.isalpha() and text.isascii()):
         return False
-    target, source = (WORDS.findall(one).count(text) for one in (translation, piece.text))
-    return target >= max(source, 1)
+    target_count, source_count = WORDS.findall(translation).count(text), WORDS.findall(piece.text).count(text)
+    return target_count >= max(source_count, 1)
 
 
-def _left(piece: Piece, covered: Sequence[float]) -> float:
-    """The mean share of a word, marks apart, that is left out."""
+def _omitted_share(piece: Piece, covered: Sequence[float]) -> float:
+    """Return the mean share of a word, punctuation excluded, that is left out."""
     shares = [1 - value for word, value in zip(piece.words, covered, strict=True) if not word.is_mark]
     return sum(shares) / max(len(shares), 1)

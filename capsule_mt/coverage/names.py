@@ -1,4 +1,4 @@
-"""What the methods of coverage and the points of its marks are called."""
+"""The names of coverage's methods, and of the operating points of its marks."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""What coverage is asked."""
+"""The options of coverage."""
 
 from dataclasses import dataclass
 
@@ -7,25 +7,24 @@ from capsule_mt.coverage.names import MARKS, METHODS, CoverageMethod, Marks
 
 @dataclass(frozen=True)
 class CoverageOptions:
-    """Ask for coverage, and say what to do with it.
+    """Choose how coverage is measured, and what follows from it.
 
     Attributes:
-        method: "attention" reads the head that `capsule-mt calibrate` has chosen, and "verified" has its doubts
-            checked by a model of the other direction (`reverse` of a `Translator`). "guided" reads PAST and FUTURE of
-            a model with guided routing. "deletion" takes any model: it scores the translation without each source
-            word, one pass a word. "auto" is the first of "verified", "attention", "guided" and "deletion" that there
-            is.
-        marks: which words "verified" marks: those "sure" to be left out, "likely" (the default), or "all" that
-            may be. `Translator.precision` is the share that a reader found right, where somebody read them. Any other
-            method has one set of marks, which are not verified: it ignores this, with a warning.
-        support: also find the words of the translation that the source does not support, which takes a `reverse` and
-            a forced pass of both models for each sentence.
-        threshold: warn of sentences whose coverage is below this; by default the alarm of the calibration, if it has
-            one. 0 warns of none.
-        retry_beams: translate those sentences again with so many beams, rescored by `weight` (5 by default), and keep
-            the translation that leaves less out.
-        weight: rank the hypotheses of beam search by their score less `weight` times the mean share of a source word
-            that is left out.
+        method: "attention" reads the head that `capsule-mt calibrate` has chosen; "verified" checks its doubts by a
+            model of the other direction (`reverse` of a `Translator`). "guided" reads PAST and FUTURE of a model with
+            guided routing. "deletion" works with any model: it scores the translation without each source word, one
+            pass a word. "auto" is the first available of "verified", "attention", "guided" and "deletion".
+        marks: the words that "verified" marks: only those "sure" to be left out, the "likely" ones (the default), or
+            "all" that may be. `Translator.precision` is the share of marks that a human reader confirmed, if one
+            checked them. Other methods have one set of unverified marks; they ignore this option with a warning.
+        support: also find the words of the translation that the source does not support. Needs a `reverse`, and a
+            forced pass of both models for each sentence.
+        threshold: warn of sentences with a lower coverage; by default the alarm of the calibration, if it has one. 0
+            never warns.
+        retry_beams: translate those sentences again with this many beams, rescored by `weight` (5 by default), and
+            keep the translation that leaves out less.
+        weight: rank the hypotheses of beam search by their score minus `weight` times the mean share of the source
+            words that is left out.
     """
 
     threshold: float | None = None

@@ -1,4 +1,4 @@
-"""What coverage answers: frozen dataclasses of plain values."""
+"""The results of coverage: frozen dataclasses of plain values."""
 
 from dataclasses import dataclass
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 class Word:
     """A word of the source, the characters `start` to `end` of the text.
 
-    `covered` is how much of it was translated; a word that mostly was not is `marked`, and so is one that the
-    vocabulary does not know, whose `covered` is 0. Optional words, which calibration finds, are never marked. `past`
-    and `future` are its shares after the last token where guided routing was read, else `None`.
+    `covered` is the share of it that was translated. A word is `marked` if it was probably left out, and if the
+    vocabulary lacks it, with a `covered` of 0. Optional words, which calibration finds, are never marked. `past` and
+    `future` are its shares after the last token by guided routing; `None` with other methods.
     """
 
     text: str
@@ -25,8 +25,8 @@ class Word:
 class TargetWord:
     """A word of the translation, the characters `start` to `end` of its text.
 
-    `supported` is how much the source supports it; one that it hardly does is `marked`. Marks of punctuation and the
-    optional words that calibration finds never are.
+    `supported` is how far the source supports it; a word with little support is `marked`. Punctuation and the optional
+    words that calibration finds are never marked.
     """
 
     text: str
@@ -47,11 +47,11 @@ class SentenceCoverage:
 
 @dataclass(frozen=True)
 class Adequacy:
-    """How inadequate a given translation is, by two numbers that rank: 0 is adequate, and 1 is not at all.
+    """How inadequate a translation is, by two scores for ranking from 0 (adequate) to 1 (not at all).
 
-    `omission` is how much it left out: the share of words that is not covered and, counted twice, the share of its
-    expected length that it lacks. `hallucination` is how little it has to do with its source: the share
-    of what each text says that the other does not make probable, for both directions.
+    `omission` measures missing content: the share of words that is not covered and, with double weight, the share of
+    its expected length that it lacks. `hallucination` measures unrelated content: the share of the information in each
+    text that the other text does not predict, over both directions.
     """
 
     omission: float
@@ -60,11 +60,11 @@ class Adequacy:
 
 @dataclass(frozen=True)
 class Coverage:
-    """What of a text was translated: a `score` between 0 and 1 of how complete it seems, its words and its sentences.
+    """How completely a text was translated: a `score` from 0 to 1, and the text's words and sentences.
 
     `repetitions` are phrases that the translation says twice in a row and the source does not. A blank text has the
-    score 1. `threshold` is the score below which a sentence is an alarm, if there is one. `support` is how much of the
-    translation its source supports, and `target_words` are the words of it, where that was asked for.
+    score 1. `threshold` is the score below which a sentence is an alarm, `None` without one. If `CoverageOptions` ask
+    for it, `support` is the share of the translation that the source supports, and `target_words` are its words.
     """
 
     score: float

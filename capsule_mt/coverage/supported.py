@@ -1,13 +1,13 @@
-"""What a model of the other direction knows of a translation: the words that were made up.
+"""Find made-up words: words of a translation that the source does not support, by a model of the other direction.
 
-A word of the translation is made up where its doubt is large:
+A word of the translation counts as made up if its doubt is large:
 
-    own = -logit(attention) - c max(log p, -8)
-    doubt = own + d (the mean of `own` of the words beside it)
+    word_doubt = -logit(attention) - c max(log p, -8)
+    doubt = word_doubt + d (the mean `word_doubt` of the two neighbours)
 
-attention: the most that the word receives from the aligning head of the reverse model, which writes the source. log p:
-the mean of the word's tokens by the model itself, as a rare word has several. What is made up comes in a row, hence
-the words beside it.
+attention: the most that the word receives from the aligning head of the reverse model while that writes the source.
+log p: the mean over the word's tokens by the forward model; a mean, as a rare word has several tokens. The neighbours
+count because made-up words tend to stand in a row.
 """
 
 from collections.abc import Sequence
@@ -22,8 +22,8 @@ SUPPORT_POINTS = {"sure": 6.0, "likely": 5.0, "all": 4.0}
 LOG_PROB, SMALLEST_LOG_PROB, BESIDE = 0.4, -8.0, 0.5  # c, the bound of log p, and d
 
 
-def attended(text: str, read: Read | None) -> list[tuple[Span, float]]:
-    """Return the words of a translation, and the most attention that each receives from the reverse."""
+def attended_words(text: str, read: Read | None) -> list[tuple[Span, float]]:
+    """Return the words of a translation, each with the most attention that it receives from the reverse model."""
     if read is None:
         return []
     rows = read.forced.received or []
@@ -32,7 +32,7 @@ def attended(text: str, read: Read | None) -> list[tuple[Span, float]]:
 
 
 def support_share(doubt: float) -> float:
-    """Return how much of a word the source supports."""
+    """Return how far the source supports a word, 0 ... 1."""
     return sigmoid(SUPPORT_POINTS["likely"] - doubt)
 
 
@@ -42,17 +42,17 @@ def support_doubts(
     """Return the doubt of each word of a translation.
 
     Args:
-        offsets: the characters that each token of the translation stands for.
-        log_probs: of each token.
-        words: their characters, and the most attention that each receives from the reverse.
+        offsets: the span of each token in the translation.
+        log_probs: the log-probability of each token.
+        words: from `attended_words`.
     """
-    tokens, own = dict(words_of(text, offsets)), []
+    tokens, word_doubts = dict(words_of(text, offsets)), []
     for span, attention in words:
-        found = [log_probs[token] for token in tokens.get(span, ())]
-        log_prob = max(sum(found) / max(len(found), 1), SMALLEST_LOG_PROB)
-        own.append(-evidence_of(attention) - LOG_PROB * log_prob)
+        token_log_probs = [log_probs[token] for token in tokens.get(span, ())]
+        log_prob = max(sum(token_log_probs) / max(len(token_log_probs), 1), SMALLEST_LOG_PROB)
+        word_doubts.append(-evidence_of(attention) - LOG_PROB * log_prob)
     doubts = []
-    for place, value in enumerate(own):
-        beside = [*own[max(place - 1, 0) : place], *own[place + 1 : place + 2]]
-        doubts.append(value + BESIDE * sum(beside) / max(len(beside), 1))
+    for index, doubt in enumerate(word_doubts):
+        neighbours = [*word_doubts[max(index - 1, 0) : index], *word_doubts[index + 1 : index + 2]]
+        doubts.append(doubt + BESIDE * sum(neighbours) / max(len(neighbours), 1))
     return doubts

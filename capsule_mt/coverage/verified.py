@@ -1,12 +1,12 @@
-"""What a model of the other direction knows of a translation: the words that were left out.
+"""Verify left-out words: words of the source that a translation leaves out, by a model of the other direction.
 
-A word of the source is left out where its doubt is large:
+A word of the source counts as left out if its doubt is large:
 
     doubt = -logit(attention) - a max(log p, -12) - b min(max(loss, -1), 9)
 
 attention: the most that the word receives from the head that aligns words. log p: of the word by the reverse model,
-which reads the translation. loss: by how much the translation becomes less probable without the word. The last two
-cost forced passes; they are made only where they can lift the doubt above what is asked.
+which reads the translation. loss: the log-probability that the translation loses without the word. The last two cost
+forced passes, which are made only if they can lift the doubt above the threshold.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,12 +20,12 @@ from capsule_mt.text.words import Offsets, found_offsets, words_of
 LOG_PROB, LOSS = 0.5, 1.0  # a and b
 SMALLEST_LOG_PROB = -12.0
 SMALLEST_LOSS, LARGEST_LOSS = -1.0, 9.0
-# the doubt above which a word is marked: chosen by hand on own translations of both released models' dev text
+# the doubt above which a word is marked: chosen by reading translations of dev text by both released models
 POINTS = {"sure": 8.5, "likely": 7.0, "all": 5.0}
 
 
 class Read(NamedTuple):
-    """A forced pass over a text and its translation, and the characters that the tokens of both stand for."""
+    """A forced pass over a text and its translation, and the spans of the tokens of both."""
 
     source: Offsets
     target: Offsets
@@ -33,29 +33,31 @@ class Read(NamedTuple):
 
 
 class Reverse(Protocol):
-    """A model of the other direction: a `Translator`."""
+    """A model of the other direction; `Translator` is one."""
 
     def read(self, texts: Sequence[str], translations: Sequence[str], *, with_head: bool = False) -> list[Read | None]:
-        """Force the translations; `None` for a blank text. `with_head`: also read the head that aligns words."""
+        """Force each translation; `None` for a blank text. `with_head`: also read the head that aligns words."""
         ...
 
 
 def doubt_of(attention: float, log_prob: float = 0.0, loss: float = LARGEST_LOSS) -> float:
-    """Return the doubt of a word; the defaults stand for a word that is not doubted."""
-    kept = min(max(loss, SMALLEST_LOSS), LARGEST_LOSS)
-    return -evidence_of(attention) - LOG_PROB * max(log_prob, SMALLEST_LOG_PROB) - LOSS * kept
+    """Return the doubt of a word; with the defaults, of a word that the reverse model does not doubt."""
+    bounded_loss = min(max(loss, SMALLEST_LOSS), LARGEST_LOSS)
+    return -evidence_of(attention) - LOG_PROB * max(log_prob, SMALLEST_LOG_PROB) - LOSS * bounded_loss
 
 
 def covered_share(doubt: float) -> float:
-    """Return how much of a word is covered, before calibration."""
+    """Return the share of a word that is covered, before calibration."""
     return sigmoid(POINTS["likely"] - doubt)
 
 
 class Candidate(NamedTuple):
-    """A translation that is verified: its text and tokens, and how much each word of its source received.
+    """A translation to verify.
 
+    target: its tokens.
+    attention: for each word of the source, the most that it received.
     is_open: for each word, whether it may be marked.
-    log_prob: of the whole translation, where the search has it by the whole vocabulary.
+    log_prob: of the complete translation; `None` if the search scored it within a shortlist.
     """
 
     piece: Piece
@@ -70,72 +72,78 @@ def doubts(
     candidates: Sequence[Candidate],
     decoder: Decoder,
     reverse: Reverse,
-    above: float,
+    threshold: float,
     reads: Sequence[Read | None] | None = None,
 ) -> list[list[float]]:
-    """Return the doubt of each word of each candidate; exact where it is larger than `above`.
+    """Return the doubt of each word of each candidate; it is exact where it is above `threshold`.
 
-    reads: what the reverse has read of each; else it reads those that need it.
+    reads: the reverse model's readings of all candidates; by default it reads those that need it.
     """
 
-    def may_pass(candidate: Candidate, word: int, log_prob: float) -> bool:
-        return candidate.is_open[word] and doubt_of(candidate.attention[word], log_prob, SMALLEST_LOSS) > above
+    def can_pass(candidate: Candidate, word: int, log_prob: float) -> bool:
+        """Return whether the doubt of a word would be above the threshold with the smallest loss."""
+        return candidate.is_open[word] and doubt_of(candidate.attention[word], log_prob, SMALLEST_LOSS) > threshold
 
-    found = [list(map(doubt_of, one.attention)) for one in candidates]
-    chosen = [
-        number
-        for number, one in enumerate(candidates)
-        if any(may_pass(one, word, SMALLEST_LOG_PROB) for word in range(len(one.attention)))
+    doubts_by_candidate = [list(map(doubt_of, candidate.attention)) for candidate in candidates]
+    # first attention alone, then the reverse model, and only then a pass without the word: each round reads fewer
+    indices = [
+        index
+        for index, candidate in enumerate(candidates)
+        if any(can_pass(candidate, word, SMALLEST_LOG_PROB) for word in range(len(candidate.attention)))
     ]
-    some = [candidates[number] for number in chosen]
     if reads is not None:
-        of_some = [reads[number] for number in chosen]
+        doubted_reads = [reads[index] for index in indices]
+    elif indices:
+        translations = [candidates[index].translation for index in indices]
+        doubted_reads = reverse.read(translations, [candidates[index].piece.text for index in indices])
     else:
-        of_some = reverse.read([one.translation for one in some], [one.piece.text for one in some]) if some else []
-    doubted: list[tuple[int, int, float]] = []
-    for number, one, read in zip(chosen, some, of_some, strict=True):
-        log_probs = word_log_probs(one.piece, read)
-        found[number] = list(map(doubt_of, one.attention, log_probs))
-        doubted += [
-            (number, word, log_prob) for word, log_prob in enumerate(log_probs) if may_pass(one, word, log_prob)
+        doubted_reads = []
+    doubted_words: list[tuple[int, int, float]] = []
+    for index, read in zip(indices, doubted_reads, strict=True):
+        candidate = candidates[index]
+        log_probs = word_log_probs(candidate.piece, read)
+        doubts_by_candidate[index] = list(map(doubt_of, candidate.attention, log_probs))
+        doubted_words += [
+            (index, word, log_prob) for word, log_prob in enumerate(log_probs) if can_pass(candidate, word, log_prob)
         ]
-    losses = losses_without([(candidates[number], word) for number, word, _ in doubted], decoder)
-    for (number, word, log_prob), loss in zip(doubted, losses, strict=True):
-        found[number][word] = doubt_of(candidates[number].attention[word], log_prob, loss)
-    return found
+    losses = losses_without([(candidates[index], word) for index, word, _ in doubted_words], decoder)
+    for (index, word, log_prob), loss in zip(doubted_words, losses, strict=True):
+        doubts_by_candidate[index][word] = doubt_of(candidates[index].attention[word], log_prob, loss)
+    return doubts_by_candidate
 
 
 def word_log_probs(piece: Piece, read: Read | None) -> list[float]:
-    """Return the log-probability of each word of a source by the reverse model, which has read the translation."""
-    if read is None:  # nothing was translated
+    """Return the log-probability of each word of a source by the reverse model, given the translation."""
+    if read is None:  # the translation is blank
         return [SMALLEST_LOG_PROB] * len(piece.words)
     tokens = dict(words_of(piece.text, read.target))
     return [sum(read.forced.log_probs[token] for token in tokens.get(word.place, ())) for word in piece.words]
 
 
-def without_tokens(source: Ids, places: Sequence[int]) -> Ids:
-    """Return a source without the tokens at some places, but with its last one where no other is left."""
-    left_out = frozenset(places)
-    return [token for place, token in enumerate(source) if place not in left_out] or [source[-1]]
+def without_tokens(source: Ids, positions: Sequence[int]) -> Ids:
+    """Return a source without the tokens at some positions; if none would remain, keep the last one."""
+    dropped = frozenset(positions)
+    return [token for position, token in enumerate(source) if position not in dropped] or [source[-1]]
 
 
 def losses_without(words: Sequence[tuple[Candidate, int]], decoder: Decoder) -> list[float]:
-    """Return by how many nats a translation becomes less probable without a word of its source."""
-    wholes = {id(one): one for one, _ in words if one.log_prob is None}
-    pairs: list[tuple[Ids, Ids]] = [(one.piece.ids, one.target) for one in wholes.values()]
-    pairs += [(without_tokens(one.piece.ids, one.piece.words[word].tokens), one.target) for one, word in words]
+    """Return the nats of log-probability that a translation loses without a word of its source."""
+    # candidates whose complete translation is not scored yet go first in the same batch
+    unscored = {id(candidate): candidate for candidate, _ in words if candidate.log_prob is None}
+    pairs: list[tuple[Ids, Ids]] = [(candidate.piece.ids, candidate.target) for candidate in unscored.values()]
+    for candidate, word in words:
+        tokens = candidate.piece.words[word].tokens
+        pairs.append((without_tokens(candidate.piece.ids, tokens), candidate.target))
     if not pairs:
         return []
     forced = decoder.force([source for source, _ in pairs], [target for _, target in pairs], Readings())
-    totals = [sum(one.log_probs) for one in forced]
-    known = dict(zip(wholes, totals, strict=False))
-    without = totals[len(wholes) :]
-    return [
-        (known[id(one)] if one.log_prob is None else one.log_prob) - total
-        for (one, _), total in zip(words, without, strict=True)
-    ]
+    totals = [sum(result.log_probs) for result in forced]
+    complete = {id(candidate): candidate.log_prob for candidate, _ in words if candidate.log_prob is not None}
+    complete |= dict(zip(unscored, totals, strict=False))
+    without_word = totals[len(unscored) :]
+    return [complete[id(candidate)] - total for (candidate, _), total in zip(words, without_word, strict=True)]
 
 
 def offsets_of(text: str, ids: Ids, decode: Callable[[Ids], str]) -> Offsets:
-    """Return the characters of a text that its tokens stand for, by what each decodes to."""
+    """Return the span of each token in a text, by decoding each token alone."""
     return found_offsets(text, [decode([token]) for token in ids])

@@ -87,7 +87,7 @@ def test_attention_by_hand():
     assert found.covered == [0.1, 0.9, 1.0, 0.0]
     assert found.marked == [True, False, False, True]  # below 0.2; an unknown word is missing
     assert found.score == pytest.approx((0.1 + 0.9 + 0.0) / 3)
-    assert found.left == pytest.approx((0.9 + 0.1 + 0.2) / 3)
+    assert found.omitted_share == pytest.approx((0.9 + 0.1 + 0.2) / 3)
     assert (found.past, found.future) == (None, None)
 
 
@@ -100,7 +100,7 @@ def test_guided_by_hand():
     assert found.past == pytest.approx([0.9, 0.35, 0.1])
     assert found.future == pytest.approx([0.0, 0.5, 0.9])
     assert found.marked == [True, True, True]  # half of the tokens of the second are below 0.8
-    assert found.left == pytest.approx((0.0 + 0.8 + 0.2 + 0.9) / 4)
+    assert found.omitted_share == pytest.approx((0.0 + 0.8 + 0.2 + 0.9) / 4)
     with pytest.raises(RuntimeError, match="PAST and FUTURE were not read"):
         guided_coverage(piece_of([5, 1], [word(0)]), None, None)
 

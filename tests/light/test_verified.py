@@ -83,7 +83,7 @@ def test_a_length_by_hand():
 
 def test_only_doubts_that_may_pass_are_verified():
     reverse, decoder = Reverse(-1.0, -8.0, -2.0), Losing(token_5=4.0, token_6=-1.0, token_7=5.0)
-    exact = doubts([CANDIDATE], decoder, reverse, above=-99.0)[0]
+    exact = doubts([CANDIDATE], decoder, reverse, threshold=-99.0)[0]
     assert decoder.sources == [[5, 6, 7, 1], [6, 7, 1], [5, 7, 1], [5, 6, 1]]  # the whole, and without each word
     assert exact[1] == pytest.approx(doubt_of(0.1, -8.0, -1.0))
     for above in (0.0, 3.0, 5.0, 7.0, 11.0):
@@ -96,10 +96,10 @@ def test_only_doubts_that_may_pass_are_verified():
 
 def test_a_closed_word_and_one_of_an_empty_translation():
     reverse, decoder = Reverse(-9.0, -9.0, -9.0), Losing(token_5=0.0, token_6=0.0, token_7=0.0)
-    doubts([CANDIDATE._replace(is_open=[False] * 3)], decoder, reverse, above=0.0)
+    doubts([CANDIDATE._replace(is_open=[False] * 3)], decoder, reverse, threshold=0.0)
     assert (reverse.texts, decoder.sources) == ([], [])
     reverse.read = lambda texts, translations, with_head=False: [None for _ in texts]
-    assert min(doubts([CANDIDATE._replace(attention=[0.0] * 3)], decoder, reverse, above=7.0)[0]) > 7
+    assert min(doubts([CANDIDATE._replace(attention=[0.0] * 3)], decoder, reverse, threshold=7.0)[0]) > 7
 
 
 def test_words_of_a_text():
