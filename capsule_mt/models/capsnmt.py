@@ -1,4 +1,4 @@
-"""The program of CapsNMT: the source in a fixed number of capsules, before a decoder that does not look back."""
+"""The program of CapsNMT: a fixed number of capsules of the source, an input of every step of an LSTM decoder."""
 
 import math
 from typing import Any
@@ -6,10 +6,10 @@ from typing import Any
 from capsule_mt.engine.program import Positions, Program, UnsupportedModelError
 from capsule_mt.models.parts import Parts, Rows, Writers
 from capsule_mt.models.recurrent import attend, both_directions, even_width, logits, lookup, maps
-from capsule_mt.models.settings import MOST_ITERATIONS, Settings
+from capsule_mt.models.settings import MAX_ITERATIONS, Settings
 from capsule_mt.models.weights import Weights
 
-LONGEST_SOURCE = 1024  # words that the engine has positions for; the model itself has no limit
+LONGEST_SOURCE = 1024  # words; the engine's table of positions ends here, the model itself has no limit
 NUM_POOLED_VECTORS = 4
 TIED = ("model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head")
 
@@ -22,7 +22,7 @@ def capsnmt_program(settings: Settings, weights: Weights) -> tuple[Program, Part
     scale = math.sqrt(narrow) if settings.flag("scale_embedding", True) else 1.0
     aggregation = settings.choice("aggregation", "capsules", ("capsules", "pooling"))
     program = Program(vocabulary=vocabulary, embeddings=vocabulary)
-    words, sources, step, states = writers = Writers.of(parts, program)
+    words, sources, step, states = writers = Writers.for_program(parts, program)
 
     def embed(writer: Rows, side: str) -> int:
         embedded = lookup(writer, parts.tied(f"model.{side}.embed_tokens", *TIED), vocabulary, narrow, scale)
@@ -31,8 +31,8 @@ def capsnmt_program(settings: Settings, weights: Weights) -> tuple[Program, Part
         return writer.apply(embedded, f"model.{side}.embedding_projection", outputs=width, bias=False)
 
     hidden = embed(words, "encoder")
-    for number in range(settings.number("encoder_layers", 4)):
-        hidden = both_directions(words, hidden, f"model.encoder.layers.{number}", "norm", "lstm", width)
+    for index in range(settings.number("encoder_layers", 4)):
+        hidden = both_directions(words, hidden, f"model.encoder.layers.{index}", "norm", "lstm", width)
     if aggregation == "pooling":
         capsules = sources.run("POOL_WORDS", sources.new(NUM_POOLED_VECTORS * width), words=hidden)
     else:
@@ -49,9 +49,9 @@ def capsnmt_program(settings: Settings, weights: Weights) -> tuple[Program, Part
 
     word = embed(step, "decoder")
     top = step.run("ADD", step.copy(source), addend=word)
-    for number in range(settings.number("decoder_layers", 3)):
-        top = _lstm_step(step, states, top, f"model.decoder.layers.{number}")
-        if number == 0 and settings.flag("source_attention", False):
+    for index in range(settings.number("decoder_layers", 3)):
+        top = _lstm_step(step, states, top, f"model.decoder.layers.{index}")
+        if index == 0 and settings.flag("source_attention", False):
             name = "model.decoder.source_attention"
             attended = attend(writers, hidden, top, f"{name}.attention")
             top = step.normalise(
@@ -63,27 +63,29 @@ def capsnmt_program(settings: Settings, weights: Weights) -> tuple[Program, Part
 
 
 def _capsules(writers: Writers, settings: Settings, hidden: int) -> int:
-    """Route the words to capsules, with votes, positions and scores of their own."""
+    """Route the words [S, D] to a fixed number of capsules; return the buffer with all of them."""
     words, sources, _, _ = writers
     parts, program, name = words.parts, words.program, "model.encoder.aggregation"
     for field in ("score_scale", "compared_capsule_scale"):
         if settings.real(field, 1.0) != 1.0:
             raise UnsupportedModelError(f"`{field}` {settings[field]!r} has no fast form, only 1.0")
     width, num_capsules = program.width(hidden), settings.number("num_capsules", 6)
-    iterations = settings.number("num_iterations", 3, most=MOST_ITERATIONS)
+    iterations = settings.number("num_iterations", 3, maximum=MAX_ITERATIONS)
     sets = 1 if settings.flag("share_iteration_weights", False) else iterations
     routing: dict[str, Any] = {"capsules": num_capsules, "iterations": iterations, "sets": sets}
-    placed = hidden
+    positioned = hidden
     if settings.flag("position_aware", True):
         program.longest_source = max(LONGEST_SOURCE, num_capsules)
-        placed = words.copy(hidden)
-        words.run("ADD_POSITIONS", placed, positions=Positions(program.longest_source, width))
+        positioned = words.copy(hidden)
+        words.run("ADD_POSITIONS", positioned, positions=Positions(program.longest_source, width))
         routing["positions"] = Positions(num_capsules, width)
-    votes = words.apply(placed, f"{name}.votes", outputs=sets * num_capsules * width, bias=False, activation="relu")
+    votes = words.apply(
+        positioned, f"{name}.votes", outputs=sets * num_capsules * width, bias=False, activation="relu"
+    )
     if settings.flag("separable_scoring", True):
-        inner = words.apply(placed, f"{name}.inner_scoring", outputs=width, activation="relu")
+        inner = words.apply(positioned, f"{name}.inner_scoring", outputs=width, activation="relu")
         routing["scores"] = words.apply(inner, f"{name}.outer_scoring", outputs=width)
-        routing |= {one: parts.linear(f"{name}.{one}_scoring", width, width) for one in ("inner", "outer")}
+        routing |= {layer: parts.linear(f"{name}.{layer}_scoring", width, width) for layer in ("inner", "outer")}
     routed = sources.run("SEPARABLE_ROUTING", sources.new(num_capsules * width), votes=votes, **routing)
     if not settings.flag("normalize_capsules", False):
         return routed
@@ -95,7 +97,7 @@ def _capsules(writers: Writers, settings: Settings, hidden: int) -> int:
 
 
 def _lstm_step(step: Rows, states: Rows, hidden: int, layer: str) -> int:
-    """LayerNorm(x + LSTM(x))."""
+    """Compute LayerNorm(x + LSTM(x)) for one step of the decoder."""
     width = step.program.width(hidden)
     state, cell = states.new(width), states.new(width)
     from_input, from_state = maps(step.parts, f"{layer}.lstm", "lstm", width, width)

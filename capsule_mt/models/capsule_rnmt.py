@@ -1,4 +1,4 @@
-"""The program of RNMT: GRUs, a conditional GRU that attends to the source, and perhaps PAST and FUTURE."""
+"""The program of RNMT: GRUs, a conditional GRU with attention to the source, and optionally PAST and FUTURE."""
 
 from capsule_mt.engine.program import Program
 from capsule_mt.models.guidance import guide
@@ -16,37 +16,37 @@ def rnmt_program(settings: Settings, weights: Weights) -> tuple[Program, Parts]:
     is_shared = settings.flag("share_encoder_decoder_embeddings", True)
     targets = vocabulary if is_shared else settings.number("decoder_vocab_size", vocabulary)
     program = Program(vocabulary=targets, embeddings=vocabulary)
-    words, sources, step, states = writers = Writers.of(parts, program)
+    words, sources, step, states = writers = Writers.for_program(parts, program)
     encoder, decoder, head = TIED[1:]
-    others = TIED if is_shared else ()
+    tied_tables = TIED if is_shared else ()
 
     def embed(writer: Rows, table: str, num_tokens: int, side: str) -> int:
         return writer.normalise(lookup(writer, table, num_tokens, narrow), -1, f"model.{side}.embed_layer_norm")
 
-    hidden = embed(words, parts.tied(encoder, *others), vocabulary, "encoder")
-    for number in range(settings.number("encoder_layers", 2)):
-        hidden = both_directions(words, hidden, f"model.encoder.layers.{number}", "layer_norm", "gru", width)
+    hidden = embed(words, parts.tied(encoder, *tied_tables), vocabulary, "encoder")
+    for index in range(settings.number("encoder_layers", 2)):
+        hidden = both_directions(words, hidden, f"model.encoder.layers.{index}", "layer_norm", "gru", width)
     mean = sources.run("MEAN_WORDS", sources.new(width), words=hidden)
     num_layers = settings.number("decoder_layers", 2)
     first = sources.apply(mean, "model.decoder.first_states", outputs=num_layers * width, activation="tanh")
-    kept = [
-        states.run("COPY", states.new(width), source=first, once=1, start=number * width, count=width)
-        for number in range(num_layers)
+    layer_states = [
+        states.run("COPY", states.new(width), source=first, once=1, start=index * width, count=width)
+        for index in range(num_layers)
     ]
-    word = embed(step, parts.tied(decoder, *(others or (head,))), targets, "decoder")
+    word = embed(step, parts.tied(decoder, *(tied_tables or (head,))), targets, "decoder")
     name = "model.decoder.attention_layer"
-    between = gru_step(step, f"{name}.recurrence.word_gru", word, kept[0], step.new(width))
-    context = attend(writers, hidden, between, f"{name}.recurrence.attention")
-    gru_step(step, f"{name}.recurrence.context_gru", context, between, kept[0])
-    joined = step.concatenate(kept[0], context, word)
+    intermediate = gru_step(step, f"{name}.recurrence.word_gru", word, layer_states[0], step.new(width))
+    context = attend(writers, hidden, intermediate, f"{name}.recurrence.attention")
+    gru_step(step, f"{name}.recurrence.context_gru", context, intermediate, layer_states[0])
+    joined = step.concatenate(layer_states[0], context, word)
     top = step.normalise(
         step.apply(joined, f"{name}.readout", outputs=width, activation="tanh"), -1, f"{name}.layer_norm"
     )
-    for number, state in enumerate(kept[1:]):
-        layer = f"model.decoder.layers.{number}"
+    for index, state in enumerate(layer_states[1:]):
+        layer = f"model.decoder.layers.{index}"
         gru_step(step, f"{layer}.gru", top, state, state, "_l0")
         top = step.normalise(step.copy(state), top, f"{layer}.layer_norm")
     top = guide(writers, settings, hidden, top)
-    table = parts.tied(head, *((others or (decoder,)) if settings.flag("tie_word_embeddings", True) else ()))
+    table = parts.tied(head, *((tied_tables or (decoder,)) if settings.flag("tie_word_embeddings", True) else ()))
     program.logits = logits(step, top, "project_out", table, targets, narrow)
     return program, parts

@@ -163,7 +163,7 @@ class MarianCheckpoint:
 
     def __init__(self, files: MarianFolder) -> None:
         self.files = files
-        self.place = f"{files.model}: {OPTIONS}"
+        self.origin = f"{files.model}: {OPTIONS}"
         self.stored = open_marian(files.model)
         self.pieces = _read_pieces(files)
         options = options_of(self.stored)
@@ -171,12 +171,12 @@ class MarianCheckpoint:
         tokens = [len(one.texts) for one in self.pieces]
         if sizes != tokens:
             raise CheckpointError(
-                f"{self.place}: `dim-vocabs` is {sizes!r}, but the vocabularies have {tokens} tokens"
+                f"{self.origin}: `dim-vocabs` is {sizes!r}, but the vocabularies have {tokens} tokens"
             )
         self.size = max(tokens) + 1
         end = self.pieces[1].end
         self.config: dict[str, Any] = {
-            **_settings(options, self.place, self.size),
+            **_settings(options, self.origin, self.size),
             "is_encoder_decoder": True,
             "pad_token_id": self.size - 1,
             "decoder_start_token_id": self.size - 1,

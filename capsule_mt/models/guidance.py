@@ -1,7 +1,7 @@
 """PAST and FUTURE (Zheng et al. 2019) between the decoder's states and the vocabulary, in every family that has it."""
 
 from capsule_mt.models.parts import Writers
-from capsule_mt.models.settings import MOST_ITERATIONS, Settings
+from capsule_mt.models.settings import MAX_ITERATIONS, Settings
 
 METHODS = ("none", "guided")
 
@@ -13,14 +13,15 @@ def guide(writers: Writers, settings: Settings, source: int, hidden: int) -> int
     words, sources, step, _ = writers
     name, program = "model.decoder.guidance", step.program
     width, inner = settings.number("guided_capsule_dim", 256), settings.number("guided_ffn_dim", 512)
-    kept = 2 * settings.number("guided_num_capsules", 2)
-    capsules = kept + settings.number("guided_num_redundant_capsules", 8, least=0)
-    iterations = settings.number("guided_num_iterations", 3, most=MOST_ITERATIONS)
+    num_guided = 2 * settings.number("guided_num_capsules", 2)
+    # the redundant capsules take what is neither PAST nor FUTURE; only routing reads them
+    capsules = num_guided + settings.number("guided_num_redundant_capsules", 8, minimum=0)
+    iterations = settings.number("guided_num_iterations", 3, maximum=MAX_ITERATIONS)
     votes = words.apply(source, f"{name}.votes", outputs=capsules * width, bias=False)
     start = sources.run("GUIDED_START", sources.new(capsules * width), votes=votes, capsules=capsules, width=width)
-    gathered = step.new(kept * width)
+    gathered = step.new(num_guided * width)
     if iterations == 1:
-        step.run("COPY", gathered, source=start, count=kept * width)
+        step.run("COPY", gathered, source=start, count=num_guided * width)
     else:
         projected = words.apply(votes, f"{name}.vote_projection", outputs=width, bias=False, fold=capsules)
         words.run("EXP_TWICE", projected)
@@ -37,7 +38,7 @@ def guide(writers: Writers, settings: Settings, source: int, hidden: int) -> int
             capsules=capsules,
             width=width,
             iterations=iterations,
-            kept=kept,
+            kept=num_guided,
         )
     joined = step.apply(step.concatenate(hidden, gathered), f"{name}.fc1", outputs=inner, activation="relu")
     return step.run("ADD", step.apply(joined, f"{name}.fc2", outputs=program.width(hidden)), addend=hidden)

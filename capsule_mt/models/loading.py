@@ -50,12 +50,12 @@ def load_model(
     folder = os.fspath(folder)
     checkpoint = open_checkpoint(folder)
     config, generation = checkpoint.config, checkpoint.generation
-    program, _ = write_program(config, checkpoint.weights, checkpoint.place)
+    program, _ = write_program(config, checkpoint.weights, checkpoint.origin)
     calibration = {} if config.get("coverage_calibration") is None else config["coverage_calibration"]
     check_calibration(calibration, program.head_shape, checkpoint.calibrated_by)
     generated_by = os.path.join(folder, GENERATION_FILE)
     check_generation(
-        generation, program.vocabulary, generated_by if os.path.isfile(generated_by) else checkpoint.place
+        generation, program.vocabulary, generated_by if os.path.isfile(generated_by) else checkpoint.origin
     )
     tokenizer = checkpoint.read_tokenizer()
     start, end, pad, at_end = _tokens(folder, config, generation, program.vocabulary)
@@ -92,14 +92,15 @@ def load_model(
 class HubCheckpoint:
     """What the files of transformers say of a model.
 
-    config, generation: what is in config.json and generation_config.json; `place` is where it is, and `calibrated_by`
-        where the calibration of coverage is.
+    config, generation: the contents of config.json and generation_config.json.
+    origin: the path of config.json, for errors.
+    calibrated_by: the path of the file with the calibration of coverage.
     """
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
-        self.place = self.calibrated_by = os.path.join(folder, CONFIG_FILE)
-        self.config = read_json(self.place)
+        self.origin = self.calibrated_by = os.path.join(folder, CONFIG_FILE)
+        self.config = read_json(self.origin)
         self.generation = _generation(folder, self.config)
         self.weights = weights_in(folder)
 

@@ -1,7 +1,7 @@
 """The program of Marian and of Capsule Marian, with every seam.
 
 Matrices that share an input are stacked. The maps of layer aggregation are multiplied out: no nonlinearity is between
-an input capsule F X and the votes W F X, so that these take one product of rows instead of two.
+an input capsule F X and its votes W F X, so W F is one matrix and votes take one product instead of two.
 """
 
 import math
@@ -12,7 +12,7 @@ from capsule_mt.engine.program import ACTIVATIONS, Linear, Positions, Program, T
 from capsule_mt.models import tensors
 from capsule_mt.models.guidance import guide
 from capsule_mt.models.parts import EPSILON, TIED, Parts, Rows, Writers
-from capsule_mt.models.settings import MOST_ITERATIONS, Settings
+from capsule_mt.models.settings import MAX_ITERATIONS, Settings
 from capsule_mt.models.weights import CheckpointError, Weights
 
 FEED_FORWARD_ACTIVATIONS = ("relu", "silu", "swish", "gelu")
@@ -20,10 +20,10 @@ FEED_FORWARD_ACTIVATIONS = ("relu", "silu", "swish", "gelu")
 
 def marian_program(settings: Settings, weights: Weights) -> tuple[Program, Parts]:
     """Return the program of Marian or Capsule Marian, and the weights that it uses."""
-    # transformers' Marian, which has no such field, always has PyTorch's own
+    # transformers' Marian lacks this field and always uses PyTorch's default
     epsilon = settings.real("layer_norm_eps", EPSILON) if settings["model_type"] == "capsule_marian" else EPSILON
     if epsilon == 0:
-        raise CheckpointError(f"{settings.place}: `layer_norm_eps` must be above 0, got 0")
+        raise CheckpointError(f"{settings.origin}: `layer_norm_eps` must be above 0, got 0")
     parts = Parts(weights, epsilon)
     return _Marian(settings, parts).program, parts
 
@@ -39,42 +39,42 @@ class _Marian:
                 "`head_aggregation_sites`"
             )
         is_marian = settings.flag("marian_positions", False)
-        self.width = settings.number("d_model", 1024, least=4 if is_marian else 1)
+        self.width = settings.number("d_model", 1024, minimum=4 if is_marian else 1)
         if is_marian and self.width % 2:
             raise UnsupportedModelError(
-                f"{settings.place}: `marian_positions` needs an even `d_model`, got {self.width}"
+                f"{settings.origin}: `marian_positions` needs an even `d_model`, got {self.width}"
             )
         self.activation = settings.choice("activation_function", "gelu", FEED_FORWARD_ACTIVATIONS)
         self.scale = math.sqrt(self.width) if settings.flag("scale_embedding", False) else 1.0
-        longest = settings.number("max_position_embeddings", 1024, most=2**24)
+        longest = settings.number("max_position_embeddings", 1024, maximum=2**24)
         is_shared = settings.flag("share_encoder_decoder_embeddings", True)
         vocabulary = settings.number("vocab_size", 58101)
         targets = vocabulary if is_shared else settings.number("decoder_vocab_size", vocabulary)
         self.program = Program(vocabulary=targets, embeddings=vocabulary)
         self.program.longest_source = self.program.longest_target = longest
         self.positions = Positions(longest, self.width, self.width - 2 if is_marian else None)
-        self.writers = Writers.of(parts, self.program)
+        self.writers = Writers.for_program(parts, self.program)
         encoder, decoder, head = TIED[1:]
-        others = TIED if is_shared else ()
-        source_table = parts.table(parts.tied(encoder, *others), vocabulary, self.width)
-        target_table = parts.table(parts.tied(decoder, *others or (head,)), targets, self.width)
+        tied_tables = TIED if is_shared else ()
+        source_table = parts.table(parts.tied(encoder, *tied_tables), vocabulary, self.width)
+        target_table = parts.table(parts.tied(decoder, *tied_tables or (head,)), targets, self.width)
 
         words, _, step, _ = self.writers
         hidden = self._embed(words, source_table, "encoder")
-        states = [hidden := self._encoder_layer(hidden, number) for number in range(self._layers("encoder"))]
+        states = [hidden := self._encoder_layer(hidden, index) for index in range(self._num_layers("encoder"))]
         source = self._aggregate(words, "encoder", states or [hidden])
         hidden, memory = self._embed(step, target_table, "decoder"), self._memory(source)
-        states = [hidden := self._decoder_layer(hidden, number, memory) for number in range(self._layers("decoder"))]
+        states = [hidden := self._decoder_layer(hidden, index, memory) for index in range(self._num_layers("decoder"))]
         hidden = self._aggregate(step, "decoder", states or [hidden])
         hidden = guide(self.writers, settings, source, hidden)
-        self.program.num_caches = self._layers("decoder")
-        table = parts.tied(head, *(others or (decoder,)) if settings.flag("tie_word_embeddings", True) else ())
+        self.program.num_caches = self._num_layers("decoder")
+        table = parts.tied(head, *(tied_tables or (decoder,)) if settings.flag("tie_word_embeddings", True) else ())
         self.program.logits = step.linear(hidden, self._vocabulary(table, targets))
 
-    def _layers(self, side: str) -> int:
-        return self.settings.number(f"{side}_layers", 12, least=0)
+    def _num_layers(self, side: str) -> int:
+        return self.settings.number(f"{side}_layers", 12, minimum=0)
 
-    def _heads(self, side: str) -> int:
+    def _num_heads(self, side: str) -> int:
         heads = self.settings.number(f"{side}_attention_heads", 16)
         if self.width % heads:
             raise UnsupportedModelError(
@@ -85,51 +85,51 @@ class _Marian:
     def _embed(self, writer: Rows, table: Vector, side: str) -> int:
         positions: Vector | Positions = self.positions
         name = f"model.{side}.embed_positions.weight"
-        if name in self.parts.weights:  # else the sinusoids, which need not be saved
+        if name in self.parts.weights:  # else sinusoids, which a checkpoint need not save
             positions = self.parts.vector(name, self.positions.count // self.width, self.width)
         return writer.run("EMBED", writer.new(self.width), table=table, positions=positions, scale=self.scale)
 
     def _memory(self, source: int) -> int:
-        """The keys and the values of all decoder layers for the words of the source."""
-        layers = [f"model.decoder.layers.{number}.encoder_attn" for number in range(self._layers("decoder"))]
+        """Return the keys and the values of all decoder layers for the words of the source."""
+        layers = [f"model.decoder.layers.{index}.encoder_attn" for index in range(self._num_layers("decoder"))]
         names = [f"{layer}.{kind}_proj" for kind in "kv" for layer in layers]
         maps = (self.parts.linear(name, self.width, self.width) for name in names)
-        # of all products of int8, rounding the input of this one alone costs most
+        # of all int8 products, this one loses most by rounding its input: `twice` rounds the remainder, too
         return self.writers.words.linear(source, *maps, twice=True) if names else source
 
-    def _encoder_layer(self, below: int, number: int) -> int:
-        words, layer = self.writers.words, f"model.encoder.layers.{number}"
+    def _encoder_layer(self, below: int, index: int) -> int:
+        words, layer = self.writers.words, f"model.encoder.layers.{index}"
         hidden = words.copy(below)
-        joined = words.apply(hidden, *(f"{layer}.self_attn.{one}_proj" for one in "qkv"), outputs=self.width)
-        attended = words.run("ATTEND_WORDS", words.new(self.width), joined=joined, heads=self._heads("encoder"))
-        self._project_heads(words, hidden, attended, f"{layer}.self_attn", "encoder_self", number)
+        joined = words.apply(hidden, *(f"{layer}.self_attn.{letter}_proj" for letter in "qkv"), outputs=self.width)
+        attended = words.run("ATTEND_WORDS", words.new(self.width), joined=joined, heads=self._num_heads("encoder"))
+        self._project_heads(words, hidden, attended, f"{layer}.self_attn", "encoder_self", index)
         return self._feed_forward(words, hidden, layer, "encoder")
 
-    def _decoder_layer(self, below: int, number: int, memory: int) -> int:
-        step, layer, heads = self.writers.step, f"model.decoder.layers.{number}", self._heads("decoder")
+    def _decoder_layer(self, below: int, index: int, memory: int) -> int:
+        step, layer, heads = self.writers.step, f"model.decoder.layers.{index}", self._num_heads("decoder")
         hidden = step.copy(below)
-        self.look_back(self, hidden, layer, number)
+        self.look_back(self, hidden, layer, index)
         attended = step.run(
             "ATTEND_SOURCE",
             step.new(self.width),
             query=step.apply(hidden, f"{layer}.encoder_attn.q_proj", outputs=self.width),
             memory=memory,
             heads=heads,
-            keys=number * self.width,
+            keys=index * self.width,
             values=self.program.width(memory) // 2,
-            layer=number,
+            layer=index,
         )
-        self._project_heads(step, hidden, attended, f"{layer}.encoder_attn", "cross", number)
+        self._project_heads(step, hidden, attended, f"{layer}.encoder_attn", "cross", index)
         return self._feed_forward(step, hidden, layer, "decoder")
 
-    def _attend_past(self, hidden: int, layer: str, number: int) -> None:
-        step, heads = self.writers.step, self._heads("decoder")
-        joined = step.apply(hidden, *(f"{layer}.self_attn.{one}_proj" for one in "qkv"), outputs=self.width)
-        attended = step.run("ATTEND_PAST", step.new(self.width), joined=joined, heads=heads, cache=number)
-        self._project_heads(step, hidden, attended, f"{layer}.self_attn", "decoder_self", number)
+    def _attend_past(self, hidden: int, layer: str, index: int) -> None:
+        step, heads = self.writers.step, self._num_heads("decoder")
+        joined = step.apply(hidden, *(f"{layer}.self_attn.{letter}_proj" for letter in "qkv"), outputs=self.width)
+        attended = step.run("ATTEND_PAST", step.new(self.width), joined=joined, heads=heads, cache=index)
+        self._project_heads(step, hidden, attended, f"{layer}.self_attn", "decoder_self", index)
 
-    def _recur(self, hidden: int, layer: str, number: int) -> None:
-        """Kim et al. 2019: a recurrent unit in the place of self-attention."""
+    def _recur(self, hidden: int, layer: str, index: int) -> None:
+        """Apply the SSRU (Kim et al. 2019), the recurrent unit that replaces self-attention."""
         _, _, step, states = self.writers
         forget = self.parts.linear(f"{layer}.self_attn.forget_gate", self.width, self.width)
         fresh = self.parts.linear(f"{layer}.self_attn.input_map", self.width, self.width, bias=False)
@@ -143,10 +143,10 @@ class _Marian:
         added = writer.apply(inner, f"{layer}.fc2", outputs=self.width)
         return writer.normalise(hidden, added, f"{layer}.final_layer_norm")
 
-    def _project_heads(self, writer: Rows, hidden: int, attended: int, attention: str, site: str, number: int) -> None:
+    def _project_heads(self, writer: Rows, hidden: int, attended: int, attention: str, site: str, index: int) -> None:
         """Add the heads of an attention, mapped by W^O or routed, to the residual stream."""
         layers = self.settings["head_aggregation_layers"]
-        is_routed = self._routes_heads(site) and (layers is None or number in layers)
+        is_routed = self._routes_heads(site) and (layers is None or index in layers)
         aggregate = HEAD_AGGREGATIONS[self.settings["head_aggregation"] if is_routed else "concat"]
         writer.normalise(
             hidden, aggregate(self, writer, attended, f"{attention}.out_proj", site), f"{attention}_layer_norm"
@@ -161,9 +161,9 @@ class _Marian:
         return writer.apply(heads, name, outputs=self.width)
 
     def _route_heads(self, writer: Rows, heads: int, name: str, site: str) -> int:
-        """Li et al. 2019: the heads are input capsules."""
+        """Route the heads as input capsules (Li et al. 2019)."""
         activation = self.settings.choice("head_aggregation_activation", "relu", ("relu", "tanh"))
-        num_heads = self._heads("encoder" if site == "encoder_self" else "decoder")
+        num_heads = self._num_heads("encoder" if site == "encoder_self" else "decoder")
         capsules = writer.apply(heads, f"{name}.input_capsules", outputs=self.width, activation=activation)
         votes = writer.apply(capsules, f"{name}.votes", outputs=num_heads * self.width, bias=False)
         return self._route(writer, "head_aggregation", name, votes, num_heads)
@@ -192,7 +192,7 @@ class _Marian:
         return writer.run("WEIGHTED_SUM", writer.new(self.width), weights=gates, parts=joined, count=num_layers)
 
     def _route_layers(self, writer: Rows, name: str, joined: int, num_layers: int) -> int:
-        """The layers are input capsules."""
+        """Route the layers as input capsules (Dou et al. 2019)."""
         settings, width = self.settings, self.width
         num_capsules = settings.divisor("layer_aggregation_num_capsules", "d_model", width)
         inner = self._capsule_map(f"{name}.input_capsules", "layer_aggregation_capsule_input", num_layers, width)
@@ -210,7 +210,7 @@ class _Marian:
         return self._route(writer, "layer_aggregation", name, mapped, num_layers, activations=num_layers * width)
 
     def _capsule_map(self, name: str, field: str, num_layers: int, outputs: int, *, bias: bool = True) -> Linear:
-        """The map of all layers to all input capsules, or of each to its own along the diagonal."""
+        """Return the map from all layers to all input capsules; for `own`, from each layer to its capsule alone."""
         rows, columns = num_layers * outputs, num_layers * self.width
         if self.settings.choice(field, "all", ("all", "own")) == "all":
             return self.parts.linear(name, rows, columns, bias=bias)
@@ -224,30 +224,32 @@ class _Marian:
 
         return Linear(rows, columns, read)
 
-    def _composed(self, first: Linear, then: Linear, name: str) -> Linear:
-        """One map after another, multiplied out; `name` names the module that has both."""
+    def _composed(self, first: Linear, second: Linear, name: str) -> Linear:
+        """Return the product of two maps as one map; `name` is the module that holds both."""
         self.parts.keep_exact(f"{name}.")
 
         def read() -> tuple[Tensor, Tensor | None]:
-            (inner, shift), (outer, bias) = first.read(), then.read()
+            (inner, shift), (outer, bias) = first.read(), second.read()
             return tensors.composed((tensors.decoded(inner), cast(Tensor, shift)), (tensors.decoded(outer), bias))
 
-        return Linear(then.outputs, first.inputs, read)
+        return Linear(second.outputs, first.inputs, read)
 
     def _route(self, writer: Rows, seam: str, name: str, votes: int, num_inputs: int, activations: int = -1) -> int:
         """Route votes [inputs, capsules, width] by the method of a seam."""
         num_capsules = self.settings.divisor(f"{seam}_num_capsules", "d_model", self.width)
-        iterations = self.settings.number(f"{seam}_num_iterations", 3, most=MOST_ITERATIONS)
+        iterations = self.settings.number(f"{seam}_num_iterations", 3, maximum=MAX_ITERATIONS)
         sizes = {"inputs": num_inputs, "capsules": num_capsules, "width": self.width // num_capsules}
         sizes["iterations"], out, method = iterations, writer.new(self.width), self.settings[seam]
         if method == "em_routing":
             final = self.settings.real("em_lambda_final", 0.01)
-            lambdas = [final * (1 - 0.95 ** (number + 1)) for number in range(iterations)]
-            betas = {one: self.parts.vector(f"{name}.{one}", num_capsules) for one in ("beta_a", "beta_u")}
+            lambdas = [final * (1 - 0.95 ** (index + 1)) for index in range(iterations)]
+            betas = {beta: self.parts.vector(f"{name}.{beta}", num_capsules) for beta in ("beta_a", "beta_u")}
             schedule = Vector(iterations, lambda: tensors.of_floats(lambdas, (iterations,)))
-            least = self.settings.real("em_min_variance", 5e-4)
+            min_variance = self.settings.real("em_min_variance", 5e-4)
             sizes["activations"] = activations
-            return writer.run("EM_ROUTING", out, votes=votes, **betas, lambdas=schedule, **sizes, min_variance=least)
+            return writer.run(
+                "EM_ROUTING", out, votes=votes, **betas, lambdas=schedule, **sizes, min_variance=min_variance
+            )
         normalize = method == "simple_routing" or self.settings.flag("layer_aggregation_normalize_total_input", True)
         return writer.run("DYNAMIC_ROUTING", out, votes=votes, **sizes, normalize=int(normalize))
 
@@ -261,7 +263,7 @@ class _Marian:
 
 
 def _repeated(linear: Linear, times: int) -> Linear:
-    """Return a map each of whose outputs comes so many times in a row: an activation for every output capsule."""
+    """Return a map that gives each output `times` times in a row: an input's activation for every output capsule."""
 
     def read() -> tuple[Tensor, Tensor | None]:
         weight, bias = linear.read()

@@ -13,8 +13,8 @@ TIED = ("model.shared", "model.encoder.embed_tokens", "model.decoder.embed_token
 class Parts:
     """The weights of a model as linear maps and vectors, whose shapes are checked when they are named.
 
-    used: every name that was asked for.
-    rounded: matrices of which the program only takes int8 codes, if it is packed in int8.
+    used: the names of all tensors that the program takes.
+    rounded: the matrices that a program packed in int8 takes as codes alone.
 
     Args:
         epsilon: what every LayerNorm adds to the variance.
@@ -28,11 +28,11 @@ class Parts:
         self._vectors: dict[str, Vector] = {}
 
     def expect(self, name: str, *shape: int) -> None:
-        """Refuse a tensor of another shape than the configuration asks for."""
-        found = tuple(self.weights.shape(name))
-        if found != shape:
-            wanted = f"`{name}` is {list(found)}, but the configuration asks for {list(shape)}"
-            raise self.weights.problem(name, wanted)
+        """Refuse a tensor whose shape differs from `shape`, which the configuration asks for."""
+        stored_shape = tuple(self.weights.shape(name))
+        if stored_shape != shape:
+            message = f"`{name}` is {list(stored_shape)}, but the configuration asks for {list(shape)}"
+            raise self.weights.problem(name, message)
         self.used.add(name)
 
     def map(self, weight: str, bias: str | None, outputs: int, inputs: int, *, scale: float = 1.0) -> Linear:
@@ -64,7 +64,7 @@ class Parts:
         return self._vectors[name]
 
     def table(self, name: str, rows: int, width: int) -> Vector:
-        """Return the rows of a matrix for EMBED, in the precision or the codes that they are stored in."""
+        """Return the rows of a matrix for EMBED, as they are stored: in any precision, or as codes."""
         if name not in self._vectors:
             self.expect(name, rows, width)
             self.keep_exact(name)
@@ -72,24 +72,25 @@ class Parts:
         return self._vectors[name]
 
     def shared(self, name: str, linear: Linear) -> Linear:
-        """Note that a linear map has the numbers of the table of this name, if there is one; return the map."""
+        """Return a linear map; if there is a table of this name, note that both have the same numbers."""
         if name in self._vectors:
             self._vectors[name].packed = linear
         return linear
 
     def keep_exact(self, prefix: str) -> None:
-        """Note that a program takes the numbers themselves of the tensors whose names begin so."""
-        named = {name for name in self.used if name.startswith(prefix)}
-        self._exact |= named
-        self.rounded -= named
+        """Note that the program takes exact numbers, not codes, of the tensors whose names begin with `prefix`."""
+        exact = {name for name in self.used if name.startswith(prefix)}
+        self._exact |= exact
+        self.rounded -= exact
 
     def tensor(self, name: str) -> Tensor:
-        """Read a tensor, without codes."""
+        """Read a tensor; codes become the numbers that they stand for."""
         return tensors.decoded(self.weights.read(name))
 
-    def tied(self, name: str, *others: str) -> str:
-        """Return the name of the matrix of `name`, which may be stored under a module that it is tied to."""
-        return next((f"{one}.weight" for one in (name, *others) if f"{one}.weight" in self.weights), f"{name}.weight")
+    def tied(self, name: str, *tied_modules: str) -> str:
+        """Return the name of a module's matrix, which may be stored under a module that it is tied to."""
+        matrices = [f"{module}.weight" for module in (name, *tied_modules)]
+        return next((matrix for matrix in matrices if matrix in self.weights), matrices[0])
 
 
 class Rows(Writer):
@@ -110,7 +111,7 @@ class Rows(Writer):
     def normalise(self, hidden: int, residual: int, name: str) -> int:
         """Apply the LayerNorm of a module to `hidden` + `residual` (-1: `hidden` alone) in place."""
         width = self.program.width(hidden)
-        gain, bias = (self.parts.vector(f"{name}.{one}", width) for one in ("weight", "bias"))
+        gain, bias = (self.parts.vector(f"{name}.{parameter}", width) for parameter in ("weight", "bias"))
         return self.norm(hidden, residual, gain, bias, self.parts.epsilon)
 
 
@@ -123,6 +124,7 @@ class Writers(NamedTuple):
     states: Rows
 
     @classmethod
-    def of(cls, parts: Parts, program: Program) -> "Writers":
+    def for_program(cls, parts: Parts, program: Program) -> "Writers":
+        """Return the four writers of a program, which share the weights in `parts`."""
         spaces = ((Space.WORDS, False), (Space.SOURCES, False), (Space.HYPOTHESES, True), (Space.STATES, True))
         return cls(*(Rows(parts, program, space, decodes=decodes) for space, decodes in spaces))

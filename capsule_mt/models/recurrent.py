@@ -9,10 +9,10 @@ GATES = {"lstm": 4, "gru": 3}
 
 
 def even_width(settings: Settings) -> int:
-    """Return the width of the states, half of it for each direction of the encoder."""
-    width = settings.number("hidden_size", 512, least=2)
+    """Return the width of the states; each direction of the encoder has half of it."""
+    width = settings.number("hidden_size", 512, minimum=2)
     if width % 2:
-        raise CheckpointError(f"{settings.place}: `hidden_size` must be even, got {width}")
+        raise CheckpointError(f"{settings.origin}: `hidden_size` must be even, got {width}")
     return width
 
 
@@ -22,7 +22,7 @@ def lookup(rows: Rows, table: str, num_tokens: int, width: int, scale: float = 1
 
 
 def maps(parts: Parts, name: str, kind: str, width: int, inputs: int, suffix: str = "_l0") -> tuple[Linear, Linear]:
-    """Return what maps the input of a recurrent layer to its gates, and what maps its state to them."""
+    """Return the linear maps of a recurrent layer from its input and from its state to its gates."""
     outputs = GATES[kind] * width
     from_input, from_state = (
         parts.map(f"{name}.weight_{side}{suffix}", f"{name}.bias_{side}{suffix}", outputs, size)
@@ -32,13 +32,13 @@ def maps(parts: Parts, name: str, kind: str, width: int, inputs: int, suffix: st
 
 
 def both_directions(words: Rows, hidden: int, layer: str, norm: str, kind: str, width: int) -> int:
-    """A bidirectional recurrent layer, added to what it reads where both are of one width, and normalised."""
+    """Apply a bidirectional recurrent layer and its LayerNorm, with a residual connection if both widths are equal."""
     outputs, inputs, half = words.new(width), words.program.width(hidden), width // 2
-    for number, suffix in enumerate(("_l0", "_l0_reverse")):
+    for direction, suffix in enumerate(("_l0", "_l0_reverse")):
         from_input, from_state = maps(words.parts, f"{layer}.{kind}", kind, half, inputs, suffix)
         gates = words.linear(hidden, from_input)
         words.run(
-            f"{kind.upper()}_WORDS", outputs, gates=gates, map=from_state, backwards=number, column=number * half
+            f"{kind.upper()}_WORDS", outputs, gates=gates, map=from_state, backwards=direction, column=direction * half
         )
     return words.normalise(outputs, hidden if inputs == width else -1, f"{layer}.{norm}")
 
@@ -52,7 +52,7 @@ def gru_step(step: Rows, cell: str, hidden: int, state: int, out: int, suffix: s
 
 
 def attend(writers: Writers, source: int, hidden: int, name: str) -> int:
-    """Additive attention of the states to the words."""
+    """Attend from the states to the words by additive attention."""
     words, _, step, _ = writers
     width = words.program.width(source)
     keys = words.run("EXP_TWICE", words.apply(source, f"{name}.key_projection", outputs=width))
@@ -62,7 +62,7 @@ def attend(writers: Writers, source: int, hidden: int, name: str) -> int:
 
 
 def logits(step: Rows, hidden: int, projection: str, table: str, num_tokens: int, width: int) -> int:
-    """Project states to the width of embeddings, if that is another, and to the vocabulary."""
+    """Project states to the vocabulary, by way of the embeddings' width if that differs from theirs."""
     if step.program.width(hidden) != width:
         hidden = step.apply(hidden, projection, outputs=width, bias=False)
     return step.linear(hidden, step.parts.map(table, None, num_tokens, width))

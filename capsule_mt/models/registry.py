@@ -9,40 +9,40 @@ from capsule_mt.models.parts import TIED, Parts
 from capsule_mt.models.settings import Settings
 from capsule_mt.models.weights import Weights
 
-# the module of each family and its function (Settings, Weights) -> (Program, Parts); imported when a folder needs it
+# each family's module and function (Settings, Weights) -> (Program, Parts); imported when a folder needs it
 WRITERS = {
     "marian": ("marian", "marian_program"),
     "capsule_marian": ("marian", "marian_program"),
     "capsnmt": ("capsnmt", "capsnmt_program"),
     "capsule_rnmt": ("capsule_rnmt", "rnmt_program"),
 }
-# what only training uses, and other names of the one embedding
+# tensors that only training uses, and other names of a tied embedding
 UNUSED = ("guided_losses.", *TIED)
 
 
 def write_program(
-    config: Mapping[str, Any], weights: Weights, place: str = "the configuration"
+    config: Mapping[str, Any], weights: Weights, origin: str = "the configuration"
 ) -> tuple[Program, Parts]:
     """Write the program of a model; return it with the weights that it uses.
 
     Args:
         config: what config.json says, or `config.to_dict()` of a live model.
-        place: where the configuration is from, for errors.
+        origin: the file of the configuration, for errors.
 
     Raises:
-        UnsupportedModelError: a family, a method or a module that no program can say.
+        UnsupportedModelError: a family, a method or a module without operations in the engine.
         CheckpointError: weights of a file that do not fit the configuration.
     """
     model_type = config.get("model_type")
     writer = WRITERS.get(model_type) if isinstance(model_type, str) else None
     if writer is None:
-        known = ", ".join(WRITERS)
-        raise UnsupportedModelError(f"{place}: a model of type {model_type!r} has no fast form, only {known}")
+        families = ", ".join(WRITERS)
+        raise UnsupportedModelError(f"{origin}: a model of type {model_type!r} has no fast form, only {families}")
     if config.get("quantization_config") is not None:
         raise UnsupportedModelError("a quantised model (`quantization_config`) has no fast form")
     module, function = writer
     write = getattr(import_module(f"capsule_mt.models.{module}"), function)
-    program, parts = write(Settings(config, place), weights)
+    program, parts = write(Settings(config, origin), weights)
     for name in weights:
         if name not in parts.used and not name.startswith(UNUSED):
             raise weights.problem(name, f"has `{name}`, for which the configuration has no place")

@@ -6,52 +6,54 @@ from typing import Any
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.models.weights import CheckpointError
 
-MOST_ITERATIONS = 1000
-MOST = 2**27
+MAX_ITERATIONS = 1000
+MAX_NUMBER = 2**27
 
 
 class Settings:
-    """A configuration as transformers writes it; `place` says where it is from."""
+    """A configuration as transformers writes it; `origin`, the file that it is from, opens each error."""
 
-    def __init__(self, fields: Mapping[str, Any], place: str = "the configuration") -> None:
-        self.fields, self.place = fields, place
+    def __init__(self, fields: Mapping[str, Any], origin: str = "the configuration") -> None:
+        self.fields, self.origin = fields, origin
 
     def __getitem__(self, name: str) -> Any:
         return self.fields.get(name)
 
-    def _given(self, name: str, default: Any) -> Any:
+    def _value(self, name: str, default: Any) -> Any:
         value = self[name]
         return default if value is None else value
 
-    def number(self, name: str, default: int, *, least: int = 1, most: int = MOST) -> int:
-        """Return a whole number; here and below, `default` where the field is missing or null."""
-        value = self._given(name, default)
-        if type(value) is not int or not least <= value <= most:
-            raise CheckpointError(f"{self.place}: `{name}` must be a number from {least} to {most}, got {value!r}")
+    def number(self, name: str, default: int, *, minimum: int = 1, maximum: int = MAX_NUMBER) -> int:
+        """Return a whole number. This and every method below returns `default` if the field is missing or null."""
+        value = self._value(name, default)
+        if type(value) is not int or not minimum <= value <= maximum:
+            raise CheckpointError(
+                f"{self.origin}: `{name}` must be a number from {minimum} to {maximum}, got {value!r}"
+            )
         return value
 
     def real(self, name: str, default: float) -> float:
-        value = self._given(name, default)
+        value = self._value(name, default)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e30:
-            raise CheckpointError(f"{self.place}: `{name}` must be a number that is not negative, got {value!r}")
+            raise CheckpointError(f"{self.origin}: `{name}` must be a number that is not negative, got {value!r}")
         return float(value)
 
     def flag(self, name: str, default: bool) -> bool:
-        value = self._given(name, default)
+        value = self._value(name, default)
         if not isinstance(value, bool):
-            raise CheckpointError(f"{self.place}: `{name}` must be true or false, got {value!r}")
+            raise CheckpointError(f"{self.origin}: `{name}` must be true or false, got {value!r}")
         return value
 
-    def choice(self, name: str, default: str, known: Iterable[str]) -> str:
+    def choice(self, name: str, default: str, choices: Iterable[str]) -> str:
         """Return the name of a method; refuse one that no program can be written for."""
-        value = self._given(name, default)
-        if value not in list(known):
-            raise UnsupportedModelError(f"`{name}` {value!r} has no fast form, only {', '.join(known)}")
+        value = self._value(name, default)
+        if value not in list(choices):
+            raise UnsupportedModelError(f"`{name}` {value!r} has no fast form, only {', '.join(choices)}")
         return str(value)
 
-    def divisor(self, name: str, of: str, total: int) -> int:
-        """Return a number that divides the value `total` of the field `of`, which is the default."""
+    def divisor(self, name: str, total_field: str, total: int) -> int:
+        """Return a number that divides the value `total` of the field `total_field`, which is the default."""
         value = self.number(name, total)
         if total % value:
-            raise CheckpointError(f"{self.place}: `{name}` ({value}) must divide `{of}` ({total})")
+            raise CheckpointError(f"{self.origin}: `{name}` ({value}) must divide `{total_field}` ({total})")
         return value

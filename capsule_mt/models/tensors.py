@@ -13,7 +13,7 @@ def of_floats(values: Iterable[float], shape: tuple[int, ...]) -> Tensor:
 
 
 def floats(tensor: Tensor) -> "array[float]":
-    """Return the numbers of a tensor; for small ones."""
+    """Return the numbers of a small tensor: the copy takes 4 bytes a number."""
     return array("f", bytes(widened(tensor).buffer))
 
 
@@ -35,7 +35,7 @@ def _scaled(tensor: Tensor, scale: float) -> Tensor:
 
 
 def repeated(tensor: Tensor, times: int) -> Tensor:
-    """Return a tensor whose rows [R, ...] each come `times` times in a row."""
+    """Return a tensor [R * times, ...] with each row of [R, ...] repeated `times` times."""
     content, size = memoryview(tensor.buffer).cast("B"), DTYPES[tensor.dtype] * (tensor.size // tensor.shape[0])
     rows = (bytes(content[start : start + size]) * times for start in range(0, len(content), size))
     return Tensor(b"".join(rows), tensor.dtype, (times * tensor.shape[0], *tensor.shape[1:]))
@@ -53,9 +53,9 @@ def block_diagonal(tensor: Tensor) -> Tensor:
     return Tensor(b"".join(rows), tensor.dtype, (blocks * outputs, blocks * inputs))
 
 
-def composed(first: tuple[Tensor, Tensor], then: tuple[Tensor, Tensor | None]) -> tuple[Tensor, Tensor]:
+def composed(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor | None]) -> tuple[Tensor, Tensor]:
     """Return the weight and the bias of one linear map after another: W W_1 and W b_1 + b, summed in float64."""
-    (inner, shift), (outer, bias) = first, then
+    (inner, shift), (outer, bias) = first, second
     sums = floats(product(shift, outer))
     if bias is not None:
         sums = array("f", map(sum, zip(sums, floats(bias), strict=True)))

@@ -28,7 +28,7 @@ def write_huggingface(folder: str | os.PathLike[str], out: str | os.PathLike[str
         raise CheckpointError(f"{os.fspath(folder)}: {found}")
     checkpoint = MarianCheckpoint(files)
     # which checks all names and shapes
-    program, _ = write_program(checkpoint.config, checkpoint.weights, checkpoint.place)
+    program, _ = write_program(checkpoint.config, checkpoint.weights, checkpoint.origin)
     check_calibration(checkpoint.config.get("coverage_calibration", {}), program.head_shape, checkpoint.calibrated_by)
     shortlist = checkpoint.read_shortlist() if checkpoint.has_shortlist else None
     os.makedirs(out, exist_ok=True)

@@ -18,7 +18,7 @@ from capsule_mt.models.loading import CONFIG_FILE, open_checkpoint, weights_in
 from capsule_mt.models.marian_files import OPTIONS, transposed
 from capsule_mt.models.parts import EPSILON, TIED
 from capsule_mt.models.registry import write_program
-from capsule_mt.models.settings import MOST
+from capsule_mt.models.settings import MAX_NUMBER
 from capsule_mt.models.shipped import CALIBRATION_FILE
 from capsule_mt.models.shortlist import FILE_NAME as SHORTLIST_FILE
 from capsule_mt.models.shortlist import Shortlist
@@ -140,7 +140,7 @@ def write_marian(folder: str | os.PathLike[str], out: str | os.PathLike[str]) ->
 
 def _write_weights(stored: "_Stored", out: str) -> None:
     items = {}
-    for name, place in places_of(stored.config, MOST, stored.file).items():
+    for name, place in places_of(stored.config, MAX_NUMBER, stored.file).items():
         tensor = _in_marians_order(stored.read(name), place, stored.sizes)
         items[place.name] = _numpy("<f4", tensor.shape, tensor.buffer)
     text = _yaml(_options(stored.config, stored.sizes)).encode() + b"\0"

@@ -42,7 +42,7 @@ def write_web(folder: str | os.PathLike[str], file: str | os.PathLike[str], sour
     checkpoint = open_checkpoint(folder)
     model = load_model(folder, int8=True, shortlist=checkpoint.has_shortlist)  # which checks everything
     tokenizers = checkpoint.tokenizer_jsons()
-    program, _ = write_program(checkpoint.config, checkpoint.weights, checkpoint.place)
+    program, _ = write_program(checkpoint.config, checkpoint.weights, checkpoint.origin)
     rules = rules_of(source)
     described = {
         "format": FORMAT,
