@@ -21,8 +21,9 @@ from capsule_mt.coverage.methods import (
 from capsule_mt.engine.search import Forced, GuidedReading, Hypothesis
 from capsule_mt.text.segments import Piece
 from capsule_mt.text.sentences import Span
-from capsule_mt.text.words import SourceWord
+from capsule_mt.text.words import SourceWord, WordLists, source_words
 from tests.conftest import GOLDEN
+from tests.fixtures.vectors import spans_in, vectors
 from tests.fixtures.word_for_word import TRANSLATION, count_marks, sentences
 from tests.light.decoders import Echo, translator
 from tests.light.text.words import Words
@@ -89,6 +90,25 @@ def test_attention_by_hand():
     assert found.score == pytest.approx((0.1 + 0.9 + 0.0) / 3)
     assert found.omitted_share == pytest.approx((0.9 + 0.1 + 0.2) / 3)
     assert (found.past, found.future) == (None, None)
+
+
+VECTORS = vectors("marks")
+
+
+@pytest.mark.parametrize("case", VECTORS["cases"], ids=lambda case: case["text"])
+def test_marks_by_attention(case):
+    """The vectors that JavaScript reads, too."""
+    text, offsets = case["text"], spans_in(case["text"], case["tokens"])
+    ids = [0 if token in case["unknown"] else token + 3 for token in range(len(offsets))]
+    lists = WordLists(frozenset(case["optional_words"]), frozenset(case["function_words"]))
+    piece = Piece(Span(0, len(text)), ids, source_words(text, offsets, ids, 0, lists), text=text, offsets=offsets)
+    coverage = attention_coverage(piece, case["received"], VECTORS["calibration"], case["translation"])
+    words = [text[slice(*word.span)] for word in piece.words]
+    assert words == [word["word"] for word in case["words"]]
+    assert coverage.covered == pytest.approx([word["covered"] for word in case["words"]], abs=1e-5)
+    marked = [mark and not word.is_mark for mark, word in zip(coverage.marked, piece.words, strict=True)]
+    assert marked == [word["untranslated"] for word in case["words"]]
+    assert coverage.score == pytest.approx(case["score"], abs=1e-5)
 
 
 def test_guided_by_hand():

@@ -1,9 +1,20 @@
-"""What is copied at the ends of a sentence."""
+"""What is copied: all of a text that has no words, the ends of a sentence, and items inside of it."""
 
 import pytest
 
 from capsule_mt.text.copying import is_no_sentence, without_copied_edges
+from capsule_mt.text.keeping import COPIED, Item, parts_of
 from capsule_mt.text.sentences import Span
+from tests.fixtures.vectors import vectors
+
+
+@pytest.mark.parametrize("case", vectors("copying")["cases"], ids=repr)
+def test_what_is_copied(case):
+    text = case["text"]
+    start, end = without_copied_edges(text, Span(0, len(text.rstrip())))
+    assert text[start:end] == case["translated"]
+    items = [[part.kind, part] for part in parts_of(text, COPIED) if isinstance(part, Item)]
+    assert items == case["items"]
 
 
 @pytest.mark.timeout(30)
