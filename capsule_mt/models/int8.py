@@ -42,7 +42,7 @@ class Int8File:
             return self._stored.read(name)
         codes, largest = f"{name}.codes", self._stored.read(f"{name}.largest")
         content = self._stored.content(codes)
-        if NO_CODE in bytes(content):  # in a memoryview, `in` compares numbers one by one, and none is `bytes`
+        if NO_CODE in bytes(content):  # `in` on a memoryview would compare numbers with `bytes`, and find nothing
             raise self._stored.problem(codes, f"`{codes}` has the code -128, which no number is rounded to")
         if not isinstance(largest, Tensor) or min(floats(largest), default=0.0) < 0:
             raise self._stored.problem(codes, f"`{name}.largest` has a negative number")
@@ -63,9 +63,9 @@ def _check_digest(file: str, facts_file: str) -> None:
     if not os.path.isfile(file):
         raise CheckpointError(f"{file}: no such file")
     if not os.path.isfile(facts_file):
-        raise CheckpointError(f"{facts_file} is missing, which has the digest of {INT8_FILE}")
+        raise CheckpointError(f"{facts_file}: no such file; it has the SHA-256 of {INT8_FILE}")
     facts = read_json(facts_file)
     if facts.get("format") != FORMAT:
         raise CheckpointError(f"{facts_file}: `format` must be {FORMAT}, got {facts.get('format')!r}")
-    if (found := file_digest(file)) != facts.get("sha256"):
-        raise CheckpointError(f"{file}: its SHA-256 is {found}, but {FACTS_FILE} says {facts.get('sha256')}")
+    if (digest := file_digest(file)) != facts.get("sha256"):
+        raise CheckpointError(f"{file}: its SHA-256 is {digest}, but {FACTS_FILE} says {facts.get('sha256')}")

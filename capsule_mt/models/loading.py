@@ -20,7 +20,7 @@ from capsule_mt.models.weights import (
 )
 from capsule_mt.options.table import SEARCH_OPTIONS
 
-if TYPE_CHECKING:  # and where it is used, late, as all that most checkpoints do without
+if TYPE_CHECKING:  # imported late where used: most checkpoints need one of these at most
     from capsule_mt.models.from_marian import MarianCheckpoint
     from capsule_mt.models.marian_tokenizer import MarianTokenizer
     from capsule_mt.models.shortlist import Shortlist
@@ -40,7 +40,7 @@ def load_model(
 
     Args:
         int8: multiply in int8, with a scale for each row.
-        shortlist: score only the tokens that the words of a source are likely to become: a file of `capsule-mt
+        shortlist: score only the likely translations of a source's tokens: a file of `capsule-mt
             shortlist`, a `lex.*.bin` of Marian, or True for the one beside the checkpoint.
 
     Raises:
@@ -53,24 +53,24 @@ def load_model(
     program, _ = write_program(config, checkpoint.weights, checkpoint.origin)
     calibration = {} if config.get("coverage_calibration") is None else config["coverage_calibration"]
     check_calibration(calibration, program.head_shape, checkpoint.calibrated_by)
-    generated_by = os.path.join(folder, GENERATION_FILE)
+    generation_file = os.path.join(folder, GENERATION_FILE)
     check_generation(
-        generation, program.vocabulary, generated_by if os.path.isfile(generated_by) else checkpoint.origin
+        generation, program.vocabulary, generation_file if os.path.isfile(generation_file) else checkpoint.origin
     )
     tokenizer = checkpoint.read_tokenizer()
     start, end, pad, at_end = _tokens(folder, config, generation, program.vocabulary)
     _check_tokenizer(folder, tokenizer.vocabulary_sizes, (program.embeddings, program.vocabulary))
-    listed = None
+    candidates = None
     if shortlist:
         from capsule_mt.models.shortlist import Shortlist
 
         if shortlist is True:
-            listed = checkpoint.read_shortlist()
+            candidates = checkpoint.read_shortlist()
         elif os.fspath(shortlist).endswith(".bin"):
-            listed = Shortlist.of_marian(shortlist, (program.embeddings, program.vocabulary))
+            candidates = Shortlist.of_marian(shortlist, (program.embeddings, program.vocabulary))
         else:
-            listed = Shortlist.load(shortlist)
-        listed.check(program.embeddings, program.vocabulary)
+            candidates = Shortlist.load(shortlist)
+        candidates.check(program.embeddings, program.vocabulary)
     decoder = EngineDecoder(Engine(program, int8=int8), start=start, end=end, pad=pad)
     return LoadedModel(
         decoder=decoder,
@@ -85,12 +85,12 @@ def load_model(
         longest_target=program.longest_target,
         follows_past_and_future=program.follows_past_and_future,
         head_shape=program.head_shape,
-        shortlist=listed,
+        shortlist=candidates,
     )
 
 
 class HubCheckpoint:
-    """What the files of transformers say of a model.
+    """The checkpoint of transformers in a folder; `MarianCheckpoint` has the same interface.
 
     config, generation: the contents of config.json and generation_config.json.
     origin: the path of config.json, for errors.
@@ -105,7 +105,7 @@ class HubCheckpoint:
         self.weights = weights_in(folder)
 
     def read_tokenizer(self) -> "FileTokenizer | MarianTokenizer":
-        # each of the two is imported where it is needed: `tokenizers` takes 7 MB
+        # late: `tokenizers` takes 7 MB, and the other tokenizer does without
         has_pieces, has_json = (os.path.exists(os.path.join(self.folder, name)) for name in TOKENIZERS)
         if has_pieces and not has_json:
             from capsule_mt.models.marian_tokenizer import MarianTokenizer
@@ -116,15 +116,15 @@ class HubCheckpoint:
         return FileTokenizer(self.folder)
 
     def tokenizer_jsons(self) -> list[dict[str, Any]]:
-        """Return what is in tokenizer.json, or would be, and in target_tokenizer.json if each language has its own."""
+        """Return tokenizer.json, read or made, and target_tokenizer.json if each language has its own."""
         from capsule_mt.models.tokenizer import TARGET_TOKENIZER_FILE, TOKENIZER_FILE
 
-        first, *others = (os.path.join(self.folder, name) for name in (TOKENIZER_FILE, TARGET_TOKENIZER_FILE))
-        if not os.path.exists(first):
+        source, *targets = (os.path.join(self.folder, name) for name in (TOKENIZER_FILE, TARGET_TOKENIZER_FILE))
+        if not os.path.exists(source):
             from capsule_mt.models.marian_tokenizer import MarianTokenizer
 
             return MarianTokenizer(self.folder).tokenizer_jsons()
-        return [read_json(first), *map(read_json, filter(os.path.exists, others))]
+        return [read_json(source), *map(read_json, filter(os.path.exists, targets))]
 
     @property
     def has_shortlist(self) -> bool:
@@ -146,8 +146,8 @@ def open_checkpoint(folder: str) -> "HubCheckpoint | MarianCheckpoint":
 
     files = MarianFolder.find(folder)
     if files is None:
-        found = f"has neither {CONFIG_FILE} nor a model of Marian" if os.path.isdir(folder) else "no such folder"
-        raise CheckpointError(f"{folder}: {found}")
+        problem = f"has neither {CONFIG_FILE} nor a model of Marian" if os.path.isdir(folder) else "no such folder"
+        raise CheckpointError(f"{folder}: {problem}")
     return MarianCheckpoint(files)
 
 
@@ -178,33 +178,31 @@ def _generation(folder: str, config: Mapping[str, Any]) -> dict[str, Any]:
 def _tokens(
     folder: str, config: Mapping[str, Any], generation: Mapping[str, Any], vocabulary: int
 ) -> tuple[int, int, int, int | None]:
-    """Return the start, the end (-1 for none) and the padding, and what is forced at the limit."""
-    found: list[int | None] = []
+    """Return the token ids of start, end (-1 for none) and padding, and the id forced at the limit."""
+    token_ids: list[int | None] = []
     for name in TOKENS:
-        place, value = GENERATION_FILE, generation.get(name)
+        file, value = GENERATION_FILE, generation.get(name)
         if value is None:
-            place, value = CONFIG_FILE, config.get(name)
+            file, value = CONFIG_FILE, config.get(name)
         if isinstance(value, list) and len(value) == 1:
             value = value[0]
         if isinstance(value, list):
-            raise UnsupportedModelError(
-                f"{os.path.join(folder, place)}: `{name}` {value!r} has no fast form, only one"
-            )
+            raise UnsupportedModelError(f"{os.path.join(folder, file)}: `{name}` {value!r} has no fast form, only one")
         if value is not None and (type(value) is not int or not 0 <= value < vocabulary):
             last = vocabulary - 1
             raise CheckpointError(
-                f"{os.path.join(folder, place)}: `{name}` is {value!r}, but the vocabulary has the tokens 0 to {last}"
+                f"{os.path.join(folder, file)}: `{name}` is {value!r}, but the vocabulary has the tokens 0 to {last}"
             )
-        found.append(value)
-    start, end, pad, at_end = found
+        token_ids.append(value)
+    start, end, pad, at_end = token_ids
     if start is None:
         raise CheckpointError(f"{os.path.join(folder, CONFIG_FILE)}: lacks `{TOKENS[0]}`")
     return start, -1 if end is None else end, max(end or 0, 0) if pad is None else pad, at_end
 
 
-def _check_tokenizer(folder: str, own: tuple[int, int], sizes: tuple[int, int]) -> None:
-    """Refuse a tokenizer that has other tokens than the vocabularies of the model."""
-    for side, size, tokens in zip(("source", "target"), sizes, own, strict=True):
+def _check_tokenizer(folder: str, tokenizer_sizes: tuple[int, int], model_sizes: tuple[int, int]) -> None:
+    """Refuse a tokenizer whose sizes differ from those of the model's vocabularies, which may be padded."""
+    for side, size, tokens in zip(("source", "target"), model_sizes, tokenizer_sizes, strict=True):
         padded = (-(-tokens // multiple) * multiple for multiple in PADDED_TO)
         if size != tokens and size not in padded:
             raise CheckpointError(

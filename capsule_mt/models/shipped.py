@@ -1,7 +1,7 @@
-"""Calibrations of coverage that come with the package: curves that were measured here, for the models of others.
+"""Calibrations of coverage that ship with the package, for public models that have none beside them.
 
-A calibration is for one file of weights, by its size and the SHA-256 of its end, which is read in no time: another
-version of a model does not take it.
+A calibration belongs to one file of weights, identified by its size and the SHA-256 of its last MiB: other
+versions of the model do not get it.
 """
 
 import os
@@ -16,10 +16,10 @@ SHIPPED = {  # students of Firefox Translations, versions 1693087644 and 1693087
 
 
 def calibration_file(weights: str) -> str:
-    """Return where the calibration of a model of Marian's is: beside its weights, or else in this package."""
+    """Return the path of a Marian model's calibration: beside its weights, or else in this package."""
     beside = os.path.join(os.path.dirname(weights), CALIBRATION_FILE)
     size = os.path.getsize(weights)
-    if not os.path.exists(beside) and any(size == known for known, _ in SHIPPED):
+    if not os.path.exists(beside) and any(size == shipped_size for shipped_size, _ in SHIPPED):
         from hashlib import sha256  # late: few models are of these sizes
 
         with open(weights, "rb") as stream:

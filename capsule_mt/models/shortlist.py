@@ -1,4 +1,4 @@
-"""Lexical shortlists: the few target tokens that a source may become. The rest of the vocabulary is not scored.
+"""Lexical shortlists: the target tokens that are scored for a source; all others are skipped.
 
 As in Marian and CTranslate2: the most likely translations of each source token, and the most frequent target tokens.
 """
@@ -29,14 +29,14 @@ def is_shortlist(path: str | os.PathLike[str]) -> bool:
 
 
 class Shortlist:
-    """What each source token may become.
+    """The likely translations of each source token.
 
-    starts: [source vocabulary + 1], where the translations of each token begin among `tokens`.
+    starts: [source vocabulary + 1], the offset of each token's translations in `tokens`.
     tokens: [translations], the most likely translations of each source token.
     frequent: tokens that every translation may have.
     vocabulary: how many target tokens there are.
-    multiple: Marian fills the tokens of a source up to a multiple of this number, by those after the frequent ones in
-        the vocabulary.
+    multiple: as in Marian, the number of candidates is rounded up to a multiple of this, with the tokens that follow
+        the frequent ones in the vocabulary.
     """
 
     def __init__(
@@ -55,11 +55,11 @@ class Shortlist:
             and self.starts[0] == 0
             and self.starts[-1] == len(self.tokens)
             and all(start <= end for start, end in zip(self.starts, self.starts[1:], strict=False))
-            and all(not one or (min(one) >= 0 and max(one) < vocabulary) for one in (self.tokens, self.frequent))
+            and all(not ids or (min(ids) >= 0 and max(ids) < vocabulary) for ids in (self.tokens, self.frequent))
         )
         if not is_list:
-            raise ValueError("`shortlist` is damaged: its tokens are not in its vocabulary, or its places do not fit")
-        if vocabulary <= 1 << 16:  # most of them: half of the memory
+            raise ValueError("`shortlist` is damaged: its tokens are not in its vocabulary, or its offsets do not fit")
+        if vocabulary <= 1 << 16:  # two bytes a token in place of four
             self.tokens = array("H", self.tokens)
 
     @classmethod
@@ -112,7 +112,9 @@ class Shortlist:
             tokens.fromfile(stream, num_tokens)
         if not 0 < num_starts <= vocabularies[0] + 1 or frequent > vocabularies[1] or max(starts) > num_tokens:
             raise CheckpointError(f"{file}: is of other vocabularies, or it is damaged")
-        starts.extend([starts[-1]] * (vocabularies[0] + 1 - len(starts)))  # tokens that the file does not know
+        starts.extend(
+            [starts[-1]] * (vocabularies[0] + 1 - len(starts))
+        )  # the file may end before the last source tokens
         try:
             return cls(starts, tokens, range(frequent), vocabularies[1], MARIAN_MULTIPLE)
         except ValueError as error:
@@ -121,7 +123,7 @@ class Shortlist:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a safetensors file of int32."""
         lists = {name: array("i", getattr(self, name)) for name in NAMES}
-        shapes = {name: ("I32", [len(one)]) for name, one in lists.items()}
+        shapes = {name: ("I32", [len(ids)]) for name, ids in lists.items()}
         facts = {"vocabulary": str(self.vocabulary), "multiple": str(self.multiple)}
         write_safetensors(path, shapes, lambda name: lists[name], facts)
 
@@ -135,14 +137,14 @@ class Shortlist:
             count += 1
         further = self.frequent[count:]
         for source in range(vocabularies[0]):
-            own = {*self.tokens[self.starts[source] : self.starts[source + 1]], *further}
-            tokens.extend(sorted(one for one in own if one < vocabularies[1]))
+            translations = {*self.tokens[self.starts[source] : self.starts[source + 1]], *further}
+            tokens.extend(sorted(token for token in translations if token < vocabularies[1]))
             starts.append(len(tokens))
-        most = max((end - start for start, end in pairwise(starts)), default=0)
-        header = array("Q", [MARIAN_MARK, 0, count, most, len(starts), len(tokens)])
+        max_translations = max((end - start for start, end in pairwise(starts)), default=0)
+        header = array("Q", [MARIAN_MARK, 0, count, max_translations, len(starts), len(tokens)])
         with open(path, "wb") as stream:
-            for one in (header, starts, array("I", tokens)):
-                stream.write(one.tobytes())
+            for part in (header, starts, array("I", tokens)):
+                stream.write(part.tobytes())
 
     def check(self, num_source_tokens: int, num_target_tokens: int) -> None:
         """Refuse the vocabularies of another model."""
@@ -154,10 +156,10 @@ class Shortlist:
 
     def of_source(self, source: Sequence[int], *further: int) -> list[int]:
         """Return the tokens that the translation of a source may have, ascending; with `further` tokens."""
-        found = set(self.frequent)
+        candidates = set(self.frequent)
         for token in set(source):
-            found.update(self.tokens[self.starts[token] : self.starts[token + 1]])
+            candidates.update(self.tokens[self.starts[token] : self.starts[token + 1]])
         following = range(len(self.frequent), self.vocabulary)
-        missing = -len(found) % self.multiple
-        found.update(islice((token for token in following if token not in found), missing))
-        return sorted(found.union(token for token in further if token >= 0))
+        missing = -len(candidates) % self.multiple
+        candidates.update(islice((token for token in following if token not in candidates), missing))
+        return sorted(candidates.union(token for token in further if token >= 0))

@@ -1,4 +1,4 @@
-"""The weights of a checkpoint by name: read when they are asked for, and not kept."""
+"""The weights of a checkpoint by name: each is read on request and not cached."""
 
 import json
 import math
@@ -32,14 +32,14 @@ class CheckpointError(ValueError):
 
 
 class Weights(Protocol):
-    """Named tensors: of a file, or of a live model. Of tensors that are one, a single name may be here."""
+    """Named tensors of a file or of a live model. Tied tensors may have a single name here."""
 
     def __contains__(self, name: object) -> bool: ...
 
     def __iter__(self) -> Iterator[str]: ...
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Return the shape of a tensor; raise an error if it is missing or computes more than its numbers say."""
+        """Return the shape of a tensor; raise an error if it is missing, or computed (quantised, say)."""
         ...
 
     def read(self, name: str) -> Tensor | Codes:
@@ -96,11 +96,11 @@ class SafetensorsFile:
         for name, part in weight_map.items():
             if not isinstance(part, str) or not re.fullmatch(r"[\w-][\w.-]*", part):
                 raise CheckpointError(f"{index}: `weight_map` has {part!r} for `{name}`, which is no file beside it")
-        whole = cls(*(os.path.join(folder, part) for part in sorted(set(weight_map.values()))))
+        weights = cls(*(os.path.join(folder, part) for part in sorted(set(weight_map.values()))))
         for name, part in weight_map.items():
-            if name not in whole or os.path.basename(whole._entries[name].file) != part:
+            if name not in weights or os.path.basename(weights._entries[name].file) != part:
                 raise CheckpointError(f"{index}: `weight_map` has `{name}`, which is not in {part}")
-        return whole
+        return weights
 
     def __contains__(self, name: object) -> bool:
         return name in self._entries
@@ -116,8 +116,8 @@ class SafetensorsFile:
     def read(self, name: str) -> Tensor | Codes:
         entry = self._entries[name]
         if entry.dtype not in FLOATING_TYPES:
-            wanted = ", ".join(FLOATING_TYPES)
-            raise self.problem(name, f"`{name}` is saved as {entry.dtype}, choose among {wanted}")
+            accepted = ", ".join(FLOATING_TYPES)
+            raise self.problem(name, f"`{name}` is saved as {entry.dtype}, choose among {accepted}")
         content = self.content(name)
         if entry.dtype == "F64":
             tensor = tensors.of_floats(array("d", bytes(content)), entry.shape)
@@ -135,12 +135,12 @@ class SafetensorsFile:
                 raise self.problem(name, "was cut off while it was read")
             if not entry.size:
                 return b""
-            # a map of its own: its memory is free as soon as the tensor is
-            before = entry.start % mmap.ALLOCATIONGRANULARITY
-            start, size = entry.start - before, before + entry.size
+            # one map for each tensor, so that its memory is freed with it
+            padding = entry.start % mmap.ALLOCATIONGRANULARITY
+            start, size = entry.start - padding, padding + entry.size
             mapped = mmap.mmap(stream.fileno(), size, access=mmap.ACCESS_READ, offset=start)
-        content = memoryview(mapped)[before:]
-        return content if entry.start % 8 == 0 else bytes(content)  # the engine reads whole numbers
+        content = memoryview(mapped)[padding:]
+        return content if entry.start % 8 == 0 else bytes(content)  # the engine reads weights numbers
 
     def dtype(self, name: str) -> str:
         return self._entries[name].dtype
@@ -169,10 +169,10 @@ def _entries(file: str, metadata: dict[str, Any]) -> Iterator[tuple[str, _Entry]
     metadata |= described
     entries = [_entry(file, name, facts, 8 + length) for name, facts in header.items()]
     end = 8 + length
-    for name, entry in sorted(entries, key=lambda named: (named[1].start, named[1].size, named[0])):
+    for name, entry in sorted(entries, key=lambda item: (item[1].start, item[1].size, item[0])):
         if entry.start != end:
-            place, free = entry.start - 8 - length, end - 8 - length
-            raise CheckpointError(f"{file}: `data_offsets` of `{name}` begin at {place}, where {free} is free")
+            begin, expected = entry.start - 8 - length, end - 8 - length
+            raise CheckpointError(f"{file}: `data_offsets` of `{name}` must begin at {expected}, got {begin}")
         end += entry.size
         yield name, entry
     if size != end:
@@ -223,7 +223,7 @@ def write_safetensors(
 
 def read_json(file: str) -> dict[str, Any]:
     """Read a file that holds a JSON object."""
-    if not os.path.isfile(file):  # a pipe would never end
+    if not os.path.isfile(file):  # reading a pipe might never end
         raise CheckpointError(f"{file}: no such file, or no regular one")
     with open(file, "rb") as stream:
         return _json_object(file, stream.read())

@@ -60,8 +60,8 @@ def test_types(tmp_path):
                 FACTS | {"data_offsets": [0, 2**70]},
             )
         ),
-        ({"x": FACTS | {"data_offsets": [8, 32]}}, DATA + bytes(8), "`data_offsets` of `x` begin at 8, where 0 is"),
-        ({"x": FACTS, "y": FACTS}, DATA, "`data_offsets` of `y` begin at 0, where 24 is free"),
+        ({"x": FACTS | {"data_offsets": [8, 32]}}, DATA + bytes(8), "`data_offsets` of `x` must begin at 0, got 8"),
+        ({"x": FACTS, "y": FACTS}, DATA, "`data_offsets` of `y` must begin at 24, got 0"),
         ({"x": FACTS}, DATA + b"0", "bytes long, but its header describes"),
         ({"__metadata__": 5, "x": FACTS}, DATA, "`__metadata__` must be an object"),
     ],
