@@ -134,7 +134,7 @@ def _settings_of(folder: str, names: Sequence[str]) -> Mapping[str, Any]:
         with open(file, encoding="utf-8") as stream:
             return read_yaml(stream.read(), file)
     except UnicodeDecodeError:
-        raise CheckpointError(f"{file}: is no UTF-8") from None
+        raise CheckpointError(f"{file}: is not UTF-8") from None
 
 
 def _named(folder: str, settings: Mapping[str, Any], key: str, usual: list[str]) -> list[str]:
@@ -154,7 +154,9 @@ def _named(folder: str, settings: Mapping[str, Any], key: str, usual: list[str])
         named = file_names
     for name in named:
         if os.path.basename(name) != name or not os.path.isfile(os.path.join(folder, name)):
-            raise CheckpointError(f"{folder}: `{key}` of its configuration has {name!r}, which is no file beside it")
+            raise CheckpointError(
+                f"{folder}: `{key}` of its configuration has {name!r}, which is not a file beside it"
+            )
     return named
 
 
@@ -348,7 +350,9 @@ class MarianWeights:
         shape = self._stored.items[place.name].shape
         is_row = place.kind in ("row", "bias")
         if len(shape) != 2 or (is_row and shape[0] != 1):
-            raise self.problem(name, f"`{place.name}` is {list(shape)}, which is no {'row' if is_row else 'matrix'}")
+            raise self.problem(
+                name, f"`{place.name}` is {list(shape)}, which is not a {'row' if is_row else 'matrix'}"
+            )
         if place.kind == "row":
             return shape[1:]
         if place.kind == "bias":

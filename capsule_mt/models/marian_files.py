@@ -61,7 +61,7 @@ def options_of(weights: "MarianFile") -> dict[str, object]:
     try:
         text = bytes(weights.content(OPTIONS)).rstrip(b"\0").decode()
     except UnicodeDecodeError:
-        raise CheckpointError(f"{place}: is no UTF-8") from None
+        raise CheckpointError(f"{place}: is not UTF-8") from None
     return read_yaml(text, place)
 
 
@@ -93,12 +93,12 @@ def _binary_items(file: str, stream: IO[bytes], size: int) -> Iterator[tuple[str
     def read(count: int) -> bytes:
         content = stream.read(count) if count <= size else b""
         if len(content) != count:
-            raise CheckpointError(f"{file}: is cut off, or is no `.bin` of Marian")
+            raise CheckpointError(f"{file}: is cut off, or is not a `.bin` of Marian")
         return content
 
     version, count = struct.unpack("<QQ", read(16))
     if version != VERSION:
-        raise CheckpointError(f"{file}: is no `.bin` of Marian, whose version is {VERSION}, not {version}")
+        raise CheckpointError(f"{file}: is not a `.bin` of Marian, whose version is {VERSION}, not {version}")
     headers = list(struct.iter_unpack("<QQQQ", read(32 * count)))
     names = [read(length) for length, *_ in headers]
     shapes = []
@@ -139,13 +139,15 @@ class NumpyFile:
                 for member in archive.infolist():
                     name = member.filename.removesuffix(".npy")
                     if name == member.filename or name in self.items:
-                        raise CheckpointError(f"{file}: has {member.filename!r}, which is no `.npy`, or comes twice")
+                        raise CheckpointError(
+                            f"{file}: has {member.filename!r}, which is not a `.npy`, or comes twice"
+                        )
                     if member.compress_type != zipfile.ZIP_STORED or member.file_size > size:
                         raise UnsupportedModelError(f"{file}: {name!r} is compressed, which Marian's files are not")
                     with archive.open(member) as stream:
                         self.items[name] = _numpy_item(f"{file}: `{name}`", stream, member.file_size)
         except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError) as error:
-            raise CheckpointError(f"{file}: is no `.npz`, or it is damaged ({error})") from None
+            raise CheckpointError(f"{file}: is not a `.npz`, or it is damaged ({error})") from None
 
     def content(self, name: str) -> bytearray:
         import zipfile
@@ -169,7 +171,7 @@ def _numpy_item(place: str, stream: IO[bytes], size: int) -> Item:
     """Return what the header of a `.npy` of so many bytes says."""
     begin = stream.read(10)
     if begin[:6] != b"\x93NUMPY" or len(begin) != 10 or begin[6] != 1:
-        raise CheckpointError(f"{place}: is no `.npy` of version 1")
+        raise CheckpointError(f"{place}: is not a `.npy` of version 1")
     length = int.from_bytes(begin[8:], "little")
     header = stream.read(length).decode("latin-1").strip()
     pattern = r"\{'descr': '([^']*)', 'fortran_order': (True|False), 'shape': (\([0-9, ]{0,100}\)), ?\}"
@@ -205,7 +207,7 @@ def read_matrix(weights: MarianFile, name: str, rows: int = 0) -> Tensor | Codes
         content = weights.content(name)
         (multiplier,) = struct.unpack_from("<f", content, item.numbers)
         if not 0 < multiplier < math.inf:
-            raise CheckpointError(f"{weights.file}: the codes of `{name}` are for {multiplier}, which is no scale")
+            raise CheckpointError(f"{weights.file}: the codes of `{name}` are for {multiplier}, which is not a scale")
         del content[item.numbers :]
         content.extend(bytes(rows * shape[1]))
         shape = (shape[0] + rows, shape[1])

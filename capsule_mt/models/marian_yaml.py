@@ -83,7 +83,7 @@ def read_vocabulary(file: str) -> dict[str, int]:
         with open(file, encoding="utf-8", newline="\n") as stream:
             lines = stream.read().split("\n")  # tokens may have other ends of lines, such as U+0085
     except UnicodeDecodeError:
-        raise CheckpointError(f"{file}: is no UTF-8") from None
+        raise CheckpointError(f"{file}: is not UTF-8") from None
     tokens: dict[str, int] = {}
     for line_number, line in enumerate(lines, start=1):
         if not line.strip() or line.strip() in ("---", "..."):
@@ -116,4 +116,4 @@ def _token(text: str, where: str) -> str:
     try:  # a character beyond U+FFFF may be two escapes, as in JSON
         return ESCAPE.sub(character, text[1:-1]).encode("utf-16", "surrogatepass").decode("utf-16")
     except (OverflowError, ValueError):
-        raise CheckpointError(f"{where}: {text[:40]!r} is no text of YAML") from None
+        raise CheckpointError(f"{where}: {text[:40]!r} is not text of YAML") from None

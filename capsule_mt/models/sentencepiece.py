@@ -74,11 +74,13 @@ def read_sentencepiece(file: str | os.PathLike[str]) -> SentencePieceModel:
                 normalizer = dict(_fields(value))
         charsmap = bytes(memoryview(normalizer.get(2, b"")))
     except (AttributeError, IndexError, TypeError, ValueError, struct.error):
-        raise CheckpointError(f"{file}: is no SentencePiece model, or it is damaged") from None
+        raise CheckpointError(f"{file}: is not a SentencePiece model, or it is damaged") from None
     if not all(map(math.isfinite, scores)):
         raise CheckpointError(f"{file}: has pieces with scores that are not finite")
     if kinds.count(UNKNOWN) != 1:
-        raise CheckpointError(f"{file}: is no SentencePiece model: exactly one of its pieces must be the unknown one")
+        raise CheckpointError(
+            f"{file}: is not a SentencePiece model: exactly one of its pieces must be the unknown one"
+        )
     model_type = MODEL_TYPES.get(trainer.get(3, 1))
     if model_type is None:
         raise CheckpointError(f"{file}: `model_type` must be one of {MODEL_TYPES}, got {trainer[3]!r}")

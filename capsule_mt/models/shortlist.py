@@ -107,7 +107,7 @@ class Shortlist:
             numbers = array("Q", stream.read(48).ljust(48, b"\0"))
             mark, _, frequent, _, num_starts, num_tokens = numbers
             if mark != MARIAN_MARK or size != 48 + 8 * num_starts + 4 * num_tokens:
-                raise CheckpointError(f"{file}: is no shortlist of Marian, or it is cut off")
+                raise CheckpointError(f"{file}: is not a shortlist of Marian, or it is cut off")
             starts.fromfile(stream, num_starts)
             tokens.fromfile(stream, num_tokens)
         if not 0 < num_starts <= vocabularies[0] + 1 or frequent > vocabularies[1] or max(starts) > num_tokens:

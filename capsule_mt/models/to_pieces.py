@@ -18,11 +18,11 @@ def write_pieces(tokenizer_file: str, out: str, size: int) -> None:
     """Write the first `size` tokens of a tokenizer.json, which are a model's, as the vocabulary `out`.
 
     Raises:
-        UnsupportedModelError: it is no SentencePiece vocabulary of the kind unigram, which is all that is written.
+        UnsupportedModelError: it is not a SentencePiece vocabulary of the kind unigram, which is all that is written.
     """
     found = read_json(tokenizer_file)
     refused = UnsupportedModelError(
-        f"{tokenizer_file}: is no SentencePiece vocabulary of the kind unigram, and no other becomes Marian's .spm"
+        f"{tokenizer_file}: is not a SentencePiece vocabulary of the kind unigram, and no other becomes Marian's .spm"
     )
     try:
         content = b"".join(_fields_of(found, size))

@@ -36,7 +36,9 @@ class FileTokenizer:
         try:
             self.unknown_id: int | None = None if unknown is None else self._source.token_to_id(unknown)
         except UnicodeEncodeError:
-            raise CheckpointError(f"{folder}/tokenizer_config.json: `unk_token` is no text: {unknown!r}") from None
+            raise CheckpointError(
+                f"{folder}/tokenizer_config.json: `unk_token` must be text, got {unknown!r}"
+            ) from None
         added = self._source.get_added_tokens_decoder()
         self.special_ids = frozenset(number for number, token in added.items() if token.special) - {self.unknown_id}
         # special tokens have the same ids in both vocabularies

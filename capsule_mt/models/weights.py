@@ -95,7 +95,9 @@ class SafetensorsFile:
             raise CheckpointError(f"{index}: `weight_map` must name the file of each tensor")
         for name, part in weight_map.items():
             if not isinstance(part, str) or not re.fullmatch(r"[\w-][\w.-]*", part):
-                raise CheckpointError(f"{index}: `weight_map` has {part!r} for `{name}`, which is no file beside it")
+                raise CheckpointError(
+                    f"{index}: `weight_map` has {part!r} for `{name}`, which is not a file beside it"
+                )
         weights = cls(*(os.path.join(folder, part) for part in sorted(set(weight_map.values()))))
         for name, part in weight_map.items():
             if name not in weights or os.path.basename(weights._entries[name].file) != part:
@@ -161,7 +163,7 @@ def _entries(file: str, metadata: dict[str, Any]) -> Iterator[tuple[str, _Entry]
     with open(file, "rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
         if not 0 < length <= min(size - 8, LONGEST_HEADER):
-            raise CheckpointError(f"{file}: is no safetensors file, or it is cut off")
+            raise CheckpointError(f"{file}: is not a safetensors file, or it is cut off")
         header = _json_object(file, stream.read(length))
     described = header.pop("__metadata__", {})
     if not isinstance(described, dict):
@@ -189,8 +191,8 @@ def _entry(file: str, name: str, facts: Any, data: int) -> tuple[str, _Entry]:
         fits = False
     if not fits:
         raise CheckpointError(
-            f"{file}: `{name}` is {str(facts)[:200]}, which is no tensor: its `data_offsets` must be as many bytes as "
-            f"`shape` and `dtype` take, one of {', '.join(ITEM_SIZES)}"
+            f"{file}: `{name}` is {str(facts)[:200]}, which is not a tensor: its `data_offsets` must span the bytes "
+            f"that `shape` and `dtype` take, `dtype` one of {', '.join(ITEM_SIZES)}"
         )
     return name, _Entry(file, dtype, shape, data + begin, stop - begin)
 
@@ -233,7 +235,7 @@ def _json_object(file: str, content: bytes) -> dict[str, Any]:
     try:
         value = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{file}: is no JSON ({error})") from None
+        raise CheckpointError(f"{file}: is not JSON ({error})") from None
     if not isinstance(value, dict):
         raise CheckpointError(f"{file}: must be a JSON object, got a {type(value).__name__}")
     return value

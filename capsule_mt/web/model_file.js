@@ -5,7 +5,7 @@ const FORMAT = 2;
 export class ModelFile {
   /** model, tokenizers: what the metadata say. */
   constructor(bytes) {
-    const damaged = new Error("the model is no file of `capsule-mt convert --to web`, or it is cut off");
+    const damaged = new Error("the model is not a file of `capsule-mt convert --to web`, or it is cut off");
     if (bytes.byteLength < 8) throw damaged;
     const length = Number(new DataView(bytes.buffer, bytes.byteOffset).getBigUint64(0, true));
     if (length > bytes.byteLength - 8) throw damaged;

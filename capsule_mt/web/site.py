@@ -49,7 +49,7 @@ def write_site(out: Path, models: Sequence[Path]) -> None:
 def _languages(model: Path) -> LanguagePair:
     described = SafetensorsFile(model).metadata.get("model")
     if not isinstance(described, str):
-        raise CheckpointError(f"{model}: is no file of `capsule-mt convert --to web`")
+        raise CheckpointError(f"{model}: is not a file of `capsule-mt convert --to web`")
     return LanguagePair(*json.loads(described)["languages"])
 
 

@@ -261,7 +261,7 @@ def test_a_damaged_input_is_named_before_the_model_is_loaded(run, tmp_path):
     with pytest.raises(ValueError, match=r"nothing: no such file"):
         run("--input", "nothing", "--output", "out", model=tmp_path)
     (tmp_path / "bad").write_bytes(b"fine\n\xff\n")
-    with pytest.raises(ValueError, match=r"config\.json: is no JSON"):
+    with pytest.raises(ValueError, match=r"config\.json: is not JSON"):
         run("--input", "bad", "--output", "out", model=tmp_path)
 
 

@@ -198,7 +198,7 @@ def test_vocabularies_that_marian_does_not_have(tmp_path):
         {"model": {**content["model"], "vocab": content["model"]["vocab"][::-1]}},
     ):
         (tmp_path / "hub" / "tokenizer.json").write_text(json.dumps({**content, **change}))
-        with pytest.raises(UnsupportedModelError, match=r"tokenizer\.json: is no SentencePiece vocabulary of"):
+        with pytest.raises(UnsupportedModelError, match=r"tokenizer\.json: is not a SentencePiece vocabulary of"):
             write_marian_folder(tmp_path / "hub", tmp_path / "back")
     (tmp_path / "hub" / "tokenizer.json").unlink()
     with pytest.raises(UnsupportedModelError, match=r"hub: has no tokenizer\.json, and vocab\.json numbers"):
@@ -233,7 +233,7 @@ def test_a_calibration_beside_a_student(tmp_path):
         ]
     for content, message in (
         ('{"attention": {"head": [2, 0]}}', "`coverage_calibration.attention.head` must be a layer and"),
-        ("{", "is no JSON"),
+        ("{", "is not JSON"),
     ):
         file.write_text(content)
         for read in (load_model, lambda one: write_huggingface(one, tmp_path / "again")):
@@ -336,7 +336,7 @@ def test_which_files_are_read(tmp_path):
         ("vocab.xxyy.spm, vocab.yml", r"vocab\.yml: is not a SentencePiece model \(\*\.spm\), as .*xxyy\.spm is"),
         ("vocab.yml", r"source\.spm: no such file, but vocab\.yml needs it: it does not cut text"),
         ("/one/vocab.yml, /two/vocab.yml", "`vocabs` of its configuration has two files of one name"),
-        ("/one/other.yml", "`vocabs` of its configuration has 'other.yml', which is no file beside it"),
+        ("/one/other.yml", "`vocabs` of its configuration has 'other.yml', which is not a file beside it"),
     ):
         (folder / "config.yml").write_text(f"models: [/trained/on/model.zz.bin]\nvocabs: [{vocabularies}]\n")
         for name in ("vocab.txt", "vocab.yml"):

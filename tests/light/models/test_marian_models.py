@@ -111,9 +111,9 @@ def test_a_vocabulary_in_yaml(tmp_path):
         (b"a: 0\nb: -1\n", r"vocab\.yml:2: 'b: -1' is not a line `token: number`"),
         (b"a: 0\n'a': 1\n", r"vocab\.yml:2: 'a' comes twice"),
         (b"a: 0\nb: 2\n", r"vocab\.yml: its 2 tokens must have the numbers 0 to 1, each once"),
-        (b'"\\ud83d": 0\n', r"vocab\.yml:1: .* is no text of YAML"),
-        (b'"\\Uffffffff": 0\n', r"vocab\.yml:1: .* is no text of YAML"),
-        (b"\xff: 0\n", r"vocab\.yml: is no UTF-8"),
+        (b'"\\ud83d": 0\n', r"vocab\.yml:1: .* is not text of YAML"),
+        (b'"\\Uffffffff": 0\n', r"vocab\.yml:1: .* is not text of YAML"),
+        (b"\xff: 0\n", r"vocab\.yml: is not UTF-8"),
     ):
         file.write_bytes(content)
         with pytest.raises(CheckpointError, match=message):

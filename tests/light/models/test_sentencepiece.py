@@ -192,7 +192,7 @@ def test_damaged_files(tmp_path):
     good = train(file).read_bytes()
     for content in (b"", b"\x08" + b"\x80" * 20, good[: len(good) // 2]):
         file.write_bytes(content)
-        with pytest.raises(CheckpointError, match=r"one\.spm: is no SentencePiece model"):
+        with pytest.raises(CheckpointError, match=r"one\.spm: is not a SentencePiece model"):
             read_sentencepiece(file)
     # a map of characters that leads beyond its end
     place = good.index(read_sentencepiece_map(good))

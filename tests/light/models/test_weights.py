@@ -47,10 +47,10 @@ def test_types(tmp_path):
 @pytest.mark.parametrize(
     ("header", "data", "message"),
     [
-        (b"{", DATA, "is no JSON"),
-        (b"[" * 100_000, DATA, "is no JSON"),
+        (b"{", DATA, "is not JSON"),
+        (b"[" * 100_000, DATA, "is not JSON"),
         *(
-            ({"x": facts}, DATA, "`x` is .*, which is no tensor: ")
+            ({"x": facts}, DATA, "`x` is .*, which is not a tensor: ")
             for facts in (
                 5,
                 FACTS | {"dtype": "F33"},
@@ -78,7 +78,7 @@ def test_hostile_headers(header, data, message, tmp_path):
 def test_what_is_no_safetensors_file(content, tmp_path):
     file = tmp_path / "model.safetensors"
     file.write_bytes(content)
-    with pytest.raises(CheckpointError, match=r"model\.safetensors: is no safetensors file, or it is cut off"):
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: is not a safetensors file, or it is cut off"):
         SafetensorsFile(file)
 
 
@@ -103,7 +103,7 @@ def test_parts(tmp_path):
     ("edited", "message"),
     [
         *(
-            ({"y": part}, r"index\.json: `weight_map` has .* for `y`, which is no file beside it")
+            ({"y": part}, r"index\.json: `weight_map` has .* for `y`, which is not a file beside it")
             for part in ("../part-2.safetensors", "/etc/passwd", "a\\b", "C:b", "a\0b", 5)
         ),
         ({"y": "part-3.safetensors"}, r"part-3\.safetensors: no such file"),

@@ -60,7 +60,7 @@ def test_a_file_of_a_model(word_for_word, tmp_path):
 
 
 def test_a_site_needs_files_of_models(word_for_word, tmp_path):
-    with pytest.raises(ValueError, match="is no file of `capsule-mt convert --to web`"):
+    with pytest.raises(ValueError, match="is not a file of `capsule-mt convert --to web`"):
         site.write_site(tmp_path / "site", [word_for_word / "model.safetensors"])
 
 
@@ -364,7 +364,7 @@ def test_damaged_files(node, word_for_word, tmp_path):
     script += "answer[name] = await Translator.load(file).then(() => null, (error) => error.message); }"
     found = node(script, {name: str(tmp_path / name) for name in contents})
     assert set(found.values()) <= {
-        "the model is no file of `capsule-mt convert --to web`, or it is cut off",
+        "the model is not a file of `capsule-mt convert --to web`, or it is cut off",
         "the model is cut off",
     }
 
