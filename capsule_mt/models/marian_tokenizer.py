@@ -12,7 +12,7 @@ from typing import Any
 
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.models.piece_tokenizer import LANGUAGE, Pieces, tokenizer_json
-from capsule_mt.models.sentencepiece import Offset, SentencePieceEncoder, joined_pieces, read_sentencepiece
+from capsule_mt.models.sentencepiece import SentencePieceEncoder, Span, joined_pieces, read_sentencepiece
 from capsule_mt.models.tokenizer import cleaned_up, read_tokenizer_config, token_content
 from capsule_mt.models.weights import CheckpointError, read_json
 from capsule_mt.text.tokenizer import Encoded
@@ -54,7 +54,7 @@ class MarianTokenizer:
 
     @property
     def vocabulary_sizes(self) -> tuple[int, int]:
-        """How many tokens the source has, and the target."""
+        """The numbers of source and target tokens."""
         return len(self._vocabulary), len(self._target_vocabulary)
 
     @cached_property
@@ -63,18 +63,18 @@ class MarianTokenizer:
 
     @cached_property
     def _target_tokens(self) -> dict[int, str]:
-        return {number: token for token, number in self._target_vocabulary.items()}
+        return {index: token for token, index in self._target_vocabulary.items()}
 
     @cached_property
     def language_tokens(self) -> Sequence[str]:
         return [token for token in self._vocabulary if token.startswith(">>") and token.endswith("<<")]
 
     def encode(self, text: str) -> Encoded:
-        pieces, offsets = self._pieces(text, self._source)
+        pieces, spans = self._pieces(text, self._source)
         unknown = self._vocabulary[self._unknown]
         ids = [self._vocabulary.get(piece, unknown) for piece in pieces]
-        places = [place if place[0] < place[1] else None for place in offsets]
-        return Encoded([*ids, self._vocabulary[self._end]], [*places, None])
+        known_spans = [span if span[0] < span[1] else None for span in spans]
+        return Encoded([*ids, self._vocabulary[self._end]], [*known_spans, None])
 
     def encode_target(self, text: str) -> list[int]:
         pieces, _ = self._pieces(text, self._target)
@@ -82,47 +82,47 @@ class MarianTokenizer:
         return [self._target_vocabulary.get(piece, unknown) for piece in [*pieces, self._end]]
 
     def decode(self, ids: Sequence[int]) -> str:
-        tokens = (self._target_tokens.get(number, self._unknown) for number in ids)
+        tokens = (self._target_tokens.get(index, self._unknown) for index in ids)
         text = joined_pieces([token for token in tokens if token not in self._special])
         return cleaned_up(text) if self._cleans_up else text
 
     def tokenizer_jsons(self) -> list[dict[str, Any]]:
-        """Return what tokenizer.json would say of the pieces of each language, with their numbers as `vocabulary`."""
+        """Return a tokenizer.json for the pieces of each language, with the ids of vocab.json as `vocabulary`."""
         if self.language_tokens:
-            known = ", ".join(self.language_tokens[:3])
+            examples = ", ".join(self.language_tokens[:3])
             raise UnsupportedModelError(
-                f"{self._folder}: tokens of languages, such as {known}, have no tokenizer.json"
+                f"{self._folder}: tokens of languages, such as {examples}, have no tokenizer.json"
             )
         sides = ((SOURCE_FILE, self._vocabulary), (TARGET_FILE, self._target_vocabulary))
-        found = []
+        jsons = []
         for name, vocabulary in sides:
             pieces = Pieces(os.path.join(self._folder, name))
-            found.append({**tokenizer_json(pieces, len(pieces.texts) + 1), "vocabulary": vocabulary})
-        return found
+            jsons.append({**tokenizer_json(pieces, len(pieces.texts) + 1), "vocabulary": vocabulary})
+        return jsons
 
-    def _pieces(self, text: str, encoder: SentencePieceEncoder) -> tuple[list[str], list[Offset]]:
-        """Cut a text into the pieces of a language, special tokens in it, and a language at its start."""
+    def _pieces(self, text: str, encoder: SentencePieceEncoder) -> tuple[list[str], list[Span]]:
+        """Cut a text into pieces, special tokens and a language token at its start; return these and their spans."""
         pieces: list[str] = []
-        offsets: list[Offset] = []
-        place = 0
+        spans: list[Span] = []
+        offset = 0
 
         def add(start: int, end: int) -> None:
             language = LANGUAGE.match(text, start, end)
             if language:
                 pieces.append(language[0])
-                offsets.append(language.span())
+                spans.append(language.span())
                 start = language.end()
-            found, places = encoder.encode(text[start:end])
-            pieces.extend(found)
-            offsets.extend((start + first, start + last) for first, last in places)
+            part_pieces, part_spans = encoder.encode(text[start:end])
+            pieces.extend(part_pieces)
+            spans.extend((start + first, start + last) for first, last in part_spans)
 
         for special in () if self._splits_special else self._special_in_text.finditer(text):
-            add(place, special.start())
+            add(offset, special.start())
             pieces.append(special[0])
-            offsets.append(special.span())
-            place = special.end()
-        add(place, len(text))
-        return pieces, offsets
+            spans.append(special.span())
+            offset = special.end()
+        add(offset, len(text))
+        return pieces, spans
 
 
 def _vocabulary(file: str) -> dict[str, int]:
@@ -130,7 +130,7 @@ def _vocabulary(file: str) -> dict[str, int]:
     if not os.path.isfile(file):
         raise CheckpointError(f"{file}: no such file")
     vocabulary = read_json(file)
-    for token, number in vocabulary.items():
-        if type(number) is not int or number < 0:
-            raise CheckpointError(f"{file}: the id of {token!r} must be a number from 0 on, got {number!r}")
+    for token, index in vocabulary.items():
+        if type(index) is not int or index < 0:
+            raise CheckpointError(f"{file}: the id of {token!r} must be a number from 0 on, got {index!r}")
     return vocabulary

@@ -1,6 +1,6 @@
 """The tokenizer of Marian's folders: tokens are the pieces of SentencePiece models. Also as tokenizer.json.
 
-A piece is a token by its place in its model, or by the number that a vocabulary of Marian's (*.yml) has for it.
+The token id of a piece is its index in its model, or its number in a vocabulary of Marian's (*.yml).
 """
 
 import base64
@@ -34,9 +34,9 @@ LANGUAGE = re.compile(r">>(?s:.*?)<<")
 
 
 class Pieces:
-    """A vocabulary whose pieces are tokens; the number of each is its place.
+    """A vocabulary whose pieces are tokens; the id of each is its index.
 
-    hidden: the tokens that are not part of a text.
+    hidden: the ids of tokens without text.
     """
 
     def __init__(self, file: str) -> None:
@@ -55,8 +55,8 @@ class Pieces:
         """Return the tokens of the pieces that text is cut into."""
         kinds = self.model.kinds
         if BYTE not in kinds:
-            return encoder.places
-        return encoder.places | {text: index for index, text in enumerate(self.texts) if kinds[index] == BYTE}
+            return encoder.piece_ids
+        return encoder.piece_ids | {text: index for index, text in enumerate(self.texts) if kinds[index] == BYTE}
 
 
 class NumberedPieces:
@@ -83,7 +83,7 @@ class NumberedPieces:
 class PieceTokenizer:
     """A tokenizer by the pieces of two vocabularies: see `capsule_mt.text.tokenizer.Tokenizer`.
 
-    size: how many tokens there are, with those beside the pieces; the last one pads.
+    size: the number of tokens, with those beside the pieces; the last one pads.
     """
 
     def __init__(self, source: Pieces | NumberedPieces, target: Pieces | NumberedPieces, size: int) -> None:
@@ -91,7 +91,7 @@ class PieceTokenizer:
         self.special_ids = frozenset({self._end, size - 1})
         self.vocabulary_sizes = (size, size)
         self._texts, self._hidden = target.texts, target.hidden
-        is_numbered = isinstance(source, NumberedPieces)  # others cut the names of languages as any other text
+        is_numbered = isinstance(source, NumberedPieces)  # others cut names of languages as they cut any text
         self.language_tokens = list(filter(LANGUAGE.fullmatch, source.texts)) if is_numbered else []
         self._source = self._target = _encoder(source)
         if target is not source:
@@ -101,15 +101,15 @@ class PieceTokenizer:
         (encoder, tokens), unknown = self._source, self.unknown_id
         language = self._language_of(text)
         start = len(language)
-        pieces, offsets = encoder.encode(text[start:])
+        pieces, piece_spans = encoder.encode(text[start:])
         ids = [tokens.get(piece, unknown) for piece in pieces]
-        spans = [(start + first, start + last) if first < last else None for first, last in offsets]
+        spans = [(start + first, start + last) if first < last else None for first, last in piece_spans]
         if language:
             ids, spans = [tokens[language], *ids], [(0, start), *spans]
         return Encoded([*ids, self._end], [*spans, None])
 
     def _language_of(self, text: str) -> str:
-        """Return the token of a language that a text begins with, or nothing."""
+        """Return the language token that a text begins with, or an empty string."""
         match = LANGUAGE.match(text) if self.language_tokens else None
         return match[0] if match and match[0] in self.language_tokens else ""
 
@@ -119,11 +119,11 @@ class PieceTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         texts, hidden = self._texts, self._hidden
-        return joined_pieces([texts[number] for number in ids if number < len(texts) and number not in hidden])
+        return joined_pieces([texts[token] for token in ids if token < len(texts) and token not in hidden])
 
 
 def _encoder(pieces: Pieces | NumberedPieces) -> tuple[SentencePieceEncoder, Mapping[str, int]]:
-    """Return what cuts text into pieces, and the tokens of those that it finds."""
+    """Return the encoder that cuts text into pieces, and the token ids of these pieces."""
     encoder = SentencePieceEncoder(pieces.model)
     return encoder, pieces.tokens(encoder)
 
@@ -131,28 +131,28 @@ def _encoder(pieces: Pieces | NumberedPieces) -> tuple[SentencePieceEncoder, Map
 def tokenizer_json(vocabulary: Pieces, size: int) -> dict[str, Any]:
     """Return a tokenizer.json with the pieces of a vocabulary, filled up to `size` tokens; the last one pads.
 
-    SentencePiece never finds its control pieces in a text; `tokenizers` would, and so they are split there.
+    SentencePiece never matches its control pieces in a text; `tokenizers` would, so its pre-tokenizer splits them.
     """
     fill = [f"<unused {number}>" for number in range(len(vocabulary.texts), size - 1)]
     texts = [*vocabulary.texts, *fill, PAD]
     special = (vocabulary.end, vocabulary.unknown, size - 1)
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     kinds = vocabulary.model.kinds
-    never = [text for place, text in enumerate(vocabulary.texts) if kinds[place] not in (NORMAL, USER_DEFINED)]
-    _check_symbols(vocabulary.model, never)
+    unmatched = [text for index, text in enumerate(vocabulary.texts) if kinds[index] not in (NORMAL, USER_DEFINED)]
+    _check_symbols(vocabulary.model, unmatched)
     metaspace = {"type": "Metaspace", "replacement": SPACE, "split": True}
     metaspace["prepend_scheme"] = "always" if vocabulary.model.add_dummy_prefix else "never"
     end_token = {"SpecialToken": {"id": END, "type_id": 0}}
-    first, second = ({"Sequence": {"id": one, "type_id": 0}} for one in "AB")
+    first, second = ({"Sequence": {"id": letter, "type_id": 0}} for letter in "AB")
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [{"id": place, "content": texts[place], **plain} for place in sorted(special)],
+        "added_tokens": [{"id": index, "content": texts[index], **plain} for index in sorted(special)],
         "normalizer": _normalizer(vocabulary.model),
         "pre_tokenizer": {
             "type": "Sequence",
-            "pretokenizers": [metaspace, _splitter([*never, *fill, PAD])],
+            "pretokenizers": [metaspace, _splitter([*unmatched, *fill, PAD])],
         },
         "post_processor": {
             "type": "TemplateProcessing",
@@ -165,12 +165,12 @@ def tokenizer_json(vocabulary: Pieces, size: int) -> dict[str, Any]:
     }
 
 
-def _check_symbols(model: SentencePieceModel, never: Sequence[str]) -> None:
-    """Refuse symbols of the user that a text no longer has, or no longer as a whole, where pieces are looked for."""
-    normaliser = Normaliser(model._replace(kinds=bytearray(len(model.kinds))))  # which knows no symbols
+def _check_symbols(model: SentencePieceModel, unmatched: Sequence[str]) -> None:
+    """Refuse user-defined symbols that normalising or splitting would change before pieces are matched."""
+    normaliser = Normaliser(model._replace(kinds=bytearray(len(model.kinds))))  # without symbols
     for symbol in symbols_of(model):
-        is_kept = normaliser(symbol)[0].removeprefix(SPACE) == symbol and SPACE not in symbol
-        if model.model_type != "unigram" or not is_kept or any(text in symbol for text in never):
+        is_unchanged = normaliser(symbol)[0].removeprefix(SPACE) == symbol and SPACE not in symbol
+        if model.model_type != "unigram" or not is_unchanged or any(text in symbol for text in unmatched):
             raise UnsupportedModelError(
                 f"{model.file}: the symbol {symbol!r} of `user_defined_symbols` has no place in a tokenizer.json"
             )
@@ -178,10 +178,10 @@ def _check_symbols(model: SentencePieceModel, never: Sequence[str]) -> None:
 
 def _splitter(texts: Sequence[str]) -> dict[str, Any]:
     """Split after the first letter of these texts."""
-    rest: dict[str, list[str]] = {}
+    suffixes: dict[str, list[str]] = {}
     for text in filter(lambda text: len(text) > 1, texts):
-        rest.setdefault(text[0], []).append(re.escape(text[1:]))
-    pattern = "|".join(f"{re.escape(first)}(?=(?:{'|'.join(ends)}))" for first, ends in rest.items())
+        suffixes.setdefault(text[0], []).append(re.escape(text[1:]))
+    pattern = "|".join(f"{re.escape(first)}(?=(?:{'|'.join(endings)}))" for first, endings in suffixes.items())
     return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "MergedWithPrevious", "invert": False}
 
 
@@ -215,13 +215,13 @@ def _model(vocabulary: Pieces, texts: Sequence[str]) -> dict[str, Any]:
     if model.model_type == "unigram":
         vocab = [[text, score] for text, score in zip(texts, scores, strict=True)]
         return {"type": "Unigram", "unk_id": unknown, "vocab": vocab, "byte_fallback": model.byte_fallback}
-    places = {text: place for place, text in enumerate(texts)}
-    normal = (place for place, kind in enumerate(model.kinds) if kind == NORMAL)
+    piece_ids = {text: index for index, text in enumerate(texts)}
+    normal = (index for index, kind in enumerate(model.kinds) if kind == NORMAL)
     merges = [
-        [texts[place][:middle], texts[place][middle:]]
-        for place in sorted(normal, key=lambda place: -scores[place])
-        for middle in range(1, len(texts[place]))
-        if texts[place][:middle] in places and texts[place][middle:] in places
+        [texts[index][:middle], texts[index][middle:]]
+        for index in sorted(normal, key=lambda index: -scores[index])
+        for middle in range(1, len(texts[index]))
+        if texts[index][:middle] in piece_ids and texts[index][middle:] in piece_ids
     ]
     further = {"unk_token": texts[unknown], "fuse_unk": True, "byte_fallback": model.byte_fallback}
-    return {"type": "BPE", "vocab": places, "merges": merges, **further}
+    return {"type": "BPE", "vocab": piece_ids, "merges": merges, **further}

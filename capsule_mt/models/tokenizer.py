@@ -15,7 +15,7 @@ from capsule_mt.text.tokenizer import Encoded
 TOKENIZER_FILE = "tokenizer.json"
 TARGET_TOKENIZER_FILE = "target_tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
-# what transformers joins again where a tokenizer asks for it
+# what `clean_up_tokenization_spaces` of transformers joins again
 CLEAN_UP = ((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), (" n't", "n't"), (" 'm", "'m"),
             (" 's", "'s"), (" 've", "'ve"), (" 're", "'re"))  # fmt: skip
 
@@ -45,17 +45,17 @@ class FileTokenizer:
 
     @property
     def vocabulary_sizes(self) -> tuple[int, int]:
-        """How many tokens the source has, and the target."""
+        """The numbers of source and target tokens."""
         return self._source.get_vocab_size(), self._target.get_vocab_size()
 
     def encode(self, text: str) -> Encoded:
         try:
             encoding = self._source.encode(text)
-        except BaseException as error:  # a regular expression that does not end makes it panic
+        except BaseException as error:  # `tokenizers` panics, say, if a regular expression takes too long
             if not is_of_line(error):
                 raise
             raise CheckpointError(f"{self._file}: does not tokenise {text[:40]!r}: {error}") from None
-        return Encoded(encoding.ids, [place if place[0] < place[1] else None for place in encoding.offsets])
+        return Encoded(encoding.ids, [span if span[0] < span[1] else None for span in encoding.offsets])
 
     def encode_target(self, text: str) -> list[int]:
         return self._target.encode(text).ids
@@ -91,7 +91,7 @@ def read_tokenizer_config(folder: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def cleaned_up(text: str) -> str:
-    """Join what a tokenizer has put spaces between."""
+    """Remove the spaces that a tokenizer puts before punctuation and contractions."""
     for apart, joined in CLEAN_UP:
         text = text.replace(apart, joined)
     return text

@@ -180,7 +180,7 @@ def test_what_a_file_says(tmp_path):
     assert set(model.kinds) == {NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE}
     assert (model.model_type, model.byte_fallback, model.add_dummy_prefix) == ("unigram", True, True)
     of_words = read_sentencepiece(train(tmp_path / "word.spm", model_type="word"))
-    with pytest.raises(UnsupportedModelError, match="a vocabulary of type 'word', only 'unigram' and 'bpe'"):
+    with pytest.raises(UnsupportedModelError, match="type 'word' is not read, only 'unigram' and 'bpe'"):
         SentencePieceEncoder(of_words)
     after = train(tmp_path / "after.spm", treat_whitespace_as_suffix=True)
     with pytest.raises(UnsupportedModelError, match="the space after a word"):
