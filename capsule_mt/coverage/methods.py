@@ -408,7 +408,7 @@ def _is_in_translation(piece: Piece, word: SourceWord, translation: str) -> bool
 
     Short words do not count: "a" and "no", say, are words of several languages.
     """
-    text = piece.text[slice(*word.place)]
+    text = piece.text[slice(*word.model_span)]
     if text not in translation or (len(text) < MIN_COPIED_LETTERS and text.isalpha() and text.isascii()):
         return False
     target_count, source_count = WORDS.findall(translation).count(text), WORDS.findall(piece.text).count(text)

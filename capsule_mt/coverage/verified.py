@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from capsule_mt.coverage.curves import evidence_of, sigmoid
 from capsule_mt.engine.search import Decoder, Forced, Ids, Readings
 from capsule_mt.text.segments import Piece
-from capsule_mt.text.words import Offsets, found_offsets, words_of
+from capsule_mt.text.words import Offsets, locate_tokens, words_of
 
 LOG_PROB, LOSS = 0.5, 1.0  # a and b
 SMALLEST_LOG_PROB = -12.0
@@ -117,7 +117,7 @@ def word_log_probs(piece: Piece, read: Read | None) -> list[float]:
     if read is None:  # the translation is blank
         return [SMALLEST_LOG_PROB] * len(piece.words)
     tokens = dict(words_of(piece.text, read.target))
-    return [sum(read.forced.log_probs[token] for token in tokens.get(word.place, ())) for word in piece.words]
+    return [sum(read.forced.log_probs[token] for token in tokens.get(word.model_span, ())) for word in piece.words]
 
 
 def without_tokens(source: Ids, positions: Sequence[int]) -> Ids:
@@ -146,4 +146,4 @@ def losses_without(words: Sequence[tuple[Candidate, int]], decoder: Decoder) -> 
 
 def offsets_of(text: str, ids: Ids, decode: Callable[[Ids], str]) -> Offsets:
     """Return the span of each token in a text, by decoding each token alone."""
-    return found_offsets(text, [decode([token]) for token in ids])
+    return locate_tokens(text, [decode([token]) for token in ids])

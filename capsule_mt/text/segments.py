@@ -187,9 +187,9 @@ class Segmenter(NamedTuple):
             unknown_id = self.tokenizer.unknown_id
             words = source_words(source.text, encoded.offsets, encoded.ids, unknown_id, self.lists)
         for n, word in enumerate(words):
-            is_copied = source.is_copied(word.place)
+            is_copied = source.is_copied(word.model_span)
             is_unknown = word.is_unknown and not is_copied
-            words[n] = word._replace(span=source.place(word.place), is_copied=is_copied, is_unknown=is_unknown)
+            words[n] = word._replace(span=source.place(word.model_span), is_copied=is_copied, is_unknown=is_unknown)
         return Piece(source.span, encoded.ids, words, [], was_cut, source, source.text, encoded.offsets)
 
     def _without_unknown(self, source: Masked, encoded: Encoded, unknown: set[int]) -> tuple[Masked, Encoded]:

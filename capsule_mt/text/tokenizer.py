@@ -1,4 +1,4 @@
-"""What text handling asks of a tokenizer."""
+"""The tokenizer that text handling needs, as a protocol."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 
 class Encoded(NamedTuple):
-    """A text as the model reads it: token ids with special tokens, and the characters that each stands for."""
+    """A text as the model reads it: token ids with special tokens, and the characters that each token stands for."""
 
     ids: list[int]
     offsets: list[tuple[int, int] | None]
@@ -15,9 +15,9 @@ class Encoded(NamedTuple):
 class Tokenizer(Protocol):
     """A tokenizer of both languages.
 
-    unknown_id: the token that stands for what the vocabulary lacks, if there is one.
+    unknown_id: the token for what the vocabulary lacks; `None` without such a token.
     special_ids: tokens without text: start, end, padding.
-    language_tokens: of a multilingual OPUS-MT model, such as ">>deu<<"; empty for any other.
+    language_tokens: the target languages of a multilingual OPUS-MT model, such as ">>deu<<"; else empty.
     """
 
     @property
@@ -43,10 +43,11 @@ class Tokenizer(Protocol):
 
 
 def unknown_tokens(tokenizer: Tokenizer, text: str, encoded: Encoded) -> set[int]:
-    """Return which tokens stand for what the vocabulary lacks: unknown ones, or a byte of a character."""
+    """Return the indices of tokens for what the vocabulary lacks: unknown tokens, and bytes of a character."""
     ids, offsets, unknown_id = encoded.ids, encoded.offsets, tokenizer.unknown_id
-    found = {n for n, token in enumerate(ids) if token == unknown_id} if unknown_id in ids else set()
-    for n, (span, other) in enumerate(pairwise(offsets)) if not text.isascii() else ():
-        if span is not None and span == other and span[1] - span[0] == 1:
-            found |= {m for m in (n, n + 1) if "\ufffd" in tokenizer.decode([ids[m]])}
-    return found
+    unknown = {index for index, token in enumerate(ids) if token == unknown_id} if unknown_id in ids else set()
+    # bytes of one character share its offsets, and none of them is text alone
+    for index, (span, next_span) in enumerate(pairwise(offsets)) if not text.isascii() else ():
+        if span is not None and span == next_span and span[1] - span[0] == 1:
+            unknown |= {i for i in (index, index + 1) if "\ufffd" in tokenizer.decode([ids[i]])}
+    return unknown

@@ -1,4 +1,4 @@
-"""The words of a source text, and the tokens that each is made of."""
+"""The words of a text, and the tokens that make up each of them."""
 
 import re
 import unicodedata
@@ -11,20 +11,21 @@ from capsule_mt.text.sentences import Span
 
 # words, and each mark by itself
 WORDS = re.compile(r"\w+(?:['\u2019\-]\w+)*|[^\w\s]")
-# scripts that put no space between words, where a token of the vocabulary stands for a word
+# scripts without spaces between words, where a token of the vocabulary stands for a word
 UNSPACED_SCRIPTS = r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]"  # slow to compile
 # letters and marks of Chinese and Japanese, and what is beside them in quotation
 _CJK = r"[\u3000-\u30ff\u3400-\u9fff\uff00-\uffef\U00020000-\U0003ffff]"  # slow to compile, too
 _QUOTES = "\"'\u201c\u201d\u2018\u2019\u2026\u2014"
-LONGEST_UNKNOWN = 64  # characters in a row that a vocabulary lacks
+MAX_UNKNOWN = 64  # characters in a row that a vocabulary lacks
+MAX_DRIFT = 8  # characters that may stand between a token and the one before
 Offsets = Sequence[tuple[int, int] | None]
 
 
 class WordLists(NamedTuple):
-    """Words of the source language, case-folded, that coverage does not treat like any other.
+    """Case-folded words of the source language that coverage treats specially.
 
     Complete translations often leave an `optional` word without a counterpart: it is neither marked nor counted.
-    `function` words are the most frequent ones: only those that are marked are counted.
+    `function` words are the most frequent ones: they count only where they are marked.
     """
 
     optional: frozenset[str] = frozenset()
@@ -35,11 +36,15 @@ NO_LISTS = WordLists()
 
 
 class SourceWord(NamedTuple):
-    """The characters `span` of a text, which are at `place` in what the model reads, and which of its tokens they are.
+    """A word of a source.
 
-    A mark has neither letters nor digits, so a translation may drop it. An unknown word has a token that stands for
-    whatever the vocabulary lacks, so no model can translate it. A copied one is put into the translation as it is.
-    Optional words and function words are those of `WordLists`.
+    span: its characters in the user's text.
+    tokens: the indices of its tokens.
+    is_mark: it has neither letters nor digits, so a translation may drop it.
+    is_unknown: it has an unknown token, so no model can translate it.
+    is_optional, is_function: as in `WordLists`.
+    model_span: its characters in what the model reads.
+    is_copied: the translation has it as it is.
     """
 
     span: Span
@@ -48,35 +53,38 @@ class SourceWord(NamedTuple):
     is_unknown: bool
     is_optional: bool = False
     is_function: bool = False
-    place: Span = Span(0, 0)
+    model_span: Span = Span(0, 0)
     is_copied: bool = False
 
     @property
     def is_exempt(self) -> bool:
-        """Whether a translation cannot leave it out, or may."""
+        """Whether it is never marked as left out: a translation may drop a mark, and cannot drop a copy."""
         return self.is_mark or self.is_copied
 
     @property
     def counts(self) -> bool:
-        """Whether a complete translation has a counterpart of it."""
+        """Whether a complete translation has a counterpart for it."""
         return not self.is_mark and not self.is_optional
 
 
 def source_words(
     text: str, offsets: Offsets, token_ids: Sequence[int], unknown_id: int | None, lists: WordLists = NO_LISTS
 ) -> list[SourceWord]:
-    """Return the words of a text, whose tokens have these ids and stand for these characters."""
+    """Return the words of a text.
+
+    offsets: for each token, the characters that it stands for, or `None`.
+    """
     return [
         SourceWord(
-            place,
+            span,
             tokens,
-            is_mark=is_mark(text[place.start : place.end]),
-            is_unknown=unknown_id is not None and any(token_ids[n] == unknown_id for n in tokens),
-            is_optional=text[place.start : place.end].casefold() in lists.optional,
-            is_function=text[place.start : place.end].casefold() in lists.function,
-            place=place,
+            is_mark=is_mark(text[span.start : span.end]),
+            is_unknown=unknown_id is not None and any(token_ids[token] == unknown_id for token in tokens),
+            is_optional=text[span.start : span.end].casefold() in lists.optional,
+            is_function=text[span.start : span.end].casefold() in lists.function,
+            model_span=span,
         )
-        for place, tokens in words_of(text, offsets)
+        for span, tokens in words_of(text, offsets)
     ]
 
 
@@ -85,47 +93,49 @@ def is_mark(word: str) -> bool:
     return not any(map(str.isalnum, word))
 
 
-def with_space(text: str, more: str) -> str:
-    """Join two parts of a translation, of which neither may become a part of a word of the other."""
-    return f"{text} {more}" if text[-1:].isalnum() and more[:1].isalnum() and not runs_on(text, more) else text + more
+def with_space(text: str, addition: str) -> str:
+    """Join two parts of a translation, with a space where a word of one would else run into a word of the other."""
+    needs_space = text[-1:].isalnum() and addition[:1].isalnum() and not runs_on(text, addition)
+    return f"{text} {addition}" if needs_space else text + addition
 
 
-def runs_on(text: str, more: str) -> bool:
-    """Return whether no space is written between two parts of a text: Chinese and Japanese have none."""
-    last, first = text.rstrip(_QUOTES)[-1:], more.lstrip(_QUOTES)[:1]
+def runs_on(text: str, addition: str) -> bool:
+    """Return whether two parts of a text are written without a space between them, as in Chinese and Japanese."""
+    last, first = text.rstrip(_QUOTES)[-1:], addition.lstrip(_QUOTES)[:1]
     if last.isascii():
         return False
     return bool(re.match(_CJK, last)) and (not last.isalnum() or bool(re.match(_CJK, first)))
 
 
 def words_of(text: str, offsets: Offsets) -> list[tuple[Span, list[int]]]:
-    """Return the words of a text, and which tokens each is made of.
+    """Return the words of a text, each with the indices of its tokens.
 
     offsets: for each token, the characters that it stands for, or `None`.
     """
     words: list[tuple[Span, list[int]]] = []
-    placed = sorted((place, n) for n, place in enumerate(offsets) if place)
-    starts = [place[0] for place, _ in placed]
-    ends = list(accumulate((place[1] for place, _ in placed), max))
+    tokens_by_span = sorted((span, token) for token, span in enumerate(offsets) if span)
+    # both ascend, so that a binary search finds the tokens of a word in a long text
+    starts = [span[0] for span, _ in tokens_by_span]
+    ends = list(accumulate((span[1] for span, _ in tokens_by_span), max))
 
-    def tokens_of(span: tuple[int, int]) -> dict[int, tuple[int, int]]:
-        """Return the tokens that have a character of a span, and their places."""
-        near = placed[bisect_right(ends, span[0]) : bisect_left(starts, span[1])]
-        return dict(sorted((n, place) for place, n in near if place[1] > span[0]))
+    def tokens_of(word: tuple[int, int]) -> dict[int, tuple[int, int]]:
+        """Return the tokens that share a character with a word, and their spans."""
+        candidates = tokens_by_span[bisect_right(ends, word[0]) : bisect_left(starts, word[1])]
+        return dict(sorted((token, span) for span, token in candidates if span[1] > word[0]))
 
     for match in WORDS.finditer(text):
-        places = tokens_of(match.span())
+        token_spans = tokens_of(match.span())
         if not match[0].isascii() and re.search(UNSPACED_SCRIPTS, match[0]):
-            cut = {(max(start, match.start()), min(end, match.end())) for start, end in places.values()}
-            groups = [(part_of, list(tokens_of(part_of))) for part_of in sorted(cut)]
+            parts = {(max(start, match.start()), min(end, match.end())) for start, end in token_spans.values()}
+            groups = [(part, list(tokens_of(part))) for part in sorted(parts)]
         else:
-            groups = [(match.span(), list(places))]
+            groups = [(match.span(), list(token_spans))]
         words += [(Span(start, end), tokens) for (start, end), tokens in groups if tokens]
     return words
 
 
 def target_ends(decode: Callable[[Sequence[int]], str], ids: Sequence[int]) -> list[int]:
-    """Return where each token of a translation ends in its text."""
+    """Return the offset at which each token of a translation ends in its text."""
     ends = [0]
     for length in range(1, len(ids) + 1):
         ends.append(max(ends[-1], len(decode(ids[:length]))))
@@ -133,73 +143,75 @@ def target_ends(decode: Callable[[Sequence[int]], str], ids: Sequence[int]) -> l
 
 
 def target_words(decode: Callable[[Sequence[int]], str], ids: Sequence[int]) -> list[tuple[Span, list[int]]]:
-    """Return the words of a translation, and which of its tokens each is made of."""
-    starts, found = [0, *target_ends(decode, ids)], []
+    """Return the words of a translation, each with the indices of its tokens."""
+    edges, words = [0, *target_ends(decode, ids)], []
     for match in WORDS.finditer(decode(ids)):
-        tokens = [t for t, (start, end) in enumerate(pairwise(starts)) if start < match.end() and match.start() < end]
-        found.append((Span(*match.span()), tokens))
-    return found
+        tokens = [t for t, (start, end) in enumerate(pairwise(edges)) if start < match.end() and match.start() < end]
+        words.append((Span(*match.span()), tokens))
+    return words
 
 
 def moved_offsets(offsets: Offsets, length: int) -> Offsets:
-    """Count characters from the end of a prefix of some length; `None` for the tokens of the prefix."""
-    moved = [None if place is None else (place[0] - length, place[1] - length) for place in offsets]
-    return [place if place is not None and 0 <= place[0] < place[1] else None for place in moved]
+    """Count characters from the end of a prefix of this length; `None` for the tokens of the prefix."""
+    moved = [None if span is None else (span[0] - length, span[1] - length) for span in offsets]
+    return [span if span is not None and 0 <= span[0] < span[1] else None for span in moved]
 
 
-def found_offsets(text: str, pieces: Sequence[str | None]) -> Offsets:
-    """Look for each token after the one before, for tokenizers that do not know its place.
+def locate_tokens(text: str, pieces: Sequence[str | None]) -> Offsets:
+    """Return the characters that each token stands for, for tokenizers that do not tell.
 
-    pieces: the characters of each token, "" of a special one, `None` of an unknown one, which stands for what is
+    Each token is searched for after the one before.
+
+    pieces: the characters of each token, "" for a special one, `None` for an unknown one, which stands for what is
     between its neighbours.
     """
-    place, offsets = 0, list[tuple[int, int] | None]()
-    waiting: list[int] = []  # unknown tokens whose end has not been found
-    missed = 0  # characters of the tokens since then that are not in the text as they are
-    text, places = _normalized(text)
+    position, offsets = 0, list[tuple[int, int] | None]()
+    pending: list[int] = []  # indices of unknown tokens that end where the next token starts
+    missed = 0  # characters of tokens since the last match: the text spells them another way
+    text, source_spans = _normalized(text)
 
-    def add(first: int, last: int, numbers: list[int]) -> None:
-        for number in numbers if first < last else ():  # else nothing is left for them
-            offsets[number] = (places[first][0], places[last - 1][1])
+    def set_offsets(start: int, end: int, tokens: list[int]) -> None:
+        for token in tokens if start < end else ():  # an empty span gives them no characters
+            offsets[token] = (source_spans[start][0], source_spans[end - 1][1])
 
     for piece in pieces:
         offsets.append(None)
         if piece is None:
-            waiting.append(len(offsets) - 1)
+            pending.append(len(offsets) - 1)
             continue
         surface = _normalized(piece.replace("▁", " ").strip())[0]
-        reach = place + len(surface) + missed + (LONGEST_UNKNOWN if waiting else 8)
-        found = text.find(surface, place, reach) if surface else -1
-        if found < 0:
+        limit = position + len(surface) + missed + (MAX_UNKNOWN if pending else MAX_DRIFT)
+        start = text.find(surface, position, limit) if surface else -1
+        if start < 0:
             missed += len(surface)
             continue
-        add(place, found, waiting)
-        waiting, place, missed = [], found + len(surface), 0
-        add(found, place, [len(offsets) - 1])
-    add(place, len(text), waiting)
+        set_offsets(position, start, pending)
+        pending, position, missed = [], start + len(surface), 0
+        set_offsets(start, position, [len(offsets) - 1])
+    set_offsets(position, len(text), pending)
     return offsets
 
 
 def _normalized(text: str) -> tuple[str, list[tuple[int, int]]]:
-    """Return a text as sentencepiece reads it (NFKC, one space at a time), and what each character was made of."""
-    found: list[str] = []
-    places: list[tuple[int, int]] = []
+    """Return a text as sentencepiece reads it (NFKC, single spaces), and the source span of each of its characters."""
+    characters: list[str] = []
+    spans: list[tuple[int, int]] = []
     start = 0
     for end in range(1, len(text) + 1):
-        if end < len(text) and _goes_on(text[start:end], text[end]):
+        if end < len(text) and _composes(text[start:end], text[end]):
             continue
         for character in unicodedata.normalize("NFKC", text[start:end]):
             if character.isspace():
                 character = " "
-            if unicodedata.category(character) in ("Cc", "Cf") or (character == " " and found[-1:] == [" "]):
+            if unicodedata.category(character) in ("Cc", "Cf") or (character == " " and characters[-1:] == [" "]):
                 continue
-            found.append(character)
-            places.append((start, end))
+            characters.append(character)
+            spans.append((start, end))
         start = end
-    return "".join(found), places
+    return "".join(characters), spans
 
 
-def _goes_on(text: str, character: str) -> bool:
+def _composes(text: str, character: str) -> bool:
     """Return whether a character composes with those before, as vowels of Hangul do."""
     composed = character > "\u02ff" and unicodedata.normalize("NFC", text + character)
     return bool(composed) and (

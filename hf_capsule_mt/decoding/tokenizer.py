@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from capsule_mt.text.tokenizer import Encoded
-from capsule_mt.text.words import Offsets, found_offsets
+from capsule_mt.text.words import Offsets, locate_tokens
 from hf_capsule_mt.modeling.target_text import decode_target
 
 # a tokenizer's `model_max_length` above this says that it knows none
@@ -76,7 +76,7 @@ def searched_offsets(tokenizer: PreTrainedTokenizerBase, text: str, token_ids: l
         None if token_id == unknown_id else "" if token_id in special else token
         for token_id, token in zip(token_ids, tokens, strict=True)
     ]
-    return found_offsets(text, pieces)
+    return locate_tokens(text, pieces)
 
 
 def language_tokens(tokenizer: PreTrainedTokenizerBase) -> list[str]:

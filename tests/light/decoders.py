@@ -3,7 +3,7 @@
 from capsule_mt import Translator
 from capsule_mt.engine.search import Forced, Hypothesis
 from capsule_mt.models.model import LoadedModel
-from tests.light.text.words import Words
+from tests.light.text.fakes import WordTokenizer
 
 END = 1
 
@@ -47,4 +47,4 @@ class Echo:
 def translator(decoder=None, tokenizer=None, **facts):
     """A light translator without a model, which attends by head (0, 0)."""
     facts = {"calibration": {"attention": {"head": [0, 0]}}, "head_shape": (1, 1), "start": 0, "end": END} | facts
-    return Translator(LoadedModel(decoder or Echo(), tokenizer or Words(), name="an echo", pad=END, **facts))
+    return Translator(LoadedModel(decoder or Echo(), tokenizer or WordTokenizer(), name="an echo", pad=END, **facts))

@@ -26,7 +26,7 @@ from tests.conftest import GOLDEN
 from tests.fixtures.vectors import spans_in, vectors
 from tests.fixtures.word_for_word import TRANSLATION, count_marks, sentences
 from tests.light.decoders import Echo, translator
-from tests.light.text.words import Words
+from tests.light.text.fakes import WordTokenizer
 
 TEXTS = sentences(40, seed=99)
 METHODS = ("attention", "guided", "deletion")
@@ -190,7 +190,7 @@ def test_each_word_of_the_users_string():
 
 
 def test_copied_words_are_not_missing_and_unknown_ones_are():
-    tokenizer = Words(unknown=("xyz", "zyx", "!", "\U0001f642"))
+    tokenizer = WordTokenizer(unknown=("xyz", "zyx", "!", "\U0001f642"))
     translate = translator(tokenizer=tokenizer)
     for method in ("attention", "deletion"):
         options = CoverageOptions(method=method)

@@ -11,7 +11,7 @@ from capsule_mt.models.model import LoadedModel
 from capsule_mt.text.keeping import KEPT, Item, parts_of
 from capsule_mt.translate.options import search_options
 from tests.light.decoders import Echo, translator
-from tests.light.text.words import Words
+from tests.light.text.fakes import WordTokenizer
 
 ROOT = Path(__file__).parents[2]
 RELEASED = ROOT / "checkpoints" / "capsule-marian-de-en"
@@ -46,7 +46,7 @@ def test_lists_iterables_and_blank_texts():
 
 
 def test_what_the_vocabulary_lacks_is_copied_and_said(caplog):
-    model = translator(tokenizer=Words(unknown=("Čech", "ξένος", "ξένος,", "λόγος!")))
+    model = translator(tokenizer=WordTokenizer(unknown=("Čech", "ξένος", "ξένος,", "λόγος!")))
     texts = ["one two three four five Čech", "one ξένος, λόγος! two", "ξένος λόγος!"]
     found = model(texts, batch_size=3)
     assert [one.text for one in found] == texts
@@ -83,8 +83,8 @@ def test_any_other_iterable_is_read_lazily():
 
 
 def test_the_work_is_done_in_order_of_length_and_each_piece_is_tokenised_once(monkeypatch):
-    read, encode = [], Words.encode
-    monkeypatch.setattr(Words, "encode", lambda self, text: read.append(text) or encode(self, text))
+    read, encode = [], WordTokenizer.encode
+    monkeypatch.setattr(WordTokenizer, "encode", lambda self, text: read.append(text) or encode(self, text))
     decoder = Echo()
     found = translator(decoder)(TEXTS, batch_size=3, coverage=CoverageOptions(threshold=1.1, retry_beams=2))
     assert [one.text for one in found] == TEXTS
@@ -171,7 +171,7 @@ def test_an_unknown_option_is_an_error_whatever_its_value(name, hint, value):
 # ---- how to search
 def asked(lengths=(4,), given=(), **facts):
     facts = {"start": 0, "end": 1, "pad": 1} | facts
-    return search_options(LoadedModel(Echo(), Words(), "a model", **facts), lengths, dict(given))
+    return search_options(LoadedModel(Echo(), WordTokenizer(), "a model", **facts), lengths, dict(given))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import SourceWord
 from tests.conftest import GOLDEN
 from tests.light.decoders import Echo, translator
-from tests.light.text.words import Words
+from tests.light.text.fakes import WordTokenizer
 
 GERMAN, ENGLISH = (
     str(GOLDEN.parents[1] / "checkpoints" / name) for name in ("capsule-marian-de-en", "capsule-marian-en-de")
@@ -23,7 +23,7 @@ GERMAN, ENGLISH = (
 SOURCE = "Die Kinder spielen heute im Garten ihrer Großmutter."
 WHOLE, SHORT = "The children are playing in their grandmother's garden today.", "The children are playing today."
 PLACES = [Span(0, 3), Span(4, 7), Span(8, 13)]
-WORDS = [SourceWord(place, [n], is_mark=False, is_unknown=False, place=place) for n, place in enumerate(PLACES)]
+WORDS = [SourceWord(span, [n], is_mark=False, is_unknown=False, model_span=span) for n, span in enumerate(PLACES)]
 PIECE = Piece(Span(0, 13), [5, 6, 7, 1], WORDS, text="one two three")
 CANDIDATE = Candidate(PIECE, "eins", [8, 1], [0.9, 0.1, 0.4], [True] * 3)
 
@@ -104,7 +104,7 @@ def test_a_closed_word_and_one_of_an_empty_translation():
 
 def test_words_of_a_text():
     """The echo lacks the last word of each sentence, and a reverse echo finds it improbable."""
-    translate = translator(Echo(lost=1), words := Words())
+    translate = translator(Echo(lost=1), words := WordTokenizer())
     translate.reverse = translator(Echo(), words)
     text = "One two three. \n\n Four five"
     found = translate(text, coverage=CoverageOptions(support=True))
@@ -118,7 +118,7 @@ def test_words_of_a_text():
 
 def test_marks_that_nothing_verifies_are_said_once(caplog, monkeypatch):
     monkeypatch.setattr("capsule_mt.messages._messages_given", set())
-    translate = translator(Echo(lost=1), words := Words())
+    translate = translator(Echo(lost=1), words := WordTokenizer())
     translate("one two", coverage=CoverageOptions())
     assert not caplog.records
     for _ in range(2):

@@ -6,12 +6,12 @@ from capsule_mt.text.keeping import masked
 from capsule_mt.text.segments import Segmenter
 from tests.light.decoders import translator
 from tests.light.test_translator import RELEASED
-from tests.light.text.words import Words
+from tests.light.text.fakes import WordTokenizer
 
 
 def aligned(text, target, rows, keep=()):
     """Return the links, as words, of a text of one sentence."""
-    tokenizer = Words()
+    tokenizer = WordTokenizer()
     document = Segmenter(tokenizer, None, keep=keep, with_words=True).document(text)
     (piece,) = document.pieces
     ids = [tokenizer.id(word) for word in target.split()]
@@ -30,7 +30,7 @@ def test_a_word_is_linked_to_those_that_it_attends_to():
 
 
 def test_words_are_counted_over_pieces_and_what_is_copied():
-    tokenizer = Words()
+    tokenizer = WordTokenizer()
     document = Segmenter(tokenizer, None, with_words=True).document("- One two. 😀 Three, four")
     first, second = document.pieces
     links = [

@@ -14,7 +14,7 @@ from capsule_mt.text.keeping import KEPT, STAND_INS, Item, parts_of
 from capsule_mt.text.normal import vocabulary_of
 from capsule_mt.text.words import WORDS
 from tests.light.decoders import translator
-from tests.light.text.words import Words
+from tests.light.text.fakes import WordTokenizer
 
 ROOT = Path(__file__).resolve().parents[3]
 VECTORS = json.loads((ROOT / "tests/vectors/keeping.json").read_text(encoding="utf-8"))
@@ -56,7 +56,7 @@ class Fake:
     """A model of words, which may write anything; each word is of the source word that it is in capitals."""
 
     def __init__(self, write):
-        self.write, self.tokenizer, self.seen = write, Words(), []
+        self.write, self.tokenizer, self.seen = write, WordTokenizer(), []
         self.model = translator(self, self.tokenizer)
 
     def translate(self, sources, options):

@@ -11,7 +11,7 @@ from capsule_mt.text.keeping import masked
 from capsule_mt.text.normal import INVISIBLE, PLAIN, Vocabulary, vocabulary_of
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.tokenizer import Encoded
-from tests.light.text.words import Words
+from tests.light.text.fakes import WordTokenizer
 
 ROOT = Path(__file__).resolve().parents[3]
 VECTORS = json.loads((ROOT / "tests/vectors/normal.json").read_text(encoding="utf-8"))
@@ -114,6 +114,6 @@ def test_marks_and_alignments_are_of_the_users_text(released):
 
 
 def test_a_vocabulary_is_asked_once():
-    tokenizer = Words()
+    tokenizer = WordTokenizer()
     assert vocabulary_of(tokenizer) is vocabulary_of(tokenizer)
-    assert vocabulary_of(tokenizer) is not vocabulary_of(Words())
+    assert vocabulary_of(tokenizer) is not vocabulary_of(WordTokenizer())

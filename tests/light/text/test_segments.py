@@ -7,16 +7,16 @@ import pytest
 
 from capsule_mt.text.copying import is_no_sentence
 from capsule_mt.text.segments import Segmenter, batches_of, join_translations
-from tests.light.text.words import Words
+from tests.light.text.fakes import WordTokenizer
 
 
 def pieces_of(text, tokenizer=None, **options):
-    document = Segmenter(tokenizer or Words(), **{"limit": None, **options}).document(text)
+    document = Segmenter(tokenizer or WordTokenizer(), **{"limit": None, **options}).document(text)
     return [text[piece.span.start : piece.span.end] for piece in document.pieces]
 
 
 def in_capitals(text, **options):
-    document = Segmenter(Words(), None, **options).document(text)
+    document = Segmenter(WordTokenizer(), None, **options).document(text)
     translations = [document.text[piece.span.start : piece.span.end].upper() for piece in document.pieces]
     return join_translations(document, translations)[0]
 
@@ -25,7 +25,7 @@ def test_a_text_is_cut_and_joined():
     assert pieces_of("One two.  Three four!\n\nFive") == ["One two.", "Three four!", "Five"]
     assert in_capitals("One two.  Three four!\n\nFive") == "ONE TWO.  THREE FOUR!\n\nFIVE"
     assert in_capitals("他来了a。b走了。c") == "他来了A。B走了。C"
-    assert Segmenter(Words(), None).document("a \ud800").text == "a \ufffd"  # half a character
+    assert Segmenter(WordTokenizer(), None).document("a \ud800").text == "a \ufffd"  # half a character
     assert pieces_of(" - er 😀 ", copies=False) == ["- er 😀"]
     assert in_capitals("  er ", copies=False) == "ER"
     assert pieces_of("One two. Three. ", split_sentences=False) == ["One two. Three."]
@@ -36,7 +36,7 @@ def test_a_word_of_megabytes_is_copied_and_recorded(letter, caplog):
     """It took hours, or had no end."""
     word, began = letter * (3_000_000 // len(letter)), time.process_time()
     with caplog.at_level(logging.WARNING):
-        document = Segmenter(Words(), None).document(text := f"One two {word} three. Four. {word}")
+        document = Segmenter(WordTokenizer(), None).document(text := f"One two {word} three. Four. {word}")
     assert [text[piece.span.start : piece.span.end] for piece in document.pieces] == ["One two", "three.", "Four."]
     assert [text[span.start : span.end] == word for span in document.foreign] == [True, True]
     assert join_translations(document, ["A", "B", "C"])[0] == f"A {word} B C {word}"
@@ -58,16 +58,16 @@ def test_what_is_no_sentence_is_copied(text):
 
 
 def test_a_piece_without_tokens_is_left_out():
-    assert pieces_of("One. \u00a7.", Words(unknown=["One.", "\u00a7."]), copies=False) == ["One."]
+    assert pieces_of("One. \u00a7.", WordTokenizer(unknown=["One.", "\u00a7."]), copies=False) == ["One."]
 
 
 def test_what_is_cut_has_fewer_words():
-    (piece,) = Segmenter(Words(), 4, truncation=True, with_words=True).document("a b c d").pieces
+    (piece,) = Segmenter(WordTokenizer(), 4, truncation=True, with_words=True).document("a b c d").pieces
     assert (len(piece.words), piece.was_cut) == (3, True)
 
 
 def test_languages(caplog):
-    tokenizer = Words([">>fra<<", ">>ita<<"])
+    tokenizer = WordTokenizer([">>fra<<", ">>ita<<"])
     text = ">>fra<< One two. >>ita<< Three four. Five"
     document = Segmenter(tokenizer, None, with_words=True).document(text)
     read = [tokenizer.decode(piece.ids) for piece in document.pieces]
@@ -82,7 +82,7 @@ def test_languages(caplog):
 
 
 def test_a_prefix_is_read_before_each_sentence():
-    tokenizer = Words()
+    tokenizer = WordTokenizer()
     first, second = Segmenter(tokenizer, None, prefix="translate: ").document("Aa bb. Cc.").pieces
     assert tokenizer.decode(first.ids) == "translate: Aa bb."
     assert tokenizer.decode(second.ids) == "translate: Cc."

@@ -1,10 +1,10 @@
-"""The words of a source, and where tokens are whose tokenizer does not say it."""
+"""The words of a source, and the characters of tokens whose tokenizer does not tell."""
 
 import random
 import unicodedata
 
 from capsule_mt.text.sentences import Span
-from capsule_mt.text.words import WordLists, found_offsets, source_words, target_ends, words_of
+from capsule_mt.text.words import WordLists, locate_tokens, source_words, target_ends, words_of
 
 
 def test_words_of_a_script_without_spaces_are_its_tokens():
@@ -28,14 +28,14 @@ def test_what_coverage_knows_of_words():
 
 def test_places_of_unknown_and_of_normalised_tokens():
     text = "The 老老老老老老老老老老老老 mans 🙂"
-    offsets = found_offsets(text, ["▁The", None, "▁man", "s", None, ""])
-    assert [place and text[slice(*place)].strip() for place in offsets] == ["The", "老" * 12, "man", "s", "🙂", None]
+    offsets = locate_tokens(text, ["▁The", None, "▁man", "s", None, ""])
+    assert [span and text[slice(*span)].strip() for span in offsets] == ["The", "老" * 12, "man", "s", "🙂", None]
     for text in ("one            two three", "one" + "\u200b" * 10 + " two three", "one \uff54wo \u2003 three"):
-        offsets = found_offsets(text, ["▁one", "▁two", "▁three", ""])
+        offsets = locate_tokens(text, ["▁one", "▁two", "▁three", ""])
         assert text[slice(*offsets[2])] == "three"
     text = unicodedata.normalize("NFD", "한국어 번역 house")
-    places = found_offsets(text, ["▁한국", "어", "▁번", "역", "▁house"])
-    assert [unicodedata.normalize("NFC", text[slice(*place)]) for place in places] == [
+    offsets = locate_tokens(text, ["▁한국", "어", "▁번", "역", "▁house"])
+    assert [unicodedata.normalize("NFC", text[slice(*span)]) for span in offsets] == [
         "한국",
         "어",
         "번",
@@ -59,4 +59,4 @@ def test_the_tokens_of_a_word_are_those_that_have_a_character_of_it():
             start = max(0, (offsets[-1] or (0, 0))[1] - generator.randrange(2))
             offsets.append((start, start + generator.randint(1, 4)))
         for (start, end), tokens in words_of(text, offsets):
-            assert tokens == [n for n, place in enumerate(offsets) if place and place[0] < end and start < place[1]]
+            assert tokens == [n for n, span in enumerate(offsets) if span and span[0] < end and start < span[1]]

@@ -1,11 +1,11 @@
-"""A tokenizer of words, for tests: a number for each, 1 for the end."""
+"""A tokenizer for tests: each word is a token, and 1 is the end."""
 
 import re
 
 from capsule_mt.text.tokenizer import Encoded
 
 
-class Words:
+class WordTokenizer:
     unknown_id, special_ids = 0, frozenset({1})
 
     def __init__(self, language_tokens=(), unknown=()):
@@ -13,8 +13,8 @@ class Words:
         self.language_tokens, self.unknown = list(language_tokens), unknown
 
     def encode(self, text):
-        places = [match.span() for match in re.finditer(r"\S+", text)]
-        return Encoded([*(self.id(text[start:end]) for start, end in places), 1], [*places, None])
+        spans = [match.span() for match in re.finditer(r"\S+", text)]
+        return Encoded([*(self.id(text[start:end]) for start, end in spans), 1], [*spans, None])
 
     def encode_target(self, text):
         return self.encode(text).ids
