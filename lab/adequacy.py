@@ -92,7 +92,7 @@ def main() -> None:
     )
     measures: dict[str, Sequence[float]] = dict(adequacy_measures(sources, hypotheses, aligner))
     length = fit_length(*training)
-    expected = np.array([length.of(source) for source in sources])
+    expected = np.array([length.predict(source) for source in sources])
     measures[BY_WORDS] = shortness(expected, hypotheses).tolist()
     if "ref" in table:
         links = [aligner.align_lines(sources, lines) for lines in (hypotheses, table["ref"])]

@@ -1,4 +1,4 @@
-"""Which language a text is in: py3langid, of the extra `auto`."""
+"""Detect the language of a text by py3langid, of the extra `auto`."""
 
 import re
 from collections.abc import Iterable
@@ -10,9 +10,9 @@ from capsule_mt.text.copying import NO_WORDS
 from capsule_mt.text.words import WORDS
 
 # Chosen on a development set. On Tatoeba's test sets in German, English and Portuguese, 1 of 2,653 lines of at most
-# five words is then taken for another language; of lines of three to five in another language, 99.4 % are found.
-LEAST_WORDS = 3
-SURE = 5.0  # times as probable as the language that it should be
+# five words is then mistaken for another language; 99.4 % of foreign lines of three to five words are detected.
+MIN_WORDS = 3
+MIN_RATIO = 5.0  # of the probability of the detected language to that of the expected language
 
 
 class Detected(NamedTuple):
@@ -21,9 +21,9 @@ class Detected(NamedTuple):
 
 
 class Detector:
-    """Finds the language of a text among some codes of ISO 639-1, or all it knows; of other codes it knows nothing.
+    """Finds the language of a text among some codes of ISO 639-1, by default all of py3langid's; it ignores others.
 
-    It is loaded when it is first asked, with 80 MB of numpy.
+    The first question loads the model, with 80 MB of numpy.
 
     Raises:
         ModuleNotFoundError: py3langid is not installed.
@@ -32,37 +32,38 @@ class Detector:
     def __init__(self, languages: Iterable[str] | None = None) -> None:
         if find_spec("py3langid") is None:
             raise ModuleNotFoundError("py3langid is not installed", name="py3langid")
-        self._wanted = None if languages is None else set(languages)
+        self._candidates = None if languages is None else set(languages)
         self.rank = lru_cache(maxsize=256)(self._rank)
 
     @cached_property
     def _identifier(self) -> Any:
-        """What detects the languages; `None` if it knows none of them."""
+        """py3langid's identifier of the candidate languages; `None` if it supports none of them."""
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-        found = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-        if self._wanted is None:
-            return found
-        known = sorted(self._wanted & set(found.nb_classes))
-        if not known:
+        identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+        if self._candidates is None:
+            return identifier
+        supported = sorted(self._candidates & set(identifier.nb_classes))
+        if not supported:
             return None
-        found.set_languages(known)
-        return found
+        identifier.set_languages(supported)
+        return identifier
 
     def _rank(self, text: str) -> list[Detected]:
-        """Return the languages that the text may be in, the likeliest first."""
+        """Return the candidate languages of a text, the likeliest first."""
         if self._identifier is None:
             return []
-        return [Detected(str(language), float(share)) for language, share in self._identifier.rank(text)]
+        return [Detected(str(language), float(confidence)) for language, confidence in self._identifier.rank(text)]
 
     def knows(self, language: str) -> bool:
         return self._identifier is not None and language in self._identifier.nb_classes
 
     def other_language(self, text: str, language: str) -> str | None:
-        """Return what a text is in instead of this language; `None` if it may be in it, or is too short to say."""
+        """Return the language of a text that is not in `language`; `None` if it may be, or if it is too short."""
         text = re.sub(NO_WORDS, " ", text)
-        if sum(any(map(str.isalpha, match[0])) for match in WORDS.finditer(text)) < LEAST_WORDS:
+        if sum(any(map(str.isalpha, match[0])) for match in WORDS.finditer(text)) < MIN_WORDS:
             return None
-        shares = dict(self.rank(text.lower() if text.isupper() else text))
-        best = max(shares, key=lambda code: shares[code], default=language)
-        return best if language in shares and shares[best] > SURE * shares[language] else None
+        confidences = dict(self.rank(text.lower() if text.isupper() else text))
+        best = max(confidences, key=lambda code: confidences[code], default=language)
+        is_other = language in confidences and confidences[best] > MIN_RATIO * confidences[language]
+        return best if is_other else None

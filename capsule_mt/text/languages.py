@@ -69,16 +69,18 @@ LANGUAGES = {
 }
 
 # as gettext writes them in the header of a catalog
-_ONE = "nplurals=1; plural=0;"
-_NOT_ONE = "nplurals=2; plural=(n != 1);"
-_ABOVE_ONE = "nplurals=2; plural=(n > 1);"
+_SINGLE_FORM = "nplurals=1; plural=0;"
+_SINGULAR_FOR_ONE = "nplurals=2; plural=(n != 1);"
+_SINGULAR_TO_ONE = "nplurals=2; plural=(n > 1);"
 _SLAVIC = "nplurals=3; plural=(n%10==1 && n%100!=11 ? 0 : n%10>=2 && n%10<=4 && (n%100<10 || n%100>=20) ? 1 : 2);"
 _CZECH = "nplurals=3; plural=(n==1) ? 0 : (n>=2 && n<=4) ? 1 : 2;"
 PLURAL_FORMS = {
-    **dict.fromkeys(("bg", "ca", "da", "de", "el", "en", "es", "et", "fi", "he", "hi", "hu", "it", "nb"), _NOT_ONE),
-    **dict.fromkeys(("nl", "pt", "sv"), _NOT_ONE),
-    **dict.fromkeys(("fa", "fr", "tr"), _ABOVE_ONE),
-    **dict.fromkeys(("id", "ja", "ko", "vi", "zh"), _ONE),
+    **dict.fromkeys(
+        ("bg", "ca", "da", "de", "el", "en", "es", "et", "fi", "he", "hi", "hu", "it", "nb"), _SINGULAR_FOR_ONE
+    ),
+    **dict.fromkeys(("nl", "pt", "sv"), _SINGULAR_FOR_ONE),
+    **dict.fromkeys(("fa", "fr", "tr"), _SINGULAR_TO_ONE),
+    **dict.fromkeys(("id", "ja", "ko", "vi", "zh"), _SINGLE_FORM),
     **dict.fromkeys(("ru", "uk"), _SLAVIC),
     **dict.fromkeys(("cs", "sk"), _CZECH),
     "pl": "nplurals=3; plural=(n==1 ? 0 : n%10>=2 && n%10<=4 && (n%100<10 || n%100>=20) ? 1 : 2);",

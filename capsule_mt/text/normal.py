@@ -1,8 +1,8 @@
 """The normal form of a text: what the model should see, and the way back to the characters of the user's text.
 
-A character that the vocabulary lacks becomes a plain one that it has (a curly quote a straight one, a ligature its
-letters), accents are composed with their letters, and what nobody sees is dropped. A word that the vocabulary lacks
-with a capital, such as "Às", is read in small letters where that is a piece of the vocabulary.
+A character that the vocabulary lacks is replaced by its plain equivalent (a curly quote by a straight one, a ligature
+by its letters), accents are composed with their letters, and invisible characters are dropped. A capitalised word that
+the vocabulary lacks, such as "Às", is lowercased where the result is a piece of the vocabulary.
 """
 
 import re
@@ -20,7 +20,7 @@ INVISIBLE = frozenset(
     "\u00ad\u034f\u061c\u180e\u200b\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2060\u2061\u2062\u2063\u2064"
     "\u2066\u2067\u2068\u2069\ufeff"
 )
-# In Persian, Indic scripts and emoji they mean something; between these letters, nothing.
+# They carry meaning in Persian, Indic scripts and emoji, but not between letters up to this one.
 JOINERS = "\u200c\u200d"
 LAST_WITHOUT_JOINERS = "\u052f"  # Latin, Greek and Cyrillic end here
 PLAIN = {
@@ -35,18 +35,18 @@ PLAIN = {
     "?!": "\u2048",
 }
 PLAIN_FORMS = {character: plain for plain, characters in PLAIN.items() for character in characters}
-# What NFKC replaces and leaves what is said as it is, unlike m² and ½: digraphs, signs of letters, Roman numerals,
-# ligatures, Arabic forms, full and half width, letters of mathematics
+# Characters that NFKC replaces without a change of meaning (it would change m² and ½): digraphs, signs of letters,
+# Roman numerals, ligatures, Arabic forms, full and half width, letters of mathematics
 COMPATIBLE = re.compile(
     "[\u0132\u0133\u01c4-\u01cc\u01f1-\u01f3\u2103\u2109\u2113\u2116\u2160-\u217f\ufb00-\ufb4f"
     "\ufb50-\ufdcf\ufdf0-\ufdfc\ufe70-\ufefc\uff01-\uffee\U0001d400-\U0001d7ff]"
 )
 QUOTES = {"\u201c": "\u201d", "\u201e": "\u201c\u201d", "\u00ab": "\u00bb", "\u00bb": "\u00ab", "\u2018": "\u2019"}
 WORD = re.compile(r"[^\W\d_]+")
-BEGINS = re.compile(r"(?:^|[.!?\u2026]\s)\W*\Z")  # what is before the first word of a sentence
-MOST_ANSWERS, LONGEST_KEPT = 20_000, 64  # that are kept, of texts of so many characters
+SENTENCE_START = re.compile(r"(?:^|[.!?\u2026]\s)\W*\Z")  # in the text before the first word of a sentence
+MAX_ANSWERS, MAX_CACHED_LENGTH = 20_000, 64  # answers in a cache, and characters of their texts
 Answer = TypeVar("Answer")
-REACH = 16  # characters before a word that are looked at
+REACH = 16  # characters before a word that decide whether it begins a sentence
 
 
 class NormalForm:
@@ -55,7 +55,7 @@ class NormalForm:
     Args:
         source: the user's text.
         text: its normal form.
-        spans: of each character of the form, the characters of the user's text that it stands for; `None` where both
+        spans: for each character of the form, the characters of the user's text that it stands for; `None` if both
             texts are the same.
     """
 
@@ -63,7 +63,7 @@ class NormalForm:
         self.source, self.text, self._spans = source, source if text is None else text, spans
 
     def source_span(self, span: Span) -> Span:
-        """Return the characters of the user's text behind some of the form."""
+        """Return the span of the user's text behind a span of the form."""
         if self._spans is None:
             return span
         if span.start >= span.end:
@@ -72,32 +72,32 @@ class NormalForm:
         return Span(self._spans[span.start].start, self._spans[span.end - 1].end)
 
     def offset(self, source_offset: int) -> int:
-        """Return the first character of the form that is not before a character of the user's text."""
+        """Return the offset in the form of an offset in the user's text; of a dropped character, the next one's."""
         return source_offset if self._spans is None else bisect_left(self._spans, (source_offset,))
 
     def source_text(self, span: Span) -> str:
-        """Return what the user wrote, but for invisible characters."""
+        """Return what the user wrote there, without invisible characters."""
         start, end = self.source_span(span)
         return "".join(character for character in self.source[start:end] if character not in INVISIBLE)
 
 
 class Vocabulary:
-    """What normal forms ask of a tokenizer. Its answers are kept."""
+    """Answers a normal form's questions about a tokenizer, and caches them."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._has: dict[str, bool] = {}
+        self._covers: dict[str, bool] = {}
         self._is_piece: dict[str, bool] = {}
-        self._forms: dict[str, str] = {}  # of characters, with the accents after them
-        self._unchanged: set[str] = set(map(chr, range(128)))  # characters that are their own form
+        self._forms: dict[str, str] = {}  # by character with its accents
+        self._unchanged: set[str] = set(map(chr, range(128)))  # characters whose form is themselves
 
-    def has(self, text: str) -> bool:
-        """Return whether the vocabulary has the characters of a text, inside of a word."""
-        answer = self._has.get(text)
+    def covers(self, text: str) -> bool:
+        """Return whether the vocabulary has the characters of a text, inside a word."""
+        answer = self._covers.get(text)
         if answer is None:
             probe = f"a{text}a"
             answer = not unknown_tokens(self._tokenizer, probe, self._tokenizer.encode(probe))
-            _keep(self._has, text, answer)
+            _cache(self._covers, text, answer)
         return answer
 
     def has_piece(self, word: str) -> bool:
@@ -106,43 +106,44 @@ class Vocabulary:
         if answer is None:
             ids = [token for token in self._tokenizer.encode(word).ids if token not in self._tokenizer.special_ids]
             answer = len(ids) == 1 and ids[0] != self._tokenizer.unknown_id
-            _keep(self._is_piece, word, answer)
+            _cache(self._is_piece, word, answer)
         return answer
 
     def normal_form(self, source: str, protected: Iterable[Span] = ()) -> NormalForm:
-        """Return the normal form of a text, in which protected parts stay as they are."""
+        """Return the normal form of a text; protected spans, in order, stay as they are."""
         is_composed = source.isascii() or unicodedata.is_normalized("NFC", source)
         if is_composed and (source.isascii() or self._unchanged.issuperset(source)):
             return NormalForm(source)
         characters: list[str] = []
         spans: list[Span] = []
         end = 0
-        for part in (*protected, Span(len(source), len(source))):
-            for start, stop in _clusters(source, Span(end, part.start), is_composed):
+        for protected_span in (*protected, Span(len(source), len(source))):
+            for start, stop in _clusters(source, Span(end, protected_span.start), is_composed):
                 form = self._form_of(source, Span(start, stop))
                 characters += form
                 spans += [Span(start, stop)] * len(form)
-            characters += source[part.start : part.end]
-            spans += [Span(n, n + 1) for n in range(*part)]
-            end = part.end
+            characters += source[protected_span.start : protected_span.end]
+            spans += [Span(offset, offset + 1) for offset in range(*protected_span)]
+            end = protected_span.end
         text = "".join(characters)
         if not self._unchanged.issuperset(text):
             text = WORD.sub(self._in_small_letters, text)
         return NormalForm(source) if text == source else NormalForm(source, text, spans)
 
     def _form_of(self, source: str, span: Span) -> str:
-        """Return what a character, with the accents after it, becomes."""
+        """Return the form of a character with its accents."""
         cluster = source[span.start : span.end]
         if cluster.isascii():
             return cluster
         if cluster in JOINERS:
-            around = source[max(span.start - 1, 0) : span.start] + source[span.end : span.end + 1]
-            return "" if len(around) == 2 and around.isalpha() and max(around) <= LAST_WITHOUT_JOINERS else cluster
+            neighbours = source[max(span.start - 1, 0) : span.start] + source[span.end : span.end + 1]
+            are_letters = len(neighbours) == 2 and neighbours.isalpha()
+            return "" if are_letters and max(neighbours) <= LAST_WITHOUT_JOINERS else cluster
         form = self._forms.get(cluster)
         if form is None:
             form = self._plain(cluster)
-            _keep(self._forms, cluster, form)
-            if form == cluster and len(cluster) == 1 and self.has(cluster):
+            _cache(self._forms, cluster, form)
+            if form == cluster and len(cluster) == 1 and self.covers(cluster):
                 self._unchanged.add(cluster)
         return form
 
@@ -152,19 +153,22 @@ class Vocabulary:
         alike = "".join(map(_compatible, composed))
         plain = "".join(PLAIN_FORMS.get(character, character) for character in alike)
         candidates = (visible, composed) if len(visible) == 1 else (composed, visible)
-        return next((form for form in (*candidates, alike, plain) if self.has(form)), candidates[0])
+        return next((form for form in (*candidates, alike, plain) if self.covers(form)), candidates[0])
 
     def _in_small_letters(self, match: re.Match[str]) -> str:
-        """Return a word that the vocabulary lacks as it has it: without a capital, or without an accent."""
+        """Return a capitalised word that the vocabulary lacks as it knows it: in small letters or without accents."""
         word = match[0]
-        if self._unchanged.issuperset(word) or self.has(word) or not word[0].isupper():
+        if self._unchanged.issuperset(word) or self.covers(word) or not word[0].isupper():
             return word
-        begins = BEGINS.search(match.string[max(match.start() - REACH, 0) : match.start()]) is not None
+        context = match.string[max(match.start() - REACH, 0) : match.start()]
+        begins_sentence = SENTENCE_START.search(context) is not None
         small = word[0].lower() + word[1:]
-        bare = "".join(letter if self.has(letter) else unicodedata.normalize("NFD", letter)[0] for letter in word)
-        for form in (small, word.lower(), bare):
-            # inside a sentence a word with a capital is a name, which is copied rather than changed
-            is_known = self.has_piece(form) or (begins and form == small and self.has(form))
+        unaccented = "".join(
+            letter if self.covers(letter) else unicodedata.normalize("NFD", letter)[0] for letter in word
+        )
+        for form in (small, word.lower(), unaccented):
+            # inside a sentence a capitalised word is a name, which is copied rather than changed
+            is_known = self.has_piece(form) or (begins_sentence and form == small and self.covers(form))
             if len(form) == len(word) and is_known:
                 return form
         return word
@@ -174,17 +178,17 @@ _vocabularies: "WeakKeyDictionary[Tokenizer, Vocabulary]" = WeakKeyDictionary()
 
 
 def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
-    """Return the vocabulary of a tokenizer, the same one at each call."""
+    """Return the vocabulary of a tokenizer, the same object at each call."""
     vocabulary = _vocabularies.get(tokenizer)
     if vocabulary is None:
         vocabulary = _vocabularies[tokenizer] = Vocabulary(tokenizer)
     return vocabulary
 
 
-def _keep(answers: dict[str, Answer], text: str, answer: Answer) -> None:
-    if len(text) > LONGEST_KEPT:
+def _cache(answers: dict[str, Answer], text: str, answer: Answer) -> None:
+    if len(text) > MAX_CACHED_LENGTH:
         return
-    if len(answers) >= MOST_ANSWERS:
+    if len(answers) >= MAX_ANSWERS:
         answers.clear()
     answers[text] = answer
 
@@ -194,7 +198,7 @@ def _compatible(character: str) -> str:
 
 
 def _clusters(text: str, span: Span, is_composed: bool) -> list[Span]:
-    """Return the characters of a part of a text, each with the marks after it where some are not composed with it."""
+    """Return the spans of characters, each with the marks that follow it unless the text is composed."""
     clusters: list[Span] = []
     for offset in range(*span):
         if not is_composed and clusters and combines(text[offset]):
@@ -205,5 +209,5 @@ def _clusters(text: str, span: Span, is_composed: bool) -> list[Span]:
 
 
 def combines(character: str) -> bool:
-    """Return whether a character may be composed with the one before: marks, and vowels and finals of Hangul."""
+    """Return whether a character may be composed with the preceding one: marks, and vowels and finals of Hangul."""
     return character > "\u02ff" and (unicodedata.category(character)[0] == "M" or "\u1160" <= character <= "\u11ff")

@@ -221,7 +221,7 @@ class Segmenter(NamedTuple):
         return (source, encoded) if self.limit is not None and len(again.ids) > self.limit else (changed, again)
 
     def _lacks(self, sign: str) -> bool:
-        return not vocabulary_of(self.tokenizer).has(sign) and not combines(sign)
+        return not vocabulary_of(self.tokenizer).covers(sign) and not combines(sign)
 
     def again(self, piece: Piece, translation: str) -> list[Piece]:
         """Return what is to be translated instead of a piece whose translation has not kept what it should.

@@ -1,16 +1,19 @@
 """Where a text may be cut: into sentences, and a sentence that is too long into pieces.
 
-A small splitter of rules. What ends a sentence in English, German, French, Spanish, Italian, Portuguese, Dutch and the
-other languages that write `.`, `!` and `?` (Greek's `;` too, if the language is given); the full stops of Chinese and
-Japanese, of Arabic, Persian and Urdu, of the languages of India, of Burmese, Khmer, Armenian and Amharic. Thai and Lao
-have no mark for it: their text is cut at line breaks, and where it is longer than a model takes. In doubt it does not
-cut: a pair of sentences translates better than half a sentence.
+The rules know what ends a sentence in languages that write `.`, `!` and `?` (and Greek's `;`, if the language is
+stated), and the full stops of Chinese, Japanese, Arabic, Persian, Urdu, the languages of India, Burmese, Khmer,
+Armenian and Amharic. Thai and Lao do not mark the end of a sentence: their text is cut at line breaks, and where it is
+longer than a model takes. In doubt the rules do not cut: a pair of sentences translates better than half a sentence.
 
-sentencex would replace it, and finds fewer boundaries right. F1 of version 1.0.32 / of these rules: newstest 2008 to
-2014, six sentences joined, German 0.931 / 0.947, English 0.939 / 0.953; UD English EWT, documents joined, train part
-0.825 / 0.862, dev and test 0.811 / 0.777; Tatoeba, six joined, German 0.993 / 0.994, English 0.990 / 0.993. Of the 23
-texts of tests/pipelines/test_sentences.py (abbreviations, ellipses, quotes, CJK), written for these rules, it cuts 20
-as marked. No treebank of German was at hand.
+The alternative, sentencex 1.0.32, gets fewer boundaries right. F1:
+
+    test set                                    sentencex   these rules
+    newstest 2008-2014, six joined, German      0.931       0.947
+    newstest 2008-2014, six joined, English     0.939       0.953
+    UD English EWT, documents joined, train     0.825       0.862
+    UD English EWT, documents joined, dev+test  0.811       0.777
+    Tatoeba, six joined, German                 0.993       0.994
+    Tatoeba, six joined, English                0.990       0.993
 """
 
 import re
@@ -26,7 +29,7 @@ class Span(NamedTuple):
     end: int
 
 
-# ends of sentences that a space need not follow, and those that one must follow
+# stops that end a sentence anywhere, and stops that end it only before a space
 UNSPACED_STOPS = "。！？｡．"
 SPACED_STOPS = ".!?…‽؟۔।॥။។։።"
 CLOSING = "\"'”’»)]}›」』）】》〉"
@@ -44,7 +47,7 @@ ABBREVIATIONS = {
     "pt": "sr sra srta dr dra prof av p.ex pág vol ed etc núm v.exa",
     "nl": "dhr mevr dr drs ir ing mr prof bijv b.v d.w.z o.a enz nr blz vgl ca jl t.a.v",
 }
-REACH = 40  # how many characters on either side of a full stop are looked at
+REACH = 40  # characters on either side of a full stop that the rules see
 LONGEST_CHARACTER = 64  # code points of one character as a reader sees it: an emoji of a family, a letter with accents
 
 # "No. 5", but not "Did he? No."
@@ -67,7 +70,7 @@ _CLAUSE_ENDS, _SPACES = r"(?<=[,;:،؛、，；：])\s*|(?<!\s)\s+(?=[–—(])"
 
 
 class Rules(NamedTuple):
-    """What a language writes with a full stop that ends no sentence, and whether `;` ends one, as in Greek."""
+    """Words and numbers that a language writes with a full stop inside a sentence; in Greek, `;` ends one."""
 
     abbreviations: frozenset[str]
     has_ordinals: bool
@@ -75,23 +78,23 @@ class Rules(NamedTuple):
 
 
 def rules_of(language: str | None) -> Rules:
-    """Return the rules of a language, or those of all that are known."""
+    """Return the rules of a language; without one, or without its abbreviations, those of all languages."""
     code = language_code(language)
-    known = _ABBREVIATIONS.get(code) if code is not None else None
+    abbreviations = _ABBREVIATIONS.get(code, _ALL_ABBREVIATIONS) if code is not None else _ALL_ABBREVIATIONS
     has_ordinals = code is None or code in ORDINAL_LANGUAGES
-    return Rules(_ALL_ABBREVIATIONS if known is None else known, has_ordinals, code == "el")
+    return Rules(abbreviations, has_ordinals, code == "el")
 
 
 def split_sentences(text: str, language: str | None = None) -> list[Span]:
     """Return the spans of the sentences of a text, without the space between them; none for a blank text.
 
-    A line break ends a sentence. `language` is a code such as "de", "de_DE" or "deu_Latn"; without it, an abbreviation
-    of any of the languages is one.
+    A line break ends a sentence. `language` is a code such as "de", "de_DE" or "deu_Latn"; without it, the
+    abbreviations of all languages count.
     """
     abbreviations, has_ordinals, is_greek = rules_of(language)
     ends = re.compile(_GREEK_ENDS) if is_greek else _ENDS
     spans = []
-    for line in _between(_LINE_BREAKS, text, Span(0, len(text))):
+    for line in _split_at(_LINE_BREAKS, text, Span(0, len(text))):
         start = line.start
         for match in ends.finditer(text, line.start, line.end):
             if match.end() < line.end and _ends_sentence(text, start, match, abbreviations, has_ordinals):
@@ -102,25 +105,25 @@ def split_sentences(text: str, language: str | None = None) -> list[Span]:
 
 
 def split_to_fit(text: str, span: Span, fits: Callable[[str], bool]) -> list[Span]:
-    """Cut a span until each piece fits: after a comma or the like, else at a space, else anywhere, near the middle.
+    """Cut a span near its middle until each piece fits: at the end of a clause, else at a space, else anywhere.
 
-    A single character is a piece, whether it fits or not.
+    A single character is never cut, even if it does not fit.
     """
     pieces: list[Span] = []
-    waiting = [_strip(text, span)]  # the leftmost last
-    while waiting:
-        piece = waiting.pop()
+    pending = [_strip(text, span)]  # a stack: the leftmost piece comes last, so that `pieces` are in order
+    while pending:
+        piece = pending.pop()
         if piece.end - piece.start <= 1 or fits(text[piece.start : piece.end]):
             pieces.append(piece)
             continue
         cut = _best_cut(text, piece)
         halves = (_strip(text, half) for half in (Span(cut, piece.end), Span(piece.start, cut)))
-        waiting += [half for half in halves if half.start < half.end]
+        pending += [half for half in halves if half.start < half.end]
     return pieces
 
 
 def language_code(language: str | None) -> str | None:
-    """Return the two letters of "de", "de_DE", "deu_Latn" or "german", or the part before "_" if it knows none."""
+    """Return the two-letter code of "de", "de_DE", "deu_Latn" or "german"; of other languages, the part before "_"."""
     if not language:
         return None
     first = re.split(r"[_\-]", language.lower())[0]
@@ -150,42 +153,42 @@ def _ends_sentence(
         return False  # "etc. and so on", "Yahoo! is"
     if stop.rstrip(SPACED_CLOSING) != ".":
         return True
-    before = text[max(start, match.start() - REACH) : match.start()].rsplit(maxsplit=1)
-    last = before[-1].lstrip(OPENING).lower() if before else ""
-    if not last:
+    preceding = text[max(start, match.start() - REACH) : match.start()].rsplit(maxsplit=1)
+    last_word = preceding[-1].lstrip(OPENING).lower() if preceding else ""
+    if not last_word:
         return False
-    if last.isdecimal():
-        return not (has_ordinals and len(last) <= 2)
-    if last in BEFORE_NUMBERS and next_word[:1].isdecimal():
+    if last_word.isdecimal():
+        return not (has_ordinals and len(last_word) <= 2)
+    if last_word in BEFORE_NUMBERS and next_word[:1].isdecimal():
         return False
-    if len(last) == 1 and last.isalpha():
+    if len(last_word) == 1 and last_word.isalpha():
         return False  # an initial: "J. S. Bach"
-    return last not in abbreviations
+    return last_word not in abbreviations
 
 
 def _best_cut(text: str, span: Span) -> int:
-    """Return the best place to cut a span in two: the nearest to its middle of the best kind there is."""
+    """Return the offset at which to cut a span in two: near its middle, preferably at the end of a clause."""
     middle, quarter = (span.start + span.end) // 2, (span.end - span.start) // 4
     for pattern, reach in ((_CLAUSE_ENDS, quarter), (_SPACES, quarter), (_SPACES, 2 * quarter)):
         low, high = max(span.start + 1, middle - reach), min(span.end - 1, middle + reach)
         ends = (match.end() for match in re.compile(pattern).finditer(text, low, high))
-        places = [end for end in ends if span.start < end < span.end]
-        if places:
-            return min(places, key=lambda place: abs(place - middle))
+        cuts = [end for end in ends if span.start < end < span.end]
+        if cuts:
+            return min(cuts, key=lambda cut: abs(cut - middle))
     middle = max(middle, span.start + 1)
-    after = range(middle, min(middle + LONGEST_CHARACTER, span.end))
-    before = range(middle - 1, max(middle - LONGEST_CHARACTER, span.start), -1)
-    places = [place for place in (*after, *before) if not _continues_a_character(text, place)]
-    return places[0] if places else middle  # a longer run of marks is no character that anybody reads
+    rightwards = range(middle, min(middle + LONGEST_CHARACTER, span.end))
+    leftwards = range(middle - 1, max(middle - LONGEST_CHARACTER, span.start), -1)
+    cuts = [offset for offset in (*rightwards, *leftwards) if not _continues_a_character(text, offset)]
+    return cuts[0] if cuts else middle  # nobody reads a longer run of marks as a character
 
 
-def _continues_a_character(text: str, place: int) -> bool:
-    """Return whether the code point at `place` belongs to the one before: accents, parts of an emoji."""
-    here, before = text[place], text[place - 1]
-    return unicodedata.category(here) in ("Mn", "Mc", "Me") or "\u200d" in (here, before)
+def _continues_a_character(text: str, offset: int) -> bool:
+    """Return whether the code point at an offset belongs to the preceding one: accents, parts of an emoji."""
+    code_point, previous = text[offset], text[offset - 1]
+    return unicodedata.category(code_point) in ("Mn", "Mc", "Me") or "\u200d" in (code_point, previous)
 
 
-def _between(pattern: re.Pattern[str], text: str, span: Span) -> list[Span]:
+def _split_at(pattern: re.Pattern[str], text: str, span: Span) -> list[Span]:
     """Return the spans between the matches of a pattern."""
     spans, start = [], span.start
     for match in pattern.finditer(text, span.start, span.end):

@@ -141,7 +141,7 @@ def test_the_words_of_a_source_say_how_long_its_translation_is():
     learnt = fit_length([*sources, "", "a"], [*targets, "b", "long " * 9])
     kept = ExpectedLength.of_calibration(calibrated(learnt, sources))
     for length in (learnt, kept):
-        found = [length.of(line) for line in ("Abcde abcde", "vwxyz vwxyz", "ggggg ggggg")]
+        found = [length.predict(line) for line in ("Abcde abcde", "vwxyz vwxyz", "ggggg ggggg")]
         assert found[:2] == pytest.approx([5, 21], abs=1.1)
         assert found[0] < found[2] < found[1]
     with pytest.raises(ValueError, match="none of the 1 pairs"):

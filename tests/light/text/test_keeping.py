@@ -187,7 +187,7 @@ def test_what_is_glued_and_what_the_vocabulary_lacks_is_kept(real, kind):
     """60 placeholders and 40 signs, whatever a real model and its tokenizer make of them."""
     texts = [text for text, _ in VECTORS[kind]]
     assert len(texts) >= {"placeholders": 60, "signs": 40}[kind]
-    has = vocabulary_of(real.loaded.tokenizer).has
+    has = vocabulary_of(real.loaded.tokenizer).covers
     for (text, items), found in zip(VECTORS[kind], real(texts, batch_size=32), strict=True):
         for item in items:
             if kind == "placeholders" or not has(re.sub(r"[\w.,\s]", "", item)):  # else it is the model's
