@@ -1,4 +1,4 @@
-"""Which words of a translation are of which words of its source, read from an attention head."""
+"""Word alignment of a source and its translation, read from an attention head."""
 
 import difflib
 from collections.abc import Callable, Iterable, Sequence
@@ -11,8 +11,8 @@ from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import WORDS, SourceWord, is_mark, target_words
 
 # The best of 20 pairs of values, by the links of a word aligner on 400 sentences of Tatoeba
-LEAST_SHARE = 0.3  # of the attention of a word that a link needs
-LEAST_OF_BEST = 0.8  # of the share of the best source word that a further link needs
+MIN_SHARE = 0.3  # of a word's attention that a link needs
+MIN_SHARE_OF_BEST = 0.8  # of the best source word's share that a further link needs
 
 
 class Link(NamedTuple):
@@ -28,86 +28,91 @@ def links_of(
     decode: Callable[[Sequence[int]], str],
     rows: Sequence[Sequence[float]],
 ) -> list[Link]:
-    """Return the links of a piece; characters of the target count in the decoded translation.
+    """Return the links of a piece; target spans count characters of the decoded translation.
 
     Args:
         words: the words of the source, with their tokens.
         ids: the tokens of the translation.
-        rows: how much each token of the translation is of each of the source [T][S].
+        rows: how much each token of the translation attends to each token of the source [T][S].
     """
-    found, text = [], decode(ids)
+    links, text = [], decode(ids)
     sums = [sum(share for share in row if share > 0.0) or 1.0 for row in rows]
     for target, tokens in target_words(decode, ids):
-        alike = [word for word in words if word.is_mark == is_mark(text[target.start : target.end])]
+        # marks align with marks only: their attention says little
+        candidates = [word for word in words if word.is_mark == is_mark(text[target.start : target.end])]
         shares = [
-            sum(rows[t][s] / sums[t] for t in tokens for s in word.tokens) / max(len(tokens), 1) for word in alike
+            sum(rows[t][s] / sums[t] for t in tokens for s in word.tokens) / max(len(tokens), 1) for word in candidates
         ]
-        least = max(LEAST_SHARE, LEAST_OF_BEST * max(shares, default=0.0))
-        found += [Link(word.span, target) for word, share in zip(alike, shares, strict=True) if share >= least]
-    return found
+        threshold = max(MIN_SHARE, MIN_SHARE_OF_BEST * max(shares, default=0.0))
+        pairs = zip(candidates, shares, strict=True)
+        links += [Link(word.span, target) for word, share in pairs if share >= threshold]
+    return links
 
 
 def restored_links(source: Masked, links: Iterable[Link], decoded: str, text: str) -> list[Link]:
-    """Return the links of a translation in which something was put back, and of what it keeps."""
-    before, after = (list(WORDS.finditer(one)) for one in (decoded, text))
-    matcher = difflib.SequenceMatcher(None, [one[0] for one in before], [one[0] for one in after], autojunk=False)
+    """Move links of a decoded translation to its restored text, and link each kept item to its copy."""
+    decoded_words, words = list(WORDS.finditer(decoded)), list(WORDS.finditer(text))
+    matcher = difflib.SequenceMatcher(
+        None, [word[0] for word in decoded_words], [word[0] for word in words], autojunk=False
+    )
     moved = {
-        before[block.a + n].span(): Span(*after[block.b + n].span())
+        decoded_words[block.a + n].span(): Span(*words[block.b + n].span())
         for block in matcher.get_matching_blocks()
         for n in range(block.size)
     }
-    found = [Link(link.source, moved[link.target]) for link in links if link.target in moved]
+    moved_links = [Link(link.source, moved[link.target]) for link in links if link.target in moved]
     for part, span in source.parts:
-        place = text.find(part) if is_item(part) else -1
-        if place >= 0:
-            found.append(Link(source.source_span(span), Span(place, place + len(part))))
-    return found
+        start = text.find(part) if is_item(part) else -1
+        if start >= 0:
+            moved_links.append(Link(source.source_span(span), Span(start, start + len(part))))
+    return moved_links
 
 
 def numbered_links(
     document: Document, translation: str, texts: Sequence[str], links: Sequence[Sequence[Link]]
 ) -> tuple[tuple[int, int], ...]:
-    """Return the links between the words of a text and of its translation, as `str.split` counts them.
+    """Return the links between the words of a text and of its translation, as indices into `str.split`.
 
-    What is between two pieces is linked to its copy.
+    The text between two pieces is linked to its copy.
 
     Args:
         texts: the translations of the pieces.
-        links: of each piece.
+        links: the links of each piece.
     """
-    found: list[Link] = []
-    place, end = 0, 0
-    for number, (piece, text, own) in enumerate(zip(document.pieces, texts, links, strict=True)):
-        at = translation.find(with_capitals(text) if document.in_capitals else text, end)
-        if number or document.copies:
-            found += _copied(document.text, Span(place, piece.span.start), at)
-        found += [Link(source, Span(at + target.start, at + target.end)) for source, target in own]
-        place, end = piece.span.end, at + len(text)
+    text_links: list[Link] = []
+    source_end, target_end = 0, 0
+    for index, (piece, text, piece_links) in enumerate(zip(document.pieces, texts, links, strict=True)):
+        start = translation.find(with_capitals(text) if document.in_capitals else text, target_end)
+        if index or document.copies:
+            text_links += _copy_links(document.text, Span(source_end, piece.span.start), start)
+        text_links += [Link(source, Span(start + target.start, start + target.end)) for source, target in piece_links]
+        source_end, target_end = piece.span.end, start + len(text)
     if document.copies:
-        found += _copied(document.text, Span(place, len(document.text)), len(translation))
-    sources, targets = _word_numbers(document.text), _word_numbers(translation)
-    words, others = document.text.split(), translation.split()
+        text_links += _copy_links(document.text, Span(source_end, len(document.text)), len(translation))
+    source_indices, target_indices = _word_indices(document.text), _word_indices(translation)
+    split_source, split_target = document.text.split(), translation.split()
     pairs = set()
-    for source, target in found:
-        pair = sources[source.start], targets[target.start]
+    for source, target in text_links:
+        pair = source_indices[source.start], target_indices[target.start]
         # a mark at the end of a word says nothing of the word
-        if not is_mark(document.text[source.start : source.end]) or is_mark(words[pair[0]] + others[pair[1]]):
+        words = split_source[pair[0]] + split_target[pair[1]]
+        if not is_mark(document.text[source.start : source.end]) or is_mark(words):
             pairs.add(pair)
     return tuple(sorted(pairs))
 
 
-def _copied(text: str, span: Span, end: int) -> list[Link]:
-    """Return the links of a part of a text to its copy, which ends at some character of the translation."""
-    shift = end - span.end
+def _copy_links(text: str, span: Span, copy_end: int) -> list[Link]:
+    """Return the links of a span to its copy, which ends at this offset of the translation."""
+    shift = copy_end - span.end
     words = (Span(*match.span()) for match in WORDS.finditer(text, span.start, span.end))
     return [Link(word, Span(word.start + shift, word.end + shift)) for word in words]
 
 
-def _word_numbers(text: str) -> list[int]:
-    """Return for each character of a text which of its words it is in, as `str.split` counts them; -1 for a space."""
-    numbers, number, inside = [], -1, False
+def _word_indices(text: str) -> list[int]:
+    """Return for each character of a text the index of its word in `text.split()`, or -1 for a space."""
+    indices, index, in_word = [], -1, False
     for character in text:
-        number += not character.isspace() and not inside
-        inside = not character.isspace()
-        numbers.append(number if inside else -1)
-    return numbers
+        index += not character.isspace() and not in_word
+        in_word = not character.isspace()
+        indices.append(index if in_word else -1)
+    return indices

@@ -1,4 +1,4 @@
-"""Texts in capitals: models have read few, so they read one in small letters, and its translation is in capitals."""
+"""Texts in capitals: models know few, so the model reads small letters, and the translation gets capitals back."""
 
 import re
 
@@ -6,31 +6,31 @@ from capsule_mt.text.copying import may_have_no_words
 from capsule_mt.text.keeping import COPIED, Item, parts_of
 from capsule_mt.text.words import WORDS
 
-LEAST_LETTERS = 7  # fewer may be an abbreviation
-BEGINS = r"(?:^|[.!?\u2026]\s)\W*\w"  # of sentences
+MIN_LETTERS = 7  # fewer may be an abbreviation
+SENTENCE_START = r"(?:^|[.!?\u2026]\s)\W*\w"  # up to the first letter
 
 
 def without_capitals(text: str) -> str | None:
-    """Return a text in capitals as it is else written, letter for letter; `None` for any other text.
+    """Return a text in capitals in sentence case, letter for letter; `None` for any other text.
 
-    URLs, placeholders and whatever else is kept stay as they are.
+    Items that a translation copies, such as URLs and placeholders, stay as they are.
     """
-    if not (text.isupper() or (may_have_no_words(text) and sum(map(str.isupper, text)) >= LEAST_LETTERS)):
-        return None  # most texts, in no time
+    if not (text.isupper() or (may_have_no_words(text) and sum(map(str.isupper, text)) >= MIN_LETTERS)):
+        return None  # a fast answer for most texts
     parts = parts_of(text, COPIED)
     words = [word for part in parts if not isinstance(part, Item) for word in WORDS.findall(part) if word.isalpha()]
-    if sum(map(len, words)) < LEAST_LETTERS or not "".join(words).isupper():
+    if sum(map(len, words)) < MIN_LETTERS or not "".join(words).isupper():
         return None
-    small = "".join(part if isinstance(part, Item) else part.lower() for part in parts)
-    if len(small) != len(text):
+    lowercase = "".join(part if isinstance(part, Item) else part.lower() for part in parts)
+    if len(lowercase) != len(text):  # offsets must stay, and a few letters become two
         return None
-    shadow = "".join(" " * len(part) if isinstance(part, Item) else part for part in parts)
-    begins = {match.end() - 1 for match in re.finditer(BEGINS, shadow)}
-    return "".join(old if place in begins else new for place, (old, new) in enumerate(zip(text, small, strict=True)))
+    without_items = "".join(" " * len(part) if isinstance(part, Item) else part for part in parts)
+    starts = {match.end() - 1 for match in re.finditer(SENTENCE_START, without_items)}
+    return "".join(text[offset] if offset in starts else small for offset, small in enumerate(lowercase))
 
 
 def with_capitals(text: str) -> str:
-    """Return a translation in capitals, letter for letter, but for what is kept."""
+    """Return a translation in capitals, letter for letter, except for copied items."""
     parts = parts_of(text, COPIED)
     return "".join(part if isinstance(part, Item) else "".join(map(_capital, part)) for part in parts)
 

@@ -1,10 +1,10 @@
-"""What is no sentence: it is copied, because a model that has to translate an emoji or a URL makes something up."""
+"""Text that is copied rather than translated: a model that has to translate an emoji or a URL invents something."""
 
 import re
 
 from capsule_mt.text.sentences import UNSPACED_STOPS, Span
 
-# patterns are compiled at their first use: most texts need none of those here, which take milliseconds
+# Patterns are compiled at their first use: that takes milliseconds, and most texts need none of these.
 URL = (  # with placeholders, or an e-mail address
     rf"(?i:https?://|www\.)(?:[^\s<>\"'{{}}{UNSPACED_STOPS}]|\{{[^\s{{}}]*\}})*(?:[\w/]|(?<=\}}))"
     r"|(?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+"
@@ -19,8 +19,8 @@ _PLACEHOLDER = (
     rf"|%(?:\(\w+\)|\d+\$)?(?:[-+#0]*(?:[1-9]\d*)?(?:\.\d+)?(?:hh?|ll?|z)?[sdifucxXeg](?:\b|(?={UNIT}))|@)"
     r"|%(?:L?\d{1,2}|n)\b|%\w+%|%%)"
 )
-# What is glued to a placeholder is a part of it: "{w}px", "#{id}", "v{version}", "{path}/a.txt", "{year}-{month}".
-# A longer word, or one with a capital, is not: a sentence ends, or begins, there.
+# Text glued to a placeholder is a part of it: "{w}px", "#{id}", "v{version}", "{path}/a.txt", "{year}-{month}".
+# A longer word, or a capitalised one, is not: a sentence ends or begins there.
 _GLUED_BEFORE = (
     r"(?:(?<![\w./\\~-])[\w./\\~-]{0,64}[/_\\]"
     r"|(?<![^\W_])(?:[a-z]{1,3}|[A-Z]{2,3}|\d[\d.,]{0,20})[-.:]?|[@$\u20ac\xa3\xa5+~=])?"
@@ -33,7 +33,7 @@ PLACEHOLDER = rf"{_GLUED_BEFORE}{_PLACEHOLDER}(?:[-_.:/x\xd7+@]?{_PLACEHOLDER})*
 # code, hashtags, users, paths, identifiers
 CODE = r"`[^`\n]+`|(?<!\w)[#@]\w+|\b[A-Za-z]:\\\S+|(?<!\S)(?:~|\.{0,2})/\S*\w|\b\w*[A-Za-z]_\w+"
 NO_WORDS = rf"{URL}|{TAG}|{PLACEHOLDER}|{CODE}"
-MAYBE_NO_WORDS = ("`", "<", "@", "/", "www.", "{", "%", "#", ":\\", "_", "$")  # without one of these, a text has none
+MAYBE_NO_WORDS = ("`", "<", "@", "/", "www.", "{", "%", "#", ":\\", "_", "$")  # `NO_WORDS` matches only around these
 EMOJI = "[\xa9\xae\u2122\U0001f000-\U0001faff\u2600-\u27bf\u2b00-\u2bff\ufe0f\u200d\u20e3\U000e0020-\U000e007f]"
 # bullets, "3)" and "a)", boxes to tick; not "3.", which may be a date
 LIST_MARK = r"(?:[-\u2013\u2014*+\u2022\u2023\u25aa\u25e6\u00b7>#]+|\(?(?:\d{1,3}|[A-Za-z])\))\s+(?:\[[ xX]\]\s+)?"
@@ -41,7 +41,7 @@ EMOJI_BEFORE = rf"(?:{EMOJI}+\s*)+"
 
 
 def may_have_no_words(text: str) -> bool:
-    """Whether a text may have something of `NO_WORDS`; it is found out in no time."""
+    """Whether `NO_WORDS` may match in a text: a fast check before the slow pattern."""
     return any(sign in text for sign in MAYBE_NO_WORDS)
 
 
@@ -53,20 +53,20 @@ def is_no_sentence(text: str) -> bool:
 
 
 def without_copied_edges(text: str, sentence: Span) -> Span:
-    """Return the part of a sentence that is translated, which is empty if it is none.
+    """Return a sentence without bullets before it and emoji around it, which are copied.
 
-    Bullets before it, and emoji before and after it, are left out.
+    The span is empty if nothing remains to translate.
     """
     start, end = sentence
     if is_no_sentence(text[start:end]):
         return Span(start, start)
     if not text[start : start + 2].isalpha():
         for pattern in (LIST_MARK, EMOJI_BEFORE):
-            found = re.compile(pattern).match(text, start, end)
-            start = found.end() if found else start
+            match = re.compile(pattern).match(text, start, end)
+            start = match.end() if match else start
     if text[end - 1] > "\u1fff":  # where emoji are
         emoji = re.compile(EMOJI)
-        if emoji.match(text, end - 1):  # no pattern: a search for what ends a text takes quadratic time
+        if emoji.match(text, end - 1):  # a loop, since a pattern anchored at the end takes quadratic time
             while text[end - 1].isspace() or emoji.match(text, end - 1):
                 end -= 1
     return Span(start, end)

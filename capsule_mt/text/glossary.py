@@ -1,4 +1,4 @@
-"""Glossaries: which words of a source must become which words of its translation."""
+"""Glossaries: terms of a source, and the translation that each must get."""
 
 import os
 import re
@@ -10,14 +10,14 @@ from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import is_mark, target_words, with_space
 
 WORD = re.compile(r"\w+")
-APART = re.compile(r"[\s\-\u2010\u2011]+")
-LEAST_OF_BEST = 0.5  # of the best word's share: a word before it with so much belongs to the same term
+SEPARATORS = re.compile(r"[\s\-\u2010\u2011]+")
+MIN_SHARE_OF_BEST = 0.5  # a word beside the best one belongs to the same term from this part of its share
 STEM = "*"  # at the end of a term: any ending
-BETWEEN = r"(?:\s+|\s*[-\u2010\u2011]\s*)"  # the words of a term, which a hyphen may join
+SEPARATOR = r"(?:\s+|\s*[-\u2010\u2011]\s*)"  # between the words of a term, which a hyphen may join
 
 
 class Term(NamedTuple):
-    """A term in a text: its characters there, and what the translation must have; of a stem, its beginning."""
+    """A term in a text: its characters there, and the words that the translation must have; a stem ends in `STEM`."""
 
     span: Span
     target: str
@@ -28,10 +28,9 @@ class Term(NamedTuple):
 
 
 class Glossary:
-    """Terms by their first word. The longest match counts, and no two overlap.
+    """Terms by their first word. The longest match counts, and matches do not overlap.
 
-    Case does not matter, but where a word has capitals after its first letter, such as "IT" or "iOS". A hyphen and a
-    space are alike.
+    Case matters only in terms with capitals after a first letter, such as "IT" or "iOS". A hyphen matches a space.
     """
 
     def __init__(self, terms: Mapping[str, str]) -> None:
@@ -44,68 +43,72 @@ class Glossary:
                 raise ValueError(f"a term of a glossary needs a word, got {source!r} -> {target!r}")
             is_stem, term = source.endswith(STEM), source[source.index(words[0]) :].removesuffix(STEM).strip()
             flags = 0 if any(map(str.isupper, "".join(word[1:] for word in words))) else re.IGNORECASE
-            parts = map(re.escape, APART.split(term))
-            pattern = re.compile(BETWEEN.join(parts) + (r"\w*" if is_stem else r"(?!\w)"), flags)
+            parts = map(re.escape, SEPARATORS.split(term))
+            pattern = re.compile(SEPARATOR.join(parts) + (r"\w*" if is_stem else r"(?!\w)"), flags)
             key = words[0][:1] if is_stem and len(words) == 1 else words[0]
             self._patterns.setdefault(key.casefold(), []).append((pattern, target or source))
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> "Glossary":
-        """Read a file with `term<tab>translation` on each line; a term alone is not to be translated."""
+        """Read a file with `term<tab>translation` on each line; a term alone stays as it is."""
         from capsule_mt.files.reading import iterate_lines  # late: a dictionary does without
 
         terms: dict[str, str] = {}
-        for number, line in enumerate(iterate_lines(path), start=1):
+        for line_number, line in enumerate(iterate_lines(path), start=1):
             columns = [column.strip() for column in line.split("\t")]
             if not any(columns) or line.startswith("#"):
                 continue
             if len(columns) > 2 or not columns[0]:
-                raise ValueError(f"{path}, line {number}: a glossary has TERM<tab>TRANSLATION or TERM, got {line!r}")
+                raise ValueError(
+                    f"{path}, line {line_number}: a glossary has TERM<tab>TRANSLATION or TERM, got {line!r}"
+                )
             if terms.get(columns[0], columns[-1]) != columns[-1]:
                 raise ValueError(
-                    f"{path}, line {number}: {columns[0]!r} is {terms[columns[0]]!r} above, and {columns[-1]!r} here"
+                    f"{path}, line {line_number}: {columns[0]!r} is {terms[columns[0]]!r} above, and {columns[-1]!r} "
+                    "here"
                 )
             terms[columns[0]] = columns[-1]
         return cls(terms)
 
     def find(self, text: str, span: Span | None = None) -> list[Term]:
-        """Return the terms in a text, or in some of its characters, in order."""
-        found: list[Term] = []
+        """Return the terms in a text, or in a span of it, in order."""
+        terms: list[Term] = []
         start, end = span or (0, len(text))
         for match in WORD.finditer(text, start, end):
-            if found and match.start() < found[-1].span.end:
+            if terms and match.start() < terms[-1].span.end:
                 continue
             word = match[0].casefold()
             for pattern, target in (*self._patterns.get(word, ()), *self._patterns.get(word[:1], ())):
-                place = pattern.match(text, match.start(), end)
-                if place is not None:
-                    found.append(Term(Span(*place.span()), target))
+                term = pattern.match(text, match.start(), end)
+                if term is not None:
+                    terms.append(Term(Span(*term.span()), target))
                     break
-        return found
+        return terms
 
 
-def glossary_of(given: Glossary | Mapping[str, str] | str | os.PathLike[str] | None) -> Glossary | None:
-    """Return a glossary from itself, a dictionary or the name of a file."""
-    if given is None or isinstance(given, Glossary):
-        return given
-    return Glossary(given) if isinstance(given, Mapping) else Glossary.from_file(given)
+def glossary_of(glossary: Glossary | Mapping[str, str] | str | os.PathLike[str] | None) -> Glossary | None:
+    """Return a glossary, or make one from a dictionary or a file."""
+    if glossary is None or isinstance(glossary, Glossary):
+        return glossary
+    return Glossary(glossary) if isinstance(glossary, Mapping) else Glossary.from_file(glossary)
 
 
 def lacking(terms: Sequence[Term], translation: str) -> list[Term]:
-    """Return the terms that a translation does not have, each as often as the source; their ends may differ."""
-    found = []
+    """Return the terms that a translation has less often than its source; their endings may differ."""
+    missing = []
     counts: dict[str, int] = {}
     for term in terms:
         target = term.target.removesuffix(STEM)
         counts[target] = counts.get(target, 0) + 1
         if len(_beginning(target).findall(translation)) < counts[target]:
-            found.append(term)
-    return found
+            missing.append(term)
+    return missing
 
 
 @cache
 def _beginning(target: str) -> re.Pattern[str]:
-    return re.compile(rf"(?<!\w){BETWEEN.join(map(re.escape, APART.split(target)))}", re.IGNORECASE)
+    """Return a pattern for the beginning of a term in a translation, whatever its ending."""
+    return re.compile(rf"(?<!\w){SEPARATOR.join(map(re.escape, SEPARATORS.split(target)))}", re.IGNORECASE)
 
 
 def prefixes_with_term(
@@ -113,60 +116,61 @@ def prefixes_with_term(
     ids: Sequence[int],
     decode: Callable[[Sequence[int]], str],
     rows: Sequence[Sequence[float]],
-    least: int,
+    start: int,
 ) -> tuple[str, str]:
-    """Return what a translation should begin with to have the first of the terms that it lacks.
+    """Return the prefix to force, so that a translation has the first of its missing terms.
 
-    The term goes in the place of the words in a row that are most of it. The second result also has the next word; it
-    is empty for a stem, after which the model may go on in the word.
+    The term replaces the run of words that attends most to it in the source. The second result also has the next
+    word; it is empty for a stem, since the model writes its ending.
 
     Args:
-        terms: with the tokens of the source that each is.
+        terms: each with its tokens of the source.
         ids: the tokens of the translation.
-        rows: how much each token of it is of each of the source [T][S].
-        least: the first character that may be changed.
+        rows: how much each token of the translation attends to each token of the source [T][S].
+        start: the offset in the translation from which it may change.
     """
     text, words = decode(ids), target_words(decode, ids)
-    words = [(place, tokens) for place, tokens in words if place.start >= least and not is_mark(text[slice(*place)])]
-    place, term = min((_place(words, of_term, rows) or _end(text, least), term) for of_term, term in terms)
-    prefix = with_term(text[: place.start], term.target)
-    return prefix, "" if term.is_stem else prefix + next_word(text[place.end :])
+    words = [(span, tokens) for span, tokens in words if span.start >= start and not is_mark(text[slice(*span)])]
+    # with the leftmost term first, later passes keep what this prefix has and add the others after it
+    span, term = min((_aligned_span(words, tokens, rows) or _end(text, start), term) for tokens, term in terms)
+    prefix = with_term(text[: span.start], term.target)
+    return prefix, "" if term.is_stem else prefix + next_word(text[span.end :])
 
 
-def _place(
-    words: Sequence[tuple[Span, Sequence[int]]], of_term: Sequence[int], rows: Sequence[Sequence[float]]
+def _aligned_span(
+    words: Sequence[tuple[Span, Sequence[int]]], term_tokens: Sequence[int], rows: Sequence[Sequence[float]]
 ) -> Span | None:
-    """Return the characters of the words in a row that are most of some tokens; `None` if there is no word."""
+    """Return the characters of the run of words that attends most to a term's tokens; `None` without words."""
     if not words:
         return None
-    shares = [sum(rows[t][s] for t in tokens for s in of_term) / max(len(tokens), 1) for _, tokens in words]
-    first = last = max(range(len(words)), key=lambda number: shares[number])
-    enough = LEAST_OF_BEST * shares[first]
-    while first and shares[first - 1] > enough:
+    shares = [sum(rows[t][s] for t in tokens for s in term_tokens) / max(len(tokens), 1) for _, tokens in words]
+    first = last = max(range(len(words)), key=lambda index: shares[index])
+    threshold = MIN_SHARE_OF_BEST * shares[first]
+    while first and shares[first - 1] > threshold:
         first -= 1
-    while last + 1 < len(words) and shares[last + 1] > enough:
+    while last + 1 < len(words) and shares[last + 1] > threshold:
         last += 1
     return Span(words[first][0].start, words[last][0].end)
 
 
-def _end(text: str, least: int) -> Span:
-    """Return the place before the marks at the end of a text."""
-    end = max(least, len(text.rstrip(" .!?")))
+def _end(text: str, start: int) -> Span:
+    """Return the empty span before the marks at the end of a text, not before `start`."""
+    end = max(start, len(text.rstrip(" .!?")))
     return Span(end, end)
 
 
 def next_word(text: str) -> str:
-    """Return what a rest of a translation begins with, up to the end of a word."""
-    found = re.match(r"\W*\w+", text)
-    return found[0] if found else text
+    """Return the beginning of a text up to the end of its first word."""
+    match = re.match(r"\W*\w+", text)
+    return match[0] if match else text
 
 
-def with_term(before: str, term: str) -> str:
-    """Return the beginning of a translation with a term after it, with a capital at the beginning of the sentence.
+def with_term(prefix: str, term: str) -> str:
+    """Append a term to the beginning of a translation, with a capital at the beginning of the sentence.
 
-    A stem goes on in the word that it begins, if the model wants it.
+    Of a stem, the model may write the ending.
     """
     term = term.removesuffix(STEM)
-    if not before.strip():
+    if not prefix.strip():
         return term[:1].upper() + term[1:]
-    return with_space(before.rstrip() + " ", term) if before[-1:].isspace() or before[-1:].isalnum() else before + term
+    return with_space(prefix.rstrip() + " ", term) if prefix[-1:].isspace() or prefix[-1:].isalnum() else prefix + term
