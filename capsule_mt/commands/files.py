@@ -203,7 +203,7 @@ def translated_units(lines: bytes) -> list[Translated]:
 def report(parsed: Parsed, translations: list[Translated], coverage: Path | None) -> None:
     """Print on stderr which passages a person should check."""
     pairs = zip(parsed.units, translations, strict=True)
-    labels = [unit.place for unit, translation in pairs if translation.needs_review]
+    labels = [unit.location for unit, translation in pairs if translation.needs_review]
     if labels:
         remainder = f" and {len(labels) - MAX_SHOWN} more" if len(labels) > MAX_SHOWN else ""
         reference = f": see {coverage}" if coverage is not None else ""

@@ -460,7 +460,7 @@ def main() -> int:
                 stack.enter_context(lock_output(path))
         translate = line_translator(arguments, options)
         coverage_format = arguments.coverage.suffix[1:] if arguments.coverage else None
-        labels = None if parsed is None else [unit.place for unit in parsed.units]
+        labels = None if parsed is None else [unit.location for unit in parsed.units]
         form = OutputFormat(arguments.n_best, coverage_format, arguments.alignments is not None, labels)
         prefix = f"{input_name(arguments)}{', line' if labels is None else ','}"
         lines = WindowLines(translate, form.columns, prefix, arguments.strict, places=labels)

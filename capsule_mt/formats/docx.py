@@ -6,37 +6,43 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 from capsule_mt.formats.markup import MARKUP, Markup
 from capsule_mt.formats.units import FormatError, Translated, Unit
-from capsule_mt.formats.xml import LONGEST, Element, Text, escaped, parse
+from capsule_mt.formats.xml import MAX_BYTES, Element, Text, escaped, parse
 
-METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # Word's own; 2 KB of bzip2 can be 3 GB, whatever it states
+# those of Word; 2 KB of bzip2 can unpack to 3 GB, whatever size the archive states
+COMPRESSION_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 PARTS = re.compile(r"word/(?:document|header\d*|footer\d*|footnotes|endnotes)\.xml")
 CONTAINERS = frozenset({"hyperlink", "ins", "smartTag", "fldSimple", "moveTo"})
 BREAKS = frozenset({"tab", "br", "cr"})
 DROPPED = frozenset({"proofErr", "lastRenderedPageBreak"})
 NO_FORMAT = re.compile(rb"<w:(?:lang|noProof)\b[^>]*/>|<w:rPr>\s*</w:rPr>|<w:rPr/>")
+# characters of private use around the index of an action in `_Paragraph.actions`
 ACTION = re.compile("\ue000(\\d+)\ue001")
-MARKS = re.compile("[\ue000\ue001]")  # of private use: they stand for actions
+ACTION_MARKS = re.compile("[\ue000\ue001]")
 CHARACTERS = {"noBreakHyphen": "\u2011", "softHyphen": "\u00ad"}
 
 
 class _Paragraph:
-    """A paragraph as runs between breaks; `holes` are those with words."""
+    """A paragraph, cut at its breaks into parts; `holes` are the parts with words.
+
+    The markup of a part stands for *actions*: a string is the format of the text behind it, a function returns XML.
+    """
 
     def __init__(self, element: Element) -> None:
         self.element = element
-        self.actions: list[Callable[[], str] | str] = []  # the format from here on, or what is written
+        self.actions: list[Callable[[], str] | str] = []
         self.parts: list[Markup | str] = []
         self._markup = Markup()
         self._format = ""
-        self._field: list[Element] = []
-        self._fields = 0
+        self._field: list[Element] = []  # the runs of an open field
+        self._field_depth = 0
         formats: Counter[str] = Counter()
         for run in element.walk():
             if run.local == "r":
-                formats[_format(run)] += len("".join(one.text for one in run.elements if one.local == "t"))
+                formats[_format(run)] += len("".join(child.text for child in run.elements if child.local == "t"))
         self.base = formats.most_common(1)[0][0] if formats else ""
         self._format = self.base
         for child in element.elements:
@@ -46,24 +52,24 @@ class _Paragraph:
         self.holes = [part for part in self.parts if isinstance(part, Markup) and part.has_words]
 
     def write(self, translations: Sequence[Translated]) -> None:
-        if all(one.text is None for one in translations):
+        if all(translated.text is None for translated in translations):
             return
-        waiting, holes = iter(translations), set(map(id, self.holes))
+        remaining, hole_ids = iter(translations), set(map(id, self.holes))
         written = []
         for part in self.parts:
             if isinstance(part, Markup):
-                found = next(waiting).text if id(part) in holes else None
-                written.append(self._runs(part.filled(part.text if found is None else found, str)))
+                text = next(remaining).text if id(part) in hole_ids else None
+                written.append(self._runs(part.filled(part.text if text is None else text, str)))
             else:
                 written.append(self._runs(part))
         properties = [child for child in self.element.elements if child.local == "pPr"]
         self.element.children = [*properties, Text("".join(written).encode())]
 
     def _runs(self, filled: str) -> str:
-        """Return a text with actions in it as runs."""
+        """Return the XML of the runs of a text with actions."""
         written, current = [], self.base
-        for place, part in enumerate(ACTION.split(filled)):
-            if place % 2:
+        for index, part in enumerate(ACTION.split(filled)):
+            if index % 2:  # what the group of `ACTION` matched
                 action = self.actions[int(part)]
                 if callable(action):
                     written.append(action())
@@ -78,7 +84,7 @@ class _Paragraph:
         return f"\ue000{len(self.actions) - 1}\ue001"
 
     def _add(self, element: Element) -> None:
-        if self._fields or (element.local == "r" and _field_mark(element) == "begin"):
+        if self._field_depth or (element.local == "r" and _field_mark(element) == "begin"):
             self._add_field(element)
         elif element.local == "r":
             self._add_run(element)
@@ -98,31 +104,31 @@ class _Paragraph:
             self._set_format(self.base)
             self._markup.close(self._action(lambda: run.raw.decode()), "field")
             return
-        own, raw = _format(run), next((one.raw.decode() for one in run.elements if one.local == "rPr"), "")
+        run_format, properties = _format(run), _properties(run).decode()
         for child in run.elements:
             if child.local == "t" or child.local in CHARACTERS:
-                self._set_format(own)
-                self._markup.add_text(CHARACTERS.get(child.local, MARKS.sub("", child.text)))
+                self._set_format(run_format)
+                self._markup.add_text(CHARACTERS.get(child.local, ACTION_MARKS.sub("", child.text)))
             elif child.local in BREAKS:
                 self._end()
-                self.parts.append(self._action(_wrapped(run, raw, child)))
+                self.parts.append(self._action(_wrapped(run, properties, child)))
             elif child.local not in DROPPED and child.local != "rPr":
-                self._markup.add_point(self._action(_wrapped(run, raw, child)))
+                self._markup.add_point(self._action(_wrapped(run, properties, child)))
 
     def _add_field(self, element: Element) -> None:
-        """Collect a field up to its result, which is text; a field without a result is a point."""
+        """Collect the runs of a field up to its result, which is text; a field without a result is a point."""
         mark = _field_mark(element)
         self._field.append(element)
-        self._fields += (mark == "begin") - (mark == "end")
-        parts = list(self._field)
-        if self._fields == 1 and mark == "separate":
+        self._field_depth += (mark == "begin") - (mark == "end")
+        runs = list(self._field)
+        if self._field_depth == 1 and mark == "separate":
             self._set_format(self.base)
-            self._markup.open(self._action(lambda: "".join(one.raw.decode() for one in parts)), "field")
-        elif self._fields == 0:
-            self._markup.add_point(self._action(lambda: "".join(one.raw.decode() for one in parts)))
+            self._markup.open(self._action(lambda: "".join(run.raw.decode() for run in runs)), "field")
+        elif self._field_depth == 0:
+            self._markup.add_point(self._action(lambda: "".join(run.raw.decode() for run in runs)))
         else:
             return
-        self._fields, self._field = 0, []
+        self._field_depth, self._field = 0, []
 
     def _set_format(self, new: str) -> None:
         if new == self._format:
@@ -162,22 +168,21 @@ class DocxFile:
         self._paragraphs: list[_Paragraph] = []
         self.units: list[Unit] = []
         for part, tree in self._trees.items():
-            before = "" if part == "word/document.xml" else f"{part.removeprefix('word/').removesuffix('.xml')}, "
-            for number, element in enumerate((one for one in tree.walk() if one.local == "p"), start=1):
+            prefix = "" if part == "word/document.xml" else f"{part.removeprefix('word/').removesuffix('.xml')}, "
+            elements = (element for element in tree.walk() if element.local == "p")
+            for number, element in enumerate(elements, start=1):
                 if element.name != "w:p":
                     continue
                 paragraph = _Paragraph(element)
                 self._paragraphs.append(paragraph)
-                self.units += [Unit(hole.text, f"{before}paragraph {number}") for hole in paragraph.holes]
+                self.units += [Unit(hole.text, f"{prefix}paragraph {number}") for hole in paragraph.holes]
 
     def write(self, translations: Sequence[Translated]) -> bytes:
-        place, shares = 0, []
-        for paragraph in self._paragraphs:
-            shares.append(translations[place : place + len(paragraph.holes)])
-            place += len(paragraph.holes)
-        # those inside of others, as in text boxes, first
-        for paragraph, own in reversed(list(zip(self._paragraphs, shares, strict=True))):
-            paragraph.write(own)
+        remaining = iter(translations)
+        shares = [list(islice(remaining, len(paragraph.holes))) for paragraph in self._paragraphs]
+        # backwards: a paragraph inside another, as in a text box, must be written before the outer one copies its XML
+        for paragraph, share in reversed(list(zip(self._paragraphs, shares, strict=True))):
+            paragraph.write(share)
         written = io.BytesIO()
         with zipfile.ZipFile(written, "w") as archive:
             for part in self._archive.infolist():
@@ -186,34 +191,39 @@ class DocxFile:
         return written.getvalue()
 
     def _read(self, part: zipfile.ZipInfo) -> bytes:
-        """Return the content of a part, of which no more is inflated than it states."""
+        """Return the content of a part; no more is inflated than the size that the archive states."""
         with self._archive.open(part) as stream:
             return stream.read(part.file_size)
 
 
 def _check(parts: Sequence[zipfile.ZipInfo], name: str) -> None:
-    """Raise an error for an archive that is not a Word document, or would take too much memory."""
+    """Raise an error if an archive is not a Word document or would take too much memory."""
     names = Counter(part.filename for part in parts)
     if "word/document.xml" not in names:
         raise FormatError(f"{name}: not a Word document, it has no word/document.xml")
     duplicate = next((part for part, count in names.items() if count > 1), None)
     if duplicate is not None:
         raise FormatError(f"{name}: has the part {duplicate[:80]} twice")
-    unsupported = next((part for part in parts if part.compress_type not in METHODS), None)
+    unsupported = next((part for part in parts if part.compress_type not in COMPRESSION_METHODS), None)
     if unsupported is not None:
         raise FormatError(
             f"{name}: {unsupported.filename[:80]} is compressed by method {unsupported.compress_type}; "
             "a Word document has 8 (deflate) or 0 (stored): save it again"
         )
     size = sum(part.file_size for part in parts)
-    if size > LONGEST:
-        raise FormatError(f"{name}: its parts have {size} bytes, more than the {LONGEST} that are read")
+    if size > MAX_BYTES:
+        raise FormatError(f"{name}: its parts have {size} bytes, at most {MAX_BYTES} are read")
+
+
+def _properties(run: Element) -> bytes:
+    properties = run.find("rPr")
+    return b"" if properties is None else properties.raw
 
 
 def _format(run: Element) -> str:
     """Return the format of a run, without its language."""
-    found = next((one.raw for one in run.elements if one.local == "rPr"), b"")
-    return NO_FORMAT.sub(b"", NO_FORMAT.sub(b"", found)).decode()
+    # twice: without its language, the element may be empty
+    return NO_FORMAT.sub(b"", NO_FORMAT.sub(b"", _properties(run))).decode()
 
 
 def _field_mark(run: Element) -> str:
@@ -222,5 +232,5 @@ def _field_mark(run: Element) -> str:
 
 
 def _wrapped(run: Element, properties: str, child: Element) -> Callable[[], str]:
-    """Return what writes a run of one child."""
+    """Return an action that writes a run with one child."""
     return lambda: f"{run.start.decode()}{properties}{child.raw.decode()}{run.end.decode()}"

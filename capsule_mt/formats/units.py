@@ -1,22 +1,22 @@
-"""What every format reads and writes: units of text with their places, and the file around them."""
+"""The interface of every format: units of text with their locations, and the file around them."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 
 class FormatError(ValueError):
-    """A file that cannot be read, or not be written; the message names it and what is wrong."""
+    """A file that cannot be read or written; the message names the file and the fault."""
 
 
 class Unit(NamedTuple):
-    """A text that is translated as a whole, such as a paragraph; `place` says where it is: "line 7", "cue 3"."""
+    """A text that is translated as a whole, such as a paragraph; `location` is where it stands: "line 7", "cue 3"."""
 
     text: str
-    place: str
+    location: str
 
 
 class Translated(NamedTuple):
-    """The translation of a unit; `None` where it failed. It `needs_review` where something seems to be left out."""
+    """The translation of a unit, `None` if it failed; it `needs_review` if something seems to be left out."""
 
     text: str | None
     needs_review: bool = False
@@ -25,8 +25,8 @@ class Translated(NamedTuple):
 class Parsed(Protocol):
     """A file that has been read.
 
-    units: what is to be translated. Markup in them is written as tags `<g1>`, what stays as it is as `{2}`.
-    keep: the kinds of `KEPT` that their translations must keep.
+    units: the texts to translate. Markup in them is written as tags (`<g1>`), and fixed parts as placeholders (`{2}`).
+    keep: the kinds of `KEPT` that their translations must preserve.
     """
 
     @property

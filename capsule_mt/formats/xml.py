@@ -1,7 +1,7 @@
-"""XML as a tree whose parts are the bytes of the file: what is not changed is written as it was.
+"""XML as a tree that keeps the bytes of the file, so that unchanged parts are written back exactly.
 
-`xml.etree` would rename prefixes, which Word refuses. A document type declaration is refused: by its entities, 1 KB
-becomes gigabytes, or reads other files.
+`xml.etree` would rename prefixes, and Word rejects the result. We refuse document type declarations: their entities
+can expand 1 KB to gigabytes, or read other files.
 """
 
 import html
@@ -11,8 +11,8 @@ from xml.parsers import expat
 
 from capsule_mt.formats.units import FormatError
 
-LONGEST = 256 << 20  # bytes
-DEEPEST = 200  # elements inside each other
+MAX_BYTES = 256 << 20
+MAX_DEPTH = 200  # of nested elements
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -26,7 +26,7 @@ class Text:
 
 @dataclass
 class Element:
-    """An element by its name with its prefix, as it is written; `raw` are its start tag and its end tag."""
+    """An element; `name` has its prefix, `start` and `end` are the bytes of its tags."""
 
     name: str
     attributes: dict[str, str]
@@ -55,33 +55,35 @@ class Element:
         return next((child for child in self.elements if child.local == name), None)
 
     def walk(self) -> "list[Element]":
-        """Return this and all elements in it, in the order of the file."""
-        return [self, *(found for child in self.elements for found in child.walk())]
+        """Return this element and all its descendants, in document order."""
+        return [self, *(element for child in self.elements for element in child.walk())]
 
 
 def parse(content: bytes, name: str) -> Element:
-    """Return the tree of a file below an element without a name, which also holds what is beside the root."""
-    if len(content) > LONGEST:
-        raise FormatError(f"{name}: {len(content)} bytes of XML are more than the {LONGEST} that are read")
+    """Return a nameless element that holds the root of a file and everything beside it, such as comments."""
+    if len(content) > MAX_BYTES:
+        raise FormatError(f"{name}: {len(content)} bytes of XML, at most {MAX_BYTES} are read")
     parser = expat.ParserCreate()
-    before, top = Text(b""), Element("", {}, 0)  # `before` is a byte-order mark
+    prolog, top = Text(b""), Element("", {}, 0)  # `prolog` holds a byte-order mark
     opened = [top]
-    last: tuple[Element | Text, str] = (before, "raw")  # where the bytes up to the next part go
-    first = 0
+    last: tuple[Element | Text, str] = (prolog, "raw")  # the attribute that gets the bytes up to the next part
+    offset = 0
 
-    def begin(part: "Element | Text", bytes_of: str = "raw") -> None:
-        nonlocal last, first
-        setattr(*last, content[first : parser.CurrentByteIndex])
-        last, first = (part, bytes_of), parser.CurrentByteIndex
+    def begin(part: "Element | Text", attribute: str = "raw") -> None:
+        # expat reports where a part starts, not where it ends: its bytes are known when the next one begins
+        nonlocal last, offset
+        setattr(*last, content[offset : parser.CurrentByteIndex])
+        last, offset = (part, attribute), parser.CurrentByteIndex
 
     def refuse(*_: object) -> None:
-        raise FormatError(f"{name}, line {parser.CurrentLineNumber}: a DOCTYPE is refused, its entities are not safe")
+        line = parser.CurrentLineNumber
+        raise FormatError(f"{name}, line {line}: a DOCTYPE is refused, its entities are unsafe: remove it")
 
     def start(tag: str, attributes: dict[str, str]) -> None:
         element = Element(tag, attributes, parser.CurrentLineNumber)
         begin(element, "start")
-        if len(opened) > DEEPEST:
-            raise FormatError(f"{name}, line {element.line}: elements are nested more than {DEEPEST} deep")
+        if len(opened) > MAX_DEPTH:
+            raise FormatError(f"{name}, line {element.line}: elements are nested more than {MAX_DEPTH} deep")
         opened[-1].children.append(element)
         opened.append(element)
 
@@ -90,23 +92,23 @@ def parse(content: bytes, name: str) -> Element:
         begin(part)
         opened[-1].children.append(part)
 
-    def other(*_: object) -> None:
+    def markup(*_: object) -> None:
         text("")
 
     parser.StartElementHandler, parser.CharacterDataHandler = start, text
     parser.EndElementHandler = lambda _: begin(opened.pop(), "end")
-    parser.CommentHandler = parser.ProcessingInstructionHandler = parser.XmlDeclHandler = other
-    parser.StartCdataSectionHandler = parser.EndCdataSectionHandler = other
+    parser.CommentHandler = parser.ProcessingInstructionHandler = parser.XmlDeclHandler = markup
+    parser.StartCdataSectionHandler = parser.EndCdataSectionHandler = markup
     parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = refuse
     try:
         parser.Parse(content, True)
     except expat.ExpatError as error:
-        raise FormatError(f"{name}, line {error.lineno}: no XML ({expat.ErrorString(error.code)})") from None
-    setattr(*last, content[first:])
-    top.children.insert(0, before)
+        raise FormatError(f"{name}, line {error.lineno}: not XML ({expat.ErrorString(error.code)})") from None
+    setattr(*last, content[offset:])
+    top.children.insert(0, prolog)
     return top
 
 
 def escaped(text: str) -> str:
-    """Escape a text, and leave out the characters that XML has not."""
+    """Escape a text, and drop the characters that XML forbids."""
     return html.escape(NOT_XML.sub("", text), quote=False)

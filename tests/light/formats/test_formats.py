@@ -78,7 +78,7 @@ def test_html():
         "Dein Name",
     ]
     assert texts("a.html", b"<p>&copy; <b>Hut<wbr><a/></b> alt</p>") == ["© <g1>Hut<g2/><g3/></g1> alt"]
-    assert [unit.place for unit in read("page.html").units][:4] == ["line 3", "line 4", "line 8", "line 9"]
+    assert [unit.location for unit in read("page.html").units][:4] == ["line 3", "line 4", "line 8", "line 9"]
     html5lib = pytest.importorskip("html5lib")
 
     def shape(page):
@@ -104,7 +104,7 @@ def test_a_sign_without_a_letter_is_no_part_of_the_text():
 
 def test_srt_translates_a_sentence_of_several_cues_as_one_and_cuts_it_by_time():
     units = read("film.srt").units
-    assert [(unit.place, unit.text) for unit in units] == [
+    assert [(unit.location, unit.text) for unit in units] == [
         ("cues 1-2", "Der alte Mann, der gestern einen roten Hut gekauft hat, schläft heute sehr lange."),
         ("cue 3", "Wo ist dein Bruder?"),
         ("cue 3", "Er schläft."),
@@ -131,7 +131,7 @@ def test_srt_with_blank_lines_missing_or_too_many(gap, inner, has_numbers):
         name = f"{number}\n" if has_numbers else ""
         content += f"{name}00:00:0{number},000 --> 00:00:0{number},900\n{inner.join(lines)}\n{gap}"
     parsed = read("film.srt", content.encode())
-    assert [(unit.place, unit.text) for unit in parsed.units] == [
+    assert [(unit.location, unit.text) for unit in parsed.units] == [
         ("cues 1-2", "Der Mann kauft 1984 einen Hut."),
         ("cue 3", "Er schläft."),
         ("cue 4", "Wo?"),
@@ -174,7 +174,7 @@ def test_sounds_speakers_and_titles_are_no_parts_of_a_sentence():
         "Mr. Collins: No",
     ]
     content = "\n".join(f"{n}\n00:00:{n:02},000 --> 00:00:{n:02},900\n{line}\n" for n, line in enumerate(lines))
-    places = [unit.place.split()[1] for unit in read("film.srt", content.encode()).units]
+    places = [unit.location.split()[1] for unit in read("film.srt", content.encode()).units]
     assert places == ["1", "2-3", "4", "5-7", "8", "9", "10", "11", "12", "13"]
 
 
@@ -383,7 +383,7 @@ MARKS = re.compile(r"</?g\d>|\{\d\}")
     ("name", "content", "message"),
     [
         ("a.xliff", b'<!DOCTYPE x [<!ENTITY a "aaaa">]><xliff>&a;</xliff>', "a.xliff, line 1: a DOCTYPE is refused"),
-        ("a.xliff", b"<xliff><file>", "a.xliff, line 1: no XML (no element found)"),
+        ("a.xliff", b"<xliff><file>", "a.xliff, line 1: not XML (no element found)"),
         ("a.xliff", b"<html/>", "a.xliff: the root of an XLIFF file is <xliff>"),
         ("a.xliff", b"<xliff>" + b"<a>" * 9999, "elements are nested more than 200 deep"),
         (
@@ -415,9 +415,9 @@ def test_errors_name_the_file_the_place_and_what_is_taken(name, content, message
 
 
 def test_a_document_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(monkeypatch):
-    monkeypatch.setattr("capsule_mt.formats.docx.LONGEST", 10_000)
+    monkeypatch.setattr("capsule_mt.formats.docx.MAX_BYTES", 10_000)
     started = time.process_time()
-    with pytest.raises(ValueError, match="more than the 10000 that are read"):
+    with pytest.raises(ValueError, match="at most 10000 are read"):
         read("a.docx", docx(BODY + "<w:p/>" * 1_000_000))
     assert time.process_time() - started < 5
 

@@ -118,14 +118,14 @@ def header(plurals: str) -> bytes:
         ("a.docx", docx_of(zipfile.ZIP_BZIP2), "word/document.xml is compressed by method 12; a Word document has 8"),
         ("a.docx", docx_of(zipfile.ZIP_LZMA), "word/document.xml is compressed by method 14"),
         ("a.docx", docx()[:-30], "a.docx: not a Word document, or a damaged one"),
-        ("a.docx", docx(BODY + "</w:p>"), "a.docx, word/document.xml, line 1: no XML (mismatched tag)"),
+        ("a.docx", docx(BODY + "</w:p>"), "a.docx, word/document.xml, line 1: not XML (mismatched tag)"),
         ("a.po", header("1000000"), "a.po, line 2: `nplurals` must be 1 to 10, got 1000000"),
         ("a.po", header("0"), "a.po, line 2: `nplurals` must be 1 to 10, got 0"),
         ("a.po", header("9" * 5000), "a.po, line 2: `nplurals` must be 1 to 10, got 9999"),
         ("a.po", b'msgid "a b"\nmsgstr[10] ""\n', "a.po, line 2: a catalog has"),
         ("a.srt", b"1\n" + b"9" * 5000 + b":00:00,000 --> 00:00:01,000\na\n", "a.srt: no line has times"),
-        ("a.xliff", b"<xliff>&#xD800;</xliff>", "a.xliff, line 1: no XML (reference to invalid character number)"),
-        ("a.xliff", "<xliff>\ufffe</xliff>".encode(), "a.xliff, line 1: no XML"),
+        ("a.xliff", b"<xliff>&#xD800;</xliff>", "a.xliff, line 1: not XML (reference to invalid character number)"),
+        ("a.xliff", "<xliff>\ufffe</xliff>".encode(), "a.xliff, line 1: not XML"),
     ],
 )
 def test_what_is_wrong_is_named(name, content, message):
@@ -142,9 +142,9 @@ def test_what_cannot_be_written_fails_before_it_is_translated(monkeypatch):
 
 
 def test_all_parts_of_an_archive_together_are_limited(monkeypatch):
-    monkeypatch.setattr("capsule_mt.formats.docx.LONGEST", 10_000)
+    monkeypatch.setattr("capsule_mt.formats.docx.MAX_BYTES", 10_000)
     assert parse(docx_of(zipfile.ZIP_DEFLATED, a=b" " * 5000), "docx").units
-    with pytest.raises(FormatError, match=r"its parts have \d+ bytes, more than the 10000 that are read"):
+    with pytest.raises(FormatError, match=r"its parts have \d+ bytes, at most 10000 are read"):
         parse(docx_of(zipfile.ZIP_DEFLATED, a=b" " * 5000, b=b" " * 5000), "docx")
 
 
