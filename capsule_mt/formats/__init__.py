@@ -1,1 +1,1 @@
-"""Files that are more than lines of text: read what is to be translated, and write the same kind of file back."""
+"""Files that are more than lines of text: read the texts to translate, and write the same kind of file back."""

@@ -1,6 +1,6 @@
-"""Read and write a stranger's file in a process of its own, which has limited time and memory and can be killed.
+"""Read and write untrusted files in a child process with limited time and memory, which can be killed.
 
-No pattern, no parser and no library then holds up this process: `re` and `expat` keep Python's lock while they work.
+A slow pattern or parser then cannot block this process: `re` and `expat` hold Python's global lock while they work.
 """
 
 import contextlib
@@ -15,14 +15,14 @@ from typing import Any, NamedTuple, cast
 from capsule_mt.formats.child import MAX_CONTENTS, receive, send
 from capsule_mt.formats.units import FormatError, Translated, Unit
 
-SECONDS = 5.0  # for reading a file, and for writing it
+SECONDS = 5.0  # to read a file, and again to write it
 MEMORY = 512 << 20  # bytes
-# isolated, and without site-packages: the formats need nothing but Python
+# isolated, and without site-packages: the formats need only the standard library
 CODE = "import sys; sys.path.append({root!r}); from capsule_mt.formats.child import main; main()"
 
 
 class Source(NamedTuple):
-    """A file as it was sent. `encoding` and `language` are those of `reading.parse`."""
+    """A file as it was sent; `encoding` and `language` are as in `reading.parse`."""
 
     content: bytes
     format: str
@@ -32,7 +32,7 @@ class Source(NamedTuple):
 
 
 class Texts(NamedTuple):
-    """What is to be translated of a file; no `units` where they have too many `characters`."""
+    """The texts of a file to translate; `units` is empty if they have too many `characters`."""
 
     units: list[Unit]
     keep: tuple[str, ...]
@@ -40,33 +40,33 @@ class Texts(NamedTuple):
 
 
 class StoppedError(Exception):
-    """The process was stopped because nobody waits for it."""
+    """The process was stopped because its client has gone."""
 
 
 class Worker:
-    """A process that reads files, one at a time. It starts with the first one, and again where one ended it.
+    """A process that reads files, one at a time. It starts with the first file, and restarts after one that ended it.
 
-    A file is read again when it is written, so that nothing waits in memory for its translation.
+    To write a file, it reads it again: no file stays in memory while its texts are being translated.
     """
 
     def __init__(self, seconds: float = SECONDS, memory: int = MEMORY) -> None:
         self.seconds, self.memory = seconds, memory
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()  # one file at a time
-        self._reason: str | None = None  # why this process was killed
+        self._reason: str | None = None  # why we killed the process: "stopped" or "late"
 
     def read(self, source: Source, max_characters: int) -> Texts:
-        """Return what is to be translated, or raise the `FormatError` of what is wrong."""
-        answer, _ = self._ask(source, max_characters=max_characters, translations=None)
-        units = [Unit(str(text), str(place)) for text, place in answer["units"]]
+        """Return the texts to translate, or raise a `FormatError` that names the fault."""
+        answer, _ = self._send(source, max_characters=max_characters, translations=None)
+        units = [Unit(str(text), str(location)) for text, location in answer["units"]]
         return Texts(units, tuple(map(str, answer["keep"])), int(answer["characters"]))
 
     def write(self, source: Source, translations: Sequence[Sequence[Translated]]) -> list[bytes]:
-        """Return the file with each of these translations."""
-        return self._ask(source, translations=translations)[1]
+        """Return one file for each of these lists of translations."""
+        return self._send(source, translations=translations)[1]
 
     def stop(self) -> None:
-        """End the process, whatever it does; the next file starts another one."""
+        """Kill the process, whatever it is doing; the next file starts another one."""
         self._kill("stopped")
 
     def _kill(self, reason: str) -> None:
@@ -75,11 +75,11 @@ class Worker:
             self._reason = reason
             process.kill()
 
-    def _ask(self, source: Source, **job: Any) -> tuple[dict[str, Any], list[bytes]]:
+    def _send(self, source: Source, **job: Any) -> tuple[dict[str, Any], list[bytes]]:
         if len(source.content) > MAX_CONTENTS:
-            raise FormatError(f"{source.name}: has {len(source.content)} bytes, at most {MAX_CONTENTS} are read")
+            raise FormatError(f"{source.name}: {len(source.content)} bytes, at most {MAX_CONTENTS} are read")
         with self._lock:
-            process = self._started()
+            process = self._running_process()
             timer = threading.Timer(self.seconds, self._kill, ["late"])
             timer.start()
             try:
@@ -97,7 +97,7 @@ class Worker:
             raise FormatError(str(answer["error"]))
         return answer, files
 
-    def _started(self) -> "subprocess.Popen[bytes]":
+    def _running_process(self) -> "subprocess.Popen[bytes]":
         if self._process is None or self._process.poll() is not None:
             root = str(Path(__file__).resolve().parents[2])
             limits = [str(self.memory), str(self.seconds)]
@@ -107,18 +107,18 @@ class Worker:
         return self._process
 
     def _error(self, name: str, process: "subprocess.Popen[bytes]") -> Exception:
-        """Return why a process has not answered, after its end."""
+        """Return the error that explains why a process has not answered, after it ended."""
         self._end(process)
         if self._reason == "stopped":
-            return StoppedError(f"{name}: not read, nobody waits for it")
+            return StoppedError(f"{name}: not read, its client has gone")
         if self._reason == "late" or process.returncode == -getattr(signal, "SIGXCPU", 0):
-            return FormatError(f"{name}: takes more than the {self.seconds:g} s that reading or writing it may")
-        return FormatError(f"{name}: the process that read it has ended with code {process.returncode}")
+            return FormatError(f"{name}: takes longer than {self.seconds:g} s to read or write")
+        return FormatError(f"{name}: the process that read it ended with code {process.returncode}")
 
     def _end(self, process: "subprocess.Popen[bytes]") -> None:
         self._process = None
         process.kill()
         process.wait()
         for pipe in (process.stdin, process.stdout):
-            with contextlib.suppress(OSError):  # for what it has not read
+            with contextlib.suppress(OSError):  # closing flushes what the dead process has not read
                 cast(Any, pipe).close()

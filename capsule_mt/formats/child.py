@@ -1,6 +1,6 @@
-"""The process in which a stranger's file is read and written, within limits; `apart.py` starts it and kills it.
+"""The process that reads and writes an untrusted file within limits; `apart.py` starts it and kills it.
 
-A message is the length of a JSON object in four bytes, the object, and the contents whose lengths it states.
+A message is the length of a JSON object in four bytes, the object, and the files, whose lengths the object states.
 """
 
 import json
@@ -10,13 +10,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any, BinaryIO
 
-from capsule_mt.formats.reading import named_errors, read, tried
+from capsule_mt.formats.reading import named_errors, read, read_after_trial
 from capsule_mt.formats.units import FormatError, Translated
 
 LENGTH = struct.Struct(">I")
-MAX_HEAD = 8 << 20  # bytes of JSON: reading more would hold up the server
+MAX_HEAD = 8 << 20  # bytes of JSON: parsing more would block the server
 MAX_CONTENTS = 64 << 20
-MAX_KEPT = 64 << 20  # a process that keeps more after a file ends, which gives it back
+MAX_RESIDENT = 64 << 20  # bytes; a process that holds more after a file exits, which frees them
 
 
 def send(stream: BinaryIO, message: dict[str, Any], contents: Sequence[bytes] = ()) -> None:
@@ -26,7 +26,7 @@ def send(stream: BinaryIO, message: dict[str, Any], contents: Sequence[bytes] = 
 
 
 def receive(stream: BinaryIO) -> tuple[dict[str, Any], list[bytes]]:
-    """Return the next message; an `EOFError` if there is none, or not all of it."""
+    """Return the next message; raise an `EOFError` at the end of the stream, or in an incomplete message."""
     (length,) = LENGTH.unpack(_exactly(stream, LENGTH.size))
     if length > MAX_HEAD:
         raise EOFError(f"a message of {length} bytes")
@@ -46,7 +46,7 @@ def _exactly(stream: BinaryIO, length: int) -> bytes:
 
 def main() -> None:
     memory, seconds = int(sys.argv[1]), float(sys.argv[2])
-    # a service manager signals all processes of a service, while the server still answers what it accepted
+    # a service manager signals every process of a service, but the server still answers the requests it accepted
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, signal.SIG_IGN)
     _limit("RLIMIT_AS", memory)
@@ -56,10 +56,10 @@ def main() -> None:
             job, (content,) = receive(sys.stdin.buffer)
         except EOFError:
             return  # the server has ended
-        # if nobody is left to kill it
+        # the parent kills a late process; this limit acts if the parent has died
         _limit("RLIMIT_CPU", int(_usage("ru_utime") + _usage("ru_stime") + seconds) + 1)
         answer, files = _answer(job, content, memory)
-        answer["is_last"] = answer.get("is_last", False) or _resident() > MAX_KEPT
+        answer["is_last"] = answer.get("is_last", False) or _resident() > MAX_RESIDENT
         send(sys.stdout.buffer, answer, files)
         if answer["is_last"]:
             return
@@ -71,14 +71,14 @@ def _answer(job: dict[str, Any], content: bytes, memory: int) -> tuple[dict[str,
     except FormatError as error:
         return {"error": str(error)}, []
     except MemoryError:
-        pass  # outside of the handler, nothing keeps what took the memory
-    message = f"{job['name']}: takes more than the {memory >> 20} MB of memory that reading or writing it may"
+        pass  # leave the handler first: the traceback holds the objects that filled the memory
+    message = f"{job['name']}: takes more than {memory >> 20} MB of memory to read or write"
     return {"error": message, "is_last": True}, []
 
 
 def _read(job: dict[str, Any], content: bytes) -> tuple[dict[str, Any], list[bytes]]:
     with named_errors(job["name"], job["format"]):
-        file = tried(content, *_options(job))
+        file = read_after_trial(content, *_options(job))
     characters = sum(len(unit.text) for unit in file.units)
     units = list(file.units) if characters <= job["max_characters"] else []
     return {"units": units, "keep": list(file.keep), "characters": characters}, []
@@ -88,7 +88,7 @@ def _write(job: dict[str, Any], content: bytes) -> tuple[dict[str, Any], list[by
     files = []
     with named_errors(job["name"], job["format"]):
         for translations in job["translations"]:
-            file = read(content, *_options(job))  # for each: writing changes what was read
+            file = read(content, *_options(job))  # once per translation: writing changes the parsed file
             files.append(file.write([Translated(*translated) for translated in translations]))
     if sum(map(len, files)) > MAX_CONTENTS:
         raise FormatError(f"{job['name']}: its translation has more than {MAX_CONTENTS} bytes")
@@ -100,7 +100,7 @@ def _options(job: dict[str, Any]) -> tuple[str, str, str | None, None, str | Non
 
 
 def _limit(name: str, value: int) -> None:
-    """Limit a resource of this process, where the system can."""
+    """Limit a resource of this process, if the system can."""
     try:
         import resource
 
@@ -120,9 +120,9 @@ def _usage(name: str) -> float:
 
 
 def _resident() -> int:
-    """Return the bytes of memory that this process keeps; the usage of the system begins with those of its parent."""
+    """Return the resident bytes of this process; `ru_maxrss` would start at those of its parent."""
     try:
-        with open("/proc/self/statm", encoding="ascii") as numbers:
-            return int(numbers.read().split()[1]) * 4096
+        with open("/proc/self/statm", encoding="ascii") as sizes:
+            return int(sizes.read().split()[1]) * 4096
     except OSError:  # not Linux
         return 0

@@ -1,4 +1,4 @@
-"""HTML: blocks of text with inline elements. Everything else of the page stays as it is, byte for byte."""
+"""HTML: blocks of text with inline elements. The rest of the page stays as it is, byte for byte."""
 
 import html
 import re
@@ -20,7 +20,7 @@ INLINE = frozenset(
 VOID = frozenset(
     {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"}
 )
-INLINE_FIXED = frozenset({"code", "kbd", "samp", "var"})  # in a sentence like a word
+INLINE_FIXED = frozenset({"code", "kbd", "samp", "var"})  # parts of a sentence, as a word is
 NOT_TRANSLATED = INLINE_FIXED | {"math", "pre", "script", "style", "svg", "textarea"}
 ATTRIBUTES = ("alt", "title", "placeholder", "aria-label")
 META = re.compile(r"description|(?:og|twitter):(?:title|description|image:alt)", re.I)
@@ -28,7 +28,7 @@ META = re.compile(r"description|(?:og|twitter):(?:title|description|image:alt)",
 
 @dataclass
 class Event:
-    """A part of the page: its characters from `start` on, up to the next one."""
+    """A part of the page: its characters from `start` up to the next event."""
 
     kind: str  # "start", "end", "text" or "other"
     start: int
@@ -58,7 +58,7 @@ class _Reader(HTMLParser):
         self._add("start", tag, {name: value or "" for name, value in attrs})
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)  # "/>" means nothing in HTML but for void elements
+        self.handle_starttag(tag, attrs)  # as browsers do: "<b/>" opens an element
 
     def handle_endtag(self, tag: str) -> None:
         self._add("end", tag)
@@ -75,19 +75,19 @@ class _Reader(HTMLParser):
 
 @dataclass
 class _Hole:
-    """A place of the page that a translation fills: a run of text, or the value of an attribute."""
+    """A span of the page that a translation fills: a run of text, or the value of an attribute."""
 
-    before: str
+    prefix: str
     markup: Markup
     raw: str
-    after: str = ""
-    quotes: bool = False
+    suffix: str = ""
+    is_attribute: bool = False
 
     def filled(self, translated: Translated) -> str:
         if translated.text is None:
             return self.raw
-        escape = _attribute if self.quotes else _escaped
-        return self.before + self.markup.filled(translated.text, escape) + self.after
+        escape = _escaped_value if self.is_attribute else _escaped
+        return self.prefix + self.markup.filled(translated.text, escape) + self.suffix
 
 
 class HtmlFile:
@@ -101,8 +101,8 @@ class HtmlFile:
         self._parts: list[str | _Hole] = []
         self._line = 1
         self._run: list[Event] = []
-        fixed: list[str] = []  # elements that are open and not translated, with what is in them
-        raw: list[str] = []  # of such an element inside a sentence
+        fixed: list[str] = []  # the open element that is not translated, and those of its name inside it
+        raw: list[str] = []  # its source so far, if it is part of a sentence
         for event in _Reader(text).events:
             if fixed:
                 if event.kind == "start" and event.name == fixed[0]:
@@ -124,8 +124,8 @@ class HtmlFile:
                     self._run.append(event)
                     raw = [event.raw]
                     continue
-            inline = event.kind == "text" or (event.kind in ("start", "end") and event.name in INLINE)
-            if inline or (event.kind == "other" and self._run):
+            is_inline = event.kind == "text" or (event.kind in ("start", "end") and event.name in INLINE)
+            if is_inline or (event.kind == "other" and self._run):
                 self._run.append(event)
                 continue
             self._end_run()
@@ -135,8 +135,8 @@ class HtmlFile:
         self._end_run()
 
     def write(self, translations: Sequence[Translated]) -> bytes:
-        waiting = iter(translations)
-        written = "".join(part.filled(next(waiting)) if isinstance(part, _Hole) else part for part in self._parts)
+        remaining = iter(translations)
+        written = "".join(part.filled(next(remaining)) if isinstance(part, _Hole) else part for part in self._parts)
         return written.encode(self.encoding, "xmlcharrefreplace")
 
     def _add(self, part: "str | _Hole", unit: str = "") -> None:
@@ -146,7 +146,7 @@ class HtmlFile:
         self._line += (part if isinstance(part, str) else part.raw).count("\n")
 
     def _end_run(self) -> None:
-        """Make the inline content since the last block a hole, without the space and the markup at its ends."""
+        """Make a hole of the inline content since the last block, without the space and markup at its ends."""
         run, self._run = self._run, []
         first, last = 0, len(run)
         while first < last and not _has_text(run[first]):
@@ -164,29 +164,29 @@ class HtmlFile:
     def _add_hole(self, run: list[Event]) -> None:
         markup, raw, texts = Markup(), "".join(event.raw for event in run), list[str]()
 
-        def flush() -> None:
+        def flush_texts() -> None:
             if texts:
                 markup.add_text(re.sub(r"[ \t\r\n\f]+", " ", html.unescape("".join(texts))))
                 texts.clear()
 
-        for event in _with_signs(run):
+        for event in _with_fixed_notes(run):
             if event.kind == "text":
-                texts.append(event.raw)  # a reference may have been cut from what is beside it
+                texts.append(event.raw)  # joined before unescaping: the parser may cut within a character reference
                 continue
-            flush()
+            flush_texts()
             if event.kind == "fixed":
                 markup.add_fixed(event.raw)
             else:
                 markup.add_tag(event.raw)
-        flush()
+        flush_texts()
         if not markup.has_words:
             self._add(raw)
             return
-        before, after = raw[: len(raw) - len(raw.lstrip())], raw[len(raw.rstrip()) :]
-        self._add(_Hole(before, markup, raw, after), markup.text.strip())
+        prefix, suffix = raw[: len(raw) - len(raw.lstrip())], raw[len(raw.rstrip()) :]
+        self._add(_Hole(prefix, markup, raw, suffix), markup.text.strip())
 
     def _add_block(self, event: Event) -> None:
-        """Add a part of the page in which only values of attributes are translated."""
+        """Add a part of the page of which only attribute values are translated."""
         raw = event.raw
         if event.kind == "start" and event.name == "html" and self._language:
             raw = re.sub(r"""(\slang\s*=\s*)("[^"]*"|'[^']*'|[\w-]+)""", rf'\g<1>"{self._language}"', raw)
@@ -201,7 +201,7 @@ class HtmlFile:
             if value is None or not markup.has_words:
                 continue
             self._add(raw[: value.start(1)])
-            self._add(_Hole('"', markup, value[1], '"', quotes=True), markup.text)
+            self._add(_Hole('"', markup, value[1], '"', is_attribute=True), markup.text)
             raw = raw[value.end(1) :]
         self._add(raw)
 
@@ -215,41 +215,41 @@ def _has_text(event: Event) -> bool:
     return event.kind == "fixed" or (event.kind == "text" and not event.raw.isspace())
 
 
-def _with_signs(run: list[Event]) -> list[Event]:
-    """Make one event of each raised element without a letter, such as the number of a note."""
-    found: list[Event] = []
+def _with_fixed_notes(run: list[Event]) -> list[Event]:
+    """Merge each `<sup>` without a letter, such as the number of a note, into one event, which is a point."""
+    events: list[Event] = []
     starts: list[int] = []
-    last_letters = -1  # where the last element begins in which a letter was seen
+    last_letters = -1  # start of the last `<sup>` with a letter
     for event in run:
-        found.append(event)
+        events.append(event)
         if event.name == "sup" and event.kind == "start":
-            starts.append(len(found) - 1)
+            starts.append(len(events) - 1)
         elif event.name == "sup" and event.kind == "end" and starts:
             start = starts.pop()
             if last_letters > start:
-                continue  # inside this one: it need not be read again
-            inside = found[start:]
-            text = "".join(one.raw for one in inside if one.kind == "text")
+                continue  # a nested `<sup>` has letters: reading them again would be quadratic
+            nested = events[start:]
+            text = "".join(part.raw for part in nested if part.kind == "text")
             if not any(map(str.isalpha, html.unescape(text))):
-                found[start:] = [Event("other", inside[0].start, raw="".join(one.raw for one in inside))]
+                events[start:] = [Event("other", nested[0].start, raw="".join(part.raw for part in nested))]
             else:
                 last_letters = start
-    return found
+    return events
 
 
 def _with_partners(run: list[Event], first: int, last: int) -> tuple[int, int]:
-    """Widen a part of a run until no element begins in it and ends outside, or the other way round."""
+    """Widen a span of a run until every element that starts or ends in it is wholly inside."""
     opened: list[int] = []
     partners = {}
-    for place, event in enumerate(run):
+    for index, event in enumerate(run):
         if event.kind == "start" and event.name not in VOID:
-            opened.append(place)
+            opened.append(index)
         elif event.kind == "end" and opened and run[opened[-1]].name == event.name:
             start = opened.pop()
-            partners[start], partners[place] = place, start
+            partners[start], partners[index] = index, start
     while True:
-        inside = [partners[place] for place in range(first, last) if place in partners]
-        wider = min([first, *inside]), max([last, *(place + 1 for place in inside)])
+        inside = [partners[index] for index in range(first, last) if index in partners]
+        wider = min([first, *inside]), max([last, *(index + 1 for index in inside)])
         if wider == (first, last):
             return first, last
         first, last = wider
@@ -259,5 +259,5 @@ def _escaped(text: str) -> str:
     return html.escape(text, quote=False).replace("\xa0", "&nbsp;")
 
 
-def _attribute(text: str) -> str:
+def _escaped_value(text: str) -> str:
     return html.escape(text, quote=False).replace('"', "&quot;")

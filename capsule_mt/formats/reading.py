@@ -1,4 +1,4 @@
-"""From the name and the bytes of a file to a `Parsed` one."""
+"""Choose a format by a file's name, and parse the bytes of the file."""
 
 import codecs
 import re
@@ -9,7 +9,7 @@ from typing import Any
 
 from capsule_mt.formats.units import FormatError, Parsed, Translated, Unit
 
-# the formats, and the ends of the names of their files
+# the formats and the suffixes of their files
 FORMATS = {
     "html": (".html", ".htm", ".xhtml"),
     "srt": (".srt",),
@@ -22,12 +22,12 @@ FORMATS = {
     "csv": (".csv",),
 }
 NEEDS_COLUMN = ("tsv", "csv")
-# ends of the names of files that have no reader here, and that are more than lines of text
+# suffixes of files that are more than lines of text and that we cannot read
 WITHOUT_READER = (
     *(".json", ".jsonl", ".yaml", ".yml", ".toml", ".ini", ".properties", ".strings", ".stringsdict", ".resx"),
     *(".xml", ".tmx", ".svg", ".rst", ".adoc", ".tex", ".ipynb", ".ass", ".ssa", ".sbv", ".ttml"),
 )
-PLAIN = "text"  # a text without a format: one unit
+PLAIN = "text"  # the whole file is one unit
 # where a file declares its encoding
 DECLARATIONS = {
     "html": rb"""(?i)<meta[^>]+charset\s*=\s*(?:["']\s*)?([\w.:-]+)""",
@@ -37,13 +37,13 @@ DECLARATIONS = {
 
 
 def suffix_of(name: object) -> str:
-    """Return the end of a name in small letters, that before .gz of a packed file."""
+    """Return the suffix of a name in lower case, without a final .gz."""
     path = PurePath(str(name))
     return (path.with_suffix("") if path.suffix.lower() == ".gz" else path).suffix.lower()
 
 
 def format_of(name: object) -> str | None:
-    """Return the format of a file by its name, which may also end in .gz; `None` for one of lines of text."""
+    """Return the format of a file by its name, which may also end in .gz; `None` for plain lines of text."""
     suffix = suffix_of(name)
     return next((format for format, suffixes in FORMATS.items() if suffix in suffixes), None)
 
@@ -57,14 +57,14 @@ def parse(
     column: str | None = None,
     language: str | None = None,
 ) -> Parsed:
-    """Read a file, and write it once in a trial: what cannot be written fails before it is translated.
+    """Read a file, and write it once as a trial: a file that cannot be written fails before it is translated.
 
     Args:
         format: one of `FORMATS`, or `PLAIN`.
-        name: how messages call the file.
-        encoding: by default what the file states, or UTF-8.
-        column: of a table, its number from 1 or its name: which one is translated.
-        language: the code of the language of the translations, which some files state.
+        name: the file's name in messages.
+        encoding: by default the one that the file declares, else UTF-8.
+        column: the column of a table to translate, by its number from 1 or its name.
+        language: the code of the target language, which some formats state.
     """
     shown = str(name)
     if format not in (PLAIN, *FORMATS):
@@ -75,16 +75,16 @@ def parse(
         raise ValueError(f"{shown}: `column` is for tables ({', '.join(NEEDS_COLUMN)}), this is {format}")
     options = (content, format, shown, encoding, column, language)
     with named_errors(shown, format):
-        tried(*options)
-        return Written(read(*options), shown, format)  # again: writing changes what was read
+        read_after_trial(*options)
+        return NamedFile(read(*options), shown, format)  # again: the trial has changed the first one
 
 
 @contextmanager
 def named_errors(name: str, format: str) -> Iterator[None]:
-    """Turn every error of a parser, of Python's own ones, too, into a `FormatError` that names the file."""
+    """Turn every error of a parser, also of the standard library's, into a `FormatError` that names the file."""
     try:
         yield
-    except (FormatError, MemoryError):  # memory is short, the file may be well
+    except (FormatError, MemoryError):  # a lack of memory is not a fault of the file
         raise
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
@@ -92,8 +92,8 @@ def named_errors(name: str, format: str) -> Iterator[None]:
         raise FormatError(f"{name}: not {format} that can be read and written ({shown})") from error
 
 
-class Written:
-    """A file that is written with its errors named."""
+class NamedFile:
+    """A parsed file whose errors on writing name it."""
 
     def __init__(self, file: Parsed, name: str, format: str) -> None:
         self._file, self._name, self._format = file, name, format
@@ -102,14 +102,14 @@ class Written:
     def write(self, translations: Sequence[Translated]) -> bytes:
         if len(translations) != len(self.units):
             raise ValueError(
-                f"`translations` must be one for each of {len(self.units)} units, got {len(translations)}"
+                f"`translations` must have one for each of the {len(self.units)} units, got {len(translations)}"
             )
         with named_errors(self._name, self._format):
             return self._file.write(translations)
 
 
-def tried(*options: Any) -> Parsed:
-    """Return a file that was written in a trial, as `read` takes it; it cannot be written again."""
+def read_after_trial(*options: Any) -> Parsed:
+    """Read a file and write it as a trial, which changes it: take only its units. The options are those of `read`."""
     file = read(*options)
     file.write([Translated(unit.text) for unit in file.units])
     return file
@@ -118,20 +118,20 @@ def tried(*options: Any) -> Parsed:
 def read(
     content: bytes, format: str, name: str, encoding: str | None, column: str | None, language: str | None
 ) -> Parsed:
-    """Read a file by the class of its format."""
+    """Read a file with the class of its format."""
     from capsule_mt.files.encodings import decoded, encoding_of_mark, known_encoding  # late, as the formats
 
     if format == "docx":
         from capsule_mt.formats.docx import DocxFile
 
         return DocxFile(content, name)
-    stated = encoding or encoding_of_mark(content) or _declared(content, format)
+    declared = encoding or encoding_of_mark(content) or _declared(content, format)
     try:
-        known_encoding(stated or "utf-8")
+        known_encoding(declared or "utf-8")
     except ValueError as error:
         raise FormatError(f"{name}: {error}") from None
     try:
-        text = decoded(content, name, stated)
+        text = decoded(content, name, declared)
     except ValueError as error:
         raise FormatError(str(error)) from None
     if format == PLAIN:
@@ -139,33 +139,33 @@ def read(
     if format == "html":
         from capsule_mt.formats.html import HtmlFile
 
-        return HtmlFile(text, stated or "utf-8", language)
+        return HtmlFile(text, declared or "utf-8", language)
     if format == "po":  # whose programs refuse a byte-order mark
         from capsule_mt.formats.po import PoFile
 
         return PoFile(text, name, language)
-    found: Parsed
+    file: Parsed
     if format in ("srt", "vtt"):
         from capsule_mt.formats.subtitles import SubtitleFile
 
-        found = SubtitleFile(text, format == "vtt", name)
+        file = SubtitleFile(text, format == "vtt", name)
     elif format == "xliff":
         from capsule_mt.formats.xliff import XliffFile
 
-        found = XliffFile(text, name, language)
+        file = XliffFile(text, name, language)
     elif format == "markdown":
         from capsule_mt.formats.markdown import MarkdownFile
 
-        found = MarkdownFile(text)
+        file = MarkdownFile(text)
     else:
         from capsule_mt.formats.table import TableFile
 
-        found = TableFile(text, str(column), is_csv=format == "csv", name=name)
-    return _Marked(found) if content.startswith(codecs.BOM_UTF8) else found
+        file = TableFile(text, str(column), is_csv=format == "csv", name=name)
+    return _WithByteOrderMark(file) if content.startswith(codecs.BOM_UTF8) else file
 
 
 class _Plain:
-    """A text without a format."""
+    """A text without a format: one unit."""
 
     keep: Sequence[str] = ()
 
@@ -178,13 +178,15 @@ class _Plain:
 
 
 def _declared(content: bytes, format: str) -> str | None:
-    """Return the encoding that the beginning of a file declares."""
-    found = re.search(DECLARATIONS[format], content[:4096]) if format in DECLARATIONS else None
-    return None if found is None or found[1] == b"CHARSET" else found[1].decode("ascii")  # CHARSET: of a template
+    """Return the encoding that a file declares in its first 4096 bytes."""
+    match = re.search(DECLARATIONS[format], content[:4096]) if format in DECLARATIONS else None
+    if match is None or match[1] == b"CHARSET":  # as templates have it (.pot)
+        return None
+    return match[1].decode("ascii")
 
 
-class _Marked:
-    """A file that begins with a byte-order mark, by which some programs know UTF-8."""
+class _WithByteOrderMark:
+    """A file with a byte-order mark, by which some programs recognise UTF-8."""
 
     def __init__(self, file: Parsed) -> None:
         self._file, self.units, self.keep = file, file.units, file.keep
@@ -199,9 +201,9 @@ def translate_file(content: bytes, format: str, translate: Callable[..., Sequenc
         translate_file(page, "html", translator, name="page.html")
 
     Args:
-        translate: a `Translator`, or what is called like one: with a list of texts, and `keep`.
-        options: as `parse` takes them.
+        translate: a `Translator`, or another callable that takes a list of texts, and `keep`.
+        options: those of `parse`.
     """
     parsed = parse(content, format, **options)
-    found = translate([unit.text for unit in parsed.units], keep=parsed.keep)
-    return parsed.write([Translated(one.text) for one in found])
+    translations = translate([unit.text for unit in parsed.units], keep=parsed.keep)
+    return parsed.write([Translated(translation.text) for translation in translations])
