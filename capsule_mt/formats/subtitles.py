@@ -1,4 +1,7 @@
-"""Subtitles, SubRip (.srt) and WebVTT (.vtt): a sentence over several cues is one unit, cut again by their times."""
+"""Subtitles: SubRip (.srt) and WebVTT (.vtt).
+
+A sentence over several cues is one unit; its translation is cut again by the times of the cues.
+"""
 
 import html
 import re
@@ -14,42 +17,43 @@ TIMES = re.compile(rf"\s*{TIME}\s*-->\s*{TIME}(.*)")
 TAG = re.compile(r"(</?[A-Za-z][^<>\n]*>)|(<[\d:.]+>|\{\\[^{}]*\})")
 DASH = re.compile(r"\s*[-\u2010-\u2014]\s*(?=\w)")
 END = re.compile(r"[.!?\u2026\u3002\uff01\uff1f:;\u266a][\"'\u201d\u2019\u00bb)\]]*$")
-# a sound, a song: no part of the sentences around it
+# a sound or a song: not part of the sentences around it
 CAPTION = re.compile(r"\[.*\]|\(.*\)|([\u266a\u266b#*]).*\1")
-SPEAKER = re.compile(r"[^\W\d_][\w.'\u2019 ]{0,24}:\s")  # "MARTHA: ..."; beginning with a capital
-LEAST_TITLE = 5  # letters in capitals, of a title or a sign
-LONGEST_PAUSE = 2.0  # seconds inside a sentence
-LONGEST_SENTENCE = 8  # cues
-MAX_LINES = 16  # of a cue that are broken as they were, and tags before a line that are taken off
-LONGEST_LINE = 42  # characters, as most guides for subtitles have it
+SPEAKER = re.compile(r"[^\W\d_][\w.'\u2019 ]{0,24}:\s")  # "MARTHA: ...", with a capital first
+MIN_TITLE = 5  # letters, all capitals, of a title or a sign
+MAX_PAUSE = 2.0  # seconds between two cues of a sentence
+MAX_SENTENCE_CUES = 8
+MAX_LINES = 16  # into which a translation is broken, however many its cue had
+MAX_TAGS = 16  # that are moved out of a line
+MAX_LINE = 42  # characters, the limit of most subtitling guides
 CLAUSE_ENDS = tuple(".,;:!?\u3002\u3001")
-NEAR = 0.12  # of a translation: how far a cut moves to the end of a clause
+CLAUSE_SHIFT = 0.12  # share of a translation by which a cut may move to reach the end of a clause
 
 
 @dataclass
 class Line:
-    """What one speaker says in a cue, in a line or several; what is `before` and `after` it stays, such as a dash."""
+    """A speaker's words in a cue, of one or more lines; `prefix` and `suffix` are copied, such as a dash or a tag."""
 
     text: str
-    before: str = ""
-    after: str = ""
+    prefix: str = ""
+    suffix: str = ""
     lines: int = 1
 
 
 @dataclass
 class Cue:
-    """What is shown from `start` to `end`, in seconds. `head` is everything above its text."""
+    """A text shown from `start` to `end`, in seconds; `head` are its lines above the text."""
 
     head: str
     number: int
     start: float
     end: float
     raw: str
-    said: list[Line] = field(default_factory=list)
+    speech: list[Line] = field(default_factory=list)
 
     @property
     def seconds(self) -> float:
-        return max(self.end - self.start, 0.001)
+        return max(self.end - self.start, 0.001)  # some files have cues that end before they start
 
 
 @dataclass
@@ -72,9 +76,9 @@ class SubtitleFile:
             raise FormatError(f"{name}: no line has times such as `00:00:01,000 --> 00:00:02,500`")
         for number, cue in enumerate(cues, start=1):
             cue.number = number
-            cue.said = _said(cue.raw)
+            cue.speech = _speech_lines(cue.raw)
         self._sentences = list(_sentences(cues, is_vtt))
-        self.units = [Unit(one.markup.text, _place(one.parts)) for one in self._sentences]
+        self.units = [Unit(sentence.markup.text, _location(sentence.parts)) for sentence in self._sentences]
 
     def write(self, translations: Sequence[Translated]) -> bytes:
         changed: set[int] = set()
@@ -90,7 +94,7 @@ class SubtitleFile:
         written = []
         for block in self._blocks:
             if isinstance(block, Cue):
-                lines = [line.before + line.text + line.after for line in block.said]
+                lines = [line.prefix + line.text + line.suffix for line in block.speech]
                 end = block.raw[len(block.raw.rstrip()) :]
                 written.append(block.head + ("\n".join(lines) + end if block.number in changed else block.raw))
             else:
@@ -101,38 +105,38 @@ class SubtitleFile:
 def _blocks(text: str, is_vtt: bool) -> "list[str | Cue]":
     """Return the cues of a file and all text between them.
 
-    Programs that read SubRip end a cue where the next one begins: blank lines may be missing between two cues, and
-    stand in the text of one. In WebVTT, a blank line ends a cue.
+    Readers of SubRip end a cue at the head of the next: blank lines may be missing between cues, and occur in their
+    text. In WebVTT, a blank line ends a cue.
     """
     parts = re.split(r"((?:^|\n)[ \t]*(?:\n[ \t]*)*\n)", text) if is_vtt else [text]
     return [block for part in parts for block in _cues_of(re.findall(r"[^\n]*\n|[^\n]+", part))]
 
 
 def _cues_of(lines: list[str]) -> "Iterator[str | Cue]":
-    """Yield the text before the first cue, if there is any, and the cues."""
+    """Yield the text before the first cue, if any, and the cues."""
     matches = {index: match for index, line in enumerate(lines) if (match := TIMES.match(line)) is not None}
     heads = _heads(lines, list(matches))
-    if before := "".join(lines[: heads[0] if heads else None]):
-        yield before
+    if preamble := "".join(lines[: heads[0] if heads else None]):
+        yield preamble
     for (head, end_of_cue), (index, match) in zip(pairwise([*heads, len(lines)]), matches.items(), strict=True):
-        start, end = (_seconds(match.groups()[at : at + 4]) for at in (0, 4))
+        start, end = (_seconds(match.groups()[group : group + 4]) for group in (0, 4))
         yield Cue("".join(lines[head : index + 1]), 0, start, end, "".join(lines[index + 1 : end_of_cue]))
 
 
 def _heads(lines: list[str], times: list[int]) -> list[int]:
-    """Return where cues begin: at what names them above their times, or else at the times."""
-    names = [_name_above(lines, index, before) for index, before in zip(times, [-1, *times], strict=False)]
-    if names and names[0] is None:  # cues have no numbers: a number above other times is a text
+    """Return the first line of each cue: the one with its name above its times, or else the times."""
+    names = [_name_above(lines, index, previous) for index, previous in zip(times, [-1, *times], strict=False)]
+    if names and names[0] is None:  # cues without numbers: a number above later times is text
         return times
     return [index if name is None else name for index, name in zip(times, names, strict=True)]
 
 
-def _name_above(lines: list[str], times: int, before: int) -> int | None:
-    """Return the line with the number of a cue, or with any name that follows a blank line; `None` without one."""
+def _name_above(lines: list[str], times: int, previous_times: int) -> int | None:
+    """Return the index of the line with a cue's number, or with any name that follows a blank line, or `None`."""
     above = times - 1
-    while above > before and not lines[above].strip():
+    while above > previous_times and not lines[above].strip():
         above -= 1
-    if above == before:
+    if above == previous_times:
         return None
     follows_blank = above == times - 1 and (above == 0 or not lines[above - 1].strip())
     return above if lines[above].strip().isdecimal() or follows_blank else None
@@ -143,119 +147,119 @@ def _seconds(groups: Sequence[str | None]) -> float:
     return int(hours) * 3600 + int(minutes) * 60 + int(seconds) + int(fraction.ljust(3, "0")) / 1000
 
 
-def _said(raw: str) -> list[Line]:
-    """Cut the lines of a cue at the dashes of speakers."""
-    said: list[Line] = []
+def _speech_lines(raw: str) -> list[Line]:
+    """Cut the text of a cue at the dashes of its speakers."""
+    speech: list[Line] = []
     lines = [line.strip() for line in raw.split("\n") if line.strip()]
     speakers = [line for line in lines if DASH.match(TAG.sub("", line))]
-    for line in lines:
-        dash = DASH.match(line) if speakers else None
-        if said and dash is None:
-            said[-1].text += f" {line}"
-            said[-1].lines += 1
+    for text in lines:
+        dash = DASH.match(text) if speakers else None
+        if speech and dash is None:
+            speech[-1].text += f" {text}"
+            speech[-1].lines += 1
         else:
             mark = dash[0] if dash else ""
-            said.append(Line(line[len(mark) :], mark))
-    for one in said:
-        one.text = re.sub(r"</([ibu])> <\1>", " ", one.text)
-        _set_apart(one)
-    return said
+            speech.append(Line(text[len(mark) :], mark))
+    for line in speech:
+        line.text = re.sub(r"</([ibu])> <\1>", " ", line.text)  # italics of two lines are one element
+        _strip_tags(line)
+    return speech
 
 
-def _set_apart(line: Line) -> None:
-    """Take the tags off that enclose all of a line, or stand before it."""
-    for _ in range(MAX_LINES):
+def _strip_tags(line: Line) -> None:
+    """Move the tags that precede or enclose a whole line into its prefix and suffix."""
+    for _ in range(MAX_TAGS):
         tag = TAG.match(line.text)
         if tag is None:
             return
         name = re.match(r"<([A-Za-z]+)", tag[0])
-        rest, end = line.text[tag.end() :], ""
+        content, end = line.text[tag.end() :], ""
         if name is not None:
-            ends = list(re.finditer(rf"</{name[1]}[^>]*>", rest))
-            if len(ends) > 1 or (ends and rest[ends[0].end() :].strip()):
+            ends = list(re.finditer(rf"</{name[1]}[^>]*>", content))
+            if len(ends) > 1 or (ends and content[ends[0].end() :].strip()):
                 return
             end = ends[0][0] if ends else ""
-            rest = rest[: ends[0].start()] if ends else rest
-        line.before, line.text, line.after = line.before + tag[0], rest, end + line.after
+            content = content[: ends[0].start()] if ends else content
+        line.prefix, line.text, line.suffix = line.prefix + tag[0], content, end + line.suffix
 
 
 def _sentences(cues: list[Cue], is_vtt: bool) -> "list[_Sentence]":
-    """Join what is said in cues that follow each other until a sentence ends."""
-    found: list[_Sentence] = []
+    """Join the lines of consecutive cues up to the end of a sentence."""
+    sentences: list[_Sentence] = []
     group: list[tuple[Cue, Line]] = []
 
-    def flush() -> None:
+    def end_sentence() -> None:
         markup = Markup()
-        for place, (_, line) in enumerate(group):
-            _add(markup, line.text if place == 0 else f" {line.text}", is_vtt)
+        for index, (_, line) in enumerate(group):
+            _add(markup, line.text if index == 0 else f" {line.text}", is_vtt)
         if group and markup.has_words:
-            found.append(_Sentence(markup, list(group)))
+            sentences.append(_Sentence(markup, list(group)))
         group.clear()
 
     for cue in cues:
-        if group and (cue.start - group[-1][0].end > LONGEST_PAUSE or len(group) >= LONGEST_SENTENCE):
-            flush()
-        for line in cue.said:
-            said = TAG.sub("", line.text).strip()
-            if group and (DASH.match(line.before) or group[-1][0] is cue or _begins(group[-1][1], said)):
-                flush()
+        if group and (cue.start - group[-1][0].end > MAX_PAUSE or len(group) >= MAX_SENTENCE_CUES):
+            end_sentence()
+        for line in cue.speech:
+            text = TAG.sub("", line.text).strip()
+            if group and (DASH.match(line.prefix) or group[-1][0] is cue or _is_new_start(group[-1][1], text)):
+                end_sentence()
             group.append((cue, line))
-            if END.search(said) or CAPTION.fullmatch(said):
-                flush()
-    flush()
-    return found
+            if END.search(text) or CAPTION.fullmatch(text):
+                end_sentence()
+    end_sentence()
+    return sentences
 
 
-def _begins(last: Line, said: str) -> bool:
-    """Return whether something new begins after a line: a sound, a speaker, a title in capitals and its end."""
-    is_speaker = said[:1].isupper() and SPEAKER.match(said)
-    return bool(CAPTION.fullmatch(said) or is_speaker) or _is_title(TAG.sub("", last.text)) != _is_title(said)
+def _is_new_start(last: Line, text: str) -> bool:
+    """Return whether a text cannot continue the line before it: a sound, a speaker, or the start or end of a title."""
+    is_speaker = text[:1].isupper() and SPEAKER.match(text)
+    return bool(CAPTION.fullmatch(text) or is_speaker) or _is_title(TAG.sub("", last.text)) != _is_title(text)
 
 
 def _is_title(text: str) -> bool:
-    return text.isupper() and sum(map(str.isalpha, text)) >= LEAST_TITLE
+    return text.isupper() and sum(map(str.isalpha, text)) >= MIN_TITLE
 
 
 def _add(markup: Markup, text: str, is_vtt: bool) -> None:
-    place = 0
+    offset = 0
     for match in TAG.finditer(text):
-        markup.add_text(html.unescape(text[place : match.start()]) if is_vtt else text[place : match.start()])
+        markup.add_text(html.unescape(text[offset : match.start()]) if is_vtt else text[offset : match.start()])
         markup.add_tag(match[0])
-        place = match.end()
-    markup.add_text(html.unescape(text[place:]) if is_vtt else text[place:])
+        offset = match.end()
+    markup.add_text(html.unescape(text[offset:]) if is_vtt else text[offset:])
 
 
 def cut(text: str, weights: Sequence[float]) -> list[str]:
-    """Cut a text at spaces into parts that look about as long as these weights, rather at the end of a clause."""
-    spaces = _spaces(text) or [place for place in range(1, len(text)) if text[place - 1] in "\u3001\u3002\uff0c"]
+    """Cut a text at spaces into parts in proportion to these weights, preferably at clause ends."""
+    spaces = _spaces(text) or [offset for offset in range(1, len(text)) if text[offset - 1] in "\u3001\u3002\uff0c"]
     parts = [_shown(text[start:end]) for start, end in pairwise([0, *spaces])]
-    ends_clause = {place for place, part in zip(spaces, parts, strict=True) if part.endswith(CLAUSE_ENDS)}
-    shown = dict(zip(spaces, accumulate(map(len, parts)), strict=True))
-    total, length, reached, cuts = sum(weights), len(_shown(text)), 0.0, [0]
+    ends_clause = {offset for offset, part in zip(spaces, parts, strict=True) if part.endswith(CLAUSE_ENDS)}
+    shown_lengths = dict(zip(spaces, accumulate(map(len, parts)), strict=True))
+    total, length, weight_so_far, cuts = sum(weights), len(_shown(text)), 0.0, [0]
     for number, weight in enumerate(weights[:-1], start=1):
-        reached += weight
-        aim = length * reached / total
-        free = [place for place in spaces if place > cuts[-1]]
-        free = free[: len(free) - (len(weights) - 1 - number)] or free[:1]  # leave one for each cut to come
+        weight_so_far += weight
+        aim = length * weight_so_far / total
+        free = [offset for offset in spaces if offset > cuts[-1]]
+        free = free[: len(free) - (len(weights) - 1 - number)] or free[:1]  # leave a space for each later cut
         if not free:
             cuts.append(len(text))
             continue
 
-        def distance(place: int, aim: float = aim) -> float:
-            return abs(shown[place] - aim) - NEAR * length * (place in ends_clause)
+        def distance(offset: int, aim: float = aim) -> float:
+            return abs(shown_lengths[offset] - aim) - CLAUSE_SHIFT * length * (offset in ends_clause)
 
         cuts.append(min(free, key=distance))
     return [text[start:end].strip() for start, end in zip(cuts, [*cuts[1:], len(text)], strict=True)]
 
 
 def _spaces(text: str) -> list[int]:
-    """Return where the spaces of a text begin, but for those in tags."""
-    found, begin = [], 0
+    """Return the offsets of the spaces of a text, without those in tags."""
+    offsets, start = [], 0
     for part in text.split("<"):
         end_of_tag = part.rfind(">")
-        found += [begin + match.start() for match in re.finditer(r"\s+", part) if match.end() > end_of_tag]
-        begin += len(part) + 1
-    return found
+        offsets += [start + match.start() for match in re.finditer(r"\s+", part) if match.end() > end_of_tag]
+        start += len(part) + 1
+    return offsets
 
 
 def _shown(text: str) -> str:
@@ -263,28 +267,28 @@ def _shown(text: str) -> str:
 
 
 def wrapped(text: str, lines: int) -> str:
-    """Break a text into so many lines, or into two where it is too long for one."""
-    if lines == 1 and len(_shown(text)) <= LONGEST_LINE:
+    """Break a text into this number of lines, or into two if it is too long for one line."""
+    if lines == 1 and len(_shown(text)) <= MAX_LINE:
         return text
     return "\n".join(line for line in cut(text, [1.0] * min(max(lines, 2), MAX_LINES)) if line)
 
 
 def _closed(parts: list[str]) -> list[str]:
-    """Close in each part the tags that it leaves open, and open them again in the next."""
+    """Close the tags that a part leaves open, and reopen them in the next part."""
     closed, opened = [], list[str]()
     for part in parts:
-        before = "".join(opened)
+        reopened = "".join(opened)
         for match in TAG.finditer(part):
             if match[0].startswith("</"):
                 del opened[-1:]
             elif match[1]:
                 opened.append(match[0])
-        after = "".join(f"</{re.split(r'[ .<>]', tag[1:])[0]}>" for tag in reversed(opened))
-        closed.append(f"{before}{part}{after}")
+        ends = "".join(f"</{re.split(r'[ .<>]', tag[1:])[0]}>" for tag in reversed(opened))
+        closed.append(f"{reopened}{part}{ends}")
     return closed
 
 
-def _place(parts: list[tuple[Cue, Line]]) -> str:
+def _location(parts: list[tuple[Cue, Line]]) -> str:
     first, last = parts[0][0].number, parts[-1][0].number
     return f"cue {first}" if first == last else f"cues {first}-{last}"
 

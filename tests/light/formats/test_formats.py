@@ -400,7 +400,7 @@ MARKS = re.compile(r"</?g\d>|\{\d\}")
         ("a.docx", b"PK", "a.docx: not a Word document, or a damaged one (File is not a zip file)"),
         ("a.po", b'msgid "a"\nfoo\n', "a.po, line 2: a catalog has"),
         ("a.srt", b"Hallo\n", "a.srt: no line has times"),
-        ("a.tsv", b"a\tb\nc\n", "a.tsv, row 2: 1 columns, and column 2"),
+        ("a.tsv", b"a\tb\nc\n", "a.tsv, row 2: column 2 (`--column`) is missing, the row has 1"),
         ("a.csv", b"a;b\n", "a.csv: `--column` takes a number from 1 or one of a, b; got 'text'"),
         (
             "a.md",
