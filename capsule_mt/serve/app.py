@@ -173,7 +173,7 @@ def build_app(
         source = answers.detect(text)[0].language if is_auto else answers.language_of(asked.source)
         pair = LanguagePair(source, target)
         (written,) = await answers.translated(request, sent, texts, pair, Settings(), client)
-        return {"translatedFileUrl": str(request.url_for("download_file", name=files.keep(name, written)))}
+        return {"translatedFileUrl": str(request.url_for("download_file", name=files.store(name, written)))}
 
     @app.get("/download_file/{name}")
     async def download_file(name: str) -> Response:

@@ -1,4 +1,4 @@
-"""Who asks: API keys, and how many requests a minute each client has."""
+"""The clients: API keys, and the limit of requests a minute of each client."""
 
 import asyncio
 import logging
@@ -9,8 +9,8 @@ from hashlib import sha256
 
 from fastapi import HTTPException, Request
 
-WRONG_KEY_SECONDS = 1.0  # that a wrong key waits for its answer
-MOST_REMEMBERED = 10_000
+WRONG_KEY_SECONDS = 1.0  # before a wrong key gets its answer: guessing is slow
+MAX_REMEMBERED = 10_000  # clients
 CONTACT = "Please contact the server operator to get an API key"
 
 logger = logging.getLogger("capsule_mt.serve")
@@ -18,24 +18,24 @@ logger = logging.getLogger("capsule_mt.serve")
 
 @dataclass(frozen=True)
 class Keys:
-    """The API keys, by their digests, and the requests a minute of each; none: nobody needs a key."""
+    """The digests of the API keys, and the limit of each in requests a minute. Without keys, anyone may ask."""
 
     limits: dict[bytes, int | None] = field(default_factory=dict)
 
     @classmethod
     def load(cls, file: str | os.PathLike[str]) -> "Keys":
-        """Read a file with a key a line, after which may be its requests a minute; `#` begins a comment."""
+        """Read a file with one key a line, optionally followed by its requests a minute; `#` starts a comment."""
         limits: dict[bytes, int | None] = {}
         with open(file, encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
+            for line_number, line in enumerate(lines, 1):
                 words = line.partition("#")[0].split()
                 if not words:
                     continue
                 key = _digest(words[0])
                 if len(words) > 2 or (len(words) == 2 and not words[1].isdecimal()) or key in limits:
                     raise ValueError(
-                        f"{file}, line {number}: must be a key that no other line has, and how many requests a minute "
-                        "it may send, if that is limited"
+                        f"{file}, line {line_number}: must be a key that no other line has, and optionally its limit "
+                        "in requests a minute, as in `KEY 60`"
                     )
                 limits[key] = int(words[1]) if len(words) == 2 else None
         if not limits:
@@ -49,7 +49,7 @@ class Keys:
         return _digest(str(key)) in self.limits
 
     def limit(self, key: str) -> int | None:
-        """Return how many requests a minute a key has, if it has a number of its own."""
+        """Return the limit of a key in requests a minute, or `None` if its line has none."""
         return self.limits[_digest(key)]
 
 
@@ -58,28 +58,28 @@ def _digest(key: str) -> bytes:
 
 
 class Rates:
-    """Counts the requests of each client: it has so many at once, and gets them back in the course of a minute."""
+    """Counts requests: a client may send a minute's limit at once, and regains it evenly over a minute."""
 
     def __init__(self) -> None:
-        self._left: dict[str, tuple[float, float]] = {}  # of each client: requests, and when that was
+        self._allowances: dict[str, tuple[float, float]] = {}  # requests left, time of the last one
 
     def take(self, client: str, limit: int) -> float:
-        """Take one request; return after how many seconds there will be one, 0 if there was."""
+        """Take a request from a client's allowance; return 0, or the seconds until it may send one."""
         now = time.monotonic()
-        left, before = self._left.pop(client, (float(limit), now))
-        left = min(float(limit), left + (now - before) * limit / 60)
-        wait = 0.0 if left >= 1 else (1 - left) * 60 / limit
-        self._left[client] = (left if wait else left - 1, now)
-        if len(self._left) > MOST_REMEMBERED:
-            del self._left[next(iter(self._left))]  # who has asked least recently
+        allowance, last_time = self._allowances.pop(client, (float(limit), now))
+        allowance = min(float(limit), allowance + (now - last_time) * limit / 60)
+        wait = 0.0 if allowance >= 1 else (1 - allowance) * 60 / limit
+        self._allowances[client] = (allowance if wait else allowance - 1, now)
+        if len(self._allowances) > MAX_REMEMBERED:
+            del self._allowances[next(iter(self._allowances))]  # the client that has been silent for longest
         return wait
 
 
 class Doorkeeper:
-    """Lets requests in by their key and the limit of their client.
+    """Admits requests by their key and the limit of their client.
 
-    keys: what is let in.
-    limit: the requests a minute of a client, without one of its own; 0 for no limit.
+    keys: the accepted keys.
+    limit: the requests a minute of a client whose key has no limit; 0 for no limit.
     """
 
     def __init__(self, keys: Keys, limit: int) -> None:
@@ -87,7 +87,7 @@ class Doorkeeper:
         self._rates = Rates()
 
     async def admit(self, request: Request, key: str) -> str:
-        """Return the name of the client that asks; raise the error of LibreTranslate if it may not."""
+        """Return the name of the client; raise LibreTranslate's error if it is not admitted."""
         address = address_of(request)
         client, limit = f"address {address}", self.limit
         if self.keys:
@@ -97,8 +97,8 @@ class Doorkeeper:
                 logger.warning("a wrong API key from %s", address)
                 await asyncio.sleep(WRONG_KEY_SECONDS)
                 raise HTTPException(403, "Invalid API key")
-            own = self.keys.limit(key)
-            client, limit = f"key {key}", limit if own is None else own
+            key_limit = self.keys.limit(key)
+            client, limit = f"key {key}", limit if key_limit is None else key_limit
         if limit and (wait := self._rates.take(client, limit)):
             raise HTTPException(429, f"Slowdown: {limit} per 1 minute", {"Retry-After": str(int(wait) + 1)})
         return client
@@ -109,6 +109,6 @@ def address_of(request: Request) -> str:
 
 
 def key_in_head(request: Request) -> str:
-    """Return the key of a request without fields: `Authorization: Bearer KEY`, or of the query string."""
+    """Return the key in a request's head: `Authorization: Bearer KEY`, or `api_key` of the query string."""
     kind, _, key = request.headers.get("authorization", "").partition(" ")
     return key.strip() if kind.lower() == "bearer" else request.query_params.get("api_key", "")

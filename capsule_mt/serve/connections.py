@@ -1,4 +1,4 @@
-"""Connections of uvicorn with limits: how many there are, of all and of each address, and how long a head may take."""
+"""Limits on uvicorn's connections: their number, in all and by address, and the time for a request's head."""
 
 import asyncio
 import socket
@@ -9,52 +9,53 @@ from typing import Any, cast
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-BACKLOG = 128  # that wait until they are accepted
-OTHER_FILES = 64  # that the process has open besides connections
+BACKLOG = 128  # connections that the system holds until we accept them
+OTHER_FILES = 64  # files that the process has open besides connections
 ANSWER = "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
 LOOPBACK = ("127.", "::1")
-CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"  # of which every client expects any number before its answer
-PROBE_SECONDS = 0.25  # between looks whether a client that sends no more has gone
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"  # clients accept any number of these before the answer
+PROBE_SECONDS = 0.25  # between checks that a client that has finished sending is still connected
 
 
 @dataclass
 class Connections:
     """The open connections, and their limits.
 
-    most: how many there may be; `most_files` lowers it to what the system allows.
-    most_of_address: how many of one address; an address of this machine, such as that of a proxy, may have all.
-    head_seconds: how long the head of a request may take to arrive.
+    max_number: the limit on all; lowered to what the system allows in open files.
+    max_per_address: the limit of one address; addresses of this machine, such as a proxy's, are exempt.
+    head_seconds: the time in which the head of a request must arrive.
+    number, by_address: the connections that are open now.
     """
 
-    most: int = 1000
-    most_of_address: int = 100
+    max_number: int = 1000
+    max_per_address: int = 100
     head_seconds: float = 10.0
     number: int = 0
-    of_address: Counter[str] = field(default_factory=Counter)
+    by_address: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self.most = min(self.most, max(1, most_files() - BACKLOG - OTHER_FILES))
+        self.max_number = min(self.max_number, max(1, max_open_files() - BACKLOG - OTHER_FILES))
 
     def refusal(self, address: str) -> str:
-        """Return why there is no room for one more, or an empty string."""
-        if self.number > self.most:
-            return f"the server has {self.most} connections; try again later"
-        if self.of_address[address] > self.most_of_address and not address.startswith(LOOPBACK):
-            return f"the server has {self.most_of_address} connections of your address; close some"
+        """Return why a connection that was just opened is one too many, or an empty string."""
+        if self.number > self.max_number:
+            return f"the server accepts {self.max_number} connections; try again later"
+        if self.by_address[address] > self.max_per_address and not address.startswith(LOOPBACK):
+            return f"the server accepts {self.max_per_address} connections from an address; close some of yours"
         return ""
 
 
-def most_files() -> int:
-    """Return how many files this process may have open, after asking for as many as it may ask for."""
+def max_open_files() -> int:
+    """Raise the soft limit on open files as far as allowed, up to 65536, and return it."""
     if sys.platform == "win32":
         return 8192
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 65536 if hard == resource.RLIM_INFINITY else min(hard, 65536)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        soft = wanted
+    target = 65536 if hard == resource.RLIM_INFINITY else min(hard, 65536)
+    if soft != resource.RLIM_INFINITY and soft < target:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
+        soft = target
     return 65536 if soft == resource.RLIM_INFINITY else soft
 
 
@@ -68,7 +69,7 @@ def protocol_with(connections: Connections) -> type[asyncio.Protocol]:
             peer = transport.get_extra_info("peername")
             self.address = str(peer[0]) if isinstance(peer, tuple) and peer else ""
             connections.number += 1
-            connections.of_address[self.address] += 1
+            connections.by_address[self.address] += 1
             super().connection_made(transport)
             if reason := connections.refusal(self.address):
                 self.refuse("503 Service Unavailable", reason)
@@ -86,13 +87,13 @@ def protocol_with(connections: Connections) -> type[asyncio.Protocol]:
                 self.await_head()
 
         def eof_received(self) -> bool:
-            """Keep the connection of a client that will send no more, but waits for its answer."""
+            """Keep a connection whose client has closed its sending side and waits for the answer."""
             cycle = getattr(self, "cycle", None)
             if self.is_refused or cycle is None or cycle.more_body or cycle.response_complete:
                 return False
             cycle.keep_alive = False
             if not cycle.response_started:
-                self.transport.write(CONTINUE)  # a client that has gone answers this with a reset
+                self.transport.write(CONTINUE)  # a client that has gone answers with a reset, which `probe` sees
             self.probe()
             return True
 
@@ -107,8 +108,8 @@ def protocol_with(connections: Connections) -> type[asyncio.Protocol]:
         def connection_lost(self, error: Exception | None) -> None:
             self.stop_awaiting()
             connections.number -= 1
-            connections.of_address[self.address] -= 1
-            connections.of_address += Counter()  # drops those without any
+            connections.by_address[self.address] -= 1
+            connections.by_address += Counter()  # drops addresses without connections
             super().connection_lost(error)
 
         def await_head(self) -> None:
@@ -124,7 +125,7 @@ def protocol_with(connections: Connections) -> type[asyncio.Protocol]:
             self.refuse("408 Request Timeout", f"the request did not arrive within {seconds:g} s")
 
         def refuse(self, status: str, reason: str) -> None:
-            """Answer without reading on, and close."""
+            """Answer without reading the request, and close."""
             self.is_refused = True
             body = f'{{"error": "{reason}"}}'.encode()
             self.transport.write(ANSWER.format(status=status, length=len(body)).encode() + body)

@@ -1,4 +1,4 @@
-"""Files that clients send: read and written in processes of their own, and kept until they are fetched."""
+"""Uploaded files: read and written in child processes; their translations are stored for ten minutes."""
 
 import asyncio
 import secrets
@@ -11,25 +11,25 @@ from weakref import WeakValueDictionary
 from capsule_mt.formats.apart import StoppedError, Worker
 
 WORKERS = 2
-FILE_SECONDS, MOST_FILES = 600, 32
+FILE_SECONDS, MAX_FILES = 600, 32
 Answer = TypeVar("Answer")
 Task: TypeAlias = Callable[[Worker], Answer]
 
 
 class Readers:
-    """Two processes that read and write files, of which a client has one at a time: its next file waits."""
+    """Two processes that read and write files; a client uses one at a time, and its next file waits."""
 
     def __init__(self) -> None:
         self._workers = [Worker() for _ in range(WORKERS)]
         self._idle = list(self._workers)
         self._slots = asyncio.Semaphore(WORKERS)
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        # threads of their own: those of `asyncio.to_thread` queue texts
+        # separate threads: those of `asyncio.to_thread` queue texts, which must not wait for files
         self._threads = ThreadPoolExecutor(WORKERS, thread_name_prefix="files")
         self._is_closed = False
 
     async def run(self, client: str, task: Task[Answer]) -> Answer:
-        """Let a process do something for a client; cancelled, the process ends."""
+        """Run a task in a process for a client; if it is cancelled, the process is killed."""
         turn = self._turns.setdefault(client, asyncio.Lock())
         async with turn, self._slots:
             if self._is_closed:
@@ -44,7 +44,7 @@ class Readers:
                 self._idle.append(worker)
 
     def close(self) -> None:
-        """End the processes, whatever they do."""
+        """Kill the processes, whatever they are doing."""
         self._is_closed = True
         for worker in self._workers:
             worker.stop()
@@ -52,21 +52,24 @@ class Readers:
 
 
 class Files:
-    """Keeps the files that were translated, each for some time, and not too many."""
+    """Stores the latest `MAX_FILES` translated files, each for `FILE_SECONDS`."""
 
     def __init__(self) -> None:
-        self._files: dict[str, tuple[float, bytes]] = {}
+        self._files: dict[str, tuple[float, bytes]] = {}  # by name: the time when it expires, its content
 
-    def keep(self, name: str, content: bytes) -> str:
-        """Keep a file; return the name by which nobody else guesses it."""
-        self.get("")
-        while len(self._files) >= MOST_FILES:
+    def store(self, name: str, content: bytes) -> str:
+        """Store a file; return the name to fetch it by, which others cannot guess."""
+        self._drop_expired()
+        while len(self._files) >= MAX_FILES:
             del self._files[next(iter(self._files))]
         name = f"{secrets.token_urlsafe(16)}.{name}"
         self._files[name] = (time.monotonic() + FILE_SECONDS, content)
         return name
 
     def get(self, name: str) -> bytes | None:
+        self._drop_expired()
+        return self._files[name][1] if name in self._files else None
+
+    def _drop_expired(self) -> None:
         now = time.monotonic()
         self._files = {name: file for name, file in self._files.items() if file[0] > now}
-        return self._files[name][1] if name in self._files else None

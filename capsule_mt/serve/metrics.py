@@ -14,27 +14,27 @@ ABOUT = {
 
 
 class Metrics:
-    """What the server counts, each combination of labels apart."""
+    """The server's counters, one for each combination of labels."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._totals: dict[str, dict[str, float]] = {name: {} for name in ABOUT}
 
     def add(self, name: str, value: float = 1, **labels: str) -> None:
-        """Add to the counter of a name in `ABOUT`."""
+        """Add to a counter; its name is one of `ABOUT`."""
         key = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
         with self._lock:
             self._totals[name][key] = self._totals[name].get(key, 0.0) + value
 
     def page(self, queued: Mapping[str, int]) -> str:
-        """Return all of them, with the sentences that wait for each language pair."""
+        """Return the page of all counters, with the number of queued sentences of each language pair."""
         lines = []
         with self._lock:
             for name, about in ABOUT.items():
                 lines += [f"# HELP capsule_mt_{name} {about}", f"# TYPE capsule_mt_{name} counter"]
                 lines += [f"capsule_mt_{name}{{{key}}} {total:.12g}" for key, total in self._totals[name].items()]
         name = "capsule_mt_queued_sentences"
-        lines += [f"# HELP {name} Sentences that wait.", f"# TYPE {name} gauge"]
+        lines += [f"# HELP {name} Sentences in the queue.", f"# TYPE {name} gauge"]
         lines += [f'{name}{{pair="{_escaped(pair)}"}} {number}' for pair, number in queued.items()]
         return "\n".join(lines) + "\n"
 

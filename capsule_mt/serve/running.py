@@ -1,4 +1,4 @@
-"""Run the application under uvicorn, and stop it without losing a request."""
+"""Run the application under uvicorn, and stop it without losing an accepted request."""
 
 import asyncio
 import logging
@@ -21,24 +21,24 @@ from capsule_mt.serve.metrics import Metrics
 from capsule_mt.text.detecting import Detector
 from capsule_mt.translator import Translator
 
-SWITCH_SECONDS = 0.001  # that a thread keeps others from running Python: cutting a long text takes many milliseconds
-SECONDS_TO_ANSWER = 2  # with an error, after the time to stop is over
+SWITCH_SECONDS = 0.001  # a thread's turn in Python: cutting a long text takes many milliseconds
+SECONDS_TO_ANSWER = 2  # to send errors to the remaining requests, after the time to stop is over
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Take an address, before any model is loaded; port 0 is any free one."""
+    """Bind an address before any model is loaded; port 0 is any free one."""
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        taken = socket.socket(family)
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        taken.bind(address)
+        listener = socket.socket(family)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
     except (OSError, OverflowError) as error:
         raise OSError(f"`--host {host} --port {port}` cannot be listened on: {error}") from None
-    return taken
+    return listener
 
 
 class Server(uvicorn.Server):
-    """Stops at the first signal, within `stop_seconds`; the second one ends the process at once."""
+    """A server that stops at the first signal, within `stop_seconds`; a second signal ends the process at once."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Server(uvicorn.Server):
         self.readers.close()
 
     def close(self) -> bool:
-        """End threads and processes; return whether no thread still translates when the time to stop is over."""
+        """End threads and processes; return whether every thread had finished its work in time."""
         self.readers.close()
         closed = [batcher.close(max(0.0, self.deadline - time.monotonic())) for batcher in self.batchers]
         return all(closed)
@@ -82,14 +82,15 @@ def run_server(
     detector: Detector | None,
     stop_seconds: int,
 ) -> bool:
-    """Serve until SIGTERM or Ctrl-C; then answer what was accepted, and return whether there was time for all."""
+    """Serve until SIGTERM or Ctrl-C, then answer the accepted requests; return whether there was time for all."""
     metrics, readers = Metrics(), Readers()
     batchers = {
         pair: Batcher(translator, options={"src_lang": pair.source, "tgt_lang": pair.target})
         for pair, translator in translators.items()
     }
     sys.setswitchinterval(SWITCH_SECONDS)
-    logging.getLogger("capsule_mt").setLevel(logging.ERROR)  # what warns of a translation is for whoever asked for it
+    # warnings about a text concern its client, not the operator
+    logging.getLogger("capsule_mt").setLevel(logging.ERROR)
     logging.getLogger("capsule_mt.serve").setLevel(logging.WARNING)
     app, protocol = build_app(batchers, limits, metrics, detector, readers), protocol_with(connections)
     config = uvicorn.Config(app, log_level="warning", backlog=BACKLOG, http=protocol)

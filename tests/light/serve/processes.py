@@ -18,7 +18,7 @@ from tests.light.serve.fakes import Upper
 
 translators = {{LanguagePair("en", "de"): Upper(seconds={seconds})}}
 limits = Limits(read_seconds={read_seconds})
-connections = Connections(most={most_connections}, head_seconds={read_seconds})
+connections = Connections(max_number={most_connections}, head_seconds={read_seconds})
 listener = bind("127.0.0.1", 0)
 ended = run_server(translators, listener, limits, connections, None, {stop_seconds})
 print("all answered" if ended else "not all answered", flush=True)

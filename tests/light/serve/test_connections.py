@@ -13,7 +13,7 @@ pytest.importorskip("uvicorn")
 
 import httpx
 
-from capsule_mt.serve.connections import BACKLOG, OTHER_FILES, Connections, most_files
+from capsule_mt.serve.connections import BACKLOG, OTHER_FILES, Connections, max_open_files
 from tests.light.serve.processes import body_of, open_request, read_answer
 
 
@@ -79,7 +79,7 @@ def test_there_are_limits_of_connections(serve_fake):
         await asyncio.sleep(0.1)
         reader, _ = await connect(address)
         head, answer = await read_answer(reader)
-        assert (head.split()[1], answer) == ("503", {"error": "the server has 3 connections; try again later"})
+        assert (head.split()[1], answer) == ("503", {"error": "the server accepts 3 connections; try again later"})
         open_ones[0][1].close()
         await asyncio.sleep(0.1)
         reader, _ = await open_request(address, body := body_of("a"), len(body))
@@ -90,23 +90,23 @@ def test_there_are_limits_of_connections(serve_fake):
 
 def test_an_address_has_limits_but_not_that_of_a_proxy_on_this_machine():
     connections = Connections(
-        most=10, most_of_address=2, number=3, of_address=Counter({"192.0.2.7": 3, "127.0.0.1": 3})
+        max_number=10, max_per_address=2, number=3, by_address=Counter({"192.0.2.7": 3, "127.0.0.1": 3})
     )
-    assert connections.refusal("192.0.2.7") == "the server has 2 connections of your address; close some"
+    assert connections.refusal("192.0.2.7") == "the server accepts 2 connections from an address; close some of yours"
     assert connections.refusal("127.0.0.1") == ""
     assert connections.refusal("192.0.2.8") == ""
     connections.number = 11
-    assert "the server has 10 connections" in connections.refusal("192.0.2.8")
+    assert "the server accepts 10 connections" in connections.refusal("192.0.2.8")
 
 
 def test_no_more_connections_than_files_may_be_open(monkeypatch):
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (256, 512))
     asked = []
     monkeypatch.setattr(resource, "setrlimit", lambda kind, limits: asked.append(limits))
-    assert most_files() == 512
+    assert max_open_files() == 512
     assert asked == [(512, 512)]
-    assert Connections().most == 512 - BACKLOG - OTHER_FILES
-    assert Connections(most=5).most == 5
+    assert Connections().max_number == 512 - BACKLOG - OTHER_FILES
+    assert Connections(max_number=5).max_number == 5
 
 
 @pytest.mark.slow
