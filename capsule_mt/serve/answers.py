@@ -13,7 +13,7 @@ from capsule_mt.files.line_failures import Failure
 from capsule_mt.formats.apart import Source, StoppedError, Texts
 from capsule_mt.formats.units import FormatError, Translated
 from capsule_mt.scoring import Translation
-from capsule_mt.serve.batching import Batcher, Order, QueueFullError, Settings, StoppingError
+from capsule_mt.serve.batching import Batcher, Order, QueueFullError, RequestSettings, StoppingError
 from capsule_mt.serve.clients import Doorkeeper, Keys, key_in_head
 from capsule_mt.serve.files import Readers, Task
 from capsule_mt.serve.metrics import Metrics
@@ -161,7 +161,7 @@ class Answers:
         return "verified" if batcher.translator.verifies_marks else "unverified"
 
     async def translations(
-        self, request: Request, texts: list[str], sources: list[str], target: str, settings: Settings, client: str
+        self, request: Request, texts: list[str], sources: list[str], target: str, settings: RequestSettings, client: str
     ) -> list[list[Translation]]:
         """Translate texts of these languages, each once, with alternatives; the target's stay as they are."""
 
@@ -179,7 +179,7 @@ class Answers:
         return await self._apart(request, client, lambda worker: worker.read(source, max_characters))
 
     async def translated(
-        self, request: Request, file: Source, texts: Texts, languages: LanguagePair, settings: Settings, client: str
+        self, request: Request, file: Source, texts: Texts, languages: LanguagePair, settings: RequestSettings, client: str
     ) -> list[bytes]:
         """Translate a file; return it and its alternatives."""
         units = [unit.text for unit in texts.units]

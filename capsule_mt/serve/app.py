@@ -15,7 +15,7 @@ from capsule_mt.files.lines import coverage_record
 from capsule_mt.formats.apart import Source
 from capsule_mt.formats.reading import FORMATS, NEEDS_COLUMN, PLAIN, format_of
 from capsule_mt.serve.answers import Answers, Limits
-from capsule_mt.serve.batching import Batcher, Order, Settings
+from capsule_mt.serve.batching import Batcher, Order, RequestSettings
 from capsule_mt.serve.clients import key_in_head
 from capsule_mt.serve.files import Files, Readers
 from capsule_mt.serve.metrics import Metrics
@@ -103,7 +103,7 @@ def build_app(
         if asked.marks is not None and not asked.coverage:
             raise HTTPException(400, "`marks` chooses among what `coverage` marks: set `coverage` to true")
         sources, target = answers.detected(asked), answers.language_of(asked.target)
-        settings = Settings(asked.coverage, tuple(search.items()), asked.alternatives, marks=asked.marks)
+        settings = RequestSettings(asked.coverage, tuple(search.items()), asked.alternatives, marks=asked.marks)
         languages = [one.language for one in sources]
         if asked.format == "html":
             if asked.coverage:
@@ -172,7 +172,7 @@ def build_app(
         text = " ".join(unit.text for unit in texts.units)
         source = answers.detect(text)[0].language if is_auto else answers.language_of(asked.source)
         pair = LanguagePair(source, target)
-        (written,) = await answers.translated(request, sent, texts, pair, Settings(), client)
+        (written,) = await answers.translated(request, sent, texts, pair, RequestSettings(), client)
         return {"translatedFileUrl": str(request.url_for("download_file", name=files.store(name, written)))}
 
     @app.get("/download_file/{name}")

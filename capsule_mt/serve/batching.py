@@ -1,10 +1,9 @@
-"""Dynamic batching: the sentences that requests have queued are translated together, fairly among their clients.
+"""Dynamic batching: queued sentences are translated together, with a fair share for every client.
 
-A client is what has asked: an API key, or an address. Costs are tokens. The next batch is begun by the client that has
-had least; one that has waited gets no credit for it. Two threads translate. The second one begins when a batch of the
-first takes long, so that a long sentence does not hold up short ones for longer than twice their own time. Whoever's
-batches take much longer than usual is slow until one of them does not: one of the threads translates the sentences of
-slow clients, a batch at a time, and the other one those of all others.
+A client is an API key, or an address. A sentence costs its tokens. The least-served client starts the next batch;
+waiting earns no credit. Two threads translate. The second one starts when a batch of the first takes long, so that a
+long sentence delays short ones by at most twice their own time. A client is "slow" from a batch that runs much longer
+than usual until one that does not: one thread translates slow clients, a batch at a time, the other one the rest.
 """
 
 import threading
@@ -25,21 +24,21 @@ from capsule_mt.text.segments import Document, Piece
 from capsule_mt.translate.options import TranslationOptions
 from capsule_mt.translator import DEFAULT_COVERAGE_WEIGHT, Translator
 
-MOST_REPEATED = 24  # tokens; of what repeats itself for longer, nobody needs the rest
-SMOOTHING = 0.1  # of running means
-PATIENCE = 0.03  # seconds that a batch may take before the other thread begins one
-MOST_TOKENS = 1024  # of a batch, so that one of long sentences ends soon
-SHARED_BATCH = 8  # the most sentences of a batch of several clients, or as many as there are clients
-ALIKE = (2, 16)  # of the sentences of a batch, one may have 2 n + 16 tokens where another has n
-# a batch takes long when it takes so much longer than is usual, of a sentence of at most so many tokens
+MOST_REPEATED = 24  # tokens of a repetition after which a translation is stopped
+SMOOTHING = 0.1  # weight of a new value in a running mean
+PATIENCE = 0.03  # seconds that a batch may run before the other thread starts one
+MAX_TOKENS = 1024  # of a batch, so that one of long sentences ends soon
+SHARED_BATCH = 8  # sentences of a batch of several clients, at most; with more clients, one of each
+ALIKE = (2, 16)  # a sentence of n tokens shares a batch with one of up to 2 n + 16 tokens
+# a batch takes long at SLOW times the usual time, which counts at most SLOW_TOKENS of a sentence, and SLOW_SECONDS
 SLOW, SLOW_TOKENS, SLOW_SECONDS = 4, 16, 0.1
-MOST_CLIENTS = 1024  # whose costs are remembered
-CHARACTERS_PER_TOKEN = 3  # of texts that are not cut into sentences here
-SHARE_OF_QUEUE = 4  # a client may fill so much less of the queue than all of them
+MAX_CLIENTS = 1024  # whose costs are remembered
+CHARACTERS_PER_TOKEN = 3  # estimates the cost of pairs to check, which are not tokenized here
+SHARE_OF_QUEUE = 4  # a client may fill a quarter of the queue
 
 
 class QueueFullError(Exception):
-    """There is no room for these texts now; `retry_after` is when there should be, in seconds."""
+    """The queue has no room for these texts; `retry_after` estimates when it will, in seconds."""
 
     def __init__(self, retry_after: int) -> None:
         super().__init__(f"the server is busy; try again in {retry_after} s")
@@ -47,14 +46,14 @@ class QueueFullError(Exception):
 
 
 class StoppingError(Exception):
-    """The server stops: it takes no more texts, or had no time for these."""
+    """The server is stopping: it accepts no more texts, or had no time for these."""
 
     def __init__(self) -> None:
         super().__init__("the server is stopping")
 
 
-class Settings(NamedTuple):
-    """What is asked of a text; texts of equal settings are translated together."""
+class RequestSettings(NamedTuple):
+    """The options of a request; texts with equal settings are translated together."""
 
     coverage: bool = False
     search: tuple[tuple[str, Any], ...] = ()  # names and values of search options
@@ -68,26 +67,26 @@ class Settings(NamedTuple):
         return max(dict(self.search).get("num_beams", 1), 1 + self.alternatives)
 
 
-PLAIN = Settings()
+PLAIN = RequestSettings()
 
 
 @dataclass(eq=False)
-class Text:
-    """A text of a request; `translation` is given where it is to be checked, and then there is no `document`.
+class QueuedText:
+    """A text of a request; one to check has a `translation`, and no `document`.
 
-    found: what is found for each of its sentences, `None` until then.
+    outputs: the translation of each sentence, or the coverage of the pair to check; `None` until it is known.
     """
 
-    text: str
-    settings: Settings
+    source: str
+    settings: RequestSettings
     options: TranslationOptions
     document: Document | None = None
     translation: str = ""
-    found: list[Any] = field(default_factory=list)
+    outputs: list[Any] = field(default_factory=list)
     result: "Future[Any]" = field(default_factory=Future)
 
     def finish(self, result: Any) -> None:
-        """Give the result or the exception to who waits, unless nobody does any more."""
+        """Hand the result or exception to the request, unless its client has gone."""
         with suppress(InvalidStateError):
             if isinstance(result, BaseException):
                 self.result.set_exception(result)
@@ -97,24 +96,24 @@ class Text:
 
 @dataclass(eq=False)
 class Sentence:
-    """A unit of the queue: a `piece` of a text, or `None` for a pair to be checked."""
+    """A unit of the queue: the `piece` of a text at an index, or the whole of a pair to check, without a piece."""
 
-    of: Text
-    place: int
+    text: QueuedText
+    index: int
     piece: Piece | None
     cost: int
     client: "Client"
-    is_alone: bool = False  # no batch has it beside other clients' sentences
+    is_alone: bool = False  # it shares no batch with other clients' sentences
     arrived: float = field(default_factory=time.monotonic)
 
     @property
-    def is_wanted(self) -> bool:
-        return not self.of.result.done()
+    def is_awaited(self) -> bool:
+        return not self.text.result.done()
 
 
 @dataclass(eq=False)
 class Client:
-    """Who has asked: the tokens that it has had, what waits, and whether it is slow."""
+    """A client: the tokens served to it, its waiting sentences, and whether it is slow."""
 
     served: float = 0.0
     is_slow: bool = False
@@ -127,9 +126,9 @@ class Client:
 
 @dataclass(eq=False)
 class Order:
-    """The texts of a request, on their way."""
+    """The texts of a request while they are being translated."""
 
-    texts: list[Text]
+    texts: list[QueuedText]
     sentences: list[Sentence]
 
     @property
@@ -137,21 +136,21 @@ class Order:
         return [text.result for text in self.texts]
 
     def cancel(self) -> None:
-        """Translate nothing of it any more."""
+        """Stop translating the texts of this order."""
         for text in self.texts:
             text.result.cancel()
 
     def progress(self) -> str:
-        """Say how much of it is done."""
-        done = [one for one in self.sentences if one.of.found[one.place] is not None]
-        tokens, of = (sum(one.cost for one in some) for some in (done, self.sentences))
-        return f"{len(done)} of {len(self.sentences)} sentences, {tokens} of {of} tokens"
+        """Return a message with the number of finished sentences and tokens."""
+        finished = [sentence for sentence in self.sentences if sentence.text.outputs[sentence.index] is not None]
+        tokens, all_tokens = (sum(sentence.cost for sentence in group) for group in (finished, self.sentences))
+        return f"{len(finished)} of {len(self.sentences)} sentences, {tokens} of {all_tokens} tokens"
 
 
 @dataclass(eq=False)
 class Batch:
     sentences: list[Sentence]
-    is_slow: bool  # of slow clients
+    is_slow: bool  # its sentences are those of slow clients
     stop: Stop = field(default_factory=Stop)
     started: float = field(default_factory=time.monotonic)
 
@@ -165,7 +164,7 @@ class Batch:
 
     @property
     def served(self) -> float:
-        """How many tokens the client has had that has had most."""
+        """Tokens served so far to this batch's most-served client."""
         return max(sentence.client.served for sentence in self.sentences)
 
     @property
@@ -177,14 +176,14 @@ class Batcher:
     """Queues the sentences of requests and translates them in batches.
 
     A batch starts as soon as `max_batch` sentences wait, or the first of them has waited for `wait_seconds`. The
-    sentences of a client keep their order; a text that cannot be translated is a `Failure` and costs the others
-    nothing. What nobody waits for any more is not translated, and stopped if it was begun.
+    sentences of a client keep their order. A text that cannot be translated becomes a `Failure`, without harm to the
+    others. Sentences whose client has gone are dropped, and their running batch is stopped.
 
     Args:
-        translator: called by several threads.
-        options: of each call of the translator, such as its languages.
-        max_batch: the most sentences that go through the model at once.
-        max_queue: the most tokens that wait; a quarter of it for one client.
+        translator: is called by several threads.
+        options: arguments of each call of the translator, such as its languages.
+        max_batch: the number of sentences that go through the model at once, at most.
+        max_queue: the number of tokens that may wait; a quarter of them for one client.
     """
 
     def __init__(
@@ -200,7 +199,7 @@ class Batcher:
         self.max_batch, self.max_queue = max_batch, max_queue
         self.wait_seconds = wait_seconds
         self._clients: dict[str, Client] = {}
-        self._clock = 0.0  # what the client whose turn it was had been served
+        self._clock = 0.0  # tokens served to the client that started the last batch: new clients start here
         self._running: list[Batch] = []
         self._changed = threading.Condition()
         self._tokenizing: AbstractContextManager[Any] = (
@@ -212,39 +211,40 @@ class Batcher:
         for thread in (*self._workers, threading.Thread(target=self._watch, name="watcher", daemon=True)):
             thread.start()
 
-    # ---- what requests call
-    def submit(self, texts: Sequence[str], settings: Settings = PLAIN, *, client: str = "") -> Order:
+    # ---- called by requests
+    def submit(self, texts: Sequence[str], settings: RequestSettings = PLAIN, *, client: str = "") -> Order:
         """Queue all of the texts, or none of them if there is no room.
 
-        Each gives a list of `Translation`s, the best first, or a `Failure`.
+        The result of each text is a list of `Translation`s, the best first, or a `Failure`.
         """
         options = self._options(settings)
-        found = [Text(text, settings, options) for text in texts]
-        for one in found:
-            _finish_if_failed(one, self._cut)
-        return self._queue(found, client)
+        queued_texts = [QueuedText(text, settings, options) for text in texts]
+        for text in queued_texts:
+            _finish_if_failed(text, self._cut)
+        return self._queue(queued_texts, client)
 
-    def _cut(self, text: Text) -> list[Piece]:
+    def _cut(self, text: QueuedText) -> list[Piece]:
         """Cut a text into sentences."""
         with self._tokenizing:
-            (text.document,) = self.translator.documents([text.text], text.options)
+            (text.document,) = self.translator.documents([text.source], text.options)
         return text.document.pieces
 
     def submit_checks(
         self, texts: Sequence[str], translations: Sequence[str], *, marks: Marks | None = None, client: str = ""
     ) -> Order:
-        """Queue given translations, to find what they left out; each gives a `Coverage` or a `Failure`."""
-        settings = Settings(coverage=True, is_check=True, marks=marks)
+        """Queue translations to check for omissions; the result of each is a `Coverage` or a `Failure`."""
+        settings = RequestSettings(coverage=True, is_check=True, marks=marks)
         pairs = zip(texts, translations, strict=True)
         options = self._options(settings)
-        return self._queue([Text(text, settings, options, translation=given) for text, given in pairs], client)
+        queued_texts = [QueuedText(text, settings, options, translation=translation) for text, translation in pairs]
+        return self._queue(queued_texts, client)
 
-    def _options(self, settings: Settings) -> TranslationOptions:
+    def _options(self, settings: RequestSettings) -> TranslationOptions:
         beams, search = settings.num_beams, dict(settings.search) | {"most_repeated": MOST_REPEATED}
         if "num_beams" in search or beams > 1:
             search |= {"num_beams": beams, "num_return_sequences": 1 + settings.alternatives}
         weight = DEFAULT_COVERAGE_WEIGHT if beams > 1 else None
-        # words that were made up are found where there is a model of the other direction
+        # only a model of the other direction can find words that were made up
         coverage = CoverageOptions(weight=weight, marks=settings.marks, support=self.translator.has_reverse)
         return self.translator.completed(
             TranslationOptions(
@@ -257,7 +257,7 @@ class Batcher:
             )
         )
 
-    def _queue(self, texts: list[Text], name: str) -> Order:
+    def _queue(self, texts: list[QueuedText], name: str) -> Order:
         order = Order(texts, [])
         with self._changed:
             if self._stopping:
@@ -265,25 +265,26 @@ class Batcher:
             client = self._clients.get(name) or Client()
             order.sentences = [sentence for text in texts for sentence in _sentences(text, client)]
             cost = sum(sentence.cost for sentence in order.sentences)
-            queued, waits = sum(one.queued for one in self._clients.values()), client.queued
-            # the first request of a client always fits, however long it is
-            if queued + cost > self.max_queue or (waits and waits + cost > self.max_queue // SHARE_OF_QUEUE):
+            client_queued = client.queued
+            queued = sum(queued_client.queued for queued_client in self._clients.values())
+            # a client without queued sentences may send a request of any length that the queue has room for
+            is_over_share = client_queued and client_queued + cost > self.max_queue // SHARE_OF_QUEUE
+            if queued + cost > self.max_queue or is_over_share:
                 raise QueueFullError(max(1, ceil(queued * self._seconds_per_token)))
-            if not waits:
+            if not client_queued:
                 client.served = max(client.served, self._clock)
             self._clients[name] = client
             client.waiting.extend(order.sentences)
-            if len(self._clients) > MOST_CLIENTS:
-                idle = {id(one) for one in self._idle_clients() if not one.waiting}
-                self._clients = {name: one for name, one in self._clients.items() if id(one) not in idle}
+            if len(self._clients) > MAX_CLIENTS:
+                self._forget_idle_clients()
             self._changed.notify_all()
         for text in texts:
-            if not text.found and not text.result.done():  # a blank one
+            if not text.outputs and not text.result.done():  # a blank text has no sentences
                 _finish_if_failed(text, self._put_together)
         return order
 
     def __len__(self) -> int:
-        """How many sentences wait."""
+        """Return the number of waiting sentences."""
         return sum(len(client.waiting) for client in list(self._clients.values()))
 
     @property
@@ -291,7 +292,7 @@ class Batcher:
         return all(worker.is_alive() for worker in self._workers) and not self._stopping
 
     def close(self, seconds: float | None = None) -> bool:
-        """Translate what is queued, then end the threads; return whether that took no longer than these seconds."""
+        """Translate the queue, then end the threads; return whether they ended within these seconds."""
         deadline = None if seconds is None else time.monotonic() + seconds
         with self._changed:
             self._stopping = True
@@ -301,29 +302,34 @@ class Batcher:
         return not any(worker.is_alive() for worker in self._workers)
 
     def abandon(self) -> None:
-        """Take no more texts, stop what is being translated, and give a `StoppingError` to all who wait."""
+        """Accept no more texts, stop the running batches, and give a `StoppingError` to every request."""
         with self._changed:
             self._stopping = True
             waiting = [sentence for client in self._clients.values() for sentence in client.waiting]
-            for sentence in (*waiting, *(one for batch in self._running for one in batch.sentences)):
-                sentence.of.finish(StoppingError())
+            running = [sentence for batch in self._running for sentence in batch.sentences]
+            for sentence in (*waiting, *running):
+                sentence.text.finish(StoppingError())
             self._clients.clear()
             for batch in self._running:
                 batch.stop.set()
             self._changed.notify_all()
 
-    # ---- the choice of a batch; all of these hold the lock
+    # ---- the choice of a batch, with the lock held
     def _idle_clients(self) -> list[Client]:
-        """Return the clients of whom nothing is being translated: each has one batch at a time."""
-        at_work = {id(sentence.client) for batch in self._running for sentence in batch.sentences}
-        return [client for client in self._clients.values() if id(client) not in at_work]
+        """Return the clients without a running batch: each client has one at a time."""
+        running = {id(sentence.client) for batch in self._running for sentence in batch.sentences}
+        return [client for client in self._clients.values() if id(client) not in running]
+
+    def _forget_idle_clients(self) -> None:
+        idle_ids = {id(client) for client in self._idle_clients() if not client.waiting}
+        self._clients = {name: client for name, client in self._clients.items() if id(client) not in idle_ids}
 
     def _next_batch(self) -> Batch | None:
-        """Wait for sentences and return a batch; `None` when the work is over."""
+        """Wait for sentences and return a batch, or `None` when the server stops and the queue is empty."""
         with self._changed:
             while True:
                 for client in self._clients.values():
-                    while client.waiting and not client.waiting[0].is_wanted:
+                    while client.waiting and not client.waiting[0].is_awaited:
                         client.waiting.popleft()
                 waiting = [client.waiting for client in self._clients.values() if client.waiting]
                 if self._stopping and not waiting:
@@ -336,7 +342,7 @@ class Batcher:
                 self._changed.wait(wait if wait is None or wait > 0 else PATIENCE)
 
     def _seconds_to_wait(self, waiting: list[deque[Sentence]]) -> float | None:
-        """Return for how long no batch can start, or `None` if nothing waits."""
+        """Return the seconds until a batch may start, or `None` if no sentence waits."""
         if not waiting:
             return None
         if self._stopping or sum(map(len, waiting)) >= self.max_batch:
@@ -344,54 +350,58 @@ class Batcher:
         return min(queue[0].arrived for queue in waiting) + self.wait_seconds - time.monotonic()
 
     def _fill(self) -> Batch | None:
-        """Return the next batch, or `None` if nothing may start beside what runs."""
+        """Return the next batch, or `None` if none may start beside the running ones."""
         has_slow = any(batch.is_slow for batch in self._running)
-        others = [batch.seconds for batch in self._running if not batch.is_slow]
-        for is_slow in (True, False) if others else (False, True):
-            if has_slow if is_slow else others and min(others) < PATIENCE:
+        run_times = [batch.seconds for batch in self._running if not batch.is_slow]
+        # beside a batch of other clients, slow clients are first; else they are last
+        for is_slow in (True, False) if run_times else (False, True):
+            if has_slow if is_slow else run_times and min(run_times) < PATIENCE:
                 continue
-            clients = [one for one in self._idle_clients() if one.waiting and one.is_slow == is_slow]
-            if clients and (taken := self._take(sorted(clients, key=lambda client: client.served))):
-                return Batch(taken, is_slow)
+            clients = [client for client in self._idle_clients() if client.waiting and client.is_slow == is_slow]
+            if clients and (sentences := self._take(sorted(clients, key=lambda client: client.served))):
+                return Batch(sentences, is_slow)
         return None
 
     def _take(self, clients: list[Client]) -> list[Sentence]:
-        """Take sentences of clients in turns, those that fit the first one, until there is no room for more."""
-        first, most, tokens = clients[0].waiting[0], self.max_batch, 0
+        """Take sentences from the clients in turns, as long as they fit the first sentence and the batch has room."""
+        first, max_sentences, tokens = clients[0].waiting[0], self.max_batch, 0
         self._clock = max(self._clock, clients[0].served)
-        taken: list[Sentence] = []
+        sentences: list[Sentence] = []
         while clients:
             for client in list(clients):
                 sentence = client.waiting[0]
-                is_full = len(taken) >= most or (taken and tokens + sentence.cost > MOST_TOKENS)
+                is_full = len(sentences) >= max_sentences or (sentences and tokens + sentence.cost > MAX_TOKENS)
                 if is_full or not _fit(sentence, first):
                     clients.remove(client)
                     continue
                 client.waiting.popleft()
-                if sentence.is_wanted:
+                if sentence.is_awaited:
                     tokens += sentence.cost
-                    client.served += sentence.cost * sentence.of.settings.num_beams
-                    taken.append(sentence)
+                    client.served += sentence.cost * sentence.text.settings.num_beams
+                    sentences.append(sentence)
                 if not client.waiting:
                     clients.remove(client)
-            sharers = len({id(sentence.client) for sentence in taken})
+            sharers = len({id(sentence.client) for sentence in sentences})
             if sharers > 1:
-                most = min(self.max_batch, max(SHARED_BATCH, sharers))
-        return taken
+                max_sentences = min(self.max_batch, max(SHARED_BATCH, sharers))
+        return sentences
 
     # ---- the threads
     def _watch(self) -> None:
-        """Stop batches that nobody waits for, and of two that take long while others wait the one that had more."""
+        """Stop batches that no request waits for, and batches that block others.
+
+        If both threads take long while other clients wait, the batch of the most-served client is stopped.
+        """
         with self._changed:
             while not (self._stopping and not self._running):
                 for batch in self._running:
-                    if not any(sentence.is_wanted for sentence in batch.sentences):
+                    if not any(sentence.is_awaited for sentence in batch.sentences):
                         batch.stop.set()
                 all_take_long = all(batch.is_slow or self._takes_long(batch) for batch in self._running)
-                may_stop = [batch for batch in self._running if not batch.is_slow]
+                candidates = [batch for batch in self._running if not batch.is_slow]
                 others_wait = any(client.waiting and not client.is_slow for client in self._idle_clients())
-                if len(self._running) == len(self._workers) and all_take_long and may_stop and others_wait:
-                    max(may_stop, key=lambda batch: batch.served).stop.set()
+                if len(self._running) == len(self._workers) and all_take_long and candidates and others_wait:
+                    max(candidates, key=lambda batch: batch.served).stop.set()
                 self._changed.wait(PATIENCE if self._running else None)
 
     def _takes_long(self, batch: Batch) -> bool:
@@ -405,15 +415,15 @@ class Batcher:
                 self._translate(batch)
             except StoppedError:
                 self._put_back(batch)
-            except BaseException as error:  # no text can be translated: each request gets the error
+            except BaseException as error:  # not the fault of a text: every request of the batch gets the error
                 for sentence in batch.sentences:
-                    sentence.of.finish(error)
+                    sentence.text.finish(error)
             with self._changed:
                 self._running.remove(batch)
                 if not (batch.stop.is_set or self._takes_long(batch)):
                     for sentence in batch.sentences:
                         sentence.client.is_slow = False
-                # a running mean of how fast the model is; of stopped batches too, or a slower machine stops all
+                # a running mean; without stopped batches, a machine that got slower would have every batch stopped
                 share = SMOOTHING if self._seconds_per_token else 1.0
                 self._seconds_per_token += share * (batch.seconds / batch.tokens - self._seconds_per_token)
                 self._changed.notify_all()
@@ -422,45 +432,48 @@ class Batcher:
         with self._changed:
             batch.sentences[0].client.is_slow |= not batch.is_shared
             for sentence in reversed(batch.sentences):
-                sentence.is_alone = batch.is_shared  # then it shows which of them takes long
-                if sentence.is_wanted:
+                sentence.is_alone = batch.is_shared  # the next batches then show which of the clients is slow
+                if sentence.is_awaited:
                     sentence.client.waiting.appendleft(sentence)
 
     def _translate(self, batch: Batch) -> None:
-        """Translate a batch, and finish the texts of which it has the last sentences."""
-        settings, options = batch.sentences[0].of.settings, batch.sentences[0].of.options
-        probe = Sentence(Text(PROBE, settings, options, translation=PROBE), 0, None, 1, Client())
+        """Translate a batch, and finish the texts whose last sentences it has."""
+        settings, options = batch.sentences[0].text.settings, batch.sentences[0].text.options
+        probe = Sentence(QueuedText(PROBE, settings, options, translation=PROBE), 0, None, 1, Client())
 
-        def check(some: list[Sentence]) -> list[Any]:
-            texts, translations = ([getattr(one.of, name) for one in some] for name in ("text", "translation"))
+        def check(sentences: list[Sentence]) -> list[Any]:
+            texts = [sentence.text.source for sentence in sentences]
+            translations = [sentence.text.translation for sentence in sentences]
             coverage = options.coverage or CoverageOptions()
             return self.translator.cover(texts, translations, coverage=coverage, batch_size=self.max_batch)
 
-        def translate(some: list[Sentence]) -> list[Any]:
-            # few batches need the probe
-            pieces = self._cut(probe.of) if some[0] is probe else [cast(Piece, one.piece) for one in some]
+        def translate(sentences: list[Sentence]) -> list[Any]:
+            if sentences[0] is probe:  # cut only here, as few batches need the probe
+                pieces = self._cut(probe.text)
+            else:
+                pieces = [cast(Piece, sentence.piece) for sentence in sentences]
             return self.translator.translate_pieces(pieces, options)
 
         with batch.stop:
-            found = translate_lines(check if settings.is_check else translate, batch.sentences, probe)
-            for sentence, one in zip(batch.sentences, found, strict=True):
-                sentence.of.found[sentence.place] = one
-                if isinstance(one, Failure):
-                    sentence.of.finish(one)
-            for text in {id(sentence.of): sentence.of for sentence in batch.sentences}.values():
-                if not text.result.done() and None not in text.found:
+            outputs = translate_lines(check if settings.is_check else translate, batch.sentences, probe)
+            for sentence, output in zip(batch.sentences, outputs, strict=True):
+                sentence.text.outputs[sentence.index] = output
+                if isinstance(output, Failure):
+                    sentence.text.finish(output)
+            for text in {id(sentence.text): sentence.text for sentence in batch.sentences}.values():
+                if not text.result.done() and None not in text.outputs:
                     _finish_if_failed(text, self._put_together)
 
-    def _put_together(self, text: Text) -> None:
-        """Finish a text of which everything is found."""
+    def _put_together(self, text: QueuedText) -> None:
+        """Finish a text whose outputs are all known."""
         if text.document is None:
-            text.finish(text.found[0])
+            text.finish(text.outputs[0])
         else:
-            text.finish(self.translator.put_together([text.document], text.found, text.options)[0])
+            text.finish(self.translator.put_together([text.document], text.outputs, text.options)[0])
 
 
-def _finish_if_failed(text: Text, step: Callable[[Text], Any]) -> None:
-    """Take a step with a text; an error of it is its result, and costs the others nothing."""
+def _finish_if_failed(text: QueuedText, step: Callable[[QueuedText], Any]) -> None:
+    """Take a step with a text; if the text makes it fail, the `Failure` is its result."""
     try:
         step(text)
     except BaseException as error:
@@ -469,23 +482,23 @@ def _finish_if_failed(text: Text, step: Callable[[Text], Any]) -> None:
         text.finish(Failure(describe(error)))
 
 
-def _fit(one: Sentence, other: Sentence) -> bool:
-    """Whether two sentences may go through the model together."""
-    if (one.is_alone or other.is_alone) and one.client is not other.client:
+def _fit(sentence: Sentence, first: Sentence) -> bool:
+    """Return whether a sentence may join the batch of the first one."""
+    if (sentence.is_alone or first.is_alone) and sentence.client is not first.client:
         return False
-    shorter, longer = sorted((one.cost, other.cost))
-    return one.of.settings == other.of.settings and longer <= ALIKE[0] * shorter + ALIKE[1]
+    shorter, longer = sorted((sentence.cost, first.cost))
+    return sentence.text.settings == first.text.settings and longer <= ALIKE[0] * shorter + ALIKE[1]
 
 
-def _sentences(text: Text, client: Client) -> list[Sentence]:
-    """Return what is to be done for a text, nothing if it has failed."""
+def _sentences(text: QueuedText, client: Client) -> list[Sentence]:
+    """Return the sentences of a text to queue; none if it has failed."""
     if text.result.done():
         return []
     if text.document is None:
-        longer = max(len(text.text), len(text.translation))
-        sentences = [Sentence(text, 0, None, 1 + longer // CHARACTERS_PER_TOKEN, client)]
+        characters = max(len(text.source), len(text.translation))
+        sentences = [Sentence(text, 0, None, 1 + characters // CHARACTERS_PER_TOKEN, client)]
     else:
         pieces = enumerate(text.document.pieces)
-        sentences = [Sentence(text, place, piece, len(piece.ids), client) for place, piece in pieces]
-    text.found = [None] * len(sentences)
+        sentences = [Sentence(text, index, piece, len(piece.ids), client) for index, piece in pieces]
+    text.outputs = [None] * len(sentences)
     return sentences

@@ -1,6 +1,6 @@
-"""Read what a request asks: its fields, of the query string and of a body of any kind, and their errors.
+"""Read and check the fields of a request, from the query string and from a body of any kind.
 
-Messages are LibreTranslate's own where it has one.
+Error messages are LibreTranslate's where it has one.
 """
 
 import asyncio
@@ -20,22 +20,22 @@ from capsule_mt.coverage.names import Marks
 from capsule_mt.options.table import nearest, offered
 from capsule_mt.text.segments import LONE_SURROGATES
 
-CLIENT_HAS_GONE = 499  # as nginx counts it; nobody reads the answer
-CLOSE = {"Connection": "close"}  # the rest of the request is not read
+CLIENT_HAS_GONE = 499  # nginx's status for it; nobody reads the answer
+CLOSE = {"Connection": "close"}  # we do not read the rest of the request
 FORM, JSON, PARTS = "application/x-www-form-urlencoded", "application/json", "multipart/form-data"
 AUTO = "auto"
-# fields that clients of LibreTranslate send to any of its paths: `secret` is its own page's, `apiKey` npm's
+# fields that LibreTranslate's clients send to any of its paths: `secret` from its page, `apiKey` from its npm client
 SENT_BY_CLIENTS = ("q", "source", "target", "format", "alternatives", "api_key", "apiKey", "secret", "file")
 
 
 class Fields(BaseModel):
-    """The fields that every request has."""
+    """The fields of every request."""
 
     api_key: str = ""
 
     @property
     def characters(self) -> int:
-        """How many characters count."""
+        """The number of characters that count against the limit."""
         return 0
 
 
@@ -137,46 +137,47 @@ AnyFields = TypeVar("AnyFields", bound=Fields)
 Result = TypeVar("Result")
 
 
-def body_of(model: type[BaseModel], *kinds: str) -> dict[str, Any]:
-    """Return how OpenAPI describes the body, which is of one of these kinds."""
+def body_of(model: type[BaseModel], *content_types: str) -> dict[str, Any]:
+    """Return OpenAPI's description of the body, for each of these content types."""
     schema = {"schema": model.model_json_schema()}
-    return {"requestBody": {"required": True, "content": dict.fromkeys(kinds or (JSON, FORM, PARTS), schema)}}
+    return {"requestBody": {"required": True, "content": dict.fromkeys(content_types or (JSON, FORM, PARTS), schema)}}
 
 
 async def read_request(request: Request, model: type[AnyFields], max_bytes: int, seconds: float) -> AnyFields:
-    """Read and check the fields of a request, which has so many seconds to arrive."""
+    """Read and check the fields of a request, which must arrive within these seconds."""
     try:
         body = await asyncio.wait_for(_read_body(request, max_bytes), seconds)
     except asyncio.TimeoutError:
         raise HTTPException(408, f"the request did not arrive within {seconds:g} s", CLOSE) from None
     except ClientDisconnect:
         raise HTTPException(CLIENT_HAS_GONE, "the client has gone") from None
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     try:
-        given = {} if kind == JSON else _of_form(request.url.query.encode())
-        given |= await _fields_of(body, kind, request)
+        fields = {} if content_type == JSON else _of_form(request.url.query.encode())
+        fields |= await _fields_of(body, content_type, request)
     except (ValueError, RecursionError, MultiPartException) as error:
         raise HTTPException(400, f"the request cannot be read: {error}") from None
-    return _checked({name: _whole(value) for name, value in given.items()}, model)
+    return _checked({name: _without_lone_surrogates(value) for name, value in fields.items()}, model)
 
 
 async def unless_gone(request: Request, work: "asyncio.Future[Result]") -> Result:
-    """Wait for the work of a request; cancel it once its client has gone."""
+    """Wait for the work of a request; cancel it if its client goes away."""
 
-    async def gone() -> None:
+    async def wait_until_gone() -> None:
         while (await request.receive())["type"] != "http.disconnect":
             pass
 
-    work.add_done_callback(lambda done: done.cancelled() or done.exception())  # asyncio logs what nobody has read
-    leaving = asyncio.ensure_future(gone())
-    both: set[Awaitable[Any]] = {work, leaving}
+    # asyncio logs an exception that nobody has read
+    work.add_done_callback(lambda future: future.cancelled() or future.exception())
+    disconnect = asyncio.ensure_future(wait_until_gone())
+    events: set[Awaitable[Any]] = {work, disconnect}
     try:
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        if not work.done() and leaving.exception() is None:
+        await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED)
+        if not work.done() and disconnect.exception() is None:
             raise HTTPException(CLIENT_HAS_GONE, "the client has gone")
         return await work
     finally:
-        leaving.cancel()
+        disconnect.cancel()
         work.cancel()
 
 
@@ -189,21 +190,21 @@ async def _read_body(request: Request, max_bytes: int) -> bytes:
     return bytes(body)
 
 
-async def _fields_of(body: bytes, kind: str, request: Request) -> dict[str, Any]:
-    """Return the fields of a body."""
-    if not body and kind != JSON:
+async def _fields_of(body: bytes, content_type: str, request: Request) -> dict[str, Any]:
+    """Return the fields in a body of this content type."""
+    if not body and content_type != JSON:
         return {}
-    if kind == FORM:
+    if content_type == FORM:
         return _of_form(body)
-    if kind == PARTS:
+    if content_type == PARTS:
 
         async def chunks() -> AsyncIterator[bytes]:
             yield body
 
         parts = await MultiPartParser(request.headers, chunks(), max_files=1, max_part_size=len(body)).parse()  # type: ignore[arg-type]
         return _joined([(name, value) for name, value in parts.multi_items()])
-    if kind not in (JSON, ""):
-        raise HTTPException(415, f"the content type must be {JSON}, {FORM} or {PARTS}, got {kind!r}")
+    if content_type not in (JSON, ""):
+        raise HTTPException(415, f"the content type must be {JSON}, {FORM} or {PARTS}, got {content_type!r}")
     fields = json.loads(body)
     if not isinstance(fields, dict):
         raise HTTPException(400, f"Invalid JSON format: the request must be an object, got a {type(fields).__name__}")
@@ -211,51 +212,51 @@ async def _fields_of(body: bytes, kind: str, request: Request) -> dict[str, Any]
 
 
 def _of_form(content: bytes) -> dict[str, Any]:
-    found = parse_qs(content.decode(), keep_blank_values=True, errors="strict")
-    return _joined([(name, value) for name, values in found.items() for value in values])
+    fields = parse_qs(content.decode(), keep_blank_values=True, errors="strict")
+    return _joined([(name, value) for name, values in fields.items() for value in values])
 
 
 def _joined(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the fields of a form; one that comes twice is a list. Lines end as they do in JSON."""
-    found: dict[str, Any] = {}
+    """Return the fields of a form; a repeated one is a list. Line breaks become those of JSON."""
+    fields: dict[str, Any] = {}
     for name, value in pairs:
         value = value.replace("\r\n", "\n") if isinstance(value, str) else value
-        if name not in found:
-            found[name] = value
+        if name not in fields:
+            fields[name] = value
         else:
-            found[name] = [*(found[name] if isinstance(found[name], list) else [found[name]]), value]
-    return found
+            fields[name] = [*(fields[name] if isinstance(fields[name], list) else [fields[name]]), value]
+    return fields
 
 
-def _whole(value: Any) -> Any:
-    """Replace half characters, which an answer cannot repeat."""
+def _without_lone_surrogates(value: Any) -> Any:
+    """Replace lone surrogates, which cannot be encoded in an answer."""
     if isinstance(value, list):
-        return [_whole(one) for one in value]
+        return [_without_lone_surrogates(item) for item in value]
     return re.sub(LONE_SURROGATES, "\ufffd", value) if isinstance(value, str) else value
 
 
-def _checked(given: dict[str, Any], model: type[AnyFields]) -> AnyFields:
-    for name in given:
+def _checked(values: dict[str, Any], model: type[AnyFields]) -> AnyFields:
+    for name in values:
         if name in model.model_fields or name in SENT_BY_CLIENTS:
             continue
-        # LibreTranslate ignores unknown fields, so a client may send any: only a misspelt one of ours is refused
+        # LibreTranslate ignores unknown fields, so clients may send any: refuse only a misspelt name of ours
         if hint := nearest(name[:40], model.model_fields, " ({})"):
             fields = ", ".join(model.model_fields)
             raise HTTPException(400, f"there is no field {name[:40]!r}{hint}; the fields are {fields}")
     for name, field in model.model_fields.items():
-        if field.is_required() and (name not in given or given[name] in (None, "", [])):
+        if field.is_required() and (name not in values or values[name] in (None, "", [])):
             raise HTTPException(400, f"Invalid request: missing {name} parameter")
-    if "format" in model.model_fields and given.get("format") not in (None, "", "text", "html"):
-        raise HTTPException(400, f"{str(given['format'])[:40]} format is not supported")
+    if "format" in model.model_fields and values.get("format") not in (None, "", "text", "html"):
+        raise HTTPException(400, f"{str(values['format'])[:40]} format is not supported")
     try:
-        return model.model_validate({name: value for name, value in given.items() if value is not None})
+        return model.model_validate({name: value for name, value in values.items() if value is not None})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = str(first["loc"][0])
         message = first["msg"][:1].lower() + first["msg"][1:]
-        if name in ("q", "translation"):  # not one message for each kind that it may be
+        if name in ("q", "translation"):  # pydantic has a message for each type of the union
             message = "must be a text or a list of texts"
-        raise HTTPException(400, f"`{name}`: {message}, got {str(given.get(name))[:40]!r}") from None
+        raise HTTPException(400, f"`{name}`: {message}, got {str(values.get(name))[:40]!r}") from None
 
 
 def uploaded(request: FileRequest) -> UploadFile:

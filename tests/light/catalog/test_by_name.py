@@ -11,7 +11,7 @@ from capsule_mt.catalog.entries import CatalogError, DownloadError, cache_folder
 from capsule_mt.catalog.store import FACTS_FILE
 from capsule_mt.commands import calibrate, models, translate
 from capsule_mt.pivot import PivotTranslator
-from capsule_mt.serve.batching import Batcher, Settings
+from capsule_mt.serve.batching import Batcher, RequestSettings
 from capsule_mt.translator import DEFAULT_COVERAGE_WEIGHT
 from tests.fixtures.word_for_word import SOURCE, TARGET, TRANSLATION, sentences
 
@@ -129,7 +129,7 @@ def test_the_server_batches_sentences_through_english(both):
     texts = [f"{one}\n\n{other}" for one, other in zip(TEXTS[::2], TEXTS[1::2], strict=True)]
     batcher = Batcher(translator, max_batch=4)
     try:
-        results = batcher.submit(["", *texts], Settings(coverage=True, search=(("num_beams", 2),))).results
+        results = batcher.submit(["", *texts], RequestSettings(coverage=True, search=(("num_beams", 2),))).results
         found = [result.result(timeout=30)[0] for result in results]
         options = {"num_beams": 2, "coverage": CoverageOptions(weight=DEFAULT_COVERAGE_WEIGHT), "scores": False}
         assert found == [translator(text, **options) for text in ["", *texts]]

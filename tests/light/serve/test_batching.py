@@ -6,7 +6,7 @@ import time
 import pytest
 
 from capsule_mt.files.line_failures import Failure
-from capsule_mt.serve.batching import Batcher, QueueFullError, Settings, StoppingError
+from capsule_mt.serve.batching import Batcher, QueueFullError, RequestSettings, StoppingError
 from tests.light.serve.fakes import Upper
 
 BOTH = 2  # threads translate
@@ -82,7 +82,7 @@ def test_a_batch_waits_for_more():
 
 def test_texts_of_equal_settings_are_translated_together(batcher, upper):
     orders = hold(batcher, upper)
-    covered = Settings(coverage=True)
+    covered = RequestSettings(coverage=True)
     orders += [batcher.submit(["a"], covered), batcher.submit(["b"], covered), batcher.submit(["c"])]
     upper.free.set()
     assert results(*orders) == ["FIRST", "SECOND", "A", "B", "C"]
@@ -92,7 +92,7 @@ def test_texts_of_equal_settings_are_translated_together(batcher, upper):
 
 def test_more_beams_prefer_what_leaves_least_out(batcher, upper):
     upper.free.set()
-    four, one = (Settings(coverage=True, search=(("num_beams", number),)) for number in (4, 1))
+    four, one = (RequestSettings(coverage=True, search=(("num_beams", number),)) for number in (4, 1))
     assert results(batcher.submit(["a quick fox"], four)) == ["A QUICK FOX"]
     (_, options) = upper.calls[-1]
     assert (options["num_beams"], options["coverage"].weight) == (4, 5.0)
