@@ -1,4 +1,4 @@
-"""From what a request asks to its answer: languages, limits, and the way of texts through the queue."""
+"""What the paths of the API share: admission, limits, languages, and the translation of texts and files."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -22,28 +22,28 @@ from capsule_mt.text.detecting import Detected, Detector
 from capsule_mt.text.languages import LANGUAGES
 
 # a character of four bytes is "%F0%9F%98%80" in a form and "\ud83d\ude00" in JSON
-LONGEST_ESCAPE = 12
-ROOM_FOR_OTHER_FIELDS = 65536
-SHORT = 40  # characters in which no language is detected
-LONG = 1000  # characters of an order: only one so long is cut into sentences at a time
-LONGEST_TAG = 4  # times as long as the markup that it stands for
+MAX_ESCAPE = 12
+ROOM_FOR_OTHER_FIELDS = 65536  # bytes
+SHORT = 40  # characters up to which a text is too short to detect its language
+LONG = 1000  # characters of an order: longer orders are cut into sentences one at a time
+MAX_TAG_GROWTH = 4  # `<b>` becomes `<g1000/>`
 Submit = Callable[[Batcher, list[str]], Order]
 Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a request may have.
+    """The limits of a request.
 
     Attributes:
-        max_characters: the most characters of all its texts together.
-        max_beams: the most beams that it may ask for.
-        read_seconds: how long it may take to arrive.
-        request_seconds: how long its translation may take.
-        keys: one of which it must have, if there are any.
-        requests_a_minute: how many a client may send; 0 for no limit.
-        hosts: the names that it may call the server by; empty for any.
-        cors: the origin whose pages may send it, "*" for any, `None` for none.
+        max_characters: of all its texts together.
+        max_beams: that it may ask for.
+        read_seconds: in which it must arrive.
+        request_seconds: that its translation may take.
+        keys: the accepted API keys; without any, a request needs no key.
+        requests_a_minute: of a client; 0 for no limit.
+        hosts: the names by which requests may address the server; empty for any.
+        cors: the origin whose pages may send requests, "*" for any, `None` for none.
     """
 
     max_characters: int = 5000
@@ -57,11 +57,11 @@ class Limits:
 
     @property
     def max_bytes(self) -> int:
-        return LONGEST_ESCAPE * self.max_characters + ROOM_FOR_OTHER_FIELDS
+        return MAX_ESCAPE * self.max_characters + ROOM_FOR_OTHER_FIELDS
 
 
 class Answers:
-    """What the paths of the API share: who may ask for what, and the way of texts through the queue."""
+    """Admits requests, and answers them with the batchers of the language pairs."""
 
     def __init__(
         self,
@@ -78,11 +78,11 @@ class Answers:
         self._cutting = asyncio.Lock()
 
     async def read(self, request: Request, model: type[AnyFields]) -> tuple[AnyFields, str]:
-        """Read a request and let it in; return its fields, and the name of its client."""
-        asked = await read_request(request, model, self.limits.max_bytes, self.limits.read_seconds)
-        client = await self._doorkeeper.admit(request, asked.api_key or key_in_head(request))
-        self.check_length(asked.characters)
-        return asked, client
+        """Read a request and admit it; return its fields and the name of its client."""
+        fields = await read_request(request, model, self.limits.max_bytes, self.limits.read_seconds)
+        client = await self._doorkeeper.admit(request, fields.api_key or key_in_head(request))
+        self.check_length(fields.characters)
+        return fields, client
 
     def check_length(self, characters: int) -> None:
         if characters > self.limits.max_characters:
@@ -94,39 +94,40 @@ class Answers:
             raise HTTPException(400, f"{code[:40]} is not supported; these are: {', '.join(self.codes)}")
         return code
 
-    def detected(self, asked: Asked) -> list[Detected]:
-        """Return the language of each text; a short one takes the language of all texts together."""
-        if asked.source != AUTO:
-            return [Detected(self.language_of(asked.source), 1.0)] * len(asked.texts)
-        whole = self.detect(" ".join(asked.texts))
-        return [self.detect(text)[0] if len(text) > SHORT else whole[0] for text in asked.texts]
+    def detected(self, fields: Asked) -> list[Detected]:
+        """Return the language of each text; a short text gets the language of all texts together."""
+        if fields.source != AUTO:
+            return [Detected(self.language_of(fields.source), 1.0)] * len(fields.texts)
+        joined = self.detect(" ".join(fields.texts))
+        return [self.detect(text)[0] if len(text) > SHORT else joined[0] for text in fields.texts]
 
     def detect(self, text: str) -> list[Detected]:
-        if self.detector is None or not (found := self.detector.rank(text)):
+        ranked = [] if self.detector is None else self.detector.rank(text)
+        if not ranked:
             raise HTTPException(
                 501, f"this server does not detect languages; name the `source`: {', '.join(self.codes)}"
             )
-        return found
+        return ranked
 
     async def results(
         self, request: Request, texts: list[str], pairs: Mapping[int, LanguagePair], submit: Submit
     ) -> dict[int, Any]:
-        """Queue texts, by their numbers with a pair of languages each; return what is found for each number."""
-        numbers: dict[LanguagePair, list[int]] = {}
-        for number, pair in pairs.items():
-            numbers.setdefault(pair, []).append(number)
+        """Queue the texts at the indices of `pairs`; return the result of each by its index."""
+        indices_of_pair: dict[LanguagePair, list[int]] = {}
+        for index, pair in pairs.items():
+            indices_of_pair.setdefault(pair, []).append(index)
         orders: list[Order] = []
         try:
-            for pair, own in numbers.items():
-                batcher, some = self._batcher_of(pair), [texts[number] for number in own]
-                async with self._cutting if sum(map(len, some)) > LONG else nullcontext():
-                    orders.append(await asyncio.to_thread(submit, batcher, some))
-            work = asyncio.gather(*(asyncio.wrap_future(one) for order in orders for one in order.results))
+            for pair, indices in indices_of_pair.items():
+                batcher, pair_texts = self._batcher_of(pair), [texts[index] for index in indices]
+                async with self._cutting if sum(map(len, pair_texts)) > LONG else nullcontext():
+                    orders.append(await asyncio.to_thread(submit, batcher, pair_texts))
+            work = asyncio.gather(*(asyncio.wrap_future(future) for order in orders for future in order.results))
             answers = await asyncio.wait_for(unless_gone(request, work), self.limits.request_seconds)
         except asyncio.TimeoutError:
-            took = "; ".join(order.progress() for order in orders)
+            progress = "; ".join(order.progress() for order in orders)
             seconds = self.limits.request_seconds
-            raise HTTPException(503, f"the translation took longer than {seconds:g} s: {took} were done") from None
+            raise HTTPException(503, f"the translation took longer than {seconds:g} s: {progress} were done") from None
         except QueueFullError as error:
             raise HTTPException(503, str(error), headers={"Retry-After": str(error.retry_after)}) from None
         except StoppingError as error:
@@ -134,14 +135,14 @@ class Answers:
         finally:
             for order in orders:
                 order.cancel()
-        found = dict(zip([number for own in numbers.values() for number in own], answers, strict=True))
-        for number, pair in pairs.items():
-            if isinstance(found[number], Failure):
+        results = dict(zip([index for indices in indices_of_pair.values() for index in indices], answers, strict=True))
+        for index, pair in pairs.items():
+            if isinstance(results[index], Failure):
                 self.metrics.add("failed_texts_total", pair=str(pair))
-                raise HTTPException(400, f"text {number} cannot be translated: {found[number].reason}")
+                raise HTTPException(400, f"text {index} cannot be translated: {results[index].reason}")
             self.metrics.add("texts_total", pair=str(pair))
-            self.metrics.add("characters_total", len(texts[number]), pair=str(pair))
-        return found
+            self.metrics.add("characters_total", len(texts[index]), pair=str(pair))
+        return results
 
     def _batcher_of(self, pair: LanguagePair) -> Batcher:
         batcher = self.batchers.get(pair)
@@ -154,45 +155,57 @@ class Answers:
         return batcher
 
     def state_of_marks(self, pair: LanguagePair) -> str | None:
-        """Return whether the marks of a pair are "verified" or "unverified"; `None` for one that is not translated."""
+        """Return "verified" or "unverified" for the marks of a pair, or `None` if the pair is not served."""
         batcher = self.batchers.get(pair)
         if batcher is None:
             return None
         return "verified" if batcher.translator.verifies_marks else "unverified"
 
     async def translations(
-        self, request: Request, texts: list[str], sources: list[str], target: str, settings: RequestSettings, client: str
+        self,
+        request: Request,
+        texts: list[str],
+        sources: list[str],
+        target: str,
+        settings: RequestSettings,
+        client: str,
     ) -> list[list[Translation]]:
-        """Translate texts of these languages, each once, with alternatives; the target's stay as they are."""
+        """Translate texts from these languages, with alternatives; a text in the target language stays as it is."""
 
-        def submit(batcher: Batcher, some: list[str]) -> Order:
-            return batcher.submit(some, settings, client=client)
+        def submit(batcher: Batcher, pair_texts: list[str]) -> Order:
+            return batcher.submit(pair_texts, settings, client=client)
 
-        pairs = {n: LanguagePair(source, target) for n, source in enumerate(sources) if source != target}
-        found = await self.results(request, texts, pairs, submit)
-        return [found.get(number, [Translation(text, None, None, ())]) for number, text in enumerate(texts)]
+        pairs = {index: LanguagePair(source, target) for index, source in enumerate(sources) if source != target}
+        results = await self.results(request, texts, pairs, submit)
+        return [results.get(index, [Translation(text, None, None, ())]) for index, text in enumerate(texts)]
 
     async def texts_of(self, request: Request, source: Source, client: str) -> Texts:
-        """Return what is to be translated of a file."""
-        # markup is longer as a tag than as it was: `<b>` becomes `<g1000/>`
-        max_characters = LONGEST_TAG * self.limits.max_characters
-        return await self._apart(request, client, lambda worker: worker.read(source, max_characters))
+        """Return the texts of a file to translate."""
+        max_characters = MAX_TAG_GROWTH * self.limits.max_characters
+        return await self._in_child(request, client, lambda worker: worker.read(source, max_characters))
 
     async def translated(
-        self, request: Request, file: Source, texts: Texts, languages: LanguagePair, settings: RequestSettings, client: str
+        self,
+        request: Request,
+        file: Source,
+        texts: Texts,
+        languages: LanguagePair,
+        settings: RequestSettings,
+        client: str,
     ) -> list[bytes]:
         """Translate a file; return it and its alternatives."""
         units = [unit.text for unit in texts.units]
         settings = settings._replace(keep=texts.keep)
-        found = await self.translations(
+        translations = await self.translations(
             request, units, [languages.source] * len(units), languages.target, settings, client
         )
-        ranks = range(max(map(len, found), default=1))
-        translations = [[Translated(some[min(rank, len(some) - 1)].text) for some in found] for rank in ranks]
-        return await self._apart(request, client, lambda worker: worker.write(file, translations))
+        ranks = range(max(map(len, translations), default=1))
+        # a unit with fewer alternatives repeats its last one
+        ranked = [[Translated(unit[min(rank, len(unit) - 1)].text) for unit in translations] for rank in ranks]
+        return await self._in_child(request, client, lambda worker: worker.write(file, ranked))
 
-    async def _apart(self, request: Request, client: str, task: Task[Answer]) -> Answer:
-        """Let a process of its own do something with a file of a client."""
+    async def _in_child(self, request: Request, client: str, task: Task[Answer]) -> Answer:
+        """Run a task with a client's file in a child process."""
         work = asyncio.ensure_future(self._readers.run(client, task))
         try:
             return await asyncio.wait_for(unless_gone(request, work), self.limits.request_seconds)
