@@ -1,4 +1,4 @@
-"""Which languages a checkpoint translates between, and what they are called."""
+"""The language pair of a checkpoint, and the names of languages."""
 
 import os
 import re
@@ -11,15 +11,14 @@ from capsule_mt.catalog.store import name_of
 from capsule_mt.files.outputs import read_object
 from capsule_mt.text.languages import LANGUAGES
 
-CODE = r"[A-Za-z]{2,3}(?:_[A-Za-z0-9]+)*"
-GIVEN = re.compile(rf"(?P<source>{CODE})-(?P<target>{CODE})=(?P<path>.+)")
-
-# vocab.enpt.spm, srcvocab.enja.spm: of the students of Firefox Translations
+LANGUAGE = r"[A-Za-z]{2,3}(?:_[A-Za-z0-9]+)*"
+PAIR_AND_PATH = re.compile(rf"(?P<source>{LANGUAGE})-(?P<target>{LANGUAGE})=(?P<path>.+)")
+# vocab.enpt.spm, srcvocab.enja.spm: names in the students of Firefox Translations
 VOCABULARY = re.compile(r"(?:src)?vocab\.(?P<source>[a-z]{2})(?P<target>[a-z]{2})\.spm")
 
 
 class LanguagePair(NamedTuple):
-    """The codes of the languages of a model."""
+    """The language codes of a model."""
 
     source: str
     target: str
@@ -29,35 +28,35 @@ class LanguagePair(NamedTuple):
 
 
 def language_pairs(checkpoints: Iterable[str]) -> dict[LanguagePair, str]:
-    """Return the checkpoint of each language pair; each is given as a path or a name, or as `SRC-TGT=PATH`."""
-    found: dict[LanguagePair, str] = {}
+    """Return the checkpoint of each language pair, from paths, names, or `SRC-TGT=PATH`."""
+    checkpoint_of: dict[LanguagePair, str] = {}
     for text in checkpoints:
-        given = GIVEN.fullmatch(text)
-        path = given["path"] if given else text
-        pair = LanguagePair(given["source"], given["target"]) if given else pair_of(path)
+        match = PAIR_AND_PATH.fullmatch(text)
+        path = match["path"] if match else text
+        pair = LanguagePair(match["source"], match["target"]) if match else pair_of(path)
         if pair is None:
             if not Path(path).exists():
-                name_of(path)  # which complains of what is no name
+                name_of(path)  # raises if it cannot be a name
             raise ValueError(f"{path}: its languages are not known; name them, as in en-de={path}")
-        if pair in found:
-            raise ValueError(f"{pair}: one checkpoint for each language pair, got {found[pair]} and {path}")
-        found[pair] = path
-    return found
+        if pair in checkpoint_of:
+            raise ValueError(f"{pair}: one checkpoint for each language pair, got {checkpoint_of[pair]} and {path}")
+        checkpoint_of[pair] = path
+    return checkpoint_of
 
 
-def languages_of(folder: Path, named: str | None) -> LanguagePair:
-    """Return the languages that `--languages` names, or else those of the model in a folder."""
-    given = GIVEN.fullmatch(f"{named}={folder}")
-    if named is not None and given is None:
-        raise ValueError(f"`--languages` must be like en-de, got {named!r}")
-    pair = LanguagePair(given["source"], given["target"]) if given else pair_of(os.fspath(folder))
+def languages_of(folder: Path, option: str | None) -> LanguagePair:
+    """Return the pair that `--languages` names, or else that of the model in a folder."""
+    match = PAIR_AND_PATH.fullmatch(f"{option}={folder}")
+    if option is not None and match is None:
+        raise ValueError(f"`--languages` must be like en-de, got {option!r}")
+    pair = LanguagePair(match["source"], match["target"]) if match else pair_of(os.fspath(folder))
     if pair is None:
         raise ValueError(f"{folder}: its languages are not known; name them, as in --languages en-de")
     return pair
 
 
 def pair_of(path: str) -> LanguagePair | None:
-    """Return the languages of the recipe that a checkpoint was trained by, of its tokenizer, or in a name."""
+    """Return the pair in a checkpoint's training recipe, tokenizer, name or vocabulary, if one of them has it."""
     result, tokenizer = (
         read_object(Path(path, name)) or {} for name in ("train_result.json", "tokenizer_config.json")
     )
@@ -69,21 +68,21 @@ def pair_of(path: str) -> LanguagePair | None:
     ):
         if source and target:
             return LanguagePair(source, target)
-    named = languages_in(Path(path).name if Path(path).exists() else path)
-    if named:
-        return LanguagePair(*named)
+    languages_in_name = languages_in(Path(path).name if Path(path).exists() else path)
+    if languages_in_name:
+        return LanguagePair(*languages_in_name)
     files = map(VOCABULARY.fullmatch, os.listdir(path) if Path(path).is_dir() else ())
     vocabulary = next(filter(None, files), None)
     return vocabulary and LanguagePair(vocabulary["source"], vocabulary["target"])
 
 
 def describe_languages(pairs: Iterable[LanguagePair]) -> list[dict[str, object]]:
-    """Return the languages and their targets as LibreTranslate lists them: each is also a target of itself."""
-    targets: dict[str, set[str]] = {}
+    """Return the languages and their targets as LibreTranslate lists them; each language is also its own target."""
+    targets_of: dict[str, set[str]] = {}
     for pair in pairs:
-        targets.setdefault(pair.source, {pair.source}).add(pair.target)
-        targets.setdefault(pair.target, {pair.target})
+        targets_of.setdefault(pair.source, {pair.source}).add(pair.target)
+        targets_of.setdefault(pair.target, {pair.target})
     return [
-        {"code": code, "name": LANGUAGES.get(code, code), "targets": sorted(found)}
-        for code, found in sorted(targets.items())
+        {"code": code, "name": LANGUAGES.get(code, code), "targets": sorted(targets)}
+        for code, targets in sorted(targets_of.items())
     ]
