@@ -17,7 +17,7 @@ from capsule_mt.serve.batching import Batcher, Order, QueueFullError, RequestSet
 from capsule_mt.serve.clients import Doorkeeper, Keys, key_in_head
 from capsule_mt.serve.files import Readers, Task
 from capsule_mt.serve.metrics import Metrics
-from capsule_mt.serve.requests import AUTO, AnyFields, Asked, read_request, unless_gone
+from capsule_mt.serve.requests import AUTO, AnyFields, TextRequest, read_request, unless_gone
 from capsule_mt.text.detecting import Detected, Detector
 from capsule_mt.text.languages import LANGUAGES
 
@@ -94,7 +94,7 @@ class Answers:
             raise HTTPException(400, f"{code[:40]} is not supported; these are: {', '.join(self.codes)}")
         return code
 
-    def detected(self, fields: Asked) -> list[Detected]:
+    def detected(self, fields: TextRequest) -> list[Detected]:
         """Return the language of each text; a short text gets the language of all texts together."""
         if fields.source != AUTO:
             return [Detected(self.language_of(fields.source), 1.0)] * len(fields.texts)

@@ -39,8 +39,8 @@ class Fields(BaseModel):
         return 0
 
 
-class Asked(Fields):
-    """The fields of a request for a model."""
+class TextRequest(Fields):
+    """The fields of a request with texts to translate or to check."""
 
     q: str | list[str] = Field(description="a text, or a list of texts", examples=["He sleeps."])
     source: str = Field(description="the language of the text, one of /languages, or auto", examples=["en"])
@@ -54,23 +54,23 @@ class Asked(Fields):
     def characters(self) -> int:
         return sum(map(len, self.texts))
 
-    def as_asked(self, answer: dict[str, list[Any]]) -> dict[str, Any]:
-        """Return an answer for a list of texts in the shape of `q`."""
+    def in_shape_of_q(self, answer: dict[str, list[Any]]) -> dict[str, Any]:
+        """Return an answer in the shape of `q`: lists stay lists, and one text has single values."""
         return {name: values[0] for name, values in answer.items()} if isinstance(self.q, str) else answer
 
 
-WhichMarks = Annotated[
+MarksField = Annotated[
     Marks | None, Field(description="which words coverage marks: those that are surely wrong, likely, or all doubts")
 ]
 
 
-class TranslationFields(Asked):
+class TranslationFields(TextRequest):
     """The fields of POST /translate that are not search options."""
 
-    format: Annotated[Literal["text", "html"], BeforeValidator(lambda given: given or "text")] = "text"
-    alternatives: int = Field(0, ge=0, description="so many further translations of each text")
+    format: Annotated[Literal["text", "html"], BeforeValidator(lambda value: value or "text")] = "text"
+    alternatives: int = Field(0, ge=0, description="number of further translations of each text")
     coverage: bool = Field(False, description="add which words were translated, for each text")
-    marks: WhichMarks = None
+    marks: MarksField = None
 
     @property
     def search(self) -> dict[str, Any]:
@@ -90,17 +90,17 @@ def _search_fields() -> dict[str, Any]:
     return fields
 
 
-# with the served options of the table
+# the fields above and the search options of the table that the server offers
 TranslationRequest = create_model(
     "TranslationRequest", __base__=TranslationFields, __doc__="The fields of POST /translate.", **_search_fields()
 )
 
 
-class CoverRequest(Asked):
+class CoverRequest(TextRequest):
     """The fields of POST /cover."""
 
     translation: str | list[str] = Field(description="the translation of each text", examples=["Er schläft."])
-    marks: WhichMarks = None
+    marks: MarksField = None
 
     @property
     def translations(self) -> list[str]:

@@ -1,0 +1,234 @@
+"""The paths of the API, in routers: translating and checking texts, files, and the state of the server."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter, HTTPException, Request
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+
+from capsule_mt.catalog.pairs import LanguagePair, describe_languages
+from capsule_mt.files.lines import coverage_record
+from capsule_mt.formats.apart import Source
+from capsule_mt.formats.reading import FORMATS, NEEDS_COLUMN, PLAIN, format_of
+from capsule_mt.serve.answers import Answers
+from capsule_mt.serve.batching import Batcher, Order, RequestSettings
+from capsule_mt.serve.files import Files
+from capsule_mt.serve.requests import (
+    AUTO,
+    PARTS,
+    CoverRequest,
+    DetectionRequest,
+    FileRequest,
+    TranslationFields,
+    TranslationRequest,
+    body_of,
+    uploaded,
+)
+from capsule_mt.text.detecting import Detected
+
+FILE_SUFFIXES = (
+    ".txt",
+    *(suffix for format, suffixes in FORMATS.items() if format not in NEEDS_COLUMN for suffix in suffixes),
+)
+MAX_NAME = 100  # characters of a file's name, from its end
+
+
+def text_router(answers: Answers) -> APIRouter:
+    """Return the paths that translate and check texts."""
+    router = APIRouter()
+
+    @router.post("/translate", openapi_extra=body_of(TranslationRequest))
+    async def translate(request: Request) -> JSONResponse:
+        """Translate a text or a list of texts; `translatedText` has the same shape and order as `q`."""
+        fields, client = await answers.read(request, TranslationRequest)
+        _check_options(fields, answers.limits.max_beams)
+        sources, target = answers.detected(fields), answers.language_of(fields.target)
+        search = tuple(fields.search.items())
+        settings = RequestSettings(fields.coverage, search, fields.alternatives, marks=fields.marks)
+        pairs = [LanguagePair(source.language, target) for source in sources]
+        answer: dict[str, list[Any]] = {}
+        if fields.format == "html":
+            ranked = await _translate_pages(answers, request, fields.texts, pairs, settings, client)
+        else:
+            languages = [pair.source for pair in pairs]
+            results = await answers.translations(request, fields.texts, languages, target, settings, client)
+            ranked = [[translation.text for translation in alternatives] for alternatives in results]
+        answer["translatedText"] = [best for best, *_ in ranked]
+        if fields.alternatives:
+            answer["alternatives"] = [_distinct(alternatives, best) for best, *alternatives in ranked]
+        if fields.source == AUTO:
+            answer["detectedLanguage"] = [_language_record(source) for source in sources]
+        if fields.coverage:
+            coverages = [alternatives[0].coverage for alternatives in results]
+            answer["coverage"] = [None if coverage is None else coverage_record(coverage) for coverage in coverages]
+        if fields.marks is not None:
+            answer["marks"] = [answers.state_of_marks(pair) for pair in pairs]
+        return JSONResponse(fields.in_shape_of_q(answer))
+
+    @router.post("/cover", openapi_extra=body_of(CoverRequest))
+    async def cover(request: Request) -> JSONResponse:
+        """Find what a given `translation` of `q`, each a text or a list of texts, has left out."""
+        fields, client = await answers.read(request, CoverRequest)
+        texts, translations = fields.texts, fields.translations
+        if type(fields.q) is not type(fields.translation) or len(texts) != len(translations):
+            numbers = f"{len(texts)} texts in `q`, {len(translations)} in `translation`"
+            raise HTTPException(400, f"`translation` must be one text or a list as `q` is, got {numbers}")
+        pair = LanguagePair(answers.language_of(fields.source), answers.language_of(fields.target))
+
+        def submit(batcher: Batcher, texts: list[str]) -> Order:
+            return batcher.submit_checks(texts, translations, marks=fields.marks, client=client)
+
+        results = await answers.results(request, texts, dict.fromkeys(range(len(texts)), pair), submit)
+        answer: dict[str, list[Any]] = {"coverage": [coverage_record(coverage) for coverage in results.values()]}
+        if fields.marks is not None:
+            answer["marks"] = [answers.state_of_marks(pair)] * len(texts)
+        return JSONResponse(fields.in_shape_of_q(answer))
+
+    @router.post("/detect", openapi_extra=body_of(DetectionRequest))
+    async def detect_language(request: Request) -> list[dict[str, Any]]:
+        """Return the languages that a text may be in, the likeliest first, each with a `confidence` in per cent."""
+        fields, _ = await answers.read(request, DetectionRequest)
+        return [_language_record(detected) for detected in answers.detect(fields.text)]
+
+    return router
+
+
+def file_router(answers: Answers) -> APIRouter:
+    """Return the paths that translate files, which store their translations for some time."""
+    router, files = APIRouter(), Files()
+
+    @router.post("/translate_file", openapi_extra=body_of(FileRequest, PARTS))
+    async def translate_file(request: Request) -> dict[str, str]:
+        """Translate a file, which keeps its format; `translatedFileUrl` has the translation for ten minutes."""
+        fields, client = await answers.read(request, FileRequest)
+        upload = uploaded(fields)
+        name = Path((upload.filename or "").replace("\\", "/")).name[-MAX_NAME:]
+        if Path(name).suffix.lower() not in FILE_SUFFIXES:
+            raise HTTPException(400, f"Invalid request: file format not supported, only {', '.join(FILE_SUFFIXES)}")
+        target, is_auto = answers.language_of(fields.target), fields.source == AUTO
+        file = Source(await upload.read(), format_of(name) or PLAIN, name, None, target)
+        texts = await answers.texts_of(request, file, client)
+        answers.check_length(texts.characters)
+        joined = " ".join(unit.text for unit in texts.units)
+        source = answers.detect(joined)[0].language if is_auto else answers.language_of(fields.source)
+        pair = LanguagePair(source, target)
+        (written,) = await answers.translated(request, file, texts, pair, RequestSettings(), client)
+        return {"translatedFileUrl": str(request.url_for("download_file", name=files.store(name, written)))}
+
+    @router.get("/download_file/{name}")
+    async def download_file(name: str) -> Response:
+        """Return a file that was translated in the last ten minutes."""
+        content = files.get(name)
+        if content is None:
+            raise HTTPException(404, "there is no such file, or not any more")
+        headers = {"Content-Disposition": "attachment", "X-Content-Type-Options": "nosniff"}
+        return Response(content, media_type="application/octet-stream", headers=headers)
+
+    @router.post("/suggest")
+    async def suggest() -> None:
+        """Refuse: suggestions are not collected."""
+        raise HTTPException(403, "Suggestions are disabled on this server.")
+
+    return router
+
+
+def state_router(answers: Answers) -> APIRouter:
+    """Return the paths that describe the server and its state."""
+    router, batchers = APIRouter(), answers.batchers
+
+    @router.get("/languages")
+    async def languages() -> list[dict[str, Any]]:
+        """List the languages, and into which each can be translated."""
+        return describe_languages(batchers)
+
+    @router.get("/frontend/settings")
+    async def settings() -> dict[str, Any]:
+        """Return what a page has to know of this server."""
+        return _page_settings(answers)
+
+    @router.get("/spec")
+    async def spec(request: Request) -> dict[str, Any]:
+        """Return the description of this API, in the format of OpenAPI."""
+        description: dict[str, Any] = request.app.openapi()
+        return description
+
+    @router.get("/health")
+    async def health() -> JSONResponse:
+        """Return 200 if every model can translate, else 503."""
+        down = [str(pair) for pair, batcher in batchers.items() if not batcher.is_alive]
+        if down:
+            return JSONResponse({"status": "down", "pairs": down}, 503)
+        return JSONResponse({"status": "ok"})
+
+    @router.get("/metrics", response_class=PlainTextResponse)
+    async def metrics_page() -> PlainTextResponse:
+        """Return the metrics in the text format of Prometheus."""
+        page = answers.metrics.page({str(pair): len(batcher) for pair, batcher in batchers.items()})
+        return PlainTextResponse(page, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    return router
+
+
+def _check_options(fields: TranslationFields, max_beams: int) -> None:
+    """Raise an error for options that the server's limits, or each other, exclude."""
+    for name, beams in (("num_beams", fields.search.get("num_beams", 1)), ("alternatives", 1 + fields.alternatives)):
+        if beams > max_beams:
+            limit = max_beams - (name == "alternatives")  # the best translation takes a beam, too
+            raise HTTPException(400, f"`{name}`: at most {limit} are accepted, got {getattr(fields, name)}")
+    if fields.marks is not None and not fields.coverage:
+        raise HTTPException(400, "`marks` chooses among what `coverage` marks: set `coverage` to true")
+    if fields.format == "html" and fields.coverage:
+        raise HTTPException(400, "`coverage` is for texts, not for `format` html")
+
+
+async def _translate_pages(
+    answers: Answers,
+    request: Request,
+    pages: Sequence[str],
+    pairs: Sequence[LanguagePair],
+    settings: RequestSettings,
+    client: str,
+) -> list[list[str]]:
+    """Translate pages of HTML; return each with its alternatives, the best first."""
+    ranked = []
+    for index, (page, pair) in enumerate(zip(pages, pairs, strict=True)):
+        file = Source(page.encode(), "html", f"text {index}", "utf-8")
+        texts = await answers.texts_of(request, file, client)
+        contents = await answers.translated(request, file, texts, pair, settings, client)
+        ranked.append([content.decode() for content in contents])
+    return ranked
+
+
+def _distinct(alternatives: Sequence[str], best: str) -> list[str]:
+    """Return the alternatives that differ from the best translation and from each other."""
+    return list(dict.fromkeys(text for text in alternatives if text != best))
+
+
+def _language_record(detected: Detected) -> dict[str, Any]:
+    return {"confidence": round(100 * detected.confidence, 1), "language": detected.language}
+
+
+def _page_settings(answers: Answers) -> dict[str, Any]:
+    """Return the settings of LibreTranslate's page, and `maxBeams`, `precision` and `verified` for ours."""
+    batchers, limits = answers.batchers, answers.limits
+    source, target = next(iter(batchers))
+    names = {AUTO: "Auto Detect", **{record["code"]: record["name"] for record in describe_languages(batchers)}}
+    default_source = source if answers.detector is None else AUTO
+    precisions = {str(pair): batcher.translator.precision for pair, batcher in batchers.items()}
+    return {
+        "apiKeys": bool(limits.keys),
+        "charLimit": limits.max_characters,
+        "filesTranslation": True,
+        "frontendTimeout": 500,
+        "keyRequired": bool(limits.keys),
+        "language": {
+            "source": {"code": default_source, "name": names[default_source]},
+            "target": {"code": target, "name": names[target]},
+        },
+        "maxBeams": limits.max_beams,
+        "precision": {pair: precision for pair, precision in precisions.items() if precision},
+        "suggestions": False,
+        "supportedFilesFormat": list(FILE_SUFFIXES),
+        "verified": [str(pair) for pair, batcher in batchers.items() if batcher.translator.has_reverse],
+    }
