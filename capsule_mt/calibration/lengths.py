@@ -57,10 +57,11 @@ def fit_length(sources: Sequence[str], targets: Sequence[str]) -> ExpectedLength
 def calibrated(length: ExpectedLength, sources: Sequence[str]) -> dict[str, Any]:
     """Return the form that a calibration stores: whole offsets of the words that weigh most in `sources`."""
     counts = Counter(word for source in sources for word in _words(source))
-    by_weight = sorted(length.extra_by_word, key=lambda word: (-abs(length.extra_by_word[word]) * counts[word] ** 0.5, word))
+    offsets = length.extra_by_word
+    by_weight = sorted(offsets, key=lambda word: (-abs(offsets[word]) * counts[word] ** 0.5, word))
     words_by_offset: dict[int, list[str]] = {}
     for word in sorted(by_weight[:CALIBRATED_WORDS]):
-        if offset := round(length.extra_by_word[word]):
+        if offset := round(offsets[word]):
             words_by_offset.setdefault(offset, []).append(word)
     return {
         "start": round(length.start, 2),
