@@ -1,4 +1,4 @@
-// The page: translate, show what was left out, try again with more beams, check a translation.
+// The page: translate a text or check a translation, show what was left out or made up, retry with more beams.
 "use strict";
 
 const $ = (id) => document.getElementById(id);
@@ -6,125 +6,126 @@ const buttons = ["translate", "check", "again"].map($);
 const IS_WORD = /[\p{L}\p{N}]/u;
 let languages = [];
 let settings = { maxBeams: 1, precision: {}, verified: [] };
-let shown = null; // what is below the form: { q, beams, score }
-let latest = null; // the work of the button that showed it
+let shown = null; // the translation below the form: { q, beams, score }
+let repeatLatest = null; // shows it again, for another choice of marks
 
-const others = ({ code, targets }) => targets.filter((target) => target !== code);
+const targetsOf = ({ code, targets }) => targets.filter((target) => target !== code);
 const percent = (share) => `${Math.round(100 * share)} %`;
 
 function element(tag, text, attributes = {}) {
-  const made = document.createElement(tag);
-  made.textContent = text;
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  return made;
+  const node = document.createElement(tag);
+  node.textContent = text;
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  return node;
 }
 
-function say(text, kind = "") {
+function showStatus(text, kind = "") {
   $("status").textContent = text;
   $("status").className = kind;
 }
 
-/** Run the work of a button: show that it goes on, then how long it took, or what is wrong. */
-async function run(doing, work) {
+/** Run the work of a button: show the time while it runs, then its message and how long it took, or its error. */
+async function run(activity, work) {
   const started = performance.now();
   const seconds = () => ((performance.now() - started) / 1000).toFixed(1);
   const focused = document.activeElement;
   buttons.forEach((button) => (button.disabled = true));
-  say(`${doing} …`, "busy");
-  const clock = setInterval(() => say(`${doing} … ${seconds()} s`, "busy"), 1000);
-  let said = null;
+  showStatus(`${activity} …`, "busy");
+  const clock = setInterval(() => showStatus(`${activity} … ${seconds()} s`, "busy"), 1000);
+  let message = null;
   try {
-    said = await work();
+    message = await work();
     clearInterval(clock);
-    say(`${said} in ${seconds()} s.`);
+    showStatus(`${message} in ${seconds()} s.`);
   } catch (error) {
     clearInterval(clock);
-    say(error.message, "error");
+    showStatus(error.message, "error");
   }
   buttons.forEach((button) => (button.disabled = false));
-  if (document.activeElement === document.body) focused?.focus(); // a disabled button loses it
+  if (document.activeElement === document.body) focused?.focus(); // disabling a button took its focus
 }
 
-function text(id, what) {
+/** Return the text of a field, or focus it and ask for `description`. */
+function requiredText(id, description) {
   const value = $(id).value;
   if (value.trim() === "") {
     $(id).focus();
-    throw new Error(`Type ${what} first.`);
+    throw new Error(`Type ${description} first.`);
   }
   return value;
 }
 
-const pair = () => ({ source: $("from").value, target: $("to").value });
+const languagePair = () => ({ source: $("from").value, target: $("to").value });
 
 async function translate(beams) {
-  const q = text("source", "a text");
-  const before = beams && shown?.q === q ? shown.score : null;
-  const answer = await call("translate", { q, ...pair(), coverage: true, marks: $("marks").value, ...(beams && { num_beams: beams }) });
+  const q = requiredText("source", "a text");
+  const previousScore = beams && shown?.q === q ? shown.score : null;
+  const answer = await call("translate", { q, ...languagePair(), coverage: true, marks: $("marks").value, ...(beams && { num_beams: beams }) });
   $("target").value = answer.translatedText;
   if (!answer.coverage) return "Translated, by a model that cannot mark words,";
-  show(answer.coverage, before);
+  showCoverage(answer.coverage, previousScore);
   shown = { q, beams, score: answer.coverage.score };
   $("again").hidden = settings.maxBeams < 2 || beams === settings.maxBeams;
   return beams ? `Translated with ${beams} beams` : "Translated";
 }
 
 async function check() {
-  const q = text("source", "a text");
-  const translation = text("target", "a translation");
-  const answer = await call("cover", { q, translation, marks: $("marks").value, ...pair() });
-  show(answer.coverage, null);
+  const q = requiredText("source", "a text");
+  const translation = requiredText("target", "a translation");
+  const answer = await call("cover", { q, translation, marks: $("marks").value, ...languagePair() });
+  showCoverage(answer.coverage, null);
   shown = null;
   $("again").hidden = true;
   return "Checked";
 }
 
-/** A word in a frame: what is `wrong` with it, if anything, by a name of the style and in words. */
-function chip(word, share, wrong) {
+/** Return a word in a frame, with its share as a tip; `problem` is null, or has the style and the label of an error. */
+function chip(word, share, problem) {
   if (!IS_WORD.test(word)) return element("li", word, { class: "word mark" });
-  if (!wrong) return element("li", word, { class: "word", "data-tip": share });
-  const said = `perhaps ${wrong.said}; ${share}`;
+  if (!problem) return element("li", word, { class: "word", "data-tip": share });
+  const tip = `perhaps ${problem.label}; ${share}`;
   return element("li", word, {
-    class: `word ${wrong.name}`, "data-tip": said, "aria-label": `${word}: ${said}`, tabindex: 0,
+    class: `word ${problem.style}`, "data-tip": tip, "aria-label": `${word}: ${tip}`, tabindex: 0,
   });
 }
 
-const LEFT = { name: "left", said: "left out" };
-const NEW = { name: "new", said: "made up" };
-const sourceChip = (word) => chip(word.word, `translated ${percent(word.covered)}`, word.untranslated && LEFT);
-const targetChip = (word) => chip(word.word, `supported ${percent(word.supported)}`, word.unsupported && NEW);
+const LEFT_OUT = { style: "left", label: "left out" };
+const MADE_UP = { style: "new", label: "made up" };
+const sourceChip = (word) => chip(word.word, `translated ${percent(word.covered)}`, word.untranslated ? LEFT_OUT : null);
+const targetChip = (word) => chip(word.word, `supported ${percent(word.supported)}`, word.unsupported ? MADE_UP : null);
 
-/** Let a reader choose verified marks, and say how many of them were right, if somebody read such marks. */
-function showPoints() {
+/** Offer the choice of marks if they are verified, with their precision if a person has checked such marks. */
+function showMarkChoice() {
   const pair = `${$("from").value}-${$("to").value}`;
   $("points").hidden = !settings.verified.includes(pair);
   const precision = settings.precision[pair]?.[$("marks").value];
   $("precision").textContent =
-    precision === undefined ? "" : `Of such marks on left-out words, ${percent(precision)} were right in text that was read by hand.`;
+    precision === undefined ? "" : `Of such marks on left-out words, ${percent(precision)} were right when checked by hand.`;
 }
 
-function show(coverage, before) {
+function showCoverage(coverage, previousScore) {
   const words = coverage.words.filter((word) => IS_WORD.test(word.word));
-  const left = words.filter((word) => word.untranslated);
+  const leftOut = words.filter((word) => word.untranslated);
   const score = $("score");
   score.replaceChildren(element("strong", `Coverage: ${percent(coverage.score)}`));
-  if (before !== null) score.append(` (before: ${percent(before)})`);
-  if (left.length > 0) {
-    score.append(`. Perhaps left out, ${left.length} of ${words.length} words: `);
-    score.append(element("strong", left.map((word) => word.word).join(", ")), ".");
+  if (previousScore !== null) score.append(` (before: ${percent(previousScore)})`);
+  if (leftOut.length > 0) {
+    score.append(`. Perhaps left out, ${leftOut.length} of ${words.length} words: `);
+    score.append(element("strong", leftOut.map((word) => word.word).join(", ")), ".");
   } else {
     score.append(". No word seems to be left out.");
   }
-  const made = coverage.target_words ?? [];
-  const unsupported = made.filter((word) => word.unsupported);
+  const targetWords = coverage.target_words ?? [];
+  const unsupported = targetWords.filter((word) => word.unsupported);
   if (unsupported.length > 0) {
     score.append(" Perhaps made up: ", element("strong", unsupported.map((word) => word.word).join(", ")), ".");
   }
-  $("made-up").hidden = made.length === 0;
-  $("translated").hidden = made.length === 0;
+  $("made-up").hidden = targetWords.length === 0;
+  $("translated").hidden = targetWords.length === 0;
   $("targets").lang = $("to").value;
-  $("targets").replaceChildren(...made.map(targetChip));
+  $("targets").replaceChildren(...targetWords.map(targetChip));
   $("alarm").hidden = !coverage.sentences.some((sentence) => sentence.below_threshold);
-  showPoints();
+  showMarkChoice();
   if (coverage.repetitions.length > 0) {
     score.append(" Said twice in a row: ", element("em", coverage.repetitions.join(", ")), ".");
   }
@@ -132,24 +133,24 @@ function show(coverage, before) {
     ...coverage.sentences.map((sentence) => {
       const row = element("li", "");
       const chips = element("ol", "", { class: "words", lang: $("from").value, dir: "auto" });
-      const own = coverage.words.filter((word) => word.start >= sentence.start && word.start < sentence.end);
-      chips.append(...own.map(sourceChip));
+      const sentenceWords = coverage.words.filter((word) => word.start >= sentence.start && word.start < sentence.end);
+      chips.append(...sentenceWords.map(sourceChip));
       const share = percent(sentence.score);
-      const said = `coverage of this sentence: ${share}${sentence.below_threshold ? "; it has probably lost something" : ""}`;
-      row.append(element("span", share, { class: sentence.below_threshold ? "badge low" : "badge", "aria-label": said }), chips);
+      const label = `coverage of this sentence: ${share}${sentence.below_threshold ? "; it has probably lost something" : ""}`;
+      row.append(element("span", share, { class: sentence.below_threshold ? "badge low" : "badge", "aria-label": label }), chips);
       return row;
     }),
   );
-  const guided = words.filter((word) => word.past !== undefined && word.future !== undefined);
-  $("guided").hidden = guided.length === 0;
-  $("shares").replaceChildren(...guided.map(shares));
+  const guidedWords = words.filter((word) => word.past !== undefined && word.future !== undefined);
+  $("guided").hidden = guidedWords.length === 0;
+  $("shares").replaceChildren(...guidedWords.map(sharesRow));
   $("result").hidden = false;
-  for (const own of document.querySelectorAll("#result ol .word")) {
-    own.classList.toggle("at-end", own.offsetLeft > document.body.clientWidth / 2); // its share opens to the left
+  for (const word of document.querySelectorAll("#result ol .word")) {
+    word.classList.toggle("at-end", word.offsetLeft > document.body.clientWidth / 2); // its tip opens to the left
   }
 }
 
-function shares(word) {
+function sharesRow(word) {
   const row = element("tr", "");
   row.append(element("th", word.word, { scope: "row" }));
   for (const [name, share] of [["PAST", word.past], ["FUTURE", word.future]]) {
@@ -160,34 +161,34 @@ function shares(word) {
   return row;
 }
 
-function forget() {
+function clearResult() {
   $("result").hidden = true;
   shown = null;
-  say("");
+  showStatus("");
 }
 
 function showTargets() {
   const names = new Map(languages.map((language) => [language.code, language.name]));
   const source = languages.find((language) => language.code === $("from").value);
-  $("to").replaceChildren(...others(source).map((code) => element("option", names.get(code), { value: code })));
+  $("to").replaceChildren(...targetsOf(source).map((code) => element("option", names.get(code), { value: code })));
   showLanguages();
 }
 
 function showLanguages() {
   $("source").lang = $("from").value;
   $("target").lang = $("to").value;
-  forget();
+  clearResult();
 }
 
 async function start() {
-  say("Asking for the languages …", "busy");
+  showStatus("Loading the languages …", "busy");
   try {
     [languages, settings] = await Promise.all([call("languages"), call("frontend/settings")]);
   } catch (error) {
-    say(error.message, "error");
+    showStatus(error.message, "error");
     return;
   }
-  const sources = languages.filter((language) => others(language).length);
+  const sources = languages.filter((language) => targetsOf(language).length);
   $("from").replaceChildren(...sources.map(({ code, name }) => element("option", name, { value: code })));
   $("key").hidden = !settings.keyRequired;
   $("again").textContent = `Try again with ${settings.maxBeams} beams`;
@@ -197,14 +198,14 @@ async function start() {
 
 $("form").addEventListener("submit", (event) => {
   event.preventDefault();
-  if (!$("translate").disabled) run("Translating", (latest = () => translate(null)));
+  if (!$("translate").disabled) run("Translating", (repeatLatest = () => translate(null)));
 });
-$("again").addEventListener("click", () => run("Searching", (latest = () => translate(settings.maxBeams))));
-$("check").addEventListener("click", () => run("Checking", (latest = check)));
-$("marks").addEventListener("change", () => latest && run("Checking", latest));
+$("again").addEventListener("click", () => run("Searching", (repeatLatest = () => translate(settings.maxBeams))));
+$("check").addEventListener("click", () => run("Checking", (repeatLatest = check)));
+$("marks").addEventListener("change", () => repeatLatest && run("Checking", repeatLatest));
 $("from").addEventListener("change", showTargets);
 $("to").addEventListener("change", showLanguages);
-$("source").addEventListener("input", forget);
+$("source").addEventListener("input", clearResult);
 $("source").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) $("form").requestSubmit();
 });

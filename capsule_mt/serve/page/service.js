@@ -1,15 +1,16 @@
-// What answers the page: the API of `capsule-mt serve`. A site without a server has web/page/service.js in its place.
+// `call` answers the page through the API of `capsule-mt serve`. A site without a server replaces this file
+// by web/page/service.js.
 "use strict";
 
 async function call(path, fields) {
   let response;
-  const asked = fields && {
+  const request = fields && {
     method: "POST",
     headers: { "Content-Type": "application/json" },
     body: JSON.stringify({ ...fields, api_key: $("api_key").value }),
   };
   try {
-    response = await fetch(path, asked);
+    response = await fetch(path, request);
   } catch {
     throw new Error("The server does not answer. Is it still running?");
   }
