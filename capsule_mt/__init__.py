@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from capsule_mt.coverage.results import Adequacy, Coverage, SentenceCoverage, TargetWord, Word
     from capsule_mt.engine.program import UnsupportedModelError
     from capsule_mt.models.weights import CheckpointError
-    from capsule_mt.scoring import Translation
+    from capsule_mt.translate.loading import load
     from capsule_mt.translate.options import TranslationOptions
-    from capsule_mt.translator import Translator
+    from capsule_mt.translate.pivot import PivotTranslator
+    from capsule_mt.translate.results import Translation
+    from capsule_mt.translate.translator import Translator
 
 # where each public name is; imported at its first use, so that importing the package takes no time
 _HOMES = {
@@ -25,19 +27,22 @@ _HOMES = {
     "CheckpointError": "models.weights",
     "Coverage": "coverage.results",
     "CoverageOptions": "coverage.options",
+    "PivotTranslator": "translate.pivot",
     "SentenceCoverage": "coverage.results",
     "TargetWord": "coverage.results",
-    "Translation": "scoring",
+    "Translation": "translate.results",
     "TranslationOptions": "translate.options",
-    "Translator": "translator",
+    "Translator": "translate.translator",
     "UnsupportedModelError": "engine.program",
     "Word": "coverage.results",
+    "load": "translate.loading",
 }
 __all__ = [
     "Adequacy",
     "CheckpointError",
     "Coverage",
     "CoverageOptions",
+    "PivotTranslator",
     "SentenceCoverage",
     "TargetWord",
     "Translation",
@@ -46,6 +51,7 @@ __all__ = [
     "UnsupportedModelError",
     "Word",
     "__version__",
+    "load",
 ]
 
 

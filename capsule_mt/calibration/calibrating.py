@@ -30,7 +30,7 @@ from capsule_mt.files.progress import Progress
 from capsule_mt.files.reading import read_lines, read_parallel
 from capsule_mt.text.lengths import ExpectedLength
 from capsule_mt.text.words import is_mark
-from capsule_mt.translator import Translator
+from capsule_mt.translate.translator import Translator
 
 # in this order: "verified" reads the head chosen for "attention", and extends its optional words
 METHODS: tuple[CoveredBy, ...] = ("attention", "verified", "guided", "deletion")

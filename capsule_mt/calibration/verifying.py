@@ -10,7 +10,7 @@ from capsule_mt.calibration.calibrating import Examples, coverage_of_examples, o
 from capsule_mt.calibration.omissions import MIN_WORDS, WithOmissions, cut_out, omissions_of
 from capsule_mt.coverage.names import MARKS
 from capsule_mt.text.sentences import split_sentences
-from capsule_mt.translator import Translator
+from capsule_mt.translate.translator import Translator
 
 FLAGGED_SHARE = 0.01  # of the model's own translations, which an alarm may flag
 MIN_TRANSLATIONS = 100  # of its own, to choose an alarm by

@@ -114,10 +114,10 @@ def load_translator(model: str | list[str], arguments: Mapping[str, Any]) -> Any
     if not reason:
         from capsule_mt.engine.library import NativeUnavailableError
         from capsule_mt.engine.program import UnsupportedModelError
-        from capsule_mt.translator import Translator
+        from capsule_mt.translate.loading import load
 
         try:
-            return Translator.from_pretrained(models[0], **{name: options[name] for name in ENGINE_OPTIONS})
+            return load(models[0], **{name: options[name] for name in ENGINE_OPTIONS})
         except (UnsupportedModelError, NativeUnavailableError) as error:
             is_marian = Path(models[0]).exists() and not Path(models[0], "config.json").exists()
             if only_native or is_marian or options["int8"] or options["shortlist"]:

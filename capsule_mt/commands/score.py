@@ -120,7 +120,9 @@ def main() -> int:
         if resumes:
             stack.enter_context(resumable())
             stack.enter_context(lock_output(arguments.output))
-        translator = load_translator(arguments.model, vars(arguments))
+        from capsule_mt.translate.pivot import single_model  # late, for `--help`
+
+        translator = single_model(load_translator(arguments.model, vars(arguments)), "a given translation")
         coverage = None if arguments.coverage is None else CoverageOptions(method=arguments.coverage)
         is_json = arguments.output is not None and arguments.output.suffix == ".jsonl"
         line_of = scored_json if is_json else scored_tsv

@@ -28,7 +28,7 @@ from capsule_mt.files.line_failures import PROBE
 if TYPE_CHECKING:
     from capsule_mt.catalog.pairs import LanguagePair
     from capsule_mt.text.detecting import Detector
-    from capsule_mt.translator import Translator
+    from capsule_mt.translate.text_translator import TextTranslator
 
 LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 
@@ -101,7 +101,7 @@ def main() -> None:
         os._exit(1)  # the engine is still translating, and nothing else stops it
 
 
-def check(translators: "Mapping[LanguagePair, Translator]", detector: "Detector | None") -> None:
+def check(translators: "Mapping[LanguagePair, TextTranslator]", detector: "Detector | None") -> None:
     """Translate a text by each model, and print what works; raise an error if anything does not."""
     for pair, translator in translators.items():
         started = time.process_time()
@@ -138,6 +138,7 @@ def serve(arguments: argparse.Namespace) -> bool:
     from capsule_mt.serve.clients import Keys
     from capsule_mt.serve.connections import Connections
     from capsule_mt.serve.running import bind, run_server
+    from capsule_mt.translate.scoring import Scorer
 
     pairs = language_pairs(arguments.checkpoints)
     limits = Limits(
@@ -155,9 +156,11 @@ def serve(arguments: argparse.Namespace) -> bool:
         translators = {pair: load_translator(path, vars(arguments)) for pair, path in pairs.items()}
         for pair, translator in translators.items():
             back = LanguagePair(pair.target, pair.source)
-            is_served = back in translators and translator.calibration.reverse in (None, Path(pairs[back]).name)
-            if is_served and type(translators[back]) is type(translator):
-                translator.reverse = translators[back]  # share it instead of loading it again
+            reverse = translators.get(back)
+            if reverse is None or not isinstance(translator, Scorer) or type(reverse) is not type(translator):
+                continue
+            if translator.calibration.reverse in (None, Path(pairs[back]).name):
+                translator.reverse = reverse  # share it instead of loading it again
         detector = detector_of({code for pair in pairs for code in pair})
         if arguments.check:
             check(translators, detector)

@@ -388,7 +388,10 @@ def load(arguments: argparse.Namespace) -> Any:
 
         glossary = Glossary.from_file(arguments.glossary)
     translator = load_translator(arguments.model, vars(arguments))
-    translator.glossary = glossary
+    if glossary is not None:
+        from capsule_mt.translate.pivot import single_model
+
+        single_model(translator, "`glossary`").glossary = glossary
     return translator
 
 

@@ -1,8 +1,6 @@
-"""The encodings of text files: decode one, or say which encoding it looks like."""
+"""The encodings of text files: which one a file states, or looks like."""
 
 import codecs
-
-from capsule_mt.files.binary import refuse_binary
 
 # of Python alone, or unsafe: they decode to half characters, or in quadratic time
 NOT_OF_FILES = ("idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7")
@@ -41,24 +39,6 @@ def known_encoding(name: str) -> str:
 def encoding_of_mark(content: bytes) -> str | None:
     """Return the encoding that a byte-order mark states."""
     return next((name for mark, name in BYTE_ORDER_MARKS.items() if content.startswith(mark)), None)
-
-
-def decoded(content: bytes, name: object, encoding: str | None = None) -> str:
-    """Return the text of a file; without an `encoding`, by its byte-order mark, or else as UTF-8.
-
-    The error of another encoding names the line, and the encoding that the file looks like.
-    """
-    stated = encoding or encoding_of_mark(content)
-    refuse_binary(content[:LONGEST_SAMPLE], name, stated)
-    used = stated or "utf-8"
-    try:
-        return content.decode(known_encoding(used)).removeprefix("\ufeff")
-    except UnicodeError as error:
-        start, reason = getattr(error, "start", 0), getattr(error, "reason", str(error))
-        line = content.count(b"\n", 0, start) + 1
-        column = start - (content.rfind(b"\n", 0, start) + 1)
-        shown = "UTF-8" if used in ("utf-8", "utf-8-sig") else used
-        raise ValueError(f"{name}, line {line}: not {shown} ({reason} at byte {column}){hint(content)}") from None
 
 
 def hint(content: bytes) -> str:

@@ -57,6 +57,26 @@ def _decode_otherwise(stream: BinaryIO, name: str | os.PathLike[str], encoding: 
         raise ValueError(f"{name}, after line {number}: not {encoding} ({getattr(error, 'reason', error)})") from None
 
 
+def decoded(content: bytes, name: object, encoding: str | None = None) -> str:
+    """Return the text of a file; without an `encoding`, by its byte-order mark, or else as UTF-8.
+
+    The error of another encoding names the line, and the encoding that the file looks like.
+    """
+    from capsule_mt.files.encodings import LONGEST_SAMPLE, encoding_of_mark, hint, known_encoding  # late
+
+    stated = encoding or encoding_of_mark(content)
+    refuse_binary(content[:LONGEST_SAMPLE], name, stated)
+    used = stated or "utf-8"
+    try:
+        return content.decode(known_encoding(used)).removeprefix("\ufeff")
+    except UnicodeError as error:
+        start, reason = getattr(error, "start", 0), getattr(error, "reason", str(error))
+        line = content.count(b"\n", 0, start) + 1
+        column = start - (content.rfind(b"\n", 0, start) + 1)
+        shown = "UTF-8" if used in ("utf-8", "utf-8-sig") else used
+        raise ValueError(f"{name}, line {line}: not {shown} ({reason} at byte {column}){hint(content)}") from None
+
+
 def open_text(path: str | os.PathLike[str]) -> BinaryIO:
     """Open a file for `decode_lines`; a name that ends in .gz is unpacked."""
     file = Path(path)

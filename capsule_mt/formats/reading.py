@@ -119,7 +119,8 @@ def read(
     content: bytes, format: str, name: str, encoding: str | None, column: str | None, language: str | None
 ) -> Parsed:
     """Read a file with the class of its format."""
-    from capsule_mt.files.encodings import decoded, encoding_of_mark, known_encoding  # late, as the formats
+    from capsule_mt.files.encodings import encoding_of_mark, known_encoding  # late, as the formats
+    from capsule_mt.files.reading import decoded
 
     if format == "docx":
         from capsule_mt.formats.docx import DocxFile

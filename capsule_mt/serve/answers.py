@@ -12,7 +12,6 @@ from capsule_mt.catalog.pairs import LanguagePair
 from capsule_mt.files.line_failures import Failure
 from capsule_mt.formats.apart import Source, StoppedError, Texts
 from capsule_mt.formats.units import FormatError, Translated
-from capsule_mt.scoring import Translation
 from capsule_mt.serve.batching import Batcher, Order, QueueFullError, RequestSettings, StoppingError
 from capsule_mt.serve.clients import Doorkeeper, Keys, key_in_head
 from capsule_mt.serve.files import Readers, Task
@@ -20,6 +19,7 @@ from capsule_mt.serve.metrics import Metrics
 from capsule_mt.serve.requests import AUTO, AnyFields, TextRequest, read_request, unless_gone
 from capsule_mt.text.detecting import Detected, Detector
 from capsule_mt.text.languages import LANGUAGES
+from capsule_mt.translate.results import Translation
 
 # a character of four bytes is "%F0%9F%98%80" in a form and "\ud83d\ude00" in JSON
 MAX_ESCAPE = 12

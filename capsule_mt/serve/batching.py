@@ -22,7 +22,9 @@ from capsule_mt.engine.stopping import Stop, StoppedError
 from capsule_mt.files.line_failures import PROBE, Failure, describe, is_of_line, translate_lines
 from capsule_mt.text.segments import Document, Piece
 from capsule_mt.translate.options import TranslationOptions
-from capsule_mt.translator import DEFAULT_COVERAGE_WEIGHT, Translator
+from capsule_mt.translate.pivot import single_model
+from capsule_mt.translate.text_translator import TextTranslator
+from capsule_mt.translate.translator import DEFAULT_COVERAGE_WEIGHT
 
 MOST_REPEATED = 24  # tokens of a repetition after which a translation is stopped
 SMOOTHING = 0.1  # weight of a new value in a running mean
@@ -188,7 +190,7 @@ class Batcher:
 
     def __init__(
         self,
-        translator: Translator,
+        translator: TextTranslator,
         *,
         options: Mapping[str, Any] | None = None,
         max_batch: int = 32,
@@ -445,7 +447,8 @@ class Batcher:
             texts = [sentence.text.source for sentence in sentences]
             translations = [sentence.text.translation for sentence in sentences]
             coverage = options.coverage or CoverageOptions()
-            return self.translator.cover(texts, translations, coverage=coverage, batch_size=self.max_batch)
+            model = single_model(self.translator, "a given translation")
+            return model.cover(texts, translations, coverage=coverage, batch_size=self.max_batch)
 
         def translate(sentences: list[Sentence]) -> list[Any]:
             if sentences[0] is probe:  # cut only here, as few batches need the probe

@@ -19,7 +19,7 @@ from capsule_mt.serve.connections import BACKLOG, Connections, protocol_with
 from capsule_mt.serve.files import Readers
 from capsule_mt.serve.metrics import Metrics
 from capsule_mt.text.detecting import Detector
-from capsule_mt.translator import Translator
+from capsule_mt.translate.text_translator import TextTranslator
 
 SWITCH_SECONDS = 0.001  # a thread's turn in Python: cutting a long text takes many milliseconds
 SECONDS_TO_ANSWER = 2  # to send errors to the remaining requests, after the time to stop is over
@@ -75,7 +75,7 @@ class Server(uvicorn.Server):
 
 
 def run_server(
-    translators: Mapping[LanguagePair, Translator],
+    translators: Mapping[LanguagePair, TextTranslator],
     listener: socket.socket,
     limits: Limits,
     connections: Connections,

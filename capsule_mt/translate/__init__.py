@@ -1,1 +1,1 @@
-"""How the options of one call become what a decoder gets."""
+"""`Translator`: one model or two, from texts to `Translation`s, and what a model says of given translations."""

@@ -12,7 +12,7 @@ import torch
 from transformers import GenerationConfig, GenerationMixin, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-import capsule_mt.translator
+import capsule_mt.translate.translator
 import hf_capsule_mt.data.separate_tokenizer  # noqa: F401 - transformers then knows it by its name
 from capsule_mt.catalog.entries import pair_named
 from capsule_mt.models.checking import check_calibration
@@ -22,6 +22,7 @@ from capsule_mt.text.glossary import Glossary, glossary_of
 from capsule_mt.text.segments import Segmenter
 from capsule_mt.text.tokenizer import Tokenizer
 from capsule_mt.translate.options import NAMES, TranslationOptions
+from capsule_mt.translate.scoring import Scorer
 from hf_capsule_mt.decoding.attention import cross_attentions
 from hf_capsule_mt.decoding.ensemble import check_same_vocabulary, load_members
 from hf_capsule_mt.decoding.fast import FastTranslator, settings_differ, takes_fast
@@ -33,7 +34,7 @@ BACKENDS = ("auto", "native", "transformers")
 TASK_WITH_LANGUAGES = re.compile(r"translation_(?P<source>[^_]+(?:_[^_]+)*?)_to_(?P<target>.+)")
 
 
-class Translator(capsule_mt.translator.Translator):
+class Translator(capsule_mt.translate.translator.Translator):
     """`capsule_mt.Translator` with a model and a tokenizer of transformers.
 
         >>> translator = Translator.from_pretrained("Helsinki-NLP/opus-mt-de-en")
@@ -70,7 +71,7 @@ class Translator(capsule_mt.translator.Translator):
         backend: str = "auto",
         shortlist: bool | str | os.PathLike[str] = False,
         task: str = "translation",
-        reverse: "capsule_mt.translator.Translator | str | os.PathLike[str] | None" = None,
+        reverse: Scorer | str | os.PathLike[str] | None = None,
         glossary: Glossary | Mapping[str, str] | str | os.PathLike[str] | None = None,
     ) -> None:
         self.model: Any = model.eval()
@@ -98,7 +99,7 @@ class Translator(capsule_mt.translator.Translator):
         backend: str = "auto",
         shortlist: bool | str | os.PathLike[str] = False,
         task: str = "translation",
-        reverse: "capsule_mt.translator.Translator | str | os.PathLike[str] | None" = None,
+        reverse: Scorer | str | os.PathLike[str] | None = None,
         glossary: Glossary | Mapping[str, str] | str | os.PathLike[str] | None = None,
     ) -> "Translator":
         """Load a checkpoint and its tokenizer, onto the first accelerator if there is one and `device` names none.

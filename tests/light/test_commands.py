@@ -22,7 +22,7 @@ from capsule_mt.commands import score, translate
 from capsule_mt.files.lines import coverage_record
 from capsule_mt.files.windows import WindowedOutput
 from capsule_mt.models.shortlist import Shortlist
-from capsule_mt.scoring import Scorer
+from capsule_mt.translate.scoring import Scorer
 from tests.conftest import device_like
 from tests.fixtures.word_for_word import sentences
 

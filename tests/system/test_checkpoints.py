@@ -18,7 +18,7 @@ from capsule_mt.commands import main
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.models.loading import load_model
 from capsule_mt.models.weights import CheckpointError as LightCheckpointError
-from capsule_mt.translator import Translator as LightTranslator
+from capsule_mt.translate.translator import Translator as LightTranslator
 from hf_capsule_mt import CoverageOptions, Translator
 from hf_capsule_mt.commands.arguments import checkpoint
 from hf_capsule_mt.hub.cards import verified_marks

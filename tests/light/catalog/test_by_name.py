@@ -5,14 +5,13 @@ import shutil
 
 import pytest
 
-from capsule_mt import CoverageOptions, Translator
+from capsule_mt import CoverageOptions, PivotTranslator, Translator, load
 from capsule_mt.calibration import calibrating
 from capsule_mt.catalog.entries import CatalogError, DownloadError, cache_folder
 from capsule_mt.catalog.store import FACTS_FILE
-from capsule_mt.commands import calibrate, models, translate
-from capsule_mt.pivot import PivotTranslator
+from capsule_mt.commands import calibrate, models, score, translate
 from capsule_mt.serve.batching import Batcher, RequestSettings
-from capsule_mt.translator import DEFAULT_COVERAGE_WEIGHT
+from capsule_mt.translate.translator import DEFAULT_COVERAGE_WEIGHT
 from tests.fixtures.word_for_word import SOURCE, TARGET, TRANSLATION, sentences
 
 TEXTS = sentences(40, seed=8)
@@ -53,8 +52,10 @@ def both(keep):
 # ---- through English
 def test_one_model_after_the_other(both):
     first, second = both
-    translator = Translator.from_pretrained("de-pt")
+    translator = load("de-pt")
     assert isinstance(translator, PivotTranslator)
+    assert isinstance(Translator.from_pretrained("de-pt"), PivotTranslator)
+    assert isinstance(load("de-en"), Translator)
     for text, found in zip(TEXTS, translator(TEXTS, batch_size=8), strict=True):
         middle = first(text)
         end = second(middle.text)
@@ -95,8 +96,14 @@ def test_what_needs_one_model_is_refused(both):
     for name, options in (("alignment", {"alignment": True}), ("support", support)):
         with pytest.raises(ValueError, match=f"`{name}` needs one model, and this pair goes through English by two"):
             translator(TEXTS[0], **options)
-    with pytest.raises(ValueError, match="a given translation needs one model to score it, and this pair goes"):
-        translator.cover(TEXTS[:1], TEXTS[:1])
+    assert not any(hasattr(translator, name) for name in ("score", "cover", "adequacy", "reverse", "from_pretrained"))
+
+
+def test_scoring_by_two_models_is_refused(both, call, tmp_path):
+    (tmp_path / "in").write_text(f"{TEXTS[0]}\n")
+    arguments = ("--sources", tmp_path / "in", "--translations", tmp_path / "in")
+    with pytest.raises(ValueError, match="a given translation needs one model, and this pair goes through English by"):
+        call(score, "de-pt", *arguments)
 
 
 def test_the_alarm_of_both(both):

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from capsule_mt.engine.search import Hypothesis, Ids, Readings
 from capsule_mt.messages import warn, warn_once
@@ -11,6 +11,7 @@ from capsule_mt.text.segments import Document, Piece, Segmenter, batches_of
 from capsule_mt.text.tokenizer import Tokenizer
 from capsule_mt.text.words import NO_LISTS, SourceWord, target_ends
 from capsule_mt.translate.options import TranslationOptions
+from capsule_mt.translate.results import Segment, Translation
 
 if TYPE_CHECKING:  # and where it is used, late: who asks for no coverage starts sooner
     from capsule_mt.coverage.methods import Calibration, PieceCoverage
@@ -20,63 +21,11 @@ if TYPE_CHECKING:  # and where it is used, late: who asks for no coverage starts
     from capsule_mt.coverage.verified import Read
     from capsule_mt.text.glossary import Glossary
     from capsule_mt.text.restoring import Alignment
-    from capsule_mt.translator import Translator
 
 # of texts with given translations
 _GIVEN = TranslationOptions(split_sentences=False, truncation=True, copy=False)
 ALIGNED_TOKENS = 2048  # at once
 Found = TypeVar("Found")
-
-
-class Segment(NamedTuple):
-    """One sentence of a text, or a part of one that is too long: what went through the model at once.
-
-    `target_ids` are from the decoder's start token to the end token. `was_cut` says that they reached their limit.
-    """
-
-    start: int
-    end: int
-    source_ids: tuple[int, ...]
-    target_ids: tuple[int, ...]
-    was_cut: bool
-
-
-class Translation:  # no tuple: pipelines of transformers take tuples apart
-    """The translation of one text.
-
-    `score` is the mean log-probability of a token, end tokens included; `None` for a blank text. `coverage` is `None`
-    where it was not asked for. `unknown` is the share of the source's tokens that the vocabulary lacks: above a fifth,
-    the text is probably of another language. `alignment` has pairs of words of the text and of the translation, as
-    `str.split` counts them, from 0; `None` where it was not asked for.
-    """
-
-    def __init__(
-        self,
-        text: str,
-        score: float | None,
-        coverage: "Coverage | None",
-        segments: tuple[Segment, ...],
-        unknown: float = 0.0,
-        alignment: tuple[tuple[int, int], ...] | None = None,
-    ) -> None:
-        self.text, self.score, self.coverage = text, score, coverage
-        self.segments, self.unknown, self.alignment = segments, unknown, alignment
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Translation) and vars(self) == vars(other)
-
-    def __repr__(self) -> str:
-        return f"Translation({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
-
-    @property
-    def token_ids(self) -> tuple[int, ...]:
-        """The token ids of all segments in a row."""
-        return tuple(token_id for segment in self.segments for token_id in segment.target_ids)
-
-    @property
-    def was_cut(self) -> bool:
-        """Whether a segment reached the limit of its length, so that the translation may be incomplete."""
-        return any(segment.was_cut for segment in self.segments)
 
 
 class Scorer:
@@ -90,7 +39,6 @@ class Scorer:
             is looked for once.
     """
 
-    tokenizes_in_threads = True  # at the same time
     glossary: "Glossary | None" = None
     languages: tuple[str | None, str | None] = (None, None)  # of calls that name none
     _looked_for: tuple[str | None, str | None] = (None, None)  # the reverse that a calibration names, and its folder
@@ -100,7 +48,7 @@ class Scorer:
         model: LoadedModel,
         glossary: "Glossary | Mapping[str, str] | str | os.PathLike[str] | None" = None,
         *,
-        reverse: "Translator | str | os.PathLike[str] | None" = None,
+        reverse: "Scorer | str | os.PathLike[str] | None" = None,
     ) -> None:
         if isinstance(model, (str, os.PathLike)):
             raise TypeError(f"`model` must be a loaded model, got {model!r}: `from_pretrained` takes a folder")
@@ -133,14 +81,14 @@ class Scorer:
         return "native"
 
     @property
-    def reverse(self) -> "Translator | None":
+    def reverse(self) -> "Scorer | None":
         """What translates in the other direction, loaded when it is first needed."""
         if not isinstance(self._reverse, Scorer) and (folder := self._reverse_folder()) is not None:
             self._reverse = self._load(folder)
         return self._reverse if isinstance(self._reverse, Scorer) else None
 
     @reverse.setter
-    def reverse(self, translator: "Translator | None") -> None:
+    def reverse(self, translator: "Scorer | None") -> None:
         self._reverse = translator
 
     @property
@@ -160,7 +108,7 @@ class Scorer:
         points = verified.get("marks", {}) if is_read else {}
         return {point: float(counts["precision"]) for point, counts in points.items()} or None
 
-    def _load(self, folder: str) -> "Translator":
+    def _load(self, folder: str) -> "Scorer":
         """Load a model as this one was loaded."""
         raise NotImplementedError
 
@@ -467,7 +415,7 @@ class Scorer:
                 found.attention = forced.received
         return [[*rows[1:], *rows[-1:]] for rows in (found.attention or [] for _, found in pairs)]
 
-    def _aligned(self, text: str, translation: str) -> "Alignment":
+    def aligned(self, text: str, translation: str) -> "Alignment":
         """Return which characters of a text that is not blank those of a given translation are of."""
         from capsule_mt.text.restoring import Alignment  # late: few ask for it
 

@@ -7,16 +7,19 @@ is, or deletion, where it has none; it is only asked about sentences of which th
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from capsule_mt.coverage.results import Coverage, SentenceCoverage
-from capsule_mt.scoring import Translation
-from capsule_mt.text.glossary import Glossary
 from capsule_mt.text.segments import Document, Piece, join_translations
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import WORDS
 from capsule_mt.translate.options import TranslationOptions
-from capsule_mt.translator import Translator
+from capsule_mt.translate.results import Translation
+from capsule_mt.translate.text_translator import TextTranslator
+
+if TYPE_CHECKING:
+    from capsule_mt.text.restoring import Alignment
+    from capsule_mt.translate.scoring import Scorer
 
 PIVOT = "en"
 
@@ -36,32 +39,30 @@ class Through(NamedTuple):
     ends: list[Translation]
 
 
-class PivotTranslator(Translator):
-    """A `Translator` of two: the first translates into English, sentence by sentence, the second from it.
+class Leg(Protocol):
+    """One of the two models: a `Translator`."""
+
+    @property
+    def verifies_marks(self) -> bool: ...
+    def documents(self, texts: Sequence[str], options: TranslationOptions) -> list[Document]: ...
+    def translate_pieces(self, pieces: Sequence[Piece], options: TranslationOptions) -> list[Any]: ...
+    def put_together(
+        self, documents: Sequence[Document], found: list[Any], options: TranslationOptions
+    ) -> list[list[Translation]]: ...
+    def translate(self, texts: Sequence[str], options: TranslationOptions) -> list[list[Translation]]: ...
+    def aligned(self, text: str, translation: str) -> "Alignment": ...
+
+
+class PivotTranslator(TextTranslator):
+    """Two models, one after the other: the first translates into English, sentence by sentence, the second from it.
 
     `score` is the mean log-probability of a token of both translations, and `segments` have the source, with
     the tokens of the English. A sentence's coverage is the product of both; it is an alarm below the smaller of both
     thresholds. A glossary, alignments, support and given translations need one model.
     """
 
-    def __init__(self, first: Translator, second: Translator) -> None:
-        super().__init__(second.loaded)
+    def __init__(self, first: Leg, second: Leg) -> None:
         self.first, self.second = first, second
-
-    @property
-    def glossary(self) -> Glossary | None:
-        """None: no term of the source is in the English that the second model reads."""
-        return None
-
-    @glossary.setter
-    def glossary(self, glossary: Glossary | None) -> None:
-        if glossary is not None:
-            raise _needs_one_model("glossary")
-
-    @property
-    def has_reverse(self) -> bool:
-        """Each of the two may have one of its own, but the pair has none."""
-        return False
 
     @property
     def verifies_marks(self) -> bool:
@@ -69,9 +70,9 @@ class PivotTranslator(Translator):
 
     def completed(self, options: TranslationOptions) -> TranslationOptions:
         if options.alignment:
-            raise _needs_one_model("alignment")
+            raise _needs_one_model("`alignment`")
         if options.coverage is not None and options.coverage.support:
-            raise _needs_one_model("support")
+            raise _needs_one_model("`support`")
         return super().completed(options)
 
     def documents(self, texts: Sequence[str], options: TranslationOptions) -> list[Document]:
@@ -102,9 +103,6 @@ class PivotTranslator(Translator):
             coverages = self._coverage_of_foreign(document, options)
             results.append([_whole(document, parts, coverages, options) for parts in ranks])
         return results
-
-    def _given(self, texts: Sequence[str], translations: Sequence[str], options: TranslationOptions) -> NoReturn:
-        raise ValueError("a given translation needs one model to score it, and this pair goes through English by two")
 
     def _coverage_of_foreign(self, document: Document, options: TranslationOptions) -> list[Coverage]:
         """Return the coverage of the sentences that the first model has no words of, if there are any."""
@@ -145,7 +143,7 @@ class PivotTranslator(Translator):
         lost: dict[Span, float] = {}
         if not marked or not own:
             return lost
-        alignment = self.first._aligned(text, english)
+        alignment = self.first.aligned(text, english)
         words = dict.fromkeys([*marked, *(Span(*match.span()) for match in WORDS.finditer(english))])
         shares = {word: [max(alignment.share(word, source), 0.0) for source in own] for word in words}
         totals = [sum(column) for column in zip(*shares.values(), strict=True)]
@@ -156,8 +154,16 @@ class PivotTranslator(Translator):
         return lost
 
 
-def _needs_one_model(option: str) -> ValueError:
-    return ValueError(f"`{option}` needs one model, and this pair goes through English by two")
+def single_model(translator: TextTranslator, purpose: str) -> "Scorer":
+    """Return a translator of one model; refuse one of two, for a purpose that needs the only one."""
+    if isinstance(translator, PivotTranslator):
+        raise _needs_one_model(purpose)
+    return cast("Scorer", translator)
+
+
+def _needs_one_model(purpose: str) -> ValueError:
+    """Return the error of something that two models one after the other cannot do."""
+    return ValueError(f"{purpose} needs one model, and this pair goes through English by two")
 
 
 def _to_pivot(options: TranslationOptions) -> TranslationOptions:

@@ -6,27 +6,27 @@ text -> Segmenter -> pieces: token ids -> Decoder.translate -> hypotheses -> Dec
 
 import math
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, cast
 
 from capsule_mt.engine.search import Hypothesis, Ids, Readings
 from capsule_mt.files.line_failures import describe
 from capsule_mt.messages import warn, warn_once
-from capsule_mt.scoring import Scorer, Translation
 from capsule_mt.text.segments import (
     MOST_UNKNOWN,
     Document,
     Piece,
-    TranslationIterator,
     batches_of,
     join_translations,
 )
-from capsule_mt.translate.options import NAMES, TranslationOptions, refuse_unknown, search_options, setting
+from capsule_mt.translate.options import TranslationOptions, search_options, setting
+from capsule_mt.translate.results import Translation
+from capsule_mt.translate.scoring import Scorer
+from capsule_mt.translate.text_translator import TextTranslator
 
 if TYPE_CHECKING:  # and where it is used, late: who asks for no coverage starts sooner
     from capsule_mt.coverage.names import CoveredBy
-    from capsule_mt.coverage.options import CoverageOptions
     from capsule_mt.text.glossary import Glossary, Term
     from capsule_mt.text.tokenizer import Tokenizer
 
@@ -35,7 +35,7 @@ DEFAULT_COVERAGE_WEIGHT = 5.0
 Found = list[Hypothesis]  # of a piece, the best first
 
 
-class Translator(Scorer):
+class Translator(Scorer, TextTranslator):
     """Translates texts on a CPU.
 
         >>> translator = Translator.from_pretrained("checkpoints/capsule-marian-de-en")
@@ -46,7 +46,6 @@ class Translator(Scorer):
     Given translations are scored by the methods of `Scorer`, which also has the arguments.
     """
 
-    option_names: Collection[str] = NAMES  # of the search, which a call may have
     _loads_with: Mapping[str, Any] = {}  # how `from_pretrained` was called, and loads the reverse
 
     @classmethod
@@ -56,13 +55,13 @@ class Translator(Scorer):
         *,
         int8: bool = False,
         shortlist: bool | str | os.PathLike[str] = False,
-        reverse: "Translator | str | os.PathLike[str] | None" = None,
+        reverse: "Scorer | str | os.PathLike[str] | None" = None,
         glossary: "Glossary | Mapping[str, str] | str | os.PathLike[str] | None" = None,
     ) -> "Translator":
         """Load the checkpoint in a folder, or the model of a name, which is downloaded first if it is not there.
 
         A name is a pair such as "en-pt" of Mozilla's registry, or one of the Hugging Face hub. A pair without a model
-        of its own goes through English: see `capsule_mt.pivot`.
+        of its own goes through English and gives a `PivotTranslator`: `capsule_mt.load` does the same and says so.
 
         Args:
             int8: multiply in int8, which is several times as fast.
@@ -76,93 +75,23 @@ class Translator(Scorer):
         if not os.path.exists(folder):
             from capsule_mt.catalog.store import legs_of, resolve  # late: a folder needs no catalog
 
-            first, *then = legs_of(folder)
-            if then and glossary is not None:
-                raise ValueError(f"`glossary` needs one model, and {folder} goes through English by two")
-            if then:
-                from capsule_mt.pivot import PivotTranslator
+            legs = legs_of(folder)
+            if len(legs) > 1:
+                from capsule_mt.translate.pivot import PivotTranslator
 
-                return PivotTranslator(
-                    *(cls.from_pretrained(resolve(leg), int8=int8, shortlist=shortlist) for leg in (first, *then))
-                )
-            folder = resolve(first)
-        found = cls(load_model(folder, int8=int8, shortlist=shortlist), glossary, reverse=reverse)
-        found._loads_with = {"int8": int8}
-        return found
+                if glossary is not None:
+                    raise ValueError(f"`glossary` needs one model, and {folder} goes through English by two")
+                models = [cls.from_pretrained(resolve(leg), int8=int8, shortlist=shortlist) for leg in legs]
+                return cast("Translator", PivotTranslator(*models))
+            folder = resolve(legs[0])
+        translator = cls(load_model(folder, int8=int8, shortlist=shortlist), glossary, reverse=reverse)
+        translator._loads_with = {"int8": int8}
+        return translator
 
     def _load(self, folder: str) -> "Translator":
         return type(self).from_pretrained(folder, **self._loads_with)
 
-    @overload
-    def __call__(self, texts: str, *, num_return_sequences: int, **options: Any) -> list[Translation]: ...
-    @overload
-    def __call__(self, texts: str, *, coverage: "CoverageOptions | None" = None, **options: Any) -> Translation: ...
-    @overload
-    def __call__(
-        self, texts: list[str] | tuple[str, ...], *, coverage: "CoverageOptions | None" = None, **options: Any
-    ) -> list[Translation]: ...
-    @overload
-    def __call__(
-        self, texts: Iterable[str], *, coverage: "CoverageOptions | None" = None, **options: Any
-    ) -> Iterable[Translation]: ...
-    def __call__(
-        self,
-        texts: str | Iterable[str],
-        *,
-        coverage: "CoverageOptions | None" = None,
-        **options: Any,
-    ) -> Translation | list[Translation] | Iterable[Translation | list[Translation]]:
-        """Translate one string, a list of strings, or lazily any other iterable of strings.
-
-        A text of several sentences is translated sentence by sentence, and the space between them is kept; a blank
-        text stays blank. A sentence that is longer than the model takes is translated in pieces. A translation that
-        reaches its limit is reported by a warning. Lone surrogates, which are no characters, are read as U+FFFD.
-
-        Args:
-            texts: what to translate.
-            coverage: find what was left out, and how.
-            scores: compute `Translation.score`, which costs a decoder of transformers one more pass.
-            batch_size: how many sentences go through the model at once.
-            batch_tokens: how many of their tokens, padding included, instead of how many sentences.
-            split_sentences: False translates each text as if it were one sentence, and refuses one that is too long.
-            truncation: cut a source to what the model takes, with a warning.
-            src_lang, tgt_lang: for tokenizers that have languages, and for the rules about sentences.
-            copy: leave as it is what is no sentence, such as numbers and list marks; and in sentences URLs, tags,
-                placeholders, code, emoji, and words that the vocabulary does not know.
-            keep: "numbers" that a translation has as its source does; without `copy`, any of `KEPT`.
-            alignment: find which words of the translation are of which words of the text.
-            options: how to search, by the names of transformers: docs/options.md lists them. `max_time` is of a batch.
-
-        Returns:
-            A `Translation` for a string, a list of them for a list or a tuple, an iterable for any other iterable,
-            in the order of the texts. With `num_return_sequences` above one, each text has a list of its own.
-        """
-        asked = TranslationOptions.of(coverage=coverage, **options)
-        refuse_unknown(asked.generate_kwargs, self.option_names)
-        if isinstance(texts, (bytes, dict)) or not (hasattr(texts, "__iter__") or hasattr(texts, "__getitem__")):
-            raise TypeError(f"`texts` must be a string or an iterable of strings, got a {type(texts).__name__}")
-
-        def translate(window: list[str]) -> list[Translation | list[Translation]]:
-            return [found[0] if len(found) == 1 else found for found in self.translate(window, asked)]
-
-        if isinstance(texts, str):
-            return translate([texts])[0]
-        found = TranslationIterator(texts, translate, asked.window)
-        return list(found) if isinstance(texts, (list, tuple)) else found
-
-    def translate(self, texts: Sequence[str], options: TranslationOptions) -> list[list[Translation]]:
-        """Translate these texts, sorted by length into batches, and return the best translations of each."""
-        options = self.completed(options)
-        documents = self.documents(texts, options)
-        pieces = [piece for document in documents for piece in document.pieces]
-        return self.put_together(documents, self.translate_pieces(pieces, options), options)
-
-    # ---- the steps of `translate`, for whoever makes batches of the pieces of several calls
-    def completed(self, options: TranslationOptions) -> TranslationOptions:
-        """Return the options of a call with what the model adds to them; refuse names that no option has."""
-        refuse_unknown(options.generate_kwargs, self.option_names)
-        return options
-
+    # ---- the steps of `translate`
     def documents(self, texts: Sequence[str], options: TranslationOptions) -> list[Document]:
         """Cut texts into pieces that fit the model."""
         segmenter = self._segmenter(options)

@@ -1,0 +1,117 @@
+"""`TextTranslator`: what a translator of one model and one of two have in common, from texts to `Translation`s."""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+from capsule_mt.text.segments import Document, Piece, TranslationIterator
+from capsule_mt.translate.options import NAMES, TranslationOptions, refuse_unknown
+from capsule_mt.translate.results import Translation
+
+if TYPE_CHECKING:  # late: who asks for no coverage starts sooner
+    from capsule_mt.coverage.options import CoverageOptions
+
+
+class TextTranslator:
+    """Text in, `Translation`s out. A subclass has the steps: `completed` to `put_together`."""
+
+    tokenizes_in_threads = True  # at the same time
+    option_names: Collection[str] = NAMES  # of the search, which a call may have
+
+    @property
+    def has_reverse(self) -> bool:
+        """Whether there is a model of the other direction; it need not be loaded."""
+        return False
+
+    @property
+    def verifies_marks(self) -> bool:
+        """Whether a model of the other direction verifies marks by default."""
+        return False
+
+    @property
+    def precision(self) -> dict[str, float] | None:
+        """The share of marks that a reader found right, by `marks` of `CoverageOptions`; None if nobody read them."""
+        return None
+
+    @overload
+    def __call__(self, texts: str, *, num_return_sequences: int, **options: Any) -> list[Translation]: ...
+    @overload
+    def __call__(self, texts: str, *, coverage: "CoverageOptions | None" = None, **options: Any) -> Translation: ...
+    @overload
+    def __call__(
+        self, texts: list[str] | tuple[str, ...], *, coverage: "CoverageOptions | None" = None, **options: Any
+    ) -> list[Translation]: ...
+    @overload
+    def __call__(
+        self, texts: Iterable[str], *, coverage: "CoverageOptions | None" = None, **options: Any
+    ) -> Iterable[Translation]: ...
+    def __call__(
+        self,
+        texts: str | Iterable[str],
+        *,
+        coverage: "CoverageOptions | None" = None,
+        **options: Any,
+    ) -> Translation | list[Translation] | Iterable[Translation | list[Translation]]:
+        """Translate one string, a list of strings, or lazily any other iterable of strings.
+
+        A text of several sentences is translated sentence by sentence, and the space between them is kept; a blank
+        text stays blank. A sentence that is longer than the model takes is translated in pieces. A translation that
+        reaches its limit is reported by a warning. Lone surrogates, which are no characters, are read as U+FFFD.
+
+        Args:
+            texts: what to translate.
+            coverage: find what was left out, and how.
+            scores: compute `Translation.score`, which costs a decoder of transformers one more pass.
+            batch_size: how many sentences go through the model at once.
+            batch_tokens: how many of their tokens, padding included, instead of how many sentences.
+            split_sentences: False translates each text as if it were one sentence, and refuses one that is too long.
+            truncation: cut a source to what the model takes, with a warning.
+            src_lang, tgt_lang: for tokenizers that have languages, and for the rules about sentences.
+            copy: leave as it is what is no sentence, such as numbers and list marks; and in sentences URLs, tags,
+                placeholders, code, emoji, and words that the vocabulary does not know.
+            keep: "numbers" that a translation has as its source does; without `copy`, any of `KEPT`.
+            alignment: find which words of the translation are of which words of the text.
+            options: how to search, by the names of transformers: docs/options.md lists them. `max_time` is of a batch.
+
+        Returns:
+            A `Translation` for a string, a list of them for a list or a tuple, an iterable for any other iterable,
+            in the order of the texts. With `num_return_sequences` above one, each text has a list of its own.
+        """
+        asked = TranslationOptions.of(coverage=coverage, **options)
+        refuse_unknown(asked.generate_kwargs, self.option_names)
+        if isinstance(texts, (bytes, dict)) or not (hasattr(texts, "__iter__") or hasattr(texts, "__getitem__")):
+            raise TypeError(f"`texts` must be a string or an iterable of strings, got a {type(texts).__name__}")
+
+        def translate(window: list[str]) -> list[Translation | list[Translation]]:
+            return [found[0] if len(found) == 1 else found for found in self.translate(window, asked)]
+
+        if isinstance(texts, str):
+            return translate([texts])[0]
+        found = TranslationIterator(texts, translate, asked.window)
+        return list(found) if isinstance(texts, (list, tuple)) else found
+
+    def translate(self, texts: Sequence[str], options: TranslationOptions) -> list[list[Translation]]:
+        """Translate these texts, sorted by length into batches, and return the best translations of each."""
+        options = self.completed(options)
+        documents = self.documents(texts, options)
+        pieces = [piece for document in documents for piece in document.pieces]
+        return self.put_together(documents, self.translate_pieces(pieces, options), options)
+
+    # ---- the steps of `translate`, for whoever makes batches of the pieces of several calls
+    def completed(self, options: TranslationOptions) -> TranslationOptions:
+        """Return the options of a call with what the model adds to them; refuse names that no option has."""
+        refuse_unknown(options.generate_kwargs, self.option_names)
+        return options
+
+    def documents(self, texts: Sequence[str], options: TranslationOptions) -> list[Document]:
+        """Cut texts into pieces that fit the model."""
+        raise NotImplementedError
+
+    def translate_pieces(self, pieces: Sequence[Piece], options: TranslationOptions) -> list[Any]:
+        """Translate pieces in batches of about the same length."""
+        raise NotImplementedError
+
+    def put_together(
+        self, documents: Sequence[Document], found: list[Any], options: TranslationOptions
+    ) -> list[list[Translation]]:
+        """Return the best translations of each text, from what was found for its pieces."""
+        raise NotImplementedError
