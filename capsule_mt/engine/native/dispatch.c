@@ -29,12 +29,12 @@ static int may_use_tiles(void) {
     enum { UNKNOWN, NO, YES };
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
     static int answer = UNKNOWN; /* two threads may both ask, and get the same */
-    int known = __atomic_load_n(&answer, __ATOMIC_RELAXED);
-    if (known == UNKNOWN) {
-        known = syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) ? NO : YES;
-        __atomic_store_n(&answer, known, __ATOMIC_RELAXED);
+    int state = __atomic_load_n(&answer, __ATOMIC_RELAXED);
+    if (state == UNKNOWN) {
+        state = syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) ? NO : YES;
+        __atomic_store_n(&answer, state, __ATOMIC_RELAXED);
     }
-    return known == YES;
+    return state == YES;
 }
 #endif
 
@@ -68,8 +68,8 @@ const kernels_t *choose_kernels(const char *name) {
 #if defined(ON_X86)
     int tiers = x86_tiers();
 #if defined(__linux__)
-    int wanted = !name || !strcmp(name, kernels_amx.name); /* else the system is not asked */
-    if ((tiers & HAS_AMX) && wanted && may_use_tiles()) available[count++] = &kernels_amx;
+    int may_be_amx = !name || !strcmp(name, kernels_amx.name); /* else the system is not asked */
+    if ((tiers & HAS_AMX) && may_be_amx && may_use_tiles()) available[count++] = &kernels_amx;
 #endif
     if (tiers & HAS_AVX512) available[count++] = &kernels_avx512;
     if (tiers & HAS_AVXVNNI) available[count++] = &kernels_avxvnni;

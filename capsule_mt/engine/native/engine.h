@@ -1,7 +1,8 @@
 /* The C interface of the engine, which Python calls through ctypes.
  *
  * A model is linear maps, vectors, buffers and two programs: the encoder's runs once for a batch, the decoder's once for
- * each target position. ../operations.def documents the operations; a row goes on its own.
+ * each target position. ../operations.def documents the operations; each row is computed by itself. docs/engine.md
+ * explains the whole.
  */
 #ifndef CAPSULE_MT_ENGINE_H
 #define CAPSULE_MT_ENGINE_H
@@ -19,17 +20,17 @@
 /* Of this interface, and of the options in a request. */
 #define ENGINE_VERSION (15 * 65536 + OPTIONS_LAYOUT)
 
-/* What the rows of a buffer are: the words of all sources, the sources, the hypotheses, or the hypotheses with what is
- * in them moved along as beams are reordered. */
+/* What the rows of a buffer are: the words of all sources, the sources, the hypotheses, or states of the hypotheses, which
+ * move along when beams are reordered. */
 enum space { OF_WORDS, OF_SOURCES, OF_HYPOTHESES, OF_STATES };
 
 /* How weights are given; CODES of int8 with the largest magnitude of each row. */
 enum type { FLOAT32, FLOAT16, BFLOAT16, CODES };
 
-/* What `stop` of a request asks: to end with the translations found so far, or with nothing. */
+/* A request's `stop`: FINISH ends it with the translations so far, GIVE_UP with none. */
 enum stop { GO_ON, FINISH, GIVE_UP };
 
-/* The kinds of operations, and the places of their slots, such as EMBED_table. */
+/* The kinds of operations, and the indices of their slots, such as EMBED_table. */
 #define OPERATION(name, help, wants, ...) name,
 enum kind {
 #include "../operations.def"
@@ -80,28 +81,29 @@ typedef struct {
     const int64_t *lengths; /* [num_sources] */
     const int64_t *limits;  /* [num_sources] tokens that may follow the start token */
     const int32_t *forced;  /* [num_sources] 1: the end token is forced at the limit */
-    int64_t unscored; /* 1: of a greedy search, which then compares logits, `scores` and `log_probs` mean nothing */
+    int64_t unscored; /* 1: a greedy search skips the softmax; `scores` and `log_probs` are undefined */
     int64_t start_token, end_token, pad_token;
-    int64_t longest;        /* of the limits: the width of the results */
-    int64_t longest_source; /* of the lengths */
+    int64_t longest;        /* the largest limit: the width of the results */
+    int64_t longest_source; /* the largest length */
     int64_t layer, head;    /* whose attention to the source is read; -1 for none */
     int64_t num_threads;    /* that share the work on a row; results do not depend on it */
-    /* The shortlist, or NULL: the tokens that any of the sources may write, ascending, and for each source how many it
-     * may write and their places among these, ascending, one source after the other. */
+    /* The shortlist, or NULL: the tokens that any source may write, ascending; the number that each source may write; and
+     * their indices among the candidates, ascending, one source after the other. */
     const int32_t *candidates;
     int64_t num_candidates;
     const int64_t *list_lengths;
     const int32_t *list_places;
-    /* Tokens that the translations of each source begin with, one source after the other, and how many; or NULL. */
+    /* Tokens that the translations of each source begin with, one source after the other, and their number; or NULL. */
     const int64_t *prefixes, *prefix_lengths;
     /* Given translations, or NULL for a search: their tokens after the start token, one target after the other. The
-     * program's states, limits, beams and shortlists are then for nothing. */
+     * program's states, limits, beams and shortlists are ignored. */
     const int64_t *targets, *target_lengths;
     float *target_log_probs; /* result [tokens of all targets] */
-    /* Results of a search. A length is 0 where there are fewer translations than were asked for. */
+    /* Results of a search. A length is 0 where there are fewer translations than `num_return_sequences`. */
     int64_t *tokens;        /* [num_sources, num_return_sequences, longest], padded */
     int64_t *found_lengths; /* [num_sources, num_return_sequences] */
-    float *scores;          /* the log-probability over the length to the length penalty [num_sources, num_return_sequences] */
+    float *scores;          /* the log-probability over the length to the length penalty
+                             * [num_sources, num_return_sequences] */
     float *log_probs;       /* of each token, of a forced end too [num_sources, num_return_sequences, longest] */
     float *first_logits;    /* [num_sources, vocabulary], or NULL, as it is with a shortlist */
     /* With `layer` and `head`: what each token of a translation attends to, 0 where that is an end token alone
@@ -117,7 +119,7 @@ typedef struct {
 } request_t;
 
 EXPORTED int engine_version(void);
-/* What was wrong with the last call of this thread that failed. */
+/* The reason why the last call of this thread failed. */
 EXPORTED const char *engine_error(void);
 /* The name of the tier that a model made with this name (or "") would have; "" if the processor does not have it. */
 EXPORTED const char *engine_tier(const char *name);
@@ -126,18 +128,18 @@ EXPORTED const void *engine_kernels(const char *tier);
 /* c [rows, columns] = a [rows, inner] b [inner, columns], summed in double precision. */
 EXPORTED void engine_product(const float *a, const float *b, float *c, int64_t rows, int64_t inner, int64_t columns);
 /* count numbers of a type, but for CODES, as floats. */
-EXPORTED void engine_widen(const void *from, int type, float *to, int64_t count);
+EXPORTED void engine_widen(const void *source, int type, float *target, int64_t count);
 /* CODES [rows, width], as floats. */
-EXPORTED void engine_widen_codes(const int8_t *codes, const float *largest, float *to, int64_t rows, int64_t width);
+EXPORTED void engine_widen_codes(const int8_t *codes, const float *largest, float *target, int64_t rows, int64_t width);
 /* The reverse: what `engine_pack` makes of floats [rows, width] in an int8 map. */
-EXPORTED void engine_round_codes(const float *from, int8_t *codes, float *largest, int64_t rows, int64_t width);
-/* How many of count numbers of a type, but for INT8, are infinite or none. */
+EXPORTED void engine_round_codes(const float *source, int8_t *codes, float *largest, int64_t rows, int64_t width);
+/* The number of values of a type, but for CODES, that are infinite or NaN. */
 EXPORTED int64_t engine_count_infinite(const void *values, int type, int64_t count);
 EXPORTED model_t *engine_new(const char *tier, int64_t vocabulary, int64_t num_caches);
 EXPORTED void engine_free(model_t *model);
-/* The following return -1 where memory is short, and -2 for what is wrong: see `engine_error`. Those that add return the
- * number of what was added. */
-/* `type` is what its weights are kept as: FLOAT32, FLOAT16, which takes no other weights, or CODES. */
+/* The following return -1 where memory is short, and -2 for a refusal: see `engine_error`. Those that add something return
+ * its number. */
+/* `type` says how its weights are stored: FLOAT32, FLOAT16, which takes no other weights, or CODES. */
 EXPORTED int engine_add_linear(model_t *model, int64_t outputs, int64_t inputs, int type);
 /* Packs `outputs` rows of a linear map, from `first` on; `bias` may be NULL. `largest` is for CODES. */
 EXPORTED int engine_pack(model_t *model, int linear, int64_t first, int64_t outputs, const void *weight, int type,
@@ -155,8 +157,8 @@ EXPORTED int engine_add_buffer(model_t *model, int space, int64_t width);
 /* `logits`: the buffer that holds the logits after the decoder's program. */
 EXPORTED int engine_set_programs(model_t *model, const operation_t *encoder, int64_t num_encoder,
                                  const operation_t *decoder, int64_t num_decoder, int logits);
-/* A caller's lock, such as Python's, which is released while the engine works. NULL, or every LOOK_SECONDS `look` is called
- * with the lock: the engine gives up if that is not 0. */
+/* A caller's lock, such as Python's, which is released while the engine works. Every LOOK_SECONDS the engine calls `look`
+ * with the lock, unless it is NULL, and gives up if it does not return 0. */
 typedef struct {
     void *(*release)(void); /* returns what `regain` takes */
     void (*regain)(void *);
@@ -164,8 +166,8 @@ typedef struct {
 } caller_t;
 #define LOOK_SECONDS 0.05
 
-/* Threads may call it with one model at the same time. `caller` may be NULL. Returns -3 if it gave up, as `stop` or the
- * caller asked. */
+/* Threads may call it with one model at the same time. `caller` may be NULL. Returns -3 if `stop` or the caller made it give
+ * up. */
 EXPORTED int engine_translate(model_t *model, const request_t *request, const caller_t *caller);
 
 #endif

@@ -58,52 +58,52 @@ static void add_norm(float *x, const float *residual, const float *gain, const f
 }
 
 /* Of a head are kept its floats or its halves, in whole blocks. */
-static long kept_width(long width, int halves) { return halves ? round_up(width, BLOCK) * 2 : width * 4; }
-static long kept_bytes(long heads, long width, int halves) { return heads * kept_width(width, halves); }
+static long stored_width(long width, int halves) { return halves ? round_up(width, BLOCK) * 2 : width * 4; }
+static long stored_bytes(long heads, long width, int halves) { return heads * stored_width(width, halves); }
 
 #define LARGEST_HALF 65504.f
 
 /* The halves of a block: in half precision where the processor reads it, else the upper half of each number, to the nearest,
  * those of the second vector above those of the first. */
-INLINE void store_halves(char *to, vf low, vf high) {
+INLINE void store_halves(char *target, vf low, vf high) {
 #if defined(TIER_AVX512)
-    _mm256_storeu_si256((__m256i *)to, _mm512_cvtps_ph((__m512)low, _MM_FROUND_TO_NEAREST_INT));
-    _mm256_storeu_si256((__m256i *)to + 1, _mm512_cvtps_ph((__m512)high, _MM_FROUND_TO_NEAREST_INT));
+    _mm256_storeu_si256((__m256i *)target, _mm512_cvtps_ph((__m512)low, _MM_FROUND_TO_NEAREST_INT));
+    _mm256_storeu_si256((__m256i *)target + 1, _mm512_cvtps_ph((__m512)high, _MM_FROUND_TO_NEAREST_INT));
 #elif defined(TIER_AVX2)
-    _mm_storeu_si128((__m128i *)to, _mm256_cvtps_ph((__m256)low, _MM_FROUND_TO_NEAREST_INT));
-    _mm_storeu_si128((__m128i *)to + 1, _mm256_cvtps_ph((__m256)high, _MM_FROUND_TO_NEAREST_INT));
+    _mm_storeu_si128((__m128i *)target, _mm256_cvtps_ph((__m256)low, _MM_FROUND_TO_NEAREST_INT));
+    _mm_storeu_si128((__m128i *)target + 1, _mm256_cvtps_ph((__m256)high, _MM_FROUND_TO_NEAREST_INT));
 #elif defined(TIER_DOTPROD)
     float16x4_t first = vcvt_f16_f32((float32x4_t)low);
-    vst1q_u16((uint16_t *)to, vreinterpretq_u16_f16(vcvt_high_f16_f32(first, (float32x4_t)high)));
+    vst1q_u16((uint16_t *)target, vreinterpretq_u16_f16(vcvt_high_f16_f32(first, (float32x4_t)high)));
 #else
     vu first = (vu)low, second = (vu)high;
     first = (first + ((first >> 16) & 1) + 0x7fff) >> 16;
     second = (second + ((second >> 16) & 1) + 0x7fff) & 0xffff0000u;
-    *(vu_any *)to = first | second;
+    *(vu_any *)target = first | second;
 #endif
 }
 
-INLINE void load_halves(const char *from, vf *two) {
+INLINE void load_halves(const char *source, vf *two) {
 #if defined(HAS_HALVES)
-    for (int i = 0; i < 2; i++) two[i] = load_half((const uint16_t *)from + i * LANES);
+    for (int i = 0; i < 2; i++) two[i] = load_half((const uint16_t *)source + i * LANES);
 #else
-    vu words = *(const vu_any *)from;
+    vu words = *(const vu_any *)source;
     two[0] = (vf)(words << 16);
     two[1] = (vf)(words & 0xffff0000u);
 #endif
 }
 
-static void keep_heads(const float *from, long heads, long width, int halves, void *to) {
+static void store_heads(const float *source, long heads, long width, int halves, void *target) {
     if (!halves) {
-        memcpy(to, from, (size_t)(heads * width) * 4);
+        memcpy(target, source, (size_t)(heads * width) * 4);
         return;
     }
-    const vf most = all(LARGEST_HALF);
-    for (long h = 0; h < heads; h++, from += width)
-        for (long i = 0; i < width; i += BLOCK, to = (char *)to + 2 * BLOCK) {
-            vf low = GET(from, i, width, 0.f), high = all(0.f);
-            if (i + LANES < width) high = GET(from, i + LANES, width, 0.f);
-            store_halves(to, max_of(min_of(low, most), -most), max_of(min_of(high, most), -most));
+    const vf limit = all(LARGEST_HALF);
+    for (long h = 0; h < heads; h++, source += width)
+        for (long i = 0; i < width; i += BLOCK, target = (char *)target + 2 * BLOCK) {
+            vf low = GET(source, i, width, 0.f), high = all(0.f);
+            if (i + LANES < width) high = GET(source, i + LANES, width, 0.f);
+            store_halves(target, max_of(min_of(low, limit), -limit), max_of(min_of(high, limit), -limit));
         }
 }
 
@@ -121,7 +121,7 @@ INLINE void load_block(const char *head, long i, long width, const int halves, v
 /* Every head of four keys before the next four: a key's numbers lie side by side, those of the next one further on, and
  * are asked for while these are worked on. */
 INLINE void attend_width(const queries_t *q, long first, long end, const long width, const int halves) {
-    const long head_bytes = kept_width(width, halves);
+    const long head_bytes = stored_width(width, halves);
     long num_keys = q->num_keys;
     float scale = 1 / sqrtf((float)width);
     for (int of_values = 0; of_values < 2; of_values++) {
@@ -226,15 +226,15 @@ static void ssru(const float *gates, const float *before, float *state, float *o
  * -INFINITY. */
 INLINE vf exp_below_top(vf x, float top) {
     vf exponent = (x - all(top)) * all(1.44269504088896341f);
-    vf whole = (vf)_mm512_roundscale_ps((__m512)exponent, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    vf rest = exponent - whole, p = all(1.5345811801e-4f);
-    p = p * rest + all(1.3399931423e-3f);
-    p = p * rest + all(9.6184889597e-3f);
-    p = p * rest + all(5.5503287765e-2f);
-    p = p * rest + all(2.4022646891e-1f);
-    p = p * rest + all(6.9314720574e-1f);
-    p = p * rest + all(1.f);
-    return (vf)_mm512_scalef_ps((__m512)p, (__m512)whole);
+    vf power = (vf)_mm512_roundscale_ps((__m512)exponent, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    vf fraction = exponent - power, p = all(1.5345811801e-4f);
+    p = p * fraction + all(1.3399931423e-3f);
+    p = p * fraction + all(9.6184889597e-3f);
+    p = p * fraction + all(5.5503287765e-2f);
+    p = p * fraction + all(2.4022646891e-1f);
+    p = p * fraction + all(6.9314720574e-1f);
+    p = p * fraction + all(1.f);
+    return (vf)_mm512_scalef_ps((__m512)p, (__m512)power);
 }
 #else
 INLINE vf exp_below_top(vf x, float top) { return exp_of_low(x - all(top)); }
@@ -243,81 +243,81 @@ INLINE vf exp_below_top(vf x, float top) { return exp_of_low(x - all(top)); }
 static float log_sum_exp(const float *values, long count) {
     float top = largest_value(values, count);
     vf total = all(0.f);
-    long whole = count / LANES * LANES, i = 0;
-    for (; i + 4 * LANES <= whole; i += 4 * LANES) { /* four side by side, added in order */
+    long full = count / LANES * LANES, i = 0;
+    for (; i + 4 * LANES <= full; i += 4 * LANES) { /* four side by side, added in order */
         vf four[4];
         UNROLL_ALL
         for (long k = 0; k < 4; k++) four[k] = exp_below_top(load(values + i + k * LANES), top);
         UNROLL_ALL
         for (long k = 0; k < 4; k++) total += four[k];
     }
-    for (; i < whole; i += LANES) total += exp_below_top(load(values + i), top);
-    long left = count - whole;
-    if (left) total += first_of(exp_below_top(load_some(values + whole, left, 0.f), top), left);
+    for (; i < full; i += LANES) total += exp_below_top(load(values + i), top);
+    long tail = count - full;
+    if (tail) total += first_of(exp_below_top(load_first(values + full, tail, 0.f), top), tail);
     return top + logf(sum_of(total));
 }
 
 #define GROUP (8 * LANES)
-#define MOST_GROUPS 1024
-#define MOST_WANTED 64
+#define MAX_GROUPS 1024
+#define MAX_K 64
 
-/* The largest value of each group; returns what as many groups as are wanted reach, below which no value is wanted. */
-static float largest_of_groups(const float *values, long groups, long wanted, float *largest) {
-    long kept = 0;
-    float highest[MOST_WANTED];
+/* Finds the largest value of each group; returns the k-th largest of these: no smaller value is among the k largest. */
+static float largest_of_groups(const float *values, long groups, long k, float *largest) {
+    long num_highest = 0;
+    float highest[MAX_K];
     for (long g = 0; g < groups; g++, values += GROUP) {
         vf tops[4];
         for (long k = 0; k < 4; k++) tops[k] = load(values + k * LANES);
         for (long k = 4; k < GROUP / LANES; k++) tops[k % 4] = max_of(tops[k % 4], load(values + k * LANES));
         float top = largest[g] = largest_of(max_of(max_of(tops[0], tops[1]), max_of(tops[2], tops[3])));
-        if (kept == wanted && top <= highest[wanted - 1]) continue;
-        long place = kept < wanted ? kept++ : wanted - 1;
-        for (; place > 0 && highest[place - 1] < top; place--) highest[place] = highest[place - 1];
-        highest[place] = top;
+        if (num_highest == k && top <= highest[k - 1]) continue;
+        long rank = num_highest < k ? num_highest++ : k - 1;
+        for (; rank > 0 && highest[rank - 1] < top; rank--) highest[rank] = highest[rank - 1];
+        highest[rank] = top;
     }
-    return highest[wanted - 1];
+    return highest[k - 1];
 }
 
-static long top(const float *values, long count, long wanted, float *best, int32_t *indices) {
-    long found = 0, groups = count / GROUP;
-    float threshold = -INFINITY, least = -INFINITY, largest[MOST_GROUPS];
-    int is_grouped = groups > 2 * wanted && groups <= MOST_GROUPS && wanted <= MOST_WANTED;
-    if (is_grouped) least = largest_of_groups(values, groups, wanted, largest);
+static long top(const float *values, long count, long k, float *best, int32_t *indices) {
+    long num_best = 0, groups = count / GROUP;
+    float threshold = -INFINITY, group_threshold = -INFINITY, largest[MAX_GROUPS];
+    int is_grouped = groups > 2 * k && groups <= MAX_GROUPS && k <= MAX_K;
+    if (is_grouped) group_threshold = largest_of_groups(values, groups, k, largest);
     for (long i = 0; i < count; i += LANES) {
-        if (is_grouped && i % GROUP == 0 && i / GROUP < groups && largest[i / GROUP] < least) {
+        if (is_grouped && i % GROUP == 0 && i / GROUP < groups && largest[i / GROUP] < group_threshold) {
             i += GROUP - LANES;
             continue;
         }
         long end = count - i < LANES ? count : i + LANES;
-        if (found == wanted && end - i == LANES && !lanes_above(load(values + i), threshold)) continue;
+        if (num_best == k && end - i == LANES && !lanes_above(load(values + i), threshold)) continue;
         for (long j = i; j < end; j++) {
-            if (values[j] < least || (found == wanted && values[j] <= threshold)) continue;
-            long place = found < wanted ? found++ : wanted - 1;
-            for (; place > 0 && best[place - 1] < values[j]; place--) {
-                best[place] = best[place - 1];
-                indices[place] = indices[place - 1];
+            if (values[j] < group_threshold || (num_best == k && values[j] <= threshold)) continue;
+            long rank = num_best < k ? num_best++ : k - 1;
+            for (; rank > 0 && best[rank - 1] < values[j]; rank--) {
+                best[rank] = best[rank - 1];
+                indices[rank] = indices[rank - 1];
             }
-            best[place] = values[j];
-            indices[place] = (int32_t)j;
-            threshold = best[found - 1];
+            best[rank] = values[j];
+            indices[rank] = (int32_t)j;
+            threshold = best[num_best - 1];
         }
     }
-    return found;
+    return num_best;
 }
 
 #define GLUE_(a, b) a##b
 #define GLUE(a, b) GLUE_(a, b)
 #define TEXT_(a) #a
 #define TEXT(a) TEXT_(a)
-#define TABLE(name, product, previewed, whole, preview) \
+#define TABLE(name, product, max_rows, min_unwritten, preview) \
     { \
-        name, packed_bytes, lay_out, pack, pack_codes, widen, select_outputs, unpack, scratch, round_inputs, leave, \
-        num_blocks, product, upper_bytes, pack_upper, previewed, whole, preview, refine, compute, add_norm, kept_bytes, \
-        keep_heads, attend, em_routing, dynamic_routing, exp_twice, tanh_score, add_scaled, lstm, gru, ssru, apply, \
+        name, packed_bytes, lay_out, pack, pack_codes, widen, select_outputs, unpack, scratch, round_inputs, \
+        subtract_rounded, num_blocks, product, preview_bytes, pack_preview, max_rows, min_unwritten, preview, refine, \
+        compute, add_norm, stored_bytes, store_heads, attend, em_routing, dynamic_routing, exp_twice, tanh_score, add_scaled, lstm, gru, ssru, apply, \
         log_sum_exp, top, squash, softmax, \
     }
-const kernels_t GLUE(kernels_, TIER) = TABLE(TEXT(TIER), multiply, most_previewed, least_whole, preview);
+const kernels_t GLUE(kernels_, TIER) = TABLE(TEXT(TIER), multiply, max_preview_rows, min_unwritten_rows, preview);
 #if defined(HAS_TILES)
 const kernels_t kernels_amx =
-    TABLE("amx", multiply_by_tiles, most_previewed_by_tiles, least_whole_by_tiles, preview_by_tiles);
+    TABLE("amx", multiply_by_tiles, max_preview_rows_by_tiles, min_unwritten_rows_by_tiles, preview_by_tiles);
 #endif

@@ -1,7 +1,7 @@
 /* The arithmetic of the engine: one table of functions per instruction-set tier.
  *
- * kernels.c, with what it includes of kernels/, is compiled once per tier; dispatch.c picks the best tier that the processor has. Legend: N inputs of a
- * routing, M output capsules, D width of a capsule.
+ * kernels.c, with what it includes of kernels/, is compiled once per tier; dispatch.c picks the best tier that the
+ * processor has. Legend: N inputs of a routing, M output capsules, D width of a capsule.
  */
 #ifndef CAPSULE_MT_KERNELS_H
 #define CAPSULE_MT_KERNELS_H
@@ -14,29 +14,51 @@ typedef struct {
     float *output;
     long query_step; /* numbers from a query to the next */
     long rows, heads, width;
-    const char *const *keys; /* [num_keys], as `keep_heads` left them; the value of each is `value_offset` bytes after it */
+    const char *const *keys; /* [num_keys], as `store_heads` left them; the value of each is `value_offset` bytes after it */
     long value_offset, num_keys;
     int halves;
     float *scores; /* what each head attends to: [rows, heads, num_keys] */
 } queries_t;
 
-/* So many rows at most attend at once. */
-#define MOST_QUERIES 8
+/* Rows that attend at once, at most. */
+#define MAX_QUERIES 8
 
-#define MOST_NEAR 1024
+#define MAX_CONTENDERS 1024
 
-/* The outputs of a row that may be the largest, but for forbidden ones, when each is up to `reach` times its radius above
- * or below what is noted. */
+/* The outputs of a row that may be the largest, but for forbidden ones: each is up to `reach` times its radius above or
+ * below its value. */
 typedef struct {
     const int32_t *forbidden;
-    long num_forbidden, count; /* MOST_NEAR + 1 if there are more */
-    float reach, least;        /* the largest is not below `least` */
-    const float *radii;        /* of each output; whoever notes sets it */
+    long num_forbidden, count; /* MAX_CONTENDERS + 1 if there are more */
+    float reach, threshold;    /* the largest is not below the threshold */
+    const float *radii;        /* of each output; set by the kernel */
     float *estimates;          /* memory for all outputs, and BLOCK more, of a row that is alone */
-    long best;                 /* the place of the largest estimate, or -1 */
-    int32_t places[MOST_NEAR];
-    float values[MOST_NEAR];
-} near_t;
+    long best;                 /* the output with the largest estimate, or -1 */
+    int32_t outputs[MAX_CONTENDERS];
+    float values[MAX_CONTENDERS];
+} contenders_t;
+
+/* EM routing of N inputs to M capsules of width D; see routing/em.py. */
+typedef struct {
+    const float *votes;           /* [N, M, D] */
+    const float *activations;     /* of the inputs [N, M], or NULL */
+    const float *beta_a, *beta_u; /* [M] */
+    const float *lambdas;         /* [iterations] */
+    float min_variance;
+    long iterations, num_inputs, num_outputs, width;
+    float *capsules; /* result [M, D] */
+    float *scratch;
+} em_routing_t;
+
+/* Dynamic routing; see routing/dynamic.py. */
+typedef struct {
+    const float *votes; /* [N, M, D] */
+    long iterations;
+    int normalize;
+    long num_inputs, num_outputs, width;
+    float *capsules; /* result [M, D] */
+    float *scratch;
+} dynamic_routing_t;
 
 enum activation { NO_ACTIVATION, RELU, SILU, GELU, TANH, SIGMOID };
 
@@ -62,54 +84,50 @@ typedef struct {
     /* The same of codes [outputs, inputs], for an int8 map; `largest` of each output is what 127 stands for. */
     void (*pack_codes)(linear_t *linear, const int8_t *codes, const float *largest, long first, long end);
     /* Half precision to float, bfloat16 if `bfloat`. */
-    void (*widen)(const uint16_t *from, int bfloat, float *to, long count);
-    /* Fills in `to`, of which `outputs` is set, with these outputs of a packed map; `memory` as for `lay_out`. */
-    void (*select)(const linear_t *from, const int32_t *outputs, linear_t *to, char *memory);
+    void (*widen)(const uint16_t *source, int bfloat, float *target, long count);
+    /* Fills in `target`, whose number of outputs is set, with these outputs of a packed map; `memory` as for `lay_out`. */
+    void (*select)(const linear_t *source, const int32_t *outputs, linear_t *target, char *memory);
     /* What was packed of an output: floats, halves, or codes and up to three zeros. */
-    void (*unpack)(const linear_t *linear, long output, void *to);
+    void (*unpack)(const linear_t *linear, long output, void *target);
     /* Bytes of `scratch` that a product needs for this many rows. */
     long (*scratch)(const linear_t *linear, long rows);
     /* Rounds x [rows, inputs] into `scratch` for an int8 map; does nothing for another. */
     void (*round_inputs)(const linear_t *linear, const float *x, long rows, void *scratch);
-    /* rest = x - what `round_inputs` has made of it, for an int8 map. */
-    void (*leave)(const linear_t *linear, const float *x, long rows, const void *scratch, float *rest);
+    /* residual = x - what `round_inputs` has made of it, for an int8 map. */
+    void (*subtract_rounded)(const linear_t *linear, const float *x, long rows, const void *scratch, float *residual);
     /* Blocks of outputs, which may be computed apart. */
     long (*num_blocks)(const linear_t *linear);
     /* x [rows, inputs] -> blocks `first` to `end` of y [rows, outputs]; `scratch` holds what `round_inputs` left. */
     void (*multiply)(const linear_t *linear, const float *x, long rows, float *y, int activation, const void *scratch,
                      long first, long end);
-    /* Bytes of what is kept of an int8 map for previews, aligned to 64, or 0 where the tier has none. */
-    int64_t (*upper_bytes)(const linear_t *linear);
+    /* Bytes of a preview of an int8 map, which has fewer bits of its weights, aligned to 64; 0 where the tier has none. */
+    int64_t (*preview_bytes)(const linear_t *linear);
     /* Fills them in. */
-    void (*pack_upper)(const linear_t *linear, void *upper);
-    /* So many rows at most are previewed at once. */
-    long (*most_previewed)(const linear_t *linear);
-    /* From so many rows on, finding the largest outputs takes less time than writing all. */
-    long (*least_whole)(const linear_t *linear);
-    /* Notes which outputs of rows, of blocks `first` to `end`, may be the largest by `upper`, or by the whole weights if
-     * that is NULL; `scratch` holds what `round_inputs` left. By `upper` an output is off by what its weights are, times the
-     * inputs: by its radius * |x|, as standard deviation. Of one row, by `upper`, only estimates all outputs; what of them
-     * may be above `least`, `refine` then notes. */
-    void (*preview)(const linear_t *linear, const void *upper, long rows, const void *scratch, near_t *near, long first,
-                    long end);
-    void (*refine)(const linear_t *linear, const void *upper, const void *scratch, near_t *near, long first, long end);
+    void (*pack_preview)(const linear_t *linear, void *preview);
+    /* Rows that are previewed at once, at most. */
+    long (*max_preview_rows)(const linear_t *linear);
+    /* From this many rows on, finding the largest outputs by the weights themselves is faster than writing all outputs. */
+    long (*min_unwritten_rows)(const linear_t *linear);
+    /* Notes which outputs of rows, of blocks `first` to `end`, may be the largest by `preview`, or by the weights themselves
+     * if that is NULL; `scratch` holds what `round_inputs` left. A previewed output is off by its radius * |x|, as standard
+     * deviation: by what its weights are off, times the inputs. Of a row that is alone, it only estimates all outputs;
+     * `refine` then notes those that may be above the threshold. */
+    void (*preview)(const linear_t *linear, const void *preview, long rows, const void *scratch, contenders_t *contenders,
+                    long first, long end);
+    void (*refine)(const linear_t *linear, const void *preview, const void *scratch, contenders_t *contenders, long first,
+                   long end);
     /* An output of one of the rows of an int8 map, as `multiply` computes it. */
     float (*compute)(const linear_t *linear, long rows, long row, const void *scratch, long output);
     /* x = LayerNorm(x + residual) [rows, width]; `residual` may be NULL. */
     void (*add_norm)(float *x, const float *residual, const float *gain, const float *bias, long rows, long width,
                      float epsilon);
     /* Bytes of a key or a value: floats, or with `halves` numbers of 16 bits, which are read in half the time. */
-    long (*kept_bytes)(long heads, long width, int halves);
-    void (*keep_heads)(const float *from, long heads, long width, int halves, void *to);
+    long (*stored_bytes)(long heads, long width, int halves);
+    void (*store_heads)(const float *source, long heads, long width, int halves, void *target);
     /* Heads `first` to `end` of the queries. */
     void (*attend)(const queries_t *queries, long first, long end);
-    /* Votes [N, M, D], activations of the inputs [N, M] or NULL -> capsules [M, D]; see routing/em.py. */
-    void (*em_routing)(const float *votes, const float *activation, const float *beta_a, const float *beta_u,
-                       const float *lambdas, long iterations, float min_variance, long num_inputs, long num_outputs,
-                       long width, float *capsules, float *scratch);
-    /* Votes [N, M, D] -> capsules [M, D]; see routing/dynamic.py. */
-    void (*dynamic_routing)(const float *votes, long iterations, int normalize, long num_inputs, long num_outputs,
-                            long width, float *capsules, float *scratch);
+    void (*em_routing)(const em_routing_t *routing);
+    void (*dynamic_routing)(const dynamic_routing_t *routing);
     /* values = exp(2 * clamp(values, -20, 20)) */
     void (*exp_twice)(float *values, long count);
     /* sum_d w_d tanh(a_d + b_d) of exponentials E = exp(2 a), F = exp(2 b): tanh(a + b) = 1 - 2 / (1 + E F). */
@@ -125,8 +143,8 @@ typedef struct {
     void (*apply)(float *values, long count, int activation);
     /* log(sum(exp(values))) */
     float (*log_sum_exp)(const float *values, long count);
-    /* The `wanted` largest values, largest first, the lower index first where they are equal; returns how many. */
-    long (*top)(const float *values, long count, long wanted, float *best, int32_t *indices);
+    /* The `k` largest values, largest first, the lower index first where they are equal; returns how many. */
+    long (*top)(const float *values, long count, long k, float *best, int32_t *indices);
     /* See routing/squash.py. */
     void (*squash)(float *capsule, long width);
     /* Of each of the rows. */

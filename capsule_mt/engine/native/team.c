@@ -1,10 +1,14 @@
 /* The threads of one translation. One leads; the others take parts of its loops, and wait in between.
  *
- * A loop is over when its parts are done, whoever did them: a thread that gets no processor holds up nobody, unless it
- * has begun a part. Waiting is spinning at first, for the next loop mostly follows within microseconds, then giving way,
- * for the next call may follow, then sleeping.
+ * A loop ends when all of its parts are done, by whichever thread: an unscheduled thread blocks the others only if it has
+ * started a part. A waiting thread spins at first, because the next loop mostly follows within microseconds; then it
+ * yields, because the next call may follow; then it sleeps.
  */
-#include "run.h"
+#include "team.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
 
 #if defined(_WIN32)
 #include <windows.h>
@@ -33,16 +37,17 @@ typedef pthread_cond_t wake_t;
 
 #if !defined(SPINS)
 #define SPINS 4000 /* about 50 microseconds */
-#define YIELDS 500 /* about 100 microseconds, which another may have: to wake up takes as long */
+#define YIELDS 500 /* about 100 microseconds, which other processes may have: waking up takes as long */
 #endif
-/* How much larger a part must be where processors are far apart, as those of a virtual machine are now and then: a loop
- * then takes a microsecond longer than its parts. */
-#define FAR 16
-#define BETWEEN_TRIES 32 /* steps */
-#define LINE 64 /* bytes that processors exchange at once */
+/* Where cores talk slowly, as on a virtual machine now and then, a loop takes a microsecond longer than its parts: a part
+ * must then cost this many times as much. */
+#define FAR_FACTOR 16
+#define PROBE_INTERVAL 32 /* steps */
+#define LINE 64 /* bytes of a cache line: what one thread writes must not share it with what another reads */
 
-/* What a thread has of a loop. `ticket` is the number of the loop (32 bits), its parts (16), and how many of them were
- * taken (16). The rest changes while no part is left: whoever takes a part finds the ticket that it read before it. */
+/* A thread's share of a loop. `ticket` holds the number of the loop (32 bits), the parts of the share (16), and how many of
+ * them were taken (16). The other fields change only while no part is left, and the ticket after them: a thread that
+ * takes a part with the ticket that it read has read the fields of the same loop. */
 typedef struct {
     uint64_t ticket __attribute__((aligned(LINE)));
     int64_t first, end;
@@ -51,22 +56,22 @@ typedef struct {
     int64_t num_done __attribute__((aligned(LINE)));
     int is_asleep;
     team_t *team;
-    thread_t thread; /* but of the one that leads */
+    thread_t thread; /* unused by the leader */
 } share_t;
 
 struct team {
-    int over;
+    int is_over;
     lock_t lock;
     wake_t wake;
-    int64_t num_wanted; /* threads, with the one that leads */
-    int num_threads;    /* that the system had */
+    int64_t num_requested; /* threads, with the leader */
+    int num_threads;       /* that the system had */
     int64_t process;
-    uint64_t loop; /* the number of the last one */
-    int64_t least; /* that a part costs */
-    enum { SETTLED, ALONE, SHARED } tries; /* how this step goes, which the next one compares: small loops ALONE, then SHARED */
-    int64_t steps; /* since the last try */
-    double began, alone; /* when this step began; seconds of the last one ALONE */
-    double gain; /* of sharing small loops, on average: the last tries count most */
+    uint64_t loop;    /* the number of the last one */
+    int64_t min_cost; /* of a part */
+    enum { SETTLED, UNSPLIT, SPLIT } probe; /* a step with small loops UNSPLIT, then one with them SPLIT, are compared */
+    int64_t steps_since_probe;
+    double step_start, unsplit_seconds; /* of the last UNSPLIT step */
+    double gain; /* of splitting small loops: a moving average */
     share_t shares[];
 };
 
@@ -81,7 +86,7 @@ static inline void relax(void) {
 static inline int64_t parts_of(uint64_t ticket) { return ticket >> 16 & 0xffff; }
 static inline int64_t taken_of(uint64_t ticket) { return ticket & 0xffff; }
 
-static int is_left(const share_t *share) {
+static int has_parts(const share_t *share) {
     uint64_t ticket = __atomic_load_n(&share->ticket, __ATOMIC_ACQUIRE);
     return taken_of(ticket) < parts_of(ticket);
 }
@@ -104,7 +109,7 @@ static int take_part(share_t *share, int thread) {
     return 0;
 }
 
-/* First those of a thread's own share: what it read in the last step may lie in its cache. */
+/* Begins with the thread's own share: the weights that it read in the last step may lie in its cache. */
 static void take_parts(team_t *team, int thread) {
     for (int i = 0; i < team->num_threads; i++)
         while (take_part(team->shares + (thread + i) % team->num_threads, thread)) continue;
@@ -113,15 +118,15 @@ static void take_parts(team_t *team, int thread) {
 static void sleep_until_needed(team_t *team, share_t *share) {
     acquire(&team->lock);
     __atomic_store_n(&share->is_asleep, 1, __ATOMIC_RELAXED);
-    while (!team->over && !is_left(share)) sleep_until_woken(&team->wake, &team->lock);
+    while (!team->is_over && !has_parts(share)) sleep_until_woken(&team->wake, &team->lock);
     __atomic_store_n(&share->is_asleep, 0, __ATOMIC_RELAXED);
     release(&team->lock);
 }
 
 static void follow(team_t *team, int thread) {
     share_t *share = team->shares + thread;
-    for (int spins = 0; !__atomic_load_n(&team->over, __ATOMIC_RELAXED);) {
-        if (is_left(share)) {
+    for (int spins = 0; !__atomic_load_n(&team->is_over, __ATOMIC_RELAXED);) {
+        if (has_parts(share)) {
             take_parts(team, thread);
             spins = 0;
         } else if (++spins < SPINS) {
@@ -136,17 +141,17 @@ static void follow(team_t *team, int thread) {
 }
 
 #if defined(_WIN32)
-static DWORD WINAPI begin(void *own) {
+static DWORD WINAPI begin(void *argument) {
 #else
-static void *begin(void *own) {
+static void *begin(void *argument) {
 #endif
-    share_t *share = own;
+    share_t *share = argument;
     follow(share->team, (int)(share - share->team->shares));
     return 0;
 }
 
 /* A team of new threads. */
-static team_t *gather(int64_t num_threads) {
+static team_t *start_team(int64_t num_threads) {
     size_t bytes = sizeof(team_t) + sizeof(share_t) * (size_t)num_threads;
     team_t *team = NULL;
 #if defined(_WIN32)
@@ -161,9 +166,9 @@ static team_t *gather(int64_t num_threads) {
     pthread_mutex_init(&team->lock, NULL);
     pthread_cond_init(&team->wake, NULL);
 #endif
-    team->num_wanted = num_threads;
-    team->least = LEAST_PART;
-    team->steps = BETWEEN_TRIES; /* the first one at once */
+    team->num_requested = num_threads;
+    team->min_cost = MIN_PART_COST;
+    team->steps_since_probe = PROBE_INTERVAL; /* the first one at once */
     team->gain = 1;
     team->process = getpid();
     for (team->num_threads = 1; team->num_threads < num_threads; team->num_threads++) {
@@ -180,9 +185,9 @@ static team_t *gather(int64_t num_threads) {
 }
 
 /* Ends the threads of a team. */
-static void disband(team_t *team) {
+static void end_team(team_t *team) {
     acquire(&team->lock);
-    __atomic_store_n(&team->over, 1, __ATOMIC_RELAXED);
+    __atomic_store_n(&team->is_over, 1, __ATOMIC_RELAXED);
     wake_all(&team->wake);
     release(&team->lock);
     for (int thread = 1; thread < team->num_threads; thread++) {
@@ -203,62 +208,64 @@ static void disband(team_t *team) {
 }
 
 /* Teams wait here for the next call: to begin and to end a thread takes as long as a step of a small model. */
-#if !defined(MOST_KEPT)
-#define MOST_KEPT 4
+#if !defined(MAX_WAITING_TEAMS)
+#define MAX_WAITING_TEAMS 4
 #endif
-static team_t *kept[MOST_KEPT];
+static team_t *waiting_teams[MAX_WAITING_TEAMS];
 
 team_t *team_new(int64_t num_threads) {
     if (num_threads <= 1) return NULL;
-    for (int i = 0; i < MOST_KEPT; i++) {
-        team_t *team = __atomic_exchange_n(kept + i, NULL, __ATOMIC_ACQ_REL);
+    for (int i = 0; i < MAX_WAITING_TEAMS; i++) {
+        team_t *team = __atomic_exchange_n(waiting_teams + i, NULL, __ATOMIC_ACQ_REL);
         if (!team || team->process != getpid()) continue; /* a fork has none of the other threads */
-        if (team->num_wanted == num_threads) return team;
+        if (team->num_requested == num_threads) return team;
         team_free(team);
     }
-    return gather(num_threads);
+    return start_team(num_threads);
 }
 
 void team_free(team_t *team) {
     if (!team) return;
-    for (int i = 0; i < MOST_KEPT; i++) {
+    for (int i = 0; i < MAX_WAITING_TEAMS; i++) {
         team_t *none = NULL;
-        if (__atomic_compare_exchange_n(kept + i, &none, team, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return;
+        if (__atomic_compare_exchange_n(waiting_teams + i, &none, team, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return;
     }
-    disband(team);
+    end_team(team);
 }
 
 int team_size(const team_t *team) { return team ? team->num_threads : 1; }
 
 void team_step(team_t *team, int64_t step, double now) {
-    double taken = now - team->began;
-    team->began = now;
-    if (step > 1 && team->tries == ALONE) {
-        team->alone = taken;
-        team->tries = SHARED;
+    double duration = now - team->step_start;
+    team->step_start = now;
+    if (step > 1 && team->probe == UNSPLIT) {
+        team->unsplit_seconds = duration;
+        team->probe = SPLIT;
     } else {
-        if (step > 2 && team->tries == SHARED && taken > 0) {
-            double gain = team->alone / taken;
-            team->gain += ((gain < 0.5 ? 0.5 : gain > 2 ? 2 : gain) - team->gain) / 4; /* one may be disturbed */
+        if (step > 2 && team->probe == SPLIT && duration > 0) {
+            double gain = team->unsplit_seconds / duration;
+            team->gain += ((gain < 0.5 ? 0.5 : gain > 2 ? 2 : gain) - team->gain) / 4; /* a step may be disturbed */
         }
-        team->tries = step && ++team->steps >= BETWEEN_TRIES ? ALONE : SETTLED;
-        if (team->tries == ALONE) team->steps = 0;
+        team->probe = step && ++team->steps_since_probe >= PROBE_INTERVAL ? UNSPLIT : SETTLED;
+        if (team->probe == UNSPLIT) team->steps_since_probe = 0;
     }
-    team->least = team->tries == ALONE || (team->tries == SETTLED && team->gain < 1) ? FAR * LEAST_PART : LEAST_PART;
+    int only_large = team->probe == UNSPLIT || (team->probe == SETTLED && team->gain < 1);
+    team->min_cost = only_large ? FAR_FACTOR * MIN_PART_COST : MIN_PART_COST;
 }
 
 /* What a loop is split into for each thread, so that one that is slow leaves some to the others. */
-#define MOST_PARTS 4
+#define PARTS_PER_THREAD 4
 
 void team_share(team_t *team, int64_t count, int64_t cost, body_t body, void *context) {
-    int64_t least = team ? team->least : 0, parts = team && cost > 0 && count > least / cost ? count * cost / least : 0;
+    int64_t min_cost = team ? team->min_cost : 0, parts = 0;
+    if (team && cost > 0 && count > min_cost / cost) parts = count * cost / min_cost;
     parts = parts < count ? parts : count;
     if (parts < 2) {
         if (count) body(context, 0, count, 0);
         return;
     }
     int64_t threads = parts < team->num_threads ? parts : team->num_threads;
-    parts = parts / threads < MOST_PARTS ? parts / threads : MOST_PARTS;
+    parts = parts / threads < PARTS_PER_THREAD ? parts / threads : PARTS_PER_THREAD;
     int sleepers = 0;
     team->loop++;
     for (int64_t thread = threads - 1; thread >= 0; thread--) {
@@ -271,7 +278,7 @@ void team_share(team_t *team, int64_t count, int64_t cost, body_t body, void *co
         __atomic_store_n(&share->ticket, team->loop << 32 | (uint64_t)parts << 16, __ATOMIC_RELEASE);
         sleepers |= __atomic_load_n(&share->is_asleep, __ATOMIC_RELAXED);
     }
-    if (sleepers) { /* whoever falls asleep just now is woken by the next loop */
+    if (sleepers) { /* a thread that falls asleep just now is woken by the next loop */
         acquire(&team->lock);
         wake_all(&team->wake);
         release(&team->lock);

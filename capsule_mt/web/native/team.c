@@ -1,5 +1,6 @@
 /* The threads of a module: workers of JavaScript if its memory is shared, else none. */
-#include "run.h"
+#include "engine.h"
+#include "team.h"
 
 #if defined(__wasm_atomics__)
 
@@ -53,9 +54,9 @@ static void lock(int32_t *is_locked) {
 static void unlock(int32_t *is_locked) { __atomic_store_n(is_locked, 0, __ATOMIC_SEQ_CST); }
 
 static void wait_for_change(int32_t *times, int32_t *is_locked) {
-    int32_t known = *times;
+    int32_t seen = *times;
     unlock(is_locked);
-    __builtin_wasm_memory_atomic_wait32(times, known, -1);
+    __builtin_wasm_memory_atomic_wait32(times, seen, -1);
     lock(is_locked);
 }
 
@@ -81,7 +82,7 @@ static void change(int32_t *times) {
 #define getpid() 0
 #define SPINS 200000 /* some 300 microseconds: a spin is short here, and to wake a worker up takes long */
 #define YIELDS 0
-#define MOST_KEPT 1
+#define MAX_WAITING_TEAMS 1
 
 #include "../../engine/native/team.c"
 

@@ -4,23 +4,23 @@
 
 int print_text(char *restrict text, size_t size, const char *restrict format, va_list arguments) {
     size_t length = 0;
-    for (const char *place = format; *place; place++) {
+    for (const char *cursor = format; *cursor; cursor++) {
         char digits[24], *part = digits + sizeof(digits) - 1;
         int longs = 0;
         *part = 0;
-        if (*place != '%') {
-            *--part = *place;
+        if (*cursor != '%') {
+            *--part = *cursor;
         } else {
-            while (*++place == 'l') longs++;
-            if (*place == 's') {
+            while (*++cursor == 'l') longs++;
+            if (*cursor == 's') {
                 part = va_arg(arguments, char *);
             } else {
                 int64_t number = longs > 1 ? va_arg(arguments, long long)
                                  : longs   ? va_arg(arguments, long)
                                            : va_arg(arguments, int);
-                uint64_t left = number < 0 ? -(uint64_t)number : (uint64_t)number;
-                do *--part = (char)('0' + left % 10);
-                while (left /= 10);
+                uint64_t remaining = number < 0 ? -(uint64_t)number : (uint64_t)number;
+                do *--part = (char)('0' + remaining % 10);
+                while (remaining /= 10);
                 if (number < 0) *--part = '-';
             }
         }

@@ -109,7 +109,7 @@ def test_the_kernels_under_sanitizers(tmp_path):
 @pytest.mark.parametrize("sanitize", ["thread", "address,undefined"])
 def test_threads_under_sanitizers(sanitize, tmp_path, monkeypatch):
     """Two threads for each source of a batch share even the smallest loop of each program."""
-    program = build_whole("replay.c", tmp_path, this_platform(), ["gcc", "-DLEAST_PART=1"], sanitize)
+    program = build_whole("replay.c", tmp_path, this_platform(), ["gcc", "-DMIN_PART_COST=1"], sanitize)
     replaying([str(program)], tmp_path, monkeypatch)
     monkeypatch.setenv("ASAN_OPTIONS", "detect_leaks=0")  # the program keeps all that it reads
     check_programs(num_threads=8)

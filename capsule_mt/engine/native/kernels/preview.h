@@ -1,13 +1,13 @@
 /* Logits from fewer bits of a head's weights: reading a large head takes most of the time of a step with one row, and only
- * the logits next to the largest matter. See `preview` of ../operations.c.
+ * the logits next to the largest matter. See ../logits.c.
  *
- * Of each output are kept 16 steps n of its own size, with which a weight is about step * (n - 7.5): the upper two bits of
- * n, which suffice for most outputs, and the lower two. A byte of these has four inputs, each DEPTH after the one before.
+ * Each output's weights are quantised to 16 levels n of its own step, as step * (n - 7.5). The upper two bits of n, which
+ * suffice for most outputs, and the lower two lie apart. A byte of either has four inputs, each DEPTH after the one before.
  */
 #ifndef CAPSULE_MT_PREVIEW_H
 #define CAPSULE_MT_PREVIEW_H
 
-#include "near.h"
+#include "contenders.h"
 #include "products.h"
 
 #include <limits.h>
@@ -23,9 +23,9 @@ static float compute(const linear_t *l, long rows, long row, const void *memory,
     int32_t sum = 0;
     for (long k = 0; k < stride; k += DEPTH, codes += BLOCK * DEPTH)
         for (long d = 0; d < DEPTH; d++) sum += x[k + d] * codes[d];
-    vf found = __builtin_convertvector(all_int(sum - l->sums[output] * rounding.zero), vf);
-    found = found * all(l->scales[output]) * all(rounding.step) + all(l->bias[output]); /* as in `finish_int8` */
-    return found[0];
+    vf value = __builtin_convertvector(all_int(sum - l->sums[output] * rounding.zero), vf);
+    value = value * all(l->scales[output]) * all(rounding.step) + all(l->bias[output]); /* as in `finish_int8` */
+    return value[0];
 }
 
 #if defined(TIER_AVX512) || defined(TIER_AVXVNNI) || defined(TIER_DOTPROD)
@@ -42,24 +42,24 @@ INLINE vi dot_bits(vi sum, bits_t bits, int32_t four) {
 #endif
 }
 
-/* What is kept of a head: of each output the step and how far a weight is from it, as root mean square, by the upper bits
- * and by all; the sums of its upper bits, and of its lower ones; then both, laid out as the weights are. */
+/* A packed preview. Of each output: its step; the root mean square error of a weight by the upper bits (`coarse`) and by all
+ * (`fine`); the sums of its upper and its lower bits; then these bits, laid out as the weights are. */
 typedef struct {
     float *steps, *coarse, *fine;
     int32_t *sums[2];
     char *bits[2];
-} upper_t;
+} preview_t;
 
-static upper_t parts_of(const linear_t *l, const void *upper) {
+static preview_t parts_of(const linear_t *l, const void *packed) {
     long outputs = round_up(l->outputs, BLOCK);
-    float *steps = (float *)upper;
+    float *steps = (float *)packed;
     int32_t *sums = (int32_t *)(steps + 3 * outputs);
     char *bits = (char *)(sums + 2 * outputs);
-    return (upper_t){steps, steps + outputs, steps + 2 * outputs, {sums, sums + outputs},
+    return (preview_t){steps, steps + outputs, steps + 2 * outputs, {sums, sums + outputs},
                      {bits, bits + (int64_t)outputs * l->inputs / 4}};
 }
 
-static int64_t upper_bytes(const linear_t *l) {
+static int64_t preview_bytes(const linear_t *l) {
     int64_t outputs = round_up(l->outputs, BLOCK);
     return l->int8 && l->inputs % AT_ONCE == 0 ? outputs * 5 * 4 + outputs * l->inputs / 2 : 0;
 }
@@ -68,7 +68,7 @@ static int64_t upper_bytes(const linear_t *l) {
 INLINE vi code_of(vi codes, int d) { return codes << (24 - 8 * d) >> 24; }
 
 /* Of LANES outputs. */
-static void pack_some(const linear_t *l, upper_t upper, long output) {
+static void pack_outputs(const linear_t *l, preview_t parts, long output) {
     const char *codes = weights_of(l, output);
     long apart = BLOCK * DEPTH, offset = output / BLOCK * BLOCK * l->inputs / 4 + output % BLOCK * 4;
     vf squares = all(0.f), errors[2] = {all(0.f), all(0.f)};
@@ -86,31 +86,32 @@ static void pack_some(const linear_t *l, upper_t upper, long output) {
         for (int j = 0; j < 4; j++)
             for (int d = 0; d < DEPTH; d++) {
                 vf code = __builtin_convertvector(code_of(*(const vi_any *)(codes + (i / DEPTH + j) * apart), d), vf);
-                vf place = max_of(min_of(round_of(code * factor + all(7.5f)), all(15.f)), all(0.f));
-                vi n = __builtin_convertvector(place, vi), two[2] = {n >> 2, n & 3};
-                vf near = code - (place - all(7.5f)) * step;
-                vf far = code - (__builtin_convertvector(two[0], vf) * all(4.f) - all(6.f)) * step;
-                errors[0] += far * far;
-                errors[1] += near * near;
+                vf level = max_of(min_of(round_of(code * factor + all(7.5f)), all(15.f)), all(0.f));
+                vi n = __builtin_convertvector(level, vi), two[2] = {n >> 2, n & 3};
+                vf error = code - (level - all(7.5f)) * step;
+                vf coarse_error = code - (__builtin_convertvector(two[0], vf) * all(4.f) - all(6.f)) * step;
+                errors[0] += coarse_error * coarse_error;
+                errors[1] += error * error;
                 for (int part = 0; part < 2; part++) {
                     sums[part] += two[part];
                     bits[part] |= two[part] << (8 * d + 2 * j);
                 }
             }
         for (int part = 0; part < 2; part++)
-            *(vi_any *)(upper.bits[part] + offset + i / AT_ONCE * apart) = bits[part];
+            *(vi_any *)(parts.bits[part] + offset + i / AT_ONCE * apart) = bits[part];
     }
     for (int k = 0; k < LANES; k++) {
         float scale = l->scales[output + k];
-        upper.steps[output + k] = step[k] * scale;
-        upper.coarse[output + k] = sqrtf(errors[0][k] / (float)l->inputs) * scale;
-        upper.fine[output + k] = sqrtf(errors[1][k] / (float)l->inputs) * scale;
-        for (int part = 0; part < 2; part++) upper.sums[part][output + k] = sums[part][k];
+        parts.steps[output + k] = step[k] * scale;
+        parts.coarse[output + k] = sqrtf(errors[0][k] / (float)l->inputs) * scale;
+        parts.fine[output + k] = sqrtf(errors[1][k] / (float)l->inputs) * scale;
+        for (int part = 0; part < 2; part++) parts.sums[part][output + k] = sums[part][k];
     }
 }
 
-static void pack_upper(const linear_t *l, void *upper) {
-    for (long output = 0; output < round_up(l->outputs, BLOCK); output += LANES) pack_some(l, parts_of(l, upper), output);
+static void pack_preview(const linear_t *l, void *packed) {
+    for (long output = 0; output < round_up(l->outputs, BLOCK); output += LANES)
+        pack_outputs(l, parts_of(l, packed), output);
 }
 
 /* The sum of a rounded row. */
@@ -120,9 +121,9 @@ INLINE int32_t total_of(const linear_t *l, const rounded_t *rounded, int32_t zer
     return total;
 }
 
-/* Sums of the products of two bits of a block, and of a row; asks for as many bytes that are needed `later`. */
+/* Sums of the products of two bits of a block, and of a row; prefetches as many bytes from `later` on. */
 INLINE void dot_two(const linear_t *l, const char *bits, const char *later, const int32_t *zeros, const rounded_t *x,
-                    int32_t zero, vi *found) {
+                    int32_t zero, vi *result) {
     vi sums[2][4];
     for (int k = 0; k < 8; k++) sums[k / 4][k % 4] = all_int(0);
     for (long i = 0; i < l->inputs; i += AT_ONCE, bits += BLOCK * 4, later += BLOCK * 4) {
@@ -140,40 +141,40 @@ INLINE void dot_two(const linear_t *l, const char *bits, const char *later, cons
     }
     for (int k = 0; k < 2; k++) {
         vi of_zero = *(const vi_any *)(zeros + k * LANES) * all_int(zero - ZERO_POINT);
-        found[k] = sums[k][0] + (sums[k][1] >> 2) + (sums[k][2] >> 4) + sums[k][3] - of_zero;
+        result[k] = sums[k][0] + (sums[k][1] >> 2) + (sums[k][2] >> 4) + sums[k][3] - of_zero;
     }
 }
 
 /* The place of the largest estimate that is not forbidden, among these and the one before, or -1. */
-static long largest_estimate(const linear_t *l, const near_t *near, long first, long last) {
-    long best = near->best;
-    float largest = best < 0 ? -INFINITY : near->estimates[best];
+static long largest_estimate(const linear_t *l, const contenders_t *contenders, long first, long last) {
+    long best = contenders->best;
+    float largest = best < 0 ? -INFINITY : contenders->estimates[best];
     for (long o = first; o < last; o += LANES) {
-        unsigned lanes = lanes_above(load(near->estimates + o), largest);
+        unsigned lanes = lanes_above(load(contenders->estimates + o), largest);
         for (long k = o; lanes; k++, lanes >>= 1)
-            if ((lanes & 1) && k < l->outputs && near->estimates[k] > largest && !is_forbidden(near, (int32_t)k)) {
+            if ((lanes & 1) && k < l->outputs && contenders->estimates[k] > largest &&
+                !is_forbidden(contenders, (int32_t)k)) {
                 best = k;
-                largest = near->estimates[k];
+                largest = contenders->estimates[k];
             }
     }
     return best;
 }
 
-/* The next block from `output` on with a logit that may be above the largest one, or a place from `end` on. */
-static long next_near(const near_t *near, upper_t upper, long output, long end) {
+/* The next block from `output` on with an estimate that may reach the threshold, or an output from `end` on. */
+static long next_contending(const contenders_t *contenders, preview_t parts, long output, long end) {
     for (; output < end; output += BLOCK)
         for (long k = output; k < output + BLOCK; k += LANES)
-            if (lanes_above(load(near->estimates + k) + all(near->reach) * load(upper.coarse + k), near->least))
-                return output;
+            if (may_contend(contenders, load(contenders->estimates + k), load(parts.coarse + k))) return output;
     return output;
 }
 
 /* Estimates all logits of a row that is alone, by the upper bits. */
-static void preview(const linear_t *l, const void *memory, long rows, const void *scratch, near_t *near, long first,
-                    long end) {
+static void preview(const linear_t *l, const void *packed, long rows, const void *scratch, contenders_t *contenders,
+                    long first, long end) {
     const rounded_t *rounded = scratch;
     rounding_t row = *roundings_of(l, rows, scratch);
-    upper_t upper = parts_of(l, memory);
+    preview_t parts = parts_of(l, packed);
     float total = (float)total_of(l, rounded, row.zero);
     vf step = all(row.step);
     vi sums[2];
@@ -181,99 +182,101 @@ static void preview(const linear_t *l, const void *memory, long rows, const void
     first *= BLOCK;
     end *= BLOCK;
     for (long output = first; output < end; output += BLOCK) {
-        const char *bits = upper.bits[0] + output * bytes;
-        dot_two(l, bits, bits + AHEAD, upper.sums[0] + output, rounded, row.zero, sums);
+        const char *bits = parts.bits[0] + output * bytes;
+        dot_two(l, bits, bits + AHEAD, parts.sums[0] + output, rounded, row.zero, sums);
         block_scales_t by = scales_of(l, output);
         for (int k = 0; k < 2; k++) {
-            vf found = (__builtin_convertvector(sums[k], vf) * all(4.f) - all(6 * total)) * step;
-            store(near->estimates + output + k * LANES, found * load(upper.steps + output + k * LANES) + by.biases[k]);
+            vf estimates = (__builtin_convertvector(sums[k], vf) * all(4.f) - all(6 * total)) * step;
+            estimates = estimates * load(parts.steps + output + k * LANES) + by.biases[k];
+            store(contenders->estimates + output + k * LANES, estimates);
         }
     }
-    near->best = largest_estimate(l, near, first, end);
+    contenders->best = largest_estimate(l, contenders, first, end);
 }
 
-#define BLOCKS_AHEAD 4 /* whose lower bits are asked for before they are needed: no processor foresees which */
+#define BLOCKS_AHEAD 4 /* whose lower bits are prefetched: no processor foresees which come next */
 
-/* Notes, by all bits, what may be the largest by the upper ones. */
-static void refine(const linear_t *l, const void *memory, const void *scratch, near_t *near, long first, long end) {
+/* Notes, by all bits, the outputs that may be the largest by their upper bits. */
+static void refine(const linear_t *l, const void *packed, const void *scratch, contenders_t *contenders, long first,
+                   long end) {
     const rounded_t *rounded = scratch;
     rounding_t row = *roundings_of(l, 1, scratch);
-    upper_t upper = parts_of(l, memory);
+    preview_t parts = parts_of(l, packed);
     const int64_t bytes = l->inputs / 4; /* of an output */
-    const char *bits = upper.bits[1];
+    const char *bits = parts.bits[1];
     float total = (float)total_of(l, rounded, row.zero);
     vf step = all(row.step);
     vi sums[2];
-    near->radii = upper.fine; /* another thread may have estimated */
+    contenders->radii = parts.fine; /* another thread may have estimated */
     first *= BLOCK;
     end *= BLOCK;
     long coming[BLOCKS_AHEAD], last = first - BLOCK;
-    for (int k = 0; k < BLOCKS_AHEAD; k++) coming[k] = last = next_near(near, upper, last + BLOCK, end);
+    for (int k = 0; k < BLOCKS_AHEAD; k++) coming[k] = last = next_contending(contenders, parts, last + BLOCK, end);
     for (int next = 0; coming[next] < end; next = (next + 1) % BLOCKS_AHEAD) {
         long output = coming[next];
-        coming[next] = last = next_near(near, upper, last + BLOCK, end);
-        dot_two(l, bits + output * bytes, bits + last * bytes, upper.sums[1] + output, rounded, row.zero, sums);
+        coming[next] = last = next_contending(contenders, parts, last + BLOCK, end);
+        dot_two(l, bits + output * bytes, bits + last * bytes, parts.sums[1] + output, rounded, row.zero, sums);
         for (int k = 0; k < 2; k++) {
-            long of = output + k * LANES;
-            vf found = (__builtin_convertvector(sums[k], vf) - all(1.5f * total)) * step;
-            note(l, near, load(near->estimates + of) + found * load(upper.steps + of), of);
+            long lane = output + k * LANES;
+            vf addend = (__builtin_convertvector(sums[k], vf) - all(1.5f * total)) * step;
+            note(l, contenders, load(contenders->estimates + lane) + addend * load(parts.steps + lane), lane);
         }
     }
 }
 
-static long most_previewed(const linear_t *l) { return (void)l, 1; }
-static long least_whole(const linear_t *l) { return (void)l, LONG_MAX; }
+static long max_preview_rows(const linear_t *l) { return (void)l, 1; }
+static long min_unwritten_rows(const linear_t *l) { return (void)l, LONG_MAX; }
 
 #if defined(HAS_TILES)
-#define MOST_UNPACKED 1024 /* inputs: a block of so many stays in the first cache */
+#define MAX_UNPACKED 1024 /* inputs: a block of them stays in the first cache */
 
-static long most_previewed_by_tiles(const linear_t *l) {
-    return l->inputs % TILE_BYTES || l->inputs > MOST_UNPACKED ? 1 : TILE_ROWS;
+static long max_preview_rows_by_tiles(const linear_t *l) {
+    return l->inputs % TILE_BYTES || l->inputs > MAX_UNPACKED ? 1 : TILE_ROWS;
 }
 
-static long least_whole_by_tiles(const linear_t *l) { return is_tiled(l) ? LEAST_TILED : LONG_MAX; }
+static long min_unwritten_rows_by_tiles(const linear_t *l) { return is_tiled(l) ? MIN_TILED_ROWS : LONG_MAX; }
 
 /* All bits of TILE_BYTES inputs of a block, a byte for each input, in the order of the products. */
 INLINE void unpack_bits(const char *upper, const char *lower, char *bytes) {
-    bits_t *to = (bits_t *)bytes;
+    bits_t *target = (bits_t *)bytes;
     for (int i = 0; i < TILE_BYTES / 4 * BLOCK; i += 64) {
         __builtin_prefetch(upper + 4096 + i);
         __builtin_prefetch(lower + 4096 + i);
     }
-    for (int i = 0; i < TILE_BYTES / AT_ONCE; i++, to += 8)
+    for (int i = 0; i < TILE_BYTES / AT_ONCE; i++, target += 8)
         for (int k = 0; k < 2; k++) {
             bits_t high = ((const bits_t *)upper)[2 * i + k], low = ((const bits_t *)lower)[2 * i + k];
             bits_t even = (high << 2 & 0xcc) | (low & 0x33), odd = (high & 0xcc) | (low >> 2 & 0x33);
-            to[k] = even & 15;
-            to[k + 2] = odd & 15;
-            to[k + 4] = even >> 4;
-            to[k + 6] = odd >> 4;
+            target[k] = even & 15;
+            target[k + 2] = odd & 15;
+            target[k + 4] = even >> 4;
+            target[k + 6] = odd >> 4;
         }
 }
 
 /* A block is unpacked in the place of the one before, while the tiles multiply that. */
-static BY_TILES void preview_by_tiles(const linear_t *l, const void *memory, long rows, const void *scratch, near_t *near,
-                                      long first, long end) {
+static BY_TILES void preview_by_tiles(const linear_t *l, const void *packed, long rows, const void *scratch,
+                                      contenders_t *contenders, long first, long end) {
     const rounded_t *rounded = scratch;
     const rounding_t *roundings = roundings_of(l, rows, scratch);
-    if (!memory) {
+    if (!packed) {
         long last = end * BLOCK < l->outputs ? end * BLOCK : l->outputs;
-        tiles_near(l, rounded, roundings, rows, near, first * BLOCK, last);
+        tiles_near(l, rounded, roundings, rows, contenders, first * BLOCK, last);
         return;
     }
     if (rows == 1) {
-        preview(l, memory, rows, scratch, near, first, end);
+        preview(l, packed, rows, scratch, contenders, first, end);
         return;
     }
-    upper_t upper = parts_of(l, memory);
-    char codes[MOST_UNPACKED * BLOCK] __attribute__((aligned(64)));
-    const char *high = upper.bits[0] + first * BLOCK * l->inputs / 4, *low = upper.bits[1] + first * BLOCK * l->inputs / 4;
+    preview_t parts = parts_of(l, packed);
+    char codes[MAX_UNPACKED * BLOCK] __attribute__((aligned(64)));
+    const char *high = parts.bits[0] + first * BLOCK * l->inputs / 4, *low = parts.bits[1] + first * BLOCK * l->inputs / 4;
     const long part = TILE_BYTES / 4 * BLOCK;
     float total[TILE_ROWS];
     vi sums[TILE_ROWS][2];
     for (long r = 0; r < rows; r++) {
         total[r] = 7.5f * (float)total_of(l, rounded + r * l->inputs, roundings[r].zero);
-        near[r].radii = upper.fine;
+        contenders[r].radii = parts.fine;
     }
     tiles_t tiles = tiles_of((uint8_t)rows);
     _tile_loadconfig(&tiles);
@@ -283,14 +286,14 @@ static BY_TILES void preview_by_tiles(const linear_t *l, const void *memory, lon
         _tile_zero(0);
         _tile_zero(1);
         for (long i = 0; i < l->inputs; i += TILE_BYTES) {
-            char *some = codes + i * BLOCK;
+            char *unpacked = codes + i * BLOCK;
             _tile_loadd(4, rounded + i, l->inputs);
-            _tile_loadd(6, some, BLOCK * DEPTH);
+            _tile_loadd(6, unpacked, BLOCK * DEPTH);
             _tile_dpbusd(0, 4, 6);
-            _tile_loadd(7, some + LANES * DEPTH, BLOCK * DEPTH);
+            _tile_loadd(7, unpacked + LANES * DEPTH, BLOCK * DEPTH);
             _tile_dpbusd(1, 4, 7);
             if (block + 1 == end) continue;
-            unpack_bits(high, low, some);
+            unpack_bits(high, low, unpacked);
             high += part;
             low += part;
         }
@@ -299,34 +302,35 @@ static BY_TILES void preview_by_tiles(const linear_t *l, const void *memory, lon
         block_scales_t by = scales_of(l, output);
         vf steps[2];
         for (int k = 0; k < 2; k++) {
-            long at = output + k * LANES;
-            by.sums[k] = two_parts(*(vi_any *)(upper.sums[0] + at) * 4 + *(vi_any *)(upper.sums[1] + at));
-            steps[k] = load(upper.steps + at);
+            long lane = output + k * LANES;
+            by.sums[k] = two_parts(*(vi_any *)(parts.sums[0] + lane) * 4 + *(vi_any *)(parts.sums[1] + lane));
+            steps[k] = load(parts.steps + lane);
         }
         for (long r = 0; r < rows; r++)
             for (int k = 0; k < 2; k++) {
-                vf found = __builtin_convertvector(less_zeros(sums[r][k], by.sums[k], roundings[r].zero), vf);
-                found = (found - all(total[r])) * all(roundings[r].step) * steps[k] + by.biases[k];
-                note(l, near + r, found, output + k * LANES);
+                vf logits = __builtin_convertvector(less_zeros(sums[r][k], by.sums[k], roundings[r].zero), vf);
+                logits = (logits - all(total[r])) * all(roundings[r].step) * steps[k] + by.biases[k];
+                note(l, contenders + r, logits, output + k * LANES);
             }
     }
     _tile_release();
 }
 #endif
 #else
-static int64_t upper_bytes(const linear_t *l) {
+static int64_t preview_bytes(const linear_t *l) {
     (void)l;
     return 0;
 }
-static void pack_upper(const linear_t *l, void *upper) { (void)l, (void)upper; }
-static long most_previewed(const linear_t *l) { return (void)l, 0; }
-static long least_whole(const linear_t *l) { return (void)l, LONG_MAX; }
-static void preview(const linear_t *l, const void *upper, long rows, const void *scratch, near_t *near, long first,
-                    long end) {
-    (void)l, (void)upper, (void)rows, (void)scratch, (void)near, (void)first, (void)end;
+static void pack_preview(const linear_t *l, void *packed) { (void)l, (void)packed; }
+static long max_preview_rows(const linear_t *l) { return (void)l, 0; }
+static long min_unwritten_rows(const linear_t *l) { return (void)l, LONG_MAX; }
+static void preview(const linear_t *l, const void *packed, long rows, const void *scratch, contenders_t *contenders,
+                    long first, long end) {
+    (void)l, (void)packed, (void)rows, (void)scratch, (void)contenders, (void)first, (void)end;
 }
-static void refine(const linear_t *l, const void *upper, const void *scratch, near_t *near, long first, long end) {
-    (void)l, (void)upper, (void)scratch, (void)near, (void)first, (void)end;
+static void refine(const linear_t *l, const void *packed, const void *scratch, contenders_t *contenders, long first,
+                   long end) {
+    (void)l, (void)packed, (void)scratch, (void)contenders, (void)first, (void)end;
 }
 #endif
 

@@ -7,7 +7,7 @@
 #define CAPSULE_MT_PRODUCTS_H
 
 #include "../kernels.h"
-#include "near.h"
+#include "contenders.h"
 #include "vectors.h"
 
 static long round_up(long n, long multiple) { return (n + multiple - 1) / multiple * multiple; }
@@ -48,57 +48,58 @@ static void lay_out(linear_t *l, char *memory) {
 }
 
 /* Steps of `size` bytes, 2 or 4, that are so far apart. */
-INLINE void copy_steps(char *to, long to_apart, const char *from, long from_apart, long steps, long size) {
+INLINE void copy_steps(char *target, long to_apart, const char *source, long from_apart, long steps, long size) {
     if (size == 4)
-        for (long i = 0; i < steps; i++) memcpy(to + i * to_apart, from + i * from_apart, 4);
+        for (long i = 0; i < steps; i++) memcpy(target + i * to_apart, source + i * from_apart, 4);
     else
-        for (long i = 0; i < steps; i++) memcpy(to + i * to_apart, from + i * from_apart, 2);
+        for (long i = 0; i < steps; i++) memcpy(target + i * to_apart, source + i * from_apart, 2);
 }
 
-static void select_outputs(const linear_t *from, const int32_t *outputs, linear_t *to, char *memory) {
-    long size = step_bytes(from);
-    to->inputs = from->inputs;
-    to->int8 = from->int8;
-    to->halves = from->halves;
-    lay_out(to, memory);
-    for (long o = 0; o < to->outputs; o++) {
-        copy_steps(weights_of(to, o), size * BLOCK, weights_of(from, outputs[o]), size * BLOCK, num_steps(from), size);
-        to->bias[o] = from->bias[outputs[o]];
-        to->scales[o] = from->scales[outputs[o]];
-        to->sums[o] = from->sums[outputs[o]];
+static void select_outputs(const linear_t *source, const int32_t *outputs, linear_t *target, char *memory) {
+    long size = step_bytes(source);
+    target->inputs = source->inputs;
+    target->int8 = source->int8;
+    target->halves = source->halves;
+    lay_out(target, memory);
+    for (long o = 0; o < target->outputs; o++) {
+        const char *weights = weights_of(source, outputs[o]);
+        copy_steps(weights_of(target, o), size * BLOCK, weights, size * BLOCK, num_steps(source), size);
+        target->bias[o] = source->bias[outputs[o]];
+        target->scales[o] = source->scales[outputs[o]];
+        target->sums[o] = source->sums[outputs[o]];
     }
 }
 
-static void unpack(const linear_t *l, long output, void *to) {
+static void unpack(const linear_t *l, long output, void *target) {
     long size = step_bytes(l);
-    copy_steps(to, size, weights_of(l, output), size * BLOCK, num_steps(l), size);
+    copy_steps(target, size, weights_of(l, output), size * BLOCK, num_steps(l), size);
 }
 
 /* Exact, as `load_half`, also for numbers that are not finite. */
-static void widen(const uint16_t *from, int bfloat, float *to, long count) {
+static void widen(const uint16_t *source, int bfloat, float *target, long count) {
     long i = 0;
 #if defined(HAS_HALVES)
-    for (; !bfloat && i + LANES <= count; i += LANES) store(to + i, load_half(from + i));
+    for (; !bfloat && i + LANES <= count; i += LANES) store(target + i, load_half(source + i));
 #endif
     for (; i < count; i++) {
-        uint32_t bits = (uint32_t)from[i] << 16;
+        uint32_t bits = (uint32_t)source[i] << 16;
         if (!bfloat) {
             float moved;
-            bits = (uint32_t)(from[i] & 0x7fff) << 13;
+            bits = (uint32_t)(source[i] & 0x7fff) << 13;
             memcpy(&moved, &bits, 4);
             moved *= 0x1p112f;
             memcpy(&bits, &moved, 4);
-            bits |= ((from[i] & 0x7c00) == 0x7c00 ? 0x7f800000 : 0) | (uint32_t)(from[i] & 0x8000) << 16;
+            bits |= ((source[i] & 0x7c00) == 0x7c00 ? 0x7f800000 : 0) | (uint32_t)(source[i] & 0x8000) << 16;
         }
-        memcpy(to + i, &bits, 4);
+        memcpy(target + i, &bits, 4);
     }
 }
 
 /* Eight halves of each of eight outputs, `apart` numbers from one to the next -> eight outputs of each of eight inputs. */
 typedef uint16_t vh __attribute__((vector_size(16)));
-INLINE void turn_halves(const uint16_t *from, long apart, uint16_t *to, long to_apart) {
+INLINE void turn_halves(const uint16_t *source, long apart, uint16_t *target, long to_apart) {
     vh rows[8], next[8];
-    for (long k = 0; k < 8; k++) memcpy(rows + k, from + k * apart, 16);
+    for (long k = 0; k < 8; k++) memcpy(rows + k, source + k * apart, 16);
     for (int round = 0; round < 3; round++) {
         for (int k = 0; k < 4; k++) {
             next[2 * k] = __builtin_shufflevector(rows[k], rows[k + 4], 0, 8, 1, 9, 2, 10, 3, 11);
@@ -106,7 +107,7 @@ INLINE void turn_halves(const uint16_t *from, long apart, uint16_t *to, long to_
         }
         memcpy(rows, next, sizeof(rows));
     }
-    for (long k = 0; k < 8; k++) memcpy(to + k * to_apart, rows + k, 16);
+    for (long k = 0; k < 8; k++) memcpy(target + k * to_apart, rows + k, 16);
 }
 
 /* A few inputs of all outputs of a block, then the next ones: what they are written to stays in the cache. */
@@ -118,14 +119,14 @@ static void pack_numbers(linear_t *l, const char *weight, long first, long end) 
         for (long i = 0; i < l->inputs; i += PACKED_AT_ONCE) {
             long count = l->inputs - i < PACKED_AT_ONCE ? l->inputs - i : PACKED_AT_ONCE;
             for (long o = block > first ? block : first; o < end && o < block + BLOCK; o++) {
-                const char *from = weight + (o - first) * row + i * size;
-                char *to = weights_of(l, o) + i * size * BLOCK;
+                const char *source = weight + (o - first) * row + i * size;
+                char *target = weights_of(l, o) + i * size * BLOCK;
                 if (l->halves && o % 8 == 0 && o + 8 <= end && count == PACKED_AT_ONCE) {
                     for (long k = 0; k < PACKED_AT_ONCE; k += 8)
-                        turn_halves((const uint16_t *)from + k, l->inputs, (uint16_t *)to + k * BLOCK, BLOCK);
+                        turn_halves((const uint16_t *)source + k, l->inputs, (uint16_t *)target + k * BLOCK, BLOCK);
                     o += 7;
                 } else {
-                    copy_steps(to, size * BLOCK, from, size, count, size);
+                    copy_steps(target, size * BLOCK, source, size, count, size);
                 }
             }
         }
@@ -142,19 +143,19 @@ static void pack(linear_t *l, const void *weights, long first, long end) {
         FOR_VECTORS(i, l->inputs) top = max_of(top, abs_of(GET(weight, i, l->inputs, 0.f)));
         float largest = largest_of(top);
         vf factor = all(127 / largest);
-        int8_t *to = (int8_t *)weights_of(l, o);
+        int8_t *target = (int8_t *)weights_of(l, o);
         vi sums = all_int(0);
         FOR_VECTORS(i, l->inputs) {
-            vi whole = __builtin_convertvector(round_of(GET(weight, i, l->inputs, 0.f) * factor), vi);
-            sums += whole;
+            vi integers = __builtin_convertvector(round_of(GET(weight, i, l->inputs, 0.f) * factor), vi);
+            sums += integers;
             int8_t bytes[LANES];
 #if defined(TIER_AVX512)
-            _mm_storeu_si128((__m128i *)bytes, _mm512_cvtepi32_epi8((__m512i)whole));
+            _mm_storeu_si128((__m128i *)bytes, _mm512_cvtepi32_epi8((__m512i)integers));
 #else
-            for (int j = 0; j < LANES; j++) bytes[j] = (int8_t)whole[j];
+            for (int j = 0; j < LANES; j++) bytes[j] = (int8_t)integers[j];
 #endif
             for (long j = 0; j < LANES && i + j < l->inputs; j += DEPTH) /* beyond the inputs are zeros */
-                memcpy(to + (i + j) / DEPTH * BLOCK * DEPTH, bytes + j, DEPTH);
+                memcpy(target + (i + j) / DEPTH * BLOCK * DEPTH, bytes + j, DEPTH);
         }
         int32_t sum = 0;
         for (int j = 0; j < LANES; j++) sum += sums[j];
@@ -165,12 +166,12 @@ static void pack(linear_t *l, const void *weights, long first, long end) {
 
 static void pack_codes(linear_t *l, const int8_t *codes, const float *largest, long first, long end) {
     for (long o = first; o < end; o++, codes += l->inputs) {
-        char *to = weights_of(l, o);
+        char *target = weights_of(l, o);
         int32_t sum = 0;
-        long whole = l->inputs / DEPTH * DEPTH;
-        for (long i = 0; i < whole; i += DEPTH) memcpy(to + i * BLOCK, codes + i, DEPTH);
-        for (long i = whole; i < round_up(l->inputs, DEPTH); i++)
-            to[whole * BLOCK + i - whole] = i < l->inputs ? codes[i] : 0;
+        long full = l->inputs / DEPTH * DEPTH;
+        for (long i = 0; i < full; i += DEPTH) memcpy(target + i * BLOCK, codes + i, DEPTH);
+        for (long i = full; i < round_up(l->inputs, DEPTH); i++)
+            target[full * BLOCK + i - full] = i < l->inputs ? codes[i] : 0;
         for (long i = 0; i < l->inputs; i++) sum += codes[i];
         l->scales[o] = largest[o - first] / 127.f;
         l->sums[o] = sum;
@@ -196,24 +197,24 @@ static long scratch(const linear_t *l, long rows) {
 static void round_rows(const float *x, long rows, long inputs, rounded_t *rounded, rounding_t *roundings) {
     long stride = round_up(inputs, DEPTH);
     for (long r = 0; r < rows; r++, x += inputs, rounded += stride) {
-        vf none = all(0.f), least[4] = {none, none, none, none}, most[4] = {none, none, none, none};
+        vf none = all(0.f), lowest[4] = {none, none, none, none}, highest[4] = {none, none, none, none};
         long fours = inputs / (4 * LANES) * (4 * LANES), done = 0;
         for (long i = 0; i < fours; i += 4 * LANES)
             for (long k = 0; k < 4; k++) {
-                vf some = load(x + i + k * LANES);
-                least[k] = min_of(least[k], some);
-                most[k] = max_of(most[k], some);
+                vf numbers = load(x + i + k * LANES);
+                lowest[k] = min_of(lowest[k], numbers);
+                highest[k] = max_of(highest[k], numbers);
             }
         FOR_VECTORS(i, inputs - fours) {
-            vf some = GET(x + fours, i, inputs - fours, 0.f);
-            least[0] = min_of(least[0], some);
-            most[0] = max_of(most[0], some);
+            vf numbers = GET(x + fours, i, inputs - fours, 0.f);
+            lowest[0] = min_of(lowest[0], numbers);
+            highest[0] = max_of(highest[0], numbers);
         }
         for (long k = 1; k < 4; k++) {
-            least[0] = min_of(least[0], least[k]);
-            most[0] = max_of(most[0], most[k]);
+            lowest[0] = min_of(lowest[0], lowest[k]);
+            highest[0] = max_of(highest[0], highest[k]);
         }
-        float below = largest_of(-least[0]), range = largest_of(most[0]) + below + 1e-30f;
+        float below = largest_of(-lowest[0]), range = largest_of(highest[0]) + below + 1e-30f;
         vf factor = all(STEPS / range);
         int32_t zero = sizeof(rounded_t) == 1 ? (int32_t)rintf(below * factor[0]) - 128 + ZERO_POINT : 0;
         roundings[r] = (rounding_t){range / STEPS, zero};
@@ -261,15 +262,15 @@ static void round_rows(const float *x, long rows, long inputs, rounded_t *rounde
         }
 #endif
         for (long i = done; i < inputs; i += LANES) {
-            vi whole = __builtin_convertvector(round_of(GET(x, i, inputs, 0.f) * factor), vi) + all_int(zero);
+            vi integers = __builtin_convertvector(round_of(GET(x, i, inputs, 0.f) * factor), vi) + all_int(zero);
             long count = inputs - i < LANES ? inputs - i : LANES;
 #if defined(TIER_AVX512)
             if (count == LANES) {
-                _mm_storeu_si128((__m128i *)(rounded + i), _mm512_cvtepi32_epi8((__m512i)whole));
+                _mm_storeu_si128((__m128i *)(rounded + i), _mm512_cvtepi32_epi8((__m512i)integers));
                 continue;
             }
 #endif
-            for (long j = 0; j < count; j++) rounded[i + j] = (rounded_t)whole[j];
+            for (long j = 0; j < count; j++) rounded[i + j] = (rounded_t)integers[j];
         }
         for (long i = inputs; i < stride; i++) rounded[i] = 0;
     }
@@ -339,8 +340,8 @@ INLINE void finish(vf first, vf second, float *y, long count, int relu) {
         store(y + LANES, second);
         return;
     }
-    store_some(y, first, count < LANES ? count : LANES);
-    if (count > LANES) store_some(y + LANES, second, count - LANES);
+    store_first(y, first, count < LANES ? count : LANES);
+    if (count > LANES) store_first(y + LANES, second, count - LANES);
 }
 
 /* What makes outputs of the sums of a block. */
@@ -384,7 +385,7 @@ INLINE void tile_int8(const int rows, const int blocks, const linear_t *l, long 
                       const rounding_t *roundings, float *y, int relu) {
     long stride = round_up(l->inputs, DEPTH);
     const int8_t *weight = (const int8_t *)l->packed + output * stride;
-    vi first[MOST_ROWS], second[MOST_ROWS];
+    vi first[MAX_ROWS], second[MAX_ROWS];
     UNROLL_ALL
     for (int k = 0; k < rows * blocks; k++) first[k] = second[k] = all_int(0);
     const int8_t *next = weight + (output + 2 * blocks * BLOCK <= l->outputs ? blocks * BLOCK * stride : 0);
@@ -421,7 +422,7 @@ INLINE void tile_numbers(const int rows, const int halves, const linear_t *l, lo
                          int relu) {
     const long bytes = halves ? 2 * BLOCK : 4 * BLOCK;
     const char *weight = weights_of(l, output);
-    vf two[2], first[MOST_ROWS], second[MOST_ROWS];
+    vf two[2], first[MAX_ROWS], second[MAX_ROWS];
     UNROLL_ALL
     for (int r = 0; r < rows; r++) {
         first[r] = load(l->bias + output);
@@ -432,9 +433,9 @@ INLINE void tile_numbers(const int rows, const int halves, const linear_t *l, lo
         load_weights_of(weight, halves, two);
         UNROLL_ALL
         for (int r = 0; r < rows; r++) {
-            vf one = all(x[r * l->inputs + i]);
-            first[r] += one * two[0];
-            second[r] += one * two[1];
+            vf broadcast = all(x[r * l->inputs + i]);
+            first[r] += broadcast * two[0];
+            second[r] += broadcast * two[1];
         }
     }
     UNROLL_ALL
@@ -472,10 +473,10 @@ static void apply(float *values, long count, int activation) {
         tile_numbers(n, 1, l, output, x, y, relu); \
     }
 TILE(1) TILE(2) TILE(3) TILE(4)
-#if MOST_ROWS > 4
+#if MAX_ROWS > 4
 TILE(5) TILE(6)
 #endif
-#if MOST_ROWS > 6
+#if MAX_ROWS > 6
 TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12)
 #endif
 #undef TILE
@@ -496,17 +497,17 @@ static void round_inputs(const linear_t *l, const float *x, long rows, void *mem
     if (is_int8(l)) round_rows(x, rows, l->inputs, memory, roundings_of(l, rows, memory));
 }
 
-static void leave(const linear_t *l, const float *x, long rows, const void *memory, float *rest) {
+static void subtract_rounded(const linear_t *l, const float *x, long rows, const void *memory, float *residual) {
     const rounded_t *rounded = memory;
     const rounding_t *roundings = roundings_of(l, rows, memory);
-    for (long r = 0; r < rows; r++, x += l->inputs, rest += l->inputs, rounded += round_up(l->inputs, DEPTH))
+    for (long r = 0; r < rows; r++, x += l->inputs, residual += l->inputs, rounded += round_up(l->inputs, DEPTH))
         for (long i = 0; i < l->inputs; i++) {
 #if defined(__wasm_relaxed_simd__) /* whose bytes are unsigned or signed */
             int32_t number = ZERO_POINT ? rounded[i] : (int8_t)rounded[i];
 #else
             int32_t number = rounded[i];
 #endif
-            rest[i] = x[i] - roundings[r].step * (float)(number - roundings[r].zero);
+            residual[i] = x[i] - roundings[r].step * (float)(number - roundings[r].zero);
         }
 }
 
@@ -536,7 +537,7 @@ static void multiply(const linear_t *l, const float *x, long rows, float *y, int
     for (long output = first * BLOCK; output < last; output += BLOCK) {
         for (long row = chunk, stop = rows - chunk < CHUNK ? rows : chunk + CHUNK; row < stop;) {
             int relu = activation == RELU;
-            long left = stop - row;
+            long num_left = stop - row;
 #define TILE(n) \
     case n: \
         if (is_int8(l)) int8_##n(l, output, rounded + row * stride, roundings + row, y + row * l->outputs, relu); \
@@ -544,16 +545,16 @@ static void multiply(const linear_t *l, const float *x, long rows, float *y, int
         else float_##n(l, output, x + row * l->inputs, y + row * l->outputs, relu); \
         row += n; \
         break;
-            switch (left < MOST_ROWS ? left : MOST_ROWS) {
+            switch (num_left < MAX_ROWS ? num_left : MAX_ROWS) {
                 TILE(1)
                 TILE(2)
                 TILE(3)
                 TILE(4)
-#if MOST_ROWS > 4
+#if MAX_ROWS > 4
                 TILE(5)
                 TILE(6)
 #endif
-#if MOST_ROWS > 6
+#if MAX_ROWS > 6
                 TILE(7)
                 TILE(8)
                 TILE(9)
@@ -572,10 +573,10 @@ static void multiply(const linear_t *l, const float *x, long rows, float *y, int
 /* The tier `amx` is `avx512` with this product: the same weights, and the same numbers bit for bit. */
 #define TILE_ROWS 16
 #define TILE_BYTES 64
-#define LEAST_TILED (MOST_ROWS + 1) /* so few rows that the other product reads the weights twice */
-#define MOST_TILED (1 << 15)        /* so many inputs that the sums of their weights have 22 bits */
+#define MIN_TILED_ROWS (MAX_ROWS + 1) /* from here on the other product reads the weights twice */
+#define MAX_TILED_INPUTS (1 << 15)    /* the sums of their weights have 22 bits */
 
-/* Eight tiles: four sums and two of inputs of so many rows, two of weights. */
+/* Eight tiles: four of sums and two of inputs, all with `rows` rows, and two of weights. */
 typedef struct {
     uint8_t palette, start, reserved[14];
     uint16_t row_bytes[16];
@@ -587,9 +588,9 @@ INLINE tiles_t tiles_of(uint8_t rows) {
 }
 
 /* Numbers of 22 bits in two parts of 16: the upper one stands for 128 times as much. */
-INLINE vi two_parts(vi whole) { return (whole & all_int(127)) | ((whole >> 7) << 16); }
+INLINE vi two_parts(vi number) { return (number & all_int(127)) | ((number >> 7) << 16); }
 
-/* sums - whole * zero, for a `zero` of 8 bits and the parts of `whole`. */
+/* sums - number * zero, for a `zero` of 8 bits and the `parts` of the number. */
 INLINE vi less_zeros(vi sums, vi parts, int32_t zero) {
     int32_t twice = (int32_t)((uint32_t)(-128 * zero) << 16 | (uint16_t)-zero);
     return (vi)_mm512_dpwssd_epi32((__m512i)sums, (__m512i)parts, (__m512i)all_int(twice));
@@ -599,15 +600,15 @@ INLINE void prefetch_tiles(const int8_t *weight, const int bytes) {
     for (int i = 0; i < bytes; i += 64) __builtin_prefetch(weight + 8192 + i);
 }
 
-/* The weights of so many bytes stay in the second cache while all rows pass, two tiles of them in the first one. */
+/* Bytes of weights that stay in the second cache while all rows pass, two tiles of them in the first. */
 #define GROUP_BYTES (512 << 10)
 
 #define BY_TILES __attribute__((target("amx-tile,amx-int8")))
 
-/* Outputs `first` to `last`, of two tiles of rows at a time: into `y`, or with `near` noted where they may be the largest.
+/* Outputs `first` to `last`, of two tiles of rows at a time: into `y`, or noted in `contenders` if they may be the largest.
  * All tiles are as high: the rows that the last one shares with another get the same numbers twice. */
 INLINE BY_TILES void tile_rows(const linear_t *l, const rounded_t *x, const rounding_t *roundings, long rows, float *y,
-                               int relu, near_t *near, long first, long last) {
+                               int relu, contenders_t *contenders, long first, long last) {
     long stride = l->inputs, num_tiles = (rows + TILE_ROWS - 1) / TILE_ROWS, height = (rows + num_tiles - 1) / num_tiles;
     vi sums[2 * TILE_ROWS][2];
     tiles_t tiles = tiles_of((uint8_t)height);
@@ -616,9 +617,9 @@ INLINE BY_TILES void tile_rows(const linear_t *l, const rounded_t *x, const roun
     for (long group = first; group < last; group += of_group)
     for (long row = 0; row < rows; row += 2 * height) {
         int two = rows - row > height;
-        long from[2] = {row, row + height};
-        if (from[two] > rows - height) from[two] = rows - height;
-        const rounded_t *low = x + from[0] * stride, *high = x + from[1] * stride;
+        long start[2] = {row, row + height};
+        if (start[two] > rows - height) start[two] = rows - height;
+        const rounded_t *low = x + start[0] * stride, *high = x + start[1] * stride;
         for (long output = group; output < last && output < group + of_group; output += BLOCK) {
             const int8_t *weight = (const int8_t *)l->packed + output * stride;
             _tile_zero(0);
@@ -647,16 +648,18 @@ INLINE BY_TILES void tile_rows(const linear_t *l, const rounded_t *x, const roun
             for (int k = 0; k < 2; k++) by.sums[k] = two_parts(by.sums[k]);
             for (int tile = 0; tile <= two; tile++)
                 for (long r = 0; r < height; r++, weight += BLOCK * DEPTH) {
-                    rounding_t rounding = roundings[from[tile] + r];
+                    rounding_t rounding = roundings[start[tile] + r];
                     if (row == 0) prefetch_tiles(weight, BLOCK * DEPTH); /* of the next block: reading does not pause */
-                    vf found[2];
+                    vf logits[2];
                     for (int k = 0; k < 2; k++) {
                         vi sum = less_zeros(sums[tile * height + r][k], by.sums[k], rounding.zero);
-                        found[k] = __builtin_convertvector(sum, vf) * by.scales[k] * all(rounding.step) + by.biases[k];
+                        logits[k] = __builtin_convertvector(sum, vf) * by.scales[k] * all(rounding.step) + by.biases[k];
                     }
-                    long of = from[tile] + r;
-                    if (!near) finish(found[0], found[1], y + of * l->outputs + output, l->outputs - output, relu);
-                    for (int k = 0; near && k < 2; k++) note(l, near + of, found[k], output + k * LANES);
+                    long row_index = start[tile] + r;
+                    float *outputs = y + row_index * l->outputs + output;
+                    if (!contenders) finish(logits[0], logits[1], outputs, l->outputs - output, relu);
+                    for (int k = 0; contenders && k < 2; k++)
+                        note(l, contenders + row_index, logits[k], output + k * LANES);
                 }
         }
     }
@@ -670,20 +673,20 @@ static __attribute__((noinline)) BY_TILES void tiles_int8(const linear_t *l, con
 }
 
 static __attribute__((noinline)) BY_TILES void tiles_near(const linear_t *l, const rounded_t *x,
-                                                           const rounding_t *roundings, long rows, near_t *near,
+                                                           const rounding_t *roundings, long rows, contenders_t *contenders,
                                                            long first, long last) {
-    for (long r = 0; r < rows; r++) near[r].radii = l->scales; /* which a reach of 0 leaves out */
-    tile_rows(l, x, roundings, rows, NULL, 0, near, first, last);
+    for (long r = 0; r < rows; r++) contenders[r].radii = l->scales; /* which a reach of 0 leaves out */
+    tile_rows(l, x, roundings, rows, NULL, 0, contenders, first, last);
 }
 
 static int is_tiled(const linear_t *l) {
-    return is_int8(l) && l->inputs && l->inputs % TILE_BYTES == 0 && l->inputs <= MOST_TILED;
+    return is_int8(l) && l->inputs && l->inputs % TILE_BYTES == 0 && l->inputs <= MAX_TILED_INPUTS;
 }
 
 static void multiply_by_tiles(const linear_t *l, const float *x, long rows, float *y, int activation,
                               const void *memory, long first, long end) {
     long last = end * BLOCK < l->outputs ? end * BLOCK : l->outputs;
-    if (rows < LEAST_TILED || !is_tiled(l)) {
+    if (rows < MIN_TILED_ROWS || !is_tiled(l)) {
         multiply(l, x, rows, y, activation, memory, first, end);
         return;
     }

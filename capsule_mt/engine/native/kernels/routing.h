@@ -6,12 +6,13 @@
 #include "vectors.h"
 
 /* Capsules of width 1, of whole vectors: M Gaussians. `shares` [N, M] times the `scales` of the inputs are a softmax. */
-static void em_routing_narrow(const float *votes, const float *activation, const float *beta_a, const float *beta_u,
-                              const float *lambdas, long iterations, float min_variance, long n, long m,
-                              float *capsules, float *memory) {
-    const vf smallest = all(1e-20f), one = all(1.f), half = all(0.5f);
-    float *shares = memory, *weights = shares + n * m, *constant = weights + n * m, *half_precision = constant + m;
-    float *scales = half_precision + m;
+static void em_routing_narrow(const em_routing_t *routing) {
+    const vf smallest = all(1e-20f), ones = all(1.f), half = all(0.5f);
+    const float *votes = routing->votes, *activation = routing->activations;
+    float *capsules = routing->capsules;
+    long iterations = routing->iterations, n = routing->num_inputs, m = routing->num_outputs;
+    float *shares = routing->scratch, *weights = shares + n * m, *constant = weights + n * m;
+    float *half_precision = constant + m, *scales = half_precision + m;
     for (long i = 0; i < n * m; i++) shares[i] = 1;
     for (long i = 0; i < n; i++) scales[i] = 1 / (float)m;
     for (long t = 0; t < iterations; t++) {
@@ -24,17 +25,17 @@ static void em_routing_narrow(const float *votes, const float *activation, const
                 mass += weight;
                 mean += weight * load(votes + i * m + c);
             }
-            vf by_mass = one / mass;
+            vf by_mass = ones / mass;
             mean *= by_mass;
             for (long i = 0; i < n; i++) {
                 vf difference = load(votes + i * m + c) - mean;
                 variance += load(weights + i * m + c) * difference * difference;
             }
-            variance = variance * by_mass + all(min_variance);
+            variance = variance * by_mass + all(routing->min_variance);
             vf log_variance = log_of(variance);
             vf cost = half * (log_variance + all(2.8378770664093453f)) * mass; /* 1 + log 2 pi */
-            vf z = all(lambdas[t]) * (load(beta_a + c) - load(beta_u + c) * mass - cost);
-            vf active = one / (one + exp_of(-z));
+            vf z = all(routing->lambdas[t]) * (load(routing->beta_a + c) - load(routing->beta_u + c) * mass - cost);
+            vf active = ones / (ones + exp_of(-z));
             store(capsules + c, t == iterations - 1 ? active * mean : mean);
             if (t == iterations - 1) continue;
             store(constant + c, log_of(active) - half * log_variance);
@@ -54,15 +55,17 @@ static void em_routing_narrow(const float *votes, const float *activation, const
     }
 }
 
-static void em_routing(const float *votes, const float *activation, const float *beta_a, const float *beta_u,
-                       const float *lambdas, long iterations, float min_variance, long n, long m, long d,
-                       float *capsules, float *memory) {
+static void em_routing(const em_routing_t *routing) {
+    const float *votes = routing->votes, *activation = routing->activations;
+    long iterations = routing->iterations, n = routing->num_inputs, m = routing->num_outputs, d = routing->width;
+    float *capsules = routing->capsules;
     if (d == 1 && m % LANES == 0) {
-        em_routing_narrow(votes, activation, beta_a, beta_u, lambdas, iterations, min_variance, n, m, capsules, memory);
+        em_routing_narrow(routing);
         return;
     }
     /* Logarithms of the weights: with several dimensions a density can be too small for a float. */
-    float *log_weights = memory, *shares = log_weights + n * m, *variance = shares + n * m, *constant = variance + m * d;
+    float *log_weights = routing->scratch, *shares = log_weights + n * m;
+    float *variance = shares + n * m, *constant = variance + m * d;
     for (long i = 0; i < n * m; i++) {
         log_weights[i] = -logf((float)m);
         if (activation) log_weights[i] += logf(fmaxf(activation[i], 1e-20f));
@@ -80,13 +83,13 @@ static void em_routing(const float *votes, const float *activation, const float 
                     float difference = votes[(i * m + c) * d + k] - mean;
                     spread += shares[i * m + c] / total * difference * difference;
                 }
-                spread += min_variance;
+                spread += routing->min_variance;
                 capsules[c * d + k] = mean;
                 variance[c * d + k] = spread;
                 log_determinant += logf(spread);
                 cost += 0.5f * (logf(spread) + 2.8378770664093453f);
             }
-            float z = lambdas[t] * (beta_a[c] - beta_u[c] * mass - cost * mass);
+            float z = routing->lambdas[t] * (routing->beta_a[c] - routing->beta_u[c] * mass - cost * mass);
             float log_active = z > 0 ? -log1pf(expf(-z)) : z - log1pf(expf(z));
             constant[c] = log_active - 0.5f * log_determinant;
             if (t == iterations - 1)
@@ -120,9 +123,10 @@ static void squash(float *capsule, long width) {
     FOR_VECTORS(i, width) PUT(capsule, i, width, GET(capsule, i, width, 0.f) * all(factor));
 }
 
-static void dynamic_routing(const float *votes, long iterations, int normalize, long n, long m, long d,
-                            float *capsules, float *memory) {
-    float *logits = memory, *weights = logits + n * m;
+static void dynamic_routing(const dynamic_routing_t *routing) {
+    const float *votes = routing->votes;
+    long iterations = routing->iterations, n = routing->num_inputs, m = routing->num_outputs, d = routing->width;
+    float *capsules = routing->capsules, *logits = routing->scratch, *weights = logits + n * m;
     for (long i = 0; i < n * m; i++) {
         logits[i] = 0;
         weights[i] = 1.f / (float)m;
@@ -135,7 +139,7 @@ static void dynamic_routing(const float *votes, long iterations, int normalize, 
                 total += weights[i * m + c];
                 for (long k = 0; k < d; k++) capsules[c * d + k] += weights[i * m + c] * votes[(i * m + c) * d + k];
             }
-            if (normalize)
+            if (routing->normalize)
                 for (long k = 0; k < d; k++) capsules[c * d + k] /= total;
             squash(capsules + c * d, d);
         }

@@ -10,7 +10,7 @@
 #include <immintrin.h>
 #define LANES 16
 #define DEPTH 4
-#define MOST_ROWS 12
+#define MAX_ROWS 12
 typedef uint8_t rounded_t;
 #define ZERO_POINT 128
 #define HAS_HALVES /* instructions that read half precision */
@@ -21,7 +21,7 @@ typedef uint8_t rounded_t;
 #include <immintrin.h>
 #define LANES 8
 #define HAS_HALVES
-#define MOST_ROWS 6
+#define MAX_ROWS 6
 #if defined(TIER_AVXVNNI)
 #define DEPTH 4
 typedef uint8_t rounded_t;
@@ -36,7 +36,7 @@ typedef int16_t rounded_t;
 #define HAS_HALVES
 #define LANES 4
 #define DEPTH 4
-#define MOST_ROWS 12
+#define MAX_ROWS 12
 typedef int8_t rounded_t;
 #define ZERO_POINT 0
 #else
@@ -44,7 +44,7 @@ typedef int8_t rounded_t;
 #include <wasm_simd128.h>
 #endif
 #define LANES 4
-#define MOST_ROWS 4
+#define MAX_ROWS 4
 #if defined(__wasm_relaxed_simd__)
 #define DEPTH 4
 typedef uint8_t rounded_t;
@@ -227,19 +227,19 @@ INLINE vf load_half(const uint16_t *p) {
 
 /* The last, incomplete vector of a row goes through these. */
 #if defined(TIER_AVX512)
-INLINE vf load_some(const float *p, long count, float rest) {
-    return (vf)_mm512_mask_loadu_ps((__m512)all(rest), (__mmask16)((1u << count) - 1), p);
+INLINE vf load_first(const float *p, long count, float padding) {
+    return (vf)_mm512_mask_loadu_ps((__m512)all(padding), (__mmask16)((1u << count) - 1), p);
 }
-INLINE void store_some(float *p, vf v, long count) {
+INLINE void store_first(float *p, vf v, long count) {
     _mm512_mask_storeu_ps(p, (__mmask16)((1u << count) - 1), (__m512)v);
 }
 #else
-INLINE vf load_some(const float *p, long count, float rest) {
-    vf v = all(rest);
+INLINE vf load_first(const float *p, long count, float padding) {
+    vf v = all(padding);
     for (long i = 0; i < count; i++) v[i] = p[i];
     return v;
 }
-INLINE void store_some(float *p, vf v, long count) {
+INLINE void store_first(float *p, vf v, long count) {
     for (long i = 0; i < count; i++) p[i] = v[i];
 }
 #endif
@@ -253,11 +253,11 @@ INLINE vf first_of(vf v, long count) {
 #endif
 }
 #define FOR_VECTORS(i, count) for (long i = 0, left_ = (count); left_ > 0; i += LANES, left_ -= LANES)
-#define GET(p, i, count, rest) ((count) - (i) >= LANES ? load((p) + (i)) : load_some((p) + (i), (count) - (i), rest))
+#define GET(p, i, count, padding) ((count) - (i) >= LANES ? load((p) + (i)) : load_first((p) + (i), (count) - (i), padding))
 #define PUT(p, i, count, v) \
     do { \
         if ((count) - (i) >= LANES) store((p) + (i), v); \
-        else store_some((p) + (i), v, (count) - (i)); \
+        else store_first((p) + (i), v, (count) - (i)); \
     } while (0)
 
 /* values = exp(values - largest); returns their sum. */
@@ -273,23 +273,23 @@ static float exp_below(float *values, long count, float largest) {
 
 static float largest_value(const float *values, long count) {
     vf top = all(-INFINITY), tops[4] = {top, top, top, top};
-    long whole = count / (4 * LANES) * (4 * LANES);
-    for (long i = 0; i < whole; i += 4 * LANES)
+    long full = count / (4 * LANES) * (4 * LANES);
+    for (long i = 0; i < full; i += 4 * LANES)
         for (long k = 0; k < 4; k++) tops[k] = max_of(tops[k], load(values + i + k * LANES));
-    FOR_VECTORS(i, count - whole) top = max_of(top, GET(values + whole, i, count - whole, -INFINITY));
+    FOR_VECTORS(i, count - full) top = max_of(top, GET(values + full, i, count - full, -INFINITY));
     for (long k = 0; k < 4; k++) top = max_of(top, tops[k]);
     return largest_of(top);
 }
 
 /* Of rows side by side, without the way through memory: each would wait for its own sums. */
 INLINE void softmax_short(const int rows, float *values, long count) {
-    vf some[4];
+    vf numbers[4];
     UNROLL_ALL
-    for (int r = 0; r < rows; r++) some[r] = load_some(values + r * count, count, -INFINITY);
+    for (int r = 0; r < rows; r++) numbers[r] = load_first(values + r * count, count, -INFINITY);
     UNROLL_ALL
-    for (int r = 0; r < rows; r++) some[r] = first_of(exp_of_low(some[r] - all(largest_of(some[r]))), count);
+    for (int r = 0; r < rows; r++) numbers[r] = first_of(exp_of_low(numbers[r] - all(largest_of(numbers[r]))), count);
     UNROLL_ALL
-    for (int r = 0; r < rows; r++) store_some(values + r * count, some[r] * all(1 / sum_of(some[r])), count);
+    for (int r = 0; r < rows; r++) store_first(values + r * count, numbers[r] * all(1 / sum_of(numbers[r])), count);
 }
 
 /* Of each of the rows. */

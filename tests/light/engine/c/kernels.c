@@ -176,7 +176,7 @@ static void leftovers(long rows, long inputs) {
     tier->pack(&linear, weight, 0, 1);
     void *scratch = guarded((tier->scratch(&linear, rows) + 63) / 64 * 64);
     tier->round_inputs(&linear, x, rows, scratch);
-    tier->leave(&linear, x, rows, scratch, rest);
+    tier->subtract_rounded(&linear, x, rows, scratch, rest);
     tier->multiply(&linear, x, rows, y, NO_ACTIVATION, scratch, 0, 1);
     for (long r = 0; r < rows; r++) {
         double sum = 0, most = 0;
@@ -229,13 +229,13 @@ static void estimate(const int8_t *codes, const float *most, const float *bias, 
  * that is alone, what may be so by its upper bits, too. */
 static void previews(long rows, long inputs, long outputs, double deviations) {
     linear_t linear = {.outputs = outputs, .inputs = inputs, .int8 = 1};
-    int64_t bytes = (tier->packed_bytes(&linear) + 63) / 64 * 64, upper_bytes = (tier->upper_bytes(&linear) + 63) / 64 * 64;
-    if (!upper_bytes || rows > tier->most_previewed(&linear)) return;
+    int64_t bytes = (tier->packed_bytes(&linear) + 63) / 64 * 64, preview_bytes = (tier->preview_bytes(&linear) + 63) / 64 * 64;
+    if (!preview_bytes || rows > tier->max_preview_rows(&linear)) return;
     tier->lay_out(&linear, memset(guarded((long)bytes), 0, (size_t)bytes));
-    void *upper = guarded((long)upper_bytes), *scratch = guarded((tier->scratch(&linear, rows) + 63) / 64 * 64);
+    void *upper = guarded((long)preview_bytes), *scratch = guarded((tier->scratch(&linear, rows) + 63) / 64 * 64);
     int8_t *codes = guarded(inputs * outputs);
     int32_t *forbidden = guarded(4 * outputs);
-    near_t *near = guarded(rows * (long)sizeof(near_t));
+    contenders_t *near = guarded(rows * (long)sizeof(contenders_t));
     float *most = random_floats(outputs, 1), *x = random_floats(rows * inputs, 3), *rest = floats(rows * inputs);
     float *exact = floats(rows * outputs);
     size_t doubles = (size_t)(rows * outputs) * sizeof(double);
@@ -246,9 +246,9 @@ static void previews(long rows, long inputs, long outputs, double deviations) {
     for (long i = 0; i < inputs * outputs; i++) codes[i] = (int8_t)(255 * uniform() - 127.5);
     tier->pack_codes(&linear, codes, most, 0, outputs);
     for (long o = 0; o < outputs; o++) linear.bias[o] = (float)uniform();
-    tier->pack_upper(&linear, upper);
+    tier->pack_preview(&linear, upper);
     tier->round_inputs(&linear, x, rows, scratch);
-    tier->leave(&linear, x, rows, scratch, rest);
+    tier->subtract_rounded(&linear, x, rows, scratch, rest);
     for (long i = 0; i < rows * inputs; i++) rounded[i] = x[i] - rest[i];
     long blocks = tier->num_blocks(&linear);
     tier->multiply(&linear, x, rows, exact, NO_ACTIVATION, scratch, 0, blocks);
@@ -261,14 +261,14 @@ static void previews(long rows, long inputs, long outputs, double deviations) {
         near[r].num_forbidden = outputs / 4;
         near[r].count = 0;
         near[r].reach = (float)(deviations * sqrt(squares));
-        near[r].least = -INFINITY;
+        near[r].threshold = -INFINITY;
         near[r].estimates = floats(outputs + 64);
         near[r].best = -1;
     }
     tier->preview(&linear, upper, rows, scratch, near, blocks / 3, blocks);
     tier->preview(&linear, upper, rows, scratch, near, 0, blocks / 3);
     if (rows == 1) {
-        near->least = tier->compute(&linear, 1, 0, scratch, near->best);
+        near->threshold = tier->compute(&linear, 1, 0, scratch, near->best);
         tier->refine(&linear, upper, scratch, near, blocks / 3, blocks);
         tier->refine(&linear, upper, scratch, near, 0, blocks / 3);
     }
@@ -279,16 +279,16 @@ static void previews(long rows, long inputs, long outputs, double deviations) {
             highest = fmax(highest, fabs(fine[r * outputs + o]));
         }
         double slack = 1e-5 * highest;
-        if (near[r].least > largest + slack) failures++;
+        if (near[r].threshold > largest + slack) failures++;
         for (long o = 0; o < outputs; o++) {
             long at = r * outputs + o, place = 0;
-            int must = fine[at] + reach * radii[o] > near[r].least + slack + near_tie[at];
-            if (rows == 1) must &= coarse[at] + reach * coarse_radii[o] > near[r].least + slack + unsure[at];
+            int must = fine[at] + reach * radii[o] > near[r].threshold + slack + near_tie[at];
+            if (rows == 1) must &= coarse[at] + reach * coarse_radii[o] > near[r].threshold + slack + unsure[at];
             must &= o % 4 != 1 || o / 4 >= outputs / 4;
-            while (place < near[r].count && place < MOST_NEAR && near[r].places[place] != o) place++;
-            int is_noted = place < near[r].count && place < MOST_NEAR;
+            while (place < near[r].count && place < MAX_CONTENDERS && near[r].outputs[place] != o) place++;
+            int is_noted = place < near[r].count && place < MAX_CONTENDERS;
             checks++;
-            if (near[r].count <= MOST_NEAR &&
+            if (near[r].count <= MAX_CONTENDERS &&
                 (must > is_noted || (is_noted && o % 4 == 1 && o / 4 < outputs / 4) ||
                  (is_noted && fabs(near[r].values[place] - fine[at]) > 2e-6 * (1 + highest) + near_tie[at]) ||
                  fabs(near[r].radii[o] - radii[o]) > 1e-3 * radii[o])) {
@@ -297,7 +297,7 @@ static void previews(long rows, long inputs, long outputs, double deviations) {
             }
             if (tier->compute(&linear, rows, r, scratch, o) != exact[at]) failures++;
         }
-        if ((near[r].count > MOST_NEAR) != (deviations > 1e3 && outputs > 2 * MOST_NEAR)) failures++;
+        if ((near[r].count > MAX_CONTENDERS) != (deviations > 1e3 && outputs > 2 * MAX_CONTENDERS)) failures++;
     }
     double *taken[] = {fine, coarse, near_tie, unsure, radii, coarse_radii, rounded};
     for (int i = 0; i < COUNT(taken); i++) free(taken[i]);
@@ -307,11 +307,11 @@ static void previews(long rows, long inputs, long outputs, double deviations) {
 /* Of many rows is noted what may be the largest by the whole weights: the first of the largest, too. */
 static void wholes(long rows, long inputs, long outputs) {
     linear_t linear = {.outputs = outputs, .inputs = inputs, .int8 = 1};
-    if (rows < tier->least_whole(&linear)) return;
+    if (rows < tier->min_unwritten_rows(&linear)) return;
     int64_t bytes = (tier->packed_bytes(&linear) + 63) / 64 * 64;
     float *weight = random_floats(inputs * outputs, 1), *x = random_floats(rows * inputs, 3), *y = floats(rows * outputs);
     int32_t *forbidden = guarded(4);
-    near_t *near = guarded(rows * (long)sizeof(near_t));
+    contenders_t *near = guarded(rows * (long)sizeof(contenders_t));
     tier->lay_out(&linear, guarded((long)bytes));
     for (long i = 0; i < inputs; i++) weight[(outputs - 1) * inputs + i] = weight[i]; /* equal ones */
     tier->pack(&linear, weight, 0, outputs);
@@ -325,7 +325,7 @@ static void wholes(long rows, long inputs, long outputs) {
         near[r].num_forbidden = 1;
         near[r].count = 0;
         near[r].reach = 0;
-        near[r].least = -INFINITY;
+        near[r].threshold = -INFINITY;
     }
     tier->preview(&linear, NULL, rows, scratch, near, 0, blocks / 3);
     tier->preview(&linear, NULL, rows, scratch, near, blocks / 3, blocks);
@@ -336,7 +336,7 @@ static void wholes(long rows, long inputs, long outputs) {
         for (long o = 0; o < outputs; o++)
             if (o != forbidden[0] && (best < 0 || y[r * outputs + o] > y[r * outputs + best])) best = o;
         checks++;
-        if (!near[r].count || near[r].places[found] != best || near[r].values[found] != y[r * outputs + best]) {
+        if (!near[r].count || near[r].outputs[found] != best || near[r].values[found] != y[r * outputs + best]) {
             printf("%s preview(%ld, %ld, %ld): not %ld in row %ld\n", tier->name, rows, inputs, outputs, best, r);
             failures++;
         }
@@ -421,7 +421,7 @@ static float half_of(float x) {
 }
 
 static void attention(long rows, long num_keys, long heads, long width, int halves, double scale) {
-    long all = heads * width, bytes = tier->kept_bytes(heads, width, halves), step = all + 3;
+    long all = heads * width, bytes = tier->stored_bytes(heads, width, halves), step = all + 3;
     float *query = random_floats((rows - 1) * step + all, scale), *output = floats(rows * all), *wanted = floats(rows * all);
     float *scores = floats(rows * heads * num_keys), *shares = floats(rows * heads * num_keys);
     float **numbers = guarded(num_keys * (long)sizeof(float *));
@@ -429,8 +429,8 @@ static void attention(long rows, long num_keys, long heads, long width, int halv
     for (long j = 0; j < num_keys; j++) {
         char *kept = guarded(2 * bytes); /* a key and, after it, its value */
         numbers[j] = random_floats(2 * all, 1);
-        tier->keep_heads(numbers[j], heads, width, halves, kept);
-        tier->keep_heads(numbers[j] + all, heads, width, halves, kept + bytes);
+        tier->store_heads(numbers[j], heads, width, halves, kept);
+        tier->store_heads(numbers[j] + all, heads, width, halves, kept + bytes);
         for (long i = 0; i < 2 * all && halves; i++) numbers[j][i] = half_of(numbers[j][i]);
         keys[j] = kept;
     }
@@ -579,12 +579,16 @@ static void routings(long n, long m, long d, long iterations, double scale, int 
     float *beta_a = random_floats(m, 1), *beta_u = random_floats(m, 1);
     for (long t = 0; t < iterations; t++) lambdas[t] = 0.01f * (float)(1 - pow(0.95, (double)t + 1));
     float *found = floats(m * d), *wanted = floats(m * d), *memory = floats(2 * n * m + m * (d + 6) + 256);
-    tier->em_routing(votes, activation, beta_a, beta_u, lambdas, iterations, 5e-4f, n, m, d, found, memory);
-    portable->em_routing(votes, activation, beta_a, beta_u, lambdas, iterations, 5e-4f, n, m, d, wanted, memory);
+    em_routing_t em = {votes, activation, beta_a, beta_u, lambdas, 5e-4f, iterations, n, m, d, found, memory};
+    tier->em_routing(&em);
+    em.capsules = wanted;
+    portable->em_routing(&em);
     check("em_routing", n, m, d, found, wanted, m * d, 1e-3);
     for (int normalize = 0; normalize < 2; normalize++) {
-        tier->dynamic_routing(votes, iterations, normalize, n, m, d, found, memory);
-        portable->dynamic_routing(votes, iterations, normalize, n, m, d, wanted, memory);
+        dynamic_routing_t dynamic = {votes, iterations, normalize, n, m, d, found, memory};
+        tier->dynamic_routing(&dynamic);
+        dynamic.capsules = wanted;
+        portable->dynamic_routing(&dynamic);
         check("dynamic_routing", n, m, d, found, wanted, m * d, 1e-5 * fmax(10, scale)); /* of logits */
     }
     release();
@@ -601,7 +605,7 @@ static void everything(void) {
             vectors(width, scales[s]);
             recurrence(width, scales[s]);
             attention(1 + i % 3, 1 + 3 * i, 1 + i % 3, width, i % 2, fmin(scales[s], 30));
-            attention(1 + i % MOST_QUERIES, 1 + i, 3, i % 2 ? 32 : 64, i / 2 % 2, fmin(scales[s], 30));
+            attention(1 + i % MAX_QUERIES, 1 + i, 3, i % 2 ? 32 : 64, i / 2 % 2, fmin(scales[s], 30));
             for (int j = 0; j < COUNT(inputs); j++)
                 routings(inputs[j], width, width < 20 ? 1 + s : 1, 1 + (i + j) % 3, fmin(scales[s], 30), s % 2);
         }

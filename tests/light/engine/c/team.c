@@ -23,9 +23,9 @@ static int search(team_t *team, int num_calls, int num_steps, double alone, doub
     for (int call = 0; call < num_calls; call++, now += 1e3)
         for (int step = 0; step < num_steps; step++) {
             team_step(team, step, now);
-            int shares = is_shared(team, LEAST_PART);
+            int shares = is_shared(team, MIN_PART_COST);
             found += shares;
-            *large += is_shared(team, 100 * LEAST_PART);
+            *large += is_shared(team, 100 * MIN_PART_COST);
             now += shares ? shared : alone;
         }
     return found;

@@ -1,0 +1,299 @@
+/* Building a model through the C interface: its packed weights, buffers and programs. */
+#include "model.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
+
+int engine_version(void) { return ENGINE_VERSION; }
+
+const char *engine_tier(const char *name) {
+    const kernels_t *kernels = choose_kernels(name && *name ? name : NULL);
+    return kernels ? kernels->name : "";
+}
+
+const void *engine_kernels(const char *tier) { return choose_kernels(tier); }
+
+model_t *engine_new(const char *tier, int64_t vocabulary, int64_t num_caches) {
+    const kernels_t *kernels = choose_kernels(tier && *tier ? tier : NULL);
+    model_t *model = kernels ? calloc(1, sizeof(model_t)) : NULL;
+    if (!model) return NULL;
+    model->kernels = kernels;
+    model->vocabulary = vocabulary;
+    model->num_caches = num_caches;
+    return model;
+}
+
+/* Weights lie side by side. */
+#if defined(IS_SANITIZED)
+#define BLOCK_BYTES 0
+#elif !defined(BLOCK_BYTES)
+#define BLOCK_BYTES (16 * LARGE_PAGE)
+#endif
+
+/* Memory, aligned to 64 bytes, until the model is freed; NULL where that is short. */
+static char *keep(model_t *model, int64_t bytes) {
+    block_t *block = model->blocks;
+    bytes = (bytes + 63) / 64 * 64;
+    if (!block || block->size - block->used < bytes) {
+        int64_t size = bytes > BLOCK_BYTES ? bytes : BLOCK_BYTES;
+        char *memory = allocate_pages(size);
+        block = memory ? malloc(sizeof(block_t)) : NULL;
+        if (!block) {
+            free_pages(memory);
+            return NULL;
+        }
+        *block = (block_t){model->blocks, memory, 0, size};
+        model->blocks = block;
+    }
+    block->used += bytes;
+    return block->memory + block->used - bytes;
+}
+
+void engine_free(model_t *model) {
+    if (!model) return;
+    for (block_t *block = model->blocks, *next; block; block = next) {
+        next = block->next;
+        free_pages(block->memory);
+        free(block);
+    }
+    for (int i = 0; i < model->num_vectors; i++) {
+        free(model->vectors[i].values);
+        free(model->vectors[i].largest);
+    }
+    for (int i = 0; i < MAX_ARENAS; i++) free_chunks(model->arenas[i]);
+    free_pages(model->preview);
+    free(model->regions);
+    free(model->linears);
+    free(model->vectors);
+    free(model->buffers);
+    free(model->programs[0]);
+    free(model->programs[1]);
+    free(model);
+}
+
+/* Makes room for one more element of an array; NULL where memory is short. */
+static void *grow(void *array, int count, size_t size) {
+    return (count & (count - 1)) ? array : realloc(array, size * (size_t)(count ? 2 * count : 1));
+}
+
+int engine_add_linear(model_t *model, int64_t outputs, int64_t inputs, int type) {
+    linear_t *linears = grow(model->linears, model->num_linears, sizeof(linear_t));
+    if (!linears) return NO_MEMORY;
+    model->linears = linears;
+    linear_t *linear = linears + model->num_linears;
+    *linear = (linear_t){(long)outputs, (long)inputs, .int8 = type == CODES, .halves = type == FLOAT16};
+    model->halves |= linear->int8;
+    char *memory = keep(model, model->kernels->packed_bytes(linear));
+    if (!memory) return NO_MEMORY;
+    model->kernels->lay_out(linear, memory);
+    return model->num_linears++;
+}
+
+static int64_t size_of(int type) { return type == FLOAT32 ? 4 : type == CODES ? 1 : 2; }
+
+#define LARGEST_CODE 127
+
+/* Rounding these numbers again gives the same codes and the same largest magnitude, bit for bit. */
+static void widen_codes(const int8_t *codes, float largest, float *target, int64_t count) {
+    float step = largest / LARGEST_CODE;
+    for (int64_t i = 0; i < count; i++)
+        target[i] = codes[i] == LARGEST_CODE ? largest : codes[i] == -LARGEST_CODE ? -largest : (float)codes[i] * step;
+}
+
+void read_floats(const model_t *model, const void *source, int type, float largest, int64_t first, int64_t count,
+                 float *target) {
+    const char *start = (const char *)source + first * size_of(type);
+    if (type == FLOAT32) memcpy(target, start, (size_t)count * 4);
+    else if (type == CODES) widen_codes((const int8_t *)start, largest, target, count);
+    else model->kernels->widen((const uint16_t *)start, type == BFLOAT16, target, (long)count);
+}
+
+int engine_pack(model_t *model, int number, int64_t first, int64_t outputs, const void *weight, int type,
+                const float *largest, const void *bias, int bias_type) {
+    if (number < 0 || number >= model->num_linears) return refuse("there is no linear map %d", number);
+    linear_t *linear = model->linears + number;
+    int64_t inputs = linear->inputs;
+    if (first < 0 || first + outputs > linear->outputs)
+        return refuse("outputs %lld to %lld of a linear map that has %ld", (long long)first,
+                      (long long)(first + outputs), linear->outputs);
+    if (linear->halves && type != FLOAT16) return refuse("weights of type %d for a map in half precision", type);
+    if (type == FLOAT32 || linear->halves) {
+        model->kernels->pack(linear, weight, (long)first, (long)(first + outputs));
+    } else if (type == CODES && linear->int8) {
+        model->kernels->pack_codes(linear, weight, largest, (long)first, (long)(first + outputs));
+    } else {
+        float *row = malloc((size_t)inputs * 4 + 64);
+        if (!row) return NO_MEMORY;
+        for (int64_t o = 0; o < outputs; o++) {
+            read_floats(model, weight, type, largest ? largest[o] : 0, o * inputs, inputs, row);
+            model->kernels->pack(linear, row, (long)(first + o), (long)(first + o + 1));
+        }
+        free(row);
+    }
+    if (bias) read_floats(model, bias, bias_type, 0, 0, outputs, linear->bias + first);
+    return 0;
+}
+
+/* A new vector for `count` numbers of this type; NULL where memory is short. */
+static vector_t *new_vector(model_t *model, int64_t count, int type) {
+    vector_t *vectors = grow(model->vectors, model->num_vectors, sizeof(vector_t));
+    void *values = malloc((size_t)(count * size_of(type)) + 64);
+    if (vectors) model->vectors = vectors;
+    if (!vectors || !values) {
+        free(values);
+        return NULL;
+    }
+    vectors += model->num_vectors++;
+    *vectors = (vector_t){values, count, type, 0, NULL, -1};
+    return vectors;
+}
+
+int engine_add_vector(model_t *model, const void *values, int64_t count, int type) {
+    vector_t *vector = new_vector(model, count, FLOAT32);
+    if (!vector) return NO_MEMORY;
+    read_floats(model, values, type, 0, 0, count, vector->values);
+    return model->num_vectors - 1;
+}
+
+int engine_add_table(model_t *model, const void *values, int64_t rows, int64_t width, int type, const float *largest) {
+    vector_t *table = new_vector(model, rows * width, type);
+    if (!table) return NO_MEMORY;
+    table->is_table = 1;
+    memcpy(table->values, values, (size_t)(rows * width * size_of(type)));
+    if (type != CODES) return model->num_vectors - 1;
+    table->largest = malloc((size_t)rows * 4 + 4);
+    if (!table->largest) return NO_MEMORY;
+    memcpy(table->largest, largest, (size_t)rows * 4);
+    return model->num_vectors - 1;
+}
+
+int engine_add_packed_table(model_t *model, int number, const float *largest) {
+    if (number < 0 || number >= model->num_linears) return refuse("there is no linear map %d", number);
+    const linear_t *linear = model->linears + number;
+    if (linear->int8 && !largest) return refuse("a table of codes without their largest magnitudes");
+    vector_t *table = new_vector(model, linear->int8 ? linear->outputs : 0, FLOAT32); /* room for `largest` */
+    if (!table) return NO_MEMORY;
+    table->count = (int64_t)linear->outputs * linear->inputs;
+    table->is_table = 1;
+    table->linear = number;
+    if (linear->int8) {
+        table->type = CODES;
+        table->largest = table->values;
+        table->values = NULL;
+        memcpy(table->largest, largest, (size_t)linear->outputs * 4);
+    }
+    if (linear->halves) table->type = FLOAT16;
+    return model->num_vectors - 1;
+}
+
+int engine_add_positions(model_t *model, int64_t count, int64_t width, int64_t span) {
+    vector_t *vector = new_vector(model, count * width, FLOAT32);
+    if (!vector) return NO_MEMORY;
+    float *values = vector->values;
+    for (int64_t i = 0; i < width; i++) {
+        double power = pow(10000, 2 * (double)(i / 2) / (double)span);
+        int64_t column = i % 2 ? (width + 1) / 2 + i / 2 : i / 2;
+        for (int64_t p = 0; p < count; p++)
+            values[p * width + column] = (float)(i % 2 ? cos((double)p / power) : sin((double)p / power));
+    }
+    return model->num_vectors - 1;
+}
+
+void engine_widen(const void *source, int type, float *target, int64_t count) {
+    if (type == FLOAT32) memcpy(target, source, (size_t)count * 4);
+    else choose_kernels(NULL)->widen(source, type == BFLOAT16, target, (long)count);
+}
+
+void engine_widen_codes(const int8_t *codes, const float *largest, float *target, int64_t rows, int64_t width) {
+    for (int64_t r = 0; r < rows; r++) widen_codes(codes + r * width, largest[r], target + r * width, width);
+}
+
+void engine_round_codes(const float *source, int8_t *codes, float *largest, int64_t rows, int64_t width) {
+    for (int64_t r = 0; r < rows; r++, source += width, codes += width) {
+        largest[r] = 1e-30f;
+        for (int64_t i = 0; i < width; i++) largest[r] = fmaxf(largest[r], fabsf(source[i]));
+        float factor = LARGEST_CODE / largest[r];
+        for (int64_t i = 0; i < width; i++) codes[i] = (int8_t)rintf(source[i] * factor);
+    }
+}
+
+int64_t engine_count_infinite(const void *values, int type, int64_t count) {
+    int64_t num_infinite = 0;
+    const uint32_t *words = values;
+    const uint16_t *halves = values;
+    uint16_t exponent = type == BFLOAT16 ? 0x7f80 : 0x7c00;
+    for (int64_t first = 0; first < count; first += 4096) { /* a short sum goes into narrow lanes */
+        int64_t end = count - first < 4096 ? count : first + 4096;
+        uint16_t infinite = 0;
+        if (type == FLOAT32)
+            for (int64_t i = first; i < end; i++) infinite += (words[i] & 0x7f800000) == 0x7f800000;
+        else
+            for (int64_t i = first; i < end; i++) infinite += (halves[i] & exponent) == exponent;
+        num_infinite += infinite;
+    }
+    return num_infinite;
+}
+
+void engine_product(const float *a, const float *b, float *c, int64_t rows, int64_t inner, int64_t columns) {
+    double *sums = malloc((size_t)columns * 8 + 8);
+    for (int64_t r = 0; sums && r < rows; r++) {
+        memset(sums, 0, (size_t)columns * 8);
+        for (int64_t k = 0; k < inner; k++)
+            for (int64_t i = 0; i < columns; i++) sums[i] += (double)a[r * inner + k] * b[k * columns + i];
+        for (int64_t i = 0; i < columns; i++) c[r * columns + i] = (float)sums[i];
+    }
+    free(sums);
+}
+
+int engine_add_buffer(model_t *model, int space, int64_t width) {
+    buffer_t *buffers = grow(model->buffers, model->num_buffers, sizeof(buffer_t));
+    if (!buffers) return NO_MEMORY;
+    model->buffers = buffers;
+    buffers[model->num_buffers] = (buffer_t){space, width, 0, 0};
+    return model->num_buffers++;
+}
+
+int engine_set_programs(model_t *model, const operation_t *encoder, int64_t num_encoder, const operation_t *decoder,
+                        int64_t num_decoder, int logits) {
+    const operation_t *programs[2] = {encoder, decoder};
+    int64_t counts[2] = {num_encoder, num_decoder};
+    for (int i = 0; i < 2; i++) {
+        free(model->programs[i]);
+        model->programs[i] = malloc(sizeof(operation_t) * (size_t)counts[i] + 1);
+        if (!model->programs[i]) return NO_MEMORY;
+        memcpy(model->programs[i], programs[i], sizeof(operation_t) * (size_t)counts[i]);
+        model->num_operations[i] = counts[i];
+    }
+    model->logits = logits;
+#if defined(__GLIBC__)
+    malloc_trim(0); /* what reading the weights has left behind: some megabytes */
+#endif
+    int failed = check_programs(model);
+    return failed ? failed : plan_memory(model);
+}
+
+/* Packing takes as long as some thirty steps gain by it; a head that the cache holds gains nothing. */
+#if !defined(MIN_PREVIEW_STEPS)
+#define MIN_PREVIEW_STEPS 32
+#define MIN_PREVIEW_BYTES (1 << 20)
+#endif
+
+const void *preview_of(model_t *model) {
+    const linear_t *head = model->linears + model->head->slots[LINEAR_map];
+    void *preview = __atomic_load_n(&model->preview, __ATOMIC_ACQUIRE), *none = NULL;
+    int64_t bytes = model->kernels->preview_bytes(head);
+    if (preview || bytes < MIN_PREVIEW_BYTES) return preview;
+    if (__atomic_add_fetch(&model->preview_steps, 1, __ATOMIC_RELAXED) < MIN_PREVIEW_STEPS) return NULL;
+    preview = allocate_pages(bytes);
+    if (!preview) return NULL;
+    model->kernels->pack_preview(head, preview);
+    if (__atomic_compare_exchange_n(&model->preview, &none, preview, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+        return preview;
+    free_pages(preview); /* another thread was first */
+    return none;
+}
