@@ -80,7 +80,7 @@ def _is_length(value: Mapping[str, Any]) -> bool:
 
 
 def _rises(values: Sequence[float]) -> bool:
-    return all(left <= right for left, right in pairwise(values))
+    return all(previous <= following for previous, following in pairwise(values))
 
 
 def _is_number(value: object, minimum: float = -1e30, maximum: float = 1e30) -> bool:

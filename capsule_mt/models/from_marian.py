@@ -1,4 +1,4 @@
-"""A folder of Marian's, such as a student of Firefox Translations, as a checkpoint: no file of it is changed.
+"""A folder of Marian's, such as a student of Firefox Translations, as a checkpoint, without changing its files.
 
 Tokens come from the SentencePiece vocabularies, or from Marian's own (*.yml) beside these. One more token follows,
 which pads and starts: its embedding is zeros, as what Marian's decoder reads first.
@@ -27,17 +27,17 @@ from capsule_mt.models.shipped import calibration_file
 from capsule_mt.models.shortlist import Shortlist
 from capsule_mt.models.weights import CheckpointError, read_json
 
-# what the additional token adds to its logit: nothing is left of it, and label smoothing stays finite
+# the padding token's bias: it is never generated, and label smoothing stays finite
 PADDING_BIAS = -100.0
 SHARED = "Wemb"  # the table of both languages
-UNTIED = "decoder_ff_logit_out_Wt"  # an output matrix of its own; before Marian 1.9, its transpose without the "t"
+UNTIED = "decoder_ff_logit_out_Wt"  # a separate output matrix; Marian before 1.9 stores its transpose, without the "t"
 LAYER_NORM_EPSILON = 1e-6
 PIECES_FILES = "source.spm", "target.spm"  # as OPUS-MT names them
-POSITIONS = 1024  # Marian has no limit
-MAX_LENGTH = 512  # of `generate()`, which wants one
+POSITIONS = 1024  # Marian itself has no limit
+MAX_LENGTH = 512  # tokens, for `generate()`, which needs a limit
 ACTIVATIONS = {"relu": "relu", "swish": "swish"}  # Marian's gelu differs from transformers'
-# what these options must be; of what is done around a layer, without dropout, which is for training alone
-WANTED: dict[str, tuple[Any, ...]] = {
+# the values that these options may have; for `...process...` without dropout ("d"), which is for training alone
+REQUIRED: dict[str, tuple[Any, ...]] = {
     "type": ("transformer",),
     "input-types": ([], ["sequence", "sequence"]),
     "transformer-attention-mask": ("default",),
@@ -48,9 +48,9 @@ WANTED: dict[str, tuple[Any, ...]] = {
     "transformer-postprocess-emb": ("",),
     "transformer-postprocess-top": ("",),
 }
-# options that may be on: of other types of models, of training, and those that `_settings` reads; all others are off
-OF_OTHERS = ("bert-", "dec-cell-", "enc-cell", "enc-type", "transformer-aan-", "ulr-", "dim-rnn", "factors-combine")
-ANY = frozenset(
+# options that may be on: of other model types, of training, and those that `_settings` reads; others must be off
+OTHER_TYPES = ("bert-", "dec-cell-", "enc-cell", "enc-type", "transformer-aan-", "ulr-", "dim-rnn", "factors-combine")
+ALLOWED = frozenset(
     {
         *("output-omit-bias", "skip", "transformer-depth-scaling", "transformer-guided-alignment-layer", "version"),
         *("dec-cell", "dec-depth", "dim-emb", "dim-vocabs", "enc-depth", "tied-embeddings", "tied-embeddings-all"),
@@ -63,7 +63,7 @@ ANY = frozenset(
 class MarianFolder(NamedTuple):
     """The files of a model: as the configuration names them, or else by their usual names.
 
-    pieces: the SentencePiece models of both languages, where the vocabularies only number what these cut.
+    pieces: the SentencePiece models of both languages, if the vocabularies only number their pieces.
     """
 
     folder: str
@@ -75,7 +75,7 @@ class MarianFolder(NamedTuple):
 
     @classmethod
     def find(cls, folder: str | os.PathLike[str]) -> "MarianFolder | None":
-        """Return the files in a folder; `None` where there is no model of Marian's."""
+        """Return the files in a folder; `None` if it has no model of Marian's."""
         folder = os.fspath(folder)
         names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
         models = [name for name in names if _is_model(name)]
@@ -83,20 +83,22 @@ class MarianFolder(NamedTuple):
             return None
         settings = _settings_of(folder, names)
         vocabularies = _named(folder, settings, "vocabs", [name for name in names if name.endswith(".spm")])
-        listed = [name for name in names if name.startswith("lex") and name.endswith(".bin")]
-        listed = _named(folder, settings, "shortlist", listed)
+        shortlists = [name for name in names if name.startswith("lex") and name.endswith(".bin")]
+        shortlists = _named(folder, settings, "shortlist", shortlists)
         model = _named(folder, settings, "models", models)
         if len(model) != 1:
-            raise UnsupportedModelError(f"{folder}: has the models {', '.join(model)}; one is read: remove the others")
+            raise UnsupportedModelError(
+                f"{folder}: has the models {', '.join(model)}; needs exactly one: remove the others"
+            )
         if len(vocabularies) == 2 and "vocabs" not in settings:
             vocabularies.sort(key=lambda name: name.startswith(("trg", "target")))
-        if len(vocabularies) not in (1, 2) or len(listed) > 1:
-            found = ", ".join((*vocabularies, *listed)) or "none"
+        if len(vocabularies) not in (1, 2) or len(shortlists) > 1:
+            file_names = ", ".join((*vocabularies, *shortlists)) or "none"
             raise CheckpointError(
-                f"{folder}: needs one or two vocabularies (*.spm) and a shortlist at most, has {found}"
+                f"{folder}: needs one or two vocabularies (*.spm) and a shortlist at most, has {file_names}"
             )
         source, target = (os.path.join(folder, name) for name in (vocabularies[0], vocabularies[-1]))
-        shortlist = os.path.join(folder, listed[0]) if listed else None
+        shortlist = os.path.join(folder, shortlists[0]) if shortlists else None
         pieces = None if source.endswith(".spm") else _pieces_beside(folder, vocabularies)
         return cls(folder, os.path.join(folder, model[0]), (source, target), shortlist, settings, pieces)
 
@@ -116,20 +118,23 @@ def _pieces_beside(folder: str, vocabularies: Sequence[str]) -> tuple[str, str]:
 
 
 def _is_model(name: str) -> bool:
-    if name.endswith((".optimizer.npz", ".orig.npz")):  # what training goes on with
+    if name.endswith((".optimizer.npz", ".orig.npz")):  # checkpoints that training resumes from
         return False
     return name.endswith(".npz") or (name.startswith("model") and name.endswith(".bin"))
 
 
 def _settings_of(folder: str, names: Sequence[str]) -> Mapping[str, Any]:
-    """Return what the configuration beside a model says."""
-    found = [name for name in names if name.startswith(("config", "decoder")) and name.endswith((".yml", ".yaml"))]
-    found = found or [name for name in names if name.endswith(".npz.decoder.yml")]  # as training leaves it
-    if len(found) > 1:
-        raise UnsupportedModelError(f"{folder}: has {', '.join(found)}; one is read: remove the others")
-    if not found:
+    """Return the configuration beside a model; empty if there is none."""
+    configurations = [
+        name for name in names if name.startswith(("config", "decoder")) and name.endswith((".yml", ".yaml"))
+    ]
+    if not configurations:  # as Marian's training names it
+        configurations = [name for name in names if name.endswith(".npz.decoder.yml")]
+    if len(configurations) > 1:
+        raise UnsupportedModelError(f"{folder}: has {', '.join(configurations)}; needs at most one: remove the others")
+    if not configurations:
         return {}
-    file = os.path.join(folder, found[0])
+    file = os.path.join(folder, configurations[0])
     try:
         with open(file, encoding="utf-8") as stream:
             return read_yaml(stream.read(), file)
@@ -140,7 +145,7 @@ def _settings_of(folder: str, names: Sequence[str]) -> Mapping[str, Any]:
 def _named(folder: str, settings: Mapping[str, Any], key: str, usual: list[str]) -> list[str]:
     """Return the files that a configuration names, which must be beside it; else the usual ones.
 
-    Marian writes the paths of the machine that a model was trained on: of these, the files' names count.
+    Marian writes paths of the machine that trained the model, so only their last parts count.
     """
     values = settings.get(key)
     if values is None:
@@ -150,7 +155,7 @@ def _named(folder: str, settings: Mapping[str, Any], key: str, usual: list[str])
     if not settings.get("relative-paths", False):
         file_names = [os.path.basename(name) for name in named]
         if len(set(file_names)) < len(named):
-            raise CheckpointError(f"{folder}: `{key}` of its configuration has two files of one name: {named}")
+            raise CheckpointError(f"{folder}: `{key}` of its configuration has two files of the same name: {named}")
         named = file_names
     for name in named:
         if os.path.basename(name) != name or not os.path.isfile(os.path.join(folder, name)):
@@ -161,7 +166,7 @@ def _named(folder: str, settings: Mapping[str, Any], key: str, usual: list[str])
 
 
 class MarianCheckpoint:
-    """What a folder of Marian's says, as `capsule_mt.models.loading.HubCheckpoint` does of transformers' files."""
+    """The checkpoint in a folder of Marian's, with the interface of `capsule_mt.models.loading.HubCheckpoint`."""
 
     def __init__(self, files: MarianFolder) -> None:
         self.files = files
@@ -170,12 +175,12 @@ class MarianCheckpoint:
         self.pieces = _read_pieces(files)
         options = options_of(self.stored)
         sizes = options.get("dim-vocabs")
-        tokens = [len(one.texts) for one in self.pieces]
-        if sizes != tokens:
+        num_tokens = [len(vocabulary.texts) for vocabulary in self.pieces]
+        if sizes != num_tokens:
             raise CheckpointError(
-                f"{self.origin}: `dim-vocabs` is {sizes!r}, but the vocabularies have {tokens} tokens"
+                f"{self.origin}: `dim-vocabs` is {sizes!r}, but the vocabularies have {num_tokens} tokens"
             )
-        self.size = max(tokens) + 1
+        self.size = max(num_tokens) + 1
         end = self.pieces[1].end
         self.config: dict[str, Any] = {
             **_settings(options, self.origin, self.size),
@@ -189,9 +194,9 @@ class MarianCheckpoint:
         if os.path.exists(self.calibrated_by):
             self.config["coverage_calibration"] = read_json(self.calibrated_by)
         self.generation = self._generation()
-        two = self.pieces[0] is not self.pieces[1]
+        has_two = self.pieces[0] is not self.pieces[1]
         self.tokenizer_config = {
-            "tokenizer_class": "SeparateVocabulariesTokenizer" if two else "PreTrainedTokenizerFast",
+            "tokenizer_class": "SeparateVocabulariesTokenizer" if has_two else "PreTrainedTokenizerFast",
             "split_special_tokens": True,
             "clean_up_tokenization_spaces": False,
             "model_max_length": POSITIONS,
@@ -200,11 +205,11 @@ class MarianCheckpoint:
             "unk_token": self.pieces[1].texts[self.pieces[1].unknown],
             "pad_token": PAD,
         }
-        without_bias = tokens[1] if options.get("output-omit-bias") else None
+        without_bias = num_tokens[1] if options.get("output-omit-bias") else None
         self.weights = MarianWeights(self.stored, self.config, targets_without_bias=without_bias)
 
     def tokenizer_jsons(self) -> list[dict[str, Any]]:
-        """Return what is in tokenizer.json, and in target_tokenizer.json if each language has its own."""
+        """Return tokenizer.json, and target_tokenizer.json if each language has its own."""
         pieces = [vocabulary for vocabulary in self.pieces if isinstance(vocabulary, Pieces)]
         if not pieces:
             raise UnsupportedModelError(
@@ -227,17 +232,19 @@ class MarianCheckpoint:
     def _generation(self) -> dict[str, Any]:
         settings, file = self.files.settings, self.files.folder
         if settings.get("word-penalty"):
-            raise UnsupportedModelError(f"{file}: `word-penalty` {settings['word-penalty']!r} is not known, only 0")
+            raise UnsupportedModelError(
+                f"{file}: `word-penalty` {settings['word-penalty']!r} is not supported, only 0"
+            )
         beams, penalty = settings.get("beam-size", 1), settings.get("normalize", 1.0)
         if type(beams) is not int or not 1 <= beams <= 1000 or not isinstance(penalty, (int, float)):
             raise CheckpointError(f"{file}: `beam-size` {beams!r} or `normalize` {penalty!r} in its configuration")
-        tokens = ("pad_token_id", "decoder_start_token_id", "eos_token_id", "forced_eos_token_id")
+        token_fields = ("pad_token_id", "decoder_start_token_id", "eos_token_id", "forced_eos_token_id")
         return {
             "num_beams": beams,
             "length_penalty": float(penalty),
             "max_length": MAX_LENGTH,
             "suppress_tokens": [self.pieces[1].unknown, self.size - 1],
-            **{name: self.config[name] for name in tokens},
+            **{name: self.config[name] for name in token_fields},
         }
 
 
@@ -249,39 +256,41 @@ def _read_pieces(files: MarianFolder) -> tuple[Pieces | NumberedPieces, Pieces |
         source, target = map(NumberedPieces, files.pieces, files.vocabularies)
     else:
         if not target_file.endswith(".spm"):
-            raise UnsupportedModelError(f"{target_file}: is not a SentencePiece model (*.spm), as {source_file} is")
+            raise UnsupportedModelError(f"{target_file}: is not a SentencePiece model (*.spm), but {source_file} is")
         source = Pieces(source_file)
         target = source if source_file == target_file else Pieces(target_file)
     if (source.end, source.unknown) != (target.end, target.unknown):
-        raise UnsupportedModelError(f"{target_file}: has other numbers for `</s>` and `<unk>` than {source_file}")
+        raise UnsupportedModelError(f"{target_file}: has other ids for `</s>` and `<unk>` than {source_file}")
     return source, target
 
 
-def _settings(options: Mapping[str, Any], place: str, vocabulary: int) -> dict[str, Any]:
-    """Return the configuration of a model with these options; refuse what is not known."""
+def _settings(options: Mapping[str, Any], origin: str, vocabulary: int) -> dict[str, Any]:
+    """Return the configuration of a model with these options; refuse options that it lacks."""
     for name, value in options.items():
         if "process" in name:
             value = str(value or "").replace("d", "")
-        if name in WANTED and value not in WANTED[name]:
-            only = " or ".join(map(repr, WANTED[name]))
-            raise UnsupportedModelError(f"{place}: `{name}` {options[name]!r} is not known, only {only}")
-        if value and name not in WANTED and name not in ANY and not name.startswith(OF_OTHERS):
-            raise UnsupportedModelError(f"{place}: `{name}` {value!r} is not known")
+        if name in REQUIRED and value not in REQUIRED[name]:
+            accepted = " or ".join(map(repr, REQUIRED[name]))
+            raise UnsupportedModelError(f"{origin}: `{name}` {options[name]!r} is not supported, only {accepted}")
+        if value and name not in REQUIRED and name not in ALLOWED and not name.startswith(OTHER_TYPES):
+            raise UnsupportedModelError(f"{origin}: `{name}` {value!r} is not supported")
 
-    def choose(name: str, known: Mapping[Any, Any]) -> Any:
+    def choose(name: str, choices: Mapping[Any, Any]) -> Any:
         value = options.get(name)
-        if isinstance(value, list) or value not in known:
-            only = " or ".join(repr(one) for one in known)
-            raise UnsupportedModelError(f"{place}: `{name}` {value!r} is not known, only {only}")
-        return known[value]
+        if isinstance(value, list) or value not in choices:
+            accepted = " or ".join(repr(choice) for choice in choices)
+            raise UnsupportedModelError(f"{origin}: `{name}` {value!r} is not supported, only {accepted}")
+        return choices[value]
 
     decoder_self = choose("transformer-decoder-autoreg", {"self-attention": "attention", "rnn": "ssru"})
     if decoder_self == "ssru":
         choose("dec-cell", {"ssru": "ssru"})
     model_width = options.get("dim-emb")
     if isinstance(model_width, int) and model_width % 2:
-        raise UnsupportedModelError(f"{place}: `dim-emb` {model_width} is odd, only even ones are read")
-    ties_all, ties_output, ties_source = (bool(options.get(f"tied-embeddings{one}")) for one in ("-all", "", "-src"))
+        raise UnsupportedModelError(f"{origin}: `dim-emb` {model_width} is odd; only even widths are supported")
+    ties_all, ties_output, ties_source = (
+        bool(options.get(f"tied-embeddings{suffix}")) for suffix in ("-all", "", "-src")
+    )
     heads, width = options.get("transformer-heads"), options.get("transformer-dim-ffn")
     return {
         "architectures": ["CapsuleMarianMTModel"],
@@ -310,81 +319,83 @@ class MarianWeights:
     """The weights of a file by the names of a Capsule Marian: see `capsule_mt.models.weights.Weights`.
 
     Args:
-        targets_without_bias: how many tokens the target has, if the model has no bias of them. Zeros are its bias
-            then, as tokens that follow, which pad, always need one.
+        targets_without_bias: the number of target tokens, if the model has no bias for them. Their bias is then zeros:
+            the padding tokens that follow need a bias.
     """
 
     def __init__(
         self, stored: MarianFile, config: Mapping[str, Any], *, targets_without_bias: int | None = None
     ) -> None:
         self._stored, self.size, self._targets_without_bias = stored, config["vocab_size"], targets_without_bias
-        self._places = places_of(config, len(stored.items), stored.file)
-        if SHARED in stored.items:  # transformers has it twice where the output has a matrix of its own
-            tables = [name for name, place in self._places.items() if place.name.endswith(f"_{SHARED}")]
-            self._places |= {name: Place(SHARED, "table") for name in tables}
-        if UNTIED in stored.items and "lm_head.weight" in self._places:
+        self._stored_weights = stored_weights_of(config, len(stored.items), stored.file)
+        if SHARED in stored.items:  # transformers has the table twice if the output matrix is separate
+            tables = [name for name, weight in self._stored_weights.items() if weight.name.endswith(f"_{SHARED}")]
+            self._stored_weights |= {name: StoredWeight(SHARED, "table") for name in tables}
+        if UNTIED in stored.items and "lm_head.weight" in self._stored_weights:
             if stored.items[UNTIED].dtype == "CODES":
                 raise UnsupportedModelError(f"{stored.file}: `{UNTIED}` in int8 is not read, only in float32")
-            self._places["lm_head.weight"] = Place(UNTIED, "table")
-        used = {place.name for place in self._places.values() if not self._is_omitted(place)} | {OPTIONS}
+            self._stored_weights["lm_head.weight"] = StoredWeight(UNTIED, "table")
+        used = {weight.name for weight in self._stored_weights.values() if not self._is_omitted(weight)} | {OPTIONS}
         for name in stored.items:
             if name not in used and not name.endswith("_QuantMultA"):
                 raise UnsupportedModelError(f"{stored.file}: has `{name}`, for which {OPTIONS} has no place")
 
     def __contains__(self, name: object) -> bool:
-        place = self._places.get(str(name))
-        return place is not None and (place.kind == "bias" or place.name in self._stored.items)
+        weight = self._stored_weights.get(str(name))
+        return weight is not None and (weight.kind == "bias" or weight.name in self._stored.items)
 
-    def _is_omitted(self, place: "Place") -> bool:
-        return place.kind == "bias" and self._targets_without_bias is not None
+    def _is_omitted(self, weight: "StoredWeight") -> bool:
+        return weight.kind == "bias" and self._targets_without_bias is not None
 
     def __iter__(self) -> Iterator[str]:
-        return (name for name in self._places if name in self)
+        return (name for name in self._stored_weights if name in self)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        place = self._places.get(name, Place(name, "matrix"))
-        if self._is_omitted(place):
+        weight = self._stored_weights.get(name, StoredWeight(name, "matrix"))
+        if self._is_omitted(weight):
             return (1, self.size)
-        if place.name not in self._stored.items:
-            raise self.problem(name, f"lacks `{place.name}`, which {OPTIONS} asks for")
-        shape = self._stored.items[place.name].shape
-        is_row = place.kind in ("row", "bias")
+        if weight.name not in self._stored.items:
+            raise self.problem(name, f"lacks `{weight.name}`, which {OPTIONS} asks for")
+        shape = self._stored.items[weight.name].shape
+        is_row = weight.kind in ("row", "bias")
         if len(shape) != 2 or (is_row and shape[0] != 1):
             raise self.problem(
-                name, f"`{place.name}` is {list(shape)}, which is not a {'row' if is_row else 'matrix'}"
+                name, f"`{weight.name}` is {list(shape)}, which is not a {'row' if is_row else 'matrix'}"
             )
-        if place.kind == "row":
+        if weight.kind == "row":
             return shape[1:]
-        if place.kind == "bias":
-            return (1, shape[1] + self._missing(place.name, shape[1]))
-        outputs, inputs = shape if place.name.endswith(TABLES) else shape[::-1]
-        return (outputs + self._missing(place.name, outputs) if place.kind == "table" else outputs, inputs)
+        if weight.kind == "bias":
+            return (1, shape[1] + self._num_padding(weight.name, shape[1]))
+        outputs, inputs = shape if weight.name.endswith(TABLES) else shape[::-1]
+        return (outputs + self._num_padding(weight.name, outputs) if weight.kind == "table" else outputs, inputs)
 
     def read(self, name: str) -> Tensor | Codes:
-        place, shape = self._places[name], self.shape(name)
-        if self._is_omitted(place):
+        weight, shape = self._stored_weights[name], self.shape(name)
+        if self._is_omitted(weight):
             targets = self._targets_without_bias or 0
             bias = array("f", [0.0] * targets + [PADDING_BIAS] * (self.size - targets))
             return Tensor(bias.tobytes(), "F32", shape)
-        if place.kind in ("row", "bias"):
-            numbers = widened(read_numbers(self._stored, place.name))
+        if weight.kind in ("row", "bias"):
+            numbers = widened(read_numbers(self._stored, weight.name))
             missing = math.prod(shape) - numbers.size
             content = bytes(numbers.buffer) + array("f", [PADDING_BIAS] * missing).tobytes()
             return Tensor(content, "F32", shape)
-        stored = self._stored.items[place.name].shape
-        return read_matrix(self._stored, place.name, math.prod(shape) // shape[1] - math.prod(stored) // shape[1])
+        stored = self._stored.items[weight.name].shape
+        return read_matrix(self._stored, weight.name, math.prod(shape) // shape[1] - math.prod(stored) // shape[1])
 
     def problem(self, name: str, message: str) -> ValueError:
         return CheckpointError(f"{self._stored.file}: {message}")
 
-    def _missing(self, name: str, tokens: int) -> int:
+    def _num_padding(self, name: str, tokens: int) -> int:
         if tokens >= self.size:
-            raise self.problem(name, f"`{name}` has {tokens} tokens, the vocabularies have {self.size - 1} at most")
+            raise self.problem(
+                name, f"`{name}` has {tokens} tokens, but the vocabularies have at most {self.size - 1}"
+            )
         return self.size - tokens
 
 
-class Place(NamedTuple):
-    """Where a weight is in a file of Marian's.
+class StoredWeight(NamedTuple):
+    """A weight in a file of Marian's.
 
     kind: "matrix", "table" of tokens, "row", or "bias" of tokens.
     """
@@ -393,25 +404,25 @@ class Place(NamedTuple):
     kind: str
 
 
-def places_of(config: Mapping[str, Any], most_layers: int, file: str) -> dict[str, Place]:
-    """Return where each weight of a Capsule Marian is."""
-    found = {"final_logits_bias": Place("decoder_ff_logit_out_b", "bias")}
+def stored_weights_of(config: Mapping[str, Any], most_layers: int, file: str) -> dict[str, StoredWeight]:
+    """Return the weight of Marian that each weight of a Capsule Marian is."""
+    weights = {"final_logits_bias": StoredWeight("decoder_ff_logit_out_b", "bias")}
     if config["share_encoder_decoder_embeddings"]:
-        found["model.shared.weight"] = Place(SHARED, "table")
+        weights["model.shared.weight"] = StoredWeight(SHARED, "table")
     else:
         for side in ("encoder", "decoder"):
-            found[f"model.{side}.embed_tokens.weight"] = Place(f"{side}_{SHARED}", "table")
+            weights[f"model.{side}.embed_tokens.weight"] = StoredWeight(f"{side}_{SHARED}", "table")
     if not config["tie_word_embeddings"]:
-        found["lm_head.weight"] = Place("decoder_ff_logit_out_W", "table")
+        weights["lm_head.weight"] = StoredWeight("decoder_ff_logit_out_W", "table")
 
     def add_map(name: str, weight: str, bias: str | None) -> None:
-        found[f"{name}.weight"] = Place(weight, "matrix")
+        weights[f"{name}.weight"] = StoredWeight(weight, "matrix")
         if bias is not None:
-            found[f"{name}.bias"] = Place(bias, "row")
+            weights[f"{name}.bias"] = StoredWeight(bias, "row")
 
     def add_norm(name: str, stored: str) -> None:
-        found[f"{name}.weight"], found[f"{name}.bias"] = (
-            Place(f"{stored}_ln_{one}", "row") for one in ("scale", "bias")
+        weights[f"{name}.weight"], weights[f"{name}.bias"] = (
+            StoredWeight(f"{stored}_ln_{parameter}", "row") for parameter in ("scale", "bias")
         )
 
     def add_attention(name: str, stored: str) -> None:
@@ -422,9 +433,9 @@ def places_of(config: Mapping[str, Any], most_layers: int, file: str) -> dict[st
     for side, stack in (("encoder", "encoder_layers"), ("decoder", "decoder_layers")):
         depth = config[stack]
         if type(depth) is not int or not 1 <= depth <= most_layers:
-            raise CheckpointError(f"{file}: `{side[:3]}-depth` is {depth!r}, which its weights are not enough for")
-        for number in range(depth):
-            layer, stored = f"model.{side}.layers.{number}", f"{side}_l{number + 1}"
+            raise CheckpointError(f"{file}: `{side[:3]}-depth` is {depth!r}, but it has weights for fewer layers")
+        for index in range(depth):
+            layer, stored = f"model.{side}.layers.{index}", f"{side}_l{index + 1}"
             if side == "decoder" and config["decoder_self"] == "ssru":
                 add_map(f"{layer}.self_attn.forget_gate", f"{stored}_rnn_Wf", f"{stored}_rnn_bf")
                 add_map(f"{layer}.self_attn.input_map", f"{stored}_rnn_W", None)
@@ -433,7 +444,7 @@ def places_of(config: Mapping[str, Any], most_layers: int, file: str) -> dict[st
                 add_attention(f"{layer}.self_attn", f"{stored}_self")
             if side == "decoder":
                 add_attention(f"{layer}.encoder_attn", f"{stored}_context")
-            for one in "12":
-                add_map(f"{layer}.fc{one}", f"{stored}_ffn_W{one}", f"{stored}_ffn_b{one}")
+            for digit in "12":
+                add_map(f"{layer}.fc{digit}", f"{stored}_ffn_W{digit}", f"{stored}_ffn_b{digit}")
             add_norm(f"{layer}.final_layer_norm", f"{stored}_ffn_ffn")
-    return found
+    return weights

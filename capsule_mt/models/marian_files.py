@@ -21,12 +21,12 @@ from capsule_mt.models.weights import CheckpointError
 
 OPTIONS = "special:model.yml"
 VERSION = 1
-# of a `.bin`; other types are int8 for one kind of processor, and unsigned
+# of a `.bin`; the types missing here are unsigned, or int8 packed for one kind of processor
 TYPES = {0x404: "F32", 0x402: "F16", 0x101: "I8", 0x4101: "CODES"}
 NUMPY_TYPES = {"<f4": "F32", "<f2": "F16", **dict.fromkeys(("|i1", "<i1", "|u1", "|S1"), "I8")}
-# the ends of the names of what is [tokens, width] in every file
+# the ends of the names of tensors that are [tokens, width] in every file
 TABLES = ("Wemb", "logit_out_Wt")
-MOST_DIMENSIONS = 8
+MAX_DIMENSIONS = 8
 LARGEST_CODE = 127
 
 
@@ -57,12 +57,12 @@ def options_of(weights: "MarianFile") -> dict[str, object]:
     """Return the options that the model was trained with."""
     if OPTIONS not in weights.items or weights.items[OPTIONS].dtype != "I8":
         raise CheckpointError(f"{weights.file}: lacks `{OPTIONS}`, the options of the model: it is not of Marian")
-    place = f"{weights.file}: {OPTIONS}"
+    origin = f"{weights.file}: {OPTIONS}"
     try:
         text = bytes(weights.content(OPTIONS)).rstrip(b"\0").decode()
     except UnicodeDecodeError:
-        raise CheckpointError(f"{place}: is not UTF-8") from None
-    return read_yaml(text, place)
+        raise CheckpointError(f"{origin}: is not UTF-8") from None
+    return read_yaml(text, origin)
 
 
 class BinaryFile:
@@ -103,26 +103,28 @@ def _binary_items(file: str, stream: IO[bytes], size: int) -> Iterator[tuple[str
     names = [read(length) for length, *_ in headers]
     shapes = []
     for _, _, dimensions, _ in headers:
-        if dimensions > MOST_DIMENSIONS:
-            raise CheckpointError(f"{file}: a tensor has {dimensions} dimensions, {MOST_DIMENSIONS} at most are known")
+        if dimensions > MAX_DIMENSIONS:
+            raise CheckpointError(
+                f"{file}: a tensor has {dimensions} dimensions; at most {MAX_DIMENSIONS} are supported"
+            )
         shapes.append(struct.unpack(f"<{dimensions}i", read(4 * dimensions)))
     (padding,) = struct.unpack("<Q", read(8))
     start = stream.tell() + padding
     for raw, shape, (_, kind, _, length) in zip(names, shapes, headers, strict=True):
         name = raw.rstrip(b"\0").decode("utf-8", "backslashreplace")
         if kind not in TYPES and not name.endswith("_QuantMultA"):
-            known = ", ".join(map(hex, TYPES))
-            raise UnsupportedModelError(f"{file}: `{name}` is of type {kind:#x}, which is not read; only {known}")
+            accepted = ", ".join(map(hex, TYPES))
+            raise UnsupportedModelError(f"{file}: `{name}` is of type {kind:#x}, which is not read; only {accepted}")
         item = Item(TYPES.get(kind, "I8"), shape, start, length)
-        wanted = item.numbers * (1 if item.dtype == "CODES" else DTYPES[item.dtype]) + 4 * (item.dtype == "CODES")
-        if min(shape, default=1) < 0 or wanted > length:
+        num_bytes = item.numbers * (1 if item.dtype == "CODES" else DTYPES[item.dtype]) + 4 * (item.dtype == "CODES")
+        if min(shape, default=1) < 0 or num_bytes > length:
             raise CheckpointError(
-                f"{file}: `{name}` has {length} bytes, but {item.dtype} {list(shape)} takes {wanted}"
+                f"{file}: `{name}` has {length} bytes, but {item.dtype} {list(shape)} takes {num_bytes}"
             )
         if start + length > size:
             raise CheckpointError(f"{file}: is {size} bytes long, but `{name}` ends at {start + length}")
         start += length
-        yield name, item._replace(size=wanted)
+        yield name, item._replace(size=num_bytes)
 
 
 class NumpyFile:
@@ -167,24 +169,24 @@ class NumpyFile:
 MarianFile = BinaryFile | NumpyFile  # weights by Marian's names
 
 
-def _numpy_item(place: str, stream: IO[bytes], size: int) -> Item:
-    """Return what the header of a `.npy` of so many bytes says."""
+def _numpy_item(origin: str, stream: IO[bytes], size: int) -> Item:
+    """Read the header of a `.npy` of `size` bytes; `origin` names it in errors."""
     begin = stream.read(10)
     if begin[:6] != b"\x93NUMPY" or len(begin) != 10 or begin[6] != 1:
-        raise CheckpointError(f"{place}: is not a `.npy` of version 1")
+        raise CheckpointError(f"{origin}: is not a `.npy` of version 1")
     length = int.from_bytes(begin[8:], "little")
     header = stream.read(length).decode("latin-1").strip()
     pattern = r"\{'descr': '([^']*)', 'fortran_order': (True|False), 'shape': (\([0-9, ]{0,100}\)), ?\}"
-    found = re.fullmatch(pattern, header)
-    if not found:
-        raise CheckpointError(f"{place}: the header {header[:80]!r} is not read")
-    shape = tuple(int(number) for number in re.findall("[0-9]+", found[3]))
-    if found[1] not in NUMPY_TYPES or found[2] == "True":
-        order = " in Fortran's order" if found[2] == "True" else ""
-        raise UnsupportedModelError(f"{place}: {found[1]}{order} is not read; only {', '.join(NUMPY_TYPES)}")
-    item = Item(NUMPY_TYPES[found[1]], shape, 10 + length, math.prod(shape) * DTYPES[NUMPY_TYPES[found[1]]])
+    fields = re.fullmatch(pattern, header)
+    if not fields:
+        raise CheckpointError(f"{origin}: the header {header[:80]!r} is not read")
+    shape = tuple(int(number) for number in re.findall("[0-9]+", fields[3]))
+    if fields[1] not in NUMPY_TYPES or fields[2] == "True":
+        order = " in Fortran's order" if fields[2] == "True" else ""
+        raise UnsupportedModelError(f"{origin}: {fields[1]}{order} is not read; only {', '.join(NUMPY_TYPES)}")
+    item = Item(NUMPY_TYPES[fields[1]], shape, 10 + length, math.prod(shape) * DTYPES[NUMPY_TYPES[fields[1]]])
     if item.start + item.size != size or min(shape, default=1) < 0:
-        raise CheckpointError(f"{place}: has {size - item.start} bytes, but {item.dtype} {list(shape)} {item.size}")
+        raise CheckpointError(f"{origin}: has {size - item.start} bytes, but {item.dtype} {list(shape)} {item.size}")
     return item
 
 
@@ -200,14 +202,16 @@ def read_numbers(weights: MarianFile, name: str) -> Tensor:
 
 
 def read_matrix(weights: MarianFile, name: str, rows: int = 0) -> Tensor | Codes:
-    """Return a matrix as [outputs, inputs], and an embedding as [tokens, width]; followed by so many rows of zeros."""
+    """Return a matrix as [outputs, inputs], and an embedding as [tokens, width]; followed by `rows` rows of zeros."""
     item, keeps_order = weights.items[name], name.endswith(TABLES)
     shape = item.shape if keeps_order else item.shape[::-1]
     if item.dtype == "CODES":
         content = weights.content(name)
         (multiplier,) = struct.unpack_from("<f", content, item.numbers)
         if not 0 < multiplier < math.inf:
-            raise CheckpointError(f"{weights.file}: the codes of `{name}` are for {multiplier}, which is not a scale")
+            raise CheckpointError(
+                f"{weights.file}: the codes of `{name}` have the scale {multiplier}, which must be finite and above 0"
+            )
         del content[item.numbers :]
         content.extend(bytes(rows * shape[1]))
         shape = (shape[0] + rows, shape[1])

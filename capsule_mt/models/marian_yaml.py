@@ -13,75 +13,75 @@ from capsule_mt.models.weights import CheckpointError
 
 NAMED = re.compile(r"([A-Za-z0-9_.-]+):(?:\s+(.*))?")
 ITEM = re.compile(r"\s*-\s+(.*)")
-FLOW_BELOW = re.compile(r"\s+\[(.*)\]")  # yaml-cpp writes an empty list on a line of its own
-# what begins something that is not read: lists in lists, mappings, anchors, references, tags, texts of several lines
+FLOW_BELOW = re.compile(r"\s+\[(.*)\]")  # yaml-cpp writes an empty list on the next line
+# beginnings of what is not read: nested lists, mappings, anchors, references, tags, texts of several lines
 UNREAD = tuple("[{&*!|>%@`?\"'")
 NUMBERED = re.compile(r"(\"(?:[^\"\\]|\\.)*\"|'(?:[^']|'')*'|[^\"' ].*?): +([0-9]{1,9}) *\r?", re.DOTALL)
 ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))", re.DOTALL)
 CONTROLS = dict(zip("0abtnvfreN_LP", "\0\a\b\t\n\v\f\r\x1b\x85\xa0\u2028\u2029", strict=True))
 
 
-def read_yaml(text: str, place: str) -> dict[str, Any]:
-    """Return what a text of Marian's says, such as {"beam-size": 6, "models": ["model.npz"]}.
+def read_yaml(text: str, origin: str) -> dict[str, Any]:
+    """Read a text of Marian's, such as {"beam-size": 6, "models": ["model.npz"]}.
 
     Args:
-        place: the file, for errors.
+        origin: the file, for errors.
     """
-    found: dict[str, Any] = {}
-    last = ""
-    for number, line in _lines(text):
-        where = f"{place}:{number}"
-        if (item := ITEM.fullmatch(line)) and last:
-            found[last] = [] if found[last] is None else found[last]
-            if not isinstance(found[last], list):
-                raise CheckpointError(f"{where}: `{last}` has a value and a list")
-            found[last].append(_scalar(item[1], where))
-        elif last and found[last] is None and (flow := FLOW_BELOW.fullmatch(line)):
-            found[last] = _flow(flow[1], where)
+    values: dict[str, Any] = {}
+    key = ""
+    for line_number, line in _lines(text):
+        origin_line = f"{origin}:{line_number}"
+        if (item := ITEM.fullmatch(line)) and key:
+            values[key] = [] if values[key] is None else values[key]
+            if not isinstance(values[key], list):
+                raise CheckpointError(f"{origin_line}: `{key}` has a value and a list")
+            values[key].append(_scalar(item[1], origin_line))
+        elif key and values[key] is None and (flow := FLOW_BELOW.fullmatch(line)):
+            values[key] = _flow(flow[1], origin_line)
         elif named := NAMED.fullmatch(line):
-            last, value = named[1], (named[2] or "").strip()
-            if last in found:
-                raise CheckpointError(f"{where}: `{last}` comes twice")
+            key, value = named[1], (named[2] or "").strip()
+            if key in values:
+                raise CheckpointError(f"{origin_line}: `{key}` comes twice")
             is_list = value.startswith("[") and value.endswith("]")
-            found[last] = _flow(value[1:-1], where) if is_list else _scalar(value, where)
+            values[key] = _flow(value[1:-1], origin_line) if is_list else _scalar(value, origin_line)
         else:
-            raise CheckpointError(f"{where}: {line.strip()!r} is neither `name: value` nor an item of a list")
-    return found
+            raise CheckpointError(f"{origin_line}: {line.strip()!r} is neither `name: value` nor an item of a list")
+    return values
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the numbers and the lines that say something, without comments."""
-    for number, line in enumerate(text.splitlines(), start=1):
+    """Yield the number and the text of each line that has content, without comments."""
+    for line_number, line in enumerate(text.splitlines(), start=1):
         line = re.sub(r"(^|\s)#.*", "", line).rstrip()
         if line and line not in ("---", "..."):
-            yield number, line
+            yield line_number, line
 
 
-def _flow(inside: str, where: str) -> list[Any]:
-    return [_scalar(part.strip(), where) for part in inside.split(",")] if inside.strip() else []
+def _flow(inside: str, origin_line: str) -> list[Any]:
+    return [_scalar(part.strip(), origin_line) for part in inside.split(",")] if inside.strip() else []
 
 
-def _scalar(text: str, where: str) -> Any:
+def _scalar(text: str, origin_line: str) -> Any:
     if text in ("", "~"):
         return None
     if text[0] == text[-1] == "'" and len(text) > 1:
         return text[1:-1].replace("''", "'")
     try:
-        value = json.loads(text, parse_constant=str)  # numbers, truth and quoted texts are as in JSON
+        value = json.loads(text, parse_constant=str)  # numbers, booleans and double-quoted texts are as in JSON
     except ValueError:
         value = text
     if isinstance(value, (dict, list)) or (value is text and text.startswith(UNREAD)):
-        raise CheckpointError(f"{where}: {text[:40]!r} is not read, only scalars and lists of them")
+        raise CheckpointError(f"{origin_line}: {text[:40]!r} is not read, only scalars and lists of them")
     return value
 
 
 def read_vocabulary(file: str) -> dict[str, int]:
-    """Return the tokens of a vocabulary (*.yml) and their numbers, which count from 0."""
+    """Return the tokens of a vocabulary (*.yml) with their ids, which count from 0."""
     if not os.path.isfile(file):
         raise CheckpointError(f"{file}: no such file")
     try:
         with open(file, encoding="utf-8", newline="\n") as stream:
-            lines = stream.read().split("\n")  # tokens may have other ends of lines, such as U+0085
+            lines = stream.read().split("\n")  # a token may be another line separator, such as U+0085
     except UnicodeDecodeError:
         raise CheckpointError(f"{file}: is not UTF-8") from None
     tokens: dict[str, int] = {}
@@ -102,8 +102,8 @@ def read_vocabulary(file: str) -> dict[str, int]:
     return tokens
 
 
-def _token(text: str, where: str) -> str:
-    """Return what a token in a vocabulary stands for, be it in quotes."""
+def _token(text: str, origin_line: str) -> str:
+    """Return a token of a vocabulary, without its quotes and escapes."""
     if text[0] == "'":
         return text[1:-1].replace("''", "'")
     if text[0] != '"':
@@ -116,4 +116,4 @@ def _token(text: str, where: str) -> str:
     try:  # a character beyond U+FFFF may be two escapes, as in JSON
         return ESCAPE.sub(character, text[1:-1]).encode("utf-16", "surrogatepass").decode("utf-16")
     except (OverflowError, ValueError):
-        raise CheckpointError(f"{where}: {text[:40]!r} is not text of YAML") from None
+        raise CheckpointError(f"{origin_line}: {text[:40]!r} is not a token in YAML") from None

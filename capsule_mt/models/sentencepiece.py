@@ -217,9 +217,9 @@ class SentencePieceEncoder:
 
         def suggest(index: int) -> None:
             if index >= 0 and following[index] < len(parts):
-                left, right = parts[index], parts[following[index]]
-                merged = left + right
-                if merged in self.piece_ids and left not in symbols and right not in symbols:
+                left_part, right_part = parts[index], parts[following[index]]
+                merged = left_part + right_part
+                if merged in self.piece_ids and left_part not in symbols and right_part not in symbols:
                     heappush(pairs, (-self._scores[self.piece_ids[merged]], index, merged))
 
         for index in range(len(parts)):

@@ -19,15 +19,15 @@ def write_huggingface(folder: str | os.PathLike[str], out: str | os.PathLike[str
     """Write the model in a folder of Marian's to the folder `out`.
 
     Raises:
-        UnsupportedModelError: something that no Capsule Marian has, by name.
+        UnsupportedModelError: a feature that Capsule Marian lacks, by name.
         CheckpointError: a damaged file, or no model of Marian.
     """
     files = MarianFolder.find(folder)
     if files is None:
-        found = "has no model of Marian" if os.path.isdir(folder) else "no such folder"
-        raise CheckpointError(f"{os.fspath(folder)}: {found}")
+        problem = "has no model of Marian" if os.path.isdir(folder) else "no such folder"
+        raise CheckpointError(f"{os.fspath(folder)}: {problem}")
     checkpoint = MarianCheckpoint(files)
-    # which checks all names and shapes
+    # writing a program checks all names and shapes, before any file is written
     program, _ = write_program(checkpoint.config, checkpoint.weights, checkpoint.origin)
     check_calibration(checkpoint.config.get("coverage_calibration", {}), program.head_shape, checkpoint.calibrated_by)
     shortlist = checkpoint.read_shortlist() if checkpoint.has_shortlist else None

@@ -1,6 +1,6 @@
 """A checkpoint as a folder of Marian's, its weights bit for bit in a `.npz`: the inverse of `from_marian`.
 
-Marian has no token that pads and starts. What is at the end of a vocabulary with embeddings of zeros is left out.
+Marian has no token for padding and starting: tokens with embeddings of zeros at the end of a vocabulary are left out.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any
 
 from capsule_mt.engine.library import widened
 from capsule_mt.engine.program import Tensor, UnsupportedModelError
-from capsule_mt.models.from_marian import LAYER_NORM_EPSILON, Place, places_of
+from capsule_mt.models.from_marian import LAYER_NORM_EPSILON, StoredWeight, stored_weights_of
 from capsule_mt.models.loading import CONFIG_FILE, open_checkpoint, weights_in
 from capsule_mt.models.marian_files import OPTIONS, transposed
 from capsule_mt.models.parts import EPSILON, TIED
@@ -28,14 +28,14 @@ from capsule_mt.models.weights import CheckpointError, read_json
 
 MODEL_FILE, CONFIGURATION_FILE, MARIAN_SHORTLIST_FILE = "model.npz", "config.yml", "lex.s2t.bin"
 
-# the values that Marian has a place for; the first is what a missing field means
-HELD: dict[str, tuple[Any, ...]] = {
+# the values that Marian's format can represent; the first is the default of a missing field
+REPRESENTABLE: dict[str, tuple[Any, ...]] = {
     "layer_aggregation": ("none",),
     "head_aggregation": ("concat",),
     "guided_routing": ("none",),
     "decoder_self": ("attention", "ssru"),
 }
-# fields that must be on, which they are not by default
+# fields that must be on, but are off by default
 ON = {
     "marian_positions": "Marian has positions of its own, other than transformers': train with "
     "`marian_positions` true, or set it and accept that some sentences change",
@@ -46,10 +46,13 @@ EPSILON_REASON = (
     "train with it, or set it and accept that some sentences change"
 )
 ACTIVATIONS = {"relu": "relu", "swish": "swish", "silu": "swish"}
-SAME = (("encoder_attention_heads", "decoder_attention_heads", 16), ("encoder_ffn_dim", "decoder_ffn_dim", 4096))
-# of the decoder's first input; training moves it by no more where `label_smoothing` is 0
+EQUAL_FIELDS = (
+    ("encoder_attention_heads", "decoder_attention_heads", 16),
+    ("encoder_ffn_dim", "decoder_ffn_dim", 4096),
+)
+# the embedding of the start token counts as zeros up to this: training moves it by no more if `label_smoothing` is 0
 SMALLEST_NUMBER = 1e-9
-# what Marian notes of every transformer; the rest says the sizes of this one
+# the options that Marian stores with every transformer; `_options` adds the sizes
 TRANSFORMER: dict[str, Any] = {
     "type": "transformer",
     "bert-train-type-embeddings": True,
@@ -90,7 +93,7 @@ def write_marian_folder(folder: str | os.PathLike[str], out: str | os.PathLike[s
     """Write the model in a folder to the folder `out`: weights, vocabularies, shortlist, calibration, configuration.
 
     Raises:
-        UnsupportedModelError: something that Marian has no place for, by name.
+        UnsupportedModelError: a feature that Marian lacks, by name.
         CheckpointError: a damaged checkpoint.
     """
     folder, out = os.fspath(folder), os.fspath(out)
@@ -140,9 +143,9 @@ def write_marian(folder: str | os.PathLike[str], out: str | os.PathLike[str]) ->
 
 def _write_weights(stored: "_Stored", out: str) -> None:
     items = {}
-    for name, place in places_of(stored.config, MAX_NUMBER, stored.file).items():
-        tensor = _in_marians_order(stored.read(name), place, stored.sizes)
-        items[place.name] = _numpy("<f4", tensor.shape, tensor.buffer)
+    for name, weight in stored_weights_of(stored.config, MAX_NUMBER, stored.file).items():
+        tensor = _in_marians_order(stored.read(name), weight, stored.sizes)
+        items[weight.name] = _numpy("<f4", tensor.shape, tensor.buffer)
     text = _yaml(_options(stored.config, stored.sizes)).encode() + b"\0"
     items[OPTIONS] = _numpy("|i1", (len(text),), text)
     with zipfile.ZipFile(f"{out}.part", "w") as archive:
@@ -152,49 +155,49 @@ def _write_weights(stored: "_Stored", out: str) -> None:
 
 
 def _checked(config: Mapping[str, Any], file: str) -> dict[str, Any]:
-    """Return a configuration whose fields are all there; refuse what Marian cannot hold."""
-    found = {"share_encoder_decoder_embeddings": True, "tie_word_embeddings": True, **config}
+    """Return a configuration with all fields set; refuse one that Marian's format cannot represent."""
+    checked = {"share_encoder_decoder_embeddings": True, "tie_word_embeddings": True, **config}
 
     def refuse(name: str, only: str) -> UnsupportedModelError:
-        return UnsupportedModelError(f"{file}: `{name}` {found.get(name)!r} has no place in Marian: {only}")
+        return UnsupportedModelError(f"{file}: `{name}` {checked.get(name)!r} has no place in Marian: {only}")
 
-    if found.get("model_type") not in ("marian", "capsule_marian"):
+    if checked.get("model_type") not in ("marian", "capsule_marian"):
         raise refuse("model_type", "only 'marian' and 'capsule_marian'")
-    for name, values in HELD.items():
-        if found.setdefault(name, values[0]) not in values:
+    for name, values in REPRESENTABLE.items():
+        if checked.setdefault(name, values[0]) not in values:
             raise refuse(name, f"only {' or '.join(map(repr, values))}")
     for name, reason in ON.items():
-        if found.setdefault(name, False) is not True:
+        if checked.setdefault(name, False) is not True:
             raise refuse(name, reason)
-    if found.setdefault("layer_norm_eps", EPSILON) != LAYER_NORM_EPSILON:
+    if checked.setdefault("layer_norm_eps", EPSILON) != LAYER_NORM_EPSILON:
         raise refuse("layer_norm_eps", EPSILON_REASON)
-    if found.setdefault("activation_function", "gelu") not in ACTIVATIONS:
+    if checked.setdefault("activation_function", "gelu") not in ACTIVATIONS:
         raise refuse("activation_function", f"only {', '.join(ACTIVATIONS)}")
-    found.setdefault("decoder_start_token_id", 58100)
-    for one, other, default in SAME:
-        if found.setdefault(one, default) != found.setdefault(other, default):
-            raise refuse(other, f"only {found[one]!r}, which `{one}` is")
+    checked.setdefault("decoder_start_token_id", 58100)
+    for encoder_field, decoder_field, default in EQUAL_FIELDS:
+        if checked.setdefault(encoder_field, default) != checked.setdefault(decoder_field, default):
+            raise refuse(decoder_field, f"only {checked[encoder_field]!r}, as `{encoder_field}`")
     for name in ("encoder_layers", "decoder_layers"):
-        if found.setdefault(name, 12) == 0:
+        if checked.setdefault(name, 12) == 0:
             raise refuse(name, "only 1 and more")
-    if not found["tie_word_embeddings"]:  # each side then has embeddings of its own, whatever is shared
-        found["share_encoder_decoder_embeddings"] = False
-    return found
+    if not checked["tie_word_embeddings"]:  # then each side has separate embeddings, whatever the field says
+        checked["share_encoder_decoder_embeddings"] = False
+    return checked
 
 
 class _Stored:
-    """The weights of a checkpoint in float32, by the names of modules; of tied ones, one is stored.
+    """The weights of a checkpoint in float32, by the names of modules; tied modules read the one stored matrix.
 
-    sizes: how many tokens each vocabulary has.
+    sizes: the number of tokens of each vocabulary.
     """
 
     def __init__(self, folder: str) -> None:
         self.file = os.path.join(folder, CONFIG_FILE)
         if not os.path.isfile(self.file):
-            found = f"has no {CONFIG_FILE}" if os.path.isdir(folder) else "no such folder"
-            raise CheckpointError(f"{folder}: {found}")
+            problem = f"has no {CONFIG_FILE}" if os.path.isdir(folder) else "no such folder"
+            raise CheckpointError(f"{folder}: {problem}")
         config = self.config = _checked(read_json(self.file), self.file)
-        program, self.parts = write_program(config, weights_in(folder), self.file)  # which checks all names and shapes
+        program, self.parts = write_program(config, weights_in(folder), self.file)  # checks all names and shapes
         self.vocabulary = program.vocabulary
         shared, encoder, decoder, head = TIED
         is_shared = config["share_encoder_decoder_embeddings"]
@@ -202,7 +205,7 @@ class _Stored:
             {shared: TIED} if is_shared else {decoder: (decoder, head)} if config["tie_word_embeddings"] else {}
         )
         tables = (shared, shared) if is_shared else (encoder, decoder)
-        self.sizes = [_num_tokens(self.read(f"{one}.weight"), config, self.file) for one in tables]
+        self.sizes = [_num_tokens(self.read(f"{table}.weight"), config, self.file) for table in tables]
 
     def read(self, name: str) -> Tensor:
         if name == "final_logits_bias" and name not in self.parts.weights:
@@ -212,7 +215,7 @@ class _Stored:
 
 
 def _num_tokens(table: Tensor, config: Mapping[str, Any], file: str) -> int:
-    """Return how many tokens of a vocabulary are Marian's: those before the zeros at its end."""
+    """Return the number of a vocabulary's tokens that Marian has: those before the zeros at its end."""
     numbers, (count, width) = array("f", bytes(table.buffer)), table.shape
     largest = 0.0
     while count and (largest := max(map(abs, numbers[(count - 1) * width : count * width]))) <= SMALLEST_NUMBER:
@@ -226,17 +229,17 @@ def _num_tokens(table: Tensor, config: Mapping[str, Any], file: str) -> int:
     return count
 
 
-def _in_marians_order(tensor: Tensor, place: Place, sizes: Sequence[int]) -> Tensor:
-    """Return a weight in the shape and the order of Marian's `place`."""
+def _in_marians_order(tensor: Tensor, weight: StoredWeight, sizes: Sequence[int]) -> Tensor:
+    """Return a tensor in the shape and the order in which Marian stores `weight`."""
     shape = tensor.shape
-    if place.kind == "bias":
+    if weight.kind == "bias":
         shape = (1, sizes[1])
-    elif place.kind == "table":
-        shape = (sizes[place.name != "encoder_Wemb"], shape[1])
-    elif place.kind == "row":
+    elif weight.kind == "table":
+        shape = (sizes[weight.name != "encoder_Wemb"], shape[1])
+    elif weight.kind == "row":
         shape = (1, *shape)
     tensor = Tensor(bytes(tensor.buffer)[: 4 * math.prod(shape)], "F32", shape)
-    if place.kind == "matrix" or place.name == "decoder_ff_logit_out_W":
+    if weight.kind == "matrix" or weight.name == "decoder_ff_logit_out_W":
         return Tensor(transposed(tensor), "F32", shape[::-1])
     return tensor
 
@@ -267,7 +270,7 @@ def _yaml(options: Mapping[str, Any]) -> str:
     lines = []
     for name, value in sorted(options.items()):
         if isinstance(value, list) and value:
-            lines += [f"{name}:", *(f"  - {scalar(one)}" for one in value)]
+            lines += [f"{name}:", *(f"  - {scalar(item)}" for item in value)]
         else:
             lines.append(f"{name}: {scalar(value)}")
     return "\n".join(lines)

@@ -11,28 +11,30 @@ from capsule_mt.models.piece_tokenizer import END, Pieces, tokenizer_json
 from capsule_mt.models.sentencepiece import BYTE, BYTE_PIECE, CONTROL, NORMAL, UNKNOWN
 from capsule_mt.models.weights import CheckpointError, read_json
 
-BEGIN = "<s>"  # of vocabularies that were not made for Marian
+BEGIN = "<s>"  # a control piece that SentencePiece adds by default
 
 
 def write_pieces(tokenizer_file: str, out: str, size: int) -> None:
-    """Write the first `size` tokens of a tokenizer.json, which are a model's, as the vocabulary `out`.
+    """Write the first `size` tokens of a tokenizer.json, those of the model, as the vocabulary `out`.
 
     Raises:
-        UnsupportedModelError: it is not a SentencePiece vocabulary of the kind unigram, which is all that is written.
+        UnsupportedModelError: it is not a SentencePiece vocabulary of the kind unigram, the only kind that is written.
     """
-    found = read_json(tokenizer_file)
+    tokenizer = read_json(tokenizer_file)
     refused = UnsupportedModelError(
         f"{tokenizer_file}: is not a SentencePiece vocabulary of the kind unigram, and no other becomes Marian's .spm"
     )
     try:
-        content = b"".join(_fields_of(found, size))
-        wanted = _what_decides(found)
+        content = b"".join(_fields_of(tokenizer, size))
+        expected = _segmentation_fields(tokenizer)
     except (AttributeError, KeyError, IndexError, TypeError, ValueError, struct.error):
         raise refused from None
     with open(f"{out}.part", "wb") as stream:
         stream.write(content)
+    # read the file back: a tokenizer.json with anything that a .spm cannot say comes back different
     try:
-        is_same = _what_decides(tokenizer_json(Pieces(f"{out}.part"), len(found["model"]["vocab"]))) == wanted
+        written = tokenizer_json(Pieces(f"{out}.part"), len(tokenizer["model"]["vocab"]))
+        is_same = _segmentation_fields(written) == expected
     except (CheckpointError, UnsupportedModelError):
         is_same = False
     if not is_same:
@@ -41,8 +43,8 @@ def write_pieces(tokenizer_file: str, out: str, size: int) -> None:
     os.replace(f"{out}.part", out)
 
 
-def _what_decides(tokenizer: Mapping[str, Any]) -> list[Any]:
-    """Return what decides on the tokens of a text; `tokenizers` writes the last digits of scores in its own way."""
+def _segmentation_fields(tokenizer: Mapping[str, Any]) -> list[Any]:
+    """Return what decides on the pieces of a text, with scores in float32: `tokenizers` writes other last digits."""
     model = tokenizer["model"]
     vocabulary = [(text, struct.pack("<f", score)) for text, score in model["vocab"]]
     return [tokenizer.get("normalizer"), tokenizer.get("pre_tokenizer"), {**model, "vocab": vocabulary}]
@@ -51,15 +53,15 @@ def _what_decides(tokenizer: Mapping[str, Any]) -> list[Any]:
 def _fields_of(tokenizer: Mapping[str, Any], size: int) -> Iterator[bytes]:
     """Yield the fields of the message `ModelProto`."""
     model, byte_fallback = tokenizer["model"], bool(tokenizer["model"]["byte_fallback"])
-    for place, (text, score) in enumerate(model["vocab"][:size]):
-        kind = UNKNOWN if place == model["unk_id"] else CONTROL if text in (END, BEGIN) else NORMAL
+    for index, (text, score) in enumerate(model["vocab"][:size]):
+        kind = UNKNOWN if index == model["unk_id"] else CONTROL if text in (END, BEGIN) else NORMAL
         if byte_fallback and BYTE_PIECE.fullmatch(text):
             kind = BYTE
         piece = _bytes(1, text.encode()) + b"\x15" + struct.pack("<f", score)
         yield _bytes(1, piece + (b"" if kind == NORMAL else _number(3, kind)))
     steps = (tokenizer.get("normalizer") or {}).get("normalizers", ())
     charsmaps = [base64.b64decode(step["precompiled_charsmap"]) for step in steps if step["type"] == "Precompiled"]
-    (spaces,) = (one for one in tokenizer["pre_tokenizer"]["pretokenizers"] if one["type"] == "Metaspace")
+    (spaces,) = (step for step in tokenizer["pre_tokenizer"]["pretokenizers"] if step["type"] == "Metaspace")
     yield _bytes(2, _number(3, 1) + _number(35, byte_fallback))
     normalizer = [_bytes(2, charsmap) for charsmap in charsmaps]
     normalizer.append(_number(3, spaces["prepend_scheme"] == "always"))
@@ -68,11 +70,11 @@ def _fields_of(tokenizer: Mapping[str, Any], size: int) -> Iterator[bytes]:
 
 
 def _varint(value: int) -> bytes:
-    found = bytearray()
+    encoded = bytearray()
     while value > 127:
-        found.append(value & 127 | 128)
+        encoded.append(value & 127 | 128)
         value >>= 7
-    return bytes([*found, value])
+    return bytes([*encoded, value])
 
 
 def _number(field: int, value: int) -> bytes:

@@ -96,7 +96,7 @@ def test_training_keeps_the_start_at_zero(tmp_path):
         ({"marian_positions": False}, r"`marian_positions` False .* positions of its own"),
         ({"layer_norm_eps": 1e-5}, r"`layer_norm_eps` 1e-05 .* only 1e-06, which Marian adds to a variance"),
         ({"activation_function": "gelu"}, r"`activation_function` 'gelu' .* only relu, swish, silu"),
-        ({"decoder_attention_heads": 2}, r"`decoder_attention_heads` 2 .* only 4, which `encoder_attention_heads` is"),
+        ({"decoder_attention_heads": 2}, r"`decoder_attention_heads` 2 .* only 4, as `encoder_attention_heads`"),
         ({"model_type": "capsnmt"}, r"`model_type` 'capsnmt' .* only 'marian' and 'capsule_marian'"),
         ({"decoder_start_token_id": 5}, r"`decoder_start_token_id` 5 .* embedding of zeros; token 209 has numbers up"),
     ],

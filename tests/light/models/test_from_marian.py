@@ -270,18 +270,18 @@ def test_calibrations_that_come_with_the_package_are_sound():
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("type", "s2s", "`type` 's2s' is not known, only 'transformer'"),
-        ("transformer-postprocess", "nda", "`transformer-postprocess` 'nda' is not known, only 'an'"),
+        ("type", "s2s", "`type` 's2s' is not supported, only 'transformer'"),
+        ("transformer-postprocess", "nda", "`transformer-postprocess` 'nda' is not supported, only 'an'"),
         (
             "transformer-decoder-autoreg",
             "average-attention",
-            "'average-attention' is not known, only 'self-attention'",
+            "'average-attention' is not supported, only 'self-attention'",
         ),
-        ("dec-cell", "gru", "`dec-cell` 'gru' is not known, only 'ssru'"),
-        ("transformer-ffn-activation", "gelu", "`transformer-ffn-activation` 'gelu' is not known, only 'relu' or"),
-        ("transformer-attention-mask", "alibi", "`transformer-attention-mask` 'alibi' is not known, only 'default'"),
-        ("dim-emb", 17, "`dim-emb` 17 is odd, only even ones are read"),
-        ("transformer-mirrors", 3, "`transformer-mirrors` 3 is not known"),
+        ("dec-cell", "gru", "`dec-cell` 'gru' is not supported, only 'ssru'"),
+        ("transformer-ffn-activation", "gelu", "`transformer-ffn-activation` 'gelu' is not supported, only 'relu' or"),
+        ("transformer-attention-mask", "alibi", "`transformer-attention-mask` 'alibi' is not supported, only"),
+        ("dim-emb", 17, "`dim-emb` 17 is odd; only even widths"),
+        ("transformer-mirrors", 3, "`transformer-mirrors` 3 is not supported"),
     ],
 )
 def test_what_no_program_can_say(name, value, message, tmp_path):
@@ -314,7 +314,7 @@ def test_an_empty_tensor_has_no_place(tmp_path):
     options = OPTIONS | {"dim-vocabs": [len(PIECES)] * 2}
     folder = write_student(tmp_path / "student", "npz")
     matrices = weights() | {"decoder_c_tt": Matrix(1, 0, [])}
-    for model_type, message in (("amun", "`type` 'amun' is not known"), ("transformer", "has `decoder_c_tt`, for")):
+    for model_type, message in (("amun", "'amun' is not supported"), ("transformer", "has `decoder_c_tt`, for")):
         write_numpy(folder / "model.npz", matrices, yaml(options | {"type": model_type}))
         with pytest.raises(UnsupportedModelError, match=message):
             load_model(folder)
@@ -323,19 +323,19 @@ def test_an_empty_tensor_has_no_place(tmp_path):
 def test_which_files_are_read(tmp_path):
     folder = write_student(tmp_path / "student", configuration=False)
     shutil.copy(folder / "model.xxyy.bin", folder / "model.zz.bin")
-    with pytest.raises(UnsupportedModelError, match=r"has the models model\.xxyy\.bin, model\.zz\.bin; one is read"):
+    with pytest.raises(UnsupportedModelError, match=r"has the models model\.xxyy\.bin, model\.zz\.bin; needs"):
         load_model(folder)
     (folder / "config.yml").write_text("models: [model.zz.bin]\nbeam-size: 3\nnormalize: 0.6\n")
     model = load_model(folder)
     assert (model.generation["num_beams"], model.generation["length_penalty"]) == (3, 0.6)
     (folder / "config.yml").write_text("models: [model.zz.bin]\nword-penalty: 0.5\n")
-    with pytest.raises(UnsupportedModelError, match=r"`word-penalty` 0\.5 is not known, only 0"):
+    with pytest.raises(UnsupportedModelError, match=r"`word-penalty` 0\.5 is not supported, only 0"):
         load_model(folder)
     for vocabularies, message in (
         ("vocab.txt", r"the vocabularies vocab\.txt are not read, only SentencePiece models \(\*\.spm\), or \*\.yml"),
-        ("vocab.xxyy.spm, vocab.yml", r"vocab\.yml: is not a SentencePiece model \(\*\.spm\), as .*xxyy\.spm is"),
+        ("vocab.xxyy.spm, vocab.yml", r"vocab\.yml: is not a SentencePiece model \(\*\.spm\), but .*xxyy\.spm is"),
         ("vocab.yml", r"source\.spm: no such file, but vocab\.yml needs it: it does not cut text"),
-        ("/one/vocab.yml, /two/vocab.yml", "`vocabs` of its configuration has two files of one name"),
+        ("/one/vocab.yml, /two/vocab.yml", "`vocabs` of its configuration has two files of the same name"),
         ("/one/other.yml", "`vocabs` of its configuration has 'other.yml', which is not a file beside it"),
     ):
         (folder / "config.yml").write_text(f"models: [/trained/on/model.zz.bin]\nvocabs: [{vocabularies}]\n")

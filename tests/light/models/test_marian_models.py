@@ -72,7 +72,7 @@ def test_a_bin_has_the_numbers_of_the_npz(tmp_path):
 
 def test_normalisation_before_a_layer_is_refused_by_name(tmp_path):
     folder = marian_folder("pre-n", tmp_path / "pre-n")
-    with pytest.raises(UnsupportedModelError, match=r"model\.yml: `transformer-postprocess` 'da' is not known, only"):
+    with pytest.raises(UnsupportedModelError, match=r"model\.yml: `transformer-postprocess` 'da' is not supported"):
         load_model(folder)
 
 
@@ -111,8 +111,8 @@ def test_a_vocabulary_in_yaml(tmp_path):
         (b"a: 0\nb: -1\n", r"vocab\.yml:2: 'b: -1' is not a line `token: number`"),
         (b"a: 0\n'a': 1\n", r"vocab\.yml:2: 'a' comes twice"),
         (b"a: 0\nb: 2\n", r"vocab\.yml: its 2 tokens must have the numbers 0 to 1, each once"),
-        (b'"\\ud83d": 0\n', r"vocab\.yml:1: .* is not text of YAML"),
-        (b'"\\Uffffffff": 0\n', r"vocab\.yml:1: .* is not text of YAML"),
+        (b'"\\ud83d": 0\n', r"vocab\.yml:1: .* is not a token in YAML"),
+        (b'"\\Uffffffff": 0\n', r"vocab\.yml:1: .* is not a token in YAML"),
         (b"\xff: 0\n", r"vocab\.yml: is not UTF-8"),
     ):
         file.write_bytes(content)
