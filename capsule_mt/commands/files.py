@@ -12,7 +12,7 @@ from capsule_mt.catalog.entries import pair_named
 from capsule_mt.files.line_failures import Failure
 from capsule_mt.files.lines import coverage_json, coverage_tsv, one_line, pharaoh
 from capsule_mt.files.reading import open_text
-from capsule_mt.formats.reading import FORMATS, NEEDS_COLUMN, WITHOUT_READER, format_of, suffix_of
+from capsule_mt.formats.reading import FORMATS, TABLE_FORMATS, UNREADABLE_SUFFIXES, format_of, suffix_of
 from capsule_mt.formats.units import Parsed, Translated
 
 LINES = "lines"
@@ -22,7 +22,7 @@ FILE_SUFFIXES = (
     ".txt",
     ".gz",
     ".pdf",
-    *WITHOUT_READER,
+    *UNREADABLE_SUFFIXES,
     *(suffix for suffixes in FORMATS.values() for suffix in suffixes),
 )
 MAX_SHOWN = 5  # passages to be checked, in the report
@@ -94,13 +94,13 @@ def _is_model(text: str) -> bool:
 
 def _choose_format(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
     by_name = format_of(arguments.input)
-    if arguments.format is None and by_name is None and suffix_of(arguments.input) in WITHOUT_READER:
+    if arguments.format is None and by_name is None and suffix_of(arguments.input) in UNREADABLE_SUFFIXES:
         readers = ", ".join(suffixes[0] for suffixes in FORMATS.values())
         parser.error(
             f"{arguments.input}: there is no reader for {suffix_of(arguments.input)}, but for {readers}; "
             f"--format {LINES} translates each line as text, keys and markup, too"
         )
-    if arguments.format is None and by_name in NEEDS_COLUMN and arguments.column is None:
+    if arguments.format is None and by_name in TABLE_FORMATS and arguments.column is None:
         parser.error(
             f"{arguments.input}: name the column that is translated, a number or a name: --column 2; --format {LINES} "
             "translates whole lines"

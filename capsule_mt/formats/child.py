@@ -1,4 +1,4 @@
-"""The process that reads and writes an untrusted file within limits; `apart.py` starts it and kills it.
+"""The process that reads and writes an untrusted file within limits; `worker.py` starts it and kills it.
 
 A message is the length of a JSON object in four bytes, the object, and the files, whose lengths the object states.
 """

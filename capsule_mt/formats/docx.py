@@ -69,7 +69,7 @@ class _Paragraph:
         """Return the XML of the runs of a text with actions."""
         written, current = [], self.base
         for index, part in enumerate(ACTION.split(filled)):
-            if index % 2:  # what the group of `ACTION` matched
+            if index % 2:  # the index in an `ACTION`; even parts are text
                 action = self.actions[int(part)]
                 if callable(action):
                     written.append(action())

@@ -30,7 +30,7 @@ META = re.compile(r"description|(?:og|twitter):(?:title|description|image:alt)",
 class Event:
     """A part of the page: its characters from `start` up to the next event."""
 
-    kind: str  # "start", "end", "text" or "other"
+    kind: str  # "start", "end", "text", "fixed" or "other"
     start: int
     name: str = ""
     attributes: dict[str, str] = field(default_factory=dict)
@@ -186,7 +186,7 @@ class HtmlFile:
         self._add(_Hole(prefix, markup, raw, suffix), markup.text.strip())
 
     def _add_block(self, event: Event) -> None:
-        """Add a part of the page of which only attribute values are translated."""
+        """Add a part of the page, and translate only its attribute values."""
         raw = event.raw
         if event.kind == "start" and event.name == "html" and self._language:
             raw = re.sub(r"""(\slang\s*=\s*)("[^"]*"|'[^']*'|[\w-]+)""", rf'\g<1>"{self._language}"', raw)

@@ -21,9 +21,9 @@ FORMATS = {
     "tsv": (".tsv",),
     "csv": (".csv",),
 }
-NEEDS_COLUMN = ("tsv", "csv")
+TABLE_FORMATS = ("tsv", "csv")
 # suffixes of files that are more than lines of text and that we cannot read
-WITHOUT_READER = (
+UNREADABLE_SUFFIXES = (
     *(".json", ".jsonl", ".yaml", ".yml", ".toml", ".ini", ".properties", ".strings", ".stringsdict", ".resx"),
     *(".xml", ".tmx", ".svg", ".rst", ".adoc", ".tex", ".ipynb", ".ass", ".ssa", ".sbv", ".ttml"),
 )
@@ -69,10 +69,10 @@ def parse(
     shown = str(name)
     if format not in (PLAIN, *FORMATS):
         raise ValueError(f"`format` must be one of {', '.join(FORMATS)}, got {format!r}")
-    if format in NEEDS_COLUMN and column is None:
+    if format in TABLE_FORMATS and column is None:
         raise ValueError(f"{shown}: a table needs the column to translate (`--column 2`)")
-    if format not in NEEDS_COLUMN and column is not None:
-        raise ValueError(f"{shown}: `column` is for tables ({', '.join(NEEDS_COLUMN)}), this is {format}")
+    if format not in TABLE_FORMATS and column is not None:
+        raise ValueError(f"{shown}: `column` is for tables ({', '.join(TABLE_FORMATS)}), this is {format}")
     options = (content, format, shown, encoding, column, language)
     with named_errors(shown, format):
         read_after_trial(*options)

@@ -53,7 +53,7 @@ class Cue:
 
     @property
     def seconds(self) -> float:
-        return max(self.end - self.start, 0.001)  # some files have cues that end before they start
+        return max(self.end - self.start, 0.001)  # a broken cue may end before it starts
 
 
 @dataclass

@@ -60,7 +60,7 @@ class Element:
 
 
 def parse(content: bytes, name: str) -> Element:
-    """Return a nameless element that holds the root of a file and everything beside it, such as comments."""
+    """Return a nameless element with the root of a file and everything beside it, such as comments."""
     if len(content) > MAX_BYTES:
         raise FormatError(f"{name}: {len(content)} bytes of XML, at most {MAX_BYTES} are read")
     parser = expat.ParserCreate()

@@ -38,7 +38,7 @@ def build_app(
         title="capsule-mt",
         summary="Translation with coverage, in the shape of LibreTranslate's API",
         # FastAPI's own 422 has another form than these errors
-        responses={400: {"description": "what is wrong with the request", "content": {"application/json": {}}}},
+        responses={400: {"description": "`error` names the fault", "content": {"application/json": {}}}},
     )
     # the last one that is added is the first one to see a request
     _count_requests(app, metrics)

@@ -69,7 +69,7 @@ class RequestSettings(NamedTuple):
         return max(dict(self.search).get("num_beams", 1), 1 + self.alternatives)
 
 
-PLAIN = RequestSettings()
+DEFAULT_SETTINGS = RequestSettings()
 
 
 @dataclass(eq=False)
@@ -214,7 +214,7 @@ class Batcher:
             thread.start()
 
     # ---- called by requests
-    def submit(self, texts: Sequence[str], settings: RequestSettings = PLAIN, *, client: str = "") -> Order:
+    def submit(self, texts: Sequence[str], settings: RequestSettings = DEFAULT_SETTINGS, *, client: str = "") -> Order:
         """Queue all of the texts, or none of them if there is no room.
 
         The result of each text is a list of `Translation`s, the best first, or a `Failure`.
@@ -337,7 +337,7 @@ class Batcher:
                 if self._stopping and not waiting:
                     return None
                 wait = self._seconds_to_wait(waiting)
-                if wait is not None and wait <= 0 and (batch := self._fill()):
+                if wait is not None and wait <= 0 and (batch := self._choose_batch()):
                     self._running.append(batch)
                     self._changed.notify_all()
                     return batch
@@ -351,7 +351,7 @@ class Batcher:
             return 0.0
         return min(queue[0].arrived for queue in waiting) + self.wait_seconds - time.monotonic()
 
-    def _fill(self) -> Batch | None:
+    def _choose_batch(self) -> Batch | None:
         """Return the next batch, or `None` if none may start beside the running ones."""
         has_slow = any(batch.is_slow for batch in self._running)
         run_times = [batch.seconds for batch in self._running if not batch.is_slow]
@@ -373,7 +373,7 @@ class Batcher:
             for client in list(clients):
                 sentence = client.waiting[0]
                 is_full = len(sentences) >= max_sentences or (sentences and tokens + sentence.cost > MAX_TOKENS)
-                if is_full or not _fit(sentence, first):
+                if is_full or not _fits(sentence, first):
                     clients.remove(client)
                     continue
                 client.waiting.popleft()
@@ -485,7 +485,7 @@ def _finish_if_failed(text: QueuedText, step: Callable[[QueuedText], Any]) -> No
         text.finish(Failure(describe(error)))
 
 
-def _fit(sentence: Sentence, first: Sentence) -> bool:
+def _fits(sentence: Sentence, first: Sentence) -> bool:
     """Return whether a sentence may join the batch of the first one."""
     if (sentence.is_alone or first.is_alone) and sentence.client is not first.client:
         return False

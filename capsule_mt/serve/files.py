@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
-from capsule_mt.formats.apart import StoppedError, Worker
+from capsule_mt.formats.worker import StoppedError, Worker
 
 WORKERS = 2
 FILE_SECONDS, MAX_FILES = 600, 32

@@ -80,7 +80,7 @@ class TranslationFields(TextRequest):
 
 
 def _search_fields() -> dict[str, Any]:
-    """Return the served search options, all of which are numbers, as fields of pydantic."""
+    """Return the search options that the server offers, which are all numbers, as fields of pydantic."""
     fields: dict[str, Any] = {}
     for option in offered("server"):
         minimum, maximum = option.range
@@ -242,7 +242,7 @@ def _checked(values: dict[str, Any], model: type[AnyFields]) -> AnyFields:
         # LibreTranslate ignores unknown fields, so clients may send any: refuse only a misspelt name of ours
         if hint := nearest(name[:40], model.model_fields, " ({})"):
             fields = ", ".join(model.model_fields)
-            raise HTTPException(400, f"there is no field {name[:40]!r}{hint}; the fields are {fields}")
+            raise HTTPException(400, f"unknown field {name[:40]!r}{hint}; the fields are {fields}")
     for name, field in model.model_fields.items():
         if field.is_required() and (name not in values or values[name] in (None, "", [])):
             raise HTTPException(400, f"Invalid request: missing {name} parameter")

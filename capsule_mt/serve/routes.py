@@ -9,8 +9,8 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from capsule_mt.catalog.pairs import LanguagePair, describe_languages
 from capsule_mt.files.lines import coverage_record
-from capsule_mt.formats.apart import Source
-from capsule_mt.formats.reading import FORMATS, NEEDS_COLUMN, PLAIN, format_of
+from capsule_mt.formats.reading import FORMATS, PLAIN, TABLE_FORMATS, format_of
+from capsule_mt.formats.worker import Source
 from capsule_mt.serve.answers import Answers
 from capsule_mt.serve.batching import Batcher, Order, RequestSettings
 from capsule_mt.serve.files import Files
@@ -29,7 +29,7 @@ from capsule_mt.text.detecting import Detected
 
 FILE_SUFFIXES = (
     ".txt",
-    *(suffix for format, suffixes in FORMATS.items() if format not in NEEDS_COLUMN for suffix in suffixes),
+    *(suffix for format, suffixes in FORMATS.items() if format not in TABLE_FORMATS for suffix in suffixes),
 )
 MAX_NAME = 100  # characters of a file's name, from its end
 
@@ -121,7 +121,7 @@ def file_router(answers: Answers) -> APIRouter:
         """Return a file that was translated in the last ten minutes."""
         content = files.get(name)
         if content is None:
-            raise HTTPException(404, "there is no such file, or not any more")
+            raise HTTPException(404, "this file does not exist, or has expired: files are stored for ten minutes")
         headers = {"Content-Disposition": "attachment", "X-Content-Type-Options": "nosniff"}
         return Response(content, media_type="application/octet-stream", headers=headers)
 

@@ -6,9 +6,9 @@ import zipfile
 
 import pytest
 
-from capsule_mt.formats.apart import Source, Worker
 from capsule_mt.formats.reading import format_of, parse
 from capsule_mt.formats.units import FormatError, Parsed, Translated
+from capsule_mt.formats.worker import Source, Worker
 from tests.light.formats.files import BODY, FILES, PO, XLIFF_2, content_of, docx
 
 ROUNDS = 120

@@ -9,9 +9,9 @@ import time
 
 import pytest
 
-from capsule_mt.formats.apart import Source, StoppedError, Worker
 from capsule_mt.formats.reading import PLAIN, format_of, parse
 from capsule_mt.formats.units import FormatError, Translated
+from capsule_mt.formats.worker import Source, StoppedError, Worker
 from tests.light.formats.files import FILES, content_of, docx
 
 GOOD = Source(b"A **b**", "markdown", "a.md")
@@ -126,7 +126,7 @@ def test_a_signal_to_all_processes_of_a_service_does_not_end_it(worker):
 @pytest.mark.skipif(sys.platform == "win32", reason="the system does not limit the time of a process")
 def test_it_does_not_outlive_its_server():
     code = (
-        "from tests.light.formats.test_apart import SLOW, Worker, os, threading\n"
+        "from tests.light.formats.test_worker import SLOW, Worker, os, threading\n"
         "worker = Worker(seconds=2)\nworker._kill = lambda reason: None\n"
         "threading.Timer(0.5, lambda: (print(worker._process.pid, flush=True), os._exit(0))).start()\n"
         "worker.read(SLOW, 100)"
