@@ -36,7 +36,7 @@ FLAGS = (
     *("-Os", "-DNDEBUG", "-std=gnu11", "-fno-math-errno", "-fvisibility=hidden", "-msimd128"),
     *(f"-I{SOURCES}", "-include", str(FOLDER / "native" / "library.h")),
 )
-# what JavaScript calls
+# the functions that JavaScript calls
 EXPORTS = (
     *("malloc", "free", "engine_version", "engine_error", "engine_new", "engine_add_linear", "engine_pack"),
     *("engine_add_vector", "engine_add_table", "engine_add_packed_table", "engine_add_positions", "engine_add_buffer"),
@@ -44,7 +44,7 @@ EXPORTS = (
 )
 STACK = 1 << 20
 PAGE = 1 << 16
-MEMORY = {"initial": 64, "maximum": 1 << 14}  # pages that threads share: 1 GiB at most
+MEMORY = {"initial": 64, "maximum": 1 << 14}  # pages of 64 KiB that threads share: 1 GiB at most
 SHARED_MEMORY = (
     *("-Wl,--import-memory,--export-memory,--shared-memory,--export=team_work,--export=__stack_pointer", *SHARED),
     f"-Wl,--initial-memory={MEMORY['initial'] * PAGE},--max-memory={MEMORY['maximum'] * PAGE}",
@@ -52,14 +52,14 @@ SHARED_MEMORY = (
 
 
 def build(output: Path) -> None:
-    """Compile the engine into a folder: its modules, and what JavaScript has to know of their interface."""
+    """Compile the engine into a folder: its modules, and the description of their interface for JavaScript."""
     command = [sys.executable, "-m", "ziglang", "cc", *TARGET]
     sources = {path.stem: path for folder in (SOURCES, FOLDER / "native") for path in sorted(folder.glob("*.c"))}
-    # of the products, which are written as vectors; other code is small, and quick to load
+    # for kernels.c, whose products use vectors; all else is compiled small (-Os), to load quickly
     tier = ("-O3", "-fno-vectorize", "-DTIER=simd128", "-DTIER_SIMD128")
     compiles, links = [], []
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory() as folder_name:
+        folder = Path(folder_name)
         write_options(folder)
         for module, options in MODULES.items():
             objects = {stem: f"{folder / module}.{stem}.o" for stem in sources}
@@ -67,7 +67,10 @@ def build(output: Path) -> None:
                 flags = [*FLAGS, f"-I{folder}", *options, *(tier if stem == "kernels" else ())]
                 compiles.append([*command, *flags, "-c", str(source), "-o", objects[stem]])
             link = ["-mexec-model=reactor", "-s", f"-Wl,-z,stack-size={STACK}", "-lm"]
-            link += [*(f"-Wl,--export={name}" for name in EXPORTS), *(SHARED_MEMORY if SHARED[0] in options else ())]
+            link += [
+                *(f"-Wl,--export={function}" for function in EXPORTS),
+                *(SHARED_MEMORY if SHARED[0] in options else ()),
+            ]
             links.append([*command, *link, *objects.values(), "-o", str(folder / module)])
         run_side_by_side(compiles, folder)
         run_side_by_side(links, folder)
@@ -79,14 +82,14 @@ def build(output: Path) -> None:
 
 
 def without_comments(script: str) -> str:
-    """Return JavaScript without the lines that are comments, and without indentation."""
+    """Return JavaScript without comment lines and indentation."""
     return re.sub(r"^\s*(?:(?://|/\*\*| ?\*).*\n)?", "", script, flags=re.MULTILINE)
 
 
 def interface() -> str:
     """Return a JavaScript module with the engine's version, operations and options, and the fields of its request.
 
-    Of an operation, the kinds of its slots: "r" for a number with a fraction, "i" for a whole one.
+    An operation is a string with a letter for each slot: "r" for a real number, "i" for an integer.
     """
     slots = {
         name: "".join("r" if slot.kind == "REAL" else "i" for slot in kind.slots)
@@ -100,20 +103,20 @@ def interface() -> str:
         "TYPES": TYPES,
         "MEMORY": MEMORY,
         "STACK": STACK,
-        "OPTIONS": {option.name: _described(option) for option in offered("browser")},
+        "OPTIONS": {option.name: _option_description(option) for option in offered("browser")},
     }
     lines = [f"export const {name} = {json.dumps(value)};\n" for name, value in constants.items()]
     return "// Written by `python -m capsule_mt.web.build`.\n" + "".join(lines)
 
 
-def _described(option: Option) -> dict[str, Any]:
-    """Return what JavaScript has to know of an option."""
-    described: dict[str, Any] = {"kind": option.kind, "expected": option.expected}
+def _option_description(option: Option) -> dict[str, Any]:
+    """Return an option's checks and codes for JavaScript."""
+    description: dict[str, Any] = {"kind": option.kind, "expected": option.expected}
     if option.choices:
-        described["choices"] = {str(choice).lower(): code for choice, code in option.choices.items()}
+        description["choices"] = {str(choice).lower(): code for choice, code in option.choices.items()}
     if option.kind in ("integer", "number"):
-        described["range"] = option.range
-    return described
+        description["range"] = option.range
+    return description
 
 
 def types() -> str:
@@ -130,8 +133,8 @@ def types() -> str:
 def main() -> None:
     build(FOLDER)
     print(*(FOLDER / module for module in MODULES))
-    if (license_of_all := FOLDER.parent / "LICENSE").exists():  # an installed package has it elsewhere
-        shutil.copyfile(license_of_all, FOLDER / "LICENSE")
+    if (license_file := FOLDER.parent / "LICENSE").exists():  # an installed package has it elsewhere
+        shutil.copyfile(license_file, FOLDER / "LICENSE")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """A model as one file for the browser: its program in int8, its tokenizer, and how it translates.
 
-It is a safetensors file. Of its metadata, `model` is a JSON object with the program and the settings, and `tokenizers`
-a list with the tokenizer.json of the source and, if it has one of its own, of the target. model_file.js reads it.
+It is a safetensors file, which model_file.js reads. Its metadata has `model`, a JSON object with the program and the
+settings, and `tokenizers`, a list with tokenizer.json and, if each language has its own, target_tokenizer.json.
 """
 
 import json
@@ -25,7 +25,7 @@ from capsule_mt.translate.options import limit_of_checkpoint, search_options
 
 FORMAT = 2
 MODEL_FILE = "model.capsule"
-Named = Iterator[tuple[str, Tensor]]
+NamedTensors = Iterator[tuple[str, Tensor]]
 
 
 def write_web(folder: str | os.PathLike[str], file: str | os.PathLike[str], source: str, target: str) -> None:
@@ -35,48 +35,48 @@ def write_web(folder: str | os.PathLike[str], file: str | os.PathLike[str], sour
         source, target: the codes of its languages.
 
     Raises:
-        UnsupportedModelError: a model or a tokenizer that has no such form, by name.
+        UnsupportedModelError: a model or a tokenizer that JavaScript cannot run, by name.
         CheckpointError: a damaged checkpoint.
     """
     folder = os.fspath(folder)
     checkpoint = open_checkpoint(folder)
-    model = load_model(folder, int8=True, shortlist=checkpoint.has_shortlist)  # which checks everything
+    model = load_model(folder, int8=True, shortlist=checkpoint.has_shortlist)  # checks every file
     tokenizers = checkpoint.tokenizer_jsons()
     program, _ = write_program(checkpoint.config, checkpoint.weights, checkpoint.origin)
     rules = rules_of(source)
-    described = {
+    description = {
         "format": FORMAT,
         "languages": [source, target],
-        "program": _described(program),
+        "program": _program(program),
         "tokens": {"start": model.start, "end": model.end, "pad": model.pad},
         "tokenizer": _tokenizer(model),
         "search": _search(model),
         "sentences": {**rules._asdict(), "abbreviations": sorted(rules.abbreviations)},
         "coverage": _coverage(model),
     }
-    tensors = dict([*_tensors(program), *_listed(model.shortlist)])
+    tensors = dict([*_tensors(program), *_shortlist_tensors(model.shortlist)])
     shapes = {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
-    metadata = {"model": json.dumps(described), "tokenizers": json.dumps(tokenizers)}
+    metadata = {"model": json.dumps(description), "tokenizers": json.dumps(tokenizers)}
     write_safetensors(file, shapes, lambda name: tensors[name].buffer, metadata)
 
 
-def _described(program: Program) -> dict[str, Any]:
-    """Return a program as plain values; its tensors are apart."""
+def _program(program: Program) -> dict[str, Any]:
+    """Return a program as plain values, without its tensors."""
     return {
         "vocabulary": program.vocabulary,
         "num_caches": program.num_caches,
-        "linears": [[program.outputs(number), parts[0].inputs] for number, parts in enumerate(program.linears)],
-        "vectors": [_kind(program, number) for number in range(len(program.vectors))],
+        "linears": [[program.outputs(index), parts[0].inputs] for index, parts in enumerate(program.linears)],
+        "vectors": [_kind(program, index) for index in range(len(program.vectors))],
         "buffers": [[int(space), width] for space, width in program.buffers],
-        "encoder": [[one.kind.name, *one.slots] for one in program.encoder],
-        "decoder": [[one.kind.name, *one.slots] for one in program.decoder],
+        "encoder": [[operation.kind.name, *operation.slots] for operation in program.encoder],
+        "decoder": [[operation.kind.name, *operation.slots] for operation in program.decoder],
         "logits": program.logits,
     }
 
 
-def _kind(program: Program, number: int) -> list[Any]:
-    """Return of which kind a vector is, and its sizes; codes that a linear map has, too, are not stored again."""
-    vector, width = program.vectors[number], program.table_widths.get(number)
+def _kind(program: Program, index: int) -> list[Any]:
+    """Return the kind of a vector and its sizes; "packed" has the codes of a linear map, which are stored once."""
+    vector, width = program.vectors[index], program.table_widths.get(index)
     if isinstance(vector, Positions):
         return ["positions", vector.count // vector.width, vector.width, vector.span]
     if (
@@ -88,43 +88,43 @@ def _kind(program: Program, number: int) -> list[Any]:
     return ["vector", vector.count] if width is None else ["table", vector.count // width, width]
 
 
-def _tensors(program: Program) -> Named:
-    """Yield the weights of a program by number: matrices as codes, tables as they are stored, other numbers as F32."""
-    for number, parts in enumerate(program.linears):
-        yield from _of_linear(f"linears.{number}", parts)
-    for number, vector in enumerate(program.vectors):
-        kind = _kind(program, number)[0]
+def _tensors(program: Program) -> NamedTensors:
+    """Yield the weights of a program by index: matrices as codes, tables as they are stored, other numbers as F32."""
+    for index, parts in enumerate(program.linears):
+        yield from _linear_tensors(f"linears.{index}", parts)
+    for index, vector in enumerate(program.vectors):
+        kind = _kind(program, index)[0]
         if isinstance(vector, Positions) or kind == "packed":
             continue
-        values, name = vector.read(), f"vectors.{number}"
+        values, name = vector.read(), f"vectors.{index}"
         if isinstance(values, Codes) and kind == "table":
-            yield from _codes(name, [values])
+            yield from _code_tensors(name, [values])
         else:
             yield name, values if isinstance(values, Tensor) and kind == "table" else widened(values)
 
 
-def _of_linear(name: str, parts: Sequence[Linear]) -> Named:
+def _linear_tensors(name: str, parts: Sequence[Linear]) -> NamedTensors:
     read = [part.read() for part in parts]
-    yield from _codes(name, [rounded(weight) for weight, _ in read])
+    yield from _code_tensors(name, [rounded(weight) for weight, _ in read])
     if any(bias is not None for _, bias in read):
         zeros = (Tensor(bytes(4 * part.outputs), "F32", (part.outputs,)) for part in parts)
         biases = [widened(zero if bias is None else bias) for zero, (_, bias) in zip(zeros, read, strict=True)]
-        yield f"{name}.bias", _joined(biases)
+        yield f"{name}.bias", _concatenated(biases)
 
 
-def _codes(name: str, codes: Sequence[Codes]) -> Named:
-    yield f"{name}.codes", _joined([one.codes for one in codes])
-    yield f"{name}.largest", _joined([one.largest for one in codes])
+def _code_tensors(name: str, codes: Sequence[Codes]) -> NamedTensors:
+    yield f"{name}.codes", _concatenated([matrix.codes for matrix in codes])
+    yield f"{name}.largest", _concatenated([matrix.largest for matrix in codes])
 
 
-def _joined(tensors: Sequence[Tensor]) -> Tensor:
-    """Return the rows of tensors, one tensor after the other."""
+def _concatenated(tensors: Sequence[Tensor]) -> Tensor:
+    """Return the rows of all tensors as one tensor."""
     first = tensors[0]
-    rows = sum(one.shape[0] for one in tensors)
-    return Tensor(b"".join(bytes(one.buffer) for one in tensors), first.dtype, (rows, *first.shape[1:]))
+    rows = sum(tensor.shape[0] for tensor in tensors)
+    return Tensor(b"".join(bytes(tensor.buffer) for tensor in tensors), first.dtype, (rows, *first.shape[1:]))
 
 
-def _listed(shortlist: Any) -> Named:
+def _shortlist_tensors(shortlist: Any) -> NamedTensors:
     if isinstance(shortlist, Shortlist):
         for name in NAMES:
             values: array[int] = getattr(shortlist, name)
@@ -132,10 +132,12 @@ def _listed(shortlist: Any) -> Named:
 
 
 def _search(model: LoadedModel) -> dict[str, Any]:
-    """Return how a search is made where nobody says otherwise."""
+    """Return the defaults of a search."""
     options = search_options(model, [1], {})
     if options.further:
-        raise UnsupportedModelError(f"{model.name}: {', '.join(options.further)} of its settings have no such form")
+        raise UnsupportedModelError(
+            f"{model.name}: {', '.join(options.further)} of its settings have no form for the browser"
+        )
     return {
         "options": {option.name: getattr(options, option.name) for option in offered("browser")},
         "longest_source": model.longest_source,
@@ -154,7 +156,7 @@ def _tokenizer(model: LoadedModel) -> dict[str, Any]:
 
 
 def _coverage(model: LoadedModel) -> dict[str, Any] | None:
-    """Return the head, the curves and the words of coverage by attention; `None` where there are none."""
+    """Return the head, the curves and the words of coverage by attention; `None` if the model has none."""
     calibration = Calibration.of_config(model.calibration)
     if calibration.head is None:
         return None

@@ -15,7 +15,7 @@ from capsule_mt.web.build import FOLDER, INTERFACE, MODULES, build, without_comm
 from capsule_mt.web.model_file import MODEL_FILE
 
 PAGE = FOLDER.parent / "serve" / "page"
-MOST_BEAMS = 8
+MAX_BEAMS = 8
 
 
 def write_site(out: Path, models: Sequence[Path]) -> None:
@@ -24,7 +24,7 @@ def write_site(out: Path, models: Sequence[Path]) -> None:
     files = {_languages(path): path for path in paths}
     scripts = out / "capsule"
     scripts.mkdir(parents=True, exist_ok=True)
-    for folder in (PAGE, FOLDER / "page"):  # the second has a service.js in place of the first's
+    for folder in (PAGE, FOLDER / "page"):  # the second's service.js replaces the first's
         for source in folder.iterdir():
             shutil.copyfile(source, out / source.name)
     if all((FOLDER / name).exists() for name in (*MODULES, INTERFACE)):
@@ -38,19 +38,19 @@ def write_site(out: Path, models: Sequence[Path]) -> None:
             (scripts / source.name).write_text(without_comments(script), encoding="utf-8")
     for pair, model in files.items():
         shutil.copyfile(model, out / f"{pair}.capsule")
-    described = {
+    description = {
         "languages": describe_languages(files),
         "models": {str(pair): f"{pair}.capsule" for pair in files},
-        "settings": {"maxBeams": MOST_BEAMS, "precision": {}, "verified": [], "keyRequired": False},
+        "settings": {"maxBeams": MAX_BEAMS, "precision": {}, "verified": [], "keyRequired": False},
     }
-    (out / "site.json").write_text(json.dumps(described, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    (out / "site.json").write_text(json.dumps(description, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _languages(model: Path) -> LanguagePair:
-    described = SafetensorsFile(model).metadata.get("model")
-    if not isinstance(described, str):
+    description = SafetensorsFile(model).metadata.get("model")
+    if not isinstance(description, str):
         raise CheckpointError(f"{model}: is not a file of `capsule-mt convert --to web`")
-    return LanguagePair(*json.loads(described)["languages"])
+    return LanguagePair(*json.loads(description)["languages"])
 
 
 def main() -> None:
