@@ -59,8 +59,8 @@ from capsule_mt.files.windows import Window, WindowedOutput, windows_of, write_w
 from capsule_mt.formats.units import Parsed
 from capsule_mt.messages import warn
 from capsule_mt.options.table import offered
-from capsule_mt.text.keeping import KEPT
-from capsule_mt.text.segments import MOST_UNKNOWN
+from capsule_mt.text.keeping import KEEP_KINDS
+from capsule_mt.text.segments import MAX_UNKNOWN_SHARE
 from capsule_mt.translate.options import TranslationOptions
 
 WINDOW = 2048
@@ -186,8 +186,8 @@ def covers(arguments: argparse.Namespace) -> bool:
 
 def kinds_to_keep(text: str) -> list[str]:
     kinds = text.split(",")
-    if not set(kinds) <= set(KEPT):
-        raise argparse.ArgumentTypeError(f"takes {','.join(KEPT)} or some of them, got {text!r}")
+    if not set(kinds) <= set(KEEP_KINDS):
+        raise argparse.ArgumentTypeError(f"takes {','.join(KEEP_KINDS)} or some of them, got {text!r}")
     return kinds
 
 
@@ -244,7 +244,7 @@ def records_of(translations: list[Any]) -> list[dict[str, Any]]:
         record: dict[str, Any] = {"translation_text": translation.text}
         if translation.score is not None:
             record["score"] = translation.score
-        if translation.unknown > MOST_UNKNOWN:
+        if translation.unknown > MAX_UNKNOWN_SHARE:
             record["unknown"] = translation.unknown
         if translation.alignment is not None:
             record["alignment"] = translation.alignment
@@ -450,7 +450,7 @@ def main() -> int:
     options = options_of(arguments)
     parsed = read_file(arguments)
     if parsed is not None:
-        options = options._replace(keep=[kind for kind in KEPT if kind in (*options.keep, *parsed.keep)])
+        options = options._replace(keep=[kind for kind in KEEP_KINDS if kind in (*options.keep, *parsed.keep)])
     paths = output_paths(arguments)
     resumes = arguments.output is not None and not is_stream(arguments.output)
     with contextlib.ExitStack() as stack:

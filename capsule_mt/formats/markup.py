@@ -12,7 +12,7 @@ from capsule_mt.text.copying import is_no_sentence
 MARK = re.compile(r"<(/?)g(\d+)(/?)>|\{(\d+)\}")
 TAG = re.compile(r"<(/?)([A-Za-z][\w-]*)")
 VOID = ("br", "img", "wbr")
-MARKUP = ("tags", "placeholders")  # the kinds of `KEPT` that preserve these tags
+MARKUP = ("tags", "placeholders")  # the kinds of `KEEP_KINDS` that preserve these tags
 
 
 class Markup:

@@ -26,7 +26,7 @@ class Parsed(Protocol):
     """A file that has been read.
 
     units: the texts to translate. Markup in them is written as tags (`<g1>`), and fixed parts as placeholders (`{2}`).
-    keep: the kinds of `KEPT` that their translations must preserve.
+    keep: the kinds of `KEEP_KINDS` that their translations must preserve.
     """
 
     @property

@@ -3,7 +3,7 @@
 import re
 
 from capsule_mt.text.copying import may_have_no_words
-from capsule_mt.text.keeping import COPIED, Item, parts_of
+from capsule_mt.text.keeping import COPIED_KINDS, Item, parts_of
 from capsule_mt.text.words import WORDS
 
 MIN_LETTERS = 7  # fewer may be an abbreviation
@@ -17,7 +17,7 @@ def without_capitals(text: str) -> str | None:
     """
     if not (text.isupper() or (may_have_no_words(text) and sum(map(str.isupper, text)) >= MIN_LETTERS)):
         return None  # a fast answer for most texts
-    parts = parts_of(text, COPIED)
+    parts = parts_of(text, COPIED_KINDS)
     words = [word for part in parts if not isinstance(part, Item) for word in WORDS.findall(part) if word.isalpha()]
     if sum(map(len, words)) < MIN_LETTERS or not "".join(words).isupper():
         return None
@@ -31,7 +31,7 @@ def without_capitals(text: str) -> str | None:
 
 def with_capitals(text: str) -> str:
     """Return a translation in capitals, letter for letter, except for copied items."""
-    parts = parts_of(text, COPIED)
+    parts = parts_of(text, COPIED_KINDS)
     return "".join(part if isinstance(part, Item) else "".join(map(_capital, part)) for part in parts)
 
 

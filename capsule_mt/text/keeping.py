@@ -1,12 +1,11 @@
 """Tags, placeholders, URLs and numbers that a translation keeps, each as often as its source has it.
 
-Tags are taken out of what the model reads. A placeholder, a URL or a number stays where the model copies it. If it
-does not, the sentence is translated once more with a stand-in that models copy more often, such as a name. `restoring`
-puts everything back.
+The model never reads tags. It reads placeholders, URLs and numbers, and mostly copies them. If it loses one, the
+sentence is translated again with a stand-in that models copy more often, such as a name. `restoring` puts everything
+back.
 
-Wherever anything is copied, all but numbers is kept without being asked for. So are code, emoji, like tags, and words
-that the vocabulary does not know, like placeholders. A sign that it does not know is kept with its number ("\xa320"),
-or by itself like a tag.
+Unless copying is off, everything but numbers is kept by default: emoji as tags are, and code and words that the
+vocabulary lacks as placeholders are. A sign that it lacks is kept with its number ("\xa320"), or alone like a tag.
 """
 
 import re
@@ -21,9 +20,8 @@ from capsule_mt.text.normal import NormalForm, Vocabulary
 from capsule_mt.text.sentences import CLOSING, OPENING, Span
 from capsule_mt.text.words import Offsets
 
-# what a translation may keep as it is in the source
-KEPT = ("tags", "urls", "placeholders", "numbers")
-KEPT_PATTERNS = {
+KEEP_KINDS = ("tags", "urls", "placeholders", "numbers")  # the kinds that `keep` takes
+PATTERNS = {
     "tags": TAG,
     "urls": URL,
     "placeholders": PLACEHOLDER,
@@ -31,18 +29,18 @@ KEPT_PATTERNS = {
     "code": CODE,
     "emoji": rf"{EMOJI}+(?:\s*{EMOJI}+)*",
 }
-COPIED = ("tags", "urls", "placeholders", "code", "emoji")  # kept wherever anything is copied
-# the kinds of what the vocabulary does not know: words, signs with a number, and signs by themselves
+COPIED_KINDS = ("tags", "urls", "placeholders", "code", "emoji")  # kept by default
+# the kinds of what the vocabulary lacks: words, signs with a number, and signs alone
 UNKNOWN, AMOUNT, SIGN = "unknown", "amounts", "signs"
 AROUND_ITEMS = f" \t\xa0{OPENING}{CLOSING}"
-MOST_ROUNDS = 2  # of other stand-ins, before a sentence is cut around what it keeps
-NAME_OF_TAG = r"<(/?)([\w:-]+)"
-# a sentence ends at these, which the model reads as a line break
+MAX_ROUNDS = 2  # of new stand-ins, before a sentence is cut around its items
+TAG_NAME = r"<(/?)([\w:-]+)"
+# tags that end a sentence: the model reads a line break
 BLOCK_TAG = (
     r"(?i)</?(?:p|div|br|hr|h[1-6]|[uod]l|li|d[td]|table|thead|tbody|tr|t[dh]|pre|blockquote|section|article)\b"
 )
 BLOCK_BREAK = "\x1e"
-# the more a model has seen of them, the better it copies them, and the better it translates what is around them
+# frequent in training data: models copy them reliably, and translate the words around them well
 STAND_INS = {
     "name": ("Tom", "John", "Boston", "Paris", "London", "David", "Berlin", "Peter", "Anna", "Maria"),
     "year": ("2013", "1999", "2005", "1980", "2000", "1970"),
@@ -53,7 +51,7 @@ YEAR = r"(?:1[5-9]|20)\d\d"
 
 
 class Item(str):
-    """A part of a text that is kept; its `kind` is one of `KEPT_PATTERNS`, or of what the vocabulary does not know."""
+    """A part of a text that is kept; its `kind` is one of `PATTERNS`, or UNKNOWN, AMOUNT or SIGN."""
 
     kind: str
 
@@ -72,76 +70,80 @@ class Item(str):
         return STAND_INS["year" if re.fullmatch(YEAR, self) else "amount"]
 
 
-Part = tuple[str, Span]  # a string or an `Item`, and its characters of the user's text
+Part = tuple[str, Span]  # a string or an `Item`, and its span of the text
 
 
 def parts_of(text: str, kinds: Sequence[str]) -> list[str]:
-    """Cut a text into strings and `Item`s of these kinds, which joined give the text."""
-    pattern = "|".join(f"(?P<{kind}>{found})" for kind, found in KEPT_PATTERNS.items() if kind in kinds)
+    """Cut a text into strings and `Item`s of these kinds; joined they are the text."""
+    pattern = "|".join(f"(?P<{kind}>{pattern})" for kind, pattern in PATTERNS.items() if kind in kinds)
     parts: list[str] = []
-    place = 0
-    for match in re.finditer(pattern, text) if pattern else ():
-        parts += [text[place : match.start()], Item(match[0], str(match.lastgroup))]
-        place = match.end()
-    return [part for part in [*parts, text[place:]] if part]
-
-
-def placed(parts: Iterable[str]) -> list[Part]:
-    """Return each of the parts of a text with its place."""
-    found: list[Part] = []
     end = 0
-    for part in parts:
-        found.append((part, Span(end, end := end + len(part))))
-    return found
+    for match in re.finditer(pattern, text) if pattern else ():
+        parts += [text[end : match.start()], Item(match[0], str(match.lastgroup))]
+        end = match.end()
+    return [part for part in [*parts, text[end:]] if part]
 
 
-def overlaps(span: Span, others: Iterable[Span]) -> bool:
-    return any(span.start < end and start < span.end for start, end in others)
+def with_spans(strings: Iterable[str]) -> list[Part]:
+    """Return the parts of a text, each with its span."""
+    parts: list[Part] = []
+    end = 0
+    for string in strings:
+        parts.append((string, Span(end, end := end + len(string))))
+    return parts
+
+
+def overlaps(span: Span, spans: Iterable[Span]) -> bool:
+    """Return whether a span shares a character with any of the spans."""
+    return any(span.start < end and start < span.end for start, end in spans)
 
 
 def is_item(part: str) -> bool:
-    """Return whether a part is kept in the sentence, where a tag stands beside it."""
+    """Return whether a part is a kept item that the model reads, unlike a tag."""
     return isinstance(part, Item) and not is_tag(part)
 
 
 def is_tag(part: str) -> bool:
+    """Return whether a part is taken out of what the model reads: a tag, emoji or a sign."""
     return isinstance(part, Item) and part.kind in ("tags", "emoji", SIGN)
 
 
 def partners_of(parts: Sequence[str]) -> dict[int, int]:
-    """Return the index of the end tag of each start tag among the parts that has one, and of its start tag.
+    """Return the index of each start tag's end tag among the parts, and of each end tag's start tag.
 
-    Elements that overlap have no partners: no order of words says which comes first.
+    Empty if elements overlap, since no order of words would tell which comes first.
     """
-    opened: list[tuple[int, str]] = []
-    left: set[str] = set()  # without an end inside the element around them
+    open_tags: list[tuple[int, str]] = []
+    unclosed: set[str] = set()  # names of tags that the element around them closed
     partners = {}
-    for number, part in enumerate(parts):
-        tag = re.match(NAME_OF_TAG, part) if is_tag(part) else None
+    for index, part in enumerate(parts):
+        tag = re.match(TAG_NAME, part) if is_tag(part) else None
         if tag is None or part.endswith("/>"):
             continue
         name = tag[2].lower()
-        places = [place for place, (_, other) in enumerate(opened) if other == name]
+        matches = [depth for depth, (_, open_name) in enumerate(open_tags) if open_name == name]
         if not tag[1]:
-            opened.append((number, name))
-        elif places:
-            partners[opened[places[-1]][0]] = number
-            left.update(other for _, other in opened[places[-1] + 1 :])
-            del opened[places[-1] :]
-        elif name in left:
+            open_tags.append((index, name))
+        elif matches:
+            partners[open_tags[matches[-1]][0]] = index
+            unclosed.update(inner_name for _, inner_name in open_tags[matches[-1] + 1 :])
+            del open_tags[matches[-1] :]
+        elif name in unclosed:
             return {}
     return partners | {end: start for start, end in partners.items()}
 
 
 class Masked:
-    """A text, or a part of it, as the model reads it: without tags, and some of its items behind stand-ins.
+    """A text, or a part of it, as the model reads it: without tags, and with stand-ins for some items.
+
+    Spans count characters of three texts: `text`, which the model reads, the normal form, and the user's text.
 
     Args:
-        parts: with their characters of the normal form.
-        prefix: what the model reads before it.
+        parts: with their spans of the normal form.
+        prefix: what the model reads before the text.
         stand_ins: by the index of the part.
         normal: the normal form of the user's text.
-        tried: stand-ins that earlier translations have not kept, one set for each translation.
+        tried: stand-ins that earlier translations have lost, one set for each translation.
     """
 
     def __init__(
@@ -157,204 +159,213 @@ class Masked:
         self.normal, self.tried = normal, tried
         self.offsets: Offsets = ()  # of its tokens
         self.written = [
-            (BLOCK_BREAK if re.match(BLOCK_TAG, part) else "") if is_tag(part) else stand_ins.get(number, part)
-            for number, (part, _) in enumerate(parts)
+            (BLOCK_BREAK if re.match(BLOCK_TAG, part) else "") if is_tag(part) else stand_ins.get(index, part)
+            for index, (part, _) in enumerate(parts)
         ]
         self.text = "".join(self.written)  # what the model reads
-        self.begins = [0, *accumulate(map(len, self.written))]  # of each part in the text
-        self.tags = [number for number, (part, _) in enumerate(parts) if is_tag(part)]
-        self.items = [number for number, (part, _) in enumerate(parts) if is_item(part)]
-        self._given: set[int] = set()  # the tags that a part of this one has
+        self.starts = [0, *accumulate(map(len, self.written))]  # offsets of the parts in `text`, and its end
+        self.tags = [index for index, (part, _) in enumerate(parts) if is_tag(part)]
+        self.items = [index for index, (part, _) in enumerate(parts) if is_item(part)]
+        self._used_tags: set[int] = set()  # tags that `part` has already returned
 
     @property
     def shadow(self) -> str:
-        """The text with items that hold no marks of sentences."""
-        shown = list(self.written)
-        for number in self.items:
-            item = cast(Item, self.parts[number][0])
-            shown[number] = ("1" if item.kind == "numbers" else "X") * len(item)
-        return "".join(shown)
+        """`text` with X or 1 for each character of an item, so that stops inside an item end no sentence."""
+        strings = list(self.written)
+        for index in self.items:
+            item = cast(Item, self.parts[index][0])
+            strings[index] = ("1" if item.kind == "numbers" else "X") * len(item)
+        return "".join(strings)
 
     @property
     def span(self) -> Span:
-        """The characters of the user's text."""
+        """Its span of the user's text."""
         return self.source_span(Span(self.parts[0][1].start, self.parts[-1][1].end))
 
     def source_span(self, span: Span) -> Span:
-        """Return the characters of the user's text behind some of the normal form."""
+        """Return the span of the user's text behind a span of the normal form."""
         return span if self.normal is None else self.normal.source_span(span)
 
     @property
     def has_small_first(self) -> bool:
-        """Whether the normal form has the first letter small, where the user's text has a capital."""
+        """Whether the normal form lowercased the first letter of the user's text."""
         if self.normal is None or self.normal.text == self.normal.source:
             return False
         index = next((index for index, character in enumerate(self.text) if character.isalpha()), None)
         if index is None or not self.text[index].islower():
             return False
-        start, end = self.place(Span(index, index + 1))
+        start, end = self.user_span(Span(index, index + 1))
         return self.normal.source[start:end].isupper()
 
     def has_kept(self, span: Span) -> bool:
-        """Whether some characters of the user's text are of what is kept."""
-        return overlaps(span, (self.source_span(place) for part, place in self.parts if isinstance(part, Item)))
+        """Whether a span of the user's text overlaps anything that is kept."""
+        item_spans = (self.source_span(part_span) for part, part_span in self.parts if isinstance(part, Item))
+        return overlaps(span, item_spans)
 
     @property
     def has_words(self) -> bool:
-        """Whether there is anything but items to translate."""
+        """Whether there are letters to translate outside the items, or no items at all."""
         words = (part for part, _ in self.parts if not isinstance(part, Item))
         return not self.items or any(character.isalpha() for part in words for character in part)
 
-    def place(self, span: Span) -> Span:
-        """Return the characters of the user's text behind some of `text`."""
-        first, last = bisect_right(self.begins, span.start) - 1, bisect_right(self.begins, span.end - 1) - 1
+    def user_span(self, span: Span) -> Span:
+        """Return the span of the user's text behind a span of `text`; an item is never cut."""
+        first, last = bisect_right(self.starts, span.start) - 1, bisect_right(self.starts, span.end - 1) - 1
         start, end = self.parts[first][1].start, self.parts[last][1].end
-        start += 0 if isinstance(self.parts[first][0], Item) else span.start - self.begins[first]
-        end -= 0 if isinstance(self.parts[last][0], Item) else self.begins[last + 1] - span.end
+        start += 0 if isinstance(self.parts[first][0], Item) else span.start - self.starts[first]
+        end -= 0 if isinstance(self.parts[last][0], Item) else self.starts[last + 1] - span.end
         return self.source_span(Span(start, end))
 
     def is_copied(self, span: Span) -> bool:
-        """Whether some characters of `text` are of an item, which the translation has as it is."""
-        return is_item(self.parts[bisect_right(self.begins, span.start) - 1][0])
+        """Whether a span of `text` begins in an item, which the translation copies."""
+        return is_item(self.parts[bisect_right(self.starts, span.start) - 1][0])
 
     def part(self, span: Span, prefix: str = "") -> "Masked":
-        """Return what some characters of `text` are, with the tags between them.
+        """Return a span of `text` with the tags inside it.
 
-        A tag at an edge is with them if its partner is further inside, and if no other part has it.
+        A tag at an edge belongs to it if its partner is further inside, and if no other part has it.
         """
-        found: list[tuple[int, Part]] = []
-        for number, (part, place) in enumerate(self.parts):
-            begin, end = self.begins[number : number + 2]
-            first, last = max(begin, span.start), min(end, span.end)
+        selected: list[tuple[int, Part]] = []
+        for index, (part, part_span) in enumerate(self.parts):
+            start, end = self.starts[index : index + 2]
+            first, last = max(start, span.start), min(end, span.end)
             if is_tag(part):
-                if first <= last and number not in self._given:
-                    found.append((number, (part, place)))
-            elif first < last:
-                whole = (first, last) == (begin, end)
-                cut = Span(place.start + first - begin, place.start + last - begin)
-                found.append((number, (part, place) if whole else (str(part)[first - begin : last - begin], cut)))
+                if first <= last and index not in self._used_tags:
+                    selected.append((index, (part, part_span)))
+            elif (first, last) == (start, end) and first < last:
+                selected.append((index, (part, part_span)))
+            elif first < last:  # a cut item is plain text
+                cut_span = Span(part_span.start + first - start, part_span.start + last - start)
+                selected.append((index, (str(part)[first - start : last - start], cut_span)))
         while True:
-            parts = [part for _, (part, _) in found]
-            partners, inner = partners_of(parts), [n for n, part in enumerate(parts) if not is_tag(part)]
+            parts = [part for _, (part, _) in selected]
+            partners, content = partners_of(parts), [n for n, part in enumerate(parts) if not is_tag(part)]
             end = len(parts) - 1
-            if inner[-1] < end and not partners.get(end, end) < inner[-1]:
-                del found[end]
-            elif inner[0] > 0 and not inner[0] < partners.get(0, 0) < end:
-                del found[0]
+            if content[-1] < end and not partners.get(end, end) < content[-1]:
+                del selected[end]
+            elif content[0] > 0 and not content[0] < partners.get(0, 0) < end:
+                del selected[0]
             else:
                 break
-        self._given.update(number for number, (part, _) in found if is_tag(part))
-        return Masked([part for _, part in found], self.kinds, prefix, normal=self.normal)
+        self._used_tags.update(index for index, (part, _) in selected if is_tag(part))
+        return Masked([part for _, part in selected], self.kinds, prefix, normal=self.normal)
 
     def with_unknown(self, spans: Mapping[Span, str]) -> "Masked":
-        """Return this with these parts of `text` as items of what the vocabulary does not know, by their kinds."""
+        """Return this text with spans of `text` as items of these kinds, which the vocabulary lacks."""
         parts: list[Part] = []
-        for number, (part, place) in enumerate(self.parts):
-            begin, cut = self.begins[number], 0
+        for index, (part, part_span) in enumerate(self.parts):
+            start, cut = self.starts[index], 0
             for span, kind in spans.items() if not isinstance(part, Item) else ():
-                first, last = max(span.start - begin, cut), min(span.end - begin, len(part))
+                first, last = max(span.start - start, cut), min(span.end - start, len(part))
                 if first < last:
-                    inner = Span(place.start + first, place.start + last)
-                    content = part[first:last] if self.normal is None else self.normal.source_text(inner)
-                    parts.append((part[cut:first], Span(place.start + cut, inner.start)))
-                    parts.append((Item(content, kind), inner))
+                    item_span = Span(part_span.start + first, part_span.start + last)
+                    content = part[first:last] if self.normal is None else self.normal.source_text(item_span)
+                    parts.append((part[cut:first], Span(part_span.start + cut, item_span.start)))
+                    parts.append((Item(content, kind), item_span))
                     cut = last
-            rest = part if isinstance(part, Item) else part[cut:]
-            parts.append((rest, Span(place.start + cut, place.end)))
+            suffix = part if isinstance(part, Item) else part[cut:]
+            parts.append((suffix, Span(part_span.start + cut, part_span.end)))
         parts = [part for part in parts if part[0]]
         kinds = (*self.kinds, *dict.fromkeys(spans.values()))
         unknown = [n for n, (part, _) in enumerate(parts) if isinstance(part, Item) and part.kind in (UNKNOWN, AMOUNT)]
-        stand_ins = self._stand_ins({number: cast(Item, parts[number][0]) for number in unknown}, {})
+        stand_ins = self._stand_ins({index: cast(Item, parts[index][0]) for index in unknown}, {})
         return Masked(parts, kinds, self.prefix, stand_ins, self.normal)
 
     def _stand_ins(self, items: Mapping[int, Item], used: Mapping[int, str]) -> dict[int, str]:
-        """Return those in use with one for each of these items, as far as there are any left."""
+        """Return the used stand-ins and an unused one for each item, while they last."""
         stand_ins = dict(used)
         tried = frozenset().union(*self.tried)
         words = "".join(part for part, _ in self.parts if not isinstance(part, Item) or part.kind != AMOUNT)
-        for number, item in items.items():
-            taken = (*tried, *stand_ins.values())
-            free = (text for text in item.stand_ins if text not in taken and not _count(text, words))
-            if stand_in := next(free, None):
-                stand_ins[number] = stand_in
+        for index, item in items.items():
+            unavailable = (*tried, *stand_ins.values())
+            # one that the sentence has by itself could not be told apart in the translation
+            available = (text for text in item.stand_ins if text not in unavailable and not _count(text, words))
+            if stand_in := next(available, None):
+                stand_ins[index] = stand_in
         return stand_ins
 
     def lost(self, translation: str) -> list[int]:
-        """Return the items that a translation does not have, or whose stand-ins it does not have exactly once.
+        """Return the items that a translation lacks, and those whose stand-ins it does not have exactly once.
 
-        All are lost where it has halves of placeholders, such as a "%" more, with which no program could fill them in.
+        A translation with a fragment of a placeholder, such as a spare "%", has lost all items: a program that fills
+        in placeholders would stumble over it.
         """
-        found, others = self.items_in(translation)
-        kept = [translation[place.start : place.end] for place in (*found.values(), *(place for _, place in others))]
-        rest = [part for part, _ in self.parts if not isinstance(part, Item)]
+        items, foreign_items = self.items_in(translation)
+        spans = [*items.values(), *(span for _, span in foreign_items)]
+        items_text = "".join(translation[span.start : span.end] for span in spans)
+        words = "".join(part for part, _ in self.parts if not isinstance(part, Item))
         for sign in "%{}" if "placeholders" in self.kinds else "":
-            if translation.count(sign) - "".join(kept).count(sign) > "".join(rest).count(sign):
+            if translation.count(sign) - items_text.count(sign) > words.count(sign):
                 return list(self.items)
-        leaks = {number for number, text in self.stand_ins.items() if _count(text, translation) != 1}
-        return [number for number in self.items if number not in found or number in leaks]
+        leaks = {index for index, text in self.stand_ins.items() if _count(text, translation) != 1}
+        return [index for index in self.items if index not in items or index in leaks]
 
     def with_stand_ins(self, lost: Sequence[int]) -> "Masked | None":
-        """Return this with other stand-ins for items that a translation has lost; `None` if there are none left."""
-        tried = (*self.tried, frozenset(self.stand_ins[number] for number in lost if number in self.stand_ins))
-        kept = {number: text for number, text in self.stand_ins.items() if number not in lost}
-        again = Masked(self.parts, self.kinds, self.prefix, kept, self.normal, tried)
-        stand_ins = again._stand_ins({number: cast(Item, self.parts[number][0]) for number in lost}, kept)
-        if len(tried) > MOST_ROUNDS or not all(number in stand_ins for number in lost):
+        """Return this text with new stand-ins for lost items; `None` if they have run out."""
+        tried = (*self.tried, frozenset(self.stand_ins[index] for index in lost if index in self.stand_ins))
+        unchanged = {index: text for index, text in self.stand_ins.items() if index not in lost}
+        again = Masked(self.parts, self.kinds, self.prefix, unchanged, self.normal, tried)
+        stand_ins = again._stand_ins({index: cast(Item, self.parts[index][0]) for index in lost}, unchanged)
+        if len(tried) > MAX_ROUNDS or not all(index in stand_ins for index in lost):
             return None
         return Masked(self.parts, self.kinds, self.prefix, stand_ins, self.normal, tried)
 
     def around_items(self) -> "list[tuple[Span, Masked]]":
-        """Return the parts of this between items that have words, with their characters of `text`."""
+        """Return the parts between items that have words, each with its span of `text`."""
         spans, start = [], 0
-        for end, after in (*((self.begins[n], self.begins[n + 1]) for n in self.items), (len(self.text),) * 2):
+        for end, next_start in (*((self.starts[n], self.starts[n + 1]) for n in self.items), (len(self.text),) * 2):
             stripped = self.text[start:end].strip(AROUND_ITEMS)  # else a model closes a quote that only begins here
             if any(map(str.isalpha, stripped)):
                 first = self.text.index(stripped, start)
                 spans.append(Span(first, first + len(stripped)))
-            start = after
+            start = next_start
         return [(span, self.part(span, self.prefix)) for span in spans]
 
     def items_in(self, translation: str) -> tuple[dict[int, Span], list[Part]]:
-        """Return where the items, or their stand-ins, are in a translation, and what else it has of their kinds."""
-        others: list[Part] = [
-            (part, place) for part, place in placed(parts_of(translation, self.kinds)) if isinstance(part, Item)
+        """Return the spans of the items, or of their stand-ins, in a translation, and its foreign items.
+
+        A foreign item is of the same kinds, but the source does not have it, or not as often.
+        """
+        foreign_items: list[Part] = [
+            (part, span) for part, span in with_spans(parts_of(translation, self.kinds)) if isinstance(part, Item)
         ]
         patterns = "|".join(map(_pattern, self.stand_ins.values()))
         for match in re.finditer(patterns, translation) if patterns else ():
-            if not overlaps(Span(*match.span()), (place for _, place in others)):
-                others.append((Item(match[0], "urls"), Span(*match.span())))
-        found: dict[int, Span] = {}
-        for number in self.items:
-            same = next((other for other in others if other[0] == self.written[number]), None)
-            if same is not None:
-                others.remove(same)
-                found[number] = same[1]
-        return found, others
+            if not overlaps(Span(*match.span()), (span for _, span in foreign_items)):
+                foreign_items.append((Item(match[0], "urls"), Span(*match.span())))
+        item_spans: dict[int, Span] = {}
+        for index in self.items:
+            copy = next((part for part in foreign_items if part[0] == self.written[index]), None)
+            if copy is not None:
+                foreign_items.remove(copy)
+                item_spans[index] = copy[1]
+        return item_spans, foreign_items
 
 
 def masked(text: str, kinds: Sequence[str] = (), copies: bool = False, vocabulary: Vocabulary | None = None) -> Masked:
-    """Return a text as the model reads it if items of these kinds are kept, or also those that are `COPIED`.
+    """Return a text as the model reads it if items of these kinds are kept.
 
-    vocabulary: read the normal form of what is not kept.
+    copies: keep the `COPIED_KINDS`, too.
+    vocabulary: bring what is not kept into its normal form.
     """
     parts = parts_of(text, kinds)
     if copies and (may_have_no_words(text) or not (text.isascii() or re.search(EMOJI, text) is None)):
-        more = tuple(kind for kind in KEPT_PATTERNS if kind in kinds or kind in COPIED)
-        with_copied = parts_of(text, more)
+        all_kinds = tuple(kind for kind in PATTERNS if kind in kinds or kind in COPIED_KINDS)
+        with_copied = parts_of(text, all_kinds)
         if any(isinstance(part, Item) for part in with_copied):
-            parts, kinds = with_copied, more
+            parts, kinds = with_copied, all_kinds
     if vocabulary is None:
-        return Masked(placed(parts) or [("", Span(0, 0))], kinds)
-    items = [(part, span) for part, span in placed(parts) if isinstance(part, Item)]
+        return Masked(with_spans(parts) or [("", Span(0, 0))], kinds)
+    items = [(part, span) for part, span in with_spans(parts) if isinstance(part, Item)]
     normal = vocabulary.normal_form(text, [span for _, span in items])
     if normal.text != text:
         parts, start = [], 0
         for item, span in items:
-            at = normal.offset(span.start)
-            parts += [normal.text[start:at], item]
-            start = at + len(item)
+            item_start = normal.offset(span.start)
+            parts += [normal.text[start:item_start], item]
+            start = item_start + len(item)
         parts = [part for part in (*parts, normal.text[start:]) if part]
-    return Masked(placed(parts) or [("", Span(0, 0))], kinds, normal=normal)
+    return Masked(with_spans(parts) or [("", Span(0, 0))], kinds, normal=normal)
 
 
 _NUMBER = r"\d(?:[\d.,\u202f]*\d)?"
@@ -362,35 +373,39 @@ _BEFORE_SIGN = re.compile(rf"(?<![\w.,]){_NUMBER}([ \xa0\u202f]?)\Z")
 _AFTER_SIGN = re.compile(rf"([ \xa0\u202f]?)[+-]?{_NUMBER}(?:[kKmMbB]n?\b)?(?!\w)")
 _LEFT_SIDE = re.compile(rf"(?<![\w.,])(?:{_NUMBER}|[^\W\d_])([ \xa0\u202f]?)\Z")
 _RIGHT_SIDE = re.compile(rf"([ \xa0\u202f]?)(?:[+-]?{_NUMBER}|[^\W\d_])(?!\w)")
-LONGEST_NUMBER = 32  # characters that are looked at
+MAX_NUMBER = 32  # characters beside a sign that may be its number
 
 
 def with_numbers(text: str, spans: Mapping[Span, str]) -> dict[Span, str]:
-    """Return parts of a text by their kinds, with the number beside a sign, such as "\xa320" or "3 \xd7 4", as one."""
-    found: dict[Span, str] = {}
+    """Widen the spans of signs to the numbers beside them, as in "\xa320" or "3 \xd7 4"; return spans by kind."""
+    widened: dict[Span, str] = {}
     for span, kind in sorted(spans.items()):
-        start, end, least = *span, max((other.end for other in found), default=0)
-        if start < least:
-            continue  # beside the number of the one before
+        start, end, previous_end = *span, max((item_span.end for item_span in widened), default=0)
+        if start < previous_end:
+            continue  # a part of the previous amount
         if kind == SIGN:
-            first = max(start - LONGEST_NUMBER, least)
-            before, after = _LEFT_SIDE.search(text, first, start), _RIGHT_SIDE.match(text, end, end + LONGEST_NUMBER)
-            if not (unicodedata.category(text[start]) == "Sm" and before and after):  # no formula such as "x \u2264 5"
-                before = _BEFORE_SIGN.search(text, first, start)
-                after = _AFTER_SIGN.match(text, end, end + LONGEST_NUMBER)
-            if unicodedata.category(text[start]) == "Sc" and before and after:  # of a currency, the nearer one
-                before, after = (before, None) if after[1] else (None, after)
-            start, end = before.start() if before else start, after.end() if after else end
-            kind = AMOUNT if before or after else SIGN
-        found[Span(start, end)] = kind
-    return found
+            first = max(start - MAX_NUMBER, previous_end)
+            left_side, right_side = (
+                _LEFT_SIDE.search(text, first, start),
+                _RIGHT_SIDE.match(text, end, end + MAX_NUMBER),
+            )
+            is_formula = unicodedata.category(text[start]) == "Sm" and left_side and right_side  # "x \u2264 5"
+            if not is_formula:
+                left_side = _BEFORE_SIGN.search(text, first, start)
+                right_side = _AFTER_SIGN.match(text, end, end + MAX_NUMBER)
+            if unicodedata.category(text[start]) == "Sc" and left_side and right_side:  # a currency has one amount
+                left_side, right_side = (left_side, None) if right_side[1] else (None, right_side)
+            start, end = left_side.start() if left_side else start, right_side.end() if right_side else end
+            kind = AMOUNT if left_side or right_side else SIGN
+        widened[Span(start, end)] = kind
+    return widened
 
 
 def _pattern(stand_in: str) -> str:
-    """Return the pattern of a stand-in in a translation: a word, or a number that is no part of another."""
+    """Return the pattern of a stand-in in a translation: a whole word, or a whole number."""
     return rf"\b{stand_in}\b" if stand_in.isalpha() else rf"(?<![\w.,]){stand_in}(?!\w|[.,]\d)"
 
 
 def _count(stand_in: str, text: str) -> int:
-    """Return how often a stand-in is in a text, also as a part of a word."""
+    """Count a stand-in in a text, also inside words."""
     return text.count(stand_in) if stand_in.isalpha() else len(re.findall(rf"(?<!\d){stand_in}(?!\d)", text))

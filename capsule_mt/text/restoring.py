@@ -1,7 +1,7 @@
-"""Put back into a translation what it keeps of its source: tags, and items in the place of their stand-ins.
+"""Put back into a translation what it keeps of its source: tags, and items instead of their stand-ins.
 
-Tags come back around the words that are aligned with those they enclosed. A translation that has not kept each item is
-not restored, but made again: see `Segmenter.again`.
+A tag pair encloses the words that are aligned with its words in the source. A translation that has lost an item is
+translated again instead: see `Segmenter.again`.
 
 The alignment is read from an attention head. Legend: S source tokens, T tokens of the translation.
 """
@@ -19,24 +19,24 @@ from capsule_mt.text.keeping import AMOUNT, SIGN, UNKNOWN, Item, Masked, Part, o
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import WORDS, Offsets, is_mark, target_ends, with_space
 
-MARGIN_OF_MARK = -0.01  # a mark goes with the words on both sides of it
+MARK_MARGIN = -0.01  # a mark joins an interval only with words on both sides of it
 
 Ids = Sequence[int]
-# How much each token of a translation is of each of its source [T][S]. A retrospective head looks at the source of the
-# token before, so its rows are shifted by one.
+# How much each token of a translation attends to each token of its source [T][S]. A retrospective head looks at the
+# source of the previous token, so its rows are shifted by one.
 Rows = Sequence[Sequence[float]]
 
 
 @dataclass
 class Alignment:
-    """Which characters of a source the characters of its translation are of."""
+    """Attention between spans of a translation and spans of its source."""
 
-    source: Offsets  # of its tokens
-    ends: Sequence[int]  # of the tokens of the translation
+    source: Offsets  # of the source tokens
+    ends: Sequence[int]  # offsets at which the tokens of the translation end
     rows: Rows
 
     def share(self, target: Span, source: Span) -> float:
-        """Return how much of some characters of the translation is of some of the source."""
+        """Return the mean attention of the tokens in a span of the translation to a span of the source."""
         first = bisect_right(self.ends, target.start)
         end = min(bisect_left(self.ends, target.end) + 1, len(self.ends))
         low, high = (bisect_left(self._centres, character) for character in source)
@@ -44,8 +44,8 @@ class Alignment:
 
     @cached_property
     def _order(self) -> list[tuple[float, int]]:
-        """The middle of each token of the source, and its number, from left to right."""
-        return sorted((sum(place) / 2, s) for s, place in enumerate(self.source) if place)
+        """The centre of each source token, and its index, from left to right."""
+        return sorted((sum(span) / 2, s) for s, span in enumerate(self.source) if span)
 
     @cached_property
     def _centres(self) -> list[float]:
@@ -53,14 +53,14 @@ class Alignment:
 
     @cached_property
     def _sums(self) -> list[list[float]]:
-        """For each token of the translation, how much of it is of the first so many tokens of `_order`."""
+        """For each token of the translation, the prefix sums of its attention over the tokens in `_order`."""
         return [[0.0, *accumulate(row[s] for _, s in self._order)] for row in self.rows]
 
 
 class Layout:
-    """Where the tags of a source go in its translation, and the items that it has not kept.
+    """The order of words and tags in a translation.
 
-    words: the translation's, where an item is one.
+    words: the spans of the translation's words; an item is one word.
     """
 
     def __init__(self, source: Masked, translation: str, words: list[Span], alignment: Alignment) -> None:
@@ -70,180 +70,188 @@ class Layout:
         self.partners = partners_of([part for part, _ in source.parts])
 
     def tags(self) -> list[tuple[int, str]]:
-        """Return each tag and before which character it goes, in their order."""
-        inside = self._in_words()
-        placed = self._placed([number for number in self.source.tags if number not in inside], 0, len(self.words))
-        merged = sorted([*((at, 1, number) for at, number in placed), *inside.values()], key=lambda tag: tag[:2])
-        return [(at, self._spaced(number, at)) for at, _, number in merged]
+        """Return the offset in the translation and the text of each tag, in order."""
+        in_words = self._tags_in_words()
+        between_words = self._position_tags(
+            [tag for tag in self.source.tags if tag not in in_words], 0, len(self.words)
+        )
+        merged = sorted(
+            [*((offset, 1, tag) for offset, tag in between_words), *in_words.values()], key=lambda entry: entry[:2]
+        )
+        return [(offset, self._spaced(tag, offset)) for offset, _, tag in merged]
 
-    def _in_words(self) -> dict[int, tuple[int, int, int]]:
-        """Return where tags go that begin or end inside of a word, such as H<sub>2</sub>O, that a translation copies.
+    def _tags_in_words(self) -> dict[int, tuple[int, int, int]]:
+        """Return tags in a word that the translation copies, such as H<sub>2</sub>O, by their index.
 
-        With the character: whether the tag goes before (0) or after (2) others there; and its number.
+        Each has its offset, whether it goes before (0) or after (2) other tags there, and its index.
         """
-        found: dict[int, tuple[int, int, int]] = {}
-        begins, copies = self.source.begins, list(self.words)
+        positions: dict[int, tuple[int, int, int]] = {}
+        starts, unused_words = self.source.starts, list(self.words)
         for word in re.finditer(r"\w+", self.source.text):
-            tags = [number for number in self.source.tags if word.start() <= begins[number] <= word.end()]
-            own = [number for number in tags if self.partners.get(number) in tags]
-            if not any(word.start() < begins[number] < word.end() for number in own):
+            tags = [tag for tag in self.source.tags if word.start() <= starts[tag] <= word.end()]
+            paired_tags = [tag for tag in tags if self.partners.get(tag) in tags]
+            if not any(word.start() < starts[tag] < word.end() for tag in paired_tags):
                 continue
-            same = [place for place in copies if self.text[slice(*place)].casefold() == word[0].casefold()]
-            if same:
-                place = max(same, key=lambda one: self.alignment.share(one, Span(*word.span())))
-                copies.remove(place)
-                for number in own:
-                    at = place.start + begins[number] - word.start()
-                    found[number] = (at, 0 if at == place.end else 2, number)
-        return found
+            copies = [span for span in unused_words if self.text[slice(*span)].casefold() == word[0].casefold()]
+            if copies:
+                copy = max(copies, key=lambda span: self.alignment.share(span, Span(*word.span())))
+                unused_words.remove(copy)
+                for tag in paired_tags:
+                    offset = copy.start + starts[tag] - word.start()
+                    positions[tag] = (offset, 0 if offset == copy.end else 2, tag)
+        return positions
 
-    def _point(self, position: int) -> int:
-        """Return before which word what is at some character of the source goes."""
-        before, after = Span(0, position), Span(position, len(self.source.text))
-        spoken = [place for place, mark in enumerate(self.is_mark) if not mark] or [0]
-        if not self._has_words(before):
-            return spoken[0]
-        if not self._has_words(after):
-            return spoken[-1] + 1
-        margins = [0.0, *accumulate(self._margins([before], [after]))]
-        return max(range(len(margins)), key=lambda place: 2 * margins[place] - margins[-1])
+    def _point(self, source_offset: int) -> int:
+        """Return the index of the word before which a tag at this offset of the source goes."""
+        left_part, right_part = Span(0, source_offset), Span(source_offset, len(self.source.text))
+        word_indices = [index for index, mark in enumerate(self.is_mark) if not mark] or [0]
+        if not self._has_words(left_part):
+            return word_indices[0]
+        if not self._has_words(right_part):
+            return word_indices[-1] + 1
+        # cut where words before attend to the left part and words after attend to the right part
+        margins = [0.0, *accumulate(self._margins([left_part], [right_part]))]
+        return max(range(len(margins)), key=lambda index: 2 * margins[index] - margins[-1])
 
     def _interval(self, source: Span) -> tuple[int, int]:
-        """Return the first, and the one after the last, of the words in a row that are most of a part of the source.
+        """Return the first word, and the one after the last, of the run that attends most to a span of the source.
 
-        Both are the same if it has no words, or if no word is of it.
+        Both are the same if the span has no words, or if no word attends to it.
         """
-        inside = self._margins([source], []) if self._has_words(source) else []
-        if not any(inside):
+        shares = self._margins([source], []) if self._has_words(source) else []
+        if not any(shares):
             return self._point(source.start), self._point(source.start)
-        others = [Span(0, source.start), Span(source.end, len(self.source.text))]
-        margins = self._margins([source], others, MARGIN_OF_MARK)
-        strongest = max(range(len(inside)), key=lambda place: inside[place])
-        best, found, total, begin = 0.0, (strongest, strongest + 1), 0.0, 0
-        for place, value in enumerate(margins):
+        outside = [Span(0, source.start), Span(source.end, len(self.source.text))]
+        margins = self._margins([source], outside, MARK_MARGIN)
+        strongest = max(range(len(shares)), key=lambda index: shares[index])
+        # the run with the largest sum of margins (Kadane's algorithm); the strongest word where no sum is positive
+        best, interval, total, first = 0.0, (strongest, strongest + 1), 0.0, 0
+        for index, margin in enumerate(margins):
             if total <= 0.0:
-                total, begin = 0.0, place
-            total += value
+                total, first = 0.0, index
+            total += margin
             if total > best:
-                best, found = total, (begin, place + 1)
-        return found
+                best, interval = total, (first, index + 1)
+        return interval
 
-    def _margins(self, one: list[Span], other: list[Span], of_mark: float = 0.0) -> list[float]:
-        """Return by how much more each word is of some parts of the source than of others."""
+    def _margins(self, inside: list[Span], outside: list[Span], mark_margin: float = 0.0) -> list[float]:
+        """Return by how much more each word attends to some spans of the source than to others."""
         share = self.alignment.share
         return [
-            of_mark if mark else sum(share(word, span) for span in one) - sum(share(word, span) for span in other)
+            mark_margin
+            if mark
+            else sum(share(word, span) for span in inside) - sum(share(word, span) for span in outside)
             for word, mark in zip(self.words, self.is_mark, strict=True)
         ]
 
     def _has_words(self, span: Span) -> bool:
         return any(map(str.isalnum, self.source.text[span.start : span.end]))
 
-    def _placed(self, numbers: Sequence[int], first: int, last: int) -> list[tuple[int, int]]:
-        """Return the character and the index of each of some tags, all of them in words first ... last - 1."""
+    def _position_tags(self, tags: Sequence[int], first: int, last: int) -> list[tuple[int, int]]:
+        """Return the offset and the index of each tag, all of them in words first ... last - 1."""
         elements: list[tuple[int, int, int]] = []  # first word, start tag, the word after the last
-        end = -1
-        least = first  # points keep their order
-        for number in numbers:
-            if number <= end:
+        end_tag = -1
+        min_point = first  # empty elements and single tags keep their order
+        for tag in tags:
+            if tag <= end_tag:
                 continue
-            end = self.partners.get(number, number)
-            begin, stop = self._interval(Span(self.source.begins[number], self.source.begins[end]))
+            end_tag = self.partners.get(tag, tag)
+            begin, stop = self._interval(Span(self.source.starts[tag], self.source.starts[end_tag]))
             if begin == stop:
-                begin = stop = least = max(begin, least)
+                begin = stop = min_point = max(begin, min_point)
             else:
-                begin, stop = self._with_marks(number, end, begin, stop)
-            elements.append((min(max(begin, first), last), number, min(stop, last)))
-        found: list[tuple[int, int]] = []
-        place = first
-        for begin, number, stop in sorted(elements):
-            begin = max(begin, place)  # what comes before is another tag's
-            place, end = max(begin, stop), self.partners.get(number, number)
-            inside = [tag for tag in numbers if number < tag < end]
+                begin, stop = self._with_marks(tag, end_tag, begin, stop)
+            elements.append((min(max(begin, first), last), tag, min(stop, last)))
+        positions: list[tuple[int, int]] = []
+        next_word = first
+        for begin, tag, stop in sorted(elements):
+            begin = max(begin, next_word)  # the words before belong to the previous element
+            next_word, end_tag = max(begin, stop), self.partners.get(tag, tag)
+            inner_tags = [inner_tag for inner_tag in tags if tag < inner_tag < end_tag]
             if begin < stop:
-                inner = self._placed(inside, begin, stop)
-                found += [(self.words[begin].start, number), *inner, (self.words[stop - 1].end, end)]
+                inner = self._position_tags(inner_tags, begin, stop)
+                positions += [(self.words[begin].start, tag), *inner, (self.words[stop - 1].end, end_tag)]
             else:
-                is_end = self._is_sign(number) or self.source.parts[number][0].startswith("</")
+                is_end = self._is_sign(tag) or self.source.parts[tag][0].startswith("</")
                 is_after = begin == last or (begin > 0 and is_end)
-                at = self.words[begin - 1].end if is_after else self.words[begin].start
-                found += [(at, tag) for tag in sorted({number, *inside, end})]
-        return found
+                offset = self.words[begin - 1].end if is_after else self.words[begin].start
+                positions += [(offset, point) for point in sorted({tag, *inner_tags, end_tag})]
+        return positions
 
-    def _is_sign(self, number: int) -> bool:
-        """Whether a tag belongs to the word before it, as the sign of a note does."""
-        at, text = self.source.begins[number], self.source.text
-        touches = text[at - 1 : at].isalnum() and not text[at : at + 1].isalnum()
-        tag = cast(Item, self.source.parts[number][0])
-        return touches and (tag.kind == SIGN or tag.endswith("/>"))
+    def _is_sign(self, tag: int) -> bool:
+        """Whether a tag belongs to the preceding word, as a footnote's sign does."""
+        start, text = self.source.starts[tag], self.source.text
+        touches = text[start - 1 : start].isalnum() and not text[start : start + 1].isalnum()
+        item = cast(Item, self.source.parts[tag][0])
+        return touches and (item.kind == SIGN or item.endswith("/>"))
 
-    def _with_marks(self, number: int, end: int, begin: int, stop: int) -> tuple[int, int]:
-        """Return the words of an element with the marks at its edges, such as a colon, that it has in the source."""
-        inside = self.source.text[self.source.begins[number] : self.source.begins[end]].strip()
-        while begin and self.is_mark[begin - 1] and inside.startswith(self.written[begin - 1]):
-            begin, inside = begin - 1, inside.removeprefix(self.written[begin - 1])
-        while stop < len(self.words) and self.is_mark[stop] and inside.endswith(self.written[stop]):
-            stop, inside = stop + 1, inside.removesuffix(self.written[stop])
+    def _with_marks(self, tag: int, end_tag: int, begin: int, stop: int) -> tuple[int, int]:
+        """Widen an element to the marks at its edges, such as a colon, that it encloses in the source."""
+        content = self.source.text[self.source.starts[tag] : self.source.starts[end_tag]].strip()
+        while begin and self.is_mark[begin - 1] and content.startswith(self.written[begin - 1]):
+            begin, content = begin - 1, content.removeprefix(self.written[begin - 1])
+        while stop < len(self.words) and self.is_mark[stop] and content.endswith(self.written[stop]):
+            stop, content = stop + 1, content.removesuffix(self.written[stop])
         return begin, stop
 
-    def _spaced(self, number: int, at: int) -> str:
-        """Return a tag, with a space if it stands between two, and no end of anything."""
-        tag, parts = self.source.parts[number][0], self.source.parts[max(0, number - 1) : number + 2]
-        around = [part for part, _ in parts]
-        if cast(Item, tag).kind in ("emoji", SIGN):
-            begins = (word.start for word, mark in zip(self.words, self.is_mark, strict=True) if not mark)
-            if around[0][-1:].isalnum() and at and self.text[at - 1].isalnum():  # as in "Windows\xae"
-                return tag
-            return f"{tag} " if at in begins else f" {tag}"
-        if number in self.partners or len(around) < 3 or not (around[0][-1:].isspace() and around[2][:1].isspace()):
-            return tag
-        return f"{tag} " if any(at == word.start for word in self.words) else f" {tag}"
+    def _spaced(self, tag: int, offset: int) -> str:
+        """Return the text of a tag, with a space if the source has it alone between two spaces."""
+        item, parts = self.source.parts[tag][0], self.source.parts[max(0, tag - 1) : tag + 2]
+        texts = [part for part, _ in parts]
+        if cast(Item, item).kind in ("emoji", SIGN):
+            word_starts = (word.start for word, mark in zip(self.words, self.is_mark, strict=True) if not mark)
+            if texts[0][-1:].isalnum() and offset and self.text[offset - 1].isalnum():  # as in "Windows\xae"
+                return item
+            return f"{item} " if offset in word_starts else f" {item}"
+        if tag in self.partners or len(texts) < 3 or not (texts[0][-1:].isspace() and texts[2][:1].isspace()):
+            return item
+        return f"{item} " if any(offset == word.start for word in self.words) else f" {item}"
 
 
 def restored(source: Masked, ids: Ids, decode: Callable[[Ids], str], align: Callable[[], Rows]) -> str:
-    """Return the text of a translation with what its source keeps, and without what the model has invented of it.
+    """Return the text of a translation with the items and tags of its source, and without those the model invented.
 
     Args:
         source: what the model has read.
         ids: the tokens of the translation, after the decoder's start token.
-        decode: return the text of tokens.
-        align: called at most once, and only where there are tags.
+        decode: returns the text of tokens.
+        align: called at most once, and only if there are tags.
     """
     text = decode(ids)
-    found, others = source.items_in(text)
+    items, foreign_items = source.items_in(text)
+    invented = _invented(foreign_items, items)
     tags: list[tuple[int, str]] = []
     if source.tags:
         alignment = Alignment(source.offsets, target_ends(decode, ids), align())
-        words = _words_of_translation(text, [*found.values(), *(place for _, place in others)])
-        gone = _invented(others, found)
-        words = [word for word in words if word not in gone] or [Span(len(text), len(text))]
+        words = _words_of_translation(text, [*items.values(), *(span for _, span in foreign_items)])
+        words = [word for word in words if word not in invented] or [Span(len(text), len(text))]
         tags = Layout(source, text, words, alignment).tags()
-    edits = [(place, "") for place in _invented(others, found)]
-    edits += [(place, source.parts[number][0]) for number, place in found.items()]
+    edits = [(span, "") for span in invented]
+    edits += [(span, source.parts[index][0]) for index, span in items.items()]
     written = _edited(text, tags, edits)
-    by_vocabulary = (UNKNOWN, AMOUNT, SIGN)  # no pattern finds them
-    wanted = _items_of(part for part, _ in source.parts if getattr(part, "kind", UNKNOWN) not in by_vocabulary)
-    had = _items_of(parts_of(written, source.kinds))
-    if not wanted - had and all(item.kind == "numbers" for item in had - wanted):
+    without_pattern = (UNKNOWN, AMOUNT, SIGN)  # `parts_of` cannot find them
+    expected = _items_of(part for part, _ in source.parts if getattr(part, "kind", UNKNOWN) not in without_pattern)
+    restored_items = _items_of(parts_of(written, source.kinds))
+    if not expected - restored_items and all(item.kind == "numbers" for item in restored_items - expected):
         return written
-    # an item has become another one with what is beside it
-    return _edited(text, tags, [(place, f" {new} " if new else "") for place, new in edits])
+    # an item has merged with its neighbours into another item: set items apart
+    return _edited(text, tags, [(span, f" {string} " if string else "") for span, string in edits])
 
 
 def _edited(text: str, tags: list[tuple[int, str]], edits: list[tuple[Span, str]]) -> str:
-    """Return a text with tags before some of its characters, and others in the place of some."""
-    changes = [(at, order, at, tag) for order, (at, tag) in enumerate(tags)]
+    """Insert tags at their offsets of a text, and replace spans by strings; tags go first at the same offset."""
+    changes = [(offset, order, offset, tag) for order, (offset, tag) in enumerate(tags)]
     last = len(tags)
-    changes += [(start, last, end, new) for (start, end), new in edits if text[start:end] != new]
+    changes += [(start, last, end, string) for (start, end), string in edits if text[start:end] != string]
     written, end = "", 0
-    for start, _, stop, new in sorted(changes):
-        written = with_space(with_space(written, text[end:start]), new)
+    for start, _, stop, string in sorted(changes):
+        written = with_space(with_space(written, text[end:start]), string)
         end = max(end, stop)
     return with_space(written, text[end:])
 
 
 def _words_of_translation(translation: str, items: list[Span]) -> list[Span]:
-    """Return the words and the marks of a translation, in which each item is one word."""
+    """Return the spans of the words and marks of a translation; each item is one word."""
     words = (Span(*match.span()) for match in re.finditer(rf"\d+(?:[.,:]\d+)+|{WORDS.pattern}", translation))
     return sorted([*(word for word in words if not overlaps(word, items)), *items])
 
@@ -252,7 +260,7 @@ def _items_of(parts: Iterable[str]) -> Counter[Item]:
     return Counter(part for part in parts if isinstance(part, Item))
 
 
-def _invented(others: list[Part], found: dict[int, Span]) -> list[Span]:
-    """Return where items are that the source does not have; numbers may be written in another way there."""
-    places = [place for part, place in others if cast(Item, part).kind != "numbers"]
-    return [place for place in places if not overlaps(place, found.values())]
+def _invented(foreign_items: list[Part], items: dict[int, Span]) -> list[Span]:
+    """Return the spans of items that the model invented; a number may be the source's in another notation."""
+    spans = [span for item, span in foreign_items if cast(Item, item).kind != "numbers"]
+    return [span for span in spans if not overlaps(span, items.values())]

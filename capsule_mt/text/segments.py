@@ -1,4 +1,4 @@
-"""Texts, the pieces they are translated in, and the order of the work."""
+"""Cut texts into pieces for the model, batch the pieces, and join their translations."""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence, Sized
@@ -30,25 +30,25 @@ if TYPE_CHECKING:
 
 LONE_SURROGATES = "[\ud800-\udfff]"
 LANGUAGE_TOKEN = re.compile(r"\s*(>>[^<\s]+<<)\s*")  # a multilingual OPUS-MT source begins with its target language
-LONGEST_WORD = 10_000  # characters
-LONG_WORD = rf"(?<![^\s{UNSPACED_STOPS}])[^\s{UNSPACED_STOPS}]{{{LONGEST_WORD + 1},}}"
-MOST_UNKNOWN = 0.2  # of the tokens of a text of the source language
+MAX_WORD = 10_000  # characters
+LONG_WORD = rf"(?<![^\s{UNSPACED_STOPS}])[^\s{UNSPACED_STOPS}]{{{MAX_WORD + 1},}}"
+MAX_UNKNOWN_SHARE = 0.2  # of a text's tokens; with more, it is hardly in the source language
 Result = TypeVar("Result")
 
 
 class Piece:
-    """What goes through the model at once: a sentence of a text, or a part of one that is too long.
+    """One source for the model: a sentence of a text, or a part of one that is too long.
 
-    span: its characters of the text.
+    span: its characters of the user's text.
     ids: its tokens, special ones included.
-    words: its words, where coverage is asked for.
+    words: its words, if coverage is requested.
     text: what the model reads.
-    offsets: the characters that each token stands for.
+    offsets: the characters of `text` that each token stands for.
     prefix: the tokens that its translation begins with.
     was_cut: whether the source was longer (`truncation`).
-    source: what the model reads, and the way back to the user's text.
-    terms: those of the glossary that it has.
-    is_glued: whether nothing is between it and the piece before, but what either of them keeps.
+    source: `text` with the way back to the user's text.
+    terms: the glossary's terms in it.
+    is_glued: whether only kept items separate it from the preceding piece, as in "{0}Welcome".
     """
 
     terms: "Sequence[Term]" = ()
@@ -70,7 +70,7 @@ class Piece:
 
     @property
     def masked(self) -> Masked | None:
-        """What the model reads, where something in it is kept."""
+        """The source, if something in it is kept."""
         return self.source if self.source is not None and self.source.kinds else None
 
     @property
@@ -78,20 +78,22 @@ class Piece:
         """The characters of the user's text that each token stands for."""
         if self.source is None:
             return moved_offsets(self.offsets, -self.span.start)
-        return [offset and self.source.place(Span(*offset)) for offset in self.offsets]
+        return [offset and self.source.user_span(Span(*offset)) for offset in self.offsets]
 
     def tokens_of(self, span: Span) -> list[int]:
-        """Return which tokens stand for some characters of the user's text."""
-        return [token for token, place in enumerate(self.source_offsets) if place and overlaps(Span(*place), [span])]
+        """Return the indices of the tokens in a span of the user's text."""
+        offsets = enumerate(self.source_offsets)
+        return [token for token, token_span in offsets if token_span and overlaps(Span(*token_span), [span])]
 
 
 class Document:
-    """One of the texts that the user gave, and the pieces it is translated in.
+    """One of the user's texts, and its pieces.
 
-    What is between two pieces is in the translation as it is; what is before and after all of them, if it `copies`.
-    What is `foreign` is copied, too: sentences that have words, but none that the vocabulary knows, and words of more
-    than `LONGEST_WORD` characters. A text `in_capitals` is read in small letters. `num_unknown` of its `num_tokens`
-    tokens stand for what the vocabulary lacks.
+    copies: the translation also copies the text before and after all pieces; the text between two it always copies.
+    foreign: spans that are copied because no model can translate them: sentences whose words are all unknown to the
+        vocabulary, and words of more than `MAX_WORD` characters.
+    in_capitals: the model reads small letters.
+    num_unknown: how many of the `num_tokens` tokens stand for what the vocabulary lacks.
     """
 
     def __init__(
@@ -108,13 +110,13 @@ class Document:
 
 
 class Segmenter(NamedTuple):
-    """Turns texts into documents: cuts them, tokenises each piece once.
+    """Turns texts into documents: cuts them, and tokenises each piece once.
 
-    limit: the most tokens of a source.
+    limit: the largest number of tokens in a source.
     prefix: what a T5 checkpoint reads before each source.
-    copies: leave out what is no sentence, such as a URL or an emoji, which then is in the translation as it is.
-    keep: the kinds of `KEPT` that a translation keeps.
-    with_words, lists: find the words of each piece, and what coverage knows of them.
+    copies: copy text without a sentence, such as a URL or an emoji, instead of translating it.
+    keep: the kinds of `KEEP_KINDS` that a translation keeps.
+    with_words, lists: find the words of each piece; the lists tell coverage's special words.
     """
 
     tokenizer: Tokenizer
@@ -130,38 +132,37 @@ class Segmenter(NamedTuple):
     lists: WordLists = NO_LISTS
 
     def document(self, text: str) -> Document:
-        """Cut a text into pieces that fit, and leave out those without a token, and unknown marks."""
+        """Cut a text into pieces that fit; leave out pieces without a token of text, and unknown marks."""
         if not isinstance(text, str):
             raise TypeError(f"a text must be a string, got a {type(text).__name__}")
         plain = text if text.isascii() else re.sub(LONE_SURROGATES, "\ufffd", text)
         document = Document(plain, self.copies or bool(self.keep))
-        read = self._without_long_words(document)
-        small = without_capitals(read) if self.copies else None
-        document.in_capitals = small is not None
-        source = masked(small or read, self.keep, self.copies, vocabulary_of(self.tokenizer))
-        of_text = self._language_of(source.text)
+        readable = self._without_long_words(document)
+        lowercase = without_capitals(readable) if self.copies else None
+        document.in_capitals = lowercase is not None
+        source = masked(lowercase or readable, self.keep, self.copies, vocabulary_of(self.tokenizer))
+        text_language = self._language_of(source.text)
         cuts = _glued_cuts(source) if self.copies else ()
         for start, end in _cut_at(cuts, self._sentences(source)):
-            begins, token = self.language_token(source.text[start:end])
-            sentence = Span(start + begins, end)
+            token_end, token = self.language_token(source.text[start:end])
+            sentence = Span(start + token_end, end)
             if self.copies:
                 sentence = _without_quotes(document.text, source, without_copied_edges(source.text, sentence))
             if sentence.start == sentence.end:
                 continue
-            token = token or of_text
+            token = token or text_language
             prefix = f"{self.prefix}{token} " if token else self.prefix
-            no_text = self._no_text(token)
+            textless_ids = self._textless_ids(token)
             for span, encoded, was_cut in self._fitting(source.text, sentence, prefix):
-                is_unknown = self.tokenizer.unknown_id in encoded.ids and not is_mark(
-                    source.text[span.start : span.end]
-                )
+                text_of_span = source.text[span.start : span.end]
+                has_unknown_word = self.tokenizer.unknown_id in encoded.ids and not is_mark(text_of_span)
                 part = source.part(span, prefix)
-                unknown = unknown_tokens(self.tokenizer, source.text[span.start : span.end], encoded)
+                unknown = unknown_tokens(self.tokenizer, text_of_span, encoded)
                 document.num_unknown += len(unknown)
                 document.num_tokens += len(encoded.ids)
                 if unknown and self.copies:
                     part, encoded = self._without_unknown(part, encoded, unknown)
-                if part.has_words and (is_unknown or not no_text.issuperset(encoded.ids)):
+                if part.has_words and (has_unknown_word or not textless_ids.issuperset(encoded.ids)):
                     document.pieces.append(self._piece(part, encoded, was_cut))
                     document.pieces[-1].is_glued = span.start in cuts
                 elif unknown:
@@ -169,15 +170,15 @@ class Segmenter(NamedTuple):
         return document
 
     def _without_long_words(self, document: Document) -> str:
-        """Return the text with lines of their own, which are blank, in the place of words that are too long."""
+        """Return the text with line breaks instead of words that are too long, so that no sentence has them."""
         text = document.text
-        if len(text) <= LONGEST_WORD or not self.split_sentences:
+        if len(text) <= MAX_WORD or not self.split_sentences:
             return text
         document.foreign += [Span(*match.span()) for match in re.finditer(LONG_WORD, text)]
         if not document.foreign:
             return text
         document.copies = True
-        warn(f"{len(document.foreign)} words of a text have more than {LONGEST_WORD} characters: they are copied.")
+        warn(f"{len(document.foreign)} words of a text have more than {MAX_WORD} characters: they are copied.")
         return re.sub(LONG_WORD, lambda match: "\n" * len(match[0]), text)
 
     def _piece(self, source: Masked, encoded: Encoded, was_cut: bool = False) -> Piece:
@@ -186,16 +187,16 @@ class Segmenter(NamedTuple):
         if self.with_words:
             unknown_id = self.tokenizer.unknown_id
             words = source_words(source.text, encoded.offsets, encoded.ids, unknown_id, self.lists)
-        for n, word in enumerate(words):
-            is_copied = source.is_copied(word.model_span)
+        for index, word in enumerate(words):
+            span, is_copied = source.user_span(word.model_span), source.is_copied(word.model_span)
             is_unknown = word.is_unknown and not is_copied
-            words[n] = word._replace(span=source.place(word.model_span), is_copied=is_copied, is_unknown=is_unknown)
+            words[index] = word._replace(span=span, is_copied=is_copied, is_unknown=is_unknown)
         return Piece(source.span, encoded.ids, words, [], was_cut, source, source.text, encoded.offsets)
 
     def _without_unknown(self, source: Masked, encoded: Encoded, unknown: set[int]) -> tuple[Masked, Encoded]:
-        """Protect words and signs with unknown tokens, which no model can translate, if what the model reads fits."""
+        """Protect words and signs with unknown tokens, which no model can translate, if the result fits."""
         spans: dict[Span, str] = {}
-        last: Span | None = None  # of the words
+        last: Span | None = None  # the last protected word
         for word, tokens in words_of(source.text, encoded.offsets):
             if unknown.isdisjoint(tokens) or source.is_copied(word):
                 continue
@@ -206,7 +207,7 @@ class Segmenter(NamedTuple):
             elif is_mark(source.text[word.start : word.end]):
                 if self._lacks(source.text[word.start : word.end]):
                     spans[word] = SIGN
-            elif last is not None and is_mark(source.text[last.end : word.start]):  # nothing else is between them
+            elif last is not None and is_mark(source.text[last.end : word.start]):  # only marks are between them
                 del spans[last]
                 spans = {span: kind for span, kind in spans.items() if span.start < last.start}
                 last = Span(last.start, word.end)
@@ -224,10 +225,10 @@ class Segmenter(NamedTuple):
         return not vocabulary_of(self.tokenizer).covers(sign) and not combines(sign)
 
     def again(self, piece: Piece, translation: str) -> list[Piece]:
-        """Return what is to be translated instead of a piece whose translation has not kept what it should.
+        """Return the pieces to translate instead, if a translation has lost an item; else nothing.
 
-        That is the piece with stand-ins, which are words that models copy more often; or after a few of them the parts
-        between what it keeps. Empty if the translation has kept everything.
+        First the piece with stand-ins, which are words that models copy more often; after a few rounds, its parts
+        between the items.
         """
         lost = piece.masked.lost(translation) if piece.masked is not None else ()
         if piece.masked is None or not lost:
@@ -249,37 +250,36 @@ class Segmenter(NamedTuple):
         return pieces
 
     def language_token(self, text: str) -> tuple[int, str]:
-        """Return the token of a target language that a text begins with, or "", and where the rest begins."""
-        given = LANGUAGE_TOKEN.match(text)
-        is_one = given is not None and given[1] in self.tokenizer.language_tokens
-        return (given.end(), given[1]) if given is not None and is_one else (0, "")
+        """Return the target language's token at the beginning of a text, or "", after the offset at which it ends."""
+        match = LANGUAGE_TOKEN.match(text)
+        if match is None or match[1] not in self.tokenizer.language_tokens:
+            return 0, ""
+        return match.end(), match[1]
 
     def _language_of(self, text: str) -> str:
-        """Return the token of the target language for the sentences of a text that have none of their own."""
-        own = self.language_token(text)[1]
-        if own or self.tgt_lang is None:
-            return own
+        """Return the target language's token for sentences of a text that do not begin with one themselves."""
+        text_token = self.language_token(text)[1]
+        if text_token or self.tgt_lang is None:
+            return text_token
         tokens, token = self.tokenizer.language_tokens, f">>{self.tgt_lang}<<"
         if token in tokens:
             return token
         if tokens:
-            shown = ", ".join(known.strip("<>") for known in tokens[:8])
-            warn_once(f"`tgt_lang` {self.tgt_lang!r} is none of the tokenizer's: {shown}")
+            examples = ", ".join(language.strip("<>") for language in tokens[:8])
+            warn_once(f"`tgt_lang` {self.tgt_lang!r} is none of the tokenizer's: {examples}")
         return ""
 
-    def _no_text(self, token: str) -> set[int]:
-        """Return the tokens that stand for no text that a model could translate."""
-        found = (
-            {*self.tokenizer.special_ids, *self.tokenizer.encode(token).ids} if token else self.tokenizer.special_ids
-        )
-        return {*found, cast(int, self.tokenizer.unknown_id)}
+    def _textless_ids(self, token: str) -> set[int]:
+        """Return the ids of tokens that a model cannot translate: special, unknown, and the language's token."""
+        language_ids = self.tokenizer.encode(token).ids if token else ()
+        return {*self.tokenizer.special_ids, *language_ids, cast(int, self.tokenizer.unknown_id)}
 
     def _sentences(self, source: Masked) -> list[Span]:
         if self.split_sentences:
             return split_sentences(source.shadow, self.src_lang)
         blocks = re.finditer(f"[^{BLOCK_BREAK}]+" if source.kinds else r"(?s).+", source.text)
-        stripped = ((match, len(match[0]) - len(match[0].lstrip())) for match in blocks if match[0].strip())
-        return [Span(match.start() + space, match.start() + len(match[0].rstrip())) for match, space in stripped]
+        indented = ((block, len(block[0]) - len(block[0].lstrip())) for block in blocks if block[0].strip())
+        return [Span(block.start() + indent, block.start() + len(block[0].rstrip())) for block, indent in indented]
 
     def _fitting(self, text: str, sentence: Span, prefix: str) -> list[tuple[Span, Encoded, bool]]:
         """Encode a sentence; if it is too long, cut it (`truncation`) or split it into parts that fit."""
@@ -307,36 +307,37 @@ class Segmenter(NamedTuple):
         return [(span, encoded.get(part) or self._encode(part, prefix), False) for span, part in parts]
 
     def _encode(self, text: str, prefix: str) -> Encoded:
-        """Tokenise a text after a prefix, whose characters do not count."""
+        """Tokenise a text after a prefix; offsets count from the text's beginning."""
         encoded = self.tokenizer.encode(prefix + text)
         return Encoded(encoded.ids, list(moved_offsets(encoded.offsets, len(prefix)))) if prefix else encoded
 
     def _truncated(self, source: Encoded, limit: int) -> Encoded:
-        """Leave out tokens before the special ones at the end."""
+        """Cut a source to the limit, but keep the special tokens at its end."""
         end = len(source.ids)
         while end > 0 and source.ids[end - 1] in self.tokenizer.special_ids:
             end -= 1
-        kept = max(0, limit - len(source.ids) + end)
-        return Encoded(source.ids[:kept] + source.ids[end:], source.offsets[:kept] + source.offsets[end:])
+        cut = max(0, limit - len(source.ids) + end)
+        return Encoded(source.ids[:cut] + source.ids[end:], source.offsets[:cut] + source.offsets[end:])
 
 
 def _without_quotes(text: str, source: Masked, sentence: Span) -> Span:
-    """Return a sentence without quotes around all of it, if the model reads them only as plain ones."""
+    """Return a sentence without typographic quotes around it, which a model would translate into straight ones."""
     if sentence.end - sentence.start < 3 or source.text[sentence.start] not in "'\"":
         return sentence
     inner = Span(sentence.start + 1, sentence.end - 1)
-    first, last = source.place(Span(sentence.start, inner.start)), source.place(Span(inner.end, sentence.end))
-    left, right = text[slice(*first)], text[slice(*last)]
-    is_around = right != "" and right in QUOTES.get(left, "")
-    return inner if is_around and not {left, right} & set(text[first.end : last.start]) else sentence
+    first = source.user_span(Span(sentence.start, inner.start))
+    last = source.user_span(Span(inner.end, sentence.end))
+    opening, closing = text[slice(*first)], text[slice(*last)]
+    is_around = closing != "" and closing in QUOTES.get(opening, "")
+    return inner if is_around and not {opening, closing} & set(text[first.end : last.start]) else sentence
 
 
 def _glued_cuts(source: Masked) -> set[int]:
-    """Return where a placeholder ends, or begins, beside a letter: a word of another sentence, as in "{0}Welcome"."""
+    """Return the offsets between a placeholder and a letter: a sentence ends or begins there, as in "{0}Welcome"."""
     cuts = set()
-    for number in source.items:
-        part = source.parts[number][0]
-        start, end = source.begins[number], source.begins[number + 1]
+    for index in source.items:
+        part = source.parts[index][0]
+        start, end = source.starts[index], source.starts[index + 1]
         if getattr(part, "kind", "") == "placeholders":
             cuts |= {start} if source.text[max(start - 1, 0) : start].isalpha() else set()
             cuts |= {end} if source.text[end : end + 1].isalpha() else set()
@@ -344,48 +345,48 @@ def _glued_cuts(source: Masked) -> set[int]:
 
 
 def _cut_at(cuts: Collection[int], spans: Sequence[Span]) -> list[Span]:
-    found: list[Span] = []
+    parts: list[Span] = []
     for span in spans:
         edges = [span.start, *sorted(cut for cut in cuts if span.start < cut < span.end), span.end]
-        found += map(Span, edges, edges[1:])
-    return found
+        parts += map(Span, edges, edges[1:])
+    return parts
 
 
 def batches_of(lengths: Sequence[int], batch_size: int, batch_tokens: int | None = None) -> Iterator[list[int]]:
-    """Yield batches of pieces of similar length, longest first, of so many pieces or padded tokens.
+    """Yield batches of similar lengths, longest first, as indices into `lengths`.
 
-    A piece is its place among the `lengths` of all.
+    A batch has `batch_size` pieces, or at most `batch_tokens` padded tokens.
     """
-    in_order = sorted(range(len(lengths)), key=lambda place: -lengths[place])
-    first = 0
-    while first < len(in_order):
-        size = batch_size if batch_tokens is None else max(1, batch_tokens // lengths[in_order[first]])
-        yield in_order[first : first + size]
-        first += size
+    longest_first = sorted(range(len(lengths)), key=lambda index: -lengths[index])
+    start = 0
+    while start < len(longest_first):
+        size = batch_size if batch_tokens is None else max(1, batch_tokens // lengths[longest_first[start]])
+        yield longest_first[start : start + size]
+        start += size
 
 
 def join_translations(document: Document, translations: Sequence[str]) -> tuple[str, list[int]]:
-    """Join the translations of the pieces with what is between them in the text, mostly a space; return where each is.
+    """Join the translations of the pieces with the text between them, mostly a space; return the offset of each, too.
 
-    Between sentences of Chinese and Japanese there is no space, whatever the text has, and of others there is one.
+    Sentences of Chinese and Japanese are joined without a space, and others with one, whatever the text has.
     """
-    joined, place, starts = "", 0, list[int]()
-    for number, (piece, translation) in enumerate(zip(document.pieces, translations, strict=True)):
-        between = document.text[place : piece.span.start] if number or document.copies else ""
-        if number and not between.strip(" ") and not (piece.is_glued and not between):
-            between = "" if runs_on(joined, translation) else between or " "
-        joined = with_space(with_space(joined, between), translation)
+    joined, source_end, starts = "", 0, list[int]()
+    for index, (piece, translation) in enumerate(zip(document.pieces, translations, strict=True)):
+        separator = document.text[source_end : piece.span.start] if index or document.copies else ""
+        if index and not separator.strip(" ") and not (piece.is_glued and not separator):
+            separator = "" if runs_on(joined, translation) else separator or " "
+        joined = with_space(with_space(joined, separator), translation)
         starts.append(len(joined) - len(translation))
-        place = piece.span.end
-    joined = with_space(joined, document.text[place:]) if document.copies else joined
+        source_end = piece.span.end
+    joined = with_space(joined, document.text[source_end:]) if document.copies else joined
     return with_capitals(joined) if document.in_capitals else joined, starts
 
 
 class TranslationIterator(Generic[Result]):
-    """Reads texts in windows, translates each window at once, and gives its results one by one."""
+    """Reads texts in windows, translates each window at once, and yields its results in order."""
 
     def __init__(self, texts: object, translate: Callable[[list[str]], list[Result]], window: int) -> None:
-        """`texts`: an iterable, or what only has `[]`, such as a `KeyDataset`."""
+        """`texts`: an iterable, or a sequence that has only `[]`, such as a `KeyDataset`."""
         self.texts = texts
         self.translate = translate
         self.window = window

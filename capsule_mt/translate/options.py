@@ -13,7 +13,7 @@ from capsule_mt.options.table import (
     SearchOptions,
     nearest,
 )
-from capsule_mt.text.keeping import KEPT
+from capsule_mt.text.keeping import KEEP_KINDS
 
 if TYPE_CHECKING:
     from capsule_mt.coverage.options import CoverageOptions
@@ -102,8 +102,8 @@ class TranslationOptions(NamedTuple):
             if not isinstance(self.coverage, CoverageOptions):
                 wanted = "`coverage` must be `CoverageOptions()`, with what is to be set"
                 raise TypeError(f"{wanted}, got {self.coverage!r}")
-        if isinstance(self.keep, str) or not set(self.keep) <= set(KEPT):
-            raise ValueError(f"`keep` takes a list of {', '.join(KEPT)}, got {self.keep!r}")
+        if isinstance(self.keep, str) or not set(self.keep) <= set(KEEP_KINDS):
+            raise ValueError(f"`keep` takes a list of {', '.join(KEEP_KINDS)}, got {self.keep!r}")
         return self
 
     @property

@@ -68,7 +68,7 @@ class TextTranslator:
             src_lang, tgt_lang: for tokenizers that have languages, and for the rules about sentences.
             copy: leave as it is what is no sentence, such as numbers and list marks; and in sentences URLs, tags,
                 placeholders, code, emoji, and words that the vocabulary does not know.
-            keep: "numbers" that a translation has as its source does; without `copy`, any of `KEPT`.
+            keep: "numbers" that a translation has as its source does; without `copy`, any of `KEEP_KINDS`.
             alignment: find which words of the translation are of which words of the text.
             options: how to search, by the names of transformers: docs/options.md lists them. `max_time` is of a batch.
 

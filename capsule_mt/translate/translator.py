@@ -14,7 +14,7 @@ from capsule_mt.engine.search import Hypothesis, Ids, Readings
 from capsule_mt.files.line_failures import describe
 from capsule_mt.messages import warn, warn_once
 from capsule_mt.text.segments import (
-    MOST_UNKNOWN,
+    MAX_UNKNOWN_SHARE,
     Document,
     Piece,
     batches_of,
@@ -98,10 +98,10 @@ class Translator(Scorer, TextTranslator):
         documents = [segmenter.document(text) for text in texts]
         if self.glossary is not None:
             self._find_terms(self.glossary, documents)
-        num_unknown = sum(document.unknown > MOST_UNKNOWN for document in documents)
+        num_unknown = sum(document.unknown > MAX_UNKNOWN_SHARE for document in documents)
         if num_unknown:
             warn(
-                f"{num_unknown} of {len(documents)} texts have more than {MOST_UNKNOWN:.0%} tokens that the "
+                f"{num_unknown} of {len(documents)} texts have more than {MAX_UNKNOWN_SHARE:.0%} tokens that the "
                 "vocabulary lacks: are they of the source language?"
             )
         return documents

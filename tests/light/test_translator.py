@@ -8,7 +8,7 @@ import pytest
 from capsule_mt import CoverageOptions, Translation, Translator
 from capsule_mt.coverage.methods import cover
 from capsule_mt.models.model import LoadedModel
-from capsule_mt.text.keeping import KEPT, Item, parts_of
+from capsule_mt.text.keeping import KEEP_KINDS, Item, parts_of
 from capsule_mt.translate.options import search_options
 from tests.light.decoders import Echo, translator
 from tests.light.text.fakes import WordTokenizer
@@ -308,7 +308,7 @@ def test_a_string_is_no_list_of_texts():
 
 
 # ---- by real models
-def items(text, kinds=KEPT):
+def items(text, kinds=KEEP_KINDS):
     return Counter(part for part in parts_of(text, kinds) if isinstance(part, Item))
 
 
@@ -319,7 +319,7 @@ def released():
 
 def test_what_is_kept(released):
     text = "<p>Siehe https://example.org/a?b=1, {name}!</p> Der alte <b>Mann</b> kauft 7 <i>rote Hüte</i>."
-    (found,) = released([text], keep=list(KEPT), num_beams=4)
+    (found,) = released([text], keep=list(KEEP_KINDS), num_beams=4)
     assert items(found.text) == items(text)
     assert "<b>man</b>" in found.text
     assert "<i>red hats</i>" in found.text
@@ -327,7 +327,7 @@ def test_what_is_kept(released):
     assert found.score < 0
     assert [text[segment.start : segment.end] for segment in found.segments][-1].startswith("Der alte")
     plain = released("Der Mann schläft.", num_beams=4)
-    assert released("Der Mann schläft.", keep=KEPT, num_beams=4).text == plain.text
+    assert released("Der Mann schläft.", keep=KEEP_KINDS, num_beams=4).text == plain.text
 
 
 def test_a_coverage_that_fails_does_not_cost_the_translation(caplog, monkeypatch):

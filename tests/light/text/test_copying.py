@@ -3,7 +3,7 @@
 import pytest
 
 from capsule_mt.text.copying import is_no_sentence, without_copied_edges
-from capsule_mt.text.keeping import COPIED, Item, parts_of
+from capsule_mt.text.keeping import COPIED_KINDS, Item, parts_of
 from capsule_mt.text.sentences import Span
 from tests.fixtures.vectors import vectors
 
@@ -13,7 +13,7 @@ def test_what_is_copied(case):
     text = case["text"]
     start, end = without_copied_edges(text, Span(0, len(text.rstrip())))
     assert text[start:end] == case["translated"]
-    items = [[part.kind, part] for part in parts_of(text, COPIED) if isinstance(part, Item)]
+    items = [[part.kind, part] for part in parts_of(text, COPIED_KINDS) if isinstance(part, Item)]
     assert items == case["items"]
 
 

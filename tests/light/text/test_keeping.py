@@ -10,7 +10,7 @@ import pytest
 
 from capsule_mt import Translator
 from capsule_mt.engine.search import Hypothesis
-from capsule_mt.text.keeping import KEPT, STAND_INS, Item, parts_of
+from capsule_mt.text.keeping import KEEP_KINDS, STAND_INS, Item, parts_of
 from capsule_mt.text.normal import vocabulary_of
 from capsule_mt.text.words import WORDS
 from tests.light.decoders import translator
@@ -21,7 +21,7 @@ VECTORS = json.loads((ROOT / "tests/vectors/keeping.json").read_text(encoding="u
 NAMES = re.compile(rf"\b(?:{'|'.join(STAND_INS['name'])})")
 
 
-def items(text, kinds=KEPT):
+def items(text, kinds=KEEP_KINDS):
     return Counter(part for part in parts_of(text, kinds) if isinstance(part, Item))
 
 
@@ -47,7 +47,7 @@ def items(text, kinds=KEPT):
     ],
 )
 def test_what_is_kept(text, expected):
-    parts = parts_of(text, KEPT)
+    parts = parts_of(text, KEEP_KINDS)
     assert [part for part in parts if isinstance(part, Item)] == expected
     assert "".join(parts) == text
 
@@ -73,7 +73,7 @@ class Fake:
         return [[float(one == other != "") for one in words[0]] for other in words[1]]
 
     def __call__(self, text):
-        return self.model(text, keep=KEPT, copy=False).text
+        return self.model(text, keep=KEEP_KINDS, copy=False).text
 
 
 def reverse(source):
@@ -171,7 +171,9 @@ def test_whatever_the_model_writes():
         text = "".join(word + (" " if rng.random() < 0.8 or word[-1] == "s" else "") for word in chosen)
         found = fake(text)
         assert written(found) == written(text), (text, found)
-        numbers = Counter(part for part in parts_of(text, KEPT) if isinstance(part, Item) and part.kind == "numbers")
+        numbers = Counter(
+            part for part in parts_of(text, KEEP_KINDS) if isinstance(part, Item) and part.kind == "numbers"
+        )
         assert not numbers - items(found), (text, found)
         num_with_words += bool(WORDS.search(re.sub(r"<[^>]*>", "", text)))
     assert num_with_words > 300
