@@ -466,7 +466,7 @@ def main() -> int:
         labels = None if parsed is None else [unit.location for unit in parsed.units]
         form = OutputFormat(arguments.n_best, coverage_format, arguments.alignments is not None, labels)
         prefix = f"{input_name(arguments)}{', line' if labels is None else ','}"
-        lines = WindowLines(translate, form.columns, prefix, arguments.strict, places=labels)
+        lines = WindowLines(translate, form.columns, prefix, arguments.strict, labels=labels)
         output = None
         if resumes:
             settings = settings_of(arguments, options, form)

@@ -1,18 +1,17 @@
-"""Translate lines together, and keep an error on one of them from costing the others."""
+"""Translate lines together, so that an error on one line does not cost the others."""
 
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar, cast
 
 Line = TypeVar("Line")
 Result = TypeVar("Result")
-# translated after an error: if it fails too, the error is not of the line
-PROBE = "a"
-LONGEST_REASON = 500
-CODE_OF_FAILED_LINES = 3  # what a command exits with when it has done everything but some lines
+PROBE = "a"  # translated after an error: if it fails too, the fault is not in the line
+MAX_REASON = 500  # characters
+CODE_OF_FAILED_LINES = 3  # exit status of a command that has finished, but could not translate every line
 
 
 class Failure(NamedTuple):
-    """What stands in the place of a line's translation: why there is none."""
+    """The result of a line that could not be translated."""
 
     reason: str
 
@@ -20,10 +19,12 @@ class Failure(NamedTuple):
 def translate_lines(
     translate: Callable[[list[Line]], list[Result]], lines: list[Line], probe: Line | None = None
 ) -> list[Result | Failure]:
-    """Return the translations, with a `Failure` for each line that alone raises an error.
+    """Return the translations, with a `Failure` for each line that raises an error.
 
-    A failed batch is halved until the lines are found. An error that every line raises, such as a wrong setting, is
-    raised: `probe` is a line without fault, by default a text.
+    A failed batch is halved until the failing lines are isolated. An error that even the `probe` raises, such as a
+    wrong setting, is raised.
+
+    probe: a line without fault, by default a text.
     """
     try:
         return list(translate(lines))
@@ -31,7 +32,7 @@ def translate_lines(
         if not is_of_line(error):
             raise
         failure = Failure(describe(error))
-    # outside of the handler, which would keep the tensors of the failed batch in memory
+    # outside the handler, which would keep the failed batch's tensors in memory
     if len(lines) > 1:
         middle = len(lines) // 2
         halves = (lines[:middle], lines[middle:])
@@ -43,9 +44,9 @@ def translate_lines(
 def describe(error: BaseException) -> str:
     """Return the kind and the message of an error on one line."""
     message = " ".join(str(error).split())
-    return (f"{type(error).__name__}: {message}" if message else type(error).__name__)[:LONGEST_REASON]
+    return (f"{type(error).__name__}: {message}" if message else type(error).__name__)[:MAX_REASON]
 
 
 def is_of_line(error: BaseException) -> bool:
-    """Return whether the error may be of a line; a panic of the tokenizers is no `Exception`."""
+    """Return whether a line may have caused the error; a panic of the tokenizers is not an `Exception`."""
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"

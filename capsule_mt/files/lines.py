@@ -9,20 +9,20 @@ from typing import Any
 from capsule_mt.files.line_failures import Failure, describe, translate_lines
 from capsule_mt.files.progress import write_line
 
-# a translation may hold them, from a byte of the vocabulary; a line of the output may not
-LINE_BREAKS_IN_A_LINE = re.compile(r"[\r\n]+")
+# a translation may have them, since vocabularies have every byte; a line of the output may not
+LINE_BREAKS = re.compile(r"[\r\n]+")
 
 
 class WindowLines:
-    """Turns windows of the input into lines of the output files, and keeps why lines failed.
+    """Turns windows of the input into lines of the output files, and records why lines failed.
 
     Args:
-        translate: gives the results of some lines.
-        columns: gives the lines of each output file for the number of a line, from 0, and its result or `Failure`. A
-            line with a `ValueError`, as of numbers that are not finite, has failed.
-        place: what a message begins with, before the line.
+        translate: returns the results of lines.
+        columns: returns the lines of each output file for the index of a line and its result or `Failure`. A line for
+            which it raises a `ValueError`, such as for numbers that are not finite, has failed.
+        prefix: the beginning of a message, before the number of the line.
         strict: raise the first failure.
-        places: what to call the lines in messages, where that is no number.
+        labels: names of the lines in messages, instead of numbers.
         probe: a line without fault, by default a text.
     """
 
@@ -30,119 +30,126 @@ class WindowLines:
         self,
         translate: Callable[[list[Any]], list[Any]],
         columns: Callable[[int, Any], list[list[str]]],
-        place: str,
+        prefix: str,
         strict: bool = False,
         probe: Any = None,
-        places: Sequence[str] | None = None,
+        labels: Sequence[str] | None = None,
     ) -> None:
-        self.translate, self.columns, self.place, self.strict, self.probe = translate, columns, place, strict, probe
-        self.places = places
-        self.failures: dict[int, str] = {}
+        self.translate, self.columns, self.prefix, self.strict, self.probe = translate, columns, prefix, strict, probe
+        self.labels = labels
+        self.failures: dict[int, str] = {}  # reasons by the index of the line
 
     def __call__(self, first_line: int, lines: list[Any]) -> tuple[list[list[str]], dict[int, str]]:
-        """Return the lines of each output file for a window, and why lines of it failed."""
+        """Return the lines of each output file for a window, and why some of its lines failed."""
         rows, failures = [], {}
-        for number, result in enumerate(translate_lines(self.translate, lines, self.probe), start=first_line):
+        for line_index, result in enumerate(translate_lines(self.translate, lines, self.probe), start=first_line):
             try:
-                rows.append(self.columns(number, result))
+                rows.append(self.columns(line_index, result))
             except ValueError as error:
                 result = Failure(describe(error))
-                rows.append(self.columns(number, result))
+                rows.append(self.columns(line_index, result))
             if isinstance(result, Failure):
-                failures[number] = result.reason
+                failures[line_index] = result.reason
         self.report(failures)
-        return [[line for own in column for line in own] for column in zip(*rows, strict=True)], failures
+        return [[line for cell in column for line in cell] for column in zip(*rows, strict=True)], failures
 
     def report(self, failures: dict[int, str]) -> None:
-        """Print why lines failed, once; if strict, raise it."""
-        for number, reason in failures.items():
-            message = f"{self.place} {number + 1 if self.places is None else self.places[number]}: {reason}"
+        """Print why lines failed, once for each line; if strict, raise the first failure."""
+        for line_index, reason in failures.items():
+            label = line_index + 1 if self.labels is None else self.labels[line_index]
+            message = f"{self.prefix} {label}: {reason}"
             if self.strict:
                 raise ValueError(message)
-            if number not in self.failures:
+            if line_index not in self.failures:
                 write_line(message)
-            self.failures[number] = reason
+            self.failures[line_index] = reason
 
 
 def one_line(text: str) -> str:
-    return LINE_BREAKS_IN_A_LINE.sub(" ", text)
+    """Return a text with spaces instead of line breaks."""
+    return LINE_BREAKS.sub(" ", text)
 
 
 def coverage_record(coverage: Any) -> dict[str, Any]:
-    """Return a coverage (`capsule_mt.Coverage`) as plain values, with the keys that the files have.
+    """Return a coverage (`capsule_mt.Coverage`) as plain values, with the keys of the output files.
 
-    A word's `past` and `future` are there where guided routing was read. Where there is a threshold, a sentence says
-    whether it is `below_threshold`; where it was asked for, there is `support`, and the words of the translation.
+    Words have `past` and `future` if guided routing was read; sentences have `below_threshold` if a threshold is set.
+    `support` and the words of the translation are there if they were requested.
     """
-    sentences = [{"start": one.start, "end": one.end, "score": one.score} for one in coverage.sentences]
-    for sentence in sentences if coverage.threshold is not None else ():
-        sentence["below_threshold"] = sentence["score"] < coverage.threshold
+    sentences = [
+        {"start": sentence.start, "end": sentence.end, "score": sentence.score} for sentence in coverage.sentences
+    ]
+    for values in sentences if coverage.threshold is not None else ():
+        values["below_threshold"] = values["score"] < coverage.threshold
     words = []
     for word in coverage.words:
-        read = {name: getattr(word, name) for name in ("past", "future") if getattr(word, name) is not None}
-        words.append({**_placed(word), "covered": word.covered, **read, "untranslated": word.marked})
-    found = {"score": coverage.score, "sentences": sentences, "words": words}
+        guidance = {name: getattr(word, name) for name in ("past", "future") if getattr(word, name) is not None}
+        words.append({**_word_and_span(word), "covered": word.covered, **guidance, "untranslated": word.marked})
+    record = {"score": coverage.score, "sentences": sentences, "words": words}
     if coverage.support is not None:
-        found["support"] = coverage.support
-        found["target_words"] = [
-            {**_placed(word), "supported": word.supported, "unsupported": word.marked}
+        record["support"] = coverage.support
+        record["target_words"] = [
+            {**_word_and_span(word), "supported": word.supported, "unsupported": word.marked}
             for word in coverage.target_words
         ]
-    return {**found, "repetitions": list(coverage.repetitions)}
+    return {**record, "repetitions": list(coverage.repetitions)}
 
 
-def _placed(word: Any) -> dict[str, Any]:
+def _word_and_span(word: Any) -> dict[str, Any]:
     return {"word": word.text, "start": word.start, "end": word.end}
 
 
 def pharaoh(record: dict[str, Any]) -> str:
-    """Format the alignment of a record, as in `0-0 1-2`; of a failed line, nothing."""
+    """Format the alignment of a record as in `0-0 1-2`; empty for a failed line."""
     return " ".join(f"{source}-{target}" for source, target in record.get("alignment") or ())
 
 
-def coverage_json(number: int | str, record: dict[str, Any]) -> str:
-    """Format the coverage of a record as JSON with its line or place; where there is none, the reason."""
-    described = record.get("coverage") or {"error": record.get("failure", "the coverage was not found")}
-    place = {"place" if isinstance(number, str) else "line": number}
-    of_text = {name: record[name] for name in ("unknown", "language") if name in record}
-    return json.dumps({**place, **described, **of_text}, ensure_ascii=False, allow_nan=False)
+def coverage_json(line: int | str, record: dict[str, Any]) -> str:
+    """Format the coverage of a record as JSON, or the reason why it is missing.
+
+    line: the index of a line, or the label of a text in a file that is more than lines.
+    """
+    coverage = record.get("coverage") or {"error": record.get("failure", "the coverage was not found")}
+    key = "place" if isinstance(line, str) else "line"
+    text_facts = {name: record[name] for name in ("unknown", "language") if name in record}
+    return json.dumps({key: line, **coverage, **text_facts}, ensure_ascii=False, allow_nan=False)
 
 
-def coverage_tsv(number: int | str, record: dict[str, Any]) -> str:
-    """Format the line from 0 or place, its score, its untranslated words, what is repeated, and what is made up.
+def coverage_tsv(line: int | str, record: dict[str, Any]) -> str:
+    """Format the coverage of a record: line, score, untranslated words, repetitions, unsupported words.
 
-    Where there is no coverage, the number is alone.
+    Without a coverage, only the line is filled in. `line` is as in `coverage_json`.
     """
     coverage = record.get("coverage")
     if coverage is None:
-        return f"{number}\t\t\t\t"
+        return f"{line}\t\t\t\t"
     if math.isnan(coverage["score"]):
         raise ValueError("the coverage is not a number: the model's logits are not finite")
     untranslated = " ".join(word["word"] for word in coverage["words"] if word["untranslated"])
     unsupported = " ".join(word["word"] for word in coverage.get("target_words", ()) if word["unsupported"])
-    return f"{number}\t{coverage['score']:.4f}\t{untranslated}\t{'; '.join(coverage['repetitions'])}\t{unsupported}"
+    return f"{line}\t{coverage['score']:.4f}\t{untranslated}\t{'; '.join(coverage['repetitions'])}\t{unsupported}"
 
 
-def scored_json(number: int, record: dict[str, Any] | Failure) -> str:
-    """Format the scores of a given translation as JSON with the number of its line; of a failed line, the reason.
+def scored_json(line_index: int, record: dict[str, Any] | Failure) -> str:
+    """Format the scores of an existing translation as JSON; of a failed line, the reason.
 
-    record: its `score`, `tokens`, whether it was `cut`, and the record of its `coverage` if there is one.
+    record: its `score` and `tokens`, whether it was `cut`, and the record of its `coverage` if there is one.
     """
-    described = {"error": record.reason} if isinstance(record, Failure) else record
-    return json.dumps({"line": number, **described}, ensure_ascii=False, allow_nan=False)
+    values = {"error": record.reason} if isinstance(record, Failure) else record
+    return json.dumps({"line": line_index, **values}, ensure_ascii=False, allow_nan=False)
 
 
-def scored_tsv(number: int, record: dict[str, Any] | Failure) -> str:
-    """Format the number of a line from 0, the score of its translation and its tokens, and what its coverage has.
+def scored_tsv(line_index: int, record: dict[str, Any] | Failure) -> str:
+    """Format the scores of an existing translation: line, score, tokens, then adequacy and coverage if they are there.
 
-    A blank source has no score, and a failed line has the number alone.
+    A blank source has an empty score; of a failed line, only the line is filled in.
     """
     if isinstance(record, Failure):
-        return f"{number}\t\t"
+        return f"{line_index}\t\t"
     score = record["score"]
     if score is not None and math.isnan(score):
         raise ValueError("the score is not a number: the model's logits are not finite")
-    numbers = [record[name] for name in ("omission", "hallucination") if name in record]
-    score, *ranks = ("" if value is None else f"{value:.4f}" for value in (score, *numbers))
-    line = "\t".join([str(number), score, str(record["tokens"]), *ranks])
-    return line + coverage_tsv(number, record).removeprefix(str(number)) if "coverage" in record else line
+    adequacy = [record[name] for name in ("omission", "hallucination") if name in record]
+    score, *adequacy_columns = ("" if value is None else f"{value:.4f}" for value in (score, *adequacy))
+    row = "\t".join([str(line_index), score, str(record["tokens"]), *adequacy_columns])
+    return row + coverage_tsv(line_index, record).removeprefix(str(line_index)) if "coverage" in record else row

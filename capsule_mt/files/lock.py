@@ -1,4 +1,4 @@
-"""A lock on an output, so that two processes never write the same one; a process that died holds none."""
+"""A lock on an output, so that two processes never write to it at once; the lock of a dead process is free."""
 
 import contextlib
 import os
@@ -12,18 +12,22 @@ SECONDS_BETWEEN_TRIES = 0.05
 
 
 class OutputTakenError(BlockingIOError):
-    """Another process writes this output."""
+    """Another process is writing this output."""
 
 
 @contextlib.contextmanager
 def lock_output(path: str | os.PathLike[str], *, wait: bool = False) -> Iterator[None]:
-    """Hold the lock of an output while the block runs; raise `OutputTakenError` that names the holder if there is one.
+    """Hold the lock of an output while the block runs.
 
-    With `wait`, wait for it instead.
+    The lock of an existing folder is the file `.lock` in it, of anything else `.NAME.lock` beside it, so make a folder
+    before you lock it. The system releases the lock when the process ends, however it ends. If several processes write
+    an output together, let only the main one lock it.
 
-    The lock of an existing folder is the file `.lock` in it, of anything else `.NAME.lock` beside it, so make
-    a folder before you lock it. The system releases the lock when the process ends, however it ends. Of several
-    processes that write one output together, let only the main one lock it.
+    Args:
+        wait: wait for another process that holds the lock.
+
+    Raises:
+        OutputTakenError: Another process holds the lock; the error names it.
     """
     target = Path(path).resolve()
     file = target / ".lock" if target.is_dir() else target.with_name(f".{target.name}.lock")
@@ -32,7 +36,7 @@ def lock_output(path: str | os.PathLike[str], *, wait: bool = False) -> Iterator
     while (descriptor := _locked(file)) is None:
         if not wait:
             raise OutputTakenError(
-                f"{path} is being written by {_read(holder) or 'another process'}: wait until it has ended, or choose "
+                f"{path} is being written by {_read(holder) or 'another process'}: wait for it to end, or choose "
                 "another output"
             )
         time.sleep(SECONDS_BETWEEN_TRIES)
@@ -40,15 +44,15 @@ def lock_output(path: str | os.PathLike[str], *, wait: bool = False) -> Iterator
         holder.write_text(f"process {os.getpid()} on {socket.gethostname()} since {time.ctime()}", encoding="utf-8")
         yield
     finally:
-        for left in (holder, file):  # before the lock is released: nobody else's are removed
-            with contextlib.suppress(OSError):  # Windows removes no open file
-                left.unlink()
+        for lock_file in (holder, file):  # before the lock is released, or the files may be another process's
+            with contextlib.suppress(OSError):  # Windows does not remove an open file
+                lock_file.unlink()
         _set_lock(descriptor, False)  # processes that were forked have the descriptor, too
         os.close(descriptor)
 
 
 def _locked(file: Path) -> int | None:
-    """Return the descriptor of a file that this process has locked, or `None` if another one has."""
+    """Lock a file and return its descriptor, or `None` if another process holds the lock."""
     while True:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -58,7 +62,7 @@ def _locked(file: Path) -> int | None:
         except (BlockingIOError, PermissionError):  # the latter on Windows
             os.close(descriptor)
             return None
-        os.close(descriptor)  # its last holder has removed it meanwhile
+        os.close(descriptor)  # the last holder has removed the file meanwhile: lock a new one
 
 
 def _is_at(descriptor: int, file: Path) -> bool:
@@ -71,15 +75,15 @@ def _is_at(descriptor: int, file: Path) -> bool:
 if sys.platform == "win32":
     import msvcrt
 
-    def _set_lock(descriptor: int, taken: bool) -> None:
+    def _set_lock(descriptor: int, is_locked: bool) -> None:
         os.lseek(descriptor, 0, os.SEEK_SET)
-        msvcrt.locking(descriptor, msvcrt.LK_NBLCK if taken else msvcrt.LK_UNLCK, 1)
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK if is_locked else msvcrt.LK_UNLCK, 1)
 
 else:
     import fcntl
 
-    def _set_lock(descriptor: int, taken: bool) -> None:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB if taken else fcntl.LOCK_UN)
+    def _set_lock(descriptor: int, is_locked: bool) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB if is_locked else fcntl.LOCK_UN)
 
 
 def _read(file: Path) -> str:

@@ -1,4 +1,4 @@
-"""Write output files: whole or not at all, through links, and straight into what is no regular file."""
+"""Write output files: whole or not at all, through links, and directly into streams such as a pipe."""
 
 import contextlib
 import itertools
@@ -17,7 +17,7 @@ NUMBERS = itertools.count()  # two outputs of a process may be open at once
 def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path | None] = ()) -> None:
     """Raise an error for a file that cannot be written, that is written twice, or that is also read.
 
-    None stands for an option that was not given. Call this before any work, and before a model is loaded.
+    `None` stands for an unused option. Call this before a model is loaded.
     """
     files = [path for path in outputs if path is not None and not is_stream(path)]
     for path in files:
@@ -35,27 +35,27 @@ def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path | None] 
         check_output_folder(target.parent)
         if target.exists() and not os.access(target, os.W_OK):
             raise ValueError(f"{path}: no permission to write")
-    for one, other in itertools.combinations(files, 2):
-        if _is_same(one, other):
-            raise ValueError(f"{one} and {other} are one file: each output needs a file of its own")
-    for read in inputs:
+    for first, second in itertools.combinations(files, 2):
+        if _is_same(first, second):
+            raise ValueError(f"{first} and {second} are the same file: give each output its own file")
+    for input_path in inputs:
         for path in files:
-            if read is not None and _is_same(path, read):
+            if input_path is not None and _is_same(path, input_path):
                 raise ValueError(f"{path} is read and written: choose another output")
 
 
 def check_output_folder(path: Path) -> None:
     """Raise an error if no files can be written into a folder of this name, which need not exist."""
-    whole = path.resolve()
-    place = next(one for one in (whole, *whole.parents) if one.exists())
-    if not place.is_dir():
-        raise ValueError(f"{path}: {place} is a file; a folder is needed")
-    if not os.access(place, os.W_OK | os.X_OK):
-        raise ValueError(f"{path}: no permission to write into {place}")
+    resolved = path.resolve()
+    folder = next(ancestor for ancestor in (resolved, *resolved.parents) if ancestor.exists())
+    if not folder.is_dir():
+        raise ValueError(f"{path}: {folder} is a file; a folder is needed")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ValueError(f"{path}: no permission to write into {folder}")
 
 
 def is_stream(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path names a device, a pipe or a descriptor, which no file may replace."""
+    """Return whether a path names a device, a pipe or a descriptor, which must not be replaced by a file."""
     if os.path.abspath(path).startswith(NAMES_OF_STREAMS):
         return True
     try:
@@ -67,9 +67,10 @@ def is_stream(path: str | os.PathLike[str]) -> bool:
 
 @contextlib.contextmanager
 def open_output(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a file that replaces the one of this name once the block has ended without an error.
+    """Open a new file that replaces `path` once the block has ended without an error.
 
-    A link stays: the file that it names is replaced. A stream is written as it is. An error of writing names the file.
+    A link stays, and the file that it names is replaced. A stream is written directly. An error of writing names
+    `path`.
     """
     try:
         if is_stream(path):
@@ -92,7 +93,7 @@ def open_output(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         except BaseException:
             partial.unlink(missing_ok=True)
             raise
-        if os.name == "posix":  # the name survives a loss of power, too
+        if os.name == "posix":  # so that the new name survives a loss of power, too
             folder = os.open(target.parent, os.O_RDONLY)
             os.fsync(folder)
             os.close(folder)
@@ -109,16 +110,16 @@ def write_output(path: str | os.PathLike[str], content: str | bytes) -> None:
 
 
 def read_object(path: Path) -> dict[str, Any] | None:
-    """Return an object that was written as JSON, or `None` if there is none, or it is damaged."""
+    """Return the object in a JSON file, or `None` if the file is missing or damaged."""
     try:
-        found = json.loads(path.read_bytes())
+        value = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def remove_partials(path: Path) -> None:
-    """Remove what killed processes have left of a file, or of the files of a folder; only for who holds its lock."""
+    """Remove the partial files of killed processes, of a file or of a folder's files. Hold its lock meanwhile."""
     target = path.resolve()
     folder, beginning = (target, ".+") if target.is_dir() else (target.parent, re.escape(_beginning(target)))
     for partial in folder.glob("*.partial"):
@@ -127,7 +128,7 @@ def remove_partials(path: Path) -> None:
 
 
 def _beginning(file: Path) -> str:
-    """Return what the names of its partial files begin with: its own, short enough for every file system."""
+    """Return the beginning of a file's partial names: its name, cut to what every file system takes."""
     if len(file.name) <= 40:
         return file.name
     import hashlib  # costs a tenth of the start of a program that writes no file
@@ -135,8 +136,8 @@ def _beginning(file: Path) -> str:
     return f"{file.name[:32]}-{hashlib.sha256(os.fsencode(file.name)).hexdigest()[:8]}"
 
 
-def _is_same(one: Path, other: Path) -> bool:
-    """Return whether two names, links among them, are of one file, which need not exist."""
-    if one.resolve() == other.resolve():
+def _is_same(first: Path, second: Path) -> bool:
+    """Return whether two paths, through links or not, lead to the same file, which need not exist."""
+    if first.resolve() == second.resolve():
         return True
-    return one.exists() and other.exists() and one.samefile(other)
+    return first.exists() and second.exists() and first.samefile(second)

@@ -15,7 +15,11 @@ SETTINGS_FILE = "settings.json"
 
 
 class Window(NamedTuple):
-    """Some lines of the input, or pairs of them, and the number of the first, from 0."""
+    """Consecutive lines of the input, or pairs of lines.
+
+    number: the index of the window.
+    first_line: the index of its first line.
+    """
 
     number: int
     first_line: int
@@ -23,6 +27,7 @@ class Window(NamedTuple):
 
 
 def windows_of(lines: Iterable[Any], size: int) -> Iterator[Window]:
+    """Yield windows of `size` lines; the last may be shorter."""
     remaining, number = iter(lines), 0
     while window := list(islice(remaining, size)):
         yield Window(number, number * size, window)
@@ -30,30 +35,30 @@ def windows_of(lines: Iterable[Any], size: int) -> Iterator[Window]:
 
 
 class Part(NamedTuple):
-    """What a window gives: the text of each output, and why lines of it failed, by their number."""
+    """The results of a window: the text of each output, and the reasons of failed lines by their index."""
 
     texts: list[bytes]
     failures: dict[int, str]
 
 
 class WindowedOutput:
-    """Output files, written as one part for each window of the input and joined at the end.
+    """Output files, written in parts, one for each window of the input, and joined at the end.
 
-    A part is written whole or not at all, states its digest, and is named after its window, the text in it and the
-    settings. So a run that was interrupted skips what is there when it is started again with the same settings, and
-    several processes, on several machines, write side by side: they share this folder and nothing else. What is
-    missing or damaged is done again.
+    A part is written whole or not at all and starts with its digest; its name has its window's number and a digest of
+    its text and the settings. So an interrupted run skips finished parts when it starts again with the same settings,
+    and several processes, on several machines, write side by side, sharing only this folder. Missing and damaged parts
+    are written again.
     """
 
     def __init__(
         self, outputs: list[Path], settings: dict[str, Any], restart: bool = False, is_main: bool = True
     ) -> None:
-        """Take up what an interrupted run of the same settings has left, or raise an error that names what differs.
+        """Resume an interrupted run of the same settings, or raise an error that names the settings that differ.
 
         Args:
-            settings: everything that the outputs depend on beside the text.
-            restart: discard what an interrupted run has left; only where no other process writes.
-            is_main: False for all but one of the processes that write side by side: the one that holds the locks.
+            settings: everything that the outputs depend on besides the text.
+            restart: discard the parts of an interrupted run; only if no other process writes.
+            is_main: whether this process holds the locks; exactly one of the processes that write side by side does.
         """
         self.outputs = outputs
         first = outputs[0].resolve()
@@ -66,23 +71,23 @@ class WindowedOutput:
                 remove_partials(path)
         if restart:
             self._discard()
-        settings, before = json.loads(self.settings), read_object(self.folder / SETTINGS_FILE)
-        if before is not None and before != settings:
-            changed = [name for name in sorted({**before, **settings}) if before.get(name) != settings.get(name)]
-            shown = "; ".join(f"{name}: {before.get(name)!r} then, {settings.get(name)!r} now" for name in changed)
+        settings, old = json.loads(self.settings), read_object(self.folder / SETTINGS_FILE)
+        if old is not None and old != settings:
+            changed = [name for name in sorted({**old, **settings}) if old.get(name) != settings.get(name)]
+            changes = "; ".join(f"{name}: {old.get(name)!r} then, {settings.get(name)!r} now" for name in changed)
             raise ValueError(
-                f"{self.folder} is of an interrupted run with other settings ({shown}); `--restart` discards it"
+                f"{self.folder} is of an interrupted run with other settings ({changes}); `--restart` discards it"
             )
         if is_main:
             write_output(self.folder / SETTINGS_FILE, self.settings)
 
     def begin(self, window: Window) -> None:
-        """Note the next window. Call it for every window, in order: the output has these windows."""
+        """Register the next window. Call it for every window, in order: the output consists of these windows."""
         digest = _sha256("\n".join([self.settings, *map(str, window.lines)]).encode("utf-8"))[:16]
         self.stems.append(f"{window.number:08d}-{digest}")
 
     def is_done(self) -> bool:
-        """Return whether the window that began last is done."""
+        """Return whether the part of the latest window is already there; warn if it is damaged or its text changed."""
         if self._read(self.stems[-1]) is not None:
             return True
         number, path = self.stems[-1].partition("-")[0], self._path(self.stems[-1])
@@ -93,28 +98,28 @@ class WindowedOutput:
         return False
 
     def write(self, columns: list[list[str]], failures: dict[int, str]) -> None:
-        """Write the lines of each output for the window that began last."""
+        """Write the part of the latest window: the lines of each output."""
         texts = ["".join(f"{line}\n" for line in lines).encode("utf-8") for lines in columns]
-        stated = {"bytes": [len(text) for text in texts], "failures": failures}
-        content = json.dumps(stated).encode("utf-8") + b"\n" + b"".join(texts)
+        header = {"bytes": [len(text) for text in texts], "failures": failures}
+        content = json.dumps(header).encode("utf-8") + b"\n" + b"".join(texts)
         write_output(self._path(self.stems[-1]), _sha256(content).encode("ascii") + b"\n" + content)
 
     def count_done(self) -> int:
-        """Return the number of windows whose part is there, written by any process."""
+        """Return the number of windows that have a part, from any process."""
         return sum(self._path(stem).exists() for stem in self.stems)
 
     def finish(self, convert: Callable[[bytes], bytes] | None = None) -> dict[int, str]:
-        """Join the parts of all windows, and remove them; return why lines failed, by their number.
+        """Join the parts of all windows, and remove them; return why lines failed, by their index.
 
         Hold the locks of the outputs meanwhile.
 
         Args:
-            convert: make the first output of its joined lines, which then fit into the memory.
+            convert: makes the first output from its joined lines, which must fit into memory.
         """
         failures: dict[int, str] = {}
         joined: list[bytes] = []
         with contextlib.ExitStack() as stack:
-            wholes = [stack.enter_context(open_output(path)) for path in self.outputs]
+            streams = [stack.enter_context(open_output(path)) for path in self.outputs]
             for stem in self.stems:
                 part = self._read(stem)
                 if part is None:
@@ -122,11 +127,11 @@ class WindowedOutput:
                         f"{self._path(stem)} is missing or damaged: the same command again translates its lines again"
                     )
                 joined += part.texts[:1] if convert else []
-                for whole, text in list(zip(wholes, part.texts, strict=True))[1 if convert else 0 :]:
-                    whole.write(text)
+                for stream, text in list(zip(streams, part.texts, strict=True))[1 if convert else 0 :]:
+                    stream.write(text)
                 failures |= part.failures
             if convert is not None:
-                wholes[0].write(convert(b"".join(joined)))
+                streams[0].write(convert(b"".join(joined)))
         self._discard()
         return failures
 
@@ -144,19 +149,19 @@ class WindowedOutput:
         return self.folder / f"{stem}.part"
 
     def _read(self, stem: str) -> Part | None:
-        """Return a part, or `None` if it is missing or not as it was written."""
+        """Return a part, or `None` if it is missing or damaged."""
         try:
             digest, _, content = self._path(stem).read_bytes().partition(b"\n")
         except FileNotFoundError:
             return None
         if _sha256(content).encode("ascii") != digest:
             return None
-        header, _, joined = content.partition(b"\n")
-        stated, texts = json.loads(header), []
-        for size in stated["bytes"]:
+        first_line, _, joined = content.partition(b"\n")
+        header, texts = json.loads(first_line), []
+        for size in header["bytes"]:
             texts.append(joined[:size])
             joined = joined[size:]
-        return Part(texts, {int(number): reason for number, reason in stated["failures"].items()})
+        return Part(texts, {int(index): reason for index, reason in header["failures"].items()})
 
 
 def write_windows(
@@ -168,11 +173,12 @@ def write_windows(
     progress: Progress,
     share: tuple[int, int] = (0, 1),
 ) -> None:
-    """Write the lines of each window: as a part of an output that resumes, or else into a stream for each column.
+    """Write the lines of each window: as a part of an output that resumes, or into one stream for each column.
 
     Args:
-        lines_of: gives them, and why lines failed, for the number of its first line and its lines.
-        share: the number of this process, and of how many.
+        lines_of: returns a window's output lines, and why some failed; it takes the index of the first line, and the
+            input lines.
+        share: the index of this process, and the number of processes.
     """
     for window in windows:
         if output is None:

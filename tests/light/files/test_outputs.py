@@ -81,10 +81,10 @@ def test_what_cannot_be_written_is_refused(tmp_path, monkeypatch):
         ([Path("")], "is a folder"),
         ([file / "below"], f"{file} is a file; a folder is needed"),
         ([file / "deep" / "below"], f"{file} is a file; a folder is needed"),
-        ([file, None, file], "are one file: each output needs a file of its own"),
-        ([file, link], "are one file"),
-        ([file, tmp_path / "hard link"], "are one file"),
-        ([tmp_path / "new", tmp_path / "." / "new"], "are one file"),
+        ([file, None, file], "are the same file: give each output its own file"),
+        ([file, link], "are the same file"),
+        ([file, tmp_path / "hard link"], "are the same file"),
+        ([tmp_path / "new", tmp_path / "." / "new"], "are the same file"),
     ):
         with pytest.raises(ValueError, match=message):
             check_outputs(outputs)
