@@ -153,7 +153,7 @@ def main() -> int:
         progress = stack.enter_context(Progress(total, "pairs"))
         windows = windows_of(read_pairs(arguments), arguments.window)
         write_windows(windows, lines, output, [stream], progress=progress)
-        if not progress.done:
+        if not progress.count:
             raise ValueError(f"{arguments.sources or 'stdin'}: no pairs to score")
         if output is not None:
             lines.report(output.finish())

@@ -1,4 +1,4 @@
-"""Files that are not text, by their first bytes: what they are, and what to do with them."""
+"""Refuse files that are not text, by their first bytes, and say what to do with them."""
 
 NUL = b"\0"
 SAVE_AS_WORD = "save it as .docx"
@@ -36,7 +36,7 @@ def refuse_binary(beginning: bytes, name: object, encoding: str | None = None) -
     """Raise an error for a file that does not begin as text.
 
     Args:
-        encoding: the encoding that is stated; without one, the text is UTF-8, which has no NUL.
+        encoding: the requested encoding; without one, the text must be UTF-8, which does not have NUL bytes.
     """
     for signature, kind, advice in SIGNATURES:
         # letters alone may begin a text: "RIFF" or "ID3" do only beside bytes that no text has

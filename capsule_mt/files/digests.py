@@ -1,4 +1,4 @@
-"""Digests of what a run depends on: if they are equal, an interrupted run may resume."""
+"""Digests of a run's inputs: while they are equal, an interrupted run may resume."""
 
 import hashlib
 import os
@@ -18,7 +18,7 @@ def file_digest(file: str | os.PathLike[str]) -> str:
 
 
 def digest_of(blocks: Iterable[bytes]) -> str:
-    """Return the SHA-256 of bytes that come in blocks."""
+    """Return the SHA-256 of bytes in blocks."""
     digest = hashlib.sha256()
     for block in blocks:
         digest.update(block)
@@ -26,12 +26,12 @@ def digest_of(blocks: Iterable[bytes]) -> str:
 
 
 def joined(texts: Iterable[str]) -> bytes:
-    """Return texts as bytes that no other texts give."""
+    """Return texts as bytes, each with its length, so that other texts never give the same bytes."""
     return "".join(f"{len(text)}:{text}" for text in texts).encode("utf-8", "surrogatepass")
 
 
 def checkpoint_digests(checkpoint: str | os.PathLike[str], revision: str | None = None) -> dict[str, str]:
-    """Return the digest of each file of a model and its tokenizer, or the revision of one on the hub."""
+    """Return the digests of a model's and its tokenizer's files; of a model on the hub, its revision."""
     folder = Path(checkpoint)
     if not folder.is_dir():
         return {"revision": revision or "unknown"}

@@ -1,26 +1,26 @@
-"""One line on stderr that says how far a command is, how fast it goes and when it will be done."""
+"""One line on stderr: how far a command is, how fast it goes, and the time left."""
 
 import sys
 import time
 from types import TracebackType
 
 SECONDS_BETWEEN_LINES = 0.2
-_current: "Progress | None" = None  # whose line is on the terminal
+_current: "Progress | None" = None  # the one that has its line on the terminal
 
 
 class Progress:
     """A line of progress, as `1,200 of 5,000 lines, 310 a second, 12 s left`.
 
     Args:
-        total: how many there are; `None` if nobody knows.
-        unit: of what.
-        shown: whether there is a line at all; by default, where stderr is a terminal.
+        total: the number of units; `None` if it is unknown.
+        unit: the plural of what is counted, such as "lines".
+        shown: whether to print the line; by default, only if stderr is a terminal.
     """
 
     def __init__(self, total: int | None, unit: str, shown: bool | None = None) -> None:
         self.total, self.unit = total, unit
         self.shown = sys.stderr is not None and sys.stderr.isatty() if shown is None else shown
-        self.done, self.started, self._next = 0, time.monotonic(), 0.0
+        self.count, self.started, self._next = 0, time.monotonic(), 0.0
 
     def __enter__(self) -> "Progress":
         global _current
@@ -36,23 +36,23 @@ class Progress:
             print(f"\r\033[K{self}", file=sys.stderr, flush=True)
 
     def update(self, number: int) -> None:
-        """Count so many more as done."""
-        self.done += number
+        """Add a number of finished units."""
+        self.count += number
         if self.shown and time.monotonic() >= self._next:
             print(f"\r\033[K{self}", end="", file=sys.stderr, flush=True)
             self._next = time.monotonic() + SECONDS_BETWEEN_LINES
 
     def __str__(self) -> str:
-        rate = self.done / max(time.monotonic() - self.started, 1e-9)
-        line = f"{self.done:,}" + ("" if self.total is None else f" of {self.total:,}") + f" {self.unit}"
+        rate = self.count / max(time.monotonic() - self.started, 1e-9)
+        line = f"{self.count:,}" + ("" if self.total is None else f" of {self.total:,}") + f" {self.unit}"
         line += f", {rate:,.{0 if rate >= 10 else 1}f} a second"
-        if self.total is not None and 0 < self.done < self.total:
-            line += f", {_duration((self.total - self.done) / rate)} left"
+        if self.total is not None and 0 < self.count < self.total:
+            line += f", {_duration((self.total - self.count) / rate)} left"
         return line
 
 
 def write_line(message: str) -> None:
-    """Print a message on stderr, above the line of progress if there is one."""
+    """Print a message on stderr, above the line of progress if it is there."""
     if _current is None or not _current.shown:
         print(message, file=sys.stderr)
         return

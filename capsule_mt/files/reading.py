@@ -13,48 +13,55 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def decode_lines(stream: BinaryIO, name: str | os.PathLike[str], encoding: str | None = None) -> Iterator[str]:
-    """Yield the lines of a stream, UTF-8 if no `encoding` is given, without their ends and without a byte-order mark.
+    """Yield the lines of a stream without their ends and without a byte-order mark.
 
     Only a line feed ends a line: `str.splitlines` also splits at form feeds, U+2028 and others, which occur inside
-    sentences and would shift one side of a parallel text against the other. Raise `ValueError` with `name` and the
-    line for text that is not UTF-8, and for a gzip stream that is damaged or cut off.
+    sentences and would shift one side of a parallel text against the other.
+
+    Args:
+        name: the file's name in errors.
+        encoding: by default UTF-8.
+
+    Raises:
+        ValueError: The text is not in this encoding, or the gzip stream is damaged or cut off; with `name` and line.
     """
     if encoding is not None:
-        from capsule_mt.files.encodings import known_encoding  # late, as all that most files do without
+        from capsule_mt.files.encodings import known_encoding  # late: most files are UTF-8
 
         if codecs.lookup(known_encoding(encoding)).name != "utf-8":
-            # a line feed may be several bytes, and one of its bytes a part of something else
-            yield from _decode_otherwise(stream, name, encoding)
+            # bytes cannot be cut into lines: a line feed may be two bytes, or its byte a part of another character
+            yield from _decode_by_wrapper(stream, name, encoding)
             return
-    number = 0
+    line_number = 0
     try:
-        for number, line in enumerate(stream, start=1):
-            if number == 1:
+        for line_number, line in enumerate(stream, start=1):
+            if line_number == 1:
                 refuse_binary(line, name)
             text = line.removesuffix(b"\n").removesuffix(b"\r")
             try:
-                yield (text.removeprefix(BYTE_ORDER_MARK) if number == 1 else text).decode("utf-8")
+                yield (text.removeprefix(BYTE_ORDER_MARK) if line_number == 1 else text).decode("utf-8")
             except UnicodeDecodeError as error:
                 from capsule_mt.files.encodings import hint
 
                 reason = f"{error.reason} at byte {error.start}"
-                raise ValueError(f"{name}, line {number}: not UTF-8 ({reason}){hint(text)}") from None
+                raise ValueError(f"{name}, line {line_number}: not UTF-8 ({reason}){hint(text)}") from None
     except Exception as error:
         import gzip
         import zlib
 
         if not isinstance(error, (EOFError, gzip.BadGzipFile, zlib.error)):
             raise
-        raise ValueError(f"{name}, after line {number}: the gzip file is damaged ({error})") from None
+        raise ValueError(f"{name}, after line {line_number}: the gzip file is damaged ({error})") from None
 
 
-def _decode_otherwise(stream: BinaryIO, name: str | os.PathLike[str], encoding: str) -> Iterator[str]:
-    number = 0
+def _decode_by_wrapper(stream: BinaryIO, name: str | os.PathLike[str], encoding: str) -> Iterator[str]:
+    line_number = 0
     try:
-        for number, line in enumerate(io.TextIOWrapper(stream, encoding, newline="\n"), start=1):
-            yield (line.removeprefix("\ufeff") if number == 1 else line).removesuffix("\n").removesuffix("\r")
+        for line_number, line in enumerate(io.TextIOWrapper(stream, encoding, newline="\n"), start=1):
+            yield (line.removeprefix("\ufeff") if line_number == 1 else line).removesuffix("\n").removesuffix("\r")
     except UnicodeError as error:
-        raise ValueError(f"{name}, after line {number}: not {encoding} ({getattr(error, 'reason', error)})") from None
+        reason = getattr(error, "reason", error)
+        raise ValueError(f"{name}, after line {line_number}: not {encoding} ({reason})") from None
 
 
 def decoded(content: bytes, name: object, encoding: str | None = None) -> str:
@@ -62,10 +69,10 @@ def decoded(content: bytes, name: object, encoding: str | None = None) -> str:
 
     The error of another encoding names the line, and the encoding that the file looks like.
     """
-    from capsule_mt.files.encodings import LONGEST_SAMPLE, encoding_of_mark, hint, known_encoding  # late
+    from capsule_mt.files.encodings import MAX_SAMPLE, encoding_of_mark, hint, known_encoding  # late
 
     stated = encoding or encoding_of_mark(content)
-    refuse_binary(content[:LONGEST_SAMPLE], name, stated)
+    refuse_binary(content[:MAX_SAMPLE], name, stated)
     used = stated or "utf-8"
     try:
         return content.decode(known_encoding(used)).removeprefix("\ufeff")
@@ -78,7 +85,7 @@ def decoded(content: bytes, name: object, encoding: str | None = None) -> str:
 
 
 def open_text(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a file for `decode_lines`; a name that ends in .gz is unpacked."""
+    """Open a file for `decode_lines`; a file whose name ends in .gz is unpacked."""
     file = Path(path)
     if not file.exists():
         raise ValueError(f"{path}: no such file")
@@ -94,7 +101,7 @@ def open_text(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def iterate_lines(path: str | os.PathLike[str]) -> Iterator[str]:
-    """Yield the lines of a file as `decode_lines` does, for files too large for the memory."""
+    """Yield the lines of a file as `decode_lines` does, one at a time, for files larger than memory."""
     with open_text(path) as stream:
         yield from decode_lines(stream, path)
 
