@@ -22,6 +22,7 @@ from capsule_mt.calibration.word_alignment import AlignerSettings, WordAligner
 from capsule_mt.calibration.words import Links, split_words
 from capsule_mt.commands.console import HelpFormatter, checkpoint_folder, run
 from capsule_mt.files.reading import read_lines, read_parallel
+from capsule_mt.translate.assembling import links_between
 from capsule_mt.translate.options import TranslationOptions
 from hf_capsule_mt.evaluation import write_result
 
@@ -77,14 +78,15 @@ def links_by_model(translator: Translator, pairs: Sequence[tuple[list[str], list
     """Return the links of `Translation.alignment` for given translations, of texts that are split into words."""
     sources, targets = ([" ".join(words) for words in side] for side in zip(*pairs, strict=True))
     options = TranslationOptions(alignment=True, split_sentences=False, truncation=True, copy=False)
-    documents, given = translator._given(sources, targets, options)
-    decode, found = translator.loaded.tokenizer.decode, []
-    for document, pair, words in zip(documents, given, targets, strict=True):
+    plan = translator.plan(options)
+    documents, scored = translator._pairs(sources, targets, plan.segmenter)
+    decode, links = plan.tokenizer.decode, []
+    for document, pair, words in zip(documents, scored, targets, strict=True):
         text = decode(pair[1].ids)
         if len(text.split()) != len(words.split()):
             raise ValueError(f"the tokenizer of {translator.loaded.name} changes the words of {words!r}: {text!r}")
-        found.append(frozenset(translator._alignment(document, [pair], [text], text, decode)))
-    return found
+        links.append(frozenset(links_between(document, [pair], [text], text, plan)))
+    return links
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from capsule_mt.coverage.completeness import completeness, gap_of
 from capsule_mt.coverage.curves import evidence_of, on_curve, sigmoid
-from capsule_mt.coverage.names import METHODS, CoveredBy, Marks
+from capsule_mt.coverage.names import METHODS, CoveredBy, Marks, head_of
 from capsule_mt.coverage.supported import SUPPORT_POINTS, attended_words, support_doubts, support_share
 from capsule_mt.coverage.verified import (
     POINTS,
@@ -102,8 +102,7 @@ class Calibration:
     @property
     def head(self) -> tuple[int, int] | None:
         """The layer and the head of "attention"."""
-        attention = self.methods.get("attention")
-        return None if attention is None else (int(attention["head"][0]), int(attention["head"][1]))
+        return head_of(self.methods)
 
     @property
     def reverse(self) -> str | None:

@@ -1,6 +1,7 @@
 """The names of coverage's methods, and of the operating points of its marks."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 CoveredBy = Literal["verified", "attention", "guided", "deletion"]
 CoverageMethod = Literal["auto", "verified", "attention", "guided", "deletion"]
@@ -8,3 +9,9 @@ METHODS = ("auto", "verified", "attention", "guided", "deletion")
 Marks = Literal["sure", "likely", "all"]
 MARKS: tuple[Marks, ...] = ("sure", "likely", "all")
 DEFAULT_MARKS: Marks = "likely"
+
+
+def head_of(calibration: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Return the layer and the head of "attention", which aligns words, if the calibration names them."""
+    attention = calibration.get("attention")
+    return None if attention is None else (int(attention["head"][0]), int(attention["head"][1]))

@@ -23,8 +23,8 @@ from capsule_mt.files.line_failures import PROBE, Failure, describe, is_of_line,
 from capsule_mt.text.segments import Document, Piece
 from capsule_mt.translate.options import TranslationOptions
 from capsule_mt.translate.pivot import single_model
+from capsule_mt.translate.plan import DEFAULT_COVERAGE_WEIGHT
 from capsule_mt.translate.text_translator import TextTranslator
-from capsule_mt.translate.translator import DEFAULT_COVERAGE_WEIGHT
 
 MOST_REPEATED = 24  # tokens of a repetition after which a translation is stopped
 SMOOTHING = 0.1  # weight of a new value in a running mean
@@ -81,7 +81,7 @@ class QueuedText:
 
     source: str
     settings: RequestSettings
-    options: TranslationOptions
+    plan: Any  # of the translator
     document: Document | None = None
     translation: str = ""
     outputs: list[Any] = field(default_factory=list)
@@ -219,8 +219,8 @@ class Batcher:
 
         The result of each text is a list of `Translation`s, the best first, or a `Failure`.
         """
-        options = self._options(settings)
-        queued_texts = [QueuedText(text, settings, options) for text in texts]
+        plan = self._plan(settings)
+        queued_texts = [QueuedText(text, settings, plan) for text in texts]
         for text in queued_texts:
             _finish_if_failed(text, self._cut)
         return self._queue(queued_texts, client)
@@ -228,7 +228,7 @@ class Batcher:
     def _cut(self, text: QueuedText) -> list[Piece]:
         """Cut a text into sentences."""
         with self._tokenizing:
-            (text.document,) = self.translator.documents([text.source], text.options)
+            (text.document,) = self.translator.documents([text.source], text.plan)
         return text.document.pieces
 
     def submit_checks(
@@ -237,27 +237,32 @@ class Batcher:
         """Queue translations to check for omissions; the result of each is a `Coverage` or a `Failure`."""
         settings = RequestSettings(coverage=True, is_check=True, marks=marks)
         pairs = zip(texts, translations, strict=True)
-        options = self._options(settings)
-        queued_texts = [QueuedText(text, settings, options, translation=translation) for text, translation in pairs]
+        plan = self._plan(settings)
+        queued_texts = [QueuedText(text, settings, plan, translation=translation) for text, translation in pairs]
         return self._queue(queued_texts, client)
 
-    def _options(self, settings: RequestSettings) -> TranslationOptions:
+    def _plan(self, settings: RequestSettings) -> Any:
+        """Resolve the options of a request, once for all of its texts; a check has none: `cover` resolves its own."""
+        if settings.is_check:
+            return None
         beams, search = settings.num_beams, dict(settings.search) | {"most_repeated": MOST_REPEATED}
         if "num_beams" in search or beams > 1:
             search |= {"num_beams": beams, "num_return_sequences": 1 + settings.alternatives}
-        weight = DEFAULT_COVERAGE_WEIGHT if beams > 1 else None
-        # only a model of the other direction can find words that were made up
-        coverage = CoverageOptions(weight=weight, marks=settings.marks, support=self.translator.has_reverse)
-        return self.translator.completed(
+        return self.translator.plan(
             TranslationOptions(
                 batch_size=self.max_batch,
-                coverage=coverage if settings.coverage else None,
+                coverage=self._coverage(settings) if settings.coverage else None,
                 scores=False,
                 keep=settings.keep,
                 generate_kwargs=search,
                 **self.options,
             )
         )
+
+    def _coverage(self, settings: RequestSettings) -> CoverageOptions:
+        weight = DEFAULT_COVERAGE_WEIGHT if settings.num_beams > 1 else None
+        # only a model of the other direction can find words that were made up
+        return CoverageOptions(weight=weight, marks=settings.marks, support=self.translator.has_reverse)
 
     def _queue(self, texts: list[QueuedText], name: str) -> Order:
         order = Order(texts, [])
@@ -440,13 +445,13 @@ class Batcher:
 
     def _translate(self, batch: Batch) -> None:
         """Translate a batch, and finish the texts whose last sentences it has."""
-        settings, options = batch.sentences[0].text.settings, batch.sentences[0].text.options
-        probe = Sentence(QueuedText(PROBE, settings, options, translation=PROBE), 0, None, 1, Client())
+        settings, plan = batch.sentences[0].text.settings, batch.sentences[0].text.plan
+        probe = Sentence(QueuedText(PROBE, settings, plan, translation=PROBE), 0, None, 1, Client())
 
         def check(sentences: list[Sentence]) -> list[Any]:
             texts = [sentence.text.source for sentence in sentences]
             translations = [sentence.text.translation for sentence in sentences]
-            coverage = options.coverage or CoverageOptions()
+            coverage = self._coverage(settings)
             model = single_model(self.translator, "a given translation")
             return model.cover(texts, translations, coverage=coverage, batch_size=self.max_batch)
 
@@ -455,7 +460,7 @@ class Batcher:
                 pieces = self._cut(probe.text)
             else:
                 pieces = [cast(Piece, sentence.piece) for sentence in sentences]
-            return self.translator.translate_pieces(pieces, options)
+            return self.translator.translate_pieces(pieces, plan)
 
         with batch.stop:
             outputs = translate_lines(check if settings.is_check else translate, batch.sentences, probe)
@@ -472,7 +477,7 @@ class Batcher:
         if text.document is None:
             text.finish(text.outputs[0])
         else:
-            text.finish(self.translator.put_together([text.document], text.outputs, text.options)[0])
+            text.finish(self.translator.put_together([text.document], text.outputs, text.plan)[0])
 
 
 def _finish_if_failed(text: QueuedText, step: Callable[[QueuedText], Any]) -> None:

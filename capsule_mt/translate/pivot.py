@@ -14,6 +14,7 @@ from capsule_mt.text.segments import Document, Piece, join_translations
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import WORDS
 from capsule_mt.translate.options import TranslationOptions
+from capsule_mt.translate.plan import Plan
 from capsule_mt.translate.results import Translation
 from capsule_mt.translate.text_translator import TextTranslator
 
@@ -28,8 +29,16 @@ class PivotPiece(Piece):
     """A sentence of the text `within`."""
 
     def __init__(self, piece: Piece, within: str) -> None:
-        vars(self).update(vars(piece))  # with what was found out about it since it was made
+        vars(self).update(vars(piece))  # also what was set after it was made
         self.within = within
+
+
+class PivotPlan(NamedTuple):
+    """The plans of both models for one call."""
+
+    options: TranslationOptions
+    first: Plan
+    second: Plan
 
 
 class Through(NamedTuple):
@@ -44,12 +53,13 @@ class Leg(Protocol):
 
     @property
     def verifies_marks(self) -> bool: ...
-    def documents(self, texts: Sequence[str], options: TranslationOptions) -> list[Document]: ...
-    def translate_pieces(self, pieces: Sequence[Piece], options: TranslationOptions) -> list[Any]: ...
+    def plan(self, options: TranslationOptions) -> Plan: ...
+    def documents(self, texts: Sequence[str], plan: Plan) -> list[Document]: ...
+    def translate_pieces(self, pieces: Sequence[Piece], plan: Plan) -> list[Any]: ...
     def put_together(
-        self, documents: Sequence[Document], found: list[Any], options: TranslationOptions
+        self, documents: Sequence[Document], results: list[Any], plan: Plan
     ) -> list[list[Translation]]: ...
-    def translate(self, texts: Sequence[str], options: TranslationOptions) -> list[list[Translation]]: ...
+    def execute(self, texts: Sequence[str], plan: Plan) -> list[list[Translation]]: ...
     def aligned(self, text: str, translation: str) -> "Alignment": ...
 
 
@@ -68,48 +78,50 @@ class PivotTranslator(TextTranslator):
     def verifies_marks(self) -> bool:
         return self.first.verifies_marks and self.second.verifies_marks
 
-    def completed(self, options: TranslationOptions) -> TranslationOptions:
+    def plan(self, options: TranslationOptions) -> PivotPlan:
         if options.alignment:
             raise _needs_one_model("`alignment`")
         if options.coverage is not None and options.coverage.support:
             raise _needs_one_model("`support`")
-        return super().completed(options)
+        options = self.completed(options)
+        return PivotPlan(
+            options, self.first.plan(_to_pivot(options)), self.second.plan(options._replace(src_lang=PIVOT))
+        )
 
-    def documents(self, texts: Sequence[str], options: TranslationOptions) -> list[Document]:
-        documents = self.first.documents(texts, _to_pivot(options))
+    def documents(self, texts: Sequence[str], plan: PivotPlan) -> list[Document]:
+        documents = self.first.documents(texts, plan.first)
         for document in documents:
             document.pieces = [PivotPiece(piece, document.text) for piece in document.pieces]
         return documents
 
-    def translate_pieces(self, pieces: Sequence[Piece], options: TranslationOptions) -> list[Any]:
-        to_pivot, own = _to_pivot(options), cast(Sequence[PivotPiece], pieces)
-        found = self.first.translate_pieces(own, to_pivot)
-        alone = [Document(piece.within, pieces=[piece]) for piece in own]
-        middles = [one[0] for one in self.first.put_together(alone, found, to_pivot)]
-        ends = self.second.translate([one.text for one in middles], options._replace(src_lang=PIVOT))
-        return [Through(middle, some) for middle, some in zip(middles, ends, strict=True)]
+    def translate_pieces(self, pieces: Sequence[Piece], plan: PivotPlan) -> list[Through]:
+        pivot_pieces = cast(Sequence[PivotPiece], pieces)
+        results = self.first.translate_pieces(pieces, plan.first)
+        sentences = [Document(piece.within, pieces=[piece]) for piece in pivot_pieces]
+        middles = [ranked[0] for ranked in self.first.put_together(sentences, results, plan.first)]
+        ends = self.second.execute([middle.text for middle in middles], plan.second)
+        return [Through(middle, ranked) for middle, ranked in zip(middles, ends, strict=True)]
 
     def put_together(
-        self, documents: Sequence[Document], found: list[Any], options: TranslationOptions
+        self, documents: Sequence[Document], results: list[Through], plan: PivotPlan
     ) -> list[list[Translation]]:
-        of_piece, results = iter(cast(list[Through], found)), []
-        returned = int(options.generate_kwargs.get("num_return_sequences") or 1)
+        pending, translations = iter(results), list[list[Translation]]()
         for document in documents:
-            own = [next(of_piece) for _ in document.pieces]
-            number = min((len(one.ends) for one in own), default=returned)
-            ranks = [
-                [self._joined(document.text, one.middle, one.ends[rank]) for one in own] for rank in range(number)
-            ]
-            coverages = self._coverage_of_foreign(document, options)
-            results.append([_whole(document, parts, coverages, options) for parts in ranks])
-        return results
+            sentences = [next(pending) for _ in document.pieces]
+            num_ranks = min((len(sentence.ends) for sentence in sentences), default=plan.second.num_returned)
+            coverages = self._coverage_of_foreign(document, plan)
+            translations.append([])
+            for rank in range(num_ranks):
+                parts = [self._joined(document.text, sentence.middle, sentence.ends[rank]) for sentence in sentences]
+                translations[-1].append(_text_translation(document, parts, coverages, plan.options))
+        return translations
 
-    def _coverage_of_foreign(self, document: Document, options: TranslationOptions) -> list[Coverage]:
-        """Return the coverage of the sentences that the first model has no words of, if there are any."""
-        if not document.foreign or options.coverage is None:
+    def _coverage_of_foreign(self, document: Document, plan: PivotPlan) -> list[Coverage]:
+        """Return the coverage of the sentences without a word that the first model knows, if there are any."""
+        if not document.foreign or plan.options.coverage is None:
             return []
-        alone = Document(document.text, document.copies, foreign=document.foreign)
-        coverage = self.first.put_together([alone], [], _to_pivot(options))[0][0].coverage
+        copied = Document(document.text, document.copies, foreign=document.foreign)
+        coverage = self.first.put_together([copied], [], plan.first)[0][0].coverage
         return [] if coverage is None else [coverage]
 
     def _joined(self, text: str, middle: Translation, end: Translation) -> Translation:
@@ -117,39 +129,39 @@ class PivotTranslator(TextTranslator):
         coverage = None
         if middle.coverage is not None and end.coverage is not None:
             coverage = self._joined_coverage(text, middle, middle.coverage, end.coverage)
-        segments = tuple(one._replace(was_cut=one.was_cut or end.was_cut) for one in middle.segments)
+        segments = tuple(segment._replace(was_cut=segment.was_cut or end.was_cut) for segment in middle.segments)
         return Translation(end.text, _mean_score([middle, end]), coverage, segments, middle.unknown)
 
     def _joined_coverage(self, text: str, middle: Translation, first: Coverage, second: Coverage) -> Coverage:
         start, stop = (middle.segments[0].start, middle.segments[0].end) if middle.segments else (0, 0)
-        own = [Span(word.start - start, word.end - start) for word in first.words]
-        lost = self._lost(text[start:stop], middle.text, second, own)
+        spans = [Span(word.start - start, word.end - start) for word in first.words]
+        lost = self._lost(text[start:stop], middle.text, second, spans)
         words = tuple(
             replace(word, covered=min(word.covered, lost[span]), marked=True) if span in lost else word
-            for word, span in zip(first.words, own, strict=True)
+            for word, span in zip(first.words, spans, strict=True)
         )
         score = first.score * second.score
-        sentences = tuple(SentenceCoverage(one.start, one.end, score) for one in first.sentences)
-        thresholds = [one.threshold for one in (first, second) if one.threshold is not None]
+        sentences = tuple(SentenceCoverage(sentence.start, sentence.end, score) for sentence in first.sentences)
+        thresholds = [leg.threshold for leg in (first, second) if leg.threshold is not None]
         threshold = min(thresholds) if len(thresholds) == 2 else None
         return Coverage(score, words, sentences, (*first.repetitions, *second.repetitions), threshold)
 
-    def _lost(self, text: str, english: str, second: Coverage, own: Sequence[Span]) -> dict[Span, float]:
+    def _lost(self, text: str, english: str, second: Coverage, spans: Sequence[Span]) -> dict[Span, float]:
         """Return the words of a text whose English the second model marks, with how much it covers of that.
 
         A word of English was made of the one with the largest product of two shares: of its own, and of the text's.
         """
         marked = {Span(word.start, word.end): word.covered for word in second.untranslated}
         lost: dict[Span, float] = {}
-        if not marked or not own:
+        if not marked or not spans:
             return lost
         alignment = self.first.aligned(text, english)
         words = dict.fromkeys([*marked, *(Span(*match.span()) for match in WORDS.finditer(english))])
-        shares = {word: [max(alignment.share(word, source), 0.0) for source in own] for word in words}
+        shares = {word: [max(alignment.share(word, source), 0.0) for source in spans] for word in words}
         totals = [sum(column) for column in zip(*shares.values(), strict=True)]
         for word, covered in marked.items():
             products = [share * share / (total or 1.0) for share, total in zip(shares[word], totals, strict=True)]
-            source = own[products.index(max(products))]
+            source = spans[products.index(max(products))]
             lost[source] = min(covered, lost.get(source, 1.0))
         return lost
 
@@ -173,21 +185,21 @@ def _to_pivot(options: TranslationOptions) -> TranslationOptions:
 
 
 def _mean_score(parts: Sequence[Translation]) -> float | None:
-    scored = [(one.score, len(one.token_ids)) for one in parts if one.score is not None]
+    scored = [(part.score, len(part.token_ids)) for part in parts if part.score is not None]
     return sum(value * tokens for value, tokens in scored) / sum(tokens for _, tokens in scored) if scored else None
 
 
-def _whole(
-    document: Document, parts: Sequence[Translation], others: Sequence[Coverage], options: TranslationOptions
+def _text_translation(
+    document: Document, parts: Sequence[Translation], foreign: Sequence[Coverage], options: TranslationOptions
 ) -> Translation:
-    """Put the translation of a text together; `others` is the coverage of what is copied."""
-    text, _ = join_translations(document, [one.text for one in parts])
+    """Assemble the translation of a text from those of its sentences; `foreign` is the coverage of copied ones."""
+    text, _ = join_translations(document, [part.text for part in parts])
     coverage = None
     if options.coverage is not None:
-        from capsule_mt.coverage.documents import joined  # late: who asks for no coverage starts sooner
+        from capsule_mt.coverage.documents import joined  # late: a call without coverage starts sooner
 
-        found = [*(one.coverage for one in parts if one.coverage), *others]
-        weights = [max(len(one.words), 1) for one in found]
-        coverage = joined(found, weights, found[0].threshold if found else None)
-    segments = tuple(segment for one in parts for segment in one.segments)
+        coverages = [*(part.coverage for part in parts if part.coverage), *foreign]
+        weights = [max(len(sentence.words), 1) for sentence in coverages]
+        coverage = joined(coverages, weights, coverages[0].threshold if coverages else None)
+    segments = tuple(segment for part in parts for segment in part.segments)
     return Translation(text, _mean_score(parts), coverage, segments, document.unknown)

@@ -4,28 +4,33 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from capsule_mt.engine.search import Hypothesis, Ids, Readings
+from capsule_mt.coverage.names import head_of
+from capsule_mt.engine.search import Hypothesis
 from capsule_mt.messages import warn, warn_once
 from capsule_mt.models.model import LoadedModel
+from capsule_mt.options.table import Readings
 from capsule_mt.text.segments import Document, Piece, Segmenter, batches_of
 from capsule_mt.text.tokenizer import Tokenizer
 from capsule_mt.text.words import NO_LISTS, SourceWord, target_ends
+from capsule_mt.translate.aligning import aligned_rows
+from capsule_mt.translate.assembling import segment_of
 from capsule_mt.translate.options import TranslationOptions
-from capsule_mt.translate.results import Segment, Translation
+from capsule_mt.translate.plan import CoveragePlan, Plan, plan_of
+from capsule_mt.translate.results import Translation
+from capsule_mt.translate.searching import cover_hypotheses
 
-if TYPE_CHECKING:  # and where it is used, late: who asks for no coverage starts sooner
-    from capsule_mt.coverage.methods import Calibration, PieceCoverage
-    from capsule_mt.coverage.names import CoveredBy
+if TYPE_CHECKING:  # late: a call without coverage starts sooner
+    from capsule_mt.coverage.methods import Calibration
     from capsule_mt.coverage.options import CoverageOptions
     from capsule_mt.coverage.results import Adequacy, Coverage
     from capsule_mt.coverage.verified import Read
     from capsule_mt.text.glossary import Glossary
     from capsule_mt.text.restoring import Alignment
 
-# of texts with given translations
-_GIVEN = TranslationOptions(split_sentences=False, truncation=True, copy=False)
-ALIGNED_TOKENS = 2048  # at once
-Found = TypeVar("Found")
+# texts whose translations are scored are not cut
+SCORED = TranslationOptions(split_sentences=False, truncation=True, copy=False)
+Pair = tuple[Piece, Hypothesis]
+Result = TypeVar("Result")
 
 
 class Scorer:
@@ -64,12 +69,12 @@ class Scorer:
         """The curves and lists of words by which coverage is found."""
         from capsule_mt.coverage.methods import Calibration
 
-        values, found = getattr(self, "_calibration", (None, None))
-        if found is None or values is not self.loaded.calibration:
-            values = self.loaded.calibration
-            found = Calibration.of_config(values)
-            self._calibration = (values, found)
-        return found
+        config = self.loaded.calibration
+        cached_config, calibration = getattr(self, "_calibration", (None, None))
+        if calibration is None or cached_config is not config:
+            calibration = Calibration.of_config(config)
+            self._calibration = (config, calibration)
+        return calibration
 
     def set_calibration(self, values: Mapping[str, Any]) -> None:
         """Use other curves and lists of words: a `coverage_calibration` of config.json."""
@@ -116,12 +121,12 @@ class Scorer:
         """Return the folder that was given, or that of the model that the calibration names: beside, or downloaded."""
         if isinstance(self._reverse, (str, os.PathLike)):
             return os.fspath(self._reverse)
-        named = self.calibration.reverse
-        if named is None:
+        name = self.calibration.reverse
+        if name is None:
             return None
-        if self._looked_for[0] != named:  # once: a translator does not change what verifies its marks
-            beside = os.path.join(os.path.dirname(os.path.abspath(self._folder)), named)
-            self._looked_for = named, beside if os.path.isdir(beside) else self._downloaded(named)
+        if self._looked_for[0] != name:  # once: a translator does not change what verifies its marks
+            beside = os.path.join(os.path.dirname(os.path.abspath(self._folder)), name)
+            self._looked_for = name, beside if os.path.isdir(beside) else self._downloaded(name)
         return self._looked_for[1]
 
     def _downloaded(self, name: str) -> str | None:
@@ -146,8 +151,8 @@ class Scorer:
         """Return what given translations cover: the `coverage` of what `score` returns."""
         from capsule_mt.coverage.options import CoverageOptions
 
-        found = self.score(texts, translations, coverage=coverage or CoverageOptions(), batch_size=batch_size)
-        return [translation.coverage for translation in found if translation.coverage is not None]
+        scored = self.score(texts, translations, coverage=coverage or CoverageOptions(), batch_size=batch_size)
+        return [translation.coverage for translation in scored if translation.coverage is not None]
 
     def score(
         self,
@@ -173,39 +178,33 @@ class Scorer:
             batch_tokens: how many of their tokens, padding included, of the longer side; instead of how many pairs.
             src_lang, tgt_lang: for tokenizers that have languages.
         """
-        for name, given in (("texts", texts), ("translations", translations)):
-            if isinstance(given, str):
-                raise TypeError(f"`{name}` must be a list of strings, got the string {given[:40]!r}")
+        for name, argument in (("texts", texts), ("translations", translations)):
+            if isinstance(argument, str):
+                raise TypeError(f"`{name}` must be a list of strings, got the string {argument[:40]!r}")
         if len(texts) != len(translations):
             raise ValueError(f"`texts` are {len(texts)}, but `translations` {len(translations)}")
-        options = _GIVEN._replace(
+        options = SCORED._replace(
             batch_size=batch_size, batch_tokens=batch_tokens, coverage=coverage, src_lang=src_lang, tgt_lang=tgt_lang
         ).checked()
-        method = self._method(options)
-        documents, pairs = self._given(texts, translations, options)
-        lengths = [max(len(piece.ids), len(found.ids)) for piece, found in pairs]
-        readings, loaded = self._readings(method) or Readings(), self.loaded
-        for places in batches_of(lengths, batch_size, batch_tokens):
-            pieces, hypotheses = zip(*(pairs[place] for place in places), strict=True)
-            forced = loaded.decoder.force([one.ids for one in pieces], [one.ids for one in hypotheses], readings)
-            for hypothesis, read in zip(hypotheses, forced, strict=True):
-                hypothesis.read(read, loaded.end)
-            if method is not None:
-                for hypothesis, covered in zip(
-                    hypotheses, self._cover(pieces, hypotheses, method, options), strict=True
-                ):
-                    hypothesis.covered = covered
-        threshold, decode, results = self._threshold(options), self._tokenizer(options).decode, []
+        plan = self._plan(options)
+        documents, pairs = self._pairs(texts, translations, plan.segmenter)
+        lengths = [max(len(piece.ids), len(target.ids)) for piece, target in pairs]
+        for indices in batches_of(lengths, batch_size, batch_tokens):
+            _score_batch([pairs[index] for index in indices], plan)
+        results = []
         for document, pair, translation in zip(documents, _by_text(documents, pairs), translations, strict=True):
-            own = [] if pair is None else [pair[1]]
-            whole = None
+            hypotheses = [] if pair is None else [pair[1]]
+            text_coverage = None
             if coverage is not None:
                 from capsule_mt.coverage.documents import coverage_of
 
-                parts, written = [(translation, 0)] * len(own), [decode(one.ids) for one in own]
-                whole = coverage_of(document, [one.covered for one in own], parts, written, threshold)
-            segments = () if pair is None else (self._segment(*pair),)
-            results.append(Translation(translation, own[0].score if own else None, whole, segments))
+                parts = [(translation, 0)] * len(hypotheses)
+                outputs = [plan.tokenizer.decode(hypothesis.ids) for hypothesis in hypotheses]
+                coverages = [hypothesis.covered for hypothesis in hypotheses]
+                text_coverage = coverage_of(document, coverages, parts, outputs, plan.threshold)
+            segments = () if pair is None else (segment_of(*pair, plan),)
+            score = hypotheses[0].score if hypotheses else None
+            results.append(Translation(translation, score, text_coverage, segments))
         return results
 
     def adequacy(
@@ -224,29 +223,30 @@ class Scorer:
         covered = self.cover(texts, translations, batch_size=batch_size)
         length = self.calibration.length or ExpectedLength()
         shares = zip(self.information(texts, translations), self.reverse.information(translations, texts), strict=True)
-        found: list[Adequacy | None] = []
-        for coverage, text, given, (there, back) in zip(covered, texts, translations, shares, strict=True):
-            if there is None:
-                found.append(None)
+        results: list[Adequacy | None] = []
+        for coverage, text, translation, (forward, backward) in zip(covered, texts, translations, shares, strict=True):
+            if forward is None:
+                results.append(None)
                 continue
             words = [word.covered for word in coverage.words if any(map(str.isalnum, word.text))]
-            missing, short = 1 - sum(words) / max(len(words), 1), length.shortness(text, given)
+            missing, short = 1 - sum(words) / max(len(words), 1), length.shortness(text, translation)
             omission = (missing + OMISSION_WEIGHT * short) / (1 + OMISSION_WEIGHT)
-            found.append(Adequacy(omission, 1 - (there + (back or 0.0)) / 2))
-        return found
+            results.append(Adequacy(omission, 1 - (forward + (backward or 0.0)) / 2))
+        return results
 
     def information(self, texts: Sequence[str], translations: Sequence[str]) -> list[float | None]:
         """Return the share of what each translation says that its text makes probable; `None` for a blank text.
 
         It is 1 - log p(translation | text) / log p(translation | no text), at least 0.
         """
-        documents, pairs = self._given(texts, translations, _GIVEN)
+        documents, pairs = self._pairs(texts, translations, self._segmenter(SCORED))
         sources = [[self.loaded.end]] * len(pairs) + [piece.ids for piece, _ in pairs]
-        targets = [found.ids for _, found in pairs] * 2
+        targets = [target.ids for _, target in pairs] * 2
         forced = self.loaded.decoder.force(sources, targets, Readings()) if pairs else []
-        totals = [sum(one.log_probs) for one in forced]
-        both = zip(totals[: len(pairs)], totals[len(pairs) :], strict=True)
-        return _by_text(documents, [max(0.0, 1 - by_text / min(without, -1.0)) for without, by_text in both])
+        totals = [sum(result.log_probs) for result in forced]
+        with_and_without = zip(totals[len(pairs) :], totals[: len(pairs)], strict=True)
+        shares = [max(0.0, 1 - with_text / min(without, -1.0)) for with_text, without in with_and_without]
+        return _by_text(documents, shares)
 
     def read(
         self, texts: Sequence[str], translations: Sequence[str], *, with_head: bool = False
@@ -258,24 +258,25 @@ class Scorer:
         """
         from capsule_mt.coverage.verified import Read, offsets_of
 
-        documents, pairs = self._given(texts, translations, _GIVEN)
+        documents, pairs = self._pairs(texts, translations, self._segmenter(SCORED))
         if with_head and self.calibration.head is None:
             raise ValueError(f"{self.loaded.name} has no head that aligns words: `capsule-mt calibrate` chooses one")
         readings = Readings(head=self.calibration.head if with_head else None)
-        sources, targets = [piece.ids for piece, _ in pairs], [found.ids for _, found in pairs]
+        sources, targets = [piece.ids for piece, _ in pairs], [target.ids for _, target in pairs]
         forced = self.loaded.decoder.force(sources, targets, readings) if pairs else []
-        written = [one for document, one in zip(documents, translations, strict=True) if document.pieces]
-        decode, reads = self._tokenizer(_GIVEN).decode, []
-        for (piece, target), read, translation in zip(pairs, forced, written, strict=True):
+        scored = [
+            translation for document, translation in zip(documents, translations, strict=True) if document.pieces
+        ]
+        decode, reads = self._tokenizer(SCORED).decode, []
+        for (piece, target), read, translation in zip(pairs, forced, scored, strict=True):
             source = list(piece.source_offsets)
             reads.append(Read(source, offsets_of(translation, target.ids, decode), read))
         return _by_text(documents, reads)
 
-    def _given(
-        self, texts: Sequence[str], translations: Sequence[str], options: TranslationOptions
-    ) -> tuple[list[Document], list[tuple[Piece, Hypothesis]]]:
-        """Tokenise texts and their translations: the pairs of those that are not blank."""
-        segmenter = self._segmenter(options)
+    def _pairs(
+        self, texts: Sequence[str], translations: Sequence[str], segmenter: Segmenter
+    ) -> tuple[list[Document], list[Pair]]:
+        """Tokenise texts and their translations; blank texts have no pair."""
         documents = [segmenter.document(text) for text in texts]
         # a text that is not cut into sentences is one piece, or none if it is blank
         pairs = [
@@ -294,8 +295,8 @@ class Scorer:
         return self.loaded.tokenizer
 
     def _languages(self, options: TranslationOptions) -> tuple[str | None, str | None]:
-        named = (options.src_lang, options.tgt_lang)
-        return self.languages if named == (None, None) else named
+        requested = (options.src_lang, options.tgt_lang)
+        return self.languages if requested == (None, None) else requested
 
     def _segmenter(self, options: TranslationOptions) -> Segmenter:
         src_lang, tgt_lang = self._languages(options)
@@ -313,36 +314,53 @@ class Scorer:
             lists=self.calibration.lists if with_words else NO_LISTS,
         )
 
-    def _method(self, options: TranslationOptions) -> "CoveredBy | None":
-        if options.coverage is None:
-            return None
-        from capsule_mt.coverage.methods import choose_method
+    # ---- the plan of a call
+    def _plan(self, options: TranslationOptions) -> Plan:
+        """Resolve the options of a call by the model and its calibration."""
+        model = self.loaded
+        coverage = None if options.coverage is None else self._coverage_plan(options.coverage, options)
+        return plan_of(options, model, self._segmenter(options), head_of(model.calibration), coverage)
 
-        if options.coverage.support and not self.has_reverse:
-            raise ValueError(f"`support` needs a model of the other direction: give {self.loaded.name} a `reverse`")
-        layers, heads = self.loaded.head_shape
+    def _coverage_plan(self, coverage: "CoverageOptions", options: TranslationOptions) -> CoveragePlan:
+        """Choose the method and the threshold, and load the model of the other direction if they need it."""
+        from capsule_mt.coverage.methods import Verifier, choose_method, readings_of
+        from capsule_mt.coverage.names import DEFAULT_MARKS
+
+        model, calibration, has_reverse = self.loaded, self.calibration, self.has_reverse
+        if coverage.support and not has_reverse:
+            raise ValueError(f"`support` needs a model of the other direction: give {model.name} a `reverse`")
+        layers, heads = model.head_shape
         method = choose_method(
-            options.coverage.method,
-            self.calibration,
-            is_guided=self.loaded.follows_past_and_future,
+            coverage.method,
+            calibration,
+            is_guided=model.follows_past_and_future,
             num_heads=layers * heads,
-            name=self.loaded.name,
-            has_reverse=self.has_reverse,
+            name=model.name,
+            has_reverse=has_reverse,
         )
-        # an error of the reverse is one of the options: it costs every coverage
-        reverse = self.reverse if method == "verified" or options.coverage.support else None
-        if reverse is not None and options.coverage.support and reverse.calibration.head is None:
+        # an error of the reverse is an error of the options, not of one text: it would cost every coverage
+        reverse = self.reverse if method == "verified" or coverage.support else None
+        if reverse is not None and coverage.support and reverse.calibration.head is None:
             raise ValueError(
                 f"`support` needs a `reverse` with a head that aligns words, which `capsule-mt calibrate` chooses; "
                 f"{reverse.loaded.name} has none"
             )
-        marks = options.coverage.marks
-        if marks is not None and method != "verified" and not options.coverage.support:
+        if coverage.marks is not None and method != "verified" and not coverage.support:
             warn_once(
-                f'`marks="{marks}"` chooses among marks that a model of the other direction has verified. Those of '
-                f'{self.loaded.name} are unverified, by `method="{method}"`: {self._way_to_verify()}.'
+                f'`marks="{coverage.marks}"` chooses among marks that a model of the other direction has verified. '
+                f'Those of {model.name} are unverified, by `method="{method}"`: {self._way_to_verify()}.'
             )
-        return method
+        threshold = calibration.alarm(method) if coverage.threshold is None else coverage.threshold
+        if coverage.retry_beams is not None and threshold is None:
+            raise ValueError(
+                f"`retry_beams` ({coverage.retry_beams}) needs a `threshold`: the calibration of {model.name} has no "
+                f'alarm for `method="{method}"`'
+            )
+        verifier = None
+        if reverse is not None:
+            marks, by_shortlist = coverage.marks or DEFAULT_MARKS, model.shortlist is not None
+            verifier = Verifier(reverse, self._tokenizer(options).decode, marks, coverage.support, by_shortlist)
+        return CoveragePlan(coverage, method, threshold, readings_of(method, calibration), calibration, verifier)
 
     def _way_to_verify(self) -> str:
         """Return what gives this model verified marks."""
@@ -357,76 +375,14 @@ class Scorer:
         """Whether a model of the other direction verifies marks by default."""
         return self.has_reverse and self.calibration.head is not None
 
-    def _readings(self, method: "CoveredBy | None") -> Readings | None:
-        """Return what a search has to read."""
-        if method is None:
-            return None
-        from capsule_mt.coverage.methods import readings_of
-
-        return readings_of(method, self.calibration)
-
-    def _threshold(self, options: TranslationOptions) -> float | None:
-        """Return the coverage below which a sentence is an alarm."""
-        asked, method = options.coverage, self._method(options)
-        if asked is None or method is None:
-            return None
-        threshold = self.calibration.alarm(method) if asked.threshold is None else asked.threshold
-        if asked.retry_beams is not None and threshold is None:
-            raise ValueError(
-                f"`retry_beams` ({asked.retry_beams}) needs a `threshold`: the calibration of {self.loaded.name} has "
-                f'no alarm for `method="{method}"`'
-            )
-        return threshold
-
-    def _cover(
-        self,
-        pieces: Sequence[Piece],
-        hypotheses: Sequence[Hypothesis],
-        method: "CoveredBy",
-        options: TranslationOptions,
-    ) -> "list[PieceCoverage]":
-        from capsule_mt.coverage.methods import Verifier, cover
-        from capsule_mt.coverage.names import DEFAULT_MARKS
-
-        asked, loaded, verifier = options.coverage, self.loaded, None
-        reverse = self.reverse if asked is not None and (method == "verified" or asked.support) else None
-        decode = self._tokenizer(options).decode
-        if asked is not None and reverse is not None:
-            marks, by_shortlist = asked.marks or DEFAULT_MARKS, loaded.shortlist is not None
-            verifier = Verifier(reverse, decode, marks, asked.support, by_shortlist)
-        return cover(pieces, hypotheses, method, loaded.decoder, self.calibration, loaded.end, verifier, decode)
-
-    def _aligned_rows(self, pairs: Sequence[tuple[Ids, Hypothesis]]) -> list[list[list[float]]]:
-        """Return how much each token of translations is of each token of their sources [T][S].
-
-        By the head that coverage reads, which attends to the word that the decoder has just read, in a forced pass if
-        the search has not; where there is none, by how much less probable a token becomes without the source token.
-        """
-        if self.calibration.head is None:
-            from capsule_mt.coverage.methods import deletion_gains_by_token
-
-            return [deletion_gains_by_token(source, found.ids, self.loaded.decoder) for source, found in pairs]
-        unread = [(source, found) for source, found in pairs if found.attention is None]
-        lengths = [max(len(source), len(found.ids)) for source, found in unread]
-        for places in batches_of(lengths, 1, ALIGNED_TOKENS):
-            sources, some = zip(*(unread[place] for place in places), strict=True)
-            targets, readings = [found.ids for found in some], Readings(head=self.calibration.head)
-            for found, forced in zip(some, self.loaded.decoder.force(sources, targets, readings), strict=True):
-                found.attention = forced.received
-        return [[*rows[1:], *rows[-1:]] for rows in (found.attention or [] for _, found in pairs)]
-
     def aligned(self, text: str, translation: str) -> "Alignment":
         """Return which characters of a text that is not blank those of a given translation are of."""
         from capsule_mt.text.restoring import Alignment  # late: few ask for it
 
-        _, ((piece, found),) = self._given([text], [translation], _GIVEN)
-        offsets, decode = piece.source_offsets, self._tokenizer(_GIVEN).decode
-        (rows,) = self._aligned_rows([(piece.ids, found)])
-        return Alignment(offsets, target_ends(decode, found.ids), rows)
-
-    def _segment(self, piece: Piece, hypothesis: Hypothesis) -> Segment:
-        target_ids = (self.loaded.start, *hypothesis.ids)
-        return Segment(*piece.span, tuple(piece.ids), target_ids, hypothesis.was_cut or piece.was_cut)
+        plan = self._plan(SCORED)
+        _, ((piece, target),) = self._pairs([text], [translation], plan.segmenter)
+        (rows,) = aligned_rows([(piece.ids, target)], plan)
+        return Alignment(piece.source_offsets, target_ends(plan.tokenizer.decode, target.ids), rows)
 
     def _labels(self, translation: str, tokenizer: Tokenizer) -> list[int]:
         return tokenizer.encode_target(translation)
@@ -446,7 +402,20 @@ def _copied_into(translation: str, word: SourceWord, text: str) -> SourceWord:
     return word._replace(is_unknown=False, is_copied=True) if word.is_unknown and text in translation else word
 
 
-def _by_text(documents: Sequence[Document], found: Sequence[Found]) -> list[Found | None]:
-    """Return what was found for the texts that are not blank, with `None` for those that are."""
-    waiting = iter(found)
-    return [next(waiting) if document.pieces else None for document in documents]
+def _score_batch(pairs: Sequence[Pair], plan: Plan) -> None:
+    """Force the translations of a batch, and let each hypothesis have its scores and its coverage."""
+    pieces, hypotheses = zip(*pairs, strict=True)
+    readings = (None if plan.coverage is None else plan.coverage.readings) or Readings()
+    sources, targets = [piece.ids for piece in pieces], [hypothesis.ids for hypothesis in hypotheses]
+    for hypothesis, forced in zip(hypotheses, plan.model.decoder.force(sources, targets, readings), strict=True):
+        hypothesis.read(forced, plan.model.end)
+    if plan.coverage is not None:
+        coverages = cover_hypotheses(pieces, hypotheses, plan, plan.coverage)
+        for hypothesis, coverage in zip(hypotheses, coverages, strict=True):
+            hypothesis.covered = coverage
+
+
+def _by_text(documents: Sequence[Document], results: Sequence[Result]) -> list[Result | None]:
+    """Return the results of the texts that are not blank, with `None` for those that are."""
+    pending = iter(results)
+    return [next(pending) if document.pieces else None for document in documents]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # late: who asks for no coverage starts sooner
 
 
 class TextTranslator:
-    """Text in, `Translation`s out. A subclass has the steps: `completed` to `put_together`."""
+    """Text in, `Translation`s out. A subclass has the steps: `plan` to `put_together`."""
 
     tokenizes_in_threads = True  # at the same time
     option_names: Collection[str] = NAMES  # of the search, which a call may have
@@ -76,42 +76,48 @@ class TextTranslator:
             A `Translation` for a string, a list of them for a list or a tuple, an iterable for any other iterable,
             in the order of the texts. With `num_return_sequences` above one, each text has a list of its own.
         """
-        asked = TranslationOptions.of(coverage=coverage, **options)
-        refuse_unknown(asked.generate_kwargs, self.option_names)
+        requested = TranslationOptions.of(coverage=coverage, **options)
+        refuse_unknown(requested.generate_kwargs, self.option_names)
         if isinstance(texts, (bytes, dict)) or not (hasattr(texts, "__iter__") or hasattr(texts, "__getitem__")):
             raise TypeError(f"`texts` must be a string or an iterable of strings, got a {type(texts).__name__}")
+        plan = self.plan(requested)
 
         def translate(window: list[str]) -> list[Translation | list[Translation]]:
-            return [found[0] if len(found) == 1 else found for found in self.translate(window, asked)]
+            return [ranked[0] if len(ranked) == 1 else ranked for ranked in self.execute(window, plan)]
 
         if isinstance(texts, str):
             return translate([texts])[0]
-        found = TranslationIterator(texts, translate, asked.window)
-        return list(found) if isinstance(texts, (list, tuple)) else found
+        translations = TranslationIterator(texts, translate, requested.window)
+        return list(translations) if isinstance(texts, (list, tuple)) else translations
 
     def translate(self, texts: Sequence[str], options: TranslationOptions) -> list[list[Translation]]:
         """Translate these texts, sorted by length into batches, and return the best translations of each."""
-        options = self.completed(options)
-        documents = self.documents(texts, options)
-        pieces = [piece for document in documents for piece in document.pieces]
-        return self.put_together(documents, self.translate_pieces(pieces, options), options)
+        return self.execute(texts, self.plan(options))
 
-    # ---- the steps of `translate`, for whoever makes batches of the pieces of several calls
+    def execute(self, texts: Sequence[str], plan: Any) -> list[list[Translation]]:
+        """Translate texts by a plan, and return the best translations of each."""
+        documents = self.documents(texts, plan)
+        pieces = [piece for document in documents for piece in document.pieces]
+        return self.put_together(documents, self.translate_pieces(pieces, plan), plan)
+
+    # ---- the steps of `translate`, which the server calls for batches of several requests
+    def plan(self, options: TranslationOptions) -> Any:
+        """Resolve the options of a call, once; what it returns is for the other steps."""
+        raise NotImplementedError
+
     def completed(self, options: TranslationOptions) -> TranslationOptions:
         """Return the options of a call with what the model adds to them; refuse names that no option has."""
         refuse_unknown(options.generate_kwargs, self.option_names)
         return options
 
-    def documents(self, texts: Sequence[str], options: TranslationOptions) -> list[Document]:
+    def documents(self, texts: Sequence[str], plan: Any) -> list[Document]:
         """Cut texts into pieces that fit the model."""
         raise NotImplementedError
 
-    def translate_pieces(self, pieces: Sequence[Piece], options: TranslationOptions) -> list[Any]:
-        """Translate pieces in batches of about the same length."""
+    def translate_pieces(self, pieces: Sequence[Piece], plan: Any) -> list[Any]:
+        """Translate pieces in batches of similar length; return a result for each."""
         raise NotImplementedError
 
-    def put_together(
-        self, documents: Sequence[Document], found: list[Any], options: TranslationOptions
-    ) -> list[list[Translation]]:
-        """Return the best translations of each text, from what was found for its pieces."""
+    def put_together(self, documents: Sequence[Document], results: list[Any], plan: Any) -> list[list[Translation]]:
+        """Return the best translations of each text, from the results of its pieces."""
         raise NotImplementedError

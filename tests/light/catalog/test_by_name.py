@@ -11,7 +11,7 @@ from capsule_mt.catalog.entries import CatalogError, DownloadError, cache_folder
 from capsule_mt.catalog.store import FACTS_FILE
 from capsule_mt.commands import calibrate, models, score, translate
 from capsule_mt.serve.batching import Batcher, RequestSettings
-from capsule_mt.translate.translator import DEFAULT_COVERAGE_WEIGHT
+from capsule_mt.translate.plan import DEFAULT_COVERAGE_WEIGHT
 from tests.fixtures.word_for_word import SOURCE, TARGET, TRANSLATION, sentences
 
 TEXTS = sentences(40, seed=8)

@@ -29,7 +29,7 @@ class Upper:
         self.calls, self.free, self.freed_slow = [], threading.Event(), threading.Event()
         self.free.set()
 
-    def completed(self, options):
+    def plan(self, options):
         return options
 
     def documents(self, texts, options):

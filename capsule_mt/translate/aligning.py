@@ -1,0 +1,34 @@
+"""How much each token of a translation attends to each token of its source."""
+
+from collections.abc import Sequence
+
+from capsule_mt.engine.search import Hypothesis, Ids
+from capsule_mt.options.table import Readings
+from capsule_mt.text.segments import batches_of
+from capsule_mt.translate.plan import Plan
+
+ALIGNED_TOKENS = 2048  # of one forced pass, padding included
+
+
+def aligned_rows(pairs: Sequence[tuple[Ids, Hypothesis]], plan: Plan) -> list[list[list[float]]]:
+    """Return how strongly each token of each translation aligns with each token of its source [T][S].
+
+    By the head that coverage reads, which attends to the word that the decoder has just read; a forced pass reads it
+    if the search has not. A model without such a head: by how much less probable a token becomes without the source
+    token.
+    """
+    decoder = plan.model.decoder
+    if plan.head is None:
+        from capsule_mt.coverage.methods import deletion_gains_by_token
+
+        return [deletion_gains_by_token(source, hypothesis.ids, decoder) for source, hypothesis in pairs]
+    attentions = [hypothesis.attention for _, hypothesis in pairs]
+    unread = [index for index, attention in enumerate(attentions) if attention is None]
+    lengths = [max(len(pairs[index][0]), len(pairs[index][1].ids)) for index in unread]
+    for batch in batches_of(lengths, 1, ALIGNED_TOKENS):
+        indices = [unread[number] for number in batch]
+        sources, targets = [pairs[index][0] for index in indices], [pairs[index][1].ids for index in indices]
+        for index, forced in zip(indices, decoder.force(sources, targets, Readings(head=plan.head)), strict=True):
+            attentions[index] = forced.received
+    # a head attends to the word just read, one step after the token that stands for it
+    return [[*rows[1:], *rows[-1:]] for rows in (attention or [] for attention in attentions)]

@@ -1,0 +1,68 @@
+"""From the hypotheses of a text's pieces to its `Translation`."""
+
+from collections.abc import Sequence
+
+from capsule_mt.engine.search import Hypothesis
+from capsule_mt.text.segments import Document, Piece, join_translations
+from capsule_mt.translate.aligning import aligned_rows
+from capsule_mt.translate.plan import Plan
+from capsule_mt.translate.results import Segment, Translation
+
+
+def translation_of(document: Document, hypotheses: Sequence[Hypothesis], plan: Plan) -> Translation:
+    """Assemble the translation of a text from one hypothesis for each of its pieces."""
+    pairs = list(zip(document.pieces, hypotheses, strict=True))
+    texts = [_text(piece, hypothesis, plan) for piece, hypothesis in pairs]
+    text, starts = join_translations(document, texts)
+    coverage = None
+    coverages = [hypothesis.covered for hypothesis in hypotheses]
+    if plan.coverage is not None and None not in coverages:
+        from capsule_mt.coverage.documents import coverage_of
+
+        outputs = [plan.tokenizer.decode(hypothesis.ids) for hypothesis in hypotheses]
+        parts = list(zip(texts, starts, strict=True))
+        coverage = coverage_of(document, coverages, parts, outputs, plan.threshold)
+    num_tokens = sum(len(hypothesis.ids) for hypothesis in hypotheses)
+    score = None
+    if num_tokens and plan.options.scores:
+        score = sum(hypothesis.score * len(hypothesis.ids) for hypothesis in hypotheses) / num_tokens
+    segments = tuple(segment_of(piece, hypothesis, plan) for piece, hypothesis in pairs)
+    alignment = links_between(document, pairs, texts, text, plan) if plan.options.alignment else None
+    return Translation(text, score, coverage, segments, document.unknown, alignment)
+
+
+def segment_of(piece: Piece, hypothesis: Hypothesis, plan: Plan) -> Segment:
+    target_ids = (plan.model.start, *hypothesis.ids)
+    return Segment(*piece.span, tuple(piece.ids), target_ids, hypothesis.was_cut or piece.was_cut)
+
+
+def _text(piece: Piece, hypothesis: Hypothesis, plan: Plan) -> str:
+    decode = plan.tokenizer.decode
+    if piece.masked is None:
+        text = decode(hypothesis.ids)
+    else:
+        from capsule_mt.text.restoring import restored  # late: few texts have protected items
+
+        pair = (piece.ids, hypothesis)
+        text = restored(piece.masked, hypothesis.ids, decode, lambda: aligned_rows([pair], plan)[0])
+    return text[:1].upper() + text[1:] if piece.source is not None and piece.source.has_small_first else text
+
+
+def links_between(
+    document: Document,
+    pairs: Sequence[tuple[Piece, Hypothesis]],
+    texts: Sequence[str],
+    translation: str,
+    plan: Plan,
+) -> tuple[tuple[int, int], ...]:
+    """Return which words of a text and its translation belong together, as `Translation.alignment` has them."""
+    from capsule_mt.text.alignment import links_of, numbered_links, restored_links  # late: few calls align
+
+    decode, links = plan.tokenizer.decode, []
+    aligned = aligned_rows([(piece.ids, hypothesis) for piece, hypothesis in pairs], plan)
+    for (piece, hypothesis), text, rows in zip(pairs, texts, aligned, strict=True):
+        piece_links = links_of(piece.words, hypothesis.ids, decode, rows)
+        if piece.masked is not None:
+            piece_links = restored_links(piece.masked, piece_links, decode(hypothesis.ids), text)
+        links.append(piece_links)
+    return numbered_links(document, translation, texts, links)

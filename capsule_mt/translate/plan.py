@@ -1,0 +1,92 @@
+"""`Plan`: what one call does, made once from its options, the model and its calibration.
+
+Nothing that gets a plan asks for any of it again, or loads a model.
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from capsule_mt.models.model import LoadedModel
+from capsule_mt.options.table import Readings
+from capsule_mt.text.segments import Segmenter
+from capsule_mt.text.tokenizer import Tokenizer
+from capsule_mt.translate.options import TranslationOptions, setting
+
+if TYPE_CHECKING:  # late: a call without coverage starts sooner
+    from capsule_mt.coverage.methods import Calibration, Verifier
+    from capsule_mt.coverage.names import CoveredBy
+    from capsule_mt.coverage.options import CoverageOptions
+
+# weight of the omitted share against the mean log-probability of a token, unless `CoverageOptions` sets another
+DEFAULT_COVERAGE_WEIGHT = 5.0
+
+
+class CoveragePlan(NamedTuple):
+    """How a call finds what was left out.
+
+    method: what "auto" stands for here.
+    threshold: the score below which a sentence is an alarm.
+    readings: what a search or a forced pass reads for the method.
+    verifier: the model of the other direction, if the method or `support` needs it; it is loaded.
+    """
+
+    options: "CoverageOptions"
+    method: "CoveredBy"
+    threshold: float | None
+    readings: Readings | None
+    calibration: "Calibration"
+    verifier: "Verifier | None"
+
+
+class Plan(NamedTuple):
+    """What one call does.
+
+    head: the layer and the head that align words, if the model has one.
+    weight: rank the hypotheses of beam search by what they leave out, with this weight.
+    """
+
+    options: TranslationOptions
+    model: LoadedModel
+    segmenter: Segmenter
+    head: tuple[int, int] | None = None
+    coverage: CoveragePlan | None = None
+    num_beams: int = 1
+    num_returned: int = 1
+    weight: float | None = None
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.segmenter.tokenizer
+
+    @property
+    def threshold(self) -> float | None:
+        return None if self.coverage is None else self.coverage.threshold
+
+    def with_beams(self, num_beams: int, weight: float | None = None) -> "Plan":
+        """Return the plan of a further search with another number of beams."""
+        settings = {**self.options.generate_kwargs, "num_beams": num_beams}
+        options = self.options._replace(generate_kwargs=settings)
+        return self._replace(options=options, num_beams=num_beams, weight=weight)
+
+    def with_batches_times(self, numerator: int, denominator: int) -> "Plan":
+        """Return the plan with larger batches, for sentences that need less memory."""
+        options = self.options
+        tokens = options.batch_tokens and options.batch_tokens * numerator // denominator
+        larger = options._replace(batch_size=options.batch_size * numerator // denominator, batch_tokens=tokens)
+        return self._replace(options=larger)
+
+
+def plan_of(
+    options: TranslationOptions,
+    model: LoadedModel,
+    segmenter: Segmenter,
+    head: tuple[int, int] | None,
+    coverage: CoveragePlan | None,
+) -> Plan:
+    """Return the plan of a call; refuse options that do not go together."""
+    num_beams, num_returned = (
+        int(setting(model, options.generate_kwargs, name) or 1) for name in ("num_beams", "num_return_sequences")
+    )
+    weight = None if coverage is None else coverage.options.weight
+    if weight and num_beams < 2:
+        raise ValueError(f"the `weight` of coverage needs at least 2 beams: `num_beams` is {num_beams}")
+    return Plan(options, model, segmenter, head, coverage, num_beams, num_returned, weight)

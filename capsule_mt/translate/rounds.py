@@ -1,0 +1,162 @@
+"""The rounds that hypotheses go through after the first search: retry, stand-ins, terms of a glossary.
+
+Each takes drafts and returns drafts; none changes what it gets.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
+from typing import TYPE_CHECKING, NamedTuple
+
+from capsule_mt.messages import warn_once
+from capsule_mt.text.segments import Document, Piece
+from capsule_mt.text.tokenizer import Tokenizer
+from capsule_mt.translate.aligning import aligned_rows
+from capsule_mt.translate.plan import DEFAULT_COVERAGE_WEIGHT, Plan
+from capsule_mt.translate.searching import Hypotheses, search
+
+if TYPE_CHECKING:  # late: few calls have a glossary
+    from capsule_mt.text.glossary import Term
+
+
+class Draft(NamedTuple):
+    """A piece of the document at an index, and its hypotheses so far, best first."""
+
+    document_index: int
+    piece: Piece
+    hypotheses: Hypotheses
+
+
+Round = Callable[[list[Draft], Plan], list[Draft]]
+
+
+def rounds_of(documents: Sequence[Document]) -> list[Round]:
+    """Return the rounds that these documents need after the first pass, in order."""
+    pieces = [piece for document in documents for piece in document.pieces]
+    rounds: list[Round] = []
+    if any(piece.masked is not None for piece in pieces):
+        rounds.append(with_stand_ins)
+    if any(piece.terms for piece in pieces):
+        rounds.append(with_terms)
+    return rounds
+
+
+def translated(pieces: Sequence[Piece], plan: Plan) -> list[Hypotheses]:
+    """Return the hypotheses of one pass: a search, and a retry of what leaves much out."""
+    return with_retries(pieces, search(pieces, plan), plan)
+
+
+# ---- retry: what is below the threshold, once more with more beams
+def with_retries(pieces: Sequence[Piece], results: list[Hypotheses], plan: Plan) -> list[Hypotheses]:
+    """Search again for pieces whose coverage is below the threshold, and keep what leaves less out."""
+    retry_beams = None if plan.coverage is None else plan.coverage.options.retry_beams
+    indices = [index for index, hypotheses in enumerate(results) if is_short(hypotheses, plan.threshold)]
+    if retry_beams is None or not indices:
+        return results
+    retry = plan.with_beams(max(retry_beams, plan.num_returned), plan.weight or DEFAULT_COVERAGE_WEIGHT)
+    retried = dict(zip(indices, search([pieces[index] for index in indices], retry), strict=True))
+    return [
+        min(hypotheses, retried[index], key=_omitted_share) if index in retried else hypotheses
+        for index, hypotheses in enumerate(results)
+    ]
+
+
+def is_short(hypotheses: Hypotheses, threshold: float | None) -> bool:
+    """Return whether the best translation of a piece has a coverage below the threshold."""
+    covered = hypotheses[0].covered
+    return threshold is not None and covered is not None and covered.score < threshold
+
+
+def _omitted_share(hypotheses: Hypotheses) -> float:
+    """Return the omitted share of the best translation; infinite if its coverage was not found."""
+    covered = hypotheses[0].covered
+    return math.inf if covered is None else covered.omitted_share
+
+
+# ---- stand-ins: words that models copy, for what a translation has not kept
+def with_stand_ins(drafts: list[Draft], plan: Plan) -> list[Draft]:
+    """Translate pieces that have lost a protected item in other ways, until none has.
+
+    A piece may become several. A stand-in is never printed: a further hypothesis that holds one gives way to the best.
+    """
+    while True:
+        checked = [_without_stand_ins(draft, plan.tokenizer) for draft in drafts]
+        replacements = {
+            index: plan.segmenter.again(draft.piece, plan.tokenizer.decode(draft.hypotheses[0].ids))
+            for index, draft in enumerate(drafts)
+            if draft.piece.masked is not None
+        }
+        pieces = [piece for parts in replacements.values() for piece in parts]
+        if not pieces:
+            return checked
+        results = iter(translated(pieces, plan))
+        drafts = []
+        for index, draft in enumerate(checked):
+            parts = replacements.get(index)
+            drafts += [draft._replace(piece=part, hypotheses=next(results)) for part in parts] if parts else [draft]
+
+
+def _without_stand_ins(draft: Draft, tokenizer: Tokenizer) -> Draft:
+    masked, best = draft.piece.masked, draft.hypotheses[0]
+    if masked is None:
+        return draft
+    hypotheses = [
+        best if masked.lost(tokenizer.decode(hypothesis.ids)) else hypothesis for hypothesis in draft.hypotheses
+    ]
+    return draft._replace(hypotheses=hypotheses)
+
+
+# ---- terms: a translation that lacks a term is decoded again with the term in its prefix
+def with_terms(drafts: list[Draft], plan: Plan) -> list[Draft]:
+    """Translate the pieces that lack terms of the glossary again: up to where a term belongs, the term, then on.
+
+    A translation is decoded with a prefix: what it has before the word that attends most to the term, and the
+    term. A piece takes a pass for each term that it lacks, and one more if the model extends the term's last word (a
+    suffix, say): the next word is then forced, too. Half the beams find as good a continuation, and leave room for
+    twice the pieces.
+    """
+    from capsule_mt.text.glossary import lacking, prefixes_with_term
+
+    decode, encode = plan.tokenizer.decode, plan.tokenizer.encode_target
+    num_beams = min(plan.num_beams, max(2, plan.num_beams // 2, plan.num_returned))
+    continuation = plan.with_beams(num_beams, plan.weight).with_batches_times(plan.num_beams, num_beams)
+    drafts = list(drafts)
+    forced = {index: decode(draft.piece.prefix) for index, draft in enumerate(drafts) if draft.piece.terms}
+    with_next_word: dict[int, str] = {}  # longer prefixes, for terms that the model extends
+    pending: Iterable[int] = forced
+    for _ in range(2 * max((len(draft.piece.terms) for draft in drafts), default=0)):
+        prefixes: dict[int, str] = {}
+        missing: dict[int, list[Term]] = {}
+        for index in pending:
+            piece, text = drafts[index].piece, decode(drafts[index].hypotheses[0].ids)
+            longer = with_next_word.pop(index, "")
+            if longer and text[len(forced[index]) :][:1].isalnum():
+                prefixes[index] = longer
+            elif terms := [term for term in lacking(piece.terms, text) if _can_write(term, plan.tokenizer)]:
+                missing[index] = terms
+        aligned = aligned_rows([(drafts[index].piece.ids, drafts[index].hypotheses[0]) for index in missing], plan)
+        for (index, terms), rows in zip(missing.items(), aligned, strict=True):
+            draft = drafts[index]
+            tokens = [(draft.piece.tokens_of(term.span), term) for term in terms]
+            ids, start = draft.hypotheses[0].ids, len(forced[index])
+            prefixes[index], with_next_word[index] = prefixes_with_term(tokens, ids, decode, rows, start)
+        pieces = [_with_prefix(drafts[index].piece, encode(prefix)[:-1]) for index, prefix in prefixes.items()]
+        for index, hypotheses in zip(prefixes, translated(pieces, continuation), strict=True):
+            drafts[index] = drafts[index]._replace(hypotheses=hypotheses)
+        forced |= prefixes
+        pending = prefixes
+    return drafts
+
+
+def _with_prefix(piece: Piece, prefix: list[int]) -> Piece:
+    prefixed = copy(piece)
+    prefixed.prefix = prefix
+    return prefixed
+
+
+def _can_write(term: "Term", tokenizer: Tokenizer) -> bool:
+    """Return whether the vocabulary has a term's target; warn where it has not."""
+    if tokenizer.unknown_id not in tokenizer.encode_target(term.target):
+        return True
+    warn_once(f"the vocabulary cannot write {term.target!r} of the glossary: it is left out")
+    return False
