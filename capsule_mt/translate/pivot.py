@@ -26,11 +26,11 @@ PIVOT = "en"
 
 
 class PivotPiece(Piece):
-    """A sentence of the text `within`."""
+    """A sentence, with the text that it is part of."""
 
-    def __init__(self, piece: Piece, within: str) -> None:
+    def __init__(self, piece: Piece, document_text: str) -> None:
         vars(self).update(vars(piece))  # also what was set after it was made
-        self.within = within
+        self.document_text = document_text
 
 
 class PivotPlan(NamedTuple):
@@ -97,7 +97,7 @@ class PivotTranslator(TextTranslator):
     def translate_pieces(self, pieces: Sequence[Piece], plan: PivotPlan) -> list[Through]:
         pivot_pieces = cast(Sequence[PivotPiece], pieces)
         results = self.first.translate_pieces(pieces, plan.first)
-        sentences = [Document(piece.within, pieces=[piece]) for piece in pivot_pieces]
+        sentences = [Document(piece.document_text, pieces=[piece]) for piece in pivot_pieces]
         middles = [ranked[0] for ranked in self.first.put_together(sentences, results, plan.first)]
         ends = self.second.execute([middle.text for middle in middles], plan.second)
         return [Through(middle, ranked) for middle, ranked in zip(middles, ends, strict=True)]
