@@ -1,6 +1,6 @@
-"""Warnings of the package, through the logger "capsule_mt", whose module is imported at the first of them."""
+"""Warnings of the package, through the logger "capsule_mt", whose module is imported by the first one."""
 
-_messages_given: set[str] = set()
+_messages_logged: set[str] = set()
 
 
 def warn(message: str) -> None:
@@ -10,6 +10,6 @@ def warn(message: str) -> None:
 
 
 def warn_once(message: str) -> None:
-    if message not in _messages_given:
-        _messages_given.add(message)
+    if message not in _messages_logged:
+        _messages_logged.add(message)
         warn(message)

@@ -116,7 +116,7 @@ def write_options(folder: Path) -> None:
     table: Any = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(table)
     fields = [f"{C_TYPES[kind]}{name};" for name, kind in table.request_fields().items()]
-    forbids = [f"(request)->{one.name} != {one.default}" for one in table.SEARCH_OPTIONS if one.forbids_preview]
+    forbids = [f"(request)->{row.name} != {row.default}" for row in table.SEARCH_OPTIONS if row.forbids_preview]
     lines = [
         f"#define OPTIONS_LAYOUT {table.request_layout()}",
         f"#define OPTION_FIELDS {' '.join(fields)}",
@@ -153,8 +153,8 @@ def run_side_by_side(commands: list[list[str]], folder: Path) -> None:
         subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         for command in commands
     ]
-    said = [process.communicate()[0] for process in running]
-    for process, output in zip(running, said, strict=True):
+    outputs = [process.communicate()[0] for process in running]
+    for process, output in zip(running, outputs, strict=True):
         if process.returncode:
             raise RuntimeError(f"the compiler failed: {output.decode(errors='replace')}")
 

@@ -18,22 +18,22 @@ class EngineDecoder:
         if options.further:
             names = ", ".join(f"`{name}`" + nearest(name, BY_NAME, " ({})") for name in options.further)
             raise ValueError(f"the native engine does not take {names}")
-        answers = self.engine.search(sources, options, start=self.start, end=self.end, pad=self.pad)
-        found: list[list[Hypothesis]] = []
-        for limit, answer in zip(options.limits, answers, strict=True):
+        results = self.engine.search(sources, options, start=self.start, end=self.end, pad=self.pad)
+        batch: list[list[Hypothesis]] = []
+        for limit, result in zip(options.limits, results, strict=True):
             hypotheses = []
-            for place, ids in enumerate(answer.tokens):
-                attention = None if answer.received is None else answer.received[place]
-                guided = None if answer.guided is None else GuidedReading(*answer.guided[place])
+            for index, ids in enumerate(result.tokens):
+                attention = None if result.received is None else result.received[index]
+                guided = None if result.guided is None else GuidedReading(*result.guided[index])
                 was_cut = len(ids) >= limit or (self.end >= 0 and ids[-1] != self.end)
-                hypotheses.append(Hypothesis(ids, answer.log_probs[place], was_cut, attention, guided))
-            found.append(hypotheses)
-        return found
+                hypotheses.append(Hypothesis(ids, result.log_probs[index], was_cut, attention, guided))
+            batch.append(hypotheses)
+        return batch
 
     def force(self, sources: Sequence[Ids], targets: Sequence[Ids], readings: Readings) -> list[Forced]:
-        """Score given translations, from the first token after the start token on."""
-        answers = self.engine.force(sources, targets, readings, start=self.start, end=self.end, pad=self.pad)
+        """Score these translations, from the first token after the start token on."""
+        scores = self.engine.force(sources, targets, readings, start=self.start, end=self.end, pad=self.pad)
         return [
             Forced(log_probs, received, None if guided is None else GuidedReading(*guided))
-            for log_probs, received, guided in answers
+            for log_probs, received, guided in scores
         ]

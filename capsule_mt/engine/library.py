@@ -19,13 +19,13 @@ from capsule_mt.options.table import offered, request_fields, request_layout
 
 VERSION = 15 * 65536 + request_layout()  # as ENGINE_VERSION of native/engine.h
 MOST_SLOTS = 12
-TIER = "HF_CAPSULE_MT_TIER"  # in the environment: the tier of kernels to run, such as "avx2" or "portable"
+TIER = "HF_CAPSULE_MT_TIER"  # environment variable: the tier of kernels to run, such as "avx2" or "portable"
 FOLDER = Path(__file__).parent / "native"
 SUFFIX = {"win32": "dll", "darwin": "dylib"}.get(sys.platform, "so")
 LIBRARY = FOLDER / f"engine.{SUFFIX}"
 TYPES = {"F32": 0, "F16": 1, "BF16": 2, "I8": 3}
-MOST_TARGET = 2**31 - 1  # tokens, where a model has no limit
-MOST_ROWS = 320  # of a forced pass: more are no faster, and take memory
+MAX_TARGET_TOKENS = 2**31 - 1  # tokens, where a model has no limit
+MAX_ROWS = 320  # of a forced pass: more take memory without being faster
 
 _FIELDS = """
     num_sources: i; words, lengths, limits, forced: p; unscored, start_token, end_token, pad_token: i;
@@ -62,7 +62,7 @@ class Caller(ctypes.Structure):
 
 
 _OPTIONS = offered("engine")
-# what a forced pass, which searches nothing, has in their fields
+# the options' values in a forced pass, which searches nothing
 _NO_SEARCH = {option.name: option.default for option in _OPTIONS if option.kind in ("integer", "number")}
 ANY_THREAD = Caller("PyEval_SaveThread", "PyEval_RestoreThread")
 MAIN_THREAD = Caller("PyEval_SaveThread", "PyEval_RestoreThread", "PyErr_CheckSignals")
@@ -74,7 +74,7 @@ class NativeUnavailableError(RuntimeError):
 
 @functools.cache
 def load_library() -> ctypes.CDLL:
-    """Load the engine, or say why it is not there."""
+    """Load the engine, or raise an error that says why it is missing."""
     if not LIBRARY.exists():
         raise NativeUnavailableError(
             f"the native engine was not built ({LIBRARY.name} is missing): build it with "
@@ -110,7 +110,7 @@ def load_library() -> ctypes.CDLL:
     vars(library)["engine_translate"] = getattr(ctypes.PyDLL(str(LIBRARY)), "engine_translate", None)
     for name, (result, arguments) in signatures.items():
         function = getattr(library, name, None)
-        if function is not None:  # an older library is found out below
+        if function is not None:  # the version check below refuses an older library
             function.restype, function.argtypes = result, arguments
     if library.engine_version() != VERSION:
         raise NativeUnavailableError(
@@ -122,23 +122,23 @@ def load_library() -> ctypes.CDLL:
 
 def native_tier(name: str | None = None) -> str:
     """Return the tier of kernels that runs: `name`, what HF_CAPSULE_MT_TIER says, or the best of this processor."""
-    wanted = name or os.environ.get(TIER, "")
-    tier = str(load_library().engine_tier(wanted.encode()).decode())
+    requested = name or os.environ.get(TIER, "")
+    tier = str(load_library().engine_tier(requested.encode()).decode())
     if not tier:
-        raise NativeUnavailableError(f"this processor does not run the kernels {wanted!r}: leave {TIER} unset")
+        raise NativeUnavailableError(f"this processor does not run the kernels {requested!r}: leave {TIER} unset")
     return tier
 
 
 def default_threads() -> int:
-    """Return how many threads translate: OMP_NUM_THREADS, or as many as this process has processors."""
-    wanted = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
-    if wanted.isdigit() and int(wanted):
-        return int(wanted)
+    """Return the number of threads that translate: OMP_NUM_THREADS, or the processors of this process."""
+    setting = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+    if setting.isdigit() and int(setting):
+        return int(setting)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class _Buffer(ctypes.Structure):
-    """`Py_buffer`, of which ctypes has no other way to the address of what must not be written."""
+    """`Py_buffer`: ctypes has no other way to the address of a read-only buffer."""
 
     _fields_ = [
         ("buf", ctypes.c_void_p),
@@ -150,16 +150,16 @@ class _Buffer(ctypes.Structure):
 
 
 def address_of(tensor: Tensor) -> int:
-    """Return where the numbers of a tensor are, for as long as its buffer lives."""
+    """Return the address of a tensor's numbers, valid while its buffer lives."""
     if isinstance(tensor.buffer, Address):
         return tensor.buffer.address
-    found = _Buffer()
-    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(tensor.buffer), ctypes.byref(found), 0)
-    address, size = found.buf or 0, found.len
-    ctypes.pythonapi.PyBuffer_Release(ctypes.byref(found))
-    wanted = tensor.size * DTYPES[tensor.dtype]
-    if size != wanted:
-        raise ValueError(f"a tensor {list(tensor.shape)} of {tensor.dtype} takes {wanted} bytes, got {size}")
+    view = _Buffer()
+    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(tensor.buffer), ctypes.byref(view), 0)
+    address, size = view.buf or 0, view.len
+    ctypes.pythonapi.PyBuffer_Release(ctypes.byref(view))
+    expected_size = tensor.size * DTYPES[tensor.dtype]
+    if size != expected_size:
+        raise ValueError(f"a tensor {list(tensor.shape)} of {tensor.dtype} takes {expected_size} bytes, got {size}")
     return address
 
 
@@ -170,15 +170,15 @@ def widened(tensor: Tensor | Codes) -> Tensor:
     """
     if isinstance(tensor, Codes):
         codes, largest = tensor
-        found = Tensor(bytearray(4 * codes.size), "F32", codes.shape)
-        places = address_of(codes), address_of(largest), address_of(found)
-        load_library().engine_widen_codes(*places, codes.shape[0], codes.size // codes.shape[0])
-        return found
+        wide = Tensor(bytearray(4 * codes.size), "F32", codes.shape)
+        addresses = address_of(codes), address_of(largest), address_of(wide)
+        load_library().engine_widen_codes(*addresses, codes.shape[0], codes.size // codes.shape[0])
+        return wide
     if tensor.dtype == "F32":
         return tensor
-    found = Tensor(bytearray(4 * tensor.size), "F32", tensor.shape)
-    load_library().engine_widen(address_of(tensor), TYPES[tensor.dtype], address_of(found), tensor.size)
-    return found
+    wide = Tensor(bytearray(4 * tensor.size), "F32", tensor.shape)
+    load_library().engine_widen(address_of(tensor), TYPES[tensor.dtype], address_of(wide), tensor.size)
+    return wide
 
 
 def rounded(tensor: Tensor | Codes) -> Codes:
@@ -193,7 +193,7 @@ def rounded(tensor: Tensor | Codes) -> Codes:
 
 
 def count_infinite(tensor: Tensor) -> int:
-    """Return how many numbers of a tensor of floats are infinite, or no numbers."""
+    """Return how many numbers of a tensor of floats are infinite or NaN."""
     return int(load_library().engine_count_infinite(address_of(tensor), TYPES[tensor.dtype], tensor.size))
 
 
@@ -208,14 +208,14 @@ def product(first: Tensor, then: Tensor) -> Tensor:
     if first.shape[0] != inner:
         raise ValueError(f"a map of {inner} inputs does not follow one of {first.shape[0]} outputs")
     then, first = widened(then), widened(first)
-    found = Tensor(bytearray(4 * rows * columns), "F32", shape)
-    places = (address_of(then), address_of(first), address_of(found))
-    load_library().engine_product(*places, rows, inner, columns)
-    return found
+    weight = Tensor(bytearray(4 * rows * columns), "F32", shape)
+    addresses = (address_of(then), address_of(first), address_of(weight))
+    load_library().engine_product(*addresses, rows, inner, columns)
+    return weight
 
 
-class Found(NamedTuple):
-    """What `Engine.search` found for a source: one entry for each translation, best first.
+class SearchResult(NamedTuple):
+    """What `Engine.search` returns for a source: an entry for each translation, best first.
 
     tokens: after the start token. scores: the log-probability over the length to the power of the length penalty, as
     `generate()` computes it, without a forced end. log_probs: of each token, forced ends included. received: by
@@ -231,7 +231,7 @@ class Found(NamedTuple):
 
 
 class Scored(NamedTuple):
-    """What `Engine.force` found for a target: log-probabilities [T], attention [T][S], and `guided` as in `Found`."""
+    """What `Engine.force` returns for a target: log-probabilities [T], attention [T][S], `guided` as above."""
 
     log_probs: list[float]
     received: list[list[float]] | None
@@ -257,17 +257,18 @@ class Engine:
         self._model = self._library.engine_new(self.tier.encode(), program.vocabulary, program.num_caches)
         if not self._model:
             raise MemoryError("no memory for the native engine")
-        exact: dict[Linear, tuple[int, Tensor | None]] = {}  # that were packed as they are, and codes' magnitudes
+        # maps packed unchanged, which a table may share: their numbers, and the magnitudes of codes
+        exact: dict[Linear, tuple[int, Tensor | None]] = {}
         for parts in program.linears:
             weights = [part.read() for part in parts]
             in_half = all(isinstance(weight, Tensor) and weight.dtype == "F16" for weight, _ in weights)
-            kept = TYPES["I8" if int8 else "F16" if in_half else "F32"]
+            dtype = TYPES["I8" if int8 else "F16" if in_half else "F32"]
             outputs = sum(part.outputs for part in parts)
-            number = self._check(self._library.engine_add_linear(self._model, outputs, parts[0].inputs, kept))
-            first = 0
+            number = self._check(self._library.engine_add_linear(self._model, outputs, parts[0].inputs, dtype))
+            first_row = 0
             for part, (weight, bias) in zip(parts, weights, strict=True):
-                self._pack(number, first, (part.outputs, part.inputs), weight, bias)
-                first += part.outputs
+                self._pack(number, first_row, (part.outputs, part.inputs), weight, bias)
+                first_row += part.outputs
                 if len(parts) == 1 and (not int8 or isinstance(weight, Codes)):
                     exact[part] = number, weight.largest if int8 and isinstance(weight, Codes) else None
         widths = program.table_widths
@@ -299,27 +300,27 @@ class Engine:
         values, largest = _with_largest(vector.read())
         if values.size != vector.count:
             raise ValueError(f"a vector of {vector.count} numbers was read as {values.size}")
-        place, kind = address_of(values), TYPES[values.dtype]
+        address, kind = address_of(values), TYPES[values.dtype]
         if width is None:
-            self._check(self._library.engine_add_vector(self._model, place, vector.count, kind))
+            self._check(self._library.engine_add_vector(self._model, address, vector.count, kind))
             return
         scales = None if largest is None else address_of(largest)
         rows = vector.count // width
-        self._check(self._library.engine_add_table(self._model, place, rows, width, kind, scales))
+        self._check(self._library.engine_add_table(self._model, address, rows, width, kind, scales))
 
     def _pack(
-        self, number: int, first: int, shape: tuple[int, int], weight: Tensor | Codes, bias: Tensor | None
+        self, number: int, first_row: int, shape: tuple[int, int], weight: Tensor | Codes, bias: Tensor | None
     ) -> None:
-        """Pack the rows of a linear map from `first` on."""
+        """Pack the rows of a linear map from `first_row` on."""
         weight, largest = _with_largest(weight)
         if tuple(weight.shape) != shape or (bias is not None and bias.size != shape[0]):
-            found = list(weight.shape), None if bias is None else list(bias.shape)
-            raise ValueError(f"a linear map {list(shape)} was read with a weight {found[0]} and a bias {found[1]}")
-        places = [None if one is None else address_of(one) for one in (weight, largest, bias)]
+            shapes = list(weight.shape), None if bias is None else list(bias.shape)
+            raise ValueError(f"a linear map {list(shape)} was read with a weight {shapes[0]} and a bias {shapes[1]}")
+        addresses = [None if tensor is None else address_of(tensor) for tensor in (weight, largest, bias)]
         types = TYPES[weight.dtype], TYPES["F32" if bias is None else bias.dtype]
         self._check(
             self._library.engine_pack(
-                self._model, number, first, shape[0], places[0], types[0], places[1], places[2], types[1]
+                self._model, number, first_row, shape[0], addresses[0], types[0], addresses[1], addresses[2], types[1]
             )
         )
 
@@ -332,7 +333,7 @@ class Engine:
         end: int,
         pad: int,
         first_logits: bool = False,
-    ) -> list[Found]:
+    ) -> list[SearchResult]:
         """Search for translations; `end` is -1 where there is no end token. `first_logits`: return those, too."""
         if not sources:
             return []
@@ -343,15 +344,15 @@ class Engine:
         ):
             if len(values) != len(sources) and (values or name == "limits"):
                 raise ValueError(f"`{name}` must be one for each of the {len(sources)} sources, got {len(values)}")
-        most = MOST_TARGET if self.longest_target is None else self.longest_target
-        for name, values, largest in (
-            ("limits", options.limits, most),
+        max_tokens = MAX_TARGET_TOKENS if self.longest_target is None else self.longest_target
+        for name, values, maximum in (
+            ("limits", options.limits, max_tokens),
             ("num_beams", [options.num_beams], self.vocabulary),
             ("num_return_sequences", [options.num_return_sequences], options.num_beams),
         ):
-            for value in values:  # memory is taken for so many
-                if type(value) is not int or not 1 <= value <= largest:
-                    raise ValueError(f"`{name}` must be a whole number from 1 to {largest}, got {value!r}")
+            for value in values:  # the engine allocates by these numbers
+                if type(value) is not int or not 1 <= value <= maximum:
+                    raise ValueError(f"`{name}` must be a whole number from 1 to {maximum}, got {value!r}")
         for option in _OPTIONS:
             if (value := getattr(options, option.name)) is not option.default:
                 option.check(value)
@@ -359,7 +360,7 @@ class Engine:
         parts = min(self.num_threads, len(sources))
         by_length = sorted(range(len(sources)), key=lambda row: -len(sources[row]))
 
-        def search(rows: list[int], shared: dict[str, Any]) -> list[Found]:
+        def search(rows: list[int], shared: dict[str, Any]) -> list[SearchResult]:
             return self._search([sources[row] for row in rows], rows, options, special, first_logits, shared)
 
         return self._in_parts([by_length[number::parts] for number in range(parts)], search, options.max_time)
@@ -367,7 +368,7 @@ class Engine:
     def force(
         self, sources: Sequence[Ids], targets: Sequence[Ids], readings: Readings, *, start: int, end: int, pad: int
     ) -> list[Scored]:
-        """Score given targets, one for each source."""
+        """Score these targets, one for each source."""
         if len(sources) != len(targets):
             raise ValueError(f"`targets` must be as many as the {len(sources)} sources, got {len(targets)}")
         for row, target in enumerate(targets):
@@ -375,10 +376,10 @@ class Engine:
                 raise ValueError(f"target {row} has no token")
         special = {"start_token": start, "end_token": end, "pad_token": pad}
         parts: list[list[int]] = []
-        size = MOST_ROWS
+        size = MAX_ROWS
         for row in sorted(range(len(sources)), key=lambda row: -len(targets[row])):
             longer = max(len(sources[row]), len(targets[row]))
-            if size + longer > MOST_ROWS:
+            if size + longer > MAX_ROWS:
                 parts.append([])
                 size = 0
             parts[-1].append(row)
@@ -396,11 +397,11 @@ class Engine:
         run: Callable[[list[int], dict[str, Any]], list[Any]],
         seconds: float | None = None,
     ) -> list[Any]:
-        """Run parts, which are rows of a batch, on all threads; return what they give for each row, in order.
+        """Run parts, which are rows of a batch, on all threads; return the result of each row, in order.
 
-        Where there are fewer parts than threads, several share the products of one. After `seconds` all finish.
+        If there are fewer parts than threads, several threads share a part's products. After `seconds` all finish.
         """
-        found: list[Any] = [None] * sum(map(len, parts))
+        results: list[Any] = [None] * sum(map(len, parts))
         workers = min(self.num_threads, len(parts))
 
         with stoppable() as flag, finished_after(seconds, flag):
@@ -408,11 +409,11 @@ class Engine:
             def work(number: int) -> None:
                 shared = {"num_threads": len(range(number, self.num_threads, workers)), "stop": flag.buffer_info()[0]}
                 for rows in parts[number::workers]:
-                    for row, one in zip(rows, run(rows, shared), strict=True):
-                        found[row] = one
+                    for row, result in zip(rows, run(rows, shared), strict=True):
+                        results[row] = result
 
             run_all(work, workers, flag)
-        return found
+        return results
 
     def _force(
         self,
@@ -433,10 +434,10 @@ class Engine:
         }
         numbers = {**_NO_SEARCH, **special, "longest": max(lengths), **shared}
         received, guided = self._call(sources, arrays, numbers, readings, len(tokens), range(len(sources)))
-        found, first, width = [], 0, max(map(len, sources))
+        results, first, width = [], 0, max(map(len, sources))
         for source, length in enumerate(lengths):
             end = first + length
-            found.append(
+            results.append(
                 Scored(
                     list(log_probs[first:end]),
                     None if received is None else _rows(received, first, length, width, len(sources[source])),
@@ -444,7 +445,7 @@ class Engine:
                 )
             )
             first = end
-        return found
+        return results
 
     def _search(
         self,
@@ -454,17 +455,19 @@ class Engine:
         special: dict[str, int],
         first_logits: bool,
         shared: dict[str, Any],
-    ) -> list[Found]:
-        """Search for these sources in one call; `rows` are their places in the options."""
-        number, returned = len(sources), options.num_return_sequences
+    ) -> list[SearchResult]:
+        """Search for these sources in one call; `rows` are their indices in the options."""
+        num_sources, returned = len(sources), options.num_return_sequences
         limits = array("q", [options.limits[row] for row in rows])
         longest = max(limits)
-        tokens, lengths = _empty("q", number * returned * longest), _empty("q", number * returned)
-        scores, log_probs = _empty("f", number * returned), _empty("f", len(tokens))
-        logits = _empty("f", number * self.vocabulary) if first_logits else None
+        tokens, lengths = _empty("q", num_sources * returned * longest), _empty("q", num_sources * returned)
+        scores, log_probs = _empty("f", num_sources * returned), _empty("f", len(tokens))
+        logits = _empty("f", num_sources * self.vocabulary) if first_logits else None
         arrays: dict[str, array[Any] | None] = {
             "limits": limits,
-            "forced": array("i", [options.forces_end[row] for row in rows] if options.forces_end else [0] * number),
+            "forced": array(
+                "i", [options.forces_end[row] for row in rows] if options.forces_end else [0] * num_sources
+            ),
             "tokens": tokens,
             "found_lengths": lengths,
             "scores": scores,
@@ -477,14 +480,14 @@ class Engine:
         candidates: Sequence[int] = ()
         if options.shortlist is not None:
             further = [special["end_token"]] if special["end_token"] >= 0 else []
-            own = [options.prefixes[row] if options.prefixes else () for row in rows]
-            pairs = zip(sources, own, strict=True)
+            prefixes = [options.prefixes[row] if options.prefixes else () for row in rows]
+            pairs = zip(sources, prefixes, strict=True)
             lists = [options.shortlist.of_source(source, *further, *prefix) for source, prefix in pairs]
             candidates = sorted(set(chain.from_iterable(lists)))
-            place = {token: place for place, token in enumerate(candidates)}
+            index_of = {token: index for index, token in enumerate(candidates)}
             arrays["candidates"] = self._token_array("i", "the shortlist", [candidates])
             arrays["list_lengths"] = array("q", map(len, lists))
-            arrays["list_places"] = array("i", [place[token] for tokens in lists for token in tokens])
+            arrays["list_places"] = array("i", [index_of[token] for tokens in lists for token in tokens])
         numbers: dict[str, Any] = {
             **special,
             "unscored": int(not options.scores),
@@ -498,29 +501,29 @@ class Engine:
                 arrays[name], numbers[f"num_{name}"] = self._token_array("i", f"`{name}`", [value]), len(value)
             else:
                 numbers[name] = option.choices[value] if option.choices else value
-        of_rows = [source for source in range(number) for _ in range(returned)]
-        received, guided = self._call(sources, arrays, numbers, options.readings, len(tokens), of_rows)
-        found, width, size = [], max(map(len, sources)), self.vocabulary
-        for source in range(number):
-            of_first = None if logits is None else logits[source * size : (source + 1) * size]
+        row_sources = [source for source in range(num_sources) for _ in range(returned)]
+        received, guided = self._call(sources, arrays, numbers, options.readings, len(tokens), row_sources)
+        results, width, size = [], max(map(len, sources)), self.vocabulary
+        for source in range(num_sources):
+            source_logits = None if logits is None else logits[source * size : (source + 1) * size]
             attended: list[list[list[float]]] = []
             shares: list[list[list[float]]] = []
-            one = Found(
-                [], [], [], None if received is None else attended, None if guided is None else shares, of_first
+            result = SearchResult(
+                [], [], [], None if received is None else attended, None if guided is None else shares, source_logits
             )
             for row in range(source * returned, (source + 1) * returned):
                 first, end = row * longest, row * longest + lengths[row]
                 if first == end:
                     continue
-                one.tokens.append(tokens[first:end].tolist())
-                one.scores.append(scores[row])
-                one.log_probs.append(log_probs[first:end].tolist())
+                result.tokens.append(tokens[first:end].tolist())
+                result.scores.append(scores[row])
+                result.log_probs.append(log_probs[first:end].tolist())
                 if received is not None:
                     attended.append(_rows(received, first, lengths[row], width, len(sources[source])))
                 if guided is not None:
                     shares.append(guided[row])
-            found.append(one)
-        return found
+            results.append(result)
+        return results
 
     def _call(
         self,
@@ -529,11 +532,12 @@ class Engine:
         numbers: dict[str, Any],
         readings: Readings | None,
         num_received: int,
-        of_guided: Sequence[int],
+        guided_sources: Sequence[int],
     ) -> "tuple[array[float] | None, list[list[list[float]]] | None]":
-        """Translate or score; return what so many tokens attend to, and what is guided, for each of these sources.
+        """Translate or score; return the attention of `num_received` tokens, and guided readings.
 
-        The arrays and numbers are fields of the request, and get its results.
+        `guided_sources` is the source of each guided reading. The arrays and numbers are fields of the request; the
+        engine writes its results into the arrays.
         """
         lengths, words = array("q", map(len, sources)), self._token_array("q", "the sources", sources)
         width, layer, head = max(lengths), -1, -1
@@ -542,7 +546,7 @@ class Engine:
             layer, head = readings.head
             received = _empty("f", num_received * width)
         if readings is not None and readings.guided:
-            guided = _empty("f", len(of_guided) * 4 * width)
+            guided = _empty("f", len(guided_sources) * 4 * width)
         arrays |= {"words": words, "lengths": lengths, "received": received, "guided": guided}
         request = Request(num_sources=len(sources), longest_source=width, layer=layer, head=head, **numbers)
         for name, values in arrays.items():
@@ -556,12 +560,12 @@ class Engine:
             if guided is None
             else [
                 [_row(guided, 4 * row + part, width, lengths[source]) for part in range(4)]
-                for row, source in enumerate(of_guided)
+                for row, source in enumerate(guided_sources)
             ],
         )
 
     def _token_array(self, kind: str, name: str, lists: Sequence[Ids]) -> "array[int]":
-        """Return the tokens of all lists; the engine itself refuses those that fit in an array, not its vocabulary."""
+        """Return the tokens of all lists; the engine refuses those outside its vocabulary."""
         try:
             return array(kind, chain.from_iterable(lists))
         except OverflowError:
@@ -569,7 +573,7 @@ class Engine:
             raise ValueError(f"{name}: token {outlier} is outside of the vocabulary of {self.vocabulary}") from None
 
     def _check(self, number: int) -> int:
-        """Return a number that the engine gave, or raise what it means."""
+        """Return the engine's result, or raise the error that a negative one stands for."""
         if number == -1:
             raise MemoryError("no memory for the native engine")
         if number == -3:

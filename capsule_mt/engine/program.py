@@ -108,13 +108,13 @@ class Kind(NamedTuple):
 
 @functools.cache
 def operations() -> dict[str, Kind]:
-    """Return the operations that the engine knows, in its order."""
+    """Return the engine's operations, in the order of their numbers."""
     text = (Path(__file__).parent / "operations.def").read_text(encoding="utf-8").partition("*/")[2]
     kinds: dict[str, Kind] = {}
     for number, entry in enumerate(text.split("OPERATION(")[1:]):
-        name, _, rest = entry.partition(",")
-        parts = rest.split('"')
-        slots = [_slot(name, one) for one in parts[-1].split(",\n", 2)[2].replace("\n", " ").split("),")]
+        name, _, body = entry.partition(",")
+        parts = body.split('"')
+        slots = [_slot(name, part) for part in parts[-1].split(",\n", 2)[2].replace("\n", " ").split("),")]
         kinds[name] = Kind(number, name, "".join(parts[1::2]), tuple(slots))
     return kinds
 
@@ -137,7 +137,7 @@ class Operation(NamedTuple):
 
     def value(self, slot: str) -> float:
         """Return the value of the slot of this name."""
-        return self.slots[[one.name for one in self.kind.slots].index(slot)]
+        return self.slots[[entry.name for entry in self.kind.slots].index(slot)]
 
     def packed(self, most_slots: int) -> bytes:
         """Return what engine.h calls an `operation_t`."""
@@ -149,7 +149,7 @@ class Operation(NamedTuple):
 class Program:
     """Everything that the engine needs of a model.
 
-    vocabulary: how many target tokens there are; `embeddings`: how many source tokens.
+    vocabulary: the number of target tokens; `embeddings`: of source tokens.
     linears: what each linear map stacks.
     logits: the buffer that holds the logits after the decoder's operations.
     longest_source, longest_target: the most tokens of a source and of a translation; `None` where there is no limit.
@@ -180,8 +180,8 @@ class Program:
 
     def vector(self, vector: Vector | Positions) -> int:
         """Add a vector, unless this object was added before; return its number."""
-        for number, known in enumerate(self.vectors):
-            if known is vector:
+        for number, existing in enumerate(self.vectors):
+            if existing is vector:
                 return number
         self.vectors.append(vector)
         return len(self.vectors) - 1
@@ -210,7 +210,7 @@ class Program:
     @property
     def head_shape(self) -> tuple[int, int]:
         """How many layers attend to the source, and with how many heads each; (0, 0) if none can be read."""
-        layers = [one for one in self.decoder if one.kind.name == "ATTEND_SOURCE" and one.value("layer") >= 0]
+        layers = [step for step in self.decoder if step.kind.name == "ATTEND_SOURCE" and step.value("layer") >= 0]
         return len(layers), min((int(layer.value("heads")) for layer in layers), default=0)
 
 
@@ -223,7 +223,7 @@ class Writer:
         self.space = space
 
     def run(self, name: str, out: int, **values: "float | Linear | Vector | Positions | Sequence[Linear]") -> int:
-        """Append an operation; return `out`. Slots are given by name, weights also as themselves."""
+        """Append an operation; return `out`. Slots are named arguments; a weight is its number or itself."""
         kind = operations().get(name)
         if kind is None:
             raise UnsupportedModelError(f"there is no operation {name!r}, only {', '.join(operations())}")
@@ -240,8 +240,8 @@ class Writer:
                 value = self.program.linear(*value)
             slots.append(value)
         if values:
-            wanted = ", ".join(f"`{slot.name}`" for slot in kind.slots[1:])
-            raise TypeError(f"{name} has no `{next(iter(values))}`, only {wanted}")
+            names = ", ".join(f"`{slot.name}`" for slot in kind.slots[1:])
+            raise TypeError(f"{name} has no `{next(iter(values))}`, only {names}")
         self.operations.append(Operation(kind, (out, *slots)))
         return out
 

@@ -1,4 +1,4 @@
-"""What a decoder is asked and what it answers, as plain values. Legend: S source tokens, T target tokens."""
+"""The requests and results of a decoder, as plain values. Legend: S source tokens, T target tokens."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
@@ -22,13 +22,13 @@ class GuidedReading(NamedTuple):
 
 
 class Hypothesis:
-    """A translation that a search has found.
+    """A translation that a search returns.
 
     ids: the tokens after the start token, with the end token where it came.
     log_probs: of each token, among those of the shortlist where there is one; `score` is their mean.
     was_cut: whether it reached a limit, of its length or of time.
     attention: how much each token attends to each source token [T][S], by the head that was read.
-    covered: what `coverage` finds that it covers, where that was asked for.
+    covered: what `coverage` finds that it covers, if requested.
     """
 
     covered: Any = None
@@ -85,5 +85,5 @@ class Decoder(Protocol):
         ...
 
     def force(self, sources: Sequence[Ids], targets: Sequence[Ids], readings: Readings) -> list[Forced]:
-        """Score given translations, from the first token after the start token on, in one pass."""
+        """Score these translations, from the first token after the start token on, in one pass."""
         ...

@@ -94,7 +94,7 @@ def finished_after(seconds: float | None, flag: "array[int]") -> Iterator[None]:
 def run_all(work: Callable[[int], None], count: int, flag: "array[int]") -> None:
     """Call `work` with 0 here, and with 1 to `count` - 1 each in a thread of its own, and wait for all.
 
-    An exception here, such as that of Ctrl-C, makes the others give up.
+    An exception here, such as that of Ctrl-C, makes the other threads give up.
     """
     if count == 1:
         work(0)
@@ -111,16 +111,16 @@ def run_all(work: Callable[[int], None], count: int, flag: "array[int]") -> None
         ended.append(error)
         changed.set()
 
-    others: list[int] = []
+    threads: list[int] = []
 
     def wait() -> None:
-        while len(ended) < len(others):
+        while len(ended) < len(threads):
             changed.wait(LOOK_SECONDS)
             changed.clear()
 
     try:
         for number in range(1, count):
-            others.append(start_new_thread(run, (number,)))  # a `Thread` would wait until it runs
+            threads.append(start_new_thread(run, (number,)))  # a `Thread` would wait until it runs
         work(0)
         wait()
     except BaseException:

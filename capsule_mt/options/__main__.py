@@ -33,9 +33,9 @@ def _cells(option: Option) -> Iterator[str]:
     yield {None: "", (): "none"}.get(option.default, f"`{option.default}`")
     effect = option.help + ("; of beam search" if option.beams_only else "")
     yield effect + ("; transformers lacks it" if option.ours else "")
-    yield f"`{option.flag}`" if "flag" in option.where else ""
-    yield "yes" if "server" in option.where else ""
-    yield "yes" if "browser" in option.where else ""
+    yield f"`{option.flag}`" if "flag" in option.interfaces else ""
+    yield "yes" if "server" in option.interfaces else ""
+    yield "yes" if "browser" in option.interfaces else ""
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The table of search options, which everything that takes, checks or describes one is made from.
+"""The table of search options: all code and docs that take, check or describe an option come from it.
 
 To add an option: a row in `SEARCH_OPTIONS`, a field of `SearchOptions`, and its code in native/search.c. Made from the
 table are the checks, the fields of `request_t`, the flags of `capsule-mt translate`, the server's fields, the npm
@@ -14,12 +14,12 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 Ids = Sequence[int]
 Kind = Literal["integer", "number", "switch", "choice", "tokens", "phrases"]
-Where = Literal["engine", "flag", "server", "browser"]
+Interface = Literal["engine", "flag", "server", "browser"]
 
 MAX_TOKENS = 2**24
 MAX_TOKEN_ID = 2**31 - 1
-ENGINE: tuple[Where, ...] = ("engine",)
-EVERYWHERE: tuple[Where, ...] = ("engine", "flag", "server", "browser")
+ENGINE: tuple[Interface, ...] = ("engine",)
+EVERYWHERE: tuple[Interface, ...] = ("engine", "flag", "server", "browser")
 
 
 class Option(NamedTuple):
@@ -27,11 +27,11 @@ class Option(NamedTuple):
 
     name: transformers' where it has one, also in C, JavaScript and JSON; the flag has dashes for underscores.
     default: what a search does without the option; this value changes nothing.
-    where: "engine" for a field of the C struct `request_t`, "flag" of `capsule-mt translate`, "server" for a field of
-        POST /translate, "browser" for the npm package. Python has all of them.
+    interfaces: "engine" for a field of the C struct `request_t`, "flag" for one of `capsule-mt translate`, "server"
+        for a field of POST /translate, "browser" for the npm package. Python has all of them.
     range: the smallest and the largest number; `excludes_minimum` refuses the smallest itself.
     choices: accepted values, and the code of each in C.
-    forbids_preview: whether any other value than the default needs all logits of a step.
+    forbids_preview: whether a value other than the default needs all logits of a step.
     beams_only: whether a greedy search ignores it.
     ours: whether transformers lacks it.
     """
@@ -39,7 +39,7 @@ class Option(NamedTuple):
     name: str
     kind: Kind
     default: Any
-    where: tuple[Where, ...]
+    interfaces: tuple[Interface, ...]
     help: str
     range: tuple[float, float] = (-math.inf, math.inf)
     excludes_minimum: bool = False
@@ -64,8 +64,8 @@ class Option(NamedTuple):
             end = "" if maximum == math.inf else f" {'and at most' if self.excludes_minimum else 'to'} {maximum:g}"
             return f"a number {start}{end}"
         if self.kind == "choice":
-            *others, last = (f'"{choice}"' if isinstance(choice, str) else str(choice) for choice in self.choices)
-            return f"{', '.join(others)} or {last}"
+            *names, last = (f'"{choice}"' if isinstance(choice, str) else str(choice) for choice in self.choices)
+            return f"{', '.join(names)} or {last}"
         token_ids = f"token ids from 0 to {MAX_TOKEN_ID}"
         lists = {"tokens": f"a list of {token_ids}", "phrases": f"a list of lists of {token_ids}"}
         return lists.get(self.kind, "True or False")
@@ -215,9 +215,9 @@ class SearchOptions(NamedTuple):
 SEARCH_FIELDS = tuple(option for option in SEARCH_OPTIONS if option.name in SearchOptions._fields)
 
 
-def offered(where: Where) -> tuple[Option, ...]:
+def offered(interface: Interface) -> tuple[Option, ...]:
     """Return the options that the engine, the command, the server or the browser takes."""
-    return tuple(option for option in SEARCH_OPTIONS if where in option.where)
+    return tuple(option for option in SEARCH_OPTIONS if interface in option.interfaces)
 
 
 def request_fields() -> dict[str, str]:
@@ -236,8 +236,8 @@ def request_layout() -> int:
 
 
 def nearest(name: str, names: Iterable[str], form: str = "{}") -> str:
-    """Return the question "did you mean ...?" in this form, or nothing if none of the names is spelt alike."""
-    import difflib  # late: few are misspelt
+    """Return "did you mean ...?" in this form, or an empty text if no name is spelt alike."""
+    import difflib  # imported late: misspelt names are rare
 
     matches = difflib.get_close_matches(name, sorted(names), n=1)
     return form.format(f"did you mean `{matches[0]}`?") if matches else ""

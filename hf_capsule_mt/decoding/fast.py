@@ -19,7 +19,7 @@ from transformers.generation.utils import GenerateBeamEncoderDecoderOutput, Gene
 from transformers.utils import logging
 
 from capsule_mt.engine.decoder import EngineDecoder
-from capsule_mt.engine.library import Engine, Found, NativeUnavailableError
+from capsule_mt.engine.library import Engine, SearchResult, NativeUnavailableError
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.engine.search import Readings, SearchOptions
 from capsule_mt.models.int8 import FACTS_FILE, FORMAT
@@ -235,7 +235,7 @@ class FastTranslator:
         self.model.generation_config.save_pretrained(folder)
         share_weights(folder)
 
-    def _search(self, sources: list[list[int]], options: SearchOptions, settings: _Settings) -> list[Found]:
+    def _search(self, sources: list[list[int]], options: SearchOptions, settings: _Settings) -> list[SearchResult]:
         engine = cast(Engine, self._engine)
         engine.num_threads = torch.get_num_threads()
         found = engine.search(sources, options, start=settings.start, end=settings.end, pad=settings.pad)
@@ -434,7 +434,7 @@ def _padding(pad: int | None, end: int, num_beams: int) -> int:
     return int(pad)
 
 
-def _sequences(found: list[Found], settings: _Settings) -> torch.Tensor:
+def _sequences(found: list[SearchResult], settings: _Settings) -> torch.Tensor:
     """[B * returned, T], with the start token, as long as the longest that was generated."""
     rows = [tokens for one in found for tokens in one.tokens]
     longest = max(map(len, rows))

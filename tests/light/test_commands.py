@@ -513,7 +513,7 @@ def test_a_shortlist_does_not_take_the_input_for_its_file(run, listed, expected,
 
 
 def test_marks_without_a_reverse_are_said_to_be_unverified(run, monkeypatch, caplog):
-    monkeypatch.setattr("capsule_mt.messages._messages_given", set())
+    monkeypatch.setattr("capsule_mt.messages._messages_logged", set())
     run("--coverage", "out.tsv", "--marks", "sure", lines=LINES)
     assert [one for one in caplog.messages if one.startswith('`marks="sure"`')] == caplog.messages[:1]
     assert "are unverified" in caplog.messages[0]

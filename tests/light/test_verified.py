@@ -117,7 +117,7 @@ def test_words_of_a_text():
 
 
 def test_marks_that_nothing_verifies_are_said_once(caplog, monkeypatch):
-    monkeypatch.setattr("capsule_mt.messages._messages_given", set())
+    monkeypatch.setattr("capsule_mt.messages._messages_logged", set())
     translate = translator(Echo(lost=1), words := WordTokenizer())
     translate("one two", coverage=CoverageOptions())
     assert not caplog.records

@@ -59,7 +59,7 @@ def test_each_check_refuses_what_an_option_does_not_take(option, value):
 
 
 @needs_engine
-@pytest.mark.parametrize(("option", "value"), [one for one in EACH_WRONG if "engine" in one[0].where])
+@pytest.mark.parametrize(("option", "value"), [one for one in EACH_WRONG if "engine" in one[0].interfaces])
 def test_the_engine_refuses_it_too(option, value):
     decoder = EngineDecoder(library.Engine(PROGRAMS["plain"], int8=False, num_threads=1), PAD, END, PAD)
     with pytest.raises(ValueError, match=f"`{option.name}` must be "):
