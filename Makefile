@@ -3,7 +3,7 @@
 # test       set everything up, and run the suite of five minutes
 # test-all   the rest: the wheels with the newest of all, what takes longer, older processors, the lowest versions
 # docs       build the site into build/site, and check its links
-# check      lint, format, types, and whether the installed versions fit each other
+# check      lint, format, types, names that say something, and whether the installed versions fit each other
 # clean      remove what these made
 #
 # On a machine with only Python, make and git. PYTHON=python3.12 make test picks another Python.
@@ -47,6 +47,7 @@ check: $(VENV)/ready
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/python tools/names.py
 	$(VENV)/bin/python -m pip check
 
 clean:

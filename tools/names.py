@@ -77,8 +77,8 @@ def _bound_by(node: ast.AST) -> list[str]:
 
 
 def is_empty(name: str) -> bool:
-    """Return whether a name says nothing of what it holds; underscores around it do not count."""
-    return name.strip("_").lower() in EMPTY_NAMES
+    """Return whether a name says nothing of what it holds; `_found` is as empty as `found`, `__all__` is Python's."""
+    return not name.endswith("__") and name.strip("_").lower() in EMPTY_NAMES
 
 
 def main() -> int:

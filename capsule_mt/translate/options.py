@@ -72,7 +72,7 @@ class TranslationOptions(NamedTuple):
     generate_kwargs: Mapping[str, Any] = {}
 
     @classmethod
-    def of(cls, **options: Any) -> "TranslationOptions":
+    def from_call(cls, **options: Any) -> "TranslationOptions":
         """Return the options of a call; names that are not fields here are passed on to the search."""
         fields = {name: options.pop(name) for name in cls._fields[:-1] if name in options}
         return cls(**fields, generate_kwargs=options).checked()
@@ -100,8 +100,8 @@ class TranslationOptions(NamedTuple):
             from capsule_mt.coverage.options import CoverageOptions  # late: most calls lack it
 
             if not isinstance(self.coverage, CoverageOptions):
-                wanted = "`coverage` must be `CoverageOptions()`, with what is to be set"
-                raise TypeError(f"{wanted}, got {self.coverage!r}")
+                message = "`coverage` must be `CoverageOptions()`, with what is to be set"
+                raise TypeError(f"{message}, got {self.coverage!r}")
         if isinstance(self.keep, str) or not set(self.keep) <= set(KEEP_KINDS):
             raise ValueError(f"`keep` takes a list of {', '.join(KEEP_KINDS)}, got {self.keep!r}")
         return self
@@ -135,15 +135,15 @@ class Searched(Protocol):
     def shortlist(self) -> Candidates | None: ...
 
 
-def setting(model: Searched, given: Mapping[str, Any], name: str) -> Any:
+def setting(model: Searched, call_options: Mapping[str, Any], name: str) -> Any:
     """Return an option of the search: of the call, or else of the checkpoint."""
-    return given[name] if given.get(name) is not None else model.generation.get(name)
+    return call_options[name] if call_options.get(name) is not None else model.generation.get(name)
 
 
 def search_options(
     model: Searched,
     lengths: Sequence[int],
-    given: Mapping[str, Any],
+    call_options: Mapping[str, Any],
     *,
     prefixes: Sequence[Sequence[int]] = (),
     scores: bool = True,
@@ -156,16 +156,16 @@ def search_options(
     """
 
     values = dict(_DEFAULTS)
-    for settings in (model.generation, given):
+    for settings in (model.generation, call_options):
         values |= {name: value for name, value in settings.items() if value is not None}
     phrases = [list(phrase) for phrase in values.get("bad_words_ids", ()) if list(phrase) != [model.end]]
     is_engines = all(len(phrase) == 1 for phrase in phrases)  # it takes no longer ones
     fields = {name: values[name] for name in _DEFAULTS}
     fields["suppress_tokens"] = [*(phrase[0] for phrase in phrases if is_engines), *fields["suppress_tokens"]]
-    if setting(model, given, "min_new_tokens") is None:
+    if setting(model, call_options, "min_new_tokens") is None:
         fields["min_new_tokens"] = max(values.get("min_length", 0) - 1, 0)
-    limits, forces_end = _limits(model, lengths, given)
-    further = _further(model, given)
+    limits, forces_end = _limits(model, lengths, call_options)
+    further = _further(model, call_options)
     if not is_engines:
         further["bad_words_ids"] = phrases
     return SearchOptions(
@@ -180,11 +180,11 @@ def search_options(
     )
 
 
-def _further(model: Searched, given: Mapping[str, Any]) -> dict[str, Any]:
+def _further(model: Searched, call_options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that only transformers has, unless they change nothing."""
     checkpoint = model.generation
     options = {name: checkpoint[name] for name in checkpoint.keys() - BY_NAME.keys() - IGNORED if name[0] != "_"}
-    options |= {name: value for name, value in given.items() if name not in BY_NAME}
+    options |= {name: value for name, value in call_options.items() if name not in BY_NAME}
     samples = bool(options.get("do_sample"))
     return {
         name: value
@@ -198,14 +198,14 @@ def _further(model: Searched, given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _limits(model: Searched, lengths: Sequence[int], given: Mapping[str, Any]) -> tuple[list[int], list[bool]]:
+def _limits(model: Searched, lengths: Sequence[int], call_options: Mapping[str, Any]) -> tuple[list[int], list[bool]]:
     """Return how many tokens each translation may have, and whether its end is forced there."""
     ends = model.end >= 0
-    forced = ends and setting(model, given, "forced_eos_token_id") in (model.end, [model.end])
-    if given.get("max_new_tokens") is not None or given.get("max_length") is not None:
+    forced = ends and setting(model, call_options, "forced_eos_token_id") in (model.end, [model.end])
+    if call_options.get("max_new_tokens") is not None or call_options.get("max_length") is not None:
         # as in `generate()`, where the checkpoint's `max_new_tokens` goes before a `max_length`, unless it is None
-        new_tokens = {"max_new_tokens": model.generation.get("max_new_tokens"), **given}["max_new_tokens"]
-        longest = int(given["max_length"]) - 1 if new_tokens is None else int(new_tokens)
+        new_tokens = {"max_new_tokens": model.generation.get("max_new_tokens"), **call_options}["max_new_tokens"]
+        longest = int(call_options["max_length"]) - 1 if new_tokens is None else int(new_tokens)
         return [longest] * len(lengths), [forced] * len(lengths)
     allowed = limit_of_checkpoint(model)
     by_source = [3 * length + 30 for length in lengths]

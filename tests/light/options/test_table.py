@@ -53,7 +53,7 @@ def test_the_names_are_those_of_transformers():
 def test_each_check_refuses_what_an_option_does_not_take(option, value):
     message = f"`{option.name}` must be .*, got "
     with pytest.raises(ValueError, match=message):
-        TranslationOptions.of(**{option.name: value})
+        TranslationOptions.from_call(**{option.name: value})
     with pytest.raises(CheckpointError, match=f"^generation_config.json: {message}"):
         check_generation({option.name: value}, 60, "generation_config.json")
 
