@@ -102,5 +102,5 @@ def test_errors_of_int8(convert, tmp_path):
     with pytest.raises(CheckpointError, match="`format` must be 1, got 2"):
         load_model(folder)
     facts.unlink()
-    with pytest.raises(CheckpointError, match=r"int8\.json is missing"):
+    with pytest.raises(CheckpointError, match=r"int8\.json: no such file"):
         load_model(folder)

@@ -47,7 +47,7 @@ WRONG = {
     "train bad.yaml": "bad.yaml: no YAML",
     "train embedded/plain --init_from empty_folder/a --output_dir out": "empty_folder/a: no such folder (the hub is",
     "train embedded/plain --bf16 maybe": "`training.bf16` must be bool, got 'maybe'",
-    "translate em --input two --num-beams 0": "--num-beams: must be a whole number of at least 1, got 0",
+    "translate em --input two --num-beams 0": "--num-beams: must be a whole number from 1 to 256, got 0",
     "translate em --input two --int8 --dtype bfloat16": "`int8=True` is for one float32 model on a CPU",
     "translate em --input two --coverage out.tsv --coverage-method guided": "needs a model with guided routing",
     "score em --sources two --translations three": "two: has 2 lines, but three has more",
