@@ -12,7 +12,7 @@ def bundle(roots: Iterable[str], header: str) -> str:
     """Return one file with every module of the package that `roots` need, and `header` as its docstring.
 
     Names stay as they are. So modules of the core import each other at the top level with `from
-    hf_capsule_mt.room.module import name`, and no two define one name: tests/system/test_rooms.py.
+    hf_capsule_mt.<room>.<module> import name`, and no two define one name: tests/system/test_rooms.py.
     """
     bodies: dict[str, str] = {}
     imports: set[str] = set()
