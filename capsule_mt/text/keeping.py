@@ -369,10 +369,10 @@ def masked(text: str, kinds: Sequence[str] = (), copies: bool = False, vocabular
 
 
 _NUMBER = r"\d(?:[\d.,\u202f]*\d)?"
-_BEFORE_SIGN = re.compile(rf"(?<![\w.,]){_NUMBER}([ \xa0\u202f]?)\Z")
-_AFTER_SIGN = re.compile(rf"([ \xa0\u202f]?)[+-]?{_NUMBER}(?:[kKmMbB]n?\b)?(?!\w)")
-_LEFT_SIDE = re.compile(rf"(?<![\w.,])(?:{_NUMBER}|[^\W\d_])([ \xa0\u202f]?)\Z")
-_RIGHT_SIDE = re.compile(rf"([ \xa0\u202f]?)(?:[+-]?{_NUMBER}|[^\W\d_])(?!\w)")
+BEFORE_SIGN = re.compile(rf"(?<![\w.,]){_NUMBER}([ \xa0\u202f]?)\Z")
+AFTER_SIGN = re.compile(rf"([ \xa0\u202f]?)[+-]?{_NUMBER}(?:[kKmMbB]n?\b)?(?!\w)")
+LEFT_SIDE = re.compile(rf"(?<![\w.,])(?:{_NUMBER}|[^\W\d_])([ \xa0\u202f]?)\Z")
+RIGHT_SIDE = re.compile(rf"([ \xa0\u202f]?)(?:[+-]?{_NUMBER}|[^\W\d_])(?!\w)")
 MAX_NUMBER = 32  # characters beside a sign that may be its number
 
 
@@ -386,13 +386,13 @@ def with_numbers(text: str, spans: Mapping[Span, str]) -> dict[Span, str]:
         if kind == SIGN:
             first = max(start - MAX_NUMBER, previous_end)
             left_side, right_side = (
-                _LEFT_SIDE.search(text, first, start),
-                _RIGHT_SIDE.match(text, end, end + MAX_NUMBER),
+                LEFT_SIDE.search(text, first, start),
+                RIGHT_SIDE.match(text, end, end + MAX_NUMBER),
             )
             is_formula = unicodedata.category(text[start]) == "Sm" and left_side and right_side  # "x \u2264 5"
             if not is_formula:
-                left_side = _BEFORE_SIGN.search(text, first, start)
-                right_side = _AFTER_SIGN.match(text, end, end + MAX_NUMBER)
+                left_side = BEFORE_SIGN.search(text, first, start)
+                right_side = AFTER_SIGN.match(text, end, end + MAX_NUMBER)
             if unicodedata.category(text[start]) == "Sc" and left_side and right_side:  # a currency has one amount
                 left_side, right_side = (left_side, None) if right_side[1] else (None, right_side)
             start, end = left_side.start() if left_side else start, right_side.end() if right_side else end

@@ -60,13 +60,13 @@ ORDINAL_LANGUAGES = frozenset(
 )
 
 _STOPS = re.escape(SPACED_STOPS)
-_ENDS = re.compile(
+ENDS = re.compile(
     rf"(?<![{_STOPS}])[{_STOPS}]+[{re.escape(SPACED_CLOSING)}]*(?=\s)"
     rf"|[{re.escape(UNSPACED_STOPS)}]+[{re.escape(CLOSING)}]*"
 )
-_GREEK_ENDS = _ENDS.pattern + r"|[;\u037e](?=\s)"
-_LINE_BREAKS = re.compile(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
-_CLAUSE_ENDS, _SPACES = r"(?<=[,;:،؛、，；：])\s*|(?<!\s)\s+(?=[–—(])", r"\s+"
+GREEK_ENDS = ENDS.pattern + r"|[;\u037e](?=\s)"
+LINE_BREAKS = re.compile(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
+CLAUSE_ENDS, SPACES = r"(?<=[,;:،؛、，；：])\s*|(?<!\s)\s+(?=[–—(])", r"\s+"
 
 
 class Rules(NamedTuple):
@@ -92,9 +92,9 @@ def split_sentences(text: str, language: str | None = None) -> list[Span]:
     abbreviations of all languages count.
     """
     abbreviations, has_ordinals, is_greek = rules_of(language)
-    ends = re.compile(_GREEK_ENDS) if is_greek else _ENDS
+    ends = re.compile(GREEK_ENDS) if is_greek else ENDS
     spans = []
-    for line in _split_at(_LINE_BREAKS, text, Span(0, len(text))):
+    for line in _split_at(LINE_BREAKS, text, Span(0, len(text))):
         start = line.start
         for match in ends.finditer(text, line.start, line.end):
             if match.end() < line.end and _ends_sentence(text, start, match, abbreviations, has_ordinals):
@@ -169,7 +169,7 @@ def _ends_sentence(
 def _best_cut(text: str, span: Span) -> int:
     """Return the offset at which to cut a span in two: near its middle, preferably at the end of a clause."""
     middle, quarter = (span.start + span.end) // 2, (span.end - span.start) // 4
-    for pattern, reach in ((_CLAUSE_ENDS, quarter), (_SPACES, quarter), (_SPACES, 2 * quarter)):
+    for pattern, reach in ((CLAUSE_ENDS, quarter), (SPACES, quarter), (SPACES, 2 * quarter)):
         low, high = max(span.start + 1, middle - reach), min(span.end - 1, middle + reach)
         ends = (match.end() for match in re.compile(pattern).finditer(text, low, high))
         cuts = [end for end in ends if span.start < end < span.end]

@@ -14,8 +14,8 @@ WORDS = re.compile(r"\w+(?:['\u2019\-]\w+)*|[^\w\s]")
 # scripts without spaces between words, where a token of the vocabulary stands for a word
 UNSPACED_SCRIPTS = r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]"  # slow to compile
 # letters and marks of Chinese and Japanese, and what is beside them in quotation
-_CJK = r"[\u3000-\u30ff\u3400-\u9fff\uff00-\uffef\U00020000-\U0003ffff]"  # slow to compile, too
-_QUOTES = "\"'\u201c\u201d\u2018\u2019\u2026\u2014"
+CJK = r"[\u3000-\u30ff\u3400-\u9fff\uff00-\uffef\U00020000-\U0003ffff]"  # slow to compile, too
+CJK_NEIGHBOURS = "\"'\u201c\u201d\u2018\u2019\u2026\u2014"
 MAX_UNKNOWN = 64  # characters in a row that a vocabulary lacks
 MAX_DRIFT = 8  # characters that may stand between a token and the one before
 Offsets = Sequence[tuple[int, int] | None]
@@ -101,10 +101,10 @@ def with_space(text: str, addition: str) -> str:
 
 def runs_on(text: str, addition: str) -> bool:
     """Return whether two parts of a text are written without a space between them, as in Chinese and Japanese."""
-    last, first = text.rstrip(_QUOTES)[-1:], addition.lstrip(_QUOTES)[:1]
+    last, first = text.rstrip(CJK_NEIGHBOURS)[-1:], addition.lstrip(CJK_NEIGHBOURS)[:1]
     if last.isascii():
         return False
-    return bool(re.match(_CJK, last)) and (not last.isalnum() or bool(re.match(_CJK, first)))
+    return bool(re.match(CJK, last)) and (not last.isalnum() or bool(re.match(CJK, first)))
 
 
 def words_of(text: str, offsets: Offsets) -> list[tuple[Span, list[int]]]:

@@ -18,6 +18,7 @@ from capsule_mt.engine.build import SOURCES, run_side_by_side, write_options
 from capsule_mt.engine.library import MOST_SLOTS, REQUEST_FIELDS, TYPES, VERSION
 from capsule_mt.engine.program import operations
 from capsule_mt.options.table import Option, offered
+from capsule_mt.web import language
 
 FOLDER = Path(__file__).parent
 # A page loads one (engine.js): relaxed where its product of bytes is exact, with threads where they are asked for. All
@@ -87,7 +88,7 @@ def without_comments(script: str) -> str:
 
 
 def interface() -> str:
-    """Return a JavaScript module with the engine's version, operations and options, and the fields of its request.
+    """Return a JavaScript module: the engine's version, operations, options and request fields, and `language`.
 
     An operation is a string with a letter for each slot: "r" for a real number, "i" for an integer.
     """
@@ -104,6 +105,7 @@ def interface() -> str:
         "MEMORY": MEMORY,
         "STACK": STACK,
         "OPTIONS": {option.name: _option_description(option) for option in offered("browser")},
+        **language.constants(),
     }
     lines = [f"export const {name} = {json.dumps(value)};\n" for name, value in constants.items()]
     return "// Written by `python -m capsule_mt.web.build`.\n" + "".join(lines)

@@ -1,34 +1,16 @@
 // What a translation leaves out, by what the words of the source receive of a head's attention (see coverage/methods.py),
 // and what it makes up, by what its words receive from a model of the other direction (see coverage/supported.py).
 
-const WORDS = /[\p{L}\p{N}_]+(?:['\u2019-][\p{L}\p{N}_]+)*|[^\p{L}\p{N}_\s]/gu;
-const UNSPACED = /[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]/;
+import { isMark, WORDS, wordsOf } from "./words.js";
+
 const LARGEST_EVIDENCE = 16;
 const LONGEST_REPEATED_PHRASE = 6;
 const LARGEST_DOUBT = 5; // of a word that is supported
 const [LOG_PROB, SMALLEST_LOG_PROB, BESIDE] = [0.4, -8, 0.5];
 
 const LEAST_STANDING = 4; // letters of a word
-const isMark = (word) => !/[\p{L}\p{N}]/u.test(word);
 const folded = (word) => word.toLowerCase().replaceAll("ß", "ss");
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
-
-/** Return the words of a text, and which tokens each is made of. */
-export function wordsOf(text, offsets) {
-  const tokensOf = ([start, end]) => offsets.flatMap((place, token) =>
-    (place && place[0] < end && place[1] > start ? [token] : []));
-  return [...text.matchAll(WORDS)].flatMap((match) => {
-    const span = [match.index, match.index + match[0].length];
-    const tokens = tokensOf(span);
-    if (!UNSPACED.test(match[0])) return [{ span, tokens }];
-    // a script without spaces, where a token stands for a word
-    const cut = new Map(tokens.map((token) => {
-      const own = [Math.max(offsets[token][0], span[0]), Math.min(offsets[token][1], span[1])];
-      return [own.join(), own];
-    }));
-    return [...cut.values()].sort((one, other) => one[0] - other[0]).map((own) => ({ span: own, tokens: tokensOf(own) }));
-  }).filter(({ tokens }) => tokens.length);
-}
 
 /** Return what says whether a word of a source stands in its translation at least as often: see methods.py. */
 function standingIn(translation, source) {
@@ -57,7 +39,8 @@ function evidenceOf(share) {
  *
  * Return the words, and of the piece its score and how much it counts.
  */
-export function coverPiece({ text, ids, offsets, sourceSpan, sourceText, given }, received, calibration, unknown, translation) {
+export function coverPiece(piece, received, calibration, unknown, translation) {
+  const { text, ids, offsets, given } = piece;
   const stands = standingIn(translation, text);
   const lists = [calibration.optional_words, calibration.function_words];
   const words = wordsOf(text, offsets).map(({ span, tokens }) => {
@@ -68,13 +51,14 @@ export function coverPiece({ text, ids, offsets, sourceSpan, sourceText, given }
     const attention = mark ? 1 : Math.max(...tokens.map((token) => received[token]));
     let covered = mark ? 1 : onCurve(calibration.words, evidenceOf(attention));
     let marked = covered < calibration.threshold && !isOptional;
-    if (isUnknown) [covered, marked] = given?.includes(sourceText(span)) ? [1, false] : [0, true];
-    if (marked && !mark && stands(word)) [covered, marked] = [1, false];
+    const source = piece.sourceText(span);
+    if (isUnknown) [covered, marked] = given?.includes(source) ? [1, false] : [0, true];
+    if (piece.isCopied(span) || (marked && !mark && stands(word))) [covered, marked] = [1, false];
     const counts = !mark && !isOptional && (marked || !isFunction);
     const untranslated = marked && !mark;
-    const [start, end] = sourceSpan(span);
+    const [start, end] = piece.sourceSpan(span);
     return {
-      word: sourceText(span), start, end, covered, untranslated, marked, counts,
+      word: source, start, end, covered, untranslated, marked, counts,
       weighs: untranslated || !(mark || isOptional || isFunction),
     };
   });
@@ -122,20 +106,41 @@ export function supportPiece({ translation, offsets, logProbs, read }, { optiona
  * and where that begins; where it was asked for its `supportPiece`.
  */
 export function coverText(pieces, alarm) {
+  const supported = pieces.filter(({ support }) => support);
   const total = pieces.reduce((sum, { covered }) => sum + covered.weight, 0);
   const sentences = pieces.map(({ start, end, covered: { score } }) =>
     ({ start, end, score, ...(alarm !== null && { below_threshold: score < alarm }) }));
   return {
     score: total ? pieces.reduce((sum, { covered }) => sum + covered.weight * covered.score, 0) / total : 1,
     sentences,
-    words: pieces.flatMap(({ covered }) => covered.words),
-    ...(pieces[0]?.support && {
-      support: mean(pieces.map(({ support }) => support.score)),
-      target_words: pieces.flatMap(({ support, begins }) =>
-        support.words.map((word) => ({ ...word, start: begins + word.start, end: begins + word.end }))),
+    words: pieces.flatMap(({ covered }) => covered.words).sort((left, right) => left.start - right.start),
+    ...(supported.length && {
+      support: mean(supported.map(({ support }) => support.score)),
+      target_words: supported.flatMap(targetWords),
     }),
     repetitions: pieces.flatMap(({ source, translation }) => repeatedPhrases(translation, source)),
   };
+}
+
+/** Return the words that the model wrote, where they are in a translation in which something was put back. */
+function targetWords({ support, written, translation, begins }) {
+  let last = 0;
+  return support.words.flatMap((word) => {
+    const text = written.slice(word.start, word.end);
+    let start = translation.indexOf(text, last);
+    const isFirst = !word.start && translation.startsWith(text.slice(0, 1).toUpperCase() + text.slice(1));
+    if (start < 0 && isFirst) start = 0; // the first letter is the source's
+    if (start < 0) return []; // another word took its place
+    last = start + text.length;
+    return [{ ...word, start: begins + start, end: begins + last }];
+  });
+}
+
+/** Return the coverage of a part of a text that is copied, because the vocabulary does not know it. */
+export function coverForeign(text, [start, end]) {
+  const words = Array.from(text.slice(start, end).matchAll(WORDS)).filter(([word]) => !isMark(word)).map(({ 0: word, index }) =>
+    ({ word, start: start + index, end: start + index + word.length, covered: 1, untranslated: false }));
+  return { start, end, source: "", translation: "", covered: { words, score: 1, weight: words.length } };
 }
 
 /** Return the phrases that a translation says twice in a row, unless its source repeats itself as often. */

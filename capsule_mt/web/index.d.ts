@@ -25,6 +25,11 @@ export interface TranslationOptions extends SearchOptions {
   batch_size?: number;
   /** Translate sentence by sentence; by default true. */
   split_sentences?: boolean;
+  /**
+   * Leave as it is what is not a sentence, such as numbers and bullets; and in sentences URLs, tags, placeholders, code, emoji
+   * and words that the vocabulary does not know. By default true.
+   */
+  copy?: boolean;
   /** Score only the tokens that the words of a source are likely to become, if the model has a list; by default true. */
   shortlist?: boolean;
 }

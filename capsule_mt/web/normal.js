@@ -2,27 +2,14 @@
 //
 // The same as capsule_mt/text/normal.py; tests/vectors/normal.json holds for both. Places are those of JavaScript's strings.
 
-const INVISIBLE = /[\u00ad\u034f\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]/g;
-const JOINERS = "\u200c\u200d";
-const LAST_WITHOUT_JOINERS = "\u052f"; // Latin, Greek and Cyrillic end here
-const PLAIN = {
-  "'": "\u2018\u2019\u201a\u201b\u2032\u2035\u2039\u203a\u02bb\u02bc\u02b9\u00b4\uff07\u05f3",
-  '"': "\u201c\u201d\u201e\u201f\u2033\u2036\u00ab\u00bb\u301d\u301e\u301f\u05f4",
-  "-": "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\u2043\u2e3a\u2e3b",
-  "...": "\u2026\u22ef",
-  " ": "\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000",
-  "/": "\u2044\u2215",
-  "!!": "\u203c",
-  "!?": "\u2049",
-  "?!": "\u2048",
-};
+import { INVISIBLE, JOINERS, LAST_WITHOUT_JOINERS, PATTERNS, PLAIN, WORD_REACH } from "./interface.js";
+
 const PLAIN_FORMS = new Map(Object.entries(PLAIN).flatMap(([plain, all]) => Array.from(all, (one) => [one, plain])));
-// what NFKC replaces and leaves what is said as it is, unlike m² and ½
-const COMPATIBLE = /^[\u0132\u0133\u01c4-\u01cc\u01f1-\u01f3\u2103\u2109\u2113\u2116\u2160-\u217f\ufb00-\ufb4f\ufb50-\ufdcf\ufdf0-\ufdfc\ufe70-\ufefc\uff01-\uffee\u{1d400}-\u{1d7ff}]/u;
-const WORD = /[\p{L}\p{Nl}\p{No}]+/gu;
-const BEGINS = /(?:^|[.!?\u2026]\s)[^\p{L}\p{N}_]*$/u; // what is before the first word of a sentence
-const REACH = 16; // characters before a word that are looked at
-const EXTENDS = /^[\p{M}\u1160-\u11ff]/u; // may be composed with the character before
+const COMPATIBLE = new RegExp(`^${PATTERNS.COMPATIBLE}`, "u");
+const WORD = new RegExp(PATTERNS.WORD, "gu");
+const BEGINS = new RegExp(PATTERNS.WORD_BEGINS, "u");
+const ALL_INVISIBLE = new RegExp(`[${INVISIBLE}]`, "gu");
+export const EXTENDS = /^[\p{M}\u1160-\u11ff]/u; // may be composed with the character before
 const ASCII = /^[\0-\x7f]*$/;
 const [MOST_ANSWERS, LONGEST_KEPT] = [20000, 64]; // that are kept, of texts of so many characters
 
@@ -39,6 +26,23 @@ export class NormalForm {
     const at = start < this.spans.length ? this.spans[start][0] : this.source.length;
     return [at, at];
   }
+
+  /** Return the first character of the form that is not before a character of the user's text. */
+  offset(sourceOffset) {
+    if (!this.spans) return sourceOffset;
+    let [low, high] = [0, this.spans.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.spans[middle][0] < sourceOffset) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+
+  /** Return what the user wrote, but for invisible characters. */
+  sourceText(span) {
+    return this.source.slice(...this.sourceSpan(span)).replace(ALL_INVISIBLE, "");
+  }
 }
 
 /** What normal forms ask of a tokenizer. Its answers are kept. */
@@ -53,12 +57,8 @@ export class Vocabulary {
   /** Whether the vocabulary has the characters of a text, inside of a word. */
   has(text) {
     return kept(this.known, text, () => {
-      const { ids, offsets } = this.tokenizer.encode(`a${text}a`);
-      const isByte = (place, other) => place && other && place.join() === other.join()
-        && Array.from(`a${text}a`.slice(...place)).length === 1;
-      const isBroken = (token) => this.tokenizer.decode([ids[token]]).includes("\ufffd");
-      return !ids.includes(this.unknown) && !offsets.some((place, token) =>
-        isByte(place, offsets[token + 1]) && (isBroken(token) || isBroken(token + 1)));
+      const probe = `a${text}a`;
+      return !unknownTokens(this, probe, this.tokenizer.encode(probe)).size;
     });
   }
 
@@ -70,19 +70,24 @@ export class Vocabulary {
     });
   }
 
-  normalForm(source) {
+  /** Return the normal form of a text, in which protected spans stay as they are. */
+  normalForm(source, protectedSpans = []) {
     if (ASCII.test(source)) return new NormalForm(source);
     const isComposed = source.normalize("NFC") === source;
     if (isComposed && Array.from(source).every((one) => this.#isUnchanged(one))) return new NormalForm(source);
-    let text = "";
+    let [plain, last] = ["", 0];
     const spans = [];
-    for (const [start, end] of clusters(source, isComposed)) {
-      const form = this.#formOf(source, start, end);
-      text += form;
-      for (let unit = 0; unit < form.length; unit++) spans.push([start, end]);
+    for (const [first, next] of [...protectedSpans, [source.length, source.length]]) {
+      for (const [start, end] of clusters(source, last, first, isComposed)) {
+        const form = this.#formOf(source, start, end);
+        plain += form;
+        for (let unit = 0; unit < form.length; unit++) spans.push([start, end]);
+      }
+      plain += source.slice(first, next);
+      for (let unit = first; unit < next; unit++) spans.push([unit, unit + 1]);
+      last = next;
     }
-    const plain = text;
-    text = plain.replace(WORD, (word, at) => this.#inSmallLetters(word, plain.slice(Math.max(at - REACH, 0), at)));
+    const text = plain.replace(WORD, (word, at) => this.#inSmallLetters(word, plain.slice(Math.max(at - WORD_REACH, 0), at)));
     return text === source ? new NormalForm(source) : new NormalForm(source, text, spans);
   }
 
@@ -106,7 +111,7 @@ export class Vocabulary {
   }
 
   #plain(cluster) {
-    const visible = cluster.replace(INVISIBLE, "");
+    const visible = cluster.replace(ALL_INVISIBLE, "");
     const composed = visible.normalize("NFC");
     const alike = Array.from(composed, (one) => (COMPATIBLE.test(one) ? one.normalize("NFKC") : one)).join("");
     const plain = Array.from(alike, (one) => PLAIN_FORMS.get(one) ?? one).join("");
@@ -125,6 +130,16 @@ export class Vocabulary {
   }
 }
 
+/** Return which tokens of a text stand for what the vocabulary lacks: unknown ones, or a byte of a character. */
+export function unknownTokens({ tokenizer, unknown }, text, { ids, offsets }) {
+  const isBroken = (token) => tokenizer.decode([ids[token]]).includes("\ufffd");
+  return new Set(ids.flatMap((id, token) => {
+    const [span, other] = [offsets[token], offsets[token + 1]];
+    const areBytes = span && other && span.join() === other.join() && Array.from(text.slice(...span)).length === 1;
+    return [...(id === unknown ? [token] : []), ...(areBytes ? [token, token + 1].filter(isBroken) : [])];
+  }));
+}
+
 function kept(answers, text, find) {
   if (text.length > LONGEST_KEPT) return find();
   if (!answers.has(text)) {
@@ -135,11 +150,11 @@ function kept(answers, text, find) {
   return answers.get(text);
 }
 
-/** Return the characters of a text, each with the marks after it where some are not composed with it. */
-function clusters(text, isComposed) {
+/** Return the characters of a part of a text, each with the marks after it where some are not composed with it. */
+function clusters(text, first, last, isComposed) {
   const found = [];
-  let start = 0;
-  for (const character of text) {
+  let start = first;
+  for (const character of text.slice(first, last)) {
     const end = start + character.length;
     if (!isComposed && found.length && EXTENDS.test(character)) found.at(-1)[1] = end;
     else found.push([start, end]);

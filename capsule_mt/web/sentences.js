@@ -1,27 +1,19 @@
 // Where a text may be cut: into sentences, and a sentence that is too long into pieces. It follows text/sentences.py.
 
-const UNSPACED_STOPS = "。！？｡．";
-const SPACED_STOPS = ".!?…‽؟۔।॥။។։።";
-const CLOSING = "\"'”’»)]}›」』）】》〉";
-const OPENING = "\"'“‘„‚«»([{‹›¿¡「『（【《〈-–—";
-const REACH = 40;
-const LONGEST_CHARACTER = 64;
-const BEFORE_NUMBERS = new Set(["no", "nos", "nr", "n", "art", "p", "pp", "s", "fig", "abb", "kap", "bd", "vol", "sec", "§"]);
+import {
+  BEFORE_NUMBERS, LONGEST_CHARACTER, OPENING, PATTERNS, SENTENCE_REACH, SPACED_CLOSING, UNSPACED_STOPS,
+} from "./interface.js";
 
-const escaped = (text) => text.replace(/[\\\]\-^]/g, "\\$&");
-const STOPS = escaped(SPACED_STOPS);
-const SPACED_CLOSING = `${CLOSING}“‘«‹`; // German closes with what English opens with
-const ENDS =
-  `(?<![${STOPS}])[${STOPS}]+[${escaped(SPACED_CLOSING)}]*(?=\\s)|[${UNSPACED_STOPS}]+[${escaped(CLOSING)}]*`;
-const LINE_BREAKS = /[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+/g;
-const CLAUSE_ENDS = /(?<=[,;:،؛、，；：])\s*|(?<!\s)\s+(?=[–—(])/g;
+const LINE_BREAKS = new RegExp(PATTERNS.LINE_BREAKS, "gu");
+const CLAUSE_ENDS = new RegExp(PATTERNS.CLAUSE_ENDS, "gu");
 const SPACES = /\s+/g;
+const escaped = (text) => text.replace(/[\\\]\-^[(){}|/]/g, "\\$&");
 const [LEADING, TRAILING] = [new RegExp(`^[${escaped(OPENING)}]+`), new RegExp(`[${escaped(SPACED_CLOSING)}]+$`)];
 const isLower = (character) => character !== undefined && /^\p{Ll}/u.test(character);
 
 /** Return the places [start, end] of the sentences of a text; `rules` are those of a model file. */
 export function splitSentences(text, rules) {
-  const ends = new RegExp(rules.is_greek ? `${ENDS}|[;\\u037e](?=\\s)` : ENDS, "g");
+  const ends = new RegExp(rules.is_greek ? PATTERNS.GREEK_ENDS : PATTERNS.SENTENCE_ENDS, "gu");
   const abbreviations = new Set(rules.abbreviations);
   const spans = [];
   for (const [first, end] of between(LINE_BREAKS, text)) {
@@ -42,14 +34,14 @@ export function splitSentences(text, rules) {
 function endsSentence(text, start, at, stop, abbreviations, hasOrdinals) {
   if (UNSPACED_STOPS.includes(stop[0])) return true;
   const after = at + stop.length;
-  const next = text.slice(after, after + REACH).trimStart().replace(LEADING, "");
+  const next = text.slice(after, after + SENTENCE_REACH).trimStart().replace(LEADING, "");
   if (isLower(next)) return false;
   if (stop.replace(TRAILING, "") !== ".") return true;
-  const words = text.slice(Math.max(start, at - REACH), at).trimEnd().split(/\s+/);
+  const words = text.slice(Math.max(start, at - SENTENCE_REACH), at).trimEnd().split(/\s+/);
   const last = words.at(-1).replace(LEADING, "").toLowerCase();
   if (last === "") return false;
   if (/^\p{Nd}+$/u.test(last)) return !(hasOrdinals && last.length <= 2);
-  if (BEFORE_NUMBERS.has(last) && /^\p{Nd}/u.test(next)) return false;
+  if (BEFORE_NUMBERS.includes(last) && /^\p{Nd}/u.test(next)) return false;
   if (/^\p{L}$/u.test(last)) return false; // an initial
   return !abbreviations.has(last);
 }
@@ -82,14 +74,22 @@ function bestCut(text, start, end) {
     if (places.length) return places.reduce((one, other) => (Math.abs(other - middle) < Math.abs(one - middle) ? other : one));
   }
   const first = Math.max(middle, start + 1);
-  for (let place = first; place < Math.min(first + LONGEST_CHARACTER, end); place++) {
-    const [before, here] = [text[place - 1], text[place]];
-    if (!/[\p{M}\u200d\udc00-\udfff]/u.test(here) && !/[\udc00-\udfff]/.test(here) && before !== "\u200d") return place;
+  for (let offset = first; offset < Math.min(first + LONGEST_CHARACTER, end); offset++) {
+    if (!continuesACharacter(text, offset)) return offset;
   }
-  return first;
+  for (let offset = first - 1; offset > Math.max(first - LONGEST_CHARACTER, start); offset--) {
+    if (!continuesACharacter(text, offset)) return offset;
+  }
+  return first; // a longer run of marks is not a character that anybody reads
 }
 
-function between(pattern, text) {
+/** Whether the code unit at an offset belongs to the character before: accents, parts of an emoji, low surrogates. */
+function continuesACharacter(text, offset) {
+  const [before, here] = [text[offset - 1], String.fromCodePoint(text.codePointAt(offset))];
+  return /[\p{M}\u200d\udc00-\udfff]/u.test(here) || before === "\u200d";
+}
+
+export function between(pattern, text) {
   const spans = [];
   let start = 0;
   for (const match of text.matchAll(pattern)) {
@@ -99,7 +99,7 @@ function between(pattern, text) {
   return [...spans, [start, text.length]];
 }
 
-function stripped(text, [start, end]) {
+export function stripped(text, [start, end]) {
   const piece = text.slice(start, end);
   return [start + piece.length - piece.trimStart().length, end - (piece.length - piece.trimEnd().length)];
 }

@@ -1,19 +1,16 @@
 // `Translator`: text in, translations out, with what they left out.
 
-import { coverPiece, coverText, supportPiece } from "./coverage.js";
+import { coverForeign, coverPiece, coverText, supportPiece } from "./coverage.js";
 import { Engine, read } from "./engine.js";
 import { OPTIONS } from "./interface.js";
 import { ModelFile } from "./model_file.js";
 import { Vocabulary } from "./normal.js";
-import { splitSentences, splitToFit } from "./sentences.js";
+import { joinTranslations, Segmenter } from "./segments.js";
 import { Tokenizer } from "./tokenizer.js";
 
 const BATCH_SIZE = 16;
 // the options of `translate`, with those of the search
-const NAMES = ["coverage", "support", "batch_size", "split_sentences", "shortlist", ...Object.keys(OPTIONS)];
-const UNSPACED_STOPS = /[。！？｡．]$/;
-const LONE_SURROGATES = /[\ud800-\udfff]/gu;
-const ALPHANUMERIC = /^[\p{L}\p{N}]$/u;
+const NAMES = ["coverage", "support", "batch_size", "split_sentences", "copy", "shortlist", ...Object.keys(OPTIONS)];
 
 export class Translator {
   /** Load a model: its bytes, or the address of its file (a URL, or in node a path). */
@@ -33,11 +30,11 @@ export class Translator {
     this.engine = engine;
     this.reverse = reverse;
     this.tokenizer = new Tokenizer(file.tokenizers[0], file.tokenizers[1], tokenizer.clean_up);
-    this.noText = new Set([...tokenizer.special, tokenizer.unknown]);
     this.unknown = tokenizer.unknown;
-    this.vocabulary = new Vocabulary(this.tokenizer, tokenizer.unknown, tokenizer.special);
     this.defaults = search;
-    this.rules = sentences;
+    const vocabulary = new Vocabulary(this.tokenizer, tokenizer.unknown, tokenizer.special);
+    const noText = new Set([...tokenizer.special, tokenizer.unknown]);
+    this.segmenter = new Segmenter(vocabulary, sentences, search.longest_source ?? Infinity, noText);
     const lists = ["optional_words", "function_words"].map((name) => [name, new Set(coverage?.[name])]);
     this.calibration = coverage && { ...coverage, ...Object.fromEntries(lists) };
     this.shortlist = search.shortlist_multiple === null ? null : shortlistOf(file, search.shortlist_multiple);
@@ -56,7 +53,7 @@ export class Translator {
 
   /** Translate a text, or each of a list: see index.d.ts. */
   translate(texts, options = {}) {
-    const { support = false, coverage = support, batch_size = BATCH_SIZE, split_sentences = true } = options;
+    const { support = false, coverage = support, batch_size = BATCH_SIZE, split_sentences: splits = true, copy: copies = true } = options;
     if (typeof texts === "string") return this.translate([texts], options)[0];
     if (!Array.isArray(texts) || texts.some((text) => typeof text !== "string")) {
       throw new TypeError(`texts must be a string or a list of strings, got ${typeof texts}`);
@@ -64,32 +61,50 @@ export class Translator {
     checkOptions(options);
     atLeastOne({ batch_size });
     if (coverage) this.#check(support);
-    const documents = texts.map((text) => this.#pieces(text.replace(LONE_SURROGATES, "\ufffd"), split_sentences));
-    const pieces = documents.flat().sort((one, other) => other.ids.length - one.ids.length);
-    for (let first = 0; first < pieces.length; first += batch_size) {
-      const batch = pieces.slice(first, first + batch_size);
-      this.#search(batch, options, coverage ? this.calibration.head : null);
+    const documents = texts.map((text) => this.segmenter.document(text, { splits, copies }));
+    for (let waiting = documents.flatMap(({ pieces }) => pieces); waiting.length;) {
+      waiting.sort((left, right) => right.ids.length - left.ids.length);
+      for (let first = 0; first < waiting.length; first += batch_size) {
+        const batch = waiting.slice(first, first + batch_size);
+        this.#search(batch, options, coverage ? this.calibration.head : null);
+      }
+      waiting = this.#again(documents, waiting);
     }
-    return documents.map((own, number) => this.#together(texts[number], own, coverage, support));
+    return documents.map((document) => this.#together(document, coverage, support));
+  }
+
+  /** Replace the pieces whose translations have lost items by pieces to translate in their place, and return these. */
+  #again(documents, translated) {
+    const again = new Map(translated.map((piece) => [piece, this.segmenter.again(piece, this.#written(piece))]));
+    for (const document of documents) {
+      document.pieces = document.pieces.flatMap((piece) => (again.get(piece)?.length ? again.get(piece) : [piece]));
+    }
+    return [...again.values()].flat();
+  }
+
+  /** Return what the model has written for a piece. */
+  #written(piece) {
+    return this.tokenizer.decode(piece.found.ids);
   }
 
   /** Find what a given translation of a text, taken as one sentence, leaves out and makes up. */
   cover(text, translation, { support = false } = {}) {
     this.#check(support);
     const piece = this.#forced(text, translation);
-    return this.#coverage(text, piece ? [piece] : [], [translation], [0], support);
+    return this.#coverage({ text, pieces: piece ? [piece] : [], foreign: [] }, [translation], [translation], [0], support);
   }
 
   /** Return a text as a piece with a given translation, or nothing if it is blank. */
   #forced(text, translation) {
-    const [piece] = this.#pieces(text.replace(LONE_SURROGATES, "\ufffd"), false, true);
+    const [piece] = this.segmenter.document(text, { splits: false, copies: false, truncates: true }).pieces;
     if (!piece) return undefined;
     const longest = this.defaults.longest_target ?? Infinity;
     const target = this.tokenizer.encodeTarget(translation);
     const ids = target.length > longest ? [...target.slice(0, longest - 1), target.at(-1)] : target;
     const [{ logProbs, received }] = this.engine.force([piece.ids], [ids], this.calibration.head);
     const isEmpty = ids[0] === this.engine.tokens.end;
-    return { ...piece, given: translation, found: { ids, logProbs }, received: mostReceived(piece.ids, isEmpty ? [] : received) };
+    const given = { given: translation, found: { ids, logProbs }, received: mostReceived(piece.ids, isEmpty ? [] : received) };
+    return Object.assign(piece, given);
   }
 
   #check(support = false) {
@@ -97,30 +112,6 @@ export class Translator {
       throw new Error("the model has no head that aligns words, which `capsule-mt calibrate` chooses before it is converted");
     }
     if (support && !this.reverse) throw new Error("support needs a model of the other direction: load this one with `reverse`");
-  }
-
-  /** Cut a text into pieces that fit the model. */
-  #pieces(text, splits, truncates = false) {
-    const longest = this.defaults.longest_source ?? Infinity;
-    const encoded = new Map();
-    const encode = (part) => {
-      if (!encoded.has(part)) encoded.set(part, this.tokenizer.encode(part));
-      return encoded.get(part);
-    };
-    const fits = (part) => encode(part).ids.length <= longest;
-    const form = this.vocabulary.normalForm(text);
-    const normal = form.text;
-    const [start, end] = [normal.length - normal.trimStart().length, normal.trimEnd().length];
-    const sentences = splits ? splitSentences(normal, this.rules) : start < end ? [[start, end]] : [];
-    return sentences.flatMap((span) => (fits(normal.slice(...span)) ? [span] : splitToFit(normal, span, fits)))
-      .slice(0, truncates ? 1 : undefined)
-      .map(([from, to]) => {
-        const [first, last] = form.sourceSpan([from, to]);
-        const sourceSpan = (span) => form.sourceSpan([from + span[0], from + span[1]]);
-        const sourceText = (span) => text.slice(...sourceSpan(span));
-        return { text: normal.slice(from, to), start: first, end: last, sourceSpan, sourceText, ...encode(normal.slice(from, to)) };
-      })
-      .filter(({ ids }) => ids.some((token) => !this.noText.has(token)));
   }
 
   #search(pieces, options, head) {
@@ -141,39 +132,33 @@ export class Translator {
     });
   }
 
-  /** Join the translations of pieces with what is between them in the text. */
-  #together(text, pieces, coverage, support) {
-    const translations = pieces.map((piece) => withCapital(piece, this.tokenizer.decode(piece.found.ids)));
-    const begins = [];
-    let joined = "";
-    pieces.forEach(({ start }, number) => {
-      let between = number ? text.slice(pieces[number - 1].end, start) : "";
-      if (number && !between && !UNSPACED_STOPS.test(joined)) between = " ";
-      joined = withSpace(withSpace(joined, between), translations[number]);
-      begins.push(joined.length - translations[number].length);
-    });
+  /** Put the translation of a text together from those of its pieces. */
+  #together(document, coverage, support) {
+    const { pieces } = document;
+    const written = pieces.map((piece) => this.#written(piece));
+    const translations = pieces.map((piece, number) => withCapital(piece, piece.restored(written[number])));
+    const { text, starts } = joinTranslations(document, translations);
     const logProbs = pieces.flatMap(({ found }) => found.logProbs);
     return {
-      text: joined,
-      score: logProbs.length ? logProbs.reduce((sum, one) => sum + one) / logProbs.length : null,
+      text,
+      score: logProbs.length ? logProbs.reduce((sum, logProb) => sum + logProb) / logProbs.length : null,
       tokens: pieces.map(({ found }) => found.ids),
-      ...(coverage && { coverage: this.#coverage(text, pieces, translations, begins, support) }),
+      ...(coverage && { coverage: this.#coverage(document, written, translations, starts, support) }),
     };
   }
 
-  #coverage(text, pieces, translations, begins, support) {
-    return coverText(pieces.map((piece, number) => {
-      const translation = translations[number];
-      return {
-        start: piece.start,
-        end: piece.end,
-        source: text.slice(piece.start, piece.end),
-        translation,
-        begins: begins[number],
-        covered: coverPiece(piece, piece.received, this.calibration, this.unknown, translation),
-        support: support && this.#support(piece, translation),
-      };
-    }), this.calibration.alarm);
+  #coverage({ text, pieces, foreign }, written, translations, starts, support) {
+    const covered = pieces.map((piece, number) => ({
+      start: piece.start,
+      end: piece.end,
+      source: text.slice(piece.start, piece.end),
+      written: written[number],
+      translation: translations[number],
+      begins: starts[number],
+      covered: coverPiece(piece, piece.received, this.calibration, this.unknown, written[number]),
+      support: support && this.#support(piece, written[number]),
+    }));
+    return coverText([...covered, ...foreign.map((span) => coverForeign(text, span))], this.calibration.alarm);
   }
 
   #support({ text, found: { ids, logProbs } }, translation) {
@@ -183,10 +168,10 @@ export class Translator {
 }
 
 /** Return a translation with the capital of a first word that the model has read in small letters. */
-function withCapital({ text, sourceText }, translation) {
-  const letter = /\p{L}/u.exec(text);
+function withCapital(piece, translation) {
+  const letter = /\p{L}/u.exec(piece.text);
   if (!letter || !/\p{Ll}/u.test(letter[0])) return translation;
-  const [source] = sourceText([letter.index, letter.index + letter[0].length]);
+  const [source] = piece.sourceText([letter.index, letter.index + letter[0].length]);
   return /\p{Lu}/u.test(source) ? translation.slice(0, 1).toUpperCase() + translation.slice(1) : translation;
 }
 
@@ -235,11 +220,6 @@ function atLeastOne(numbers) {
 /** The most attention that each source token gets in any step. */
 function mostReceived(ids, steps) {
   return ids.map((_, token) => Math.max(0, ...steps.map((step) => step[token])));
-}
-
-function withSpace(text, more) {
-  const [last, first] = [Array.from(text.slice(-2)).at(-1) ?? "", Array.from(more.slice(0, 2))[0] ?? ""];
-  return ALPHANUMERIC.test(last) && ALPHANUMERIC.test(first) ? `${text} ${more}` : text + more;
 }
 
 /** Return what gives the tokens that a source may become, ascending: see shortlist.py. */

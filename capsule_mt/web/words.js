@@ -1,0 +1,43 @@
+// The words of a text, and where a translation has spaces. It follows text/words.py.
+
+import { CJK_NEIGHBOURS, PATTERNS } from "./interface.js";
+
+export const WORDS = new RegExp(PATTERNS.WORDS, "gu");
+const UNSPACED_SCRIPTS = new RegExp(PATTERNS.UNSPACED_SCRIPTS, "u");
+const CJK = new RegExp(`^${PATTERNS.CJK}`, "u");
+const [BEFORE, AFTER] = [new RegExp(`[${CJK_NEIGHBOURS}]+$`), new RegExp(`^[${CJK_NEIGHBOURS}]+`)];
+const isAlphanumeric = (character) => /^[\p{L}\p{N}]/u.test(character);
+
+/** Whether a word has neither letters nor digits. */
+export const isMark = (word) => !/[\p{L}\p{N}]/u.test(word);
+
+const firstOf = (text) => Array.from(text.slice(0, 2))[0] ?? "";
+const lastOf = (text) => Array.from(text.slice(-2)).at(-1) ?? "";
+
+/** Return the words of a text, and which tokens each is made of. */
+export function wordsOf(text, offsets) {
+  const tokensOf = ([start, end]) => offsets.flatMap((place, token) =>
+    (place && place[0] < end && place[1] > start ? [token] : []));
+  return [...text.matchAll(WORDS)].flatMap((match) => {
+    const span = [match.index, match.index + match[0].length];
+    const tokens = tokensOf(span);
+    if (!UNSPACED_SCRIPTS.test(match[0])) return [{ span, tokens }];
+    // a token stands for a word
+    const cut = new Map(tokens.map((token) => {
+      const part = [Math.max(offsets[token][0], span[0]), Math.min(offsets[token][1], span[1])];
+      return [part.join(), part];
+    }));
+    return [...cut.values()].sort((left, right) => left[0] - right[0]).map((part) => ({ span: part, tokens: tokensOf(part) }));
+  }).filter(({ tokens }) => tokens.length);
+}
+
+/** Whether no space is written between two parts of a text: Chinese and Japanese have none. */
+export function runsOn(text, more) {
+  const [last, first] = [lastOf(text.replace(BEFORE, "")), firstOf(more.replace(AFTER, ""))];
+  return CJK.test(last) && (!isAlphanumeric(last) || CJK.test(first));
+}
+
+/** Join two parts of a translation, neither of which may become a part of a word of the other. */
+export function withSpace(text, more) {
+  return isAlphanumeric(lastOf(text)) && isAlphanumeric(firstOf(more)) && !runsOn(text, more) ? `${text} ${more}` : text + more;
+}

@@ -1,0 +1,104 @@
+// What the modules beside this file make of the cases in a folder of vectors: the same cases, with their own answers.
+//
+// Standard input: the rules of sentences by language, as a model file has them.
+import { readFileSync } from "node:fs";
+import { coverPiece } from "./coverage.js";
+import { itemsOf, withCapitals, withoutCapitals, withoutCopiedEdges } from "./keeping.js";
+import { Vocabulary } from "./normal.js";
+import { joinTranslations } from "./segments.js";
+import { splitSentences, splitToFit } from "./sentences.js";
+
+const vectors = (name) => JSON.parse(readFileSync(`${process.argv[2]}/${name}.json`));
+const rules = JSON.parse(readFileSync(0));
+const answers = {};
+
+function spansIn(text, parts) {
+  let end = 0;
+  return parts.map((part) => {
+    const start = text.indexOf(part, end);
+    end = start + part.length;
+    return [start, end];
+  });
+}
+
+const { cases: texts, fits } = vectors("sentences");
+answers.sentences = {
+  cases: texts.map(({ language, text }) => ({
+    language, text, sentences: splitSentences(text, rules[String(language ?? "None")]).map((span) => text.slice(...span)),
+  })),
+  fits: fits.map(({ text, limit }) => ({
+    text, limit,
+    pieces: splitToFit(text, [0, text.length], (part) => Array.from(part).length <= limit).map((span) => text.slice(...span)),
+  })),
+};
+
+const capitals = vectors("capitals");
+answers.capitals = {
+  cases: capitals.cases.map(({ text }) => ({ text, small: withoutCapitals(text) })),
+  translations: capitals.translations.map(({ text }) => ({ text, capitals: withCapitals(text) })),
+};
+
+answers.copying = {
+  cases: vectors("copying").cases.map(({ text }) => ({
+    text,
+    translated: text.slice(...withoutCopiedEdges(text, [0, text.trimEnd().length])),
+    items: itemsOf(text).map((item) => [item.kind, item.text]),
+  })),
+};
+
+answers.joining = {
+  cases: vectors("joining").cases.map((joining) => {
+    const { text, pieces, translations, copies, glued, in_capitals: inCapitals } = joining;
+    const placed = spansIn(text, pieces).map(([start, end], number) => ({ start, end, isGlued: glued.includes(number) }));
+    const joined = joinTranslations({ text, pieces: placed, copies, inCapitals }, translations);
+    joined.starts.forEach((start, number) => {
+      const written = joined.text.slice(start, start + translations[number].length);
+      if (written.toLowerCase() !== translations[number].toLowerCase()) throw new Error(`${start}: ${written}`);
+    });
+    return { ...joining, joined: joined.text };
+  }),
+};
+
+const { calibration, cases: marks } = vectors("marks");
+answers.marks = {
+  cases: marks.map((mark) => {
+    const { text, tokens, unknown, received, translation, optional_words: optional, function_words: functional } = mark;
+    const piece = {
+      text,
+      ids: tokens.map((_, token) => (unknown.includes(token) ? 0 : token + 3)),
+      offsets: spansIn(text, tokens),
+      sourceSpan: (span) => span,
+      isCopied: () => false,
+      sourceText: (span) => text.slice(...span),
+    };
+    const lists = { optional_words: new Set(optional), function_words: new Set(functional) };
+    const { words, score } = coverPiece(piece, received, { ...calibration, ...lists }, 0, translation);
+    return { ...mark, words: words.map(({ word, covered, untranslated }) => ({ word, covered, untranslated })), score };
+  }),
+};
+
+const { characters, words, plain, invisible, cases: forms } = vectors("normal");
+const tokens = ["<unk>", "</s>", ...characters, ...words];
+const tokenizer = {
+  encode(text) {
+    const pieces = tokens.includes(text) ? [text] : Array.from(text);
+    let end = 0;
+    const offsets = pieces.map((piece) => [end, (end += piece.length)]);
+    return { ids: [...pieces.map((piece) => Math.max(tokens.indexOf(piece), 0)), 1], offsets: [...offsets, null] };
+  },
+  decode: (ids) => ids.map((token) => tokens[token]).join(""),
+};
+const vocabulary = new Vocabulary(tokenizer, 0, [1]);
+const plainOf = (character) => vocabulary.normalForm(`b${character}b`).text.slice(1, -1);
+answers.normal = {
+  cases: forms.map(({ text, back }) => {
+    vocabulary.normalForm(text); // the second time from what is kept
+    const form = vocabulary.normalForm(text);
+    const sourceOf = (part) => form.sourceSpan([form.text.indexOf(part), form.text.indexOf(part) + part.length]);
+    return { text, form: form.text, back: back.map(([part]) => [part, text.slice(...sourceOf(part))]) };
+  }),
+  plain: Object.fromEntries(Object.entries(plain).map(([form, all]) => [form, Array.from(all, plainOf)])),
+  invisible: Array.from(invisible, plainOf).join(""),
+};
+
+process.stdout.write(JSON.stringify(answers));
