@@ -1,4 +1,4 @@
-"""Build the native engine into the wheel; without a compiler, build a wheel without it.
+"""Add the native engine and the npm package's sources to the wheel; without a compiler, build it without the engine.
 
 The environment variable HF_CAPSULE_MT_TARGET cross-compiles for another platform (see capsule_mt/engine/build.py).
 """
@@ -11,10 +11,28 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
-class EngineHook(BuildHookInterface):
-    """Compile capsule_mt/engine/native into a shared library."""
+def web_sources(package: Path) -> dict[str, str]:
+    """Return the files of the npm package, without those that its build writes, by their paths in a distribution."""
+    written = ("interface.js", "interface.d.ts")
+    suffixes = (".js", ".ts", ".json", ".c", ".h")
+    files = sorted(path for folder in (".", "native", "page") for path in (package / folder).glob("*.*"))
+    return {
+        str(path): f"web/package/{path.relative_to(package).as_posix()}"
+        for path in files
+        if path.suffix in suffixes and path.name not in written
+    }
+
+
+class BuildHook(BuildHookInterface):
+    """Compile capsule_mt/engine/native into a shared library, and add the npm package."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        # a source distribution has the package in place
+        build_data["force_include"].update(web_sources(Path(self.root).parent / "web"))
+        if self.target_name == "wheel":
+            self.add_engine(version, build_data)
+
+    def add_engine(self, version: str, build_data: dict[str, Any]) -> None:
         folder = Path(self.root, "engine")
         specification = importlib.util.spec_from_file_location("build_engine", folder / "build.py")
         assert specification is not None

@@ -16,7 +16,7 @@ import { pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
 import { Worker } from "node:worker_threads";
 
-import { Translator, TranslatorWorker } from "../capsule_mt/web/index.js";
+import { Translator, TranslatorWorker } from "../web/index.js";
 
 const { values, positionals: [model, sentences] } = parseArgs({
   allowPositionals: true,

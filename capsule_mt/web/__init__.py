@@ -1,1 +1,1 @@
-"""The engine as WebAssembly, and its JavaScript: models that translate in a browser and in node."""
+"""Python's side of the npm package in the repository's `web`: its build, its model files, a site with its page."""

@@ -2,8 +2,8 @@
 
     python -m capsule_mt.web.build
 
-It writes the modules, interface.js with its types, and LICENSE beside the JavaScript; `npm pack capsule_mt/web` makes
-the package.
+It writes the modules, interface.js with its types, and LICENSE beside the JavaScript; `npm pack ./web` makes the
+package.
 """
 
 import json
@@ -20,7 +20,8 @@ from capsule_mt.engine.program import operations
 from capsule_mt.options.table import Option, offered
 from capsule_mt.web import language
 
-FOLDER = Path(__file__).parent
+_PACKAGED = Path(__file__).with_name("package")  # in a wheel: see hatch_build.py
+FOLDER = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "web"
 # A page loads one (engine.js): relaxed where its product of bytes is exact, with threads where they are asked for. All
 # round floats alike.
 RELAXED = ("-mrelaxed-simd", "-ffp-contract=off")

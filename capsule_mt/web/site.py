@@ -14,12 +14,14 @@ from capsule_mt.models.weights import CheckpointError, SafetensorsFile
 from capsule_mt.web.build import FOLDER, INTERFACE, MODULES, build, without_comments
 from capsule_mt.web.model_file import MODEL_FILE
 
-PAGE = FOLDER.parent / "serve" / "page"
+PAGE = Path(__file__).parents[1] / "serve" / "page"
 MAX_BEAMS = 8
 
 
 def write_site(out: Path, models: Sequence[Path]) -> None:
     """Write a site with these models: what `capsule-mt convert --to web` writes, folders or the files in them."""
+    if not FOLDER.is_dir():
+        raise FileNotFoundError(f"{FOLDER} is missing: install capsule-mt from a wheel, or from a whole clone")
     paths = [model / MODEL_FILE if model.is_dir() else model for model in models]
     files = {_languages(path): path for path in paths}
     scripts = out / "capsule"

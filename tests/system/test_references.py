@@ -9,11 +9,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("capsule_mt", "hf_capsule_mt", "lab", "scripts", "tests", "tools")
+WEB = tuple(path for folder in (".", "native", "page") for path in (ROOT / "web" / folder).glob("*.*"))
 PAGES = (*ROOT.glob("docs/*.md"), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")))
 SOURCES = tuple(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
-NATIVE = tuple((ROOT / "capsule_mt").rglob("*.[ch]"))
+NATIVE = (*(ROOT / "capsule_mt").rglob("*.[ch]"), *(path for path in WEB if path.suffix in (".c", ".h", ".js", ".ts")))
 ROOMS = "|".join(FOLDERS)
-PATH = re.compile(rf"(?<![\w./-])(?:{ROOMS})(?:/[\w-]+)+\.(?:py|c|h|def|js|md|json|sh|toml|yaml)\b")
+PATH = re.compile(rf"(?<![\w./-])(?:{ROOMS}|web)(?:/[\w-]+)+\.(?:py|c|h|def|js|md|json|sh|toml|yaml)\b")
 DOTTED = re.compile(rf"(?<![\w./@-])(?:{ROOMS})(?:\.[A-Za-z_]\w*)+")
 SUFFIXES = ("py", "c", "h", "js", "json", "md", "wasm", "sh", "def", "toml", "yaml")
 

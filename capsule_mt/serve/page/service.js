@@ -1,5 +1,5 @@
 // `call` answers the page through the API of `capsule-mt serve`. A site without a server replaces this file
-// by web/page/service.js.
+// by web/page/service.js of the repository.
 "use strict";
 
 async function call(path, fields) {
