@@ -39,12 +39,11 @@ class Settings:
     columns: list | tuple | None = field(default=None, metadata={"validator": [_two]})
     jsonl: Files | None = None
     embedded: int | None = limited(1)
-    seed: int | None = None
     first: int | None = limited(1)
 
 
 # the key that names a kind, and what it takes beside it and `first`
-KINDS = {"hub": ("config", "split", "revision"), "text": (), "tsv": ("columns",), "jsonl": (), "embedded": ("seed",)}
+KINDS = {"hub": ("config", "split", "revision"), "text": (), "tsv": ("columns",), "jsonl": (), "embedded": ()}
 
 
 def check_sources(sources: Any, place: str) -> list[Source]:
@@ -87,12 +86,12 @@ def load_translation_data(
     | `text` | `[source file, target file]`, a sentence per line | |
     | `tsv` | file | `columns`: two numbers from 0 (default `[0, 1]`), or two names in line 1 |
     | `jsonl` | file, each line with `translation`, or with the two languages | |
-    | `embedded` | number of sentence pairs of the embedded corpus, English and German | `seed` |
+    | `embedded` | number of sentence pairs of the embedded corpus, English and German | |
 
     Files may end in .gz; `tsv` and `jsonl` take patterns (`part-*.jsonl`). A line that is not a pair raises
     an error that names the file and the line.
 
-    Parts of the embedded corpus are disjoint, because validation is drawn first, then test, then train. Name the same
+    Parts of the embedded corpus are disjoint, because validation comes first, then test, then train. Name the same
     sizes of validation and test (by default 500 and 1,000) in every call: training data loaded with a smaller test
     part contain sentences of a larger one.
 
@@ -121,27 +120,21 @@ def load_translation_data(
 
 def _embedded_sizes(parts: Mapping[str, list[Source]]) -> dict[str, int]:
     """Return how many sentences of the embedded corpus each part needs."""
-    found = [(name, source) for name, sources in parts.items() for source in sources if "embedded" in source]
-    seeds = sorted({source.get("seed", 0) for _, source in found})
-    if len(seeds) > 1:
-        raise ValueError(
-            f"`seed` of the embedded corpus: {seeds} have sentences in common, so that parts would not be disjoint; "
-            "give one seed to all parts"
-        )
-    sizes: dict[str, int] = {}
-    for name, source in found:
-        sizes[name] = max(sizes.get(name, 0), source["embedded"])
+    sizes = {}
+    for name, sources in parts.items():
+        if counts := [source["embedded"] for source in sources if "embedded" in source]:
+            sizes[name] = max(counts)
     return sizes
 
 
 def _embedded(source: Source, name: str, sizes: dict[str, int], languages: Pair) -> Dataset:
-    """Load one part of the embedded corpus; validation and test are drawn before train, so parts are disjoint."""
+    """Load one part of the embedded corpus; validation and test come before train, so parts are disjoint."""
     if set(languages) != {"en", "de"}:
         raise ValueError(f"the embedded corpus has the languages en and de, got {languages[0]} and {languages[1]}")
     if name not in ("train", "validation", "test"):
         raise ValueError(f"the embedded corpus has the parts train, validation and test, got `{name}`")
     wanted = {part: sizes.get(part, default) for part, default in (("validation", 500), ("test", 1000))}
-    corpus = embedded_corpus(train=sizes[name] if name == "train" else 0, **wanted, seed=source.get("seed", 0))
+    corpus = embedded_corpus(train=sizes[name] if name == "train" else 0, **wanted)
     return _to_pairs(corpus[name].select(range(source["embedded"])), "the embedded corpus", languages)
 
 

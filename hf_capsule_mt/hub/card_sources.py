@@ -44,7 +44,7 @@ class Corpus(NamedTuple):
 
 
 CORPORA = {
-    "embedded": Corpus("the embedded corpus, sentence pairs that a grammar of this package makes", "Apache-2.0", True),
+    "embedded": Corpus("the embedded corpus, sentence pairs of this package, made by a grammar", "Apache-2.0", True),
     "tatoeba": Corpus("sentence pairs of tatoeba.org, by its contributors", "CC BY 2.0 FR", True),
     "multi30k": Corpus("Multi30k, task 1", "CC BY-NC-SA 4.0, non-commercial", False),
     "wmt": Corpus("training data of the WMT news translation task", "for research; cite its overview paper", False),

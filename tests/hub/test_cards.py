@@ -72,7 +72,7 @@ def test_what_a_card_says(results):
         "the layers. It has 1.2 million parameters.",
         "- layer_aggregation-em_routing",
         "- Recipe: EM routing of the layers.",
-        "the embedded corpus, sentence pairs that a grammar of this package makes (Apache-2.0)",
+        "the embedded corpus, sentence pairs of this package, made by a grammar (Apache-2.0)",
         "no other text",
         "1,234,567 parameters, 500 steps, seed 1.",
         "| set | BLEU | chrF |\n|---|---|---|\n| test | 90.00 |  |\n| em_routing on newstest2014 | 24.13 ± 0.71 |",

@@ -17,7 +17,7 @@ FURTHER = {
         "py.typed",
         "engine/operations.def",
     },
-    "hf_capsule_mt": {"py.typed", "hub/card_template.md"},
+    "hf_capsule_mt": {"py.typed", "data/embedded_corpus.tsv.gz", "hub/card_template.md"},
 }
 PROGRAM = ["[console_scripts]", "capsule-mt", "=", "capsule_mt.commands:program"]
 

@@ -14,7 +14,7 @@ from hf_capsule_mt.training.distillation import RESULT_FILE, SUMMARY_FILE, disti
 from tests.fixtures.tiny import save_tiny_marian
 from tests.training.small import die, in_process, in_processes
 
-SOURCES = [english for english, _ in itertools.islice(sentence_pairs(3), 57)] + ["Twice.", "Twice.", "Zwölf\u2028x."]
+SOURCES = [english for english, _ in itertools.islice(sentence_pairs(), 57)] + ["Twice.", "Twice.", "Zwölf\u2028x."]
 SETTINGS = {"source_language": "en", "target_language": "de", "lines_per_part": 8}
 
 

@@ -3,7 +3,7 @@
 import random
 from dataclasses import dataclass
 
-from hf_capsule_mt.data.embedded_lexicon import (
+from lab.embedded_lexicon import (
     ADJECTIVES_OF_PEOPLE,
     ADJECTIVES_OF_THINGS,
     DITRANSITIVE,
