@@ -52,7 +52,7 @@ def fit_words(evidence: Sequence[float], is_translated: Sequence[bool]) -> Curve
     pooled: list[tuple[float, float, int]] = []  # mean evidence, share of translated words, number of words
     for indices in np.array_split(order, min(WORD_BINS, len(order))):
         x, y, size = float(values[indices].mean()), float(labels[indices].mean()), len(indices)
-        while pooled and (y <= pooled[-1][1] or x <= pooled[-1][0]):
+        while pooled and (y <= pooled[-1][1] or round(x, 4) <= round(pooled[-1][0], 4)):
             last_x, last_y, last_size = pooled.pop()
             total = last_size + size
             x, y = (last_x * last_size + x * size) / total, (last_y * last_size + y * size) / total

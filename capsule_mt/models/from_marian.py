@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from capsule_mt.engine.library import widened
 from capsule_mt.engine.program import Codes, Tensor, UnsupportedModelError
+from capsule_mt.messages import shown
 from capsule_mt.models.marian_files import (
     OPTIONS,
     TABLES,
@@ -160,7 +161,7 @@ def _named(folder: str, settings: Mapping[str, Any], key: str, usual: list[str])
     for name in named:
         if os.path.basename(name) != name or not os.path.isfile(os.path.join(folder, name)):
             raise CheckpointError(
-                f"{folder}: `{key}` of its configuration has {name!r}, which is not a file beside it"
+                f"{folder}: `{key}` of its configuration has {shown(name)}, which is not a file beside it"
             )
     return named
 
@@ -178,7 +179,7 @@ class MarianCheckpoint:
         num_tokens = [len(vocabulary.texts) for vocabulary in self.pieces]
         if sizes != num_tokens:
             raise CheckpointError(
-                f"{self.origin}: `dim-vocabs` is {sizes!r}, but the vocabularies have {num_tokens} tokens"
+                f"{self.origin}: `dim-vocabs` is {shown(sizes)}, but the vocabularies have {num_tokens} tokens"
             )
         self.size = max(num_tokens) + 1
         end = self.pieces[1].end
@@ -233,11 +234,13 @@ class MarianCheckpoint:
         settings, file = self.files.settings, self.files.folder
         if settings.get("word-penalty"):
             raise UnsupportedModelError(
-                f"{file}: `word-penalty` {settings['word-penalty']!r} is not supported, only 0"
+                f"{file}: `word-penalty` {shown(settings['word-penalty'])} is not supported, only 0"
             )
         beams, penalty = settings.get("beam-size", 1), settings.get("normalize", 1.0)
         if type(beams) is not int or not 1 <= beams <= 1000 or not isinstance(penalty, (int, float)):
-            raise CheckpointError(f"{file}: `beam-size` {beams!r} or `normalize` {penalty!r} in its configuration")
+            raise CheckpointError(
+                f"{file}: `beam-size` {shown(beams)} or `normalize` {shown(penalty)} in its configuration"
+            )
         token_fields = ("pad_token_id", "decoder_start_token_id", "eos_token_id", "forced_eos_token_id")
         return {
             "num_beams": beams,
@@ -271,15 +274,15 @@ def _settings(options: Mapping[str, Any], origin: str, vocabulary: int) -> dict[
             value = str(value or "").replace("d", "")
         if name in REQUIRED and value not in REQUIRED[name]:
             accepted = " or ".join(map(repr, REQUIRED[name]))
-            raise UnsupportedModelError(f"{origin}: `{name}` {options[name]!r} is not supported, only {accepted}")
+            raise UnsupportedModelError(f"{origin}: `{name}` {shown(options[name])} is not supported, only {accepted}")
         if value and name not in REQUIRED and name not in ALLOWED and not name.startswith(OTHER_TYPES):
-            raise UnsupportedModelError(f"{origin}: `{name}` {value!r} is not supported")
+            raise UnsupportedModelError(f"{origin}: `{name}` {shown(value)} is not supported")
 
     def choose(name: str, choices: Mapping[Any, Any]) -> Any:
         value = options.get(name)
         if isinstance(value, list) or value not in choices:
             accepted = " or ".join(repr(choice) for choice in choices)
-            raise UnsupportedModelError(f"{origin}: `{name}` {value!r} is not supported, only {accepted}")
+            raise UnsupportedModelError(f"{origin}: `{name}` {shown(value)} is not supported, only {accepted}")
         return choices[value]
 
     decoder_self = choose("transformer-decoder-autoreg", {"self-attention": "attention", "rnn": "ssru"})
@@ -433,7 +436,7 @@ def stored_weights_of(config: Mapping[str, Any], most_layers: int, file: str) ->
     for side, stack in (("encoder", "encoder_layers"), ("decoder", "decoder_layers")):
         depth = config[stack]
         if type(depth) is not int or not 1 <= depth <= most_layers:
-            raise CheckpointError(f"{file}: `{side[:3]}-depth` is {depth!r}, but it has weights for fewer layers")
+            raise CheckpointError(f"{file}: `{side[:3]}-depth` is {shown(depth)}, but it has weights for fewer layers")
         for index in range(depth):
             layer, stored = f"model.{side}.layers.{index}", f"{side}_l{index + 1}"
             if side == "decoder" and config["decoder_self"] == "ssru":

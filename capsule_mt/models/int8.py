@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from capsule_mt.engine.program import Codes, Tensor
 from capsule_mt.files.digests import file_digest
+from capsule_mt.messages import shown
 from capsule_mt.models.tensors import floats
 from capsule_mt.models.weights import INT8_FILE, CheckpointError, SafetensorsFile, read_json
 
@@ -66,6 +67,6 @@ def _check_digest(file: str, facts_file: str) -> None:
         raise CheckpointError(f"{facts_file}: no such file; it has the SHA-256 of {INT8_FILE}")
     facts = read_json(facts_file)
     if facts.get("format") != FORMAT:
-        raise CheckpointError(f"{facts_file}: `format` must be {FORMAT}, got {facts.get('format')!r}")
+        raise CheckpointError(f"{facts_file}: `format` must be {FORMAT}, got {shown(facts.get('format'))}")
     if (digest := file_digest(file)) != facts.get("sha256"):
         raise CheckpointError(f"{file}: its SHA-256 is {digest}, but {FACTS_FILE} says {facts.get('sha256')}")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from capsule_mt.engine.decoder import EngineDecoder
 from capsule_mt.engine.library import Engine
 from capsule_mt.engine.program import UnsupportedModelError
+from capsule_mt.messages import shown
 from capsule_mt.models.checking import check_calibration, check_generation
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.models.registry import write_program
@@ -187,11 +188,14 @@ def _tokens(
         if isinstance(value, list) and len(value) == 1:
             value = value[0]
         if isinstance(value, list):
-            raise UnsupportedModelError(f"{os.path.join(folder, file)}: `{name}` {value!r} has no fast form, only one")
+            raise UnsupportedModelError(
+                f"{os.path.join(folder, file)}: `{name}` {shown(value)} has no fast form, only one"
+            )
         if value is not None and (type(value) is not int or not 0 <= value < vocabulary):
             last = vocabulary - 1
             raise CheckpointError(
-                f"{os.path.join(folder, file)}: `{name}` is {value!r}, but the vocabulary has the tokens 0 to {last}"
+                f"{os.path.join(folder, file)}: `{name}` is {shown(value)}, but the vocabulary has the tokens 0 to "
+                f"{last}"
             )
         token_ids.append(value)
     start, end, pad, at_end = token_ids

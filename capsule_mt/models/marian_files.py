@@ -16,6 +16,7 @@ from typing import IO, NamedTuple
 
 from capsule_mt.engine.library import count_infinite
 from capsule_mt.engine.program import DTYPES, Codes, Tensor, UnsupportedModelError
+from capsule_mt.messages import shown
 from capsule_mt.models.marian_yaml import read_yaml
 from capsule_mt.models.weights import CheckpointError
 
@@ -142,10 +143,12 @@ class NumpyFile:
                     name = member.filename.removesuffix(".npy")
                     if name == member.filename or name in self.items:
                         raise CheckpointError(
-                            f"{file}: has {member.filename!r}, which is not a `.npy`, or comes twice"
+                            f"{file}: has {shown(member.filename)}, which is not a `.npy`, or comes twice"
                         )
                     if member.compress_type != zipfile.ZIP_STORED or member.file_size > size:
-                        raise UnsupportedModelError(f"{file}: {name!r} is compressed, which Marian's files are not")
+                        raise UnsupportedModelError(
+                            f"{file}: {shown(name)} is compressed, which Marian's files are not"
+                        )
                     with archive.open(member) as stream:
                         self.items[name] = _numpy_item(f"{file}: `{name}`", stream, member.file_size)
         except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError) as error:

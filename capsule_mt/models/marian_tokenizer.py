@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from capsule_mt.engine.program import UnsupportedModelError
+from capsule_mt.messages import shown
 from capsule_mt.models.piece_tokenizer import LANGUAGE, Pieces, tokenizer_json
 from capsule_mt.models.sentencepiece import SentencePieceEncoder, Span, joined_pieces, read_sentencepiece
 from capsule_mt.models.tokenizer import cleaned_up, read_tokenizer_config, token_content
@@ -36,14 +37,14 @@ class MarianTokenizer:
         for token in names.values():
             for vocabulary in (self._vocabulary, self._target_vocabulary):
                 if token not in vocabulary:
-                    raise CheckpointError(f"{os.path.join(folder, VOCABULARY_FILE)}: lacks the token {token!r}")
+                    raise CheckpointError(f"{os.path.join(folder, VOCABULARY_FILE)}: lacks the token {shown(token)}")
         self._unknown, self._end = names["unk_token"], names["eos_token"]
         self._special = set(names.values())
         added = config.get("added_tokens_decoder")
         for further in map(token_content, added.values() if isinstance(added, dict) else ()):
             if further not in self._special:
                 raise UnsupportedModelError(
-                    f"{self._folder}: {further!r} was added to the tokenizer: needs transformers"
+                    f"{self._folder}: {shown(further)} was added to the tokenizer: needs transformers"
                 )
         self._splits_special = bool(config.get("split_special_tokens", False))
         self._special_in_text = re.compile("|".join(map(re.escape, sorted(self._special, key=len, reverse=True))))
@@ -132,5 +133,5 @@ def _vocabulary(file: str) -> dict[str, int]:
     vocabulary = read_json(file)
     for token, index in vocabulary.items():
         if type(index) is not int or index < 0:
-            raise CheckpointError(f"{file}: the id of {token!r} must be a number from 0 on, got {index!r}")
+            raise CheckpointError(f"{file}: the id of {shown(token)} must be a number from 0 on, got {shown(index)}")
     return vocabulary

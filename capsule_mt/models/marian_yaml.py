@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from capsule_mt.messages import shown
 from capsule_mt.models.weights import CheckpointError
 
 NAMED = re.compile(r"([A-Za-z0-9_.-]+):(?:\s+(.*))?")
@@ -45,7 +46,9 @@ def read_yaml(text: str, origin: str) -> dict[str, Any]:
             is_list = value.startswith("[") and value.endswith("]")
             values[key] = _flow(value[1:-1], origin_line) if is_list else _scalar(value, origin_line)
         else:
-            raise CheckpointError(f"{origin_line}: {line.strip()!r} is neither `name: value` nor an item of a list")
+            raise CheckpointError(
+                f"{origin_line}: {shown(line.strip())} is neither `name: value` nor an item of a list"
+            )
     return values
 
 
@@ -93,7 +96,7 @@ def read_vocabulary(file: str) -> dict[str, int]:
             raise CheckpointError(f"{file}:{line_number}: {line[:40]!r} is not a line `token: number`")
         token = _token(entry[1], f"{file}:{line_number}")
         if token in tokens:
-            raise CheckpointError(f"{file}:{line_number}: {token!r} comes twice")
+            raise CheckpointError(f"{file}:{line_number}: {shown(token)} comes twice")
         tokens[token] = int(entry[2])
     if sorted(tokens.values()) != list(range(len(tokens))):
         raise CheckpointError(

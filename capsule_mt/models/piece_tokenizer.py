@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from capsule_mt.engine.program import UnsupportedModelError
+from capsule_mt.messages import shown
 from capsule_mt.models.marian_yaml import read_vocabulary
 from capsule_mt.models.sentencepiece import (
     BYTE,
@@ -47,7 +48,9 @@ class Pieces:
         if END not in self.texts or kinds[self.texts.index(END)] != CONTROL:
             raise CheckpointError(f"{file}: lacks the control piece {END!r}")
         if UNUSED in kinds:
-            raise UnsupportedModelError(f"{file}: `unused pieces` {self.texts[kinds.index(UNUSED)]!r} are not known")
+            raise UnsupportedModelError(
+                f"{file}: `unused pieces` {shown(self.texts[kinds.index(UNUSED)])} are not known"
+            )
         self.end, self.unknown = self.texts.index(END), kinds.index(UNKNOWN)
         self.hidden = {index for index, kind in enumerate(kinds) if kind == CONTROL}
 
@@ -70,7 +73,7 @@ class NumberedPieces:
         self._numbers = read_vocabulary(vocabulary_file)
         for token in (END, UNKNOWN_TOKEN):
             if token not in self._numbers:
-                raise CheckpointError(f"{vocabulary_file}: lacks {token!r}")
+                raise CheckpointError(f"{vocabulary_file}: lacks {shown(token)}")
         self.texts = sorted(self._numbers, key=self._numbers.__getitem__)
         self.end, self.unknown = self._numbers[END], self._numbers[UNKNOWN_TOKEN]
         self.hidden = {self.end}

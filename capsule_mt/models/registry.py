@@ -5,6 +5,7 @@ from importlib import import_module
 from typing import Any
 
 from capsule_mt.engine.program import Program, UnsupportedModelError
+from capsule_mt.messages import shown
 from capsule_mt.models.parts import TIED, Parts
 from capsule_mt.models.settings import Settings
 from capsule_mt.models.weights import Weights
@@ -37,7 +38,7 @@ def write_program(
     writer = WRITERS.get(model_type) if isinstance(model_type, str) else None
     if writer is None:
         families = ", ".join(WRITERS)
-        raise UnsupportedModelError(f"{origin}: a model of type {model_type!r} has no fast form, only {families}")
+        raise UnsupportedModelError(f"{origin}: a model of type {shown(model_type)} has no fast form, only {families}")
     if config.get("quantization_config") is not None:
         raise UnsupportedModelError("a quantised model (`quantization_config`) has no fast form")
     module, function = writer

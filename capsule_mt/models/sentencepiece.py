@@ -13,6 +13,7 @@ from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
 from capsule_mt.engine.program import UnsupportedModelError
+from capsule_mt.messages import shown
 from capsule_mt.models.weights import CheckpointError
 
 SPACE = "\u2581"
@@ -83,7 +84,7 @@ def read_sentencepiece(file: str | os.PathLike[str]) -> SentencePieceModel:
         )
     model_type = MODEL_TYPES.get(trainer.get(3, 1))
     if model_type is None:
-        raise CheckpointError(f"{file}: `model_type` must be one of {MODEL_TYPES}, got {trainer[3]!r}")
+        raise CheckpointError(f"{file}: `model_type` must be one of {MODEL_TYPES}, got {shown(trainer[3])}")
     if trainer.get(24) or not normalizer.get(5, True):
         raise UnsupportedModelError(
             f"{file}: writes the space after a word, or not at all; only vocabularies that write it before are read"
@@ -113,7 +114,7 @@ class SentencePieceEncoder:
     def __init__(self, model: SentencePieceModel) -> None:
         if model.model_type not in ("unigram", "bpe"):
             raise UnsupportedModelError(
-                f"{model.file}: a vocabulary of type {model.model_type!r} is not read, only 'unigram' and 'bpe'"
+                f"{model.file}: a vocabulary of type {shown(model.model_type)} is not read, only 'unigram' and 'bpe'"
             )
         normal_scores = [score for score, kind in zip(model.scores, model.kinds, strict=True) if kind == NORMAL]
         if not normal_scores:

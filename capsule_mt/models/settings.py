@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from capsule_mt.engine.program import UnsupportedModelError
+from capsule_mt.messages import shown
 from capsule_mt.models.weights import CheckpointError
 
 MAX_ITERATIONS = 1000
@@ -28,27 +29,27 @@ class Settings:
         value = self._value(name, default)
         if type(value) is not int or not minimum <= value <= maximum:
             raise CheckpointError(
-                f"{self.origin}: `{name}` must be a number from {minimum} to {maximum}, got {value!r}"
+                f"{self.origin}: `{name}` must be a number from {minimum} to {maximum}, got {shown(value)}"
             )
         return value
 
     def real(self, name: str, default: float) -> float:
         value = self._value(name, default)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e30:
-            raise CheckpointError(f"{self.origin}: `{name}` must be a number that is not negative, got {value!r}")
+            raise CheckpointError(f"{self.origin}: `{name}` must be a number that is not negative, got {shown(value)}")
         return float(value)
 
     def flag(self, name: str, default: bool) -> bool:
         value = self._value(name, default)
         if not isinstance(value, bool):
-            raise CheckpointError(f"{self.origin}: `{name}` must be true or false, got {value!r}")
+            raise CheckpointError(f"{self.origin}: `{name}` must be true or false, got {shown(value)}")
         return value
 
     def choice(self, name: str, default: str, choices: Iterable[str]) -> str:
         """Return the name of a method; refuse one that no program can be written for."""
         value = self._value(name, default)
         if value not in list(choices):
-            raise UnsupportedModelError(f"`{name}` {value!r} has no fast form, only {', '.join(choices)}")
+            raise UnsupportedModelError(f"`{name}` {shown(value)} has no fast form, only {', '.join(choices)}")
         return str(value)
 
     def divisor(self, name: str, total_field: str, total: int) -> int:

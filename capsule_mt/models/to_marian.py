@@ -13,6 +13,7 @@ from typing import Any
 
 from capsule_mt.engine.library import widened
 from capsule_mt.engine.program import Tensor, UnsupportedModelError
+from capsule_mt.messages import shown
 from capsule_mt.models.from_marian import LAYER_NORM_EPSILON, StoredWeight, stored_weights_of
 from capsule_mt.models.loading import CONFIG_FILE, open_checkpoint, weights_in
 from capsule_mt.models.marian_files import OPTIONS, transposed
@@ -159,7 +160,7 @@ def _checked(config: Mapping[str, Any], file: str) -> dict[str, Any]:
     checked = {"share_encoder_decoder_embeddings": True, "tie_word_embeddings": True, **config}
 
     def refuse(name: str, only: str) -> UnsupportedModelError:
-        return UnsupportedModelError(f"{file}: `{name}` {checked.get(name)!r} has no place in Marian: {only}")
+        return UnsupportedModelError(f"{file}: `{name}` {shown(checked.get(name))} has no place in Marian: {only}")
 
     if checked.get("model_type") not in ("marian", "capsule_marian"):
         raise refuse("model_type", "only 'marian' and 'capsule_marian'")
@@ -176,7 +177,7 @@ def _checked(config: Mapping[str, Any], file: str) -> dict[str, Any]:
     checked.setdefault("decoder_start_token_id", 58100)
     for encoder_field, decoder_field, default in EQUAL_FIELDS:
         if checked.setdefault(encoder_field, default) != checked.setdefault(decoder_field, default):
-            raise refuse(decoder_field, f"only {checked[encoder_field]!r}, as `{encoder_field}`")
+            raise refuse(decoder_field, f"only {shown(checked[encoder_field])}, as `{encoder_field}`")
     for name in ("encoder_layers", "decoder_layers"):
         if checked.setdefault(name, 12) == 0:
             raise refuse(name, "only 1 and more")
@@ -223,7 +224,7 @@ def _num_tokens(table: Tensor, config: Mapping[str, Any], file: str) -> int:
     start = config["decoder_start_token_id"]
     if start is None or start < count:
         raise UnsupportedModelError(
-            f"{file}: `decoder_start_token_id` {start!r} has no place in Marian: only a token at the end of the "
+            f"{file}: `decoder_start_token_id` {shown(start)} has no place in Marian: only a token at the end of the "
             f"vocabulary with an embedding of zeros; token {count - 1} has numbers up to {largest:.3g}"
         )
     return count

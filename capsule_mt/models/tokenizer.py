@@ -9,6 +9,7 @@ from tokenizers import Tokenizer as FastTokenizer
 
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.files.line_failures import is_of_line
+from capsule_mt.messages import shown
 from capsule_mt.models.weights import CheckpointError, read_json
 from capsule_mt.text.tokenizer import Encoded
 
@@ -37,7 +38,7 @@ class FileTokenizer:
             self.unknown_id: int | None = None if unknown is None else self._source.token_to_id(unknown)
         except UnicodeEncodeError:
             raise CheckpointError(
-                f"{folder}/tokenizer_config.json: `unk_token` must be text, got {unknown!r}"
+                f"{folder}/tokenizer_config.json: `unk_token` must be text, got {shown(unknown)}"
             ) from None
         added = self._source.get_added_tokens_decoder()
         self.special_ids = frozenset(number for number, token in added.items() if token.special) - {self.unknown_id}

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from capsule_mt.engine.library import count_infinite
 from capsule_mt.engine.program import Codes, Tensor, UnsupportedModelError
+from capsule_mt.messages import shown
 from capsule_mt.models import tensors
 
 WEIGHTS_FILE = "model.safetensors"
@@ -96,7 +97,7 @@ class SafetensorsFile:
         for name, part in weight_map.items():
             if not isinstance(part, str) or not re.fullmatch(r"[\w-][\w.-]*", part):
                 raise CheckpointError(
-                    f"{index}: `weight_map` has {part!r} for `{name}`, which is not a file beside it"
+                    f"{index}: `weight_map` has {shown(part)} for `{name}`, which is not a file beside it"
                 )
         weights = cls(*(os.path.join(folder, part) for part in sorted(set(weight_map.values()))))
         for name, part in weight_map.items():
@@ -167,7 +168,7 @@ def _entries(file: str, metadata: dict[str, Any]) -> Iterator[tuple[str, _Entry]
         header = _json_object(file, stream.read(length))
     described = header.pop("__metadata__", {})
     if not isinstance(described, dict):
-        raise CheckpointError(f"{file}: `__metadata__` must be an object, got {described!r}")
+        raise CheckpointError(f"{file}: `__metadata__` must be an object, got {shown(described)}")
     metadata |= described
     entries = [_entry(file, name, facts, 8 + length) for name, facts in header.items()]
     end = 8 + length

@@ -17,7 +17,7 @@ LIGHT = {
     "options": set(),
     "engine": {"options"},
     "formats": {"files", "text"},
-    "models": {"engine", "files", "options", "text"},
+    "models": {"engine", "files", "messages", "options", "text"},
     "catalog": {"files", "models.registry", "text"},
     "coverage": {"engine", "text"},
     "translate": {"engine", "models", "catalog", "coverage", "text", "files", "messages", "options"},

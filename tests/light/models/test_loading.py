@@ -143,11 +143,29 @@ def test_what_only_transformers_knows(family, fields, message, tmp_path):
             for calibration, message in (
                 ([], "`coverage_calibration` must be an object"),
                 ({"guided": {"words": [[0, math.nan]]}}, "guided.words` must be at most 10000 points"),
-                ({"guided": {"sentences": [[0, 1], [1, 0]]}}, "guided.sentences` must be .* do not fall"),
+                ({"guided": {"sentences": [[0, 1], [1, 0]]}}, "guided.sentences` must be .* never falling"),
                 ({"attention": {"head": [7, 0]}}, "attention.head` must be a layer and a head of 2 and"),
                 ({"optional_words": "a"}, "`coverage_calibration.optional_words` must be a list"),
-                ({"length": {"start": 1, "slope": "2", "more": {}}}, "calibration.length` must be numbers as"),
-                ({"length": {"start": 1, "slope": 2, "more": {"a": "b"}}}, "and as `more` words by their number of"),
+                ({"length": {"start": 1, "slope": "2", "more": {}}}, "length.slope` must be a number from"),
+                ({"length": {"start": 1, "slope": 2, "more": {"a": "b"}}}, "length.more` must be words .* by their"),
+                ({"length": {"start": 1, "slope": 2}}, "`coverage_calibration.length` lacks `more`"),
+                (
+                    {"attention": {"threshold": 0.5}},
+                    "`coverage_calibration.attention` lacks `head`, which `capsule-mt",
+                ),
+                ({"deletion": {"threshold": 0.5}}, "`coverage_calibration.deletion` lacks `words`"),
+                ({"guided": {"words": [[0, 0]]}}, "`coverage_calibration.guided` lacks `sentences`"),
+                ({"guided": {"words": [[0, 0], [0, 1]]}}, "guided.words` must be .* x rising"),
+                ({"verified": {"alarm": {"score": 0.5}}}, "verified.alarm` lacks `flagged`"),
+                ({"verified": {"labels": "by hand"}}, "`coverage_calibration.verified` lacks `marks`"),
+                (
+                    {"verified": {"marks": {"sure": {"marks": 1, "precision": 0.5}}, "labels": ""}},
+                    r"verified.marks.sure` lacks `recall`",
+                ),
+                (
+                    {"verified": {"labels": "", "marks": {"all": {"marks": 1, "recall": 1, "precision": "x" * 5000}}}},
+                    r"verified.marks.all.precision` must be from 0 to 1, got 'x{196}\.\.\.$",
+                ),
                 ({"verified": {"shortness": "much"}}, "verified.shortness` must be from 0 to 100, got 'much'"),
             )
         ),
