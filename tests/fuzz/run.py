@@ -1,7 +1,7 @@
-"""Try hostile inputs for some time, and keep those that break something.
+"""Try hostile inputs, and keep those that break something.
 
-    python -m tests.fuzz.run --seconds 600 --seed 7                 # all kinds
-    python -m tests.fuzz.run --seconds 60 --targets search,file     # some
+    python -m tests.fuzz.run --seconds 600 --seed 7                 # all targets
+    python -m tests.fuzz.run --cases 500 --targets search,file      # the same cases on every machine
 
 Each case is written to `last.json` before it is tried: a crash of the process leaves it there. A case that fails is
 kept in tests/fuzz/corpus, where `pytest tests/fuzz` tries it ever after. Under sanitizers, build the engine with
@@ -10,6 +10,7 @@ kept in tests/fuzz/corpus, where `pytest tests/fuzz` tries it ever after. Under 
 
 import argparse
 import json
+import math
 import random
 import sys
 import time
@@ -24,14 +25,16 @@ SLOW_SECONDS = 60.0  # of processor time; a case that takes more fails
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=60.0)
+    length = parser.add_mutually_exclusive_group(required=True)
+    length.add_argument("--seconds", type=float, default=math.inf)
+    length.add_argument("--cases", type=float, default=math.inf, help="the number of cases, of all targets together")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--targets", default=",".join(TARGETS))
     parser.add_argument("--keep", type=Path, default=CORPUS, help="where what fails is written")
     arguments = parser.parse_args()
     generator, targets = random.Random(arguments.seed), arguments.targets.split(",")
     end, tried, failed = time.monotonic() + arguments.seconds, 0, 0
-    while time.monotonic() < end:
+    while time.monotonic() < end and tried < arguments.cases:
         target = targets[tried % len(targets)]
         make, check = TARGETS[target]
         case = {"target": target, **make(generator)}
