@@ -1,7 +1,6 @@
 """The embedded corpus: 22,500 English-German sentence pairs of a small grammar, well-formed and often absurd.
 
 Translating them takes real reordering: German verbs come second in a main clause and last in a subordinate one, their
-Translating them takes real reordering: German verbs come second in a main clause and last in a subordinate one, their
 prefixes and participles close the clause, numbers are read from the units up, and articles, adjectives and verbs
 agree. `python -m lab.embedded_corpus` wrote the file.
 """

@@ -1,4 +1,4 @@
-"""The grammar of the embedded corpus: right where a machine can tell, no sentence twice; the file is what it writes."""
+"""The grammar of the embedded corpus: right where a machine can tell; and the file is what it writes."""
 
 import gzip
 import itertools
