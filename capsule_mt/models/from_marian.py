@@ -23,6 +23,7 @@ from capsule_mt.models.marian_files import (
     read_numbers,
 )
 from capsule_mt.models.marian_yaml import read_yaml
+from capsule_mt.models.opening import read_text
 from capsule_mt.models.piece_tokenizer import PAD, NumberedPieces, Pieces, PieceTokenizer, tokenizer_json
 from capsule_mt.models.shipped import calibration_file
 from capsule_mt.models.shortlist import Shortlist
@@ -113,7 +114,7 @@ def _pieces_beside(folder: str, vocabularies: Sequence[str]) -> tuple[str, str]:
         )
     source, target = (os.path.join(folder, name) for name in PIECES_FILES)
     for file in (source, target):
-        if not os.path.isfile(file):
+        if not os.path.lexists(file):
             raise CheckpointError(f"{file}: no such file, but {vocabularies[0]} needs it: it does not cut text")
     return source, target
 
@@ -136,11 +137,7 @@ def _settings_of(folder: str, names: Sequence[str]) -> Mapping[str, Any]:
     if not configurations:
         return {}
     file = os.path.join(folder, configurations[0])
-    try:
-        with open(file, encoding="utf-8") as stream:
-            return read_yaml(stream.read(), file)
-    except UnicodeDecodeError:
-        raise CheckpointError(f"{file}: is not UTF-8") from None
+    return read_yaml(read_text(file), file)
 
 
 def _named(folder: str, settings: Mapping[str, Any], key: str, usual: list[str]) -> list[str]:
@@ -159,7 +156,7 @@ def _named(folder: str, settings: Mapping[str, Any], key: str, usual: list[str])
             raise CheckpointError(f"{folder}: `{key}` of its configuration has two files of the same name: {named}")
         named = file_names
     for name in named:
-        if os.path.basename(name) != name or not os.path.isfile(os.path.join(folder, name)):
+        if os.path.basename(name) != name or not os.path.lexists(os.path.join(folder, name)):
             raise CheckpointError(
                 f"{folder}: `{key}` of its configuration has {shown(name)}, which is not a file beside it"
             )
@@ -192,7 +189,7 @@ class MarianCheckpoint:
             "forced_eos_token_id": end,
         }
         self.calibrated_by = calibration_file(files.model)
-        if os.path.exists(self.calibrated_by):
+        if os.path.lexists(self.calibrated_by):
             self.config["coverage_calibration"] = read_json(self.calibrated_by)
         self.generation = self._generation()
         has_two = self.pieces[0] is not self.pieces[1]

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from capsule_mt.engine.program import Codes, Tensor
 from capsule_mt.files.digests import file_digest
 from capsule_mt.messages import shown
+from capsule_mt.models.opening import open_file
 from capsule_mt.models.tensors import floats
 from capsule_mt.models.weights import INT8_FILE, CheckpointError, SafetensorsFile, read_json
 
@@ -61,9 +62,8 @@ class Int8File:
 
 
 def _check_digest(file: str, facts_file: str) -> None:
-    if not os.path.isfile(file):
-        raise CheckpointError(f"{file}: no such file")
-    if not os.path.isfile(facts_file):
+    open_file(file).close()
+    if not os.path.lexists(facts_file):
         raise CheckpointError(f"{facts_file}: no such file; it has the SHA-256 of {INT8_FILE}")
     facts = read_json(facts_file)
     if facts.get("format") != FORMAT:

@@ -56,7 +56,7 @@ def load_model(
     check_calibration(calibration, program.head_shape, checkpoint.calibrated_by)
     generation_file = os.path.join(folder, GENERATION_FILE)
     check_generation(
-        generation, program.vocabulary, generation_file if os.path.isfile(generation_file) else checkpoint.origin
+        generation, program.vocabulary, generation_file if os.path.lexists(generation_file) else checkpoint.origin
     )
     tokenizer = checkpoint.read_tokenizer()
     start, end, pad, at_end = _tokens(folder, config, generation, program.vocabulary)
@@ -107,7 +107,7 @@ class HubCheckpoint:
 
     def read_tokenizer(self) -> "FileTokenizer | MarianTokenizer":
         # late: `tokenizers` takes 7 MB, and the other tokenizer does without
-        has_pieces, has_json = (os.path.exists(os.path.join(self.folder, name)) for name in TOKENIZERS)
+        has_pieces, has_json = (os.path.lexists(os.path.join(self.folder, name)) for name in TOKENIZERS)
         if has_pieces and not has_json:
             from capsule_mt.models.marian_tokenizer import MarianTokenizer
 
@@ -121,17 +121,17 @@ class HubCheckpoint:
         from capsule_mt.models.tokenizer import TARGET_TOKENIZER_FILE, TOKENIZER_FILE
 
         source, *targets = (os.path.join(self.folder, name) for name in (TOKENIZER_FILE, TARGET_TOKENIZER_FILE))
-        if not os.path.exists(source):
+        if not os.path.lexists(source):
             from capsule_mt.models.marian_tokenizer import MarianTokenizer
 
             return MarianTokenizer(self.folder).tokenizer_jsons()
-        return [read_json(source), *map(read_json, filter(os.path.exists, targets))]
+        return [read_json(source), *map(read_json, filter(os.path.lexists, targets))]
 
     @property
     def has_shortlist(self) -> bool:
         from capsule_mt.models.shortlist import FILE_NAME
 
-        return os.path.exists(os.path.join(self.folder, FILE_NAME))
+        return os.path.lexists(os.path.join(self.folder, FILE_NAME))
 
     def read_shortlist(self) -> "Shortlist":
         from capsule_mt.models.shortlist import Shortlist
@@ -141,7 +141,7 @@ class HubCheckpoint:
 
 def open_checkpoint(folder: str) -> "HubCheckpoint | MarianCheckpoint":
     """Return the checkpoint in a folder: of transformers, or of Marian."""
-    if os.path.isfile(os.path.join(folder, CONFIG_FILE)):
+    if os.path.lexists(os.path.join(folder, CONFIG_FILE)):
         return HubCheckpoint(folder)
     from capsule_mt.models.from_marian import MarianCheckpoint, MarianFolder
 
@@ -156,11 +156,11 @@ def is_marian(folder: str | os.PathLike[str]) -> bool:
     """Return whether a folder has a model of Marian's and none of transformers."""
     from capsule_mt.models.from_marian import MarianFolder
 
-    return not os.path.exists(os.path.join(folder, CONFIG_FILE)) and MarianFolder.find(folder) is not None
+    return not os.path.lexists(os.path.join(folder, CONFIG_FILE)) and MarianFolder.find(folder) is not None
 
 
 def weights_in(folder: str) -> Weights:
-    if os.path.exists(os.path.join(folder, INT8_FILE)) and not os.path.exists(os.path.join(folder, WEIGHTS_FILE)):
+    if os.path.lexists(os.path.join(folder, INT8_FILE)) and not os.path.lexists(os.path.join(folder, WEIGHTS_FILE)):
         from capsule_mt.models.int8 import Int8File
 
         return Int8File(folder)
@@ -170,7 +170,7 @@ def weights_in(folder: str) -> Weights:
 def _generation(folder: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the defaults of generating, as transformers reads them."""
     file = os.path.join(folder, GENERATION_FILE)
-    if os.path.exists(file):
+    if os.path.lexists(file):
         return read_json(file)
     names = (option.name for option in SEARCH_OPTIONS)  # which older checkpoints have in config.json
     return {name: config[name] for name in names if config.get(name) is not None}

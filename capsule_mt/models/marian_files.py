@@ -18,6 +18,7 @@ from capsule_mt.engine.library import count_infinite
 from capsule_mt.engine.program import DTYPES, Codes, Tensor, UnsupportedModelError
 from capsule_mt.messages import shown
 from capsule_mt.models.marian_yaml import read_yaml
+from capsule_mt.models.opening import open_file
 from capsule_mt.models.weights import CheckpointError
 
 OPTIONS = "special:model.yml"
@@ -47,9 +48,7 @@ class Item(NamedTuple):
 def open_marian(file: str | os.PathLike[str]) -> "MarianFile":
     """Open a `.bin` or `.npz` of Marian."""
     file = os.fspath(file)
-    if not os.path.isfile(file):
-        raise CheckpointError(f"{file}: no such file")
-    with open(file, "rb") as stream:
+    with open_file(file) as stream:
         is_archive = stream.read(2) == b"PK"
     return NumpyFile(file) if is_archive else BinaryFile(file)
 
@@ -72,8 +71,8 @@ class BinaryFile:
     def __init__(self, file: str) -> None:
         self.file = file
         self.items: dict[str, Item] = {}
-        size = os.path.getsize(file)
-        with open(file, "rb") as stream:
+        with open_file(file) as stream:
+            size = os.fstat(stream.fileno()).st_size
             for name, item in _binary_items(file, stream, size):
                 if name in self.items:
                     raise CheckpointError(f"{file}: `{name}` comes twice")
@@ -83,7 +82,7 @@ class BinaryFile:
         """Return the bytes of a tensor."""
         item = self.items[name]
         content = bytearray(item.size)
-        with open(self.file, "rb", buffering=0) as stream:
+        with open_file(self.file) as stream:
             stream.seek(item.start)
             if stream.readinto(content) != item.size:
                 raise CheckpointError(f"{self.file}: was cut off while it was read")
@@ -134,11 +133,11 @@ class NumpyFile:
     def __init__(self, file: str) -> None:
         self.file = file
         self.items: dict[str, Item] = {}
-        size = os.path.getsize(file)
         import zipfile
 
         try:
-            with zipfile.ZipFile(file) as archive:
+            with open_file(file) as opened, zipfile.ZipFile(opened) as archive:
+                size = os.fstat(opened.fileno()).st_size
                 for member in archive.infolist():
                     name = member.filename.removesuffix(".npy")
                     if name == member.filename or name in self.items:
@@ -159,7 +158,11 @@ class NumpyFile:
 
         item = self.items[name]
         try:
-            with zipfile.ZipFile(self.file) as archive, archive.open(f"{name}.npy") as stream:
+            with (
+                open_file(self.file) as file,
+                zipfile.ZipFile(file) as archive,
+                archive.open(f"{name}.npy") as stream,
+            ):
                 stream.seek(item.start)
                 content = bytearray(stream.read())
         except (zipfile.BadZipFile, EOFError, OSError) as error:

@@ -128,8 +128,6 @@ class MarianTokenizer:
 
 def _vocabulary(file: str) -> dict[str, int]:
     """Read the ids of tokens."""
-    if not os.path.isfile(file):
-        raise CheckpointError(f"{file}: no such file")
     vocabulary = read_json(file)
     for token, index in vocabulary.items():
         if type(index) is not int or index < 0:

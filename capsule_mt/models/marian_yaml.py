@@ -4,12 +4,12 @@ A vocabulary has a line `token: number` for each token.
 """
 
 import json
-import os
 import re
 from collections.abc import Iterator
 from typing import Any
 
 from capsule_mt.messages import shown
+from capsule_mt.models.opening import read_text
 from capsule_mt.models.weights import CheckpointError
 
 NAMED = re.compile(r"([A-Za-z0-9_.-]+):(?:\s+(.*))?")
@@ -80,13 +80,7 @@ def _scalar(text: str, origin_line: str) -> Any:
 
 def read_vocabulary(file: str) -> dict[str, int]:
     """Return the tokens of a vocabulary (*.yml) with their ids, which count from 0."""
-    if not os.path.isfile(file):
-        raise CheckpointError(f"{file}: no such file")
-    try:
-        with open(file, encoding="utf-8", newline="\n") as stream:
-            lines = stream.read().split("\n")  # a token may be another line separator, such as U+0085
-    except UnicodeDecodeError:
-        raise CheckpointError(f"{file}: is not UTF-8") from None
+    lines = read_text(file).split("\n")  # a token may be another line separator, such as U+0085
     tokens: dict[str, int] = {}
     for line_number, line in enumerate(lines, start=1):
         if not line.strip() or line.strip() in ("---", "..."):

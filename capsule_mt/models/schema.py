@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Union
 
 from capsule_mt.messages import shown
-from capsule_mt.models.weights import CheckpointError
+from capsule_mt.models.opening import CheckpointError
 
 
 class Rule(NamedTuple):

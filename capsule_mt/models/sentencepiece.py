@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.messages import shown
+from capsule_mt.models.opening import read_file
 from capsule_mt.models.weights import CheckpointError
 
 SPACE = "\u2581"
@@ -54,10 +55,7 @@ def read_sentencepiece(file: str | os.PathLike[str]) -> SentencePieceModel:
         UnsupportedModelError: a vocabulary that does not write the space before a word.
     """
     file = os.fspath(file)
-    if not os.path.isfile(file):
-        raise CheckpointError(f"{file}: no such file")
-    with open(file, "rb") as stream:
-        content = stream.read()
+    content = read_file(file)
     texts, scores, kinds = list[str](), array("f"), bytearray()
     trainer: dict[int, Any] = {}
     normalizer: dict[int, Any] = {}

@@ -6,6 +6,8 @@ versions of the model do not get it.
 
 import os
 
+from capsule_mt.models.opening import open_file
+
 FOLDER = os.path.join(os.path.dirname(__file__), "calibrations")
 CALIBRATION_FILE = "coverage_calibration.json"  # of `capsule-mt calibrate`, beside a model that has no config.json
 END = 1 << 20  # bytes
@@ -19,10 +21,10 @@ def calibration_file(weights: str) -> str:
     """Return the path of a Marian model's calibration: beside its weights, or else in this package."""
     beside = os.path.join(os.path.dirname(weights), CALIBRATION_FILE)
     size = os.path.getsize(weights)
-    if not os.path.exists(beside) and any(size == shipped_size for shipped_size, _ in SHIPPED):
+    if not os.path.lexists(beside) and any(size == shipped_size for shipped_size, _ in SHIPPED):
         from hashlib import sha256  # late: few models are of these sizes
 
-        with open(weights, "rb") as stream:
+        with open_file(weights) as stream:
             stream.seek(max(0, size - END))
             shipped = SHIPPED.get((size, sha256(stream.read()).hexdigest()))
         return beside if shipped is None else os.path.join(FOLDER, shipped)

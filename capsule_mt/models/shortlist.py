@@ -9,6 +9,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from itertools import islice, pairwise
 
+from capsule_mt.models.opening import open_file
 from capsule_mt.models.weights import CheckpointError, SafetensorsFile, write_safetensors
 
 FILE_NAME = "shortlist.safetensors"
@@ -78,7 +79,7 @@ class Shortlist:
         """Load a file, or the file in the folder of a checkpoint."""
         file = os.fspath(path)
         file = os.path.join(file, FILE_NAME) if os.path.isdir(file) else file
-        if not os.path.isfile(file):
+        if not os.path.lexists(file):
             raise FileNotFoundError(
                 f"there is no shortlist {file}: `capsule-mt shortlist CHECKPOINT SOURCE TARGET` makes one"
             )
@@ -102,8 +103,9 @@ class Shortlist:
         (uint64), and the translations (uint32).
         """
         file = os.fspath(file)
-        starts, tokens, size = array("Q"), array("i"), os.path.getsize(file)
-        with open(file, "rb") as stream:
+        starts, tokens = array("Q"), array("i")
+        with open_file(file) as stream:
+            size = os.fstat(stream.fileno()).st_size
             numbers = array("Q", stream.read(48).ljust(48, b"\0"))
             mark, _, frequent, _, num_starts, num_tokens = numbers
             if mark != MARIAN_MARK or size != 48 + 8 * num_starts + 4 * num_tokens:

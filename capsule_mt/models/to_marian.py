@@ -111,7 +111,7 @@ def write_marian_folder(folder: str | os.PathLike[str], out: str | os.PathLike[s
         "normalize": checkpoint.generation.get("length_penalty", 1.0),
         "word-penalty": 0,
     }
-    if os.path.isfile(os.path.join(folder, SHORTLIST_FILE)):
+    if os.path.lexists(os.path.join(folder, SHORTLIST_FILE)):
         Shortlist.load(folder).save_as_marian(os.path.join(out, MARIAN_SHORTLIST_FILE), stored.sizes)
         configuration["shortlist"] = [MARIAN_SHORTLIST_FILE, False]
     calibration = checkpoint.config.get("coverage_calibration")
@@ -126,11 +126,11 @@ def write_marian_folder(folder: str | os.PathLike[str], out: str | os.PathLike[s
 def _write_vocabularies(folder: str, out: str, sizes: Sequence[int]) -> list[str]:
     """Write the `.spm` of both languages, or of each; return their names."""
     files = [os.path.join(folder, name) for name in (TOKENIZER_FILE, TARGET_TOKENIZER_FILE)]
-    if not os.path.isfile(files[0]):
+    if not os.path.lexists(files[0]):
         raise UnsupportedModelError(
             f"{folder}: has no {TOKENIZER_FILE}, and vocab.json numbers tokens as no .spm of Marian's does"
         )
-    has_two = os.path.isfile(files[1])
+    has_two = os.path.lexists(files[1])
     names = ["srcvocab.spm", "trgvocab.spm"] if has_two else ["vocab.spm"]
     for file, name, size in zip(files, names, sizes, strict=False):
         write_pieces(file, os.path.join(out, name), size)
@@ -194,7 +194,7 @@ class _Stored:
 
     def __init__(self, folder: str) -> None:
         self.file = os.path.join(folder, CONFIG_FILE)
-        if not os.path.isfile(self.file):
+        if not os.path.lexists(self.file):
             problem = f"has no {CONFIG_FILE}" if os.path.isdir(folder) else "no such folder"
             raise CheckpointError(f"{folder}: {problem}")
         config = self.config = _checked(read_json(self.file), self.file)

@@ -10,6 +10,7 @@ from tokenizers import Tokenizer as FastTokenizer
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.files.line_failures import is_of_line
 from capsule_mt.messages import shown
+from capsule_mt.models.opening import read_file
 from capsule_mt.models.weights import CheckpointError, read_json
 from capsule_mt.text.tokenizer import Encoded
 
@@ -30,7 +31,7 @@ class FileTokenizer:
         self._file = os.path.join(folder, TOKENIZER_FILE)
         splits = bool(config.get("split_special_tokens", False))
         self._source = self._target = _load(os.path.join(folder, TOKENIZER_FILE), splits)
-        if os.path.exists(target := os.path.join(folder, TARGET_TOKENIZER_FILE)):
+        if os.path.lexists(target := os.path.join(folder, TARGET_TOKENIZER_FILE)):
             self._target = _load(target, splits)
         self.cleans_up = bool(config.get("clean_up_tokenization_spaces", False))
         unknown = token_content(config.get("unk_token"))
@@ -71,10 +72,11 @@ class FileTokenizer:
 
 
 def _load(file: str, splits_special_tokens: bool) -> FastTokenizer:
-    if not os.path.isfile(file):
+    if not os.path.lexists(file):
         raise UnsupportedModelError(f"{file}: no such file; a tokenizer of another kind needs hf-capsule-mt")
+    content = read_file(file)
     try:
-        tokenizer = FastTokenizer.from_file(file)
+        tokenizer = FastTokenizer.from_buffer(content)
     except BaseException as error:  # `tokenizers` raises nothing more special, or panics
         if not is_of_line(error):
             raise
@@ -88,7 +90,7 @@ def _load(file: str, splits_special_tokens: bool) -> FastTokenizer:
 def read_tokenizer_config(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """Return what tokenizer_config.json says, if it is there."""
     file = os.path.join(folder, CONFIG_FILE)
-    return read_json(file) if os.path.exists(file) else {}
+    return read_json(file) if os.path.lexists(file) else {}
 
 
 def cleaned_up(text: str) -> str:

@@ -13,6 +13,8 @@ from capsule_mt.engine.library import count_infinite
 from capsule_mt.engine.program import Codes, Tensor, UnsupportedModelError
 from capsule_mt.messages import shown
 from capsule_mt.models import tensors
+from capsule_mt.models.opening import CheckpointError as CheckpointError
+from capsule_mt.models.opening import open_file, read_file
 
 WEIGHTS_FILE = "model.safetensors"
 INT8_FILE = "int8.safetensors"  # of a checkpoint in int8
@@ -26,10 +28,6 @@ ITEM_SIZES = {
     **dict.fromkeys(("F16", "BF16", "I16", "U16"), 2),
     **dict.fromkeys(("F8_E4M3", "F8_E5M2", "I8", "U8", "BOOL"), 1),
 }
-
-
-class CheckpointError(ValueError):
-    """A checkpoint is damaged, or its files do not fit together. The message names the file and the field."""
 
 
 class Weights(Protocol):
@@ -133,7 +131,7 @@ class SafetensorsFile:
     def content(self, name: str) -> "bytes | memoryview":
         """Return the bytes of a tensor of any type."""
         entry = self._entries[name]
-        with open(entry.file, "rb") as stream:
+        with open_file(entry.file) as stream:
             if os.fstat(stream.fileno()).st_size < entry.start + entry.size:
                 raise self.problem(name, "was cut off while it was read")
             if not entry.size:
@@ -158,10 +156,8 @@ class SafetensorsFile:
 
 def _entries(file: str, metadata: dict[str, Any]) -> Iterator[tuple[str, _Entry]]:
     """Yield the tensors that the header of a safetensors file describes, which fill the file without a gap."""
-    if not os.path.isfile(file):
-        raise CheckpointError(f"{file}: no such file")
-    size = os.path.getsize(file)
-    with open(file, "rb") as stream:
+    with open_file(file) as stream:
+        size = os.fstat(stream.fileno()).st_size
         length = int.from_bytes(stream.read(8), "little")
         if not 0 < length <= min(size - 8, LONGEST_HEADER):
             raise CheckpointError(f"{file}: is not a safetensors file, or it is cut off")
@@ -226,17 +222,15 @@ def write_safetensors(
 
 def read_json(file: str) -> dict[str, Any]:
     """Read a file that holds a JSON object."""
-    if not os.path.isfile(file):  # reading a pipe might never end
-        raise CheckpointError(f"{file}: no such file, or no regular one")
-    with open(file, "rb") as stream:
-        return _json_object(file, stream.read())
+    return _json_object(file, read_file(file))
 
 
 def _json_object(file: str, content: bytes) -> dict[str, Any]:
     try:
         value = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{file}: is not JSON ({error})") from None
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise CheckpointError(f"{file}: is not JSON ({reason})") from None
     if not isinstance(value, dict):
         raise CheckpointError(f"{file}: must be a JSON object, got a {type(value).__name__}")
     return value

@@ -2,8 +2,6 @@
 
 import json
 import math
-import os
-import re
 from pathlib import Path
 
 import pytest
@@ -182,21 +180,6 @@ def test_what_does_not_fit_together(family, fields, message, tmp_path):
     with pytest.raises(CheckpointError, match=message) as error:
         load_model(folder)
     assert str(folder) in str(error.value)
-
-
-@pytest.mark.parametrize("name", ["config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json",
-                                  "model.safetensors"])  # fmt: skip
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no pipes with names")
-@pytest.mark.timeout(20)
-def test_a_pipe_is_no_file(name, tmp_path):
-    """Reading it would wait for somebody who writes."""
-    folder = golden("capsule_marian", tmp_path / "model")
-    (folder / name).unlink()
-    os.mkfifo(folder / name)
-    with pytest.raises(
-        (CheckpointError, UnsupportedModelError), match=rf"{re.escape(name)}: no such file|neither config"
-    ):
-        load_model(folder)
 
 
 def test_a_regular_expression_that_does_not_end(tmp_path):

@@ -1,0 +1,70 @@
+"""Open the files in the folder of a model, which may come from anywhere: only regular files of that folder."""
+
+import os
+import stat
+from io import BufferedReader
+
+MAX_TEXT = 1 << 26  # bytes of a file that is read whole, such as tokenizer.json: the largest known one has 34 MB
+# an open of a pipe would wait for its writer; Windows has no such flag, and translates line ends without the other
+FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+HUB_BLOBS = os.path.join(os.pardir, os.pardir, "blobs")  # the files of a snapshot in the cache of Hugging Face
+
+
+class CheckpointError(ValueError):
+    """A checkpoint is damaged, or its files do not fit together. The message names the file and the field."""
+
+
+def open_file(file: str | os.PathLike[str], max_size: int | None = None) -> BufferedReader:
+    """Open a file of a model for reading.
+
+    Args:
+        max_size: the most bytes that it may have, by default any number.
+
+    Raises:
+        CheckpointError: no such file, a link to another folder, a folder, a pipe or a device, or too large a file.
+    """
+    _refuse_links_to_elsewhere(file)
+    try:
+        descriptor = os.open(file, FLAGS)
+    except FileNotFoundError:
+        raise CheckpointError(f"{os.fspath(file)}: no such file") from None
+    except OSError as error:
+        if os.path.isfile(file):  # without permission, say
+            raise
+        raise CheckpointError(f"{os.fspath(file)}: is not a regular file ({error.strerror})") from None
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise CheckpointError(f"{os.fspath(file)}: is not a regular file")
+        if max_size is not None and status.st_size > max_size:
+            raise CheckpointError(f"{os.fspath(file)}: has {status.st_size} bytes; at most {max_size} are read")
+        return open(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_file(file: str | os.PathLike[str]) -> bytes:
+    """Return the content of a file of a model, at most `MAX_TEXT` bytes."""
+    with open_file(file, MAX_TEXT) as stream:
+        return stream.read()
+
+
+def read_text(file: str | os.PathLike[str]) -> str:
+    """Return the text of a file of a model in UTF-8, with its line ends as they are."""
+    try:
+        return read_file(file).decode()
+    except UnicodeDecodeError:
+        raise CheckpointError(f"{os.fspath(file)}: is not UTF-8") from None
+
+
+def _refuse_links_to_elsewhere(file: str | os.PathLike[str]) -> None:
+    """Refuse a link out of the file's folder, except for the cache of Hugging Face, whose snapshots are links."""
+    if not os.path.islink(file):
+        return
+    folder, target = os.path.realpath(os.path.dirname(file)), os.path.realpath(file)
+    allowed = folder, os.path.realpath(os.path.join(folder, HUB_BLOBS))
+    if not any(os.path.dirname(target) == parent or target.startswith(parent + os.sep) for parent in allowed):
+        raise CheckpointError(
+            f"{os.fspath(file)}: is a link to {target}, outside of the model's folder: copy the file there"
+        )
