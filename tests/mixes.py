@@ -35,6 +35,16 @@ MARIAN: dict[str, Mix] = {
         "layer_aggregation_vote_input": "own",
         "layer_aggregation_num_capsules": 4,
     },
+    "dense": {"layer_aggregation": "dense"},
+    "dense_connections": {"layer_aggregation": "dense", "depth_connections": True},
+    "depth_attention": {"layer_aggregation": "depth_attention", "layer_aggregation_side": "encoder"},
+    "depth_connections": {
+        "layer_aggregation": "depth_attention",
+        "layer_aggregation_residual": True,
+        "depth_connections": True,
+    },
+    "mudd": {"layer_aggregation": "mudd"},
+    "grn": {"layer_aggregation": "grn"},
     "simple_heads": {
         "head_aggregation": "simple_routing",
         "head_aggregation_sites": ["encoder_self", "cross"],

@@ -60,12 +60,14 @@ class _Marian:
         target_table = parts.table(parts.tied(decoder, *tied_tables or (head,)), targets, self.width)
 
         words, _, step, _ = self.writers
-        hidden = self._embed(words, source_table, "encoder")
-        states = [hidden := self._encoder_layer(hidden, index) for index in range(self._num_layers("encoder"))]
-        source = self._aggregate(words, "encoder", states or [hidden])
-        hidden, memory = self._embed(step, target_table, "decoder"), self._memory(source)
-        states = [hidden := self._decoder_layer(hidden, index, memory) for index in range(self._num_layers("decoder"))]
-        hidden = self._aggregate(step, "decoder", states or [hidden])
+        states = [self._embed(words, source_table, "encoder")]
+        for index in range(self._num_layers("encoder")):
+            states.append(self._encoder_layer(self._connect(words, "encoder", states), index))
+        source = self._aggregate(words, "encoder", states)
+        memory, states = self._memory(source), [self._embed(step, target_table, "decoder")]
+        for index in range(self._num_layers("decoder")):
+            states.append(self._decoder_layer(self._connect(step, "decoder", states), index, memory))
+        hidden = self._aggregate(step, "decoder", states)
         hidden = guide(self.writers, settings, source, hidden)
         self.program.num_caches = self._num_layers("decoder")
         table = parts.tied(head, *(tied_tables or (decoder,)) if settings.flag("tie_word_embeddings", True) else ())
@@ -168,18 +170,67 @@ class _Marian:
         votes = writer.apply(capsules, f"{name}.votes", outputs=num_heads * self.width, bias=False)
         return self._route(writer, "head_aggregation", name, votes, num_heads)
 
-    def _aggregate(self, writer: Rows, side: str, states: list[int]) -> int:
-        """Combine the outputs of a stack's layers (Dou et al. 2019)."""
-        method = self.settings.choice("layer_aggregation", "none", ("none", *LAYER_AGGREGATIONS))
+    def _aggregates(self, side: str) -> bool:
         sides = self.settings.choice("layer_aggregation_side", "both", ("both", "encoder", "decoder"))
-        if method == "none" or sides not in ("both", side):
+        return self._method != "none" and sides in ("both", side)
+
+    @property
+    def _method(self) -> str:
+        return self.settings.choice("layer_aggregation", "none", ("none", *LAYER_AGGREGATIONS, *DEPTH_SUMS))
+
+    def _aggregate(self, writer: Rows, side: str, states: list[int]) -> int:
+        """Combine the embedding and the outputs of a stack's layers to its result."""
+        if not self._aggregates(side):
             return states[-1]
         name = f"model.{side}.layer_aggregation"
-        aggregated = LAYER_AGGREGATIONS[method](self, writer, name, writer.concatenate(*states), len(states))
-        writer.normalise(aggregated, -1, f"{name}.layer_norm")
-        if self.settings.flag("layer_aggregation_residual", False):
-            writer.run("ADD", aggregated, addend=states[-1])
-        return aggregated
+        return self._combine(writer, name, states if self._method in DEPTH_SUMS else states[1:] or states)
+
+    def _connect(self, writer: Rows, side: str, states: list[int]) -> int:
+        """Return what the next layer of a stack reads: with `depth_connections`, a sum of all below it."""
+        if not (self.settings.flag("depth_connections", False) and self._aggregates(side) and len(states) > 1):
+            return states[-1]
+        return self._combine(writer, f"model.{side}.depth_connections.{len(states) - 1}", states)
+
+    def _combine(self, writer: Rows, name: str, sources: list[int]) -> int:
+        """Combine the outputs of layers (Dou et al. 2019, and successors)."""
+        has_residual, is_sum = self.settings.flag("layer_aggregation_residual", False), self._method in DEPTH_SUMS
+        combine = DEPTH_SUMS[self._method] if is_sum else LAYER_AGGREGATIONS[self._method]
+        combined = combine(self, writer, name, writer.concatenate(*sources), len(sources))
+        if has_residual or not is_sum:
+            writer.normalise(combined, -1, f"{name}.layer_norm")
+        if has_residual:
+            writer.run("ADD", combined, addend=sources[-1])
+        return combined
+
+    def _sum_densely(self, writer: Rows, name: str, joined: int, count: int) -> int:
+        return self._sum(writer, joined, count, offsets=self.parts.vector(f"{name}.weights", count))
+
+    def _attend_over_depth(self, writer: Rows, name: str, joined: int, count: int) -> int:
+        normalized = self._rms_norm(writer, joined, count, gain=self.parts.vector(f"{name}.gain", self.width))
+        weights = writer.linear(normalized, self.parts.map(f"{name}.query", None, 1, self.width), fold=count)
+        return self._sum(writer, joined, count, weights=writer.run("SOFTMAX", weights))
+
+    def _sum_by_network(self, writer: Rows, name: str, joined: int, count: int) -> int:
+        top = writer.run(
+            "COPY", writer.new(self.width), source=joined, start=(count - 1) * self.width, count=self.width
+        )
+        inner = self.parts.map(f"{name}.inner", None, count, self.width)
+        hidden = writer.linear(self._rms_norm(writer, top, 1), inner, activation="gelu")
+        outer = self.parts.map(f"{name}.outer", f"{name}.offsets", count, count)
+        return self._sum(writer, joined, count, weights=writer.linear(hidden, outer))
+
+    def _sum_by_units(self, writer: Rows, name: str, joined: int, count: int) -> int:
+        direction = self.parts.map(f"{name}.direction", None, 1, self.width)
+        weights = writer.linear(self._rms_norm(writer, joined, count), direction, activation="relu", fold=count)
+        offsets = self.parts.vector(f"{name}.offsets", count, self.width)
+        return self._sum(writer, joined, count, weights=weights, offsets=offsets)
+
+    def _sum(self, writer: Rows, joined: int, count: int, **factors: int | Vector) -> int:
+        return writer.run("WEIGHTED_SUM", writer.new(self.width), parts=joined, count=count, **factors)
+
+    def _rms_norm(self, writer: Rows, hidden: int, parts: int, **gain: Vector) -> int:
+        """Return a copy of a buffer in which each part has a root mean square of 1."""
+        return writer.run("RMS_NORM", writer.copy(hidden), parts=parts, epsilon=self.parts.epsilon, **gain)
 
     def _combine_linearly(self, writer: Rows, name: str, joined: int, num_layers: int) -> int:
         inner, inputs = 4 * self.width, num_layers * self.width
@@ -278,6 +329,13 @@ LAYER_AGGREGATIONS: dict[str, LayerAggregation] = {
     "dynamic_combination": _Marian._combine_dynamically,
     "dynamic_routing": _Marian._route_layers,
     "em_routing": _Marian._route_layers,
+}
+# the embedding is their first source
+DEPTH_SUMS: dict[str, LayerAggregation] = {
+    "dense": _Marian._sum_densely,
+    "depth_attention": _Marian._attend_over_depth,
+    "mudd": _Marian._sum_by_network,
+    "grn": _Marian._sum_by_units,
 }
 HEAD_AGGREGATIONS = {
     "concat": _Marian._map_heads,

@@ -21,8 +21,21 @@ from hf_capsule_mt.configuration.common import (
 )
 from hf_capsule_mt.configuration.guided import GuidedConfig
 
-LayerAggregationMethod = Literal["none", "linear", "dynamic_combination", "dynamic_routing", "em_routing"]
+LayerAggregationMethod = Literal[
+    "none",
+    "linear",
+    "dynamic_combination",
+    "dynamic_routing",
+    "em_routing",
+    "dense",
+    "depth_attention",
+    "mudd",
+    "grn",
+]
 HeadAggregationMethod = Literal["concat", "simple_routing", "em_routing"]
+
+# what `depth_connections` may put before every layer
+CONNECTING_METHODS = ("dense", "depth_attention")
 
 # the attentions that may aggregate their heads by routing, and the field that counts the layers they are in
 HEAD_AGGREGATION_SITES = {
@@ -48,9 +61,15 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
             How the outputs of all layers of a stack become its result (Dou et al. 2019): `"none"` takes the top
             layer's, `"linear"` a static linear combination, `"dynamic_combination"` one whose weights a feed-forward
             network computes for each position, `"dynamic_routing"` and `"em_routing"` route the layers, as input
-            capsules, to output capsules that are concatenated.
+            capsules, to output capsules that are concatenated. Its successors are sums of the embedding and all
+            layers: `"dense"` (DenseFormer) with learnt weights, `"depth_attention"` (Attention Residuals) with those
+            of a learnt query, `"mudd"` with those of a small network, `"grn"` (DeepCrossAttention) with one for each
+            unit.
         layer_aggregation_side (`str`, defaults to `"both"`):
             The stacks that aggregate their layers: `"both"`, `"encoder"` or `"decoder"`.
+        depth_connections (`bool`, defaults to `False`):
+            Let each layer from the second on read such a sum of all below it, too, in the stacks of
+            `layer_aggregation_side`: for `"dense"` and `"depth_attention"`.
         layer_aggregation_num_capsules (`int`, *optional*):
             Number of output capsules, a divisor of `d_model`. `None` is `d_model` itself: capsules of width 1, the
             papers' best setting.
@@ -150,6 +169,7 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
 
     layer_aggregation: LayerAggregationMethod = "none"
     layer_aggregation_side: Literal["both", "encoder", "decoder"] = "both"
+    depth_connections: bool = False
     layer_aggregation_num_capsules: int | None = None
     layer_aggregation_num_iterations: int = 3
     layer_aggregation_capsule_input: Literal["all", "own"] = "all"
@@ -241,6 +261,13 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
                     f'`layer_aggregation` "{self.layer_aggregation}" with `layer_aggregation_side` '
                     f'"{self.layer_aggregation_side}" needs layers to aggregate, but `{layers}` is 0'
                 )
+
+    def validate_depth_connections(self) -> None:
+        if self.depth_connections and self.layer_aggregation not in CONNECTING_METHODS:
+            raise ValueError(
+                f"`depth_connections` True needs `layer_aggregation` {' or '.join(CONNECTING_METHODS)}, got "
+                f"{self.layer_aggregation!r}"
+            )
 
     def validate_head_aggregation(self) -> None:
         for site in self.head_aggregation_sites:

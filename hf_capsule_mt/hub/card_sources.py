@@ -9,6 +9,13 @@ from typing import Any, NamedTuple
 PAPERS = {
     "layer_aggregation": "Dou et al. 2019, [Dynamic Layer Aggregation for Neural Machine Translation with "
     "Routing-by-Agreement](https://arxiv.org/abs/1902.05770)",
+    "dense": "Pagliardini et al. 2024, [DenseFormer: Enhancing Information Flow in Transformers via Depth Weighted "
+    "Averaging](https://arxiv.org/abs/2402.02622)",
+    "depth_attention": "[Attention Residuals](https://arxiv.org/abs/2603.15031), 2026",
+    "mudd": "Xiao et al. 2025, [MUDDFormer: Breaking Residual Bottlenecks in Transformers via Multiway Dynamic Dense "
+    "Connections](https://arxiv.org/abs/2502.12170)",
+    "grn": "Heddes et al. 2025, [DeepCrossAttention: Supercharging Transformer Residual Connections]"
+    "(https://arxiv.org/abs/2502.06785)",
     "head_aggregation": "Li et al. 2019, [Information Aggregation for Multi-Head Attention with "
     "Routing-by-Agreement](https://arxiv.org/abs/1904.03100)",
     "guided_routing": "Zheng et al. 2019, [Dynamic Past and Future for Neural Machine Translation]"
@@ -29,6 +36,8 @@ def papers_of(config: Mapping[str, Any]) -> list[str]:
     """The papers that a configuration follows: first its capsules', then its architecture's."""
     switches = ("layer_aggregation", "head_aggregation", "guided_routing")
     methods = [switch for switch in switches if config.get(switch) not in (None, "none", "concat")]
+    if config.get("layer_aggregation") in PAPERS:  # of a paper of its own
+        methods[0] = str(config["layer_aggregation"])
     methods += ["ssru"] if config.get("decoder_self") == "ssru" else []
     architecture = ARCHITECTURES.get(str(config.get("model_type")))
     return methods if architecture is None else [*methods, architecture]

@@ -1,5 +1,7 @@
 """Layer aggregation (Dou et al. 2019): combine the outputs of all layers of a stack into its result.
 
+Its successors are in `depth_aggregation.py`, what all share in `aggregation_base.py`.
+
 Legend: B batch, S positions, L layers, d model width, N output capsules. Every method works on each position alone.
 """
 
@@ -8,58 +10,16 @@ from torch import nn
 from transformers import initialization as init
 
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
+from hf_capsule_mt.modeling.aggregation_base import LayerAggregation, TopLayer
+from hf_capsule_mt.modeling.depth_aggregation import (
+    DenseSum,
+    DepthAttention,
+    GeneralizedResidual,
+    MultiwayDenseSum,
+)
 from hf_capsule_mt.modeling.initial_std import set_initial_std
 from hf_capsule_mt.modeling.outputs import IterationWeights
 from hf_capsule_mt.modeling.router import Router
-
-
-class TopLayer(nn.Module):
-    """No aggregation: the output of the top layer."""
-
-    def forward(
-        self, layer_outputs: list[torch.Tensor], output_routing_weights: bool = False
-    ) -> tuple[torch.Tensor, None]:
-        return layer_outputs[-1], None
-
-
-class ZeroGainLayerNorm(nn.LayerNorm):
-    """Layer normalisation whose gain starts at zero, so that at first it adds nothing to a residual."""
-
-    def reset_parameters(self) -> None:
-        super().reset_parameters()
-        init.zeros_(self.weight)
-
-
-class LayerAggregation(nn.Module):
-    """H~ = LayerNorm(dropout(aggregate(H^1 ... H^L))), which replaces H^L or, with a residual, is added to it."""
-
-    def __init__(self, config: CapsuleMarianConfig, num_layers: int) -> None:
-        super().__init__()
-        self.num_layers = num_layers
-        self.width = config.d_model
-        self.dropout = config.dropout
-        self.residual = config.layer_aggregation_residual
-        # Deviation: with a residual the paper's code would be LayerNorm(H^L + H~), which is not H^L for any H~. Here
-        # it is H^L + LayerNorm(H~) with a gain that starts at zero: training starts exactly at the model without
-        # aggregation, at the same number of parameters.
-        norm = ZeroGainLayerNorm if self.residual else nn.LayerNorm
-        self.layer_norm = norm(config.d_model, eps=config.layer_norm_eps)
-
-    def aggregate(
-        self, layer_outputs: list[torch.Tensor], output_routing_weights: bool
-    ) -> tuple[torch.Tensor, IterationWeights | None]:
-        """L tensors [B, S, d] -> H~ [B, S, d] before dropout and norm, and the routing weights [B, S, L, N]."""
-        raise NotImplementedError
-
-    def forward(
-        self, layer_outputs: list[torch.Tensor], output_routing_weights: bool = False
-    ) -> tuple[torch.Tensor, IterationWeights | None]:
-        aggregated, weights = self.aggregate(layer_outputs, output_routing_weights)
-        aggregated = nn.functional.dropout(aggregated, p=self.dropout, training=self.training)
-        aggregated = self.layer_norm(aggregated)
-        if self.residual:
-            aggregated = layer_outputs[-1] + aggregated
-        return aggregated, weights
 
 
 class LinearCombination(LayerAggregation):
@@ -170,11 +130,26 @@ def _capsule_map(source: str, num_capsules: int, in_features: int, out_features:
 COMBINATIONS: dict[str, type[LayerAggregation]] = {
     "linear": LinearCombination,
     "dynamic_combination": DynamicCombination,
+    "dense": DenseSum,
+    "depth_attention": DepthAttention,
+    "mudd": MultiwayDenseSum,
+    "grn": GeneralizedResidual,
 }
 
 
-def build_layer_aggregation(config: CapsuleMarianConfig, num_layers: int, enabled: bool) -> nn.Module:
+def build_layer_aggregation(
+    config: CapsuleMarianConfig, num_layers: int, enabled: bool
+) -> LayerAggregation | TopLayer:
     """Return what follows a stack of layers: the configured aggregation, or the top layer's output as it is."""
     if not enabled:
         return TopLayer()
     return COMBINATIONS.get(config.layer_aggregation, RoutedCombination)(config, num_layers)
+
+
+def build_depth_connections(config: CapsuleMarianConfig, num_layers: int, enabled: bool) -> nn.ModuleList:
+    """Return what precedes each layer of a stack: the configured sum of all below, or what is just below it.
+
+    The first layer has nothing below it but the embedding.
+    """
+    connects = enabled and config.depth_connections
+    return nn.ModuleList(build_layer_aggregation(config, layer, connects and layer > 0) for layer in range(num_layers))

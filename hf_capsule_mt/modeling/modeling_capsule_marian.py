@@ -2,8 +2,9 @@
 the decoder and the vocabulary, and one for the decoder's own past.
 
 With every switch of its configuration off it is transformers' MarianMTModel, parameter by parameter and bit by bit.
-The seams: `layer_aggregation.py` (Dou et al. 2019), `head_aggregation.py` (Li et al. 2019), `past_future_guidance.py`
-(Zheng et al. 2019), whose losses are in `guided_losses.py`, and `ssru.py` (Kim et al. 2019).
+The seams: `layer_aggregation.py` (Dou et al. 2019) and `depth_aggregation.py` (its successors),
+`head_aggregation.py` (Li et al. 2019), `past_future_guidance.py` (Zheng et al. 2019), whose losses are in
+`guided_losses.py`, and `ssru.py` (Kim et al. 2019).
 
 Legend: B batch, S source positions, T target positions, d model width, V vocabulary. In every mask `True` keeps.
 """
@@ -21,8 +22,10 @@ from transformers.masking_utils import create_masks_for_generate
 from transformers.utils import can_return_tuple
 
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
+from hf_capsule_mt.modeling.aggregation_base import LayerAggregation, TopLayer, ZeroGainLayerNorm
 from hf_capsule_mt.modeling.cache_names import cache_field, takes_both_cache_names
 from hf_capsule_mt.modeling.coverage import PastFutureModel
+from hf_capsule_mt.modeling.depth_aggregation import DepthAggregation
 from hf_capsule_mt.modeling.encoder_decoder import (
     ALL_TIED_TO_SHARED,
     TIED_TO_SHARED,
@@ -34,7 +37,7 @@ from hf_capsule_mt.modeling.guided_losses import GuidedLosses, build_guided_loss
 from hf_capsule_mt.modeling.initial_std import get_initial_std
 from hf_capsule_mt.modeling.layer_aggregation import (
     PerCapsuleLinear,
-    ZeroGainLayerNorm,
+    build_depth_connections,
     build_layer_aggregation,
 )
 from hf_capsule_mt.modeling.outputs import (
@@ -81,6 +84,8 @@ class CapsuleMarianPreTrainedModel(CapsulePreTrainedModel):
         elif isinstance(module, PerCapsuleLinear):
             std = get_initial_std(module)
             module.reset_parameters(self.config.init_std if std is None else std)
+        elif isinstance(module, DepthAggregation):
+            module.reset_parameters(self.config.init_std)
         elif isinstance(module, (Router, ZeroGainLayerNorm)):
             module.reset_parameters()
 
@@ -89,6 +94,7 @@ class TransformerStack(CapsuleMarianPreTrainedModel, Stack):
     """Base of the encoder and the decoder: embedding, positions and LayerDrop."""
 
     embed_positions: SinusoidalPositions
+    layer_aggregation: LayerAggregation | TopLayer
     gradient_checkpointing = False
 
     def embed(
@@ -110,6 +116,10 @@ class TransformerStack(CapsuleMarianPreTrainedModel, Stack):
     # transformers' Marian scales the embeddings that it is given in the decoder but not in the encoder
     scales_given_embeddings = True
 
+    def aggregated(self, states: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Return what the seam after the layers combines, of the embedding and the outputs of all layers."""
+        return states if self.layer_aggregation.reads_embedding else states[1:] or states
+
     def drops_layer(self, probability: float) -> bool:
         """Decide whether to skip a layer this time (LayerDrop). A skipped layer's output is its input."""
         return self.training and probability > 0.0 and bool(torch.rand([]) < probability)
@@ -125,9 +135,9 @@ class CapsuleMarianEncoder(TransformerStack):
         self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
         self.embed_positions = SinusoidalPositions(config)
         self.layers = nn.ModuleList([EncoderLayer(config, layer) for layer in range(config.encoder_layers)])
-        self.layer_aggregation = build_layer_aggregation(
-            config, config.encoder_layers, config.aggregates_encoder_layers
-        )
+        aggregates = config.aggregates_encoder_layers
+        self.depth_connections = build_depth_connections(config, config.encoder_layers, aggregates)
+        self.layer_aggregation = build_layer_aggregation(config, config.encoder_layers, aggregates)
         self.post_init()
 
     @can_return_tuple
@@ -148,13 +158,14 @@ class CapsuleMarianEncoder(TransformerStack):
         hidden = self.embed(input_ids, inputs_embeds)
         mask = bidirectional_mask(attention_mask, hidden.shape[1])
         states, attentions, routings = [hidden], [], {}
-        for number, layer in enumerate(self.layers):
+        for number, (connection, layer) in enumerate(zip(self.depth_connections, self.layers, strict=True)):
+            hidden, _ = connection(states)
             if not self.drops_layer(self.config.encoder_layerdrop):
                 hidden, layer_attentions, weights = layer(hidden, mask, output_attentions, output_routing_weights)
                 attentions.append(layer_attentions)
                 routings[f"encoder.layers.{number}.self_attn"] = weights
             states.append(hidden)
-        hidden, weights = self.layer_aggregation(states[1:] or states, output_routing_weights)
+        hidden, weights = self.layer_aggregation(self.aggregated(states), output_routing_weights)
         routings["encoder.layer_aggregation"] = weights
         return CapsuleEncoderOutput(
             last_hidden_state=hidden,
@@ -172,9 +183,9 @@ class CapsuleMarianDecoder(TransformerStack):
         self.embed_tokens = nn.Embedding(config.target_vocab_size, config.d_model, config.pad_token_id)
         self.embed_positions = SinusoidalPositions(config)
         self.layers = nn.ModuleList([DecoderLayer(config, layer) for layer in range(config.decoder_layers)])
-        self.layer_aggregation = build_layer_aggregation(
-            config, config.decoder_layers, config.aggregates_decoder_layers
-        )
+        aggregates = config.aggregates_decoder_layers
+        self.depth_connections = build_depth_connections(config, config.decoder_layers, aggregates)
+        self.layer_aggregation = build_layer_aggregation(config, config.decoder_layers, aggregates)
         self.guidance = build_guidance(config, config.d_model)
         self.post_init()
 
@@ -220,7 +231,8 @@ class CapsuleMarianDecoder(TransformerStack):
             mask = causal_mask(attention_mask, hidden, self_attention_cache, implementation)
         encoder_mask = bidirectional_mask(encoder_attention_mask, hidden.shape[1])
         states, attentions, cross_attentions, routings = [hidden], [], [], {}
-        for number, layer in enumerate(self.layers):
+        for number, (connection, layer) in enumerate(zip(self.depth_connections, self.layers, strict=True)):
+            hidden, _ = connection(states)
             if not self.drops_layer(self.config.decoder_layerdrop):
                 hidden, layer_attentions, layer_cross_attentions, weights, cross_weights = layer(
                     hidden,
@@ -236,7 +248,7 @@ class CapsuleMarianDecoder(TransformerStack):
                 routings[f"decoder.layers.{number}.self_attn"] = weights
                 routings[f"decoder.layers.{number}.encoder_attn"] = cross_weights
             states.append(hidden)
-        hidden, weights = self.layer_aggregation(states[1:] or states, output_routing_weights)
+        hidden, weights = self.layer_aggregation(self.aggregated(states), output_routing_weights)
         routings["decoder.layer_aggregation"] = weights
         guided = self.guidance(
             hidden, encoder_hidden_states, encoder_attention_mask, constants, output_routing_weights
@@ -330,8 +342,9 @@ class CapsuleMarianMTModel(CapsuleMarianPreTrainedModel, PastFutureModel, Genera
         """Add capsules to a Marian (OPUS-MT) model: keep all its weights, initialise what the settings switch on.
 
         New weights are random and listed in a log message. The model starts as the old one with `guided_routing`,
-        whose last layer starts at zero, and with `layer_aggregation_residual=True`. Without a residual, and with head
-        aggregation, which replaces the old output projection, train it before it translates.
+        whose last layer starts at zero; with `layer_aggregation_residual=True`; and with `layer_aggregation` "dense"
+        or "mudd", which start at the top layer. Train it before it translates with any other layer aggregation
+        without a residual, with an SSRU, and with head aggregation, which replaces the old output projection.
 
         Args:
             model_or_path: a `MarianMTModel`, a name on the hub, or a folder. A `CapsuleMarianMTModel` works too, to

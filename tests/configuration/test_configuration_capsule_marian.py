@@ -64,6 +64,10 @@ def test_round_trip(tmp_path):
             {"layer_aggregation_init_std": -0.1},
             r"`layer_aggregation_init_std` must be a finite number of at least 0, got -0.1",
         ),
+        (
+            {"layer_aggregation": "mudd", "depth_connections": True},
+            r"`depth_connections` True needs `layer_aggregation` dense or depth_attention, got 'mudd'",
+        ),
         ({"layer_aggregation": "linear", "decoder_layers": 0}, r'"linear" .* "both" .* `decoder_layers` is 0'),
         (
             {"head_aggregation": "em_routing", "head_aggregation_layers": [12]},

@@ -88,6 +88,15 @@ def test_what_a_card_says(results):
     assert "1904.09646" not in text
 
 
+def test_a_sum_over_depth_cites_its_own_paper(results):
+    config = CapsuleMarianConfig(layer_aggregation="mudd", guided_routing="guided").to_dict()
+    text = str(model_card("tester/model", config, results))
+    assert "Capsules: a sum of the layers whose weights the top layer gives (MUDD)" in text
+    assert "2502.12170" in text
+    assert "1904.09646" in text
+    assert "1902.05770" not in text
+
+
 def test_metadata(results):
     card = card_of(results)
     assert ModelCard(str(card)).data.to_dict() == card.data.to_dict()

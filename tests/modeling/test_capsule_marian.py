@@ -82,7 +82,7 @@ class TestCapsuleMarian(TwoVocabulariesChecks):
     def test_positions_are_independent_in_the_aggregation(self, mix):  # property 25
         model = self.model(mix)
         for stack in (model.model.encoder, model.model.decoder):
-            outputs = [torch.randn(2, 5, 16) for _ in stack.layers]
+            outputs = [torch.randn(2, 5, 16) for _ in stack.aggregated([*stack.layers, torch.empty(0)])]
             expected, _ = stack.layer_aggregation(outputs)
             changed = [output.clone() for output in outputs]
             for output in changed:

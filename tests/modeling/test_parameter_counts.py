@@ -86,6 +86,16 @@ def test_body(sizes):
         (BASE, layers("dynamic_routing", num_capsules=64), 37_756_928),
         # without input activations EM routing costs two betas per capsule more than dynamic routing
         (BASE, layers("em_routing") | {"em_input_activation": "none"}, 37_756_928 + 2 * 2 * 512),
+        # on each side 7 sources: a number each; a query and a gain; a network of 7 units and its offsets; a number for
+        # each unit of each source, and a direction
+        (BASE, layers("dense"), 2 * 7),
+        (BASE, layers("depth_attention"), 2 * 2 * 512),
+        (BASE, layers("mudd"), 2 * (7 * 512 + 7 * 7 + 7)),
+        (BASE, layers("grn"), 2 * (7 * 512 + 512)),
+        # before the layers 2 to 6, and after the last: 2 to 7 sources
+        (BASE, layers("dense") | {"depth_connections": True}, 2 * (2 + 3 + 4 + 5 + 6 + 7)),
+        (BASE, layers("depth_attention") | {"depth_connections": True}, 6 * 2 * 2 * 512),
+        (BASE, layers("depth_attention", residual=True), 2 * (2 * 512 + 2 * 512)),
         # Li et al., tables 2 and 3: +12.6M, +25.2M, +37.8M; 3, 2 and 1 layers
         (BASE, heads(["encoder_self"], method="simple_routing"), 6 * 2_097_152),
         (BASE, heads(["encoder_self"]), 6 * 2_098_176),
@@ -119,7 +129,7 @@ def test_added_parameters(sizes, settings, expected):
 
 
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
-@pytest.mark.parametrize("method", ["linear", "dynamic_combination", "dynamic_routing", "em_routing"])
+@pytest.mark.parametrize("method", ["linear", "dynamic_combination", "dynamic_routing", "em_routing", "mudd"])
 def test_one_side_has_half(side, method):  # Dou et al., table 4
     both = added(BASE, **layers(method))
     assert 2 * added(BASE, **layers(method, side=side)) == both

@@ -10,7 +10,8 @@ from tests.modeling import test_capsule_marian
 from tests.modeling.model_checks import randomize
 from tests.modeling.test_capsule_marian import SIZES, SPECIAL
 
-METHODS = ["linear", "dynamic_combination", "dynamic_routing", "em_routing"]
+DEPTH_SUMS = ["dense", "depth_attention", "mudd", "grn"]
+METHODS = ["linear", "dynamic_combination", "dynamic_routing", "em_routing", *DEPTH_SUMS]
 
 
 @pytest.fixture
@@ -55,6 +56,29 @@ def test_a_residual_starts_at_the_old_function(marian, inputs, method, side):
     gains = [p.grad.abs().max() for n, p in model.named_parameters() if n.endswith("aggregation.layer_norm.weight")]
     assert gains
     assert all(gain > 0 for gain in gains)  # so that the rest of the aggregation learns from the second step on
+
+
+@pytest.mark.parametrize("method", DEPTH_SUMS)
+@pytest.mark.parametrize("connections", [False, True])
+def test_sums_that_start_at_the_top_layer_start_at_the_old_function(marian, inputs, method, connections):
+    if connections and method not in ("dense", "depth_attention"):
+        pytest.skip("has no connections")
+    model = CapsuleMarianMTModel.from_marian(marian, layer_aggregation=method, depth_connections=connections).eval()
+    is_old = torch.equal(model(**inputs).logits, marian(**inputs).logits)
+    assert is_old == (method in ("dense", "mudd"))
+    model.train()(input_ids=inputs["input_ids"], labels=inputs["decoder_input_ids"]).loss.backward()
+    names = {"dense": "weights", "depth_attention": "query", "mudd": "outer", "grn": "direction"}
+    seams = ("layer_aggregation", "depth_connections") if connections else ("layer_aggregation",)
+    for seam in seams:
+        parameters = {n: p for n, p in model.named_parameters() if seam in n and n.endswith(f".{names[method]}")}
+        assert len(parameters) == (2 if seam == "layer_aggregation" else 3)  # 3 + 2 layers have 2 + 1 connections
+        assert all(parameter.grad.abs().max() > 0 for parameter in parameters.values())
+
+
+def test_connections_with_a_residual_start_at_the_old_function(marian, inputs):
+    settings = {"depth_connections": True, "layer_aggregation_residual": True}
+    model = CapsuleMarianMTModel.from_marian(marian, layer_aggregation="depth_attention", **settings).eval()
+    assert torch.equal(model(**inputs).logits, marian(**inputs).logits)
 
 
 @pytest.mark.parametrize("method", ["guided", "classifier", "attention"])

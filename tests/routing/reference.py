@@ -148,3 +148,40 @@ def separable_routing(
                     score = sum(x * y for x, y in zip(ours, theirs, strict=True))
                 logits[n][m] += score_scale * score
     return capsules, history
+
+
+def rms_norm(vector, epsilon):
+    root = math.sqrt(sum(x * x for x in vector) / len(vector) + epsilon)
+    return [x / root for x in vector]
+
+
+def weighted_sum(sources, weights):
+    """Sources [L][d], and a weight for each, or a list with one for each unit."""
+    width = len(sources[0])
+    rows = [weight if isinstance(weight, list) else [weight] * width for weight in weights]
+    return [sum(row[i] * source[i] for row, source in zip(rows, sources, strict=True)) for i in range(width)]
+
+
+def depth_attention(sources, query, gain, epsilon):
+    scores = []
+    for source in sources:
+        key = [g * x for g, x in zip(gain, rms_norm(source, epsilon), strict=True)]
+        scores.append(sum(w * x for w, x in zip(query, key, strict=True)))
+    weights = softmax(scores)
+    return weighted_sum(sources, weights), weights
+
+
+def multiway_dense(sources, inner, outer, offsets, epsilon):
+    top = rms_norm(sources[-1], epsilon)
+    sums = [sum(w * x for w, x in zip(row, top, strict=True)) for row in inner]
+    hidden = [0.5 * x * (1 + math.erf(x / math.sqrt(2))) for x in sums]
+    rows = zip(outer, offsets, strict=True)
+    return weighted_sum(sources, [sum(w * x for w, x in zip(row, hidden, strict=True)) + b for row, b in rows])
+
+
+def generalized_residual(sources, direction, offsets, epsilon):
+    weights = []
+    for source, row in zip(sources, offsets, strict=True):
+        score = sum(w * x for w, x in zip(direction, rms_norm(source, epsilon), strict=True))
+        weights.append([b + max(score, 0.0) for b in row])
+    return weighted_sum(sources, weights)

@@ -141,17 +141,50 @@ static void pool_words(run_t *run, const operation_t *op) {
     }
 }
 
+/* Factors of the parts: the number of part p at i is values[p * part_step + i * unit_step]. */
+typedef struct {
+    const float *values;
+    int64_t part_step, unit_step;
+} factors_t;
+
+static const float no_factor = 0;
+
+static factors_t factors_of(const float *values, int64_t numbers, int64_t count, int64_t width) {
+    if (!values) return (factors_t){&no_factor, 0, 0};
+    return numbers == count ? (factors_t){values, 1, 0} : (factors_t){values, width, 1};
+}
+
 static void weighted_sum(run_t *run, const operation_t *op) {
     int64_t rows = num_rows(run, space_of(run, OUT_OF(op))), width = width_of(run, OUT_OF(op));
+    int64_t count = op->slots[WEIGHTED_SUM_count];
+    int weights_at = op->slots[WEIGHTED_SUM_weights], offsets_at = op->slots[WEIGHTED_SUM_offsets];
+    factors_t offsets = factors_of(NULL, 0, count, width), weights = offsets;
+    if (offsets_at >= 0)
+        offsets = factors_of(vector_of(run, offsets_at), run->model->vectors[offsets_at].count, count, width);
     for (int64_t row = 0; row < rows; row++) {
-        const float *weights = row_of(run, op->slots[WEIGHTED_SUM_weights], row);
+        if (weights_at >= 0)
+            weights = factors_of(row_of(run, weights_at, row), width_of(run, weights_at), count, width);
         const float *parts = row_of(run, op->slots[WEIGHTED_SUM_parts], row);
         for (int64_t i = 0; i < width; i++) {
             float sum = 0;
-            for (int64_t part = 0; part < op->slots[WEIGHTED_SUM_count]; part++)
-                sum += weights[part * width + i] * parts[part * width + i];
+            for (int64_t part = 0; part < count; part++)
+                sum += (weights.values[part * weights.part_step + i * weights.unit_step] +
+                        offsets.values[part * offsets.part_step + i * offsets.unit_step]) * parts[part * width + i];
             row_of(run, OUT_OF(op), row)[i] = sum;
         }
+    }
+}
+
+static void rms_norm(run_t *run, const operation_t *op) {
+    int64_t count = num_rows(run, space_of(run, OUT_OF(op))) * op->slots[RMS_NORM_parts];
+    int64_t width = width_of(run, OUT_OF(op)) / op->slots[RMS_NORM_parts];
+    const float *gain = op->slots[RMS_NORM_gain] < 0 ? NULL : vector_of(run, op->slots[RMS_NORM_gain]);
+    float *part = run->values[OUT_OF(op)];
+    for (int64_t index = 0; index < count; index++, part += width) {
+        float squares = 0;
+        for (int64_t i = 0; i < width; i++) squares += part[i] * part[i];
+        float scale = 1.f / sqrtf(squares / (float)width + op->reals[RMS_NORM_epsilon]);
+        for (int64_t i = 0; i < width; i++) part[i] *= gain ? scale * gain[i] : scale;
     }
 }
 
@@ -236,6 +269,8 @@ static void execute(run_t *run, const operation_t *op) {
         case ADD_POSITIONS: add_positions(run, op); break;
         case ACTIVATE: activate(run, op); break;
         case WEIGHTED_SUM: weighted_sum(run, op); break;
+        case RMS_NORM: rms_norm(run, op); break;
+        case SOFTMAX: kernels->softmax(out, (long)rows, (long)width_of(run, OUT_OF(op))); break;
         case NUM_KINDS: break; /* `check_programs` refuses it */
     }
 }

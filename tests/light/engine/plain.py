@@ -311,11 +311,32 @@ class Plain:
         for row in out:
             row[column:] = [activated(value, activation) for value in row[column:]]
 
-    def weighted_sum(self, out: list[Row], weights: int, parts: int, count: int) -> None:
+    def weighted_sum(self, out: list[Row], weights: int, parts: int, count: int, offsets: int) -> None:
         width = len(out[0])
-        for to, some, others in zip(out, self.values[weights], self.values[parts], strict=True):
-            products = split([a * b for a, b in zip(some, others, strict=True)], width)
-            to[:] = [math.fsum(column) for column in zip(*products, strict=True)]
+        for row, target in enumerate(out):
+            factors = [0.0] * count * width
+            for values in (
+                self.values[weights][row] if weights >= 0 else [],
+                self.vectors[offsets] if offsets >= 0 else [],
+            ):
+                spread = [value for value in values for _ in range(count * width // len(values))]
+                factors = [a + b for a, b in zip(factors, spread, strict=True)] if values else factors
+            products = split([a * b for a, b in zip(factors, self.values[parts][row], strict=True)], width)
+            target[:] = [math.fsum(column) for column in zip(*products, strict=True)]
+
+    def rms_norm(self, out: list[Row], gain: int, parts: int, epsilon: float) -> None:
+        for row in out:
+            width = len(row) // parts
+            gains = self.vectors[gain] if gain >= 0 else [1.0] * width
+            scaled = []
+            for part in split(row, width):
+                root = math.sqrt(dot(part, part) / width + epsilon)
+                scaled += [factor * value / root for factor, value in zip(gains, part, strict=True)]
+            row[:] = scaled
+
+    def softmax(self, out: list[Row]) -> None:
+        for row in out:
+            row[:] = softmax(row)
 
 
 def log_probs_of(logits: Row) -> Row:

@@ -1,0 +1,68 @@
+"""The seam after a stack of layers: the top layer's output, or the base of what combines all layers.
+
+Legend: B batch, S positions, L layers, d model width.
+"""
+
+import torch
+from torch import nn
+from transformers import initialization as init
+
+from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
+from hf_capsule_mt.modeling.outputs import IterationWeights
+
+
+class TopLayer(nn.Module):
+    """No aggregation: the output of the top layer."""
+
+    reads_embedding = False
+
+    def forward(
+        self, layer_outputs: list[torch.Tensor], output_routing_weights: bool = False
+    ) -> tuple[torch.Tensor, None]:
+        return layer_outputs[-1], None
+
+
+class ZeroGainLayerNorm(nn.LayerNorm):
+    """Layer normalisation whose gain starts at zero, so that at first it adds nothing to a residual."""
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        init.zeros_(self.weight)
+
+
+class LayerAggregation(nn.Module):
+    """H~ = LayerNorm(dropout(aggregate(H^1 ... H^L))), which replaces H^L or, with a residual, is added to it.
+
+    reads_embedding: whether the embedding comes before the layers' outputs in what is combined.
+    """
+
+    reads_embedding = False
+    layer_norm: nn.Module
+
+    def __init__(self, config: CapsuleMarianConfig, num_layers: int) -> None:
+        super().__init__()
+        self.num_layers = num_layers
+        self.width = config.d_model
+        self.dropout = config.dropout
+        self.residual = config.layer_aggregation_residual
+        # Deviation: with a residual the paper's code would be LayerNorm(H^L + H~), which is not H^L for any H~. Here
+        # it is H^L + LayerNorm(H~) with a gain that starts at zero: training starts exactly at the model without
+        # aggregation, at the same number of parameters.
+        norm = ZeroGainLayerNorm if self.residual else nn.LayerNorm
+        self.layer_norm = norm(config.d_model, eps=config.layer_norm_eps)
+
+    def aggregate(
+        self, layer_outputs: list[torch.Tensor], output_routing_weights: bool
+    ) -> tuple[torch.Tensor, IterationWeights | None]:
+        """L tensors [B, S, d] -> H~ [B, S, d] before dropout and norm, and the routing weights [B, S, L, N]."""
+        raise NotImplementedError
+
+    def forward(
+        self, layer_outputs: list[torch.Tensor], output_routing_weights: bool = False
+    ) -> tuple[torch.Tensor, IterationWeights | None]:
+        aggregated, weights = self.aggregate(layer_outputs, output_routing_weights)
+        aggregated = nn.functional.dropout(aggregated, p=self.dropout, training=self.training)
+        aggregated = self.layer_norm(aggregated)
+        if self.residual:
+            aggregated = layer_outputs[-1] + aggregated
+        return aggregated, weights
