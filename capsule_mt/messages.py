@@ -17,6 +17,13 @@ def warn_once(message: str) -> None:
         warn(message)
 
 
+def silence() -> None:
+    """Print no more warnings of this process."""
+    import logging
+
+    logging.getLogger("capsule_mt").setLevel(logging.ERROR)
+
+
 def shown(value: object) -> str:
     """Return at most 200 characters of a value for a message: a file may hold megabytes in one field."""
     try:

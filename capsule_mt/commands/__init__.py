@@ -18,7 +18,7 @@ COMMANDS = {
     "doctor": "print versions and processor features, and what runs here",
 }
 USAGE = "usage: capsule-mt COMMAND [arguments]"
-FOOTER = "`capsule-mt COMMAND --help` explains a command with an example."
+FOOTER = "`capsule-mt help COMMAND` explains a command with examples; `capsule-mt -V` prints the version."
 is_program = False  # True once `main` runs: other distributions then postpone slow imports
 
 
@@ -99,10 +99,12 @@ def _run_named() -> int:
     global is_program
     is_program = True
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    if name == "help" and len(sys.argv) > 2:
+        name, sys.argv[1:] = sys.argv[2], [sys.argv[2], "--help"]
     if name in ("-h", "--help", "help"):
         print(overview())
         return 0
-    if name == "--version":
+    if name in ("-V", "--version"):
         from capsule_mt import __version__
 
         print(f"capsule-mt {__version__}")

@@ -104,7 +104,7 @@ def run(main: Callable[[], int | None], explain: Callable[[ImportError], str | N
         message = " ".join(str(error).split()) or type(error).__name__
         if _is_out_of_memory(error):
             message = f"out of memory ({message})"
-        raise SystemExit(f"{name}: error: {message}\nSet {TRACEBACK}=1 to see the traceback.") from None
+        raise SystemExit(f"{name}: error: {message}") from None
     if hint is not None:  # after the handler: the exception in it keeps progress bars open
         _drop_unwritten_output()
         if int(os.environ.get("LOCAL_RANK", 0)) == 0:

@@ -55,7 +55,7 @@ def take_input(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -
     """Move a file or a text among the positional arguments to the input, and set its format."""
     models, files, texts = list[str](), list[str](), list[str]()
     for text in arguments.model:
-        (files if _is_file(text) else texts if _is_text(text) else models).append(text)
+        (files if _is_file(text) else texts if _is_text(text, after_model=bool(models)) else models).append(text)
     inputs = [*files, *map(repr, texts), *([] if arguments.input is None else [str(arguments.input)])]
     if len(files) + bool(texts) + (arguments.input is not None) > 1:
         parser.error(f"one file is translated at a time, got {', '.join(inputs)}")
@@ -64,11 +64,12 @@ def take_input(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -
     for name in models[1:]:
         if not _is_model(name):
             parser.error(
-                f"{name}: no such file. A text with a space in it is translated; any other text comes from a pipe: "
+                f"{name}: no such file or model. A text that looks like the name of a file comes from a pipe: "
                 f"`echo TEXT | {parser.prog} {models[0]}`"
             )
     arguments.model = models
-    arguments.text = "\n".join(texts) if texts else None
+    # words without quotes are one text; texts with quotes are a line each
+    arguments.text = (" " if not any(map(_has_space, texts)) else "\n").join(texts) if texts else None
     if files:
         arguments.input = Path(files[0])
     if arguments.input == Path(STDIN):
@@ -80,8 +81,16 @@ def _is_file(text: str) -> bool:
     return text == STDIN or text.lower().endswith(FILE_SUFFIXES) or os.path.isfile(text)
 
 
-def _is_text(text: str) -> bool:
-    return any(map(str.isspace, text)) and not os.path.exists(text)
+def _has_space(text: str) -> bool:
+    return any(map(str.isspace, text))
+
+
+def _is_text(text: str, after_model: bool) -> bool:
+    """Return whether an argument is what to translate: it has a space, or it is a word that follows the model."""
+    if os.path.exists(text):
+        return False
+    looks_like_file = "/" in text or os.sep in text or text[-5:].rstrip(".").count(".") > 0
+    return _has_space(text) or (after_model and not looks_like_file and not _is_model(text))
 
 
 def _is_model(text: str) -> bool:

@@ -2,7 +2,7 @@
 
     echo "Er schläft." | capsule-mt translate checkpoints/capsule-marian-de-en
     echo "Good morning." | capsule-mt translate en-pt                  # a model by name: `capsule-mt models --help`
-    capsule-mt translate en-pt "Good morning."
+    capsule-mt translate en-pt Good morning                            # a line that you type works, too
     capsule-mt translate MODEL --int8 --input text.en --output text.de --num-beams 4
     capsule-mt translate MODEL --input text.en --output text.de --n-best 5          # number ||| text ||| score
     capsule-mt translate MODEL --input text.en --output text.de --coverage text.coverage.tsv
@@ -54,10 +54,10 @@ from capsule_mt.files.line_failures import CODE_OF_FAILED_LINES
 from capsule_mt.files.lines import WindowLines, coverage_record
 from capsule_mt.files.outputs import check_outputs, is_stream, open_output
 from capsule_mt.files.progress import Progress
-from capsule_mt.files.reading import decode_lines, open_text
+from capsule_mt.files.reading import LiveLines, decode_lines, open_text
 from capsule_mt.files.windows import Window, WindowedOutput, windows_of, write_windows
 from capsule_mt.formats.units import Parsed
-from capsule_mt.messages import warn
+from capsule_mt.messages import silence, warn
 from capsule_mt.options.table import offered
 from capsule_mt.text.keeping import KEEP_KINDS
 from capsule_mt.text.segments import MAX_UNKNOWN_SHARE
@@ -87,6 +87,7 @@ def add_file_options(files: "argparse._ArgumentGroup") -> None:
     files.add_argument("--output", type=Path, help="where the translations go (default: stdout)")
     add_files(files)
     files.add_argument("--restart", action="store_true", help="discard the unfinished output of an interrupted run")
+    files.add_argument("-q", "--quiet", action="store_true", help="print errors, and neither progress nor warnings")
     files.add_argument("--strict", action="store_true", help="stop at the first line that cannot be translated")
     files.add_argument("--n-best", type=positive, default=1, metavar="N", help="as number ||| text ||| score")
     files.add_argument(
@@ -296,9 +297,26 @@ def input_windows(arguments: argparse.Namespace, parsed: Parsed | None) -> Itera
     if arguments.text is not None:
         yield from windows_of(iter(arguments.text.split("\n")), arguments.window)
         return
+    live = live_input(arguments)
+    if live is not None:
+        yield from windows_of(decode_lines(live, "stdin"), arguments.window, live.has_line)
+        return
     stream = sys.stdin.buffer if arguments.input is None else open_text(arguments.input)
     with stream:
         yield from windows_of(decode_lines(stream, input_name(arguments), arguments.encoding), arguments.window)
+
+
+def live_input(arguments: argparse.Namespace) -> LiveLines | None:
+    """Return stdin as lines that are translated as they arrive; `None` for a file, and for parts that resume.
+
+    Windows has no `select` for pipes.
+    """
+    if arguments.input is not None or arguments.output is not None or arguments.encoding is not None:
+        return None
+    try:
+        return LiveLines(sys.stdin.buffer.fileno()) if os.name == "posix" else None
+    except (AttributeError, ValueError, OSError):  # closed, or replaced by an object without a descriptor
+        return None
 
 
 def count_lines(path: Path | None) -> int | None:
@@ -307,6 +325,11 @@ def count_lines(path: Path | None) -> int | None:
         return None
     with open(path, "rb") as stream:
         return sum(1 for _ in stream)
+
+
+def _is_typed() -> bool:
+    """Return whether somebody types the input: a line of progress would stand between it and the translations."""
+    return sys.stdin is not None and sys.stdin.buffer.isatty()
 
 
 def output_paths(arguments: argparse.Namespace) -> list[Path]:
@@ -423,7 +446,8 @@ def write_translations(
         """Return the file whose units `OutputFormat` wrote as JSON."""
         assert parsed is not None
         translations = translated_units(units)
-        report(parsed, translations, arguments.coverage)
+        if not arguments.quiet:
+            report(parsed, translations, arguments.coverage)
         return parsed.write(translations)
 
     with contextlib.ExitStack() as stack:
@@ -432,7 +456,7 @@ def write_translations(
         units = io.BytesIO()
         columns = streams if parsed is None else [units, *streams[1:]]
         total = count_lines(arguments.input) if parsed is None else len(parsed.units)
-        shown = None if share.rank == 0 else False
+        shown = False if share.rank > 0 or arguments.quiet or (arguments.input is None and _is_typed()) else None
         progress = stack.enter_context(Progress(total, "lines" if parsed is None else "texts", shown))
         write_windows(input_windows(arguments, parsed), lines, output, columns, progress=progress, share=share)
         if output is not None:
@@ -445,6 +469,8 @@ def write_translations(
 
 def main() -> int:
     arguments = parse_arguments()
+    if arguments.quiet:
+        silence()
     share = Share.from_environment()
     check_files(arguments, share)
     options = options_of(arguments)

@@ -3,6 +3,8 @@
 import codecs
 import io
 import os
+import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -10,9 +12,13 @@ from typing import BinaryIO, cast
 from capsule_mt.files.binary import refuse_binary
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+BYTES_AT_ONCE = 1 << 16
+SECONDS_FOR_NEXT_LINE = 0.1
 
 
-def decode_lines(stream: BinaryIO, name: str | os.PathLike[str], encoding: str | None = None) -> Iterator[str]:
+def decode_lines(
+    stream: "BinaryIO | LiveLines", name: str | os.PathLike[str], encoding: str | None = None
+) -> Iterator[str]:
     """Yield the lines of a stream without their ends and without a byte-order mark.
 
     Only a line feed ends a line: `str.splitlines` also splits at form feeds, U+2028 and others, which occur inside
@@ -30,7 +36,7 @@ def decode_lines(stream: BinaryIO, name: str | os.PathLike[str], encoding: str |
 
         if codecs.lookup(known_encoding(encoding)).name != "utf-8":
             # bytes cannot be cut into lines: a line feed may be two bytes, or its byte a part of another character
-            yield from _decode_by_wrapper(stream, name, encoding)
+            yield from _decode_by_wrapper(cast(BinaryIO, stream), name, encoding)
             return
     line_number = 0
     try:
@@ -52,6 +58,45 @@ def decode_lines(stream: BinaryIO, name: str | os.PathLike[str], encoding: str |
         if not isinstance(error, (EOFError, gzip.BadGzipFile, zlib.error)):
             raise
         raise ValueError(f"{name}, after line {line_number}: the gzip file is damaged ({error})") from None
+
+
+class LiveLines:
+    """The lines of a pipe or a terminal, and whether the next one is there without waiting.
+
+    Args:
+        descriptor: an open file descriptor that `select` takes.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor, self._lines, self._rest, self._has_ended = descriptor, deque[bytes](), b"", False
+
+    def __iter__(self) -> Iterator[bytes]:
+        while True:
+            while self._lines:
+                yield self._lines.popleft()
+            if self._has_ended:
+                return
+            self._read()
+
+    def has_line(self) -> bool:
+        """Return whether the next line, or the end, comes within a tenth of a second."""
+        import select
+
+        end = time.monotonic() + SECONDS_FOR_NEXT_LINE
+        while not self._lines and not self._has_ended:
+            if not select.select([self._descriptor], [], [], max(0.0, end - time.monotonic()))[0]:
+                return False
+            self._read()
+        return True
+
+    def _read(self) -> None:
+        content = os.read(self._descriptor, BYTES_AT_ONCE)
+        *lines, self._rest = (self._rest + content).split(b"\n")
+        self._lines.extend(line + b"\n" for line in lines)
+        if not content:
+            self._has_ended = True
+            if self._rest:
+                self._lines.append(self._rest)
 
 
 def _decode_by_wrapper(stream: BinaryIO, name: str | os.PathLike[str], encoding: str) -> Iterator[str]:

@@ -3,7 +3,7 @@
 import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import count
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -26,12 +26,23 @@ class Window(NamedTuple):
     lines: list[Any]
 
 
-def windows_of(lines: Iterable[Any], size: int) -> Iterator[Window]:
-    """Yield windows of `size` lines; the last may be shorter."""
-    remaining, number = iter(lines), 0
-    while window := list(islice(remaining, size)):
-        yield Window(number, number * size, window)
-        number += 1
+def windows_of(lines: Iterable[Any], size: int, has_line: Callable[[], bool] | None = None) -> Iterator[Window]:
+    """Yield windows of `size` lines; the last may be shorter.
+
+    has_line: whether the next line is there. A window also ends where it is not, so that a slow writer sees its
+        translations at once.
+    """
+    remaining, first_line = iter(lines), 0
+    for number in count():
+        window = []
+        for line in remaining:
+            window.append(line)
+            if len(window) == size or (has_line is not None and not has_line()):
+                break
+        if not window:
+            return
+        yield Window(number, first_line, window)
+        first_line += len(window)
 
 
 class Part(NamedTuple):

@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import logging
 import lzma
 import os
 import re
@@ -411,7 +412,7 @@ def test_a_column_and_an_encoding(run, expected, tmp_path):
         (("Hello world", "--format", "srt"), "--format and --encoding are of a file, the input is the text 'Hello wo"),
         (("Hello world", "--encoding", "cp1252"), "--format and --encoding are of a file, the input is the text"),
         (("Hello world", "--column", "2"), "--column is for .tsv and .csv (or with --format tsv), got the text"),
-        (("missing",), "missing: no such file. A text with a space in it is translated; any other text comes from"),
+        (("missing.xyz",), "missing.xyz: no such file or model. A text that looks like the name of a file comes from"),
         (("missing.odt",), "missing.odt: no such file"),
         (("folder/missing",), "folder/missing: no such file"),
         (("missing.json", "--format", "lines"), "missing.json: no such file"),
@@ -440,6 +441,40 @@ def test_a_text_among_the_arguments_is_translated(run, expected):
     code, printed, complaints = run(LINES[0], f"{LINES[1]} " + "balu " * 40)
     assert (code, printed) == (3, [*expected[:1], ""])
     assert "the text, line 2: ValueError" in complaints
+
+
+def test_words_after_the_model_are_one_text(run, expected):
+    assert run(*LINES[0].split())[1] == expected[:1]
+    word = LINES[0].split()[0]
+    assert run(word)[1] == run(lines=[word])[1]
+
+
+def test_a_slow_writer_sees_each_translation_before_the_next_line(word_for_word, expected):
+    command = [sys.executable, "-m", "capsule_mt", "translate", str(word_for_word)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, env=ENVIRONMENT, text=True, bufsize=1, **pipes) as process:
+        translations = []
+        for line in LINES[:3]:
+            process.stdin.write(f"{line}\n")
+            translations.append(process.stdout.readline().rstrip("\n"))  # waits for ever if nothing comes
+        process.stdin.write(LINES[3])  # without an end of its line
+        process.stdin.close()
+        translations.append(process.stdout.readline().rstrip("\n"))
+        assert process.wait() == 0
+    assert translations == expected[:4]
+
+
+def test_quiet_prints_errors_alone(run, monkeypatch, tmp_path):
+    (tmp_path / "text.de").write_text("".join(f"{line}\n" for line in [*LINES, TOO_LONG]))
+    level = logging.getLogger("capsule_mt").level
+    try:
+        complaints = run("--input", "text.de", "--output", "text.en", "--no-split", "--quiet")[2]
+    finally:
+        logging.getLogger("capsule_mt").setLevel(level)
+    assert [line.partition(":")[0] for line in complaints.splitlines()] == [
+        f"text.de, line {len(LINES) + 1}",
+        "1 lines could not be translated",
+    ]
 
 
 def test_a_model_stands_before_a_text(call, capfdbinary):

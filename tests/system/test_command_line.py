@@ -88,7 +88,7 @@ def test_run(monkeypatch):
     with pytest.raises(SystemExit, match=r"^3$"):
         run(lambda: 3)
     wrong = ValueError("`size` must be\n  even")
-    with pytest.raises(SystemExit, match=r"^some\.py: error: `size` must be even\n"):
+    with pytest.raises(SystemExit, match=r"^some\.py: error: `size` must be even$"):
         run(raising(wrong))
     for error in (MemoryError(), torch.OutOfMemoryError("out of memory"), OSError(errno.ENOSPC, "No space left")):
         with pytest.raises(SystemExit, match=r"^some\.py: error: .*(out of memory|No space left)"):
@@ -190,6 +190,4 @@ def test_a_full_disk_behind_stdout():
         done = subprocess.run(
             [sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
-    first, *others = done.stderr.splitlines()
-    assert (done.returncode, first) == (1, "some: error: [Errno 28] No space left on device")
-    assert others == [f"Set {TRACEBACK}=1 to see the traceback."]
+    assert (done.returncode, done.stderr) == (1, "some: error: [Errno 28] No space left on device\n")
