@@ -51,10 +51,8 @@ def show_translations(recipe: Recipe, plain_output: Path, number: int = 4) -> No
 
 
 def show_coverage(recipe: Recipe) -> None:
-    """Print the coverage of a whole translation and of one that is cut short, if the model has coverage."""
+    """Print the coverage of a whole translation and of one that is cut short."""
     translator = Translator.from_pretrained(recipe.output_dir)
-    if not getattr(translator.model, "has_coverage", False):
-        return
     pair = load_corpus(recipe)["test"]["translation"][0]
     words = pair["de"].split()
     given = [pair["de"], " ".join(words[: len(words) // 2]) + "."]

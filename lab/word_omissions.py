@@ -67,8 +67,6 @@ def main() -> None:
     sources, references = map(list, zip(*(text[n * len(text) // number] for n in range(number)), strict=True))
     translator = Translator.from_pretrained(arguments.checkpoint)
     model, methods = translator.model, ["deletion"]
-    if getattr(model, "has_coverage", False):
-        methods.insert(0, "guided")
     if "attention" in (getattr(model.config, "coverage_calibration", None) or {}):
         methods.insert(0, "attention")
         if translator.has_reverse:

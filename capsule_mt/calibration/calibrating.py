@@ -33,7 +33,7 @@ from capsule_mt.text.words import is_mark
 from capsule_mt.translate.translator import Translator
 
 # in this order: "verified" reads the head chosen for "attention", and extends its optional words
-METHODS: tuple[CoveredBy, ...] = ("attention", "verified", "guided", "deletion")
+METHODS: tuple[CoveredBy, ...] = ("attention", "verified", "deletion")
 CHECKED_SHARE = 0.3  # of the sentences are held out for `check`
 HEAD_EXAMPLES = 200  # rank the heads
 MIN_AREA = 0.85  # under the ROC curve; a head below it is not usable
@@ -322,7 +322,6 @@ def methods_of(translator: Translator) -> list[CoveredBy]:
     is_available = {
         "attention": has_head,
         "verified": has_head and translator.has_reverse,
-        "guided": loaded.follows_past_and_future,
         "deletion": True,
     }
     return [method for method in METHODS if is_available[method]]

@@ -56,9 +56,8 @@ def parse_arguments() -> argparse.Namespace:
         nargs="?",
         const="auto",
         choices=METHODS,
-        help="also say what was left out: attention reads the head that `capsule-mt calibrate` has chosen, guided the "
-        "routings of a guided model, deletion works with any model; auto (without a value) is the first that the "
-        "model has",
+        help="also say what was left out: attention reads the head that `capsule-mt calibrate` has chosen, deletion "
+        "works with any model; auto (without a value) is the first that the model has",
     )
     parser.add_argument(
         "--adequacy",

@@ -138,8 +138,8 @@ def add_coverage_options(coverage: "argparse._ArgumentGroup") -> None:
         choices=METHODS,
         default="auto",
         help="attention: the head that `capsule-mt calibrate` has chosen; verified: its doubts, checked by a model of "
-        "the other direction; guided: PAST and FUTURE of a model with guided routing; deletion: any model, one pass "
-        "for each word; auto: the first available of verified, attention, guided, deletion",
+        "the other direction; deletion: any model, one pass for each word; auto: the first available of verified, "
+        "attention, deletion",
     )
     coverage.add_argument(
         "--marks",

@@ -34,9 +34,8 @@ def coverage_of(
         for index, word in enumerate(piece.words):
             is_marked = coverage.marked[index] and not word.is_mark
             weight += is_marked or not (word.is_mark or word.is_optional or word.is_function)
-            shares = (None if values is None else values[index] for values in (coverage.past, coverage.future))
             start, end = word.span
-            words.append(Word(document.text[start:end], start, end, coverage.covered[index], is_marked, *shares))
+            words.append(Word(document.text[start:end], start, end, coverage.covered[index], is_marked))
         part = Coverage(
             coverage.score,
             tuple(words),

@@ -1,4 +1,4 @@
-"""The share of each source word that a translation covers: by attention, reverse model, PAST and FUTURE, or deletion.
+"""The share of each source word that a translation covers: by attention, reverse model, or deletion.
 
 Each method returns a `PieceCoverage` for one translation of one piece. `capsule_mt.calibration` fits the curves.
 """
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from capsule_mt.coverage.completeness import completeness, gap_of
 from capsule_mt.coverage.curves import evidence_of, on_curve, sigmoid
-from capsule_mt.coverage.names import METHODS, CoveredBy, Marks, head_of
+from capsule_mt.coverage.names import METHODS, REMOVED, CoveredBy, Marks, head_of
 from capsule_mt.coverage.supported import SUPPORT_POINTS, attended_words, support_doubts, support_share
 from capsule_mt.coverage.verified import (
     POINTS,
@@ -21,7 +21,7 @@ from capsule_mt.coverage.verified import (
     offsets_of,
     without_tokens,
 )
-from capsule_mt.engine.search import Decoder, GuidedReading, Hypothesis, Ids, Readings
+from capsule_mt.engine.search import Decoder, Hypothesis, Ids, Readings
 from capsule_mt.text.lengths import ExpectedLength
 from capsule_mt.text.segments import Piece
 from capsule_mt.text.sentences import Span
@@ -30,11 +30,7 @@ from capsule_mt.text.words import NO_LISTS, WORDS, SourceWord, WordLists, is_mar
 CALIBRATED_THRESHOLD = 0.5  # for older calibrations, which store none
 MIN_COPIED_LETTERS = 4  # shorter words often belong to both languages
 # without a calibration, a word below these is left out
-ATTENTION_THRESHOLD, GUIDED_THRESHOLD, DELETION_THRESHOLD = 0.2, 0.8, 0.5
-# the smallest fall of FUTURE that counts; below it, a word never was in FUTURE
-SMALLEST_FALL = 1e-3
-# coverage shrinks if FUTURE holds more than 1 - 1 / 2.5 = 0.6 of a word at the end
-SHARE_AT_THE_END = 2.5
+ATTENTION_THRESHOLD, DELETION_THRESHOLD = 0.2, 0.5
 
 
 class PieceCoverage(NamedTuple):
@@ -43,7 +39,6 @@ class PieceCoverage(NamedTuple):
     covered, marked: for each word, the share that is translated, and whether the word is marked as left out.
     score: of the piece: the mean over the words that count, calibrated if there are curves.
     omitted_share: the mean share of a source word that is left out, before calibration.
-    past, future: for each word, its shares by guided routing.
     support: of the words of the translation, if that was requested.
     """
 
@@ -51,8 +46,6 @@ class PieceCoverage(NamedTuple):
     marked: list[bool]
     score: float
     omitted_share: float
-    past: list[float] | None = None
-    future: list[float] | None = None
     support: "PieceSupport | None" = None
 
 
@@ -84,12 +77,14 @@ class Calibration:
     """`coverage_calibration` of a checkpoint: curves and thresholds by method, and words that count less.
 
     length: the expected length of a translation, if that was fitted.
+    names_removed: whether it also has curves of "guided", a method of earlier versions.
     """
 
     methods: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     lists: WordLists = NO_LISTS
     support: Mapping[str, Any] = field(default_factory=dict)
     length: ExpectedLength | None = None
+    names_removed: bool = False
 
     @classmethod
     def of_config(cls, values: Mapping[str, Any] | None) -> "Calibration":
@@ -97,7 +92,7 @@ class Calibration:
         lists = (frozenset(values.get(name, ())) for name in ("optional_words", "function_words"))
         methods = {name: values[name] for name in METHODS if name in values}
         length = ExpectedLength.of_calibration(values["length"]) if "length" in values else None
-        return cls(methods, WordLists(*lists), values.get("support", {}), length)
+        return cls(methods, WordLists(*lists), values.get("support", {}), length, REMOVED in values)
 
     @property
     def head(self) -> tuple[int, int] | None:
@@ -116,15 +111,18 @@ class Calibration:
 
 
 def choose_method(
-    method: str, calibration: Calibration, *, is_guided: bool, num_heads: int, name: str, has_reverse: bool = False
+    method: str, calibration: Calibration, *, num_heads: int, name: str, has_reverse: bool = False
 ) -> CoveredBy:
     """Resolve "auto" for a model, and refuse a method that the model does not have."""
     if method == "auto" and has_reverse and calibration.head is not None:
         return "verified"
     if method == "auto":
-        return "attention" if calibration.head is not None else "guided" if is_guided else "deletion"
-    if method == "guided" and not is_guided:
-        raise ValueError(f'`method="guided"` needs a model with guided routing, got {name}; "deletion" takes any')
+        if calibration.head is None and calibration.names_removed:  # its alarm and its scores were those of "guided"
+            raise ValueError(
+                f'the calibration of {name} is of "{REMOVED}", a method that this version does not have: calibrate it '
+                'again by `capsule-mt calibrate`, or choose `method="deletion"`'
+            )
+        return "attention" if calibration.head is not None else "deletion"
     if method == "verified" and not has_reverse:
         raise ValueError(f'`method="verified"` needs a model of the other direction: give {name} a `reverse`')
     if method in ("attention", "verified") and not num_heads:
@@ -139,9 +137,7 @@ def choose_method(
 
 def readings_of(method: CoveredBy | None, calibration: Calibration) -> Readings | None:
     """Return the readings that a method needs from a search."""
-    if method in ("attention", "verified"):
-        return Readings(head=calibration.head)
-    return Readings(guided=True) if method == "guided" else None
+    return Readings(head=calibration.head) if method in ("attention", "verified") else None
 
 
 def cover(
@@ -173,8 +169,6 @@ def cover(
         coverages = [
             attention_coverage(piece, hypothesis.received or [], curves, text) for piece, hypothesis, text in rows
         ]
-    elif method == "guided":
-        coverages = [guided_coverage(piece, hypothesis.guided, curves, text) for piece, hypothesis, text in rows]
     elif method == "verified" and verifier is not None:
         coverages = _by_verification(pieces, hypotheses, texts, decoder, calibration, verifier, reads)
     if verifier is not None and reads is not None:
@@ -192,11 +186,7 @@ def _read_missing(
     end: int,
 ) -> None:
     """Complete hypotheses whose search did not read what the method needs, by a forced pass."""
-    unread = [
-        index
-        for index, hypothesis in enumerate(hypotheses)
-        if (hypothesis.guided if method == "guided" else hypothesis.attention) is None
-    ]
+    unread = [index for index, hypothesis in enumerate(hypotheses) if hypothesis.attention is None]
     if unread:
         targets, readings = [hypotheses[index].ids for index in unread], readings_of(method, calibration) or Readings()
         results = decoder.force([sources[index] for index in unread], targets, readings)
@@ -220,34 +210,6 @@ def attention_coverage(
     if curves is not None and "words" not in curves:  # `calibrate` has chosen the head, and not fitted the curves yet
         curves = None
     return _piece_coverage(piece, covered, marked, _omitted_share(piece, covered), curves, translation)
-
-
-def guided_coverage(
-    piece: Piece, reading: GuidedReading | None, curves: Mapping[str, Any] | None, translation: str = ""
-) -> PieceCoverage:
-    """Cover a word by the share of its fall in FUTURE at tokens that the model agreed to (SPEC, section 3).
-
-    A word that never was in FUTURE is covered; the more of a word FUTURE still holds at the end, the less it is.
-    """
-    if reading is None:
-        raise RuntimeError("PAST and FUTURE were not read")
-    by_token = [
-        (agreed / fall if fall > SMALLEST_FALL else 1.0) * min(1.0, SHARE_AT_THE_END * (1.0 - future))
-        for future, fall, agreed in zip(reading.future, reading.fall, reading.agreed, strict=True)
-    ]
-    past, future, covered, missing = (
-        [sum(values[token] for token in word.tokens) / max(len(word.tokens), 1) for word in piece.words]
-        for values in (
-            reading.past,
-            reading.future,
-            by_token,
-            [float(share < GUIDED_THRESHOLD) for share in by_token],
-        )
-    )
-    tokens = sorted({token for word in piece.words for token in word.tokens})
-    omitted_share = sum(reading.future[token] for token in tokens) / max(len(tokens), 1)
-    coverage = _piece_coverage(piece, covered, [share >= 0.5 for share in missing], omitted_share, curves, translation)
-    return coverage._replace(past=past, future=future)
 
 
 def _by_verification(

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Any, Literal
 
-CoveredBy = Literal["verified", "attention", "guided", "deletion"]
-CoverageMethod = Literal["auto", "verified", "attention", "guided", "deletion"]
-METHODS = ("auto", "verified", "attention", "guided", "deletion")
+CoveredBy = Literal["verified", "attention", "deletion"]
+CoverageMethod = Literal["auto", "verified", "attention", "deletion"]
+METHODS = ("auto", "verified", "attention", "deletion")
+REMOVED = "guided"  # the method that read PAST and FUTURE, up to 0.3: calibrations still name it
 Marks = Literal["sure", "likely", "all"]
 MARKS: tuple[Marks, ...] = ("sure", "likely", "all")
 DEFAULT_MARKS: Marks = "likely"

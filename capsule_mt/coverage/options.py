@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from capsule_mt.coverage.names import MARKS, METHODS, CoverageMethod, Marks
+from capsule_mt.coverage.names import MARKS, METHODS, REMOVED, CoverageMethod, Marks
 
 
 @dataclass(frozen=True)
@@ -11,9 +11,9 @@ class CoverageOptions:
 
     Attributes:
         method: "attention" reads the head that `capsule-mt calibrate` has chosen; "verified" checks its doubts by a
-            model of the other direction (`reverse` of a `Translator`). "guided" reads PAST and FUTURE of a model with
-            guided routing. "deletion" works with any model: it scores the translation without each source word, one
-            pass a word. "auto" is the first available of "verified", "attention", "guided" and "deletion".
+            model of the other direction (`reverse` of a `Translator`). "deletion" works with any model: it scores the
+            translation without each source word, one pass a word. "auto" is the first available of "verified",
+            "attention" and "deletion".
         marks: the words that "verified" marks: only those "sure" to be left out, the "likely" ones (the default), or
             "all" that may be. `Translator.precision` is the share of marks that a human reader confirmed, if one
             checked them. Other methods have one set of unverified marks; they ignore this option with a warning.
@@ -36,7 +36,8 @@ class CoverageOptions:
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
-            raise ValueError(f"`method` must be {', '.join(METHODS[:-1])} or {METHODS[-1]}, got {self.method!r}")
+            hint = "; `capsule-mt analyze` shows PAST and FUTURE" if self.method == REMOVED else ""
+            raise ValueError(f"`method` must be {', '.join(METHODS[:-1])} or {METHODS[-1]}, got {self.method!r}{hint}")
         if self.marks is not None and self.marks not in MARKS:
             raise ValueError(f"`marks` must be {', '.join(MARKS[:-1])} or {MARKS[-1]}, got {self.marks!r}")
         if self.retry_beams is not None and self.retry_beams < 2:

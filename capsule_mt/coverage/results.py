@@ -8,8 +8,7 @@ class Word:
     """A word of the source, the characters `start` to `end` of the text.
 
     `covered` is the share of it that was translated. A word is `marked` if it was probably left out, and if the
-    vocabulary lacks it, with a `covered` of 0. Optional words, which calibration finds, are never marked. `past` and
-    `future` are its shares after the last token by guided routing; `None` with other methods.
+    vocabulary lacks it, with a `covered` of 0. Optional words, which calibration finds, are never marked.
     """
 
     text: str
@@ -17,8 +16,6 @@ class Word:
     end: int
     covered: float
     marked: bool
-    past: float | None = None
-    future: float | None = None
 
 
 @dataclass(frozen=True)

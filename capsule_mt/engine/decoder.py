@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from capsule_mt.engine.library import Engine
-from capsule_mt.engine.search import Forced, GuidedReading, Hypothesis, Ids, Readings, SearchOptions
+from capsule_mt.engine.search import Forced, Hypothesis, Ids, Readings, SearchOptions
 from capsule_mt.options.table import BY_NAME, nearest
 
 
@@ -24,16 +24,12 @@ class EngineDecoder:
             hypotheses = []
             for index, ids in enumerate(result.tokens):
                 attention = None if result.received is None else result.received[index]
-                guided = None if result.guided is None else GuidedReading(*result.guided[index])
                 was_cut = len(ids) >= limit or (self.end >= 0 and ids[-1] != self.end)
-                hypotheses.append(Hypothesis(ids, result.log_probs[index], was_cut, attention, guided))
+                hypotheses.append(Hypothesis(ids, result.log_probs[index], was_cut, attention))
             batch.append(hypotheses)
         return batch
 
     def force(self, sources: Sequence[Ids], targets: Sequence[Ids], readings: Readings) -> list[Forced]:
         """Score these translations, from the first token after the start token on."""
         scores = self.engine.force(sources, targets, readings, start=self.start, end=self.end, pad=self.pad)
-        return [
-            Forced(log_probs, received, None if guided is None else GuidedReading(*guided))
-            for log_probs, received, guided in scores
-        ]
+        return [Forced(log_probs, received) for log_probs, received in scores]

@@ -17,7 +17,7 @@ from capsule_mt.engine.search import Ids, Readings, SearchOptions
 from capsule_mt.engine.stopping import StoppedError, finished_after, run_all, stoppable
 from capsule_mt.options.table import offered, request_fields, request_layout
 
-VERSION = 15 * 65536 + request_layout()  # as ENGINE_VERSION of native/engine.h
+VERSION = 16 * 65536 + request_layout()  # as ENGINE_VERSION of native/engine.h
 MOST_SLOTS = 12
 TIER = "HF_CAPSULE_MT_TIER"  # environment variable: the tier of kernels to run, such as "avx2" or "portable"
 FOLDER = Path(__file__).parent / "native"
@@ -31,7 +31,7 @@ _FIELDS = """
     num_sources: i; words, lengths, limits, forced: p; unscored, start_token, end_token, pad_token: i;
     longest, longest_source, layer, head, num_threads: i; candidates: p; num_candidates: i;
     list_lengths, list_places, prefixes, prefix_lengths, targets, target_lengths, target_log_probs: p;
-    tokens, found_lengths, scores, log_probs, first_logits, received, guided, stop: p
+    tokens, found_lengths, scores, log_probs, first_logits, received, stop: p
 """
 # the fields of `request_t` of native/engine.h, in order: numbers of 64 bits, pointers, floats; options come first
 REQUEST_FIELDS = request_fields() | {
@@ -219,23 +219,21 @@ class SearchResult(NamedTuple):
 
     tokens: after the start token. scores: the log-probability over the length to the power of the length penalty, as
     `generate()` computes it, without a forced end. log_probs: of each token, forced ends included. received: by
-    each token [T][S]. guided: PAST, FUTURE, their fall and how much of it was agreed to [4][S].
+    each token [T][S].
     """
 
     tokens: list[list[int]]
     scores: list[float]
     log_probs: list[list[float]]
     received: list[list[list[float]]] | None
-    guided: list[list[list[float]]] | None
     first_logits: "array[float] | None"
 
 
 class Scored(NamedTuple):
-    """What `Engine.force` returns for a target: log-probabilities [T], attention [T][S], `guided` as above."""
+    """What `Engine.force` returns for a target: log-probabilities [T], attention [T][S]."""
 
     log_probs: list[float]
     received: list[list[float]] | None
-    guided: list[list[float]] | None
 
 
 class Engine:
@@ -252,7 +250,6 @@ class Engine:
         self.num_threads = num_threads or default_threads()
         self.vocabulary, self.embeddings = program.vocabulary, program.embeddings
         self.head_shape = program.head_shape
-        self.follows_past_and_future = program.follows_past_and_future
         self.longest_source, self.longest_target = program.longest_source, program.longest_target
         self._model = self._library.engine_new(self.tier.encode(), program.vocabulary, program.num_caches)
         if not self._model:
@@ -433,7 +430,7 @@ class Engine:
             "target_log_probs": log_probs,
         }
         numbers = {**_NO_SEARCH, **special, "longest": max(lengths), **shared}
-        received, guided = self._call(sources, arrays, numbers, readings, len(tokens), range(len(sources)))
+        received = self._call(sources, arrays, numbers, readings, len(tokens))
         results, first, width = [], 0, max(map(len, sources))
         for source, length in enumerate(lengths):
             end = first + length
@@ -441,7 +438,6 @@ class Engine:
                 Scored(
                     list(log_probs[first:end]),
                     None if received is None else _rows(received, first, length, width, len(sources[source])),
-                    None if guided is None else guided[source],
                 )
             )
             first = end
@@ -501,16 +497,12 @@ class Engine:
                 arrays[name], numbers[f"num_{name}"] = self._token_array("i", f"`{name}`", [value]), len(value)
             else:
                 numbers[name] = option.choices[value] if option.choices else value
-        row_sources = [source for source in range(num_sources) for _ in range(returned)]
-        received, guided = self._call(sources, arrays, numbers, options.readings, len(tokens), row_sources)
+        received = self._call(sources, arrays, numbers, options.readings, len(tokens))
         results, width, size = [], max(map(len, sources)), self.vocabulary
         for source in range(num_sources):
             source_logits = None if logits is None else logits[source * size : (source + 1) * size]
             attended: list[list[list[float]]] = []
-            shares: list[list[list[float]]] = []
-            result = SearchResult(
-                [], [], [], None if received is None else attended, None if guided is None else shares, source_logits
-            )
+            result = SearchResult([], [], [], None if received is None else attended, source_logits)
             for row in range(source * returned, (source + 1) * returned):
                 first, end = row * longest, row * longest + lengths[row]
                 if first == end:
@@ -520,8 +512,6 @@ class Engine:
                 result.log_probs.append(log_probs[first:end].tolist())
                 if received is not None:
                     attended.append(_rows(received, first, lengths[row], width, len(sources[source])))
-                if guided is not None:
-                    shares.append(guided[row])
             results.append(result)
         return results
 
@@ -532,37 +522,25 @@ class Engine:
         numbers: dict[str, Any],
         readings: Readings | None,
         num_received: int,
-        guided_sources: Sequence[int],
-    ) -> "tuple[array[float] | None, list[list[list[float]]] | None]":
-        """Translate or score; return the attention of `num_received` tokens, and guided readings.
+    ) -> "array[float] | None":
+        """Translate or score; return the attention of `num_received` tokens.
 
-        `guided_sources` is the source of each guided reading. The arrays and numbers are fields of the request; the
-        engine writes its results into the arrays.
+        The arrays and numbers are fields of the request; the engine writes its results into the arrays.
         """
         lengths, words = array("q", map(len, sources)), self._token_array("q", "the sources", sources)
         width, layer, head = max(lengths), -1, -1
-        received = guided = None
+        received = None
         if readings is not None and readings.head is not None:
             layer, head = readings.head
             received = _empty("f", num_received * width)
-        if readings is not None and readings.guided:
-            guided = _empty("f", len(guided_sources) * 4 * width)
-        arrays |= {"words": words, "lengths": lengths, "received": received, "guided": guided}
+        arrays |= {"words": words, "lengths": lengths, "received": received}
         request = Request(num_sources=len(sources), longest_source=width, layer=layer, head=head, **numbers)
         for name, values in arrays.items():
             if values is not None:
                 setattr(request, name, values.buffer_info()[0])
         caller = MAIN_THREAD if current_thread() is main_thread() else ANY_THREAD
         self._check(self._library.engine_translate(self._model, ctypes.byref(request), ctypes.byref(caller)))
-        return (
-            received,
-            None
-            if guided is None
-            else [
-                [_row(guided, 4 * row + part, width, lengths[source]) for part in range(4)]
-                for row, source in enumerate(guided_sources)
-            ],
-        )
+        return received
 
     def _token_array(self, kind: str, name: str, lists: Sequence[Ids]) -> "array[int]":
         """Return the tokens of all lists; the engine refuses those outside its vocabulary."""

@@ -204,10 +204,6 @@ class Program:
         }
 
     @property
-    def follows_past_and_future(self) -> bool:
-        return any(operation.kind.name == "GUIDED_ROUTING" for operation in self.decoder)
-
-    @property
     def head_shape(self) -> tuple[int, int]:
         """How many layers attend to the source, and with how many heads each; (0, 0) if none can be read."""
         layers = [step for step in self.decoder if step.kind.name == "ATTEND_SOURCE" and step.value("layer") >= 0]

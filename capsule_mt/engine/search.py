@@ -5,20 +5,7 @@ from typing import Any, NamedTuple, Protocol
 
 from capsule_mt.options.table import Candidates, Ids, Readings, SearchOptions
 
-__all__ = ["Candidates", "Decoder", "Forced", "GuidedReading", "Hypothesis", "Ids", "Readings", "SearchOptions"]
-
-
-class GuidedReading(NamedTuple):
-    """What PAST and FUTURE tell of each source token [S].
-
-    The shares of `past` and `future` when the translation has been read, by how much FUTURE fell on the way (`fall`),
-    and how much of that the model agreed to (`agreed`).
-    """
-
-    past: list[float]
-    future: list[float]
-    fall: list[float]
-    agreed: list[float]
+__all__ = ["Candidates", "Decoder", "Forced", "Hypothesis", "Ids", "Readings", "SearchOptions"]
 
 
 class Hypothesis:
@@ -34,15 +21,9 @@ class Hypothesis:
     covered: Any = None
 
     def __init__(
-        self,
-        ids: list[int],
-        log_probs: list[float],
-        was_cut: bool,
-        attention: list[list[float]] | None = None,
-        guided: GuidedReading | None = None,
+        self, ids: list[int], log_probs: list[float], was_cut: bool, attention: list[list[float]] | None = None
     ) -> None:
-        self.ids, self.log_probs, self.was_cut = ids, log_probs, was_cut
-        self.attention, self.guided = attention, guided
+        self.ids, self.log_probs, self.was_cut, self.attention = ids, log_probs, was_cut, attention
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Hypothesis) and vars(self) == vars(other)
@@ -59,7 +40,6 @@ class Hypothesis:
     def read(self, forced: "Forced", end: int) -> None:
         """Keep what a forced pass over these tokens has read; a translation of an end token alone covers nothing."""
         self.log_probs = forced.log_probs
-        self.guided = forced.guided
         if forced.received is not None:
             is_empty = self.ids[:1] == [end]
             self.attention = [[0.0] * len(row) for row in forced.received] if is_empty else forced.received
@@ -74,7 +54,6 @@ class Forced(NamedTuple):
 
     log_probs: list[float]
     received: list[list[float]] | None = None
-    guided: GuidedReading | None = None
 
 
 class Decoder(Protocol):

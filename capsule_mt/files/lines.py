@@ -73,7 +73,7 @@ def one_line(text: str) -> str:
 def coverage_record(coverage: Any) -> dict[str, Any]:
     """Return a coverage (`capsule_mt.Coverage`) as plain values, with the keys of the output files.
 
-    Words have `past` and `future` if guided routing was read; sentences have `below_threshold` if a threshold is set.
+    Sentences have `below_threshold` if a threshold is set.
     `support` and the words of the translation are there if they were requested.
     """
     sentences = [
@@ -81,10 +81,7 @@ def coverage_record(coverage: Any) -> dict[str, Any]:
     ]
     for values in sentences if coverage.threshold is not None else ():
         values["below_threshold"] = values["score"] < coverage.threshold
-    words = []
-    for word in coverage.words:
-        guidance = {name: getattr(word, name) for name in ("past", "future") if getattr(word, name) is not None}
-        words.append({**_word_and_span(word), "covered": word.covered, **guidance, "untranslated": word.marked})
+    words = [{**_word_and_span(word), "covered": word.covered, "untranslated": word.marked} for word in coverage.words]
     record = {"score": coverage.score, "sentences": sentences, "words": words}
     if coverage.support is not None:
         record["support"] = coverage.support

@@ -84,7 +84,6 @@ def load_model(
         calibration=calibration,
         longest_source=program.longest_source,
         longest_target=program.longest_target,
-        follows_past_and_future=program.follows_past_and_future,
         head_shape=program.head_shape,
         shortlist=candidates,
     )

@@ -14,7 +14,6 @@ class LoadedModel(NamedTuple):
     calibration: `coverage_calibration` of config.json, empty if there is none.
     longest_source, longest_target: the most tokens of a source, and of a translation after the start token; `None`
         where the model has no limit.
-    follows_past_and_future: whether it has guided routing.
     head_shape: how many decoder layers, and heads in each, attend to the source; (0, 0) for none.
     """
 
@@ -28,6 +27,5 @@ class LoadedModel(NamedTuple):
     calibration: Mapping[str, Any] = {}
     longest_source: int | None = None
     longest_target: int | None = None
-    follows_past_and_future: bool = False
     head_shape: tuple[int, int] = (0, 0)
     shortlist: Candidates | None = None

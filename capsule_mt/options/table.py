@@ -172,10 +172,9 @@ class Candidates(Protocol):
 
 
 class Readings(NamedTuple):
-    """What to read besides tokens: the attention of a layer and a head to the source, or PAST and FUTURE."""
+    """What to read besides tokens: the attention of a layer and a head to the source."""
 
     head: tuple[int, int] | None = None
-    guided: bool = False
 
 
 class SearchOptions(NamedTuple):

@@ -333,7 +333,6 @@ class Scorer:
         method = choose_method(
             coverage.method,
             calibration,
-            is_guided=model.follows_past_and_future,
             num_heads=layers * heads,
             name=model.name,
             has_reverse=has_reverse,

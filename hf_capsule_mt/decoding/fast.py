@@ -196,12 +196,11 @@ class FastTranslator:
         self._check_targets("suppress_tokens", options.suppress_tokens)
 
     def _reads(self, readings: Readings) -> bool:
-        """Whether the engine can read a head, or PAST and FUTURE."""
-        engine = cast(Engine, self._engine)
-        if readings.head is not None:
-            layer, head = readings.head
-            return 0 <= layer < engine.head_shape[0] and 0 <= head < engine.head_shape[1]
-        return not readings.guided or engine.follows_past_and_future
+        """Whether the engine can read a head."""
+        if readings.head is None:
+            return True
+        (layer, head), (layers, heads) = readings.head, cast(Engine, self._engine).head_shape
+        return 0 <= layer < layers and 0 <= head < heads
 
     @torch.no_grad()
     def save(self, folder: str | os.PathLike[str]) -> None:

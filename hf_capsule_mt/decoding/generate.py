@@ -11,7 +11,7 @@ import torch
 from transformers import LogitsProcessorList, PreTrainedModel
 
 from capsule_mt.engine.decoder import EngineDecoder
-from capsule_mt.engine.search import Forced, GuidedReading, Hypothesis, Ids, Readings, SearchOptions
+from capsule_mt.engine.search import Forced, Hypothesis, Ids, Readings, SearchOptions
 from capsule_mt.options.table import SEARCH_FIELDS
 from hf_capsule_mt.decoding.attention import read_head
 from hf_capsule_mt.decoding.ensemble import EnsembleLogits
@@ -158,17 +158,10 @@ class GenerateDecoder:
             ).logits
         log_probs = token_log_probs(logits.float(), labels).tolist()
         found = []
-        for row, (source, target) in enumerate(zip(sources, targets, strict=True)):
+        for row in range(len(sources)):
             received = attention[0][row, : lengths[row]][:, mask[row].bool()].tolist() if attention else None
-            guided = self._guided(source, target) if readings.guided else None
-            found.append(Forced(log_probs[row][: lengths[row]], received, guided))
+            found.append(Forced(log_probs[row][: lengths[row]], received))
         return found
-
-    def _guided(self, source: Ids, target: Ids) -> GuidedReading:
-        """What PAST and FUTURE tell of a translation."""
-        labels = torch.tensor([list(target)], device=self.model.device)
-        found = self.model.past_future_reading(torch.tensor([list(source)], device=self.model.device), labels=labels)
-        return GuidedReading(*(values[0].tolist() for values in (found.past, found.future, found.fall, found.agreed)))
 
     def _collate(self, sources: Sequence[Ids]) -> tuple[torch.Tensor, torch.Tensor]:
         """Pad sources on the side that the tokenizer pads on: tokens and mask [B, S], 1 keeps."""

@@ -181,7 +181,6 @@ class Translator(capsule_mt.translate.translator.Translator):
             calibration=getattr(model.config, "coverage_calibration", None) or {},
             longest_source=max_source_tokens(model, self.tokenizer),
             longest_target=positions,
-            follows_past_and_future=bool(getattr(model, "has_coverage", False)),
             head_shape=(layers, model.config.decoder_attention_heads) if layers else (0, 0),
             shortlist=None if self.fast is None else self.fast.shortlist,
         )

@@ -214,9 +214,8 @@ def _introduction(
 
 
 def _has_coverage(config: Mapping[str, Any]) -> bool:
-    """Return whether coverage costs no pass for each word: by guided routing, or by a head that calibration chose."""
-    by_attention = "attention" in (config.get("coverage_calibration") or {})
-    return by_attention or config.get("guided_routing", "none") in ("guided", "classifier")
+    """Return whether coverage costs no pass for each word: by a head that calibration chose."""
+    return "attention" in (config.get("coverage_calibration") or {})
 
 
 def _limits(config: Mapping[str, Any], corpora: Sequence[Corpus], *, are_all: bool) -> str:
@@ -305,8 +304,8 @@ def _coverage_quality(results: Sequence[Mapping[str, Any]]) -> str:
     said = (
         "How well words that were left out are found. AUC is the area under the ROC curve: 0.5 is chance, 1 is "
         "perfect. Where a model leaves out little, precision is low. *attention* reads the head of the decoder that "
-        "aligns words, *guided* PAST and FUTURE; *deletion* deletes each source word in turn, *length ratio* compares "
-        "lengths alone."
+        "aligns words, *guided* (up to version 0.3) PAST and FUTURE; *deletion* deletes each source word in turn, "
+        "*length ratio* compares lengths alone."
     )
     return f"\n\n### Coverage\n\n{said}\n\n{_table(header, rows)}"
 

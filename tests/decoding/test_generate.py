@@ -42,12 +42,7 @@ def family(request, tmp_path_factory):
 
 
 def readings_of(light):
-    found = [Readings(guided=True)] if light.follows_past_and_future else []
-    return [*found, Readings(head=(0, 1))] if light.head_shape[0] else found
-
-
-def numbers(reading):
-    return None if reading is None else [value for values in reading for value in values]
+    return [Readings(head=(0, 1))] if light.head_shape[0] else []
 
 
 @pytest.mark.parametrize("search", SEARCHES)
@@ -64,7 +59,6 @@ def test_translations_are_equal(family, search):
                 assert (one.ids, one.was_cut) == (other.ids, other.was_cut)
                 assert one.score == pytest.approx(other.score, abs=1e-4)
                 assert one.received == pytest.approx(other.received, abs=1e-4)
-                assert numbers(one.guided) == pytest.approx(numbers(other.guided), abs=1e-3)
 
 
 def test_forced_passes_are_equal(family, monkeypatch):
@@ -77,7 +71,6 @@ def test_forced_passes_are_equal(family, monkeypatch):
             assert (one.received is None) == (other.received is None) == (readings.head is None)
             for step, same in zip(one.received or [], other.received or [], strict=True):
                 assert step == pytest.approx(same, abs=1e-4)
-            assert numbers(one.guided) == pytest.approx(numbers(other.guided), abs=1e-3)
     monkeypatch.setattr("hf_capsule_mt.decoding.generate.LOGITS_AT_ONCE", 1)
     for one, other in zip(found, heavy.force(sources, ragged, readings), strict=True):  # in parts
         assert one.log_probs == pytest.approx(other.log_probs, rel=1e-6, abs=1e-5)
@@ -124,9 +117,9 @@ def test_the_engine_alone_decodes_what_it_knows(monkeypatch):
     monkeypatch.setattr(type(model), "generate", None)
     monkeypatch.setattr(type(model), "forward", None)
     ((found, _), *_) = fast.translate(SOURCES, options(num_beams=2, num_return_sequences=2, readings=Readings((1, 2))))
-    (forced, *_) = fast.force(SOURCES[:1], [found.ids], Readings(guided=True))
+    (forced, *_) = fast.force(SOURCES[:1], [found.ids], Readings((1, 2)))
     assert sum(forced.log_probs) / len(forced.log_probs) == pytest.approx(found.score, abs=1e-4)
-    assert len(forced.guided.past) == len(SOURCES[0])
+    assert forced.received == found.attention
 
 
 def test_a_call_undoes_what_the_model_sets():

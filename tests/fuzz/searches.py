@@ -57,7 +57,6 @@ def draw_option(option: Option) -> Callable[[random.Random, int], Any]:
 # each draws the value of a field for so many sources
 READINGS: dict[str, Callable[[random.Random, int], Any]] = {
     "head": draw_choice(*[[0, 1]] * 4, [1, 3], [1, 4], [2, 0], [-1, 0], [0, -1], [2**31, 2**40]),
-    "guided": draw_choice(True, True, False),
 }
 SEARCH: dict[str, Callable[[random.Random, int], Any]] = {
     "limits": draw_limits,
@@ -133,8 +132,4 @@ def check_search(case: Case) -> None:
             if PAD in ids[:-1]:  # a forced pass reads up to the padding
                 continue
             (forced,) = decoder.force([source], [ids], readings)
-            if options.shortlist is not None and forced.guided and hypothesis.guided:
-                # a search asks whether the model agrees to a token rather than to others of the shortlist
-                forced = forced._replace(guided=forced.guided._replace(agreed=hypothesis.guided.agreed))
-            assert forced.guided == hypothesis.guided
             assert forced.received == hypothesis.attention or ids == [decoder.end]

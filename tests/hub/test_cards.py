@@ -144,7 +144,7 @@ def test_training_data(source, title, open_data):
     assert "/home" not in corpus.title
 
 
-@pytest.mark.parametrize("config", [CONFIG, {"model_type": "capsule_rnmt", "guided_routing": "guided"}])
+@pytest.mark.parametrize("config", [CONFIG, CONFIG | {"coverage_calibration": {"attention": {"head": [1, 2]}}}])
 @pytest.mark.parametrize("name", ["tester/model", 'a "quoted" name\nof two lines \\'])
 @pytest.mark.parametrize("with_code", [True, False])
 def test_the_code_runs(config, name, with_code, results, monkeypatch):
@@ -158,7 +158,7 @@ def test_the_code_runs(config, name, with_code, results, monkeypatch):
 
     monkeypatch.setattr("transformers.pipeline", pipeline)
     exec(code, {})
-    options = {"return_coverage": True} if config["model_type"] == "capsule_rnmt" else {}
+    options = {"return_coverage": True} if config["coverage_calibration"] else {}
     assert calls == [("translation", " ".join(name.split()), with_code), ("The old man buys a red hat.", options)]
 
 

@@ -612,7 +612,7 @@ def test_scores_from_files_and_pipes(run_score, word_for_word, tmp_path):
     _, covered, _ = run_score(*FILES, "--coverage")
     assert [row[:3] for row in covered] == rows
     assert {len(row) for row in covered} == {7}
-    run_score(*FILES, "--coverage", "guided", "--output", "scores.jsonl")
+    run_score(*FILES, "--coverage", "deletion", "--output", "scores.jsonl")
     records = [json.loads(line) for line in lines_of(tmp_path / "scores.jsonl")]
     assert [f"{record['coverage']['score']:.4f}" for record in records] == [row[3] for row in covered]
     assert [record["tokens"] for record in records] == [int(row[2]) for row in rows]

@@ -5,6 +5,7 @@ overlap rate, the way of words from FUTURE to PAST when their translation is pro
 translation that left one out. Target word n translates source word n, and each word is one token.
 """
 
+import json
 from typing import NamedTuple
 
 import pytest
@@ -14,7 +15,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from hf_capsule_mt import CapsuleMarianMTModel
 from hf_capsule_mt.analysis.past_future import forced_curves, mean_overlap_rate, overlap_rates
 from tests.fixtures.word_for_word import TRANSLATION, sentences
-from tests.golden.make import FOLDER
+from tests.golden.make import EXPECTED, FOLDER, measure_marks
 
 LEFT_OUT = 1  # the place of the word that the shortened translations lack
 
@@ -79,3 +80,10 @@ def test_coverage_finds_what_was_left_out(trained):
     assert (complete.score[:, None] > short.score[None]).float().mean() > 0.95  # area under the curve
     left_out, translated = short.untranslated[:, LEFT_OUT], complete.untranslated[complete.words]
     assert left_out.float().mean() > 2 * translated.float().mean()
+
+
+def test_marks_of_the_models_own_translations():
+    """Equal to those of the day on which the checkpoint was made; one word is near the threshold."""
+    expected = json.loads((FOLDER / "word_for_word" / EXPECTED).read_text(encoding="utf-8"))["marks"]
+    for name, count in measure_marks(FOLDER / "word_for_word").items():
+        assert abs(count - expected[name]) <= 2, name

@@ -114,8 +114,8 @@ void attend_words(run_t *run, const operation_t *op) {
 void attend_source(run_t *run, const operation_t *op) {
     const request_t *request = run->request;
     attention_t attention = new_attention(run, op, op->slots[ATTEND_SOURCE_query], op->slots[ATTEND_SOURCE_heads]);
-    if (run->recorded.attended && op->slots[ATTEND_SOURCE_layer] == request->layer) {
-        run->recorded.attended[run->rows.step] = take(run, run->rows.count * request->longest_source * 4);
+    if (run->attended && op->slots[ATTEND_SOURCE_layer] == request->layer) {
+        run->attended[run->rows.step] = take(run, run->rows.count * request->longest_source * 4);
         attention.head = request->head;
     }
     char **stored = run->cache.source + (op - run->model->programs[DECODER]);

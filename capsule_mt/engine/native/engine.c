@@ -52,10 +52,10 @@ static void list_words(run_t *run) {
         }
 }
 
-/* Positions of given targets, with one more each: PAST and FUTURE also read the last token. */
+/* The positions of all given targets. */
 static int64_t count_positions(const request_t *request) {
     int64_t positions = 0;
-    for (int64_t i = 0; request->targets && i < request->num_sources; i++) positions += request->target_lengths[i] + 1;
+    for (int64_t i = 0; request->targets && i < request->num_sources; i++) positions += request->target_lengths[i];
     return positions;
 }
 
@@ -65,19 +65,15 @@ static void lay_out_rows(run_t *run) {
     rows_t *rows = &run->rows;
     int is_one_step = request->targets && !run->model->is_recurrent;
     rows->max_count = request->num_sources * request->num_beams;
-    /* Beams that repeat themselves end before the others: see `read_last_tokens`. */
-    if (request->guided && request->most_repeated > 0) rows->max_count *= 2;
     if (is_one_step) {
         rows->max_count = count_positions(request);
         rows->position = take(run, rows->max_count * 8);
     }
-    int reads_last = request->guided && request->longest < run->model->longest_target;
-    rows->max_steps = is_one_step ? 1 : request->longest + reads_last;
+    rows->max_steps = is_one_step ? 1 : request->longest;
     rows->source = take(run, rows->max_count * 8);
     rows->tokens = take(run, rows->max_count * 8);
     rows->ancestors = take(run, rows->max_count * rows->max_steps * 4);
     rows->new_ancestors = take(run, rows->max_count * rows->max_steps * 4);
-    rows->agreements = take_zeros(run, rows->max_count * 4);
     rows->count = rows->max_count;
 }
 
@@ -90,8 +86,7 @@ static void lay_out_cache(run_t *run) {
     cache->source = take_zeros(run, (model->num_operations[DECODER] + 1) * (int64_t)sizeof(char *));
     cache->max_keys = (request->longest_source > longest ? request->longest_source : longest) + 1;
     cache->keys = take(run, team_size(run->team) * cache->max_keys * (int64_t)sizeof(char *));
-    run->recorded.attended = request->received ? take(run, steps * (int64_t)sizeof(float *)) : NULL;
-    run->recorded.curves = request->guided ? take(run, steps * (int64_t)sizeof(float *)) : NULL;
+    run->attended = request->received ? take(run, steps * (int64_t)sizeof(float *)) : NULL;
 }
 
 /* Gives the buffers their memory, for as many rows as there may be. */

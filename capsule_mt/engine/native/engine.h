@@ -18,7 +18,7 @@
 #endif
 
 /* Of this interface, and of the options in a request. */
-#define ENGINE_VERSION (15 * 65536 + OPTIONS_LAYOUT)
+#define ENGINE_VERSION (16 * 65536 + OPTIONS_LAYOUT)
 
 /* What the rows of a buffer are: the words of all sources, the sources, the hypotheses, or states of the hypotheses, which
  * move along when beams are reordered. */
@@ -110,10 +110,6 @@ typedef struct {
      * [num_sources, num_return_sequences, longest, longest_source]. With `targets`: each of their tokens
      * [tokens of all targets, longest_source]. */
     float *received;
-    /* Of a program with GUIDED_ROUTING, or NULL: for each word its share of PAST and of FUTURE when the translation has
-     * been read, by how much FUTURE fell on the way, and how much of that the model agreed to
-     * [num_sources, num_return_sequences, 4, longest_source]. */
-    float *guided;
     /* NULL, or an `enum stop` that another thread may change: read before each operation. */
     const int32_t *stop;
 } request_t;

@@ -2,12 +2,9 @@
  * states another operation than SSRU writes goes from one token to the next. */
 #include "run.h"
 
-#include <math.h>
-
 typedef struct {
-    int64_t source, step, input, output; /* tokens; no `output`, -1, where PAST and FUTURE read the last token */
+    int64_t source, step, input, output; /* tokens */
     int64_t result;                      /* the index of `output` among all targets' tokens */
-    float agreement;                     /* the model's, to `input` */
 } position_t;
 
 typedef struct {
@@ -17,22 +14,19 @@ typedef struct {
     int64_t first;
 } scores_t;
 
-/* Fills in the positions of all targets, one after the other; returns how many. */
-static int64_t list_positions(const run_t *run, position_t *positions) {
+/* Fills in the positions of all targets, one after the other. */
+static void list_positions(const run_t *run, position_t *positions) {
     const request_t *request = run->request;
     int64_t count = 0, first = 0;
     for (int64_t i = 0; i < request->num_sources; i++) {
         int64_t length = request->target_lengths[i];
         const int64_t *target = request->targets + first;
-        int ends = target[length - 1] == request->end_token || target[length - 1] == request->pad_token;
-        int reads_last = request->guided && !ends && length < run->model->longest_target;
-        for (int64_t t = 0; t < length + reads_last; t++) {
-            int64_t input = t ? target[t - 1] : request->start_token, output = t < length ? target[t] : -1;
-            positions[count++] = (position_t){i, t, input, output, first + t, 0};
+        for (int64_t t = 0; t < length; t++) {
+            int64_t input = t ? target[t - 1] : request->start_token;
+            positions[count++] = (position_t){i, t, input, target[t], first + t};
         }
         first += length;
     }
-    return count;
 }
 
 static void score_positions(void *context, int64_t first, int64_t end, int thread) {
@@ -41,33 +35,21 @@ static void score_positions(void *context, int64_t first, int64_t end, int threa
     const kernels_t *kernels = run->model->kernels;
     (void)thread;
     for (int64_t row = first; row < end; row++) {
-        position_t *position = scores->positions + scores->row_positions[scores->first + row];
-        if (position->output < 0) continue;
+        const position_t *position = scores->positions + scores->row_positions[scores->first + row];
         const float *logits = row_of(run, run->model->logits, row);
-        float value = logits[position->output], best[2] = {-INFINITY, -INFINITY};
-        int32_t indices[2] = {-1, -1};
         run->request->target_log_probs[position->result] =
-            value - kernels->log_sum_exp(logits, (long)run->model->vocabulary);
-        if (!run->recorded.curves) continue;
-        kernels->top(logits, (long)run->model->vocabulary, 2, best, indices);
-        float agreement = 1 / (1 + expf((indices[0] == position->output ? best[1] : best[0]) - value));
-        if (position[1].step == position->step + 1) position[1].agreement = agreement;
+            logits[position->output] - kernels->log_sum_exp(logits, (long)run->model->vocabulary);
     }
 }
 
-/* Runs the rows, and writes their results; `curves` [positions, curve width]. */
-static void run_rows(run_t *run, scores_t *scores, float *curves) {
+/* Runs the rows, and writes their results. */
+static void run_rows(run_t *run, scores_t *scores) {
     const request_t *request = run->request;
-    int64_t width = curve_width(request);
     run_program(run, DECODER);
-    for (int64_t row = 0; row < run->rows.count; row++) {
+    for (int64_t row = 0; run->attended && row < run->rows.count; row++) {
         const position_t *position = scores->positions + scores->row_positions[row];
-        if (run->recorded.attended && position->output >= 0) {
-            float *target = request->received + position->result * request->longest_source;
-            memcpy(target, attended_by(run, run->rows.step, row), (size_t)request->lengths[position->source] * 4);
-        }
-        if (run->recorded.curves)
-            memcpy(curves + scores->row_positions[row] * width, curves_of(run, run->rows.step, row), (size_t)width * 4);
+        float *target = request->received + position->result * request->longest_source;
+        memcpy(target, attended_by(run, run->rows.step, row), (size_t)request->lengths[position->source] * 4);
     }
     for (int64_t row = 0; row < run->rows.count; row += SCORED_ROWS) {
         int64_t count = run->rows.count - row < SCORED_ROWS ? run->rows.count - row : SCORED_ROWS;
@@ -107,35 +89,17 @@ static void move_rows(run_t *run, const scores_t *scores, int64_t count, int64_t
     run->rows.count = num_rows;
 }
 
-/* Sums up the curves of each target, up to its end or its padding. */
-static void sum_curves(const run_t *run, const position_t *positions, int64_t count, const float *curves) {
-    const request_t *request = run->request;
-    int64_t width = curve_width(request);
-    for (int64_t i = 0, first = 0; i < count; first = i) {
-        int64_t source = positions[first].source;
-        float *guided = request->guided + source * 4 * request->longest_source;
-        start_guided(run, source, curves + first * width, guided);
-        for (i++; i < count && positions[i].step; i++) {
-            int64_t output = positions[i - 1].output;
-            if (output == request->end_token || output == request->pad_token) break;
-            add_guided(run, source, curves + (i - 1) * width, curves + i * width, positions[i].agreement, guided);
-        }
-        while (i < count && positions[i].step) i++;
-    }
-}
-
-void force(run_t *run, int64_t max_positions) {
-    position_t *positions = take_zeros(run, (max_positions + 1) * (int64_t)sizeof(position_t));
-    int64_t *parents = take(run, max_positions * 8), count = list_positions(run, positions);
-    float *curves = run->recorded.curves ? take(run, count * curve_width(run->request) * 4) : NULL;
-    scores_t scores = {run, positions, take(run, max_positions * 8), 0};
+void force(run_t *run, int64_t count) {
+    position_t *positions = take(run, count * (int64_t)sizeof(position_t));
+    int64_t *parents = take(run, count * 8);
+    scores_t scores = {run, positions, take(run, count * 8), 0};
+    list_positions(run, positions);
     start_rows(run, &scores, count);
-    run_rows(run, &scores, curves);
+    run_rows(run, &scores);
     while (!run->rows.position) {
         move_rows(run, &scores, count, parents);
         if (!run->rows.count) break;
         run->rows.step++;
-        run_rows(run, &scores, curves);
+        run_rows(run, &scores);
     }
-    if (curves) sum_curves(run, positions, count, curves);
 }

@@ -30,7 +30,7 @@ static contenders_t *contenders_of(const preview_t *preview, int64_t thread, int
  * on what was written need the logits themselves. */
 static int needs_only_best(const request_t *request) {
     return !FORBIDS_PREVIEW(request) && request->unscored && !request->candidates && !request->targets &&
-           !request->prefixes && !request->first_logits && !request->guided;
+           !request->prefixes && !request->first_logits;
 }
 
 /* How far a logit may be from its preview, in standard deviations. Of random signs it is further once in 10^13 times; of

@@ -214,19 +214,18 @@ static int check_tokens(const char *name, const int64_t *tokens, int64_t count, 
     return 0;
 }
 
-/* Checks that the model has the head, or the PAST and FUTURE, that the request reads. */
+/* Checks that the model has the head that the request reads. */
 static int check_readings(const model_t *model, const request_t *request) {
-    int has_head = 0, has_guided = 0;
+    int has_head = 0;
     for (int64_t i = 0; i < model->num_operations[DECODER]; i++) {
         const operation_t *op = model->programs[DECODER] + i;
-        if (op->kind == GUIDED_ROUTING) has_guided = 1;
         if (op->kind == ATTEND_SOURCE && op->slots[ATTEND_SOURCE_layer] == request->layer && request->layer >= 0)
             has_head = request->head >= 0 && request->head < op->slots[ATTEND_SOURCE_heads];
     }
     if (request->received && !has_head)
         return refuse("the model has no head %lld in layer %lld that attends to the source", (long long)request->head,
                       (long long)request->layer);
-    return request->guided && !has_guided ? refuse("the model has no PAST and FUTURE") : 0;
+    return 0;
 }
 
 /* Checks the tokens of each source: at least `min_tokens`, at most its limit. */

@@ -158,22 +158,6 @@ static void project_capsules(const guided_t *guided) {
                       kernels->num_blocks(guided->linear));
 }
 
-/* Records how much of each word is PAST and FUTURE. */
-static void record_curves(const guided_t *guided, int64_t row) {
-    const run_t *run = guided->run;
-    int64_t longest = run->request->longest_source, group = guided->num_guiding / 2;
-    const float *shares = guided->shares;
-    float *past = curves_of(run, run->rows.step, row), *future = past + longest;
-    for (int64_t j = 0; j < guided->num_words; j++, shares += guided->capsules) {
-        past[j] = future[j] = 0;
-        for (int64_t c = 0; c < group; c++) {
-            past[j] += shares[c];
-            future[j] += shares[group + c];
-        }
-    }
-    past[2 * longest] = run->rows.agreements[row];
-}
-
 static void guide_rows(void *context, int64_t first, int64_t end, int thread) {
     const loop_t *loop = context;
     run_t *run = loop->run;
@@ -193,15 +177,12 @@ static void guide_rows(void *context, int64_t first, int64_t end, int thread) {
             if (!is_last) project_capsules(&guided);
         }
         memcpy(row_of(run, OUT_OF(op), row), guided.routed, (size_t)(guided.num_guiding * guided.width) * 4);
-        if (run->recorded.curves) record_curves(&guided, row);
     }
 }
 
 void guided_routing(run_t *run, const operation_t *op) {
     int64_t longest = run->request->longest_source, capsules = op->slots[GUIDED_ROUTING_capsules];
     int64_t width = op->slots[GUIDED_ROUTING_width], iterations = op->slots[GUIDED_ROUTING_iterations];
-    if (run->recorded.curves)
-        run->recorded.curves[run->rows.step] = take(run, run->rows.count * curve_width(run->request) * 4);
     int64_t numbers = 2 * longest * capsules + 2 * capsules * width;
     loop_t loop = {run, op, NULL, guided_product_size(run, op) + 4 * numbers};
     loop.scratch = scratch_of_threads(run, &loop.scratch_size);

@@ -27,13 +27,12 @@ typedef struct {
 /* The hypotheses of a step, written by `decode` or `force`: one row of the decoder's buffers each. */
 typedef struct {
     int64_t count, max_count;
-    int64_t step, max_steps; /* PAST and FUTURE take one more step, to read the last token */
+    int64_t step, max_steps;
     int64_t *source;         /* [max_count] */
     int64_t *tokens;         /* the last of each hypothesis */
     int64_t *position;       /* if all positions of given targets are rows of one step, else NULL */
     int32_t *ancestors;      /* [max_count, max_steps]: the row that a hypothesis had at each step */
     int32_t *new_ancestors;
-    float *agreements;       /* the model's, to the last token of each hypothesis; for PAST and FUTURE */
 } rows_t;
 
 /* Keys and values, written by attention.c. */
@@ -43,12 +42,6 @@ typedef struct {
     const char **keys; /* [threads, max_keys]: scratch, what a row attends to */
     int64_t max_keys;
 } cache_t;
-
-/* What is read besides tokens; by step, NULL unless the request has room for it. */
-typedef struct {
-    float **attended; /* by attention.c: see `attended_by` */
-    float **curves;   /* by routing.c: see `curves_of` */
-} recorded_t;
 
 /* What logits.c leaves for the search. */
 typedef struct {
@@ -76,7 +69,7 @@ typedef struct {
     words_t words;
     rows_t rows;
     cache_t cache;
-    recorded_t recorded;
+    float **attended; /* by step, by attention.c: see `attended_by`; NULL unless the request has room for it */
     logits_t logits;
 } run_t;
 
@@ -131,17 +124,9 @@ static inline int64_t source_of(const run_t *run, int space, int64_t row) {
     return space == OF_SOURCES ? row : run->rows.source[row];
 }
 
-/* ---- what is recorded */
-
 /* What the head that is read attends to, from a row at a step. */
 static inline float *attended_by(const run_t *run, int64_t step, int64_t row) {
-    return run->recorded.attended[step] + row * run->request->longest_source;
-}
-
-/* Of a row at a step: PAST of each word, FUTURE, and the agreement to the token that was read. */
-static inline int64_t curve_width(const request_t *request) { return 2 * request->longest_source + 1; }
-static inline float *curves_of(const run_t *run, int64_t step, int64_t row) {
-    return run->recorded.curves[step] + row * curve_width(run->request);
+    return run->attended[step] + row * run->request->longest_source;
 }
 
 /* ---- engine.c */
@@ -176,14 +161,10 @@ void score_rows(run_t *run, int64_t first, int64_t count);
 void decode(run_t *run);
 /* Moves the states and the ancestors of the hypotheses to their new rows, [count] in all. */
 void reorder(run_t *run, const int64_t *parent_rows, int64_t count);
-/* `guided` of engine.h for a source, before anything is read; and what a step adds to it. */
-void start_guided(const run_t *run, int64_t source, const float *curves, float *guided);
-void add_guided(const run_t *run, int64_t source, const float *before, const float *after, float agreement,
-                float *guided);
 
 /* ---- force.c */
 
-/* Scores the given targets of the sources, which take at most `max_positions`. */
-void force(run_t *run, int64_t max_positions);
+/* Scores the given targets of the sources, which have this count of positions. */
+void force(run_t *run, int64_t count);
 
 #endif

@@ -5,11 +5,10 @@
 
 typedef struct {
     float score;     /* of a finished one with the length penalty; a prefix and a forced end are left out */
-    float agreement; /* the model's, to the last token, if PAST and FUTURE are read */
     int64_t length;
     int32_t *tokens;
     float *log_probs; /* of all tokens */
-    int32_t *rows; /* of a finished one, if something is recorded: the row that it had at each step */
+    int32_t *rows; /* of a finished one, if attention is read: the row that it had at each step */
 } hypothesis_t;
 
 /* The tokens that a source may write, ascending; all if `tokens` is NULL. */
@@ -23,7 +22,6 @@ typedef struct {
 typedef struct {
     int64_t source, num_finished;
     int64_t rows; /* in this step: one until its hypotheses differ, then one for each beam; none after the last token */
-    int64_t read_rows; /* after these: they only read the last tokens of finished hypotheses, for PAST and FUTURE */
     const int64_t *prefix; /* what its translations begin with */
     int64_t prefix_length;
     list_t list;
@@ -32,8 +30,8 @@ typedef struct {
 } search_t;
 
 typedef struct {
-    float score, log_prob, agreement; /* `log_prob` is of this token alone */
-    int32_t row, token;               /* the row among the source's rows */
+    float score, log_prob; /* `log_prob` is of this token alone */
+    int32_t row, token;    /* the row among the source's rows */
 } candidate_t;
 
 /* The best continuations of a source in one step, best first. */
@@ -175,31 +173,16 @@ static float log_prob_of(const list_t *list, int64_t token, const float *logits,
     return index < 0 ? 0 : logits[index] - total;
 }
 
-/* The largest two logits of a row, before any is forbidden: what the model itself prefers. */
-typedef struct {
-    float values[2];
-    int32_t indices[2];
-} best_two_t;
-
-/* How much the model agrees to what has this index and this logit: a sigmoid of its lead over the best rival. */
-static float agreement_to(const best_two_t *best, int64_t index, float logit) {
-    float rival = index == best->indices[0] ? best->values[1] : best->values[0];
-    return 1 / (1 + expf(rival - logit));
-}
-
 /* ---- a step of a source */
 
 static int follows_prefix(const search_t *search) { return search->running->length < search->prefix_length; }
 
 /* The continuation by the next token of the prefix: its score stays, as transformers' does of decoder_input_ids. */
-static candidate_t follow_prefix(const run_t *run, const search_t *search, const float *logits, float total,
-                                 const best_two_t *best) {
+static candidate_t follow_prefix(const search_t *search, const float *logits, float total) {
     const hypothesis_t *hypothesis = search->running;
     int32_t token = (int32_t)search->prefix[hypothesis->length];
     float log_prob = log_prob_of(&search->list, token, logits, total);
-    int64_t index = index_of(&search->list, token);
-    float agreement = run->recorded.curves && index >= 0 ? agreement_to(best, index, logits[index]) : 0;
-    return (candidate_t){hypothesis->score, log_prob, agreement, 0, token};
+    return (candidate_t){hypothesis->score, log_prob, 0, token};
 }
 
 /* Adds a candidate in the order of the scores, of equal ones behind; returns whether it is among the best. */
@@ -231,12 +214,10 @@ static void find_continuations(run_t *run, const search_t *search, int64_t first
         float forced_log_prob = 0;
         int64_t num_values = 1;
         int is_forced = 0;
-        best_two_t best_two = {{-INFINITY, -INFINITY}, {-1, -1}};
         if (!run->team && is_scored(request)) *totals = kernels->log_sum_exp(logits, count); /* they are in the cache */
         float total = is_scored(request) ? *totals : 0;
-        if (run->recorded.curves) kernels->top(logits, count, 2, best_two.values, best_two.indices);
         if (follows_prefix(search)) {
-            beam->best[0] = follow_prefix(run, search, logits, total, &best_two);
+            beam->best[0] = follow_prefix(search, logits, total);
             beam->count = 1;
             return;
         }
@@ -260,8 +241,7 @@ static void find_continuations(run_t *run, const search_t *search, int64_t first
             float score = hypothesis->score + (beam->values[i] - total), logit = beam->values[i];
             if (!is_forced && !request->renormalize_logits)
                 logit = model_logit(request, search, hypothesis, token, logit);
-            float agreement = run->recorded.curves ? agreement_to(&best_two, index, logit) : 0;
-            candidate_t candidate = {score, forced_log_prob + (logit - total), agreement, (int32_t)row, token};
+            candidate_t candidate = {score, forced_log_prob + (logit - total), (int32_t)row, token};
             if (!add_candidate(beam, candidate)) break; /* the next values are smaller still */
         }
     }
@@ -274,7 +254,6 @@ static void extend(hypothesis_t *extended, const hypothesis_t *hypothesis, candi
     extended->log_probs[hypothesis->length] = candidate.log_prob;
     extended->length = hypothesis->length + 1;
     extended->score = candidate.score;
-    extended->agreement = candidate.agreement;
 }
 
 /* Keeps a finished hypothesis if it is among the best. */
@@ -356,25 +335,6 @@ static int advance(run_t *run, search_t *search, int64_t first_row, const beam_t
     return !is_decided(run, search, divisor);
 }
 
-/* Gives rows of the next step, from `new_row` on, to the hypotheses that end in this one with another token than the end
- * token: PAST and FUTURE have not read it, whether other hypotheses go on or not. Fills in `parents` as `advance` does;
- * returns how many. */
-static int64_t read_last_tokens(run_t *run, const search_t *search, int64_t new_row, int64_t *parents) {
-    int64_t rows = 0;
-    if (run->rows.step + 1 >= run->rows.max_steps) return 0; /* the model has no further position */
-    for (int64_t i = 0; i < search->num_finished; i++) {
-        hypothesis_t *hypothesis = search->finished + i;
-        int32_t last = hypothesis->tokens[hypothesis->length - 1];
-        if (hypothesis->length != run->rows.step + 1 || last == run->request->end_token) continue;
-        parents[rows] = hypothesis->rows[run->rows.step];
-        run->rows.tokens[new_row + rows] = last;
-        run->rows.agreements[new_row + rows] = hypothesis->agreement;
-        hypothesis->rows[run->rows.step + 1] = (int32_t)(new_row + rows);
-        rows++;
-    }
-    return rows;
-}
-
 void reorder(run_t *run, const int64_t *parent_rows, int64_t count) {
     int64_t max_steps = run->rows.max_steps, step = run->rows.step;
     for (int i = 0; i < run->model->num_buffers; i++) {
@@ -409,43 +369,6 @@ static void write_received(const run_t *run, const search_t *search, const hypot
     }
 }
 
-void start_guided(const run_t *run, int64_t source, const float *curves, float *guided) {
-    int64_t longest = run->request->longest_source, num_words = run->request->lengths[source];
-    memset(guided, 0, (size_t)(4 * longest) * 4);
-    memcpy(guided, curves, (size_t)num_words * 4);
-    memcpy(guided + longest, curves + longest, (size_t)num_words * 4);
-}
-
-void add_guided(const run_t *run, int64_t source, const float *before, const float *after, float agreement,
-                float *guided) {
-    int64_t longest = run->request->longest_source;
-    float *future = guided + longest, *fall = future + longest, *agreed = fall + longest;
-    for (int64_t j = 0; j < run->request->lengths[source]; j++) {
-        float step = fmaxf(before[longest + j] - after[longest + j], 0);
-        fall[j] += step;
-        agreed[j] += step * agreement;
-        guided[j] = after[j];
-        future[j] = after[longest + j];
-    }
-}
-
-/* Sums up the curves of a hypothesis, or of none; see `guided` in engine.h. */
-static void write_guided(const run_t *run, const search_t *search, const hypothesis_t *hypothesis, float *guided) {
-    const request_t *request = run->request;
-    int64_t last = hypothesis ? hypothesis->length : 0;
-    int32_t first_row = (int32_t)search->source;
-    const int32_t *rows = hypothesis ? hypothesis->rows : &first_row;
-    while (last && (hypothesis->tokens[last - 1] == request->end_token ||
-                    hypothesis->tokens[last - 1] == request->pad_token)) last--;
-    if (last >= run->rows.max_steps) last = run->rows.max_steps - 1;
-    start_guided(run, search->source, curves_of(run, 0, rows[0]), guided);
-    for (int64_t t = 1; t <= last; t++) {
-        const float *curves = curves_of(run, t, rows[t]);
-        float agreement = curves[2 * request->longest_source];
-        add_guided(run, search->source, curves_of(run, t - 1, rows[t - 1]), curves, agreement, guided);
-    }
-}
-
 static void write_results(const run_t *run, const search_t *search) {
     const request_t *request = run->request;
     for (int64_t i = 0; i < request->num_return_sequences; i++) {
@@ -458,9 +381,8 @@ static void write_results(const run_t *run, const search_t *search) {
         request->scores[index] = hypothesis ? hypothesis->score : -1e9f;
         if (hypothesis)
             memcpy(request->log_probs + index * request->longest, hypothesis->log_probs, (size_t)length * 4);
-        if (run->recorded.attended && hypothesis)
+        if (run->attended && hypothesis)
             write_received(run, search, hypothesis, request->received + index * request->longest * longest_source);
-        if (run->recorded.curves) write_guided(run, search, hypothesis, request->guided + index * 4 * longest_source);
     }
 }
 
@@ -480,7 +402,7 @@ static hypothesis_t *new_hypotheses(run_t *run, int64_t count) {
     int64_t longest = run->request->longest, max_steps = run->rows.max_steps;
     int32_t *tokens = take(run, count * longest * 4);
     float *log_probs = take(run, count * longest * 4);
-    int32_t *rows = run->recorded.curves || run->recorded.attended ? take(run, count * max_steps * 4) : NULL;
+    int32_t *rows = run->attended ? take(run, count * max_steps * 4) : NULL;
     for (int64_t i = 0; i < count; i++) {
         hypotheses[i].tokens = tokens + i * longest;
         hypotheses[i].log_probs = log_probs + i * longest;
@@ -526,16 +448,10 @@ static decoding_t start_decoding(run_t *run) {
 static void step_source(run_t *run, decoding_t *decoding, search_t *search, int64_t first_row, int64_t new_row,
                         int finishes) {
     int64_t *parents = decoding->parents + new_row;
-    search->read_rows = 0;
-    if (!search->rows) return; /* this step has only read its last tokens */
     find_continuations(run, search, first_row, &decoding->beam);
     if (!advance(run, search, first_row, &decoding->beam, finishes, parents)) search->rows = 0;
-    for (int64_t i = 0; i < search->rows; i++) {
+    for (int64_t i = 0; i < search->rows; i++)
         run->rows.tokens[new_row + i] = search->running[i].tokens[run->rows.step];
-        if (run->recorded.curves) run->rows.agreements[new_row + i] = search->running[i].agreement;
-    }
-    if (run->recorded.curves)
-        search->read_rows = read_last_tokens(run, search, new_row + search->rows, parents + search->rows);
 }
 
 /* Takes the next token of every source; writes the results of those that are done, and moves the others up. Returns the
@@ -544,12 +460,12 @@ static int64_t step_sources(run_t *run, decoding_t *decoding, int finishes) {
     int64_t num_active = 0, first_row = 0, new_row = 0;
     for (int64_t i = 0; i < decoding->count; i++) {
         search_t search = decoding->searches[i];
-        int64_t rows = search.rows + search.read_rows;
+        int64_t rows = search.rows;
         step_source(run, decoding, &search, first_row, new_row, finishes);
         first_row += rows;
-        if (search.rows + search.read_rows) {
+        if (search.rows) {
             decoding->searches[num_active++] = search;
-            new_row += search.rows + search.read_rows;
+            new_row += search.rows;
         } else {
             write_results(run, &search);
         }
@@ -563,7 +479,7 @@ static void move_rows(run_t *run, const decoding_t *decoding, int64_t count) {
     reorder(run, decoding->parents, count);
     for (int64_t i = 0, row = 0; i < decoding->count; i++) {
         const search_t *search = decoding->searches + i;
-        for (int64_t end = row + search->rows + search->read_rows; row < end; row++)
+        for (int64_t end = row + search->rows; row < end; row++)
             run->rows.source[row] = search->source;
     }
     run->rows.count = count;

@@ -141,24 +141,10 @@ function showCoverage(coverage, previousScore) {
       return row;
     }),
   );
-  const guidedWords = words.filter((word) => word.past !== undefined && word.future !== undefined);
-  $("guided").hidden = guidedWords.length === 0;
-  $("shares").replaceChildren(...guidedWords.map(sharesRow));
   $("result").hidden = false;
   for (const word of document.querySelectorAll("#result ol .word")) {
     word.classList.toggle("at-end", word.offsetLeft > document.body.clientWidth / 2); // its tip opens to the left
   }
-}
-
-function sharesRow(word) {
-  const row = element("tr", "");
-  row.append(element("th", word.word, { scope: "row" }));
-  for (const [name, share] of [["PAST", word.past], ["FUTURE", word.future]]) {
-    const cell = element("td", "");
-    cell.append(element("meter", "", { value: share, "aria-label": `${name} of ${word.word}` }), percent(share));
-    row.append(cell);
-  }
-  return row;
 }
 
 function clearResult() {

@@ -73,7 +73,7 @@ def test_one_model_after_the_other(both):
 
 def test_what_either_leaves_out_is_left_out(both):
     first, second = both
-    translator, options = Translator.from_pretrained("de-pt"), CoverageOptions(method="guided")
+    translator, options = Translator.from_pretrained("de-pt"), CoverageOptions(method="deletion")
     texts = sentences(60, seed=9)
     found = translator(texts, coverage=options, split_sentences=False)
     middles = [first(text, coverage=options, split_sentences=False) for text in texts]
@@ -112,8 +112,8 @@ def test_the_alarm_of_both(both):
     curves = {"words": [[0.0, 0.0], [1.0, 1.0]], "sentences": [[0.0, 0.0], [1.0, 1.0]]}
     for of_first, of_second, wanted in ((0.9, 0.8, 0.8), (0.7, 0.8, 0.7), (None, 0.8, None)):
         for leg, alarm in ((first, of_first), (second, of_second)):
-            leg.set_calibration({} if alarm is None else {"guided": {**curves, "alarm": {"score": alarm}}})
-        found = translator("\n".join(TEXTS[:3]), coverage=CoverageOptions(method="guided")).coverage
+            leg.set_calibration({} if alarm is None else {"deletion": {**curves, "alarm": {"score": alarm}}})
+        found = translator("\n".join(TEXTS[:3]), coverage=CoverageOptions(method="deletion")).coverage
         assert found.threshold == wanted
     assert translator(TEXTS[0], coverage=CoverageOptions(threshold=0.5)).coverage.threshold == 0.5
 

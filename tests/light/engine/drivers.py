@@ -169,7 +169,6 @@ class EmulatedLibrary:
             "scores": 4 * number * returned,
             "first_logits": 4 * number * vocabulary,
             "received": 4 * received * request.longest_source,
-            "guided": 4 * number * returned * 4 * request.longest_source,
             "found_lengths": 8 * number * returned,
             "target_log_probs": 4 * _sum(request.target_lengths, number),
             "log_probs": 4 * searched,

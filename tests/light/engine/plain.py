@@ -65,7 +65,6 @@ class Plain:
     def __init__(self, program: Program, source: list[int], start: int) -> None:
         self.program, self.source, self.token, self.step = program, source, start, 0
         self.attended: dict[tuple[int, int], list[Row]] = {}
-        self.shares: list[list[Row]] = []
         self.caches: list[list[Row]] = [[] for _ in range(program.num_caches)]
         sizes = [len(source) if space == 0 else 1 for space, _ in program.buffers]
         self.values = [
@@ -214,7 +213,6 @@ class Plain:
                 for c in range(capsules)
             ]
             guide = [self.apply(map, capsule) for capsule in routed]
-        self.shares.append(shares)
         out[0][:] = joined(routed[:kept])
 
     def lstm(self, gates: Row, cell: Row) -> tuple[Row, Row]:

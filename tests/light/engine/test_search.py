@@ -12,7 +12,7 @@ from capsule_mt.engine.program import Codes, Program, Tensor, operations
 from capsule_mt.engine.search import Readings, SearchOptions
 from capsule_mt.options.table import offered
 from tests.light.engine.conftest import TIERS
-from tests.light.engine.plain import Plain, log_probs_of, sigmoid
+from tests.light.engine.plain import Plain, log_probs_of
 from tests.light.engine.programs import (
     END,
     PAD,
@@ -42,7 +42,7 @@ def decoder_of(program: Program, *, int8: bool = False, num_threads: int = 1) ->
 
 def readings_of(decoder: EngineDecoder) -> Readings:
     engine = decoder.engine
-    return Readings(head=(1, 1) if engine.head_shape[0] else None, guided=engine.follows_past_and_future)
+    return Readings(head=(1, 1) if engine.head_shape[0] else None)
 
 
 def options(limit: int = 12, **further) -> SearchOptions:
@@ -82,24 +82,8 @@ def test_what_repeats_itself_ends(name):
     assert all(one[0].ids[:6] == [5] * 6 for one in decoder.translate(SOURCES, begun))
 
 
-@pytest.mark.parametrize("limit", [POSITIONS, 12])
-def test_of_beams_that_end_in_different_steps_past_and_future_read_the_last_token(limit):
-    """A beam that repeats itself ends while others go on: its last token is read, too, as a forced pass does."""
-    decoder = decoder_of(PROGRAMS["rnmt_guided"])
-    readings = readings_of(decoder)
-    beams = {"num_beams": 4, "num_return_sequences": 4, "most_repeated": 2, "suppress_tokens": [END, PAD]}
-    batch = decoder.translate(SOURCES, options(limit, readings=readings, **beams))
-    assert any(len({len(one.ids) for one in hypotheses}) > 1 for hypotheses in batch)
-    for source, hypotheses in zip(SOURCES, batch, strict=True):
-        for hypothesis in hypotheses:
-            (forced,) = decoder.force([source], [hypothesis.ids], readings)
-            assert forced.guided == hypothesis.guided
-        alone = SearchOptions(limits=[limit], readings=readings, **beams)
-        assert decoder.translate([source], alone) == [hypotheses]
-
-
 def check_plain(name: str) -> None:
-    """Forced tokens have the log-probabilities, the attention and the shares of PAST and FUTURE of plain loops."""
+    """Forced tokens have the log-probabilities, and the attention of plain loops."""
     decoder = decoder_of(PROGRAMS[name])
     readings = readings_of(decoder)
     found = decoder.force(SOURCES, TARGETS, readings)
@@ -111,24 +95,6 @@ def check_plain(name: str) -> None:
         if readings.head is not None:
             for row, share in zip(forced.received, plain.attended[1, 1], strict=False):
                 assert row == pytest.approx(share, abs=2e-5)
-        if readings.guided:
-            last = len(target) - (target[-1] == END)
-            falls = [
-                [max(before[1] - after[1], 0) for before, after in zip(*pair, strict=True)]
-                for pair in zip(plain.shares[:last], plain.shares[1 : last + 1], strict=True)
-            ]
-            assert forced.guided.past == pytest.approx([share[0] for share in plain.shares[last]], abs=2e-5)
-            assert forced.guided.future == pytest.approx([share[1] for share in plain.shares[last]], abs=2e-5)
-            fall = [sum(column) for column in zip(*falls, strict=True)] or [0.0] * len(source)
-            assert forced.guided.fall == pytest.approx(fall, abs=1e-4)
-            agreements = []
-            for row, token in zip(steps[:last], target, strict=False):
-                rival = max(value for other, value in enumerate(row) if other != token)
-                agreements.append(sigmoid(row[token] - rival))
-            agreed = [
-                sum(f * a for f, a in zip(column, agreements, strict=True)) for column in zip(*falls, strict=True)
-            ]
-            assert forced.guided.agreed == pytest.approx(agreed or [0.0] * len(source), abs=1e-4)
 
 
 @names
@@ -229,7 +195,6 @@ def test_forcing_what_a_search_found_reads_the_same_bit_for_bit(name, limit, int
             for one in hypotheses:
                 (forced,) = decoder.force([source], [one.ids], readings)
                 assert forced.log_probs == pytest.approx(one.log_probs, abs=1e-6)
-                assert forced.guided == one.guided
                 if readings.head is not None and one.ids != [END]:
                     assert forced.received == one.attention
 
@@ -332,7 +297,6 @@ def test_options_of_generate_are_refused():
         ),
         (lambda d: d.translate([[5]], SearchOptions([5], prefixes=[[1] * 6])), "prefix 0 has 6 tokens"),
         (lambda d: d.translate([[5]], SearchOptions([5], readings=Readings((2, 0)))), "no head 0 in layer 2"),
-        (lambda d: d.translate([[5]], SearchOptions([5], readings=Readings(guided=True))), "no PAST and FUTURE"),
         (lambda d: d.translate([[5]], SearchOptions([5, 5])), "`limits` must be one for each of the 1 sources, got 2"),
         (lambda d: d.translate([[5]], SearchOptions([5], shortlist=Listed(62))), "the shortlist: token 61"),
         (lambda d: d.translate([[2**63]], SearchOptions([5])), f"the sources: token {2**63} is outside .* of 61"),

@@ -113,7 +113,7 @@ def test_what_is_found_until_then_has_all_its_readings(name):
     """Without any time there is one step: the translations are as with a limit of one token."""
     decoder = decoder_of(PROGRAMS[name])
     engine = decoder.engine
-    readings = Readings(head=(1, 1) if engine.head_shape[0] else None, guided=engine.follows_past_and_future)
+    readings = Readings(head=(1, 1) if engine.head_shape[0] else None)
     at_limit, at_time = (
         decoder.translate(
             SOURCES,

@@ -65,7 +65,6 @@ def test_what_a_model_says_of_itself(tmp_path):
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     assert model.longest_source == model.longest_target == config["max_position_embeddings"]
     assert model.head_shape == (config["decoder_layers"], config["decoder_attention_heads"])
-    assert model.follows_past_and_future
     assert model.calibration == calibration
     assert model.generation["max_new_tokens"] == 40
     edit_json(folder / "generation_config.json", num_beams=0)
@@ -140,8 +139,8 @@ def test_what_only_transformers_knows(family, fields, message, tmp_path):
             ("capsule_marian", {"coverage_calibration": calibration}, message)
             for calibration, message in (
                 ([], "`coverage_calibration` must be an object"),
-                ({"guided": {"words": [[0, math.nan]]}}, "guided.words` must be at most 10000 points"),
-                ({"guided": {"sentences": [[0, 1], [1, 0]]}}, "guided.sentences` must be .* never falling"),
+                ({"deletion": {"words": [[0, math.nan]]}}, "deletion.words` must be at most 10000 points"),
+                ({"deletion": {"sentences": [[0, 1], [1, 0]]}}, "deletion.sentences` must be .* never falling"),
                 ({"attention": {"head": [7, 0]}}, "attention.head` must be a layer and a head of 2 and"),
                 ({"optional_words": "a"}, "`coverage_calibration.optional_words` must be a list"),
                 ({"length": {"start": 1, "slope": "2", "more": {}}}, "length.slope` must be a number from"),
@@ -152,8 +151,8 @@ def test_what_only_transformers_knows(family, fields, message, tmp_path):
                     "`coverage_calibration.attention` lacks `head`, which `capsule-mt",
                 ),
                 ({"deletion": {"threshold": 0.5}}, "`coverage_calibration.deletion` lacks `words`"),
-                ({"guided": {"words": [[0, 0]]}}, "`coverage_calibration.guided` lacks `sentences`"),
-                ({"guided": {"words": [[0, 0], [0, 1]]}}, "guided.words` must be .* x rising"),
+                ({"deletion": {"words": [[0, 0]]}}, "`coverage_calibration.deletion` lacks `sentences`"),
+                ({"deletion": {"words": [[0, 0], [0, 1]]}}, "deletion.words` must be .* x rising"),
                 ({"verified": {"alarm": {"score": 0.5}}}, "verified.alarm` lacks `flagged`"),
                 ({"verified": {"labels": "by hand"}}, "`coverage_calibration.verified` lacks `marks`"),
                 (

@@ -21,8 +21,8 @@ class Upper:
     tokenizes_in_threads = True
     has_reverse, verifies_marks, precision = False, False, None
 
-    def __init__(self, *, is_guided: bool = False, seconds: float = 0.0, verifies: bool = False) -> None:
-        self.is_guided, self.seconds = is_guided, seconds
+    def __init__(self, *, seconds: float = 0.0, verifies: bool = False) -> None:
+        self.seconds = seconds
         if verifies:
             self.has_reverse = self.verifies_marks = True
             self.precision = {"sure": 0.8, "likely": 0.6, "all": 0.4}
@@ -71,8 +71,7 @@ class Upper:
         words = []
         for match in re.finditer(r"\w+|[^\w\s]", text):
             is_left = match[0].lower() not in translation.lower()
-            shares = (0.25, 0.75) if self.is_guided else (None, None)
-            words.append(Word(match[0], *match.span(), 0.0 if is_left else 1.0, is_left, *shares))
+            words.append(Word(match[0], *match.span(), 0.0 if is_left else 1.0, is_left))
         score = sum(word.covered for word in words) / max(len(words), 1)
         sentences = (SentenceCoverage(0, len(text), score),) if words else ()
         if not self.has_reverse:
