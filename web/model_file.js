@@ -1,6 +1,6 @@
 // A model as `capsule-mt convert --to web` writes it: a safetensors file, whose metadata say how to translate with it.
 
-const FORMAT = 2;
+const FORMAT = 3;
 
 export class ModelFile {
   /** model, tokenizers: what the metadata say. */

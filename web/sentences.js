@@ -1,49 +1,121 @@
 // Where a text may be cut: into sentences, and a sentence that is too long into pieces. It follows text/sentences.py.
 
 import {
-  BEFORE_NUMBERS, LONGEST_CHARACTER, OPENING, PATTERNS, SENTENCE_REACH, SPACED_CLOSING, UNSPACED_STOPS,
+  BEFORE_NUMBERS, BULLETS, CLOSING, LONGEST_CHARACTER, MASKED_DOT, MIN_LAST_WORD, OPENING, PATTERNS, SENTENCE_REACH, SPACED_CLOSING,
+  UNSPACED_STOPS,
 } from "./interface.js";
 
 const LINE_BREAKS = new RegExp(PATTERNS.LINE_BREAKS, "gu");
 const CLAUSE_ENDS = new RegExp(PATTERNS.CLAUSE_ENDS, "gu");
+const QUOTED = new RegExp(PATTERNS.QUOTED, "gu");
+const FIRST_ITEM = new RegExp(`^\\s*${PATTERNS.FIRST_ITEM}`, "u");
+const SPACED_DOTS = new RegExp(PATTERNS.SPACED_DOTS, "gu");
+const GOES_ON = new RegExp(`^${PATTERNS.GOES_ON}`, "u");
+const ROMAN_NUMERAL = new RegExp(`^${PATTERNS.ROMAN_NUMERAL}$`, "u");
+const INITIALS = new RegExp(`^${PATTERNS.INITIALS}$`, "u");
 const SPACES = /\s+/g;
-const escaped = (text) => text.replace(/[\\\]\-^[(){}|/]/g, "\\$&");
-const [LEADING, TRAILING] = [new RegExp(`^[${escaped(OPENING)}]+`), new RegExp(`[${escaped(SPACED_CLOSING)}]+$`)];
+const escaped = (text) => text.replace(/[\\\]\-^[(){}|/.*+?$]/g, "\\$&");
+const LEADING = new RegExp(`^[${escaped(OPENING + BULLETS)}]+`);
+const BEFORE_WORD = new RegExp(`^[${escaped(`${OPENING}${MASKED_DOT} `)}]+`);
+const AROUND_ITEM = new RegExp(`^[${escaped(BULLETS)}]+|[${escaped(BULLETS)}]+$`, "g");
+const CLOSINGS = new RegExp(`[${escaped(SPACED_CLOSING)}]`);
 const isLower = (character) => character !== undefined && /^\p{Ll}/u.test(character);
 
 /** Return the places [start, end] of the sentences of a text; `rules` are those of a model file. */
 export function splitSentences(text, rules) {
-  const ends = new RegExp(rules.is_greek ? PATTERNS.GREEK_ENDS : PATTERNS.SENTENCE_ENDS, "gu");
-  const abbreviations = new Set(rules.abbreviations);
+  const further = rules.stops ? `|[${escaped(rules.stops)}](?=\\s)` : "";
+  const ends = new RegExp(PATTERNS.SENTENCE_ENDS + further + (rules.has_small_starts ? `|${PATTERNS.UNSPACED_END}` : ""), "gu");
+  const sets = { ...rules };
+  for (const name of ["abbreviations", "final_abbreviations", "starters"]) sets[name] = new Set(rules[name]);
+  const masked = withoutSpacedDots(text);
   const spans = [];
   for (const [first, end] of between(LINE_BREAKS, text)) {
     let start = first;
-    for (const match of text.slice(first, end).matchAll(ends)) {
-      const [at, stop] = [first + match.index, match[0]];
-      const after = at + stop.length;
-      if (after < end && endsSentence(text.slice(0, end), start, at, stop, abbreviations, rules.has_ordinals)) {
-        spans.push([start, after]);
-        start = after;
-      }
+    for (const cut of endsOf(masked.slice(first, end), ends, sets)) {
+      spans.push([start, first + cut]);
+      start = first + cut;
     }
     spans.push([start, end]);
   }
   return spans.map((span) => stripped(text, span)).filter(([start, end]) => start < end);
 }
 
-function endsSentence(text, start, at, stop, abbreviations, hasOrdinals) {
-  if (UNSPACED_STOPS.includes(stop[0])) return true;
+/** Return where sentences of a line end, but for the last one. */
+function endsOf(line, ends, rules) {
+  const items = itemStarts(line);
+  const cuts = new Set(items);
+  let [start, quotes] = [0, null];
+  for (const match of line.matchAll(ends)) {
+    const after = match.index + match[0].length;
+    if (after === line.length) continue;
+    start = Math.max(start, ...items.filter((item) => item <= match.index));
+    if (!endsSentence(line, start, match.index, match[0], rules)) continue;
+    quotes ??= Array.from(line.matchAll(QUOTED), ({ 0: quote, index }) => [index, index + quote.length]);
+    if (quotes.some(([opening, closing]) => opening < after && after < closing)) continue;
+    start = after;
+    cuts.add(after);
+  }
+  return [...cuts].sort((cut, other) => cut - other);
+}
+
+/** Replace the dots of ". . ." that do not end a sentence: all but the first after a word, or a fourth one. */
+function withoutSpacedDots(text) {
+  return text.replace(SPACED_DOTS, (dots, index) => {
+    const hidden = dots.replaceAll(".", MASKED_DOT);
+    if (/\S/.test(text.slice(Math.max(index - 1, 0), index))) return `.${hidden.slice(1)}`;
+    return dots.replaceAll(" ", "").length > 3 ? `${hidden.slice(0, -1)}.` : hidden;
+  });
+}
+
+/** Return where the further items of a list begin in a line: "1. The first item 2. The second item". */
+function itemStarts(line) {
+  const first = FIRST_ITEM.exec(line);
+  if (!first) return [];
+  const [bullet, end] = [first[1] ?? "", first[3]];
+  const starts = [];
+  for (let [mark, offset] = [first[2], first[0].length]; ;) {
+    mark = /^\p{Nd}+$/u.test(mark) ? String(Number(mark) + 1) : String.fromCharCode(mark.charCodeAt(0) + 1);
+    const following = new RegExp(`(?<=\\s)${escaped(bullet)}${mark}${escaped(end)}\\s+(?=\\p{L})`, "gu");
+    following.lastIndex = offset;
+    const match = mark > "z" ? null : following.exec(line);
+    if (!match) return starts;
+    starts.push(match.index);
+    offset = match.index + match[0].length;
+  }
+}
+
+function endsSentence(text, start, at, stop, rules) {
   const after = at + stop.length;
-  const next = text.slice(after, after + SENTENCE_REACH).trimStart().replace(LEADING, "");
-  if (isLower(next)) return false;
-  if (stop.replace(TRAILING, "") !== ".") return true;
+  if (UNSPACED_STOPS.includes(stop[0])) return !(CLOSING.includes(stop.at(-1)) && GOES_ON.test(text.slice(after)));
+  if (rules.stops.includes(stop)) return true;
+  if ("[(".includes(text[at - 1] ?? " ")) return false; // "[...]"
+  const following = text.slice(after, after + SENTENCE_REACH).trimStart();
+  const next = following.replace(BEFORE_WORD, "");
+  if (next[0] === "," || (next === "" && following.includes(MASKED_DOT))) return false;
+  const mark = stop.split(CLOSINGS, 1)[0];
   const words = text.slice(Math.max(start, at - SENTENCE_REACH), at).trimEnd().split(/\s+/);
-  const last = words.at(-1).replace(LEADING, "").toLowerCase();
-  if (last === "") return false;
-  if (/^\p{Nd}+$/u.test(last)) return !(hasOrdinals && last.length <= 2);
+  const written = words.at(-1).replace(LEADING, "");
+  if (isLower(next)) { // "etc. and so on", "Yahoo! is", "- Come! - he said"
+    const isLong = written.length >= MIN_LAST_WORD && !written.includes(".") && mark !== "…";
+    return rules.has_small_starts && !"-–—".includes(following[0]) && (isLong || "!?".includes(mark[0]));
+  }
+  if (mark !== ".") return true;
+  const last = written.toLowerCase();
+  if (last === "") return words.at(-1) !== "" && CLOSING.includes(words.at(-1).at(-1)); // French "« oui »."
+  const isFirst = text.slice(start, at).replace(AROUND_ITEM, "") === written;
+  if (/^\p{Nd}+$/u.test(last)) return !isFirst && !(rules.has_ordinals && last.length <= 2);
+  if (rules.has_ordinals && ROMAN_NUMERAL.test(written)) return false;
   if (BEFORE_NUMBERS.includes(last) && /^\p{Nd}/u.test(next)) return false;
-  if (/^\p{L}$/u.test(last)) return false; // an initial
-  return !abbreviations.has(last);
+  return !isAbbreviation(last, next, rules);
+}
+
+/** Whether the full stop after a word belongs to it, and does not end a sentence, too. */
+function isAbbreviation(word, next, rules) {
+  const words = [word, word.split(/['’(]/).at(-1)]; // "l'Avv."
+  if (words.some((form) => rules.abbreviations.has(form))) return true;
+  const isInitial = /^\p{L}$/u.test(word); // "J. S. Bach"
+  if (!words.some((form) => rules.final_abbreviations.has(form)) && (isInitial || !INITIALS.test(word))) return isInitial;
+  return !rules.starters.has(/^\p{L}*/u.exec(next)[0].toLowerCase());
 }
 
 /** Cut a span until each piece fits: after a comma or the like, else at a space, else anywhere, near the middle. */

@@ -23,7 +23,7 @@ from capsule_mt.options.table import offered
 from capsule_mt.text.sentences import rules_of
 from capsule_mt.translate.options import limit_of_checkpoint, search_options
 
-FORMAT = 2
+FORMAT = 3
 MODEL_FILE = "model.capsule"
 NamedTensors = Iterator[tuple[str, Tensor]]
 
@@ -51,7 +51,9 @@ def write_web(folder: str | os.PathLike[str], file: str | os.PathLike[str], sour
         "tokens": {"start": model.start, "end": model.end, "pad": model.pad},
         "tokenizer": _tokenizer(model),
         "search": _search(model),
-        "sentences": {**rules._asdict(), "abbreviations": sorted(rules.abbreviations)},
+        "sentences": {
+            name: sorted(value) if isinstance(value, frozenset) else value for name, value in rules._asdict().items()
+        },
         "coverage": _coverage(model),
     }
     tensors = dict([*_tensors(program), *_shortlist_tensors(model.shortlist)])

@@ -1,11 +1,13 @@
 """Where a text is cut into sentences, and a sentence into pieces that fit."""
 
 import random
+import re
 
 import pytest
 
+from capsule_mt.text.abbreviations import WORDS_ELSEWHERE
 from capsule_mt.text.segments import Document, Piece, join_translations
-from capsule_mt.text.sentences import Span, split_sentences, split_to_fit
+from capsule_mt.text.sentences import Span, rules_of, split_sentences, split_to_fit
 from tests.fixtures.vectors import spans_in, vectors
 
 VECTORS = vectors("sentences")
@@ -19,7 +21,8 @@ def sentences(text, language=None):
 def test_rules(case):
     text, expected = case["text"], case["sentences"]
     assert sentences(text, case["language"]) == expected
-    if case["language"] != "el_GR":
+    has_ambiguous = any(word.strip(".,'").lower() in WORDS_ELSEWHERE for word in re.split(r"[\s']", text))
+    if not has_ambiguous and not rules_of(case["language"]).stops:
         assert len(sentences(text)) <= len(expected)  # without a language it cuts no more often
 
 

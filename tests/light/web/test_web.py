@@ -87,9 +87,7 @@ def of_vectors(tmp_path_factory):
     (folder / INTERFACE).write_text(interface(), encoding="utf-8")
     shutil.copy(Path(__file__).with_name("vectors.mjs"), folder)
     languages = {case["language"] for case in vectors("sentences")["cases"]}
-    rules = {
-        str(code): {**rules_of(code)._asdict(), "abbreviations": [*rules_of(code).abbreviations]} for code in languages
-    }
+    rules = {str(code): rules_of(code)._asdict() for code in languages}
     done = subprocess.run(
         [program, folder / "vectors.mjs", VECTORS],
         input=json.dumps(rules, default=list),
