@@ -7,7 +7,7 @@ which pads and starts: its embedding is zeros, as what Marian's decoder reads fi
 import math
 import os
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from capsule_mt.engine.library import widened
@@ -22,6 +22,7 @@ from capsule_mt.models.marian_files import (
     read_matrix,
     read_numbers,
 )
+from capsule_mt.models.marian_variant import OPTIONS_READ, MarianVariant, variant_of
 from capsule_mt.models.marian_yaml import read_yaml
 from capsule_mt.models.opening import read_text
 from capsule_mt.models.piece_tokenizer import PAD, NumberedPieces, Pieces, PieceTokenizer, tokenizer_json
@@ -34,32 +35,26 @@ PADDING_BIAS = -100.0
 SHARED = "Wemb"  # the table of both languages
 UNTIED = "decoder_ff_logit_out_Wt"  # a separate output matrix; Marian before 1.9 stores its transpose, without the "t"
 LAYER_NORM_EPSILON = 1e-6
+NUMBERED = ".yml", ".yaml", ".json", ".txt", ".vocab"  # vocabularies that do not cut text
 PIECES_FILES = "source.spm", "target.spm"  # as OPUS-MT names them
 POSITIONS = 1024  # Marian itself has no limit
 MAX_LENGTH = 512  # tokens, for `generate()`, which needs a limit
-ACTIVATIONS = {"relu": "relu", "swish": "swish"}  # Marian's gelu differs from transformers'
-# the values that these options may have; for `...process...` without dropout ("d"), which is for training alone
+# the values that these options may have
 REQUIRED: dict[str, tuple[Any, ...]] = {
     "type": ("transformer",),
     "input-types": ([], ["sequence", "sequence"]),
     "transformer-attention-mask": ("default",),
-    "transformer-decoder-ffn-depth": (0, 2),
-    "transformer-ffn-depth": (2,),
-    "transformer-preprocess": ("",),
-    "transformer-postprocess": ("an",),
-    "transformer-postprocess-emb": ("",),
-    "transformer-postprocess-top": ("",),
 }
 # options that may be on: of other model types, of training, and those that `_settings` reads; others must be off
-OTHER_TYPES = ("bert-", "dec-cell-", "enc-cell", "enc-type", "transformer-aan-", "ulr-", "dim-rnn", "factors-combine")
-ALLOWED = frozenset(
-    {
-        *("output-omit-bias", "skip", "transformer-depth-scaling", "transformer-guided-alignment-layer", "version"),
-        *("dec-cell", "dec-depth", "dim-emb", "dim-vocabs", "enc-depth", "tied-embeddings", "tied-embeddings-all"),
-        *("tied-embeddings-src", "transformer-decoder-autoreg", "transformer-dim-aan", "transformer-dim-ffn"),
-        *("separator-symbol", "transformer-ffn-activation", "transformer-heads"),
-    }
-)
+OTHER_TYPES = ("bert-", "dec-cell-", "enc-cell", "enc-type", "ulr-", "dim-rnn", "factors-combine")
+ALLOWED = OPTIONS_READ | {
+    *("output-omit-bias", "skip", "transformer-depth-scaling", "transformer-guided-alignment-layer", "version"),
+    *("dec-depth", "dim-emb", "dim-vocabs", "enc-depth", "tied-embeddings", "tied-embeddings-all"),
+    *("separator-symbol", "tied-embeddings-src", "transformer-heads"),
+    *("transformer-decoder-dim-ffn", "transformer-dim-ffn"),
+    # Marian's code for `type` "transformer" does not read these; a learned table of positions would be a weight
+    *("transformer-no-affine", "transformer-no-bias", "transformer-train-position-embeddings"),
+}
 
 
 class MarianFolder(NamedTuple):
@@ -106,11 +101,11 @@ class MarianFolder(NamedTuple):
 
 
 def _pieces_beside(folder: str, vocabularies: Sequence[str]) -> tuple[str, str]:
-    """Return the SentencePiece models that cut text for vocabularies in YAML, as OPUS-MT packs them."""
-    if not all(name.endswith((".yml", ".yaml")) for name in vocabularies):
+    """Return the SentencePiece models that cut text for vocabularies that number tokens, as OPUS-MT packs them."""
+    if not all(name.endswith(NUMBERED) for name in vocabularies):
         raise UnsupportedModelError(
             f"{folder}: the vocabularies {', '.join(vocabularies)} are not read, only SentencePiece models (*.spm), "
-            f"or *.yml with {' and '.join(PIECES_FILES)}"
+            f"or {', '.join(f'*{suffix}' for suffix in NUMBERED)} with {' and '.join(PIECES_FILES)}"
         )
     source, target = (os.path.join(folder, name) for name in PIECES_FILES)
     for file in (source, target):
@@ -267,27 +262,12 @@ def _read_pieces(files: MarianFolder) -> tuple[Pieces | NumberedPieces, Pieces |
 def _settings(options: Mapping[str, Any], origin: str, vocabulary: int) -> dict[str, Any]:
     """Return the configuration of a model with these options; refuse options that it lacks."""
     for name, value in options.items():
-        if "process" in name:
-            value = str(value or "").replace("d", "")
         if name in REQUIRED and value not in REQUIRED[name]:
             accepted = " or ".join(map(repr, REQUIRED[name]))
-            raise UnsupportedModelError(f"{origin}: `{name}` {shown(options[name])} is not supported, only {accepted}")
+            raise UnsupportedModelError(f"{origin}: `{name}` {shown(value)} is not supported, only {accepted}")
         if value and name not in REQUIRED and name not in ALLOWED and not name.startswith(OTHER_TYPES):
             raise UnsupportedModelError(f"{origin}: `{name}` {shown(value)} is not supported")
-
-    def choose(name: str, choices: Mapping[Any, Any]) -> Any:
-        value = options.get(name)
-        if isinstance(value, list) or value not in choices:
-            accepted = " or ".join(repr(choice) for choice in choices)
-            raise UnsupportedModelError(f"{origin}: `{name}` {shown(value)} is not supported, only {accepted}")
-        return choices[value]
-
-    decoder_self = choose("transformer-decoder-autoreg", {"self-attention": "attention", "rnn": "ssru"})
-    if decoder_self == "ssru":
-        choose("dec-cell", {"ssru": "ssru"})
-    model_width = options.get("dim-emb")
-    if isinstance(model_width, int) and model_width % 2:
-        raise UnsupportedModelError(f"{origin}: `dim-emb` {model_width} is odd; only even widths are supported")
+    variant = variant_of(options, origin)
     ties_all, ties_output, ties_source = (
         bool(options.get(f"tied-embeddings{suffix}")) for suffix in ("-all", "", "-src")
     )
@@ -295,18 +275,19 @@ def _settings(options: Mapping[str, Any], origin: str, vocabulary: int) -> dict[
     return {
         "architectures": ["CapsuleMarianMTModel"],
         "model_type": "capsule_marian",
-        "decoder_self": decoder_self,
+        "decoder_self": variant.decoder_self,
+        "marian_variant": variant,
         "marian_positions": True,
         "vocab_size": vocabulary,
         "layer_norm_eps": LAYER_NORM_EPSILON,
-        "d_model": model_width,
+        "d_model": options.get("dim-emb"),
         "encoder_layers": options.get("enc-depth"),
         "decoder_layers": options.get("dec-depth"),
         "encoder_attention_heads": heads,
         "decoder_attention_heads": heads,
         "encoder_ffn_dim": width,
-        "decoder_ffn_dim": width,
-        "activation_function": choose("transformer-ffn-activation", ACTIVATIONS),
+        "decoder_ffn_dim": options.get("transformer-decoder-dim-ffn") or width,
+        "activation_function": options.get("transformer-ffn-activation", "swish"),
         "scale_embedding": True,
         "share_encoder_decoder_embeddings": ties_all or (ties_output and ties_source),
         "decoder_vocab_size": vocabulary,
@@ -420,31 +401,80 @@ def stored_weights_of(config: Mapping[str, Any], most_layers: int, file: str) ->
         if bias is not None:
             weights[f"{name}.bias"] = StoredWeight(bias, "row")
 
-    def add_norm(name: str, stored: str) -> None:
-        weights[f"{name}.weight"], weights[f"{name}.bias"] = (
-            StoredWeight(f"{stored}_ln_{parameter}", "row") for parameter in ("scale", "bias")
-        )
+    def add_norm(name: str, stored: str, steps: str, suffix: str = "") -> None:
+        if "n" in steps:
+            weights[f"{name}.weight"], weights[f"{name}.bias"] = (
+                StoredWeight(f"{stored}_ln_{parameter}{suffix}", "row") for parameter in ("scale", "bias")
+            )
+        if "r" in steps:
+            weights[f"{name}_rms.weight"] = StoredWeight(f"{stored}_rms_scale{suffix}", "row")
+
+    def add_norms(name: str, stored: str, stored_before: str | None = None) -> None:
+        """Add what surrounds a layer: `stored_before` names its input's norm, if other than its output's."""
+        add_norm(f"{name}_pre_norm", stored_before or stored, variant.preprocess, "_pre")
+        add_norm(f"{name}_layer_norm", stored, variant.postprocess)
+        if "h" in variant.postprocess:
+            add_map(f"{name}_gate", f"{stored}_Wh", f"{stored}_bh")
 
     def add_attention(name: str, stored: str) -> None:
         for letter, projection in zip("qkvo", ("q_proj", "k_proj", "v_proj", "out_proj"), strict=True):
-            add_map(f"{name}.{projection}", f"{stored}_W{letter}", f"{stored}_b{letter}")
-        add_norm(f"{name}_layer_norm", f"{stored}_Wo")
+            if letter != "o" or variant.attention_projection:
+                add_map(f"{name}.{projection}", f"{stored}_W{letter}", f"{stored}_b{letter}")
+        add_norms(name, f"{stored}_Wo")
 
+    variant = config.get("marian_variant") or MarianVariant(decoder_self=config["decoder_self"])
     for side, stack in (("encoder", "encoder_layers"), ("decoder", "decoder_layers")):
         depth = config[stack]
         if type(depth) is not int or not 1 <= depth <= most_layers:
             raise CheckpointError(f"{file}: `{side[:3]}-depth` is {shown(depth)}, but it has weights for fewer layers")
+        add_norm(f"model.{side}.emb_pre_norm", f"{side}_emb", variant.postprocess_emb, "_pre")
+        add_norm(f"model.{side}.top_layer_norm", f"{side}_top", variant.postprocess_top)
+        if "h" in variant.postprocess_top:
+            add_map(f"model.{side}.top_gate", f"{side}_top_Wh", f"{side}_top_bh")
         for index in range(depth):
-            layer, stored = f"model.{side}.layers.{index}", f"{side}_l{index + 1}"
-            if side == "decoder" and config["decoder_self"] == "ssru":
-                add_map(f"{layer}.self_attn.forget_gate", f"{stored}_rnn_Wf", f"{stored}_rnn_bf")
-                add_map(f"{layer}.self_attn.input_map", f"{stored}_rnn_W", None)
-                add_norm(f"{layer}.self_attn_layer_norm", f"{stored}_rnn_ffn")
-            else:
+            number = variant.tied_layers[index] if side == "decoder" and variant.tied_layers else index + 1
+            layer, stored = f"model.{side}.layers.{index}", f"{side}_l{number}"
+            if side == "encoder" or variant.decoder_self == "attention":
                 add_attention(f"{layer}.self_attn", f"{stored}_self")
+            else:
+                _add_look_back(f"{layer}.self_attn", stored, variant, config["d_model"], add_map, weights)
+                kind = "aan" if variant.decoder_self == "average" else "rnn"
+                before = f"{stored}_rnn" if kind == "rnn" else None
+                add_norms(f"{layer}.self_attn", f"{stored}_{kind}_ffn", before)
             if side == "decoder":
                 add_attention(f"{layer}.encoder_attn", f"{stored}_context")
-            for digit in "12":
-                add_map(f"{layer}.fc{digit}", f"{stored}_ffn_W{digit}", f"{stored}_ffn_b{digit}")
-            add_norm(f"{layer}.final_layer_norm", f"{stored}_ffn_ffn")
+            for number in range(1, getattr(variant, f"{side}_ffn_depth") + 1):
+                add_map(f"{layer}.fc{number}", f"{stored}_ffn_W{number}", f"{stored}_ffn_b{number}")
+            add_norms(f"{layer}.final", f"{stored}_ffn_ffn")
     return weights
+
+
+def _add_look_back(
+    name: str,
+    stored: str,
+    variant: MarianVariant,
+    width: int,
+    add_map: Callable[[str, str, str | None], None],
+    weights: dict[str, StoredWeight],
+) -> None:
+    """Add the weights of what replaces a decoder layer's self-attention."""
+    if variant.decoder_self == "average":
+        depth = variant.average_ffn_depth
+        for number in range(1, depth + (depth < 2 or variant.average_ffn_dim != width)):
+            add_map(f"{name}.fc{number}", f"{stored}_aan_W{number}", f"{stored}_aan_b{number}")
+        for gate in ("input", "forget") if variant.average_gates else ():
+            add_map(f"{name}.{gate}_gate", f"{stored}_aan_W{gate[0]}", f"{stored}_aan_b{gate[0]}")
+        return
+    if variant.decoder_self == "ssru":
+        add_map(f"{name}.forget_gate", f"{stored}_rnn_Wf", f"{stored}_rnn_bf")
+        add_map(f"{name}.input_map", f"{stored}_rnn_W", None)
+        if variant.ssru_layer_norm:
+            weights[f"{name}.forget_norm.weight"] = StoredWeight(f"{stored}_rnn_gammaf", "row")
+            weights[f"{name}.input_norm.weight"] = StoredWeight(f"{stored}_rnn_gamma", "row")
+    else:
+        add_map(f"{name}.input_gates", f"{stored}_rnn_W", f"{stored}_rnn_b")
+        add_map(f"{name}.input_candidate", f"{stored}_rnn_Wx", f"{stored}_rnn_bx")
+        add_map(f"{name}.state_gates", f"{stored}_rnn_U", None)
+        add_map(f"{name}.state_candidate", f"{stored}_rnn_Ux", None)
+    if variant.rnn_projection:
+        add_map(f"{name}.out_proj", f"{stored}_rnn_Wo", f"{stored}_rnn_bo")

@@ -4,18 +4,30 @@ Matrices that share an input are stacked. The maps of layer aggregation are mult
 an input capsule F X and its votes W F X, so W F is one matrix and votes take one product instead of two.
 """
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import cast
 
-from capsule_mt.engine.program import ACTIVATIONS, Linear, Positions, Program, Tensor, UnsupportedModelError, Vector
+from capsule_mt.engine.program import (
+    ACTIVATIONS,
+    Codes,
+    Linear,
+    Positions,
+    Program,
+    Tensor,
+    UnsupportedModelError,
+    Vector,
+)
 from capsule_mt.models import tensors
 from capsule_mt.models.guidance import guide
+from capsule_mt.models.marian_variant import SIGMOID_GELU_SCALE, MarianVariant
 from capsule_mt.models.parts import EPSILON, TIED, Parts, Rows, Writers
 from capsule_mt.models.settings import MAX_ITERATIONS, Settings
 from capsule_mt.models.weights import CheckpointError, Weights
 
-FEED_FORWARD_ACTIVATIONS = ("relu", "silu", "swish", "gelu")
+FEED_FORWARD_ACTIVATIONS = ("relu", "silu", "swish", "gelu", "sigmoid")
+CELL_EPSILON = 1e-9  # what Marian adds to the variance inside of a recurrent cell
 
 
 def marian_program(settings: Settings, weights: Weights) -> tuple[Program, Parts]:
@@ -33,17 +45,19 @@ class _Marian:
         self.settings, self.parts = settings, parts
         decoder_self = settings.choice("decoder_self", "attention", DECODER_SELVES)
         self.look_back = DECODER_SELVES[decoder_self]
-        if decoder_self == "ssru" and self._routes_heads("decoder_self"):
+        self.variant = _variant(settings, decoder_self)
+        if decoder_self != "attention" and self._routes_heads("decoder_self"):
             raise UnsupportedModelError(
-                "`head_aggregation` on \"decoder_self\" has no heads with `decoder_self` 'ssru': leave it out of "
-                "`head_aggregation_sites`"
+                f'`head_aggregation` on "decoder_self" has no heads with `decoder_self` {decoder_self!r}: leave it '
+                "out of `head_aggregation_sites`"
             )
         is_marian = settings.flag("marian_positions", False)
         self.width = settings.number("d_model", 1024, minimum=4 if is_marian else 1)
-        if is_marian and self.width % 2:
+        if is_marian and self.width % 2 and not self.variant.odd_width:
             raise UnsupportedModelError(
                 f"{settings.origin}: `marian_positions` needs an even `d_model`, got {self.width}"
             )
+        self._zeros = Vector(self.width, lambda: tensors.of_floats([0.0] * self.width, (self.width,)))
         self.activation = settings.choice("activation_function", "gelu", FEED_FORWARD_ACTIVATIONS)
         self.scale = math.sqrt(self.width) if settings.flag("scale_embedding", False) else 1.0
         longest = settings.number("max_position_embeddings", 1024, maximum=2**24)
@@ -52,7 +66,9 @@ class _Marian:
         targets = vocabulary if is_shared else settings.number("decoder_vocab_size", vocabulary)
         self.program = Program(vocabulary=targets, embeddings=vocabulary)
         self.program.longest_source = self.program.longest_target = longest
-        self.positions = Positions(longest, self.width, self.width - 2 if is_marian else None)
+        self.positions: Vector | Positions = Positions(longest, self.width, self.width - 2 if is_marian else None)
+        if self.variant.odd_width:
+            self.positions = _odd_positions(longest, self.width)
         self.writers = Writers.for_program(parts, self.program)
         encoder, decoder, head = TIED[1:]
         tied_tables = TIED if is_shared else ()
@@ -60,14 +76,17 @@ class _Marian:
         target_table = parts.table(parts.tied(decoder, *tied_tables or (head,)), targets, self.width)
 
         words, _, step, _ = self.writers
-        states = [self._embed(words, source_table, "encoder")]
+        embedded = self._embed(words, source_table, "encoder")
+        states = [self._before(words, embedded, "model.encoder.emb", self.variant.postprocess_emb)]
         for index in range(self._num_layers("encoder")):
             states.append(self._encoder_layer(self._connect(words, "encoder", states), index))
-        source = self._aggregate(words, "encoder", states)
-        memory, states = self._memory(source), [self._embed(step, target_table, "decoder")]
+        source = self._top(words, self._aggregate(words, "encoder", states), embedded, "encoder")
+        memory = self._memory(source)
+        embedded = self._embed(step, target_table, "decoder")
+        states = [self._before(step, embedded, "model.decoder.emb", self.variant.postprocess_emb)]
         for index in range(self._num_layers("decoder")):
             states.append(self._decoder_layer(self._connect(step, "decoder", states), index, memory))
-        hidden = self._aggregate(step, "decoder", states)
+        hidden = self._top(step, self._aggregate(step, "decoder", states), embedded, "decoder")
         hidden = guide(self.writers, settings, source, hidden)
         self.program.num_caches = self._num_layers("decoder")
         table = parts.tied(head, *(tied_tables or (decoder,)) if settings.flag("tie_word_embeddings", True) else ())
@@ -85,6 +104,8 @@ class _Marian:
         return heads
 
     def _embed(self, writer: Rows, table: Vector, side: str) -> int:
+        if not self.variant.has_positions:  # Marian then does not scale embeddings, either
+            return writer.run("EMBED", writer.new(self.width), table=table, scale=1.0)
         positions: Vector | Positions = self.positions
         name = f"model.{side}.embed_positions.weight"
         if name in self.parts.weights:  # else sinusoids, which a checkpoint need not save
@@ -99,22 +120,77 @@ class _Marian:
         # of all int8 products, this one loses most by rounding its input: `twice` rounds the remainder, too
         return self.writers.words.linear(source, *maps, twice=True) if names else source
 
+    def _before(self, writer: Rows, hidden: int, name: str, steps: str) -> int:
+        """Return what a layer reads: its input, or a normalised copy of it."""
+        if not steps:
+            return hidden
+        hidden = writer.copy(hidden)
+        for step in steps:
+            self._normalise(writer, hidden, f"{name}_pre_norm", step)
+        return hidden
+
+    def _after(self, writer: Rows, hidden: int, output: int, name: str, steps: str | None = None) -> int:
+        """Combine a layer's output with its input, `hidden`, which receives the result."""
+        steps = self.variant.postprocess if steps is None else steps
+        if steps == "an":  # one operation for both
+            return writer.normalise(hidden, output, f"{name}_layer_norm")
+        for step in steps:
+            if step == "a":
+                writer.run("ADD", output, addend=hidden)
+            elif step == "h":
+                output = self._highway(writer, hidden, output, f"{name}_gate")
+            else:
+                self._normalise(writer, output, f"{name}_layer_norm", step)
+        return writer.run("COPY", hidden, source=output)
+
+    def _top(self, writer: Rows, hidden: int, embedded: int, side: str) -> int:
+        """Apply the steps after the last layer, whose input counts as the embeddings."""
+        steps = self.variant.postprocess_top
+        if not steps:
+            return hidden
+        return self._after(writer, writer.copy(embedded), writer.copy(hidden), f"model.{side}.top", steps)
+
+    def _normalise(self, writer: Rows, hidden: int, name: str, step: str) -> None:
+        if step == "n":
+            writer.normalise(hidden, -1, name)
+            return
+        gain = self.parts.vector(f"{name}_rms.weight", self.width)
+        writer.run("RMS_NORM", hidden, gain=gain, epsilon=self.parts.epsilon)
+
+    def _highway(self, writer: Rows, hidden: int, output: int, name: str) -> int:
+        """Return g output + (1 - g) hidden for the gate g = sigmoid(W hidden + b)."""
+        gate = self.parts.linear(name, self.width, self.width)
+        gates = writer.linear(hidden, gate, _scaled(gate, -1.0, -1.0), activation="sigmoid")  # g, 1 - g
+        return self._weighted(writer, gates, writer.concatenate(output, hidden))
+
+    def _weighted(self, writer: Rows, gates: int, parts: int) -> int:
+        return writer.run("WEIGHTED_SUM", writer.new(self.width), weights=gates, parts=parts, count=2)
+
     def _encoder_layer(self, below: int, index: int) -> int:
         words, layer = self.writers.words, f"model.encoder.layers.{index}"
         hidden = words.copy(below)
-        joined = words.apply(hidden, *(f"{layer}.self_attn.{letter}_proj" for letter in "qkv"), outputs=self.width)
+        joined = self._queries_keys_values(words, hidden, f"{layer}.self_attn")
         attended = words.run("ATTEND_WORDS", words.new(self.width), joined=joined, heads=self._num_heads("encoder"))
         self._project_heads(words, hidden, attended, f"{layer}.self_attn", "encoder_self", index)
         return self._feed_forward(words, hidden, layer, "encoder")
+
+    def _queries_keys_values(self, writer: Rows, hidden: int, name: str) -> int:
+        read = self._before(writer, hidden, name, self.variant.preprocess)
+        names = [f"{name}.{letter}_proj" for letter in "qkv"]
+        if self.variant.normalises_keys or read == hidden:
+            return writer.apply(read, *names, outputs=self.width)
+        queries = writer.apply(read, names[0], outputs=self.width)
+        return writer.concatenate(queries, writer.apply(hidden, *names[1:], outputs=self.width))
 
     def _decoder_layer(self, below: int, index: int, memory: int) -> int:
         step, layer, heads = self.writers.step, f"model.decoder.layers.{index}", self._num_heads("decoder")
         hidden = step.copy(below)
         self.look_back(self, hidden, layer, index)
+        read = self._before(step, hidden, f"{layer}.encoder_attn", self.variant.preprocess)
         attended = step.run(
             "ATTEND_SOURCE",
             step.new(self.width),
-            query=step.apply(hidden, f"{layer}.encoder_attn.q_proj", outputs=self.width),
+            query=step.apply(read, f"{layer}.encoder_attn.q_proj", outputs=self.width),
             memory=memory,
             heads=heads,
             keys=index * self.width,
@@ -126,33 +202,104 @@ class _Marian:
 
     def _attend_past(self, hidden: int, layer: str, index: int) -> None:
         step, heads = self.writers.step, self._num_heads("decoder")
-        joined = step.apply(hidden, *(f"{layer}.self_attn.{letter}_proj" for letter in "qkv"), outputs=self.width)
+        joined = self._queries_keys_values(step, hidden, f"{layer}.self_attn")
         attended = step.run("ATTEND_PAST", step.new(self.width), joined=joined, heads=heads, cache=index)
         self._project_heads(step, hidden, attended, f"{layer}.self_attn", "decoder_self", index)
 
     def _recur(self, hidden: int, layer: str, index: int) -> None:
         """Apply the SSRU (Kim et al. 2019), the recurrent unit that replaces self-attention."""
         _, _, step, states = self.writers
-        forget = self.parts.linear(f"{layer}.self_attn.forget_gate", self.width, self.width)
-        fresh = self.parts.linear(f"{layer}.self_attn.input_map", self.width, self.width, bias=False)
-        gates = step.linear(hidden, forget, fresh)
+        name = f"{layer}.self_attn"
+        read = self._before(step, hidden, name, self.variant.preprocess)
+        gates = self._normalised_gates(read, name) if self.variant.ssru_layer_norm else self._gates(read, name)
         output = step.run("SSRU", step.new(self.width), gates=gates, state=states.new(self.width))
-        step.normalise(hidden, output, f"{layer}.self_attn_layer_norm")
+        self._leave_recurrence(hidden, output, name)
+
+    def _gates(self, read: int, name: str) -> int:
+        forget = self.parts.linear(f"{name}.forget_gate", self.width, self.width)
+        fresh = self.parts.linear(f"{name}.input_map", self.width, self.width, bias=False)
+        return self.writers.step.linear(read, forget, fresh)
+
+    def _normalised_gates(self, read: int, name: str) -> int:
+        """Return the gates of an SSRU with `layer-normalization`: the bias follows the normalisation."""
+        step, gates = self.writers.step, []
+        for gate, norm, bias in (
+            ("forget_gate", "forget_norm", self.parts.vector(f"{name}.forget_gate.bias", self.width)),
+            ("input_map", "input_norm", self._zeros),
+        ):
+            gates.append(step.apply(read, f"{name}.{gate}", outputs=self.width, bias=False))
+            gain = self.parts.vector(f"{name}.{norm}.weight", self.width)
+            step.norm(gates[-1], -1, gain, bias, CELL_EPSILON)
+        return step.concatenate(*gates)
+
+    def _recur_gated(self, hidden: int, layer: str, index: int) -> None:
+        """Apply the GRU of Marian's `dec-cell` "gru"."""
+        _, _, step, states = self.writers
+        name, width = f"{layer}.self_attn", self.width
+        read = self._before(step, hidden, name, self.variant.preprocess)
+        state = states.new(width)
+
+        def gates(side: str, bias: bool) -> list[Linear]:
+            sizes = (("gates", 2 * width), ("candidate", width))
+            return [self.parts.linear(f"{name}.{side}_{part}", size, width, bias=bias) for part, size in sizes]
+
+        from_input = step.linear(read, *gates("input", True))
+        from_state = step.linear(state, *gates("state", False))
+        step.run("GRU_STEP", state, from_input=from_input, from_state=from_state, state=state)
+        self._leave_recurrence(hidden, step.copy(state), name)
+
+    def _leave_recurrence(self, hidden: int, output: int, name: str) -> None:
+        if self.variant.rnn_projection:
+            output = self.writers.step.apply(output, f"{name}.out_proj", outputs=self.width)
+        self._after(self.writers.step, hidden, output, name)
+
+    def _average(self, hidden: int, layer: str, index: int) -> None:
+        """Apply average attention (Zhang et al. 2018): the mean of all inputs so far, through layers and gates."""
+        _, _, step, states = self.writers
+        variant, name = self.variant, f"{layer}.self_attn"
+        average = step.run("MEAN_PAST", step.new(self.width), source=hidden, state=states.new(self.width))
+        output = self._before(step, average, name, variant.preprocess)
+        for number in range(1, variant.average_ffn_depth):
+            output = step.apply(
+                output,
+                f"{name}.fc{number}",
+                outputs=variant.average_ffn_dim,
+                activation=variant.average_activation,
+            )
+        if self.program.width(output) != self.width:
+            output = step.apply(output, f"{name}.fc{variant.average_ffn_depth}", outputs=self.width)
+        if variant.average_gates:
+            gates = [
+                step.apply(read, f"{name}.{gate}_gate", outputs=self.width, activation="sigmoid")
+                for gate, read in (("input", hidden), ("forget", output))
+            ]
+            output = self._weighted(step, step.concatenate(*gates), step.concatenate(hidden, output))
+        self._after(step, hidden, output, name)
 
     def _feed_forward(self, writer: Rows, hidden: int, layer: str, side: str) -> int:
-        width = self.settings.number(f"{side}_ffn_dim", 4096)
-        inner = writer.apply(hidden, f"{layer}.fc1", outputs=width, activation=self.activation)
-        added = writer.apply(inner, f"{layer}.fc2", outputs=self.width)
-        return writer.normalise(hidden, added, f"{layer}.final_layer_norm")
+        width, depth = self.settings.number(f"{side}_ffn_dim", 4096), getattr(self.variant, f"{side}_ffn_depth")
+        output, activation, scale = hidden, self.activation, 1.0
+        if self.variant.sigmoid_gelu:  # x sigmoid(s x) = silu(s x) / s
+            activation, scale = "silu", SIGMOID_GELU_SCALE
+        output = self._before(writer, hidden, f"{layer}.final", self.variant.preprocess)
+        for number in range(1, depth + 1):
+            is_last, inputs = number == depth, self.program.width(output)
+            linear = self.parts.linear(f"{layer}.fc{number}", self.width if is_last else width, inputs)
+            if scale != 1.0:
+                bias_scale = 1.0 if is_last else scale
+                linear = _scaled(linear, bias_scale if number == 1 else bias_scale / scale, bias_scale)
+            output = writer.linear(output, linear, activation="none" if is_last else activation)
+        return self._after(writer, hidden, output, f"{layer}.final")
 
     def _project_heads(self, writer: Rows, hidden: int, attended: int, attention: str, site: str, index: int) -> None:
         """Add the heads of an attention, mapped by W^O or routed, to the residual stream."""
         layers = self.settings["head_aggregation_layers"]
         is_routed = self._routes_heads(site) and (layers is None or index in layers)
         aggregate = HEAD_AGGREGATIONS[self.settings["head_aggregation"] if is_routed else "concat"]
-        writer.normalise(
-            hidden, aggregate(self, writer, attended, f"{attention}.out_proj", site), f"{attention}_layer_norm"
-        )
+        output = attended
+        if self.variant.attention_projection:
+            output = aggregate(self, writer, attended, f"{attention}.out_proj", site)
+        self._after(writer, hidden, output, attention)
 
     def _routes_heads(self, site: str) -> bool:
         method = self.settings.choice("head_aggregation", "concat", HEAD_AGGREGATIONS)
@@ -313,6 +460,40 @@ class _Marian:
         return self.parts.shared(table, linear)
 
 
+def _variant(settings: Settings, decoder_self: str) -> MarianVariant:
+    """Return the variant of a model that Marian wrote; a checkpoint of transformers does not have one."""
+    variant = settings["marian_variant"]
+    if variant is None and decoder_self in ("attention", "ssru"):
+        return MarianVariant(decoder_self=decoder_self)
+    if not isinstance(variant, MarianVariant):
+        raise UnsupportedModelError(
+            f"{settings.origin}: `decoder_self` {decoder_self!r} and `marian_variant` are for files of Marian"
+        )
+    return variant
+
+
+def _odd_positions(count: int, width: int) -> Vector:
+    """Return Marian's positions of an odd width: the last column repeats the first cosine."""
+
+    def read() -> Tensor:
+        frequencies = [10000 ** (-2 * index / (width - 2)) for index in range(width // 2)]
+        angles = ([position * frequency for frequency in frequencies] for position in range(count))
+        rows = ([*map(math.sin, row), *map(math.cos, [*row, row[0]])] for row in angles)
+        return tensors.of_floats(itertools.chain.from_iterable(rows), (count, width))
+
+    return Vector(count * width, read)
+
+
+def _scaled(linear: Linear, weight_scale: float, bias_scale: float) -> Linear:
+    """Return a map whose weight and bias are multiplied by numbers."""
+
+    def read() -> tuple[Tensor | Codes, Tensor | None]:
+        weight, bias = linear.read()
+        return tensors.scaled(weight, weight_scale), bias and cast(Tensor, tensors.scaled(bias, bias_scale))
+
+    return Linear(linear.outputs, linear.inputs, read)
+
+
 def _repeated(linear: Linear, times: int) -> Linear:
     """Return a map that gives each output `times` times in a row: an input's activation for every output capsule."""
 
@@ -342,4 +523,9 @@ HEAD_AGGREGATIONS = {
     "simple_routing": _Marian._route_heads,
     "em_routing": _Marian._route_heads,
 }
-DECODER_SELVES = {"attention": _Marian._attend_past, "ssru": _Marian._recur}
+DECODER_SELVES = {
+    "attention": _Marian._attend_past,
+    "ssru": _Marian._recur,
+    "average": _Marian._average,
+    "gru": _Marian._recur_gated,
+}

@@ -4,6 +4,7 @@ A vocabulary has a line `token: number` for each token.
 """
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -79,8 +80,46 @@ def _scalar(text: str, origin_line: str) -> Any:
 
 
 def read_vocabulary(file: str) -> dict[str, int]:
-    """Return the tokens of a vocabulary (*.yml) with their ids, which count from 0."""
+    """Return the tokens of a vocabulary with their ids, which count from 0.
+
+    A line of a `.yml` or `.yaml` has a token and its id, the object of a `.json` has all of them. Any other file has a
+    token a line, in the order of their ids.
+    """
     lines = read_text(file).split("\n")  # a token may be another line separator, such as U+0085
+    extension = os.path.splitext(file)[1]
+    if extension == ".json":
+        tokens = _json_tokens("\n".join(lines), file)
+    else:
+        tokens = (_yaml_tokens if extension in (".yml", ".yaml") else _listed_tokens)(lines, file)
+    if sorted(tokens.values()) != list(range(len(tokens))):
+        raise CheckpointError(
+            f"{file}: its {len(tokens)} tokens must have the numbers 0 to {len(tokens) - 1}, each once"
+        )
+    return tokens
+
+
+def _json_tokens(text: str, file: str) -> dict[str, int]:
+    try:
+        tokens = json.loads(text)
+    except (ValueError, RecursionError):
+        raise CheckpointError(f"{file}: is not JSON") from None
+    if not isinstance(tokens, dict) or not all(type(number) is int for number in tokens.values()):
+        raise CheckpointError(f"{file}: must be an object of tokens and their numbers")
+    return tokens
+
+
+def _listed_tokens(lines: list[str], file: str) -> dict[str, int]:
+    tokens: dict[str, int] = {}
+    for line_number, line in enumerate(lines[: -1 if not lines[-1] else None], start=1):
+        token = line.removesuffix("\r")
+        if not token or token in tokens:
+            problem = "comes twice" if token else "is empty, but needs a token"
+            raise CheckpointError(f"{file}:{line_number}: {shown(token)} {problem}")
+        tokens[token] = len(tokens)
+    return tokens
+
+
+def _yaml_tokens(lines: list[str], file: str) -> dict[str, int]:
     tokens: dict[str, int] = {}
     for line_number, line in enumerate(lines, start=1):
         if not line.strip() or line.strip() in ("---", "..."):
@@ -92,10 +131,6 @@ def read_vocabulary(file: str) -> dict[str, int]:
         if token in tokens:
             raise CheckpointError(f"{file}:{line_number}: {shown(token)} comes twice")
         tokens[token] = int(entry[2])
-    if sorted(tokens.values()) != list(range(len(tokens))):
-        raise CheckpointError(
-            f"{file}: its {len(tokens)} tokens must have the numbers 0 to {len(tokens) - 1}, each once"
-        )
     return tokens
 
 

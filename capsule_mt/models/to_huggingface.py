@@ -5,9 +5,11 @@ import os
 from typing import Any
 
 from capsule_mt.engine.library import widened
+from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.models.checking import check_calibration
 from capsule_mt.models.from_marian import MarianCheckpoint, MarianFolder
 from capsule_mt.models.loading import CONFIG_FILE, GENERATION_FILE
+from capsule_mt.models.marian_files import options_of
 from capsule_mt.models.registry import write_program
 from capsule_mt.models.shortlist import FILE_NAME
 from capsule_mt.models.tokenizer import CONFIG_FILE as TOKENIZER_CONFIG_FILE
@@ -27,6 +29,12 @@ def write_huggingface(folder: str | os.PathLike[str], out: str | os.PathLike[str
         problem = "has no model of Marian" if os.path.isdir(folder) else "no such folder"
         raise CheckpointError(f"{os.fspath(folder)}: {problem}")
     checkpoint = MarianCheckpoint(files)
+    variant = checkpoint.config.pop("marian_variant")
+    if option := variant.first_option_beyond_capsule_marian():
+        raise UnsupportedModelError(
+            f"{checkpoint.origin}: `{option}` {options_of(checkpoint.stored).get(option)!r} has no place in a "
+            "checkpoint of transformers: translate with this folder itself"
+        )
     # writing a program checks all names and shapes, before any file is written
     program, _ = write_program(checkpoint.config, checkpoint.weights, checkpoint.origin)
     check_calibration(checkpoint.config.get("coverage_calibration", {}), program.head_shape, checkpoint.calibrated_by)

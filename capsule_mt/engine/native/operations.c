@@ -264,6 +264,7 @@ static void execute(run_t *run, const operation_t *op) {
         case LSTM_STEP: lstm_step(run, op); break;
         case GRU_STEP: gru_step(run, op); break;
         case SSRU: ssru_step(run, op); break;
+        case MEAN_PAST: mean_past(run, op); break;
         case MEAN_WORDS: mean_words(run, op); break;
         case POOL_WORDS: pool_words(run, op); break;
         case ADD_POSITIONS: add_positions(run, op); break;

@@ -37,6 +37,7 @@ void gru_words(run_t *run, const operation_t *op);
 void lstm_step(run_t *run, const operation_t *op);
 void gru_step(run_t *run, const operation_t *op);
 void ssru_step(run_t *run, const operation_t *op);
+void mean_past(run_t *run, const operation_t *op);
 
 /* ---- routing.c */
 

@@ -71,12 +71,28 @@ void gru_step(run_t *run, const operation_t *op) {
                                  row_of(run, op->slots[GRU_STEP_state], row), row_of(run, OUT_OF(op), row), (long)width);
 }
 
-/* Of given targets, the state before a row is the row before; before a target's first token, zeros. */
+/* The row that has the state before a row: of given targets the row before; before a target's first token, its own zeros. */
+static int64_t row_before(const run_t *run, int64_t row) {
+    return run->rows.position && run->rows.position[row] ? row - 1 : row;
+}
+
 void ssru_step(run_t *run, const operation_t *op) {
     int gates = op->slots[SSRU_gates], state = op->slots[SSRU_state];
+    for (int64_t row = 0; row < run->rows.count; row++)
+        run->model->kernels->ssru(row_of(run, gates, row), row_of(run, state, row_before(run, row)),
+                                  row_of(run, state, row), row_of(run, OUT_OF(op), row), (long)width_of(run, state));
+}
+
+void mean_past(run_t *run, const operation_t *op) {
+    int64_t width = width_of(run, OUT_OF(op));
     for (int64_t row = 0; row < run->rows.count; row++) {
-        int64_t before = run->rows.position && run->rows.position[row] ? row - 1 : row;
-        run->model->kernels->ssru(row_of(run, gates, row), row_of(run, state, before), row_of(run, state, row),
-                                  row_of(run, OUT_OF(op), row), (long)width_of(run, state));
+        const float *input = row_of(run, op->slots[MEAN_PAST_source], row);
+        const float *before = row_of(run, op->slots[MEAN_PAST_state], row_before(run, row));
+        float *sum = row_of(run, op->slots[MEAN_PAST_state], row), *mean = row_of(run, OUT_OF(op), row);
+        int64_t position = run->rows.position ? run->rows.position[row] : run->rows.step;
+        for (int64_t i = 0; i < width; i++) {
+            sum[i] = before[i] + input[i];
+            mean[i] = sum[i] / (float)(position + 1);
+        }
     }
 }

@@ -237,6 +237,11 @@ class Plain:
             kept[:] = [sigmoid(f) * c + (1 - sigmoid(f)) * x for f, c, x in zip(forget, kept, new, strict=True)]
             to[:] = [max(value, 0.0) for value in kept]
 
+    def mean_past(self, out: list[Row], source: int, state: int) -> None:
+        for to, total, row in zip(out, self.values[state], self.values[source], strict=True):
+            total[:] = [a + b for a, b in zip(total, row, strict=True)]
+            to[:] = [value / (self.step + 1) for value in total]
+
     def words_backwards(self, backwards: int) -> list[int]:
         places = list(range(len(self.source)))
         return places[::-1] if backwards else places

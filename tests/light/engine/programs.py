@@ -2,10 +2,12 @@
 
 import random
 from array import array
+from typing import Any
 from unittest.mock import patch
 
 from capsule_mt.engine.program import Linear, Program, Tensor, Vector
 from capsule_mt.models import capsnmt, capsule_rnmt, marian
+from capsule_mt.models.marian_variant import MarianVariant
 from capsule_mt.models.parts import Parts
 from capsule_mt.models.registry import write_program
 from tests.mixes import FAMILIES, FAST, MIXES
@@ -89,7 +91,17 @@ class DrawingParts(Parts):
 
 def program_of(name: str, seed: int = 1) -> Program:
     """The program of a mix."""
-    config = {**SIZES, "model_type": FAMILIES[name], **MIXES[FAMILIES[name]][name], **ONE_OF_EACH}
+    return written_program({"model_type": FAMILIES[name], **MIXES[FAMILIES[name]][name], **ONE_OF_EACH}, seed)
+
+
+def program_of_variant(variant: MarianVariant, seed: int) -> Program:
+    """The program of a model that Marian wrote."""
+    fields = {"model_type": "capsule_marian", "decoder_self": variant.decoder_self, "marian_variant": variant}
+    return written_program(fields, seed)
+
+
+def written_program(fields: dict[str, Any], seed: int) -> Program:
+    config = {**SIZES, **fields}
     with (
         patch.object(marian, "Parts", DrawingParts),
         patch.object(capsnmt, "Parts", DrawingParts),
@@ -98,6 +110,17 @@ def program_of(name: str, seed: int = 1) -> Program:
         return write_program(config, DrawnWeights(seed))[0]
 
 
+# together they have every step around a layer and every view of the past that Marian has beyond a Capsule Marian
+VARIANTS = {
+    "marian_average": MarianVariant(
+        decoder_self="average", preprocess="n", postprocess="hr", postprocess_top="an", average_ffn_dim=WIDTH + 3
+    ),
+    "marian_ssru": MarianVariant(decoder_self="ssru", preprocess="r", ssru_layer_norm=True, rnn_projection=True),
+    "marian_gru": MarianVariant(
+        decoder_self="gru", normalises_keys=False, preprocess="n", sigmoid_gelu=True, decoder_ffn_depth=3
+    ),
+}
 PROGRAMS = {name: program_of(name, seed) for seed, name in enumerate(FAST)}
+PROGRAMS |= {name: program_of_variant(variant, seed) for seed, (name, variant) in enumerate(VARIANTS.items())}
 # together they have every operation, but those that new mixes bring
-SOME = ("combination", "dynamic", "combined", "ssru_combined", "rnmt_guided", "pooling", "hybrid")
+SOME = ("combination", "dynamic", "combined", "ssru_combined", "rnmt_guided", "pooling", "hybrid", *VARIANTS)

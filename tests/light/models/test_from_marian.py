@@ -271,16 +271,11 @@ def test_calibrations_that_come_with_the_package_are_sound():
     ("name", "value", "message"),
     [
         ("type", "s2s", "`type` 's2s' is not supported, only 'transformer'"),
-        ("transformer-postprocess", "nda", "`transformer-postprocess` 'nda' is not supported, only 'an'"),
-        (
-            "transformer-decoder-autoreg",
-            "average-attention",
-            "'average-attention' is not supported, only 'self-attention'",
-        ),
-        ("dec-cell", "gru", "`dec-cell` 'gru' is not supported, only 'ssru'"),
-        ("transformer-ffn-activation", "gelu", "`transformer-ffn-activation` 'gelu' is not supported, only 'relu' or"),
+        ("transformer-postprocess", "ndx", "`transformer-postprocess` 'ndx' is not supported, only up to 8 of"),
+        ("transformer-decoder-autoreg", "none", "'none' is not supported, only 'self-attention' or 'average-"),
+        ("transformer-ffn-activation", "tanh", "`transformer-ffn-activation` 'tanh' is not supported, only 'relu' or"),
         ("transformer-attention-mask", "alibi", "`transformer-attention-mask` 'alibi' is not supported, only"),
-        ("dim-emb", 17, "`dim-emb` 17 is odd; only even widths"),
+        ("dim-emb", "wide", "`dim-emb` 'wide' is not supported, only a number from 0"),
         ("transformer-mirrors", 3, "`transformer-mirrors` 3 is not supported"),
     ],
 )
@@ -332,14 +327,14 @@ def test_which_files_are_read(tmp_path):
     with pytest.raises(UnsupportedModelError, match=r"`word-penalty` 0\.5 is not supported, only 0"):
         load_model(folder)
     for vocabularies, message in (
-        ("vocab.txt", r"the vocabularies vocab\.txt are not read, only SentencePiece models \(\*\.spm\), or \*\.yml"),
+        ("vocab.fsv", r"the vocabularies vocab\.fsv are not read, only SentencePiece models \(\*\.spm\), or \*\.yml"),
         ("vocab.xxyy.spm, vocab.yml", r"vocab\.yml: is not a SentencePiece model \(\*\.spm\), but .*xxyy\.spm is"),
         ("vocab.yml", r"source\.spm: no such file, but vocab\.yml needs it: it does not cut text"),
         ("/one/vocab.yml, /two/vocab.yml", "`vocabs` of its configuration has two files of the same name"),
         ("/one/other.yml", "`vocabs` of its configuration has 'other.yml', which is not a file beside it"),
     ):
         (folder / "config.yml").write_text(f"models: [/trained/on/model.zz.bin]\nvocabs: [{vocabularies}]\n")
-        for name in ("vocab.txt", "vocab.yml"):
+        for name in ("vocab.fsv", "vocab.yml"):
             (folder / name).write_text("a: 0\n")
         with pytest.raises((CheckpointError, UnsupportedModelError), match=message):
             load_model(folder)

@@ -1,5 +1,6 @@
 """Models as Marian itself wrote them, held to what Marian says of them."""
 
+import json
 import shutil
 
 import pytest
@@ -11,26 +12,50 @@ from capsule_mt.models.marian_yaml import read_vocabulary, read_yaml
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.models.to_huggingface import write_huggingface
 from capsule_mt.models.weights import CheckpointError
-from tests.fixtures.marian_models import PRINTED, SOURCES, TARGETS, marian_folder, oracle_of
+from tests.fixtures.marian_models import (
+    FOLDER,
+    PRINTED,
+    SOURCES,
+    TARGETS,
+    marian_folder,
+    oracle_of,
+    rewrite_options,
+)
 
-READ = ["default", "ssru", "two-spm", "untied", "yml", "mozilla-spm-ssru"]
+READ = [
+    *("default", "ssru", "two-spm", "untied", "yml", "mozilla-spm-ssru"),
+    *("gelu", "ssru-ln-proj", "aan", "highway", "rnn-gru"),
+]
 
 
-def assert_as_marian_says(model: LoadedModel, name: str) -> None:
-    """Compare the log-probabilities of all pairs, and the greedy translations that end before Marian's limit."""
+def greedy_texts(model: LoadedModel) -> tuple[list[str], list[int]]:
+    """Return the greedy translations of `SOURCES`, and the most tokens that each could have."""
+    sources = [model.tokenizer.encode(text).ids for text in SOURCES]
+    limits = [3 * len(ids) for ids in sources]
+    options = SearchOptions(limits=limits, suppress_tokens=model.generation["suppress_tokens"])
+    translations = model.decoder.translate(sources, options)
+    return [
+        model.tokenizer.decode([token for token in best.ids if token != model.end]) for best, *_ in translations
+    ], limits
+
+
+def assert_scores_are_marians(model: LoadedModel, name: str) -> None:
+    """Compare the log-probabilities of all pairs."""
     oracle, tokenizer = oracle_of(name), model.tokenizer
     sources = [tokenizer.encode(text).ids for text in SOURCES]
     forced = model.decoder.force(sources, [tokenizer.encode_target(text) for text in TARGETS], Readings())
     for hypothesis, scores in zip(forced, oracle["scores"], strict=True):
         assert hypothesis.log_probs == pytest.approx(scores, abs=2 * PRINTED)
-    limits = [3 * len(ids) for ids in sources]
-    options = SearchOptions(limits=limits, suppress_tokens=model.generation["suppress_tokens"])
-    translations = model.decoder.translate(sources, options)
+
+
+def assert_as_marian_says(model: LoadedModel, name: str) -> None:
+    """Compare the scores, and the greedy translations that end before Marian's limit."""
+    assert_scores_are_marians(model, name)
     num_compared = 0
-    for (best, *_), (text, scores), limit in zip(translations, oracle["beams1"], limits, strict=True):
+    for own, limit, (text, scores) in zip(*greedy_texts(model), oracle_of(name)["beams1"], strict=True):
         if len(scores) < limit:
             text = text.replace(" ", "").replace("\u2581", " ") if name == "yml" else text  # Marian prints the pieces
-            assert tokenizer.decode([token for token in best.ids if token != model.end]) == text.strip()
+            assert own == text.strip()
             num_compared += 1
     assert num_compared > 30
 
@@ -70,9 +95,60 @@ def test_a_bin_has_the_numbers_of_the_npz(tmp_path):
     assert scores[0] == scores[1]
 
 
-def test_normalisation_before_a_layer_is_refused_by_name(tmp_path):
+def test_normalisation_before_a_layer(tmp_path):
+    """Against `marian score` alone: from the second step on, `marian decode` forgets to normalise keys and values."""
+    assert_scores_are_marians(load_model(marian_folder("pre-n", tmp_path / "pre-n")), "pre-n")
+
+
+@pytest.mark.parametrize("name", ["pre-n", "gelu"])
+def test_a_file_means_what_the_marian_that_wrote_it_computed(name, tmp_path):
+    """Bergamot is a Marian 1.9: it leaves keys as they are, and has another gelu."""
+    folder = marian_folder(name, tmp_path / "old")
+    rewrite_options(folder / "model.npz", "version: v1.12.42", "version: v1.9.0  ")
+    expected = json.loads((FOLDER / name / "bergamot.json").read_text("utf-8"))
+    assert greedy_texts(load_model(folder))[0] == [text.strip() for text in expected]
+    texts, _ = greedy_texts(load_model(marian_folder(name, tmp_path / "new")))
+    assert texts != expected  # a newer file means something else
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        ("pre-n", "transformer-preprocess"),
+        ("ssru-ln-proj", "layer-normalization"),
+        ("aan", "transformer-decoder-autoreg"),
+        ("rnn-gru", "transformer-decoder-autoreg"),
+        ("highway", "transformer-postprocess"),
+    ],
+)
+def test_a_checkpoint_of_transformers_refuses_what_it_lacks_by_name(name, option, tmp_path):
+    folder = marian_folder(name, tmp_path / name)
+    with pytest.raises(UnsupportedModelError, match=rf"`{option}` .* has no place in a checkpoint of transformers"):
+        write_huggingface(folder, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("preprocess: n", "preprocess: x", r"`transformer-preprocess` 'x' is not supported, only up to 8 of .* dnr$"),
+        (
+            "tied-layers:\n  []",
+            "tied-layers: [1]",
+            r"`transformer-tied-layers` has 1 layers, but `dec-depth` 2 needs",
+        ),
+        ("type: transformer\n", "type: s2s        \n", r"`type` 's2s' is not supported, only 'transformer'"),
+        ("right-left: false", "right-left: true", r"`right-left` True is not supported"),
+        ("ffn-activation: swish", "ffn-activation: tanh", r"`transformer-ffn-activation` 'tanh' is not supported"),
+        ("ffn-depth: 2", "ffn-depth: x", r"`transformer-ffn-depth` 'x' is not supported, only a number"),
+        ("ffn-depth: 2", "ffn-depth: 3", r"`model\.encoder\.layers\.0\.fc2\.weight` is \[32, 48\], but the config"),
+        ("postprocess: da", "postprocess: n ", r"lacks `encoder_l1_self_Wo_ln_scale`"),
+    ],
+)
+def test_what_is_not_supported_is_refused_by_name(old, new, message, tmp_path):
     folder = marian_folder("pre-n", tmp_path / "pre-n")
-    with pytest.raises(UnsupportedModelError, match=r"model\.yml: `transformer-postprocess` 'da' is not supported"):
+    rewrite_options(folder / "model.npz", old, new)
+    with pytest.raises(ValueError, match=message):
         load_model(folder)
 
 
@@ -124,6 +200,43 @@ def test_a_vocabulary_in_yaml(tmp_path):
     (folder / "joint.yml").write_bytes((folder / "joint.yml").read_bytes().replace(b'"</s>"', b'"</t>"'))
     with pytest.raises(CheckpointError, match=r"joint\.yml: lacks '</s>'"):
         load_model(folder)
+
+
+@pytest.mark.parametrize("suffix", ["txt", "json"])
+def test_a_vocabulary_in_another_format(suffix, tmp_path):
+    tokens = ["</s>", "<unk>", "\u2581a", '"', "a: b", "\x85", "\U0001f600"]
+    file = tmp_path / f"vocab.{suffix}"
+    numbers = {token: number for number, token in enumerate(tokens)}
+    file.write_bytes((json.dumps(numbers) if suffix == "json" else "\n".join([*tokens, ""])).encode())
+    assert read_vocabulary(str(file)) == numbers
+    folder = marian_folder("yml", tmp_path / "yml")
+    numbers = read_vocabulary(str(folder / "joint.yml"))
+    text = (
+        json.dumps(numbers)
+        if suffix == "json"
+        else "".join(f"{token}\n" for token in sorted(numbers, key=numbers.get))
+    )
+    (folder / f"joint.{suffix}").write_text(text, "utf-8")
+    (folder / "joint.yml").unlink()
+    (folder / "decoder.yml").write_text((folder / "decoder.yml").read_text().replace("joint.yml", f"joint.{suffix}"))
+    assert_as_marian_says(load_model(folder), "yml")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("vocab.txt", "a\n\nb\n", r"vocab\.txt:2: '' is empty, but needs a token"),
+        ("vocab.txt", "a\nb\na\n", r"vocab\.txt:3: 'a' comes twice"),
+        ("vocab.json", "{", r"vocab\.json: is not JSON"),
+        ("vocab.json", "[" * 100000, r"vocab\.json: is not JSON"),
+        ("vocab.json", '{"a": "0"}', r"vocab\.json: must be an object of tokens and their numbers"),
+        ("vocab.json", '{"a": 0, "b": 2}', r"vocab\.json: its 2 tokens must have the numbers 0 to 1, each once"),
+    ],
+)
+def test_a_damaged_vocabulary(name, content, message, tmp_path):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(CheckpointError, match=message):
+        read_vocabulary(str(tmp_path / name))
 
 
 def test_an_empty_list_on_a_line_of_its_own():
