@@ -1,6 +1,6 @@
 // The engine: a module of WebAssembly, and the only file that calls it.
 
-import { FIELDS, MEMORY, MOST_SLOTS, OPERATIONS, OPTIONS, STACK, TYPES, VERSION } from "./interface.js";
+import { FIELDS, MEMORY, MAX_SLOTS, OPERATIONS, OPTIONS, STACK, TYPES, VERSION } from "./interface.js";
 import { AskedWorker } from "./workers.js";
 
 const NO_MEMORY = -1;
@@ -294,14 +294,14 @@ const rows = (values, from, length, width, count) =>
 
 /** Operations as C reads them; each is its name and its slots. */
 function packed(operations) {
-  const view = new DataView(new ArrayBuffer(operations.length * 4 * (1 + MOST_SLOTS)));
+  const view = new DataView(new ArrayBuffer(operations.length * 4 * (1 + MAX_SLOTS)));
   const names = Object.keys(OPERATIONS);
   operations.forEach(([name, ...slots], place) => {
     const kinds = OPERATIONS[name];
     if (kinds?.length !== slots.length) {
       throw new Error(`this engine does not know the operation ${name} with ${slots.length} slots: convert the model again`);
     }
-    const start = place * 4 * (1 + MOST_SLOTS);
+    const start = place * 4 * (1 + MAX_SLOTS);
     view.setInt32(start, names.indexOf(name), true);
     slots.forEach((slot, number) => {
       const at = start + 4 * (1 + number);

@@ -54,7 +54,8 @@ def processor() -> tuple[str, str]:
 
 
 def native_engine() -> str:
-    from capsule_mt.engine.library import NativeUnavailableError, default_threads, native_tier
+    from capsule_mt.engine.engine import default_threads
+    from capsule_mt.engine.library import NativeUnavailableError, native_tier
 
     try:
         return f"{native_tier()}, {default_threads()} threads"

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from capsule_mt.engine.library import Engine
+from capsule_mt.engine.engine import Engine
 from capsule_mt.engine.search import Forced, Hypothesis, Ids, Readings, SearchOptions
 from capsule_mt.options.table import BY_NAME, nearest
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+MAX_SLOTS = 12  # of an operation: as native/engine.h has it
 DTYPES = {"F32": 4, "F16": 2, "BF16": 2, "I8": 1}  # bytes of a number
 ACTIVATIONS = {"none": 0, "relu": 1, "silu": 2, "swish": 2, "gelu": 3, "tanh": 4, "sigmoid": 5}
 
@@ -139,11 +140,11 @@ class Operation(NamedTuple):
         """Return the value of the slot of this name."""
         return self.slots[[entry.name for entry in self.kind.slots].index(slot)]
 
-    def packed(self, most_slots: int) -> bytes:
+    def packed(self) -> bytes:
         """Return what engine.h calls an `operation_t`."""
         formats = ["f" if slot.kind == "REAL" else "i" for slot in self.kind.slots]
         values = [value if letter == "f" else int(value) for value, letter in zip(self.slots, formats, strict=True)]
-        return struct.pack(f"i{''.join(formats)}", self.kind.number, *values).ljust(4 + 4 * most_slots, b"\0")
+        return struct.pack(f"i{''.join(formats)}", self.kind.number, *values).ljust(4 + 4 * MAX_SLOTS, b"\0")
 
 
 class Program:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from capsule_mt.engine.decoder import EngineDecoder
-from capsule_mt.engine.library import Engine
+from capsule_mt.engine.engine import Engine
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.messages import shown
 from capsule_mt.models.checking import check_calibration, check_generation

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from capsule_mt.engine.build import SOURCES, run_side_by_side, write_options
-from capsule_mt.engine.library import MOST_SLOTS, REQUEST_FIELDS, TYPES, VERSION
-from capsule_mt.engine.program import operations
+from capsule_mt.engine.library import TYPES, VERSION
+from capsule_mt.engine.program import MAX_SLOTS, operations
+from capsule_mt.engine.request import REQUEST_FIELDS
 from capsule_mt.options.table import Option, offered
 from capsule_mt.web import language
 
@@ -100,7 +101,7 @@ def interface() -> str:
     constants = {
         "VERSION": VERSION,
         "OPERATIONS": slots,
-        "MOST_SLOTS": MOST_SLOTS,
+        "MAX_SLOTS": MAX_SLOTS,
         "FIELDS": REQUEST_FIELDS,
         "TYPES": TYPES,
         "MEMORY": MEMORY,

@@ -19,8 +19,10 @@ from transformers.generation.utils import GenerateBeamEncoderDecoderOutput, Gene
 from transformers.utils import logging
 
 from capsule_mt.engine.decoder import EngineDecoder
-from capsule_mt.engine.library import Engine, NativeUnavailableError, SearchResult
+from capsule_mt.engine.engine import Engine
+from capsule_mt.engine.library import NativeUnavailableError
 from capsule_mt.engine.program import UnsupportedModelError
+from capsule_mt.engine.request import SearchResult
 from capsule_mt.engine.search import Readings, SearchOptions
 from capsule_mt.models.int8 import FACTS_FILE, FORMAT
 from capsule_mt.models.shortlist import Shortlist

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from capsule_mt.engine.library import Engine, widened
+from capsule_mt.engine.engine import Engine
+from capsule_mt.engine.library import widened
 from capsule_mt.engine.program import Codes, Positions
 from capsule_mt.engine.search import SearchOptions
 from capsule_mt.models.loading import weights_in

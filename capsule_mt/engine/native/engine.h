@@ -62,13 +62,13 @@ enum kind {
 #undef NUMBER
 #undef OPTION
 #undef REAL
-#define MOST_SLOTS 12
+#define MAX_SLOTS 12
 
 typedef struct {
     int32_t kind;
     union {
-        int32_t slots[MOST_SLOTS];
-        float reals[MOST_SLOTS];
+        int32_t slots[MAX_SLOTS];
+        float reals[MAX_SLOTS];
     };
 } operation_t;
 

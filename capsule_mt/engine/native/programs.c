@@ -27,7 +27,7 @@ int refuse(const char *format, ...) {
 enum slot { NO_SLOT, OUT, BUFFER, MAYBE_BUFFER, MAP, MAYBE_MAP, VECTOR, MAYBE_VECTOR, TABLE, NUMBER, REAL };
 static const struct {
     const char *name;
-    char slots[MOST_SLOTS];
+    char slots[MAX_SLOTS];
 } kinds[] = {
 #define OUT(slot) OUT
 #define BUFFER(slot) BUFFER
@@ -48,7 +48,7 @@ static const struct {
 /* Checks that every slot names a buffer, a map or a vector that exists. */
 static int check_slots(const model_t *model, const operation_t *op) {
     const char *slots = kinds[op->kind].slots;
-    for (int i = 0; i < MOST_SLOTS && slots[i] != NO_SLOT; i++) {
+    for (int i = 0; i < MAX_SLOTS && slots[i] != NO_SLOT; i++) {
         int is_maybe = slots[i] == MAYBE_BUFFER || slots[i] == MAYBE_MAP || slots[i] == MAYBE_VECTOR, count = 0;
         switch ((enum slot)slots[i]) {
             case OUT: case BUFFER: case MAYBE_BUFFER: count = model->num_buffers; break;
@@ -115,7 +115,7 @@ static void find_lifetimes(const model_t *model, int64_t *first, int64_t *last) 
     for (int i = 0; i < model->num_buffers; i++) first[i] = last[i] = -1;
     for (int64_t t = 0; t < all; t++) {
         const operation_t *op = t < encoder ? model->programs[ENCODER] + t : model->programs[DECODER] + t - encoder;
-        for (int i = MOST_SLOTS - 1; i >= 0; i--) { /* what is read, then what is written */
+        for (int i = MAX_SLOTS - 1; i >= 0; i--) { /* what is read, then what is written */
             int slot = kinds[op->kind].slots[i], buffer = op->slots[i];
             if ((slot != OUT && slot != BUFFER && slot != MAYBE_BUFFER) || buffer < 0) continue;
             int stays = model->buffers[buffer].space == OF_STATES || buffer == model->logits ||

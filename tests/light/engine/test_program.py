@@ -8,9 +8,11 @@ from itertools import chain
 import pytest
 
 from capsule_mt.engine.decoder import EngineDecoder
-from capsule_mt.engine.library import MOST_SLOTS, Engine, product, widened
+from capsule_mt.engine.engine import Engine
+from capsule_mt.engine.library import product, widened
 from capsule_mt.engine.program import (
     ACTIVATIONS,
+    MAX_SLOTS,
     Codes,
     Kind,
     Linear,
@@ -39,7 +41,7 @@ def test_operations_are_read_from_their_list():
         ("NUMBER", 1),
         ("NUMBER", 0),
     ]
-    assert all(kind.help and kind.slots[0].kind == "OUT" and len(kind.slots) <= MOST_SLOTS for kind in kinds.values())
+    assert all(kind.help and kind.slots[0].kind == "OUT" and len(kind.slots) <= MAX_SLOTS for kind in kinds.values())
 
 
 def test_slots_are_checked_by_name():

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from capsule_mt.engine.decoder import EngineDecoder
-from capsule_mt.engine.library import Engine
+from capsule_mt.engine.engine import Engine
 from capsule_mt.engine.program import Codes, Program, Tensor, operations
 from capsule_mt.engine.search import Readings, SearchOptions
 from capsule_mt.options.table import offered

@@ -9,6 +9,7 @@ import pytest
 from capsule_mt.commands import translate
 from capsule_mt.engine import library
 from capsule_mt.engine.decoder import EngineDecoder
+from capsule_mt.engine.engine import Engine
 from capsule_mt.models.checking import check_generation
 from capsule_mt.models.weights import CheckpointError
 from capsule_mt.options.__main__ import page
@@ -61,7 +62,7 @@ def test_each_check_refuses_what_an_option_does_not_take(option, value):
 @needs_engine
 @pytest.mark.parametrize(("option", "value"), [one for one in EACH_WRONG if "engine" in one[0].interfaces])
 def test_the_engine_refuses_it_too(option, value):
-    decoder = EngineDecoder(library.Engine(PROGRAMS["plain"], int8=False, num_threads=1), PAD, END, PAD)
+    decoder = EngineDecoder(Engine(PROGRAMS["plain"], int8=False, num_threads=1), PAD, END, PAD)
     with pytest.raises(ValueError, match=f"`{option.name}` must be "):
         decoder.translate([[5, 6]], SearchOptions([5], **{option.name: value}))
 

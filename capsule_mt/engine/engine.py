@@ -1,0 +1,192 @@
+"""`Engine`: a program whose weights are packed for the processor, which searches and scores on several threads."""
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from capsule_mt.engine.library import NativeModel, native_tier
+from capsule_mt.engine.program import Codes, Linear, Operation, Positions, Program, Tensor, Vector
+from capsule_mt.engine.request import (
+    OPTIONS,
+    ForcedCall,
+    Scored,
+    SearchCall,
+    SearchResult,
+    SpecialTokens,
+)
+from capsule_mt.engine.search import Ids, Readings, SearchOptions
+from capsule_mt.engine.stopping import finished_after, run_all, stoppable
+
+MAX_TARGET_TOKENS = 2**31 - 1  # tokens, where a model has no limit
+MAX_ROWS = 320  # of a forced pass: more take memory without being faster
+
+
+def default_threads() -> int:
+    """Return the number of threads that translate: OMP_NUM_THREADS, or the processors of this process."""
+    setting = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+    if setting.isdigit() and int(setting):
+        return int(setting)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Engine:
+    """A program with its weights packed for the kernels. Threads may share it.
+
+    num_threads: how many threads share a call; `None` for `default_threads()`.
+    """
+
+    def __init__(
+        self, program: Program, *, int8: bool, tier: str | None = None, num_threads: int | None = None
+    ) -> None:
+        self.tier = native_tier(tier)
+        self.num_threads = num_threads or default_threads()
+        self.vocabulary, self.embeddings = program.vocabulary, program.embeddings
+        self.head_shape = program.head_shape
+        self.longest_source, self.longest_target = program.longest_source, program.longest_target
+        self._model = NativeModel(self.tier, program.vocabulary, program.num_caches)
+        exact = self._pack_linears(program, int8)
+        widths = program.table_widths
+        for number, vector in enumerate(program.vectors):
+            packed = exact.get(vector.packed) if isinstance(vector, Vector) and vector.packed else None
+            if packed is None:
+                self._add_vector(vector, widths.get(number))
+            else:
+                self._model.add_packed_table(*packed)
+        for space, width in program.buffers:
+            self._model.add_buffer(int(space), width)
+        encoder, decoder = (_packed(side) for side in (program.encoder, program.decoder))
+        self._model.set_programs(encoder, len(program.encoder), decoder, len(program.decoder), program.logits)
+
+    def _pack_linears(self, program: Program, int8: bool) -> dict[Linear, tuple[int, Tensor | None]]:
+        """Pack the linear maps.
+
+        Return those that are packed unchanged, so that a table may share them: their numbers, and the magnitudes of
+        codes.
+        """
+        exact: dict[Linear, tuple[int, Tensor | None]] = {}
+        for parts in program.linears:
+            weights = [part.read() for part in parts]
+            in_half = all(isinstance(weight, Tensor) and weight.dtype == "F16" for weight, _ in weights)
+            outputs = sum(part.outputs for part in parts)
+            number = self._model.add_linear(outputs, parts[0].inputs, "I8" if int8 else "F16" if in_half else "F32")
+            first_row = 0
+            for part, (weight, bias) in zip(parts, weights, strict=True):
+                self._model.pack(number, first_row, (part.outputs, part.inputs), weight, bias)
+                first_row += part.outputs
+                if len(parts) == 1 and (not int8 or isinstance(weight, Codes)):
+                    exact[part] = number, weight.largest if int8 and isinstance(weight, Codes) else None
+        return exact
+
+    def _add_vector(self, vector: Vector | Positions, width: int | None) -> None:
+        """Add a vector, or a table with rows of this width."""
+        if isinstance(vector, Positions):
+            self._model.add_positions(vector.count // vector.width, vector.width, vector.span)
+            return
+        values = vector.read()
+        size = (values.codes if isinstance(values, Codes) else values).size
+        if size != vector.count:
+            raise ValueError(f"a vector of {vector.count} numbers was read as {size}")
+        if width is not None:
+            self._model.add_table(values, vector.count // width, width)
+        elif isinstance(values, Tensor):
+            self._model.add_vector(values)
+
+    def search(
+        self,
+        sources: Sequence[Ids],
+        options: SearchOptions,
+        *,
+        start: int,
+        end: int,
+        pad: int,
+        first_logits: bool = False,
+    ) -> list[SearchResult]:
+        """Search for translations; `end` is -1 where there is no end token. `first_logits`: return those, too."""
+        if not sources:
+            return []
+        for name, values in (
+            ("limits", options.limits),
+            ("forces_end", options.forces_end),
+            ("prefixes", options.prefixes),
+        ):
+            if len(values) != len(sources) and (values or name == "limits"):
+                raise ValueError(f"`{name}` must be one for each of the {len(sources)} sources, got {len(values)}")
+        max_tokens = MAX_TARGET_TOKENS if self.longest_target is None else self.longest_target
+        for name, values, maximum in (
+            ("limits", options.limits, max_tokens),
+            ("num_beams", [options.num_beams], self.vocabulary),
+            ("num_return_sequences", [options.num_return_sequences], options.num_beams),
+        ):
+            for value in values:  # the engine allocates by these numbers
+                if type(value) is not int or not 1 <= value <= maximum:
+                    raise ValueError(f"`{name}` must be a whole number from 1 to {maximum}, got {value!r}")
+        for option in OPTIONS:
+            if (value := getattr(options, option.name)) is not option.default:
+                option.check(value)
+        tokens = SpecialTokens(start, end, pad)
+        parts = min(self.num_threads, len(sources))
+        by_length = sorted(range(len(sources)), key=lambda row: -len(sources[row]))
+
+        def call(rows: list[int]) -> SearchCall:
+            part = [sources[row] for row in rows]
+            return SearchCall(part, rows, options, tokens, self.vocabulary, first_logits=first_logits)
+
+        return self._in_parts([by_length[number::parts] for number in range(parts)], call, options.max_time)
+
+    def force(
+        self, sources: Sequence[Ids], targets: Sequence[Ids], readings: Readings, *, start: int, end: int, pad: int
+    ) -> list[Scored]:
+        """Score these targets, one for each source."""
+        if len(sources) != len(targets):
+            raise ValueError(f"`targets` must be as many as the {len(sources)} sources, got {len(targets)}")
+        for row, target in enumerate(targets):
+            if not len(target):
+                raise ValueError(f"target {row} has no token")
+        tokens = SpecialTokens(start, end, pad)
+        parts: list[list[int]] = []
+        size = MAX_ROWS
+        for row in sorted(range(len(sources)), key=lambda row: -len(targets[row])):
+            longer = max(len(sources[row]), len(targets[row]))
+            if size + longer > MAX_ROWS:
+                parts.append([])
+                size = 0
+            parts[-1].append(row)
+            size += longer
+
+        def call(rows: list[int]) -> ForcedCall:
+            pairs = [sources[row] for row in rows], [targets[row] for row in rows]
+            return ForcedCall(*pairs, readings, tokens, self.vocabulary)
+
+        return self._in_parts(parts, call)
+
+    def _in_parts(
+        self,
+        parts: list[list[int]],
+        call_of: Callable[[list[int]], SearchCall | ForcedCall],
+        seconds: float | None = None,
+    ) -> list[Any]:
+        """Run parts, which are rows of a batch, on all threads; return the result of each row, in order.
+
+        If there are fewer parts than threads, several threads share a part's products. After `seconds` all finish.
+        """
+        results: list[Any] = [None] * sum(map(len, parts))
+        workers = min(self.num_threads, len(parts))
+
+        with stoppable() as flag, finished_after(seconds, flag):
+
+            def work(number: int) -> None:
+                num_threads = len(range(number, self.num_threads, workers))
+                for rows in parts[number::workers]:
+                    call = call_of(rows)
+                    call.numbers["num_threads"] = num_threads
+                    call.arrays["stop"] = flag
+                    self._model.translate(call.numbers, call.arrays)
+                    for row, result in zip(rows, call.results(), strict=True):
+                        results[row] = result
+
+            run_all(work, workers, flag)
+        return results
+
+
+def _packed(operations: list[Operation]) -> bytes:
+    return b"".join(operation.packed() for operation in operations)

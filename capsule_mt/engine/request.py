@@ -1,0 +1,215 @@
+"""A call of the engine as plain values: the fields of `request_t` of native/engine.h, and the results read from them.
+
+Legend: S source tokens, T target tokens.
+"""
+
+import struct
+from array import array
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+from capsule_mt.engine.search import Ids, Readings, SearchOptions
+from capsule_mt.options.table import offered, request_fields
+
+_FIELDS = """
+    num_sources: i; words, lengths, limits, forced: p; unscored, start_token, end_token, pad_token: i;
+    longest, longest_source, layer, head, num_threads: i; candidates: p; num_candidates: i;
+    list_lengths, list_places, prefixes, prefix_lengths, targets, target_lengths, target_log_probs: p;
+    tokens, found_lengths, scores, log_probs, first_logits, received, stop: p
+"""
+# the fields of `request_t`, in order: numbers of 64 bits, pointers, floats; options come first
+REQUEST_FIELDS = request_fields() | {
+    name.strip(): kind.strip()
+    for names, kind in (part.split(":") for part in _FIELDS.split(";"))
+    for name in names.split(",")
+}
+OPTIONS = offered("engine")
+# the options' values in a forced pass, which searches nothing
+_NO_SEARCH = {option.name: option.default for option in OPTIONS if option.kind in ("integer", "number")}
+
+
+class SearchResult(NamedTuple):
+    """What `Engine.search` returns for a source: an entry for each translation, best first.
+
+    tokens: after the start token. scores: the log-probability over the length to the power of the length penalty, as
+    `generate()` computes it, without a forced end. log_probs: of each token, forced ends included. received: by
+    each token [T][S].
+    """
+
+    tokens: list[list[int]]
+    scores: list[float]
+    log_probs: list[list[float]]
+    received: list[list[list[float]]] | None
+    first_logits: "array[float] | None"
+
+
+class Scored(NamedTuple):
+    """What `Engine.force` returns for a target: log-probabilities [T], attention [T][S]."""
+
+    log_probs: list[float]
+    received: list[list[float]] | None
+
+
+class SpecialTokens(NamedTuple):
+    """The tokens that start, end and pad a target; `end` is -1 where there is none."""
+
+    start: int
+    end: int
+    pad: int
+
+
+class Call:
+    """The fields of a call: `numbers`, and the `arrays` that the engine reads and writes."""
+
+    def __init__(self, sources: Sequence[Ids], tokens: SpecialTokens, vocabulary: int) -> None:
+        self.sources, self.vocabulary = sources, vocabulary
+        self.width = max(map(len, sources))
+        self.numbers: dict[str, Any] = {
+            "num_sources": len(sources),
+            "longest_source": self.width,
+            "start_token": tokens.start,
+            "end_token": tokens.end,
+            "pad_token": tokens.pad,
+        }
+        self.arrays: dict[str, array[Any]] = {"lengths": array("q", map(len, sources))}
+        self.arrays["words"] = self.tokens("q", "the sources", sources)
+
+    def tokens(self, kind: str, name: str, lists: Sequence[Ids]) -> "array[int]":
+        """Return the tokens of all lists; the engine refuses those outside its vocabulary."""
+        try:
+            return array(kind, chain.from_iterable(lists))
+        except OverflowError:
+            outlier = max(chain.from_iterable(lists), key=abs)
+            raise ValueError(f"{name}: token {outlier} is outside of the vocabulary of {self.vocabulary}") from None
+
+    def read(self, readings: Readings | None, num_tokens: int) -> None:
+        """Read the attention of this count of tokens, if the readings have a head."""
+        head = None if readings is None else readings.head
+        self.numbers["layer"], self.numbers["head"] = head or (-1, -1)
+        if head is not None:
+            self.arrays["received"] = empty("f", num_tokens * self.width)
+
+    def received(self, first: int, count: int, source: Ids) -> list[list[float]] | None:
+        """Return the attention of tokens from `first` on to their source, if it was read."""
+        received = self.arrays.get("received")
+        if received is None:
+            return None
+        starts = range(first * self.width, (first + count) * self.width, self.width)
+        return [received[start : start + len(source)].tolist() for start in starts]
+
+
+class ForcedCall(Call):
+    """Score given targets."""
+
+    def __init__(
+        self,
+        sources: Sequence[Ids],
+        targets: Sequence[Ids],
+        readings: Readings,
+        tokens: SpecialTokens,
+        vocabulary: int,
+    ) -> None:
+        super().__init__(sources, tokens, vocabulary)
+        lengths = array("q", map(len, targets))
+        self.numbers |= _NO_SEARCH | {"longest": max(lengths)}
+        self.arrays |= {"limits": lengths, "target_lengths": lengths}
+        self.arrays["targets"] = self.tokens("q", "the targets", targets)
+        self.arrays["target_log_probs"] = empty("f", sum(lengths))
+        self.read(readings, sum(lengths))
+
+    def results(self) -> list[Scored]:
+        log_probs, results, first = self.arrays["target_log_probs"], [], 0
+        for source, length in zip(self.sources, self.arrays["target_lengths"], strict=True):
+            end = first + length
+            results.append(Scored(log_probs[first:end].tolist(), self.received(first, length, source)))
+            first = end
+        return results
+
+
+class SearchCall(Call):
+    """Search for translations of sources, which are these `rows` of the options."""
+
+    def __init__(
+        self,
+        sources: Sequence[Ids],
+        rows: Sequence[int],
+        options: SearchOptions,
+        tokens: SpecialTokens,
+        vocabulary: int,
+        *,
+        first_logits: bool,
+    ) -> None:
+        super().__init__(sources, tokens, vocabulary)
+        self.num_returned = options.num_return_sequences
+        num_results, limits = len(sources) * self.num_returned, array("q", [options.limits[row] for row in rows])
+        self.longest = max(limits)
+        forced = [options.forces_end[row] for row in rows] if options.forces_end else [0] * len(sources)
+        self.arrays |= {
+            "limits": limits,
+            "forced": array("i", forced),
+            "tokens": empty("q", num_results * self.longest),
+            "found_lengths": empty("q", num_results),
+            "scores": empty("f", num_results),
+            "log_probs": empty("f", num_results * self.longest),
+        }
+        if first_logits:
+            self.arrays["first_logits"] = empty("f", len(sources) * vocabulary)
+        self.numbers |= {"longest": self.longest, "unscored": int(not options.scores)}
+        prefixes = [options.prefixes[row] for row in rows] if options.prefixes else [()] * len(sources)
+        if options.prefixes:
+            self.arrays["prefixes"] = self.tokens("q", "`prefixes`", prefixes)
+            self.arrays["prefix_lengths"] = array("q", map(len, prefixes))
+        if options.shortlist is not None:
+            further = [tokens.end] if tokens.end >= 0 else []
+            pairs = zip(sources, prefixes, strict=True)
+            self._list([options.shortlist.of_source(source, *further, *prefix) for source, prefix in pairs])
+        self._set_options(options)
+        self.read(options.readings, num_results * self.longest)
+
+    def _list(self, lists: Sequence[Ids]) -> None:
+        """Let each source write the tokens of its list alone."""
+        candidates = sorted(set(chain.from_iterable(lists)))
+        index_of = {token: index for index, token in enumerate(candidates)}
+        self.numbers["num_candidates"] = len(candidates)
+        self.arrays["candidates"] = self.tokens("i", "the shortlist", [candidates])
+        self.arrays["list_lengths"] = array("q", map(len, lists))
+        self.arrays["list_places"] = array("i", [index_of[token] for tokens in lists for token in tokens])
+
+    def _set_options(self, options: SearchOptions) -> None:
+        for option in OPTIONS:
+            name, value = option.name, getattr(options, option.name)
+            if option.kind == "tokens":
+                self.arrays[name] = self.tokens("i", f"`{name}`", [value])
+                self.numbers[f"num_{name}"] = len(value)
+            else:
+                self.numbers[name] = option.choices[value] if option.choices else value
+
+    def results(self) -> list[SearchResult]:
+        return [self._result(index, source) for index, source in enumerate(self.sources)]
+
+    def _result(self, index: int, source: Ids) -> SearchResult:
+        logits, size = self.arrays.get("first_logits"), self.vocabulary
+        result = SearchResult(
+            [],
+            [],
+            [],
+            [] if "received" in self.arrays else None,
+            None if logits is None else logits[index * size : (index + 1) * size],
+        )
+        for row in range(index * self.num_returned, (index + 1) * self.num_returned):
+            first, length = row * self.longest, self.arrays["found_lengths"][row]
+            if not length:  # the search has fewer translations than were requested
+                continue
+            result.tokens.append(self.arrays["tokens"][first : first + length].tolist())
+            result.scores.append(self.arrays["scores"][row])
+            result.log_probs.append(self.arrays["log_probs"][first : first + length].tolist())
+            received = self.received(first, length, source)
+            if result.received is not None and received is not None:
+                result.received.append(received)
+        return result
+
+
+def empty(kind: str, count: int) -> "array[Any]":
+    """Return an array of zeros."""
+    return array(kind, bytes(count * struct.calcsize(kind)))
