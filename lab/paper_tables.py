@@ -171,6 +171,13 @@ RUNS: dict[str, Run] = {
     "head_em_lower_big_low_rate": Run(
         "head_em_routing", {"head_aggregation_layers": [0, 1]}, {"learning_rate": 7e-4}, scale=BIG
     ),
+    # sums over depth, the successors of routing the layers: lab/depth.py
+    "dense": Run("plain", {"layer_aggregation": "dense"}),
+    "depth_attention": Run("plain", {"layer_aggregation": "depth_attention", "layer_aggregation_residual": True}),
+    "mudd": Run("plain", {"layer_aggregation": "mudd"}),
+    "grn": Run("plain", {"layer_aggregation": "grn"}),
+    "dense_everywhere": Run("plain", {"layer_aggregation": "dense", "depth_connections": True}),
+    "depth_attention_everywhere": Run("plain", {"layer_aggregation": "depth_attention", "depth_connections": True}),
     "head_em_cross_tanh": _heads(sites=["cross"], activation="tanh"),
     "head_em_cross_small_weights": _heads(sites=["cross"], init_std=0.02),
     "head_em_cross_warm": _heads(sites=["cross"], init_from="plain"),

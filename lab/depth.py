@@ -1,0 +1,251 @@
+"""Routing of the layers beside its successors at one seam: what to train, and a table that sorts itself.
+
+    python -m lab.depth deep --budget 60                                  # on the embedded corpus
+    python -m lab.depth top --data-dir data/multi30k-en-de --budget 600
+    for i in $(seq 14); do python -m lab.depth top --data-dir data/multi30k-en-de --budget 10 & done; wait
+
+One task is one set of data, sizes and seeds, and one method is a run of lab/paper_tables.py, with one record for each
+seed in lab/results/depth_TASK.jsonl. To add a method, add its run there and its line to the task here. Tasks were
+committed before any of their rows was scored. A training that the budget stops resumes in the next call, and the same
+call in further processes shares the work: the last line is for one GPU, where `nvidia-cuda-mps-control -d` lets small
+trainings run at once. `python -m lab.report` then writes docs/depth.md.
+"""
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from capsule_mt.commands.console import HelpFormatter, run
+from hf_capsule_mt.commands.arguments import keep_freed_memory
+from hf_capsule_mt.evaluation.results import markdown_table
+from lab.effects import effect, estimated
+from lab.over_seeds import holm
+from lab.paper_tables import RUNS
+from lab.plan_spread import Estimate, Scores, Spread, blocks
+from lab.records import Records, Runs
+from lab.reproduce import Reproduction
+
+
+@dataclass(frozen=True)
+class Task:
+    """Methods that are trained alike.
+
+    setting: the recipes, those of a corpus.
+    methods: {run: what it is}, the baseline first.
+    contrasts: the differences between two runs that Holm's correction counts.
+    changes: fields of every recipe.
+    failed: a BLEU below which a model has not learnt to translate: such a run counts, and the table names it.
+    """
+
+    title: str
+    setting: str
+    seeds: tuple[int, ...]
+    methods: dict[str, str]
+    contrasts: tuple[tuple[str, str], ...]
+    changes: dict[str, str]
+    failed: float
+
+    @property
+    def baseline(self) -> str:
+        return next(iter(self.methods))
+
+
+_THIN = {
+    "model.d_model": "128",
+    "model.encoder_ffn_dim": "512",
+    "model.decoder_ffn_dim": "512",
+    "model.encoder_layers": "6",
+    "training.num_train_epochs": "3",
+    "training.eval_strategy": '"no"',
+    "training.bf16": "true",
+    "training.save_steps": "231",
+}
+_DEEP = {
+    "model.d_model": "64",
+    "model.encoder_ffn_dim": "256",
+    "model.decoder_ffn_dim": "256",
+    "model.encoder_layers": "18",
+    "training.eval_strategy": '"no"',
+}
+# Each compares single contrasts, seeds as blocks: a seed gives all methods the same batches.
+TASKS = {
+    # EM routing adds 2,215,168 parameters, depth attention at the same place 1,024: does routing do more? And do
+    # sums before every layer do more than one after the last? A half-width above 0.25 BLEU is said beside the table.
+    "top": Task(
+        title="Multi30k, 6 + 3 layers of a width of 128, three epochs",
+        setting="multi30k",
+        seeds=(1, 2, 3, 4),
+        methods={
+            "plain": "the top layer alone",
+            "em_routing": "EM routing (Dou et al. 2019), with a residual",
+            "linear": "linear combination (Dou et al. 2019), with a residual",
+            "depth_attention": "depth attention, with a residual",
+            "dense": "dense sum",
+            "mudd": "MUDD",
+            "grn": "GRN",
+            "depth_attention_everywhere": "depth attention before every layer",
+            "dense_everywhere": "dense sum before every layer",
+        },
+        contrasts=(
+            ("em_routing", "depth_attention"),
+            ("em_routing", "plain"),
+            ("depth_attention", "plain"),
+            ("dense", "plain"),
+            ("mudd", "plain"),
+            ("grn", "plain"),
+            ("linear", "plain"),
+            ("depth_attention_everywhere", "depth_attention"),
+            ("dense_everywhere", "dense"),
+        ),
+        changes=_THIN,
+        failed=5.0,
+    ),
+    # With 18 thin encoder layers a post-norm model may not learn at all. Gradients reach low layers through sums.
+    "deep": Task(
+        title="embedded corpus, 18 + 3 layers of a width of 64, 2.5 epochs",
+        setting="embedded",
+        seeds=(1, 2, 3),
+        methods={
+            "plain": "the top layer alone",
+            "dense_everywhere": "dense sum before every layer",
+            "depth_attention_everywhere": "depth attention before every layer",
+            "depth_attention": "depth attention, with a residual",
+            "em_routing": "EM routing (Dou et al. 2019), with a residual",
+            "dense": "dense sum",
+        },
+        contrasts=(
+            ("dense_everywhere", "plain"),
+            ("depth_attention_everywhere", "plain"),
+            ("em_routing", "depth_attention"),
+        ),
+        changes=_DEEP,
+        failed=20.0,
+    ),
+}
+
+
+def file_of(task: str) -> str:
+    """Return the name of a task's file in lab/results."""
+    return f"depth_{task}"
+
+
+def scores_of(runs: Runs, task: Task) -> Scores:
+    """Return the BLEU of each method and seed of a task."""
+    return {
+        run: {seed: record["scores"]["bleu"]["score"] for seed, record in runs[run].items() if seed in task.seeds}
+        for run in task.methods
+        if run in runs
+    }
+
+
+def contrasts(task: Task, scores: Scores) -> dict[tuple[str, str], Estimate]:
+    """Return the contrasts of methods that have all seeds, p corrected by Holm for all contrasts of the task."""
+    complete = {run: of for run, of in scores.items() if len(of) == len(task.seeds)}
+    spread = blocks(complete)
+    if spread is None:
+        return {}
+    estimates = {pair: spread.difference(*pair) for pair in task.contrasts}
+    known = {pair: estimate for pair, estimate in estimates.items() if estimate is not None}
+    p_values = {" - ".join(pair): known[pair].p if pair in known else 1.0 for pair in task.contrasts}
+    corrected = holm(p_values)
+    return {pair: estimate._replace(p=corrected[" - ".join(pair)]) for pair, estimate in known.items()}
+
+
+def _cost(runs: Runs, run: str) -> str:
+    """Return how many parameters a method has."""
+    return f"{next(iter(runs[run].values()))['parameters']:,}"
+
+
+def _row(task: Task, runs: Runs, scores: Scores, run: str, spread: Spread | None) -> list[str]:
+    values = list(scores[run].values())
+    baseline = scores.get(task.baseline, {})
+    gains = [score - baseline[seed] for seed, score in scores[run].items() if seed in baseline]
+    estimate = None if spread is None or run == task.baseline else spread.difference(run, task.baseline)
+    unlearnt = sum(score < task.failed for score in values)
+    return [
+        task.methods[run],
+        _cost(runs, run),
+        f"{fmean(values):.2f}" + (f" ({unlearnt} of {len(values)} did not learn)" if unlearnt else ""),
+        f"{len(values)} of {len(task.seeds)}",
+        "" if run == task.baseline else effect(gains),
+        estimated(estimate),
+    ]
+
+
+def table(records: Records, name: str) -> str:
+    """Return a row for each method of a task that has a result, the best first, and the contrasts below."""
+    task, runs = TASKS[name], records.runs(file_of(name))
+    scores = scores_of(runs, task)
+    parts = [f"## {task.title[0].upper()}{task.title[1:]} (`{name}`)"]
+    missing = [task.methods[run] for run in task.methods if run not in scores]
+    if not scores:
+        return "\n\n".join([*parts, "Nothing is trained yet."])
+    complete = {run: of for run, of in scores.items() if len(of) == len(task.seeds)}
+    spread = blocks(complete)
+    order = sorted(scores, key=lambda run: -fmean(scores[run].values()))
+    header = ["method", "parameters", "BLEU", "seeds", "gain, seeds in pairs", "gain, by the spread of all methods"]
+    parts.append(markdown_table(header, [_row(task, runs, scores, run, spread) for run in order]))
+    parts.append(_missing(missing) + (f"Spread: {spread}." if spread else "Too few seeds for a spread."))
+    estimates = contrasts(task, scores)
+    if estimates:
+        rows = [
+            [f"{task.methods[ours]}; against: {task.methods[theirs]}", estimated(of), f"{of.p:.3f}"]
+            for (ours, theirs), of in estimates.items()
+        ]
+        parts.append(markdown_table(["contrast", "gain", "p (Holm)"], rows))
+    return "\n\n".join(parts)
+
+
+def _missing(methods: list[str]) -> str:
+    return f"Not yet trained: {'; '.join(methods)}. " if methods else ""
+
+
+def tables(records: Records) -> str:
+    """Return the tables of all tasks."""
+    return "\n\n".join(table(records, name) for name in TASKS)
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser.add_argument("task", choices=list(TASKS))
+    parser.add_argument("--data-dir", help="where the files of Multi30k are, for `top`")
+    parser.add_argument("--budget", type=float, default=30, help="minutes; the next call goes on from there")
+    parser.add_argument("--seeds", type=int, nargs="+", help="only these of the task")
+    parser.add_argument("--runs", nargs="+", metavar="RUN", help="only these of the task")
+    parser.add_argument("--work", type=Path, default=Path("outputs/reproduce"), help="checkpoints and logs")
+    parser.add_argument("--results", type=Path, default=Path("lab/results"), help="results and translations")
+    return parser.parse_args()
+
+
+def reproduction_of(arguments: argparse.Namespace) -> Reproduction:
+    """Return what trains the methods of a task."""
+    task = TASKS[arguments.task]
+    settings: Mapping[str, Any] = vars(arguments) | {
+        "setting": task.setting,
+        "study": file_of(arguments.task),
+        "seeds": arguments.seeds or list(task.seeds),
+        "changes": list(task.changes.items()),
+    }
+    return Reproduction(argparse.Namespace(**settings))
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    task = TASKS[arguments.task]
+    runs = arguments.runs or list(task.methods)
+    for option, values, allowed in (("seeds", arguments.seeds or [], task.seeds), ("runs", runs, task.methods)):
+        if not set(values) <= set(allowed):
+            raise SystemExit(f"lab.depth --{option}: the task {arguments.task} has {list(allowed)}; got {values}")
+    keep_freed_memory()
+    reproduction = reproduction_of(arguments)
+    failed = reproduction.train_and_score([name for name in runs if name in RUNS])
+    print(table(reproduction.records, arguments.task))
+    print("\n".join(failed))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    run(main)
