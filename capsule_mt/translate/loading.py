@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from capsule_mt.translate.translator import Translator
 
@@ -22,10 +22,26 @@ def load(
 ) -> "Translator | PivotTranslator":
     """Load the model in a folder or of a name, or both models of a pair that goes through English.
 
-    The arguments are those of `Translator.from_pretrained`. A `PivotTranslator` translates, and finds what was left
-    out; what needs one model, such as `score`, it does not have.
+    The arguments are those of `Translator.from_pretrained`; a `reverse` and a `glossary` need one model. A
+    `PivotTranslator` translates, and finds what was left out; what needs one model, such as `score`, it does not have.
     """
-    translator = Translator.from_pretrained(
-        name_or_folder, int8=int8, shortlist=shortlist, reverse=reverse, glossary=glossary
+    first, *others = _folders_of(name_or_folder)
+    if not others:
+        return Translator.from_pretrained(first, int8=int8, shortlist=shortlist, reverse=reverse, glossary=glossary)
+    from capsule_mt.translate.pivot import PivotTranslator
+
+    for name, value in (("reverse", reverse), ("glossary", glossary)):
+        if value is not None:
+            raise ValueError(f"`{name}` needs one model, and {name_or_folder} goes through English by two")
+    return PivotTranslator(
+        *(Translator.from_pretrained(folder, int8=int8, shortlist=shortlist) for folder in (first, *others))
     )
-    return cast("Translator | PivotTranslator", translator)
+
+
+def _folders_of(name_or_folder: str | os.PathLike[str]) -> list[str | os.PathLike[str]]:
+    """Return the folders of the models that translate one after the other; download what is not there."""
+    if os.path.exists(name_or_folder):
+        return [name_or_folder]
+    from capsule_mt.catalog.store import legs_of, resolve  # late: a folder needs no catalog
+
+    return [resolve(leg) for leg in legs_of(name_or_folder)]

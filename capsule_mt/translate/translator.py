@@ -6,7 +6,7 @@ options -> Plan; text -> Segmenter -> pieces: token ids -> Decoder.translate -> 
 import os
 from collections.abc import Mapping, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from capsule_mt.messages import warn
 from capsule_mt.text.segments import MAX_UNKNOWN_SHARE, Document, Piece
@@ -49,7 +49,7 @@ class Translator(Scorer, TextTranslator):
         """Load the checkpoint in a folder, or the model of a name, which is downloaded first if it is not there.
 
         A name is a pair such as "en-pt" of Mozilla's registry, or one of the Hugging Face hub. A pair without a model
-        of its own goes through English and gives a `PivotTranslator`: `capsule_mt.load` does the same and says so.
+        of its own goes through English by two models: `capsule_mt.load` loads those, too.
 
         Args:
             int8: multiply in int8, which is several times as fast.
@@ -65,12 +65,10 @@ class Translator(Scorer, TextTranslator):
 
             legs = legs_of(folder)
             if len(legs) > 1:
-                from capsule_mt.translate.pivot import PivotTranslator
-
-                if glossary is not None:
-                    raise ValueError(f"`glossary` needs one model, and {folder} goes through English by two")
-                models = [cls.from_pretrained(resolve(leg), int8=int8, shortlist=shortlist) for leg in legs]
-                return cast("Translator", PivotTranslator(*models))
+                raise ValueError(
+                    f"{folder} goes through English by two models, {' and '.join(legs)}: "
+                    f'`capsule_mt.load("{folder}")` loads both'
+                )
             folder = resolve(legs[0])
         translator = cls(load_model(folder, int8=int8, shortlist=shortlist), glossary, reverse=reverse)
         translator._loads_with = {"int8": int8}

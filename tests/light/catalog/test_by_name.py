@@ -54,7 +54,10 @@ def test_one_model_after_the_other(both):
     first, second = both
     translator = load("de-pt")
     assert isinstance(translator, PivotTranslator)
-    assert isinstance(Translator.from_pretrained("de-pt"), PivotTranslator)
+    with pytest.raises(
+        ValueError, match=r'de-pt goes .* de-en and en-pt: `capsule_mt.load\("de-pt"\)`'
+    ):
+        Translator.from_pretrained("de-pt")
     assert isinstance(load("de-en"), Translator)
     for text, found in zip(TEXTS, translator(TEXTS, batch_size=8), strict=True):
         middle = first(text)
@@ -73,7 +76,7 @@ def test_one_model_after_the_other(both):
 
 def test_what_either_leaves_out_is_left_out(both):
     first, second = both
-    translator, options = Translator.from_pretrained("de-pt"), CoverageOptions(method="deletion")
+    translator, options = load("de-pt"), CoverageOptions(method="deletion")
     texts = sentences(60, seed=9)
     found = translator(texts, coverage=options, split_sentences=False)
     middles = [first(text, coverage=options, split_sentences=False) for text in texts]
@@ -96,6 +99,9 @@ def test_what_needs_one_model_is_refused(both):
     for name, options in (("alignment", {"alignment": True}), ("support", support)):
         with pytest.raises(ValueError, match=f"`{name}` needs one model, and this pair goes through English by two"):
             translator(TEXTS[0], **options)
+    for name, value in (("reverse", both[0]), ("glossary", {"ba": "be"})):
+        with pytest.raises(ValueError, match=f"`{name}` needs one model, and de-pt goes through English by two"):
+            load("de-pt", **{name: value})
     assert not any(hasattr(translator, name) for name in ("score", "cover", "adequacy", "reverse", "from_pretrained"))
 
 
@@ -119,7 +125,7 @@ def test_the_alarm_of_both(both):
 
 
 def test_sentences_that_the_first_model_does_not_know(both):
-    first, translator = both[0], Translator.from_pretrained("de-pt")
+    first, translator = both[0], load("de-pt")
     text = f"{TEXTS[0]}\n\nOne two three.\n\n{TEXTS[1]}"
     found, by_first = (one(text, coverage=CoverageOptions()) for one in (translator, first))
     assert "One two three." in found.text
@@ -133,7 +139,7 @@ def test_sentences_that_the_first_model_does_not_know(both):
 
 
 def test_the_server_batches_sentences_through_english(both):
-    translator = Translator.from_pretrained("de-pt")
+    translator = load("de-pt")
     texts = [f"{one}\n\n{other}" for one, other in zip(TEXTS[::2], TEXTS[1::2], strict=True)]
     batcher = Batcher(translator, max_batch=4)
     try:
@@ -151,7 +157,7 @@ def test_translating_by_name(both, call, tmp_path):
     arguments = ("--input", tmp_path / "in", "--output", tmp_path / "out", "--coverage", tmp_path / "out.tsv")
     for name in ("de-en", "de-pt"):
         assert call(translate, name, *arguments, "--restart")[0] == 0
-        wanted = [one.text for one in Translator.from_pretrained(name)(TEXTS)]
+        wanted = [one.text for one in load(name)(TEXTS)]
         assert (tmp_path / "out").read_text().splitlines() == wanted
     with pytest.raises(CatalogError, match="similar names: "):
         call(translate, "en-pr", *arguments)
