@@ -54,9 +54,7 @@ def test_one_model_after_the_other(both):
     first, second = both
     translator = load("de-pt")
     assert isinstance(translator, PivotTranslator)
-    with pytest.raises(
-        ValueError, match=r'de-pt goes .* de-en and en-pt: `capsule_mt.load\("de-pt"\)`'
-    ):
+    with pytest.raises(ValueError, match=r'de-pt goes .* de-en and en-pt: `capsule_mt.load\("de-pt"\)`'):
         Translator.from_pretrained("de-pt")
     assert isinstance(load("de-en"), Translator)
     for text, found in zip(TEXTS, translator(TEXTS, batch_size=8), strict=True):
