@@ -1,7 +1,7 @@
 // What a translation leaves out, by what the words of the source receive of a head's attention (see coverage/methods.py),
 // and what it makes up, by what its words receive from a model of the other direction (see coverage/supported.py).
 
-import { isMark, WORDS, wordsOf } from "./words.js";
+import { folded, isMark, WORDS, wordsOf } from "./words.js";
 
 const LARGEST_EVIDENCE = 16;
 const LONGEST_REPEATED_PHRASE = 6;
@@ -9,7 +9,6 @@ const LARGEST_DOUBT = 5; // of a word that is supported
 const [LOG_PROB, SMALLEST_LOG_PROB, BESIDE] = [0.4, -8, 0.5];
 
 const LEAST_STANDING = 4; // letters of a word
-const folded = (word) => word.toLowerCase().replaceAll("ß", "ss");
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
 
 /** Return what says whether a word of a source stands in its translation at least as often: see methods.py. */

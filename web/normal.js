@@ -135,7 +135,7 @@ export function unknownTokens({ tokenizer, unknown }, text, { ids, offsets }) {
   const isBroken = (token) => tokenizer.decode([ids[token]]).includes("\ufffd");
   return new Set(ids.flatMap((id, token) => {
     const [span, other] = [offsets[token], offsets[token + 1]];
-    const areBytes = span && other && span.join() === other.join() && Array.from(text.slice(...span)).length === 1;
+    const areBytes = span && other && span.join() === other.join() && Array.from(text.slice(...span).normalize("NFC")).length === 1;
     return [...(id === unknown ? [token] : []), ...(areBytes ? [token, token + 1].filter(isBroken) : [])];
   }));
 }

@@ -5,6 +5,7 @@ import { Engine, read } from "./engine.js";
 import { OPTIONS } from "./interface.js";
 import { ModelFile } from "./model_file.js";
 import { Vocabulary } from "./normal.js";
+import { restored } from "./restoring.js";
 import { joinTranslations, Segmenter } from "./segments.js";
 import { Tokenizer } from "./tokenizer.js";
 
@@ -136,7 +137,7 @@ export class Translator {
   #together(document, coverage, support) {
     const { pieces } = document;
     const written = pieces.map((piece) => this.#written(piece));
-    const translations = pieces.map((piece, number) => withCapital(piece, piece.restored(written[number])));
+    const translations = pieces.map((piece) => withCapital(piece, this.#restored(piece)));
     const { text, starts } = joinTranslations(document, translations);
     const logProbs = pieces.flatMap(({ found }) => found.logProbs);
     return {
@@ -145,6 +146,23 @@ export class Translator {
       tokens: pieces.map(({ found }) => found.ids),
       ...(coverage && { coverage: this.#coverage(document, written, translations, starts, support) }),
     };
+  }
+
+  #restored({ source, ids, offsets, found }) {
+    return restored(source, offsets, found.ids, (tokens) => this.tokenizer.decode(tokens), () => this.#aligned(ids, found));
+  }
+
+  /** Return how strongly each token of a translation aligns with each token of its source [T][S]: see aligning.py. */
+  #aligned(source, { ids, received }) {
+    if (this.calibration) {
+      const rows = received ?? this.engine.force([source], [ids], this.calibration.head)[0].received;
+      // a head attends to the word just read, one step after the token that stands for it
+      return [...rows.slice(1), ...rows.slice(-1)];
+    }
+    const logProbsOf = (tokens) => this.engine.force([tokens], [ids], null)[0].logProbs;
+    const complete = logProbsOf(source);
+    const without = source.map((_, deleted) => logProbsOf(source.filter((_, token) => token !== deleted)));
+    return complete.map((logProb, step) => without.map((logProbs) => logProb - logProbs[step]));
   }
 
   #coverage({ text, pieces, foreign }, written, translations, starts, support) {
@@ -158,7 +176,10 @@ export class Translator {
       covered: coverPiece(piece, piece.received, this.calibration, this.unknown, written[number]),
       support: support && this.#support(piece, written[number]),
     }));
-    return coverText([...covered, ...foreign.map((span) => coverForeign(text, span))], this.calibration.alarm);
+    const coverage = coverText([...covered, ...foreign.map((span) => coverForeign(text, span))], this.calibration.alarm);
+    // as the user wrote them: the model reads a text in capitals in small letters
+    for (const word of coverage.words) word.word = text.slice(word.start, word.end);
+    return coverage;
   }
 
   #support({ text, found: { ids, logProbs } }, translation) {

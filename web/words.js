@@ -6,13 +6,23 @@ export const WORDS = new RegExp(PATTERNS.WORDS, "gu");
 const UNSPACED_SCRIPTS = new RegExp(PATTERNS.UNSPACED_SCRIPTS, "u");
 const CJK = new RegExp(`^${PATTERNS.CJK}`, "u");
 const [BEFORE, AFTER] = [new RegExp(`[${CJK_NEIGHBOURS}]+$`), new RegExp(`^[${CJK_NEIGHBOURS}]+`)];
-const isAlphanumeric = (character) => /^[\p{L}\p{N}]/u.test(character);
+export const isAlphanumeric = (character) => /^[\p{L}\p{N}]/u.test(character);
+
+const NUMBERS_AND_WORDS = new RegExp(`\\p{Nd}+(?:[.,:]\\p{Nd}+)+|${PATTERNS.WORDS}`, "gu");
 
 /** Whether a word has neither letters nor digits. */
 export const isMark = (word) => !/[\p{L}\p{N}]/u.test(word);
 
-const firstOf = (text) => Array.from(text.slice(0, 2))[0] ?? "";
-const lastOf = (text) => Array.from(text.slice(-2)).at(-1) ?? "";
+export const firstOf = (text) => Array.from(text.slice(0, 2))[0] ?? "";
+export const lastOf = (text) => Array.from(text.slice(-2)).at(-1) ?? "";
+
+/** As Python's `casefold`, for what words are compared with. */
+export const folded = (word) => word.toLowerCase().replaceAll("ß", "ss");
+
+/** Return the spans of the words and marks of a text; a number, such as 1,000.50, is one. */
+export function numbersAndWords(text) {
+  return Array.from(text.matchAll(NUMBERS_AND_WORDS), ({ 0: word, index }) => ({ start: index, end: index + word.length }));
+}
 
 /** Return the words of a text, and which tokens each is made of. */
 export function wordsOf(text, offsets) {

@@ -36,9 +36,7 @@ AROUND_ITEMS = f" \t\xa0{OPENING}{CLOSING}"
 MAX_ROUNDS = 2  # of new stand-ins, before a sentence is cut around its items
 TAG_NAME = r"<(/?)([\w:-]+)"
 # tags that end a sentence: the model reads a line break
-BLOCK_TAG = (
-    r"(?i)</?(?:p|div|br|hr|h[1-6]|[uod]l|li|d[td]|table|thead|tbody|tr|t[dh]|pre|blockquote|section|article)\b"
-)
+BLOCK_TAG = r"</?(?i:p|div|br|hr|h[1-6]|ul|ol|dl|li|dt|dd|table|thead|tbody|tr|td|th|pre|blockquote|section|article)\b"
 BLOCK_BREAK = "\x1e"
 # frequent in training data: models copy them reliably, and translate the words around them well
 STAND_INS = {
@@ -267,8 +265,10 @@ class Masked:
             parts.append((suffix, Span(part_span.start + cut, part_span.end)))
         parts = [part for part in parts if part[0]]
         kinds = (*self.kinds, *dict.fromkeys(spans.values()))
-        unknown = [n for n, (part, _) in enumerate(parts) if isinstance(part, Item) and part.kind in (UNKNOWN, AMOUNT)]
-        stand_ins = self._stand_ins({index: cast(Item, parts[index][0]) for index in unknown}, {})
+        items = {index: part for index, (part, _) in enumerate(parts) if isinstance(part, Item)}
+        unknown = {index: item for index, item in items.items() if item.kind in (UNKNOWN, AMOUNT)}
+        # asked of the new parts: the number of an amount is free to stand in for it
+        stand_ins = Masked(parts, kinds)._stand_ins(unknown, {})
         return Masked(parts, kinds, self.prefix, stand_ins, self.normal)
 
     def _stand_ins(self, items: Mapping[int, Item], used: Mapping[int, str]) -> dict[int, str]:

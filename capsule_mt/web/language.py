@@ -6,7 +6,7 @@ They are written into interface.js, so that each stands once. tests/vectors hold
 import re
 from typing import Any
 
-from capsule_mt.text import capitals, copying, keeping, normal, segments, sentences, words
+from capsule_mt.text import capitals, copying, keeping, normal, restoring, segments, sentences, words
 
 WORD_CHARACTERS, DIGITS, SPACES = r"\p{L}\p{N}_", r"\p{Nd}", r"\s\x1c-\x1f\x85"  # as Python's \w, \d and \s
 # of Python's classes, inside of brackets and outside of them
@@ -83,6 +83,8 @@ def constants() -> dict[str, Any]:
         "EMOJI_BEFORE": copying.EMOJI_BEFORE,
         "LIST_MARK": copying.LIST_MARK,
         "LONG_WORD": segments.LONG_WORD,
+        "BLOCK_TAG": keeping.BLOCK_TAG,
+        "TAG_NAME": keeping.TAG_NAME,
         "BEFORE_SIGN": keeping.BEFORE_SIGN.pattern,
         "AFTER_SIGN": keeping.AFTER_SIGN.pattern,
         "LEFT_SIDE": keeping.LEFT_SIDE.pattern,
@@ -122,6 +124,9 @@ def constants() -> dict[str, Any]:
         "WORD_REACH": normal.REACH,
         "STAND_INS": keeping.STAND_INS,
         "AROUND_ITEMS": keeping.AROUND_ITEMS,
+        "BLOCK_BREAK": keeping.BLOCK_BREAK,
+        "MAX_NUMBER": keeping.MAX_NUMBER,
+        "MARK_MARGIN": restoring.MARK_MARGIN,
         "MAX_ROUNDS": keeping.MAX_ROUNDS,
         "MAX_WORD": segments.MAX_WORD,
     }

@@ -5,7 +5,8 @@ import { readFileSync } from "node:fs";
 import { coverPiece } from "./coverage.js";
 import { itemsOf, withCapitals, withoutCapitals, withoutCopiedEdges } from "./keeping.js";
 import { Vocabulary } from "./normal.js";
-import { joinTranslations } from "./segments.js";
+import { restored } from "./restoring.js";
+import { joinTranslations, Segmenter } from "./segments.js";
 import { splitSentences, splitToFit } from "./sentences.js";
 
 const vectors = (name) => JSON.parse(readFileSync(`${process.argv[2]}/${name}.json`));
@@ -76,6 +77,40 @@ answers.marks = {
     return { ...mark, words: words.map(({ word, covered, untranslated }) => ({ word, covered, untranslated })), score };
   }),
 };
+
+// a model that writes what the vectors say, whose words are tokens; a word attends to the same one in small letters
+function translated({ text, unknown, outputs }) {
+  const words = ["<unk>", "</s>"];
+  const idOf = (word) => (unknown.includes(word) ? 0 : words.includes(word) ? words.indexOf(word) : words.push(word) - 1);
+  const encode = (part) => {
+    const matches = [...part.matchAll(/\S+/g)];
+    const offsets = matches.map(({ 0: word, index }) => [index, index + word.length]);
+    return { ids: [...matches.map(([word]) => idOf(word)), 1], offsets: [...offsets, null] };
+  };
+  const decode = (ids) => ids.filter((token) => token !== 1).map((token) => words[token]).join(" ");
+  const bare = (token) => words[token].replace(/^[.,:!()]+|[.,:!()]+$/g, "").toUpperCase();
+  const segmenter = new Segmenter(new Vocabulary({ encode, decode }, 0, [1]), rules.en, Infinity, new Set([0, 1]));
+  const document = segmenter.document(text);
+  const writes = new Map(outputs);
+  const read = [];
+  const write = (piece) => {
+    read.push(decode(piece.ids));
+    piece.written = writes.get(decode(piece.ids)) ?? "";
+    const again = segmenter.again(piece, piece.written);
+    return again.length ? again.flatMap(write) : [piece];
+  };
+  document.pieces = document.pieces.flatMap(write);
+  const translations = document.pieces.map(({ source, ids, offsets, written }) => {
+    const target = encode(written).ids;
+    const isSame = (left, right) => Number(bare(left) !== "" && bare(left) === bare(right));
+    const align = () => target.map((word) => ids.map((token) => isSame(word, token)));
+    return restored(source, offsets, target, decode, align);
+  });
+  return { text, unknown, outputs: read.sort().map((part) => [part, writes.get(part)]), translation: joinTranslations(document, translations).text };
+}
+
+const { tags, copied } = vectors("restoring");
+answers.restoring = { tags: tags.map(translated), copied: copied.map(translated) };
 
 const { characters, words, plain, invisible, cases: forms } = vectors("normal");
 const tokens = ["<unk>", "</s>", ...characters, ...words];

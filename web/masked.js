@@ -1,0 +1,275 @@
+// What the model reads of a text: without tags, emoji and lone signs, and with stand-ins for some items. It follows
+// text/keeping.py; `restored` puts everything back.
+
+import { AROUND_ITEMS, BLOCK_BREAK, MAX_NUMBER, MAX_ROUNDS, PATTERNS, STAND_INS } from "./interface.js";
+import { itemsOf } from "./keeping.js";
+
+const BLOCK_TAG = new RegExp(`^${PATTERNS.BLOCK_TAG}`, "u");
+const TAG_NAME = new RegExp(`^${PATTERNS.TAG_NAME}`, "u");
+const [BEFORE_SIGN, LEFT_SIDE] = [PATTERNS.BEFORE_SIGN, PATTERNS.LEFT_SIDE].map((pattern) => new RegExp(pattern, "u"));
+const [AFTER_SIGN, RIGHT_SIDE] = [PATTERNS.AFTER_SIGN, PATTERNS.RIGHT_SIDE].map((pattern) => new RegExp(`^${pattern}`, "u"));
+const TAG_KINDS = ["tags", "emoji", "signs"]; // that the model does not read
+export const UNKNOWN_KINDS = ["unknown", "amounts", "signs"]; // of what the vocabulary lacks
+const hasLetters = (text) => /\p{L}/u.test(text);
+const count = (part, text) => text.split(part).length - 1;
+const isTag = ({ kind }) => TAG_KINDS.includes(kind);
+export const overlaps = (span, spans) => spans.some(({ start, end }) => span.start < end && start < span.end);
+
+/** Return the index of the last of ascending numbers that is not above a limit, or -1. */
+function lastUpTo(numbers, limit) {
+  let [low, high] = [0, numbers.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (numbers[middle] <= limit) low = middle + 1;
+    else high = middle;
+  }
+  return low - 1;
+}
+
+/** Return the index of each start tag's end tag among parts, and the reverse; empty if elements overlap. */
+export function partnersOf(parts) {
+  const [openTags, unclosed, partners] = [[], new Set(), new Map()];
+  for (const [index, part] of parts.entries()) {
+    const tag = isTag(part) && TAG_NAME.exec(part.text);
+    if (!tag || part.text.endsWith("/>")) continue;
+    const name = tag[2].toLowerCase();
+    const depth = openTags.findLastIndex((open) => open.name === name);
+    if (!tag[1]) openTags.push({ index, name });
+    else if (depth >= 0) {
+      partners.set(openTags[depth].index, index).set(index, openTags[depth].index);
+      for (const open of openTags.splice(depth).slice(1)) unclosed.add(open.name);
+    } else if (unclosed.has(name)) return new Map();
+  }
+  return partners;
+}
+
+/** Return a text in its normal form as the model reads it; `copies`: keep items. */
+export function masked(text, vocabulary, copies) {
+  const items = copies ? itemsOf(text) : [];
+  const form = vocabulary.normalForm(text, items.map(({ start, end }) => [start, end]));
+  const parts = [];
+  let last = 0;
+  for (const item of items) {
+    const start = form.offset(item.start);
+    const end = start + item.text.length;
+    parts.push({ text: form.text.slice(last, start), start: last, end: start }, { ...item, start, end });
+    last = end;
+  }
+  parts.push({ text: form.text.slice(last), start: last, end: form.text.length });
+  return new Masked(parts.filter((part) => part.text || parts.length === 1), form, { keeps: items.length > 0 });
+}
+
+/**
+ * A text, or a part of it, as the model reads it.
+ *
+ * `parts`: each with its span of the normal form, and the kind of an item; `keeps`: whether the text has items;
+ * `standIns`: by the index of the part; `tried`: stand-ins that earlier translations have lost, a list for each.
+ */
+export class Masked {
+  #usedTags = new Set(); // that `part` has already returned
+
+  constructor(parts, form, { keeps = false, standIns = new Map(), tried = [] } = {}) {
+    Object.assign(this, { parts, form, keeps, standIns, tried, text: "", starts: [], tags: [], items: [] });
+    parts.forEach((part, index) => {
+      this.starts.push(this.text.length);
+      if (part.kind) (isTag(part) ? this.tags : this.items).push(index);
+      this.text += isTag(part) ? (BLOCK_TAG.test(part.text) ? BLOCK_BREAK : "") : this.#written(index);
+    });
+    this.starts.push(this.text.length);
+  }
+
+  /** Return what the model reads of a part that is not a tag. */
+  #written(index) {
+    return this.standIns.get(index) ?? this.parts[index].text;
+  }
+
+  #changed(options) {
+    const { keeps, standIns, tried } = this;
+    return new Masked(this.parts, this.form, { keeps, standIns, tried, ...options });
+  }
+
+  /** `text` without the marks of sentences in items. */
+  get shadow() {
+    let { text } = this;
+    for (const index of this.items) {
+      const [start, end] = [this.starts[index], this.starts[index + 1]];
+      text = text.slice(0, start) + "X".repeat(end - start) + text.slice(end);
+    }
+    return text;
+  }
+
+  /** Its span of the user's text. */
+  get span() {
+    return this.form.sourceSpan([this.parts[0].start, this.parts.at(-1).end]);
+  }
+
+  #partAt(offset) {
+    return lastUpTo(this.starts, offset);
+  }
+
+  /** Return the span of the user's text behind a span of `text`; an item is never cut. */
+  userSpan([start, end]) {
+    const [first, last] = [this.#partAt(start), this.#partAt(end - 1)];
+    const [left, right] = [this.parts[first], this.parts[last]];
+    return this.form.sourceSpan([
+      left.start + (left.kind ? 0 : start - this.starts[first]), right.end - (right.kind ? 0 : this.starts[last + 1] - end),
+    ]);
+  }
+
+  /** Whether a span of `text` begins in an item, which the translation copies. */
+  isCopied([start]) {
+    return this.parts[this.#partAt(start)].kind !== undefined;
+  }
+
+  get hasWords() {
+    return !this.items.length || this.parts.some(({ text, kind }) => !kind && hasLetters(text));
+  }
+
+  /** Return a span of `text` with its tags; one at an edge only if its partner is further inside, and once. */
+  part([from, to]) {
+    const selected = [];
+    this.parts.forEach((part, index) => {
+      const [start, end] = [this.starts[index], this.starts[index + 1]];
+      const [first, last] = [Math.max(start, from), Math.min(end, to)];
+      if (isTag(part) ? first <= last && !this.#usedTags.has(index) : first < last && last - first === end - start) {
+        selected.push({ ...part, index });
+      } else if (!isTag(part) && first < last) { // a cut item is plain text
+        const begin = part.start + first - start;
+        const text = part.text.slice(first - start, last - start);
+        selected.push({ text, start: begin, end: begin + text.length, index });
+      }
+    });
+    for (;;) {
+      const [partners, isContent, end] = [partnersOf(selected), (part) => !isTag(part), selected.length - 1];
+      const [first, last] = [selected.findIndex(isContent), selected.findLastIndex(isContent)];
+      if (last < end && (partners.get(end) ?? end) >= last) selected.pop();
+      else if (first > 0 && !(first < (partners.get(0) ?? 0) && partners.get(0) < end)) selected.shift();
+      else break;
+    }
+    for (const part of selected) if (isTag(part)) this.#usedTags.add(part.index);
+    return new Masked(selected.map(({ index, ...part }) => part), this.form, { keeps: this.keeps });
+  }
+
+  /** Return this text with spans of `text` as items, which the vocabulary lacks. */
+  withUnknown(spans) {
+    const parts = [];
+    this.parts.forEach((part, index) => {
+      const offset = this.starts[index];
+      let cut = 0;
+      for (const { start, end, kind } of part.kind ? [] : spans) {
+        const [first, last] = [Math.max(start - offset, cut), Math.min(end - offset, part.text.length)];
+        if (first >= last) continue;
+        const span = [part.start + first, part.start + last];
+        parts.push({ text: part.text.slice(cut, first), start: part.start + cut, end: span[0] });
+        parts.push({ text: this.form.sourceText(span), start: span[0], end: span[1], kind });
+        cut = last;
+      }
+      parts.push({ ...part, text: part.text.slice(cut), start: part.start + cut });
+    });
+    const { form, keeps } = this;
+    const whole = new Masked(parts.filter(({ text }) => text), form, { keeps });
+    const unknown = whole.items.filter((index) => UNKNOWN_KINDS.includes(whole.parts[index].kind));
+    return whole.#changed({ standIns: whole.#standInsFor(unknown) });
+  }
+
+  /** Return the used stand-ins, and an unused one for each of these items, while they last. */
+  #standInsFor(items) {
+    const standIns = new Map(this.standIns);
+    const words = this.parts.map(({ text, kind }) => (kind === "amounts" ? "" : text)).join("");
+    for (const index of items) {
+      const used = [...this.tried.flat(), ...standIns.values()];
+      // one that the sentence has by itself could not be told apart in the translation
+      const standIn = standInsOf(this.parts[index]).find((text) => !used.includes(text) && !countStandIn(text, words));
+      if (standIn !== undefined) standIns.set(index, standIn);
+    }
+    return standIns;
+  }
+
+  /** Return where the items, or their stand-ins, are in a translation, and what else it has of their kinds. */
+  itemsIn(translation) {
+    const others = this.keeps ? itemsOf(translation) : [];
+    const standIns = [...this.standIns.values()].flatMap((text) =>
+      Array.from(translation.matchAll(patternOf(text)), ({ index }) => ({ text, start: index, end: index + text.length })));
+    others.push(...standIns.filter((standIn) => !overlaps(standIn, others)));
+    const matches = new Map();
+    for (const index of this.items) {
+      const copy = others.findIndex(({ text }) => text === this.#written(index));
+      if (copy >= 0) matches.set(index, ...others.splice(copy, 1));
+    }
+    return { matches, others };
+  }
+
+  /**
+   * Return the items that a translation does not have, or whose stand-ins it does not have exactly once.
+   *
+   * All are lost where it has halves of placeholders, such as a "%" more.
+   */
+  lost(translation) {
+    const { matches, others } = this.itemsIn(translation);
+    const items = [...matches.values(), ...others].map(({ text }) => text).join("");
+    const words = this.parts.map(({ text, kind }) => (kind ? "" : text)).join("");
+    const hasHalf = (sign) => count(sign, translation) - count(sign, items) > count(sign, words);
+    if (this.keeps && [..."%{}"].some(hasHalf)) return this.items;
+    const leaks = (index) => this.standIns.has(index) && countStandIn(this.standIns.get(index), translation) !== 1;
+    return this.items.filter((index) => !matches.has(index) || leaks(index));
+  }
+
+  /** Return this text with new stand-ins for lost items; null if they have run out. */
+  withStandIns(lost) {
+    const tried = [...this.tried, lost.flatMap((index) => this.standIns.get(index) ?? [])];
+    const unchanged = new Map([...this.standIns].filter(([index]) => !lost.includes(index)));
+    const standIns = this.#changed({ standIns: unchanged, tried }).#standInsFor(lost);
+    return tried.length <= MAX_ROUNDS && lost.every((index) => standIns.has(index)) ? this.#changed({ standIns, tried }) : null;
+  }
+
+  /** Return the parts between items that have words. */
+  aroundItems() {
+    const edges = [0, ...this.items.flatMap((index) => [this.starts[index], this.starts[index + 1]]), this.text.length];
+    const spans = [];
+    for (let index = 0; index < edges.length; index += 2) {
+      let [start, end] = [edges[index], edges[index + 1]];
+      while (start < end && AROUND_ITEMS.includes(this.text[start])) start++;
+      while (start < end && AROUND_ITEMS.includes(this.text[end - 1])) end--;
+      if (hasLetters(this.text.slice(start, end))) spans.push([start, end]);
+    }
+    return spans.map((span) => this.part(span));
+  }
+}
+
+/** Return spans with the number beside a sign, such as "£20" or "3 × 4", as one. */
+export function withNumbers(text, spans) {
+  let minStart = 0; // after the number of the one before
+  return spans.flatMap(({ start, end, kind }) => {
+    if (start < minStart) return [];
+    if (kind === "signs") {
+      const [sign, left] = [text.slice(start, end), text.slice(Math.max(start - MAX_NUMBER, minStart), start)];
+      const right = text.slice(end, end + MAX_NUMBER);
+      let [before, after] = [LEFT_SIDE.exec(left), RIGHT_SIDE.exec(right)];
+      if (!(/^\p{Sm}/u.test(sign) && before && after)) [before, after] = [BEFORE_SIGN.exec(left), AFTER_SIGN.exec(right)];
+      if (/^\p{Sc}/u.test(sign) && before && after) [before, after] = after[1] ? [before, null] : [null, after];
+      start -= before?.[0].length ?? 0;
+      end += after?.[0].length ?? 0;
+      if (before || after) kind = "amounts";
+    }
+    minStart = end;
+    return [{ start, end, kind }];
+  });
+}
+
+function standInsOf({ text, kind }) {
+  if (kind !== "amounts") return /^%.*[difugx]$/.test(text) ? STAND_INS.amount : STAND_INS.name;
+  const numbers = text.match(/\p{Nd}+/gu) ?? [];
+  return numbers.length === 1 ? [...numbers, ...STAND_INS.amount] : STAND_INS.amount;
+}
+
+/** Return the pattern of a stand-in in a translation: a word, or a number that is not a part of another. */
+function patternOf(standIn) {
+  if (!hasLetters(standIn)) return new RegExp(`(?<![\\p{L}\\p{N}_.,])${standIn}(?![\\p{L}\\p{N}_]|[.,]\\p{Nd})`, "gu");
+  return new RegExp(`(?<![\\p{L}\\p{N}_])${standIn}(?![\\p{L}\\p{N}_])`, "gu");
+}
+
+/** Return how often a stand-in is in a text, also as a part of a word. */
+function countStandIn(standIn, text) {
+  if (hasLetters(standIn)) return count(standIn, text);
+  return text.match(new RegExp(`(?<!\\p{Nd})${standIn}(?!\\p{Nd})`, "gu"))?.length ?? 0;
+}

@@ -1,0 +1,244 @@
+// Puts back into a translation what it keeps of its source. It follows text/restoring.py.
+//
+// Legend: S source tokens, T tokens of the translation.
+
+import { MARK_MARGIN } from "./interface.js";
+import { itemsOf } from "./keeping.js";
+import { overlaps, partnersOf, UNKNOWN_KINDS } from "./masked.js";
+import { firstOf, folded, isAlphanumeric, isMark, lastOf, numbersAndWords, withSpace } from "./words.js";
+
+const WORD = /[\p{L}\p{N}_]+/gu;
+const isSpace = (text) => text !== "" && text.trim() === "";
+const sum = (values) => values.reduce((total, value) => total + value, 0);
+
+/** Return the sums of the first 0, 1, ... of some numbers. */
+function sums(values) {
+  let total = 0;
+  return [0, ...values.map((value) => (total += value))];
+}
+
+/** Return the index of the first of the largest numbers. */
+function largest(values) {
+  return values.reduce((best, value, index) => (value > values[best] ? index : best), 0);
+}
+
+/** Attention between spans of a translation and spans of its source; `rows` [T][S]. */
+class Alignment {
+  constructor(offsets, ends, rows) {
+    const tokens = offsets.flatMap((span, token) => (span ? [[(span[0] + span[1]) / 2, token]] : []));
+    tokens.sort(([left, first], [right, second]) => left - right || first - second);
+    this.centres = tokens.map(([centre]) => centre);
+    this.ends = ends;
+    this.sums = rows.map((row) => sums(tokens.map(([, token]) => row[token])));
+  }
+
+  /** Return the mean attention of the tokens in a span of the translation to a span of the source. */
+  share({ start, end }, source) {
+    const { ends } = this;
+    const first = ends.filter((stop) => stop <= start).length;
+    const stop = Math.min(ends.filter((last) => last < end).length + 1, ends.length);
+    const [low, high] = source.map((offset) => this.centres.filter((centre) => centre < offset).length);
+    return sum(this.sums.slice(first, stop).map((row) => row[high] - row[low])) / Math.max(1, stop - first);
+  }
+}
+
+/** The order of words and tags in a translation; an item is one word. */
+class Layout {
+  constructor(source, translation, words, alignment) {
+    Object.assign(this, { source, text: translation, words, alignment });
+    this.written = words.map(({ start, end }) => translation.slice(start, end));
+    this.isMark = this.written.map(isMark);
+    this.partners = partnersOf(source.parts);
+  }
+
+  #partner(tag) {
+    return this.partners.get(tag) ?? tag;
+  }
+
+  /** Return the offset in the translation and the text of each tag, in order. */
+  tags() {
+    const inWords = this.#tagsInWords();
+    const others = this.source.tags.filter((tag) => !inWords.has(tag));
+    const between = this.#positionTags(others, 0, this.words.length).map(([offset, tag]) => [offset, 1, tag]);
+    return [...between, ...inWords.values()].sort((left, right) => left[0] - right[0] || left[1] - right[1])
+      .map(([offset, , tag]) => [offset, this.#spaced(tag, offset)]);
+  }
+
+  /** Return tags in a word that the translation copies, such as H<sub>2</sub>O: each with its offset, and its order there. */
+  #tagsInWords() {
+    const { starts, text } = this.source;
+    const [positions, unused] = [new Map(), [...this.words]];
+    for (const { 0: word, index: start } of text.matchAll(WORD)) {
+      const end = start + word.length;
+      const tags = this.source.tags.filter((tag) => start <= starts[tag] && starts[tag] <= end);
+      const paired = tags.filter((tag) => tags.includes(this.partners.get(tag)));
+      if (!paired.some((tag) => start < starts[tag] && starts[tag] < end)) continue;
+      const copies = unused.filter((span) => folded(this.text.slice(span.start, span.end)) === folded(word));
+      if (!copies.length) continue;
+      const copy = copies[largest(copies.map((span) => this.alignment.share(span, [start, end])))];
+      unused.splice(unused.indexOf(copy), 1);
+      for (const tag of paired) {
+        const offset = copy.start + starts[tag] - start;
+        positions.set(tag, [offset, offset === copy.end ? 0 : 2, tag]);
+      }
+    }
+    return positions;
+  }
+
+  /** Return the index of the word before which a tag at this offset of the source goes. */
+  #point(offset) {
+    const [left, right] = [[0, offset], [offset, this.source.text.length]];
+    const indices = this.isMark.flatMap((mark, index) => (mark ? [] : [index]));
+    if (!this.#hasWords(left)) return indices[0] ?? 0;
+    if (!this.#hasWords(right)) return (indices.at(-1) ?? 0) + 1;
+    // cut where words before attend to the left part and words after attend to the right part
+    const margins = sums(this.#margins([left], [right]));
+    return largest(margins.map((margin) => 2 * margin - margins.at(-1)));
+  }
+
+  /** Return the first word, and the one after the last, of the run that attends most to a span of the source. */
+  #interval([start, end]) {
+    const shares = this.#hasWords([start, end]) ? this.#margins([[start, end]], []) : [];
+    if (!shares.some((share) => share)) return Array(2).fill(this.#point(start));
+    const margins = this.#margins([[start, end]], [[0, start], [end, this.source.text.length]], MARK_MARGIN);
+    const strongest = largest(shares);
+    // the run with the largest sum of margins (Kadane's algorithm); the strongest word where no sum is positive
+    let [best, interval, total, first] = [0, [strongest, strongest + 1], 0, 0];
+    margins.forEach((margin, index) => {
+      if (total <= 0) [total, first] = [0, index];
+      total += margin;
+      if (total > best) [best, interval] = [total, [first, index + 1]];
+    });
+    return interval;
+  }
+
+  /** Return by how much more each word attends to some spans of the source than to others. */
+  #margins(inside, outside, markMargin = 0) {
+    const share = (word, spans) => sum(spans.map((span) => this.alignment.share(word, span)));
+    return this.words.map((word, index) => (this.isMark[index] ? markMargin : share(word, inside) - share(word, outside)));
+  }
+
+  #hasWords(span) {
+    return !isMark(this.source.text.slice(...span));
+  }
+
+  /** Return the offset and the index of each tag, all of them in words first ... last - 1. */
+  #positionTags(tags, first, last) {
+    const { starts } = this.source;
+    const elements = []; // first word, start tag, the word after the last
+    let [endTag, minPoint] = [-1, first]; // empty elements and single tags keep their order
+    for (const tag of tags) {
+      if (tag <= endTag) continue;
+      endTag = this.#partner(tag);
+      let [begin, stop] = this.#interval([starts[tag], starts[endTag]]);
+      if (begin === stop) begin = stop = minPoint = Math.max(begin, minPoint);
+      else [begin, stop] = this.#withMarks(tag, endTag, begin, stop);
+      elements.push([Math.min(Math.max(begin, first), last), tag, Math.min(stop, last)]);
+    }
+    const positions = [];
+    let next = first;
+    for (const [earliest, tag, stop] of elements.sort((left, right) => left[0] - right[0] || left[1] - right[1])) {
+      const begin = Math.max(earliest, next); // the words before belong to the previous element
+      const end = this.#partner(tag);
+      next = Math.max(begin, stop);
+      const inner = tags.filter((other) => tag < other && other < end);
+      if (begin < stop) {
+        positions.push([this.words[begin].start, tag], ...this.#positionTags(inner, begin, stop), [this.words[stop - 1].end, end]);
+      } else {
+        const isEnd = this.#isSign(tag) || this.source.parts[tag].text.startsWith("</");
+        const isAfter = begin === last || (begin > 0 && isEnd);
+        const offset = isAfter ? this.words[begin - 1].end : this.words[begin].start;
+        positions.push(...[...new Set([tag, ...inner, end])].map((point) => [offset, point]));
+      }
+    }
+    return positions;
+  }
+
+  /** Whether a tag belongs to the preceding word, as a footnote's sign does. */
+  #isSign(tag) {
+    const [start, { text, kind }] = [this.source.starts[tag], this.source.parts[tag]];
+    const touches = isAlphanumeric(lastOf(this.source.text.slice(0, start))) && !isAlphanumeric(this.source.text.slice(start));
+    return touches && (kind === "signs" || text.endsWith("/>"));
+  }
+
+  /** Widen an element to the marks at its edges, such as a colon, that it encloses in the source. */
+  #withMarks(tag, endTag, begin, stop) {
+    let content = this.source.text.slice(this.source.starts[tag], this.source.starts[endTag]).trim();
+    while (begin && this.isMark[begin - 1] && content.startsWith(this.written[begin - 1])) {
+      content = content.slice(this.written[--begin].length);
+    }
+    while (stop < this.words.length && this.isMark[stop] && content.endsWith(this.written[stop])) {
+      content = content.slice(0, -this.written[stop++].length);
+    }
+    return [begin, stop];
+  }
+
+  /** Return the text of a tag, with a space if the source has it alone between two spaces. */
+  #spaced(tag, offset) {
+    const { text: item, kind } = this.source.parts[tag];
+    const [before, after] = [this.source.parts[tag - 1]?.text ?? "", this.source.parts[tag + 1]?.text ?? ""];
+    const startsWord = (canBeMark) => this.words.some(({ start }, index) => start === offset && (canBeMark || !this.isMark[index]));
+    if (kind !== "tags") {
+      const touches = isAlphanumeric(lastOf(tag ? before : item)) && isAlphanumeric(lastOf(this.text.slice(0, offset)));
+      if (touches) return item; // as in "Windows®"
+      return startsWord(false) ? `${item} ` : ` ${item}`;
+    }
+    if (this.partners.has(tag) || !isSpace(lastOf(before)) || !isSpace(firstOf(after))) return item;
+    return startsWord(true) ? `${item} ` : ` ${item}`;
+  }
+}
+
+/**
+ * Return the text of a translation with the items and tags of its source, and without those the model invented.
+ *
+ * `source`: what the model has read; `offsets`: of its tokens; `decode`: returns the text of tokens; `align`: returns
+ * rows [T][S], called only if there are tags.
+ */
+export function restored(source, offsets, ids, decode, align) {
+  const text = decode(ids);
+  const { matches, others } = source.itemsIn(text);
+  const invented = others.filter((other) => !overlaps(other, [...matches.values()]));
+  const tags = [];
+  if (source.tags.length) {
+    const words = wordsWithItems(text, [...matches.values(), ...others]).filter((word) => !invented.includes(word));
+    if (!words.length) words.push({ start: text.length, end: text.length });
+    tags.push(...new Layout(source, text, words, new Alignment(offsets, targetEnds(decode, ids), align())).tags());
+  }
+  const edits = [
+    ...invented.map((span) => ({ ...span, text: "" })),
+    ...Array.from(matches, ([index, span]) => ({ ...span, text: source.parts[index].text })),
+  ];
+  const written = edited(text, tags, edits);
+  if (!source.keeps) return written;
+  const textsOf = (items) => items.map((item) => item.text).sort().join("\n");
+  const expected = source.parts.filter(({ kind }) => kind && !UNKNOWN_KINDS.includes(kind));
+  if (textsOf(itemsOf(written)) === textsOf(expected)) return written;
+  // an item has merged with its neighbours into another item: set items apart
+  return edited(text, tags, edits.map((edit) => ({ ...edit, text: edit.text && ` ${edit.text} ` })));
+}
+
+/** Insert tags at their offsets of a text, and replace spans; tags go first at the same offset. */
+function edited(text, tags, edits) {
+  const changes = [
+    ...tags.map(([start, tag]) => ({ start, end: start, text: tag })),
+    ...edits.filter((edit) => text.slice(edit.start, edit.end) !== edit.text),
+  ].sort((left, right) => left.start - right.start); // stable
+  let [written, last] = ["", 0];
+  for (const { start, end, text: change } of changes) {
+    written = withSpace(withSpace(written, text.slice(last, start)), change);
+    last = Math.max(last, end);
+  }
+  return withSpace(written, text.slice(last));
+}
+
+/** Return the spans of the words and marks of a translation; each item is one word. */
+function wordsWithItems(text, items) {
+  const words = numbersAndWords(text).filter((word) => !overlaps(word, items));
+  return [...words, ...items].sort((left, right) => left.start - right.start || left.end - right.end);
+}
+
+/** Return the offset at which each token of a translation ends in its text. */
+function targetEnds(decode, ids) {
+  let last = 0;
+  return ids.map((_, index) => (last = Math.max(last, decode(ids.slice(0, index + 1)).length)));
+}
