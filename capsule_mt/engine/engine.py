@@ -87,6 +87,8 @@ class Engine:
         if size != vector.count:
             raise ValueError(f"a vector of {vector.count} numbers was read as {size}")
         if width is not None:
+            if width < 1 or size % width or (isinstance(values, Codes) and values.largest.size * width != size):
+                raise ValueError(f"a table of {size} numbers cannot have rows of {width}")
             self._model.add_table(values, vector.count // width, width)
         elif isinstance(values, Tensor):
             self._model.add_vector(values)

@@ -149,7 +149,7 @@ static vector_t *new_vector(model_t *model, int64_t count, int type) {
         return NULL;
     }
     vectors += model->num_vectors++;
-    *vectors = (vector_t){values, count, type, 0, NULL, -1};
+    *vectors = (vector_t){values, count, count, type, 0, NULL, -1};
     return vectors;
 }
 
@@ -161,9 +161,12 @@ int engine_add_vector(model_t *model, const void *values, int64_t count, int typ
 }
 
 int engine_add_table(model_t *model, const void *values, int64_t rows, int64_t width, int type, const float *largest) {
+    if (rows < 0 || width < 1 || rows > INT64_MAX / 8 / width)
+        return refuse("a table of %lld rows of %lld numbers", (long long)rows, (long long)width);
     vector_t *table = new_vector(model, rows * width, type);
     if (!table) return NO_MEMORY;
     table->is_table = 1;
+    table->width = width;
     memcpy(table->values, values, (size_t)(rows * width * size_of(type)));
     if (type != CODES) return model->num_vectors - 1;
     table->largest = malloc((size_t)rows * 4 + 4);
@@ -179,6 +182,7 @@ int engine_add_packed_table(model_t *model, int number, const float *largest) {
     vector_t *table = new_vector(model, linear->int8 ? linear->outputs : 0, FLOAT32); /* room for `largest` */
     if (!table) return NO_MEMORY;
     table->count = (int64_t)linear->outputs * linear->inputs;
+    table->width = linear->inputs;
     table->is_table = 1;
     table->linear = number;
     if (linear->int8) {

@@ -8,7 +8,7 @@
 
 typedef struct {
     void *values; /* floats, but for a table, which is kept as it is stored */
-    int64_t count;
+    int64_t count, width; /* numbers, and of a table also the numbers of a row */
     int type, is_table;
     float *largest; /* of each row of a table of CODES */
     int linear;     /* whose packed weights are the rows of a table, or -1 */

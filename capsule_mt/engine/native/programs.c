@@ -5,6 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define MAX_CACHES 1024
+#define MAX_WIDTH (1 << 27) /* as MAX_NUMBER of models/settings.py */
+
 #if defined(_MSC_VER)
 #define THREAD_LOCAL __declspec(thread)
 #else
@@ -74,6 +77,7 @@ static int check_sizes(const model_t *model, const operation_t *op, int program)
 #define SLOT(slot) ((int64_t)op->slots[slot])
 #define WIDTH(slot) model->buffers[op->slots[slot]].width
 #define COUNT(slot) model->vectors[op->slots[slot]].count
+#define ROW_WIDTH(slot) model->vectors[op->slots[slot]].width
 #define SPACE(slot) model->buffers[op->slots[slot]].space
 #define INPUTS(slot) model->linears[op->slots[slot]].inputs
 #define OUTPUTS(slot) model->linears[op->slots[slot]].outputs
@@ -165,6 +169,8 @@ int plan_memory(model_t *model) {
     if (!failed) {
         find_lifetimes(model, first, last);
         join_lifetimes(model, first, last);
+        for (int i = 0; i < model->num_buffers; i++)
+            if (first[i] < 0) first[i] = last[i] = 0; /* an unused buffer: a state would still be cleared in it */
     }
     for (int64_t t = 0; !failed && t < model->num_operations[ENCODER] + model->num_operations[DECODER]; t++)
         for (int i = 0; i < model->num_buffers; i++) {
@@ -184,8 +190,43 @@ int plan_memory(model_t *model) {
     return failed;
 }
 
+/* Checks the numbers that sizes of memory are products of. */
+static int check_buffers(const model_t *model) {
+    if (model->num_caches < 0 || model->num_caches > MAX_CACHES)
+        return refuse("%lld caches, of at most %d", (long long)model->num_caches, MAX_CACHES);
+    for (int i = 0; i < model->num_buffers; i++) {
+        const buffer_t *buffer = model->buffers + i;
+        if (buffer->space < OF_WORDS || buffer->space > OF_STATES)
+            return refuse("buffer %d is of space %d", i, buffer->space);
+        if (buffer->width < 1 || buffer->width > MAX_WIDTH)
+            return refuse("buffer %d has the width %lld", i, (long long)buffer->width);
+    }
+    return 0;
+}
+
+/* Checks that no operation but the head uses the logits, which have fewer rows where targets are scored, and that each
+ * cache has one width, that of its only operation. */
+static int check_owners(const model_t *model) {
+    char is_used[MAX_CACHES] = {0};
+    for (int program = ENCODER; program <= DECODER; program++)
+        for (int64_t i = 0; i < model->num_operations[program]; i++) {
+            const operation_t *op = model->programs[program] + i;
+            for (int slot = 0; slot < MOST_SLOTS && op != model->head; slot++) {
+                int kind = kinds[op->kind].slots[slot];
+                if ((kind == OUT || kind == BUFFER || kind == MAYBE_BUFFER) && op->slots[slot] == model->logits)
+                    return refuse("%s uses the buffer of the logits", kinds[op->kind].name);
+            }
+            if (op->kind != ATTEND_PAST) continue;
+            char *is_taken = is_used + op->slots[ATTEND_PAST_cache];
+            if (*is_taken) return refuse("two operations use cache %d", op->slots[ATTEND_PAST_cache]);
+            *is_taken = 1;
+        }
+    return 0;
+}
+
 int check_programs(model_t *model) {
     const operation_t *head = NULL;
+    if (check_buffers(model)) return REFUSED;
     model->source_vocabulary = model->longest_source = model->longest_target = INT64_MAX;
     for (int program = ENCODER; program <= DECODER; program++)
         for (int64_t i = 0; i < model->num_operations[program]; i++) {
@@ -202,7 +243,7 @@ int check_programs(model_t *model) {
     if (model->buffers[model->logits].width != model->vocabulary)
         return refuse("%lld logits for a vocabulary of %lld", (long long)model->buffers[model->logits].width,
                       (long long)model->vocabulary);
-    return 0;
+    return check_owners(model);
 }
 
 /* Checks that tokens are in a vocabulary. */
@@ -219,8 +260,9 @@ static int check_readings(const model_t *model, const request_t *request) {
     int has_head = 0;
     for (int64_t i = 0; i < model->num_operations[DECODER]; i++) {
         const operation_t *op = model->programs[DECODER] + i;
-        if (op->kind == ATTEND_SOURCE && op->slots[ATTEND_SOURCE_layer] == request->layer && request->layer >= 0)
-            has_head = request->head >= 0 && request->head < op->slots[ATTEND_SOURCE_heads];
+        if (op->kind != ATTEND_SOURCE || op->slots[ATTEND_SOURCE_layer] != request->layer || request->layer < 0) continue;
+        has_head = request->head >= 0 && request->head < op->slots[ATTEND_SOURCE_heads];
+        if (!has_head) break; /* every operation of this layer is read */
     }
     if (request->received && !has_head)
         return refuse("the model has no head %lld in layer %lld that attends to the source", (long long)request->head,

@@ -80,15 +80,20 @@ def replaced(operation: Operation, **values: float) -> Operation:
     return Operation(operation.kind, tuple(slots))
 
 
-def change(side: str, name: str, **values: float):
-    """A function that changes the first operation of this name."""
+def change(side: str, name: str, last: bool = False, **values: float):
+    """A function that changes the first operation of this name, or the last."""
 
     def apply(program: Program) -> None:
-        found = getattr(program, side)
-        place = next(number for number, one in enumerate(found) if one.kind.name == name)
-        found[place] = replaced(found[place], **values)
+        operations = getattr(program, side)
+        index = [number for number, operation in enumerate(operations) if operation.kind.name == name][-last]
+        operations[index] = replaced(operations[index], **values)
 
     return apply
+
+
+def use_logits_again(program: Program) -> None:
+    out = program.buffer(Space.HYPOTHESES, program.vocabulary)
+    Writer(program, program.decoder, Space.HYPOTHESES).run("COPY", out, source=program.logits)
 
 
 def widen(number: int):
@@ -111,12 +116,42 @@ def widen(number: int):
         (lambda program: program.encoder.append(Operation(Kind(77, "LATER", "", ()), ())), "no operation 77"),
         (lambda program: program.encoder.append(program.decoder[0]), "EMBED: rows of the decoder"),
         (lambda program: setattr(program, "logits", 0), "no linear map of the decoder writes the logits"),
+        (lambda program: setattr(program, "num_caches", 1 << 40), "1099511627776 caches, of at most 1024"),
+        (lambda program: program.buffers.append((4, 8)), "buffer .* is of space 4"),
+        (lambda program: program.buffers.append((Space.WORDS, -8)), "buffer .* has the width -8"),
+        (lambda program: program.buffers.append((Space.WORDS, 1 << 62)), "buffer .* has the width"),
+        (use_logits_again, "COPY uses the buffer of the logits"),
+        (change("decoder", "ATTEND_PAST", last=True, cache=0), "two operations use cache 0"),
         (lambda program: setattr(program, "vocabulary", 62), "EMBED: .*width >= model->vocabulary"),
     ],
 )
 def test_a_program_that_does_not_fit_is_refused(change, message):
     with pytest.raises(ValueError, match=message):
         Engine(broken(change), int8=True)
+
+
+@needs_engine
+def test_a_state_that_no_operation_uses_has_memory_of_its_own():
+    """It is cleared before the first step, so without memory for its width the engine writes elsewhere."""
+    program = program_of("plain")
+    expected = log_probs(program, int8=False)
+    program.buffer(Space.STATES, 1 << 16)
+    assert log_probs(program, int8=False) == expected
+
+
+@needs_engine
+def test_a_table_with_rows_of_another_width_is_refused():
+    """Codes have a largest magnitude for each row: shorter rows would be more than there are magnitudes."""
+
+    class Narrower(Program):
+        @property
+        def table_widths(self) -> dict[int, int]:
+            return {number: width // 2 for number, width in super().table_widths.items()}
+
+    program = program_of("pooling")
+    program.__class__ = Narrower
+    with pytest.raises(ValueError, match=r"EMBED: ROW_WIDTH\(EMBED_table\) == width"):
+        Engine(program, int8=False)
 
 
 @needs_engine
@@ -132,7 +167,7 @@ def test_no_buffer_of_another_width_passes(name):
     for number in used:
         widen(number)(PROGRAMS[name])
         try:
-            with pytest.raises(ValueError, match=r"does not hold|logits for a vocabulary"):
+            with pytest.raises(ValueError, match=r"does not hold|logits for a vocabulary|cannot have rows of"):
                 Engine(PROGRAMS[name], int8=False)
         finally:
             PROGRAMS[name].buffers[:] = buffers
