@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from capsule_mt.messages import shown
+
 CACHE, OFFLINE, REGISTRY = "CAPSULE_MT_CACHE", "CAPSULE_MT_OFFLINE", "CAPSULE_MT_REGISTRY"
 HUB, HUB_OFFLINE = "HF_ENDPOINT", "HF_HUB_OFFLINE"
 PIVOT = "en"
@@ -120,5 +122,5 @@ def safe_name(path: str, catalog: str) -> str:
     """Return the file name in a catalog's path; refuse anything else, since anybody may have written the catalog."""
     name = path.rpartition("/")[2]
     if not re.fullmatch(SAFE_NAME, name):
-        raise CatalogError(f"{catalog}: {path!r} does not end in a safe file name (letters, digits and ._+-)")
+        raise CatalogError(f"{catalog}: {shown(path)} does not end in a safe file name (letters, digits and ._+-)")
     return name

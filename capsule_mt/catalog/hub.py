@@ -6,6 +6,7 @@ import urllib.parse
 from typing import Any
 
 from capsule_mt.catalog.entries import HUB, CatalogError, DownloadError, Entry, RemoteFile, languages_in, safe_name
+from capsule_mt.messages import shown
 
 SITE = "https://huggingface.co"
 OPUS = "Helsinki-NLP"
@@ -92,7 +93,8 @@ def _check_family(name: str, config: Any) -> None:
     if family not in WRITERS:
         supported = ", ".join(WRITERS)
         raise CatalogError(
-            f"{name}: its model_type is {family!r}, and the engine runs {supported}; other models need transformers"
+            f"{name}: its model_type is {shown(family)}, and the engine runs {supported}; other models need "
+            "transformers"
         )
 
 
@@ -118,7 +120,7 @@ def _file(name: str, revision: str, facts: dict[str, Any]) -> RemoteFile:
     return RemoteFile(
         f"{site()}/{urllib.parse.quote(name)}/resolve/{revision}/{facts['path']}",
         safe_name(facts["path"], name),
-        size if type(size) is int else None,
+        size if type(size) is int and 0 <= size < 2**63 else None,
         digest if isinstance(digest, str) else None,
     )
 

@@ -27,6 +27,7 @@ from capsule_mt.catalog.entries import (
     safe_name,
 )
 from capsule_mt.files.outputs import read_object, write_output
+from capsule_mt.messages import shown
 
 BUCKET = "https://storage.googleapis.com/moz-fx-translations-data--303e-prod-translations-data"
 REGISTRY_PATH = "/db/models.json"
@@ -89,7 +90,7 @@ def entries_of(registry: Any, url: str) -> list[Entry]:
     if base.rstrip("/") == BUCKET and url.endswith(REGISTRY_PATH):  # a mirror has the files beside the registry
         base = url.removesuffix(REGISTRY_PATH)
     if urllib.parse.urlsplit(base).scheme not in ("https", urllib.parse.urlsplit(url).scheme):
-        raise CatalogError(f"{url}: `baseUrl` must begin with https://, got {base!r}")
+        raise CatalogError(f"{url}: `baseUrl` must begin with https://, got {shown(base)}")
     entries: list[Entry] = []
     for pair_name, versions in models.items():
         pair = pair_named(pair_name)
@@ -106,8 +107,9 @@ def _is_usable(version: Any) -> bool:
     files = version.get("files") if isinstance(version, dict) else None
     if not isinstance(files, dict) or not isinstance(version.get("architecture"), str):
         return False
-    paths = {name for name in FILES if isinstance(files.get(name), dict) and isinstance(files[name].get("path"), str)}
-    return "model" in paths and ("vocab" in paths or {"srcVocab", "trgVocab"} <= paths)
+    listed = {name: files[name] for name in FILES if isinstance(files.get(name), dict)}
+    paths = {name for name, facts in listed.items() if isinstance(facts.get("path"), str)}
+    return paths == set(listed) and "model" in paths and ("vocab" in paths or {"srcVocab", "trgVocab"} <= paths)
 
 
 def _entry(name: str, source: str, target: str, version: Mapping[str, Any], base: str, url: str) -> Entry:
@@ -122,7 +124,7 @@ def _entry(name: str, source: str, target: str, version: Mapping[str, Any], base
             RemoteFile(
                 f"{base.rstrip('/')}/{urllib.parse.quote(path)}",
                 names[kind],
-                size if type(size) is int else None,
+                size if type(size) is int and 0 <= size < 2**63 else None,
                 digest if isinstance(digest, str) else None,
             )
         )

@@ -72,7 +72,7 @@ def _scalar(text: str, origin_line: str) -> Any:
         return text[1:-1].replace("''", "'")
     try:
         value = json.loads(text, parse_constant=str)  # numbers, booleans and double-quoted texts are as in JSON
-    except ValueError:
+    except (ValueError, RecursionError):
         value = text
     if isinstance(value, (dict, list)) or (value is text and text.startswith(UNREAD)):
         raise CheckpointError(f"{origin_line}: {text[:40]!r} is not read, only scalars and lists of them")

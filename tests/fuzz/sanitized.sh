@@ -7,4 +7,4 @@ cd "$(dirname "$0")/../.."
 trap 'env -u CC python -m capsule_mt.engine.build' EXIT
 CC=gcc python -m capsule_mt.engine.build --sanitize address,undefined
 ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libubsan.so)" \
-    python -m tests.fuzz.run --targets file,search,text "$@"
+    python -m tests.fuzz.run --targets file,search,text,program "$@"

@@ -18,7 +18,7 @@ LIGHT = {
     "engine": {"options"},
     "formats": {"files", "text"},
     "models": {"engine", "files", "messages", "options", "text"},
-    "catalog": {"files", "models.registry", "text"},
+    "catalog": {"files", "messages", "models.registry", "text"},
     "coverage": {"engine", "text"},
     "translate": {"engine", "models", "catalog", "coverage", "text", "files", "messages", "options"},
     "calibration": {"coverage", "files", "text", "translate"},
