@@ -50,6 +50,11 @@ MARIAN: dict[str, Mix] = {
         "head_aggregation_sites": ["encoder_self", "cross"],
         "head_aggregation_activation": "tanh",
     },
+    "heads_own": {
+        "head_aggregation": "simple_routing",
+        "head_aggregation_sites": ["encoder_self", "cross"],
+        "head_aggregation_vote_input": "own",
+    },
     "heads": {"head_aggregation": "em_routing", "head_aggregation_sites": ["encoder_self", "decoder_self", "cross"]},
     "everything": {
         "layer_aggregation": "em_routing",

@@ -314,7 +314,10 @@ class _Marian:
         activation = self.settings.choice("head_aggregation_activation", "relu", ("relu", "tanh"))
         num_heads = self._num_heads("encoder" if site == "encoder_self" else "decoder")
         capsules = writer.apply(heads, f"{name}.input_capsules", outputs=self.width, activation=activation)
-        votes = writer.apply(capsules, f"{name}.votes", outputs=num_heads * self.width, bias=False)
+        maps = self._capsule_map(
+            f"{name}.votes", "head_aggregation_vote_input", num_heads, self.width // num_heads, self.width, bias=False
+        )
+        votes = writer.linear(capsules, maps)
         return self._route(writer, "head_aggregation", name, votes, num_heads)
 
     def _aggregates(self, side: str) -> bool:
@@ -393,26 +396,34 @@ class _Marian:
         """Route the layers as input capsules (Dou et al. 2019)."""
         settings, width = self.settings, self.width
         num_capsules = settings.divisor("layer_aggregation_num_capsules", "d_model", width)
-        inner = self._capsule_map(f"{name}.input_capsules", "layer_aggregation_capsule_input", num_layers, width)
-        votes = self._capsule_map(f"{name}.votes", "layer_aggregation_vote_input", num_layers, width, bias=False)
+        inner = self._capsule_map(
+            f"{name}.input_capsules", "layer_aggregation_capsule_input", num_layers, width, width
+        )
+        votes = self._capsule_map(
+            f"{name}.votes", "layer_aggregation_vote_input", num_layers, width, width, bias=False
+        )
         maps, activation = [self._composed(inner, votes, name)], "none"
         if settings["layer_aggregation"] == "em_routing":
             activation = settings.choice("em_input_activation", "vector", ("vector", "scalar", "none"))
         if activation == "none":
             return self._route(writer, "layer_aggregation", name, writer.linear(joined, *maps), num_layers)
         outputs = num_capsules if activation == "vector" else 1
-        activate = self._capsule_map(f"{name}.input_activation", "layer_aggregation_vote_input", num_layers, outputs)
+        activate = self._capsule_map(
+            f"{name}.input_activation", "layer_aggregation_vote_input", num_layers, width, outputs
+        )
         maps.append(_repeated(self._composed(inner, activate, name), num_capsules // outputs))
         mapped = writer.linear(joined, *maps)
         writer.run("ACTIVATE", mapped, column=num_layers * width, activation=ACTIVATIONS["sigmoid"])
         return self._route(writer, "layer_aggregation", name, mapped, num_layers, activations=num_layers * width)
 
-    def _capsule_map(self, name: str, field: str, num_layers: int, outputs: int, *, bias: bool = True) -> Linear:
-        """Return the map from all layers to all input capsules; for `own`, from each layer to its capsule alone."""
-        rows, columns = num_layers * outputs, num_layers * self.width
+    def _capsule_map(
+        self, name: str, field: str, num_capsules: int, inputs: int, outputs: int, *, bias: bool = True
+    ) -> Linear:
+        """Return the map to each capsule's outputs, from the inputs of all capsules, or for `own` from its own."""
+        rows, columns = num_capsules * outputs, num_capsules * inputs
         if self.settings.choice(field, "all", ("all", "own")) == "all":
             return self.parts.linear(name, rows, columns, bias=bias)
-        self.parts.expect(f"{name}.weight", num_layers, outputs, self.width)
+        self.parts.expect(f"{name}.weight", num_capsules, outputs, inputs)
         if bias:
             self.parts.expect(f"{name}.bias", rows)
 

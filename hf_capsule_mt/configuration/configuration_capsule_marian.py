@@ -103,10 +103,14 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
             Routing iterations.
         head_aggregation_activation (`str`, defaults to `"relu"`):
             Nonlinearity of the input capsules, `"relu"` or `"tanh"`; the paper names none.
+        head_aggregation_vote_input (`str`, defaults to `"all"`):
+            Input of an input capsule's votes: `"all"` input capsules, which gives the paper's parameter counts, or its
+            `"own"`, which is its equation 6 taken literally.
         head_aggregation_init_std (`float`, *optional*):
-            Standard deviation of the initial weights that make input capsules and votes. `None` is
-            1 / sqrt(`d_model`), with which votes are about as long as heads. With weights as small as `init_std` the
-            routing of a narrow model learns little, and at `"cross"`, if it is trained from scratch, nothing.
+            Standard deviation of the initial weights that make input capsules and votes. `None` is one over the root
+            of the width of what they read, with which votes are about as long as heads. With weights as small as
+            `init_std` the routing of a narrow model learns little, and at `"cross"`, if it is trained from scratch,
+            nothing.
         guided_routing (`str`, defaults to `"none"`):
             Guided dynamic routing of the source words to PAST and FUTURE (Zheng et al. 2019): `"guided"`, or its
             baselines `"classifier"` and `"attention"`. This field and the others that begin with `guided_` are those
@@ -183,6 +187,7 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
     head_aggregation_layers: list[int] | tuple[int, ...] | None = None
     head_aggregation_num_capsules: int | None = None
     head_aggregation_num_iterations: int = 3
+    head_aggregation_vote_input: Literal["all", "own"] = "all"
     head_aggregation_activation: Literal["relu", "tanh"] = "relu"
     head_aggregation_init_std: float | int | None = None
 

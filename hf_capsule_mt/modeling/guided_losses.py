@@ -88,6 +88,8 @@ class GuidedLosses(nn.Module):
         """Return W_BoW Omega [B, T, d] of PAST and of FUTURE; times the embeddings they are the logits of the bags."""
         if self.bow_weight == 0:
             raise ValueError("`guided_bow_weight` is 0: the model has no weights to predict bags of words")
+        # Deviation: the paper multiplies Omega^P by W_BoW and is silent on how its J/2 capsules become one vector.
+        # Here it is their sum: its numbers of parameters (+0.3M) leave W_BoW the inputs of one capsule.
         past, future = (group.sum(dim=-2) for group in capsules.chunk(2, dim=-2))  # [B, T, D]
         return self.past_words(past), self.future_words(future)
 

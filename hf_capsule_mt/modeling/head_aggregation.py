@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
+from hf_capsule_mt.modeling.capsule_maps import capsule_map
 from hf_capsule_mt.modeling.initial_std import set_initial_std
 from hf_capsule_mt.modeling.outputs import IterationWeights
 from hf_capsule_mt.modeling.router import Router
@@ -27,12 +28,17 @@ class HeadAggregation(Router):
         super().__init__()
         self.num_heads = num_heads
         self.activation = ACTIVATIONS[config.head_aggregation_activation]
-        # f_h, H maps d -> d / H of all heads; and the votes of each of the H capsules, made from all of them
-        self.input_capsules = nn.Linear(config.d_model, config.d_model)
-        self.votes = nn.Linear(config.d_model, num_heads * config.d_model, bias=False)
-        std = config.head_aggregation_init_std
-        for linear in (self.input_capsules, self.votes):
-            set_initial_std(linear, config.d_model**-0.5 if std is None else std)
+        width, source = config.d_model, config.head_aggregation_vote_input
+        # f_h, H maps d -> d / H of all heads
+        self.input_capsules = nn.Linear(width, width)
+        # The votes of each of the H capsules.
+        # Deviation: equation 6 is V_h->n = Omega_h W_h->n, from its own. By default all make them: the paper's numbers
+        # of parameters (+12.6M in six layers) are those of such matrices, and not +1.6M.
+        self.votes = capsule_map(source, num_heads, width // num_heads, width, bias=False)
+        vote_inputs = width if source == "all" else width // num_heads
+        for linear, inputs in ((self.input_capsules, width), (self.votes, vote_inputs)):
+            std = config.head_aggregation_init_std
+            set_initial_std(linear, inputs**-0.5 if std is None else std)
         num_capsules = config.head_aggregation_num_capsules or config.d_model
         self.add_routing(config, config.head_aggregation, num_capsules, config.head_aggregation_num_iterations)
 

@@ -7,10 +7,10 @@ Legend: B batch, S positions, L layers, d model width, N output capsules. Every 
 
 import torch
 from torch import nn
-from transformers import initialization as init
 
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
 from hf_capsule_mt.modeling.aggregation_base import LayerAggregation, TopLayer
+from hf_capsule_mt.modeling.capsule_maps import capsule_map
 from hf_capsule_mt.modeling.depth_aggregation import (
     DenseSum,
     DepthAttention,
@@ -63,16 +63,18 @@ class RoutedCombination(LayerAggregation, Router):
         super().__init__(config, num_layers)
         num_capsules = config.layer_aggregation_num_capsules or config.d_model
         # F_l: each input capsule, from all layers or its own
-        self.input_capsules = _capsule_map(config.layer_aggregation_capsule_input, num_layers, self.width, self.width)
-        # V_l->*: each input capsule's votes for all outputs, from all input capsules or its own
-        self.votes = _capsule_map(config.layer_aggregation_vote_input, num_layers, self.width, self.width, bias=False)
+        self.input_capsules = capsule_map(config.layer_aggregation_capsule_input, num_layers, self.width, self.width)
+        # V_l->*: each input capsule's votes for all outputs, from all input capsules or its own.
+        # Deviation: equation 7 is V_l->n = Omega_l W_l->n, from its own. By default all make the votes: the paper's
+        # numbers of parameters (+37.8M and +56.8M) are those of such matrices, and not +22.0M and +25.2M.
+        self.votes = capsule_map(config.layer_aggregation_vote_input, num_layers, self.width, self.width, bias=False)
         self.add_routing(config, config.layer_aggregation, num_capsules, config.layer_aggregation_num_iterations)
         self.input_activation: nn.Module | None = None
         if self.method.takes_input_activation and config.em_input_activation != "none":
             # Deviation: equation 10 is linear, but what it computes is called a probability: a sigmoid follows
             self.activates_each_output = config.em_input_activation == "vector"
             activations = num_capsules if self.activates_each_output else 1
-            self.input_activation = _capsule_map(
+            self.input_activation = capsule_map(
                 config.layer_aggregation_vote_input, num_layers, self.width, activations
             )
         if config.layer_aggregation_init_std is not None:
@@ -96,34 +98,6 @@ class RoutedCombination(LayerAggregation, Router):
                 activation = activation.unflatten(-1, (self.num_layers, self.num_capsules))
         routed = self.route(votes, input_activation=activation, return_weights=output_routing_weights)
         return routed.capsules.flatten(-2), routed.weights
-
-
-class PerCapsuleLinear(nn.Module):
-    """A linear map of its own for each of L capsules: [..., L * in] -> [..., L * out]."""
-
-    def __init__(self, num_capsules: int, in_features: int, out_features: int, bias: bool = True) -> None:
-        super().__init__()
-        self.num_capsules = num_capsules
-        self.weight = nn.Parameter(torch.empty(num_capsules, out_features, in_features))
-        self.bias = nn.Parameter(torch.empty(num_capsules * out_features)) if bias else None
-
-    def reset_parameters(self, std: float) -> None:
-        """Initialise as transformers initialises a linear map."""
-        init.normal_(self.weight, mean=0.0, std=std)
-        if self.bias is not None:
-            init.zeros_(self.bias)
-
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        capsules = hidden.unflatten(-1, (self.num_capsules, -1))  # [..., L, in]
-        mapped = torch.einsum("...li,loi->...lo", capsules, self.weight).flatten(-2)  # [..., L * out]
-        return mapped if self.bias is None else mapped + self.bias
-
-
-def _capsule_map(source: str, num_capsules: int, in_features: int, out_features: int, bias: bool = True) -> nn.Module:
-    """L * in -> L * out: each result from "all" capsules, or from its "own"."""
-    if source == "own":
-        return PerCapsuleLinear(num_capsules, in_features, out_features, bias)
-    return nn.Linear(num_capsules * in_features, num_capsules * out_features, bias)
 
 
 # Every method that is not one of `ROUTING_METHODS`

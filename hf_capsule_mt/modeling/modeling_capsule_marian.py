@@ -24,6 +24,7 @@ from transformers.utils import can_return_tuple
 from hf_capsule_mt.configuration.configuration_capsule_marian import CapsuleMarianConfig
 from hf_capsule_mt.modeling.aggregation_base import LayerAggregation, TopLayer, ZeroGainLayerNorm
 from hf_capsule_mt.modeling.cache_names import cache_field, takes_both_cache_names
+from hf_capsule_mt.modeling.capsule_maps import PerCapsuleLinear
 from hf_capsule_mt.modeling.coverage import PastFutureModel
 from hf_capsule_mt.modeling.depth_aggregation import DepthAggregation
 from hf_capsule_mt.modeling.encoder_decoder import (
@@ -36,7 +37,6 @@ from hf_capsule_mt.modeling.encoder_decoder import (
 from hf_capsule_mt.modeling.guided_losses import GuidedLosses, build_guided_losses
 from hf_capsule_mt.modeling.initial_std import get_initial_std
 from hf_capsule_mt.modeling.layer_aggregation import (
-    PerCapsuleLinear,
     build_depth_connections,
     build_layer_aggregation,
 )

@@ -75,7 +75,9 @@ def em_routing(
     """
     # Deviation: the density is divided by sigma, not by sigma^2 as both papers print it: the text says "probability
     # density under the Gaussian", which the printed form is not. The densities of the D dimensions are multiplied, as
-    # in Hinton et al. and Dou et al.; Li et al. print a sum. At D = 1, the setting of every table, both are the same.
+    # in Hinton et al. and Dou et al.; Li et al. print a sum, which is the same at D = 1, the setting of every table.
+    # Dividing by sigma^2 is not: it changes every number there, too.
+    # Deviation: no paper adds `min_variance`. Without it the variance of equal votes is 0, and its density infinite.
     check_votes(votes, num_iterations, mask)
     num_outputs = votes.shape[-2]
     for name, beta in (("beta_a", beta_a), ("beta_u", beta_u)):

@@ -106,6 +106,8 @@ def test_body(sizes):
         (BASE, heads(["encoder_self"], [3, 4, 5]), 3 * 2_098_176),
         (BASE, heads(["encoder_self"], [0, 1]), 2 * 2_098_176),
         (BASE, heads(["encoder_self"], [0]), 2_098_176),
+        # and their equation 6 taken literally: votes of 64 inputs each instead of 512
+        (BASE, heads(["encoder_self"]) | {"head_aggregation_vote_input": "own"}, 6 * (2_098_176 - 7 * 8 * 64 * 512)),
         # table 4: 264M -> 297M
         (BIG, heads(["encoder_self"], [0, 1]), 33_558_528),
         # Zheng et al., table 1: 66.1M + 2.9M, and the rows below it
