@@ -12,7 +12,7 @@ __version__ = "0.3.1"
 
 if TYPE_CHECKING:
     from capsule_mt.coverage.options import CoverageOptions
-    from capsule_mt.coverage.results import Adequacy, Coverage, SentenceCoverage, TargetWord, Word
+    from capsule_mt.coverage.results import Adequacy, Check, Coverage, SentenceCoverage, TargetWord, Word
     from capsule_mt.engine.program import UnsupportedModelError
     from capsule_mt.models.weights import CheckpointError
     from capsule_mt.translate.loading import load
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Adequacy": "coverage.results",
     "CheckpointError": "models.weights",
+    "Check": "coverage.results",
     "Coverage": "coverage.results",
     "CoverageOptions": "coverage.options",
     "PivotTranslator": "translate.pivot",
@@ -39,6 +40,7 @@ _HOMES = {
 }
 __all__ = [
     "Adequacy",
+    "Check",
     "CheckpointError",
     "Coverage",
     "CoverageOptions",

@@ -71,6 +71,13 @@ export interface Sentence extends Place {
   below_threshold?: boolean;
 }
 
+/** A fault that a rule finds: the translation lacks `missing`, or has `added`. */
+export interface Check {
+  kind: "numbers" | "signs" | "placeholders" | "tags" | "urls" | "end" | "doubled" | "untranslated" | "brackets" | "negation";
+  missing: string;
+  added: string;
+}
+
 /** What of a text was translated, in the form of the server's answers. */
 export interface Coverage {
   /** How complete the translation seems, from 0 to 1. */
@@ -82,6 +89,8 @@ export interface Coverage {
   sentences: Sentence[];
   /** Phrases that the translation says twice in a row, and the source does not. */
   repetitions: string[];
+  /** Faults that rules find, in the server's answers. */
+  checks?: Check[];
 }
 
 export class Translator {

@@ -198,10 +198,11 @@ class OutputFormat(NamedTuple):
 
 def needs_review(record: dict[str, Any]) -> bool:
     """Return whether a translation seems to omit, repeat or invent something, or its source is foreign or unknown."""
-    coverage = record.get("coverage", {"words": (), "repetitions": ()})
+    coverage = record.get("coverage", {"words": (), "repetitions": (), "checks": ()})
     left_out = any(word["untranslated"] for word in coverage["words"])
     made_up = any(word["unsupported"] for word in coverage.get("target_words", ()))
-    return "unknown" in record or "language" in record or left_out or made_up or bool(coverage["repetitions"])
+    has_faults = bool(coverage["repetitions"] or coverage.get("checks"))
+    return "unknown" in record or "language" in record or left_out or made_up or has_faults
 
 
 def translated_units(lines: bytes) -> list[Translated]:

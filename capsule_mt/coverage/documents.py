@@ -1,15 +1,14 @@
 """Join the coverages of a text's pieces, with words at the offsets of the user's string."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+from capsule_mt.coverage.checks import checks_of
 from capsule_mt.coverage.methods import PieceCoverage, PieceSupport
+from capsule_mt.coverage.repetition import repeated_phrases
 from capsule_mt.coverage.results import Coverage, SentenceCoverage, TargetWord, Word
 from capsule_mt.text.segments import Document
 from capsule_mt.text.words import WORDS, is_mark
-
-LONGEST_REPEATED_PHRASE = 6
 
 
 def coverage_of(
@@ -55,6 +54,11 @@ def coverage_of(
     return joined(parts, weights, threshold)
 
 
+def with_checks(coverage: Coverage, text: str, translation: str, languages: tuple[str | None, str | None]) -> Coverage:
+    """Return a coverage with the faults that rules find in the translation of a text."""
+    return replace(coverage, checks=checks_of(text, translation, *languages))
+
+
 def joined(parts: Sequence[Coverage], weights: Sequence[int], threshold: float | None) -> Coverage:
     """Join the coverages of a text's sentences; the score is their weighted mean."""
     total = sum(weights)
@@ -87,29 +91,3 @@ def _target_words(support: PieceSupport, output: str, translation: str, offset: 
         position = word_start + end - start
         words.append(TargetWord(word, offset + word_start, offset + position, supported, marked))
     return words
-
-
-def repeated_phrases(translation: str, source: str) -> list[str]:
-    """Return the phrases that a translation says twice in a row, unless its source repeats as many."""
-    phrases = _doubled_phrases(translation)
-    return list(phrases) if phrases and phrases.total() > _doubled_phrases(source).total() else []
-
-
-def _doubled_phrases(text: str) -> Counter[str]:
-    """Count the phrases that are followed by themselves, longest phrases first."""
-    words = [match[0].casefold() for match in WORDS.finditer(text)]
-    counts: Counter[str] = Counter()
-    if len(set(words)) == len(words):
-        return counts
-    index = 0
-    while index < len(words):
-        for length in range(LONGEST_REPEATED_PHRASE, 0, -1):
-            phrase = words[index : index + length]
-            is_doubled = words[index + length : index + 2 * length] == phrase
-            if is_doubled and any(character.isalnum() for word in phrase for character in word):
-                counts[" ".join(phrase)] += 1
-                index += length
-                break
-        else:
-            index += 1
-    return counts

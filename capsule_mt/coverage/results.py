@@ -1,6 +1,7 @@
 """The results of coverage: frozen dataclasses of plain values."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,23 @@ class Adequacy:
     hallucination: float
 
 
+CheckKind = Literal[
+    "numbers", "signs", "placeholders", "tags", "urls", "end", "doubled", "untranslated", "brackets", "negation"
+]
+
+
+@dataclass(frozen=True)
+class Check:
+    """A fault that a rule finds: the translation lacks `missing`, or has `added`, which the source lacks.
+
+    Of the `kind` "end", they are the marks that the texts end with; "untranslated" text is `missing`.
+    """
+
+    kind: CheckKind
+    missing: str
+    added: str
+
+
 @dataclass(frozen=True)
 class Coverage:
     """How completely a text was translated: a `score` from 0 to 1, and the text's words and sentences.
@@ -62,6 +80,7 @@ class Coverage:
     `repetitions` are phrases that the translation says twice in a row and the source does not. A blank text has the
     score 1. `threshold` is the score below which a sentence is an alarm, `None` without one. If `CoverageOptions` ask
     for it, `support` is the share of the translation that the source supports, and `target_words` are its words.
+    `checks` are faults that rules find, such as a number that the translation lacks.
     """
 
     score: float
@@ -71,6 +90,7 @@ class Coverage:
     threshold: float | None = None
     support: float | None = None
     target_words: tuple[TargetWord, ...] = ()
+    checks: tuple[Check, ...] = ()
 
     @property
     def untranslated(self) -> tuple[Word, ...]:

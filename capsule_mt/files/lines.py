@@ -89,7 +89,8 @@ def coverage_record(coverage: Any) -> dict[str, Any]:
             {**_word_and_span(word), "supported": word.supported, "unsupported": word.marked}
             for word in coverage.target_words
         ]
-    return {**record, "repetitions": list(coverage.repetitions)}
+    checks = [{"kind": check.kind, "missing": check.missing, "added": check.added} for check in coverage.checks]
+    return {**record, "repetitions": list(coverage.repetitions), "checks": checks}
 
 
 def _word_and_span(word: Any) -> dict[str, Any]:
@@ -113,18 +114,30 @@ def coverage_json(line: int | str, record: dict[str, Any]) -> str:
 
 
 def coverage_tsv(line: int | str, record: dict[str, Any]) -> str:
-    """Format the coverage of a record: line, score, untranslated words, repetitions, unsupported words.
+    """Format the coverage of a record: line, score, untranslated words, repetitions, unsupported words, checks.
 
     Without a coverage, only the line is filled in. `line` is as in `coverage_json`.
     """
     coverage = record.get("coverage")
     if coverage is None:
-        return f"{line}\t\t\t\t"
+        return f"{line}\t\t\t\t\t"
     if math.isnan(coverage["score"]):
         raise ValueError("the coverage is not a number: the model's logits are not finite")
     untranslated = " ".join(word["word"] for word in coverage["words"] if word["untranslated"])
     unsupported = " ".join(word["word"] for word in coverage.get("target_words", ()) if word["unsupported"])
-    return f"{line}\t{coverage['score']:.4f}\t{untranslated}\t{'; '.join(coverage['repetitions'])}\t{unsupported}"
+    checks = "; ".join(map(_check_text, coverage.get("checks", ())))
+    cells = [line, f"{coverage['score']:.4f}", untranslated, "; ".join(coverage["repetitions"]), unsupported, checks]
+    return "\t".join(map(str, cells))
+
+
+def _check_text(check: dict[str, str]) -> str:
+    """Format a check as in "numbers -1,234 +12": what the translation lacks, and what it has added."""
+    parts = [
+        sign + one_line(check[name]).replace("\t", " ")
+        for sign, name in (("-", "missing"), ("+", "added"))
+        if check[name]
+    ]
+    return " ".join([check["kind"], *parts])
 
 
 def scored_json(line_index: int, record: dict[str, Any] | Failure) -> str:

@@ -29,7 +29,8 @@ _GLUED_AFTER = (
     rf"(?:[%\xb0\u2030+]?(?:{UNIT}|(?:[a-z]{{1,3}}|[A-Z]{{2,3}}|[B-HJ-Z]|\d{{1,3}})(?![^\W_]))|[%\xb0\u2030+]"
     r"|[/_@\\][\w./\\-]{0,64}(?<=\w)(?!\w)|\.[a-z]\w{0,3}(?!\w)|-\d+(?!\w)){0,2}"
 )
-PLACEHOLDER = rf"{_GLUED_BEFORE}{_PLACEHOLDER}(?:[-_.:/x\xd7+@]?{_PLACEHOLDER})*{_GLUED_AFTER}"
+BARE_PLACEHOLDERS = rf"{_PLACEHOLDER}(?:[-_.:/x\xd7+@]?{_PLACEHOLDER})*"
+PLACEHOLDER = f"{_GLUED_BEFORE}{BARE_PLACEHOLDERS}{_GLUED_AFTER}"
 # code, hashtags, users, paths, identifiers
 CODE = r"`[^`\n]+`|(?<!\w)[#@]\w+|\b[A-Za-z]:\\\S+|(?<!\S)(?:~|\.{0,2})/\S*\w|\b\w*[A-Za-z]_\w+"
 NO_WORDS = rf"{URL}|{TAG}|{PLACEHOLDER}|{CODE}"

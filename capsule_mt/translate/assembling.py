@@ -17,11 +17,12 @@ def translation_of(document: Document, hypotheses: Sequence[Hypothesis], plan: P
     coverage = None
     coverages = [hypothesis.covered for hypothesis in hypotheses]
     if plan.coverage is not None and None not in coverages:
-        from capsule_mt.coverage.documents import coverage_of
+        from capsule_mt.coverage.documents import coverage_of, with_checks
 
         outputs = [plan.tokenizer.decode(hypothesis.ids) for hypothesis in hypotheses]
         parts = list(zip(texts, starts, strict=True))
         coverage = coverage_of(document, coverages, parts, outputs, plan.threshold)
+        coverage = with_checks(coverage, document.text, text, plan.languages)
     num_tokens = sum(len(hypothesis.ids) for hypothesis in hypotheses)
     score = None
     if num_tokens and plan.options.scores:

@@ -113,7 +113,7 @@ class PivotTranslator(TextTranslator):
             translations.append([])
             for rank in range(num_ranks):
                 parts = [self._joined(document.text, sentence.middle, sentence.ends[rank]) for sentence in sentences]
-                translations[-1].append(_text_translation(document, parts, coverages, plan.options))
+                translations[-1].append(_text_translation(document, parts, coverages, plan))
         return translations
 
     def _coverage_of_foreign(self, document: Document, plan: PivotPlan) -> list[Coverage]:
@@ -190,16 +190,18 @@ def _mean_score(parts: Sequence[Translation]) -> float | None:
 
 
 def _text_translation(
-    document: Document, parts: Sequence[Translation], foreign: Sequence[Coverage], options: TranslationOptions
+    document: Document, parts: Sequence[Translation], foreign: Sequence[Coverage], plan: PivotPlan
 ) -> Translation:
     """Assemble the translation of a text from those of its sentences; `foreign` is the coverage of copied ones."""
     text, _ = join_translations(document, [part.text for part in parts])
     coverage = None
-    if options.coverage is not None:
-        from capsule_mt.coverage.documents import joined  # late: a call without coverage starts sooner
+    if plan.options.coverage is not None:
+        from capsule_mt.coverage.documents import joined, with_checks  # late: a call without coverage starts sooner
 
         coverages = [*(part.coverage for part in parts if part.coverage), *foreign]
         weights = [max(len(sentence.words), 1) for sentence in coverages]
         coverage = joined(coverages, weights, coverages[0].threshold if coverages else None)
+        languages = (plan.first.languages[0], plan.second.languages[1])
+        coverage = with_checks(coverage, document.text, text, languages)
     segments = tuple(segment for part in parts for segment in part.segments)
     return Translation(text, _mean_score(parts), coverage, segments, document.unknown)

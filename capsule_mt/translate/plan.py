@@ -58,6 +58,11 @@ class Plan(NamedTuple):
         return self.segmenter.tokenizer
 
     @property
+    def languages(self) -> tuple[str | None, str | None]:
+        """The languages of the source and of the target, if the call or the model states them."""
+        return self.segmenter.src_lang, self.segmenter.tgt_lang
+
+    @property
     def threshold(self) -> float | None:
         return None if self.coverage is None else self.coverage.threshold
 

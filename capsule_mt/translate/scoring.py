@@ -196,12 +196,13 @@ class Scorer:
             hypotheses = [] if pair is None else [pair[1]]
             text_coverage = None
             if coverage is not None:
-                from capsule_mt.coverage.documents import coverage_of
+                from capsule_mt.coverage.documents import coverage_of, with_checks
 
                 parts = [(translation, 0)] * len(hypotheses)
                 outputs = [plan.tokenizer.decode(hypothesis.ids) for hypothesis in hypotheses]
                 coverages = [hypothesis.covered for hypothesis in hypotheses]
                 text_coverage = coverage_of(document, coverages, parts, outputs, plan.threshold)
+                text_coverage = with_checks(text_coverage, document.text, translation, plan.languages)
             segments = () if pair is None else (segment_of(*pair, plan),)
             score = hypotheses[0].score if hypotheses else None
             results.append(Translation(translation, score, text_coverage, segments))

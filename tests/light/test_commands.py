@@ -93,7 +93,7 @@ def test_it_needs_no_other_package(word_for_word, tmp_path):
     pairs = "".join(f"{line}\t{one.text}\n" for line, one in zip(LINES, expected, strict=True))
     printed, _ = alone("score", word_for_word, "--coverage", "--batch-tokens", 1, text=pairs)
     for line, one in zip(printed, expected, strict=True):
-        _, mean, tokens, covered, left, repeated, made_up = line.split("\t")
+        _, mean, tokens, covered, left, repeated, made_up, _ = line.split("\t")
         assert float(mean) == pytest.approx(one.score, abs=1e-3)
         assert int(tokens) == len(one.segments[0].target_ids) - 1
         assert float(covered) == pytest.approx(one.coverage.score, abs=1e-3)
@@ -150,7 +150,7 @@ def test_a_line_that_fails_costs_no_other(run, expected, tmp_path):
     code, _, complaints = run("--input", "in", "--output", "out", "--coverage", "c.tsv", "--window", 4)
     assert (code, lines_of(tmp_path / "out")) == (3, wanted)
     assert complaints.count(f"in, line 3: {REASON}") == complaints.count(f"in, line 10: {REASON}") == 1
-    assert lines_of(tmp_path / "c.tsv")[2] == "2\t\t\t\t"
+    assert lines_of(tmp_path / "c.tsv")[2] == "2\t\t\t\t\t"
     with pytest.raises(ValueError, match=f"in, line 3: {REASON}"):
         run("--input", "in", "--output", "strict", "--strict")
     assert not (tmp_path / "strict").exists()
@@ -611,7 +611,7 @@ def test_scores_from_files_and_pipes(run_score, word_for_word, tmp_path):
     assert run_score(*FILES, "--window", 2, "--batch-tokens", 1)[1] == rows
     _, covered, _ = run_score(*FILES, "--coverage")
     assert [row[:3] for row in covered] == rows
-    assert {len(row) for row in covered} == {7}
+    assert {len(row) for row in covered} == {8}
     run_score(*FILES, "--coverage", "deletion", "--output", "scores.jsonl")
     records = [json.loads(line) for line in lines_of(tmp_path / "scores.jsonl")]
     assert [f"{record['coverage']['score']:.4f}" for record in records] == [row[3] for row in covered]

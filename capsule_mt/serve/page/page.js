@@ -4,6 +4,10 @@
 const $ = (id) => document.getElementById(id);
 const buttons = ["translate", "check", "again"].map($);
 const IS_WORD = /[\p{L}\p{N}]/u;
+const PROBLEMS = {
+  numbers: "A number", signs: "A sign", placeholders: "A placeholder", tags: "A tag", urls: "An address", brackets: "A pair of brackets",
+  negation: "A negation",
+};
 let languages = [];
 let settings = { maxBeams: 1, precision: {}, verified: [] };
 let shown = null; // the translation below the form: { q, beams, score }
@@ -103,6 +107,14 @@ function showMarkChoice() {
     precision === undefined ? "" : `Of such marks on left-out words, ${percent(precision)} were right when checked by hand.`;
 }
 
+/** A check in words. */
+function problem({ kind, missing, added }) {
+  if (kind === "end") return `The text ends with ${missing}, its translation with ${added}`;
+  if (kind === "untranslated") return `Not translated: ${missing}`;
+  if (kind === "doubled") return `Said twice in a row: ${added}`;
+  return missing ? `${PROBLEMS[kind]} of the text is not in the translation: ${missing}` : `${PROBLEMS[kind]} is only in the translation: ${added}`;
+}
+
 function showCoverage(coverage, previousScore) {
   const words = coverage.words.filter((word) => IS_WORD.test(word.word));
   const leftOut = words.filter((word) => word.untranslated);
@@ -126,9 +138,12 @@ function showCoverage(coverage, previousScore) {
   $("targets").replaceChildren(...targetWords.map(targetChip));
   $("alarm").hidden = !coverage.sentences.some((sentence) => sentence.below_threshold);
   showMarkChoice();
-  if (coverage.repetitions.length > 0) {
+  const problems = coverage.checks ?? [];
+  if (coverage.repetitions.length > 0 && !problems.some(({ kind }) => kind === "doubled")) {
     score.append(" Said twice in a row: ", element("em", coverage.repetitions.join(", ")), ".");
   }
+  $("checks").hidden = problems.length === 0;
+  $("checks").replaceChildren(...problems.map((check) => element("li", problem(check))));
   $("sentences").replaceChildren(
     ...coverage.sentences.map((sentence) => {
       const row = element("li", "");

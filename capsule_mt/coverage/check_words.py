@@ -1,0 +1,134 @@
+"""Words of some languages that `checks` reads: numbers, names of signs, negations."""
+
+import re
+
+_NUMBER_WORDS = {
+    "de": "null|eins erste ersten erster erstes einmal|zwei zweite zweiten zweiter zweimal|drei dritte dritten "
+    "dritter dreimal|vier vierte vierten|fünf fünfte fünften|sechs sechste sechsten|sieben siebte "
+    "siebten|acht achte achten|neun neunte neunten|zehn zehnte zehnten|elf elfte|zwölf zwölfte dutzend",
+    "en": "zero|one first once|two second twice|three third|four fourth|five fifth|six sixth|seven seventh|"
+    "eight eighth|nine ninth|ten tenth|eleven eleventh|twelve twelfth dozen",
+    "es": "cero|primer primera primero|dos segundo segunda|tres tercer tercera tercero|cuatro cuarto cuarta|"
+    "cinco quinto quinta|seis sexto sexta|siete séptimo séptima|ocho octavo octava|nueve noveno novena|"
+    "diez décimo décima|once|doce docena",
+    "fr": "zéro|premier première 1er|deux deuxième second seconde|trois troisième|quatre quatrième|cinq "
+    "cinquième|six sixième|sept septième|huit huitième|neuf neuvième|dix dixième|onze onzième|douze "
+    "douzième midi minuit",
+    "it": "zero|primo prima|due secondo seconda|tre terzo terza|quattro quarto quarta|cinque quinto quinta|sei "
+    "sesto sesta|sette settimo settima|otto ottavo ottava|nove nono nona|dieci decimo decima|undici|"
+    "dodici dozzina",
+    "nl": "nul|één eerste|twee tweede|drie derde|vier vierde|vijf vijfde|zes zesde|zeven zevende|acht achtste|"
+    "negen negende|tien tiende|elf|twaalf dozijn",
+    "pt": "zero|primeiro primeira|dois duas segundo segunda|três terceiro terceira|quatro quarto quarta|cinco "
+    "quinto quinta|seis sexto sexta|sete sétimo sétima|oito oitavo oitava|nove nono nona|dez décimo "
+    "décima|onze|doze dúzia meio-dia meia-noite",
+}
+_TENS = {
+    "de": "zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig hundert",
+    "en": "twenty thirty forty fifty sixty seventy eighty ninety hundred",
+    "es": "veinte treinta cuarenta cincuenta sesenta setenta ochenta noventa cien",
+    "fr": "vingt trente quarante cinquante soixante soixante-dix quatre-vingts quatre-vingt-dix cent",
+    "it": "venti trenta quaranta cinquanta sessanta settanta ottanta novanta cento",
+    "nl": "twintig dertig veertig vijftig zestig zeventig tachtig negentig honderd",
+    "pt": "vinte trinta quarenta cinquenta sessenta setenta oitenta noventa cem",
+}
+_TEENS = {
+    "de": "dreizehn vierzehn fünfzehn sechzehn siebzehn achtzehn neunzehn",
+    "en": "thirteen fourteen fifteen sixteen seventeen eighteen nineteen",
+    "es": "trece catorce quince dieciséis diecisiete dieciocho diecinueve",
+    "fr": "treize quatorze quinze seize dix-sept dix-huit dix-neuf",
+    "it": "tredici quattordici quindici sedici diciassette diciotto diciannove",
+    "nl": "dertien veertien vijftien zestien zeventien achttien negentien",
+    "pt": "treze quatorze quinze dezesseis dezessete dezoito dezenove",
+}
+# the number that each word stands for, by language
+NUMBER_WORDS: dict[str, dict[str, int]] = {
+    language: {
+        **{word: value for value, words in enumerate(numbers.split("|")) for word in words.split()},
+        **{word: 13 + index for index, word in enumerate(_TEENS[language].split())},
+        **{word: 20 + 10 * index for index, word in enumerate(_TENS[language].split())},
+    }
+    for language, numbers in _NUMBER_WORDS.items()
+}
+
+# articles that may be the number one, too
+ARTICLES = {
+    language: frozenset(words.split())
+    for language, words in {
+        "de": "ein eine einen einem einer eines",
+        "en": "a an",
+        "es": "un una uno",
+        "fr": "un une",
+        "it": "un uno una",
+        "nl": "een",
+        "pt": "um uma",
+    }.items()
+}
+
+# parts of larger numbers in words: "trezentos", "half past two"
+LARGE_NUMBER = re.compile(
+    r"hund(?:ert|red)|t(?:h?ous|aus)and|million|milhão|millón|milion|miljo|halb|half|viertel|quarter|meia|media|demi|mezz|"
+    r"cent|ciento|mil\b|mille|mila|"
+    + "|".join(word for table in (_TENS, _TEENS) for words in table.values() for word in words.split()),
+    re.IGNORECASE,
+)
+
+# parts of words that stand for a sign, in any language
+SIGN_NAMES = {
+    "$": ("dollar", "dólar", "usd", "peso", "доллар"),
+    "€": ("euro", "eur", "евро"),
+    "£": ("pound", "pfund", "libra", "livre", "sterlin", "gbp", "pond", "фунт"),
+    "¥": ("yen", "yuan", "jpy", "cny", "иен"),
+    "₹": ("rupee", "rupie", "rupia", "roupie", "inr"),
+    "₽": ("rubel", "rouble", "ruble", "rublo", "rub", "руб"),
+    "%": ("percent", "per cent", "prozent", "por cento", "por ciento", "pour cent", "per cento", "procent", "процент"),
+    "°": ("degree", "grad", "grau", "degré", "graden", "градус", "º"),
+    "×": (" x ", "times", "mal", "vezes", "fois", "veces", "volte", "*"),
+    "÷": ("divided", "geteilt", "dividid", "divisé", ":"),
+    "±": ("plus",),
+    "≤": ("<=", "at most", "höchstens"),
+    "≥": (">=", "at least", "mindestens"),
+    "≠": ("!=",),
+    "→": ("->",),
+    "←": ("<-",),
+    "§": ("section", "paragra", "article", "abs"),
+    "©": ("copyright", "(c)"),
+    "®": ("(r)",),
+    "™": ("(tm)",),
+}
+
+# a word that is surely a negation, and what may stand for one in the other language
+NEGATION = {
+    "de": (
+        r"\b(?:nicht|kein|keine[rnms]?|niemand|niemals)\b",
+        r"\b(?:nichts?|kein\w*|nie\w*|nirgend\w*|ohne|weder|un\w+|\w+los\w*|kaum|nein|nur|bis|außer|fehl\w*|miss\w*|selten|"
+        r"zu|wenig\w*|anstatt|statt|bevor|falls|ob|hör\w*|halt\w*|lass\w*|verbot\w*|leer|weiger\w*|vermeid\w*|egal|oder|"
+        r"gelt|vergiss\w*|vergess\w*|verpass\w*|ander\w+|verweiger\w*|erst|sonst|fast|trotz\w*|\w*frei|"
+        r"\w*arm|nö|nee|lieber|aufhör\w*)\b",
+    ),
+    "en": (
+        r"\b(?:not|never|nobody|cannot|\w+n['’]t)\b",
+        r"\b(?:not|no|never|no[- ]?one|nobody|nothing|none|nowhere|neither|nor|cannot|\w+n['’]t|without|un\w+|in\w+|"
+        r"im\w+|ir\w+|dis\w+|il\w+|\w+less\w*|hardly|barely|only|fail\w*|lack\w*|refus\w*|avoid\w*|except|but|rather|stop\w*|"
+        r"until|unless|instead|few|little|too|any\w*|ever|free|miss\w*|den[iy]\w*|forg[eo]t\w*|before|mis\w+|other\w*|"
+        r"rarely|seldom|or|non\w*|keep|leave|out of|whether|run out|ran out|off|beyond|far|anymore|scarce\w*|else|"
+        r"doubt|hate\w*|dislike\w*|nah|nope|dont|cant|wont|isnt|ain)\b",
+    ),
+    "es": (
+        r"\b(?:no|nunca|jamás|nadie)\b",
+        r"\b(?:no|nunca|jamás|nad\w+|ning\w+|sin|ni|tampoco|in\w+|im\w+|des\w+)\b",
+    ),
+    "fr": (
+        r"\b(?:ne\s|n['’])\S+\s(?:\S+\s)?(?:pas|jamais|plus)\b",
+        r"\b(?:ne|n['’]\w*|pas|jamais|rien|aucun\w*|personne|sans|ni|non|in\w+|im\w+|dé\w+|mal\w*|peu|trop|sauf|avant|"
+        r"seul\w*|manqu\w*|guère|arrêt\w*|impossible|il\w+|ir\w+|évit\w*|refus\w*)\b",
+    ),
+    "it": (r"\b(?:non|nessuno|mai)\b", r"\b(?:non|nessun\w*|mai|niente|nulla|senza|né|no|in\w+|im\w+|dis\w+|s\w+)\b"),
+    "nl": (r"\b(?:niet|geen|nooit|niemand)\b", r"\b(?:niet|geen|nooit|niemand|niets|zonder|noch|nergens|on\w+|nee)\b"),
+    "pt": (
+        r"\b(?:não|nunca|jamais|ninguém)\b",
+        r"\b(?:não|nunca|jamais|ningu[ée]m|nada|nenhum\w*|sem|nem|in\w+|im\w+|des\w+|ir\w+|il\w+|pouc\w+|só|apenas|mal|"
+        r"exceto|antes|até|mas|demais|falt\w*|recus\w*|evit\w*|deix\w*|par[aeo]\w*|a?inda|ou|tampouco|raramente|esque\w*|"
+        r"perd\w*|muito|senão|qualquer|outr\w+|an\w+|além|se)\b",
+    ),
+}

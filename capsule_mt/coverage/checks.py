@@ -1,0 +1,311 @@
+"""Faults of a translation that rules find without a model, as translation QA tools report them.
+
+Each rule compares a text with its translation: numbers in either language's form, signs, placeholders, tags, URLs, the
+mark at the end, doubled words, text that stays untranslated, brackets, and negation. Rules that need a language are
+silent without it. Thresholds and exceptions were chosen on human translations of one half of the data.
+"""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from capsule_mt.coverage.check_words import ARTICLES, LARGE_NUMBER, NEGATION, NUMBER_WORDS, SIGN_NAMES
+from capsule_mt.coverage.repetition import doubled_phrases
+from capsule_mt.coverage.results import Check, CheckKind
+from capsule_mt.text.copying import BARE_PLACEHOLDERS, may_have_no_words
+from capsule_mt.text.keeping import Item, parts_of
+from capsule_mt.text.sentences import language_code
+from capsule_mt.text.words import WORDS
+
+KEPT_KINDS: tuple[CheckKind, ...] = ("tags", "urls", "placeholders")
+# a number with its separators: "1,234.56", "1 234,56", "1'234"; a time or a date is several numbers
+NUMBER = re.compile(r"\d+(?:[\u00a0\u202f ]\d{3}(?!\d))+(?:[.,]\d+)?|\d+(?:[.,'\u2019]\d+)*")
+# digits of other scripts and of exponents compare as plain ones
+DIGITS = {
+    code: str(unicodedata.digit(chr(code)))
+    for code in (*range(0xB2, 0xBA), *range(0x660, 0x2090), *range(0xFF10, 0xFF1A))
+    if unicodedata.digit(chr(code), -1) >= 0
+}
+MAX_SMALL_NUMBER = 12  # the words of larger ones are made of several parts
+ROMAN_NUMERAL = re.compile(r"\b(?=[IVXL]{2})X{0,3}L?X{0,3}(?:IX|IV|V?I{0,3})\b")
+ROMAN_VALUES = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
+AFTERNOON = re.compile(r"p\.?\s?m\b|nachmittags|abends|da tarde|da noite|soir|tarde|noche", re.IGNORECASE)
+QUESTION_MARKS = "?？؟\u037e"
+END = re.compile(r"([?？؟;\u037e!！.。…:：])[\"'”’»“)\]」』\s]*\Z")
+MIN_UNTRANSLATED = 4  # words in a row that both texts have
+MIN_DOUBLED = 4  # letters of a doubled word: shorter ones are often right, as in "die, die"
+BRACKETS = ("()", "{}")
+BRACKET_FORMS = str.maketrans("（）［］｛｝【】[]", "()(){}()()")
+BRACKET_MARKS = frozenset("(){}[]（）［］｛｝【】")
+
+
+def checks_of(
+    source: str, translation: str, source_language: str | None = None, target_language: str | None = None
+) -> tuple[Check, ...]:
+    """Return the faults that rules find in the translation of a text.
+
+    Args:
+        source_language, target_language: codes such as "de" or "deu_Latn".
+    """
+    if not source.strip() or not translation.strip():
+        return ()
+    languages = language_code(source_language), language_code(target_language)
+    source_items, target_items = ([*_items(text)] for text in (source, translation))
+    checks = [*_item_checks(source_items, target_items)] if source_items or target_items else []
+    source_words, target_words = _without(source, source_items), _without(translation, target_items)
+    checks += _number_checks(source_words, target_words, languages)
+    checks += _sign_checks(source_words, target_words, languages)
+    checks += _end_check(source_words, target_words, languages)
+    checks += _doubled_checks(source_words, target_words)
+    checks += _untranslated_check(source_words, target_words)
+    checks += _bracket_checks(source_words, target_words)
+    checks += _negation_check(source_words, target_words, languages)
+    return tuple(checks)
+
+
+# ---- placeholders, tags and URLs
+def _items(text: str) -> Iterator[Item]:
+    if not may_have_no_words(text):
+        return iter(())
+    return (_bare(part) for part in parts_of(text, KEPT_KINDS) if isinstance(part, Item))
+
+
+def _bare(item: Item) -> Item:
+    """Return a placeholder without what is glued to it, which may be translated: "{}th" becomes "{}."."""
+    match = re.search(BARE_PLACEHOLDERS, item) if item.kind == "placeholders" else None
+    return Item(match[0], item.kind) if match else item
+
+
+def _without(text: str, items: Sequence[Item]) -> str:
+    for item in items:
+        text = text.replace(item, " ", 1)
+    return text
+
+
+def _item_checks(source: Sequence[Item], translation: Sequence[Item]) -> Iterator[Check]:
+    for kind in KEPT_KINDS:
+        missing, added = (Counter(str(item) for item in items if item.kind == kind) for items in (source, translation))
+        for item in (missing - added).elements():
+            yield Check(kind, item, "")
+        for item in (added - missing).elements():
+            yield Check(kind, "", item)
+
+
+# ---- numbers
+def values_of(number: str) -> frozenset[str]:
+    """Return the values that a number may have, as plain decimal strings: "1.234" has two."""
+    digits = re.sub(r"[\u00a0\u202f '\u2019]", "", number)
+    separators = re.findall(r"[.,]", digits)
+    plain = re.sub(r"[.,]", "", digits)
+    values = set()
+    if not separators:
+        values.add(plain)
+    elif len(set(separators)) == 2:
+        whole, _, fraction = digits.rpartition(separators[-1])
+        values.add(f"{re.sub('[.,]', '', whole)}.{fraction}")
+    elif len(separators) > 1:
+        values |= {plain, digits}
+    else:
+        whole, _, fraction = digits.rpartition(separators[0])
+        values.add(f"{whole}.{fraction}")
+        if len(fraction) == 3 and len(whole) <= 3:
+            values.add(plain)
+    return frozenset(_trimmed(value) for value in values)
+
+
+def _trimmed(value: str) -> str:
+    value = value.lstrip("0") or "0"
+    return value.rstrip("0").rstrip(".") if "." in value else value
+
+
+def _numbers(text: str) -> list[str]:
+    if not text.isascii():
+        text = text.translate(DIGITS)
+    return NUMBER.findall(text)
+
+
+def _number_checks(source: str, translation: str, languages: tuple[str | None, str | None]) -> Iterator[Check]:
+    """Yield numbers that one side lacks, in digits, words or Roman numerals."""
+    numbers, remaining = _numbers(source), _numbers(translation)
+    unmatched = []
+    for number in numbers:
+        match = next((candidate for candidate in remaining if values_of(number) & values_of(candidate)), None)
+        if match is None:
+            unmatched.append(number)
+        else:
+            remaining.remove(match)
+    if not unmatched and not remaining:
+        return
+    missing, added = _unexplained(unmatched, remaining, source, translation, languages)
+    added, missing = _unexplained(added, missing, translation, source, languages[::-1])
+    for number in missing:
+        yield Check("numbers", number, "")
+    for number in added:
+        if int(re.sub(r"\D", "", number)) <= MAX_SMALL_NUMBER or not LARGE_NUMBER.search(source):
+            yield Check("numbers", "", number)
+
+
+def _unexplained(
+    numbers: Sequence[str],
+    other_numbers: Sequence[str],
+    text: str,
+    other_text: str,
+    languages: tuple[str | None, str | None],
+) -> tuple[list[str], list[str]]:
+    """Return numbers that the other text does not have in another way, and its remaining numbers.
+
+    languages: of the text, and of the other text.
+    """
+    remaining, missing = list(other_numbers), list[str]()
+    if not numbers:
+        return missing, remaining
+    # words for numbers that the text does not have as words, too
+    words = _values_in_words(other_text, languages[1]) - _values_in_words(text, languages[0])
+    articles = ARTICLES.get(languages[0] or "", ())
+    words[1] -= sum(word.casefold() in articles for word in WORDS.findall(text))
+    for number in numbers:
+        parts = _time_parts(number)
+        if parts and all(part in remaining for part in parts):  # "19.45" and "19:45"
+            for part in parts:
+                remaining.remove(part)
+            continue
+        if number == "00" and re.search(r"\d:00", text):  # "10:00" and "10h"
+            continue
+        value = int(number) if number.isdecimal() else -1
+        related = _related(value, text, other_text)
+        match = next((form for form in remaining if form.isdecimal() and int(form) in related), None)
+        if match is not None:
+            remaining.remove(match)
+        elif words[value] > 0:
+            words[value] -= 1
+        else:
+            missing.append(number)
+    return missing, remaining
+
+
+def _values_in_words(text: str, language: str | None) -> Counter[int]:
+    """Count the numbers that a text has in words or in Roman numerals."""
+    values = Counter(map(_roman_value, ROMAN_NUMERAL.findall(text)))
+    names = NUMBER_WORDS.get(language or "", {})
+    values.update(names[word.casefold()] for word in WORDS.findall(text) if word.casefold() in names)
+    return values
+
+
+def _time_parts(number: str) -> list[str]:
+    return re.split(r"[.,]", number) if re.fullmatch(r"\d{1,2}[.,]\d\d", number) else []
+
+
+def _related(value: int, text: str, other_text: str) -> list[int]:
+    """Return other numbers that stand for the same: "5 p.m." and 17, "1990s" and "années 90"."""
+    forms = []
+    if value <= 12 and AFTERNOON.search(text):
+        forms.append(value + 12)
+    if 12 < value <= 24 and AFTERNOON.search(other_text):
+        forms.append(value - 12)
+    if 1900 <= value <= 1990 and value % 10 == 0:
+        forms.append(value - 1900)
+    if 20 <= value <= 90 and value % 10 == 0:
+        forms.append(value + 1900)
+    return forms
+
+
+def _roman_value(numeral: str) -> int:
+    values = [ROMAN_VALUES[letter] for letter in numeral]
+    return sum(-value if value < max(values[index:]) else value for index, value in enumerate(values))
+
+
+# ---- signs
+def _sign_checks(source: str, translation: str, languages: tuple[str | None, str | None]) -> Iterator[Check]:
+    """Yield currencies, per cent and mathematical signs that one side lacks, also as a word."""
+    if SIGN_NAMES.keys().isdisjoint(source) and SIGN_NAMES.keys().isdisjoint(translation):
+        return
+    for sign, names in SIGN_NAMES.items():
+        count, target_count = source.count(sign), translation.count(sign)
+        if count > target_count and not _has_name(translation, names):
+            yield Check("signs", sign, "")
+        elif target_count > count and not _has_name(source, names):
+            yield Check("signs", "", sign)
+
+
+def _has_name(text: str, names: Sequence[str]) -> bool:
+    return any(name in text.casefold() for name in names)
+
+
+# ---- the whole
+def _end_check(source: str, translation: str, languages: tuple[str | None, str | None]) -> Iterator[Check]:
+    """Yield the marks that the texts end with, if only one of them is a question mark."""
+    marks, are_questions = [], []
+    for text, language in zip((source, translation), languages, strict=True):
+        match = END.search(text.rstrip())
+        marks.append(match[1] if match else "")
+        are_questions.append(
+            marks[-1] in (*QUESTION_MARKS, ";") if language == "el" else marks[-1] in (*QUESTION_MARKS,)
+        )
+    if all(marks) and are_questions[0] != are_questions[1]:
+        yield Check("end", *marks)
+
+
+def _doubled_checks(source: str, translation: str) -> Iterator[Check]:
+    """Yield phrases that a translation says twice in a row, and its source does not."""
+    phrases = doubled_phrases(translation)
+    if phrases and phrases.total() > doubled_phrases(source).total():
+        for phrase in phrases:
+            if len(phrase) >= MIN_DOUBLED:
+                yield Check("doubled", "", phrase)
+
+
+def _untranslated_check(source: str, translation: str) -> Iterator[Check]:
+    """Yield the longest run of words that a translation has as its source, without names and numbers."""
+    words, target_words = (
+        [word for word in WORDS.findall(text) if word[0].isalnum()] for text in (source, translation)
+    )
+    run = _longest_run(words, target_words)
+    if sum(word.islower() for word in run) >= MIN_UNTRANSLATED:
+        yield Check("untranslated", " ".join(run), "")
+
+
+def _longest_run(words: Sequence[str], target_words: Sequence[str]) -> Sequence[str]:
+    """Return the longest run of words that both lists have."""
+    if len(set(words) & set(target_words)) < MIN_UNTRANSLATED:
+        return ()
+    lengths: dict[int, int] = {}  # of the run that ends at an index of the target words
+    longest, end = 0, 0
+    for index, word in enumerate(words):
+        lengths = {
+            at: lengths.get(at - 1, 0) + 1 for at, target_word in enumerate(target_words) if target_word == word
+        }
+        best = max(lengths.values(), default=0)
+        if best > longest:
+            longest, end = best, index + 1
+    return words[end - longest : end]
+
+
+def _bracket_checks(source: str, translation: str) -> Iterator[Check]:
+    """Yield brackets that the translation does not have as often as its source, round or square."""
+    counts, target_counts = ([*_bracket_counts(text)] for text in (source, translation))
+    for pair, count, target_count in zip(BRACKETS, counts, target_counts, strict=True):
+        if count[0] == count[1] and count != target_count:
+            is_missing = sum(target_count) < sum(count)
+            yield Check("brackets", pair if is_missing else "", "" if is_missing else pair)
+
+
+def _bracket_counts(text: str) -> Iterator[tuple[int, int]]:
+    if BRACKET_MARKS.isdisjoint(text):
+        return iter(((0, 0),) * len(BRACKETS))
+    text = re.sub(r"\[(\w)\]|\[\.\.\.\]|\[\u2026\]", r"\1", text).translate(BRACKET_FORMS)  # "[w]hile", "[...]"
+    return ((text.count(opening), text.count(closing)) for opening, closing in map(tuple, BRACKETS))
+
+
+def _negation_check(source: str, translation: str, languages: Iterable[str | None]) -> Iterator[Check]:
+    """Yield a negation that only one side has, if rules know both languages."""
+    patterns = [NEGATION.get(language or "") for language in languages]
+    if None in patterns:
+        return
+    strict, loose = ([pattern[index] for pattern in patterns if pattern] for index in (0, 1))
+    match = re.search(strict[0], source, re.IGNORECASE)
+    if match and not re.search(loose[1], translation, re.IGNORECASE):
+        yield Check("negation", match[0], "")
+    match = re.search(strict[1], translation, re.IGNORECASE)
+    if match and not re.search(loose[0], source, re.IGNORECASE):
+        yield Check("negation", "", match[0])
