@@ -211,7 +211,7 @@ static int check_owners(const model_t *model) {
     for (int program = ENCODER; program <= DECODER; program++)
         for (int64_t i = 0; i < model->num_operations[program]; i++) {
             const operation_t *op = model->programs[program] + i;
-            for (int slot = 0; slot < MOST_SLOTS && op != model->head; slot++) {
+            for (int slot = 0; slot < MAX_SLOTS && op != model->head; slot++) {
                 int kind = kinds[op->kind].slots[slot];
                 if ((kind == OUT || kind == BUFFER || kind == MAYBE_BUFFER) && op->slots[slot] == model->logits)
                     return refuse("%s uses the buffer of the logits", kinds[op->kind].name);
