@@ -146,7 +146,7 @@ def check_calibration_case(case: Case) -> None:
     except CheckpointError as error:
         check_message(error, "config.json: `coverage_calibration")
         return
-    for method in ("attention", "guided", "deletion"):
+    for method in ("attention", "deletion"):
         translator = Translator(model._replace(calibration=json.loads(json.dumps(calibration))))
         try:
             translation = translator("Der Hund.", coverage=CoverageOptions(method=method), max_new_tokens=5)

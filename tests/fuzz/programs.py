@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from capsule_mt.engine.decoder import EngineDecoder
-from capsule_mt.engine.library import Engine
+from capsule_mt.engine.engine import Engine
 from capsule_mt.engine.program import Operation, Program
 from capsule_mt.engine.search import Readings, SearchOptions
 from tests.light.engine.programs import END, PAD, SOME, SOURCES, TARGETS, program_of
