@@ -2,18 +2,16 @@
 
 import copy
 import random
-from functools import cache
 from typing import Any
 
 from capsule_mt.engine.decoder import EngineDecoder
 from capsule_mt.engine.engine import Engine
 from capsule_mt.engine.program import Operation, Program
 from capsule_mt.engine.search import Readings, SearchOptions
-from tests.light.engine.programs import END, PAD, SOME, SOURCES, TARGETS, program_of
+from tests.light.engine.programs import END, PAD, PROGRAMS, SOME, SOURCES, TARGETS
 
 Case = dict[str, Any]
 NUMBERS = (0, 1, 2, 3, 4, 7, 20, 60, 61, 62, 255, 4096, -1, -2, 2**31 - 1, -(2**31))
-sound_program = cache(program_of)
 
 
 class HostileProgram(Program):
@@ -28,7 +26,7 @@ class HostileProgram(Program):
 
 def make_program(generator: random.Random) -> Case:
     case: Case = {"program": generator.choice(SOME), "int8": generator.random() < 0.5, "changes": []}
-    program = sound_program(case["program"])
+    program = PROGRAMS[case["program"]]
     for _ in range(generator.choice((1, 1, 1, 2, 4))):
         side = generator.choice(("encoder", "decoder"))
         operations = getattr(program, side)
@@ -56,7 +54,7 @@ def make_program(generator: random.Random) -> Case:
 
 
 def changed_program(case: Case) -> Program:
-    program = copy.copy(sound_program(case["program"]))
+    program = copy.copy(PROGRAMS[case["program"]])
     program.__class__, program.widths = HostileProgram, {}  # type: ignore[attr-defined]
     for name in ("buffers", "encoder", "decoder"):
         setattr(program, name, list(getattr(program, name)))
