@@ -159,10 +159,11 @@ export class Engine {
       limits: whole(limits),
       forced: Int32Array.from(forcesEnd, Number),
       ...optionFields(options),
+      scored: 1,
       num_return_sequences: 1,
       longest,
       ...(shortlist && listed(sources, shortlist)),
-    }, { tokens, found_lengths: lengths, scores: new Float32Array(sources.length), log_probs: logProbs, received });
+    }, { tokens, translation_lengths: lengths, scores: new Float32Array(sources.length), log_probs: logProbs, received });
     return sources.map((source, row) => {
       const [from, length] = [row * longest, lengths[2 * row]];
       return {
@@ -329,6 +330,6 @@ function listed(sources, shortlist) {
     candidates: all,
     num_candidates: all.length,
     list_lengths: whole(lists.map((list) => list.length)),
-    list_places: places,
+    candidate_indices: places,
   };
 }

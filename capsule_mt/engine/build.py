@@ -117,6 +117,7 @@ def write_options(folder: Path) -> None:
     specification.loader.exec_module(table)
     fields = [f"{C_TYPES[kind]}{name};" for name, kind in table.request_fields().items()]
     forbids = [f"(request)->{row.name} != {row.default}" for row in table.SEARCH_OPTIONS if row.forbids_preview]
+    forbids += [f"(request)->{name}" for name in table.NEED_LOGITS]
     lines = [
         f"#define OPTIONS_LAYOUT {table.request_layout()}",
         f"#define OPTION_FIELDS {' '.join(fields)}",

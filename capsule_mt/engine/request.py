@@ -13,10 +13,10 @@ from capsule_mt.engine.search import Ids, Readings, SearchOptions
 from capsule_mt.options.table import offered, request_fields
 
 _FIELDS = """
-    num_sources: i; words, lengths, limits, forced: p; unscored, start_token, end_token, pad_token: i;
+    num_sources: i; words, lengths, limits, forced: p; scored, start_token, end_token, pad_token: i;
     longest, longest_source, layer, head, num_threads: i; candidates: p; num_candidates: i;
-    list_lengths, list_places, prefixes, prefix_lengths, targets, target_lengths, target_log_probs: p;
-    tokens, found_lengths, scores, log_probs, first_logits, received, stop: p
+    list_lengths, candidate_indices, prefixes, prefix_lengths, targets, target_lengths, target_log_probs: p;
+    tokens, translation_lengths, scores, log_probs, first_logits, received, stop: p
 """
 # the fields of `request_t`, in order: numbers of 64 bits, pointers, floats; options come first
 REQUEST_FIELDS = request_fields() | {
@@ -149,13 +149,13 @@ class SearchCall(Call):
             "limits": limits,
             "forced": array("i", forced),
             "tokens": empty("q", num_results * self.longest),
-            "found_lengths": empty("q", num_results),
+            "translation_lengths": empty("q", num_results),
             "scores": empty("f", num_results),
             "log_probs": empty("f", num_results * self.longest),
         }
         if first_logits:
             self.arrays["first_logits"] = empty("f", len(sources) * vocabulary)
-        self.numbers |= {"longest": self.longest, "unscored": int(not options.scores)}
+        self.numbers |= {"longest": self.longest, "scored": int(options.scores)}
         prefixes = [options.prefixes[row] for row in rows] if options.prefixes else [()] * len(sources)
         if options.prefixes:
             self.arrays["prefixes"] = self.tokens("q", "`prefixes`", prefixes)
@@ -174,7 +174,7 @@ class SearchCall(Call):
         self.numbers["num_candidates"] = len(candidates)
         self.arrays["candidates"] = self.tokens("i", "the shortlist", [candidates])
         self.arrays["list_lengths"] = array("q", map(len, lists))
-        self.arrays["list_places"] = array("i", [index_of[token] for tokens in lists for token in tokens])
+        self.arrays["candidate_indices"] = array("i", [index_of[token] for tokens in lists for token in tokens])
 
     def _set_options(self, options: SearchOptions) -> None:
         for option in OPTIONS:
@@ -198,7 +198,7 @@ class SearchCall(Call):
             None if logits is None else logits[index * size : (index + 1) * size],
         )
         for row in range(index * self.num_returned, (index + 1) * self.num_returned):
-            first, length = row * self.longest, self.arrays["found_lengths"][row]
+            first, length = row * self.longest, self.arrays["translation_lengths"][row]
             if not length:  # the search has fewer translations than were requested
                 continue
             result.tokens.append(self.arrays["tokens"][first : first + length].tolist())

@@ -159,6 +159,9 @@ NEUTRAL: dict[str, Any] = {
     "diversity_penalty": 0.0,
     "guidance_scale": 1.0,
 }
+# other fields of `request_t` that need all logits of a step where they are set, as options with `forbids_preview` do:
+# the shortlist's candidates, given targets, scores, and the first step's logits
+NEED_LOGITS = ("candidates", "targets", "scored", "first_logits")
 BY_NAME = {option.name: option for option in SEARCH_OPTIONS}
 DEFAULTS = {option.name: option.default for option in SEARCH_OPTIONS}
 

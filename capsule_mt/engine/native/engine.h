@@ -18,7 +18,7 @@
 #endif
 
 /* Of this interface, and of the options in a request. */
-#define ENGINE_VERSION (16 * 65536 + OPTIONS_LAYOUT)
+#define ENGINE_VERSION (17 * 65536 + OPTIONS_LAYOUT)
 
 /* What the rows of a buffer are: the words of all sources, the sources, the hypotheses, or states of the hypotheses, which
  * move along when beams are reordered. */
@@ -81,7 +81,7 @@ typedef struct {
     const int64_t *lengths; /* [num_sources] */
     const int64_t *limits;  /* [num_sources] tokens that may follow the start token */
     const int32_t *forced;  /* [num_sources] 1: the end token is forced at the limit */
-    int64_t unscored; /* 1: a greedy search skips the softmax; `scores` and `log_probs` are undefined */
+    int64_t scored; /* 0: a greedy search skips the softmax; `scores` and `log_probs` are undefined */
     int64_t start_token, end_token, pad_token;
     int64_t longest;        /* the largest limit: the width of the results */
     int64_t longest_source; /* the largest length */
@@ -92,7 +92,7 @@ typedef struct {
     const int32_t *candidates;
     int64_t num_candidates;
     const int64_t *list_lengths;
-    const int32_t *list_places;
+    const int32_t *candidate_indices;
     /* Tokens that the translations of each source begin with, one source after the other, and their number; or NULL. */
     const int64_t *prefixes, *prefix_lengths;
     /* Given translations, or NULL for a search: their tokens after the start token, one target after the other. The
@@ -101,7 +101,7 @@ typedef struct {
     float *target_log_probs; /* result [tokens of all targets] */
     /* Results of a search. A length is 0 where there are fewer translations than `num_return_sequences`. */
     int64_t *tokens;        /* [num_sources, num_return_sequences, longest], padded */
-    int64_t *found_lengths; /* [num_sources, num_return_sequences] */
+    int64_t *translation_lengths; /* [num_sources, num_return_sequences] */
     float *scores;          /* the log-probability over the length to the length penalty
                              * [num_sources, num_return_sequences] */
     float *log_probs;       /* of each token, of a forced end too [num_sources, num_return_sequences, longest] */

@@ -26,13 +26,6 @@ static contenders_t *contenders_of(const preview_t *preview, int64_t thread, int
     return preview->contenders + thread * preview->rows + row;
 }
 
-/* Whether the request needs nothing but the token with the largest logit. Scores, other hypotheses and rules that depend
- * on what was written need the logits themselves. */
-static int needs_only_best(const request_t *request) {
-    return !FORBIDS_PREVIEW(request) && request->unscored && !request->candidates && !request->targets &&
-           !request->prefixes && !request->first_logits;
-}
-
 /* How far a logit may be from its preview, in standard deviations. Of random signs it is further once in 10^13 times; of
  * 15 million logits of three real models none was by more than 6.0. */
 #define DEVIATIONS 7.5f
@@ -145,7 +138,7 @@ static int32_t choose_best(const preview_t *preview, int64_t row) {
 }
 
 int find_best_tokens(run_t *run, const operation_t *op, const linear_t *head, const float *x, int64_t rows) {
-    if (op != run->model->head || !head->int8 || op->slots[LINEAR_twice] || !needs_only_best(run->request)) return 0;
+    if (op != run->model->head || !head->int8 || op->slots[LINEAR_twice] || FORBIDS_PREVIEW(run->request)) return 0;
     const kernels_t *kernels = run->model->kernels;
     const void *weights = rows > kernels->max_preview_rows(head) ? NULL : preview_of(run->model);
     run->logits.is_previewed = 0;

@@ -244,6 +244,7 @@ static void execute(run_t *run, const operation_t *op) {
         case EMBED: embed(run, op); break;
         case LINEAR:
             if (run->request->targets && OUT_OF(op) == run->model->logits) break; /* `score_rows` does, in parts */
+            if (run->logits.is_unread && op == run->model->head) break;
             execute_rows(run, op, 0, rows);
             break;
         case NORM: execute_rows(run, op, 0, rows); break;

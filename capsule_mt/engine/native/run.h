@@ -48,6 +48,7 @@ typedef struct {
     linear_t shortlist; /* the head's outputs for the candidates alone */
     float *totals;      /* of each row: log(sum(exp(logits))) */
     int is_previewed;   /* `best` is of this step, and the logits are not written */
+    int is_unread;      /* set by the search: nothing reads the logits of this step */
     int32_t *best;      /* of each row: the token with the largest logit */
 } logits_t;
 

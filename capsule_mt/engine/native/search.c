@@ -62,7 +62,7 @@ static list_t list_of(run_t *run, int64_t source, int64_t *num_listed) {
     list_t list = {0, NULL, NULL};
     if (!request->candidates) return list;
     list.length = request->list_lengths[source];
-    list.indices = request->list_places + *num_listed;
+    list.indices = request->candidate_indices + *num_listed;
     list.tokens = take(run, list.length * 4);
     for (int64_t i = 0; i < list.length; i++) list.tokens[i] = request->candidates[list.indices[i]];
     *num_listed += list.length;
@@ -157,7 +157,7 @@ static void sum_rows(void *context, int64_t first, int64_t end, int thread) {
 }
 
 /* A greedy search for tokens alone takes no exponentials. */
-static int is_scored(const request_t *request) { return request->num_beams > 1 || !request->unscored; }
+static int is_scored(const request_t *request) { return request->num_beams > 1 || request->scored; }
 
 /* Lets the threads fill in `totals`. */
 static void sum_exponentials(run_t *run, const list_t *lists) {
@@ -178,10 +178,10 @@ static float log_prob_of(const list_t *list, int64_t token, const float *logits,
 static int follows_prefix(const search_t *search) { return search->running->length < search->prefix_length; }
 
 /* The continuation by the next token of the prefix: its score stays, as transformers' does of decoder_input_ids. */
-static candidate_t follow_prefix(const search_t *search, const float *logits, float total) {
+static candidate_t follow_prefix(const request_t *request, const search_t *search, const float *logits, float total) {
     const hypothesis_t *hypothesis = search->running;
     int32_t token = (int32_t)search->prefix[hypothesis->length];
-    float log_prob = log_prob_of(&search->list, token, logits, total);
+    float log_prob = is_scored(request) ? log_prob_of(&search->list, token, logits, total) : 0;
     return (candidate_t){hypothesis->score, log_prob, 0, token};
 }
 
@@ -217,7 +217,7 @@ static void find_continuations(run_t *run, const search_t *search, int64_t first
         if (!run->team && is_scored(request)) *totals = kernels->log_sum_exp(logits, count); /* they are in the cache */
         float total = is_scored(request) ? *totals : 0;
         if (follows_prefix(search)) {
-            beam->best[0] = follow_prefix(search, logits, total);
+            beam->best[0] = follow_prefix(request, search, logits, total);
             beam->count = 1;
             return;
         }
@@ -375,7 +375,7 @@ static void write_results(const run_t *run, const search_t *search) {
         int64_t index = search->source * request->num_return_sequences + i, longest_source = request->longest_source;
         int64_t *tokens = request->tokens + index * request->longest;
         const hypothesis_t *hypothesis = i < search->num_finished ? search->finished + i : NULL;
-        int64_t length = request->found_lengths[index] = hypothesis ? hypothesis->length : 0;
+        int64_t length = request->translation_lengths[index] = hypothesis ? hypothesis->length : 0;
         for (int64_t j = 0; j < request->longest; j++)
             tokens[j] = j < length ? hypothesis->tokens[j] : request->pad_token;
         request->scores[index] = hypothesis ? hypothesis->score : -1e9f;
@@ -485,11 +485,20 @@ static void move_rows(run_t *run, const decoding_t *decoding, int64_t count) {
     run->rows.count = count;
 }
 
+/* Whether nothing reads the logits of this step: all sources follow their prefixes, and scores are not requested. */
+static int reads_no_logits(const run_t *run, const decoding_t *decoding) {
+    if (FORBIDS_PREVIEW(run->request)) return 0;
+    for (int64_t i = 0; i < decoding->count; i++)
+        if (!follows_prefix(decoding->searches + i)) return 0;
+    return 1;
+}
+
 void decode(run_t *run) {
     const request_t *request = run->request;
     decoding_t decoding = start_decoding(run);
     for (run->rows.step = 0; run->rows.step < run->rows.max_steps && run->rows.count; run->rows.step++) {
         if (run->team) team_step(run->team, run->rows.step, seconds());
+        run->logits.is_unread = reads_no_logits(run, &decoding);
         run_program(run, DECODER);
         if (run->rows.step == 0 && request->first_logits)
             memcpy(request->first_logits, run->values[run->model->logits],

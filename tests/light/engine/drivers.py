@@ -154,7 +154,7 @@ class EmulatedLibrary:
             "suppress_tokens": 4 * request.num_suppress_tokens,
             "candidates": 4 * request.num_candidates,
             "list_lengths": 8 * number,
-            "list_places": 4 * _sum(request.list_lengths, number),
+            "candidate_indices": 4 * _sum(request.list_lengths, number),
             "prefixes": 8 * _sum(request.prefix_lengths, number),
             "prefix_lengths": 8 * number,
             "targets": 8 * _sum(request.target_lengths, number),
@@ -169,7 +169,7 @@ class EmulatedLibrary:
             "scores": 4 * number * returned,
             "first_logits": 4 * number * vocabulary,
             "received": 4 * received * request.longest_source,
-            "found_lengths": 8 * number * returned,
+            "translation_lengths": 8 * number * returned,
             "target_log_probs": 4 * _sum(request.target_lengths, number),
             "log_probs": 4 * searched,
         }

@@ -160,6 +160,20 @@ def test_a_preview_of_the_logits_loses_no_option(monkeypatch, tier):
             for scores in (True, False)
         )
         assert [one[0][0].ids for one in scored] == [one[0][0].ids for one in unscored], option.name
+    # ragged prefixes, so that sources go on at different steps; then equal ones, whose steps read no logits at all
+    prefixes = [[7 * index % 50 + 3] * (index % 4) for index in range(len(SOURCES))]
+    for given in (prefixes, [[5, 6]] * len(SOURCES)):
+        scored, unscored = (
+            decoder.translate(SOURCES, options(POSITIONS, scores=scores, prefixes=given)) for scores in (True, False)
+        )
+        assert [one[0].ids for one in unscored] == [one[0].ids for one in scored]
+        alone = [
+            decoder.translate(
+                [source], SearchOptions([POSITIONS], scores=False, suppress_tokens=[PAD], prefixes=[ids])
+            )
+            for source, ids in zip(SOURCES, given, strict=True)
+        ]
+        assert [one[0][0].ids for one in alone] == [one[0].ids for one in scored]
 
 
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in SOME])
