@@ -6,6 +6,7 @@ which pads and starts: its embedding is zeros, as what Marian's decoder reads fi
 
 import math
 import os
+import re
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -35,6 +36,8 @@ PADDING_BIAS = -100.0
 SHARED = "Wemb"  # the table of both languages
 UNTIED = "decoder_ff_logit_out_Wt"  # a separate output matrix; Marian before 1.9 stores its transpose, without the "t"
 LAYER_NORM_EPSILON = 1e-6
+BEST = ".best-"  # in the names of models and configurations that training saves by a metric
+UNPACKERS = {".gz": "gunzip *.gz", ".zst": "zstd -d *.zst", ".xz": "unxz *.xz", ".bz2": "bunzip2 *.bz2"}
 NUMBERED = ".yml", ".yaml", ".json", ".txt", ".vocab"  # vocabularies that do not cut text
 PIECES_FILES = "source.spm", "target.spm"  # as OPUS-MT names them
 POSITIONS = 1024  # Marian itself has no limit
@@ -77,18 +80,17 @@ class MarianFolder(NamedTuple):
         names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
         models = [name for name in names if _is_model(name)]
         if not models:
+            _refuse_packed(folder, names)
             return None
         settings = _settings_of(folder, names)
-        vocabularies = _named(folder, settings, "vocabs", [name for name in names if name.endswith(".spm")])
+        numbered = [name for name in names if re.search(r"(^|\.)vocab\.ya?ml$", name)]
+        vocabularies = numbered or [name for name in names if name.endswith(".spm")]
+        vocabularies = _named(folder, settings, "vocabs", vocabularies)
         shortlists = [name for name in names if name.startswith("lex") and name.endswith(".bin")]
         shortlists = _named(folder, settings, "shortlist", shortlists)
-        model = _named(folder, settings, "models", models)
-        if len(model) != 1:
-            raise UnsupportedModelError(
-                f"{folder}: has the models {', '.join(model)}; needs exactly one: remove the others"
-            )
+        model = _chosen(folder, _named(folder, settings, "models", models), "models")
         if len(vocabularies) == 2 and "vocabs" not in settings:
-            vocabularies.sort(key=lambda name: name.startswith(("trg", "target")))
+            vocabularies.sort(key=lambda name: name.startswith(("trg", "target")) or ".trg." in name)
         if len(vocabularies) not in (1, 2) or len(shortlists) > 1:
             file_names = ", ".join((*vocabularies, *shortlists)) or "none"
             raise CheckpointError(
@@ -97,7 +99,7 @@ class MarianFolder(NamedTuple):
         source, target = (os.path.join(folder, name) for name in (vocabularies[0], vocabularies[-1]))
         shortlist = os.path.join(folder, shortlists[0]) if shortlists else None
         pieces = None if source.endswith(".spm") else _pieces_beside(folder, vocabularies)
-        return cls(folder, os.path.join(folder, model[0]), (source, target), shortlist, settings, pieces)
+        return cls(folder, os.path.join(folder, model), (source, target), shortlist, settings, pieces)
 
 
 def _pieces_beside(folder: str, vocabularies: Sequence[str]) -> tuple[str, str]:
@@ -114,8 +116,32 @@ def _pieces_beside(folder: str, vocabularies: Sequence[str]) -> tuple[str, str]:
     return source, target
 
 
+def _refuse_packed(folder: str, names: Sequence[str]) -> None:
+    """Refuse a folder whose model is compressed, as HPLT's and Mozilla's downloads are."""
+    for name in names:
+        suffix = os.path.splitext(name)[1]
+        if suffix in UNPACKERS and _is_model(name.removesuffix(suffix)):
+            command = UNPACKERS[suffix]
+            raise CheckpointError(f"{folder}: {name} is compressed: unpack this file and the others by `{command}`")
+
+
+def _chosen(folder: str, names: Sequence[str], kind: str) -> str:
+    """Return the only name; of what training leaves, the one of the best model by the metric that it validated."""
+    best = [name for name in names if BEST in name]
+    candidates = (
+        best if len(best) == 1 and all(name.startswith(best[0].partition(BEST)[0]) for name in names) else names
+    )
+    if len(candidates) != 1:
+        raise UnsupportedModelError(
+            f"{folder}: has the {kind} {', '.join(names)}; needs exactly one: remove the others, or name the model in "
+            "`models` of a decoder.yml"
+        )
+    return candidates[0]
+
+
 def _is_model(name: str) -> bool:
-    if name.endswith((".optimizer.npz", ".orig.npz")):  # checkpoints that training resumes from
+    # checkpoints that training resumes from, and those of single updates
+    if name.endswith((".optimizer.npz", ".orig.npz")) or re.search(r"\.iter[0-9]+\.npz$", name):
         return False
     return name.endswith(".npz") or (name.startswith("model") and name.endswith(".bin"))
 
@@ -127,11 +153,9 @@ def _settings_of(folder: str, names: Sequence[str]) -> Mapping[str, Any]:
     ]
     if not configurations:  # as Marian's training names it
         configurations = [name for name in names if name.endswith(".npz.decoder.yml")]
-    if len(configurations) > 1:
-        raise UnsupportedModelError(f"{folder}: has {', '.join(configurations)}; needs at most one: remove the others")
     if not configurations:
         return {}
-    file = os.path.join(folder, configurations[0])
+    file = os.path.join(folder, _chosen(folder, configurations, "configurations"))
     return read_yaml(read_text(file), file)
 
 

@@ -78,10 +78,38 @@ def test_a_folder_as_training_leaves_it(tmp_path):
     assert_as_marian_says(model, "default")
     (folder / "model.npz.decoder.yml").unlink()
     assert_as_marian_says(load_model(folder), "default")
-    for name in ("model.npz.decoder.yml", "model.npz.best-ce.npz.decoder.yml"):
-        (folder / name).touch()
-    with pytest.raises(UnsupportedModelError, match=r"has model\.npz\.best-ce\.npz\.decoder\.yml, model\.npz"):
+    shutil.move(folder / "model.npz", folder / "model.npz.best-ce.npz")  # the best model is read, and not the last one
+    for name in ("model.npz", "model.iter100.npz"):
+        shutil.copy(folder / "model.npz.orig.npz", folder / name)
+        rewrite_options(folder / name, "type: transformer\n", "type: amun\n")
+    assert_as_marian_says(load_model(folder), "default")
+    for name in ("model.npz", "model.npz.best-ce.npz"):
+        (folder / f"{name}.decoder.yml").write_text(f"models:\n  - /data/{name}\nvocabs:\n  - joint.spm\n")
+    assert_as_marian_says(load_model(folder), "default")
+    (folder / "model.npz.best-bleu.npz.decoder.yml").touch()
+    with pytest.raises(
+        UnsupportedModelError,
+        match=r"has the configurations model\.npz\.best-bleu\.npz\.decoder\.yml, .*"
+        "or name the model in `models` of a decoder.yml",
+    ):
         load_model(folder)
+    (folder / "decoder.yml").write_text("models: [model.npz.best-ce.npz]\n")
+    assert_as_marian_says(load_model(folder), "default")
+
+
+@pytest.mark.parametrize(("suffix", "command"), [("gz", "gunzip"), ("zst", "zstd -d")])
+def test_a_compressed_model_is_refused_with_the_command(suffix, command, tmp_path):
+    folder = marian_folder("default", tmp_path / "packed")
+    (folder / "model.npz").rename(folder / f"model.npz.{suffix}")
+    with pytest.raises(CheckpointError, match=rf"model\.npz\.{suffix} is compressed: .* by `{command} \*\.{suffix}`"):
+        load_model(folder)
+
+
+def test_a_vocabulary_is_found_by_its_usual_name(tmp_path):
+    folder = marian_folder("yml", tmp_path / "yml")
+    (folder / "decoder.yml").unlink()
+    (folder / "joint.yml").rename(folder / "opus.spm32k-spm32k.vocab.yml")
+    assert_as_marian_says(load_model(folder), "yml")
 
 
 def test_a_bin_has_the_numbers_of_the_npz(tmp_path):
