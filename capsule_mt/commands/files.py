@@ -202,7 +202,8 @@ def needs_review(record: dict[str, Any]) -> bool:
     left_out = any(word["untranslated"] for word in coverage["words"])
     made_up = any(word["unsupported"] for word in coverage.get("target_words", ()))
     has_faults = bool(coverage["repetitions"] or coverage.get("checks"))
-    return "unknown" in record or "language" in record or left_out or made_up or has_faults
+    is_foreign = "unknown" in record or "language" in record
+    return is_foreign or left_out or made_up or has_faults or record.get("has_other_placeholders", False)
 
 
 def translated_units(lines: bytes) -> list[Translated]:

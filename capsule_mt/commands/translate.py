@@ -59,7 +59,7 @@ from capsule_mt.files.windows import Window, WindowedOutput, windows_of, write_w
 from capsule_mt.formats.units import Parsed
 from capsule_mt.messages import silence, warn
 from capsule_mt.options.table import offered
-from capsule_mt.text.keeping import KEEP_KINDS
+from capsule_mt.text.keeping import KEEP_KINDS, placeholders_of
 from capsule_mt.text.segments import MAX_UNKNOWN_SHARE
 from capsule_mt.translate.options import TranslationOptions
 
@@ -290,6 +290,13 @@ def note_foreign(
         warn(f"{languages.total()} of {len(texts)} texts seem to be in another language than the source's: {shown}")
 
 
+def note_placeholders(texts: list[str], records: list[list[dict[str, Any]]]) -> None:
+    """Note in the records which translations lack a placeholder of their text, or have another one."""
+    for text, records_of_text in zip(texts, records, strict=True):
+        for record in records_of_text:
+            record["has_other_placeholders"] = placeholders_of(text) != placeholders_of(record["translation_text"])
+
+
 def input_windows(arguments: argparse.Namespace, parsed: Parsed | None) -> Iterator[Window]:
     if parsed is not None:
         yield from windows_of((unit.text for unit in parsed.units), arguments.window)
@@ -428,6 +435,8 @@ def line_translator(
         records = [records_of(translations) for translations in translator.translate(lines, options)]
         if other_language is not None:
             note_foreign(lines, records, other_language)
+        if arguments.format != LINES:
+            note_placeholders(lines, records)
         return records
 
     return translate

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from capsule_mt.coverage.check_words import ARTICLES, LARGE_NUMBER, NEGATION, NUMBER_WORDS, SIGN_NAMES
 from capsule_mt.coverage.repetition import doubled_phrases
 from capsule_mt.coverage.results import Check, CheckKind
-from capsule_mt.text.copying import BARE_PLACEHOLDERS, may_have_no_words
-from capsule_mt.text.keeping import Item, parts_of
+from capsule_mt.text.copying import may_have_no_words
+from capsule_mt.text.keeping import Item, bare, parts_of
 from capsule_mt.text.sentences import language_code
 from capsule_mt.text.words import WORDS
 
@@ -68,13 +68,7 @@ def checks_of(
 def _items(text: str) -> Iterator[Item]:
     if not may_have_no_words(text):
         return iter(())
-    return (_bare(part) for part in parts_of(text, KEPT_KINDS) if isinstance(part, Item))
-
-
-def _bare(item: Item) -> Item:
-    """Return a placeholder without what is glued to it, which may be translated: "{}th" becomes "{}."."""
-    match = re.search(BARE_PLACEHOLDERS, item) if item.kind == "placeholders" else None
-    return Item(match[0], item.kind) if match else item
+    return (bare(part) for part in parts_of(text, KEPT_KINDS) if isinstance(part, Item))
 
 
 def _without(text: str, items: Sequence[Item]) -> str:

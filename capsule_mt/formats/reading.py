@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import PurePath
 from typing import Any
 
-from capsule_mt.formats.units import FormatError, Parsed, Translated, Unit
+from capsule_mt.formats.units import FormatError, Parsed, Translated, Unit, translated
 
 # the formats and the suffixes of their files
 FORMATS = {
@@ -206,5 +206,7 @@ def translate_file(content: bytes, format: str, translate: Callable[..., Sequenc
         options: those of `parse`.
     """
     parsed = parse(content, format, **options)
-    translations = translate([unit.text for unit in parsed.units], keep=parsed.keep)
-    return parsed.write([Translated(translation.text) for translation in translations])
+    texts = [unit.text for unit in parsed.units]
+    translations = translate(texts, keep=parsed.keep)
+    pairs = zip(texts, translations, strict=True)
+    return parsed.write([translated(text, translation.text) for text, translation in pairs])

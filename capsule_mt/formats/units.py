@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from capsule_mt.text.keeping import placeholders_of
+
 
 class FormatError(ValueError):
     """A file that cannot be read or written; the message names the file and the fault."""
@@ -20,6 +22,11 @@ class Translated(NamedTuple):
 
     text: str | None
     needs_review: bool = False
+
+
+def translated(text: str, translation: str) -> Translated:
+    """Return the translation of a unit's text; it needs a review unless it has the same placeholders."""
+    return Translated(translation, placeholders_of(text) != placeholders_of(translation))
 
 
 class Parsed(Protocol):

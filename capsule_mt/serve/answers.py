@@ -10,7 +10,7 @@ from fastapi import HTTPException, Request
 
 from capsule_mt.catalog.pairs import LanguagePair
 from capsule_mt.files.line_failures import Failure
-from capsule_mt.formats.units import FormatError, Translated
+from capsule_mt.formats.units import FormatError, translated
 from capsule_mt.formats.worker import Source, StoppedError, Texts
 from capsule_mt.serve.batching import Batcher, Order, QueueFullError, RequestSettings, StoppingError
 from capsule_mt.serve.clients import Doorkeeper, Keys, key_in_head
@@ -201,7 +201,13 @@ class Answers:
         )
         ranks = range(max(map(len, translations), default=1))
         # a unit with fewer alternatives repeats its last one
-        ranked = [[Translated(unit[min(rank, len(unit) - 1)].text) for unit in translations] for rank in ranks]
+        ranked = [
+            [
+                translated(text, unit[min(rank, len(unit) - 1)].text)
+                for text, unit in zip(units, translations, strict=True)
+            ]
+            for rank in ranks
+        ]
         return await self._in_child(request, client, lambda worker: worker.write(file, ranked))
 
     async def _in_child(self, request: Request, client: str, task: Task[Answer]) -> Answer:

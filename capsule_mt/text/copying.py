@@ -16,6 +16,7 @@ _PLACEHOLDER = (
     r"(?:\{\{\{[^{}\n]{0,120}\}\}\}|\{\{[^{}\n]{0,120}\}\}|\{%.{0,120}?%\}|\{#.{0,120}?#\}|<%.{0,120}?%>"
     r"|\{\s*\w+\s*,\s*(?:plural|select(?:ordinal)?|number|date|time)\b(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
     r"|[$%#]?\{\{?[^{}\s]*\}\}?|\{\s?[\w.]+\s?\}|\$[A-Za-z_]\w+"
+    r"|\[\[[\w.]+\]\]|%%\w+%%|(?<![\w:/])@:[\w.]*\w|(?<![\w:/@]):[A-Za-z_]\w+(?![\w:])"  # of Angular 1, Laravel, vue-i18n
     rf"|%(?:\(\w+\)|\d+\$)?(?:[-+#0]*(?:[1-9]\d*)?(?:\.\d+)?(?:hh?|ll?|z)?[sdifucxXeg](?:\b|(?={UNIT}))|@)"
     r"|%(?:L?\d{1,2}|n)\b|%\w+%|%%)"
 )
@@ -34,7 +35,20 @@ PLACEHOLDER = f"{_GLUED_BEFORE}{BARE_PLACEHOLDERS}{_GLUED_AFTER}"
 # code, hashtags, users, paths, identifiers
 CODE = r"`[^`\n]+`|(?<!\w)[#@]\w+|\b[A-Za-z]:\\\S+|(?<!\S)(?:~|\.{0,2})/\S*\w|\b\w*[A-Za-z]_\w+"
 NO_WORDS = rf"{URL}|{TAG}|{PLACEHOLDER}|{CODE}"
-MAYBE_NO_WORDS = ("`", "<", "@", "/", "www.", "{", "%", "#", ":\\", "_", "$")  # `NO_WORDS` matches only around these
+MAYBE_NO_WORDS = (
+    "`",
+    "<",
+    "@",
+    "/",
+    "www.",
+    "{",
+    "%",
+    "#",
+    ":",
+    "_",
+    "$",
+    "[[",
+)  # `NO_WORDS` matches only around these
 EMOJI = "[\xa9\xae\u2122\U0001f000-\U0001faff\u2600-\u27bf\u2b00-\u2bff\ufe0f\u200d\u20e3\U000e0020-\U000e007f]"
 # bullets, "3)" and "a)", boxes to tick; not "3.", which may be a date
 LIST_MARK = r"(?:[-\u2013\u2014*+\u2022\u2023\u25aa\u25e6\u00b7>#]+|\(?(?:\d{1,3}|[A-Za-z])\))\s+(?:\[[ xX]\]\s+)?"

@@ -11,11 +11,12 @@ vocabulary lacks as placeholders are. A sign that it lacks is kept with its numb
 import re
 import unicodedata
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import cast
 
-from capsule_mt.text.copying import CODE, EMOJI, PLACEHOLDER, TAG, URL, may_have_no_words
+from capsule_mt.text.copying import BARE_PLACEHOLDERS, CODE, EMOJI, PLACEHOLDER, TAG, URL, may_have_no_words
 from capsule_mt.text.normal import NormalForm, Vocabulary
 from capsule_mt.text.sentences import CLOSING, OPENING, Span
 from capsule_mt.text.words import Offsets
@@ -80,6 +81,20 @@ def parts_of(text: str, kinds: Sequence[str]) -> list[str]:
         parts += [text[end : match.start()], Item(match[0], str(match.lastgroup))]
         end = match.end()
     return [part for part in [*parts, text[end:]] if part]
+
+
+def placeholders_of(text: str) -> Counter[str]:
+    """Count the placeholders of a text, without what is glued to them, which may be translated: "{}th" and "{}."."""
+    if not may_have_no_words(text):
+        return Counter()
+    items = (part for part in parts_of(text, ("tags", "urls", "placeholders")) if isinstance(part, Item))
+    return Counter(bare(item) for item in items if item.kind == "placeholders")
+
+
+def bare(item: Item) -> Item:
+    """Return a placeholder without what is glued to it, and any other item as it is."""
+    match = re.search(BARE_PLACEHOLDERS, item) if item.kind == "placeholders" else None
+    return Item(match[0], item.kind) if match else item
 
 
 def with_spans(strings: Iterable[str]) -> list[Part]:

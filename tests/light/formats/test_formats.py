@@ -3,12 +3,13 @@
 import io
 import re
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from capsule_mt.files.encodings import likely_encoding
 from capsule_mt.formats.markup import Markup
-from capsule_mt.formats.reading import format_of, parse
+from capsule_mt.formats.reading import format_of, parse, translate_file
 from capsule_mt.formats.subtitles import cut
 from capsule_mt.formats.units import Translated
 from tests.light.formats.files import BODY, FILES, HTML, MARKDOWN, PO, SRT, VTT, XLIFF, content_of, docx
@@ -445,3 +446,22 @@ def test_what_is_no_format_and_what_a_format_needs():
     ):
         with pytest.raises(ValueError, match=message):
             parse(b"", format, **options)
+
+
+@pytest.mark.parametrize(
+    ("format", "content", "mark"),
+    [
+        ("po", b'msgid "Hello %s"\nmsgstr ""\n', b"#, fuzzy"),
+        (
+            "xliff",
+            b'<xliff version="1.2"><file source-language="en" target-language="de" datatype="x" original="x"><body>'
+            b'<trans-unit id="1"><source>Hello %s</source></trans-unit></body></file></xliff>',
+            b'state="needs-review-translation"',
+        ),
+    ],
+)
+def test_an_entry_that_lost_a_placeholder_needs_review(format, content, mark):
+    complete = translate_file(content, format, lambda texts, keep: [SimpleNamespace(text="Hallo %s") for _ in texts])
+    lossy = translate_file(content, format, lambda texts, keep: [SimpleNamespace(text="Hallo") for _ in texts])
+    assert mark in lossy
+    assert mark not in complete
