@@ -7,6 +7,7 @@ from capsule_mt.coverage.checks import checks_of
 from capsule_mt.coverage.methods import PieceCoverage, PieceSupport
 from capsule_mt.coverage.repetition import repeated_phrases
 from capsule_mt.coverage.results import Coverage, SentenceCoverage, TargetWord, Word
+from capsule_mt.text.normal import folded
 from capsule_mt.text.segments import Document
 from capsule_mt.text.words import WORDS, is_mark
 
@@ -78,16 +79,15 @@ def joined(parts: Sequence[Coverage], weights: Sequence[int], threshold: float |
 def _target_words(support: PieceSupport, output: str, translation: str, offset: int) -> list[TargetWord]:
     """Return the words of the model's output at their offsets in the text's translation.
 
-    offset: of `translation`, which is the output after tags and other kept text were put back.
+    offset: of `translation`, which is the output with the case and the quotes of its source, tags and other kept text.
     """
     words, position = [], 0
+    folded_output, folded_translation = folded(output), folded(translation)
     for (start, end), supported, marked in zip(support.spans, support.supported, support.marked, strict=True):
-        word = output[start:end]
-        word_start = translation.find(word, position)
-        if word_start < 0 and not start and translation.startswith(word[:1].upper() + word[1:]):
-            word_start = 0  # the translation took over the capital of the source
+        word_start = folded_translation.find(folded_output[start:end], position)
         if word_start < 0:  # kept text replaced the word
             continue
         position = word_start + end - start
+        word = translation[word_start:position]
         words.append(TargetWord(word, offset + word_start, offset + position, supported, marked))
     return words

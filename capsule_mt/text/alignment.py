@@ -4,7 +4,6 @@ import difflib
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from capsule_mt.text.capitals import with_capitals
 from capsule_mt.text.keeping import Masked, is_item
 from capsule_mt.text.segments import Document
 from capsule_mt.text.sentences import Span
@@ -82,7 +81,7 @@ def numbered_links(
     text_links: list[Link] = []
     source_end, target_end = 0, 0
     for index, (piece, text, piece_links) in enumerate(zip(document.pieces, texts, links, strict=True)):
-        start = translation.find(with_capitals(text) if document.in_capitals else text, target_end)
+        start = translation.find(text, target_end)
         if index or document.copies:
             text_links += _copy_links(document.text, Span(source_end, piece.span.start), start)
         text_links += [Link(source, Span(start + target.start, start + target.end)) for source, target in piece_links]

@@ -32,10 +32,11 @@ def without_capitals(text: str) -> str | None:
 def with_capitals(text: str) -> str:
     """Return a translation in capitals, letter for letter, except for copied items."""
     parts = parts_of(text, COPIED_KINDS)
-    return "".join(part if isinstance(part, Item) else "".join(map(_capital, part)) for part in parts)
+    return "".join(part if isinstance(part, Item) else "".join(map(capital, part)) for part in parts)
 
 
-def _capital(letter: str) -> str:
+def capital(letter: str) -> str:
+    """Return the capital of a letter; the letter itself if its capital is two letters."""
     if letter == "\xdf":
         return "\u1e9e"
     return letter.upper() if len(letter.upper()) == 1 else letter

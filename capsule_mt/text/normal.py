@@ -5,6 +5,7 @@ by its letters), accents are composed with their letters, and invisible characte
 the vocabulary lacks, such as "Às", is lowercased where the result is a piece of the vocabulary.
 """
 
+import math
 import re
 import unicodedata
 from bisect import bisect_left
@@ -46,6 +47,9 @@ WORD = re.compile(r"[^\W\d_]+")
 SENTENCE_START = re.compile(r"(?:^|[.!?\u2026]\s)\W*\Z")  # in the text before the first word of a sentence
 MAX_ANSWERS, MAX_CACHED_LENGTH = 20_000, 64  # answers in a cache, and characters of their texts
 Answer = TypeVar("Answer")
+FIRST_RANK = 10  # the first ids are special tokens and marks
+LOG_RANK_OF_TOKEN = 2.4  # the logarithm of the sum of 1 / rank: a word of two tokens is rarer than either
+LOG_RANK_OF_UNKNOWN = 20.0  # more than that of any token
 REACH = 16  # characters before a word that decide whether it begins a sentence
 
 
@@ -89,6 +93,7 @@ class Vocabulary:
         self._covers: dict[str, bool] = {}
         self._is_piece: dict[str, bool] = {}
         self._forms: dict[str, str] = {}  # by character with its accents
+        self._log_ranks: dict[str, float] = {}
         self._unchanged: set[str] = set(map(chr, range(128)))  # characters whose form is themselves
 
     def covers(self, text: str) -> bool:
@@ -108,6 +113,33 @@ class Vocabulary:
             answer = len(ids) == 1 and ids[0] != self._tokenizer.unknown_id
             _cache(self._is_piece, word, answer)
         return answer
+
+    def reads(self, word: str) -> bool:
+        """Return whether the vocabulary has a word in its normal form."""
+        return self.covers(self.normal_form(word).text)
+
+    def log_rank(self, word: str) -> float:
+        """Return how rare a word is: about its negative log-probability, less a constant for each of its tokens.
+
+        Vocabularies are sorted by frequency, and the frequency of a token falls as 1 / rank (Zipf's law).
+        """
+        answer = self._log_ranks.get(word)
+        if answer is None:
+            ids = self._tokenizer.encode(self.normal_form(word).text).ids
+            answer = self._log_rank_of(token for token in ids if token not in self._tokenizer.special_ids)
+            _cache(self._log_ranks, word, answer)
+        return answer
+
+    def target_log_rank(self, word: str) -> float:
+        """Return how rare a word of the target language is."""
+        return self._log_rank_of(self._tokenizer.encode_target(word)[:-1])
+
+    def _log_rank_of(self, ids: Iterable[int]) -> float:
+        unknown_id = self._tokenizer.unknown_id
+        return sum(
+            LOG_RANK_OF_UNKNOWN if token == unknown_id else math.log(token + FIRST_RANK) + LOG_RANK_OF_TOKEN
+            for token in ids
+        )
 
     def normal_form(self, source: str, protected: Iterable[Span] = ()) -> NormalForm:
         """Return the normal form of a text; protected spans, in order, stay as they are."""
@@ -191,6 +223,16 @@ def _cache(answers: dict[str, Answer], text: str, answer: Answer) -> None:
     if len(answers) >= MAX_ANSWERS:
         answers.clear()
     answers[text] = answer
+
+
+def folded(text: str) -> str:
+    """Return a text in small letters with plain quotes, character for character."""
+    return "".join(map(_folded_character, text))
+
+
+def _folded_character(character: str) -> str:
+    small = PLAIN_FORMS.get(character, character).lower()
+    return small if len(small) == 1 else character
 
 
 def _compatible(character: str) -> str:

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 from capsule_mt.messages import warn, warn_once
-from capsule_mt.text.capitals import with_capitals, without_capitals
+from capsule_mt.text.casing import CasedText, in_sentence_case
 from capsule_mt.text.copying import without_copied_edges
 from capsule_mt.text.keeping import BLOCK_BREAK, SIGN, UNKNOWN, Masked, masked, overlaps, with_numbers
 from capsule_mt.text.normal import QUOTES, combines, vocabulary_of
@@ -49,10 +49,12 @@ class Piece:
     source: `text` with the way back to the user's text.
     terms: the glossary's terms in it.
     is_glued: whether only kept items separate it from the preceding piece, as in "{0}Welcome".
+    case: of the user's line, if the model reads it in sentence case instead.
     """
 
     terms: "Sequence[Term]" = ()
     is_glued = False
+    case: str | None = None
 
     def __init__(
         self,
@@ -92,7 +94,6 @@ class Document:
     copies: the translation also copies the text before and after all pieces; the text between two it always copies.
     foreign: spans that are copied because no model can translate them: sentences whose words are all unknown to the
         vocabulary, and words of more than `MAX_WORD` characters.
-    in_capitals: the model reads small letters.
     num_unknown: how many of the `num_tokens` tokens stand for what the vocabulary lacks.
     """
 
@@ -100,7 +101,6 @@ class Document:
         self, text: str, copies: bool = False, pieces: Sequence[Piece] = (), foreign: Sequence[Span] = ()
     ) -> None:
         self.text, self.copies, self.pieces, self.foreign = text, copies, list(pieces), list(foreign)
-        self.in_capitals = False
         self.num_unknown = self.num_tokens = 0
 
     @property
@@ -138,9 +138,9 @@ class Segmenter(NamedTuple):
         plain = text if text.isascii() else re.sub(LONE_SURROGATES, "\ufffd", text)
         document = Document(plain, self.copies or bool(self.keep))
         readable = self._without_long_words(document)
-        lowercase = without_capitals(readable) if self.copies else None
-        document.in_capitals = lowercase is not None
-        source = masked(lowercase or readable, self.keep, self.copies, vocabulary_of(self.tokenizer))
+        vocabulary = vocabulary_of(self.tokenizer)
+        cased = in_sentence_case(readable, vocabulary, self.src_lang) if self.copies else CasedText(readable)
+        source = masked(cased.text, self.keep, self.copies, vocabulary)
         text_language = self._language_of(source.text)
         cuts = _glued_cuts(source) if self.copies else ()
         for start, end in _cut_at(cuts, self._sentences(source)):
@@ -165,6 +165,7 @@ class Segmenter(NamedTuple):
                 if part.has_words and (has_unknown_word or not textless_ids.issuperset(encoded.ids)):
                     document.pieces.append(self._piece(part, encoded, was_cut))
                     document.pieces[-1].is_glued = span.start in cuts
+                    document.pieces[-1].case = cased.case_at(part.span.start)
                 elif unknown:
                     document.foreign.append(part.span)
         return document
@@ -238,12 +239,13 @@ class Segmenter(NamedTuple):
         if source is None or encoded is None or (self.limit is not None and len(encoded.ids) > self.limit):
             return self._around_items(piece, piece.masked)
         again = self._piece(source, encoded)
-        again.prefix, again.terms, again.is_glued = piece.prefix, piece.terms, piece.is_glued
+        again.prefix, again.terms, again.is_glued, again.case = piece.prefix, piece.terms, piece.is_glued, piece.case
         return [again]
 
     def _around_items(self, piece: Piece, source: Masked) -> list[Piece]:
         pieces = [self._piece(part, self._encode(part.text, part.prefix)) for _, part in source.around_items()]
         for part in pieces:
+            part.case = piece.case
             part.terms = [term for term in piece.terms if overlaps(term.span, [part.span])]
         for part in pieces[:1]:
             part.is_glued = piece.is_glued and part.span.start == piece.span.start
@@ -379,7 +381,7 @@ def join_translations(document: Document, translations: Sequence[str]) -> tuple[
         starts.append(len(joined) - len(translation))
         source_end = piece.span.end
     joined = with_space(joined, document.text[source_end:]) if document.copies else joined
-    return with_capitals(joined) if document.in_capitals else joined, starts
+    return joined, starts
 
 
 class TranslationIterator(Generic[Result]):

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 
 from capsule_mt.engine.search import Hypothesis
+from capsule_mt.text.casing import restored_case
+from capsule_mt.text.normal import vocabulary_of
 from capsule_mt.text.segments import Document, Piece, join_translations
 from capsule_mt.translate.aligning import aligned_rows
 from capsule_mt.translate.plan import Plan
@@ -46,7 +48,9 @@ def _text(piece: Piece, hypothesis: Hypothesis, plan: Plan) -> str:
 
         pair = (piece.ids, hypothesis)
         text = restored(piece.masked, hypothesis.ids, decode, lambda: aligned_rows([pair], plan)[0])
-    return text[:1].upper() + text[1:] if piece.source is not None and piece.source.has_small_first else text
+    if piece.source is not None and piece.source.has_small_first:
+        text = text[:1].upper() + text[1:]
+    return restored_case(text, piece.case, vocabulary_of(plan.tokenizer))
 
 
 def links_between(

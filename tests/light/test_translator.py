@@ -15,7 +15,7 @@ from tests.light.text.fakes import WordTokenizer
 
 ROOT = Path(__file__).parents[2]
 RELEASED = ROOT / "checkpoints" / "capsule-marian-de-en"
-TEXTS = ["one two three", "four", "five six seven eight nine", "two one"]
+TEXTS = ["one two three", "four", "Five six seven eight nine", "two one"]
 
 
 # ---- what goes in and comes out
@@ -47,12 +47,12 @@ def test_lists_iterables_and_blank_texts():
 
 def test_what_the_vocabulary_lacks_is_copied_and_said(caplog):
     model = translator(tokenizer=WordTokenizer(unknown=("Čech", "ξένος", "ξένος,", "λόγος!")))
-    texts = ["one two three four five Čech", "one ξένος, λόγος! two", "ξένος λόγος!"]
+    texts = ["one two three four five Čech", "One ξένος, λόγος! two", "ξένος λόγος!"]
     found = model(texts, batch_size=3)
     assert [one.text for one in found] == texts
     words = model.loaded.tokenizer.words
     read = [" ".join(words[token] for token in source[:-1]) for source in model.loaded.decoder.calls[0][0]]
-    assert sorted(read) == ["one Tom! two", "one two three four five Tom"]
+    assert sorted(read) == ["One Tom! two", "one two three four five Tom"]
     assert [round(one.unknown, 2) for one in found] == [0.14, 0.4, 0.67]
     assert "2 of 3 texts have more than 20% tokens that the vocabulary lacks" in caplog.text
     covered = [one.coverage for one in model(texts, coverage=CoverageOptions())]
@@ -108,13 +108,13 @@ def test_sentences_are_translated_one_by_one():
 
 
 def test_sources_beyond_the_positions(caplog):
-    translate, text = translator(longest_source=4), "one two, three four, five six"
+    translate, text = translator(longest_source=4), "One two, three four, five six"
     found = translate(text)
     assert found.text == text
     assert [len(segment.source_ids) for segment in found.segments] == [3, 3, 3]
-    with pytest.raises(ValueError, match=r"a source of 7 tokens is longer than the 4 that the model takes: 'one two,"):
+    with pytest.raises(ValueError, match=r"a source of 7 tokens is longer than the 4 that the model takes: 'One two,"):
         translate(text, split_sentences=False)
-    assert translate(text, truncation=True, split_sentences=False).text == "one two, three"
+    assert translate(text, truncation=True, split_sentences=False).text == "One two, three"
     assert "A source of 7 tokens was cut to 4" in caplog.text
 
 
@@ -240,11 +240,11 @@ def test_a_threshold_warns_and_a_retry_takes_what_leaves_less_out(caplog):
     decoder = Echo(lost=1)
     translate = translator(decoder)
     found = translate(TEXTS, batch_size=4, coverage=CoverageOptions(threshold=0.6))
-    assert [one.text for one in found] == ["one two", "", "five six seven eight", "two"]
+    assert [one.text for one in found] == ["one two", "", "Five six seven eight", "two"]
     assert [one.coverage.score for one in found] == [pytest.approx(2 / 3), 0.0, 0.8, 0.5]
     assert "The coverage of 2 of 4 translations is below 0.6" in caplog.text
     found = translate(TEXTS, batch_size=4, coverage=CoverageOptions(threshold=0.6, retry_beams=3))
-    assert [one.text for one in found] == ["one two", "four", "five six seven eight", "two one"]
+    assert [one.text for one in found] == ["one two", "four", "Five six seven eight", "two one"]
     sources, options = decoder.calls[-1]
     assert (len(sources), options.num_beams, options.num_return_sequences) == (2, 3, 3)
     several = translate("four", num_beams=4, num_return_sequences=3, coverage=CoverageOptions(2.0, 2))

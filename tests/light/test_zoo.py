@@ -52,7 +52,7 @@ def test_what_is_around_a_sentence_stays(model):
 
 def test_a_text_in_capitals_is_translated_as_one_in_small_letters(model):
     text, options = "WO IST DEIN BRUDER HEUTE?", {"coverage": CoverageOptions(), "alignment": True}
-    found, expected = model(text, **options), model("Wo ist dein bruder heute?", **options)
+    found, expected = model(text, **options), model("Wo ist dein Bruder heute?", **options)
     assert found.text == expected.text.upper()
     assert [word.text for word in found.coverage.words] == [*text[:-1].split(), "?"]
     assert found.alignment == expected.alignment

@@ -1,4 +1,4 @@
-"""A tokenizer for tests: each word is a token, and 1 is the end."""
+"""Tokenizers for tests. 1 is the end."""
 
 import re
 
@@ -6,6 +6,8 @@ from capsule_mt.text.tokenizer import Encoded
 
 
 class WordTokenizer:
+    """Each word is a token."""
+
     unknown_id, special_ids = 0, frozenset({1})
 
     def __init__(self, language_tokens=(), unknown=()):
@@ -28,3 +30,24 @@ class WordTokenizer:
 
     def decode(self, ids):
         return " ".join(self.words[number] for number in ids if number != 1)
+
+
+class CharacterTokenizer:
+    """A token for each of these texts; other texts are cut into characters."""
+
+    unknown_id, special_ids, language_tokens = 0, frozenset({1}), ()
+
+    def __init__(self, texts):
+        self.tokens = ["<unk>", "</s>", *texts]
+
+    def encode(self, text):
+        texts = [text] if text in self.tokens else list(text)
+        ids = [self.tokens.index(part) if part in self.tokens else 0 for part in texts]
+        offsets = [(0, len(text))] if len(texts) == 1 else [(n, n + 1) for n in range(len(text))]
+        return Encoded([*ids, 1], [*offsets, None])
+
+    def encode_target(self, text):
+        return self.encode(text).ids
+
+    def decode(self, ids):
+        return "".join(self.tokens[token] for token in ids if token > 1)

@@ -10,34 +10,19 @@ from capsule_mt import CoverageOptions, Translator
 from capsule_mt.text.keeping import masked
 from capsule_mt.text.normal import INVISIBLE, PLAIN, Vocabulary, vocabulary_of
 from capsule_mt.text.sentences import Span
-from capsule_mt.text.tokenizer import Encoded
-from tests.light.text.fakes import WordTokenizer
+from tests.light.text.fakes import CharacterTokenizer, WordTokenizer
 
 ROOT = Path(__file__).resolve().parents[3]
 VECTORS = json.loads((ROOT / "tests/vectors/normal.json").read_text(encoding="utf-8"))
 
 
-class Characters:
-    """A tokenizer with a token for each of its characters, and for each of its words."""
-
-    unknown_id, special_ids, language_tokens = 0, frozenset({1}), ()
-
-    def __init__(self, characters=VECTORS["characters"], words=VECTORS["words"]):
-        self.tokens = ["<unk>", "</s>", *characters, *words]
-
-    def encode(self, text):
-        texts = [text] if text in self.tokens else list(text)
-        ids = [self.tokens.index(one) if one in self.tokens else 0 for one in texts]
-        offsets = [(0, len(text))] if len(texts) == 1 else [(n, n + 1) for n in range(len(text))]
-        return Encoded([*ids, 1], [*offsets, None])
-
-    def decode(self, ids):
-        return "".join(self.tokens[token] for token in ids if token > 1)
+def characters_and_words(characters=VECTORS["characters"], words=VECTORS["words"]):
+    return CharacterTokenizer([*characters, *words])
 
 
 @pytest.mark.parametrize("case", VECTORS["cases"], ids=[case["text"] for case in VECTORS["cases"]])
 def test_vectors(case):
-    vocabulary = Vocabulary(Characters())
+    vocabulary = Vocabulary(characters_and_words())
     for _ in range(2):  # the second time from what is kept
         form = vocabulary.normal_form(case["text"])
         assert form.text == case["form"]
@@ -48,7 +33,7 @@ def test_vectors(case):
 
 def test_the_tables_are_those_of_the_vectors():
     assert (PLAIN, "".join(sorted(INVISIBLE))) == (VECTORS["plain"], VECTORS["invisible"])
-    vocabulary = Vocabulary(Characters())
+    vocabulary = Vocabulary(characters_and_words())
     for plain, characters in PLAIN.items():
         for character in characters:
             assert vocabulary.normal_form(f"b{character}b").text == f"b{plain}b"
@@ -59,18 +44,20 @@ def test_the_tables_are_those_of_the_vectors():
 def test_what_the_vocabulary_has_stays_as_it_is():
     characters = VECTORS["characters"] + "".join(VECTORS["plain"].values()) + "ÀÔ\ufb01\uff21½"
     text = "don’t “say” — Às… \ufb01\uff21 ½"
-    assert Vocabulary(Characters(characters)).normal_form(text).text == text
+    assert Vocabulary(characters_and_words(characters)).normal_form(text).text == text
 
 
 def test_what_is_protected_stays_as_it_is():
-    form = Vocabulary(Characters()).normal_form("Às <i title='don’t'>Às</i> don’t", [Span(3, 21), Span(23, 27)])
+    form = Vocabulary(characters_and_words()).normal_form(
+        "Às <i title='don’t'>Às</i> don’t", [Span(3, 21), Span(23, 27)]
+    )
     assert form.text == "às <i title='don’t'>às</i> don't"
-    source = masked("it’s “<i title='don’t'>” x", ["tags"], vocabulary=Vocabulary(Characters()))
+    source = masked("it’s “<i title='don’t'>” x", ["tags"], vocabulary=Vocabulary(characters_and_words()))
     assert [part for part, _ in source.parts] == ["it's \"", "<i title='don’t'>", '" x']
 
 
 def test_whatever_the_text_each_character_has_its_own():
-    vocabulary = Vocabulary(Characters())
+    vocabulary = Vocabulary(characters_and_words())
     for first in range(0x20, 0x3000, 7):
         text = "".join(map(chr, range(first, first + 7))) + "e\u0301 \u00ad"
         form = vocabulary.normal_form(text)

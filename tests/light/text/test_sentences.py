@@ -80,7 +80,6 @@ def test_how_translations_are_joined(case):
     document.pieces = [Piece(Span(*span), []) for span in spans_in(case["text"], case["pieces"])]
     for index in case["glued"]:
         document.pieces[index].is_glued = True
-    document.in_capitals = case["in_capitals"]
     joined, starts = join_translations(document, case["translations"])
     assert joined == case["joined"]
     for translation, start in zip(case["translations"], starts, strict=True):
