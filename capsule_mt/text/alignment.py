@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from capsule_mt.text.keeping import Masked, is_item
+from capsule_mt.text.normal import folded
 from capsule_mt.text.segments import Document
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import WORDS, SourceWord, is_mark, target_words
@@ -50,7 +51,7 @@ def links_of(
 
 def restored_links(source: Masked, links: Iterable[Link], decoded: str, text: str) -> list[Link]:
     """Move links of a decoded translation to its restored text, and link each kept item to its copy."""
-    decoded_words, words = list(WORDS.finditer(decoded)), list(WORDS.finditer(text))
+    decoded_words, words = list(WORDS.finditer(folded(decoded))), list(WORDS.finditer(folded(text)))
     matcher = difflib.SequenceMatcher(
         None, [word[0] for word in decoded_words], [word[0] for word in words], autojunk=False
     )

@@ -263,6 +263,21 @@ class Masked:
         self._used_tags.update(index for index, (part, _) in selected if is_tag(part))
         return Masked([part for _, part in selected], self.kinds, prefix, normal=self.normal)
 
+    def with_ending(self, length: int, ending: str) -> "Masked":
+        """Return this text with another ending instead of its last characters; they may not belong to an item."""
+        *parts, (last, span) = self.parts
+        if length:
+            cut = Span(span.end - length, span.end)
+            parts += [(last[:-length], Span(span.start, cut.start)), (ending, cut)]
+        else:
+            parts += [(last, span), (ending, Span(span.end, span.end))]
+        return Masked([part for part in parts if part[0]], self.kinds, self.prefix, normal=self.normal)
+
+    def is_added(self, span: Span) -> bool:
+        """Whether a span of `text` stands for nothing in the user's text."""
+        part_span = self.parts[bisect_right(self.starts, span.start) - 1][1]
+        return part_span.start == part_span.end
+
     def with_unknown(self, spans: Mapping[Span, str]) -> "Masked":
         """Return this text with spans of `text` as items of these kinds, which the vocabulary lacks."""
         parts: list[Part] = []

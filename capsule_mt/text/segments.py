@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 from capsule_mt.messages import warn, warn_once
 from capsule_mt.text.casing import CasedText, in_sentence_case
 from capsule_mt.text.copying import without_copied_edges
-from capsule_mt.text.keeping import BLOCK_BREAK, SIGN, UNKNOWN, Masked, masked, overlaps, with_numbers
-from capsule_mt.text.normal import QUOTES, combines, vocabulary_of
+from capsule_mt.text.edges import ELLIPSIS, is_around, lacks_full_stop, without_brackets
+from capsule_mt.text.keeping import BLOCK_BREAK, SIGN, UNKNOWN, Item, Masked, masked, overlaps, with_numbers
+from capsule_mt.text.normal import combines, vocabulary_of
 from capsule_mt.text.sentences import UNSPACED_STOPS, Span, split_sentences, split_to_fit
 from capsule_mt.text.tokenizer import Encoded, Tokenizer, unknown_tokens
 from capsule_mt.text.words import (
@@ -49,11 +50,13 @@ class Piece:
     source: `text` with the way back to the user's text.
     terms: the glossary's terms in it.
     is_glued: whether only kept items separate it from the preceding piece, as in "{0}Welcome".
+    ending: what the user's sentence has instead of the full stop that the model reads; `None` if it reads the same.
     case: of the user's line, if the model reads it in sentence case instead.
     """
 
     terms: "Sequence[Term]" = ()
     is_glued = False
+    ending: str | None = None
     case: str | None = None
 
     def __init__(
@@ -147,7 +150,7 @@ class Segmenter(NamedTuple):
             token_end, token = self.language_token(source.text[start:end])
             sentence = Span(start + token_end, end)
             if self.copies:
-                sentence = _without_quotes(document.text, source, without_copied_edges(source.text, sentence))
+                sentence = _inner_sentence(document.text, source, without_copied_edges(source.text, sentence))
             if sentence.start == sentence.end:
                 continue
             token = token or text_language
@@ -156,8 +159,10 @@ class Segmenter(NamedTuple):
             for span, encoded, was_cut in self._fitting(source.text, sentence, prefix):
                 text_of_span = source.text[span.start : span.end]
                 has_unknown_word = self.tokenizer.unknown_id in encoded.ids and not is_mark(text_of_span)
-                part = source.part(span, prefix)
-                unknown = unknown_tokens(self.tokenizer, text_of_span, encoded)
+                part, ending = source.part(span, prefix), None
+                if self.copies and span.end == sentence.end and end not in cuts and not was_cut:
+                    part, encoded, ending = self._with_full_stop(document.text, part, encoded)
+                unknown = unknown_tokens(self.tokenizer, part.text, encoded)
                 document.num_unknown += len(unknown)
                 document.num_tokens += len(encoded.ids)
                 if unknown and self.copies:
@@ -165,6 +170,7 @@ class Segmenter(NamedTuple):
                 if part.has_words and (has_unknown_word or not textless_ids.issuperset(encoded.ids)):
                     document.pieces.append(self._piece(part, encoded, was_cut))
                     document.pieces[-1].is_glued = span.start in cuts
+                    document.pieces[-1].ending = ending
                     document.pieces[-1].case = cased.case_at(part.span.start)
                 elif unknown:
                     document.foreign.append(part.span)
@@ -188,6 +194,7 @@ class Segmenter(NamedTuple):
         if self.with_words:
             unknown_id = self.tokenizer.unknown_id
             words = source_words(source.text, encoded.offsets, encoded.ids, unknown_id, self.lists)
+            words = [word for word in words if not source.is_added(word.model_span)]
         for index, word in enumerate(words):
             span, is_copied = source.user_span(word.model_span), source.is_copied(word.model_span)
             is_unknown = word.is_unknown and not is_copied
@@ -222,6 +229,28 @@ class Segmenter(NamedTuple):
         again = self._encode(changed.text, changed.prefix)
         return (source, encoded) if self.limit is not None and len(again.ids) > self.limit else (changed, again)
 
+    def _with_full_stop(self, text: str, part: Masked, encoded: Encoded) -> tuple[Masked, Encoded, str | None]:
+        """Return a sentence with a full stop if the user's lacks it or has an ellipsis instead, and what it has."""
+        ellipsis_start = len(part.text.rstrip(f".{ELLIPSIS}"))
+        if lacks_full_stop(part.text):
+            changed, ending = part.with_ending(0, "."), ""
+        elif (
+            ellipsis_start < len(part.text)
+            and part.text[ellipsis_start - 1 : ellipsis_start].isalnum()
+            and not isinstance(part.parts[-1][0], Item)
+            and text[slice(*part.user_span(Span(ellipsis_start, len(part.text))))] == ELLIPSIS
+        ):
+            changed, ending = part.with_ending(len(part.text) - ellipsis_start, "."), ELLIPSIS
+        else:
+            return part, encoded, None
+        changed_encoded = self._encode(changed.text, changed.prefix)
+        is_too_long = self.limit is not None and len(changed_encoded.ids) > self.limit
+        # a vocabulary may lack the full stop
+        is_unknown = self.tokenizer.unknown_id in {*changed_encoded.ids} - {*encoded.ids}
+        if is_too_long or is_unknown:
+            return part, encoded, None
+        return changed, changed_encoded, ending
+
     def _lacks(self, sign: str) -> bool:
         return not vocabulary_of(self.tokenizer).covers(sign) and not combines(sign)
 
@@ -239,13 +268,15 @@ class Segmenter(NamedTuple):
         if source is None or encoded is None or (self.limit is not None and len(encoded.ids) > self.limit):
             return self._around_items(piece, piece.masked)
         again = self._piece(source, encoded)
-        again.prefix, again.terms, again.is_glued, again.case = piece.prefix, piece.terms, piece.is_glued, piece.case
+        again.prefix, again.terms, again.is_glued = piece.prefix, piece.terms, piece.is_glued
+        again.case, again.ending = piece.case, piece.ending
         return [again]
 
     def _around_items(self, piece: Piece, source: Masked) -> list[Piece]:
         pieces = [self._piece(part, self._encode(part.text, part.prefix)) for _, part in source.around_items()]
         for part in pieces:
             part.case = piece.case
+            part.ending = piece.ending if part.text.endswith(".") and part.span.end == piece.span.end else None
             part.terms = [term for term in piece.terms if overlaps(term.span, [part.span])]
         for part in pieces[:1]:
             part.is_glued = piece.is_glued and part.span.start == piece.span.start
@@ -322,16 +353,16 @@ class Segmenter(NamedTuple):
         return Encoded(source.ids[:cut] + source.ids[end:], source.offsets[:cut] + source.offsets[end:])
 
 
-def _without_quotes(text: str, source: Masked, sentence: Span) -> Span:
-    """Return a sentence without typographic quotes around it, which a model would translate into straight ones."""
+def _inner_sentence(text: str, source: Masked, sentence: Span) -> Span:
+    """Return a sentence without brackets and typographic quotes around it, which a model would change."""
+    sentence = without_brackets(source.text, sentence)
     if sentence.end - sentence.start < 3 or source.text[sentence.start] not in "'\"":
         return sentence
     inner = Span(sentence.start + 1, sentence.end - 1)
     first = source.user_span(Span(sentence.start, inner.start))
     last = source.user_span(Span(inner.end, sentence.end))
     opening, closing = text[slice(*first)], text[slice(*last)]
-    is_around = closing != "" and closing in QUOTES.get(opening, "")
-    return inner if is_around and not {opening, closing} & set(text[first.end : last.start]) else sentence
+    return inner if is_around(opening, closing, text[first.end : last.start]) else sentence
 
 
 def _glued_cuts(source: Masked) -> set[int]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from capsule_mt.engine.search import Hypothesis
 from capsule_mt.text.casing import restored_case
+from capsule_mt.text.edges import with_ending
 from capsule_mt.text.normal import vocabulary_of
 from capsule_mt.text.segments import Document, Piece, join_translations
 from capsule_mt.translate.aligning import aligned_rows
@@ -50,6 +51,8 @@ def _text(piece: Piece, hypothesis: Hypothesis, plan: Plan) -> str:
         text = restored(piece.masked, hypothesis.ids, decode, lambda: aligned_rows([pair], plan)[0])
     if piece.source is not None and piece.source.has_small_first:
         text = text[:1].upper() + text[1:]
+    if piece.ending is not None:
+        text = with_ending(text, piece.ending)
     return restored_case(text, piece.case, vocabulary_of(plan.tokenizer))
 
 
@@ -67,7 +70,8 @@ def links_between(
     aligned = aligned_rows([(piece.ids, hypothesis) for piece, hypothesis in pairs], plan)
     for (piece, hypothesis), text, rows in zip(pairs, texts, aligned, strict=True):
         piece_links = links_of(piece.words, hypothesis.ids, decode, rows)
-        if piece.masked is not None:
-            piece_links = restored_links(piece.masked, piece_links, decode(hypothesis.ids), text)
+        decoded = decode(hypothesis.ids)
+        if piece.source is not None and text != decoded:
+            piece_links = restored_links(piece.source, piece_links, decoded, text)
         links.append(piece_links)
     return numbered_links(document, translation, texts, links)
