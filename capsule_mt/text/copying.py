@@ -16,7 +16,8 @@ _PLACEHOLDER = (
     r"(?:\{\{\{[^{}\n]{0,120}\}\}\}|\{\{[^{}\n]{0,120}\}\}|\{%.{0,120}?%\}|\{#.{0,120}?#\}|<%.{0,120}?%>"
     r"|\{\s*\w+\s*,\s*(?:plural|select(?:ordinal)?|number|date|time)\b(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
     r"|[$%#]?\{\{?[^{}\s]*\}\}?|\{\s?[\w.]+\s?\}|\$[A-Za-z_]\w+"
-    r"|\[\[[\w.]+\]\]|%%\w+%%|(?<![\w:/])@:[\w.]*\w|(?<![\w:/@]):[A-Za-z_]\w+(?![\w:])"  # of Angular 1, Laravel, vue-i18n
+    r"|\[\[[\w.]+\]\]|%%\w+%%|(?<![\w:/])@:[\w.]*\w"  # of Angular 1 and vue-i18n
+    r"|(?<![\w:/@]):[A-Za-z_]\w+(?![\w:])"  # of Laravel
     rf"|%(?:\(\w+\)|\d+\$)?(?:[-+#0]*(?:[1-9]\d*)?(?:\.\d+)?(?:hh?|ll?|z)?[sdifucxXeg](?:\b|(?={UNIT}))|@)"
     r"|%(?:L?\d{1,2}|n)\b|%\w+%|%%)"
 )
@@ -48,6 +49,8 @@ MAYBE_NO_WORDS = (
     "_",
     "$",
     "[[",
+    "*",
+    "~~",
 )  # `NO_WORDS` matches only around these
 EMOJI = "[\xa9\xae\u2122\U0001f000-\U0001faff\u2600-\u27bf\u2b00-\u2bff\ufe0f\u200d\u20e3\U000e0020-\U000e007f]"
 # bullets, "3)" and "a)", boxes to tick; not "3.", which may be a date

@@ -30,7 +30,13 @@ PATTERNS = {
     "code": CODE,
     "emoji": rf"{EMOJI}+(?:\s*{EMOJI}+)*",
 }
-COPIED_KINDS = ("tags", "urls", "placeholders", "code", "emoji")  # kept by default
+# Markdown's marks around words, which the model does not read; underscores inside words are code
+EMPHASIS_MARKS = (r"\*\*\*", r"\*\*", r"\*", "__", "_", "~~")
+PATTERNS["emphasis"] = "|".join(
+    rf"(?<![\w*~\\]){mark}(?=[\w\"'\u201c\u2018\xab(\[{{<%$])[^*~\n]{{0,1000}}?(?<=[^\s*~\\]){mark}(?![\w*~])"
+    for mark in EMPHASIS_MARKS
+)
+COPIED_KINDS = ("tags", "urls", "placeholders", "code", "emoji", "emphasis")  # kept by default
 # the kinds of what the vocabulary lacks: words, signs with a number, and signs alone
 UNKNOWN, AMOUNT, SIGN = "unknown", "amounts", "signs"
 AROUND_ITEMS = f" \t\xa0{OPENING}{CLOSING}"
@@ -78,7 +84,11 @@ def parts_of(text: str, kinds: Sequence[str]) -> list[str]:
     parts: list[str] = []
     end = 0
     for match in re.finditer(pattern, text) if pattern else ():
-        parts += [text[end : match.start()], Item(match[0], str(match.lastgroup))]
+        parts.append(text[end : match.start()])
+        if match.lastgroup == "emphasis":
+            parts += _emphasised(match[0], kinds)
+        else:
+            parts.append(Item(match[0], str(match.lastgroup)))
         end = match.end()
     return [part for part in [*parts, text[end:]] if part]
 
@@ -95,6 +105,13 @@ def bare(item: Item) -> Item:
     """Return a placeholder without what is glued to it, and any other item as it is."""
     match = re.search(BARE_PLACEHOLDERS, item) if item.kind == "placeholders" else None
     return Item(match[0], item.kind) if match else item
+
+
+def _emphasised(text: str, kinds: Sequence[str]) -> list[str]:
+    """Return the parts of a text between two marks of emphasis, such as "**", and the marks."""
+    length = len(text) - len(text.lstrip(text[0]))
+    mark = Item(text[:length], "emphasis")
+    return [mark, *parts_of(text[length:-length], kinds), mark]
 
 
 def with_spans(strings: Iterable[str]) -> list[Part]:
@@ -118,7 +135,7 @@ def is_item(part: str) -> bool:
 
 def is_tag(part: str) -> bool:
     """Return whether a part is taken out of what the model reads: a tag, emoji or a sign."""
-    return isinstance(part, Item) and part.kind in ("tags", "emoji", SIGN)
+    return isinstance(part, Item) and part.kind in ("tags", "emoji", "emphasis", SIGN)
 
 
 def partners_of(parts: Sequence[str]) -> dict[int, int]:
@@ -130,6 +147,14 @@ def partners_of(parts: Sequence[str]) -> dict[int, int]:
     unclosed: set[str] = set()  # names of tags that the element around them closed
     partners = {}
     for index, part in enumerate(parts):
+        if isinstance(part, Item) and part.kind == "emphasis":
+            opening = next((position for position, name in reversed(open_tags) if name == part), None)
+            if opening is None:
+                open_tags.append((index, str(part)))
+            else:
+                partners[opening] = index
+                open_tags.remove((opening, str(part)))
+            continue
         tag = re.match(TAG_NAME, part) if is_tag(part) else None
         if tag is None or part.endswith("/>"):
             continue

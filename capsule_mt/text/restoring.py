@@ -78,7 +78,13 @@ class Layout:
         merged = sorted(
             [*((offset, 1, tag) for offset, tag in between_words), *in_words.values()], key=lambda entry: entry[:2]
         )
-        return [(offset, self._spaced(tag, offset)) for offset, _, tag in merged]
+        offsets = {tag: offset for offset, _, tag in merged}
+        return [(offset, self._spaced(tag, offset)) for offset, _, tag in merged if not self._is_empty(tag, offsets)]
+
+    def _is_empty(self, tag: int, offsets: dict[int, int]) -> bool:
+        """Whether a mark of emphasis is left without a word."""
+        item = cast(Item, self.source.parts[tag][0])
+        return item.kind == "emphasis" and offsets.get(self.partners.get(tag, tag)) == offsets[tag]
 
     def _tags_in_words(self) -> dict[int, tuple[int, int, int]]:
         """Return tags in a word that the translation copies, such as H<sub>2</sub>O, by their index.

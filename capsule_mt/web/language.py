@@ -102,7 +102,9 @@ def constants() -> dict[str, Any]:
     }
     return {
         "PATTERNS": {name: javascript_pattern(pattern) for name, pattern in patterns.items()},
-        "KEPT_PATTERNS": {kind: javascript_pattern(keeping.PATTERNS[kind]) for kind in keeping.COPIED_KINDS},
+        "KEPT_PATTERNS": {
+            kind: javascript_pattern(keeping.PATTERNS[kind]) for kind in keeping.COPIED_KINDS if kind != "emphasis"
+        },
         "MAYBE_NO_WORDS": copying.MAYBE_NO_WORDS,
         "MIN_CAPITALS": capitals.MIN_LETTERS,
         "CJK_NEIGHBOURS": words.CJK_NEIGHBOURS,

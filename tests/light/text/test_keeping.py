@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from capsule_mt import Translator
+from capsule_mt import CoverageOptions, Translator
 from capsule_mt.engine.search import Hypothesis
-from capsule_mt.text.keeping import KEEP_KINDS, STAND_INS, Item, parts_of
+from capsule_mt.text.keeping import KEEP_KINDS, STAND_INS, Item, masked, parts_of
 from capsule_mt.text.normal import vocabulary_of
 from capsule_mt.text.words import WORDS
 from tests.fixtures.vectors import vectors
@@ -187,3 +187,22 @@ def test_a_sentence_begins_after_a_glued_placeholder():
     assert model("{0}welcome back.").text == "{0}WELCOME BACK."
     assert model("press item{0} now").text == "PRESS ITEM{0} NOW"
     assert model("hello {name}welcome to {x}.").text == "HELLO {name}WELCOME TO {x}."
+
+
+@pytest.mark.parametrize("case", vectors("emphasis")["cases"], ids=repr)
+def test_a_model_does_not_read_marks_of_emphasis(case):
+    source = masked(case["text"], copies=True)
+    assert source.text == case["read"]
+    assert [part for part, _ in source.parts if getattr(part, "kind", "") == "emphasis"] == case["marks"]
+
+
+def test_emphasis_is_around_the_same_words():
+    model = Translator.from_pretrained(ROOT / "checkpoints/capsule-marian-en-de")
+    plain = model("The old man buys a red hat.").text
+    assert plain == "Der alte Mann kauft einen roten Hut."
+    assert model("The old man buys a **red hat**.").text == "Der alte Mann kauft einen **roten Hut**."
+    assert model("**The old man** buys a red hat.").text == "**Der alte Mann** kauft einen roten Hut."
+    assert model("*The old man buys a red hat.*").text == f"*{plain}*"
+    found = model("The **old** man buys a _red_ hat.", coverage=CoverageOptions(), alignment=True)
+    assert found.text.replace("**", "").replace("_", "") == plain
+    assert [word.text for word in found.coverage.words] == ["The", "old", "man", "buys", "a", "red", "hat", "."]

@@ -305,10 +305,14 @@ def test_opus_mt(node, portable, tmp_path):
 def reads_alike(translator, text):
     """Whether JavaScript reads a text as Python does.
 
-    It does not follow tests/vectors/casing.json and edges.json yet.
+    It does not follow tests/vectors/casing.json, edges.json and emphasis.json yet.
     """
     (document,) = translator.documents([text], translator.plan(TranslationOptions()))
-    return all(piece.case is None and piece.ending is None for piece in document.pieces) and text[:1] not in ("(", "[")
+    return all(piece.case is None and piece.ending is None for piece in document.pieces) and text[:1] not in (
+        "(",
+        "[",
+        "*",
+    )
 
 
 @pytest.mark.slow
