@@ -5,8 +5,8 @@ Legend: S source tokens, T target tokens.
 
 import struct
 from array import array
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Iterable, Sequence
+from itertools import chain, count
 from typing import Any, NamedTuple
 
 from capsule_mt.engine.search import Ids, Readings, SearchOptions
@@ -169,12 +169,16 @@ class SearchCall(Call):
 
     def _list(self, lists: Sequence[Ids]) -> None:
         """Let each source write the tokens of its list alone."""
-        candidates = sorted(set(chain.from_iterable(lists)))
-        index_of = {token: index for index, token in enumerate(candidates)}
+        candidates: Sequence[int] = lists[0]
+        indices: Iterable[int] = range(len(candidates))
+        if len(lists) > 1:
+            candidates = sorted(set().union(*lists))
+            index_of = dict(zip(candidates, count(), strict=False))
+            indices = map(index_of.__getitem__, chain.from_iterable(lists))
         self.numbers["num_candidates"] = len(candidates)
         self.arrays["candidates"] = self.tokens("i", "the shortlist", [candidates])
         self.arrays["list_lengths"] = array("q", map(len, lists))
-        self.arrays["candidate_indices"] = array("i", [index_of[token] for tokens in lists for token in tokens])
+        self.arrays["candidate_indices"] = array("i", indices)
 
     def _set_options(self, options: SearchOptions) -> None:
         for option in OPTIONS:

@@ -50,6 +50,7 @@ class Shortlist:
     ) -> None:
         self.starts, self.frequent = array("i", starts), array("i", frequent)
         self.tokens = array("i", tokens)
+        self._frequent = frozenset(self.frequent)
         self.vocabulary, self.multiple = vocabulary, multiple
         is_list = (
             len(self.starts) > 0
@@ -158,10 +159,11 @@ class Shortlist:
 
     def of_source(self, source: Sequence[int], *further: int) -> list[int]:
         """Return the tokens that the translation of a source may have, ascending; with `further` tokens."""
-        candidates = set(self.frequent)
+        candidates = set(self._frequent)
         for token in set(source):
             candidates.update(self.tokens[self.starts[token] : self.starts[token + 1]])
         following = range(len(self.frequent), self.vocabulary)
         missing = -len(candidates) % self.multiple
         candidates.update(islice((token for token in following if token not in candidates), missing))
-        return sorted(candidates.union(token for token in further if token >= 0))
+        candidates.update(token for token in further if token >= 0)
+        return sorted(candidates)
