@@ -111,6 +111,11 @@ def cache_folder() -> Path:
     return Path.home() / under_home / "capsule-mt"
 
 
+def is_archive(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path is a `.zip`, which may have a model: see `capsule_mt.catalog.archives`."""
+    return os.fspath(path).endswith(".zip") and os.path.isfile(path)
+
+
 def is_offline(*names: str) -> bool:
     """Return whether one of these environment variables forbids using the network."""
     return any(

@@ -17,6 +17,7 @@ from capsule_mt.catalog.entries import (
     CatalogError,
     Entry,
     cache_folder,
+    is_archive,
     is_offline,
     pair_named,
 )
@@ -37,11 +38,15 @@ class DownloadedModel(NamedTuple):
 
 
 def resolve(name_or_folder: str | os.PathLike[str]) -> str:
-    """Return the folder of a model: a folder as it is, a name after downloading the model if necessary.
+    """Return the folder of a model: a folder as it is, a `.zip` unpacked, a name after downloading it if necessary.
 
     A name is a language pair of Mozilla's registry such as "en-pt", or a model of the Hugging Face hub such as
     "Helsinki-NLP/opus-mt-de-en" ("opus-mt-de-en" for short).
     """
+    if is_archive(name_or_folder):
+        from capsule_mt.catalog.archives import unpacked  # late: most models are not in one
+
+        return os.fspath(unpacked(name_or_folder))
     if os.path.exists(name_or_folder):
         return os.fspath(name_or_folder)
     name = name_of(name_or_folder)
@@ -86,7 +91,7 @@ def legs_of(name_or_folder: str | os.PathLike[str]) -> tuple[str, ...]:
 def downloaded_folders(name_or_folder: str | os.PathLike[str]) -> list[str]:
     """Return the one or two folders of a name's models; an empty list unless all are downloaded."""
     if os.path.exists(name_or_folder):
-        return [os.fspath(name_or_folder)]
+        return [resolve(name_or_folder)]
     name = _canonical(os.fspath(name_or_folder))
     for legs in ((name,), _pivot_legs(name)) if name else ():
         if legs and all(map(_is_downloaded, legs)):

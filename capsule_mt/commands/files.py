@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from capsule_mt.catalog.entries import pair_named
+from capsule_mt.catalog.entries import is_archive, pair_named
 from capsule_mt.files.line_failures import Failure
 from capsule_mt.files.lines import coverage_json, coverage_tsv, one_line, pharaoh
 from capsule_mt.files.reading import open_text
@@ -78,7 +78,7 @@ def take_input(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -
 
 
 def _is_file(text: str) -> bool:
-    return text == STDIN or text.lower().endswith(FILE_SUFFIXES) or os.path.isfile(text)
+    return text == STDIN or text.lower().endswith(FILE_SUFFIXES) or (os.path.isfile(text) and not is_archive(text))
 
 
 def _has_space(text: str) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from capsule_mt.catalog.entries import HUB_OFFLINE, OFFLINE, CatalogError, is_offline, pair_named
+from capsule_mt.catalog.entries import HUB_OFFLINE, OFFLINE, CatalogError, is_archive, is_offline, pair_named
 from capsule_mt.commands.console import CommandParser, checkpoint_folder, folder
 
 GROUP = "capsule_mt.translators"
@@ -40,8 +40,9 @@ def shortlist_file(text: str) -> str | bool:
 
 def add_model(parser: CommandParser, *, nargs: str | None = None) -> None:
     """Add the arguments that name a model and choose how it decodes."""
-    help = "the folder of a checkpoint, or a name such as en-pt (see `capsule-mt models --help`)" + (
-        "" if nargs is None else "; several of one vocabulary decode together"
+    help = (
+        "the folder of a checkpoint, a .zip of OPUS-MT, or a name such as en-pt (see `capsule-mt models --help`)"
+        + ("" if nargs is None else "; several of one vocabulary decode together")
     )
     parser.add_argument("model", nargs=nargs, help=help)
     parser.add_argument("--int8", action="store_true", help="multiply in int8: several times as fast")
@@ -80,7 +81,7 @@ def add_model(parser: CommandParser, *, nargs: str | None = None) -> None:
 
 def folders_of(model: str) -> list[str]:
     """Return the folders of a model, or of the models that a name stands for; the name itself if there are none."""
-    if Path(model).exists():
+    if Path(model).is_dir():
         return [model]
     from capsule_mt.catalog.store import downloaded_folders
 
@@ -103,7 +104,7 @@ def load_translator(model: str | list[str], arguments: Mapping[str, Any]) -> Any
         reason = f"an ensemble of {len(models)} models"
     elif options["dtype"] != "float32":
         reason = f"--dtype {options['dtype']}"
-    if Path(models[0]).exists():
+    if Path(models[0]).exists() and (reason or not is_archive(models[0])):
         (checkpoint_folder if reason else folder)(models[0])
     only_native = options["backend"] == "native" or bool(pairs)
     if reason and only_native:

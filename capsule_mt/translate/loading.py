@@ -40,7 +40,7 @@ def load(
 
 def _folders_of(name_or_folder: str | os.PathLike[str]) -> list[str | os.PathLike[str]]:
     """Return the folders of the models that translate one after the other; download what is not there."""
-    if os.path.exists(name_or_folder):
+    if os.path.isdir(name_or_folder):
         return [name_or_folder]
     from capsule_mt.catalog.store import legs_of, resolve  # late: a folder needs no catalog
 

@@ -60,7 +60,7 @@ class Translator(Scorer, TextTranslator):
         """
         from capsule_mt.models.loading import load_model
 
-        if not os.path.exists(folder):
+        if not os.path.isdir(folder):
             from capsule_mt.catalog.store import legs_of, resolve  # late: a folder needs no catalog
 
             legs = legs_of(folder)

@@ -1,0 +1,69 @@
+"""A `.zip` in the place of a folder, as OPUS-MT publishes models."""
+
+import zipfile
+
+import pytest
+
+from capsule_mt import Translator, load
+from capsule_mt.catalog.archives import unpacked
+from capsule_mt.catalog.entries import CatalogError
+from capsule_mt.commands import translate
+from tests.fixtures.marian_models import marian_folder
+
+TEXT = ">>eng<< Mach mit!"
+
+
+@pytest.fixture
+def zip_file(tmp_path, monkeypatch):
+    """An archive as of the Tatoeba Challenge: files of one folder, and others."""
+    monkeypatch.setenv("CAPSULE_MT_CACHE", str(tmp_path / "cache"))
+    folder, file = marian_folder("yml", tmp_path / "folder"), tmp_path / "opus-2021-02-22.zip"
+    (folder / "preprocess.sh").write_text("#!/bin/bash\n")
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for member in folder.iterdir():
+            archive.write(member, f"opus/{member.name}")
+        archive.writestr("../../outside", "x")
+        archive.writestr("opus/sub/further.txt", "x")
+    return file
+
+
+def test_it_translates_as_its_folder_does(zip_file, tmp_path):
+    expected = Translator.from_pretrained(tmp_path / "folder")(TEXT).text
+    assert Translator.from_pretrained(zip_file)(TEXT).text == expected
+    folder = unpacked(zip_file)
+    assert {path.name for path in folder.iterdir()} == {path.name for path in (tmp_path / "folder").iterdir()}
+    assert folder.parent == tmp_path / "cache" / "archives"
+    (folder / "decoder.yml").touch()  # the second time, nothing is written
+    before = (folder / "model.npz").stat()
+    assert load(str(zip_file))(TEXT).text == expected
+    assert (folder / "model.npz").stat() == before
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+
+
+def test_what_is_not_an_archive_of_a_model(tmp_path, monkeypatch):
+    monkeypatch.setenv("CAPSULE_MT_CACHE", str(tmp_path / "cache"))
+    file = tmp_path / "model.zip"
+    file.write_bytes(b"PK" * 100)
+    with pytest.raises(CatalogError, match=r"model\.zip: is not a `\.zip`, or it is damaged"):
+        load(file)
+    for names, message in (
+        (["README.md"], "has no model; needs one folder with a model"),
+        (["a/model.npz", "b/model.npz"], "has models in the folders 'a', 'b'; needs one folder"),
+    ):
+        with zipfile.ZipFile(file, "w") as archive:
+            for name in names:
+                archive.writestr(name, "x")
+        with pytest.raises(CatalogError, match=message):
+            load(file)
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("model.npz", "x" * 1000)
+    file.write_bytes(file.read_bytes().replace(b"x" * 1000, b"y" * 1000))
+    with pytest.raises(CatalogError, match="is damaged"):
+        load(file)
+    assert not list((tmp_path / "cache" / "archives").iterdir())
+
+
+def test_a_command_takes_it_for_a_model_and_not_for_a_file_to_translate(zip_file, call):
+    code, printed, _ = call(translate, zip_file, text=f"{TEXT}\n")
+    assert not code
+    assert printed == f"{load(zip_file)(TEXT).text}\n"
