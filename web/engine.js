@@ -123,7 +123,8 @@ export class Engine {
     const { exports, model } = this;
     const [kind, ...sizes] = vector;
     if (kind === "positions") {
-      this.#check(exports.engine_add_positions(model, ...sizes.map(BigInt)));
+      const positions = sizes.length < 4 ? [...sizes, 0] : sizes; // a file of before 0.3.1 has no start
+      this.#check(exports.engine_add_positions(model, ...positions.map(BigInt)));
     } else if (kind === "packed") { // the rows of a linear map
       this.#placed([file.tensor(`linears.${sizes[0]}.largest`)], (largest) =>
         exports.engine_add_packed_table(model, sizes[0], largest));

@@ -1,10 +1,31 @@
 """`EngineDecoder`: the decoder that runs in the engine."""
 
 from collections.abc import Sequence
+from typing import cast
 
 from capsule_mt.engine.engine import Engine
 from capsule_mt.engine.search import Forced, Hypothesis, Ids, Readings, SearchOptions
 from capsule_mt.options.table import BY_NAME, nearest
+
+FIRST_TOKEN = "forced_bos_token_id"
+
+
+def with_first_token(options: SearchOptions) -> SearchOptions:
+    """Return options whose prefixes begin with the checkpoint's or the call's `forced_bos_token_id`.
+
+    The engine scores a prefix as `generate()` does this token: not at all. A prefix that begins with it already, as a
+    translation of the tokenizer may, stays as it is.
+    """
+    token = options.further.get(FIRST_TOKEN)
+    if token is None:
+        return options
+    first = [int(cast(int, token))]
+    prefixes = [
+        prefix if list(prefix[:1]) == first else [*first, *prefix]
+        for prefix in options.prefixes or [[]] * len(options.limits)
+    ]
+    further = {name: value for name, value in options.further.items() if name != FIRST_TOKEN}
+    return options._replace(prefixes=prefixes, further=further)
 
 
 class EngineDecoder:
@@ -15,6 +36,7 @@ class EngineDecoder:
 
     def translate(self, sources: Sequence[Ids], options: SearchOptions) -> list[list[Hypothesis]]:
         """Return the best translations of each source, the best first."""
+        options = with_first_token(options)
         if options.further:
             names = ", ".join(f"`{name}`" + nearest(name, BY_NAME, " ({})") for name in options.further)
             raise ValueError(f"the native engine does not take {names}")

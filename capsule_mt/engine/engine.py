@@ -80,7 +80,7 @@ class Engine:
     def _add_vector(self, vector: Vector | Positions, width: int | None) -> None:
         """Add a vector, or a table with rows of this width."""
         if isinstance(vector, Positions):
-            self._model.add_positions(vector.count // vector.width, vector.width, vector.span)
+            self._model.add_positions(vector.count // vector.width, vector.width, vector.span, vector.start)
             return
         values = vector.read()
         size = (values.codes if isinstance(values, Codes) else values).size

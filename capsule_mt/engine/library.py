@@ -80,7 +80,7 @@ def load_library() -> ctypes.CDLL:
         "engine_add_vector": (small, [pointer, pointer, number, small]),
         "engine_add_table": (small, [pointer, pointer, number, number, small, pointer]),
         "engine_add_packed_table": (small, [pointer, small, pointer]),
-        "engine_add_positions": (small, [pointer, number, number, number]),
+        "engine_add_positions": (small, [pointer, number, number, number, number]),
         "engine_add_buffer": (small, [pointer, small, number]),
         "engine_set_programs": (small, [pointer, text, number, text, number, small]),
         "engine_translate": (small, [pointer, pointer, pointer]),
@@ -234,8 +234,8 @@ class NativeModel:
         magnitudes = None if largest is None else address_of(largest)
         self._check(self._library.engine_add_packed_table(self._model, number, magnitudes))
 
-    def add_positions(self, count: int, width: int, span: int) -> None:
-        self._check(self._library.engine_add_positions(self._model, count, width, span))
+    def add_positions(self, count: int, width: int, span: int, start: int) -> None:
+        self._check(self._library.engine_add_positions(self._model, count, width, span, start))
 
     def add_buffer(self, space: int, width: int) -> None:
         self._check(self._library.engine_add_buffer(self._model, space, width))

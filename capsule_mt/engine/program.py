@@ -83,11 +83,12 @@ class Positions:
     """The sinusoids of Marian for `count` positions: sines in the first half of the width, then cosines.
 
     span: number k of either has the frequency 10000^(-2 k / span). transformers has the width, which is the default;
-    Marian the width without two.
+    Marian the width without two. start: the number of the first position.
     """
 
-    def __init__(self, count: int, width: int, span: int | None = None) -> None:
+    def __init__(self, count: int, width: int, span: int | None = None, start: int = 0) -> None:
         self.count, self.width, self.span = count * width, width, width if span is None else span
+        self.start = start
 
 
 class Slot(NamedTuple):

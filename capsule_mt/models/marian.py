@@ -23,10 +23,9 @@ from capsule_mt.models import tensors
 from capsule_mt.models.guidance import guide
 from capsule_mt.models.marian_variant import SIGMOID_GELU_SCALE, MarianVariant
 from capsule_mt.models.parts import EPSILON, TIED, Parts, Rows, Writers
-from capsule_mt.models.settings import MAX_ITERATIONS, Settings
+from capsule_mt.models.settings import FEED_FORWARD_ACTIVATIONS, MAX_ITERATIONS, Settings
 from capsule_mt.models.weights import CheckpointError, Weights
 
-FEED_FORWARD_ACTIVATIONS = ("relu", "silu", "swish", "gelu", "sigmoid")
 CELL_EPSILON = 1e-9  # what Marian adds to the variance inside of a recurrent cell
 
 
@@ -81,7 +80,7 @@ class _Marian:
         for index in range(self._num_layers("encoder")):
             states.append(self._encoder_layer(self._connect(words, "encoder", states), index))
         source = self._top(words, self._aggregate(words, "encoder", states), embedded, "encoder")
-        memory = self._memory(source)
+        memory = self.writers.memory(source, self._num_layers("decoder"))
         embedded = self._embed(step, target_table, "decoder")
         states = [self._before(step, embedded, "model.decoder.emb", self.variant.postprocess_emb)]
         for index in range(self._num_layers("decoder")):
@@ -90,18 +89,13 @@ class _Marian:
         hidden = guide(self.writers, settings, source, hidden)
         self.program.num_caches = self._num_layers("decoder")
         table = parts.tied(head, *(tied_tables or (decoder,)) if settings.flag("tie_word_embeddings", True) else ())
-        self.program.logits = step.linear(hidden, self._vocabulary(table, targets))
+        self.program.logits = step.linear(hidden, parts.vocabulary(table, targets, self.width))
 
     def _num_layers(self, side: str) -> int:
         return self.settings.number(f"{side}_layers", 12, minimum=0)
 
     def _num_heads(self, side: str) -> int:
-        heads = self.settings.number(f"{side}_attention_heads", 16)
-        if self.width % heads:
-            raise UnsupportedModelError(
-                f"`{side}_attention_heads` {heads} has no fast form: it must divide {self.width}"
-            )
-        return heads
+        return self.settings.heads(side, self.width)
 
     def _embed(self, writer: Rows, table: Vector, side: str) -> int:
         if not self.variant.has_positions:  # Marian then does not scale embeddings, either
@@ -111,14 +105,6 @@ class _Marian:
         if name in self.parts.weights:  # else sinusoids, which a checkpoint need not save
             positions = self.parts.vector(name, self.positions.count // self.width, self.width)
         return writer.run("EMBED", writer.new(self.width), table=table, positions=positions, scale=self.scale)
-
-    def _memory(self, source: int) -> int:
-        """Return the keys and the values of all decoder layers for the words of the source."""
-        layers = [f"model.decoder.layers.{index}.encoder_attn" for index in range(self._num_layers("decoder"))]
-        names = [f"{layer}.{kind}_proj" for kind in "kv" for layer in layers]
-        maps = (self.parts.linear(name, self.width, self.width) for name in names)
-        # of all int8 products, this one loses most by rounding its input: `twice` rounds the remainder, too
-        return self.writers.words.linear(source, *maps, twice=True) if names else source
 
     def _before(self, writer: Rows, hidden: int, name: str, steps: str) -> int:
         """Return what a layer reads: its input, or a normalised copy of it."""
@@ -187,16 +173,7 @@ class _Marian:
         hidden = step.copy(below)
         self.look_back(self, hidden, layer, index)
         read = self._before(step, hidden, f"{layer}.encoder_attn", self.variant.preprocess)
-        attended = step.run(
-            "ATTEND_SOURCE",
-            step.new(self.width),
-            query=step.apply(read, f"{layer}.encoder_attn.q_proj", outputs=self.width),
-            memory=memory,
-            heads=heads,
-            keys=index * self.width,
-            values=self.program.width(memory) // 2,
-            layer=index,
-        )
+        attended = step.attend_source(read, memory, f"{layer}.encoder_attn", heads, index)
         self._project_heads(step, hidden, attended, f"{layer}.encoder_attn", "cross", index)
         return self._feed_forward(step, hidden, layer, "decoder")
 
@@ -461,14 +438,6 @@ class _Marian:
             )
         normalize = method == "simple_routing" or self.settings.flag("layer_aggregation_normalize_total_input", True)
         return writer.run("DYNAMIC_ROUTING", out, votes=votes, **sizes, normalize=int(normalize))
-
-    def _vocabulary(self, table: str, targets: int) -> Linear:
-        linear, bias = self.parts.map(table, None, targets, self.width), "final_logits_bias"
-        if bias in self.parts.weights:
-            self.parts.expect(bias, 1, targets)
-            read = linear.read
-            linear = Linear(targets, self.width, lambda: (read()[0], self.parts.tensor(bias)))
-        return self.parts.shared(table, linear)
 
 
 def _variant(settings: Settings, decoder_self: str) -> MarianVariant:

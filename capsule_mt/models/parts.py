@@ -77,6 +77,15 @@ class Parts:
             self._vectors[name].packed = linear
         return linear
 
+    def vocabulary(self, table: str, targets: int, width: int) -> Linear:
+        """Return the map to the logits of all target tokens, with `final_logits_bias` if the model has one."""
+        linear, bias = self.map(table, None, targets, width), "final_logits_bias"
+        if bias in self.weights:
+            self.expect(bias, 1, targets)
+            read = linear.read
+            linear = Linear(targets, width, lambda: (read()[0], self.tensor(bias)))
+        return self.shared(table, linear)
+
     def keep_exact(self, prefix: str) -> None:
         """Note that the program takes exact numbers, not codes, of the tensors whose names begin with `prefix`."""
         exact = {name for name in self.used if name.startswith(prefix)}
@@ -108,6 +117,20 @@ class Rows(Writer):
         maps = (self.parts.linear(name, outputs, inputs, bias=bias) for name in names)
         return self.linear(source, *maps, activation=activation, fold=fold)
 
+    def attend_source(self, hidden: int, memory: int, attention: str, heads: int, layer: int) -> int:
+        """Let each hypothesis attend to its source by a decoder layer of this index; `memory` is `Writers.memory`."""
+        width = self.program.width(hidden)
+        return self.run(
+            "ATTEND_SOURCE",
+            self.new(width),
+            query=self.apply(hidden, f"{attention}.q_proj", outputs=width),
+            memory=memory,
+            heads=heads,
+            keys=layer * width,
+            values=self.program.width(memory) // 2,
+            layer=layer,
+        )
+
     def normalise(self, hidden: int, residual: int, name: str) -> int:
         """Apply the LayerNorm of a module to `hidden` + `residual` (-1: `hidden` alone) in place."""
         width = self.program.width(hidden)
@@ -122,6 +145,15 @@ class Writers(NamedTuple):
     sources: Rows
     step: Rows
     states: Rows
+
+    def memory(self, source: int, num_layers: int) -> int:
+        """Return the keys and the values of all decoder layers for the words of the source."""
+        layers = [f"model.decoder.layers.{index}.encoder_attn" for index in range(num_layers)]
+        names = [f"{layer}.{kind}_proj" for kind in "kv" for layer in layers]
+        width = self.words.program.width(source)
+        maps = (self.words.parts.linear(name, width, width) for name in names)
+        # of all int8 products, this one loses most by rounding its input: `twice` rounds the remainder, too
+        return self.words.linear(source, *maps, twice=True) if names else source
 
     @classmethod
     def for_program(cls, parts: Parts, program: Program) -> "Writers":

@@ -14,11 +14,16 @@ from capsule_mt.models.weights import Weights
 WRITERS = {
     "marian": ("marian", "marian_program"),
     "capsule_marian": ("marian", "marian_program"),
+    **dict.fromkeys(("m2m_100", "mbart", "bart", "pegasus", "blenderbot"), ("bart", "bart_program")),
     "capsnmt": ("capsnmt", "capsnmt_program"),
     "capsule_rnmt": ("capsule_rnmt", "rnmt_program"),
 }
 # tensors that only training uses, and other names of a tied embedding
-UNUSED = ("guided_losses.", *TIED)
+UNUSED = (
+    *("guided_losses.", *TIED),
+    # of older checkpoints of BART and M2M100: sinusoids, and a version
+    *(f"model.{side}.{name}" for side in ("encoder", "decoder") for name in ("embed_positions.weights", "version")),
+)
 
 
 def write_program(

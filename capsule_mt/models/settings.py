@@ -7,6 +7,7 @@ from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.messages import shown
 from capsule_mt.models.weights import CheckpointError
 
+FEED_FORWARD_ACTIVATIONS = ("relu", "silu", "swish", "gelu", "sigmoid")
 MAX_ITERATIONS = 1000
 MAX_NUMBER = 2**27
 
@@ -23,6 +24,12 @@ class Settings:
     def _value(self, name: str, default: Any) -> Any:
         value = self[name]
         return default if value is None else value
+
+    def require(self, *names: str) -> None:
+        """Refuse a configuration that leaves one of these fields to a default, which differs between families."""
+        missing = [name for name in names if self[name] is None]
+        if missing:
+            raise CheckpointError(f"{self.origin}: lacks {', '.join(f'`{name}`' for name in missing)}")
 
     def number(self, name: str, default: int, *, minimum: int = 1, maximum: int = MAX_NUMBER) -> int:
         """Return a whole number. This and every method below returns `default` if the field is missing or null."""
@@ -51,6 +58,13 @@ class Settings:
         if value not in list(choices):
             raise UnsupportedModelError(f"`{name}` {shown(value)} has no fast form, only {', '.join(choices)}")
         return str(value)
+
+    def heads(self, side: str, width: int) -> int:
+        """Return how many heads an attention of the encoder or the decoder has, which divide the model's width."""
+        heads = self.number(f"{side}_attention_heads", 16)
+        if width % heads:
+            raise UnsupportedModelError(f"`{side}_attention_heads` {heads} has no fast form: it must divide {width}")
+        return heads
 
     def divisor(self, name: str, total_field: str, total: int) -> int:
         """Return a number that divides the value `total` of the field `total_field`, which is the default."""

@@ -41,6 +41,13 @@ def repeated(tensor: Tensor, times: int) -> Tensor:
     return Tensor(b"".join(rows), tensor.dtype, (times * tensor.shape[0], *tensor.shape[1:]))
 
 
+def without_rows(tensor: Tensor, count: int) -> Tensor:
+    """Return a tensor [R, ...] without its first rows."""
+    size = DTYPES[tensor.dtype] * (tensor.size // tensor.shape[0])
+    content = memoryview(tensor.buffer).cast("B")[count * size :]
+    return Tensor(content, tensor.dtype, (tensor.shape[0] - count, *tensor.shape[1:]))
+
+
 def block_diagonal(tensor: Tensor) -> Tensor:
     """Return the matrices [L, out, in] along the diagonal of one [L * out, L * in]."""
     blocks, outputs, inputs = tensor.shape

@@ -80,7 +80,7 @@ def _kind(program: Program, index: int) -> list[Any]:
     """Return the kind of a vector and its sizes; "packed" has the codes of a linear map, which are stored once."""
     vector, width = program.vectors[index], program.table_widths.get(index)
     if isinstance(vector, Positions):
-        return ["positions", vector.count // vector.width, vector.width, vector.span]
+        return ["positions", vector.count // vector.width, vector.width, vector.span, vector.start]
     if (
         vector.packed is not None
         and isinstance(vector.packed.read()[0], Codes)

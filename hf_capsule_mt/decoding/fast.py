@@ -18,7 +18,7 @@ from transformers import GenerationConfig, PreTrainedModel
 from transformers.generation.utils import GenerateBeamEncoderDecoderOutput, GenerateEncoderDecoderOutput
 from transformers.utils import logging
 
-from capsule_mt.engine.decoder import EngineDecoder
+from capsule_mt.engine.decoder import FIRST_TOKEN, EngineDecoder, with_first_token
 from capsule_mt.engine.engine import Engine
 from capsule_mt.engine.library import NativeUnavailableError
 from capsule_mt.engine.program import UnsupportedModelError
@@ -47,7 +47,8 @@ def to_fast(
 ) -> "FastTranslator":
     """Return a translator that decodes on a CPU with packed copies of a model's weights.
 
-    It takes every model of this package and transformers' `MarianMTModel` (OPUS-MT):
+    It takes every model of this package, and of transformers Marian (OPUS-MT), M2M100 and NLLB-200, mBART, BART,
+    Pegasus and Blenderbot:
 
         fast = to_fast(model)
         tokens = fast.generate(input_ids, attention_mask=attention_mask, num_beams=5)
@@ -186,7 +187,10 @@ class FastTranslator:
 
     def _check_search(self, options: SearchOptions) -> None:
         """Refuse what the engine does not obey."""
-        for name, value in options.further.items():
+        first_token = options.further.get(FIRST_TOKEN)
+        if first_token is not None:
+            self._check_targets(FIRST_TOKEN, [cast(int, first_token)])
+        for name, value in with_first_token(options).further.items():
             raise UnsupportedOptionError(f"`{name}`" if name == "logits_processor" else f"`{name}={value!r}`")
         beams, returned = options.num_beams, options.num_return_sequences
         engine = cast(Engine, self._engine)
@@ -239,7 +243,9 @@ class FastTranslator:
     def _search(self, sources: list[list[int]], options: SearchOptions, settings: _Settings) -> list[SearchResult]:
         engine = cast(Engine, self._engine)
         engine.num_threads = torch.get_num_threads()
-        found = engine.search(sources, options, start=settings.start, end=settings.end, pad=settings.pad)
+        found = engine.search(
+            sources, with_first_token(options), start=settings.start, end=settings.end, pad=settings.pad
+        )
         for one in found:  # fewer where logits are not finite
             missing = options.num_return_sequences - len(one.tokens)
             one.tokens.extend([] for _ in range(missing))

@@ -25,11 +25,12 @@ class StateDict:
         self.model = model
         names: dict[int, str] = {}
         self.tensors: dict[str, torch.Tensor] = {}
+        unsaved = set(getattr(model, "_keys_to_ignore_on_save", None) or ())  # Pegasus saves its sinusoids
         for name, tensor in model.state_dict(keep_vars=True).items():
             if not isinstance(tensor, torch.Tensor) or names.setdefault(id(tensor), name) != name:
                 continue
             create = getattr(model.get_submodule(name.rpartition(".")[0]), "create_weight", None)
-            if create is None or not torch.equal(tensor, create().to(tensor.dtype)):
+            if create is None or name not in unsaved or not torch.equal(tensor, create().to(tensor.dtype)):
                 self.tensors[name] = tensor
 
     def __contains__(self, name: object) -> bool:
@@ -67,7 +68,7 @@ def _check_modules(model: PreTrainedModel) -> None:
         other = described.pop(place, None)
         if type(module) is not type(other):
             raise UnsupportedModelError(f"{_name_of(module)} has no fast form (`{place}` of the model)")
-        if isinstance(module, (nn.Linear, nn.Embedding, nn.Dropout)):
+        if type(module) in (nn.Linear, nn.Embedding, nn.Dropout):
             continue  # the weights say all
         ours, theirs = vars(module), vars(other)
         for name in [name for name in ours if name in theirs or callable(ours[name])]:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+import transformers
 from transformers import MarianConfig, MarianMTModel, PreTrainedModel
 
 from hf_capsule_mt import (
@@ -17,7 +18,27 @@ from tests.mixes import CAPSNMT, FAST, MARIAN, RNMT
 
 VOCABULARY, PAD, END = 211, 210, 0
 SPECIAL = {"pad_token_id": PAD, "eos_token_id": END, "decoder_start_token_id": PAD}
-NAMES = ["stock", *FAST]
+# relatives of BART by model type: their classes of transformers, without "Config" and "ForConditionalGeneration"
+BART_FAMILIES = {
+    "m2m_100": "M2M100",
+    "mbart": "MBart",
+    "bart": "Bart",
+    "pegasus": "Pegasus",
+    "blenderbot": "Blenderbot",
+}
+NAMES = ["stock", *FAST, *BART_FAMILIES]
+SIZES = {
+    "d_model": 40,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 50,
+    "decoder_ffn_dim": 50,
+    "max_position_embeddings": 60,
+    "scale_embedding": True,
+    "forced_eos_token_id": None,
+}
 
 
 def build(name: str) -> PreTrainedModel:
@@ -30,24 +51,11 @@ def build(name: str) -> PreTrainedModel:
     elif name in RNMT:
         settings = {"vocab_size": VOCABULARY, "hidden_size": 36, **SPECIAL, **RNMT[name]}
         model = CapsuleRNMTForConditionalGeneration(CapsuleRNMTConfig(**settings))
+    elif name in BART_FAMILIES:
+        model = build_bart(name)
     else:
-        model = MarianMTModel(
-            MarianConfig(
-                vocab_size=VOCABULARY,
-                d_model=40,
-                encoder_layers=2,
-                decoder_layers=2,
-                encoder_attention_heads=4,
-                decoder_attention_heads=4,
-                encoder_ffn_dim=50,
-                decoder_ffn_dim=50,
-                max_position_embeddings=60,
-                activation_function="swish" if name == "stock" else "relu",
-                scale_embedding=True,
-                forced_eos_token_id=None,
-                **SPECIAL,
-            )
-        )
+        activation = "swish" if name == "stock" else "relu"
+        model = MarianMTModel(MarianConfig(vocab_size=VOCABULARY, activation_function=activation, **SIZES, **SPECIAL))
         if name != "stock":
             model = CapsuleMarianMTModel.from_marian(model, **MARIAN[name])
     std = 0.3 if name in CAPSNMT else 0.2  # the densities of EM routing amplify what is rounded, the more the sharper
@@ -60,8 +68,19 @@ def build(name: str) -> PreTrainedModel:
     model.generation_config.max_length = None
     model.generation_config.max_new_tokens = 14
     model.generation_config.forced_eos_token_id = None
-    model.generation_config.bad_words_ids = [[PAD]]
+    model.generation_config.bad_words_ids = [[model.config.pad_token_id]]
     return model.eval()
+
+
+def build_bart(model_type: str, **settings: Any) -> PreTrainedModel:
+    """Return a model of a relative of BART with the weights that transformers gives it."""
+    name = BART_FAMILIES[model_type]
+    config, model = getattr(transformers, f"{name}Config"), getattr(transformers, f"{name}ForConditionalGeneration")
+    # as every released checkpoint has them: M2M100 counts no position for its padding token
+    special = {**SPECIAL, "pad_token_id": 1, "decoder_start_token_id": 2, "forced_bos_token_id": None}
+    special["encoder_no_repeat_ngram_size"] = 0  # which Blenderbot sets, and the engine does not take
+    built: PreTrainedModel = model(config(**{"vocab_size": VOCABULARY, **SIZES, **special, **settings}))
+    return built
 
 
 SOURCES = [[5, 6, 7, 8, END], [9, END], [11, 12, 13, 14, 15, 16, 17, 18, END], [20, 21, 22, END]]

@@ -147,8 +147,8 @@ EXPORTED int engine_add_table(model_t *model, const void *values, int64_t rows, 
 /* The rows of a linear map that is packed, for EMBED: `largest` as it was packed from CODES in int8, else NULL. */
 EXPORTED int engine_add_packed_table(model_t *model, int linear, const float *largest);
 /* Marian's positions: sines in the first half of the width, then cosines; number k of either has the frequency
- * 10000^(-2 k / span). */
-EXPORTED int engine_add_positions(model_t *model, int64_t count, int64_t width, int64_t span);
+ * 10000^(-2 k / span). `start`: the number of the first position. */
+EXPORTED int engine_add_positions(model_t *model, int64_t count, int64_t width, int64_t span, int64_t start);
 EXPORTED int engine_add_buffer(model_t *model, int space, int64_t width);
 /* `logits`: the buffer that holds the logits after the decoder's program. */
 EXPORTED int engine_set_programs(model_t *model, const operation_t *encoder, int64_t num_encoder,

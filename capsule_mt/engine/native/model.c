@@ -195,15 +195,17 @@ int engine_add_packed_table(model_t *model, int number, const float *largest) {
     return model->num_vectors - 1;
 }
 
-int engine_add_positions(model_t *model, int64_t count, int64_t width, int64_t span) {
+int engine_add_positions(model_t *model, int64_t count, int64_t width, int64_t span, int64_t start) {
     vector_t *vector = new_vector(model, count * width, FLOAT32);
     if (!vector) return NO_MEMORY;
     float *values = vector->values;
     for (int64_t i = 0; i < width; i++) {
         double power = pow(10000, 2 * (double)(i / 2) / (double)span);
         int64_t column = i % 2 ? (width + 1) / 2 + i / 2 : i / 2;
-        for (int64_t p = 0; p < count; p++)
-            values[p * width + column] = (float)(i % 2 ? cos((double)p / power) : sin((double)p / power));
+        for (int64_t p = 0; p < count; p++) {
+            double angle = (double)(start + p) / power;
+            values[p * width + column] = (float)(i % 2 ? cos(angle) : sin(angle));
+        }
     }
     return model->num_vectors - 1;
 }

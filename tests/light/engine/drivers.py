@@ -130,8 +130,8 @@ class EmulatedLibrary:
     def engine_add_packed_table(self, model: int, linear: int, largest: int | None) -> int:
         return self._add(model, _call("k", linear, 0, 0) + _some(largest, 4 * self.outputs[linear]))
 
-    def engine_add_positions(self, model: int, count: int, width: int, span: int) -> int:
-        return self._add(model, _call("s", count, width, span))
+    def engine_add_positions(self, model: int, count: int, width: int, span: int, start: int) -> int:
+        return self._add(model, _call("s", count, width, span) + _number(start))
 
     def engine_add_buffer(self, model: int, space: int, width: int) -> int:
         return self._add(model, _call("b", space, width, 0))

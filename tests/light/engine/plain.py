@@ -12,13 +12,13 @@ from tests.routing.reference import dynamic_routing, em_routing, softmax, squash
 Row = list[float]
 
 
-def positions_of(count: int, width: int, span: int) -> list[Row]:
+def positions_of(count: int, width: int, span: int, start: int = 0) -> list[Row]:
     """Return the sinusoids of Marian: sines, then cosines."""
     half = (width + 1) // 2
     rows = [[0.0] * width for _ in range(count)]
-    for place, row in enumerate(rows):
+    for position, row in enumerate(rows, start):
         for i in range(width):
-            angle = place / 10000 ** (2 * (i // 2) / span)
+            angle = position / 10000 ** (2 * (i // 2) / span)
             row[half + i // 2 if i % 2 else i // 2] = math.cos(angle) if i % 2 else math.sin(angle)
     return rows
 
@@ -81,7 +81,8 @@ class Plain:
         self.vectors = []
         for vector in program.vectors:
             if isinstance(vector, Positions):
-                self.vectors.append(joined(positions_of(vector.count // vector.width, vector.width, vector.span)))
+                sizes = vector.count // vector.width, vector.width, vector.span, vector.start
+                self.vectors.append(joined(positions_of(*sizes)))
             else:
                 self.vectors.append(list(floats(vector.read())))
         for operation in program.encoder:

@@ -90,7 +90,11 @@ def test_a_shortlist(tmp_path):
 @pytest.mark.parametrize(
     ("family", "fields", "message"),
     [
-        ("capsnmt", {"model_type": "bart"}, "type 'bart' has no fast form, only marian, capsule_marian, capsnmt"),
+        (
+            "capsnmt",
+            {"model_type": "nllb-moe"},
+            "type 'nllb-moe' has no fast form, only marian, capsule_marian, m2m_100",
+        ),
         ("capsnmt", {"quantization_config": {"bits": 4}}, "a quantised model"),
         (
             "capsnmt",

@@ -77,7 +77,7 @@ int main(int count, char **arguments) {
             failed = engine_add_table(model, values, a, b, (int)c, some_bytes()) < 0;
         }
         if (call == 'k') failed = engine_add_packed_table(model, (int)a, some_bytes()) < 0;
-        if (call == 's') failed = engine_add_positions(model, a, b, c) < 0;
+        if (call == 's') failed = engine_add_positions(model, a, b, c, number()) < 0;
         if (call == 'b') failed = engine_add_buffer(model, (int)a, b) < 0;
         if (call == 'p') {
             operation_t *encoder = some_bytes();

@@ -1,0 +1,158 @@
+"""The programs of BART's relatives: M2M100 and NLLB-200, mBART and mBART-50, BART, Pegasus, Blenderbot.
+
+They differ from each other in where LayerNorm is and in what their positions are; `FAMILIES` lists how.
+"""
+
+import math
+from typing import NamedTuple
+
+from capsule_mt.engine.program import Positions, Program, UnsupportedModelError, Vector
+from capsule_mt.models import tensors
+from capsule_mt.models.parts import TIED, Parts, Rows, Writers
+from capsule_mt.models.settings import FEED_FORWARD_ACTIVATIONS, Settings
+from capsule_mt.models.weights import Weights
+
+
+class Family(NamedTuple):
+    """What tells a family from the others.
+
+    norm_first: LayerNorm precedes each sublayer and follows the last layer; else it follows each sublayer.
+    norm_embeddings: LayerNorm follows the embeddings, too.
+    learned_positions: positions are a table of the checkpoint; else they are sinusoids.
+    first_position: the row of the first position; `None` for the one after the padding token's.
+    """
+
+    norm_first: bool
+    norm_embeddings: bool
+    learned_positions: bool
+    first_position: int | None
+
+
+FAMILIES = {
+    "m2m_100": Family(True, False, False, None),
+    "mbart": Family(True, True, True, 2),
+    "bart": Family(False, True, True, 2),
+    "pegasus": Family(True, False, False, 0),
+    "blenderbot": Family(True, False, True, 0),
+}
+REQUIRED = (
+    *("vocab_size", "d_model", "max_position_embeddings", "activation_function", "scale_embedding"),
+    *(f"{side}_{size}" for side in ("encoder", "decoder") for size in ("layers", "attention_heads", "ffn_dim")),
+)
+
+
+def bart_program(settings: Settings, weights: Weights) -> tuple[Program, Parts]:
+    """Return the program of a model of these families, and the weights that it uses."""
+    parts = Parts(weights)
+    return _Bart(settings, parts).program, parts
+
+
+class _Bart:
+    def __init__(self, settings: Settings, parts: Parts) -> None:
+        self.settings, self.parts = settings, parts
+        settings.require(*REQUIRED)
+        self.family = FAMILIES[settings["model_type"]]
+        self.width = settings.number("d_model", 1024, minimum=4)
+        if self.width % 2 and not self.family.learned_positions:
+            raise UnsupportedModelError(f"{settings.origin}: sinusoids need an even `d_model`, got {self.width}")
+        self.activation = settings.choice("activation_function", "gelu", FEED_FORWARD_ACTIVATIONS)
+        self.scale = math.sqrt(self.width) if settings.flag("scale_embedding", False) else 1.0
+        self.max_positions = settings.number("max_position_embeddings", 1024, maximum=2**24)
+        vocabulary = settings.number("vocab_size", 50265)
+        self.program = Program(vocabulary=vocabulary, embeddings=vocabulary)
+        self.program.longest_source = self.program.longest_target = self.max_positions
+        self.writers = Writers.for_program(parts, self.program)
+        self.sinusoids = self._sinusoids()
+        shared, encoder, decoder, head = TIED
+        is_tied = settings.flag("tie_word_embeddings", True)
+        tables = [
+            parts.tied(shared, *TIED) if is_tied else parts.tied(module, shared) for module in (encoder, decoder, head)
+        ]
+        source_table, target_table = (parts.table(table, vocabulary, self.width) for table in tables[:2])
+
+        words, _, step, _ = self.writers
+        hidden = self._embed(words, source_table, "encoder")
+        for index in range(self._num_layers("encoder")):
+            self._encoder_layer(hidden, f"model.encoder.layers.{index}")
+        self._norm_last(words, hidden, "encoder")
+        memory = self.writers.memory(hidden, self._num_layers("decoder"))
+        hidden = self._embed(step, target_table, "decoder")
+        for index in range(self._num_layers("decoder")):
+            self._decoder_layer(hidden, f"model.decoder.layers.{index}", index, memory)
+        self._norm_last(step, hidden, "decoder")
+        self.program.num_caches = self._num_layers("decoder")
+        self.program.logits = step.linear(hidden, parts.vocabulary(tables[2], vocabulary, self.width))
+
+    def _sinusoids(self) -> Positions:
+        if self.family.first_position is not None:
+            return Positions(self.max_positions, self.width, start=self.family.first_position)
+        # the frequencies of tensor2tensor, as Marian's own
+        pad = self.settings.number("pad_token_id", 1, minimum=0)
+        if self.settings["decoder_start_token_id"] == pad:  # which transformers gives no position
+            raise UnsupportedModelError(
+                f"{self.settings.origin}: `decoder_start_token_id` is the padding token, {pad}"
+            )
+        return Positions(self.max_positions, self.width, self.width - 2, pad + 1)
+
+    def _num_layers(self, side: str) -> int:
+        return self.settings.number(f"{side}_layers", 12, minimum=0)
+
+    def _embed(self, writer: Rows, table: Vector, side: str) -> int:
+        name = f"model.{side}.embed_positions.weight"
+        positions: Positions | Vector = self.sinusoids
+        if self.family.learned_positions or name in self.parts.weights:
+            positions = self._stored_positions(name, self.family.first_position or 0)
+        hidden = writer.run("EMBED", writer.new(self.width), table=table, positions=positions, scale=self.scale)
+        if self.family.norm_embeddings:
+            writer.normalise(hidden, -1, f"model.{side}.layernorm_embedding")
+        return hidden
+
+    def _stored_positions(self, name: str, first: int) -> Vector:
+        """Return the positions of a table of the checkpoint, from this row on."""
+        self.parts.expect(name, first + self.max_positions, self.width)
+        self.parts.keep_exact(name)
+        size = self.max_positions * self.width
+        return Vector(size, lambda: tensors.without_rows(self.parts.tensor(name), first))
+
+    # ---- a sublayer reads the residual stream, and is added to it
+    def _sublayer_input(self, writer: Rows, hidden: int, norm: str) -> int:
+        return writer.normalise(writer.copy(hidden), -1, norm) if self.family.norm_first else hidden
+
+    def _add(self, writer: Rows, hidden: int, output: int, norm: str) -> None:
+        if self.family.norm_first:
+            writer.run("ADD", hidden, addend=output)
+        else:
+            writer.normalise(hidden, output, norm)
+
+    def _norm_last(self, writer: Rows, hidden: int, side: str) -> None:
+        if self.family.norm_first:
+            writer.normalise(hidden, -1, f"model.{side}.layer_norm")
+
+    # ---- layers change the residual stream in place
+    def _encoder_layer(self, hidden: int, layer: str) -> None:
+        words, heads = self.writers.words, self.settings.heads("encoder", self.width)
+        attention, norm = f"{layer}.self_attn", f"{layer}.self_attn_layer_norm"
+        joined = self._join_projections(words, self._sublayer_input(words, hidden, norm), attention)
+        attended = words.run("ATTEND_WORDS", words.new(self.width), joined=joined, heads=heads)
+        self._add(words, hidden, words.apply(attended, f"{attention}.out_proj", outputs=self.width), norm)
+        self._feed_forward(words, hidden, layer, "encoder")
+
+    def _decoder_layer(self, hidden: int, layer: str, index: int, memory: int) -> None:
+        step, heads = self.writers.step, self.settings.heads("decoder", self.width)
+        attention, norm = f"{layer}.self_attn", f"{layer}.self_attn_layer_norm"
+        joined = self._join_projections(step, self._sublayer_input(step, hidden, norm), attention)
+        attended = step.run("ATTEND_PAST", step.new(self.width), joined=joined, heads=heads, cache=index)
+        self._add(step, hidden, step.apply(attended, f"{attention}.out_proj", outputs=self.width), norm)
+        attention, norm = f"{layer}.encoder_attn", f"{layer}.encoder_attn_layer_norm"
+        attended = step.attend_source(self._sublayer_input(step, hidden, norm), memory, attention, heads, index)
+        self._add(step, hidden, step.apply(attended, f"{attention}.out_proj", outputs=self.width), norm)
+        self._feed_forward(step, hidden, layer, "decoder")
+
+    def _join_projections(self, writer: Rows, hidden: int, attention: str) -> int:
+        return writer.apply(hidden, *(f"{attention}.{letter}_proj" for letter in "qkv"), outputs=self.width)
+
+    def _feed_forward(self, writer: Rows, hidden: int, layer: str, side: str) -> None:
+        norm, inner_width = f"{layer}.final_layer_norm", self.settings.number(f"{side}_ffn_dim", 4096)
+        sublayer_input = self._sublayer_input(writer, hidden, norm)
+        inner = writer.apply(sublayer_input, f"{layer}.fc1", outputs=inner_width, activation=self.activation)
+        self._add(writer, hidden, writer.apply(inner, f"{layer}.fc2", outputs=self.width), norm)
