@@ -22,6 +22,7 @@ from capsule_mt.models.weights import (
 from capsule_mt.options.table import SEARCH_OPTIONS
 
 if TYPE_CHECKING:  # imported late where used: most checkpoints need one of these at most
+    from capsule_mt.models.fairseq_tokenizer import FairseqTokenizer
     from capsule_mt.models.from_marian import MarianCheckpoint
     from capsule_mt.models.marian_tokenizer import MarianTokenizer
     from capsule_mt.models.shortlist import Shortlist
@@ -29,8 +30,10 @@ if TYPE_CHECKING:  # imported late where used: most checkpoints need one of thes
 
 CONFIG_FILE, GENERATION_FILE = "config.json", "generation_config.json"
 TOKENIZERS = "source.spm", "tokenizer.json"
+FAIRSEQ_PIECES = "sentencepiece.bpe.model"  # of M2M100 and mBART-50
 # a vocabulary may be rounded up to a multiple of one of these
 PADDED_TO = (8, 16, 32, 64, 128)
+MAX_MADE_UP = 8  # rows without a token: 2 of NLLB-200, 8 of M2M100
 TOKENS = ("decoder_start_token_id", "eos_token_id", "pad_token_id", "forced_eos_token_id")
 
 
@@ -104,9 +107,13 @@ class HubCheckpoint:
         self.generation = _generation(folder, self.config)
         self.weights = weights_in(folder)
 
-    def read_tokenizer(self) -> "FileTokenizer | MarianTokenizer":
+    def read_tokenizer(self) -> "FileTokenizer | MarianTokenizer | FairseqTokenizer":
         # late: `tokenizers` takes 7 MB, and the other tokenizer does without
         has_pieces, has_json = (os.path.lexists(os.path.join(self.folder, name)) for name in TOKENIZERS)
+        if not has_json and os.path.lexists(os.path.join(self.folder, FAIRSEQ_PIECES)):
+            from capsule_mt.models.fairseq_tokenizer import FairseqTokenizer
+
+            return FairseqTokenizer(self.folder)
         if has_pieces and not has_json:
             from capsule_mt.models.marian_tokenizer import MarianTokenizer
 
@@ -207,7 +214,7 @@ def _check_tokenizer(folder: str, tokenizer_sizes: tuple[int, int], model_sizes:
     """Refuse a tokenizer whose sizes differ from those of the model's vocabularies, which may be padded."""
     for side, size, tokens in zip(("source", "target"), model_sizes, tokenizer_sizes, strict=True):
         padded = (-(-tokens // multiple) * multiple for multiple in PADDED_TO)
-        if size != tokens and size not in padded:
+        if size not in (tokens, *padded) and not 0 < size - tokens <= MAX_MADE_UP:
             raise CheckpointError(
                 f"{folder}: the tokenizer has {tokens} tokens, but the {side} vocabulary of the model has {size}"
             )

@@ -10,6 +10,7 @@ from tokenizers import Tokenizer as FastTokenizer
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.files.line_failures import is_of_line
 from capsule_mt.messages import shown
+from capsule_mt.models.languages import Pairs, language_codes_of
 from capsule_mt.models.opening import read_file
 from capsule_mt.models.weights import CheckpointError, read_json
 from capsule_mt.text.tokenizer import Encoded
@@ -42,8 +43,15 @@ class FileTokenizer:
                 f"{folder}/tokenizer_config.json: `unk_token` must be text, got {shown(unknown)}"
             ) from None
         added = self._source.get_added_tokens_decoder()
-        self.special_ids = frozenset(number for number, token in added.items() if token.special) - {self.unknown_id}
+        special = {token.content: index for index, token in added.items() if token.special}
+        self.special_ids = frozenset(special.values()) - {self.unknown_id}
         # special tokens have the same ids in both vocabularies
+        self.language_codes = language_codes_of(special)
+        self.source_language: str | None = config.get("src_lang")
+        is_mbart = str(config.get("tokenizer_class")).startswith("MBartTokenizer")
+        self.ends_with_language = bool(config.get("legacy_behaviour", is_mbart))
+        self.end_id = special.get(token_content(config.get("eos_token")) or "</s>", -1)
+        self.for_pair = Pairs(self)
 
     @property
     def vocabulary_sizes(self) -> tuple[int, int]:
@@ -51,13 +59,19 @@ class FileTokenizer:
         return self._source.get_vocab_size(), self._target.get_vocab_size()
 
     def encode(self, text: str) -> Encoded:
+        return self._encoded(text, add_special_tokens=True)
+
+    def _encoded(self, text: str, *, add_special_tokens: bool) -> Encoded:
         try:
-            encoding = self._source.encode(text)
+            encoding = self._source.encode(text, add_special_tokens=add_special_tokens)
         except BaseException as error:  # `tokenizers` panics, say, if a regular expression takes too long
             if not is_of_line(error):
                 raise
             raise CheckpointError(f"{self._file}: does not tokenise {text[:40]!r}: {error}") from None
         return Encoded(encoding.ids, [span if span[0] < span[1] else None for span in encoding.offsets])
+
+    def encode_text(self, text: str) -> Encoded:
+        return self._encoded(text, add_special_tokens=False)
 
     def encode_target(self, text: str) -> list[int]:
         return self._target.encode(text).ids

@@ -1,4 +1,4 @@
-"""English names of languages, by their codes."""
+"""English names of languages, and their codes of two letters."""
 
 LANGUAGES = {
     "af": "Afrikaans",
@@ -67,6 +67,22 @@ LANGUAGES = {
     "zh": "Chinese",
     "zh_hant": "Traditional Chinese",
 }
+
+# of the codes of three letters of NLLB-200, macrolanguages for their usual member; and Norwegian as Bokmål
+TWO_LETTER_CODES = dict(
+    pair.split(":")
+    for pair in """
+    afr:af aka:ak als:sq amh:am arb:ar asm:as ayr:ay azj:az bak:ba bam:bm bel:be ben:bn bod:bo bos:bs bul:bg cat:ca
+    ces:cs cym:cy dan:da deu:de dzo:dz ell:el eng:en epo:eo est:et eus:eu ewe:ee fao:fo fij:fj fin:fi fra:fr fuv:ff
+    gaz:om gla:gd gle:ga glg:gl grn:gn guj:gu hat:ht hau:ha heb:he hin:hi hrv:hr hun:hu hye:hy ibo:ig ind:id isl:is
+    ita:it jav:jv jpn:ja kan:kn kas:ks kat:ka kaz:kk khk:mn khm:km kik:ki kin:rw kir:ky kmr:ku knc:kr kon:kg kor:ko
+    lao:lo lim:li lin:ln lit:lt ltz:lb lug:lg lvs:lv mal:ml mar:mr mkd:mk mlt:mt mri:mi mya:my nld:nl nno:nn no:nb
+    nob:nb npi:ne nso:ns nya:ny oci:oc ory:or pan:pa pbt:ps pes:fa plt:mg pol:pl por:pt quy:qu ron:ro run:rn rus:ru
+    sag:sg san:sa sin:si slk:sk slv:sl smo:sm sna:sn snd:sd som:so sot:st spa:es srd:sc srp:sr ssw:ss sun:su swe:sv
+    swh:sw tam:ta tat:tt tel:te tgk:tg tgl:tl tha:th tir:ti tsn:tn tso:ts tuk:tk tur:tr twi:tw uig:ug ukr:uk urd:ur
+    uzn:uz vie:vi wol:wo xho:xh ydd:yi yor:yo zho:zh zsm:ms zul:zu
+    """.split()  # noqa: SIM905
+)
 
 # as gettext writes them in the header of a catalog
 _SINGLE_FORM = "nplurals=1; plural=0;"

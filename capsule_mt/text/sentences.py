@@ -23,6 +23,7 @@ from functools import cache
 from typing import NamedTuple
 
 from capsule_mt.text.abbreviations import ABBREVIATIONS, FINAL_ABBREVIATIONS, SENTENCE_STARTERS, WORDS_ELSEWHERE
+from capsule_mt.text.languages import TWO_LETTER_CODES
 
 
 class Span(NamedTuple):
@@ -234,7 +235,7 @@ def language_code(language: str | None) -> str | None:
     if not language:
         return None
     first = re.split(r"[_\-]", language.lower())[0]
-    return _CODES.get(first, first)
+    return _CODES.get(first) or TWO_LETTER_CODES.get(first, first)
 
 
 _CODES = {

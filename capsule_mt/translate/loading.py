@@ -19,18 +19,29 @@ def load(
     shortlist: bool | str | os.PathLike[str] = False,
     reverse: "Scorer | str | os.PathLike[str] | None" = None,
     glossary: "Glossary | Mapping[str, str] | str | os.PathLike[str] | None" = None,
+    src_lang: str | None = None,
+    tgt_lang: str | None = None,
 ) -> "Translator | PivotTranslator":
     """Load the model in a folder or of a name, or both models of a pair that goes through English.
 
-    The arguments are those of `Translator.from_pretrained`; a `reverse` and a `glossary` need one model. A
+    The arguments are those of `Translator.from_pretrained`; all but `int8` and `shortlist` need one model. A
     `PivotTranslator` translates, and finds what was left out; what needs one model, such as `score`, it does not have.
     """
     first, *others = _folders_of(name_or_folder)
     if not others:
-        return Translator.from_pretrained(first, int8=int8, shortlist=shortlist, reverse=reverse, glossary=glossary)
+        return Translator.from_pretrained(
+            first,
+            int8=int8,
+            shortlist=shortlist,
+            reverse=reverse,
+            glossary=glossary,
+            src_lang=src_lang,
+            tgt_lang=tgt_lang,
+        )
     from capsule_mt.translate.pivot import PivotTranslator
 
-    for name, value in (("reverse", reverse), ("glossary", glossary)):
+    single = {"reverse": reverse, "glossary": glossary, "src_lang": src_lang, "tgt_lang": tgt_lang}
+    for name, value in single.items():
         if value is not None:
             raise ValueError(f"`{name}` needs one model, and {name_or_folder} goes through English by two")
     return PivotTranslator(

@@ -2,9 +2,10 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from capsule_mt.coverage.names import head_of
+from capsule_mt.engine.decoder import FIRST_TOKEN
 from capsule_mt.engine.search import Hypothesis
 from capsule_mt.messages import warn, warn_once
 from capsule_mt.models.model import LoadedModel
@@ -293,11 +294,21 @@ class Scorer:
         return documents, pairs
 
     def _tokenizer(self, options: TranslationOptions) -> Tokenizer:
-        return self.loaded.tokenizer
+        for_pair = getattr(self.loaded.tokenizer, "for_pair", None)
+        if for_pair is None or not self.loaded.tokenizer.language_codes:  # type: ignore[attr-defined]
+            return self.loaded.tokenizer
+        source, target = self._languages(options)
+        return cast(Tokenizer, for_pair(source, target or self._first_language()))
+
+    def _first_language(self) -> str | None:
+        """Return the language that translations of the checkpoint begin with, if no call names one."""
+        codes: Mapping[str, int] = self.loaded.tokenizer.language_codes  # type: ignore[attr-defined]
+        first_token = self.loaded.generation.get(FIRST_TOKEN)
+        return next((code for code, index in codes.items() if index == first_token), None)
 
     def _languages(self, options: TranslationOptions) -> tuple[str | None, str | None]:
-        requested = (options.src_lang, options.tgt_lang)
-        return self.languages if requested == (None, None) else requested
+        source, target = self.languages
+        return options.src_lang or source, options.tgt_lang or target
 
     def _segmenter(self, options: TranslationOptions) -> Segmenter:
         src_lang, tgt_lang = self._languages(options)

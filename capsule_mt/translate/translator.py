@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
+from capsule_mt.engine.decoder import FIRST_TOKEN
 from capsule_mt.messages import warn
+from capsule_mt.models.languages import PairTokenizer
 from capsule_mt.text.segments import MAX_UNKNOWN_SHARE, Document, Piece
 from capsule_mt.translate.assembling import translation_of
 from capsule_mt.translate.options import TranslationOptions
@@ -45,6 +47,8 @@ class Translator(Scorer, TextTranslator):
         shortlist: bool | str | os.PathLike[str] = False,
         reverse: "Scorer | str | os.PathLike[str] | None" = None,
         glossary: "Glossary | Mapping[str, str] | str | os.PathLike[str] | None" = None,
+        src_lang: str | None = None,
+        tgt_lang: str | None = None,
     ) -> "Translator":
         """Load the checkpoint in a folder, or the model of a name, which is downloaded first if it is not there.
 
@@ -57,6 +61,8 @@ class Translator(Scorer, TextTranslator):
                 shortlist` finds out: its file, or True for the one beside the checkpoint.
             reverse: what translates in the other direction: see `Scorer`.
             glossary: terms and what they become: a dictionary, or a file with `term<tab>translation` on each line.
+            src_lang, tgt_lang: the languages of calls that name none, for a model of many languages: its codes, or
+                others such as "de" and "deu_Latn".
         """
         from capsule_mt.models.loading import load_model
 
@@ -72,12 +78,26 @@ class Translator(Scorer, TextTranslator):
             folder = resolve(legs[0])
         translator = cls(load_model(folder, int8=int8, shortlist=shortlist), glossary, reverse=reverse)
         translator._loads_with = {"int8": int8}
+        translator.languages = (src_lang, tgt_lang)
+        translator.check_languages()
         return translator
 
     def _load(self, folder: str) -> "Translator":
         return type(self).from_pretrained(folder, **self._loads_with)
 
+    def check_languages(self) -> None:
+        """Refuse languages of calls that name none which the model does not have."""
+        if any(self.languages):
+            self._tokenizer(TranslationOptions())
+
     # ---- the steps of `translate`
+    def completed(self, options: TranslationOptions) -> TranslationOptions:
+        options = super().completed(options)
+        tokenizer = self._tokenizer(options)
+        if not isinstance(tokenizer, PairTokenizer) or FIRST_TOKEN in options.generate_kwargs:
+            return options
+        return options._replace(generate_kwargs={**options.generate_kwargs, FIRST_TOKEN: tokenizer.target_id})
+
     def plan(self, options: TranslationOptions) -> Plan:
         return self._plan(self.completed(options))
 

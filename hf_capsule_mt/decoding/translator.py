@@ -101,6 +101,8 @@ class Translator(capsule_mt.translate.translator.Translator):
         task: str = "translation",
         reverse: Scorer | str | os.PathLike[str] | None = None,
         glossary: Glossary | Mapping[str, str] | str | os.PathLike[str] | None = None,
+        src_lang: str | None = None,
+        tgt_lang: str | None = None,
     ) -> "Translator":
         """Load a checkpoint and its tokenizer, onto the first accelerator if there is one and `device` names none.
 
@@ -125,6 +127,8 @@ class Translator(capsule_mt.translate.translator.Translator):
         options: dict[str, Any] = {"int8": int8, "backend": backend}
         more: dict[str, Any] = {"ensemble": ensemble, "shortlist": shortlist, "task": task, "reverse": reverse}
         found = cls(model.to(device), tokenizer, glossary=glossary, **more, **options)
+        if src_lang or tgt_lang:
+            found.languages = (src_lang, tgt_lang)
         found._loads_with = {"device": device, "dtype": dtype, **options}
         return found
 

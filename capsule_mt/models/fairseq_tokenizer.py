@@ -1,0 +1,106 @@
+"""The tokenizers of M2M100 and mBART-50, whose checkpoints have `sentencepiece.bpe.model` and no tokenizer.json.
+
+Languages are tokens after the pieces, in these orders of transformers' tokenizers. Unlike there, "</s>" in a source is
+text, and so is a language's token.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+
+from capsule_mt.engine.program import UnsupportedModelError
+from capsule_mt.messages import shown
+from capsule_mt.models.languages import Pairs
+from capsule_mt.models.sentencepiece import CONTROL, UNKNOWN, SentencePieceEncoder, joined_pieces, read_sentencepiece
+from capsule_mt.models.tokenizer import read_tokenizer_config
+from capsule_mt.models.weights import CheckpointError, read_json
+from capsule_mt.text.tokenizer import Encoded
+
+PIECES_FILE, VOCABULARY_FILE = "sentencepiece.bpe.model", "vocab.json"
+BEGIN, PAD, END, UNKNOWN_TOKEN, MASK = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
+LANGUAGES = {
+    "m2m100": """
+    af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he hi hr ht hu hy id
+    ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr ms my ne nl no ns oc or pa pl ps pt ro ru sd si
+    sk sl so sq sr ss su sv sw ta th tl tn tr uk ur uz vi wo xh yi yo zh zu
+    """,
+    "wmt21": "en ha is ja cs ru zh de",
+    "mbart50": """
+    ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP nl_XX
+    ro_RO ru_RU si_LK tr_TR vi_VN zh_CN af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN mr_IN
+    pl_PL ps_AF pt_XX sv_SE sw_KE ta_IN te_IN th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES sl_SI
+    """,
+}
+
+
+class FairseqTokenizer:
+    """The tokenizer in a folder of M2M100's or mBART-50's: see `capsule_mt.text.tokenizer.Tokenizer`."""
+
+    language_tokens: Sequence[str] = ()
+    ends_with_language = False
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        config = read_tokenizer_config(folder)
+        model = read_sentencepiece(os.path.join(folder, PIECES_FILE))
+        self._encoder = SentencePieceEncoder(model)
+        vocabulary_file = os.path.join(folder, VOCABULARY_FILE)
+        is_m2m = os.path.exists(vocabulary_file)
+        if not is_m2m and not str(config.get("tokenizer_class")).startswith("MBart50"):
+            name = config.get("tokenizer_class")
+            raise UnsupportedModelError(
+                f"{os.fspath(folder)}: {PIECES_FILE} without tokenizer.json is read for M2M100 (with "
+                f"{VOCABULARY_FILE}) and MBart50Tokenizer, not for `tokenizer_class` {name!r}: "
+                "transformers writes tokenizer.json if it loads and saves the tokenizer"
+            )
+        if is_m2m:
+            self._ids = _vocabulary(vocabulary_file)
+            languages = str(config.get("language_codes", "m2m100"))
+            if languages not in LANGUAGES:
+                raise UnsupportedModelError(
+                    f"{os.fspath(folder)}: `language_codes` must be one of {', '.join(LANGUAGES)}, got {languages!r}"
+                )
+        else:
+            hidden = (CONTROL, UNKNOWN)
+            texts = [text for text, kind in zip(model.texts, model.kinds, strict=True) if kind not in hidden]
+            self._ids = {text: index for index, text in enumerate([BEGIN, PAD, END, UNKNOWN_TOKEN, *texts])}
+            languages = "mbart50"
+        first = len(self._ids)
+        self.language_codes = {code: first + index for index, code in enumerate(LANGUAGES[languages].split())}
+        size = first + len(self.language_codes) + (not is_m2m)  # <mask>
+        self.vocabulary_sizes = size, size
+        self._tokens = {index: token for token, index in self._ids.items()}
+        self.unknown_id: int | None = self._ids[UNKNOWN_TOKEN]
+        self.end_id = self._ids[END]
+        special = {self._ids[token] for token in (BEGIN, PAD, END)}
+        self.special_ids = frozenset({*special, *range(first, size)})
+        self.source_language: str | None = config.get("src_lang") or ("en_XX" if languages == "mbart50" else "en")
+        self.for_pair = Pairs(self)
+
+    def encode_text(self, text: str) -> Encoded:
+        pieces, spans = self._encoder.encode(text)
+        unknown = self.unknown_id
+        ids = [self._ids.get(piece, unknown) for piece in pieces]
+        return Encoded(
+            [index for index in ids if index is not None], [span if span[0] < span[1] else None for span in spans]
+        )
+
+    def encode(self, text: str) -> Encoded:
+        ids, offsets = self.encode_text(text)
+        return Encoded([*ids, self.end_id], [*offsets, None])
+
+    def encode_target(self, text: str) -> list[int]:
+        return self.encode(text).ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        tokens = (self._tokens.get(index, UNKNOWN_TOKEN) for index in ids if index not in self.special_ids)
+        return joined_pieces(list(tokens))
+
+
+def _vocabulary(file: str) -> Mapping[str, int]:
+    """Read the ids of pieces, which are 0 to the number of pieces."""
+    vocabulary = read_json(file)
+    if sorted(vocabulary.values(), key=str) != sorted(range(len(vocabulary)), key=str):
+        raise CheckpointError(f"{file}: the ids of tokens must be 0 to {len(vocabulary) - 1}, each once")
+    for token in (BEGIN, PAD, END, UNKNOWN_TOKEN):
+        if token not in vocabulary:
+            raise CheckpointError(f"{file}: lacks the token {shown(token)}")
+    return vocabulary

@@ -1,0 +1,131 @@
+"""The languages of one model for many: their codes, and the tokenizer of a direction."""
+
+import re
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Protocol
+
+from capsule_mt.text.languages import TWO_LETTER_CODES
+from capsule_mt.text.tokenizer import Encoded
+
+# tokens of languages: "deu_Latn" of NLLB, "__de__" of M2M100, "de_DE" of mBART
+LANGUAGE_TOKEN = re.compile(r"[a-z]{3}_[A-Z][a-z]{3}|__[a-z]{2,3}__|[a-z]{2}_[A-Z]{2}")
+# the script that a language without one has, where a model knows several
+USUAL_SCRIPTS = {"zh": "hans", "ks": "arab", "kr": "latn"}
+CHINESE_SCRIPTS = {"cn": "hans", "sg": "hans", "tw": "hant", "hk": "hant"}  # by country
+NUM_EXAMPLES = 5
+
+
+class ManyLanguages(Protocol):
+    """A tokenizer of many languages, without the token that names one.
+
+    language_codes: the token id of each language code, without the underscores around M2M100's; empty for a tokenizer
+        without languages.
+    source_language: the code of sources that name none, if the checkpoint has one.
+    ends_with_language: whether the source's language follows the text instead of preceding it.
+    """
+
+    source_language: str | None
+    ends_with_language: bool
+    end_id: int
+
+    @property
+    def language_codes(self) -> Mapping[str, int]: ...
+    @property
+    def unknown_id(self) -> int | None: ...
+    @property
+    def special_ids(self) -> frozenset[int]: ...
+    def encode_text(self, text: str) -> Encoded:
+        """Encode a text without special tokens."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str: ...
+
+
+def language_codes_of(special_tokens: Mapping[str, int]) -> dict[str, int]:
+    """Return the language codes among special tokens, with their ids."""
+    return {
+        token.strip("_"): index
+        for token, index in special_tokens.items()
+        if LANGUAGE_TOKEN.fullmatch(token) is not None
+    }
+
+
+class PairTokenizer:
+    """A tokenizer of many languages from one to another: see `capsule_mt.text.tokenizer.Tokenizer`.
+
+    target_id: the token that names the target language, with which every translation begins.
+    """
+
+    language_tokens: Sequence[str] = ()
+
+    def __init__(self, tokenizer: ManyLanguages, source: str, target: str) -> None:
+        self._tokenizer = tokenizer
+        self._source_id, self.target_id = (tokenizer.language_codes[code] for code in (source, target))
+        self.unknown_id, self.special_ids = tokenizer.unknown_id, tokenizer.special_ids
+
+    def encode(self, text: str) -> Encoded:
+        ids, offsets = self._tokenizer.encode_text(text)
+        if self._tokenizer.ends_with_language:
+            return Encoded([*ids, self._tokenizer.end_id, self._source_id], [*offsets, None, None])
+        return Encoded([self._source_id, *ids, self._tokenizer.end_id], [None, *offsets, None])
+
+    def encode_target(self, text: str) -> list[int]:
+        return [self.target_id, *self._tokenizer.encode_text(text).ids, self._tokenizer.end_id]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self._tokenizer.decode(ids)
+
+
+class Pairs:
+    """The directions of a tokenizer of many languages, each made once."""
+
+    def __init__(self, tokenizer: ManyLanguages) -> None:
+        self._tokenizer = tokenizer
+        self._pairs: dict[tuple[str | None, str | None], PairTokenizer] = {}
+
+    def __call__(self, source: str | None, target: str | None) -> PairTokenizer:
+        """Return the tokenizer from one language to another; codes may be another model's, such as "de"."""
+        if (source, target) not in self._pairs:
+            codes = self._tokenizer.language_codes
+            source_code = code_of("src_lang", source or self._tokenizer.source_language, codes)
+            self._pairs[source, target] = PairTokenizer(
+                self._tokenizer, source_code, code_of("tgt_lang", target, codes)
+            )
+        return self._pairs[source, target]
+
+
+def code_of(argument: str, language: str | None, codes: Mapping[str, int]) -> str:
+    """Return the code among `codes` that a language has, which may be named by another model's: "de" or "deu_Latn".
+
+    argument: the name for errors.
+    """
+    if language in codes:
+        return str(language)
+    first, region = _parts(language or "")
+    same_language = [code for code in codes if first and _parts(code)[0] == first]
+    matches = [code for code in same_language if _agree(_parts(code)[1], region)]
+    if not region:
+        usual = [code for code in matches if _parts(code)[1] == USUAL_SCRIPTS.get(first)]
+        matches = usual or matches
+    if len(matches) == 1:
+        return matches[0]
+    near = same_language or get_close_matches(language or "", codes, NUM_EXAMPLES, 0.5) or list(codes)
+    examples = ", ".join(near[:NUM_EXAMPLES]) + (", ..." if len(near) > NUM_EXAMPLES else "")
+    which = "which of them it is: " if len(matches) > 1 else "one of the model's languages, such as "
+    raise ValueError(f"`{argument}` must be {which}{examples}; got {language!r}")
+
+
+def _agree(region: str, other: str) -> bool:
+    """Return whether codes of one language may mean the same: a country tells no script, and "XX" nothing."""
+    if region == other or "" in (region, other):
+        return True
+    lengths = sorted((len(region), len(other)))
+    return lengths == [2, 4] or (lengths == [2, 2] and "xx" in (region, other))
+
+
+def _parts(language: str) -> tuple[str, str]:
+    """Return the language of a code, in two letters if it has a code of two, and its script or country."""
+    first, _, region = language.strip("_").lower().replace("-", "_").partition("_")
+    first = TWO_LETTER_CODES.get(first, first)
+    return first, CHINESE_SCRIPTS.get(region, region) if first == "zh" else region

@@ -1,0 +1,219 @@
+"""Models of many languages: texts equal to transformers' tokenizers and `generate()`; how languages are named."""
+
+import json
+import re
+import shutil
+
+import pytest
+import sentencepiece
+import torch
+from transformers import M2M100Tokenizer, MBart50Tokenizer, NllbTokenizer
+
+from capsule_mt import Translator
+from capsule_mt.engine.program import UnsupportedModelError
+from capsule_mt.models.fairseq_tokenizer import LANGUAGES
+from capsule_mt.models.languages import code_of
+from capsule_mt.models.sentencepiece import read_sentencepiece
+from capsule_mt.models.weights import CheckpointError
+from tests.decoding.models import build_bart
+
+SENTENCES = {
+    "de": "Der alte Mann kauft einen roten Hut und geht über die Straße.",
+    "en": "The old man buys a red hat, and 12 children cross the street.",
+    "fr": "Le vieil homme achète un chapeau rouge à l'école.",
+    "es": "El niño pequeño come una manzana; ¿dónde está el perro?",
+    "ru": "Старый человек покупает красную шляпу и идёт домой.",
+    "zh": "老人买了一顶红帽子。",
+    "ar": "يشتري الرجل العجوز قبعة حمراء.",
+    "hi": "बूढ़ा आदमी एक लाल टोपी खरीदता है।",
+    "vi": "Ông già mua một chiếc mũ đỏ.",
+    "ja": "老人は赤い帽子を買います。",
+}
+CODES = {
+    "nllb": dict(zip(SENTENCES, ["deu_Latn", "eng_Latn", "fra_Latn", "spa_Latn", "rus_Cyrl", "zho_Hans", "arb_Arab",
+                                 "hin_Deva", "vie_Latn", "jpn_Jpan"], strict=True)),
+    "m2m100": {code: code for code in SENTENCES},
+    "mbart50": dict(zip(SENTENCES, ["de_DE", "en_XX", "fr_XX", "es_XX", "ru_RU", "zh_CN", "ar_AR", "hi_IN", "vi_VN",
+                                    "ja_XX"], strict=True)),
+}  # fmt: skip
+TOKENIZERS = {"nllb": NllbTokenizer, "m2m100": M2M100Tokenizer, "mbart50": MBart50Tokenizer}
+SHORT = {"max_new_tokens": 12, "num_beams": 2, "no_repeat_ngram_size": 2}
+
+
+def tokenizer_of(name, folder):
+    """Return transformers' tokenizer of the pieces in a folder; its own reader of such files needs protobuf."""
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.bpe.model"))
+    pieces = [(processor.id_to_piece(index), processor.get_score(index)) for index in range(len(processor))]
+    tokens = ["<s>", "<pad>", "</s>", "<unk>", *(piece for piece, _ in pieces[3:])]
+    ids = {token: index for index, token in enumerate(tokens)}
+    if name == "m2m100":
+        (folder / "vocab.json").write_text(json.dumps(ids))
+        return M2M100Tokenizer(folder / "vocab.json", folder / "sentencepiece.bpe.model")
+    charsmap = read_sentencepiece(folder / "sentencepiece.bpe.model").charsmap
+    if name == "mbart50":
+        return MBart50Tokenizer(vocab=pieces, _spm_precompiled_charsmap=charsmap)
+    merges = [
+        (piece[:middle], piece[middle:])
+        for piece, _ in sorted(pieces[3:], key=lambda item: -item[1])
+        for middle in range(1, len(piece))
+        if piece[:middle] in ids and piece[middle:] in ids
+    ]
+    return NllbTokenizer(vocab=ids, merges=merges, _spm_precompiled_charsmap=charsmap)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A tiny random model of each kind, with a tokenizer of pieces that the sentencepiece library has learnt."""
+    found = {}
+    for name, tokenizer_class in TOKENIZERS.items():
+        folder = found[name] = tmp_path_factory.mktemp(name)
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(list(SENTENCES.values()) * 3),
+            model_prefix=str(folder / "pieces"),
+            model_type="bpe" if name == "nllb" else "unigram",
+            vocab_size=260,
+            hard_vocab_limit=False,
+            minloglevel=2,
+        )
+        shutil.move(folder / "pieces.model", folder / "sentencepiece.bpe.model")
+        (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": tokenizer_class.__name__}))
+        tokenizer = tokenizer_of(name, folder)
+        if name == "nllb":
+            tokenizer.save_pretrained(folder)
+        torch.manual_seed(len(name))
+        first_language = tokenizer.convert_tokens_to_ids(
+            {"m2m100": "__af__", "mbart50": "ar_AR"}.get(name, "ace_Arab")
+        )
+        size = first_language + {"nllb": 203, "m2m100": 100, "mbart50": 53}[name]
+        made_up = {"nllb": 2, "m2m100": 8, "mbart50": 0}[name]
+        model = build_bart("mbart" if name == "mbart50" else "m2m_100", vocab_size=size + made_up, eos_token_id=2)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.dim() > 1:
+                    parameter.copy_(0.2 * torch.randn_like(parameter))
+            model.get_input_embeddings().weight[first_language:] *= 0.01  # too improbable to be written
+        model.generation_config.max_length = None
+        model.generation_config.suppress_tokens = [0, 1, 3]
+        model.save_pretrained(folder)
+        found[name] = folder, tokenizer, model.eval()
+    return found
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_texts_equal_those_of_transformers_in_both_directions(name, folders):
+    folder, tokenizer, model = folders[name]
+    translator, codes, translations = Translator.from_pretrained(folder), CODES[name], set()
+    for language, text in SENTENCES.items():
+        other = "fr" if language == "en" else "en"
+        for source, target, sentence in ((language, other, text), (other, language, SENTENCES[other])):
+            tokenizer.src_lang = codes[source]
+            batch = tokenizer(sentence, return_tensors="pt")
+            token = f"__{target}__" if name == "m2m100" else codes[target]
+            output = model.generate(**batch, **SHORT, forced_bos_token_id=tokenizer.convert_tokens_to_ids(token))
+            # version 5 of transformers prints M2M100's languages, which are special tokens
+            (expected,) = tokenizer.batch_decode(output[:, 2:], skip_special_tokens=True)
+            settings = {**SHORT, "copy": False, "split_sentences": False}
+            translation = translator(sentence, src_lang=codes[source], tgt_lang=target, **settings)
+            assert list(translation.segments[0].source_ids) == batch["input_ids"][0].tolist()
+            assert translation.text == expected.strip(), (source, target)
+            translations.add(expected)
+    assert len(translations) > 5
+
+
+def test_languages_of_the_translator_and_of_a_call(folders):
+    folder, *_ = folders["nllb"]
+    text, settings = SENTENCES["de"], SHORT
+    translator = Translator.from_pretrained(folder, src_lang="de", tgt_lang="fra_Latn")
+    to_french = translator(text, **settings)
+    assert to_french == Translator.from_pretrained(folder)(text, src_lang="deu_Latn", tgt_lang="fr", **settings)
+    to_chinese = translator(text, tgt_lang="zh", **settings)
+    first_tokens = [translation.segments[0].target_ids[1] for translation in (to_french, to_chinese)]
+    codes = translator.loaded.tokenizer.language_codes
+    assert first_tokens == [codes["fra_Latn"], codes["zho_Hans"]]
+    (scored,) = translator.score([text], [to_french.text])
+    assert scored.segments[0].target_ids[1] == codes["fra_Latn"]
+
+
+def test_the_first_token_of_a_checkpoint_names_the_target(folders, tmp_path):
+    folder, *_ = folders["mbart50"]
+    shutil.copytree(folder, tmp_path / "model")
+    generation = tmp_path / "model" / "generation_config.json"
+    with pytest.raises(ValueError, match="`tgt_lang` must be one of the model's languages"):
+        Translator.from_pretrained(folder)("Ja.")
+    codes = Translator.from_pretrained(folder).loaded.tokenizer.language_codes
+    settings = json.loads(generation.read_text()) | {"forced_bos_token_id": codes["ro_RO"]}
+    generation.write_text(json.dumps(settings))
+    translator = Translator.from_pretrained(tmp_path / "model")
+    assert translator(SENTENCES["en"], **SHORT).segments[0].target_ids[1] == codes["ro_RO"]
+    other = translator(SENTENCES["en"], tgt_lang="de", **SHORT)
+    assert other.segments[0].target_ids[1:3].count(codes["de_DE"]) >= 1
+    assert other.segments[0].target_ids[1] == codes["de_DE"]
+
+
+def test_coverage_alignment_and_terms_of_a_pair(folders):
+    from capsule_mt import CoverageOptions
+
+    folder, *_ = folders["nllb"]
+    translator = Translator.from_pretrained(folder, src_lang="de", tgt_lang="en", glossary={"Hut": "hat"})
+    translator.set_calibration({"attention": {"head": [1, 2]}})
+    translation = translator(SENTENCES["de"], alignment=True, coverage=CoverageOptions(method="attention"), **SHORT)
+    assert "hat" in translation.text.lower()
+    assert translation.segments[0].target_ids[1] == translator.loaded.tokenizer.language_codes["eng_Latn"]
+    assert translation.segments[0].target_ids.count(translator.loaded.tokenizer.language_codes["eng_Latn"]) == 1
+    assert [word.text for word in translation.coverage.words][:2] == ["Der", "alte"]
+    assert translation.alignment is not None
+
+
+@pytest.mark.parametrize(
+    ("language", "expected"),
+    [("de", "deu_Latn"), ("deu_Latn", "deu_Latn"), ("de_DE", "deu_Latn"), ("__de__", "deu_Latn"), ("zh", "zho_Hans"),
+     ("zho_Hant", "zho_Hant"), ("zh-hant", "zho_Hant"), ("zh_TW", "zho_Hant"),
+     ("no", "nob_Latn"), ("fa", "pes_Arab"), ("yue", "yue_Hant")],
+)  # fmt: skip
+def test_languages_by_other_names(language, expected):
+    codes = dict.fromkeys(("deu_Latn", "zho_Hans", "zho_Hant", "nob_Latn", "nno_Latn", "pes_Arab", "yue_Hant"), 0)
+    assert code_of("src_lang", language, codes) == expected
+
+
+@pytest.mark.parametrize(
+    ("language", "message"),
+    [("deu_Ltn", "one of the model's languages, such as deu_Latn; got 'deu_Ltn'"),
+     ("srp_Latn", "one of the model's languages, such as srp_Cyrl"),
+     ("zh_ID", "which of them it is: zho_Hans, zho_Hant; got 'zh_ID'"),
+     (None, "one of the model's languages, such as deu_Latn, srp_Cyrl, zho_Hans, zho_Hant; got None"),
+     ("Klingon", "got 'Klingon'")],
+)  # fmt: skip
+def test_languages_that_a_model_does_not_have(language, message):
+    codes = dict.fromkeys(("deu_Latn", "srp_Cyrl", "zho_Hans", "zho_Hant"), 0)
+    with pytest.raises(ValueError, match=re.escape(message)) as error:
+        code_of("tgt_lang", language, codes)
+    assert str(error.value).startswith("`tgt_lang` must be ")
+
+
+def test_lists_of_languages_are_those_of_transformers():
+    from transformers.models.m2m_100.tokenization_m2m_100 import FAIRSEQ_LANGUAGE_CODES as M2M
+    from transformers.models.mbart50.tokenization_mbart50 import FAIRSEQ_LANGUAGE_CODES as MBART50
+    from transformers.models.nllb.tokenization_nllb import FAIRSEQ_LANGUAGE_CODES as NLLB
+
+    assert {name: codes.split() for name, codes in LANGUAGES.items()} == {**M2M, "mbart50": MBART50}
+    nllb = dict.fromkeys(NLLB, 0)
+    # every language of M2M100 and mBART-50 that NLLB-200 has, by its code there
+    lacking = {"br", "fy"}
+    for code in {*M2M["m2m100"], *MBART50} - lacking:
+        assert code_of("src_lang", code, nllb) in nllb, code
+    for code in lacking:
+        with pytest.raises(ValueError, match="one of the model's languages"):
+            code_of("src_lang", code, nllb)
+
+
+def test_tokenizers_that_do_not_fit(folders, tmp_path):
+    folder, *_ = folders["mbart50"]
+    shutil.copytree(folder, tmp_path / "other")
+    (tmp_path / "other" / "tokenizer_config.json").write_text('{"tokenizer_class": "XGLMTokenizer"}')
+    with pytest.raises(UnsupportedModelError, match="not for `tokenizer_class` 'XGLMTokenizer'"):
+        Translator.from_pretrained(tmp_path / "other")
+    shutil.copytree(folders["m2m100"][0], tmp_path / "gaps")
+    vocabulary = json.loads((tmp_path / "gaps" / "vocab.json").read_text())
+    (tmp_path / "gaps" / "vocab.json").write_text(json.dumps({**vocabulary, "<s>": 999}))
+    with pytest.raises(CheckpointError, match=r"vocab\.json: the ids of tokens must be 0 to"):
+        Translator.from_pretrained(tmp_path / "gaps")
