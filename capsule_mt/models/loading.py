@@ -170,7 +170,14 @@ def weights_in(folder: str) -> Weights:
         from capsule_mt.models.int8 import Int8File
 
         return Int8File(folder)
-    return SafetensorsFile.in_folder(folder)
+    from capsule_mt.models.pickled import PickledFile  # late: most checkpoints have safetensors
+
+    files = PickledFile if _has_weights(folder, PickledFile) and not _has_weights(folder, SafetensorsFile) else None
+    return (files or SafetensorsFile).in_folder(folder)
+
+
+def _has_weights(folder: str, files: type[SafetensorsFile]) -> bool:
+    return any(os.path.exists(os.path.join(folder, name)) for name in (files.FILE, files.INDEX))
 
 
 def _generation(folder: str, config: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from capsule_mt.engine.library import count_infinite
-from capsule_mt.engine.program import Codes, Tensor, UnsupportedModelError
+from capsule_mt.engine.program import Codes, Tensor
 from capsule_mt.messages import shown
 from capsule_mt.models import tensors
 from capsule_mt.models.opening import CheckpointError as CheckpointError
@@ -50,7 +50,7 @@ class Weights(Protocol):
         ...
 
 
-class _Entry(NamedTuple):
+class Entry(NamedTuple):
     """Where a tensor is: its bytes begin at `start` of a file."""
 
     file: str
@@ -67,12 +67,14 @@ class SafetensorsFile:
     read outside of a tensor.
     """
 
+    FILE, INDEX = WEIGHTS_FILE, INDEX_FILE  # in a folder
+
     def __init__(self, *files: str | os.PathLike[str]) -> None:
         self.files = [os.fspath(file) for file in files]
         self.metadata: dict[str, Any] = {}
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, Entry] = {}
         for file in self.files:
-            for name, entry in _entries(file, self.metadata):
+            for name, entry in self._entries_of(file, self.metadata):
                 if name in self._entries:
                     raise CheckpointError(f"{file}: `{name}` is also in {os.path.basename(self._entries[name].file)}")
                 self._entries[name] = entry
@@ -80,13 +82,7 @@ class SafetensorsFile:
     @classmethod
     def in_folder(cls, folder: str | os.PathLike[str]) -> "SafetensorsFile":
         """Open the weights in a folder: one file, or an index and its parts."""
-        file, index = os.path.join(folder, WEIGHTS_FILE), os.path.join(folder, INDEX_FILE)
-        if os.path.exists(os.path.join(folder, PICKLED_FILE)) and not (os.path.exists(file) or os.path.exists(index)):
-            raise UnsupportedModelError(
-                f"{folder}: {PICKLED_FILE} needs torch to be read; with transformers, write {WEIGHTS_FILE} beside it: "
-                f'`python -c "from transformers import AutoModelForSeq2SeqLM as M; '
-                f"M.from_pretrained('{folder}').save_pretrained('{folder}')\"`"
-            )
+        file, index = os.path.join(folder, cls.FILE), os.path.join(folder, cls.INDEX)
         if os.path.exists(file) or not os.path.exists(index):
             return cls(file)
         weight_map = read_json(index).get("weight_map")
@@ -102,6 +98,11 @@ class SafetensorsFile:
             if name not in weights or os.path.basename(weights._entries[name].file) != part:
                 raise CheckpointError(f"{index}: `weight_map` has `{name}`, which is not in {part}")
         return weights
+
+    @staticmethod
+    def _entries_of(file: str, metadata: dict[str, Any]) -> "Iterator[tuple[str, Entry]]":
+        """Yield the tensors of a file; add what else it says to `metadata`."""
+        return _entries(file, metadata)
 
     def __contains__(self, name: object) -> bool:
         return name in self._entries
@@ -154,7 +155,7 @@ class SafetensorsFile:
         return CheckpointError(f"{self.file_of(name)}: {message}")
 
 
-def _entries(file: str, metadata: dict[str, Any]) -> Iterator[tuple[str, _Entry]]:
+def _entries(file: str, metadata: dict[str, Any]) -> Iterator[tuple[str, Entry]]:
     """Yield the tensors that the header of a safetensors file describes, which fill the file without a gap."""
     with open_file(file) as stream:
         size = os.fstat(stream.fileno()).st_size
@@ -178,7 +179,7 @@ def _entries(file: str, metadata: dict[str, Any]) -> Iterator[tuple[str, _Entry]
         raise CheckpointError(f"{file}: is {size} bytes long, but its header describes {end}")
 
 
-def _entry(file: str, name: str, facts: Any, data: int) -> tuple[str, _Entry]:
+def _entry(file: str, name: str, facts: Any, data: int) -> tuple[str, Entry]:
     """Return what the header of a file says of one tensor; `data` is where tensors begin."""
     try:
         dtype, shape, (begin, stop) = facts["dtype"], tuple(facts["shape"]), facts["data_offsets"]
@@ -191,7 +192,7 @@ def _entry(file: str, name: str, facts: Any, data: int) -> tuple[str, _Entry]:
             f"{file}: `{name}` is {str(facts)[:200]}, which is not a tensor: its `data_offsets` must span the bytes "
             f"that `shape` and `dtype` take, `dtype` one of {', '.join(ITEM_SIZES)}"
         )
-    return name, _Entry(file, dtype, shape, data + begin, stop - begin)
+    return name, Entry(file, dtype, shape, data + begin, stop - begin)
 
 
 def write_safetensors(
