@@ -11,7 +11,7 @@ const { tags, urls, placeholders, code } = KEPT_PATTERNS;
 const NO_WORDS = new RegExp(`${urls}|${tags}|${placeholders}|${code}`, "gu");
 const EMOJI = new RegExp(PATTERNS.EMOJI, "u");
 const EDGES = [PATTERNS.LIST_MARK, PATTERNS.EMOJI_BEFORE].map((pattern) => new RegExp(pattern, "uy"));
-const BEGINS = new RegExp(PATTERNS.CAPITAL_BEGINS, "gu");
+const CAPITAL_BEGINS = new RegExp(PATTERNS.CAPITAL_BEGINS, "gu");
 const LETTER = /\p{L}/u;
 
 const mayHaveNoWords = (text) => MAYBE_NO_WORDS.some((sign) => text.includes(sign));
@@ -25,7 +25,7 @@ export function itemsOf(text) {
 }
 
 /** Return a text with other text for what is outside of its items, or for the items. */
-function replaced(text, change, changeItem = (item) => item) {
+function withItems(text, change, changeItem = (item) => item) {
   let [written, last] = ["", 0];
   for (const item of itemsOf(text)) {
     written += change(text.slice(last, item.start)) + changeItem(item.text);
@@ -60,12 +60,12 @@ export function withoutCopiedEdges(text, [start, end]) {
 export function withoutCapitals(text) {
   const numCapitals = text.match(/\p{Uppercase}/gu)?.length ?? 0;
   if (!isUpper(text) && !(mayHaveNoWords(text) && numCapitals >= MIN_CAPITALS)) return null;
-  const shadow = replaced(text, (part) => part, (item) => " ".repeat(item.length));
+  const shadow = withItems(text, (part) => part, (item) => " ".repeat(item.length));
   const words = (shadow.match(WORDS) ?? []).filter((word) => /^\p{L}+$/u.test(word)).join("");
   if (Array.from(words).length < MIN_CAPITALS || !isUpper(words)) return null;
-  let small = replaced(text, (part) => part.toLowerCase());
+  let small = withItems(text, (part) => part.toLowerCase());
   if (small.length !== text.length) return null;
-  for (const match of shadow.matchAll(BEGINS)) { // of sentences, whose first letters stay
+  for (const match of shadow.matchAll(CAPITAL_BEGINS)) { // of sentences, whose first letters stay
     const [end, letter] = [match.index + match[0].length, Array.from(match[0]).at(-1)];
     small = small.slice(0, end - letter.length) + letter + small.slice(end);
   }
@@ -74,7 +74,7 @@ export function withoutCapitals(text) {
 
 /** Return a translation in capitals, letter for letter, but for what is kept. */
 export function withCapitals(text) {
-  return replaced(text, (part) => Array.from(part, capital).join(""));
+  return withItems(text, (part) => Array.from(part, capital).join(""));
 }
 
 function capital(letter) {

@@ -189,7 +189,7 @@ export class Masked {
   itemsIn(translation) {
     const others = this.keeps ? itemsOf(translation) : [];
     const standIns = [...this.standIns.values()].flatMap((text) =>
-      Array.from(translation.matchAll(patternOf(text)), ({ index }) => ({ text, start: index, end: index + text.length })));
+      Array.from(translation.matchAll(standInPattern(text)), ({ index }) => ({ text, start: index, end: index + text.length })));
     others.push(...standIns.filter((standIn) => !overlaps(standIn, others)));
     const matches = new Map();
     for (const index of this.items) {
@@ -263,7 +263,7 @@ function standInsOf({ text, kind }) {
 }
 
 /** Return the pattern of a stand-in in a translation: a word, or a number that is not a part of another. */
-function patternOf(standIn) {
+function standInPattern(standIn) {
   if (!hasLetters(standIn)) return new RegExp(`(?<![\\p{L}\\p{N}_.,])${standIn}(?![\\p{L}\\p{N}_]|[.,]\\p{Nd})`, "gu");
   return new RegExp(`(?<![\\p{L}\\p{N}_])${standIn}(?![\\p{L}\\p{N}_])`, "gu");
 }

@@ -7,7 +7,7 @@ import { itemsOf } from "./keeping.js";
 import { overlaps, partnersOf, UNKNOWN_KINDS } from "./masked.js";
 import { firstOf, folded, isAlphanumeric, isMark, lastOf, numbersAndWords, withSpace } from "./words.js";
 
-const WORD = /[\p{L}\p{N}_]+/gu;
+const WORD_CHARACTERS = /[\p{L}\p{N}_]+/gu;
 const isSpace = (text) => text !== "" && text.trim() === "";
 const sum = (values) => values.reduce((total, value) => total + value, 0);
 
@@ -68,7 +68,7 @@ class Layout {
   #tagsInWords() {
     const { starts, text } = this.source;
     const [positions, unused] = [new Map(), [...this.words]];
-    for (const { 0: word, index: start } of text.matchAll(WORD)) {
+    for (const { 0: word, index: start } of text.matchAll(WORD_CHARACTERS)) {
       const end = start + word.length;
       const tags = this.source.tags.filter((tag) => start <= starts[tag] && starts[tag] <= end);
       const paired = tags.filter((tag) => tags.includes(this.partners.get(tag)));

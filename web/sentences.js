@@ -14,16 +14,16 @@ const GOES_ON = new RegExp(`^${PATTERNS.GOES_ON}`, "u");
 const ROMAN_NUMERAL = new RegExp(`^${PATTERNS.ROMAN_NUMERAL}$`, "u");
 const INITIALS = new RegExp(`^${PATTERNS.INITIALS}$`, "u");
 const SPACES = /\s+/g;
-const escaped = (text) => text.replace(/[\\\]\-^[(){}|/.*+?$]/g, "\\$&");
-const LEADING = new RegExp(`^[${escaped(OPENING + BULLETS)}]+`);
-const BEFORE_WORD = new RegExp(`^[${escaped(`${OPENING}${MASKED_DOT} `)}]+`);
-const AROUND_ITEM = new RegExp(`^[${escaped(BULLETS)}]+|[${escaped(BULLETS)}]+$`, "g");
-const CLOSINGS = new RegExp(`[${escaped(SPACED_CLOSING)}]`);
+const escapedInBrackets = (text) => text.replace(/[\\\]\-^[(){}|/.*+?$]/g, "\\$&");
+const LEADING = new RegExp(`^[${escapedInBrackets(OPENING + BULLETS)}]+`);
+const BEFORE_WORD = new RegExp(`^[${escapedInBrackets(`${OPENING}${MASKED_DOT} `)}]+`);
+const AROUND_ITEM = new RegExp(`^[${escapedInBrackets(BULLETS)}]+|[${escapedInBrackets(BULLETS)}]+$`, "g");
+const CLOSINGS = new RegExp(`[${escapedInBrackets(SPACED_CLOSING)}]`);
 const isLower = (character) => character !== undefined && /^\p{Ll}/u.test(character);
 
 /** Return the places [start, end] of the sentences of a text; `rules` are those of a model file. */
 export function splitSentences(text, rules) {
-  const further = rules.stops ? `|[${escaped(rules.stops)}](?=\\s)` : "";
+  const further = rules.stops ? `|[${escapedInBrackets(rules.stops)}](?=\\s)` : "";
   const ends = new RegExp(PATTERNS.SENTENCE_ENDS + further + (rules.has_small_starts ? `|${PATTERNS.UNSPACED_END}` : ""), "gu");
   const sets = { ...rules };
   for (const name of ["abbreviations", "final_abbreviations", "starters"]) sets[name] = new Set(rules[name]);
@@ -75,7 +75,7 @@ function itemStarts(line) {
   const starts = [];
   for (let [mark, offset] = [first[2], first[0].length]; ;) {
     mark = /^\p{Nd}+$/u.test(mark) ? String(Number(mark) + 1) : String.fromCharCode(mark.charCodeAt(0) + 1);
-    const following = new RegExp(`(?<=\\s)${escaped(bullet)}${mark}${escaped(end)}\\s+(?=\\p{L})`, "gu");
+    const following = new RegExp(`(?<=\\s)${escapedInBrackets(bullet)}${mark}${escapedInBrackets(end)}\\s+(?=\\p{L})`, "gu");
     following.lastIndex = offset;
     const match = mark > "z" ? null : following.exec(line);
     if (!match) return starts;

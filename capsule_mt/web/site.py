@@ -11,7 +11,8 @@ from pathlib import Path
 
 from capsule_mt.catalog.pairs import LanguagePair, describe_languages
 from capsule_mt.models.weights import CheckpointError, SafetensorsFile
-from capsule_mt.web.build import FOLDER, INTERFACE, MODULES, build, without_comments
+from capsule_mt.web.build import FOLDER, INTERFACE, MODULES, build, interface, is_current
+from capsule_mt.web.minify import page_scripts
 from capsule_mt.web.model_file import MODEL_FILE
 
 PAGE = Path(__file__).parents[1] / "serve" / "page"
@@ -29,15 +30,13 @@ def write_site(out: Path, models: Sequence[Path]) -> None:
     for folder in (PAGE, FOLDER / "page"):  # the second's service.js replaces the first's
         for source in folder.iterdir():
             shutil.copyfile(source, out / source.name)
-    if all((FOLDER / name).exists() for name in (*MODULES, INTERFACE)):
-        for name in (*MODULES, INTERFACE):
+    if is_current(FOLDER):
+        for name in MODULES:
             shutil.copyfile(FOLDER / name, scripts / name)
     else:
         build(scripts)
-    for source in FOLDER.glob("*.js"):
-        if source.name != INTERFACE:
-            script = source.read_text(encoding="utf-8")
-            (scripts / source.name).write_text(without_comments(script), encoding="utf-8")
+    for name, script in page_scripts(sources()).items():
+        (scripts / f"{name}.js").write_text(script, encoding="utf-8")
     for pair, model in files.items():
         shutil.copyfile(model, out / f"{pair}.capsule")
     description = {
@@ -46,6 +45,12 @@ def write_site(out: Path, models: Sequence[Path]) -> None:
         "settings": {"maxBeams": MAX_BEAMS, "precision": {}, "verified": [], "keyRequired": False},
     }
     (out / "site.json").write_text(json.dumps(description, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def sources() -> dict[str, str]:
+    """Return the JavaScript of the npm package by module."""
+    scripts = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.js"))}
+    return scripts | {Path(INTERFACE).stem: interface()}
 
 
 def _languages(model: Path) -> LanguagePair:

@@ -22,8 +22,9 @@ from capsule_mt.options.table import offered
 from capsule_mt.text.sentences import rules_of
 from capsule_mt.translate.options import TranslationOptions
 from capsule_mt.web import site
-from capsule_mt.web.build import FOLDER, INTERFACE, MODULES, build, interface, without_comments
+from capsule_mt.web.build import FOLDER, INTERFACE, MODULES, TYPES_FILE, build, interface, is_current, types
 from capsule_mt.web.language import javascript_pattern
+from capsule_mt.web.minify import minified, page_scripts
 from tests.fixtures.browser import open_page, readable, texts_of
 from tests.fixtures.vectors import FOLDER as VECTORS
 from tests.fixtures.vectors import vectors
@@ -82,19 +83,21 @@ def test_versions_are_one():
     assert json.loads((FOLDER / "package.json").read_text())["version"].replace("-dev", ".dev") == __version__
 
 
-@pytest.fixture(scope="module")
-def of_vectors(tmp_path_factory):
+@pytest.fixture(scope="module", params=["package", "page"])
+def of_vectors(request, tmp_path_factory):
     """What the modules make of tests/vectors, which Python's tests read, too: see vectors.mjs."""
     program = shutil.which("node") or pytest.skip("no node here")
     folder = tmp_path_factory.mktemp("scripts")
-    for script in FOLDER.glob("*.js"):
-        shutil.copy(script, folder)
-    (folder / INTERFACE).write_text(interface(), encoding="utf-8")
-    shutil.copy(Path(__file__).with_name("vectors.mjs"), folder)
+    scripts = site.sources() | {"vectors": Path(__file__).with_name("vectors.mjs").read_text(encoding="utf-8")}
+    if request.param == "page":
+        scripts = page_scripts(scripts, ["index", "worker", "vectors"])
+    for name, script in scripts.items():
+        (folder / f"{name}.js").write_text(script, encoding="utf-8")
+    (folder / "package.json").write_text('{"type": "module"}', encoding="utf-8")
     languages = {"en", *(case["language"] for case in vectors("sentences")["cases"])}
     rules = {str(code): rules_of(code)._asdict() for code in languages}
     done = subprocess.run(
-        [program, folder / "vectors.mjs", VECTORS],
+        [program, folder / "vectors.js", VECTORS],
         input=json.dumps(rules, default=list),
         capture_output=True,
         text=True,
@@ -149,6 +152,9 @@ def package(tmp_path_factory):
     folder = tmp_path_factory.mktemp("web") / "package"
     shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__", *MODULES, INTERFACE))
     build(folder)
+    (folder / INTERFACE).write_text(interface(), encoding="utf-8")
+    (folder / TYPES_FILE).write_text(types(), encoding="utf-8")
+    assert is_current(folder)
     return folder
 
 
@@ -495,12 +501,51 @@ def served_site(package, tmp_path_factory):
     server.shutdown()
 
 
+def test_an_interface_of_other_sources_is_not_current(tmp_path):
+    for name in MODULES:
+        (tmp_path / name).touch()
+    assert not is_current(tmp_path)
+    (tmp_path / INTERFACE).write_text(interface(), encoding="utf-8")
+    assert is_current(tmp_path)
+    (tmp_path / INTERFACE).write_text(interface().replace("VERSION", "VERSION_"), encoding="utf-8")
+    assert not is_current(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("script", "short"),
+    [
+        ("const text = 'text'; // a comment\nuse(text);", "const a='text';b(a);\n"),
+        ("const { text, length: size = 1 } = item;", "const{text:a,length:b=1}=c;\n"),
+        ("return { text, [text]: text.text, ...text };", "return{text:a,[a]:a.text,...a};\n"),
+        (
+            "class Word { static async text(text) {} text() { return { async text(text) {} }; } }",
+            "class b{static async text(a){}text(){return{async text(a){}};}}\n",
+        ),
+        (
+            "class Word { text = text; static of(text) { return this.#text; } #text; }",
+            "class b{text=a;static of(a){return this.#a;}#a;}\n",
+        ),
+        (
+            """const text = /[/"]x/g.test(`${text} ${{ text }.text} text`) / 2; /* text */""",
+            """const a=/[/"]x/g.test(`${a} ${{text:a}.text} text`)/2;\n""",
+        ),
+    ],
+)
+def test_short_names(script, short):
+    assert minified(script) == short
+
+
+def test_a_name_of_two_modules():
+    modules = {"one": "const name = 1;\n", "other": "function name() {}\n", "index": "", "worker": ""}
+    with pytest.raises(ValueError, match="more than one module of the package defines name"):
+        page_scripts(modules)
+
+
 @pytest.mark.slow
 def test_a_small_download(package):
-    scripts = [without_comments(path.read_text(encoding="utf-8")).encode() for path in package.glob("*.js")]
-    assert all(b"\n//" not in script for script in scripts)
+    scripts = [script.encode() for script in page_scripts(site.sources()).values()]
     for module in MODULES:  # a page loads one
-        assert sum(len(gzip.compress(one)) for one in (*scripts, (package / module).read_bytes())) < 78_000
+        assert sum(len(gzip.compress(file)) for file in (*scripts, (package / module).read_bytes())) < 65_500
 
 
 @pytest.mark.slow
