@@ -34,6 +34,11 @@ class EngineDecoder:
     def __init__(self, engine: Engine, start: int, end: int, pad: int) -> None:
         self.engine, self.start, self.end, self.pad = engine, start, end, pad
 
+    @property
+    def prefers_no_scores(self) -> bool:
+        """In int8 there is a preview of the logits, which scores forbid; a forced pass is the same bit for bit."""
+        return self.engine.int8
+
     def translate(self, sources: Sequence[Ids], options: SearchOptions) -> list[list[Hypothesis]]:
         """Return the best translations of each source, the best first."""
         options = with_first_token(options)

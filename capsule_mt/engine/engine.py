@@ -38,7 +38,7 @@ class Engine:
     def __init__(
         self, program: Program, *, int8: bool, tier: str | None = None, num_threads: int | None = None
     ) -> None:
-        self.tier = native_tier(tier)
+        self.tier, self.int8 = native_tier(tier), int8
         self.num_threads = num_threads or default_threads()
         self.vocabulary, self.embeddings = program.vocabulary, program.embeddings
         self.head_shape = program.head_shape

@@ -57,8 +57,13 @@ class Forced(NamedTuple):
 
 
 class Decoder(Protocol):
-    """Anything that translates token ids: the engine, or `generate()` of transformers."""
+    """Anything that translates token ids: the engine, or `generate()` of transformers.
 
+    prefers_no_scores: whether a greedy search is faster without scores, and a forced pass gives the same ones.
+    """
+
+    @property
+    def prefers_no_scores(self) -> bool: ...
     def translate(self, sources: Sequence[Ids], options: SearchOptions) -> list[list[Hypothesis]]:
         """Return the best translations of each source, the best first."""
         ...

@@ -163,6 +163,10 @@ NEUTRAL: dict[str, Any] = {
 # the shortlist's candidates, given targets, scores, and the first step's logits
 NEED_LOGITS = ("candidates", "targets", "scored", "first_logits")
 BY_NAME = {option.name: option for option in SEARCH_OPTIONS}
+# options that keep scores from being computed after the search: it needs the logits, or scores are by other tokens
+SCORED_WHILE_SEARCHING = tuple(
+    option for option in SEARCH_OPTIONS if option.forbids_preview or option.name == "renormalize_logits"
+)
 DEFAULTS = {option.name: option.default for option in SEARCH_OPTIONS}
 
 

@@ -1,18 +1,49 @@
 """From the hypotheses of a text's pieces to its `Translation`."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from capsule_mt.engine.search import Hypothesis
+from capsule_mt.options.table import Readings
 from capsule_mt.text.casing import restored_case
 from capsule_mt.text.edges import with_ending
 from capsule_mt.text.normal import vocabulary_of
 from capsule_mt.text.segments import Document, Piece, join_translations
 from capsule_mt.translate.aligning import aligned_rows
 from capsule_mt.translate.plan import Plan
-from capsule_mt.translate.results import Segment, Translation
+from capsule_mt.translate.results import Score, Segment, Translation
 
 
-def translation_of(document: Document, hypotheses: Sequence[Hypothesis], plan: Plan) -> Translation:
+class LaterScores:
+    """The log-probabilities of a call's hypotheses, by one forced pass when the first of its scores is read."""
+
+    def __init__(self, pairs: Sequence[tuple[Piece, Hypothesis]], plan: Plan) -> None:
+        self._pairs, self._decoder = list(pairs), plan.model.decoder
+
+    def mean_of(self, hypotheses: Sequence[Hypothesis]) -> float | None:
+        if self._pairs:
+            sources, targets = (
+                [piece.ids for piece, _ in self._pairs],
+                [hypothesis.ids for _, hypothesis in self._pairs],
+            )
+            results = self._decoder.force(sources, targets, Readings())
+            for (_, hypothesis), forced in zip(self._pairs, results, strict=True):
+                hypothesis.log_probs = forced.log_probs
+            self._pairs = []
+        return _mean_score(hypotheses)
+
+
+def _mean_score(hypotheses: Sequence[Hypothesis]) -> float | None:
+    """Return the mean log-probability of a token of these hypotheses; `None` if there is none."""
+    num_tokens = sum(len(hypothesis.ids) for hypothesis in hypotheses)
+    if not num_tokens:
+        return None
+    return sum(hypothesis.score * len(hypothesis.ids) for hypothesis in hypotheses) / num_tokens
+
+
+def translation_of(
+    document: Document, hypotheses: Sequence[Hypothesis], plan: Plan, later: LaterScores | None = None
+) -> Translation:
     """Assemble the translation of a text from one hypothesis for each of its pieces."""
     pairs = list(zip(document.pieces, hypotheses, strict=True))
     texts = [_text(piece, hypothesis, plan) for piece, hypothesis in pairs]
@@ -26,10 +57,11 @@ def translation_of(document: Document, hypotheses: Sequence[Hypothesis], plan: P
         parts = list(zip(texts, starts, strict=True))
         coverage = coverage_of(document, coverages, parts, outputs, plan.threshold)
         coverage = with_checks(coverage, document.text, text, plan.languages)
-    num_tokens = sum(len(hypothesis.ids) for hypothesis in hypotheses)
-    score = None
-    if num_tokens and plan.options.scores:
-        score = sum(hypothesis.score * len(hypothesis.ids) for hypothesis in hypotheses) / num_tokens
+    score: Score = None
+    if later is not None:
+        score = partial(later.mean_of, hypotheses)
+    elif plan.options.scores is not False:
+        score = _mean_score(hypotheses)
     segments = tuple(segment_of(piece, hypothesis, plan) for piece, hypothesis in pairs)
     alignment = links_between(document, pairs, texts, text, plan) if plan.options.alignment else None
     return Translation(text, score, coverage, segments, document.unknown, alignment)

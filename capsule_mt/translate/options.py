@@ -61,7 +61,7 @@ class TranslationOptions(NamedTuple):
     batch_size: int = 1
     batch_tokens: int | None = None
     coverage: "CoverageOptions | None" = None
-    scores: bool = True
+    scores: bool | None = None
     split_sentences: bool = True
     truncation: bool | str = False
     src_lang: str | None = None

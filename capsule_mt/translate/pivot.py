@@ -7,6 +7,7 @@ is, or deletion, where it has none; it is only asked about sentences of which th
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from capsule_mt.coverage.results import Coverage, SentenceCoverage
@@ -130,7 +131,7 @@ class PivotTranslator(TextTranslator):
         if middle.coverage is not None and end.coverage is not None:
             coverage = self._joined_coverage(text, middle, middle.coverage, end.coverage)
         segments = tuple(segment._replace(was_cut=segment.was_cut or end.was_cut) for segment in middle.segments)
-        return Translation(end.text, _mean_score([middle, end]), coverage, segments, middle.unknown)
+        return Translation(end.text, partial(_mean_score, [middle, end]), coverage, segments, middle.unknown)
 
     def _joined_coverage(self, text: str, middle: Translation, first: Coverage, second: Coverage) -> Coverage:
         start, stop = (middle.segments[0].start, middle.segments[0].end) if middle.segments else (0, 0)
@@ -204,4 +205,4 @@ def _text_translation(
         languages = (plan.first.languages[0], plan.second.languages[1])
         coverage = with_checks(coverage, document.text, text, languages)
     segments = tuple(segment for part in parts for segment in part.segments)
-    return Translation(text, _mean_score(parts), coverage, segments, document.unknown)
+    return Translation(text, partial(_mean_score, parts), coverage, segments, document.unknown)

@@ -3,10 +3,11 @@
 Nothing that gets a plan asks for any of it again, or loads a model.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from capsule_mt.models.model import LoadedModel
-from capsule_mt.options.table import Readings
+from capsule_mt.options.table import SCORED_WHILE_SEARCHING, Readings
 from capsule_mt.text.segments import Segmenter
 from capsule_mt.text.tokenizer import Tokenizer
 from capsule_mt.translate.options import TranslationOptions, setting
@@ -42,6 +43,7 @@ class Plan(NamedTuple):
 
     head: the layer and the head that align words, if the model has one.
     weight: rank the hypotheses of beam search by what they leave out, with this weight.
+    scores_later: whether scores are computed when they are read, by a forced pass, and not by the search.
     """
 
     options: TranslationOptions
@@ -52,6 +54,7 @@ class Plan(NamedTuple):
     num_beams: int = 1
     num_returned: int = 1
     weight: float | None = None
+    scores_later: bool = False
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -94,4 +97,13 @@ def plan_of(
     weight = None if coverage is None else coverage.options.weight
     if weight and num_beams < 2:
         raise ValueError(f"the `weight` of coverage needs at least 2 beams: `num_beams` is {num_beams}")
-    return Plan(options, model, segmenter, head, coverage, num_beams, num_returned, weight)
+    scores_later = options.scores is None and coverage is None and _can_score_later(model, options.generate_kwargs)
+    return Plan(options, model, segmenter, head, coverage, num_beams, num_returned, weight, scores_later)
+
+
+def _can_score_later(model: LoadedModel, call_options: Mapping[str, Any]) -> bool:
+    """Return whether a search is faster without scores, and a forced pass would give them exactly."""
+    values = ((option, setting(model, call_options, option.name)) for option in SCORED_WHILE_SEARCHING)
+    is_plain = all(value is None or value == option.default for option, value in values)
+    # scores with a shortlist are among its tokens; those of a forced pass are among all
+    return is_plain and model.shortlist is None and model.decoder.prefers_no_scores

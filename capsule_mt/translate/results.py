@@ -1,6 +1,7 @@
 """What a translator returns: the `Translation` of a text, and the `Segment`s that it was made of."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:  # late: who asks for no coverage starts sooner
     from capsule_mt.coverage.results import Coverage
@@ -19,10 +20,15 @@ class Segment(NamedTuple):
     was_cut: bool
 
 
+Score = float | Callable[[], float | None] | None  # a function computes it when it is first read
+
+
 class Translation:  # no tuple: pipelines of transformers take tuples apart
     """The translation of one text.
 
-    `score` is the mean log-probability of a token, end tokens included; `None` for a blank text. `coverage` is `None`
+    `score` is the mean log-probability of a token, end tokens included; `None` for a blank text. Where the search is
+    faster without it, it is computed for all texts of a call when the first one is read, which keeps the model alive
+    until then. `coverage` is `None`
     where it was not asked for. `unknown` is the share of the source's tokens that the vocabulary lacks: above a fifth,
     the text is probably of another language. `alignment` has pairs of words of the text and of the translation, as
     `str.split` counts them, from 0; `None` where it was not asked for.
@@ -31,20 +37,37 @@ class Translation:  # no tuple: pipelines of transformers take tuples apart
     def __init__(
         self,
         text: str,
-        score: float | None,
+        score: Score,
         coverage: "Coverage | None",
         segments: tuple[Segment, ...],
         unknown: float = 0.0,
         alignment: tuple[tuple[int, int], ...] | None = None,
     ) -> None:
-        self.text, self.score, self.coverage = text, score, coverage
+        self.text, self._score, self.coverage = text, score, coverage
         self.segments, self.unknown, self.alignment = segments, unknown, alignment
 
+    @property
+    def score(self) -> float | None:
+        if callable(self._score):
+            self._score = self._score()
+        return self._score
+
+    @score.setter
+    def score(self, score: float | None) -> None:
+        self._score = score
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields with a score that was computed: another process may not have the model."""
+        return vars(self) | {"_score": self.score}
+
+    def _fields(self) -> dict[str, Any]:
+        return {name.lstrip("_"): getattr(self, name.lstrip("_")) for name in vars(self)}
+
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Translation) and vars(self) == vars(other)
+        return isinstance(other, Translation) and self._fields() == other._fields()
 
     def __repr__(self) -> str:
-        return f"Translation({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+        return f"Translation({', '.join(f'{name}={value!r}' for name, value in self._fields().items())})"
 
     @property
     def token_ids(self) -> tuple[int, ...]:

@@ -39,7 +39,7 @@ def _search_batch(pieces: Sequence[Piece], plan: Plan) -> list[Hypotheses]:
         [len(source) for source in sources],
         settings,
         prefixes=[piece.prefix for piece in pieces],
-        scores=plan.options.scores or coverage is not None,
+        scores=(plan.options.scores is not False and not plan.scores_later) or coverage is not None,
         readings=_readings(pieces, plan),
     )
     by_piece = model.decoder.translate(sources, options)

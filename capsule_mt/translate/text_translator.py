@@ -60,7 +60,8 @@ class TextTranslator:
         Args:
             texts: what to translate.
             coverage: find what was left out, and how.
-            scores: compute `Translation.score`, which costs a decoder of transformers one more pass.
+            scores: True computes `Translation.score` while translating, False never. By default it is computed while
+                translating, or, where the search is faster without it (greedy, int8, no shortlist), once it is read.
             batch_size: how many sentences go through the model at once.
             batch_tokens: how many of their tokens, padding included, instead of how many sentences.
             split_sentences: False translates each text as if it were one sentence, and refuses one that is too long.

@@ -12,7 +12,7 @@ from capsule_mt.engine.decoder import FIRST_TOKEN
 from capsule_mt.messages import warn
 from capsule_mt.models.languages import PairTokenizer
 from capsule_mt.text.segments import MAX_UNKNOWN_SHARE, Document, Piece
-from capsule_mt.translate.assembling import translation_of
+from capsule_mt.translate.assembling import LaterScores, translation_of
 from capsule_mt.translate.options import TranslationOptions
 from capsule_mt.translate.plan import Plan
 from capsule_mt.translate.results import Translation
@@ -126,12 +126,17 @@ class Translator(Scorer, TextTranslator):
         if rounds:
             documents, results = _after_rounds(rounds, documents, results, plan)
         _warn_of(results, plan.threshold)
+        later = None
+        if plan.scores_later:
+            pieces = [piece for document in documents for piece in document.pieces]
+            pairs = zip(pieces, results, strict=True)
+            later = LaterScores([(piece, hypotheses[0]) for piece, hypotheses in pairs], plan)
         pending, translations = iter(results), []
         for document in documents:
             hypotheses = [next(pending) for _ in document.pieces]
             ranks = range(plan.num_returned)
             translations.append(
-                [translation_of(document, [ranked[rank] for ranked in hypotheses], plan) for rank in ranks]
+                [translation_of(document, [ranked[rank] for ranked in hypotheses], plan, later) for rank in ranks]
             )
         return translations
 

@@ -63,6 +63,8 @@ class GenerateDecoder:
         return getattr(self.model.config, name, None) if found is None else found
 
     # ---- Decoder
+    prefers_no_scores = False
+
     def translate(self, sources: Sequence[Ids], options: SearchOptions) -> list[list[Hypothesis]]:
         """Return the best translations of each source, the best first."""
         engine = None if self.fast is None else self.fast.decoder_for(options)

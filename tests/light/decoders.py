@@ -15,6 +15,8 @@ class Echo:
     words more, and what is attended to is what is there.
     """
 
+    prefers_no_scores = False
+
     def __init__(self, lost=0):
         self.lost, self.calls, self.forced = lost, [], []
 

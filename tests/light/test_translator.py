@@ -1,5 +1,6 @@
 """`Translator`: what it asks of a decoder, and what it makes of the answers. No torch, and mostly no model."""
 
+import pickle
 from collections import Counter
 from pathlib import Path
 
@@ -7,9 +8,13 @@ import pytest
 
 from capsule_mt import CoverageOptions, Translation, Translator
 from capsule_mt.coverage.methods import cover
+from capsule_mt.engine.decoder import EngineDecoder
+from capsule_mt.models.loading import load_model
 from capsule_mt.models.model import LoadedModel
+from capsule_mt.models.shortlist import Shortlist
 from capsule_mt.text.keeping import KEEP_KINDS, Item, parts_of
 from capsule_mt.translate.options import search_options
+from tests.fixtures.word_for_word import TEXTS as WORDS
 from tests.light.decoders import Echo, translator
 from tests.light.text.fakes import WordTokenizer
 
@@ -43,6 +48,63 @@ def test_lists_iterables_and_blank_texts():
     lazy = translate(dict.fromkeys(TEXTS).keys())
     assert len(lazy) == 4  # for a progress bar
     assert [found.text for found in lazy] == [found.text for found in iter(lazy)] == TEXTS
+
+
+class Counted(EngineDecoder):
+    """An engine's decoder that keeps whether searches had scores, and how many targets were forced."""
+
+    def __init__(self, decoder):
+        super().__init__(decoder.engine, decoder.start, decoder.end, decoder.pad)
+        self.searched_scores, self.num_forced = [], []
+
+    def translate(self, sources, options):
+        self.searched_scores.append(options.scores)
+        return super().translate(sources, options)
+
+    def force(self, sources, targets, readings):
+        self.num_forced.append(len(targets))
+        return super().force(sources, targets, readings)
+
+
+@pytest.fixture
+def counted(word_for_word):
+    loaded = load_model(word_for_word, int8=True)
+    return Translator(loaded._replace(decoder=Counted(loaded.decoder)))
+
+
+def test_scores_are_computed_once_one_is_read(counted):
+    texts = [*WORDS[:9], "", "\n".join(WORDS[9:12])]
+    decoder = counted.loaded.decoder
+    expected = [found.score for found in counted(texts, batch_size=4, scores=True)]
+    assert (set(decoder.searched_scores), decoder.num_forced) == ({True}, [])
+    decoder.searched_scores.clear()
+    translations = counted(texts, batch_size=4)
+    assert (set(decoder.searched_scores), decoder.num_forced) == ({False}, [])
+    assert translations[3].score == expected[3]
+    assert [found.score for found in translations] == expected  # bit for bit
+    assert (decoder.num_forced, expected[9]) == ([12], None)  # all texts in one pass
+    copied = pickle.loads(pickle.dumps(counted(texts[0])))
+    assert (copied, copied.score) == (translations[0], expected[0])
+    prefixed = counted(texts[:2], copy=False)
+    assert repr(prefixed) == repr(translations[:2])
+    assert [found.score for found in counted(texts[:2], scores=False)] == [None, None]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"num_beams": 2}, {"no_repeat_ngram_size": 2}, {"renormalize_logits": True}, {"repetition_penalty": 1.1}],
+)
+def test_scores_that_the_search_computes(counted, options):
+    score = counted(WORDS[0], **options).score
+    assert (counted.loaded.decoder.searched_scores, counted.loaded.decoder.num_forced) == ([True], [])
+    assert score == counted(WORDS[0], scores=True, **options).score
+
+
+def test_scores_with_a_shortlist_are_among_its_tokens(counted):
+    shortlist = Shortlist([0] * 44, [], range(43), 43)
+    listed = Translator(counted.loaded._replace(shortlist=shortlist))
+    assert listed(WORDS[0]).score == counted(WORDS[0], scores=True).score
+    assert listed.loaded.decoder.searched_scores == [True, True]
 
 
 def test_what_the_vocabulary_lacks_is_copied_and_said(caplog):
