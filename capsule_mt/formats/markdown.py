@@ -13,12 +13,12 @@ from capsule_mt.formats.units import Translated, Unit
 FENCE = re.compile(r"\s*(`{3,}|~{3,})")
 # the prefix of a line's text: quotes, bullets, numbers, boxes, the marks of a heading, notes
 PREFIX = re.compile(
-    r"(?:[ \t]{0,3}>[ \t]?)*[ \t]*(?:\[\^[^\]\s]+\]:[ \t]+)?"
+    r"(?:[ \t]{0,3}>(?:[ \t]{0,4}>)*[ \t]?)?[ \t]*(?:\[\^[^\]\s]+\]:[ \t]+)?"
     r"(?:(?:[-*+]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?)*(?:#{1,6}[ \t]+)?"
 )
-QUOTES = re.compile(r"(?:[ \t]{0,3}>[ \t]?)*")
+QUOTES = re.compile(r"(?:[ \t]{0,3}>(?:[ \t]{0,4}>)*[ \t]?)?")
 ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]+")
-HEADING = re.compile(r"(?:[ \t]{0,3}>[ \t]?)*[ \t]*#{1,6}[ \t]")
+HEADING = re.compile(r"(?:[ \t]{0,3}>(?:[ \t]{0,4}>)*[ \t]?)?[ \t]*#{1,6}[ \t]")
 RULE = re.compile(r"[ \t]{0,3}(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,}|=+[ \t]*)$")
 # in no pattern do two repetitions of the same character meet: that would take quadratic time
 TABLE_RULE = re.compile(r"[ \t]*(?:\|[ \t]*)?:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*(?:\|[ \t]*)?$")
@@ -63,8 +63,8 @@ class MarkdownFile:
         is_blank_before, in_list = True, False
         while index < len(self._lines):
             line, end = self._lines[index], index + 1
-            inner = QUOTES.sub("", line, count=1)
-            fence = FENCE.match(PREFIX.sub("", line, count=1) if ITEM.match(inner) else inner)
+            inner = _without(QUOTES, line)
+            fence = FENCE.match(_without(PREFIX, line) if ITEM.match(inner) else inner)
             is_code = INDENTED.match(inner) and is_blank_before and not in_list
             if fence is not None:
                 closing = re.compile(rf"[ \t>]*{re.escape(fence[1][0])}{{{len(fence[1])},}}[ \t]*$")
@@ -280,3 +280,9 @@ def _escaped(text: str) -> str:
         part.replace("[", r"\[") if linked else part for part, linked in zip(parts, is_link, strict=True)
     )
     return re.sub(r"<(?=[A-Za-z/!?])", r"\\<", written)
+
+
+def _without(beginning: re.Pattern[str], line: str) -> str:
+    """Return a line without its beginning, which may be empty. `sub` would also search the rest of the line."""
+    match = beginning.match(line)
+    return line if match is None else line[match.end() :]

@@ -7,7 +7,8 @@ from capsule_mt.text.keeping import COPIED_KINDS, Item, parts_of
 from capsule_mt.text.words import WORDS
 
 MIN_LETTERS = 7  # fewer may be an abbreviation
-SENTENCE_START = r"(?:^|[.!?\u2026]\s)\W*\w"  # up to the first letter
+# up to the first letter; without the bound, dots without a letter after them take quadratic time
+SENTENCE_START = r"(?:^|[.!?\u2026]\s)\W{0,50}\w"
 
 
 def without_capitals(text: str) -> str | None:

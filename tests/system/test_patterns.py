@@ -1,0 +1,83 @@
+"""No pattern can be made to crawl: each takes linear time on texts that are made of what it looks for.
+
+Processor time has ticks of some milliseconds, so only texts that take many of them are compared; a pattern of linear
+time reads 8,000 characters in fewer. Four times the characters take four times as long in linear time and 16 times in
+quadratic time; the limit, 6.25, is what two doublings at 2.5 make.
+"""
+
+import re
+import signal
+import time
+
+import pytest
+
+from tests.fixtures.patterns import hard_texts, methods_in, modules_of, patterns_in, run_pattern
+
+ROOMS = ("formats", "text", "files", "serve", "models", "translate", "coverage", "catalog", "commands")
+LENGTH, SECONDS, MAX_GROWTH = 8_000, 0.03, 6.25
+DEADLINE = 2.0  # seconds, in which quadratic time reads 8,000 characters, and exponential time not even 2,000
+METHODS = methods_in("capsule_mt")
+PATTERNS = [
+    pytest.param(pattern, methods, id=f"{module.__name__.removeprefix('capsule_mt.')}-{index}")
+    for module in modules_of("capsule_mt", ROOMS)
+    for index, (pattern, methods) in enumerate(patterns_in(module, METHODS).values())
+]
+pytestmark = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="the system has no timers of processor time")
+
+
+class TooLongError(Exception):
+    pass
+
+
+def seconds_for(pattern, methods, text):
+    def stop(*_):
+        raise TooLongError
+
+    previous = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, DEADLINE)
+    start = time.process_time()
+    try:
+        run_pattern(pattern, methods, text)
+    except TooLongError:
+        return DEADLINE
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, previous)
+    return time.process_time() - start
+
+
+def crawling_text(pattern, methods):
+    """Return the beginning of a text on which a pattern takes more than linear time, if there is one."""
+    for short, long in zip(hard_texts(pattern, LENGTH // 4), hard_texts(pattern, LENGTH), strict=True):
+        if seconds_for(pattern, methods, long) < SECONDS:
+            continue
+        if all(_grows(pattern, methods, short, long) for _ in range(3)):
+            return long[:20]
+    return None
+
+
+def _grows(pattern, methods, short, long):
+    seconds = seconds_for(pattern, methods, short)
+    return seconds >= DEADLINE or seconds_for(pattern, methods, long) > MAX_GROWTH * max(seconds, SECONDS / 100)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("pattern", "methods"), PATTERNS)
+@pytest.mark.timeout(300)
+def test_no_text_makes_a_pattern_crawl(pattern, methods):
+    assert crawling_text(pattern, methods) is None, (pattern.pattern, methods)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "pattern", [r"\s+$", r"(?:a|aa)+b", r"(?:[a-z]+-?)*;", r"<!--.*?-->", r"\[[^\]]*\]", r"(\d+)\.\d*x"]
+)
+def test_patterns_that_crawl_are_seen(pattern):
+    assert crawling_text(re.compile(pattern), {"search"}) is not None
+
+
+def test_the_patterns_of_each_room_are_seen():
+    assert len(PATTERNS) > 100
+    names = {str(parameter.id).partition(".")[0] for parameter in PATTERNS}
+    assert {"formats", "text", "models", "catalog"} <= names
