@@ -16,7 +16,7 @@ import hf_capsule_mt  # noqa: F401  its models
 from capsule_mt.commands.console import HelpFormatter, run
 from capsule_mt.files.outputs import write_output
 from hf_capsule_mt.evaluation import read_result
-from lab import depth, strong_student, strong_teacher, studies
+from lab import analyses, depth, strong_student, strong_teacher, studies
 from lab.effects import Columns, draw_effects, effects_table, embedded_gains
 from lab.paper_tables import TABLES, share_among_equals
 from lab.records import SPEEDS, Records
@@ -27,7 +27,7 @@ from lab.tables import SETTINGS, left_out, render_table, worth_showing
 
 LAB = Path(__file__).resolve().parent
 DOCS = LAB.parent / "docs"
-PAGES = (DOCS / "speed.md", DOCS / "depth.md")
+PAGES = (DOCS / "speed.md", DOCS / "depth.md", DOCS / "analyses.md")
 # a section that has never been written has no end
 SECTION = re.compile(r"^<!-- ([a-z0-9_]+) -->$(?:.*?^<!-- end of \1 -->$)?", re.MULTILINE | re.DOTALL)
 
@@ -91,6 +91,7 @@ SECTIONS: dict[str, Callable[[Records], str]] = {
     "strong_teacher": strong_teacher.table,
     "tables": tables,
     "depth": depth.tables,
+    "analyses": analyses.table,
     "effects": lambda records: effects_table(effects(records)),
     **studies.SECTIONS,
 }

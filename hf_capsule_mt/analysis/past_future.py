@@ -105,6 +105,42 @@ def overlap_rates(
     return rates
 
 
+class StepShares(NamedTuple):
+    """Mean PAST and FUTURE of source words, `offset` steps after the step that predicts their translation.
+
+    At offset 0 the translation has not been read, at offset 1 it has. words: how many source words the means are of.
+    """
+
+    offset: int
+    past: float
+    future: float
+    words: int
+
+
+def shares_around_step(
+    curves: Sequence[tuple[torch.Tensor, torch.Tensor]], links: Sequence[Iterable[tuple[int, int]]], reach: int = 3
+) -> list[StepShares]:
+    """Return how the mass of a word moves from FUTURE to PAST around the step that says it (Zheng et al., Figure 1).
+
+    Args:
+        curves: PAST and FUTURE [S, T] of each sentence.
+        links: the pairs (source word, target word) of each sentence.
+        reach: steps before and after.
+    """
+    shares = []
+    for offset in range(-reach, reach + 1):
+        values = [
+            (float(past[source, target + offset]), float(future[source, target + offset]))
+            for (past, future), pairs in zip(curves, links, strict=True)
+            for source, target in pairs
+            if 0 <= target + offset < past.shape[1]
+        ]
+        if values:
+            past_mean, future_mean = (sum(column) / len(values) for column in zip(*values, strict=True))
+            shares.append(StepShares(offset, past_mean, future_mean, len(values)))
+    return shares
+
+
 @torch.no_grad()
 def forced_curves(
     model: GuidedModel, input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor

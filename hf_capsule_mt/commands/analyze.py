@@ -4,7 +4,8 @@
 
 Writes the entropy and diversity of every routing at every iteration, the number of capsules in use, and average
 assignments. For the sentence pair that --show names it draws PAST and FUTURE of each source word, or the words of each
-capsule, where the model has them. A model that predicts bags of words also gets its overlap rates.
+capsule, where the model has them. A model that predicts bags of words also gets its overlap rates. A model with PAST
+and FUTURE gets their change around the step that says a word; word links are learnt from up to 5,000 of the lines.
 """
 
 import argparse
@@ -27,8 +28,29 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+ALIGNED = 5000  # lines that the alignment is learnt from: on these it takes seconds
+
+
 def named(output: Path, ending: str) -> Path:
     return output.with_name(f"{output.name}{ending}")
+
+
+def movement(model: Any, tokenizer: Any, batches: list[Any], text: tuple[list[str], list[str]]) -> list[Any]:
+    """Return PAST and FUTURE around the step that says a word, over the tokens that an aligner links."""
+    from capsule_mt.calibration.word_alignment import WordAligner
+    from hf_capsule_mt.analysis.past_future import forced_curves, shares_around_step
+
+    encoded = tokenizer(text[0], text_target=text[1])
+    pairs = [
+        ([str(token) for token in source], [str(token) for token in target])
+        for source, target in zip(encoded["input_ids"], encoded["labels"], strict=True)
+    ]
+    curves: list[Any] = []
+    for batch in batches:
+        found = forced_curves(model, **batch)
+        curves += zip(found.past.cpu(), found.future.cpu(), strict=True)
+    links = WordAligner(stem=str).fit(pairs).align(pairs[: len(curves)])
+    return shares_around_step(curves, links)
 
 
 def main() -> None:
@@ -42,9 +64,8 @@ def main() -> None:
 
     check_outputs([named(arguments.output, ".json")])
     model, tokenizer = load_checkpoint(arguments.checkpoint)
-    sources, targets = (
-        lines[: arguments.sentences] for lines in read_parallel([arguments.sources, arguments.targets])
-    )
+    all_sources, all_targets = read_parallel([arguments.sources, arguments.targets])
+    sources, targets = all_sources[: arguments.sentences], all_targets[: arguments.sentences]
     if arguments.show > len(sources):
         raise ValueError(f"--show {arguments.show}: there are {len(sources)} sentences")
     batches = list(encoded_batches(tokenizer, sources, targets))
@@ -62,6 +83,9 @@ def main() -> None:
     if losses is not None and losses.bow_weight > 0:
         rates = mean_overlap_rate([rate for batch in batches for rate in overlap_rates(model, **batch)])
         result["overlap_rates"] = rates._asdict()
+    if "decoder.guidance" in statistics:
+        shares = movement(model, tokenizer, batches, (all_sources[:ALIGNED], all_targets[:ALIGNED]))
+        result["around_the_step"] = [entry._asdict() for entry in shares]
     print(f"Numbers: {write_result(named(arguments.output, '.json'), result)}")
     pictures = []
     for place, entries in statistics.items():

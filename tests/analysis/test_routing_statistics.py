@@ -9,12 +9,14 @@ import torch
 from hf_capsule_mt.analysis.past_future import (
     overlap_rate,
     overlap_rates,
+    shares_around_step,
 )
 from hf_capsule_mt.analysis.pictures import draw_word_map
 from hf_capsule_mt.analysis.routing_statistics import (
     assignment_diversity,
     assignment_entropy,
     capsule_shares,
+    decided_share,
     effective_number,
     encoded_batches,
     routing_statistics,
@@ -68,6 +70,22 @@ def test_diversity():  # property 31
         for i, j in itertools.combinations(range(5), 2)
     ]
     torch.testing.assert_close(assignment_diversity(weights), 1 - torch.stack(pairs).mean(dim=0))
+
+
+def test_decided_share():
+    weights = torch.tensor([[0.95, 0.05], [0.5, 0.5], [0.0, 0.0]])  # the last input is masked
+    assert float(decided_share(weights)) == pytest.approx(0.5)
+    assert float(decided_share(torch.eye(4))) == 1
+    assert decided_share(torch.rand(2, 3, 4, 5)).shape == (2, 3)
+
+
+def test_shares_around_the_step_that_says_a_word():
+    """Word 0 is said at step 1 and word 1 at step 0; the mass of each moves to PAST at the step after."""
+    past = torch.tensor([[0.0, 0.0, 1.0], [0.1, 0.9, 0.9]])
+    shares = shares_around_step([(past, 1 - past)], [[(0, 1), (1, 0)]], reach=1)
+    assert [(entry.offset, entry.words) for entry in shares] == [(-1, 1), (0, 2), (1, 2)]
+    assert [entry.past for entry in shares] == pytest.approx([0.0, 0.05, 0.95])
+    assert [entry.future for entry in shares] == pytest.approx([1.0, 0.95, 0.05])
 
 
 def test_the_number_of_capsules_in_use():

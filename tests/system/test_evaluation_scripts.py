@@ -77,6 +77,8 @@ def test_analyze(pictures, command, tmp_path):
     assert {"model-decoder.layer_aggregation.png", "model-encoder.layers.0.self_attn.png"} <= (pictures)
     save_tiny_checkpoint(tmp_path / "guided", guided_routing="guided", guided_capsule_dim=8, guided_ffn_dim=16)
     command("analyze guided --sources test.en --targets test.de --sentences 10 --output out/guided")
-    assert set(json.loads(Path("out/guided.json").read_text())["overlap_rates"]) == {"past", "future"}
+    numbers = json.loads(Path("out/guided.json").read_text())
+    assert set(numbers["overlap_rates"]) == {"past", "future"}
+    assert {entry["offset"] for entry in numbers["around_the_step"]} <= set(range(-3, 4))
     drawn = {path.name for path in Path("out").glob("guided*.png")}
     assert drawn == {"guided-past-future.png"}
