@@ -3,6 +3,7 @@
     capsule-mt convert FOLDER OUT --to huggingface    # config.json, model.safetensors, tokenizer.json, shortlist
     capsule-mt convert CHECKPOINT OUT --to marian     # model.npz, vocabularies, shortlist, config.yml: for Marian
     capsule-mt convert FOLDER OUT --to web            # model.capsule in int8, for a page in the browser, or node
+    capsule-mt convert en-pt OUT --to web             # a model by name works, too: `capsule-mt models --help`
 
 The first writes a Capsule Marian that transformers can train further; to translate, a folder of Marian's needs no
 conversion. The second refuses, by name, what Marian cannot represent. The third takes these models, and OPUS-MT.
@@ -15,7 +16,7 @@ import importlib
 from pathlib import Path
 
 from capsule_mt.commands import further_commands
-from capsule_mt.commands.console import CommandParser, folder
+from capsule_mt.commands.console import CommandParser
 
 TARGETS = ("huggingface", "marian", "web")
 
@@ -32,27 +33,40 @@ def main() -> None:
             importlib.import_module(modules[0]).start("convert")
             return
     parser = CommandParser(description=__doc__)
-    parser.add_argument("model", type=folder, help="the folder of a model")
+    parser.add_argument("model", help="the folder of a model, a .zip of OPUS-MT, or a name such as en-pt")
     parser.add_argument("out", type=Path, help="the folder to write; a new one, or an empty one")
     parser.add_argument("--to", choices=TARGETS, required=True, help="the kind of files to write")
     parser.add_argument("--languages", metavar="SRC-TGT", help="with --to web, if the folder does not name them")
     arguments = parser.parse_args()
     if arguments.out.exists() and (not arguments.out.is_dir() or any(arguments.out.iterdir())):
         raise ValueError(f"{arguments.out}: exists and is not empty; name a new folder")
+    model = _model_folder(arguments.model)
     if arguments.to == "web":
         from capsule_mt.catalog.pairs import languages_of
         from capsule_mt.web.model_file import MODEL_FILE, write_web
 
-        source, target = languages_of(arguments.model, arguments.languages)
+        source, target = languages_of(model, arguments.languages)
         arguments.out.mkdir(parents=True, exist_ok=True)
-        write_web(arguments.model, arguments.out / MODEL_FILE, source, target)
+        write_web(model, arguments.out / MODEL_FILE, source, target)
     elif arguments.to == "huggingface":
         from capsule_mt.models.to_huggingface import write_huggingface
 
-        write_huggingface(arguments.model, arguments.out)
+        write_huggingface(model, arguments.out)
     else:
         from capsule_mt.models.to_marian import write_marian_folder
 
-        write_marian_folder(arguments.model, arguments.out)
+        write_marian_folder(model, arguments.out)
     for file in sorted(arguments.out.iterdir()):
         print(file)
+
+
+def _model_folder(name: str) -> Path:
+    """Return the folder of a model; download the model of a name."""
+    if Path(name).is_dir():
+        return Path(name)
+    from capsule_mt.catalog.store import legs_of, resolve  # late: a folder needs no catalog
+
+    legs = legs_of(name)
+    if len(legs) > 1:
+        raise ValueError(f"{name}: goes through English by two models; convert {' and '.join(legs)}")
+    return Path(resolve(legs[0]))

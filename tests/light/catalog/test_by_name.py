@@ -9,7 +9,7 @@ from capsule_mt import CoverageOptions, PivotTranslator, Translator, load
 from capsule_mt.calibration import calibrating
 from capsule_mt.catalog.entries import CatalogError, DownloadError, cache_folder
 from capsule_mt.catalog.store import FACTS_FILE
-from capsule_mt.commands import calibrate, models, score, translate
+from capsule_mt.commands import calibrate, convert, models, score, translate
 from capsule_mt.serve.batching import Batcher, RequestSettings
 from capsule_mt.translate.plan import DEFAULT_COVERAGE_WEIGHT
 from tests.fixtures.word_for_word import SOURCE, TARGET, TRANSLATION, sentences
@@ -239,3 +239,13 @@ def test_the_command_models(call, registry, hub, word_for_word, monkeypatch):
     assert "127.0.0.1:9 cannot be reached" in complaints
     call(models, "remove", "en-pt", "pt-en")
     assert "no models in" in call(models, "list")[1]
+
+
+def test_the_command_convert_takes_a_name(call, both, tmp_path):
+    code, printed, _ = call(convert, "de-en", tmp_path / "web", "--to", "web", "--languages", "de-en")
+    assert not code
+    assert printed == f"{tmp_path / 'web' / 'model.capsule'}\n"
+    with pytest.raises(ValueError, match=r"de-pt: goes through English by two models; convert de-en and en-pt"):
+        call(convert, "de-pt", tmp_path / "two", "--to", "web")
+    with pytest.raises(CatalogError, match="nowhere: no such folder, and not the name of a model"):
+        call(convert, "nowhere", tmp_path / "two", "--to", "web")
