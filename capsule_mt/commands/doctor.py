@@ -1,19 +1,23 @@
 """Print versions, processor features and the tier of the engine on this machine.
 
     capsule-mt doctor
+    capsule-mt doctor --compare nllb-200-distilled-600M --src-lang eng_Latn --tgt-lang deu_Latn
 
-Paste the output into a bug report.
+Paste the output into a bug report. `--compare` translates 20 English sentences by the engine in float32 and by
+transformers, greedily and with 4 beams, and exits with 1 if a token differs; it needs hf-capsule-mt.
 """
 
 import importlib
 import os
 import platform
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from capsule_mt import __version__
 from capsule_mt.commands import further_commands
 from capsule_mt.commands.console import CommandParser
+from capsule_mt.commands.loading import load_translator
 
 PACKAGES = (
     "tokenizers",
@@ -32,6 +36,62 @@ FLAGS = (
     *("avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_bf16", "amx_int8"),
     *("asimd", "asimddp", "bf16", "sve"),
 )
+
+
+SENTENCES = (
+    "Good morning.",
+    "The old man buys a red hat.",
+    "Where is the nearest railway station?",
+    "She did not know what to say, so she said nothing.",
+    "In 1969, two people walked on the moon for the first time.",
+    "The meeting begins at 9:30 a.m. in room 12.",
+    "Please turn off the lights before you leave!",
+    '"I will be there," he said, "but not before noon."',
+    "The price rose by 3.5 % to 1,250 dollars.",
+    "My brother's friend lives in São Paulo.",
+    "Most of the water on Earth is in the oceans.",
+    "If it rains tomorrow, we will stay at home.",
+    "The children played in the garden until it was dark.",
+    "This book was written by a doctor who had lived in Kenya for twenty years.",
+    "Open the file, change the first line, and save it.",
+    "Nobody knows why the company closed its office in Paris.",
+    "He has been learning Japanese since last summer.",
+    "Fresh bread, butter and cheese were on the table.",
+    "The law that Parliament passed on Tuesday protects rivers, lakes and wetlands from pollution.",
+    "Thank you very much for your help.",
+)
+
+
+def compare(model: str, src_lang: str | None, tgt_lang: str | None) -> tuple[int, int]:
+    """Print what differs between the engine and transformers; return how many translations are equal, and of how many.
+
+    Equal translations have the same tokens of the source and the same tokens of the translation.
+    """
+    engine, judge = (
+        load_translator(model, {"backend": backend, "cpu": True}) for backend in ("native", "transformers")
+    )
+    num_equal = num_compared = 0
+    for num_beams in (1, 4):
+        for sentence in SENTENCES:
+            segments, expected = (
+                translator(
+                    sentence,
+                    src_lang=src_lang,
+                    tgt_lang=tgt_lang,
+                    num_beams=num_beams,
+                    copy=False,
+                    split_sentences=False,
+                ).segments
+                for translator in (engine, judge)
+            )
+            tokens, expected_tokens = (
+                [(part.source_ids, part.target_ids) for part in parts] for parts in (segments, expected)
+            )
+            num_compared += 1
+            num_equal += tokens == expected_tokens
+            if tokens != expected_tokens:
+                print(f"{num_beams} beams: {sentence}\n  engine       {tokens}\n  transformers {expected_tokens}")
+    return num_equal, num_compared
 
 
 def package_version(name: str) -> str:
@@ -71,7 +131,17 @@ def models() -> str:
 
 
 def main() -> None:
-    CommandParser(description=__doc__).parse_args()
+    parser = CommandParser(description=__doc__)
+    parser.add_argument("--compare", metavar="MODEL", help="the folder of a checkpoint, or a name")
+    parser.add_argument("--src-lang", help="with --compare, for a model of many languages: that of English")
+    parser.add_argument("--tgt-lang", help="with --compare, for a model of many languages: the target")
+    arguments = parser.parse_args()
+    if arguments.compare is not None:
+        num_equal, num_compared = compare(arguments.compare, arguments.src_lang, arguments.tgt_lang)
+        print(f"{num_equal} of {num_compared} translations have the tokens of transformers")
+        if num_equal < num_compared:
+            sys.exit(1)
+        return
     name, flags = processor()
     lines = [
         ("capsule-mt", __version__),

@@ -10,6 +10,7 @@ import torch
 from transformers import M2M100Tokenizer, MBart50Tokenizer, NllbTokenizer
 
 from capsule_mt import Translator
+from capsule_mt.commands import doctor
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.models.fairseq_tokenizer import LANGUAGES
 from capsule_mt.models.languages import code_of
@@ -86,7 +87,8 @@ def folders(tmp_path_factory):
         )
         size = first_language + {"nllb": 203, "m2m100": 100, "mbart50": 53}[name]
         made_up = {"nllb": 2, "m2m100": 8, "mbart50": 0}[name]
-        model = build_bart("mbart" if name == "mbart50" else "m2m_100", vocab_size=size + made_up, eos_token_id=2)
+        family = "mbart" if name == "mbart50" else "m2m_100"
+        model = build_bart(family, vocab_size=size + made_up, eos_token_id=2, max_position_embeddings=200)
         with torch.no_grad():
             for parameter in model.parameters():
                 if parameter.dim() > 1:
@@ -217,3 +219,27 @@ def test_tokenizers_that_do_not_fit(folders, tmp_path):
     (tmp_path / "gaps" / "vocab.json").write_text(json.dumps({**vocabulary, "<s>": 999}))
     with pytest.raises(CheckpointError, match=r"vocab\.json: the ids of tokens must be 0 to"):
         Translator.from_pretrained(tmp_path / "gaps")
+
+
+def test_doctor_compares_tokens_with_those_of_transformers(folders, monkeypatch, capsys):
+    folder, *_ = folders["nllb"]
+    monkeypatch.setattr(
+        "sys.argv", ["doctor", "--compare", str(folder), "--src-lang", "eng_Latn", "--tgt-lang", "deu_Latn"]
+    )
+    doctor.main()
+    assert capsys.readouterr().out == "40 of 40 translations have the tokens of transformers\n"
+    load = doctor.load_translator
+
+    def other_weights(model, arguments):
+        translator = load(model, arguments)
+        if arguments["backend"] == "transformers":
+            with torch.no_grad():
+                translator.model.get_input_embeddings().weight[5:9] *= -1
+        return translator
+
+    monkeypatch.setattr(doctor, "load_translator", other_weights)
+    with pytest.raises(SystemExit, match="1"):
+        doctor.main()
+    printed = capsys.readouterr().out
+    assert "1 beams: " in printed
+    assert "40 of 40" not in printed
