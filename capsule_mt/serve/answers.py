@@ -18,7 +18,7 @@ from capsule_mt.serve.files import Readers, Task
 from capsule_mt.serve.metrics import Metrics
 from capsule_mt.serve.requests import AUTO, AnyFields, TextRequest, read_request, unless_gone
 from capsule_mt.text.detecting import Detected, Detector
-from capsule_mt.text.languages import LANGUAGES
+from capsule_mt.text.languages import LANGUAGES, without_region
 from capsule_mt.translate.results import Translation
 
 # a character of four bytes is "%F0%9F%98%80" in a form and "\ud83d\ude00" in JSON
@@ -90,9 +90,10 @@ class Answers:
             raise HTTPException(400, f"Invalid request: {too_long}")
 
     def language_of(self, code: str) -> str:
-        if code not in self.codes:
+        language = code if code in self.codes else without_region(code)
+        if language not in self.codes:
             raise HTTPException(400, f"{code[:40]} is not supported; these are: {', '.join(self.codes)}")
-        return code
+        return language
 
     def detected(self, fields: TextRequest) -> list[Detected]:
         """Return the language of each text; a short text gets the language of all texts together."""

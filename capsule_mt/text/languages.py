@@ -1,4 +1,6 @@
-"""English names of languages, and their codes of two letters."""
+"""English names of languages, their codes of two letters, and codes with a region or a script."""
+
+import re
 
 LANGUAGES = {
     "af": "Afrikaans",
@@ -83,6 +85,19 @@ TWO_LETTER_CODES = dict(
     uzn:uz vie:vi wol:wo xho:xh ydd:yi yor:yo zho:zh zsm:ms zul:zu
     """.split()  # noqa: SIM905
 )
+
+# a code with a region or a script, in their usual case: pt-BR, pt_BR, zh-Hant
+TAG = r"(?P<language>[a-z]{2,3})[-_](?P<subtag>[A-Z]{2}|[A-Z][a-z]{3})"
+TRADITIONAL_CHINESE = ("TW", "HK", "MO", "Hant")
+
+
+def without_region(code: str) -> str:
+    """Return the code of the language that models have for a code such as "pt-BR": "pt"; for "zh-TW", "zh_hant"."""
+    tag = re.fullmatch(TAG, code)
+    if tag is None:
+        return code
+    return "zh_hant" if tag["language"] == "zh" and tag["subtag"] in TRADITIONAL_CHINESE else tag["language"]
+
 
 # as gettext writes them in the header of a catalog
 _SINGLE_FORM = "nplurals=1; plural=0;"

@@ -19,6 +19,7 @@ from capsule_mt.catalog.store import (
     FACTS_FILE,
     downloaded_models,
     legs_of,
+    name_of,
     remove_model,
     resolve,
 )
@@ -239,6 +240,28 @@ def test_names(registry, tmp_path, monkeypatch):
         CatalogError, match="en-pr: no such folder, and not in Mozilla's registry; similar names: en-pt"
     ):
         resolve("en-pr")
+
+
+@pytest.mark.parametrize(
+    ("name", "pair"),
+    [
+        ("en-pt-BR", "en-pt"),
+        ("en_GB-pt_PT", "en-pt"),
+        ("en-pt-BR:tiny", "en-pt:tiny"),
+        ("zh-TW-en", "zh_hant-en"),
+        ("en-zh-Hans", "en-zh"),
+        ("en-zh_hant", "en-zh_hant"),
+        ("en-pt", "en-pt"),
+        ("opus-mt-en-de", "Helsinki-NLP/opus-mt-en-de"),
+    ],
+)
+def test_regions_in_names(name, pair, registry):
+    assert name_of(name) == pair
+
+
+def test_a_region_downloads_the_model_of_its_language(registry):
+    assert legs_of("en-pt-BR") == ("en-pt",)
+    assert resolve("en-pt-BR") == resolve("en-pt")
 
 
 def test_pairs_that_only_english_connects(registry):
