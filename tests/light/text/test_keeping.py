@@ -55,6 +55,8 @@ def test_what_is_kept(text, expected):
 class Fake:
     """A model of words, which may write anything; each word is of the source word that it is in capitals."""
 
+    prefers_no_scores = False
+
     def __init__(self, write):
         self.write, self.tokenizer, self.seen = write, WordTokenizer(), []
         self.model = translator(self, self.tokenizer)
