@@ -288,6 +288,13 @@ class Masked:
         self._used_tags.update(index for index, (part, _) in selected if is_tag(part))
         return Masked([part for _, part in selected], self.kinds, prefix, normal=self.normal)
 
+    @property
+    def without_items(self) -> str:
+        """`text` with a space for each item."""
+        return "".join(
+            " " if is_item(part) else text for (part, _), text in zip(self.parts, self.written, strict=True)
+        )
+
     def with_ending(self, length: int, ending: str) -> "Masked":
         """Return this text with another ending instead of its last characters; they may not belong to an item."""
         *parts, (last, span) = self.parts

@@ -232,7 +232,7 @@ class Segmenter(NamedTuple):
     def _with_full_stop(self, text: str, part: Masked, encoded: Encoded) -> tuple[Masked, Encoded, str | None]:
         """Return a sentence with a full stop if the user's lacks it or has an ellipsis instead, and what it has."""
         ellipsis_start = len(part.text.rstrip(f".{ELLIPSIS}"))
-        if lacks_full_stop(part.text):
+        if lacks_full_stop(part.without_items):
             changed, ending = part.with_ending(0, "."), ""
         elif (
             ellipsis_start < len(part.text)
