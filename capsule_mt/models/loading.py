@@ -170,10 +170,11 @@ def weights_in(folder: str) -> Weights:
         from capsule_mt.models.int8 import Int8File
 
         return Int8File(folder)
+    if _has_weights(folder, SafetensorsFile):
+        return SafetensorsFile.in_folder(folder)
     from capsule_mt.models.pickled import PickledFile  # late: most checkpoints have safetensors
 
-    files = PickledFile if _has_weights(folder, PickledFile) and not _has_weights(folder, SafetensorsFile) else None
-    return (files or SafetensorsFile).in_folder(folder)
+    return (PickledFile if _has_weights(folder, PickledFile) else SafetensorsFile).in_folder(folder)
 
 
 def _has_weights(folder: str, files: type[SafetensorsFile]) -> bool:
