@@ -109,8 +109,10 @@ def bare(item: Item) -> Item:
 
 def _emphasised(text: str, kinds: Sequence[str]) -> list[str]:
     """Return the parts of a text between two marks of emphasis, such as "**", and the marks."""
-    length = len(text) - len(text.lstrip(text[0]))
+    length = min(len(text) - len(text.lstrip(text[0])), len(text) - len(text.rstrip(text[0])))
     mark = Item(text[:length], "emphasis")
+    if mark == text:  # a blank to fill in, as in "My name is ____"; a mark around nothing would be dropped
+        return [Item(text, SIGN)]
     return [mark, *parts_of(text[length:-length], kinds), mark]
 
 

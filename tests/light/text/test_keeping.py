@@ -3,13 +3,14 @@
 import random
 import re
 from collections import Counter
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from capsule_mt import CoverageOptions, Translator
 from capsule_mt.engine.search import Hypothesis
-from capsule_mt.text.keeping import KEEP_KINDS, STAND_INS, Item, masked, parts_of
+from capsule_mt.text.keeping import COPIED_KINDS, KEEP_KINDS, STAND_INS, Item, masked, parts_of
 from capsule_mt.text.normal import vocabulary_of
 from capsule_mt.text.words import WORDS
 from tests.fixtures.vectors import vectors
@@ -196,6 +197,20 @@ def test_a_model_does_not_read_marks_of_emphasis(case):
     source = masked(case["text"], copies=True)
     assert source.text == case["read"]
     assert [part for part, _ in source.parts if getattr(part, "kind", "") == "emphasis"] == case["marks"]
+
+
+@pytest.mark.parametrize("mark", ["_", "*", "~"])
+def test_the_parts_of_a_text_are_the_text(mark):
+    for characters in product(mark + "a (", repeat=6):
+        text = "".join(characters)
+        assert "".join(parts_of(text, COPIED_KINDS)) == text
+
+
+def test_a_blank_to_fill_in_stays_as_it_is():
+    fake = Fake(lambda source: source.upper().split())
+    model = translator(fake, fake.tokenizer)
+    for text in ("name: ____", "the ___ is here", "the __ man is _____ here now."):
+        assert model(text).text == text.upper()
 
 
 def test_emphasis_is_around_the_same_words():
