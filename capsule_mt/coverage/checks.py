@@ -28,6 +28,7 @@ DIGITS = {
     if unicodedata.digit(chr(code), -1) >= 0
 }
 MAX_SMALL_NUMBER = 12  # the words of larger ones are made of several parts
+MAX_INTEGER = 999_999  # more than any number in words, and any year
 ROMAN_NUMERAL = re.compile(r"\b(?=[IVXL]{2})X{0,3}L?X{0,3}(?:IX|IV|V?I{0,3})\b")
 ROMAN_VALUES = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
 AFTERNOON = re.compile(r"p\.?\s?m\b|nachmittags|abends|da tarde|da noite|soir|tarde|noche", re.IGNORECASE)
@@ -121,22 +122,24 @@ def _numbers(text: str) -> list[str]:
 
 def _number_checks(source: str, translation: str, languages: tuple[str | None, str | None]) -> Iterator[Check]:
     """Yield numbers that one side lacks, in digits, words or Roman numerals."""
-    numbers, remaining = _numbers(source), _numbers(translation)
-    unmatched = []
-    for number in numbers:
-        match = next((candidate for candidate in remaining if values_of(number) & values_of(candidate)), None)
-        if match is None:
+    unmatched, remaining = [], _numbers(translation)
+    remaining_values = [*map(values_of, remaining)]
+    for number in _numbers(source):
+        values = values_of(number)
+        index = next((i for i, candidate in enumerate(remaining_values) if not values.isdisjoint(candidate)), None)
+        if index is None:
             unmatched.append(number)
         else:
-            remaining.remove(match)
+            del remaining[index], remaining_values[index]
     if not unmatched and not remaining:
         return
     missing, added = _unexplained(unmatched, remaining, source, translation, languages)
     added, missing = _unexplained(added, missing, translation, source, languages[::-1])
     for number in missing:
         yield Check("numbers", number, "")
+    has_large_number = bool(added) and LARGE_NUMBER.search(source) is not None
     for number in added:
-        if int(re.sub(r"\D", "", number)) <= MAX_SMALL_NUMBER or not LARGE_NUMBER.search(source):
+        if not has_large_number or _integer(re.sub(r"\D", "", number)) <= MAX_SMALL_NUMBER:
             yield Check("numbers", "", number)
 
 
@@ -158,6 +161,7 @@ def _unexplained(
     words = _values_in_words(other_text, languages[1]) - _values_in_words(text, languages[0])
     articles = ARTICLES.get(languages[0] or "", ())
     words[1] -= sum(word.casefold() in articles for word in WORDS.findall(text))
+    afternoons = AFTERNOON.search(text) is not None, AFTERNOON.search(other_text) is not None
     for number in numbers:
         parts = _time_parts(number)
         if parts and all(part in remaining for part in parts):  # "19.45" and "19:45"
@@ -166,9 +170,9 @@ def _unexplained(
             continue
         if number == "00" and re.search(r"\d:00", text):  # "10:00" and "10h"
             continue
-        value = int(number) if number.isdecimal() else -1
-        related = _related(value, text, other_text)
-        match = next((form for form in remaining if form.isdecimal() and int(form) in related), None)
+        value = _integer(number) if number.isdecimal() else -1
+        related = _related(value, *afternoons)
+        match = next((form for form in remaining if related and form.isdecimal() and _integer(form) in related), None)
         if match is not None:
             remaining.remove(match)
         elif words[value] > 0:
@@ -186,16 +190,24 @@ def _values_in_words(text: str, language: str | None) -> Counter[int]:
     return values
 
 
+def _integer(digits: str) -> int:
+    """Return the value of decimal digits, at most `MAX_INTEGER`: Python refuses to convert thousands of digits."""
+    return int(digits) if len(digits) <= len(str(MAX_INTEGER)) else MAX_INTEGER
+
+
 def _time_parts(number: str) -> list[str]:
     return re.split(r"[.,]", number) if re.fullmatch(r"\d{1,2}[.,]\d\d", number) else []
 
 
-def _related(value: int, text: str, other_text: str) -> list[int]:
-    """Return other numbers that stand for the same: "5 p.m." and 17, "1990s" and "années 90"."""
+def _related(value: int, is_afternoon: bool, is_other_afternoon: bool) -> list[int]:
+    """Return other numbers that stand for the same: "5 p.m." and 17, "1990s" and "années 90".
+
+    is_afternoon, is_other_afternoon: whether the number's text, and the other text, name the afternoon.
+    """
     forms = []
-    if value <= 12 and AFTERNOON.search(text):
+    if 0 <= value <= 12 and is_afternoon:
         forms.append(value + 12)
-    if 12 < value <= 24 and AFTERNOON.search(other_text):
+    if 12 < value <= 24 and is_other_afternoon:
         forms.append(value - 12)
     if 1900 <= value <= 1990 and value % 10 == 0:
         forms.append(value - 1900)

@@ -35,3 +35,16 @@ def test_values_of_a_number():
 def test_digits_of_other_scripts_are_digits():
     assert checks_of("CO₂ ٣", "CO2 3") == ()
     assert checks_of("CO₂ ٣", "CO2") == (Check("numbers", "3", ""),)
+
+
+def test_a_number_of_thousands_of_digits_is_a_number():
+    digits = "7" * 5000
+    assert checks_of(f"Call {digits}.", f"Ruf {digits} an.", "en", "de") == ()
+    assert checks_of("Call us.", f"Ruf {digits} an.", "en", "de") == (Check("numbers", "", digits),)
+    assert checks_of(f"Call {digits}.", "Ruf an.", "en", "de") == (Check("numbers", digits, ""),)
+
+
+def test_the_afternoon_explains_whole_hours_only():
+    assert checks_of("It starts at 5 p.m.", "Começa às 17.", "en", "pt") == ()
+    checks = checks_of("It starts at 5.30 p.m.", "Começa às 11.", "en", "pt")
+    assert checks == (Check("numbers", "5.30", ""), Check("numbers", "", "11"))
