@@ -1,7 +1,7 @@
-"""Lines in CAPITALS, Title Case or small letters: models know few, so they read sentence case; and the way back.
+"""Lines in CAPITALS, Title Case or small letters: the model reads sentence case; translations get the case back.
 
-The vocabulary tells which words are names: it holds most of them with their capitals, and its ids grow as frequencies
-fall. Every change is letter for letter, so that offsets stay those of the user's text.
+Models have seen few such lines. The vocabulary tells which words are names: a name's capitalised form has a lower id
+than its small form, since ids grow as frequencies fall. A letter replaces a letter, so the user's offsets stay valid.
 """
 
 import re
@@ -15,20 +15,22 @@ from capsule_mt.text.sentences import Span, split_sentences
 
 # HEADLINE has small letters for short words: "The End of the World"
 CAPITALS, TITLE, HEADLINE, SMALL = "capitals", "title", "headline", "small"
-# marks and invisible characters inside a word belong to it
+# letters; combining marks, and invisible characters between letters, belong to the word
 _LETTERS = rf"[^\W\d_](?:[\u0300-\u036f{''.join(sorted(INVISIBLE))}]*[^\W\d_])*[\u0300-\u036f]*"
 CASED_WORD = re.compile(rf"{_LETTERS}(?:['\u2019-]{_LETTERS})*")
 LANGUAGE_TOKEN = re.compile(r">>[^<\s]+<<")
-MAY_START = re.compile(r"(?:\A|[.!?\u2026])[^\w\n]*[^\W\d_]")  # up to a letter that may begin a sentence
+# up to a letter that may begin a sentence; without the bound, dots without a letter after them take quadratic time
+MAY_START = re.compile(r"(?:\A|[.!?\u2026])[^\w\n]{0,50}[^\W\d_]")
 QUOTED_START = re.compile(r"[:,]\s[\"\u201c\u201e\xab]\s?[^\W\d_]")
-MIN_SMALL_WORDS = 4  # a line with fewer may be a label
-MIN_TITLE_WORDS = 2  # beside the first one of each sentence
+MIN_SMALL_WORDS = 4  # a shorter line in small letters may be a label
+MIN_TITLE_WORDS = 2  # not counting the first word of each sentence
 MAX_SHORT_WORD = 4  # letters of a word that may be small in a headline
 MIN_CAPITAL_SHARE = 0.5  # of a headline's words
-MIN_KNOWN_SHARE = 0.25  # of them: words that the vocabulary has mostly in small letters
-MIN_KNOWN_IN_TITLE, MIN_KNOWN_IN_HEADLINE = 2, 3  # as many of them: "Does Tom play Animal Crossing?" has two
-SHORT_TITLE_WORD = 3  # letters of a word that is small in a HEADLINE's translation
-# Differences of logarithms of ranks, the best of 12 by BLEU on 346 lines of FLORES, Portuguese and English
+# capitalised words that are more frequent in small letters, so that names alone do not make a headline:
+MIN_KNOWN_SHARE = 0.25  # of the capitalised words
+MIN_KNOWN_IN_TITLE, MIN_KNOWN_IN_HEADLINE = 2, 3  # "Does Tom play Animal Crossing?", not a headline, has two
+SHORT_TITLE_WORD = 3  # letters; a HEADLINE's translation leaves such words as they are
+# differences of log ranks: the best of 12 settings by BLEU on 346 lines of FLORES, Portuguese and English
 NAME_MARGIN = 1.4
 NEIGHBOUR_SHARE, MAX_FROM_NEIGHBOUR = 0.5, 1.0  # names stand beside names
 ABBREVIATION_MARGIN, ABBREVIATION_LENGTHS = 1.0, range(2, 5)
@@ -41,7 +43,7 @@ class CasedText(NamedTuple):
     lines: tuple[tuple[Span, str], ...] = ()
 
     def case_at(self, offset: int) -> str | None:
-        """Return the case of the user's line at an offset: such as CAPITALS; `None` for sentence case."""
+        """Return the case of the user's line at an offset, such as CAPITALS; `None` for sentence case."""
         return next((case for span, case in self.lines if span.start <= offset < span.end), None)
 
 
@@ -100,7 +102,7 @@ def _line_in_sentence_case(line: str, vocabulary: Vocabulary, language: str | No
 
 
 def _words_outside_items(line: str) -> list[re.Match[str]]:
-    """Return the words outside of what a translation copies, and of language tokens."""
+    """Return the words outside copied items and language tokens; the offsets of the matches are those of the line."""
     if not may_have_no_words(line):
         return list(CASED_WORD.finditer(line))
     parts = parts_of(line, COPIED_KINDS)
@@ -117,7 +119,7 @@ def _is_small(words: list[re.Match[str]]) -> bool:
 
 
 def _is_title(words: list[re.Match[str]], vocabulary: Vocabulary) -> bool:
-    """Whether a line is a headline: most words have a capital, and some of them are mostly written without."""
+    """Whether at least half of a line's words are capitalised, and enough of these are usually written small."""
     starts = {match.end() - 1 for match in MAY_START.finditer(words[0].string)} if words else set()
     later_words = [word for word in words if len(word[0]) > 1 and word.start() not in starts]
     texts = [word[0] for word in later_words]
@@ -134,7 +136,7 @@ def _is_title(words: list[re.Match[str]], vocabulary: Vocabulary) -> bool:
 
 
 def _is_small_in_no_title(word: re.Match[str]) -> bool:
-    """Whether a word is long and small; one in brackets or after a slash may be."""
+    """Whether a word is too long for a headline to write small; after a bracket or a slash any word may be small."""
     return len(word[0]) > MAX_SHORT_WORD and word[0].islower() and word.string[word.start() - 1] == " "
 
 
@@ -187,7 +189,10 @@ def _without_title(line: str, words: list[re.Match[str]], vocabulary: Vocabulary
 
 
 def _margins(line: str, words: list[re.Match[str]], vocabulary: Vocabulary) -> list[float]:
-    """Return how much more frequent the capital form of each word is, with a share of its neighbours'."""
+    """Return for each word the log rank of its small form minus that of its capitalised form.
+
+    Neighbours add a share of theirs. A margin above `NAME_MARGIN` makes the word a name.
+    """
     alone = [_name_margin(word[0], vocabulary) for word in words]
     margins = list(alone)
     for index, word in enumerate(words):

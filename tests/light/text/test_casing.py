@@ -56,3 +56,8 @@ def test_every_word_is_where_its_offsets_say(text, same):
     for word in translation.coverage.target_words:
         assert translation.text[word.start : word.end] == word.text
     assert len(translation.coverage.target_words) == len(expected.coverage.target_words) > 0
+
+
+def test_dots_take_linear_time(vocabulary):
+    text = f"A B{'.' * 200_000}1"
+    assert in_sentence_case(text, vocabulary).text == text  # in no time
