@@ -1,4 +1,4 @@
-"""Words of some languages that `checks` reads: numbers, names of signs, negations."""
+"""Words that `checks` looks for, by language: numbers, names of signs, negations."""
 
 import re
 
@@ -97,7 +97,7 @@ SIGN_NAMES = {
     "™": ("(tm)",),
 }
 
-# a word that is surely a negation, and what may stand for one in the other language
+# two patterns a language: what is surely a negation, and what may translate one
 NEGATION = {
     "de": (
         r"\b(?:nicht|kein|keine[rnms]?|niemand|niemals)\b",

@@ -27,14 +27,14 @@ DIGITS = {
     for code in (*range(0xB2, 0xBA), *range(0x660, 0x2090), *range(0xFF10, 0xFF1A))
     if unicodedata.digit(chr(code), -1) >= 0
 }
-MAX_SMALL_NUMBER = 12  # the words of larger ones are made of several parts
+MAX_SMALL_NUMBER = 12  # larger ones may be written as several words
 MAX_INTEGER = 999_999  # more than any number in words, and any year
 ROMAN_NUMERAL = re.compile(r"\b(?=[IVXL]{2})X{0,3}L?X{0,3}(?:IX|IV|V?I{0,3})\b")
-ROMAN_VALUES = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
+ROMAN_VALUES = {"I": 1, "V": 5, "X": 10, "L": 50}
 AFTERNOON = re.compile(r"p\.?\s?m\b|nachmittags|abends|da tarde|da noite|soir|tarde|noche", re.IGNORECASE)
 QUESTION_MARKS = "?？؟\u037e"
 END = re.compile(r"([?？؟;\u037e!！.。…:：])[\"'”’»“)\]」』\s]*\Z")
-MIN_UNTRANSLATED = 4  # words in a row that both texts have
+MIN_UNTRANSLATED = 4  # words in small letters, in a run that both texts have
 MIN_DOUBLED = 4  # letters of a doubled word: shorter ones are often right, as in "die, die"
 BRACKETS = ("()", "{}")
 BRACKET_FORMS = str.maketrans("（）［］｛｝【】[]", "()(){}()()")
@@ -150,14 +150,14 @@ def _unexplained(
     other_text: str,
     languages: tuple[str | None, str | None],
 ) -> tuple[list[str], list[str]]:
-    """Return numbers that the other text does not have in another way, and its remaining numbers.
+    """Return the numbers that no other form in the other text explains, and the other numbers that explained none.
 
     languages: of the text, and of the other text.
     """
     remaining, missing = list(other_numbers), list[str]()
     if not numbers:
         return missing, remaining
-    # words for numbers that the text does not have as words, too
+    # numbers that only the other text has as words: such a word in both texts explains nothing
     words = _values_in_words(other_text, languages[1]) - _values_in_words(text, languages[0])
     articles = ARTICLES.get(languages[0] or "", ())
     words[1] -= sum(word.casefold() in articles for word in WORDS.findall(text))
@@ -200,7 +200,7 @@ def _time_parts(number: str) -> list[str]:
 
 
 def _related(value: int, is_afternoon: bool, is_other_afternoon: bool) -> list[int]:
-    """Return other numbers that stand for the same: "5 p.m." and 17, "1990s" and "années 90".
+    """Return numbers that may mean the same: 17 for "5 p.m.", 90 for "the 1990s".
 
     is_afternoon, is_other_afternoon: whether the number's text, and the other text, name the afternoon.
     """
@@ -223,7 +223,7 @@ def _roman_value(numeral: str) -> int:
 
 # ---- signs
 def _sign_checks(source: str, translation: str, languages: tuple[str | None, str | None]) -> Iterator[Check]:
-    """Yield currencies, per cent and mathematical signs that one side lacks, also as a word."""
+    """Yield signs, such as those of currencies, that one text lacks both as a sign and as a word."""
     if SIGN_NAMES.keys().isdisjoint(source) and SIGN_NAMES.keys().isdisjoint(translation):
         return
     for sign, names in SIGN_NAMES.items():
@@ -238,9 +238,9 @@ def _has_name(text: str, names: Sequence[str]) -> bool:
     return any(name in text.casefold() for name in names)
 
 
-# ---- the whole
+# ---- whole texts
 def _end_check(source: str, translation: str, languages: tuple[str | None, str | None]) -> Iterator[Check]:
-    """Yield the marks that the texts end with, if only one of them is a question mark."""
+    """Yield the final marks of both texts, if only one of these is a question mark."""
     marks, are_questions = [], []
     for text, language in zip((source, translation), languages, strict=True):
         match = END.search(text.rstrip())
@@ -253,7 +253,7 @@ def _end_check(source: str, translation: str, languages: tuple[str | None, str |
 
 
 def _doubled_checks(source: str, translation: str) -> Iterator[Check]:
-    """Yield phrases that a translation says twice in a row, and its source does not."""
+    """Yield the phrases that a translation says twice in a row, if its source has fewer such phrases."""
     phrases = doubled_phrases(translation)
     if phrases and phrases.total() > doubled_phrases(source).total():
         for phrase in phrases:
@@ -262,7 +262,7 @@ def _doubled_checks(source: str, translation: str) -> Iterator[Check]:
 
 
 def _untranslated_check(source: str, translation: str) -> Iterator[Check]:
-    """Yield the longest run of words that a translation has as its source, without names and numbers."""
+    """Yield the longest run of words that both texts have; only its words in small letters count, not names."""
     words, target_words = (
         [word for word in WORDS.findall(text) if word[0].isalnum()] for text in (source, translation)
     )
@@ -288,7 +288,10 @@ def _longest_run(words: Sequence[str], target_words: Sequence[str]) -> Sequence[
 
 
 def _bracket_checks(source: str, translation: str) -> Iterator[Check]:
-    """Yield brackets that the translation does not have as often as its source, round or square."""
+    """Yield pairs of brackets that the texts have in different numbers; square ones count as round.
+
+    A source whose brackets do not balance, as in "a)", is not checked.
+    """
     counts, target_counts = ([*_bracket_counts(text)] for text in (source, translation))
     for pair, count, target_count in zip(BRACKETS, counts, target_counts, strict=True):
         if count[0] == count[1] and count != target_count:
@@ -304,7 +307,7 @@ def _bracket_counts(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _negation_check(source: str, translation: str, languages: Iterable[str | None]) -> Iterator[Check]:
-    """Yield a negation that only one side has, if rules know both languages."""
+    """Yield a negation that only one text has, if `NEGATION` has both languages."""
     patterns = [NEGATION.get(language or "") for language in languages]
     if None in patterns:
         return

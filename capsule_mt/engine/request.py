@@ -25,7 +25,7 @@ REQUEST_FIELDS = request_fields() | {
     for name in names.split(",")
 }
 OPTIONS = offered("engine")
-# the options' values in a forced pass, which searches nothing
+# a forced pass does not search, so its options are the defaults
 _NO_SEARCH = {option.name: option.default for option in OPTIONS if option.kind in ("integer", "number")}
 
 
@@ -84,14 +84,14 @@ class Call:
             raise ValueError(f"{name}: token {outlier} is outside of the vocabulary of {self.vocabulary}") from None
 
     def read(self, readings: Readings | None, num_tokens: int) -> None:
-        """Read the attention of this count of tokens, if the readings have a head."""
+        """Ask the engine for the attention of `num_tokens` tokens, if the readings name a head."""
         head = None if readings is None else readings.head
         self.numbers["layer"], self.numbers["head"] = head or (-1, -1)
         if head is not None:
             self.arrays["received"] = empty("f", num_tokens * self.width)
 
     def received(self, first: int, count: int, source: Ids) -> list[list[float]] | None:
-        """Return the attention of tokens from `first` on to their source, if it was read."""
+        """Return the attention to the source of `count` tokens from `first` on, if it was read."""
         received = self.arrays.get("received")
         if received is None:
             return None
@@ -128,7 +128,7 @@ class ForcedCall(Call):
 
 
 class SearchCall(Call):
-    """Search for translations of sources, which are these `rows` of the options."""
+    """Search for translations of sources; `rows` has the index of each source in the lists of the options."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class SearchCall(Call):
         self.read(options.readings, num_results * self.longest)
 
     def _list(self, lists: Sequence[Ids]) -> None:
-        """Let each source write the tokens of its list alone."""
+        """Restrict each source to its list of tokens: indices into `candidates`, the union of all lists."""
         candidates: Sequence[int] = lists[0]
         indices: Iterable[int] = range(len(candidates))
         if len(lists) > 1:

@@ -1,6 +1,6 @@
 """The programs of BART's relatives: M2M100 and NLLB-200, mBART and mBART-50, BART, Pegasus, Blenderbot.
 
-They differ from each other in where LayerNorm is and in what their positions are; `FAMILIES` lists how.
+They differ in where LayerNorm stands and in their positions; `FAMILIES` lists how.
 """
 
 import math
@@ -14,7 +14,7 @@ from capsule_mt.models.weights import Weights
 
 
 class Family(NamedTuple):
-    """What tells a family from the others.
+    """How a family differs from the others.
 
     norm_first: LayerNorm precedes each sublayer and follows the last layer; else it follows each sublayer.
     norm_embeddings: LayerNorm follows the embeddings, too.
@@ -88,7 +88,7 @@ class _Bart:
             return Positions(self.max_positions, self.width, start=self.family.first_position)
         # the frequencies of tensor2tensor, as Marian's own
         pad = self.settings.number("pad_token_id", 1, minimum=0)
-        if self.settings["decoder_start_token_id"] == pad:  # which transformers gives no position
+        if self.settings["decoder_start_token_id"] == pad:  # transformers gives padding no position
             raise UnsupportedModelError(
                 f"{self.settings.origin}: `decoder_start_token_id` is the padding token, {pad}"
             )

@@ -1,4 +1,4 @@
-"""What a model of Marian's may have beyond a Capsule Marian, by the options that Marian stores in its file.
+"""Features of Marian's models that a Capsule Marian lacks, read from the options that Marian stores in the file.
 
 `capsule_mt.models.marian` writes the operations; checkpoints of transformers do not have these features.
 """
@@ -14,11 +14,11 @@ from capsule_mt.models.weights import CheckpointError
 # Marian computed GELU(x) as x sigmoid(1.702 x) before this version, and with the error function since
 EXACT_GELU = (1, 12, 3)
 SIGMOID_GELU_SCALE = 1.702
-# before this version, `transformer-preprocess` left the keys and values of self-attention as they were
+# before this version, `transformer-preprocess` did not apply to the keys and values of self-attention
 NORMALISED_KEYS = (1, 10, 28)
 MAX_FFN_DEPTH = 16
 ACTIVATIONS = {"relu": "relu", "swish": "swish", "gelu": "gelu", "sigmoid": "sigmoid"}
-# a decoder layer's view of its past, by `transformer-decoder-autoreg` and, for "rnn", `dec-cell`
+# how a decoder layer reads the past tokens, by `transformer-decoder-autoreg` and, for "rnn", `dec-cell`
 DECODER_SELVES = {
     ("self-attention", None): "attention",
     ("average-attention", None): "average",
@@ -28,14 +28,14 @@ DECODER_SELVES = {
 
 
 class MarianVariant(NamedTuple):
-    """How the layers of a model depart from Marian's defaults. The defaults of the fields are a Capsule Marian's.
+    """How the layers of a model differ from a Capsule Marian's, which the defaults of the fields describe.
 
     preprocess, postprocess, postprocess_emb, postprocess_top: the steps around a layer, after the embeddings and after
         the last layer, in order: "a" adds the layer's input, "n" normalises, "r" normalises by the root mean square,
         "h" mixes the layer's input and output by a gate. Dropout, "d", is left out.
     normalises_keys: self-attention reads keys and values after `preprocess`, too.
     decoder_self: "average" and "gru" beside the values of a Capsule Marian.
-    tied_layers: for each decoder layer the number, from 1, of the layer whose weights it has; empty if none are tied.
+    tied_layers: for each decoder layer, the number (from 1) of the layer whose weights it shares; empty without ties.
     """
 
     preprocess: str = ""
@@ -59,7 +59,7 @@ class MarianVariant(NamedTuple):
     odd_width: bool = False
 
     def first_option_beyond_capsule_marian(self) -> str | None:
-        """Return the option of Marian that transformers' checkpoints cannot represent; `None` if they can."""
+        """Return the first option that transformers' checkpoints cannot represent; `None` if there is none."""
         defaults = MarianVariant(decoder_self="ssru" if self.decoder_self == "ssru" else "attention")
         for field, value, default in zip(self._fields, self, defaults, strict=True):
             if field in OPTION_NAMES and value != default:
@@ -67,7 +67,7 @@ class MarianVariant(NamedTuple):
         return None
 
 
-# the option of each field that a Capsule Marian does not have
+# the option behind each field that transformers' checkpoints cannot represent
 OPTION_NAMES = {
     "preprocess": "transformer-preprocess",
     "postprocess": "transformer-postprocess",
@@ -136,7 +136,7 @@ def variant_of(options: Mapping[str, Any], origin: str) -> MarianVariant:
 
 
 class _OptionReader:
-    """Read options of Marian and check them; a missing one is Marian's default."""
+    """Read and check Marian's options; a missing option takes the default, which is Marian's."""
 
     def __init__(self, options: Mapping[str, Any], origin: str) -> None:
         self._options, self._origin = options, origin

@@ -1,11 +1,11 @@
-"""Open the files in the folder of a model, which may come from anywhere: only regular files of that folder."""
+"""Open the files of a model's folder, which is not trusted: only regular files of that folder are opened."""
 
 import os
 import stat
 from io import BufferedReader
 
 MAX_TEXT = 1 << 26  # bytes of a file that is read whole, such as tokenizer.json: the largest known one has 34 MB
-# an open of a pipe would wait for its writer; Windows has no such flag, and translates line ends without the other
+# O_NONBLOCK: opening a pipe would wait for its writer. O_BINARY: else Windows translates line ends
 FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 HUB_BLOBS = os.path.join(os.pardir, os.pardir, "blobs")  # the files of a snapshot in the cache of Hugging Face
 
@@ -18,7 +18,7 @@ def open_file(file: str | os.PathLike[str], max_size: int | None = None) -> Buff
     """Open a file of a model for reading.
 
     Args:
-        max_size: the most bytes that it may have, by default any number.
+        max_size: the largest size in bytes; by default any size.
 
     Raises:
         CheckpointError: no such file, a link to another folder, a folder, a pipe or a device, or too large a file.

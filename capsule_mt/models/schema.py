@@ -22,8 +22,8 @@ class Schema(NamedTuple):
     """The fields of an object. A field that is not declared is ignored, so that older versions read newer files.
 
     required: the fields that must be there.
-    together: groups of fields, of each of which all or none must be there.
-    every: the rule of all fields of an object whose keys are not declared.
+    together: groups of fields; a group must be complete or missing.
+    every: the rule of each field that is not declared.
     """
 
     fields: Mapping[str, Union[Rule, "Schema"]]
@@ -41,7 +41,7 @@ class Schema(NamedTuple):
         return Schema({**self.fields, **fields}, (*self.required, *required), (*self.together, *together), self.every)
 
     def check(self, value: object, path: str, origin: str) -> None:
-        """Refuse a value that is not such an object by an error that names the file `origin` and the key's path."""
+        """Raise `CheckpointError` if a value breaks the schema, with the file `origin` and the key's path."""
         if not isinstance(value, dict):
             raise CheckpointError(f"{origin}: `{path}` must be an object, got {shown(value)}")
         for name, item in value.items():

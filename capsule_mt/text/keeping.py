@@ -37,7 +37,7 @@ PATTERNS["emphasis"] = "|".join(
     for mark in EMPHASIS_MARKS
 )
 COPIED_KINDS = ("tags", "urls", "placeholders", "code", "emoji", "emphasis")  # kept by default
-# the kinds of what the vocabulary lacks: words, signs with a number, and signs alone
+# the kinds of items that the vocabulary lacks: words, signs with a number, and signs alone
 UNKNOWN, AMOUNT, SIGN = "unknown", "amounts", "signs"
 AROUND_ITEMS = f" \t\xa0{OPENING}{CLOSING}"
 MAX_ROUNDS = 2  # of new stand-ins, before a sentence is cut around its items
@@ -108,7 +108,7 @@ def bare(item: Item) -> Item:
 
 
 def _emphasised(text: str, kinds: Sequence[str]) -> list[str]:
-    """Return the parts of a text between two marks of emphasis, such as "**", and the marks."""
+    """Return the parts of emphasised text: the mark, such as "**", the text's parts, and the mark."""
     length = min(len(text) - len(text.lstrip(text[0])), len(text) - len(text.rstrip(text[0])))
     mark = Item(text[:length], "emphasis")
     if mark == text:  # a blank to fill in, as in "My name is ____"; a mark around nothing would be dropped
@@ -263,7 +263,7 @@ class Masked:
     def part(self, span: Span, prefix: str = "") -> "Masked":
         """Return a span of `text` with the tags inside it.
 
-        A tag at an edge belongs to it if its partner is further inside, and if no other part has it.
+        A tag at an edge is included if its partner is inside, too, and if no earlier call has returned the tag.
         """
         selected: list[tuple[int, Part]] = []
         for index, (part, part_span) in enumerate(self.parts):
@@ -331,7 +331,7 @@ class Masked:
         kinds = (*self.kinds, *dict.fromkeys(spans.values()))
         items = {index: part for index, (part, _) in enumerate(parts) if isinstance(part, Item)}
         unknown = {index: item for index, item in items.items() if item.kind in (UNKNOWN, AMOUNT)}
-        # asked of the new parts: the number of an amount is free to stand in for it
+        # by the new parts: the number inside an amount is no longer plain text, so it may stand in for the amount
         stand_ins = Masked(parts, kinds)._stand_ins(unknown, {})
         return Masked(parts, kinds, self.prefix, stand_ins, self.normal)
 
@@ -342,7 +342,7 @@ class Masked:
         words = "".join(part for part, _ in self.parts if not isinstance(part, Item) or part.kind != AMOUNT)
         for index, item in items.items():
             unavailable = (*tried, *stand_ins.values())
-            # one that the sentence has by itself could not be told apart in the translation
+            # a stand-in that the sentence itself has could not be told apart in the translation
             available = (text for text in item.stand_ins if text not in unavailable and not _count(text, words))
             if stand_in := next(available, None):
                 stand_ins[index] = stand_in

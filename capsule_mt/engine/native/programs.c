@@ -26,7 +26,7 @@ int refuse(const char *format, ...) {
     return REFUSED;
 }
 
-/* The slots of each kind. */
+/* The name of each kind of operation, and what its slots refer to. */
 enum slot { NO_SLOT, OUT, BUFFER, MAYBE_BUFFER, MAP, MAYBE_MAP, VECTOR, MAYBE_VECTOR, TABLE, NUMBER, REAL };
 static const struct {
     const char *name;
@@ -112,8 +112,9 @@ static void note_limits(model_t *model, const operation_t *op) {
     if (positions < *longest) *longest = positions;
 }
 
-/* Finds the first and the last operation that need each buffer: the encoder's, then the decoder's. All need a buffer that
- * has to stay from one position to the next, or is read before it is written. */
+/* Finds the first and the last operation that need each buffer; the decoder's operations count on from the encoder's. All
+ * operations need a buffer that stays from one position to the next; the first needs one that is read before it is
+ * written. */
 static void find_lifetimes(const model_t *model, int64_t *first, int64_t *last) {
     int64_t encoder = model->num_operations[ENCODER], all = encoder + model->num_operations[DECODER];
     for (int i = 0; i < model->num_buffers; i++) first[i] = last[i] = -1;
@@ -142,8 +143,8 @@ int64_t num_fused(const model_t *model, int program, int64_t first) {
     return end - first;
 }
 
-/* Operations that run together on a block of rows all need the buffers of each; rows that only pass between them are
- * transient. */
+/* Extends lifetimes to whole groups of fused operations, which run together on a block of rows. A buffer that only
+ * passes rows inside a group is transient. */
 static void join_lifetimes(model_t *model, int64_t *first, int64_t *last) {
     int64_t encoder = model->num_operations[ENCODER], all = encoder + model->num_operations[DECODER], count = 1;
     for (int i = 0; i < model->num_buffers; i++) model->buffers[i].is_transient = 0;
@@ -190,7 +191,7 @@ int plan_memory(model_t *model) {
     return failed;
 }
 
-/* Checks the numbers that sizes of memory are products of. */
+/* Checks the numbers whose products are sizes of memory. */
 static int check_buffers(const model_t *model) {
     if (model->num_caches < 0 || model->num_caches > MAX_CACHES)
         return refuse("%lld caches, of at most %d", (long long)model->num_caches, MAX_CACHES);
