@@ -22,7 +22,7 @@ HEADING = re.compile(r"(?:[ \t]{0,3}>(?:[ \t]{0,4}>)*[ \t]?)?[ \t]*#{1,6}[ \t]")
 RULE = re.compile(r"[ \t]{0,3}(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,}|=+[ \t]*)$")
 # in no pattern do two repetitions of the same character meet: that would take quadratic time
 TABLE_RULE = re.compile(r"[ \t]*(?:\|[ \t]*)?:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*(?:\|[ \t]*)?$")
-DEFINITION = re.compile(r"[ \t]{0,3}\[(?!\^)[^\]]+\]:[ \t]*\S")
+DEFINITION = re.compile(r"[ \t]{0,3}\[(?!\^)(?:[^\[\]\\]|\\.){1,200}\]:[ \t]*\S")
 NOTE = re.compile(r"[ \t]{0,3}\[\^[^\]\s]+\]:[ \t]+")
 HTML_BLOCK = re.compile(r"[ \t]{0,3}<(?:!|\?|/?[A-Za-z][\w-]*(?:[\s/>]|$))")
 INDENTED = re.compile(r"(?: {4}|\t)")

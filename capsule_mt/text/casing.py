@@ -18,7 +18,7 @@ CAPITALS, TITLE, HEADLINE, SMALL = "capitals", "title", "headline", "small"
 # letters; combining marks, and invisible characters between letters, belong to the word
 _LETTERS = rf"[^\W\d_](?:[\u0300-\u036f{''.join(sorted(INVISIBLE))}]*[^\W\d_])*[\u0300-\u036f]*"
 CASED_WORD = re.compile(rf"{_LETTERS}(?:['\u2019-]{_LETTERS})*")
-LANGUAGE_TOKEN = re.compile(r">>[^<\s]+<<")
+LANGUAGE_TOKEN = re.compile(r">>[^<>\s]+<<")
 # up to a letter that may begin a sentence; without the bound, dots without a letter after them take quadratic time
 MAY_START = re.compile(r"(?:\A|[.!?\u2026])[^\w\n]{0,50}[^\W\d_]")
 QUOTED_START = re.compile(r"[:,]\s[\"\u201c\u201e\xab]\s?[^\W\d_]")

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 from capsule_mt.messages import warn, warn_once
-from capsule_mt.text.casing import CasedText, in_sentence_case
+from capsule_mt.text.casing import LANGUAGE_TOKEN, CasedText, in_sentence_case
 from capsule_mt.text.copying import without_copied_edges
 from capsule_mt.text.edges import ELLIPSIS, is_around, lacks_full_stop, without_brackets
 from capsule_mt.text.keeping import BLOCK_BREAK, SIGN, UNKNOWN, Item, Masked, masked, overlaps, with_numbers
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from capsule_mt.text.glossary import Term
 
 LONE_SURROGATES = "[\ud800-\udfff]"
-LANGUAGE_TOKEN = re.compile(r"\s*(>>[^<\s]+<<)\s*")  # a multilingual OPUS-MT source begins with its target language
+# a multilingual OPUS-MT source begins with its target language
+LEADING_TOKEN = re.compile(rf"\s*({LANGUAGE_TOKEN.pattern})\s*")
 MAX_WORD = 10_000  # characters
 LONG_WORD = rf"(?<![^\s{UNSPACED_STOPS}])[^\s{UNSPACED_STOPS}]{{{MAX_WORD + 1},}}"
 MAX_UNKNOWN_SHARE = 0.2  # of a text's tokens; with more, it is hardly in the source language
@@ -284,7 +285,7 @@ class Segmenter(NamedTuple):
 
     def language_token(self, text: str) -> tuple[int, str]:
         """Return the target language's token at the beginning of a text, or "", after the offset at which it ends."""
-        match = LANGUAGE_TOKEN.match(text)
+        match = LEADING_TOKEN.match(text)
         if match is None or match[1] not in self.tokenizer.language_tokens:
             return 0, ""
         return match.end(), match[1]

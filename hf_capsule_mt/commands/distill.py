@@ -18,7 +18,7 @@ from capsule_mt.commands.console import CommandParser, positive, resumable
 from capsule_mt.files.digests import checkpoint_digests
 from capsule_mt.files.line_failures import CODE_OF_FAILED_LINES
 from capsule_mt.files.outputs import check_output_folder
-from capsule_mt.text.segments import LANGUAGE_TOKEN
+from capsule_mt.text.segments import LEADING_TOKEN
 from hf_capsule_mt.commands.arguments import checkpoint
 
 BATCH_TOKENS = 4096  # of sources, with padding
@@ -72,7 +72,7 @@ def main() -> int:
         reverse=None,
     )
     config = translator.model.config
-    if needs_more(config, translator.tokenizer) and not any(LANGUAGE_TOKEN.match(text) for text in sources[:1]):
+    if needs_more(config, translator.tokenizer) and not any(LEADING_TOKEN.match(text) for text in sources[:1]):
         raise ValueError(
             f"--teacher {arguments.teacher}: sources need a language or a prefix, which this command does not give; "
             "take a bilingual teacher, or translate the text by `capsule-mt translate --tgt-lang`"
