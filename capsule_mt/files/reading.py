@@ -68,7 +68,8 @@ class LiveLines:
     """
 
     def __init__(self, descriptor: int) -> None:
-        self._descriptor, self._lines, self._rest, self._has_ended = descriptor, deque[bytes](), b"", False
+        self._descriptor, self._lines, self._has_ended = descriptor, deque[bytes](), False
+        self._unfinished: list[bytes] = []  # the line that has no end yet: joined once, however long it is
 
     def __iter__(self) -> Iterator[bytes]:
         while True:
@@ -91,12 +92,17 @@ class LiveLines:
 
     def _read(self) -> None:
         content = os.read(self._descriptor, BYTES_AT_ONCE)
-        *lines, self._rest = (self._rest + content).split(b"\n")
+        *lines, rest = content.split(b"\n")
+        if lines:
+            lines[0] = b"".join([*self._unfinished, lines[0]])
+            self._unfinished = []
         self._lines.extend(line + b"\n" for line in lines)
+        if rest:
+            self._unfinished.append(rest)
         if not content:
             self._has_ended = True
-            if self._rest:
-                self._lines.append(self._rest)
+            if self._unfinished:
+                self._lines.append(b"".join(self._unfinished))
 
 
 def _decode_by_wrapper(stream: BinaryIO, name: str | os.PathLike[str], encoding: str) -> Iterator[str]:

@@ -21,6 +21,7 @@ import pytest
 from capsule_mt import CoverageOptions, Translator
 from capsule_mt.commands import score, translate
 from capsule_mt.files.lines import coverage_record
+from capsule_mt.files.reading import LiveLines
 from capsule_mt.files.windows import WindowedOutput
 from capsule_mt.models.shortlist import Shortlist
 from capsule_mt.translate.scoring import Scorer
@@ -462,6 +463,21 @@ def test_a_slow_writer_sees_each_translation_before_the_next_line(word_for_word,
         translations.append(process.stdout.readline().rstrip("\n"))
         assert process.wait() == 0
     assert translations == expected[:4]
+
+
+def test_live_lines_are_those_of_the_stream_however_long():
+    content = b"a" * 300_000 + b"\n\n\nb\n" + b"c" * 70_000  # longer than a pipe, and without an end
+    reader, writer = os.pipe()
+
+    def write():
+        with os.fdopen(writer, "wb") as stream:
+            stream.write(content)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    assert list(LiveLines(reader)) == content.splitlines(keepends=True)
+    thread.join()
+    os.close(reader)
 
 
 def test_quiet_prints_errors_alone(run, monkeypatch, tmp_path):
