@@ -1,17 +1,24 @@
 """Edges of a sentence that lower quality: brackets and quotes around it, a missing full stop, an ellipsis.
 
-The model reads the bare sentence with a full stop; the translation gets the edges of the source back.
+The model reads the bare sentence with a full stop; the translation gets the edges of the source back. A label, a word
+alone on its line, is read without its edges, and also with a colon.
 """
 
 import re
 
-from capsule_mt.text.casing import CASED_WORD
+from capsule_mt.text.capitals import capital
+from capsule_mt.text.casing import CASED_WORD, LANGUAGE_TOKEN
+from capsule_mt.text.copying import is_no_sentence
 from capsule_mt.text.normal import LAST_WITHOUT_JOINERS, QUOTES
 from capsule_mt.text.sentences import Span
 
 BRACKETS = {"(": ")", "[": "]"}
 ELLIPSIS = "\u2026"
 MIN_WORDS = 4  # a shorter text without a full stop may be a label
+LABEL = re.compile(rf"({CASED_WORD.pattern})(?:\.\.\.|\u2026|:)?")
+MAX_LABEL = 64  # characters
+LABEL_END = re.compile(r"(?<=[^\W_])\s?[.:\u3002\uff1a](?=(?:<[^<>]*>|[*_~])*\s*\Z)")
+FIRST_LETTER = re.compile(r"((?:<[^<>]*>|[*_~])*)([^\W_])")
 FULL_STOPS = ".\u3002\uff0e\u0964\u0589\u06d4"
 # a final full stop, and none of "..."; tags, marks of emphasis, closing quotes and brackets may follow
 FINAL_STOP = re.compile(rf"(?<![{FULL_STOPS}])[{FULL_STOPS}](?=(?:<[^<>]*>|[*_~\s\"'\u201d\u2019\xbb)\]])*\Z)")
@@ -37,6 +44,26 @@ def lacks_full_stop(sentence: str) -> bool:
     """Whether a sentence in Latin, Greek or Cyrillic letters ends with a letter or a digit, and is not a label."""
     last = sentence[-1:]
     return last.isalnum() and last <= LAST_WITHOUT_JOINERS and len(CASED_WORD.findall(sentence)) >= MIN_WORDS
+
+
+def label_in(text: str, sentence: Span) -> Span | None:
+    """Return the span of a label: the only word of a line, as in a menu; a colon or an ellipsis may follow it."""
+    start = sentence.start
+    match = LABEL.match(text, start, min(sentence.end, start + MAX_LABEL))
+    if match is None or match.end() < sentence.end:
+        return None
+    before = text[text.rfind("\n", 0, start) + 1 : start]
+    after = text[sentence.end :].partition("\n")[0]
+    is_alone = is_no_sentence(LANGUAGE_TOKEN.sub("", before) + after)
+    return Span(start, match.end(1)) if is_alone else None
+
+
+def as_label(translation: str, source: str = "") -> str:
+    """Return the translation of a label without a colon or a full stop, and with a capital if its source has one."""
+    label = LABEL_END.sub("", translation)
+    if not source[:1].isupper():
+        return label
+    return FIRST_LETTER.sub(lambda match: match[1] + capital(match[2]), label, count=1)
 
 
 def with_ending(translation: str, ending: str) -> str:

@@ -227,6 +227,11 @@ class Masked:
         return span if self.normal is None else self.normal.source_span(span)
 
     @property
+    def user_text(self) -> str:
+        """The user's text, in sentence case."""
+        return self.text if self.normal is None else self.normal.source[slice(*self.span)]
+
+    @property
     def has_small_first(self) -> bool:
         """Whether the normal form lowercased the first letter of the user's text."""
         if self.normal is None or self.normal.text == self.normal.source:
@@ -306,6 +311,22 @@ class Masked:
         else:
             parts += [(last, span), (ending, Span(span.end, span.end))]
         return Masked([part for part in parts if part[0]], self.kinds, self.prefix, normal=self.normal)
+
+    def with_colon(self) -> "Masked":
+        """Return this text with a colon after its last character, inside the tags around it."""
+        parts = list(self.parts)
+        last = max(index for index, (part, _) in enumerate(parts) if not is_tag(part))
+        end = parts[last][1].end
+        parts.insert(last + 1, (":", Span(end, end)))
+        return Masked(parts, self.kinds, self.prefix, normal=self.normal)
+
+    def in_small_letters(self) -> "Masked":
+        """Return this text in small letters, unless one of these is several; items stay as they are."""
+        parts = [
+            (part if isinstance(part, Item) or len(part.lower()) != len(part) else part.lower(), span)
+            for part, span in self.parts
+        ]
+        return Masked(parts, self.kinds, self.prefix, normal=self.normal)
 
     def is_added(self, span: Span) -> bool:
         """Whether a span of `text` stands for nothing in the user's text."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 from capsule_mt.messages import warn, warn_once
 from capsule_mt.text.casing import LANGUAGE_TOKEN, CasedText, in_sentence_case
 from capsule_mt.text.copying import without_copied_edges
-from capsule_mt.text.edges import ELLIPSIS, is_around, lacks_full_stop, without_brackets
+from capsule_mt.text.edges import ELLIPSIS, is_around, label_in, lacks_full_stop, without_brackets
 from capsule_mt.text.keeping import BLOCK_BREAK, SIGN, UNKNOWN, Item, Masked, masked, overlaps, with_numbers
 from capsule_mt.text.normal import combines, vocabulary_of
 from capsule_mt.text.sentences import UNSPACED_STOPS, Span, split_sentences, split_to_fit
@@ -53,12 +53,14 @@ class Piece:
     is_glued: whether only kept items separate it from the preceding piece, as in "{0}Welcome".
     ending: what the user's sentence has instead of the full stop that the model reads; `None` if it reads the same.
     case: of the user's line, if the model reads it in sentence case instead.
+    is_label: whether it is the only word of the user's line, as in a menu.
     """
 
     terms: "Sequence[Term]" = ()
     is_glued = False
     ending: str | None = None
     case: str | None = None
+    is_label = False
 
     def __init__(
         self,
@@ -152,6 +154,8 @@ class Segmenter(NamedTuple):
             sentence = Span(start + token_end, end)
             if self.copies:
                 sentence = _inner_sentence(document.text, source, without_copied_edges(source.text, sentence))
+            label = label_in(source.text, sentence) if self.copies else None
+            sentence = label or sentence
             if sentence.start == sentence.end:
                 continue
             token = token or text_language
@@ -173,6 +177,7 @@ class Segmenter(NamedTuple):
                     document.pieces[-1].is_glued = span.start in cuts
                     document.pieces[-1].ending = ending
                     document.pieces[-1].case = cased.case_at(part.span.start)
+                    document.pieces[-1].is_label = label is not None and not part.items
                 elif unknown:
                     document.foreign.append(part.span)
         return document
@@ -251,6 +256,24 @@ class Segmenter(NamedTuple):
         if is_too_long or is_unknown:
             return part, encoded, None
         return changed, changed_encoded, ending
+
+    def label_forms(self, label: Piece) -> list[Piece]:
+        """Return other forms of a label that the vocabulary has: with a colon, and in small letters with a colon."""
+        source = cast(Masked, label.source)
+        sources = [source.with_colon()]
+        if source.text[:1].isupper() and source.text[1:] == source.text[1:].lower():
+            sources.append(sources[0].in_small_letters())
+        forms = []
+        for form in sources:
+            encoded = self._encode(form.text, form.prefix)
+            is_too_long = self.limit is not None and len(encoded.ids) > self.limit
+            if is_too_long or self.tokenizer.unknown_id in encoded.ids:
+                continue
+            piece = self._piece(form, encoded)
+            piece.prefix, piece.terms, piece.is_glued = label.prefix, label.terms, label.is_glued
+            piece.case, piece.is_label = label.case, True
+            forms.append(piece)
+        return forms
 
     def _lacks(self, sign: str) -> bool:
         return not vocabulary_of(self.tokenizer).covers(sign) and not combines(sign)

@@ -6,7 +6,7 @@ from functools import partial
 from capsule_mt.engine.search import Hypothesis
 from capsule_mt.options.table import Readings
 from capsule_mt.text.casing import restored_case
-from capsule_mt.text.edges import with_ending
+from capsule_mt.text.edges import as_label, with_ending
 from capsule_mt.text.normal import vocabulary_of
 from capsule_mt.text.segments import Document, Piece, join_translations
 from capsule_mt.translate.aligning import aligned_rows
@@ -81,7 +81,9 @@ def _text(piece: Piece, hypothesis: Hypothesis, plan: Plan) -> str:
 
         pair = (piece.ids, hypothesis)
         text = restored(piece.masked, hypothesis.ids, decode, lambda: aligned_rows([pair], plan)[0])
-    if piece.source is not None and piece.source.has_small_first:
+    if piece.source is not None and piece.is_label:
+        text = as_label(text, piece.source.user_text)
+    elif piece.source is not None and piece.source.has_small_first:
         text = text[:1].upper() + text[1:]
     if piece.ending is not None:
         text = with_ending(text, piece.ending)

@@ -1,14 +1,16 @@
-"""The rounds that hypotheses go through after the first search: retry, stand-ins, terms of a glossary.
+"""The rounds that hypotheses go through after the first search: retry, labels, stand-ins, terms of a glossary.
 
 Each takes drafts and returns drafts; none changes what it gets.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, NamedTuple
 
 from capsule_mt.messages import warn_once
+from capsule_mt.text.edges import as_label
 from capsule_mt.text.segments import Document, Piece
 from capsule_mt.text.tokenizer import Tokenizer
 from capsule_mt.translate.aligning import aligned_rows
@@ -34,6 +36,8 @@ def rounds_of(documents: Sequence[Document]) -> list[Round]:
     """Return the rounds that these documents need after the first pass, in order."""
     pieces = [piece for document in documents for piece in document.pieces]
     rounds: list[Round] = []
+    if any(piece.is_label for piece in pieces):
+        rounds.append(with_label_forms)
     if any(piece.masked is not None for piece in pieces):
         rounds.append(with_stand_ins)
     if any(piece.terms for piece in pieces):
@@ -71,6 +75,42 @@ def _omitted_share(hypotheses: Hypotheses) -> float:
     """Return the omitted share of the best translation; infinite if its coverage was not found."""
     covered = hypotheses[0].covered
     return math.inf if covered is None else covered.omitted_share
+
+
+# ---- labels: a word alone on its line, for which models often write a word twice, or a phrase
+def with_label_forms(drafts: list[Draft], plan: Plan) -> list[Draft]:
+    """Translate labels with a colon and in small letters, too, and keep the translation that most forms have.
+
+    A single word goes before a phrase, and a phrase before one that repeats itself; a tie goes to the earliest form.
+    Chosen on 600 words of menus, Portuguese and English: the vote finds 84 % of them, the user's form alone 75 %, the
+    best rule by log-probabilities of this model or of the other direction's 84 %.
+    """
+    forms = {
+        index: plan.segmenter.label_forms(draft.piece) for index, draft in enumerate(drafts) if draft.piece.is_label
+    }
+    results = iter(translated([form for pieces in forms.values() for form in pieces], plan))
+    drafts = list(drafts)
+    for index, pieces in forms.items():
+        candidates = [
+            drafts[index],
+            *(drafts[index]._replace(piece=form, hypotheses=next(results)) for form in pieces),
+        ]
+        drafts[index] = _most_frequent(candidates, plan.tokenizer)
+    return drafts
+
+
+def _most_frequent(candidates: Sequence[Draft], tokenizer: Tokenizer) -> Draft:
+    """Return a draft with the translation that most candidates have; see `with_label_forms`."""
+    from capsule_mt.coverage.repetition import doubled_phrases  # late: few texts have labels
+
+    texts = [as_label(tokenizer.decode(draft.hypotheses[0].ids)).casefold() for draft in candidates]
+    counts = Counter(texts)
+
+    def rank(index: int) -> tuple[bool, bool, int]:
+        text = texts[index]
+        return len(text.split()) == 1, not doubled_phrases(text), counts[text]
+
+    return candidates[max(range(len(candidates)), key=rank)]
 
 
 # ---- stand-ins: words that models copy, for what a translation has not kept
