@@ -191,6 +191,8 @@ class MarianCheckpoint:
         self.stored = open_marian(files.model)
         self.pieces = _read_pieces(files)
         options = options_of(self.stored)
+        if "version" not in options and "version" in files.settings:
+            options["version"] = files.settings["version"]
         sizes = options.get("dim-vocabs")
         num_tokens = [len(vocabulary.texts) for vocabulary in self.pieces]
         if sizes != num_tokens:

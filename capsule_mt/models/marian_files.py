@@ -23,6 +23,7 @@ from capsule_mt.models.weights import CheckpointError
 
 OPTIONS = "special:model.yml"
 VERSION = 1
+MAX_VERSION = 255  # a larger number at the beginning is the text or the magic of another format
 # of a `.bin`; the types missing here are unsigned, or int8 packed for one kind of processor
 TYPES = {0x404: "F32", 0x402: "F16", 0x101: "I8", 0x4101: "CODES"}
 NUMPY_TYPES = {"<f4": "F32", "<f2": "F16", **dict.fromkeys(("|i1", "<i1", "|u1", "|S1"), "I8")}
@@ -97,8 +98,13 @@ def _binary_items(file: str, stream: IO[bytes], size: int) -> Iterator[tuple[str
         return content
 
     version, count = struct.unpack("<QQ", read(16))
+    if VERSION < version <= MAX_VERSION:
+        raise UnsupportedModelError(
+            f"{file}: is a `.bin` of version {version}, newer than this program, which reads version {VERSION}: "
+            "update capsule-mt"
+        )
     if version != VERSION:
-        raise CheckpointError(f"{file}: is not a `.bin` of Marian, whose version is {VERSION}, not {version}")
+        raise CheckpointError(f"{file}: is not a `.bin` of Marian, which begins with its version, {VERSION}")
     headers = list(struct.iter_unpack("<QQQQ", read(32 * count)))
     names = [read(length) for length, *_ in headers]
     shapes = []

@@ -16,6 +16,8 @@ EXACT_GELU = (1, 12, 3)
 SIGMOID_GELU_SCALE = 1.702
 # before this version, `transformer-preprocess` did not apply to the keys and values of self-attention
 NORMALISED_KEYS = (1, 10, 28)
+# the newest Marian whose files were compared; a later one may compute something else by the same options
+NEWEST = (1, 12)
 MAX_FFN_DEPTH = 16
 ACTIVATIONS = {"relu": "relu", "swish": "swish", "gelu": "gelu", "sigmoid": "sigmoid"}
 # how a decoder layer reads the past tokens, by `transformer-decoder-autoreg` and, for "rnn", `dec-cell`
@@ -102,6 +104,7 @@ def variant_of(options: Mapping[str, Any], origin: str) -> MarianVariant:
     """
     read = _OptionReader(options, origin)
     version = read.version()
+    preprocess = read.steps("transformer-preprocess", "nr")
     autoreg = read.choice("transformer-decoder-autoreg", {name: name for name, _ in DECODER_SELVES}, "self-attention")
     cells = {cell: kind for (name, cell), kind in DECODER_SELVES.items() if name == autoreg}
     decoder_self = cells[None] if None in cells else read.choice("dec-cell", cells, "gru")
@@ -112,8 +115,15 @@ def variant_of(options: Mapping[str, Any], origin: str) -> MarianVariant:
         )
     encoder_depth = read.number("transformer-ffn-depth", 2, MAX_FFN_DEPTH)
     activation = read.choice("transformer-ffn-activation", ACTIVATIONS, "swish")
+    if version is None and (preprocess or activation == "gelu"):
+        raise UnsupportedModelError(
+            f"{origin}: lacks `version`, on which the meaning of `transformer-"
+            f"{'preprocess' if preprocess else 'ffn-activation'}` depends: write the version of the Marian that "
+            "trained the model, such as `version: v1.9.0`, into a decoder.yml beside it"
+        )
+    version = version or NEWEST  # the rest means the same in every version
     return MarianVariant(
-        preprocess=read.steps("transformer-preprocess", "nr"),
+        preprocess=preprocess,
         postprocess=read.steps("transformer-postprocess", "anrh", "dan"),
         postprocess_emb=read.steps("transformer-postprocess-emb", "nr"),
         postprocess_top=read.steps("transformer-postprocess-top", "anrh"),
@@ -180,8 +190,19 @@ class _OptionReader:
             )
         return layers
 
-    def version(self) -> tuple[int, ...]:
-        """Return the version of the Marian that wrote the file, such as (1, 12, 42)."""
+    def version(self) -> tuple[int, ...] | None:
+        """Return the version of the Marian that wrote the file, such as (1, 12, 42); `None` if the file has none."""
         value = self._options.get("version")
-        match = re.match(r"v?(\d{1,9})\.(\d{1,9})\.(\d{1,9})", value) if isinstance(value, str) else None
-        return tuple(map(int, match.groups())) if match else (0,)
+        if value is None:
+            return None
+        match = re.match(r"v?(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?!\d)", value) if isinstance(value, str) else None
+        if match is None:
+            raise CheckpointError(f"{self._origin}: `version` must be one such as 'v1.12.42', got {shown(value)}")
+        version = tuple(map(int, match.groups()))
+        if version[:2] > NEWEST:
+            newest = ".".join(map(str, NEWEST))
+            raise UnsupportedModelError(
+                f"{self._origin}: `version` {shown(value)} is newer than this program, which reads files of Marian up "
+                f"to {newest}: update capsule-mt"
+            )
+        return version

@@ -57,6 +57,7 @@ ALONE: dict[str, dict[str, str]] = {
     "average": AVERAGE,
     "average-nogate": {**AVERAGE, "transformer-aan-nogate": ""},
     "tied-layers": {"transformer-tied-layers": "1 1"},
+    "tied-layers-9": {"transformer-tied-layers": "1 9"},  # the weights of the second layer are named decoder_l9
     "train-positions": {"transformer-train-position-embeddings": "", "max-length": "60"},
     "decoder-dim-ffn": {"transformer-decoder-dim-ffn": "24"},
     "ffn-depth-1": {"transformer-ffn-depth": "1"},

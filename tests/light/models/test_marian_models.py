@@ -140,6 +140,41 @@ def test_a_file_means_what_the_marian_that_wrote_it_computed(name, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("name", "option"), [("pre-n", "transformer-preprocess"), ("gelu", "transformer-ffn-activation"), ("ssru", None)]
+)
+def test_a_file_without_a_version_is_read_where_the_version_has_no_effect(name, option, tmp_path):
+    folder = marian_folder(name, tmp_path / name)
+    rewrite_options(folder / "model.npz", "version: v1.12.42", "#")
+    if option is None:
+        assert_as_marian_says(load_model(folder), name)
+        return
+    with pytest.raises(UnsupportedModelError, match=rf"lacks `version`, on which the meaning of `{option}` depends"):
+        load_model(folder)
+    for version in ("v1.12.42", "v1.9.0"):
+        (folder / "decoder.yml").write_text(f"version: {version}\n")
+        if version == "v1.12.42":
+            assert_scores_are_marians(load_model(folder), name)
+    expected = json.loads((FOLDER / name / "bergamot.json").read_text("utf-8"))
+    assert greedy_texts(load_model(folder))[0] == [text.strip() for text in expected]
+
+
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [
+        ("v1.13.0", r"`version` 'v1\.13\.0 .* is newer than this program, .* Marian up to 1\.12: update capsule-mt"),
+        ("v2.0.0", r"`version` 'v2\.0\.0 .* is newer than this program"),
+        ("1.12", r"`version` must be one such as 'v1\.12\.42', got '1\.12"),
+        ("v99999999999.1.1", r"`version` must be one"),
+    ],
+)
+def test_a_version_that_is_not_read(version, message, tmp_path):
+    folder = marian_folder("default", tmp_path / "newer")
+    rewrite_options(folder / "model.npz", "version: v1.12.42 b7be0e964", f"version: {version}")
+    with pytest.raises(ValueError, match=message):
+        load_model(folder)
+
+
+@pytest.mark.parametrize(
     ("name", "option"),
     [
         ("pre-n", "transformer-preprocess"),
@@ -165,6 +200,7 @@ def test_a_checkpoint_of_transformers_refuses_what_it_lacks_by_name(name, option
             "tied-layers: [1]",
             r"`transformer-tied-layers` has 1 layers, but `dec-depth` 2 needs",
         ),
+        ("layers:\n  []\ntransformer-train-position-embeddings: false", "layers: [1, 9]", r"has `decoder_l2_.*`"),
         ("type: transformer\n", "type: s2s        \n", r"`type` 's2s' is not supported, only 'transformer'"),
         ("right-left: false", "right-left: true", r"`right-left` True is not supported"),
         ("ffn-activation: swish", "ffn-activation: tanh", r"`transformer-ffn-activation` 'tanh' is not supported"),
