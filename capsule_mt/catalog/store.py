@@ -90,6 +90,25 @@ def legs_of(name_or_folder: str | os.PathLike[str]) -> tuple[str, ...]:
     raise problem or CatalogError(_unknown_name(name, registry_names))
 
 
+def model_folders(name_or_folder: str | os.PathLike[str]) -> list[str]:
+    """Return the folders of the models that translate one after the other; download what is not there."""
+    return [resolve(leg) for leg in legs_of(name_or_folder)]
+
+
+def model_folder(name_or_folder: str | os.PathLike[str], advice: str) -> str:
+    """Return the folder of a model, downloaded if necessary; refuse a name that two models translate.
+
+    Args:
+        advice: what to do with two models, for the error.
+    """
+    legs = legs_of(name_or_folder)
+    if len(legs) > 1:
+        raise ValueError(
+            f"{os.fspath(name_or_folder)} goes through English by two models, {' and '.join(legs)}: {advice}"
+        )
+    return resolve(legs[0])
+
+
 def downloaded_folders(name_or_folder: str | os.PathLike[str]) -> list[str]:
     """Return the one or two folders of a name's models; an empty list unless all are downloaded."""
     if os.path.exists(name_or_folder):

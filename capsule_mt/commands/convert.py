@@ -40,7 +40,9 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.out.exists() and (not arguments.out.is_dir() or any(arguments.out.iterdir())):
         raise ValueError(f"{arguments.out}: exists and is not empty; name a new folder")
-    model = _model_folder(arguments.model)
+    from capsule_mt.catalog.store import model_folder  # late: not every conversion is this distribution's
+
+    model = Path(model_folder(arguments.model, "convert each of them"))
     if arguments.to == "web":
         from capsule_mt.catalog.pairs import languages_of
         from capsule_mt.web.model_file import MODEL_FILE, write_web
@@ -58,15 +60,3 @@ def main() -> None:
         write_marian_folder(model, arguments.out)
     for file in sorted(arguments.out.iterdir()):
         print(file)
-
-
-def _model_folder(name: str) -> Path:
-    """Return the folder of a model; download the model of a name."""
-    if Path(name).is_dir():
-        return Path(name)
-    from capsule_mt.catalog.store import legs_of, resolve  # late: a folder needs no catalog
-
-    legs = legs_of(name)
-    if len(legs) > 1:
-        raise ValueError(f"{name}: goes through English by two models; convert {' and '.join(legs)}")
-    return Path(resolve(legs[0]))

@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -88,11 +88,14 @@ def folders_of(model: str) -> list[str]:
     return downloaded_folders(model) or [model]
 
 
-def load_translator(model: str | list[str], arguments: Mapping[str, Any]) -> Any:
+def load_translator(
+    model: str | list[str], arguments: Mapping[str, Any], loaded: MutableMapping[str, Any] | None = None
+) -> Any:
     """Return a `Translator`: the engine's or, for what the engine cannot do, that of a distribution with transformers.
 
     Args:
         arguments: the values of a command's options; options of `add_model` that it lacks have their defaults.
+        loaded: the engine's translators of earlier calls with these arguments, whose models are shared.
     """
     models = model if isinstance(model, list) else [model]
     options = {name: arguments.get(name, default) for name, default in DEFAULTS.items()}
@@ -118,7 +121,7 @@ def load_translator(model: str | list[str], arguments: Mapping[str, Any]) -> Any
         from capsule_mt.translate.loading import load
 
         try:
-            return load(models[0], **{name: options[name] for name in ENGINE_OPTIONS})
+            return load(models[0], loaded=loaded, **{name: options[name] for name in ENGINE_OPTIONS})
         except (UnsupportedModelError, NativeUnavailableError) as error:
             is_marian = Path(models[0]).exists() and not Path(models[0], "config.json").exists()
             if only_native or is_marian or options["int8"] or options["shortlist"]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from capsule_mt.catalog.pairs import LanguagePair
     from capsule_mt.text.detecting import Detector
     from capsule_mt.translate.text_translator import TextTranslator
+    from capsule_mt.translate.translator import Translator
 
 LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 
@@ -153,7 +154,8 @@ def serve(arguments: argparse.Namespace) -> bool:
     )
     connections = Connections(arguments.max_connections, arguments.max_connections_of_address, arguments.read_seconds)
     with bind(arguments.host, arguments.port) as listener:
-        translators = {pair: load_translator(path, vars(arguments)) for pair, path in pairs.items()}
+        loaded: dict[str, Translator] = {}  # a model that several pairs need is loaded once
+        translators = {pair: load_translator(path, vars(arguments), loaded) for pair, path in pairs.items()}
         for pair, translator in translators.items():
             back = LanguagePair(pair.target, pair.source)
             reverse = translators.get(back)

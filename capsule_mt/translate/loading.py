@@ -1,8 +1,8 @@
 """`load`: a folder, a name, or a pair of languages becomes the translator that it takes, of one model or of two."""
 
 import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any
 
 from capsule_mt.translate.translator import Translator
 
@@ -21,38 +21,35 @@ def load(
     glossary: "Glossary | Mapping[str, str] | str | os.PathLike[str] | None" = None,
     src_lang: str | None = None,
     tgt_lang: str | None = None,
+    loaded: MutableMapping[str, Translator] | None = None,
 ) -> "Translator | PivotTranslator":
     """Load the model in a folder or of a name, or both models of a pair that goes through English.
 
     The arguments are those of `Translator.from_pretrained`; all but `int8` and `shortlist` need one model. A
     `PivotTranslator` translates, and finds what was left out; what needs one model, such as `score`, it does not have.
+
+    Args:
+        loaded: the translators of earlier calls with the same `int8` and `shortlist`, by folder: their models are
+            shared, and new ones are added. Models with other arguments are not shared.
     """
-    first, *others = _folders_of(name_or_folder)
-    if not others:
-        return Translator.from_pretrained(
-            first,
-            int8=int8,
-            shortlist=shortlist,
-            reverse=reverse,
-            glossary=glossary,
-            src_lang=src_lang,
-            tgt_lang=tgt_lang,
-        )
+    if os.path.isdir(name_or_folder):
+        folders = [os.fspath(name_or_folder)]
+    else:
+        from capsule_mt.catalog.store import model_folders  # late: a folder needs no catalog
+
+        folders = model_folders(name_or_folder)
+    single: dict[str, Any] = {"reverse": reverse, "glossary": glossary, "src_lang": src_lang, "tgt_lang": tgt_lang}
+    options = [name for name, value in single.items() if value is not None]
+    if len(folders) == 1 and options:
+        return Translator.from_pretrained(folders[0], int8=int8, shortlist=shortlist, **single)
+    if options:
+        raise ValueError(f"`{options[0]}` needs one model, and {name_or_folder} goes through English by two")
+    loaded = {} if loaded is None else loaded
+    for folder in folders:
+        if folder not in loaded:
+            loaded[folder] = Translator.from_pretrained(folder, int8=int8, shortlist=shortlist)
+    if len(folders) == 1:
+        return loaded[folders[0]]
     from capsule_mt.translate.pivot import PivotTranslator
 
-    single = {"reverse": reverse, "glossary": glossary, "src_lang": src_lang, "tgt_lang": tgt_lang}
-    for name, value in single.items():
-        if value is not None:
-            raise ValueError(f"`{name}` needs one model, and {name_or_folder} goes through English by two")
-    return PivotTranslator(
-        *(Translator.from_pretrained(folder, int8=int8, shortlist=shortlist) for folder in (first, *others))
-    )
-
-
-def _folders_of(name_or_folder: str | os.PathLike[str]) -> list[str | os.PathLike[str]]:
-    """Return the folders of the models that translate one after the other; download what is not there."""
-    if os.path.isdir(name_or_folder):
-        return [name_or_folder]
-    from capsule_mt.catalog.store import legs_of, resolve  # late: a folder needs no catalog
-
-    return [resolve(leg) for leg in legs_of(name_or_folder)]
+    return PivotTranslator(*(loaded[folder] for folder in folders))

@@ -67,15 +67,9 @@ class Translator(Scorer, TextTranslator):
         from capsule_mt.models.loading import load_model
 
         if not os.path.isdir(folder):
-            from capsule_mt.catalog.store import legs_of, resolve  # late: a folder needs no catalog
+            from capsule_mt.catalog.store import model_folder  # late: a folder needs no catalog
 
-            legs = legs_of(folder)
-            if len(legs) > 1:
-                raise ValueError(
-                    f"{folder} goes through English by two models, {' and '.join(legs)}: "
-                    f'`capsule_mt.load("{folder}")` loads both'
-                )
-            folder = resolve(legs[0])
+            folder = model_folder(folder, "`capsule_mt.load` loads both")
         translator = cls(load_model(folder, int8=int8, shortlist=shortlist), glossary, reverse=reverse)
         translator._loads_with = {"int8": int8}
         translator.languages = (src_lang, tgt_lang)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -9,7 +10,8 @@ from capsule_mt import CoverageOptions, PivotTranslator, Translator, load
 from capsule_mt.calibration import calibrating
 from capsule_mt.catalog.entries import CatalogError, DownloadError, cache_folder
 from capsule_mt.catalog.store import FACTS_FILE
-from capsule_mt.commands import calibrate, convert, models, score, translate
+from capsule_mt.commands import calibrate, convert, models, score, serve, translate
+from capsule_mt.models import loading
 from capsule_mt.serve.batching import Batcher, RequestSettings
 from capsule_mt.translate.plan import DEFAULT_COVERAGE_WEIGHT
 from tests.fixtures.word_for_word import SOURCE, TARGET, TRANSLATION, sentences
@@ -54,7 +56,7 @@ def test_one_model_after_the_other(both):
     first, second = both
     translator = load("de-pt")
     assert isinstance(translator, PivotTranslator)
-    with pytest.raises(ValueError, match=r'de-pt goes .* de-en and en-pt: `capsule_mt.load\("de-pt"\)`'):
+    with pytest.raises(ValueError, match=r"de-pt goes .* de-en and en-pt: `capsule_mt.load` loads both"):
         Translator.from_pretrained("de-pt")
     assert isinstance(load("de-en"), Translator)
     for text, found in zip(TEXTS, translator(TEXTS, batch_size=8), strict=True):
@@ -89,6 +91,38 @@ def test_what_either_leaves_out_is_left_out(both):
         assert one.coverage.score == pytest.approx(middle.coverage.score * end.coverage.score)
         assert [one.score for one in one.coverage.sentences] == pytest.approx([one.coverage.score])
     assert in_second > 5
+
+
+def count_loads(monkeypatch):
+    """Return a list that gets the folder of every model that is loaded from now on."""
+    folders, load_model = [], loading.load_model
+
+    def counted(folder, **options):
+        folders.append(folder)
+        return load_model(folder, **options)
+
+    monkeypatch.setattr(loading, "load_model", counted)
+    return folders
+
+
+def test_pairs_share_the_models_that_they_go_through(both, keep, monkeypatch):
+    keep("en-fr", MIDDLE, LAST)
+    folders, loaded = count_loads(monkeypatch), {}
+    through_pt, through_fr, first = (load(name, loaded=loaded) for name in ("de-pt", "de-fr", "de-en"))
+    assert through_pt.first is through_fr.first is first
+    assert [Path(folder).name for folder in folders] == ["de-en", "en-pt", "en-fr"]
+    assert through_fr(TEXTS[:5]) == load("de-fr")(TEXTS[:5])
+    terms = {SOURCE[0]: MIDDLE[0]}
+    assert load("de-en", loaded=loaded, glossary=terms) is not first
+    assert first.glossary is None
+
+
+def test_the_server_loads_each_model_once(both, keep, call, monkeypatch):
+    keep("en-fr", MIDDLE, LAST)
+    folders = count_loads(monkeypatch)
+    _, printed, _ = call(serve, "--check", "--port", "0", "de-pt", "de-fr", "de-en", "en-pt")
+    assert [line.partition(":")[0] for line in printed.splitlines()][:4] == ["de-pt", "de-fr", "de-en", "en-pt"]
+    assert [Path(folder).name for folder in folders] == ["de-en", "en-pt", "en-fr"]
 
 
 def test_what_needs_one_model_is_refused(both):
@@ -245,7 +279,7 @@ def test_the_command_convert_takes_a_name(call, both, tmp_path):
     code, printed, _ = call(convert, "de-en", tmp_path / "web", "--to", "web", "--languages", "de-en")
     assert not code
     assert printed == f"{tmp_path / 'web' / 'model.capsule'}\n"
-    with pytest.raises(ValueError, match=r"de-pt: goes through English by two models; convert de-en and en-pt"):
+    with pytest.raises(ValueError, match=r"de-pt goes .* by two models, de-en and en-pt: convert each of them"):
         call(convert, "de-pt", tmp_path / "two", "--to", "web")
     with pytest.raises(CatalogError, match="nowhere: no such folder, and not the name of a model"):
         call(convert, "nowhere", tmp_path / "two", "--to", "web")
