@@ -12,7 +12,14 @@ from capsule_mt.catalog.entries import is_archive, pair_named
 from capsule_mt.files.line_failures import Failure
 from capsule_mt.files.lines import coverage_json, coverage_tsv, one_line, pharaoh
 from capsule_mt.files.reading import open_text
-from capsule_mt.formats.reading import FORMATS, TABLE_FORMATS, UNREADABLE_SUFFIXES, format_of, suffix_of
+from capsule_mt.formats.reading import (
+    FLAGGING_FORMATS,
+    FORMATS,
+    TABLE_FORMATS,
+    UNREADABLE_SUFFIXES,
+    format_of,
+    suffix_of,
+)
 from capsule_mt.formats.units import Parsed, Translated
 
 LINES = "lines"
@@ -46,6 +53,12 @@ def add_files(group: "argparse._ActionsContainer") -> None:
         help="the kind of input (default: by the suffix of its name, else lines of text)",
     )
     group.add_argument("--column", metavar="N", help="in a .tsv or .csv: translate this column, a number or a name")
+    group.add_argument(
+        "--flag-all",
+        action="store_true",
+        help=f"in {', '.join(FORMATS[name][0] for name in FLAGGING_FORMATS)}: flag every translation for review "
+        "(fuzzy, needs-review-translation), not only those that fail a check",
+    )
     group.add_argument(
         "--encoding", type=encoding, help="the input's encoding (default: the one that the file states, or UTF-8)"
     )
@@ -118,6 +131,8 @@ def _choose_format(arguments: argparse.Namespace, parser: argparse.ArgumentParse
         arguments.format = by_name or LINES
     if arguments.text is not None and (arguments.format != LINES or arguments.encoding is not None):
         parser.error(f"--format and --encoding are of a file, the input is the text {arguments.text[:40]!r}")
+    if arguments.flag_all and arguments.format not in FLAGGING_FORMATS:
+        parser.error(f"--flag-all is for {', '.join(FLAGGING_FORMATS)}, the input is {arguments.format}")
     if arguments.format == LINES:
         if arguments.column is not None:
             parser.error(f"--column is for .tsv and .csv (or with --format tsv), got {input_name(arguments)}")
@@ -147,6 +162,7 @@ def read_file(arguments: argparse.Namespace) -> Parsed | None:
         encoding=arguments.encoding,
         column=arguments.column,
         language=arguments.tgt_lang or language_of(arguments, "target"),
+        flag_all=arguments.flag_all,
     )
 
 

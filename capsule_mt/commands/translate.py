@@ -56,10 +56,10 @@ from capsule_mt.files.outputs import check_outputs, is_stream, open_output
 from capsule_mt.files.progress import Progress
 from capsule_mt.files.reading import LiveLines, decode_lines, open_text
 from capsule_mt.files.windows import Window, WindowedOutput, windows_of, write_windows
-from capsule_mt.formats.units import Parsed
+from capsule_mt.formats.units import Parsed, has_other_placeholders
 from capsule_mt.messages import silence, warn
 from capsule_mt.options.table import offered
-from capsule_mt.text.keeping import KEEP_KINDS, placeholders_of
+from capsule_mt.text.keeping import KEEP_KINDS
 from capsule_mt.text.segments import MAX_UNKNOWN_SHARE
 from capsule_mt.translate.options import TranslationOptions
 
@@ -294,7 +294,7 @@ def note_placeholders(texts: list[str], records: list[list[dict[str, Any]]]) -> 
     """Note in the records which translations lack a placeholder of their text, or have another one."""
     for text, records_of_text in zip(texts, records, strict=True):
         for record in records_of_text:
-            record["has_other_placeholders"] = placeholders_of(text) != placeholders_of(record["translation_text"])
+            record["has_other_placeholders"] = has_other_placeholders(text, record["translation_text"])
 
 
 def input_windows(arguments: argparse.Namespace, parsed: Parsed | None) -> Iterator[Window]:
@@ -399,7 +399,7 @@ def settings_of(arguments: argparse.Namespace, options: TranslationOptions, form
         digests["reverse"] = [checkpoint_digests(folder) for folder in folders_of(arguments.reverse)]
     names = (
         *("dtype", "int8", "backend", "window", "batch_tokens", "no_split", "no_copy", "keep"),
-        *("format", "column", "encoding", "src_lang", "tgt_lang"),
+        *("format", "column", "flag_all", "encoding", "src_lang", "tgt_lang"),
     )
     return {
         **options.generate_kwargs,

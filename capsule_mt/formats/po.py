@@ -1,23 +1,24 @@
-"""Catalogs of gettext (.po, .pot): entries without a translation, or with a fuzzy one, are translated.
+"""Catalogs of gettext (.po, .pot): entries without a translation are translated; what a person wrote stays.
 
-If coverage finds an omission, the entry is flagged `fuzzy`, which asks for a review; otherwise it loses that flag.
+If a check of a translation fails, the entry is flagged `fuzzy`: gettext does not use it before a person has seen it.
 """
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from capsule_mt.formats.plurals import PluralMessage, language_of, numbers_of_forms, rule_of
 from capsule_mt.formats.units import FormatError, Translated, Unit
-from capsule_mt.text.copying import PLACEHOLDER, is_no_sentence
-from capsule_mt.text.languages import PLURAL_FORMS
+from capsule_mt.text.copying import is_no_sentence
 
 FIELD = re.compile(r"(msgctxt|msgid_plural|msgid|msgstr(?:\[\d\])?)\s+(\"(?:[^\"\\]|\\.)*\")\s*")
 CONTINUATION = re.compile(r"\s*(\"(?:[^\"\\]|\\.)*\")\s*")
 # "_File" in GTK, "&File" and "E&xit" in Qt: the mark of a menu entry's key; not "R&D" or "&amp;"
 KEY = re.compile(r"(?<!\w)([_&])(?=[^\W\d_])(?!\w+;)|(?<=\w)(&)(?=[a-z])(?!\w+;)")
 ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
-MODULO_PLURAL = re.compile(r"plural\s*=[\s(]*n\s*%")  # the first form stands for 1, 21, 31, ...
 NUMBER_OF_PLURALS = re.compile(r"nplurals\s*=\s*(\d+)")
+PLURAL = re.compile(r"plural\s*=([^;]*)")
+LANGUAGE = re.compile(r"^Language:[ \t]*(\w.*)$", re.M)
 MAX_PLURALS = 10  # Arabic has 6; msgstr[9] is the last
 
 
@@ -37,74 +38,133 @@ class Entry:
     def msgstrs(self) -> list[str]:
         return [name for name in self.fields if name.startswith("msgstr")]
 
+    @property
+    def has_text(self) -> bool:
+        return any(self.fields[name] for name in self.msgstrs)
+
 
 class PoFile:
-    """A catalog. Translated entries, comments and obsolete entries stay as they are."""
+    """A catalog. Texts that are translated or fuzzy, comments and obsolete entries stay as they are."""
 
     keep = ("placeholders", "tags", "urls")
 
     def __init__(self, text: str, name: str = "the catalog", language: str | None = None) -> None:
         self._ending = "\r\n" if "\r\n" in text else "\n"
         self._entries = _entries(text.replace("\r\n", "\n"), name)
-        self._language = language
+        self._name = name
         headers = (entry for entry in self._entries if entry.fields.get("msgid") == "" and "msgstr" in entry.fields)
         self._header = next(headers, None)
-        header_value = self._header.fields["msgstr"] if self._header else ""
-        language_forms = PLURAL_FORMS.get((language or "").partition("_")[0].lower())
-        self._plural_forms = None if NUMBER_OF_PLURALS.search(header_value) else language_forms
-        forms = self._plural_forms or header_value
-        count = next(iter(NUMBER_OF_PLURALS.findall(forms)), "2")
-        self._plurals = int(count) if len(count) <= 4 else 0  # int() of thousands of digits is slow, or an error
-        if not 1 <= self._plurals <= MAX_PLURALS:
-            line = self._header.line if self._header else 1
-            raise FormatError(f"{name}, line {line}: `nplurals` must be 1 to {MAX_PLURALS}, got {count[:40]}")
-        self._first_has_many_numbers = MODULO_PLURAL.search(forms) is not None
+        self._header_value = self._header.fields["msgstr"] if self._header else ""
+        self._header_line = self._header.line if self._header else 1
+        self._language, self._is_of_other_language = self._check_language(language)
+        self._plural_forms: str | None = None  # what the header lacks
+        self._forms: dict[str, list[int]] = {}
         self.units: list[Unit] = []
-        self._pending: list[tuple[Entry, list[str]]] = []  # each with the fields to translate
+        self._pending: list[tuple[Entry, PluralMessage | None]] = []
         for entry in self._entries:
-            if not entry.fields.get("msgid") or not entry.msgstrs:
+            if not entry.fields.get("msgid") or not entry.msgstrs or (entry.is_fuzzy and entry.has_text):
                 continue
-            if all(entry.fields[name] for name in entry.msgstrs) and not entry.is_fuzzy:
+            if all(entry.fields[name] for name in entry.msgstrs):
                 continue
-            sources: list[str] = [name for name in ("msgid", "msgid_plural") if name in entry.fields]
-            if all(is_no_sentence(entry.fields[name]) for name in sources):
+            sources = [entry.fields[name] for name in ("msgid", "msgid_plural") if name in entry.fields]
+            if all(map(is_no_sentence, sources)):
                 continue
-            self._pending.append((entry, sources))
-            self.units += [Unit(_without_key(entry.fields[name]), f"line {entry.line}") for name in sources]
+            texts, message = list(map(_without_key, sources)), None
+            if len(sources) == 2:
+                self._forms = self._forms or self._read_forms()
+                message = PluralMessage({"one": texts[0], "other": texts[1]}, self._forms)
+                texts = message.texts
+            self._pending.append((entry, message))
+            self.units += [Unit(text, f"line {entry.line}") for text in texts]
 
     def write(self, translations: Sequence[Translated]) -> bytes:
         remaining = iter(translations)
-        for entry, sources in self._pending:
-            results = [next(remaining) for _ in sources]
-            texts = [result.text for result in results if result.text is not None]
-            if len(texts) < len(results):
-                continue
-            texts = [_like(entry.fields[name], text) for name, text in zip(sources, texts, strict=True)]
-            if len(sources) == 2:
-                # "one file" would be wrong for 21: if the singular does not show the number, take the plural
-                lacks_number = self._first_has_many_numbers and not re.search(PLACEHOLDER, entry.fields["msgid"])
-                first = texts[1] if self._plurals == 1 or lacks_number else texts[0]
-                forms = [first, *[texts[1]] * (self._plurals - 1)]
-                values = {f"msgstr[{number}]": text for number, text in enumerate(forms)}
+        for entry, message in self._pending:
+            if message is None:
+                results = {"msgstr": next(remaining)}
             else:
-                values = {"msgstr": texts[0]}
-            _rewrite(entry, values, any(result.needs_review for result in results))
-        if self._header is not None and any(translated.text is not None for translated in translations):
-            self._complete_header(self._header)
+                results = message.filled([next(remaining) for _ in message.texts])
+            values = {name: entry.fields.get(name, "") for name in results}
+            needs_review = False
+            for name, result in results.items():
+                if result.text is not None and not values[name]:
+                    is_plural = "msgid_plural" in entry.fields and name != "msgstr[0]"
+                    values[name] = _like(entry.fields["msgid_plural" if is_plural else "msgid"], result.text)
+                    needs_review |= result.needs_review
+            if all(values.values()):
+                _rewrite(entry, values, needs_review)
+        if any(translated.text is not None for translated in translations):
+            self._complete_header()
         written = "\n".join(line for entry in self._entries for line in entry.lines)
         return written.replace("\n", self._ending).encode("utf-8")
 
-    def _complete_header(self, header: Entry) -> None:
+    def _check_language(self, target: str | None) -> tuple[str | None, bool]:
+        """Return the code of the catalog's language, and whether its header has another one.
+
+        A catalog with translations into another language is refused. One without any, such as the `en.po` of a
+        program in English, is a template.
+        """
+        match = LANGUAGE.search(self._header_value)
+        if match is None:
+            return target, False
+        stated = match[1].strip()
+        norwegian = {"no", "nb", "nn"}
+        codes = {language_of(stated), language_of(target)}
+        if not target or not language_of(stated) or len(codes) == 1 or codes <= norwegian:
+            return stated, False
+        if any(entry.has_text for entry in self._entries if entry.fields.get("msgid")):
+            raise FormatError(
+                f"{self._name}, line {self._header_line}: it has translations into `Language: {stated[:40]}`, "
+                f"the model translates into {target}: take a catalog for {target}, or the template (.pot)"
+            )
+        return target, True
+
+    def _read_forms(self) -> dict[str, list[int]]:
+        """Return the numbers of each plural form, by the header or else by the language."""
+        rule = rule_of(self._language)
+        count = NUMBER_OF_PLURALS.search(self._header_value)
+        if count is None or (self._is_of_other_language and rule is not None):
+            if rule is None:
+                raise FormatError(
+                    f"{self._name}, line {self._header_line}: the plural forms of {self._language or 'its language'} "
+                    "are not known: write them into the header as `Plural-Forms: nplurals=2; plural=(n != 1);`"
+                )
+            self._plural_forms = rule.header
+            return _named_forms(numbers_of_forms(rule.expression, len(rule.categories)))
+        digits, expression = count[1], PLURAL.search(self._header_value)
+        if len(digits) > 4 or not 1 <= int(digits) <= MAX_PLURALS:
+            raise FormatError(
+                f"{self._name}, line {self._header_line}: `nplurals` must be 1 to {MAX_PLURALS}, got {digits[:40]}"
+            )
+        try:
+            return _named_forms(numbers_of_forms(expression[1].strip() if expression else "", int(digits)))
+        except (ValueError, RecursionError) as error:
+            raise FormatError(
+                f"{self._name}, line {self._header_line}: `plural` must be an expression of C with a value below "
+                f"nplurals={digits} for every n ({str(error)[:80]})"
+            ) from None
+
+    def _complete_header(self) -> None:
         """Set the encoding to UTF-8, and add the language and its plural forms if the header lacks them."""
-        lines = re.sub(r"(charset=)[\w.:-]+", r"\g<1>UTF-8", header.fields["msgstr"]).split("\n")
+        if self._header is None:  # without one, gettext takes the catalog for ASCII
+            self._header = Entry(1, ['msgid ""', 'msgstr ""', ""], {"msgid": "", "msgstr": ""})
+            self._header_value = "Content-Type: text/plain; charset=UTF-8\nContent-Transfer-Encoding: 8bit\n"
+            self._entries.insert(0, self._header)
+        lines = re.sub(r"(charset=)[\w.:-]+", r"\g<1>UTF-8", self._header_value).split("\n")
+        replaces = {"Plural-Forms": True, "Language": self._is_of_other_language}
         for name, value in (("Language", self._language), ("Plural-Forms", self._plural_forms)):
             index = next((index for index, line in enumerate(lines) if line.startswith(f"{name}:")), None)
             if value and index is None:
                 lines.insert(len(lines) - 1, f"{name}: {value}")
-            elif value and index is not None and (name == "Plural-Forms" or lines[index].strip() == f"{name}:"):
+            elif value and index is not None and (replaces[name] or lines[index].strip() == f"{name}:"):
                 lines[index] = f"{name}: {value}"
-        if "\n".join(lines) != header.fields["msgstr"]:
-            _rewrite(header, {"msgstr": "\n".join(lines)}, header.is_fuzzy)
+        is_template = self._header.is_fuzzy and self._language is not None
+        if "\n".join(lines) != self._header.fields["msgstr"] or is_template:
+            _rewrite(self._header, {"msgstr": "\n".join(lines)}, self._header.is_fuzzy and not is_template)
+
+
+def _named_forms(numbers: list[list[int]]) -> dict[str, list[int]]:
+    return {f"msgstr[{form}]": numbers_of_form for form, numbers_of_form in enumerate(numbers)}
 
 
 def _entries(text: str, name: str) -> list[Entry]:

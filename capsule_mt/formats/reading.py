@@ -22,6 +22,7 @@ FORMATS = {
     "csv": (".csv",),
 }
 TABLE_FORMATS = ("tsv", "csv")
+FLAGGING_FORMATS = ("po", "xliff")  # in which a translation can be flagged for review
 # suffixes of files that are more than lines of text and that we cannot read
 UNREADABLE_SUFFIXES = (
     *(".json", ".jsonl", ".yaml", ".yml", ".toml", ".ini", ".properties", ".strings", ".stringsdict", ".resx"),
@@ -56,6 +57,7 @@ def parse(
     encoding: str | None = None,
     column: str | None = None,
     language: str | None = None,
+    flag_all: bool = False,
 ) -> Parsed:
     """Read a file, and write it once as a trial: a file that cannot be written fails before it is translated.
 
@@ -65,6 +67,7 @@ def parse(
         encoding: by default the one that the file declares, else UTF-8.
         column: the column of a table to translate, by its number from 1 or its name.
         language: the code of the target language, which some formats state.
+        flag_all: flag every translation for review, not only those that fail a check.
     """
     shown = str(name)
     if format not in (PLAIN, *FORMATS):
@@ -73,10 +76,12 @@ def parse(
         raise ValueError(f"{shown}: a table needs the column to translate (`--column 2`)")
     if format not in TABLE_FORMATS and column is not None:
         raise ValueError(f"{shown}: `column` is for tables ({', '.join(TABLE_FORMATS)}), this is {format}")
+    if flag_all and format not in FLAGGING_FORMATS:
+        raise ValueError(f"{shown}: `flag_all` is for {', '.join(FLAGGING_FORMATS)}; {format} does not have flags")
     options = (content, format, shown, encoding, column, language)
     with named_errors(shown, format):
         read_after_trial(*options)
-        return NamedFile(read(*options), shown, format)  # again: the trial has changed the first one
+        return NamedFile(read(*options), shown, format, flag_all)  # again: the trial has changed the first one
 
 
 @contextmanager
@@ -95,8 +100,8 @@ def named_errors(name: str, format: str) -> Iterator[None]:
 class NamedFile:
     """A parsed file whose errors on writing name it."""
 
-    def __init__(self, file: Parsed, name: str, format: str) -> None:
-        self._file, self._name, self._format = file, name, format
+    def __init__(self, file: Parsed, name: str, format: str, flag_all: bool = False) -> None:
+        self._file, self._name, self._format, self._flag_all = file, name, format, flag_all
         self.units, self.keep = file.units, file.keep
 
     def write(self, translations: Sequence[Translated]) -> bytes:
@@ -104,6 +109,8 @@ class NamedFile:
             raise ValueError(
                 f"`translations` must have one for each of the {len(self.units)} units, got {len(translations)}"
             )
+        if self._flag_all:
+            translations = [translation._replace(needs_review=True) for translation in translations]
         with named_errors(self._name, self._format):
             return self._file.write(translations)
 

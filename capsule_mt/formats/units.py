@@ -1,9 +1,13 @@
 """The interface of every format: units of text with their locations, and the file around them."""
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from capsule_mt.text.keeping import placeholders_of
+
+# takes the next argument of its function, so that two of them may not change places: "%s", not "%1$s" or "%(name)s"
+UNNUMBERED = re.compile(r"%[-+#0]*\d*(?:\.\d+)?(?:hh?|ll?|z)?[dioufcxXegsp@](?!\w*%)")
 
 
 class FormatError(ValueError):
@@ -24,9 +28,17 @@ class Translated(NamedTuple):
     needs_review: bool = False
 
 
+def has_other_placeholders(text: str, translation: str) -> bool:
+    """Return whether a translation has other placeholders than its text, or unnumbered ones in another order."""
+    placeholders = placeholders_of(text)
+    if placeholders != placeholders_of(translation):
+        return True
+    return placeholders.total() > 1 and UNNUMBERED.findall(text) != UNNUMBERED.findall(translation)
+
+
 def translated(text: str, translation: str) -> Translated:
     """Return the translation of a unit's text; it needs a review unless it has the same placeholders."""
-    return Translated(translation, placeholders_of(text) != placeholders_of(translation))
+    return Translated(translation, has_other_placeholders(text, translation))
 
 
 class Parsed(Protocol):

@@ -224,7 +224,7 @@ def test_po():
     assert plural.msgstr_plural == {0: '%d DATEI IST "WEG".\n', 1: '%d DATEIEN SIND "WEG".\n'}
     assert plural.flags == ["c-format"]
     guess = by_id["Der Benutzer %(name)s schläft."]
-    assert (guess.msgstr, guess.flags) == ("DER BENUTZER %(name)s SCHLÄFT.", ["python-format"])
+    assert (guess.msgstr, guess.flags) == ("Old guess", ["fuzzy", "python-format"])
     assert by_id["Eine lange Zeile, die geteilt ist."].msgctxt == "Menü"
     assert by_id["Eine lange Zeile, die geteilt ist."].msgstr == "EINE LANGE ZEILE, DIE GETEILT IST."
     assert by_id["Fertig"].msgstr == "Done"
