@@ -14,7 +14,6 @@ trainings run at once. `python -m lab.report` then writes docs/depth.md.
 import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -27,6 +26,7 @@ from lab.paper_tables import RUNS
 from lab.plan_spread import Estimate, Scores, Spread, blocks
 from lab.records import Records, Runs
 from lab.reproduce import Reproduction
+from lab.training_options import add_subset_options, add_training_options, changes_on, check_subset
 
 
 @dataclass(frozen=True)
@@ -211,12 +211,8 @@ def tables(records: Records) -> str:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     parser.add_argument("task", choices=list(TASKS))
-    parser.add_argument("--data-dir", help="where the files of Multi30k are, for `top`")
-    parser.add_argument("--budget", type=float, default=30, help="minutes; the next call goes on from there")
-    parser.add_argument("--seeds", type=int, nargs="+", help="only these of the task")
-    parser.add_argument("--runs", nargs="+", metavar="RUN", help="only these of the task")
-    parser.add_argument("--work", type=Path, default=Path("outputs/reproduce"), help="checkpoints and logs")
-    parser.add_argument("--results", type=Path, default=Path("lab/results"), help="results and translations")
+    add_training_options(parser)
+    add_subset_options(parser)
     return parser.parse_args()
 
 
@@ -227,7 +223,7 @@ def reproduction_of(arguments: argparse.Namespace) -> Reproduction:
         "setting": task.setting,
         "study": file_of(arguments.task),
         "seeds": arguments.seeds or list(task.seeds),
-        "changes": list(task.changes.items()),
+        "changes": changes_on(task.changes, arguments.cpu),
     }
     return Reproduction(argparse.Namespace(**settings))
 
@@ -236,9 +232,8 @@ def main() -> int:
     arguments = parse_arguments()
     task = TASKS[arguments.task]
     runs = arguments.runs or list(task.methods)
-    for option, values, allowed in (("seeds", arguments.seeds or [], task.seeds), ("runs", runs, task.methods)):
-        if not set(values) <= set(allowed):
-            raise SystemExit(f"lab.depth --{option}: the task {arguments.task} has {list(allowed)}; got {values}")
+    check_subset("lab.depth --seeds", arguments.seeds or [], task.seeds)
+    check_subset("lab.depth --runs", runs, task.methods)
     keep_freed_memory()
     reproduction = reproduction_of(arguments)
     failed = reproduction.train_and_score([name for name in runs if name in RUNS])

@@ -14,7 +14,6 @@ resumes in the next call. The same call in a second process, in the same folder,
 import argparse
 import json
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import fmean
 
 from capsule_mt.commands.console import HelpFormatter, run
@@ -26,6 +25,7 @@ from lab.paper_tables import WIDENED
 from lab.plan_spread import Scores, Spread, blocks, pooled
 from lab.records import Records, Runs
 from lab.reproduce import Reproduction
+from lab.training_options import add_subset_options, add_training_options, changes_on, check_subset
 from lab.widening import widen_checkpoint
 
 
@@ -325,13 +325,8 @@ HERE = [name for name, plan in PLANS.items() if plan.ended is None]
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     parser.add_argument("plan", nargs="?", choices=HERE, default="replication", help="(default: %(default)s)")
-    parser.add_argument("--data-dir", help="where the files of Multi30k are")
-    parser.add_argument("--budget", type=float, default=30, help="minutes; the next call goes on from there")
-    parser.add_argument("--seeds", type=int, nargs="+", help="only these of the plan")
-    parser.add_argument("--runs", nargs="+", metavar="RUN", help="only these of the plan")
-    parser.add_argument("--work", type=Path, default=Path("outputs/reproduce"), help="checkpoints and logs")
-    parser.add_argument("--results", type=Path, default=Path("lab/results"), help="results and translations")
-    parser.add_argument("--cpu", action="store_true", help="train on the CPU even where there is a GPU")
+    add_training_options(parser)
+    add_subset_options(parser)
     return parser.parse_args()
 
 
@@ -339,15 +334,13 @@ def main() -> int:
     arguments = parse_arguments()
     plan = PLANS[arguments.plan]
     seeds = arguments.seeds or list(plan.seeds)
-    if not set(seeds) <= set(plan.seeds):
-        raise SystemExit(f"lab.replication --seeds: the plan {arguments.plan} has {list(plan.seeds)}; got {seeds}")
     runs = arguments.runs or plan.runs
-    if not set(runs) <= set(plan.runs):
-        raise SystemExit(f"lab.replication --runs: the plan {arguments.plan} has {plan.runs}; got {runs}")
+    check_subset("lab.replication --seeds", seeds, plan.seeds)
+    check_subset("lab.replication --runs", runs, plan.runs)
     keep_freed_memory()
-    changes = plan.all_changes | ({"training.use_cpu": "true"} if arguments.cpu else {})
+    changes = changes_on(plan.all_changes, arguments.cpu)
     settings = vars(arguments) | {"setting": "multi30k", "study": plan.shares or arguments.plan, "seeds": seeds}
-    reproduction = Replication(plan, argparse.Namespace(**settings, changes=list(changes.items())))
+    reproduction = Replication(plan, argparse.Namespace(**settings, changes=changes))
     failed = reproduction.train_and_score(runs)
     print(table(reproduction.records, arguments.plan) or "Nothing is trained yet.")
     print("\n".join(failed))

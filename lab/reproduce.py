@@ -49,6 +49,7 @@ from lab.over_seeds import bootstrap_over_seeds
 from lab.paper_tables import RUNS, TABLES, Run, baselines_of, runs_of
 from lab.records import Records
 from lab.tables import SETTINGS
+from lab.training_options import add_training_options
 
 SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
 COMPARED = ("baseline_score", "difference", "p_bootstrap", "p_randomisation")  # of a comparison, what is kept
@@ -60,14 +61,11 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     names = [*TABLES, "all"]
     parser.add_argument("tables", nargs="*", metavar="TABLE", help=", ".join(names))
-    parser.add_argument("--budget", type=float, default=30, help="minutes; the next call goes on from there")
     parser.add_argument("--setting", choices=list(SETTINGS), default="embedded", help="the data and the sizes")
     parser.add_argument("--study", help="keep checkpoints and results under this name instead of the setting's")
     parser.add_argument("--runs", nargs="+", choices=list(RUNS), metavar="RUN", help="only these runs of the tables")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="train with each of these")
-    parser.add_argument("--data-dir", help="where the files of the setting's recipes are")
-    parser.add_argument("--work", type=Path, default=Path("outputs/reproduce"), help="checkpoints and logs")
-    parser.add_argument("--results", type=Path, default=Path("lab/results"), help="results and translations")
+    add_training_options(parser)
     parser.add_argument(
         "--set",
         nargs=2,

@@ -15,11 +15,12 @@ from lab.records import Records
 def test_every_method_is_a_recipe_of_its_task(name):
     task = TASKS[name]
     arguments = argparse.Namespace(
-        task=name, seeds=None, data_dir=None, work=Path("outputs"), results=Path("lab/results"), budget=1
+        task=name, seeds=None, cpu=True, data_dir=None, work=Path("outputs"), results=Path("lab/results"), budget=1
     )
     reproduction = reproduction_of(arguments)
     for run in task.methods:
         recipe = load_recipe(reproduction.recipe(RUNS[run].recipe), reproduction.overrides(RUNS[run], 1))
+        assert recipe.training["use_cpu"] is True  # or the Trainer refuses bfloat16
         assert recipe.model["encoder_layers"] == int(task.changes["model.encoder_layers"])
         assert recipe.model.get("layer_aggregation", "none") == (
             run.removesuffix("_everywhere") if run != "plain" else "none"
