@@ -105,6 +105,11 @@ def add_text_options(text: "argparse._ArgumentGroup") -> None:
         "--no-copy", action="store_true", help="translate what is not a sentence, too: emoji, URLs, numbers, code"
     )
     text.add_argument(
+        "--copy-foreign",
+        action="store_true",
+        help="copy lines that are surely in another language than the source's; needs the extra `auto`",
+    )
+    text.add_argument(
         "--glossary",
         type=Path,
         metavar="FILE",
@@ -229,9 +234,10 @@ def options_of(arguments: argparse.Namespace) -> TranslationOptions:
         coverage=coverage,
         scores=arguments.n_best > 1,
         split_sentences=not arguments.no_split,
-        src_lang=arguments.src_lang,
+        src_lang=arguments.src_lang or (language_of(arguments, "source") if arguments.copy_foreign else None),
         tgt_lang=arguments.tgt_lang,
         copy=not arguments.no_copy,
+        copy_foreign=arguments.copy_foreign,
         keep=arguments.keep,
         alignment=arguments.alignments is not None,
         generate_kwargs=search,
@@ -398,7 +404,7 @@ def settings_of(arguments: argparse.Namespace, options: TranslationOptions, form
     if arguments.reverse is not None:
         digests["reverse"] = [checkpoint_digests(folder) for folder in folders_of(arguments.reverse)]
     names = (
-        *("dtype", "int8", "backend", "window", "batch_tokens", "no_split", "no_copy", "keep"),
+        *("dtype", "int8", "backend", "window", "batch_tokens", "no_split", "no_copy", "copy_foreign", "keep"),
         *("format", "column", "flag_all", "encoding", "src_lang", "tgt_lang"),
     )
     return {

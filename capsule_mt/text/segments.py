@@ -98,8 +98,8 @@ class Document:
     """One of the user's texts, and its pieces.
 
     copies: the translation also copies the text before and after all pieces; the text between two it always copies.
-    foreign: spans that are copied because no model can translate them: sentences whose words are all unknown to the
-        vocabulary, and words of more than `MAX_WORD` characters.
+    foreign: spans that are copied because the model cannot translate them: sentences whose words are all unknown to
+        the vocabulary, words of more than `MAX_WORD` characters, and lines in another language.
     num_unknown: how many of the `num_tokens` tokens stand for what the vocabulary lacks.
     """
 
@@ -123,6 +123,7 @@ class Segmenter(NamedTuple):
     copies: copy text without a sentence, such as a URL or an emoji, instead of translating it.
     keep: the kinds of `KEEP_KINDS` that a translation keeps.
     with_words, lists: find the words of each piece; the lists tell coverage's special words.
+    is_foreign: tells whether a line is in another language, and copied.
     """
 
     tokenizer: Tokenizer
@@ -136,6 +137,7 @@ class Segmenter(NamedTuple):
     keep: Sequence[str] = ()
     with_words: bool = False
     lists: WordLists = NO_LISTS
+    is_foreign: Callable[[str], bool] | None = None
 
     def document(self, text: str) -> Document:
         """Cut a text into pieces that fit; leave out pieces without a token of text, and unknown marks."""
@@ -143,7 +145,7 @@ class Segmenter(NamedTuple):
             raise TypeError(f"a text must be a string, got a {type(text).__name__}")
         plain = text if text.isascii() else re.sub(LONE_SURROGATES, "\ufffd", text)
         document = Document(plain, self.copies or bool(self.keep))
-        readable = self._without_long_words(document)
+        readable = self._without_foreign_lines(document, self._without_long_words(document))
         vocabulary = vocabulary_of(self.tokenizer)
         cased = in_sentence_case(readable, vocabulary, self.src_lang) if self.copies else CasedText(readable)
         source = masked(cased.text, self.keep, self.copies, vocabulary)
@@ -193,6 +195,18 @@ class Segmenter(NamedTuple):
         document.copies = True
         warn(f"{len(document.foreign)} words of a text have more than {MAX_WORD} characters: they are copied.")
         return re.sub(LONG_WORD, lambda match: "\n" * len(match[0]), text)
+
+    def _without_foreign_lines(self, document: Document, text: str) -> str:
+        """Return a text with line breaks instead of lines in another language, so that no sentence has them."""
+        if self.is_foreign is None:
+            return text
+        lines = [Span(*match.span()) for match in re.finditer(r".+" if self.split_sentences else r"(?s).+", text)]
+        foreign_lines = [line for line in lines if self.is_foreign(text[line.start : line.end])]
+        document.foreign += foreign_lines
+        document.copies = document.copies or bool(foreign_lines)
+        for start, end in foreign_lines:
+            text = text[:start] + "\n" * (end - start) + text[end:]
+        return text
 
     def _piece(self, source: Masked, encoded: Encoded, was_cut: bool = False) -> Piece:
         source.offsets = encoded.offsets

@@ -69,6 +69,7 @@ class TranslationOptions(NamedTuple):
     copy: bool = True
     keep: Sequence[str] = ()
     alignment: bool = False
+    copy_foreign: bool = False
     generate_kwargs: Mapping[str, Any] = {}
 
     @classmethod

@@ -86,7 +86,9 @@ class PivotTranslator(TextTranslator):
             raise _needs_one_model("`support`")
         options = self.completed(options)
         return PivotPlan(
-            options, self.first.plan(_to_pivot(options)), self.second.plan(options._replace(src_lang=PIVOT))
+            options,
+            self.first.plan(_to_pivot(options)),
+            self.second.plan(options._replace(src_lang=PIVOT, copy_foreign=False)),
         )
 
     def documents(self, texts: Sequence[str], plan: PivotPlan) -> list[Document]:

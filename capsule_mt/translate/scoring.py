@@ -313,6 +313,11 @@ class Scorer:
     def _segmenter(self, options: TranslationOptions) -> Segmenter:
         src_lang, tgt_lang = self._languages(options)
         with_words = options.coverage is not None or options.alignment
+        is_foreign = None
+        if options.copy_foreign:
+            from capsule_mt.text.detecting import foreign_lines_of  # late: few calls copy lines in other languages
+
+            is_foreign = foreign_lines_of(src_lang)
         return Segmenter(
             self._tokenizer(options),
             limit=self.loaded.longest_source,
@@ -324,6 +329,7 @@ class Scorer:
             keep=options.keep,
             with_words=with_words,
             lists=self.calibration.lists if with_words else NO_LISTS,
+            is_foreign=is_foreign,
         )
 
     # ---- the plan of a call

@@ -70,6 +70,8 @@ class TextTranslator:
             copy: leave as it is what is no sentence, such as numbers and list marks; and in sentences URLs, tags,
                 placeholders, code, emoji, and words that the vocabulary does not know.
             keep: "numbers" that a translation has as its source does; without `copy`, any of `KEEP_KINDS`.
+            copy_foreign: copy lines that are surely not in the source language instead of translating them; needs the
+                extra `auto` and the source language.
             alignment: find which words of the translation are of which words of the text.
             options: how to search, by the names of transformers: docs/options.md lists them. `max_time` is of a batch.
 

@@ -4,7 +4,12 @@ import pytest
 
 pytest.importorskip("py3langid")
 
+from capsule_mt import CoverageOptions, PivotTranslator
+from capsule_mt.commands import translate
+from capsule_mt.text import detecting
 from capsule_mt.text.detecting import Detector
+from tests.light.decoders import END, Echo, translator
+from tests.light.text.fakes import WordTokenizer
 
 SENTENCES = {"de": "Das Wetter ist heute gut.", "en": "The weather is good today.", "pt": "O tempo hoje está bom."}
 
@@ -24,3 +29,62 @@ def test_it_is_silent_where_nothing_can_be_said():
         assert detector.other_language(text, "de") is None
     assert not detector.knows("xx")
     assert detector.other_language(SENTENCES["en"], "xx") is None
+
+
+class Shouting(Echo):
+    """Writes the words of each source in capitals."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokenizer = WordTokenizer()
+
+    def hypothesis(self, source, lost, limit):
+        hypothesis = super().hypothesis(source, lost, limit)
+        words = [self.tokenizer.words[token] for token in hypothesis.ids[:-1]]
+        hypothesis.ids = [*(self.tokenizer.id(word.upper()) for word in words), END]
+        return hypothesis
+
+
+def shouting():
+    decoder = Shouting()
+    return translator(decoder, decoder.tokenizer)
+
+
+LINES = ("The weather is good today.", "Das Wetter ist heute gut.", "I do")
+
+
+def test_foreign_lines_are_copied():
+    shout = shouting()
+    text = "\n".join(LINES)
+    assert shout(text).text == text.upper()
+    translation = shout(text, copy_foreign=True, src_lang="en", coverage=CoverageOptions(), alignment=True)
+    assert translation.text == "\n".join((LINES[0].upper(), LINES[1], LINES[2].upper()))
+    assert [(word.text, word.covered) for word in translation.coverage.words[6:12]] == [
+        *((word, 1.0) for word in ["Das", "Wetter", "ist", "heute", "gut", "I"])
+    ]
+    assert {(index, index) for index in range(5, 10)} <= set(translation.alignment)
+    assert shout(text, copy_foreign=True, src_lang="de").text == "\n".join((LINES[0], LINES[1].upper(), "I DO"))
+    whole = shout(LINES[1], copy_foreign=True, src_lang="eng_Latn", split_sentences=False, copy=False)
+    assert whole.text == LINES[1]
+    pivot = PivotTranslator(shouting(), shouting())
+    assert pivot(text, copy_foreign=True, src_lang="de").text == "\n".join((LINES[0], LINES[1].upper(), "I DO"))
+
+
+def test_what_copying_foreign_lines_needs(monkeypatch):
+    with pytest.raises(ValueError, match="the model does not state it: give `src_lang`"):
+        translator()("one", copy_foreign=True)
+    with pytest.raises(ValueError, match="a source language that py3langid knows, got 'xx'"):
+        translator()("one", copy_foreign=True, src_lang="xx")
+    detecting._detector.cache_clear()
+    monkeypatch.setattr(detecting, "find_spec", lambda name: None)
+    with pytest.raises(ModuleNotFoundError, match="`copy_foreign` needs py3langid: pip install"):
+        translator()("one", copy_foreign=True, src_lang="en")
+
+
+def test_a_command_copies_foreign_lines(word_for_word, tmp_path, monkeypatch):
+    source, target = tmp_path / "in.txt", tmp_path / "out.txt"
+    source.write_text("Das Wetter ist heute gut.\nThe weather is good today.\n", encoding="utf-8")
+    arguments = ("--input", source, "--output", target, "--copy-foreign", "--src-lang", "de")
+    monkeypatch.setattr("sys.argv", ["translate", str(word_for_word), *map(str, arguments)])
+    translate.main()
+    assert target.read_text(encoding="utf-8").splitlines()[1] == "The weather is good today."
