@@ -82,13 +82,15 @@ class Markup:
     def has_words(self) -> bool:
         return not is_no_sentence(MARK.sub(" ", self.text))
 
-    def filled(self, translation: str, escape: Callable[[str], str] = str) -> str:
+    def filled(self, translation: str, escape: Callable[[str], str] = str, text: str | None = None) -> str:
         """Return a translation with the markup restored and its text escaped.
 
         If tags are missing, or cross, all markup is put behind the text: nothing is lost, and it stays well-formed.
+        With `text`, the translation is of this part of the text.
         """
-        if not self._is_sound(translation):
-            marks = "".join(match[0] for match in MARK.finditer(self.text))
+        text = self.text if text is None else text
+        if not _is_sound(text, translation):
+            marks = "".join(match[0] for match in MARK.finditer(text))
             translation = MARK.sub("", translation) + marks
         written, offset = [], 0
         for match in MARK.finditer(translation):
@@ -100,16 +102,17 @@ class Markup:
         # an element that was never closed was added as "<g1>", and the text has it as the point "<g1/>"
         return self._raw[mark if mark in self._raw else mark.replace("/>", ">")]
 
-    def _is_sound(self, translation: str) -> bool:
-        """Return whether a translation has the same tags as the text, properly nested."""
-        marks = [match[0] for match in MARK.finditer(translation)]
-        if Counter(marks) != Counter(match[0] for match in MARK.finditer(self.text)):
-            return False
-        opened: list[str] = []
-        for mark in marks:
-            if mark.startswith("</"):
-                if not opened or opened.pop() != mark[2:]:
-                    return False
-            elif mark.startswith("<") and not mark.endswith("/>"):
-                opened.append(mark[1:])
-        return not opened
+
+def _is_sound(text: str, translation: str) -> bool:
+    """Return whether a translation has the same tags as its text, properly nested."""
+    marks = [match[0] for match in MARK.finditer(translation)]
+    if Counter(marks) != Counter(match[0] for match in MARK.finditer(text)):
+        return False
+    opened: list[str] = []
+    for mark in marks:
+        if mark.startswith("</"):
+            if not opened or opened.pop() != mark[2:]:
+                return False
+        elif mark.startswith("<") and not mark.endswith("/>"):
+            opened.append(mark[1:])
+    return not opened

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from capsule_mt.formats.units import Translated
 from capsule_mt.text.keeping import placeholders_of
-from capsule_mt.text.languages import TWO_LETTER_CODES
+from capsule_mt.text.languages import language_of
 
 Source = TypeVar("Source")
 MAX_NUMBER = 200  # every integer form of our languages has a number below
@@ -81,13 +81,6 @@ RULES = {
 }
 
 
-def language_of(code: str | None) -> str:
-    """Return the language of a code such as "pt_BR", "deu" or "de_DE.UTF-8"; of two letters if there is one."""
-    match = re.match(r"[A-Za-z]{2,3}(?![A-Za-z])", code or "")
-    language = match[0].lower() if match else ""
-    return TWO_LETTER_CODES.get(language, language)
-
-
 def rule_of(code: str | None) -> Rule | None:
     """Return the plural forms of a language by its code, `None` if they are not in our table."""
     with_region = "_".join(re.split("[-_]", (code or "").lower())[:2])
@@ -139,7 +132,7 @@ class PluralMessage:
         # several forms beside the singular need a number to be told apart
         needs_samples = sum(bool(numbers) and 1 not in numbers for numbers in forms.values()) > 1
         for name, numbers in forms.items():
-            source = text = source_of_form(name, numbers, sources)
+            source = text = source_of_form(name, numbers, sources, placeholder)
             sample = str(min((number for number in numbers if number > 1), default=0)) if numbers else ""
             shown = ""
             if needs_samples and numbers and 1 not in numbers and sample not in re.findall(r"\d+", source):
@@ -164,14 +157,18 @@ class PluralMessage:
         return results
 
 
-def source_of_form(name: str, numbers: Sequence[int], sources: Mapping[str, Source]) -> Source:
+def source_of_form(
+    name: str, numbers: Sequence[int], sources: Mapping[str, Source], placeholder: str | None = None
+) -> Source:
     """Return the source's form for a form of these numbers."""
     if 1 not in numbers or 2 in numbers:
         return sources.get(name, sources["other"])
     singular = sources.get("one", sources["other"])
     # "a file" would be wrong for 21: a form of many numbers shows the number
-    lacks_number = isinstance(singular, str) and not placeholders_of(singular)
-    return sources["other"] if max(numbers) > 1 and lacks_number else singular
+    if max(numbers) > 1 and isinstance(singular, str):
+        has_number = placeholders_of(singular) if placeholder is None else placeholder in singular
+        return singular if has_number else sources["other"]
+    return singular
 
 
 def number_placeholder(text: str, placeholder: str | None = None) -> str:

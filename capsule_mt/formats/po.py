@@ -7,9 +7,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from capsule_mt.formats.plurals import PluralMessage, language_of, numbers_of_forms, rule_of
+from capsule_mt.formats.plurals import PluralMessage, numbers_of_forms, rule_of
 from capsule_mt.formats.units import FormatError, Translated, Unit
 from capsule_mt.text.copying import is_no_sentence
+from capsule_mt.text.languages import is_other_language
 
 FIELD = re.compile(r"(msgctxt|msgid_plural|msgid|msgstr(?:\[\d\])?)\s+(\"(?:[^\"\\]|\\.)*\")\s*")
 CONTINUATION = re.compile(r"\s*(\"(?:[^\"\\]|\\.)*\")\s*")
@@ -108,9 +109,7 @@ class PoFile:
         if match is None:
             return target, False
         stated = match[1].strip()
-        norwegian = {"no", "nb", "nn"}
-        codes = {language_of(stated), language_of(target)}
-        if not target or not language_of(stated) or len(codes) == 1 or codes <= norwegian:
+        if not is_other_language(stated, target):
             return stated, False
         if any(entry.has_text for entry in self._entries if entry.fields.get("msgid")):
             raise FormatError(

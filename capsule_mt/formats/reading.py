@@ -15,7 +15,7 @@ FORMATS = {
     "srt": (".srt",),
     "vtt": (".vtt",),
     "po": (".po", ".pot"),
-    "xliff": (".xliff", ".xlf", ".sdlxliff", ".mxliff"),
+    "xliff": (".xliff", ".xlf", ".sdlxliff", ".mqxliff", ".mxliff"),
     "markdown": (".md", ".markdown"),
     "docx": (".docx",),
     "tsv": (".tsv",),

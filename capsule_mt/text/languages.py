@@ -97,3 +97,16 @@ def without_region(code: str) -> str:
     if tag is None:
         return code
     return "zh_hant" if tag["language"] == "zh" and tag["subtag"] in TRADITIONAL_CHINESE else tag["language"]
+
+
+def language_of(code: str | None) -> str:
+    """Return the language of a code such as "pt_BR", "deu" or "de_DE.UTF-8"; of two letters if there is one."""
+    match = re.match(r"[A-Za-z]{2,3}(?![A-Za-z])", code or "")
+    language = match[0].lower() if match else ""
+    return TWO_LETTER_CODES.get(language, language)
+
+
+def is_other_language(code: str | None, other_code: str | None) -> bool:
+    """Return whether both codes name a language, and not the same one; the codes of Norwegian are the same."""
+    languages = {language_of(code), language_of(other_code)}
+    return "" not in languages and len(languages) > 1 and not languages <= {"no", "nb", "nn"}

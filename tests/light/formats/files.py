@@ -107,6 +107,48 @@ XLIFF_2 = (
     '<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0" srcLang="de"><file id="f"><unit id="u">'
     '<segment><source>Der <pc id="1">alte</pc> Mann.</source></segment></unit></file></xliff>'
 )
+XLIFF_HEAD = (
+    '<?xml version="1.0" encoding="utf-8"?>\n<xliff xmlns="urn:oasis:names:tc:xliff:document:1.2" version="1.2"'
+)
+TRADOS_HEAD = ' xmlns:sdl="http://sdl.com/FileTypes/SdlXliff/1.0" sdl:version="1.0"'
+TRADOS = f"""{XLIFF_HEAD}{TRADOS_HEAD}>
+<file original="a.docx" source-language="de-DE" datatype="x-sdlfilterframework2"><header/><body>
+<group><trans-unit id="a"><source><g id="7">Der alte Mann. <g id="8">Er schläft</g>.</g> Fertig. Fest.</source>
+<seg-source><g id="7"><mrk mtype="seg" mid="1">Der alte Mann.</mrk>
+<mrk mtype="seg" mid="2"><g id="8">Er schläft</g>.</mrk>
+</g> <mrk mtype="seg" mid="3">Fertig.</mrk> <mrk mtype="seg" mid="4">Fest.</mrk></seg-source>
+<target><g id="7"><mrk mtype="seg" mid="1"/> <mrk mtype="seg" mid="2"></mrk></g> <mrk mtype="seg" mid="3">Done.</mrk>
+<mrk mtype="seg" mid="4"/></target><sdl:seg-defs><sdl:seg id="1"/><sdl:seg id="2" conf="Draft" origin="tm"/>
+<sdl:seg id="3" conf="Translated"/><sdl:seg id="4" locked="true"/></sdl:seg-defs></trans-unit></group>
+<trans-unit id="b"><source>Ein Hut. Ein Haus.</source><seg-source><mrk mtype="seg" mid="5">Ein Hut.</mrk>
+<mrk mtype="seg" mid="6">Ein Haus.</mrk></seg-source></trans-unit>
+<trans-unit id="c" translate="no"><source>Bleibt hier.</source></trans-unit></body></file></xliff>
+"""
+MEMOQ = f"""{XLIFF_HEAD} xmlns:mq="MQXliff">
+<file original="a.docx" source-language="de" datatype="x-docx"><body>
+<trans-unit id="1" mq:status="NotStarted"><source xml:space="preserve">Der <bpt id="1" ctype="bold">{{}}</bpt>alte<ept
+id="1">{{}}</ept>  Mann<ph id="2">&lt;mq:ch val="x" /&gt;</ph>.</source>
+<target xml:space="preserve" /><mq:minorversions>
+<mq:historical-unit><source>Der Mann.</source><target></target></mq:historical-unit></mq:minorversions></trans-unit>
+<trans-unit id="2" mq:status="NotStarted" mq:locked="locked"><source>Er schläft.</source><target></target></trans-unit>
+<trans-unit id="3" mq:status="ManuallyConfirmed"><source>Ein Hut.</source><target>A hat.</target></trans-unit>
+</body></file></xliff>
+"""
+BOLD = '<x id="START_BOLD_TEXT" ctype="x-b" equiv-text="&lt;b&gt;"/>{}<x id="CLOSE_BOLD_TEXT" ctype="x-b"/>'
+ANCHOR = '<x id="START_LINK_1" ctype="x-a"/>{}<x id="CLOSE_LINK" ctype="x-a"/>'
+COUNT = '<x id="INTERPOLATION" equiv-text="{{n}}"/>'
+ANGULAR = f"""{XLIFF_HEAD}>
+<file source-language="de" datatype="plaintext" original="ng2.template"><body>
+<trans-unit id="1"><source>Der {BOLD.format("alte")} Mann kauft {ANCHOR.format("einen Hut")}.</source>
+</trans-unit>
+<trans-unit id="2"><source>
+{{VAR_PLURAL, plural, =0 {{gerade jetzt}} =1 {{vor einer Minute}} other {{vor {COUNT} Minuten}}}}</source></trans-unit>
+<trans-unit id="3"><source>
+{{VAR_SELECT, select, male {{{BOLD.format("er")} schläft}} other {{sie schläft}}}}</source></trans-unit>
+<trans-unit id="4"><source>Ein Hut</source><target state="new">Ein Hut</target></trans-unit>
+<trans-unit id="5"><source>Ein Haus</source><target state="needs-translation">Some house</target></trans-unit>
+</body></file></xliff>
+"""
 MARKDOWN = """---
 title: Bleibt
 ---
@@ -202,6 +244,9 @@ FILES = {
     "messages.po": PO,
     "file.xliff": XLIFF,
     "two.xlf": XLIFF_2,
+    "trados.sdlxliff": TRADOS,
+    "memoq.mqxliff": MEMOQ,
+    "angular.xlf": ANGULAR,
     "page.md": MARKDOWN,
     "table.tsv": TSV,
     "table.csv": CSV,
