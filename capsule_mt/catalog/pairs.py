@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Iterable
+from itertools import permutations
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +13,8 @@ from capsule_mt.files.outputs import read_object
 from capsule_mt.text.languages import LANGUAGES
 
 LANGUAGE = r"[A-Za-z]{2,3}(?:_[A-Za-z0-9]+)*"
+# several languages of one model, such as en,de,zh-Hant=PATH
+LANGUAGES_AND_PATH = re.compile(r"(?P<languages>[\w-]+(?:,[\w-]+)+)=(?P<path>.+)")
 PAIR_AND_PATH = re.compile(rf"(?P<source>{LANGUAGE})-(?P<target>{LANGUAGE})=(?P<path>.+)")
 # vocab.enpt.spm, srcvocab.enja.spm: names in the students of Firefox Translations
 VOCABULARY = re.compile(r"(?:src)?vocab\.(?P<source>[a-z]{2})(?P<target>[a-z]{2})\.spm")
@@ -28,20 +31,34 @@ class LanguagePair(NamedTuple):
 
 
 def language_pairs(checkpoints: Iterable[str]) -> dict[LanguagePair, str]:
-    """Return the checkpoint of each language pair, from paths, names, or `SRC-TGT=PATH`."""
+    """Return the checkpoint of each language pair, from paths, names, `SRC-TGT=PATH`, or `LANG,LANG,...=PATH`."""
     checkpoint_of: dict[LanguagePair, str] = {}
     for text in checkpoints:
-        match = PAIR_AND_PATH.fullmatch(text)
-        path = match["path"] if match else text
-        pair = LanguagePair(match["source"], match["target"]) if match else pair_of(path)
-        if pair is None:
-            if not Path(path).exists():
-                name_of(path)  # raises if it cannot be a name
-            raise ValueError(f"{path}: its languages are not known; name them, as in en-de={path}")
-        if pair in checkpoint_of:
-            raise ValueError(f"{pair}: one checkpoint for each language pair, got {checkpoint_of[pair]} and {path}")
-        checkpoint_of[pair] = path
+        path, pairs = _path_and_pairs(text)
+        for pair in pairs:
+            if pair in checkpoint_of:
+                raise ValueError(
+                    f"{pair}: one checkpoint for each language pair, got {checkpoint_of[pair]} and {path}"
+                )
+            checkpoint_of[pair] = path
     return checkpoint_of
+
+
+def _path_and_pairs(text: str) -> tuple[str, list[LanguagePair]]:
+    """Return the path in an argument, and the language pairs that it is for."""
+    if match := LANGUAGES_AND_PATH.fullmatch(text):
+        return match["path"], [LanguagePair(*pair) for pair in permutations(match["languages"].split(","), 2)]
+    match = PAIR_AND_PATH.fullmatch(text)
+    path = match["path"] if match else text
+    pair = LanguagePair(match["source"], match["target"]) if match else pair_of(path)
+    if pair is None:
+        if not Path(path).exists():
+            name_of(path)  # raises if it cannot be a name
+        raise ValueError(
+            f"{path}: its languages are not known; name them, as in en-de={path}, or en,de,fr={path} for a model of "
+            "many languages"
+        )
+    return path, [pair]
 
 
 def languages_of(folder: Path, option: str | None) -> LanguagePair:

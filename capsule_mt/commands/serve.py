@@ -3,6 +3,7 @@
     capsule-mt serve checkpoints/capsule-marian-de-en                    # then open http://127.0.0.1:5000
     capsule-mt serve de-en=checkpoints/one en-de=checkpoints/two         # chosen by language pair
     capsule-mt serve en-pt pt-en de-pt                                   # models by name: `capsule-mt models --help`
+    capsule-mt serve en,de,fr=nllb-200-distilled-600M                    # all pairs of these, by one model for many
     capsule-mt serve outputs/de-en --host 0.0.0.0 --port 5000 --int8     # for everyone who can reach it
 
     curl localhost:5000/translate -d q="Er schläft." -d source=de -d target=en -d coverage=true
@@ -48,7 +49,7 @@ def main() -> None:
         nargs="+",
         metavar="CHECKPOINT",
         help="a checkpoint or a model by name; SRC-TGT=CHECKPOINT if neither its recipe nor its name gives the "
-        "languages",
+        "languages, LANG,LANG,...=CHECKPOINT for a model of many languages",
     )
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on")
     parser.add_argument("--port", type=port_number, default=5000, help="the port; 0 takes a free one")
@@ -112,6 +113,25 @@ def check(translators: "Mapping[LanguagePair, TextTranslator]", detector: "Detec
     print("languages are detected" if detector is not None and detector.rank(PROBE) else "languages are not detected")
 
 
+def check_languages(
+    translators: "Mapping[LanguagePair, TextTranslator]", path_of: "Mapping[LanguagePair, str]"
+) -> None:
+    """Refuse languages that a model of many does not have, and several pairs for a model of one."""
+    from capsule_mt.translate.options import TranslationOptions
+
+    first_pairs: dict[int, LanguagePair] = {}
+    for pair, translator in translators.items():
+        first = first_pairs.setdefault(id(translator), pair)
+        if first != pair and not translator.is_multilingual:
+            raise ValueError(
+                f"{path_of[pair]}: translates one pair of languages, but {first} and {pair} are requested of it"
+            )
+        try:
+            translator.plan(TranslationOptions(src_lang=pair.source, tgt_lang=pair.target))
+        except ValueError as error:
+            raise ValueError(f"{path_of[pair]}: {pair}: {error}") from None
+
+
 def hosts_of(arguments: argparse.Namespace) -> frozenset[str]:
     """Return the host names that clients may use; empty for any.
 
@@ -155,11 +175,16 @@ def serve(arguments: argparse.Namespace) -> bool:
     connections = Connections(arguments.max_connections, arguments.max_connections_of_address, arguments.read_seconds)
     with bind(arguments.host, arguments.port) as listener:
         loaded: dict[str, Translator] = {}  # a model that several pairs need is loaded once
-        translators = {pair: load_translator(path, vars(arguments), loaded) for pair, path in pairs.items()}
+        paths = dict.fromkeys(pairs.values())
+        translator_of = {path: load_translator(path, vars(arguments), loaded) for path in paths}
+        translators = {pair: translator_of[path] for pair, path in pairs.items()}
+        check_languages(translators, pairs)
         for pair, translator in translators.items():
             back = LanguagePair(pair.target, pair.source)
             reverse = translators.get(back)
             if reverse is None or not isinstance(translator, Scorer) or type(reverse) is not type(translator):
+                continue
+            if reverse is translator:  # its calibration is of one direction
                 continue
             if translator.calibration.reverse in (None, Path(pairs[back]).name):
                 translator.reverse = reverse  # share it instead of loading it again

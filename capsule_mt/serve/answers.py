@@ -27,7 +27,7 @@ ROOM_FOR_OTHER_FIELDS = 65536  # bytes
 SHORT = 40  # characters up to which a text is too short to detect its language
 LONG = 1000  # characters of an order: longer orders are cut into sentences one at a time
 MAX_TAG_GROWTH = 4  # `<b>` becomes `<g1000/>`
-Submit = Callable[[Batcher, list[str]], Order]
+Submit = Callable[[Batcher, LanguagePair, list[str]], Order]
 Answer = TypeVar("Answer")
 
 
@@ -122,7 +122,7 @@ class Answers:
             for pair, indices in indices_of_pair.items():
                 batcher, pair_texts = self._batcher_of(pair), [texts[index] for index in indices]
                 async with self._cutting if sum(map(len, pair_texts)) > LONG else nullcontext():
-                    orders.append(await asyncio.to_thread(submit, batcher, pair_texts))
+                    orders.append(await asyncio.to_thread(submit, batcher, pair, pair_texts))
             work = asyncio.gather(*(asyncio.wrap_future(future) for order in orders for future in order.results))
             answers = await asyncio.wait_for(unless_gone(request, work), self.limits.request_seconds)
         except asyncio.TimeoutError:
@@ -173,8 +173,8 @@ class Answers:
     ) -> list[list[Translation]]:
         """Translate texts from these languages, with alternatives; a text in the target language stays as it is."""
 
-        def submit(batcher: Batcher, pair_texts: list[str]) -> Order:
-            return batcher.submit(pair_texts, settings, client=client)
+        def submit(batcher: Batcher, pair: LanguagePair, pair_texts: list[str]) -> Order:
+            return batcher.submit(pair_texts, settings._replace(languages=pair), client=client)
 
         pairs = {index: LanguagePair(source, target) for index, source in enumerate(sources) if source != target}
         results = await self.results(request, texts, pairs, submit)

@@ -9,13 +9,14 @@ than usual until one that does not: one thread translates slow clients, a batch 
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, NamedTuple, cast
 
+from capsule_mt.catalog.pairs import LanguagePair
 from capsule_mt.coverage.names import Marks
 from capsule_mt.coverage.options import CoverageOptions
 from capsule_mt.engine.stopping import Stop, StoppedError
@@ -63,6 +64,12 @@ class RequestSettings(NamedTuple):
     keep: tuple[str, ...] = ()
     is_check: bool = False
     marks: Marks | None = None
+    languages: LanguagePair | None = None
+
+    @property
+    def language_options(self) -> dict[str, Any]:
+        """The languages as arguments of a translator."""
+        return {} if self.languages is None else dict(zip(("src_lang", "tgt_lang"), self.languages, strict=True))
 
     @property
     def num_beams(self) -> int:
@@ -183,7 +190,6 @@ class Batcher:
 
     Args:
         translator: is called by several threads.
-        options: arguments of each call of the translator, such as its languages.
         max_batch: the number of sentences that go through the model at once, at most.
         max_queue: the number of tokens that may wait; a quarter of them for one client.
     """
@@ -192,12 +198,11 @@ class Batcher:
         self,
         translator: TextTranslator,
         *,
-        options: Mapping[str, Any] | None = None,
         max_batch: int = 32,
         wait_seconds: float = 0.005,
         max_queue: int = 65536,
     ) -> None:
-        self.translator, self.options = translator, options or {}
+        self.translator = translator
         self.max_batch, self.max_queue = max_batch, max_queue
         self.wait_seconds = wait_seconds
         self._clients: dict[str, Client] = {}
@@ -232,10 +237,16 @@ class Batcher:
         return text.document.pieces
 
     def submit_checks(
-        self, texts: Sequence[str], translations: Sequence[str], *, marks: Marks | None = None, client: str = ""
+        self,
+        texts: Sequence[str],
+        translations: Sequence[str],
+        *,
+        marks: Marks | None = None,
+        languages: LanguagePair | None = None,
+        client: str = "",
     ) -> Order:
         """Queue translations to check for omissions; the result of each is a `Coverage` or a `Failure`."""
-        settings = RequestSettings(coverage=True, is_check=True, marks=marks)
+        settings = RequestSettings(coverage=True, is_check=True, marks=marks, languages=languages)
         pairs = zip(texts, translations, strict=True)
         plan = self._plan(settings)
         queued_texts = [QueuedText(text, settings, plan, translation=translation) for text, translation in pairs]
@@ -255,7 +266,7 @@ class Batcher:
                 scores=False,
                 keep=settings.keep,
                 generate_kwargs=search,
-                **self.options,
+                **settings.language_options,
             )
         )
 
@@ -290,9 +301,10 @@ class Batcher:
                 _finish_if_failed(text, self._put_together)
         return order
 
-    def __len__(self) -> int:
-        """Return the number of waiting sentences."""
-        return sum(len(client.waiting) for client in list(self._clients.values()))
+    def num_waiting(self, languages: LanguagePair | None) -> int:
+        """Return the number of waiting sentences of a language pair, or of requests that name none."""
+        waiting = (sentence for client in list(self._clients.values()) for sentence in list(client.waiting))
+        return sum(sentence.text.settings.languages == languages for sentence in waiting)
 
     @property
     def is_alive(self) -> bool:
@@ -453,7 +465,8 @@ class Batcher:
             translations = [sentence.text.translation for sentence in sentences]
             coverage = self._coverage(settings)
             model = single_model(self.translator, "a given translation")
-            return model.cover(texts, translations, coverage=coverage, batch_size=self.max_batch)
+            languages = settings.language_options
+            return model.cover(texts, translations, coverage=coverage, batch_size=self.max_batch, **languages)
 
         def translate(sentences: list[Sentence]) -> list[Any]:
             if sentences[0] is probe:  # cut only here, as few batches need the probe

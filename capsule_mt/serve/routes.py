@@ -76,8 +76,8 @@ def text_router(answers: Answers) -> APIRouter:
             raise HTTPException(400, f"`translation` must be one text or a list as `q` is, got {numbers}")
         pair = LanguagePair(answers.language_of(fields.source), answers.language_of(fields.target))
 
-        def submit(batcher: Batcher, texts: list[str]) -> Order:
-            return batcher.submit_checks(texts, translations, marks=fields.marks, client=client)
+        def submit(batcher: Batcher, pair: LanguagePair, texts: list[str]) -> Order:
+            return batcher.submit_checks(texts, translations, marks=fields.marks, languages=pair, client=client)
 
         results = await answers.results(request, texts, dict.fromkeys(range(len(texts)), pair), submit)
         answer: dict[str, list[Any]] = {"coverage": [coverage_record(coverage) for coverage in results.values()]}
@@ -164,7 +164,7 @@ def state_router(answers: Answers) -> APIRouter:
     @router.get("/metrics", response_class=PlainTextResponse)
     async def metrics_page() -> PlainTextResponse:
         """Return the metrics in the text format of Prometheus."""
-        page = answers.metrics.page({str(pair): len(batcher) for pair, batcher in batchers.items()})
+        page = answers.metrics.page({str(pair): batcher.num_waiting(pair) for pair, batcher in batchers.items()})
         return PlainTextResponse(page, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return router

@@ -49,7 +49,7 @@ class Server(uvicorn.Server):
     ) -> None:
         super().__init__(config)
         config.timeout_graceful_shutdown = stop_seconds + SECONDS_TO_ANSWER
-        self.batchers, self.readers, self.stop_seconds = batchers.values(), readers, stop_seconds
+        self.batchers, self.readers, self.stop_seconds = set(batchers.values()), readers, stop_seconds
         self.deadline = 0.0
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -74,6 +74,15 @@ class Server(uvicorn.Server):
         return all(closed)
 
 
+def batchers_of(translators: Mapping[LanguagePair, TextTranslator]) -> dict[LanguagePair, Batcher]:
+    """Return the batcher of each pair; the pairs of one model share one, and so its threads."""
+    batcher_of: dict[int, Batcher] = {}
+    for translator in translators.values():
+        if id(translator) not in batcher_of:
+            batcher_of[id(translator)] = Batcher(translator)
+    return {pair: batcher_of[id(translator)] for pair, translator in translators.items()}
+
+
 def run_server(
     translators: Mapping[LanguagePair, TextTranslator],
     listener: socket.socket,
@@ -84,10 +93,7 @@ def run_server(
 ) -> bool:
     """Serve until SIGTERM or Ctrl-C, then answer the accepted requests; return whether there was time for all."""
     metrics, readers = Metrics(), Readers()
-    batchers = {
-        pair: Batcher(translator, options={"src_lang": pair.source, "tgt_lang": pair.target})
-        for pair, translator in translators.items()
-    }
+    batchers = batchers_of(translators)
     sys.setswitchinterval(SWITCH_SECONDS)
     # warnings about a text concern its client, not the operator
     logging.getLogger("capsule_mt").setLevel(logging.ERROR)

@@ -148,11 +148,16 @@ class Scorer:
         *,
         coverage: "CoverageOptions | None" = None,
         batch_size: int = 16,
+        src_lang: str | None = None,
+        tgt_lang: str | None = None,
     ) -> "list[Coverage]":
         """Return what given translations cover: the `coverage` of what `score` returns."""
         from capsule_mt.coverage.options import CoverageOptions
 
-        scored = self.score(texts, translations, coverage=coverage or CoverageOptions(), batch_size=batch_size)
+        coverage = coverage or CoverageOptions()
+        scored = self.score(
+            texts, translations, coverage=coverage, batch_size=batch_size, src_lang=src_lang, tgt_lang=tgt_lang
+        )
         return [translation.coverage for translation in scored if translation.coverage is not None]
 
     def score(
@@ -292,6 +297,11 @@ class Scorer:
                     _copied_into(translation, word, document.text[slice(*word.span)]) for word in piece.words
                 ]
         return documents, pairs
+
+    @property
+    def is_multilingual(self) -> bool:
+        tokenizer = self.loaded.tokenizer
+        return bool(getattr(tokenizer, "language_codes", None) or tokenizer.language_tokens)
 
     def _tokenizer(self, options: TranslationOptions) -> Tokenizer:
         for_pair = getattr(self.loaded.tokenizer, "for_pair", None)

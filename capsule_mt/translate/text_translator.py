@@ -18,6 +18,11 @@ class TextTranslator:
     option_names: Collection[str] = NAMES  # of the search, which a call may have
 
     @property
+    def is_multilingual(self) -> bool:
+        """Whether `src_lang` and `tgt_lang` of a call choose among several languages."""
+        return False
+
+    @property
     def has_reverse(self) -> bool:
         """Whether there is a model of the other direction; it need not be loaded."""
         return False

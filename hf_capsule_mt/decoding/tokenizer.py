@@ -33,6 +33,10 @@ class TransformersTokenizer:
         self.language_tokens = language_tokens(tokenizer)
         self.settings: dict[str, object] = {}
 
+    @property
+    def is_multilingual(self) -> bool:
+        return bool(self.language_tokens) or hasattr(self.tokenizer, "_build_translation_inputs")
+
     def encode(self, text: str) -> Encoded:
         options = {"return_offsets_mapping": True} if self.tokenizer.is_fast else {}
         build = getattr(self.tokenizer, "_build_translation_inputs", None)

@@ -233,6 +233,10 @@ class Translator(capsule_mt.translate.translator.Translator):
             settings.setdefault("tokenizer", self.tokenizer)  # with which `generate()` finds the strings
         return options._replace(src_lang=source, tgt_lang=target, generate_kwargs=settings).checked()
 
+    @property
+    def is_multilingual(self) -> bool:
+        return TransformersTokenizer(self.tokenizer).is_multilingual
+
     def _tokenizer(self, options: TranslationOptions) -> TransformersTokenizer:
         clean_up = cast("bool | None", options.generate_kwargs.get("clean_up_tokenization_spaces"))
         return TransformersTokenizer(self.tokenizer, *self._languages(options), clean_up)

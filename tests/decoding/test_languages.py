@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from itertools import permutations
 
 import pytest
 import sentencepiece
@@ -10,12 +11,15 @@ import torch
 from transformers import M2M100Tokenizer, MBart50Tokenizer, NllbTokenizer
 
 from capsule_mt import Translator
-from capsule_mt.commands import doctor
+from capsule_mt.commands import doctor, serve
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.models.fairseq_tokenizer import LANGUAGES
 from capsule_mt.models.languages import code_of
 from capsule_mt.models.sentencepiece import read_sentencepiece
 from capsule_mt.models.weights import CheckpointError
+from capsule_mt.serve import running
+from capsule_mt.serve.batching import RequestSettings
+from tests.conftest import GOLDEN
 from tests.decoding.models import build_bart
 
 SENTENCES = {
@@ -120,6 +124,53 @@ def test_texts_equal_those_of_transformers_in_both_directions(name, folders):
             assert translation.text == expected.strip(), (source, target)
             translations.add(expected)
     assert len(translations) > 5
+
+
+def test_a_server_of_many_pairs_loads_the_model_once(folders, monkeypatch):
+    """The answers of the server are those of a translator of the pair, of given translations, too."""
+    folder, *_ = folders["nllb"]
+    loaded, served = [], {}
+
+    def load(path, arguments, loaded_folders):
+        loaded.append(path)
+        return Translator.from_pretrained(path)
+
+    monkeypatch.setattr(serve, "load_translator", load)
+    monkeypatch.setattr(running, "run_server", lambda translators, *_: served.update(translators) is None)
+    monkeypatch.setattr("sys.argv", ["serve", f"de,en,zh={folder}", "--port", "0"])
+    serve.main()
+    assert loaded == [str(folder)]
+    assert set(served) == set(permutations(("de", "en", "zh"), 2))
+    batchers = running.batchers_of(served)
+    expected = Translator.from_pretrained(folder)
+    settings = RequestSettings(search=(("max_new_tokens", 8),))
+    try:
+        for pair, batcher in batchers.items():
+            languages = {"src_lang": pair.source, "tgt_lang": pair.target}
+            text = SENTENCES[pair.source]
+            (translations,) = batcher.submit([text], settings._replace(languages=pair)).results
+            translation = translations.result(60)[0]
+            assert translation.text == expected(text, max_new_tokens=8, **languages).text
+            (checked,) = batcher.submit_checks([text], [translation.text], languages=pair).results
+            assert checked.result(60) == expected.cover([text], [translation.text], **languages)[0]
+    finally:
+        for batcher in set(batchers.values()):
+            assert batcher.close()
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "message"),
+    [("de,tlh=MODEL", "MODEL: de-tlh: `tgt_lang` must be one of the model's languages, such as"),
+     ("MODEL", "MODEL: its languages are not known; name them, as in en-de=MODEL, or en,de,fr=MODEL for a model of"),
+     ("en,de=PAIR", "PAIR: translates one pair of languages, but en-de and de-en are requested of it")],
+)  # fmt: skip
+def test_pairs_that_a_server_cannot_serve(checkpoint, message, folders, monkeypatch):
+    names = {"MODEL": str(folders["nllb"][0]), "PAIR": str(GOLDEN / "capsule_marian")}
+    for name, path in names.items():
+        checkpoint, message = checkpoint.replace(name, path), message.replace(name, path)
+    monkeypatch.setattr("sys.argv", ["serve", checkpoint, "--port", "0"])
+    with pytest.raises(ValueError, match=re.escape(message)):
+        serve.main()
 
 
 def test_languages_of_the_translator_and_of_a_call(folders):

@@ -2,12 +2,21 @@
 
 import re
 import threading
+import time
 
 from capsule_mt import Coverage, Translation, Word
 from capsule_mt.coverage.results import SentenceCoverage, TargetWord
 from capsule_mt.engine.stopping import raise_if_stopped
 from capsule_mt.text.segments import Document, Piece
 from capsule_mt.text.sentences import Span
+
+
+def until(condition):
+    """Wait for what another thread does."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
 
 
 class Upper:
@@ -54,8 +63,8 @@ class Upper:
         coverage = self._coverage(documents[0].text, text.lower()) if options.coverage else None
         return [[Translation(text + "'" * rank, None, coverage, ()) for rank in range(returned)]]
 
-    def cover(self, texts, translations, *, coverage, batch_size):
-        self.calls.append((list(zip(texts, translations, strict=True)), {}))
+    def cover(self, texts, translations, *, coverage, batch_size, src_lang=None, tgt_lang=None):
+        self.calls.append((list(zip(texts, translations, strict=True)), {"languages": (src_lang, tgt_lang)}))
         self._wait(texts)
         return [self._coverage(text, given.lower()) for text, given in zip(texts, translations, strict=True)]
 

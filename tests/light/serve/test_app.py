@@ -17,13 +17,14 @@ from capsule_mt.catalog.pairs import LanguagePair, language_pairs
 from capsule_mt.files.lines import coverage_record
 from capsule_mt.serve.answers import Limits
 from capsule_mt.serve.app import PAGE, PAGE_FILES, build_app
-from capsule_mt.serve.batching import Batcher
+from capsule_mt.serve.batching import Batcher, RequestSettings
 from capsule_mt.serve.clients import Keys, Rates
 from capsule_mt.serve.files import Readers
 from capsule_mt.serve.metrics import Metrics
+from capsule_mt.serve.running import batchers_of
 from capsule_mt.text.detecting import Detected
 from tests.conftest import GOLDEN
-from tests.light.serve.fakes import Upper
+from tests.light.serve.fakes import Upper, until
 
 EN_DE, WORDS = LanguagePair("en", "de"), LanguagePair("xa", "xb")
 
@@ -491,3 +492,47 @@ def test_languages_that_are_unknown_or_served_twice():
         language_pairs(["nothere"])
     with pytest.raises(ValueError, match="en-de: one checkpoint for each language pair, got one and two"):
         language_pairs(["en-de=one", "en-de=two"])
+    with pytest.raises(ValueError, match="de-en: one checkpoint for each language pair, got many and many"):
+        language_pairs(["en,de,en=many"])
+
+
+def test_a_list_of_languages_is_every_pair_of_them():
+    assert language_pairs(["en,de,zh-Hant=a=b", "en-fr=other"]) == {
+        **dict.fromkeys([("en", "de"), ("de", "en"), ("en", "zh-Hant"), ("zh-Hant", "en")], "a=b"),
+        **dict.fromkeys([("de", "zh-Hant"), ("zh-Hant", "de")], "a=b"),
+        ("en", "fr"): "other",
+    }
+
+
+def test_pairs_of_one_model_share_a_batcher_and_tell_it_their_languages(make_client):
+    translator = Upper()
+    de_en = LanguagePair("de", "en")
+    batchers = batchers_of({EN_DE: translator, de_en: translator, WORDS: Upper()})
+    assert batchers[EN_DE] is batchers[de_en] is not batchers[WORDS]
+    client = Client(batchers, Limits(), None)
+    try:
+        for pair in (EN_DE, de_en):
+            languages = {"source": pair.source, "target": pair.target}
+            assert client.translate(q="a", **languages).json() == {"translatedText": "A"}
+            assert client.post("/cover", q="b", translation="b", **languages).status_code == 200
+        assert [options["languages"] for _, options in translator.calls] == [EN_DE, EN_DE, de_en, de_en]
+        assert [(record["code"], record["targets"]) for record in client.get("/languages").json()] == [
+            ("de", ["de", "en"]),
+            ("en", ["de", "en"]),
+            ("xa", ["xa", "xb"]),
+            ("xb", ["xb"]),
+        ]
+        translator.free.clear()
+        held = [batchers[EN_DE].submit(["held"], client=str(index)) for index in range(2)]
+        until(lambda: len(translator.calls) == 6)
+        waiting = batchers[de_en].submit(["c;d"], RequestSettings(languages=de_en), client="0")
+        page = client.get("/metrics").text
+        assert 'queued_sentences{pair="de-en"} 2' in page
+        assert 'queued_sentences{pair="en-de"} 0' in page
+        translator.free.set()
+        assert [future.result(30)[0].text for order in (*held, waiting) for future in order.results][-1] == "C;D"
+    finally:
+        translator.free.set()
+        for batcher in batchers.values():
+            batcher.close()
+        client.readers.close()

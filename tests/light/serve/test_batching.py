@@ -7,7 +7,7 @@ import pytest
 
 from capsule_mt.files.line_failures import Failure
 from capsule_mt.serve.batching import Batcher, QueueFullError, RequestSettings, StoppingError
-from tests.light.serve.fakes import Upper
+from tests.light.serve.fakes import Upper, until
 
 BOTH = 2  # threads translate
 
@@ -26,14 +26,6 @@ def batcher(upper):
     upper.free.set()
     upper.freed_slow.set()
     made.close()
-
-
-def until(condition):
-    """Wait for what another thread does."""
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def hold(batcher, upper):
@@ -60,7 +52,7 @@ def batches(upper):
 def test_sentences_that_wait_are_translated_together(batcher, upper):
     orders = hold(batcher, upper)
     orders += [batcher.submit([text]) for text in ("a", "b;c", "d")]
-    assert len(batcher) == 4
+    assert batcher.num_waiting(None) == 4
     upper.free.set()
     assert results(*orders) == ["FIRST", "SECOND", "A", "B;C", "D"]
     batcher.close()
@@ -173,13 +165,13 @@ def test_a_full_queue_takes_all_texts_of_a_request_or_none(batcher, upper):
     orders = [*hold(batcher, upper), batcher.submit(["a " * 8])]
     with pytest.raises(QueueFullError, match="the server is busy; try again in 1 s") as refused:
         batcher.submit(["b", "c c"])
-    assert (refused.value.retry_after, len(batcher)) == (1, 1)
+    assert (refused.value.retry_after, batcher.num_waiting(None)) == (1, 1)
     orders += [batcher.submit(["b b"]), batcher.submit(["c " * 30], client="other")]
     with pytest.raises(QueueFullError):
         batcher.submit(["d"], client="third")
     upper.free.set()
     assert len(results(*orders)) == 5
-    assert len(batcher) == 0
+    assert batcher.num_waiting(None) == 0
 
 
 def test_what_was_cancelled_is_not_translated(batcher, upper):
