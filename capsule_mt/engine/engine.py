@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from capsule_mt.engine.library import NativeModel, native_tier
+from capsule_mt.engine.library import NativeModel, native_tier, rounded
 from capsule_mt.engine.program import Codes, Linear, Operation, Positions, Program, Tensor, Vector
 from capsule_mt.engine.request import (
     OPTIONS,
@@ -64,8 +64,12 @@ class Engine:
         codes.
         """
         exact: dict[Linear, tuple[int, Tensor | None]] = {}
+        tables = [vector for vector in program.vectors if isinstance(vector, Vector) and vector.rounds]
+        rounded_with_table = {table.packed for table in tables if int8}
         for parts in program.linears:
             weights = [part.read() for part in parts]
+            if parts[0] in rounded_with_table:  # Python needs the magnitudes, which the table shares
+                weights = [(rounded(weight), bias) for weight, bias in weights]
             in_half = all(isinstance(weight, Tensor) and weight.dtype == "F16" for weight, _ in weights)
             outputs = sum(part.outputs for part in parts)
             number = self._model.add_linear(outputs, parts[0].inputs, "I8" if int8 else "F16" if in_half else "F32")
@@ -83,6 +87,8 @@ class Engine:
             self._model.add_positions(vector.count // vector.width, vector.width, vector.span, vector.start)
             return
         values = vector.read()
+        if self.int8 and vector.rounds:
+            values = rounded(values)
         size = (values.codes if isinstance(values, Codes) else values).size
         if size != vector.count:
             raise ValueError(f"a vector of {vector.count} numbers was read as {size}")

@@ -21,6 +21,7 @@ FOLDER = Path(__file__).parent / "native"
 SUFFIX = {"win32": "dll", "darwin": "dylib"}.get(sys.platform, "so")
 LIBRARY = FOLDER / f"engine.{SUFFIX}"
 TYPES = {"F32": 0, "F16": 1, "BF16": 2, "I8": 3}
+WIDENED_NUMBERS = 1 << 22  # at a time, by `rounded`
 _FIELD_TYPES: dict[str, Any] = {
     "i": ctypes.c_int64,
     "p": ctypes.c_void_p,
@@ -156,10 +157,17 @@ def rounded(tensor: Tensor | Codes) -> Codes:
     """Return the codes of a matrix [outputs, inputs], as the engine rounds it in int8."""
     if isinstance(tensor, Codes):
         return tensor
-    numbers, (rows, width) = widened(tensor), tensor.shape
+    rows, width = tensor.shape
     codes = Tensor(bytearray(rows * width), "I8", (rows, width))
     largest = Tensor(bytearray(4 * rows), "F32", (rows,))
-    load_library().engine_round_codes(address_of(numbers), address_of(codes), address_of(largest), rows, width)
+    content, row_bytes = memoryview(tensor.buffer).cast("B"), width * DTYPES[tensor.dtype]
+    block = max(1, WIDENED_NUMBERS // width)
+    for first in range(0, rows, block):  # so that few numbers at a time take four bytes
+        count = min(block, rows - first)
+        buffer = content[first * row_bytes : (first + count) * row_bytes]
+        numbers = widened(Tensor(buffer, tensor.dtype, (count, width)))
+        targets = address_of(codes) + first * width, address_of(largest) + 4 * first
+        load_library().engine_round_codes(address_of(numbers), *targets, count, width)
     return Codes(codes, largest)
 
 

@@ -72,10 +72,12 @@ class Vector:
 
     The table of an EMBED may be in `Codes`. `packed` is the linear map that has the same numbers for its weight, if
     there is one: the engine then takes the rows from there, where that is as exact.
+
+    rounds: whether an engine in int8 rounds this table to codes. It then shares those of `packed`.
     """
 
-    def __init__(self, count: int, read: Callable[[], Tensor | Codes]) -> None:
-        self.count, self.read = count, read
+    def __init__(self, count: int, read: Callable[[], Tensor | Codes], *, rounds: bool = False) -> None:
+        self.count, self.read, self.rounds = count, read, rounds
         self.packed: Linear | None = None
 
 

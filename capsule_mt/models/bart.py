@@ -68,7 +68,8 @@ class _Bart:
         tables = [
             parts.tied(shared, *TIED) if is_tied else parts.tied(module, shared) for module in (encoder, decoder, head)
         ]
-        source_table, target_table = (parts.table(table, vocabulary, self.width) for table in tables[:2])
+        # a table of 256,206 rows in float16 would take as much memory as everything else in int8
+        source_table, target_table = (parts.table(table, vocabulary, self.width, rounds=True) for table in tables[:2])
 
         words, _, step, _ = self.writers
         hidden = self._embed(words, source_table, "encoder")

@@ -63,12 +63,18 @@ class Parts:
             self._vectors[name] = Vector(count, lambda: self.tensor(name))
         return self._vectors[name]
 
-    def table(self, name: str, rows: int, width: int) -> Vector:
-        """Return the rows of a matrix for EMBED, as they are stored: in any precision, or as codes."""
+    def table(self, name: str, rows: int, width: int, *, rounds: bool = False) -> Vector:
+        """Return the rows of a matrix for EMBED, as they are stored: in any precision, or as codes.
+
+        rounds: an engine in int8 takes codes of them.
+        """
         if name not in self._vectors:
             self.expect(name, rows, width)
-            self.keep_exact(name)
-            self._vectors[name] = Vector(rows * width, lambda: self.weights.read(name))
+            if rounds:
+                self.rounded.add(name)
+            else:
+                self.keep_exact(name)
+            self._vectors[name] = Vector(rows * width, lambda: self.weights.read(name), rounds=rounds)
         return self._vectors[name]
 
     def shared(self, name: str, linear: Linear) -> Linear:

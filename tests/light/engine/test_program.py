@@ -9,7 +9,7 @@ import pytest
 
 from capsule_mt.engine.decoder import EngineDecoder
 from capsule_mt.engine.engine import Engine
-from capsule_mt.engine.library import product, widened
+from capsule_mt.engine.library import product, rounded, widened
 from capsule_mt.engine.program import (
     ACTIVATIONS,
     MAX_SLOTS,
@@ -316,3 +316,27 @@ def test_a_tensor_of_another_size_is_refused():
     program.linears[0][0].read = lambda: (tensor([1.0] * WIDTH), None)
     with pytest.raises(ValueError, match=re.escape("[20, 20] was read with a weight [20]")):
         Engine(program, int8=True)
+
+
+@needs_engine
+@pytest.mark.parametrize("is_noted", [False, True])
+@pytest.mark.parametrize("dtype", ["F32", "F16"])
+def test_a_table_that_an_engine_in_int8_rounds(is_noted, dtype, monkeypatch):
+    """In int8 it has the numbers of its codes, in float32 its own; whether a map shares it or not."""
+    monkeypatch.setattr("capsule_mt.engine.library.WIDENED_NUMBERS", 3 * WIDTH)  # several blocks
+    weights, found = Weights(13), {}
+    values = [weights.random.uniform(-1, 1) for _ in range(61 * WIDTH)]
+    buffer = array("f", values) if dtype == "F32" else struct.pack(f"{len(values)}e", *values)
+    exact = Tensor(buffer, dtype, (61, WIDTH))
+    for form in ("rounds", "codes", "exact"):
+        for int8 in (False, True):
+            program = program_of("plain")
+            table = next(one for one in program.vectors if isinstance(one, Vector) and one.count == 61 * WIDTH)
+            weight = rounded(exact) if form == "codes" else exact
+            table.read, table.rounds = (lambda weight=weight: weight), form == "rounds"
+            linear = Linear(61, WIDTH, lambda weight=weight: (weight, None))
+            program.linears[-1] = (linear,)
+            table.packed = linear if is_noted else None
+            found[form, int8] = log_probs(program, int8=int8)
+    assert found["rounds", True] == found["codes", True] != found["exact", True]
+    assert found["rounds", False] == found["exact", False] != found["codes", False]
