@@ -14,7 +14,9 @@ NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 MODEL_FILES = re.compile(
     r"config\.json|generation_config\.json|model(-\d+-of-\d+)?\.safetensors(\.index\.json)?|int8\.(safetensors|json)"
     r"|shortlist\.safetensors|(target_)?tokenizer\.json|tokenizer_config\.json|(target_)?vocab\.json|(source|target)\.spm"
+    r"|sentencepiece\.bpe\.model"
 )
+PICKLED_FILES = re.compile(r"pytorch_model(-\d+-of-\d+)?\.bin(\.index\.json)?")
 WEIGHTS_FILE, PICKLED = "model.safetensors", "pytorch_model.bin"
 CONVERTER, CONVERSION = "SFconvertbot", "Adding `safetensors` variant of this model"
 WEIGHTS = re.compile(r"(model.*|int8)\.safetensors")
@@ -33,7 +35,7 @@ def entry_of(name: str) -> Entry:
     listing = _file_listing(name, revision)
     files = [_file(name, revision, file_facts) for path, file_facts in listing.items() if MODEL_FILES.fullmatch(path)]
     if not any(map(WEIGHTS.fullmatch, listing)):
-        files += _converted_weights(name, listing)
+        files += _converted_weights(name, listing) or _pickled_weights(name, revision, listing)
     card = facts.get("cardData")
     licence = card.get("license") if isinstance(card, dict) else None
     return Entry(
@@ -48,12 +50,12 @@ def entry_of(name: str) -> Entry:
 
 
 def _converted_weights(name: str, listing: dict[str, dict[str, Any]]) -> list[RemoteFile]:
-    """Return the safetensors that the hub's converter made from pytorch_model.bin, in its pull request.
+    """Return the safetensors that the hub's converter made from pytorch_model.bin, if they are in its pull request.
 
     transformers takes them, too. Pull requests by others are ignored, and one that converts another pytorch_model.bin.
     """
     if PICKLED not in listing:
-        raise CatalogError(f"{name}: has no model.safetensors")
+        return []
     query = urllib.parse.urlencode({"type": "pull_request", "status": "open", "author": CONVERTER, "p": 0})
     answer = _get(f"/api/models/{urllib.parse.quote(name)}/discussions?{query}", name)
     for discussion in answer.get("discussions") or () if isinstance(answer, dict) else ():
@@ -65,10 +67,14 @@ def _converted_weights(name: str, listing: dict[str, dict[str, Any]]) -> list[Re
             digests = [files.get(PICKLED, {}).get("lfs") for files in (listing, converted)]
             if digests[0] and digests[0] == digests[1] and WEIGHTS_FILE in converted:
                 return [_file(name, revision, converted[WEIGHTS_FILE])]
-    raise CatalogError(
-        f"{name}: has no model.safetensors, only {PICKLED}, which needs torch: with transformers, save model and "
-        f"tokenizer by `AutoModelForSeq2SeqLM.from_pretrained({name!r}).save_pretrained(FOLDER)`, then name FOLDER"
-    )
+    return []
+
+
+def _pickled_weights(name: str, revision: str, listing: dict[str, dict[str, Any]]) -> list[RemoteFile]:
+    files = [_file(name, revision, facts) for path, facts in listing.items() if PICKLED_FILES.fullmatch(path)]
+    if not files:
+        raise CatalogError(f"{name}: has neither {WEIGHTS_FILE} nor {PICKLED}")
+    return files
 
 
 def search_hub(query: str) -> list[Entry]:

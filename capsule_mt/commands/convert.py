@@ -1,14 +1,15 @@
-"""Convert a model: between files of Marian (Firefox Translations) and of transformers, or for the browser.
+"""Convert a model: between files of Marian (Firefox Translations) and of transformers, to int8, or for the browser.
 
+    capsule-mt convert CHECKPOINT OUT --to int8       # a quarter of the size of float32: translate with --int8
     capsule-mt convert FOLDER OUT --to huggingface    # config.json, model.safetensors, tokenizer.json, shortlist
     capsule-mt convert CHECKPOINT OUT --to marian     # model.npz, vocabularies, shortlist, config.yml: for Marian
     capsule-mt convert FOLDER OUT --to web            # model.capsule in int8, for a page in the browser, or node
     capsule-mt convert en-pt OUT --to web             # a model by name works, too: `capsule-mt models --help`
 
-The first writes a Capsule Marian that transformers can train further; to translate, a folder of Marian's needs no
-conversion. The second refuses, by name, what Marian cannot represent. The third takes these models, and OPUS-MT.
-hf-capsule-mt adds int8, transformers' MarianMTModel and capsules on top of any Marian:
-`capsule-mt convert --to int8 --help`.
+int8 takes every model that the engine takes, in safetensors or pytorch_model.bin. huggingface writes a Capsule Marian
+that transformers can train further; to translate, a folder of Marian's needs no conversion. marian refuses, by name,
+what Marian cannot represent. web takes these models, and OPUS-MT. hf-capsule-mt adds transformers' MarianMTModel and
+capsules on top of any Marian: `capsule-mt convert --to marianmt --help`.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from pathlib import Path
 from capsule_mt.commands import further_commands
 from capsule_mt.commands.console import CommandParser
 
-TARGETS = ("huggingface", "marian", "web")
+TARGETS = ("int8", "huggingface", "marian", "web")
 
 
 def main() -> None:
@@ -50,6 +51,10 @@ def main() -> None:
         source, target = languages_of(model, arguments.languages)
         arguments.out.mkdir(parents=True, exist_ok=True)
         write_web(model, arguments.out / MODEL_FILE, source, target)
+    elif arguments.to == "int8":
+        from capsule_mt.models.to_int8 import write_int8
+
+        write_int8(model, arguments.out)
     elif arguments.to == "huggingface":
         from capsule_mt.models.to_huggingface import write_huggingface
 

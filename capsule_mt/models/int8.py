@@ -3,18 +3,32 @@ the largest magnitude of each row, and other tensors as they are; int8.json has 
 """
 
 import os
+from array import array
 from collections.abc import Iterator
+from typing import Any
 
+from capsule_mt.engine.library import rounded
 from capsule_mt.engine.program import Codes, Tensor
 from capsule_mt.files.digests import file_digest
 from capsule_mt.messages import shown
 from capsule_mt.models.opening import open_file
+from capsule_mt.models.parts import Parts
+from capsule_mt.models.registry import TRAINED_ONLY
 from capsule_mt.models.tensors import floats
-from capsule_mt.models.weights import INT8_FILE, CheckpointError, SafetensorsFile, read_json
+from capsule_mt.models.weights import (
+    INT8_FILE,
+    WEIGHTS_FILE,
+    CheckpointError,
+    SafetensorsFile,
+    Weights,
+    read_json,
+    write_json,
+    write_safetensors,
+)
 
 FACTS_FILE = "int8.json"
 FORMAT = 1
-NO_CODE = b"\x80"
+NO_CODE, BLOCK = b"\x80", 1 << 20
 
 
 class Int8File:
@@ -44,7 +58,8 @@ class Int8File:
             return self._stored.read(name)
         codes, largest = f"{name}.codes", self._stored.read(f"{name}.largest")
         content = self._stored.content(codes)
-        if NO_CODE in bytes(content):  # `in` on a memoryview would compare numbers with `bytes`, and find nothing
+        # `in` on a memoryview would compare numbers with `bytes`, and find nothing
+        if any(NO_CODE in bytes(content[start : start + BLOCK]) for start in range(0, len(content), BLOCK)):
             raise self._stored.problem(codes, f"`{codes}` has the code -128, which no number is rounded to")
         if not isinstance(largest, Tensor) or min(floats(largest), default=0.0) < 0:
             raise self._stored.problem(codes, f"`{name}.largest` has a negative number")
@@ -59,6 +74,39 @@ class Int8File:
         fits = largest in self._stored and self._stored.shape(largest) == shape[:1]
         if len(shape) != 2 or not fits or (self._stored.dtype(codes), self._stored.dtype(largest)) != ("I8", "F32"):
             raise self._stored.problem(codes, f"`{codes}` must be a matrix of I8 with the F32 `{largest}` of its rows")
+
+
+def write_int8_weights(folder: str | os.PathLike[str], weights: Weights, parts: Parts) -> None:
+    """Write the weights of a model to a folder as int8.safetensors and int8.json.
+
+    parts: of the model's program; what it rounds is written as codes, and what is stored in codes already.
+    """
+    if os.path.lexists(os.path.join(folder, WEIGHTS_FILE)):
+        raise ValueError(f"{os.fspath(folder)} has weights already ({WEIGHTS_FILE}): choose an empty folder")
+    names = sorted(name for name in weights if name in parts.used or name.startswith(TRAINED_ONLY))
+    unrounded = {name: weights.read(name) for name in names if name not in parts.rounded}
+    exact = {name: tensor for name, tensor in unrounded.items() if isinstance(tensor, Tensor)}
+    matrices = [name for name in names if name not in exact]
+    magnitudes: dict[str, Tensor] = {}
+
+    def numbers(name: str) -> "bytes | bytearray | memoryview | array[Any]":
+        if name in exact:
+            return exact[name].buffer
+        matrix, _, kind = name.rpartition(".")
+        if kind == "largest":
+            return magnitudes.pop(matrix).buffer
+        codes, magnitudes[matrix] = rounded(weights.read(matrix))
+        return codes.buffer
+
+    # codes first: their sizes are mostly multiples of 8, where `SafetensorsFile.content` maps instead of copying
+    shapes = {
+        **{f"{name}.codes": ("I8", weights.shape(name)) for name in matrices},
+        **{f"{name}.largest": ("F32", weights.shape(name)[:1]) for name in matrices},
+        **{name: (tensor.dtype, tensor.shape) for name, tensor in exact.items()},
+    }
+    file = os.path.join(folder, INT8_FILE)
+    write_safetensors(file, shapes, numbers, {"format": "pt"})
+    write_json(os.path.join(folder, FACTS_FILE), {"format": FORMAT, "sha256": file_digest(file)})
 
 
 def _check_digest(file: str, facts_file: str) -> None:

@@ -18,9 +18,10 @@ WRITERS = {
     "capsnmt": ("capsnmt", "capsnmt_program"),
     "capsule_rnmt": ("capsule_rnmt", "rnmt_program"),
 }
-# tensors that only training uses, and other names of a tied embedding
+TRAINED_ONLY = ("guided_losses.",)  # tensors that only training uses
+# those, and other names of a tied embedding
 UNUSED = (
-    *("guided_losses.", *TIED),
+    *(*TRAINED_ONLY, *TIED),
     # of older checkpoints of BART and M2M100: sinusoids, and a version
     *(f"model.{side}.{name}" for side in ("encoder", "decoder") for name in ("embed_positions.weights", "version")),
 )

@@ -1,24 +1,26 @@
 """A folder of Marian's as a checkpoint of transformers: a Capsule Marian in float32, its tokenizer, its shortlist."""
 
-import json
 import os
-from typing import Any
 
 from capsule_mt.engine.library import widened
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.models.checking import check_calibration
 from capsule_mt.models.from_marian import MarianCheckpoint, MarianFolder
+from capsule_mt.models.int8 import write_int8_weights
 from capsule_mt.models.loading import CONFIG_FILE, GENERATION_FILE
 from capsule_mt.models.marian_files import options_of
 from capsule_mt.models.registry import write_program
 from capsule_mt.models.shortlist import FILE_NAME
 from capsule_mt.models.tokenizer import CONFIG_FILE as TOKENIZER_CONFIG_FILE
 from capsule_mt.models.tokenizer import TARGET_TOKENIZER_FILE, TOKENIZER_FILE
-from capsule_mt.models.weights import WEIGHTS_FILE, CheckpointError, write_safetensors
+from capsule_mt.models.weights import WEIGHTS_FILE, CheckpointError, write_json, write_safetensors
 
 
-def write_huggingface(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> None:
+def write_huggingface(folder: str | os.PathLike[str], out: str | os.PathLike[str], *, int8: bool = False) -> None:
     """Write the model in a folder of Marian's to the folder `out`.
+
+    Args:
+        int8: write an int8 checkpoint.
 
     Raises:
         UnsupportedModelError: a feature that Capsule Marian lacks, by name.
@@ -36,17 +38,20 @@ def write_huggingface(folder: str | os.PathLike[str], out: str | os.PathLike[str
             "checkpoint of transformers: translate with this folder itself"
         )
     # writing a program checks all names and shapes, before any file is written
-    program, _ = write_program(checkpoint.config, checkpoint.weights, checkpoint.origin)
+    program, parts = write_program(checkpoint.config, checkpoint.weights, checkpoint.origin)
     check_calibration(checkpoint.config.get("coverage_calibration", {}), program.head_shape, checkpoint.calibrated_by)
     shortlist = checkpoint.read_shortlist() if checkpoint.has_shortlist else None
     os.makedirs(out, exist_ok=True)
     weights = checkpoint.weights
-    write_safetensors(
-        os.path.join(out, WEIGHTS_FILE),
-        {name: ("F32", weights.shape(name)) for name in weights},
-        lambda name: widened(weights.read(name)).buffer,
-        {"format": "pt"},
-    )
+    if int8:
+        write_int8_weights(out, weights, parts)
+    else:
+        write_safetensors(
+            os.path.join(out, WEIGHTS_FILE),
+            {name: ("F32", weights.shape(name)) for name in weights},
+            lambda name: widened(weights.read(name)).buffer,
+            {"format": "pt"},
+        )
     tokenizers = zip((TOKENIZER_FILE, TARGET_TOKENIZER_FILE), checkpoint.tokenizer_jsons(), strict=False)
     for name, content in (
         *tokenizers,
@@ -54,11 +59,6 @@ def write_huggingface(folder: str | os.PathLike[str], out: str | os.PathLike[str
         (GENERATION_FILE, checkpoint.generation),
         (TOKENIZER_CONFIG_FILE, checkpoint.tokenizer_config),
     ):
-        _write_json(os.path.join(out, name), content)
+        write_json(os.path.join(out, name), content)
     if shortlist is not None:
         shortlist.save(os.path.join(out, FILE_NAME))
-
-
-def _write_json(file: str, content: dict[str, Any]) -> None:
-    with open(file, "w", encoding="utf-8") as stream:
-        stream.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")

@@ -226,6 +226,12 @@ def read_json(file: str) -> dict[str, Any]:
     return _json_object(file, read_file(file))
 
 
+def write_json(file: str, content: Mapping[str, Any]) -> None:
+    """Write a file that holds a JSON object."""
+    with open(file, "w", encoding="utf-8") as stream:
+        stream.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
 def _json_object(file: str, content: bytes) -> dict[str, Any]:
     try:
         value = json.loads(content)

@@ -1,11 +1,10 @@
 """Convert a checkpoint for other software, or a Marian checkpoint to one with capsules.
 
-    capsule-mt convert outputs/demo as-int8 --to int8                # smaller, for this package
     capsule-mt convert outputs/embedded_plain as-marian --to marianmt  # transformers' MarianMTModel
     capsule-mt convert Helsinki-NLP/opus-mt-de-en start --from marian --set guided_routing=guided
 
-Every model becomes int8. MarianMTModel takes a Capsule Marian whose switches are off.
-`capsule-mt convert --help` has --to marian, the files of Marian itself, and --to huggingface, which reads them.
+MarianMTModel takes a Capsule Marian whose switches are off. `capsule-mt convert --help` has the other targets: int8,
+the files of Marian itself, and huggingface, which reads them.
 `--from marian` keeps all weights that the settings leave a place for; train the new ones with `capsule-mt train`.
 """
 
@@ -13,11 +12,11 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from capsule_mt.commands import convert as light
 from capsule_mt.commands.console import CommandParser
-from capsule_mt.commands.convert import TARGETS as LIGHT_TARGETS
 from hf_capsule_mt.commands.arguments import checkpoint
 
-TARGETS = ("marianmt", "int8")
+TARGETS = ("marianmt",)
 
 
 def setting(text: str) -> tuple[str, Any]:
@@ -38,7 +37,7 @@ def main() -> None:
     parser.add_argument("checkpoint", type=checkpoint, help="a folder with a model and its tokenizer, or a hub name")
     parser.add_argument("output", type=Path, help="the folder to write")
     direction = parser.add_mutually_exclusive_group(required=True)
-    direction.add_argument("--to", choices=(*TARGETS, *LIGHT_TARGETS), help="what to write")
+    direction.add_argument("--to", choices=(*TARGETS, *light.TARGETS), help="what to write")
     direction.add_argument("--from", dest="source", choices=("marian",), help="what to read, to add capsules to it")
     parser.add_argument(
         "--set",
@@ -54,6 +53,9 @@ def main() -> None:
         parser.error("--set goes with --from marian")
     if arguments.output.exists() and (not arguments.output.is_dir() or any(arguments.output.iterdir())):
         parser.error(f"{arguments.output} exists and is no empty folder")
+    if arguments.to in light.TARGETS:
+        light.main()
+        return
     import torch
 
     from hf_capsule_mt.loading import load_tokenizer, share_weights
@@ -67,23 +69,19 @@ def main() -> None:
         share_weights(arguments.output)
         tokenizer.save_pretrained(arguments.output)
     else:
-        convert(arguments.checkpoint, tokenizer, arguments.output, arguments.to)
+        write_marianmt(arguments.checkpoint, tokenizer, arguments.output)
     print(f"{arguments.output} is written")
 
 
-def convert(path: str, tokenizer: Any, folder: Path, target: str) -> None:
-    """Write the checkpoint in the form that `target` names."""
+def write_marianmt(path: str, tokenizer: Any, folder: Path) -> None:
+    """Write the checkpoint as a MarianMTModel of transformers."""
     import torch
 
-    from hf_capsule_mt.decoding.fast import to_fast
     from hf_capsule_mt.hub.conversion import to_marian
     from hf_capsule_mt.loading import check_tokenizer, load_model, share_weights
 
     model = load_model(path, dtype=torch.float32)
     check_tokenizer(model, tokenizer)
-    if target == "marianmt":
-        to_marian(model).save_pretrained(folder)
-        share_weights(folder)
-    else:
-        to_fast(model).save(folder)
+    to_marian(model).save_pretrained(folder)
+    share_weights(folder)
     tokenizer.save_pretrained(folder)

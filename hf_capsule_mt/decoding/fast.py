@@ -1,18 +1,14 @@
 """`to_fast`: a translation model that decodes in the native engine, with the interface of `generate()`."""
 
 import copy
-import json
 import math
 import os
 from collections.abc import Sequence
-from hashlib import sha256
 from itertools import chain, compress
 from operator import is_
-from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import torch
-from huggingface_hub import save_torch_state_dict
 from torch import nn
 from transformers import GenerationConfig, PreTrainedModel
 from transformers.generation.utils import GenerateBeamEncoderDecoderOutput, GenerateEncoderDecoderOutput
@@ -21,15 +17,14 @@ from transformers.utils import logging
 from capsule_mt.engine.decoder import FIRST_TOKEN, EngineDecoder, with_first_token
 from capsule_mt.engine.engine import Engine
 from capsule_mt.engine.library import NativeUnavailableError
-from capsule_mt.engine.program import UnsupportedModelError
+from capsule_mt.engine.program import Tensor, UnsupportedModelError
 from capsule_mt.engine.request import SearchResult
 from capsule_mt.engine.search import Readings, SearchOptions
-from capsule_mt.models.int8 import FACTS_FILE, FORMAT
+from capsule_mt.models.int8 import write_int8_weights
 from capsule_mt.models.shortlist import Shortlist
-from capsule_mt.models.weights import INT8_FILE, WEIGHTS_FILE
 from capsule_mt.translate.options import IGNORED, search_options
 from hf_capsule_mt.decoding.state_dict import StateDict, program_of
-from hf_capsule_mt.loading import LARGEST_CODE, share_weights
+from hf_capsule_mt.loading import share_weights
 from hf_capsule_mt.modeling.generation import generation_settings
 
 fast_logger = logging.get_logger("hf_capsule_mt.decoding")
@@ -213,27 +208,13 @@ class FastTranslator:
         """Write the model as an int8 checkpoint, a third to a quarter of the size of one in float32.
 
         `Translator.from_pretrained(folder, int8=True)` and every command load it, and the engine then translates as
-        `self` does, bit for bit. Rounded are the matrices of which the engine takes the codes alone: not embeddings,
-        nor what is multiplied out beforehand. Save the tokenizer beside it.
+        `self` does, bit for bit. Rounded are the matrices of which the engine takes the codes alone: not what is
+        multiplied out beforehand, and embeddings of M2M100 and its relatives only. Save the tokenizer beside it.
         """
         if not self.int8:
             raise ValueError("`save` writes int8 checkpoints, but `int8` is False: use `model.save_pretrained`")
-        folder = Path(folder)
-        if (folder / WEIGHTS_FILE).exists():
-            raise ValueError(f"{folder} has weights already ({WEIGHTS_FILE}): choose an empty folder")
-        rounded, state = program_of(self.model)[1].rounded, {}
-        for name, tensor in StateDict(self.model).tensors.items():
-            numbers = tensor.detach().float()
-            if name in rounded:
-                state[f"{name}.codes"], state[f"{name}.largest"] = codes_of(numbers)
-            else:  # in float16 if that holds it exactly
-                half = numbers.half()
-                state[name] = half if half.float().equal(numbers) else numbers.clone()
-        folder.mkdir(parents=True, exist_ok=True)
-        pattern = INT8_FILE.replace(".", "{suffix}.")
-        save_torch_state_dict(state, folder, filename_pattern=pattern, max_shard_size="1TB")
-        facts = {"format": FORMAT, "sha256": sha256((folder / INT8_FILE).read_bytes()).hexdigest()}
-        (folder / FACTS_FILE).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+        os.makedirs(folder, exist_ok=True)
+        write_int8_weights(folder, _WeightsToSave(self.model), program_of(self.model)[1])
         config = type(self.model.config).from_dict(self.model.config.to_dict() | {"dtype": "float32"})
         config.architectures = [type(self.model).__name__]
         config.save_pretrained(folder)
@@ -385,6 +366,17 @@ class FastTranslator:
             raise UnsupportedOptionError(f"`{name}`: {outside[0]}, outside of the vocabulary of {vocabulary}")
 
 
+class _WeightsToSave(StateDict):
+    """The weights of a model, in float16 where that holds them exactly."""
+
+    def read(self, name: str) -> Tensor:
+        tensor = self.tensors[name].detach()
+        half = tensor.half()
+        if half.to(tensor.dtype).equal(tensor):
+            return Tensor(half.contiguous().view(-1).view(torch.uint8).numpy(), "F16", tuple(half.shape))
+        return super().read(name)
+
+
 class _Weights:
     """The parameters and buffers of a model, and whether they have changed: each call asks, so it must be quick."""
 
@@ -416,13 +408,6 @@ def settings_differ(settings: list[dict[str, Any]], others: list[dict[str, Any]]
     return settings != others or any(
         [*map(type, one.values())] != [*map(type, other.values())] for one, other in zip(settings, others, strict=True)
     )
-
-
-def codes_of(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the codes of a weight [out, in] in int8, and the largest magnitude of each row [out]."""
-    largest = weight.abs().amax(dim=1)
-    factors = torch.full_like(largest, LARGEST_CODE) / largest  # as C divides; torch's scalar / tensor multiplies
-    return (weight * factors[:, None]).nan_to_num().round().to(torch.int8), largest
 
 
 def _single(token: int | list[int] | tuple[int, ...] | None) -> int:

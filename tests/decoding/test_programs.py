@@ -7,9 +7,11 @@ from capsule_mt.engine.engine import Engine
 from capsule_mt.engine.library import widened
 from capsule_mt.engine.program import Codes, Positions
 from capsule_mt.engine.search import SearchOptions
+from capsule_mt.models.int8 import Int8File
 from capsule_mt.models.loading import weights_in
 from capsule_mt.models.registry import write_program
 from capsule_mt.models.tensors import decoded
+from capsule_mt.models.to_int8 import write_int8
 from capsule_mt.models.weights import read_json
 from hf_capsule_mt import CapsuleMarianMTModel, to_fast
 from hf_capsule_mt.decoding.state_dict import program_of
@@ -79,6 +81,36 @@ def test_an_int8_folder_translates_as_the_model(name, tmp_path):
     exact = Engine(program, int8=False).search(SOURCES, options, start=PAD, end=END, pad=PAD)
     rows = load_model(tmp_path).generate(**batch(), num_beams=3)[:, 1:].tolist()  # of the rounded weights
     assert all(one.tokens[0] == row[: len(one.tokens[0])] for row, one in zip(rows, exact, strict=True))
+
+
+@pytest.mark.parametrize("name", ["stock", "guided", "capsules", "rnmt_guided", "m2m_100", "pegasus"])
+@pytest.mark.parametrize("form", ["pickled", "parts"])
+def test_folders_and_models_become_the_same_int8_folder(name, form, tmp_path):
+    model = build(name)
+    with torch.no_grad():
+        for parameter in filter(lambda parameter: parameter.requires_grad, model.parameters()):
+            parameter.copy_(parameter.half())  # so that float16 loses nothing
+    to_fast(model).save(tmp_path / "live")
+    source = tmp_path / "source"
+    if form == "pickled":
+        source.mkdir()
+        torch.save(model.state_dict(), source / "pytorch_model.bin")
+        model.config.save_pretrained(source)
+    else:
+        model.save_pretrained(source, max_shard_size="20KB")
+    write_int8(source, tmp_path / "written")
+    live, written = (Int8File(tmp_path / folder) for folder in ("live", "written"))
+    assert {*written} >= {*live}
+    assert all("embed_positions" in name for name in {*written} - {*live})  # sinusoids, which torch saves
+    for name in live:
+        expected, found = live.read(name), written.read(name)
+        assert isinstance(found, Codes) == isinstance(expected, Codes)
+        pairs = zip(expected, found, strict=True) if isinstance(found, Codes) else [(expected, found)]
+        for ours, theirs in pairs:
+            assert ours.shape == theirs.shape
+            assert bytes(widened(ours).buffer if ours.dtype != "I8" else ours.buffer) == bytes(
+                widened(theirs).buffer if theirs.dtype != "I8" else theirs.buffer
+            )
 
 
 def test_weights_that_the_configuration_has_no_place_for(tmp_path):

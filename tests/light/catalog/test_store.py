@@ -337,8 +337,27 @@ def test_weights_that_the_hub_has_converted(hub, word_for_word, tmp_path):
     assert (Path(resolve("opus-mt-xx-yy")) / "model.safetensors").read_bytes() == good
     remove_model("opus-mt-xx-yy")
     repository.pull_requests.pop()
-    with pytest.raises(CatalogError, match=r"has no model\.safetensors, only pytorch_model\.bin, .*save_pretrained"):
+    found = Path(resolve("opus-mt-xx-yy"))  # which the engine reads, too
+    assert (found / "pytorch_model.bin").read_bytes() == b"pickled"
+    assert not (found / "model.safetensors").exists()
+    remove_model("opus-mt-xx-yy")
+    del repository.files["pytorch_model.bin"]
+    repository.commit()
+    with pytest.raises(CatalogError, match=r"opus-mt-xx-yy: has neither model\.safetensors nor pytorch_model\.bin"):
         resolve("opus-mt-xx-yy")
+
+
+def test_weights_in_parts_and_a_tokenizer_of_pieces(hub, word_for_word, tmp_path):
+    folder = tmp_path / "m2m100"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"model_type": "m2m_100"}')
+    names = ["sentencepiece.bpe.model", "vocab.json", "pytorch_model.bin.index.json"]
+    names += [f"pytorch_model-0000{index}-of-00002.bin" for index in (1, 2)]
+    for name in names:
+        (folder / name).write_text(name)
+    hub.add_folder("facebook/m2m100_418M", folder)
+    found = Path(resolve("facebook/m2m100_418M"))
+    assert all((found / name).read_text() == name for name in names)
 
 
 def test_models_that_the_hub_has_not(hub, tmp_path):

@@ -1,0 +1,113 @@
+"""`capsule-mt convert --to int8`: what it writes translates as the model that it read, in little memory."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+
+import pytest
+
+from capsule_mt import Translator
+from capsule_mt.commands import convert
+from capsule_mt.engine.program import UnsupportedModelError
+from capsule_mt.models.to_int8 import write_int8
+from capsule_mt.models.weights import write_safetensors
+from tests.conftest import GOLDEN
+from tests.fixtures.students import write_student
+
+TEXTS = ["The old man buys a red hat.", "He sleeps.", "A dog, and 3 cats."]
+
+
+@pytest.mark.parametrize("name", ["capsule_marian", "word_for_word", "student"])
+def test_a_converted_model_translates_as_before(name, tmp_path, call):
+    folder = write_student(tmp_path / "student") if name == "student" else GOLDEN / name
+    _, printed, _ = call(convert, folder, tmp_path / "out", "--to", "int8")
+    names = {os.path.basename(line) for line in printed.splitlines()}
+    assert {"config.json", "generation_config.json", "int8.json", "int8.safetensors", "tokenizer.json"} <= names
+    assert "model.safetensors" not in names
+    settings = {"max_new_tokens": 12, "num_beams": 2}
+    before, after = (Translator.from_pretrained(path, int8=True) for path in (folder, tmp_path / "out"))
+    assert before(TEXTS, **settings) == after(TEXTS, **settings)
+    assert after.loaded.calibration == before.loaded.calibration
+    with pytest.raises(ValueError, match="out: exists and is not empty; name a new folder"):
+        call(convert, folder, tmp_path / "out", "--to", "int8")
+
+
+def test_what_is_refused(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "t5"}')
+    write_safetensors(tmp_path / "model.safetensors", {}, bytes, {})
+    with pytest.raises(UnsupportedModelError, match="a model of type 't5' has no fast form"):
+        write_int8(tmp_path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    damaged = tmp_path / "damaged"
+    damaged.mkdir()
+    for file in (GOLDEN / "capsule_marian").iterdir():
+        (damaged / file.name).symlink_to(file)
+    with pytest.raises(ValueError, match=r"is a link to .*, outside of the model's folder"):
+        write_int8(damaged, tmp_path / "out")
+
+
+ROWS, WIDTH, INNER, LAYERS = 40000, 512, 2048, 16
+MEASURE = """
+import resource, sys
+def peak():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) * 1024
+{imports}
+before = peak()
+{call}
+print(peak() - before)
+"""
+
+
+def write_large(folder):
+    """An M2M100 of ones, 142 MB in float16, whose table is two fifths of it; return the size of its weights."""
+    folder.mkdir()
+    linears, norms = {}, ["model.encoder.layer_norm", "model.decoder.layer_norm"]
+    for index in range(LAYERS):
+        layer = f"model.encoder.layers.{index}"
+        linears |= {f"{layer}.self_attn.{kind}_proj": (WIDTH, WIDTH) for kind in ("q", "k", "v", "out")}
+        linears |= {f"{layer}.fc1": (INNER, WIDTH), f"{layer}.fc2": (WIDTH, INNER)}
+        norms += [f"{layer}.self_attn_layer_norm", f"{layer}.final_layer_norm"]
+    shapes = {"model.shared.weight": (ROWS, WIDTH)}
+    shapes |= {f"{name}.weight": shape for name, shape in linears.items()}
+    shapes |= {f"{name}.bias": shape[:1] for name, shape in linears.items()}
+    shapes |= {f"{name}.{kind}": (WIDTH,) for name in norms for kind in ("weight", "bias")}
+    ones = memoryview(b"\x00\x3c" * ROWS * WIDTH)
+    write_safetensors(
+        folder / "model.safetensors",
+        {name: ("F16", shape) for name, shape in shapes.items()},
+        lambda name: ones[: 2 * math.prod(shapes[name])],
+        {},
+    )
+    config = {"model_type": "m2m_100", "vocab_size": ROWS, "d_model": WIDTH, "scale_embedding": True}
+    config |= {"encoder_layers": LAYERS, "decoder_layers": 0, "max_position_embeddings": 64}
+    for side in ("encoder", "decoder"):
+        config |= {f"{side}_attention_heads": 8, f"{side}_ffn_dim": INNER}
+    config["activation_function"] = "relu"
+    special = {"pad_token_id": 1, "decoder_start_token_id": 2, "eos_token_id": 2}
+    (folder / "config.json").write_text(json.dumps(config | special))
+    return (folder / "model.safetensors").stat().st_size
+
+
+def measured(imports, call):
+    code = MEASURE.format(imports=imports, call=call)
+    return int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="only Linux tells the peak of a process's memory")
+def test_the_peak_of_memory_is_at_most_one_and_a_half_times_the_file(tmp_path):
+    size, folder, out = write_large(tmp_path / "large"), str(tmp_path / "large"), str(tmp_path / "out")
+    imports = "from capsule_mt.models.to_int8 import write_int8"
+    assert measured(imports, f"write_int8({folder!r}, {out!r})") < 1.5 * size
+    smaller = (tmp_path / "out" / "int8.safetensors").stat().st_size
+    assert smaller < 0.51 * size
+    imports = (
+        "from capsule_mt.models.loading import open_checkpoint\n"
+        "from capsule_mt.models.registry import write_program\n"
+        "from capsule_mt.engine.engine import Engine"
+    )
+    load = "opened = open_checkpoint({!r}); Engine(write_program(opened.config, opened.weights)[0], int8=True)"
+    assert measured(imports, load.format(folder)) < 1.5 * size
+    assert measured(imports, load.format(out)) < 1.5 * smaller
