@@ -32,6 +32,7 @@ MAX_INTEGER = 999_999  # more than any number in words, and any year
 ROMAN_NUMERAL = re.compile(r"\b(?=[IVXL]{2})X{0,3}L?X{0,3}(?:IX|IV|V?I{0,3})\b")
 ROMAN_VALUES = {"I": 1, "V": 5, "X": 10, "L": 50}
 AFTERNOON = re.compile(r"p\.?\s?m\b|nachmittags|abends|da tarde|da noite|soir|tarde|noche", re.IGNORECASE)
+TIME = re.compile(r"(\d{1,2})[.,](\d\d)")
 QUESTION_MARKS = "?？؟\u037e"
 END = re.compile(r"([?？؟;\u037e!！.。…:：])[\"'”’»“)\]」』\s]*\Z")
 MIN_UNTRANSLATED = 4  # words in small letters, in a run that both texts have
@@ -163,9 +164,9 @@ def _unexplained(
     words[1] -= sum(word.casefold() in articles for word in WORDS.findall(text))
     afternoons = AFTERNOON.search(text) is not None, AFTERNOON.search(other_text) is not None
     for number in numbers:
-        parts = _time_parts(number)
-        if parts and all(part in remaining for part in parts):  # "19.45" and "19:45"
-            for part in parts:
+        time = _same_time(number, remaining, *afternoons)
+        if time:
+            for part in time:
                 remaining.remove(part)
             continue
         if number == "00" and re.search(r"\d:00", text):  # "10:00" and "10h"
@@ -195,8 +196,24 @@ def _integer(digits: str) -> int:
     return int(digits) if len(digits) <= len(str(MAX_INTEGER)) else MAX_INTEGER
 
 
-def _time_parts(number: str) -> list[str]:
-    return re.split(r"[.,]", number) if re.fullmatch(r"\d{1,2}[.,]\d\d", number) else []
+def _same_time(
+    number: str, other_numbers: Sequence[str], is_afternoon: bool, is_other_afternoon: bool
+) -> tuple[str, ...]:
+    """Return the other numbers that name the time of a number: 19 and 45 for "19.45", 17.30 for "5.30 p.m."."""
+    match = TIME.fullmatch(number)
+    if match is None:
+        return ()
+    hours = {int(match[1]), *_related(int(match[1]), is_afternoon, is_other_afternoon)}
+    other_times = (TIME.fullmatch(form) for form in other_numbers)
+    same_time = next((time for time in other_times if time and time[2] == match[2] and int(time[1]) in hours), None)
+    if same_time is not None:
+        return (same_time[0],)
+    minutes = [match[2]] if match[2] in other_numbers else []
+    hour_candidates = list(other_numbers)
+    for form in minutes:
+        hour_candidates.remove(form)
+    hour = next((form for form in hour_candidates if form.isdecimal() and _integer(form) in hours), None)
+    return (hour, *minutes) if hour is not None and (minutes or match[2] == "00") else ()
 
 
 def _related(value: int, is_afternoon: bool, is_other_afternoon: bool) -> list[int]:
@@ -253,10 +270,14 @@ def _end_check(source: str, translation: str, languages: tuple[str | None, str |
 
 
 def _doubled_checks(source: str, translation: str) -> Iterator[Check]:
-    """Yield the phrases that a translation says twice in a row, if its source has fewer such phrases."""
+    """Yield the phrases that a translation says twice in a row, if its source has fewer such phrases.
+
+    A phrase that the source doubles, too, as a name or "ha ha", accounts for itself.
+    """
     phrases = doubled_phrases(translation)
-    if phrases and phrases.total() > doubled_phrases(source).total():
-        for phrase in phrases:
+    source_phrases = doubled_phrases(source) if phrases else phrases
+    if phrases.total() > source_phrases.total():
+        for phrase in phrases - source_phrases:
             if len(phrase) >= MIN_DOUBLED:
                 yield Check("doubled", "", phrase)
 
@@ -275,16 +296,49 @@ def _longest_run(words: Sequence[str], target_words: Sequence[str]) -> Sequence[
     """Return the longest run of words that both lists have."""
     if len(set(words) & set(target_words)) < MIN_UNTRANSLATED:
         return ()
-    lengths: dict[int, int] = {}  # of the run that ends at an index of the target words
-    longest, end = 0, 0
+    state, length, longest, end = 0, 0, 0, 0
+    transitions, suffix_links, lengths = _suffix_automaton(target_words)
     for index, word in enumerate(words):
-        lengths = {
-            at: lengths.get(at - 1, 0) + 1 for at, target_word in enumerate(target_words) if target_word == word
-        }
-        best = max(lengths.values(), default=0)
-        if best > longest:
-            longest, end = best, index + 1
+        while state and word not in transitions[state]:
+            state = suffix_links[state]
+            length = lengths[state]
+        if word in transitions[state]:
+            state, length = transitions[state][word], length + 1
+        if length > longest:
+            longest, end = length, index + 1
     return words[end - longest : end]
+
+
+def _suffix_automaton(words: Sequence[str]) -> tuple[list[dict[str, int]], list[int], list[int]]:
+    """Return the transitions, suffix links and lengths of the automaton that reads every run of these words.
+
+    Blumer et al. 1985; it has at most two states a word, and takes linear time also where words repeat.
+    """
+    transitions, suffix_links, lengths = [dict[str, int]()], [-1], [0]
+    last = 0
+    for word in words:
+        state, last = last, len(lengths)
+        transitions.append({})
+        suffix_links.append(0)
+        lengths.append(lengths[state] + 1)
+        while state >= 0 and word not in transitions[state]:
+            transitions[state][word] = last
+            state = suffix_links[state]
+        if state < 0:
+            continue
+        target = transitions[state][word]
+        if lengths[target] != lengths[state] + 1:  # a longer run ends there, too: split the state
+            clone = len(lengths)
+            transitions.append(dict(transitions[target]))
+            suffix_links.append(suffix_links[target])
+            lengths.append(lengths[state] + 1)
+            suffix_links[target] = clone
+            while state >= 0 and transitions[state].get(word) == target:
+                transitions[state][word] = clone
+                state = suffix_links[state]
+            target = clone
+        suffix_links[last] = target
+    return transitions, suffix_links, lengths
 
 
 def _bracket_checks(source: str, translation: str) -> Iterator[Check]:
@@ -294,7 +348,12 @@ def _bracket_checks(source: str, translation: str) -> Iterator[Check]:
     """
     counts, target_counts = ([*_bracket_counts(text)] for text in (source, translation))
     for pair, count, target_count in zip(BRACKETS, counts, target_counts, strict=True):
-        if count[0] == count[1] and count != target_count:
+        if count[0] != count[1] or count == target_count:
+            continue
+        if sum(target_count) == sum(count):  # one mark instead of the other
+            marks = pair if target_count[0] < count[0] else pair[::-1]
+            yield Check("brackets", marks[0], marks[1])
+        else:
             is_missing = sum(target_count) < sum(count)
             yield Check("brackets", pair if is_missing else "", "" if is_missing else pair)
 

@@ -1,8 +1,10 @@
 """Faults that rules find in a translation: numbers, signs, placeholders, negations and the like."""
 
+import random
+
 import pytest
 
-from capsule_mt.coverage.checks import checks_of, values_of
+from capsule_mt.coverage.checks import _longest_run, checks_of, values_of
 from capsule_mt.coverage.results import Check
 from tests.fixtures.vectors import vectors
 
@@ -48,3 +50,77 @@ def test_the_afternoon_explains_whole_hours_only():
     assert checks_of("It starts at 5 p.m.", "Começa às 17.", "en", "pt") == ()
     checks = checks_of("It starts at 5.30 p.m.", "Começa às 11.", "en", "pt")
     assert checks == (Check("numbers", "5.30", ""), Check("numbers", "", "11"))
+
+
+@pytest.mark.parametrize("pair", [("It ends at 5.30 p.m.", "Termina às 17h30."), ("At 5.30 p.m.", "Às 17.30.")])
+def test_a_time_has_hours_and_minutes(pair):
+    source, translation = pair
+    assert checks_of(source, translation, "en", "pt") == ()
+    assert checks_of(translation, source, "pt", "en") == ()
+    for other in ("17h45", "18h30", "17.45", "18.30"):
+        wrong = translation.replace("17h30", other).replace("17.30", other)
+        assert {check.kind for check in checks_of(source, wrong, "en", "pt")} == {"numbers"}
+
+
+def test_whole_hours_need_no_minutes():
+    assert checks_of("It ends at 5.00 p.m.", "Termina às 17h.", "en", "pt") == ()
+
+
+@pytest.mark.parametrize(
+    ("source", "translation", "checks"),
+    [
+        ("a (b) c", "a (b (c", [(")", "(")]),
+        ("a (b) c", "a b) c)", [("(", ")")]),
+        ("a (b) c", "a b c", [("()", "")]),
+        ("a b c", "a (b) c", [("", "()")]),
+        ("a (b (c", "a b c", []),
+    ],
+)
+def test_brackets(source, translation, checks):
+    assert [(check.missing, check.added) for check in checks_of(source, translation)] == checks
+
+
+def test_a_phrase_that_the_source_doubles_accounts_for_itself():
+    source, translation = "Ha ha, said Mary.", "Ha ha, sagte Mary Mary."
+    assert checks_of("Haha haha, said Mary.", "Haha haha, sagte Maria Maria.") == (Check("doubled", "", "maria"),)
+    assert checks_of(source, translation) == (Check("doubled", "", "mary"),)
+    assert checks_of("Very very good.", "Muito muito bom.") == ()
+
+
+def _longest_run_in_plain_loops(words, target_words):
+    runs = [
+        (length, -end)
+        for end in range(len(words) + 1)
+        for length in range(end + 1)
+        if any(words[end - length : end] == target_words[i : i + length] for i in range(len(target_words) + 1))
+    ]
+    length, end = max(runs)
+    return words[-end - length : -end] if length else []
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_the_longest_run_of_both_texts(seed):
+    rng = random.Random(seed)
+    words, target_words = (rng.choices("abcdefg"[: rng.randint(4, 7)], k=rng.randint(4, 14)) for _ in range(2))
+    if len(set(words) & set(target_words)) >= 4:
+        assert [*_longest_run(words, target_words)] == _longest_run_in_plain_loops(words, target_words)
+
+
+def test_the_longest_run_takes_linear_time():
+    """Of words that repeat, the steps of plain loops grow with the square of the words, or their cube."""
+
+    class Word(str):
+        num_compared = 0
+        __hash__ = str.__hash__
+
+        def __eq__(self, other):
+            Word.num_compared += 1
+            return str.__eq__(self, other)
+
+    num_compared = []
+    for num_words in (1000, 2000):
+        Word.num_compared = 0
+        words = [Word("abcd"[index % 4]) for index in range(num_words)]
+        assert len(_longest_run(words, [Word(str(word)) for word in words])) == num_words
+        num_compared.append(Word.num_compared)
+    assert num_compared[1] < 2.2 * num_compared[0]
