@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from capsule_mt.messages import shown
+from capsule_mt.text.languages import TAG, without_region
 
 CACHE, OFFLINE, REGISTRY = "CAPSULE_MT_CACHE", "CAPSULE_MT_OFFLINE", "CAPSULE_MT_REGISTRY"
 HUB, HUB_OFFLINE = "HF_ENDPOINT", "HF_HUB_OFFLINE"
@@ -90,11 +91,18 @@ LICENCES = {
 
 def pair_named(name: str) -> re.Match[str] | None:
     """Match a name that is a language pair, such as "en-pt:tiny"; groups `source`, `target` and `size`."""
-    return re.fullmatch(PAIR, name, re.IGNORECASE)
+    return re.fullmatch(PAIR, without_regions(name), re.IGNORECASE)
+
+
+def without_regions(name: str) -> str:
+    """Return "en-pt" for "en-pt-BR", and any name but such a pair as it is."""
+    code = TAG.replace("?P<language>", "?:").replace("?P<subtag>", "?:")
+    pair = re.fullmatch(rf"({code}|[a-z]{{2,3}})-({code}|[a-z]{{2,3}})(:.+)?", name)
+    return f"{without_region(pair[1])}-{without_region(pair[2])}{pair[3] or ''}" if pair else name
 
 
 def languages_in(name: str) -> tuple[str, str] | None:
-    """Return the source and target language in the name of a model, if it names them."""
+    """Return the source and target language in the name of a model, if it names them; without their regions."""
     pair = pair_named(name) or re.search(PAIR_SUFFIX, name, re.IGNORECASE)
     return None if pair is None else (pair["source"].lower(), pair["target"].lower())
 

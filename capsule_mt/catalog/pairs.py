@@ -10,9 +10,9 @@ from typing import NamedTuple
 from capsule_mt.catalog.entries import languages_in
 from capsule_mt.catalog.store import name_of
 from capsule_mt.files.outputs import read_object
-from capsule_mt.text.languages import LANGUAGES
+from capsule_mt.text.languages import LANGUAGES, without_region
 
-LANGUAGE = r"[A-Za-z]{2,3}(?:_[A-Za-z0-9]+)*"
+LANGUAGE = r"[A-Za-z]{2,3}(?:_[A-Za-z0-9]+)*(?:-(?:[A-Z]{2}|[A-Z][a-z]{3}))?"  # en, eng_Latn, pt-BR
 # several languages of one model, such as en,de,zh-Hant=PATH
 LANGUAGES_AND_PATH = re.compile(r"(?P<languages>[\w-]+(?:,[\w-]+)+)=(?P<path>.+)")
 PAIR_AND_PATH = re.compile(rf"(?P<source>{LANGUAGE})-(?P<target>{LANGUAGE})=(?P<path>.+)")
@@ -50,7 +50,7 @@ def _path_and_pairs(text: str) -> tuple[str, list[LanguagePair]]:
         return match["path"], [LanguagePair(*pair) for pair in permutations(match["languages"].split(","), 2)]
     match = PAIR_AND_PATH.fullmatch(text)
     path = match["path"] if match else text
-    pair = LanguagePair(match["source"], match["target"]) if match else pair_of(path)
+    pair = _pair_before(match) if match else pair_of(path)
     if pair is None:
         if not Path(path).exists():
             name_of(path)  # raises if it cannot be a name
@@ -66,10 +66,16 @@ def languages_of(folder: Path, option: str | None) -> LanguagePair:
     match = PAIR_AND_PATH.fullmatch(f"{option}={folder}")
     if option is not None and match is None:
         raise ValueError(f"`--languages` must be like en-de, got {option!r}")
-    pair = LanguagePair(match["source"], match["target"]) if match else pair_of(os.fspath(folder))
+    pair = _pair_before(match) if match else pair_of(os.fspath(folder))
     if pair is None:
         raise ValueError(f"{folder}: its languages are not known; name them, as in --languages en-de")
     return pair
+
+
+def _pair_before(match: re.Match[str]) -> LanguagePair:
+    """Return the pair of `SRC-TGT=PATH`; drop a region after a hyphen, but keep a model's code such as "eng_Latn"."""
+    source, target = (without_region(code) if "-" in code else code for code in (match["source"], match["target"]))
+    return LanguagePair(source, target)
 
 
 def pair_of(path: str) -> LanguagePair | None:

@@ -4,7 +4,6 @@ import difflib
 import hashlib
 import json
 import os
-import re
 import shutil
 from collections.abc import Collection
 from pathlib import Path
@@ -21,9 +20,9 @@ from capsule_mt.catalog.entries import (
     is_archive,
     is_offline,
     pair_named,
+    without_regions,
 )
 from capsule_mt.files.outputs import read_object
-from capsule_mt.text.languages import TAG, without_region
 
 FACTS_FILE, NOTICE_FILE = "capsule-mt.json", "NOTICE.txt"
 VERSION_FILE = ".version"  # in a partial folder: a hash of the entry's files
@@ -215,20 +214,13 @@ def _name_of(text: str | os.PathLike[str]) -> str:
 
 def _canonical(text: str) -> str | None:
     """Return a name in the catalogs' spelling; `None` if `text` cannot be a name."""
-    text = _without_regions(text)
+    text = without_regions(text)
     if pair_named(text):
         return text.lower()
     if text.startswith("opus-mt-"):
         text = f"{hub.OPUS}/{text}"
     parts = text.split("/")
     return text if hub.NAME.fullmatch(text) and not any(set(part) <= {"."} for part in parts) else None
-
-
-def _without_regions(text: str) -> str:
-    """Return "en-pt" for "en-pt-BR", and any other text as it is."""
-    code = TAG.replace("?P<language>", "?:").replace("?P<subtag>", "?:")
-    pair = re.fullmatch(rf"({code}|[a-z]{{2,3}})-({code}|[a-z]{{2,3}})(:.+)?", text)
-    return f"{without_region(pair[1])}-{without_region(pair[2])}{pair[3] or ''}" if pair else text
 
 
 def _pivot_legs(name: str) -> tuple[str, ...]:

@@ -76,14 +76,15 @@ def list_downloaded() -> None:
 
 def search(words: list[str]) -> int:
     from capsule_mt.catalog import hub, mozilla
-    from capsule_mt.catalog.entries import CatalogError, DownloadError
-    from capsule_mt.text.languages import LANGUAGES
+    from capsule_mt.catalog.entries import CatalogError, DownloadError, without_regions
+    from capsule_mt.text.languages import LANGUAGES, without_region
 
     def matches(name: str) -> bool:
         parts = [*name.lower().replace(":", "-").split("-"), *languages_of(name).lower().split()]
         return all(word in parts or word in name.lower() for word in query)
 
-    query = [word.lower() for word in words]
+    # "en-pt" in small letters is a pair, and not English as in Portugal
+    query = [(word if word.islower() else without_region(without_regions(word))).lower() for word in words]
     codes = {language.lower(): code for code, language in LANGUAGES.items()}
     entries, problems = [], []
     try:

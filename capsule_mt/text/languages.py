@@ -88,15 +88,19 @@ TWO_LETTER_CODES = dict(
 
 # a code with a region or a script, in their usual case: pt-BR, pt_BR, zh-Hant
 TAG = r"(?P<language>[a-z]{2,3})[-_](?P<subtag>[A-Z]{2}|[A-Z][a-z]{3})"
-TRADITIONAL_CHINESE = ("TW", "HK", "MO", "Hant")
+TRADITIONAL_CHINESE = ("tw", "hk", "mo", "hant")
 
 
 def without_region(code: str) -> str:
-    """Return the code of the language that models have for a code such as "pt-BR": "pt"; for "zh-TW", "zh_hant"."""
-    tag = re.fullmatch(TAG, code)
+    """Return the code of the language that models have for a code such as "pt-BR": "pt"; for "zh-TW", "zh_hant".
+
+    Upper and lower case mean the same, as in BCP 47.
+    """
+    tag = re.fullmatch(TAG, code, re.IGNORECASE)
     if tag is None:
         return code
-    return "zh_hant" if tag["language"] == "zh" and tag["subtag"] in TRADITIONAL_CHINESE else tag["language"]
+    language, subtag = tag["language"].lower(), tag["subtag"].lower()
+    return "zh_hant" if language == "zh" and subtag in TRADITIONAL_CHINESE else language
 
 
 def language_of(code: str | None) -> str:

@@ -261,6 +261,8 @@ def test_the_command_models(call, registry, hub, word_for_word, monkeypatch):
         return [line.split() for line in call(models, "search", *words)[1].splitlines()[1:]]
 
     assert " ".join(search()[0]) == "en-pt English to Portuguese 0.2 MPL-2.0 Mozilla (Firefox Translations)"
+    for words in (["portuguese", "en-pt"], ["en-pt-BR"], ["en", "pt-BR"]):
+        assert [line[0] for line in search(*words)][:2] == ["en-pt", "en-pt:tiny"]
     assert [line[0] for line in search("portuguese", "en-pt")] == ["en-pt", "en-pt:tiny"]
     assert search("en-pt")[-1][:6] == ["Helsinki-NLP/opus-mt-en-pt", "English", "to", "Portuguese", "-", "apache-2.0"]
     assert call(models, "search", "klingon") == (1, "", "no model matches 'klingon'\n")

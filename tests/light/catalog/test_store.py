@@ -15,6 +15,7 @@ import pytest
 from capsule_mt.catalog import download as downloading
 from capsule_mt.catalog.entries import CatalogError, DownloadError, cache_folder
 from capsule_mt.catalog.mozilla import read_registry
+from capsule_mt.catalog.pairs import language_pairs, languages_of
 from capsule_mt.catalog.store import (
     FACTS_FILE,
     downloaded_models,
@@ -262,6 +263,26 @@ def test_regions_in_names(name, pair, registry):
 def test_a_region_downloads_the_model_of_its_language(registry):
     assert legs_of("en-pt-BR") == ("en-pt",)
     assert resolve("en-pt-BR") == resolve("en-pt")
+
+
+@pytest.mark.parametrize(
+    ("text", "pair"),
+    [
+        ("en-pt-BR", ("en", "pt")),
+        ("zh-TW-en", ("zh_hant", "en")),
+        ("en-pt-BR=model", ("en", "pt")),
+        ("pt-BR-zh-Hant=model", ("pt", "zh_hant")),
+        ("eng_Latn-por_Latn=model", ("eng_Latn", "por_Latn")),
+        ("en_XX-pt_XX=model", ("en_XX", "pt_XX")),
+        ("Helsinki-NLP/opus-mt-en-pt", ("en", "pt")),
+    ],
+)
+def test_the_pair_of_a_name_with_a_region(text, pair):
+    assert list(language_pairs([text])) == [pair]
+
+
+def test_the_languages_of_an_option_may_have_a_region(tmp_path):
+    assert languages_of(tmp_path, "en-pt-BR") == ("en", "pt")
 
 
 def test_pairs_that_only_english_connects(registry):
