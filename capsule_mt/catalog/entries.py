@@ -13,6 +13,7 @@ from capsule_mt.text.languages import TAG, without_region
 CACHE, OFFLINE, REGISTRY = "CAPSULE_MT_CACHE", "CAPSULE_MT_OFFLINE", "CAPSULE_MT_REGISTRY"
 HUB, HUB_OFFLINE = "HF_ENDPOINT", "HF_HUB_OFFLINE"
 PIVOT = "en"
+FACTS_FILE = "capsule-mt.json"  # in the folder of a downloaded model: its origin, files and checks
 LANGUAGE = r"[a-z]{2,3}(?:_[a-z0-9]+)*"
 # "en-pt", or "en-pt:tiny" for one of several sizes; strings, as compiling both takes milliseconds at import
 PAIR = rf"(?P<source>{LANGUAGE})-(?P<target>{LANGUAGE})(?::(?P<size>[a-z][a-z0-9-]*))?"

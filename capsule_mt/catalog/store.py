@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from capsule_mt.catalog import hub, mozilla
 from capsule_mt.catalog.entries import (
+    FACTS_FILE,
     HUB_OFFLINE,
     OFFLINE,
     PIVOT,
@@ -24,7 +25,7 @@ from capsule_mt.catalog.entries import (
 )
 from capsule_mt.files.outputs import read_object
 
-FACTS_FILE, NOTICE_FILE = "capsule-mt.json", "NOTICE.txt"
+NOTICE_FILE = "NOTICE.txt"
 VERSION_FILE = ".version"  # in a partial folder: a hash of the entry's files
 
 

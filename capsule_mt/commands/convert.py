@@ -16,6 +16,7 @@ import argparse
 import importlib
 from pathlib import Path
 
+from capsule_mt.catalog.entries import FACTS_FILE
 from capsule_mt.commands import further_commands
 from capsule_mt.commands.console import CommandParser
 
@@ -44,6 +45,10 @@ def main() -> None:
     from capsule_mt.catalog.store import model_folder  # late: not every conversion is this distribution's
 
     model = Path(model_folder(arguments.model, "convert each of them"))
+    if (model / FACTS_FILE).exists():
+        from capsule_mt.translate.translator import Translator
+
+        Translator.from_pretrained(model)  # checks a download that was never used
     if arguments.to == "web":
         from capsule_mt.catalog.pairs import languages_of
         from capsule_mt.web.model_file import MODEL_FILE, write_web

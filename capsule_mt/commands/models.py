@@ -4,6 +4,7 @@
     capsule-mt models search portuguese                     # in Mozilla's registry, and OPUS-MT on the hub
     capsule-mt models download en-pt Helsinki-NLP/opus-mt-de-en
     capsule-mt models remove en-pt
+    capsule-mt models --check en-pt                         # is it read rightly? a row for docs/models.md
 
     echo "Good morning." | capsule-mt translate en-pt       # downloads it the first time
 
@@ -21,6 +22,7 @@ HF_ENDPOINT name mirrors. Each model has its licence, which its NOTICE.txt repea
 import argparse
 import sys
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from capsule_mt.commands.console import CommandParser, resumable
@@ -29,11 +31,20 @@ if TYPE_CHECKING:
     from capsule_mt.catalog.entries import Entry
     from capsule_mt.catalog.store import DownloadedModel
 
+CHECK_HEADER = """\
+| model | file, SHA-256 | Marian | layers | vocabulary | probes kept |
+|---|---|---|---|---|---|"""
 ROW = "{:<34} {:<24} {:>8}  {:<14} {}"
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = CommandParser(description=__doc__)
+    parser.add_argument(
+        "--check",
+        nargs="+",
+        metavar="NAME",
+        help="download models, compare their files with their digests, translate probes, and print what was read",
+    )
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
     actions.add_parser("list", help="list the downloaded models (the default)")
     search = actions.add_parser("search", help="list models that can be downloaded")
@@ -119,11 +130,53 @@ def remove(name: str) -> None:
     print(f"removed {remove_model(name)}")
 
 
+def check(names: list[str]) -> int:
+    """Print a row of docs/models.md for each model; return 1 if one does not translate."""
+    from capsule_mt.catalog.store import legs_of, resolve
+    from capsule_mt.models.loading import load_model
+    from capsule_mt.translate.first_use import MIN_KEPT, PROBES, check_files, num_kept, translate_probes
+
+    print(CHECK_HEADER)
+    status = 0
+    for leg in [leg for name in names for leg in legs_of(name)]:
+        folder = resolve(leg)
+        check_files(folder, digests=True)
+        translations = translate_probes(load_model(folder))
+        print(f"| {Path(leg).name} | {described(folder)} | {num_kept(translations)} of {len(PROBES)} |")
+        if num_kept(translations) < MIN_KEPT:
+            print(f"{leg}: translates the probes by {list(translations.values())}", file=sys.stderr)
+            status = 1
+    return status
+
+
+def described(folder: str) -> str:
+    """Return the cells of a row that say what the files of a model are."""
+    from capsule_mt.files.digests import file_digest
+    from capsule_mt.models.from_marian import MarianCheckpoint
+    from capsule_mt.models.loading import open_checkpoint
+    from capsule_mt.models.marian_files import options_of
+
+    checkpoint = open_checkpoint(folder)
+    config = checkpoint.config
+    layers = f"{config['encoder_layers']} + {config['decoder_layers']} layers of {config['d_model']}"
+    if not isinstance(checkpoint, MarianCheckpoint):
+        return f"{config['model_type']} | - | {layers} | {config['vocab_size']:,}"
+    file, options = checkpoint.files.model, options_of(checkpoint.stored)
+    version = str(options.get("version", "-")).partition(" ")[0]
+    kind = options.get("dec-cell") if options.get("transformer-decoder-autoreg") == "rnn" else "attention"
+    sizes = dict.fromkeys(checkpoint.files.vocabularies)
+    vocabularies = " and ".join(f"{len(pieces.texts):,}" for pieces, _ in zip(checkpoint.pieces, sizes, strict=False))
+    digest = file_digest(file)[:12]
+    return f"{Path(file).name}, {digest} | {version} | {layers}, {kind} | {vocabularies}"
+
+
 ACTIONS: dict[str, Callable[[str], None]] = {"download": download, "remove": remove}
 
 
 def main() -> int:
     arguments = parse_arguments()
+    if arguments.check:
+        return check(arguments.check)
     if arguments.action in (None, "list"):
         list_downloaded()
         return 0

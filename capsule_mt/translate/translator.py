@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
+from capsule_mt.catalog.entries import FACTS_FILE
 from capsule_mt.engine.decoder import FIRST_TOKEN
 from capsule_mt.messages import warn
 from capsule_mt.models.languages import PairTokenizer
@@ -70,7 +71,15 @@ class Translator(Scorer, TextTranslator):
             from capsule_mt.catalog.store import model_folder  # late: a folder needs no catalog
 
             folder = model_folder(folder, "`capsule_mt.load` loads both")
-        translator = cls(load_model(folder, int8=int8, shortlist=shortlist), glossary, reverse=reverse)
+        is_download = os.path.lexists(os.path.join(folder, FACTS_FILE))
+        if is_download:
+            from capsule_mt.translate.first_use import check_files, check_translations  # late: few folders are
+
+            check_files(os.fspath(folder))
+        model = load_model(folder, int8=int8, shortlist=shortlist)
+        if is_download:
+            check_translations(os.fspath(folder), model)
+        translator = cls(model, glossary, reverse=reverse)
         translator._loads_with = {"int8": int8}
         translator.languages = (src_lang, tgt_lang)
         translator.check_languages()

@@ -20,7 +20,7 @@ LIGHT = {
     "models": {"engine", "files", "messages", "options", "text"},
     "catalog": {"files", "messages", "models.registry", "text"},
     "coverage": {"engine", "text"},
-    "translate": {"engine", "models", "catalog", "coverage", "text", "files", "messages", "options"},
+    "translate": {"engine", "models", "catalog", "coverage", "text", "files", "messages", "options", "__init__"},
     "calibration": {"coverage", "files", "text", "translate"},
     "serve": {"catalog", "coverage", "engine", "files", "formats", "options", "text", "translate"},
     "web": {"catalog.pairs", "coverage", "engine", "models", "options", "translate", "text"},

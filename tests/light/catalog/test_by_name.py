@@ -8,8 +8,7 @@ import pytest
 
 from capsule_mt import CoverageOptions, PivotTranslator, Translator, load
 from capsule_mt.calibration import calibrating
-from capsule_mt.catalog.entries import CatalogError, DownloadError, cache_folder
-from capsule_mt.catalog.store import FACTS_FILE
+from capsule_mt.catalog.entries import FACTS_FILE, CatalogError, DownloadError, cache_folder
 from capsule_mt.commands import calibrate, convert, models, score, serve, translate
 from capsule_mt.models import loading
 from capsule_mt.serve.batching import Batcher, RequestSettings

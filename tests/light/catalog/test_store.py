@@ -13,11 +13,10 @@ from unittest.mock import Mock
 import pytest
 
 from capsule_mt.catalog import download as downloading
-from capsule_mt.catalog.entries import CatalogError, DownloadError, cache_folder
+from capsule_mt.catalog.entries import FACTS_FILE, CatalogError, DownloadError, cache_folder
 from capsule_mt.catalog.mozilla import read_registry
 from capsule_mt.catalog.pairs import language_pairs, languages_of
 from capsule_mt.catalog.store import (
-    FACTS_FILE,
     downloaded_models,
     legs_of,
     name_of,

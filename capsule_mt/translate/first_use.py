@@ -1,0 +1,118 @@
+"""Check a downloaded model when it is first used: sizes, digests, and the translations of probes.
+
+A model that is read wrongly still loads, and then repeats a token up to the limit, or loses its source. Names and
+numbers show both, whatever its languages are. The record of a check is in `capsule-mt.json`, beside the model.
+"""
+
+import json
+import os
+import unicodedata
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from capsule_mt import __version__
+from capsule_mt.catalog.entries import FACTS_FILE, pair_named
+from capsule_mt.engine.search import SearchOptions
+from capsule_mt.files.digests import file_digest
+from capsule_mt.files.outputs import read_object, write_output
+from capsule_mt.models.model import LoadedModel
+from capsule_mt.models.weights import CheckpointError
+
+PROBES = (
+    "Paris, 1998",
+    "Windows 10",
+    "Albert Einstein (1879-1955)",
+    "Berlin 2024",
+    "+49 30 12345",
+    "Boeing 747",
+)
+# how many probes must keep their digits. Chosen on the student en-pt, which keeps 6, and at most 1 if it is read
+# wrongly in one of 16 ways (another activation, transposed weights, shifted ids, ...); pt-en keeps 6, and then none.
+# Six smaller faults, such as a missing bias or a wrong number of heads, pass: the models still translate.
+MIN_KEPT = 2
+CHECKED = "checked"
+
+
+def check_files(folder: str, *, digests: bool = False) -> None:
+    """Refuse files that are not as they were downloaded: by size, and by SHA-256 before the first use.
+
+    Args:
+        digests: compare the digests again.
+    """
+    facts = _facts(folder)
+    digests = digests or not _is_checked(facts)
+    for name, expected in facts.get("files", {}).items():
+        file = os.path.join(folder, name)
+        size = os.path.getsize(file) if os.path.isfile(file) else None
+        if size != expected["size"]:
+            changed = f"has {size} bytes, but had {expected['size']} when it was downloaded"
+            raise CheckpointError(f"{file}: {'no such file' if size is None else changed}: {_again(facts)}")
+        if digests and file_digest(file) != expected["sha256"]:
+            raise CheckpointError(f"{file}: its content has changed since it was downloaded: {_again(facts)}")
+
+
+def check_translations(folder: str, model: LoadedModel) -> None:
+    """Translate probes by a downloaded model, unless this version of the program has done so; keep a record.
+
+    Only models of Mozilla's registry are probed: others may need a language, or do something other than translating.
+
+    Raises:
+        CheckpointError: the model does not translate, so that it is damaged, or read wrongly.
+    """
+    facts = _facts(folder)
+    if _is_checked(facts):
+        return
+    name, translations = str(facts.get("name", folder)), {}
+    if pair_named(name):
+        translations = translate_probes(model)
+        if num_kept(translations) < MIN_KEPT:
+            raise CheckpointError(_wrong(name, folder, translations))
+    record = {"version": __version__, "translations": translations}
+    with suppress(OSError):  # if this user cannot write the cache, the model is checked at every use
+        write_output(Path(folder, FACTS_FILE), json.dumps({**facts, CHECKED: record}, indent=2) + "\n")
+
+
+def translate_probes(model: LoadedModel) -> dict[str, str]:
+    """Return the greedy translation of each probe; an empty text for one that does not end."""
+    sources = [model.tokenizer.encode(probe).ids for probe in PROBES]
+    options = SearchOptions(
+        limits=[3 * len(ids) + 5 for ids in sources], suppress_tokens=model.generation.get("suppress_tokens") or []
+    )
+    translations = {}
+    for probe, hypotheses in zip(PROBES, model.decoder.translate(sources, options), strict=True):
+        *ids, last = hypotheses[0].ids
+        translations[probe] = model.tokenizer.decode(ids) if last == model.end else ""
+    return translations
+
+
+def num_kept(translations: dict[str, str]) -> int:
+    """Return how many translations have the digits of their source, in any script."""
+    return sum(_digits(probe) == _digits(translation) for probe, translation in translations.items())
+
+
+def _digits(text: str) -> str:
+    return "".join(str(unicodedata.decimal(character)) for character in text if character.isdecimal())
+
+
+def _facts(folder: str) -> dict[str, Any]:
+    return read_object(Path(folder, FACTS_FILE)) or {}
+
+
+def _is_checked(facts: dict[str, Any]) -> bool:
+    record = facts.get(CHECKED)
+    return isinstance(record, dict) and record.get("version") == __version__
+
+
+def _again(facts: dict[str, Any]) -> str:
+    return f"run `capsule-mt models remove {facts.get('name')}`, and use the model again"
+
+
+def _wrong(name: str, folder: str, translations: dict[str, str]) -> str:
+    probe = next(probe for probe in translations if _digits(probe) != _digits(translations[probe]))
+    return (
+        f"{name}: does not translate, so its files are damaged or read wrongly: of {len(translations)} probes it "
+        f"keeps the digits of {num_kept(translations)}, and translates {probe!r} by {translations[probe][:40]!r}; "
+        f"please report what `capsule-mt models --check {name}` prints. Without its {FACTS_FILE}, {folder} is read "
+        "all the same"
+    )

@@ -1,0 +1,111 @@
+"""The check of a downloaded model at its first use, with the released model of de-en in the place of a student."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from capsule_mt import Translator, load
+from capsule_mt.catalog.entries import FACTS_FILE, cache_folder
+from capsule_mt.catalog.store import resolve
+from capsule_mt.commands import convert, models
+from capsule_mt.files.digests import file_digest
+from capsule_mt.models.weights import CheckpointError
+from capsule_mt.translate import first_use
+from tests.fixtures.marian_models import marian_folder
+from tests.fixtures.students import write_student
+from tests.light.catalog.test_students import content_of
+
+RELEASED = Path(__file__).parents[3] / "checkpoints" / "capsule-marian-de-en"
+PROBES = ("Das kostet 20 Euro.", "Es ist 10 Uhr.", "Ich habe 3 Katzen.")  # what this small model knows
+
+
+def keep(**changes):
+    """Put the released model into the cache as de-en, with another configuration; return its folder."""
+    folder = shutil.copytree(RELEASED, cache_folder() / "mozilla" / "de-en")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **changes}))
+    files = {file.name: {"size": file.stat().st_size, "sha256": file_digest(file)} for file in folder.iterdir()}
+    (folder / FACTS_FILE).write_text(json.dumps({"name": "de-en", "licence": "MPL-2.0", "files": files}))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def probes(hub, monkeypatch):
+    monkeypatch.setattr(first_use, "PROBES", PROBES)
+    monkeypatch.setattr(first_use, "MIN_KEPT", 2)
+
+
+def test_the_first_use_keeps_a_record(monkeypatch):
+    folder = keep()
+    translations = {
+        PROBES[0]: "It costs 20 euros.",
+        PROBES[1]: "It's 10 o'clock.",
+        PROBES[2]: "I have 3 cats.",
+    }
+    first = load("de-en")
+    facts = json.loads((folder / FACTS_FILE).read_text())
+    assert facts.pop("checked") == {"version": first_use.__version__, "translations": translations}
+    assert set(facts) == {"name", "licence", "files"}
+    with monkeypatch.context() as patched:
+        for name in ("translate_probes", "file_digest"):
+            patched.delattr(first_use, name)  # nothing is checked twice
+        assert load("de-en")(PROBES[0]) == first(PROBES[0])
+    monkeypatch.setattr(first_use, "__version__", "99.0.0")  # which may read the files in another way
+    load("de-en")
+    assert json.loads((folder / FACTS_FILE).read_text())["checked"]["version"] == "99.0.0"
+
+
+@pytest.mark.parametrize("changes", [{"activation_function": "swish"}, {"scale_embedding": False}], ids=str)
+def test_a_model_that_is_read_wrongly_is_refused(changes, call, tmp_path):
+    folder = keep(**changes)
+    message = r"^de-en: does not translate, .* of 3 probes it keeps the digits of 0, and translates 'Das kostet"
+    for use in (load, Translator.from_pretrained):
+        with pytest.raises(CheckpointError, match=message):
+            use("de-en")
+    with pytest.raises(CheckpointError, match="`capsule-mt models --check de-en` prints"):
+        call(convert, "de-en", tmp_path / "out", "--to", "web")
+    code, printed, complaint = call(models, "--check", "de-en")
+    assert code == 1
+    assert printed.splitlines()[-1] == "| de-en | capsule_marian | - | 6 + 3 layers of 256 | 8,000 | 0 of 3 |"
+    assert complaint.startswith("de-en: translates the probes by [")
+    assert "checked" not in json.loads((folder / FACTS_FILE).read_text())
+    (folder / FACTS_FILE).unlink()
+    Translator.from_pretrained(folder)  # as the error says
+
+
+def test_files_that_changed_on_the_disk_are_refused():
+    folder = keep()
+    weights = folder / "model.safetensors"
+    content = weights.read_bytes()
+    weights.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: its content has changed since .* remove de-en`"):
+        load("de-en")
+    for file, problem in ((content[:-1], "has 21373503 bytes, but had 21373504 when"), (None, "no such file")):
+        weights.unlink()
+        if file is not None:
+            weights.write_bytes(file)
+        with pytest.raises(CheckpointError, match=rf"model\.safetensors: {problem}"):
+            load("de-en")
+
+
+def test_a_student_with_random_weights_is_refused(registry, tmp_path):
+    registry.add("en-cs", content=content_of(write_student(tmp_path / "student")))
+    registry.publish()
+    with pytest.raises(CheckpointError, match="en-cs: does not translate, so its files are damaged or read wrongly"):
+        load("en-cs")
+    Translator.from_pretrained(shutil.copytree(resolve("en-cs"), tmp_path / "copy", ignore=lambda *_: [FACTS_FILE]))
+
+
+def test_digits_count_in_any_script():
+    assert first_use.num_kept({"Paris, 1998": "पेरिस, १९९८", "10": "\u06f1\u06f0", "747": "74", "2": ""}) == 2
+
+
+def test_the_row_of_a_model_of_marians(call, tmp_path):
+    folder = marian_folder("two-spm", tmp_path / "two-spm")
+    code, printed, _ = call(models, "--check", folder)
+    digest = file_digest(folder / "model.npz")[:12]
+    assert code == 1  # it was trained for a second
+    row = f"| two-spm | model.npz, {digest} | v1.12.42 | 2 + 2 layers of 32, attention | 340 and 340 | 0 of 3 |"
+    assert printed.splitlines() == [*models.CHECK_HEADER.splitlines(), row]
