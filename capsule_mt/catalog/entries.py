@@ -57,6 +57,7 @@ class Entry(NamedTuple):
     licence: its SPDX identifier; "unknown" if the catalog names none.
     author, page: for attribution: who made the model, and the page that describes it.
     texts: names and contents of files that we write ourselves, beside the downloaded ones.
+    problem: why this program cannot read the files; empty if it can.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Entry(NamedTuple):
     files: tuple[RemoteFile, ...]
     texts: Mapping[str, str] = {}
     revision: str = ""
+    problem: str = ""
 
     @property
     def size(self) -> int:

@@ -9,6 +9,7 @@ Models with one vocabulary a language have `srcVocab` and `trgVocab` instead of 
 
 import json
 import os
+import re
 import time
 import urllib.parse
 from collections.abc import Mapping
@@ -36,6 +37,9 @@ FRESH_SECONDS = 24 * 3600
 STATUSES = ("Release", "Release Desktop", "Release Android")
 SIZES = ("base-memory", "base", "tiny")
 FILES = ("model", "vocab", "srcVocab", "trgVocab", "lexicalShortlist")
+# of a model's format, as Firefox counts: 2 adds base models and a vocabulary for each language, 3 packs files by zstd
+MAX_VERSION = 3
+ZSTD = ".zst"
 LICENCE, AUTHOR = "MPL-2.0", "Mozilla (Firefox Translations)"
 PAGE = "https://github.com/mozilla/translations"
 CONFIG = """\
@@ -134,13 +138,36 @@ def _entry(name: str, source: str, target: str, version: Mapping[str, Any], base
     config = f"{CONFIG}models: [{names['model']}]\nvocabs: [{source_file}, {target_file}]\n"
     if "lexicalShortlist" in names:
         config += f"shortlist: [{names['lexicalShortlist']}, false]\n"
-    return Entry(name, source, target, LICENCE, AUTHOR, PAGE, tuple(files), {"config.intgemm8bitalpha.yml": config})
+    texts = {"config.intgemm8bitalpha.yml": config}
+    return Entry(
+        name, source, target, LICENCE, AUTHOR, PAGE, tuple(files), texts, problem=_problem(name, version, url)
+    )
 
 
-def _rank(version: Mapping[str, Any]) -> tuple[int, int]:
-    """Return a sorting key: released versions for desktops first, unlisted values last."""
+def _problem(name: str, version: Mapping[str, Any], url: str) -> str:
+    """Return why a version of a model cannot be read; an empty text if it can."""
+    format_version = version.get("version")
+    match = re.match(r"v?(\d{1,9})(?:\.|$)", format_version) if isinstance(format_version, str) else None
+    if match and int(match[1]) > MAX_VERSION:
+        return (
+            f"{name}: its format has version {shown(format_version)} in {url}, newer than this program, which reads "
+            f"versions up to {MAX_VERSION}: update capsule-mt"
+        )
+    paths = [version["files"][kind]["path"] for kind in FILES if isinstance(version["files"].get(kind), dict)]
+    packed = [path for path in paths if path.endswith(ZSTD)]
+    if packed:
+        return (
+            f"{name}: {shown(packed[0])} in {url} is packed by zstd, which is not unpacked here: download the files, "
+            f"unpack them by `zstd -d *{ZSTD}`, and name their folder"
+        )
+    return ""
+
+
+def _rank(version: Mapping[str, Any]) -> tuple[bool, int, int]:
+    """Return a sorting key: released versions for desktops first, unlisted values last, and then what is not read."""
     status, size = version.get("releaseStatus"), version["architecture"]
     return (
+        bool(_problem("", version, "")),
         STATUSES.index(status) if status in STATUSES else len(STATUSES),
         SIZES.index(size) if size in SIZES else len(SIZES),
     )

@@ -161,6 +161,8 @@ def download_model(name: str) -> Path:
         if _is_downloaded(name):
             return folder
         entry = _entry_of(name)
+        if entry.problem:
+            raise CatalogError(entry.problem)
         partial = folder.with_name(f"{folder.name}.partial")
         partial.mkdir(parents=True, exist_ok=True)
         _remove_other_version(partial, entry)

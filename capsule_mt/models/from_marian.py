@@ -79,8 +79,8 @@ class MarianFolder(NamedTuple):
         folder = os.fspath(folder)
         names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
         models = [name for name in names if _is_model(name)]
+        _refuse_packed(folder, names, has_model=bool(models))
         if not models:
-            _refuse_packed(folder, names)
             return None
         settings = _settings_of(folder, names)
         numbered = [name for name in names if re.search(r"(^|\.)vocab\.ya?ml$", name)]
@@ -116,11 +116,12 @@ def _pieces_beside(folder: str, vocabularies: Sequence[str]) -> tuple[str, str]:
     return source, target
 
 
-def _refuse_packed(folder: str, names: Sequence[str]) -> None:
-    """Refuse a folder whose model is compressed, as HPLT's and Mozilla's downloads are."""
+def _refuse_packed(folder: str, names: Sequence[str], *, has_model: bool) -> None:
+    """Refuse a folder with a compressed file, as HPLT's and Mozilla's downloads are: its model, or one of a model."""
     for name in names:
-        suffix = os.path.splitext(name)[1]
-        if suffix in UNPACKERS and _is_model(name.removesuffix(suffix)):
+        unpacked, suffix = os.path.splitext(name)
+        belongs = has_model and (unpacked.endswith(".spm") or unpacked.startswith("lex") or "vocab" in unpacked)
+        if suffix in UNPACKERS and unpacked not in names and (belongs or _is_model(unpacked)):
             command = UNPACKERS[suffix]
             raise CheckpointError(f"{folder}: {name} is compressed: unpack this file and the others by `{command}`")
 

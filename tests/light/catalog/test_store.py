@@ -66,6 +66,34 @@ def test_the_best_of_several_versions(registry):
     assert Path(resolve("en-pt:tiny")).name == "en-pt.tiny"
 
 
+def test_a_version_that_is_newer_than_the_program(registry):
+    registry.add("en-ja", "base")
+    registry.models["en-ja"][0]["version"] = "4.0"
+    registry.add("en-ko", "base-memory")
+    registry.models["en-ko"][0]["version"] = "v4"
+    registry.add("en-ko", "tiny", "Nightly")
+    registry.models["en-ko"][1]["version"] = "3.1"
+    registry.publish()
+    message = (
+        r"en-ja: its format has version '4\.0' in .*, newer than this program, which reads versions up to 3: update"
+    )
+    with pytest.raises(CatalogError, match=message):
+        resolve("en-ja")
+    assert Path(resolve("en-ko")).name == "en-ko"  # the version that is read
+    with pytest.raises(CatalogError, match="en-ko:base-memory: its format has version 'v4'"):
+        resolve("en-ko:base-memory")
+    assert registry.asked("en-ja/base/exported") == 0
+
+
+def test_files_that_are_packed_by_zstd(registry):
+    registry.add("en-ja", "base")
+    for facts in registry.models["en-ja"][0]["files"].values():
+        facts["path"] = facts["path"].replace(".gz", ".zst")
+    registry.publish()
+    with pytest.raises(CatalogError, match=r"en-ja: 'models/en-ja/.*\.zst' in .* packed by zstd.* `zstd -d \*\.zst`"):
+        resolve("en-ja")
+
+
 @pytest.mark.parametrize("length", [0, 1, 3000])
 def test_broken_downloads_go_on(registry, length):
     size = len(registry.hub.files["/bucket/models/en-pt/base-memory/exported/model.enpt.bin.gz"])

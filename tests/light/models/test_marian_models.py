@@ -100,9 +100,14 @@ def test_a_folder_as_training_leaves_it(tmp_path):
 @pytest.mark.parametrize(("suffix", "command"), [("gz", "gunzip"), ("zst", "zstd -d")])
 def test_a_compressed_model_is_refused_with_the_command(suffix, command, tmp_path):
     folder = marian_folder("default", tmp_path / "packed")
-    (folder / "model.npz").rename(folder / f"model.npz.{suffix}")
-    with pytest.raises(CheckpointError, match=rf"model\.npz\.{suffix} is compressed: .* by `{command} \*\.{suffix}`"):
-        load_model(folder)
+    for name in ("joint.spm", "model.npz"):
+        (folder / name).rename(folder / f"{name}.{suffix}")
+        message = rf"{name.replace('.', '[.]')}\.{suffix} is compressed: .* by `{command} \*\.{suffix}`"
+        with pytest.raises(CheckpointError, match=message):
+            load_model(folder)
+        (folder / f"{name}.{suffix}").rename(folder / name)
+    (folder / f"model.npz.{suffix}").touch()  # kept beside the unpacked file
+    load_model(folder)
 
 
 def test_a_vocabulary_is_found_by_its_usual_name(tmp_path):
