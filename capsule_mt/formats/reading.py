@@ -18,6 +18,8 @@ FORMATS = {
     "xliff": (".xliff", ".xlf", ".sdlxliff", ".mqxliff", ".mxliff"),
     "markdown": (".md", ".markdown"),
     "docx": (".docx",),
+    "json": (".json",),
+    "arb": (".arb",),
     "tsv": (".tsv",),
     "csv": (".csv",),
 }
@@ -25,7 +27,7 @@ TABLE_FORMATS = ("tsv", "csv")
 FLAGGING_FORMATS = ("po", "xliff")  # in which a translation can be flagged for review
 # suffixes of files that are more than lines of text and that we cannot read
 UNREADABLE_SUFFIXES = (
-    *(".json", ".jsonl", ".yaml", ".yml", ".toml", ".ini", ".properties", ".strings", ".stringsdict", ".resx"),
+    *(".jsonl", ".yaml", ".yml", ".toml", ".ini", ".properties", ".strings", ".stringsdict", ".resx"),
     *(".xml", ".tmx", ".svg", ".rst", ".adoc", ".tex", ".ipynb", ".ass", ".ssa", ".sbv", ".ttml"),
 )
 PLAIN = "text"  # the whole file is one unit
@@ -161,6 +163,10 @@ def read(
         from capsule_mt.formats.xliff import XliffFile
 
         file = XliffFile(text, name, language)
+    elif format in ("json", "arb"):
+        from capsule_mt.formats.json_catalog import JsonCatalog
+
+        file = JsonCatalog(text.removeprefix("\ufeff"), name, language, is_arb=format == "arb")
     elif format == "markdown":
         from capsule_mt.formats.markdown import MarkdownFile
 

@@ -500,9 +500,7 @@ def test_a_model_stands_before_a_text(call, capfdbinary):
         assert "a model stands before the" in capfdbinary.readouterr().err.decode()
 
 
-@pytest.mark.parametrize(
-    "suffix", [".json", ".ass", ".xml", ".properties", ".strings", ".rst", ".tex", ".yaml", ".JSON.gz"]
-)
+@pytest.mark.parametrize("suffix", [".toml", ".ass", ".svg", ".ini", ".tmx", ".rst", ".tex", ".jsonl", ".TMX.gz"])
 def test_a_file_without_a_reader_is_translated_as_lines_only_on_request(run, expected, capfdbinary, tmp_path, suffix):
     content = "".join(f"{line}\n" for line in LINES).encode()
     (tmp_path / f"a{suffix}").write_bytes(gzip.compress(content) if suffix.endswith(".gz") else content)

@@ -200,6 +200,32 @@ Titel
 TSV = "id\ttext\tn\r\n1\tEr schläft.\t3\r\n2\tDer alte Mann.\t4\r\n"
 CSV = 'id;text\n1;"Er sagt: ""Gut""; ja."\n'
 
+I18NEXT = """{
+    "titel": "Der alte Mann",
+    "gruss": "Hallo {{name}}, <0>willkommen</0> bei $t(titel)!",
+    "datei_one": "{{count}} Datei",
+    "datei_other": "{{count}} Dateien" ,
+    "menu": {"hut_one": "Ein Hut", "n": null, "hut_other": "{{count}} Hüte",
+      "liste": ["Erster", "\\u00dcber \\"x\\"\\n"]},
+    "alt": "Ein Haus", "alt_plural": "{{count}} Häuser", "url": "https://example.org"
+}
+"""
+CHROME = """{
+  "appName": {"message": "Der alte Hut", "description": "Der Name"},
+  "greeting": {
+    "message": "Hallo $USER$, du hast $1 Punkte für $$5.",
+    "placeholders": {"user": {"content": "$1", "example": "Maria"}}
+  }
+}
+"""
+ARB = """{
+  "@@locale": "de",
+  "title": "Der alte Mann",
+  "@title": {"description": "Der Titel", "placeholders": {"n": {"type": "int"}}},
+  "items": "{n, plural, =0{Keine Hüte} one{Ein Hut} other{{n} Hüte}} von {name}"
+}
+"""
+
 WORD = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 LINK = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 CONTENT_TYPES = (
@@ -251,6 +277,9 @@ FILES = {
     "table.tsv": TSV,
     "table.csv": CSV,
     "report.docx": docx(),
+    "de.json": I18NEXT,
+    "messages.json": CHROME,
+    "app_de.arb": ARB,
 }
 
 

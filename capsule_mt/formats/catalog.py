@@ -1,0 +1,172 @@
+"""What the catalogs of apps share: messages with placeholders, and plural forms that the target language names.
+
+These files are loaded by programs, so a translation with other placeholders than its text is not written.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+from capsule_mt.formats.icu import IcuMessage, NotIcuError, has_branches
+from capsule_mt.formats.markup import MARKUP, Markup
+from capsule_mt.formats.plurals import PluralMessage, Rule, rule_of
+from capsule_mt.formats.units import FormatError, Translated, Unit, has_other_placeholders
+from capsule_mt.text.keeping import Item, parts_of
+
+
+class Message:
+    """A text of a catalog; `texts` is what is translated of it, nothing if it does not have words.
+
+    Args:
+        fixed: what is copied beside the placeholders that every text keeps.
+        is_icu: whether its programs read branches of ICU; they get the plural forms of `rule`.
+    """
+
+    def __init__(
+        self, text: str, fixed: "re.Pattern[str] | None" = None, is_icu: bool = False, rule: Rule | None = None
+    ) -> None:
+        end = len(text.rstrip())
+        start = min(len(text) - len(text.lstrip()), end)
+        self._edges = text[:start], text[end:]
+        self._markup, offset = Markup(), start
+        for match in fixed.finditer(text, start, end) if fixed else ():
+            self._markup.add_text(text[offset : match.start()])
+            self._markup.add_fixed(match[0])
+            offset = match.end()
+        self._markup.add_text(text[offset:end])
+        self._icu: IcuMessage | None = None
+        self.texts = [self._markup.text] if self._markup.has_words else []
+        if is_icu and has_branches(self._markup.text):
+            try:
+                self._icu = IcuMessage(self._markup.text, rule)
+            except NotIcuError:
+                return
+            self.texts = self._icu.texts
+
+    @property
+    def text(self) -> str:
+        """The text with marks for what is fixed."""
+        return self._markup.text
+
+    def filled(self, results: Sequence[Translated]) -> str | None:
+        """Return the translated message, `None` if it stays as it is."""
+        filled = (
+            self._restore(self.text, results[0]) if self._icu is None else self._icu.filled(results, self._restore)
+        )
+        return None if filled is None else f"{self._edges[0]}{filled}{self._edges[1]}"
+
+    def _restore(self, text: str, result: Translated) -> str | None:
+        if result.text is None or has_other_placeholders(text, result.text) or _tags(text) != _tags(result.text):
+            return None
+        return self._markup.filled(result.text.strip(), text=text)
+
+
+def _tags(text: str) -> list[str]:
+    return sorted(part for part in parts_of(text, ("tags",)) if isinstance(part, Item)) if "<" in text else []
+
+
+class Plural:
+    """A message in the plural forms of a catalog; `texts` are what is translated for those of the target language.
+
+    Args:
+        sources: its texts by category.
+        forms: the numbers of each form of the target language.
+    """
+
+    def __init__(self, sources: Mapping[str, Message], forms: Mapping[str, Sequence[int]]) -> None:
+        self._messages = {message.text: message for message in sources.values()}
+        self._message = PluralMessage({category: message.text for category, message in sources.items()}, forms)
+        self.texts = self._message.texts
+
+    def filled(self, results: Sequence[Translated]) -> dict[str, str] | None:
+        """Return the text of each form, `None` if the message stays as it is."""
+        forms = {}
+        for name, result in self._message.filled(results).items():
+            text = self._messages[self._message.sources[name]].filled([result])
+            if text is None:
+                return None
+            forms[name] = text
+        return forms
+
+
+class Edit(NamedTuple):
+    """A span of a file, and what replaces it."""
+
+    start: int
+    end: int
+    text: str
+
+
+def edited(text: str, edits: Sequence[Edit]) -> str:
+    """Return a text with spans replaced."""
+    parts, offset = [], 0
+    for edit in sorted(edits):
+        parts += [text[offset : edit.start], edit.text]
+        offset = edit.end
+    return "".join([*parts, text[offset:]])
+
+
+class Catalog:
+    """A file of messages. A subclass adds them, each with a function that writes its translation into the file."""
+
+    keep: Sequence[str] = (*MARKUP, "urls")
+
+    def __init__(self) -> None:
+        self.units: list[Unit] = []
+        self._messages: list[tuple[Message | Plural, Callable[[Any, bool], None]]] = []
+
+    def write(self, translations: Sequence[Translated]) -> bytes:
+        remaining, is_changed = iter(translations), False
+        for message, write in self._messages:
+            results = [next(remaining) for _ in message.texts]
+            filled = message.filled(results)
+            if filled is not None:
+                write(filled, any(result.needs_review for result in results))
+                is_changed = True
+        if is_changed:
+            self._state_language()
+        return self._content()
+
+    def _add(self, message: Message | Plural, location: str, write: Callable[[Any, bool], None]) -> None:
+        """Add a message; `write` takes its translation, a text or one for each form, and whether it needs a review."""
+        if message.texts:
+            self._messages.append((message, write))
+            self.units += [Unit(text, location) for text in message.texts]
+
+    def _state_language(self) -> None:
+        """Write the target language into a file that states its language."""
+
+    def _content(self) -> bytes:
+        """Return the bytes of the file with the translations that have been written."""
+        raise NotImplementedError
+
+
+class TextCatalog(Catalog):
+    """A file of messages whose translations replace spans of its text."""
+
+    def __init__(self, text: str, name: str, language: str | None) -> None:
+        super().__init__()
+        self._text, self._name, self._language = text, name, language
+        self._rule = rule_of(language)
+        self._edits: list[Edit] = []
+        self._counted = 0, 1  # an offset and its line
+
+    def _replace(self, start: int, end: int) -> Callable[[str, bool], None]:
+        """Return the function that replaces a span by a translation, which is escaped."""
+        return lambda text, _: self._edits.append(Edit(start, end, self._escaped(text)))
+
+    def _escaped(self, text: str) -> str:
+        """Return a text as it is written into the file."""
+        raise NotImplementedError
+
+    def _content(self) -> bytes:
+        return edited(self._text, self._edits).encode("utf-8")
+
+    def _line(self, offset: int) -> int:
+        """Return the number of a line; ascending offsets take linear time together."""
+        start, line = self._counted if offset >= self._counted[0] else (0, 1)
+        self._counted = offset, line + self._text.count("\n", start, offset)
+        return self._counted[1]
+
+    def _refuse(self, offset: int, reason: str) -> NoReturn:
+        raise FormatError(f"{self._name}, line {self._line(offset)}: {reason}")

@@ -1,0 +1,210 @@
+"""Catalogs in JSON: of i18next and its like, of Chrome's extensions (messages.json), and of Flutter (.arb).
+
+Keys, layout and everything but texts stay byte for byte. A file with numbers is not a catalog, and is refused.
+"""
+
+import json
+import re
+from itertools import pairwise
+from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-defined]  # what `json` itself reads strings with
+from typing import Any, NamedTuple
+
+from capsule_mt.formats.catalog import Edit, Message, Plural, TextCatalog
+from capsule_mt.formats.plurals import CATEGORIES
+
+MAX_DEPTH = 50
+SPACE = re.compile(r"[ \t\r\n]*")
+NULL = "null"
+SUFFIX = re.compile(rf"(.+)(?<!_ordinal)_({'|'.join(CATEGORIES)})")  # of i18next's plurals
+I18N = re.compile(r"\$t\([^()]*\)|\$\d+")  # another message of i18next, an argument of MediaWiki
+CHROME = re.compile(r"\$\w+\$|\$\d|\$\$")  # the placeholders of messages.json
+
+
+class Member(NamedTuple):
+    """A value with its span, which starts at its key if it has one."""
+
+    key: str
+    start: int
+    value_start: int
+    end: int
+    value: "str | list[Member] | dict[str, Member] | None"
+
+
+class Group(NamedTuple):
+    """A message in plural forms: its members by category, the forms of the target language, and their keys."""
+
+    members: dict[str, Member]
+    forms: dict[str, list[int]]
+    keys: dict[str, str]
+
+
+class JsonCatalog(TextCatalog):
+    """A catalog in JSON; `is_arb` if it is of Flutter."""
+
+    def __init__(self, text: str, name: str, language: str | None = None, is_arb: bool = False) -> None:
+        super().__init__(text, name, language)
+        start = self._skip(0)
+        root, end = self._read("", start, start, 0)
+        if not isinstance(root.value, dict):
+            self._refuse(start, "a catalog is one object, `{...}`")
+        if self._skip(end) != len(text):
+            self._refuse(self._skip(end), "the file goes on behind its object")
+        self._locale = root.value.get("@@locale") if is_arb else None
+        if is_arb:
+            for key, member in root.value.items():
+                if not key.startswith("@"):
+                    self._add_value(member, None)
+        elif root.value and all(map(_is_chrome, root.value.values())):
+            for member in root.value.values():
+                assert isinstance(member.value, dict)
+                self._add_value(member.value["message"], CHROME)
+        else:
+            self._add_value(root, I18N)
+
+    def _add_value(self, member: Member, fixed: "re.Pattern[str] | None") -> None:
+        """Add the texts of a value; an object may have plurals."""
+        if isinstance(member.value, str):
+            message = Message(member.value, fixed, is_icu=fixed is not CHROME, rule=self._rule)
+            self._add(message, f"line {self._line(member.start)}", self._replace(member.value_start, member.end))
+        elif isinstance(member.value, list):
+            for item in member.value:
+                self._add_value(item, fixed)
+        elif isinstance(member.value, dict):
+            groups = self._groups(member.value) if fixed is I18N else []
+            group_of = {member.key: group for group in groups for member in group.members.values()}
+            for child in member.value.values():
+                if child.key.startswith("@"):  # metadata, as in MediaWiki
+                    continue
+                group = group_of.get(child.key)
+                if group is None:
+                    self._add_value(child, fixed)
+                elif child is next(iter(group.members.values())):
+                    self._add_group(list(member.value.values()), group)
+
+    def _groups(self, members: dict[str, Member]) -> "list[Group]":
+        """Return the plurals of i18next: "key_one" and "key_other", or before version 21 "key" and "key_plural"."""
+        if self._rule is None:
+            return []
+        by_stem: dict[str, dict[str, Member]] = {}
+        for key, member in members.items():
+            match = SUFFIX.fullmatch(key)
+            if match is not None and isinstance(member.value, str):
+                by_stem.setdefault(match[1], {})[match[2]] = member
+        groups = []
+        for stem, texts in by_stem.items():
+            if "other" in texts and (len(texts) > 1 or "count" in str(texts["other"].value)):
+                forms = ({"zero": [0]} if "zero" in texts else {}) | self._rule.numbers
+                groups.append(Group(texts, forms, {name: f"{stem}_{name}" for name in forms}))
+        for key, plural in members.items():
+            stem = key.removesuffix("_plural")
+            singular = members.get(stem)
+            if key != stem and singular is not None and isinstance(singular.value, str):
+                forms = {name: self._rule.numbers[name] for name in self._rule.categories}
+                keys = {name: f"{stem}_{index}" for index, name in enumerate(forms)}
+                if tuple(forms) == ("one", "other"):
+                    keys = {"one": stem, "other": key}
+                groups.append(Group({"one": singular, "other": plural}, forms, keys))
+        return groups
+
+    def _add_group(self, members: list[Member], group: "Group") -> None:
+        sources = {category: Message(str(member.value), I18N) for category, member in group.members.items()}
+        first = next(iter(group.members.values()))
+
+        def write(texts: dict[str, str], _: bool) -> None:
+            key_end = self._string(first.start)[1]
+            colon = self._text[key_end : first.value_start]
+            written = [f"{_quoted(group.keys[name])}{colon}{_quoted(text)}" for name, text in texts.items()]
+            index = members.index(first)
+            pair = members[index : index + 2] if index + 1 < len(members) else members[index - 1 :]
+            separator = self._text[pair[0].end : pair[-1].start] if len(pair) == 2 else ", "
+            self._edits.append(Edit(first.start, first.end, separator.join(written)))
+            for previous, member in pairwise(members):
+                if member is not first and member in group.members.values():  # with the comma before it
+                    self._edits.append(Edit(previous.end, member.end, ""))
+
+        self._add(Plural(sources, group.forms), f"line {self._line(first.start)}", write)
+
+    def _state_language(self) -> None:
+        locale = self._locale
+        if locale is not None and isinstance(locale.value, str) and self._language:
+            self._edits.append(Edit(locale.value_start, locale.end, _quoted(self._language)))
+
+    def _escaped(self, text: str) -> str:
+        return _quoted(text)
+
+    def _read(self, key: str, start: int, offset: int, depth: int) -> tuple[Member, int]:
+        """Return the value at an offset, and the offset behind it."""
+        text = self._text
+        sign = text[offset : offset + 1]
+        if depth > MAX_DEPTH:
+            self._refuse(offset, f"nested more than {MAX_DEPTH} deep")
+        value: Any = None
+        if sign == '"':
+            value, end = self._string(offset)
+        elif sign == "{":
+            value, end = self._read_object(offset, depth)
+        elif sign == "[":
+            value, end = self._read_list(offset, depth)
+        elif text.startswith(NULL, offset):
+            end = offset + len(NULL)
+        else:
+            shown = re.sub(r"[\s,\]}].*", "", text[offset : offset + 20], flags=re.S)
+            self._refuse(
+                offset,
+                f"a catalog holds texts, objects and lists, got {shown!r}: if the file is not a catalog, copy its "
+                "texts into a .txt",
+            )
+        return Member(key, start, offset, end, value), end
+
+    def _read_object(self, offset: int, depth: int) -> tuple[dict[str, Member], int]:
+        members: dict[str, Member] = {}
+        offset = self._skip(offset + 1)
+        while not self._text.startswith("}", offset):
+            if members:
+                offset = self._skip(self._expect(",", offset))
+            if not self._text.startswith('"', offset):
+                self._refuse(offset, "a key in double quotes is expected")
+            key, end = self._string(offset)
+            value_start = self._skip(self._expect(":", self._skip(end)))
+            if key in members:
+                self._refuse(offset, f"the key {key[:40]!r} occurs twice")
+            members[key], offset = self._read(key, offset, value_start, depth + 1)
+            offset = self._skip(offset)
+        return members, offset + 1
+
+    def _read_list(self, offset: int, depth: int) -> tuple[list[Member], int]:
+        items: list[Member] = []
+        offset = self._skip(offset + 1)
+        while not self._text.startswith("]", offset):
+            if items:
+                offset = self._skip(self._expect(",", offset))
+            item, offset = self._read("", offset, offset, depth + 1)
+            items.append(item)
+            offset = self._skip(offset)
+        return items, offset + 1
+
+    def _string(self, offset: int) -> tuple[str, int]:
+        try:
+            string: tuple[str, int] = scanstring(self._text, offset + 1, True)
+        except JSONDecodeError as error:
+            self._refuse(error.pos, error.msg)
+        return string
+
+    def _skip(self, offset: int) -> int:
+        match = SPACE.match(self._text, offset)
+        assert match is not None
+        return match.end()
+
+    def _expect(self, sign: str, offset: int) -> int:
+        if not self._text.startswith(sign, offset):
+            self._refuse(offset, f"`{sign}` is expected, got {self._text[offset : offset + 10]!r}")
+        return offset + 1
+
+
+def _is_chrome(member: Member) -> bool:
+    message = member.value.get("message") if isinstance(member.value, dict) else None
+    return message is not None and isinstance(message.value, str)
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

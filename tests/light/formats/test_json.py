@@ -1,0 +1,133 @@
+"""Catalogs in JSON: what is translated of them, and that their libraries and Python read what is written."""
+
+import json
+import re
+
+import pytest
+
+from capsule_mt.formats.reading import format_of, parse
+from capsule_mt.formats.units import FormatError, Translated
+from tests.light.formats.files import ARB, CHROME, I18NEXT
+from tests.light.formats.test_formats import shout
+
+KEPT = re.compile(r"\{\{?[\w#]+\}?\}")
+
+
+def read(name, content, language):
+    return parse(content.encode(), format_of(name), name=name, language=language)
+
+
+def translated(name, content, language="en", translate=None):
+    def by_default(text):
+        kept = KEPT.findall(text)
+        return "{}".join(map(shout, KEPT.split(text))).replace("{}", "%s") % tuple(kept) if kept else shout(text)
+
+    parsed = read(name, content, language)
+    return parsed.write([Translated((translate or by_default)(unit.text)) for unit in parsed.units]).decode()
+
+
+def test_i18next():
+    units = read("de.json", I18NEXT, "en").units
+    assert [(unit.text, unit.location) for unit in units] == [
+        ("Der alte Mann", "line 2"),
+        ("Hallo {{name}}, <0>willkommen</0> bei {1}!", "line 3"),
+        ("{{count}} Datei", "line 4"),
+        ("{{count}} Dateien", "line 4"),
+        ("Ein Hut", "line 6"),
+        ("{{count}} Hüte", "line 6"),
+        ("Erster", "line 7"),
+        ('Über "x"', "line 7"),
+        ("Ein Haus", "line 8"),
+        ("{{count}} Häuser", "line 8"),
+    ]
+    written = translated("de.json", I18NEXT)
+    assert '\n    "datei_one": "{{count}} DATEI",\n    "datei_other": "{{count}} DATEIEN" ,\n' in written
+    assert '"alt": "EIN HAUS", "alt_plural": "{{count}} HÄUSER", "url": "https://example.org"\n}\n' in written
+    catalog = json.loads(written)
+    assert list(catalog) == list(json.loads(I18NEXT))
+    assert set(catalog["menu"]) == set(json.loads(I18NEXT)["menu"])
+    assert catalog["gruss"] == "HALLO {{name}}, <0>WILLKOMMEN</0> BEI $t(titel)!"
+    assert catalog["menu"]["liste"] == ["ERSTER", 'ÜBER "X"\n']
+    assert (catalog["menu"]["hut_one"], catalog["menu"]["hut_other"]) == ("EIN HUT", "{{count}} HÜTE")
+    jsonl10n = pytest.importorskip("translate.storage.jsonl10n")
+    store = jsonl10n.I18NextV4File()
+    store.parse(written.encode())
+    plurals = [unit.target.strings for unit in store.units if hasattr(unit.target, "strings")]
+    assert ["{{count}} DATEI", "{{count}} DATEIEN"] in plurals
+
+
+@pytest.mark.parametrize(
+    ("language", "names"),
+    [("ru", ["one", "few", "many", "other"]), ("ja", ["other"]), ("sl", ["one", "two", "few", "other"])],
+)
+def test_i18next_has_the_plurals_of_the_language(language, names):
+    catalog = json.loads(translated("de.json", I18NEXT, language))
+    assert [key for key in catalog if key.startswith("datei")] == [f"datei_{name}" for name in names]
+    assert {key for key in catalog["menu"] if key.startswith("hut")} == {f"hut_{name}" for name in names}
+    assert all("{{count}}" in catalog[f"datei_{name}"] for name in names)
+    old = [key for key in catalog if key.startswith("alt")]
+    assert old == [f"alt_{index}" for index in range({"ru": 3, "ja": 1, "sl": 4}[language])]
+
+
+def test_plurals_stay_as_they_are_without_a_language():
+    catalog = json.loads(translated("de.json", I18NEXT, None))
+    assert (catalog["datei_one"], catalog["datei_other"]) == ("{{count}} DATEI", "{{count}} DATEIEN")
+
+
+def test_chrome():
+    written = json.loads(translated("messages.json", CHROME))
+    expected = json.loads(CHROME)
+    expected["appName"]["message"] = "DER ALTE HUT"
+    expected["greeting"]["message"] = "HALLO $USER$, DU HAST $1 PUNKTE FÜR $$5."
+    assert written == expected
+    jsonl10n = pytest.importorskip("translate.storage.jsonl10n")
+    store = jsonl10n.WebExtensionJsonFile()
+    store.parse(translated("messages.json", CHROME).encode())
+    assert [unit.target for unit in store.units] == ["DER ALTE HUT", "HALLO $USER$, DU HAST $1 PUNKTE FÜR $$5."]
+
+
+def test_flutter():
+    written = translated("app_de.arb", ARB, "ru")
+    catalog = json.loads(written)
+    assert catalog["@@locale"] == "ru"
+    assert catalog["@title"] == json.loads(ARB)["@title"]
+    assert catalog["items"] == (
+        "{n, plural, =0 {KEINE HÜTE VON {name}} one {{n} HÜTE VON {name}} few {{n} HÜTE VON {name}} "
+        "many {{n} HÜTE VON {name}} other {{n} HÜTE VON {name}}}"
+    )
+    pyicumessageformat = pytest.importorskip("pyicumessageformat")
+    (plural,) = pyicumessageformat.Parser().parse(catalog["items"])
+    assert (plural["name"], list(plural["options"])) == ("n", ["=0", "one", "few", "many", "other"])
+
+
+@pytest.mark.parametrize(
+    "lossy", [lambda text: "x", lambda text: text + " {{more}}", lambda text: text.replace("<0>", "")]
+)
+def test_a_text_whose_placeholders_are_lost_stays(lossy):
+    catalog = json.loads(translated("de.json", I18NEXT, "en", lossy))
+    assert catalog["gruss"] == json.loads(I18NEXT)["gruss"]
+    assert (catalog["datei_one"], catalog["datei_other"]) == ("{{count}} Datei", "{{count}} Dateien")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            '{"a": "b",\n "n": 5}',
+            "a.json, line 2: a catalog holds texts, objects and lists, got '5': if the file is not a",
+        ),
+        ('{"a": true}', "a.json, line 1: a catalog holds texts, objects and lists, got 'true'"),
+        ('["a b"]', "a.json, line 1: a catalog is one object, `{...}`"),
+        ('{"a": "b"} x', "a.json, line 1: the file goes on behind its object"),
+        ('{\n// one\n"a": "b"}', "a.json, line 2: a key in double quotes is expected"),
+        ('{"a": "b"\n "c": "d"}', 'a.json, line 2: `,` is expected, got \'"c": "d"}\''),
+        ('{"a": "b",\n"a": "c"}', "a.json, line 2: the key 'a' occurs twice"),
+        ('{"a": "b\n"}', "a.json, line 1: Invalid control character at"),
+        ('{"a": ' * 60, "a.json, line 1: nested more than 50 deep"),
+        ("", "a.json, line 1: a catalog holds"),
+    ],
+)
+def test_what_is_not_a_catalog_is_refused_by_line(content, message):
+    with pytest.raises(FormatError) as error:
+        read("a.json", content, "en")
+    assert str(error.value).startswith(message)
