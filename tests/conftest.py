@@ -149,3 +149,21 @@ def browser(chromium):
         browser = driver.chromium.launch(executable_path=chromium, args=FLAGS)
         yield browser
         browser.close()
+
+
+@pytest.fixture
+def firefox():
+    """Firefox as the system has it, by WebDriver BiDi; FIREFOX names one."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    path = os.environ.get("FIREFOX") or shutil.which("firefox") or shutil.which("firefox-esr")
+    with playwright.sync_playwright() as driver:
+        browser = driver.firefox.launch(
+            channel="moz-firefox", executable_path=path or pytest.skip("no firefox here; FIREFOX names one")
+        )
+        try:
+            browser.new_page().close()
+        except playwright.Error as error:
+            browser.close()
+            pytest.skip(f"playwright needs another version of Firefox than {browser.version}: {error}")
+        yield browser
+        browser.close()

@@ -20,7 +20,7 @@ from capsule_mt.serve.routes import file_router, state_router, text_router
 from capsule_mt.text.detecting import Detector
 
 PAGE = Path(__file__).parent / "page"
-PAGE_FILES = {"/": "index.html", **{f"/{name}": name for name in ("page.js", "page.css", "service.js")}}
+PAGE_FILES = {"/": "index.html", **{f"/{name}": name for name in ("page.js", "marks.js", "page.css", "service.js")}}
 PRIVATE = frozenset({"/metrics", "/docs", "/redoc", "/openapi.json", "/spec"})  # these need a key if there are keys
 Next: TypeAlias = Callable[[Request], Awaitable[Response]]
 

@@ -23,7 +23,7 @@ from capsule_mt.engine.stopping import Stop, StoppedError
 from capsule_mt.files.line_failures import PROBE, Failure, describe, is_of_line, translate_lines
 from capsule_mt.text.segments import Document, Piece
 from capsule_mt.translate.options import TranslationOptions
-from capsule_mt.translate.pivot import single_model
+from capsule_mt.translate.pivot import PivotTranslator, single_model
 from capsule_mt.translate.plan import DEFAULT_COVERAGE_WEIGHT
 from capsule_mt.translate.text_translator import TextTranslator
 
@@ -59,6 +59,7 @@ class RequestSettings(NamedTuple):
     """The options of a request; texts with equal settings are translated together."""
 
     coverage: bool = False
+    alignment: bool = False
     search: tuple[tuple[str, Any], ...] = ()  # names and values of search options
     alternatives: int = 0
     keep: tuple[str, ...] = ()
@@ -264,6 +265,7 @@ class Batcher:
                 batch_size=self.max_batch,
                 coverage=self._coverage(settings) if settings.coverage else None,
                 scores=False,
+                alignment=settings.alignment and not isinstance(self.translator, PivotTranslator),
                 keep=settings.keep,
                 generate_kwargs=search,
                 **settings.language_options,

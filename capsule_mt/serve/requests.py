@@ -70,6 +70,7 @@ class TranslationFields(TextRequest):
     format: Annotated[Literal["text", "html"], BeforeValidator(lambda value: value or "text")] = "text"
     alternatives: int = Field(0, ge=0, description="number of further translations of each text")
     coverage: bool = Field(False, description="add which words were translated, for each text")
+    alignment: bool = Field(False, description="add which words belong together, for each text")
     marks: MarksField = None
 
     @property

@@ -45,7 +45,7 @@ def text_router(answers: Answers) -> APIRouter:
         _check_options(fields, answers.limits.max_beams)
         sources, target = answers.detected(fields), answers.language_of(fields.target)
         search = tuple(fields.search.items())
-        settings = RequestSettings(fields.coverage, search, fields.alternatives, marks=fields.marks)
+        settings = RequestSettings(fields.coverage, fields.alignment, search, fields.alternatives, marks=fields.marks)
         pairs = [LanguagePair(source.language, target) for source in sources]
         answer: dict[str, list[Any]] = {}
         if fields.format == "html":
@@ -62,6 +62,8 @@ def text_router(answers: Answers) -> APIRouter:
         if fields.coverage:
             coverages = [alternatives[0].coverage for alternatives in results]
             answer["coverage"] = [None if coverage is None else coverage_record(coverage) for coverage in coverages]
+        if fields.alignment:
+            answer["alignment"] = [alternatives[0].alignment for alternatives in results]
         if fields.marks is not None:
             answer["marks"] = [answers.state_of_marks(pair) for pair in pairs]
         return JSONResponse(fields.in_shape_of_q(answer))
@@ -178,8 +180,9 @@ def _check_options(fields: TranslationFields, max_beams: int) -> None:
             raise HTTPException(400, f"`{name}`: at most {limit} are accepted, got {getattr(fields, name)}")
     if fields.marks is not None and not fields.coverage:
         raise HTTPException(400, "`marks` chooses among what `coverage` marks: set `coverage` to true")
-    if fields.format == "html" and fields.coverage:
-        raise HTTPException(400, "`coverage` is for texts, not for `format` html")
+    for name in ("coverage", "alignment"):
+        if fields.format == "html" and getattr(fields, name):
+            raise HTTPException(400, f"`{name}` is for texts, not for `format` html")
 
 
 async def _translate_pages(
@@ -210,12 +213,11 @@ def _language_record(detected: Detected) -> dict[str, Any]:
 
 
 def _page_settings(answers: Answers) -> dict[str, Any]:
-    """Return the settings of LibreTranslate's page, and `maxBeams`, `precision` and `verified` for ours."""
+    """Return the settings of LibreTranslate's page, and `maxBeams` and `verified` for ours."""
     batchers, limits = answers.batchers, answers.limits
     source, target = next(iter(batchers))
     names = {AUTO: "Auto Detect", **{record["code"]: record["name"] for record in describe_languages(batchers)}}
     default_source = source if answers.detector is None else AUTO
-    precisions = {str(pair): batcher.translator.precision for pair, batcher in batchers.items()}
     return {
         "apiKeys": bool(limits.keys),
         "charLimit": limits.max_characters,
@@ -227,7 +229,6 @@ def _page_settings(answers: Answers) -> dict[str, Any]:
             "target": {"code": target, "name": names[target]},
         },
         "maxBeams": limits.max_beams,
-        "precision": {pair: precision for pair, precision in precisions.items() if precision},
         "suggestions": False,
         "supportedFilesFormat": list(FILE_SUFFIXES),
         "verified": [str(pair) for pair, batcher in batchers.items() if batcher.translator.has_reverse],

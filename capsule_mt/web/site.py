@@ -42,7 +42,7 @@ def write_site(out: Path, models: Sequence[Path]) -> None:
     description = {
         "languages": describe_languages(files),
         "models": {str(pair): f"{pair}.capsule" for pair in files},
-        "settings": {"maxBeams": MAX_BEAMS, "precision": {}, "verified": [], "keyRequired": False},
+        "settings": {"maxBeams": MAX_BEAMS, "verified": [], "keyRequired": False},
     }
     (out / "site.json").write_text(json.dumps(description, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 

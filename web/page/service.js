@@ -15,9 +15,9 @@ function translatorOf(pair) {
 }
 
 async function call(path, fields) {
-  const known = await site;
-  if (path === "languages") return known.languages;
-  if (path === "frontend/settings") return known.settings;
+  const { languages, settings } = await site;
+  if (path === "languages") return languages;
+  if (path === "frontend/settings") return settings;
   const translator = await translatorOf(`${fields.source}-${fields.target}`);
   if (path === "cover") return { coverage: await translator.cover(fields.q, fields.translation) };
   const { text, coverage } = await translator.translate(fields.q, { coverage: translator.marks, num_beams: fields.num_beams });

@@ -1,184 +1,200 @@
-// The page: translate a text or check a translation, show what was left out or made up, retry with more beams.
+// The page: translates texts and files, checks a translation, and remembers the last pair and texts.
 "use strict";
 
-const $ = (id) => document.getElementById(id);
-const buttons = ["translate", "check", "again"].map($);
-const IS_WORD = /[\p{L}\p{N}]/u;
-const PROBLEMS = {
-  numbers: "A number", signs: "A sign", placeholders: "A placeholder", tags: "A tag", urls: "An address", brackets: "A pair of brackets",
-  negation: "A negation",
-};
+const STORAGE = "capsule-mt"; // the key of what this browser remembers
+const AUTO = "auto";
+const buttons = ["translate", "upload", "check", "again", "swap", "clear"].map($);
+const texts = new MarkedTexts();
 let languages = [];
-let settings = { maxBeams: 1, precision: {}, verified: [] };
-let shown = null; // the translation below the form: { q, beams, score }
-let repeatLatest = null; // shows it again, for another choice of marks
+let settings = {};
+let detected = null; // the language of the text, if the page has asked for it
+let repeatLatest = null; // shows the translation again, for another choice of marks
 
+const nameOf = (code) => languages.find((language) => language.code === code)?.name ?? code;
 const targetsOf = ({ code, targets }) => targets.filter((target) => target !== code);
-const percent = (share) => `${Math.round(100 * share)} %`;
-
-function element(tag, text, attributes = {}) {
-  const node = document.createElement(tag);
-  node.textContent = text;
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  return node;
-}
+const sourceCode = () => ($("from").value === AUTO ? detected : $("from").value);
+const isBlank = (id) => $(id).value.trim() === "";
 
 function showStatus(text, kind = "") {
   $("status").textContent = text;
   $("status").className = kind;
 }
 
-/** Run the work of a button: show the time while it runs, then its message and how long it took, or its error. */
+/** Run the work of a button: show the time while it runs, then its message, or its error. */
 async function run(activity, work) {
   const started = performance.now();
-  const seconds = () => ((performance.now() - started) / 1000).toFixed(1);
   const focused = document.activeElement;
   buttons.forEach((button) => (button.disabled = true));
   showStatus(`${activity} …`, "busy");
-  const clock = setInterval(() => showStatus(`${activity} … ${seconds()} s`, "busy"), 1000);
-  let message = null;
+  const clock = setInterval(() => showStatus(`${activity} … ${Math.round((performance.now() - started) / 1000)} s`, "busy"), 1000);
   try {
-    message = await work();
-    clearInterval(clock);
-    showStatus(`${message} in ${seconds()} s.`);
+    showStatus(await work());
   } catch (error) {
-    clearInterval(clock);
     showStatus(error.message, "error");
   }
+  clearInterval(clock);
   buttons.forEach((button) => (button.disabled = false));
+  showLanguages();
   if (document.activeElement === document.body) focused?.focus(); // disabling a button took its focus
 }
 
 /** Return the text of a field, or focus it and ask for `description`. */
 function requiredText(id, description) {
-  const value = $(id).value;
-  if (value.trim() === "") {
+  if (isBlank(id)) {
     $(id).focus();
     throw new Error(`Type ${description} first.`);
   }
-  return value;
+  return $(id).value;
 }
 
-const languagePair = () => ({ source: $("from").value, target: $("to").value });
-
+// ---- translating and checking
 async function translate(beams) {
   const q = requiredText("source", "a text");
-  const previousScore = beams && shown?.q === q ? shown.score : null;
-  const answer = await call("translate", { q, ...languagePair(), coverage: true, marks: $("marks").value, ...(beams && { num_beams: beams }) });
+  const fields = { q, source: $("from").value, target: $("to").value, coverage: true, alignment: true, marks: $("marks").value };
+  const answer = await call("translate", { ...fields, ...(beams && { num_beams: beams }) });
+  const previous = $("target").value;
   $("target").value = answer.translatedText;
-  if (!answer.coverage) return "Translated, by a model that cannot mark words,";
-  showCoverage(answer.coverage, previousScore);
-  shown = { q, beams, score: answer.coverage.score };
-  $("again").hidden = settings.maxBeams < 2 || beams === settings.maxBeams;
-  return beams ? `Translated with ${beams} beams` : "Translated";
+  showDetected(answer.detectedLanguage?.language ?? null);
+  const isOutdated = $("source").value !== q; // the text was changed while it was translated
+  const message = showMarks(isOutdated ? null : answer.coverage, isOutdated ? null : answer.alignment);
+  $("again").hidden = !(settings.maxBeams > 1) || beams === settings.maxBeams;
+  if (detected === $("to").value) return `The text is already in ${nameOf(detected)}.`;
+  if (beams && previous === answer.translatedText) return `The translation stays as it was. ${message}`;
+  return `Translated. ${message}`;
 }
 
 async function check() {
   const q = requiredText("source", "a text");
   const translation = requiredText("target", "a translation");
-  const answer = await call("cover", { q, translation, marks: $("marks").value, ...languagePair() });
-  showCoverage(answer.coverage, null);
-  shown = null;
+  if ($("from").value === AUTO) showDetected((await call("detect", { q }))[0].language);
+  const { coverage } = await call("cover", { q, translation, marks: $("marks").value, source: sourceCode(), target: $("to").value });
+  const isOutdated = $("source").value !== q || $("target").value !== translation;
+  const message = showMarks(isOutdated ? null : coverage, null);
   $("again").hidden = true;
-  return "Checked";
+  return `Checked. ${message}`;
 }
 
-/** Return a word in a frame, with its share as a tip; `problem` is null, or has the style and the label of an error. */
-function chip(word, share, problem) {
-  if (!IS_WORD.test(word)) return element("li", word, { class: "word mark" });
-  if (!problem) return element("li", word, { class: "word", "data-tip": share });
-  const tip = `perhaps ${problem.label}; ${share}`;
-  return element("li", word, {
-    class: `word ${problem.style}`, "data-tip": tip, "aria-label": `${word}: ${tip}`, tabindex: 0,
-  });
+/** Mark the problems of a translation in both texts and list them; return a message with their number. */
+function showMarks(coverage, pairs) {
+  const number = texts.show(coverage, pairs ?? []);
+  $("choice").hidden = !settings.verified?.includes(`${sourceCode()}-${$("to").value}`);
+  showTexts();
+  if (!coverage) return "";
+  if (number === 0) return "No problems found.";
+  return number === 1 ? "1 thing to look at." : `${number} things to look at.`;
 }
 
-const LEFT_OUT = { style: "left", label: "left out" };
-const MADE_UP = { style: "new", label: "made up" };
-const sourceChip = (word) => chip(word.word, `translated ${percent(word.covered)}`, word.untranslated ? LEFT_OUT : null);
-const targetChip = (word) => chip(word.word, `supported ${percent(word.supported)}`, word.unsupported ? MADE_UP : null);
-
-/** Offer the choice of marks if they are verified, with their precision if a person has checked such marks. */
-function showMarkChoice() {
-  const pair = `${$("from").value}-${$("to").value}`;
-  $("points").hidden = !settings.verified.includes(pair);
-  const precision = settings.precision[pair]?.[$("marks").value];
-  $("precision").textContent =
-    precision === undefined ? "" : `Of such marks on left-out words, ${percent(precision)} were right when checked by hand.`;
-}
-
-/** A check in words. */
-function problem({ kind, missing, added }) {
-  if (kind === "end") return `The text ends with ${missing}, its translation with ${added}`;
-  if (kind === "untranslated") return `Not translated: ${missing}`;
-  if (kind === "doubled") return `Said twice in a row: ${added}`;
-  return missing ? `${PROBLEMS[kind]} of the text is not in the translation: ${missing}` : `${PROBLEMS[kind]} is only in the translation: ${added}`;
-}
-
-function showCoverage(coverage, previousScore) {
-  const words = coverage.words.filter((word) => IS_WORD.test(word.word));
-  const leftOut = words.filter((word) => word.untranslated);
-  const score = $("score");
-  score.replaceChildren(element("strong", `Coverage: ${percent(coverage.score)}`));
-  if (previousScore !== null) score.append(` (before: ${percent(previousScore)})`);
-  if (leftOut.length > 0) {
-    score.append(`. Perhaps left out, ${leftOut.length} of ${words.length} words: `);
-    score.append(element("strong", leftOut.map((word) => word.word).join(", ")), ".");
-  } else {
-    score.append(". No word seems to be left out.");
+// ---- files
+/** Translate a file, or open its text where files are not translated. */
+async function openFile(file) {
+  $("translated-file").hidden = true;
+  if (!settings.filesTranslation) {
+    $("source").value = await file.text();
+    changeText();
+    return `Opened ${file.name}.`;
   }
-  const targetWords = coverage.target_words ?? [];
-  const unsupported = targetWords.filter((word) => word.unsupported);
-  if (unsupported.length > 0) {
-    score.append(" Perhaps made up: ", element("strong", unsupported.map((word) => word.word).join(", ")), ".");
-  }
-  $("made-up").hidden = targetWords.length === 0;
-  $("translated").hidden = targetWords.length === 0;
-  $("targets").lang = $("to").value;
-  $("targets").replaceChildren(...targetWords.map(targetChip));
-  $("alarm").hidden = !coverage.sentences.some((sentence) => sentence.below_threshold);
-  showMarkChoice();
-  const problems = coverage.checks ?? [];
-  if (coverage.repetitions.length > 0 && !problems.some(({ kind }) => kind === "doubled")) {
-    score.append(" Said twice in a row: ", element("em", coverage.repetitions.join(", ")), ".");
-  }
-  $("checks").hidden = problems.length === 0;
-  $("checks").replaceChildren(...problems.map((check) => element("li", problem(check))));
-  $("sentences").replaceChildren(
-    ...coverage.sentences.map((sentence) => {
-      const row = element("li", "");
-      const chips = element("ol", "", { class: "words", lang: $("from").value, dir: "auto" });
-      const sentenceWords = coverage.words.filter((word) => word.start >= sentence.start && word.start < sentence.end);
-      chips.append(...sentenceWords.map(sourceChip));
-      const share = percent(sentence.score);
-      const label = `coverage of this sentence: ${share}${sentence.below_threshold ? "; it has probably lost something" : ""}`;
-      row.append(element("span", share, { class: sentence.below_threshold ? "badge low" : "badge", "aria-label": label }), chips);
-      return row;
-    }),
-  );
-  $("result").hidden = false;
-  for (const word of document.querySelectorAll("#result ol .word")) {
-    word.classList.toggle("at-end", word.offsetLeft > document.body.clientWidth / 2); // its tip opens to the left
-  }
+  const { translatedFileUrl } = await call("translate_file", { file, source: $("from").value, target: $("to").value });
+  const link = $("translated-file");
+  link.download = file.name.replace(/(\.[^.]*)?$/, `.${$("to").value}$1`);
+  link.href = translatedFileUrl.replace(/^.*\/(?=download_file\/)/, ""); // a proxy may have another address
+  link.textContent = `Download ${link.download}`;
+  link.hidden = false;
+  return `Translated ${file.name}.`;
 }
 
-function clearResult() {
-  $("result").hidden = true;
-  shown = null;
-  showStatus("");
+function downloadText() {
+  const link = element("a", "", { download: `translation.${$("to").value}.txt` });
+  link.href = URL.createObjectURL(new Blob([$("target").value], { type: "text/plain" }));
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
+async function copyTarget() {
+  try {
+    await navigator.clipboard.writeText($("target").value);
+  } catch { // a page without https has no clipboard
+    $("target").select();
+    document.execCommand("copy");
+  }
+  showStatus("Copied.");
+}
+
+// ---- the state of the form
+/** Show the buttons that the texts call for, and remember the texts. */
+function showTexts() {
+  const isEmpty = isBlank("target");
+  $("copy").hidden = $("download").hidden = isEmpty;
+  $("check").hidden = isEmpty || isBlank("source") || texts.isShown;
+  $("clear").hidden = isEmpty && isBlank("source");
+  const [length, limit] = [[...$("source").value].length, settings.charLimit];
+  $("count").hidden = !(limit > 0) || length < 0.8 * limit;
+  $("count").textContent = `${length} of ${limit} characters`;
+  $("count").className = length > limit ? "error" : "";
+  remember();
+}
+
+/** Take a change of a text or a language: the marks are then of another translation. */
+function changeText() {
+  texts.clear();
+  showTexts();
+  if (!$("status").classList.contains("busy")) showStatus("");
+}
+
+function showDetected(code) {
+  detected = code;
+  const option = $("from").querySelector(`[value=${AUTO}]`);
+  if (option) option.textContent = code ? `${nameOf(code)} (detected)` : "Detect language";
+  showLanguages();
+}
+
+/** Offer the targets of the source language, and keep the chosen one if it is among them. */
 function showTargets() {
-  const names = new Map(languages.map((language) => [language.code, language.name]));
+  const target = $("to").value;
   const source = languages.find((language) => language.code === $("from").value);
-  $("to").replaceChildren(...targetsOf(source).map((code) => element("option", names.get(code), { value: code })));
+  const codes = source ? targetsOf(source) : [...new Set(languages.flatMap(targetsOf))];
+  $("to").replaceChildren(...codes.map((code) => element("option", nameOf(code), { value: code })));
+  if (codes.includes(target)) $("to").value = target;
   showLanguages();
 }
 
 function showLanguages() {
-  $("source").lang = $("from").value;
+  $("source").lang = sourceCode() ?? "";
   $("target").lang = $("to").value;
-  clearResult();
+  $("swap").disabled = !languages.find(({ code }) => code === $("to").value)?.targets.includes(sourceCode());
+}
+
+function swap() {
+  const [from, to] = [$("to").value, sourceCode()];
+  [$("source").value, $("target").value] = [$("target").value, $("source").value];
+  $("from").value = from;
+  showTargets();
+  $("to").value = to;
+  showDetected(null);
+  changeText();
+}
+
+function clear() {
+  $("source").value = $("target").value = "";
+  $("translated-file").hidden = true;
+  showDetected(null);
+  changeText();
+  $("source").focus();
+}
+
+/** Store the pair and the texts in this browser, which may refuse. */
+function remember() {
+  const state = { from: $("from").value, to: $("to").value, source: $("source").value, target: $("target").value };
+  try {
+    localStorage.setItem(STORAGE, JSON.stringify(state));
+  } catch {}
+}
+
+function remembered() {
+  try {
+    return JSON.parse(localStorage.getItem(STORAGE)) ?? {};
+  } catch {
+    return {};
+  }
 }
 
 async function start() {
@@ -189,26 +205,66 @@ async function start() {
     showStatus(error.message, "error");
     return;
   }
+  const state = remembered();
   const sources = languages.filter((language) => targetsOf(language).length);
-  $("from").replaceChildren(...sources.map(({ code, name }) => element("option", name, { value: code })));
-  $("key").hidden = !settings.keyRequired;
-  $("again").textContent = `Try again with ${settings.maxBeams} beams`;
+  const options = sources.map(({ code, name }) => element("option", name, { value: code }));
+  if (settings.language?.source.code === AUTO) options.unshift(element("option", "Detect language", { value: AUTO }));
+  $("from").replaceChildren(...options);
+  const select = (id, ...codes) => {
+    const code = codes.find((code) => [...$(id).options].some(({ value }) => value === code));
+    if (code) $(id).value = code;
+  };
+  select("from", state.from, settings.language?.source.code);
   showTargets();
+  select("to", state.to, settings.language?.target.code);
+  for (const id of ["source", "target"]) {
+    if ($(id).value === "" && typeof state[id] === "string") $(id).value = state[id];
+  }
+  $("key").hidden = !settings.keyRequired;
+  $("file").accept = (settings.filesTranslation ? settings.supportedFilesFormat : [".txt"]).join(",");
   buttons.forEach((button) => (button.disabled = false));
+  showStatus("");
+  showLanguages();
+  changeText();
 }
 
 $("form").addEventListener("submit", (event) => {
   event.preventDefault();
   if (!$("translate").disabled) run("Translating", (repeatLatest = () => translate(null)));
 });
-$("again").addEventListener("click", () => run("Searching", (repeatLatest = () => translate(settings.maxBeams))));
+$("again").addEventListener("click", () => run("Translating", (repeatLatest = () => translate(settings.maxBeams))));
 $("check").addEventListener("click", () => run("Checking", (repeatLatest = check)));
 $("marks").addEventListener("change", () => repeatLatest && run("Checking", repeatLatest));
-$("from").addEventListener("change", showTargets);
-$("to").addEventListener("change", showLanguages);
-$("source").addEventListener("input", clearResult);
+$("from").addEventListener("change", () => {
+  showDetected(null);
+  showTargets();
+  changeText();
+});
+$("to").addEventListener("change", () => {
+  showLanguages();
+  changeText();
+});
+$("source").addEventListener("input", changeText);
+$("target").addEventListener("input", changeText);
 $("source").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) $("form").requestSubmit();
+});
+$("swap").addEventListener("click", swap);
+$("clear").addEventListener("click", clear);
+$("copy").addEventListener("click", copyTarget);
+$("download").addEventListener("click", downloadText);
+$("upload").addEventListener("click", () => $("file").click());
+$("file").addEventListener("change", () => {
+  const [file] = $("file").files;
+  if (file) run("Reading the file", () => openFile(file));
+  $("file").value = "";
+});
+document.addEventListener("dragover", (event) => event.preventDefault());
+document.addEventListener("drop", (event) => {
+  const [file] = event.dataTransfer.files;
+  if (!file || $("upload").disabled) return;
+  event.preventDefault();
+  run("Reading the file", () => openFile(file));
 });
 buttons.forEach((button) => (button.disabled = true));
 start();

@@ -4,22 +4,40 @@
 
 async function call(path, fields) {
   let response;
-  const request = fields && {
-    method: "POST",
-    headers: { "Content-Type": "application/json" },
-    body: JSON.stringify({ ...fields, api_key: $("api_key").value }),
-  };
   try {
-    response = await fetch(path, request);
+    response = await fetch(path, fields && requestOf({ ...fields, api_key: $("api_key").value }));
   } catch {
     throw new Error("The server does not answer. Is it still running?");
   }
   const answer = await response.json().catch(() => null);
-  if (response.ok && answer !== null) return answer;
+  if (response.ok && answer !== null) {
+    if (answer.coverage) countInUtf16(answer.coverage, fields.q, answer.translatedText ?? fields.translation);
+    return answer;
+  }
   if (response.status === 403) {
     $("key").hidden = false;
     $("api_key").focus();
     throw new Error("This server needs an API key: type it above.");
   }
   throw new Error(answer?.error ?? `The server answered with the status ${response.status}.`);
+}
+
+/** Return a request with these fields: as JSON, or with a file as a form. */
+function requestOf(fields) {
+  if (!fields.file) return { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(fields) };
+  const body = new FormData();
+  for (const [name, value] of Object.entries(fields)) body.append(name, value);
+  return { method: "POST", body };
+}
+
+/** Change the offsets of a coverage from characters, which Python counts, to JavaScript's units of UTF-16. */
+function countInUtf16(coverage, source, translation) {
+  for (const [text, spans] of [
+    [source, [...coverage.words, ...coverage.sentences]],
+    [translation, coverage.target_words ?? []],
+  ]) {
+    const offsets = [0];
+    for (const character of text) offsets.push(offsets.at(-1) + character.length);
+    for (const span of spans) [span.start, span.end] = [offsets[span.start], offsets[span.end]];
+  }
 }

@@ -28,13 +28,10 @@ class Upper:
     """
 
     tokenizes_in_threads = True
-    has_reverse, verifies_marks, precision = False, False, None
 
     def __init__(self, *, seconds: float = 0.0, verifies: bool = False) -> None:
         self.seconds = seconds
-        if verifies:
-            self.has_reverse = self.verifies_marks = True
-            self.precision = {"sure": 0.8, "likely": 0.6, "all": 0.4}
+        self.has_reverse = self.verifies_marks = verifies
         self.calls, self.free, self.freed_slow = [], threading.Event(), threading.Event()
         self.free.set()
 
@@ -61,7 +58,15 @@ class Upper:
         returned = options.generate_kwargs.get("num_return_sequences", 1)
         text = "".join(found)
         coverage = self._coverage(documents[0].text, text.lower()) if options.coverage else None
-        return [[Translation(text + "'" * rank, None, coverage, ()) for rank in range(returned)]]
+        alignment = self._alignment(documents[0].text, text.lower()) if options.alignment else None
+        return [[Translation(text + "'" * rank, None, coverage, (), 0.0, alignment) for rank in range(returned)]]
+
+    @staticmethod
+    def _alignment(text, translation):
+        """Pair each word of a text with the first equal word of its translation."""
+        targets = translation.split()
+        indices = enumerate(map(str.lower, text.split()))
+        return tuple((index, targets.index(word)) for index, word in indices if word in targets)
 
     def cover(self, texts, translations, *, coverage, batch_size, src_lang=None, tgt_lang=None):
         self.calls.append((list(zip(texts, translations, strict=True)), {"languages": (src_lang, tgt_lang)}))

@@ -164,12 +164,10 @@ def test_a_language_is_detected(make_client):
     assert error_of(client.post("/detect"), 400) == "Invalid request: missing q parameter"
 
 
-def test_the_page_offers_verified_marks_and_the_precision_that_a_reader_found(make_client):
-    unread, read = Upper(verifies=True), Upper(verifies=True)
-    unread.precision = None
-    settings = make_client(translators={EN_DE: unread, WORDS: read}).get("/frontend/settings").json()
-    assert settings["verified"] == [str(EN_DE), str(WORDS)]
-    assert settings["precision"] == {str(WORDS): read.precision}
+def test_the_page_offers_verified_marks(make_client):
+    translators = {EN_DE: Upper(verifies=True), WORDS: Upper()}
+    settings = make_client(translators=translators).get("/frontend/settings").json()
+    assert settings["verified"] == [str(EN_DE)]
     assert make_client().get("/frontend/settings").json()["verified"] == []
 
 
@@ -207,6 +205,13 @@ def test_coverage_and_more_beams(client):
     assert [word["word"] for word in answer["coverage"]["words"] if word["untranslated"]] == ["quick"]
     again = client.translate(q="a quick fox", coverage=True, num_beams=8).json()
     assert (again["translatedText"], again["coverage"]["score"]) == ("A QUICK FOX", 1.0)
+
+
+def test_words_that_belong_together(client):
+    answer = client.translate(q=["a quick fox", ""], alignment=True).json()
+    assert (answer["translatedText"], answer["alignment"]) == (["A FOX", ""], [[[0, 0], [2, 1]], []])
+    assert "alignment" not in client.translate(q="a").json()
+    assert "`alignment` is for texts" in error_of(client.translate(q="a", format="html", alignment=True), 400)
 
 
 def test_an_answer_says_whether_the_marks_that_were_asked_for_are_verified(make_client):
@@ -418,7 +423,7 @@ def test_the_page_is_complete(client):
     """It consists of its files alone: they name no other, and no other server."""
     assert {path.name for path in PAGE.iterdir()} == set(PAGE_FILES.values())
     html = client.get("/").text
-    assert re.findall(r'(?:src|href)="([^"]*)"', html) == ["data:,", "page.css", "service.js", "page.js"]
+    assert re.findall(r'(?:src|href)="([^"]*)"', html) == ["data:,", "page.css", "service.js", "marks.js", "page.js"]
     for path, name in PAGE_FILES.items():
         response = client.get(path)
         assert response.status_code == 200

@@ -578,12 +578,12 @@ def test_the_page(served_site, browser, screenshots, portable):
         page = open_page(browser, served_site, width, scheme)
         page.locator("#source").fill(text)
         page.locator("#translate").click()
-        page.locator("#result").wait_for(timeout=60_000)
+        page.locator("#status", has_text="Translated.").wait_for(timeout=60_000)
         assert page.locator("#target").input_value() == wanted
         page.locator("#target").fill("The man buys a hat. The weather is much better today than yesterday.")
         page.locator("#check").click()
-        page.locator("#status", has_text="Checked in").wait_for()
-        assert texts_of(page, "#sentences .left") == ["alte", "roten"]
+        page.locator("#status", has_text="Checked.").wait_for()
+        assert texts_of(page, "#source-marks .doubt") == ["alte", "roten"]
         readable(page)
         page.screenshot(path=screenshots / f"web-{scheme}-{width}.png", full_page=True)
         assert page.problems == []
