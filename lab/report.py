@@ -92,6 +92,7 @@ SECTIONS: dict[str, Callable[[Records], str]] = {
     "tables": tables,
     "depth": depth.tables,
     "analyses": analyses.table,
+    "by_length": analyses.by_length,
     "capsnmt_loops": capsnmt_loops.table,
     "effects": lambda records: effects_table(effects(records)),
     **studies.SECTIONS,

@@ -1,6 +1,6 @@
 """The page of analyses: no cell is empty without a reason, and numbers are those of the records."""
 
-from lab.analyses import ANALYSES, CAPSNMT, GUIDED, OVERLAPS, table
+from lab.analyses import ANALYSES, BESIDE, CAPSNMT, CURVES, GUIDED, OVERLAPS, READ, by_length, table
 from lab.records import Records
 
 
@@ -12,10 +12,37 @@ def test_numbers_come_from_the_records(tmp_path):
     records.keep("studies", {"name": CAPSNMT, "routings": {"encoder.aggregation": routing}})
     for record, rate in zip(OVERLAPS, (0.5, 0.6, 0.7), strict=True):
         records.keep("studies", {"name": record, "overlap_rates": {"past": rate, "future": rate - 0.1}})
+    systems = {system: {"coverage_difference_ratio": ratio} for system, ratio in (("plain", 0.9), ("guided", 0.912))}
+    records.keep("studies", {"name": BESIDE, "systems": systems})
+    entry = {"plain": 3.0, "guided": 2.5, "interval": [-1.25, 0.25]}
+    records.keep("studies", {"name": READ, "measures": {"under": entry}})
     text = table(records)
+    assert "0.900 plain, 0.912 guided" in text
+    assert "UNDER 3.00 plain, 2.50 guided (-1.25 to +0.25)" in text
     assert "PAST 0.10 / 0.20 / 0.30 / 0.40; FUTURE 0.50 / 0.50 / 0.50 / 0.50, 9 words" in text
     assert "73% beyond 0.1 and 0.9; 5.4 of 8 capsules in use" in text
     assert "PAST 0.60 (0.50 to 0.70), FUTURE 0.50 (0.40 to 0.60), three seeds" in text
     rows = [line.split("|")[1:-1] for line in text.strip().splitlines()[2:]]
     assert len(rows) == len(ANALYSES)
     assert all(cell.strip() for row in rows for cell in row[:4])
+
+
+def test_gains_by_length_are_over_seeds(tmp_path):
+    """Gains of 1.2, 0.9 and 0.9 have a mean of 1 and a standard error of 0.1: t(2) = 4.30."""
+    records = Records(tmp_path)
+    for curve in CURVES:
+        gains = [1.2, 0.9, 0.9, 1.0, 1.0, 1.0][: len(curve.seeds)]
+        for seed, gain in zip(curve.seeds, gains, strict=True):
+            for run, score in ((curve.baseline, 20.0), (curve.run, 20 + gain)):
+                words = {"hypothesis_words": 10 + (run == curve.run), "reference_words": 10.5}
+                bins = [
+                    {"label": label, "sentences": n, "score": score, **words} for label, n in (("0-9", 99), ("10+", 7))
+                ]
+                record = {"run": run, "seed": seed, "by_length": bins, "coverage_difference_ratio": score / 100}
+                records.keep(curve.study, record)
+    lines = by_length(records).splitlines()
+    (row,) = [line for line in lines if "recurrent" in line and "0-9" in line]
+    assert "| 99 | 20.00 | 21.00 | +1.00 [+0.57, +1.43] | 10.00 | +1.00 [+1.00, +1.00] | 10.50 |" in row
+    assert not any("10+" in line for line in lines), "a bin of 7 sentences says nothing"
+    (coverage,) = [line for line in lines if "recurrent" in line and "0-9" not in line]
+    assert coverage.endswith("| 0.200 | 0.210 | +0.010 [+0.006, +0.014] | 3 |")
