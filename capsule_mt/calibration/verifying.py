@@ -1,4 +1,4 @@
-"""Choose the score that raises an alarm, and compare verified marks with a word aligner's labels."""
+"""Choose the scores that raise alarms, and compare verified marks with a word aligner's labels."""
 
 import random
 from collections.abc import Sequence
@@ -14,12 +14,13 @@ from capsule_mt.translate.translator import Translator
 
 FLAGGED_SHARE = 0.01  # of the model's own translations, which an alarm may flag
 MIN_TRANSLATIONS = 100  # of its own, to choose an alarm by
+MOST_EXCHANGED = 1000  # pairs, for the alarm of unrelated translations: each takes eight forced passes
 # words cut out of its own translations, to see which of the damaged ones the alarm catches
 LOSSES: dict[str, int | float] = {"three words": 3, "a quarter": 0.25, "a half": 0.5}
 
 
 def measure(translator: Translator, examples: Examples) -> None:
-    """Add the alarm of "verified" and the words that need no support to the translator's calibration.
+    """Add the alarms of "verified" and the words that need no support to the translator's calibration.
 
     Unless the references are the model's own translations, also print how many marks a word aligner agrees with. This
     is not stored: see `Translator.precision`.
@@ -35,6 +36,9 @@ def measure(translator: Translator, examples: Examples) -> None:
     alarm = choose_alarm(translator, [*sources, *extra_sources], [*translations, *extra_translations])
     if alarm is not None:
         calibration["verified"] = calibration["verified"] | {"alarm": alarm}
+    unrelated = choose_unrelated_alarm(translator, [*sources, *extra_sources], [*translations, *extra_translations])
+    if unrelated is not None:
+        calibration["verified"] = calibration["verified"] | {"unrelated": unrelated}
     translator.set_calibration(calibration)
     reverse = translator.reverse
     if reverse is not None and reverse.calibration.head is None:
@@ -114,3 +118,42 @@ def choose_alarm(translator: Translator, sources: Sequence[str], translations: S
     flagged, caught = flagged_share(intact), {name: flagged_share(scores) for name, scores in cut.items()}
     print(f"alarm: a score below {alarm} flags {flagged:.1%} of own translations and catches {caught}")
     return {"score": alarm, "flagged": flagged, "caught": caught}
+
+
+def choose_unrelated_alarm(
+    translator: Translator, sources: Sequence[str], translations: Sequence[str]
+) -> dict[str, Any] | None:
+    """Return the `hallucination` that raises an alarm, and the shares of own and exchanged translations above it.
+
+    A translation is exchanged with the next longer one, as length would give away a random one. The alarm lies halfway
+    between what 1 % of a model's own translations exceed and what 1 % of the exchanged ones stay below: a translation
+    that lost a half should not seem unrelated. It is chosen on `MOST_EXCHANGED` pairs; the shares are cross-validated,
+    as those of `choose_alarm` are. `None` if there are too few.
+    """
+    pairs = [pair for pair in zip(sources, translations, strict=True) if pair[1].strip()][:MOST_EXCHANGED]
+    if len(pairs) < MIN_TRANSLATIONS:
+        print(f"alarm of unrelated translations: none; {len(pairs)} of the {MIN_TRANSLATIONS} needed are there")
+        return None
+    pairs.sort(key=lambda pair: len(pair[1]))
+    originals, lines = map(list, zip(*pairs, strict=True))
+    own = _hallucinations(translator, originals, lines)
+    exchanged = _hallucinations(translator, originals, [*lines[1:], lines[0]])
+
+    def halfway(own: np.ndarray, exchanged: np.ndarray) -> float:
+        return float(np.quantile(own, 1 - FLAGGED_SHARE) + np.quantile(exchanged, FLAGGED_SHARE)) / 2
+
+    alarms = [halfway(own[other_half::2], exchanged[other_half::2]) for other_half in (1, 0)]
+
+    def share_above(values: np.ndarray) -> float:
+        return round(float(np.concatenate([values[half::2] > alarm for half, alarm in enumerate(alarms)]).mean()), 3)
+
+    alarm = round(halfway(own, exchanged), 3)
+    flagged, caught = share_above(own), {"another sentence's": share_above(exchanged)}
+    print(f"alarm of unrelated translations: above {alarm}, flags {flagged:.1%} of own translations, catches {caught}")
+    return {"score": alarm, "flagged": flagged, "caught": caught}
+
+
+def _hallucinations(translator: Translator, sources: Sequence[str], translations: Sequence[str]) -> np.ndarray:
+    return np.array(
+        [scores.hallucination for scores in translator.adequacy(sources, translations) if scores is not None]
+    )

@@ -102,7 +102,7 @@ def record_of(translation: Any, *adequacy: Adequacy | None) -> dict[str, Any]:
         "cut": translation.was_cut,
     }
     for scores in adequacy:
-        record |= {name: scores and getattr(scores, name) for name in ("omission", "hallucination")}
+        record |= {name: scores and getattr(scores, name) for name in ("omission", "hallucination", "is_unrelated")}
     if translation.coverage is not None:
         record["coverage"] = coverage_record(translation.coverage)
     return record

@@ -109,6 +109,12 @@ class Calibration:
         alarm = self.methods.get(method, {}).get("alarm")
         return None if alarm is None else float(alarm["score"])
 
+    @property
+    def unrelated_alarm(self) -> float | None:
+        """The `hallucination` above which a translation is probably of another text."""
+        alarm = self.methods.get("verified", {}).get("unrelated")
+        return None if alarm is None else float(alarm["score"])
+
 
 def choose_method(
     method: str, calibration: Calibration, *, num_heads: int, name: str, has_reverse: bool = False

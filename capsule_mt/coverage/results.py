@@ -49,11 +49,13 @@ class Adequacy:
 
     `omission` measures missing content: the share of words that is not covered and, with double weight, the share of
     its expected length that it lacks. `hallucination` measures unrelated content: the share of the information in each
-    text that the other text does not predict, over both directions.
+    text that the other text does not predict, over both directions. `is_unrelated` tells whether that raises the alarm
+    of the model's calibration: the translation is probably of another text. It is `None` without such an alarm.
     """
 
     omission: float
     hallucination: float
+    is_unrelated: bool | None = None
 
 
 CheckKind = Literal[

@@ -152,7 +152,8 @@ def scored_json(line_index: int, record: dict[str, Any] | Failure) -> str:
 def scored_tsv(line_index: int, record: dict[str, Any] | Failure) -> str:
     """Format the scores of an existing translation: line, score, tokens, then adequacy and coverage if they are there.
 
-    A blank source has an empty score; of a failed line, only the line is filled in.
+    The columns of adequacy are omission, hallucination, and "unrelated" where that raises the alarm. A blank source
+    has an empty score; of a failed line, only the line is filled in.
     """
     if isinstance(record, Failure):
         return f"{line_index}\t\t"
@@ -161,5 +162,7 @@ def scored_tsv(line_index: int, record: dict[str, Any] | Failure) -> str:
         raise ValueError("the score is not a number: the model's logits are not finite")
     adequacy = [record[name] for name in ("omission", "hallucination") if name in record]
     score, *adequacy_columns = ("" if value is None else f"{value:.4f}" for value in (score, *adequacy))
+    if "is_unrelated" in record:
+        adequacy_columns.append("unrelated" if record["is_unrelated"] else "")
     row = "\t".join([str(line_index), score, str(record["tokens"]), *adequacy_columns])
     return row + coverage_tsv(line_index, record).removeprefix(str(line_index)) if "coverage" in record else row

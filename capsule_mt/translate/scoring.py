@@ -228,7 +228,7 @@ class Scorer:
         if self.reverse is None:
             raise ValueError(f"`adequacy` needs a model of the other direction: give {self.loaded.name} a `reverse`")
         covered = self.cover(texts, translations, batch_size=batch_size)
-        length = self.calibration.length or ExpectedLength()
+        length, alarm = self.calibration.length or ExpectedLength(), self.calibration.unrelated_alarm
         shares = zip(self.information(texts, translations), self.reverse.information(translations, texts), strict=True)
         results: list[Adequacy | None] = []
         for coverage, text, translation, (forward, backward) in zip(covered, texts, translations, shares, strict=True):
@@ -238,7 +238,8 @@ class Scorer:
             words = [word.covered for word in coverage.words if any(map(str.isalnum, word.text))]
             missing, short = 1 - sum(words) / max(len(words), 1), length.shortness(text, translation)
             omission = (missing + OMISSION_WEIGHT * short) / (1 + OMISSION_WEIGHT)
-            results.append(Adequacy(omission, 1 - (forward + (backward or 0.0)) / 2))
+            hallucination = 1 - (forward + (backward or 0.0)) / 2
+            results.append(Adequacy(omission, hallucination, None if alarm is None else hallucination > alarm))
         return results
 
     def information(self, texts: Sequence[str], translations: Sequence[str]) -> list[float | None]:

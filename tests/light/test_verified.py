@@ -194,6 +194,7 @@ def test_two_numbers_rank_given_translations(pair):
     assert blank is None
     assert whole.omission < 0.1 < short.omission
     assert whole.hallucination < 0.3 < 0.9 < unrelated.hallucination
+    assert (whole.is_unrelated, short.is_unrelated, unrelated.is_unrelated) == (False, False, True)
     assert pair.information([SOURCE], [WHOLE])[0] > pair.information([SOURCE], [SHORT + " Not today."])[0]
 
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from types import SimpleNamespace
 
+import pytest
+
 from capsule_mt.calibration import verifying
 from capsule_mt.calibration.omissions import WithOmissions
 from capsule_mt.coverage.options import MARKS
@@ -43,6 +45,23 @@ def test_points_are_compared_with_the_aligner(monkeypatch, capsys):
     for point, (hits, marks), line in zip(MARKS, agreed, printed, strict=True):
         omissions = f"which have {hits} of the 3 omissions that it sees"
         assert line.startswith(f"marks={point!r}: the aligner agrees with {hits} of {marks}, {omissions}")
+
+
+def test_an_alarm_of_unrelated_translations_flags_few_own_ones(monkeypatch):
+    texts = [f"{number} words" + " more" * (number % 7) for number in range(400)]
+
+    def adequacy(sources, translations):  # every 50th translation of its own seems half unrelated
+        return [
+            SimpleNamespace(hallucination=0.9 if source != line else 0.5 if int(source.split()[0]) % 50 == 0 else 0.1)
+            for source, line in zip(sources, translations, strict=True)
+        ]
+
+    translator = SimpleNamespace(adequacy=adequacy)
+    alarm = verifying.choose_unrelated_alarm(translator, texts, texts)
+    assert alarm["score"] == pytest.approx(0.7)  # halfway between 0.5 and 0.9
+    assert alarm["flagged"] <= 2 * verifying.FLAGGED_SHARE
+    assert alarm["caught"] == {"another sentence's": 1.0}
+    assert verifying.choose_unrelated_alarm(translator, texts[:50], texts[:50]) is None
 
 
 def test_an_alarm_flags_few_whole_translations(monkeypatch):
