@@ -87,7 +87,7 @@ class Layout:
         return item.kind == "emphasis" and offsets.get(self.partners.get(tag, tag)) == offsets[tag]
 
     def _tags_in_words(self) -> dict[int, tuple[int, int, int]]:
-        """Return tags in a word that the translation copies, such as H<sub>2</sub>O, by their index.
+        """Return tags in a word that the translation copies, such as H<sub>2</sub>O or Windows\xae, by their index.
 
         Each has its offset, whether it goes before (0) or after (2) other tags there, and its index.
         """
@@ -97,12 +97,15 @@ class Layout:
             tags = [tag for tag in self.source.tags if word.start() <= starts[tag] <= word.end()]
             paired_tags = [tag for tag in tags if self.partners.get(tag) in tags]
             if not any(word.start() < starts[tag] < word.end() for tag in paired_tags):
+                paired_tags = []
+            signs = [tag for tag in tags if starts[tag] == word.end() and self._is_mark_of_word(tag)]
+            if not paired_tags and not signs:
                 continue
             copies = [span for span in unused_words if self.text[slice(*span)].casefold() == word[0].casefold()]
             if copies:
                 copy = max(copies, key=lambda span: self.alignment.share(span, Span(*word.span())))
                 unused_words.remove(copy)
-                for tag in paired_tags:
+                for tag in (*paired_tags, *signs):
                     offset = copy.start + starts[tag] - word.start()
                     positions[tag] = (offset, 0 if offset == copy.end else 2, tag)
         return positions
@@ -186,10 +189,16 @@ class Layout:
 
     def _is_sign(self, tag: int) -> bool:
         """Whether a tag belongs to the preceding word, as a footnote's sign does."""
+        return self._is_mark_of_word(tag) or (self._touches_word(tag) and self.source.parts[tag][0].endswith("/>"))
+
+    def _is_mark_of_word(self, tag: int) -> bool:
+        """Whether a tag is a sign or an emoji at the end of a word, as in "Windows\xae"."""
+        return self._touches_word(tag) and cast(Item, self.source.parts[tag][0]).kind in ("emoji", SIGN)
+
+    def _touches_word(self, tag: int) -> bool:
+        """Whether a tag is at the end of a word."""
         start, text = self.source.starts[tag], self.source.text
-        touches = text[start - 1 : start].isalnum() and not text[start : start + 1].isalnum()
-        item = cast(Item, self.source.parts[tag][0])
-        return touches and (item.kind == SIGN or item.endswith("/>"))
+        return text[start - 1 : start].isalnum() and not text[start : start + 1].isalnum()
 
     def _with_marks(self, tag: int, end_tag: int, begin: int, stop: int) -> tuple[int, int]:
         """Widen an element to the marks at its edges, such as a colon, that it encloses in the source."""
