@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 from capsule_mt.messages import warn, warn_once
 from capsule_mt.text.casing import LANGUAGE_TOKEN, CasedText, in_sentence_case
 from capsule_mt.text.copying import without_copied_edges
-from capsule_mt.text.edges import ELLIPSIS, is_around, label_in, lacks_full_stop, without_brackets
+from capsule_mt.text.edges import ELLIPSES, is_around, label_in, lacks_full_stop, without_brackets
 from capsule_mt.text.keeping import BLOCK_BREAK, SIGN, UNKNOWN, Item, Masked, masked, overlaps, with_numbers
 from capsule_mt.text.normal import combines, vocabulary_of
 from capsule_mt.text.sentences import UNSPACED_STOPS, Span, split_sentences, split_to_fit
@@ -251,16 +251,16 @@ class Segmenter(NamedTuple):
 
     def _with_full_stop(self, text: str, part: Masked, encoded: Encoded) -> tuple[Masked, Encoded, str | None]:
         """Return a sentence with a full stop if the user's lacks it or has an ellipsis instead, and what it has."""
-        ellipsis_start = len(part.text.rstrip(f".{ELLIPSIS}"))
+        ellipsis_start = len(part.text.rstrip("".join(ELLIPSES)))
         if lacks_full_stop(part.without_items):
             changed, ending = part.with_ending(0, "."), ""
         elif (
             ellipsis_start < len(part.text)
             and part.text[ellipsis_start - 1 : ellipsis_start].isalnum()
             and not isinstance(part.parts[-1][0], Item)
-            and text[slice(*part.user_span(Span(ellipsis_start, len(part.text))))] == ELLIPSIS
+            and (ellipsis := text[slice(*part.user_span(Span(ellipsis_start, len(part.text))))]) in ELLIPSES
         ):
-            changed, ending = part.with_ending(len(part.text) - ellipsis_start, "."), ELLIPSIS
+            changed, ending = part.with_ending(len(part.text) - ellipsis_start, "."), ellipsis
         else:
             return part, encoded, None
         changed_encoded = self._encode(changed.text, changed.prefix)
