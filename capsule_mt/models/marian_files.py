@@ -24,8 +24,10 @@ from capsule_mt.models.weights import CheckpointError
 OPTIONS = "special:model.yml"
 VERSION = 1
 MAX_VERSION = 255  # a larger number at the beginning is the text or the magic of another format
-# of a `.bin`; the types missing here are unsigned, or int8 packed for one kind of processor
-TYPES = {0x404: "F32", 0x402: "F16", 0x101: "I8", 0x4101: "CODES"}
+# of a `.bin`; the types missing here are unsigned, or packed for one kind of processor. `intgemm8` is 0x4101 for the
+# Marian of Bergamot, and 0x10001 for Marian 1.12, which scrambles matrices whose sizes are no multiples of `TILE`
+INTGEMM8, TILE = 0x10001, 16
+TYPES = {0x404: "F32", 0x402: "F16", 0x101: "I8", 0x4101: "CODES", INTGEMM8: "CODES"}
 NUMPY_TYPES = {"<f4": "F32", "<f2": "F16", **dict.fromkeys(("|i1", "<i1", "|u1", "|S1"), "I8")}
 # the ends of the names of tensors that are [tokens, width] in every file
 TABLES = ("Wemb", "logit_out_Wt")
@@ -120,7 +122,15 @@ def _binary_items(file: str, stream: IO[bytes], size: int) -> Iterator[tuple[str
         name = raw.rstrip(b"\0").decode("utf-8", "backslashreplace")
         if kind not in TYPES and not name.endswith("_QuantMultA"):
             accepted = ", ".join(map(hex, TYPES))
-            raise UnsupportedModelError(f"{file}: `{name}` is of type {kind:#x}, which is not read; only {accepted}")
+            raise UnsupportedModelError(
+                f"{file}: `{name}` is of type {kind:#x}, which is not read; only {accepted}: convert the `.npz` by "
+                "`marian convert --gemm-type intgemm8` or `float32`"
+            )
+        if kind == INTGEMM8 and any(size % TILE for size in shape):
+            raise UnsupportedModelError(
+                f"{file}: `{name}` is {list(shape)} in int8, but only multiples of {TILE} have a known order: "
+                "convert the `.npz` by `marian convert --gemm-type float32`"
+            )
         item = Item(TYPES.get(kind, "I8"), shape, start, length)
         num_bytes = item.numbers * (1 if item.dtype == "CODES" else DTYPES[item.dtype]) + 4 * (item.dtype == "CODES")
         if min(shape, default=1) < 0 or num_bytes > length:

@@ -2,12 +2,15 @@
 
 import json
 import shutil
+import struct
+from array import array
 
 import pytest
 
-from capsule_mt.engine.program import UnsupportedModelError
+from capsule_mt.engine.program import Codes, UnsupportedModelError
 from capsule_mt.engine.search import Readings, SearchOptions
 from capsule_mt.models.loading import load_model
+from capsule_mt.models.marian_files import open_marian, read_matrix
 from capsule_mt.models.marian_yaml import read_vocabulary, read_yaml
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.models.to_huggingface import write_huggingface
@@ -21,6 +24,7 @@ from tests.fixtures.marian_models import (
     oracle_of,
     rewrite_options,
 )
+from tests.fixtures.students import write_student
 
 READ = [
     *("default", "ssru", "two-spm", "untied", "yml", "mozilla-spm-ssru"),
@@ -126,6 +130,31 @@ def test_a_bin_has_the_numbers_of_the_npz(tmp_path):
         targets = [model.tokenizer.encode_target(text) for text in TARGETS]
         scores.append([one.log_probs for one in model.decoder.force(sources, targets, Readings())])
     assert scores[0] == scores[1]
+
+
+def test_the_codes_of_int8_are_the_rounded_weights(tmp_path):
+    """Written by `marian convert --gemm-type intgemm8` of Marian 1.12; Bergamot's Marian has another type for them."""
+    folder = marian_folder("default", tmp_path / "int8", "intgemm8.bin", configuration=False)
+    stored, exact = (open_marian(file) for file in (folder / "model.bin", FOLDER / "default" / "model.npz"))
+    num_matrices = 0
+    for name in (name for name, item in stored.items.items() if item.dtype == "CODES"):
+        codes, weights = read_matrix(stored, name), read_matrix(exact, name)
+        assert isinstance(codes, Codes)
+        largest, numbers = array("f", bytes(codes.largest.buffer)), array("f", bytes(weights.buffer))
+        step = largest[0] / 127
+        for code, weight in zip(array("b", bytes(codes.codes.buffer)), numbers, strict=True):
+            assert abs(code * step - weight) <= 0.501 * step
+        num_matrices += 1
+    assert num_matrices == 32
+    assert load_model(folder, int8=True).decoder is not None
+
+
+def test_codes_in_an_order_of_marians_own_are_refused(tmp_path):
+    folder = write_student(tmp_path / "student")
+    model = folder / "model.xxyy.bin"
+    model.write_bytes(model.read_bytes().replace(struct.pack("<Q", 0x4101), struct.pack("<Q", 0x10001)))
+    with pytest.raises(UnsupportedModelError, match=r"is \[\d+, \d+\] in int8, but only multiples of 16"):
+        load_model(folder)
 
 
 def test_normalisation_before_a_layer(tmp_path):
