@@ -55,7 +55,7 @@ class Judge:
     def run(self, command: str, *arguments: object, stdin: Path | None = None) -> str:
         """Return what a command of Marian's prints."""
         text = stdin.read_text("utf-8") if stdin else ""
-        threads = [] if command == "vocab" else ["--cpu-threads", "1"]
+        threads = [] if command in ("vocab", "convert") else ["--cpu-threads", "1"]
         line = [self.python, "-m", "pymarian", command, *threads, *map(str, arguments)]
         ran = subprocess.run(line, input=text, capture_output=True, text=True, check=False, timeout=300)
         assert ran.returncode == 0, ran.stderr[-2000:]

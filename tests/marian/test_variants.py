@@ -1,22 +1,15 @@
 """Every option of Marian's transformer: what Marian scores and translates, against what is read here."""
 
-from pathlib import Path
-
 import pytest
 
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.engine.search import Readings, SearchOptions
 from capsule_mt.models.loading import load_model
 from tests.fixtures.marian_models import PRINTED, SOURCES, TARGETS
-from tests.marian.judge import Judge, normalises_keys_alone
+from tests.marian.judge import normalises_keys_alone
 from tests.marian.variants import REFUSED, VARIANTS, options_of
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def judge(request) -> Judge:
-    return Judge(Path(request.config.cache.mkdir("marian")))
 
 
 @pytest.mark.parametrize("name", VARIANTS)

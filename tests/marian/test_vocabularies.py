@@ -3,7 +3,6 @@
 import pytest
 
 from capsule_mt.models.marian_yaml import read_vocabulary
-from tests.marian.judge import Judge
 
 pytestmark = pytest.mark.slow
 # YAML gives a meaning to some of these words, and quotes others
@@ -53,12 +52,12 @@ LETTERS = [*map(chr, range(33, 127)), *map(chr, range(0xA1, 0x180)), "\x85", "\x
 PIECES = [f"\u2581{letter}" for letter in LETTERS[:154]]
 
 
-def test_every_token_is_read(tmp_path, request):
+def test_every_token_is_read(tmp_path, judge):
     tokens = list(dict.fromkeys([*WORDS, *MARKS, *LETTERS, *PIECES]))
     assert len(tokens) > 500
     text, file = tmp_path / "text", tmp_path / "vocab.yml"
     text.write_text("\n".join(tokens) + "\n", "utf-8", newline="\n")
-    file.write_text(Judge(request.config.cache.mkdir("marian")).run("vocab", stdin=text), "utf-8", newline="\n")
+    file.write_text(judge.run("vocab", stdin=text), "utf-8", newline="\n")
     numbers = read_vocabulary(str(file))
     assert set(numbers) == {"</s>", "<unk>", *tokens}
     assert sorted(numbers.values()) == list(range(len(tokens) + 2))

@@ -7,17 +7,15 @@ from capsule_mt.models.loading import load_model
 from capsule_mt.models.to_huggingface import write_huggingface
 from capsule_mt.models.to_marian import MODEL_FILE, write_marian_folder
 from tests.fixtures.marian_models import PRINTED, SOURCES, TARGETS, marian_folder
-from tests.marian.judge import Judge
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("name", ["default", "ssru", "two-spm", "untied"])
-def test_marian_scores_equally_what_is_written(name, tmp_path, request):
+def test_marian_scores_equally_what_is_written(name, tmp_path, judge):
     write_huggingface(marian_folder(name, tmp_path / "marian"), tmp_path / "hub")
     write_marian_folder(tmp_path / "hub", tmp_path / "back")
     vocabularies = ["srcvocab.spm", "trgvocab.spm"] if name == "two-spm" else ["vocab.spm"] * 2
-    judge = Judge(request.config.cache.mkdir("marian"))
     expected = judge.scores(tmp_path / "back", tmp_path / "back" / MODEL_FILE, vocabularies)
     model = load_model(tmp_path / "hub")
     sources = [model.tokenizer.encode(text).ids for text in SOURCES]

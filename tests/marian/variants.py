@@ -126,7 +126,26 @@ TOGETHER: dict[str, dict[str, str]] = {
     },
     "omit-bias-untied-txt": {"begins": "separate", "output-omit-bias": "", "vocabs": "joint.txt joint.txt"},
 }
-VARIANTS = ALONE | TOGETHER
+# the students of Mozilla's registry by its names of architectures, at a quarter of their width
+STUDENT = {
+    **SSRU,
+    ACTIVATION: "relu",
+    "enc-depth": "6",
+    "dim-emb": "64",
+    "transformer-dim-ffn": "384",
+    "transformer-heads": "8",
+    "transformer-guided-alignment-layer": "last",
+}
+BASE = {"dim-emb": "128", "transformer-dim-ffn": "512"}
+TWO_VOCABULARIES = {"begins": "separate", "tied-embeddings": "", "vocabs": "de.spm en.spm"}
+STUDENTS: dict[str, dict[str, str]] = {
+    "student-tiny": STUDENT,
+    "student-base-memory": {**STUDENT, "dec-depth": "4", "dim-emb": "96"},
+    "student-base": {**STUDENT, **BASE},
+    "student-two": {**STUDENT, **TWO_VOCABULARIES},
+    "student-two-base": {**STUDENT, **TWO_VOCABULARIES, **BASE},
+}
+VARIANTS = ALONE | TOGETHER | STUDENTS
 REFUSED = {
     "lstm": "dec-cell",
     "sru": "dec-cell",
