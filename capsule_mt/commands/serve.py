@@ -18,6 +18,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -132,6 +133,26 @@ def check_languages(
             raise ValueError(f"{path_of[pair]}: {pair}: {error}") from None
 
 
+def pivots_of(translators: "Mapping[LanguagePair, TextTranslator]") -> "dict[LanguagePair, TextTranslator]":
+    """Return translators through English for the pairs without a model whose two halves have one."""
+    from capsule_mt.catalog.pairs import LanguagePair
+    from capsule_mt.translate.pivot import PIVOT, PivotTranslator
+    from capsule_mt.translate.scoring import Scorer
+
+    halves = {
+        pair: translator
+        for pair, translator in translators.items()
+        if isinstance(translator, Scorer) and not translator.is_multilingual
+    }
+    return {
+        LanguagePair(first.source, second.target): PivotTranslator(halves[first], halves[second])
+        for first, second in product(halves, repeat=2)
+        if first.target == PIVOT == second.source
+        and first.source != second.target
+        and LanguagePair(first.source, second.target) not in translators
+    }
+
+
 def hosts_of(arguments: argparse.Namespace) -> frozenset[str]:
     """Return the host names that clients may use; empty for any.
 
@@ -188,6 +209,7 @@ def serve(arguments: argparse.Namespace) -> bool:
                 continue
             if translator.calibration.reverse in (None, Path(pairs[back]).name):
                 translator.reverse = reverse  # share it instead of loading it again
+        translators |= pivots_of(translators)
         detector = detector_of({code for pair in pairs for code in pair})
         if arguments.check:
             check(translators, detector)

@@ -9,6 +9,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from capsule_mt.catalog.pairs import LanguagePair
 from capsule_mt.serve.answers import Answers, Limits
@@ -23,6 +24,17 @@ PAGE = Path(__file__).parent / "page"
 PAGE_FILES = {"/": "index.html", **{f"/{name}": name for name in ("page.js", "marks.js", "page.css", "service.js")}}
 PRIVATE = frozenset({"/metrics", "/docs", "/redoc", "/openapi.json", "/spec"})  # these need a key if there are keys
 Next: TypeAlias = Callable[[Request], Awaitable[Response]]
+
+
+class HeadAsGet:
+    """Answers HEAD as GET; uvicorn sends the head alone."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # a copy: uvicorn looks at the method of its own one
+        await self.app({**scope, "method": "GET"} if scope.get("method") == "HEAD" else scope, receive, send)
 
 
 def build_app(
@@ -41,6 +53,7 @@ def build_app(
         responses={400: {"description": "`error` names the fault", "content": {"application/json": {}}}},
     )
     # the last one that is added is the first one to see a request
+    app.add_middleware(HeadAsGet)
     _count_requests(app, metrics)
     _guard(app, limits)
     if limits.cors is not None:

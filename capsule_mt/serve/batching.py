@@ -215,6 +215,10 @@ class Batcher:
         )
         self._stopping = False
         self._seconds_per_token = 0.0
+        self._workers: list[threading.Thread] = []
+
+    def _start(self) -> None:
+        """Start the threads, with the lock held: a pair that nobody asks for does without."""
         self._workers = [threading.Thread(target=self._work, name="batcher", daemon=True) for _ in range(2)]
         for thread in (*self._workers, threading.Thread(target=self._watch, name="watcher", daemon=True)):
             thread.start()
@@ -264,7 +268,7 @@ class Batcher:
             TranslationOptions(
                 batch_size=self.max_batch,
                 coverage=self._coverage(settings) if settings.coverage else None,
-                scores=False,
+                scores=settings.alternatives > 0,
                 alignment=settings.alignment and not isinstance(self.translator, PivotTranslator),
                 keep=settings.keep,
                 generate_kwargs=search,
@@ -282,6 +286,8 @@ class Batcher:
         with self._changed:
             if self._stopping:
                 raise StoppingError
+            if not self._workers:
+                self._start()
             client = self._clients.get(name) or Client()
             order.sentences = [sentence for text in texts for sentence in _sentences(text, client)]
             cost = sum(sentence.cost for sentence in order.sentences)

@@ -27,6 +27,24 @@ AUTO = "auto"
 # fields that LibreTranslate's clients send to any of its paths: `secret` from its page, `apiKey` from its npm client
 SENT_BY_CLIENTS = ("q", "source", "target", "format", "alternatives", "api_key", "apiKey", "secret", "file")
 
+# the answers to the examples of requests
+ANSWER_EXAMPLES: dict[str, Any] = {
+    "/translate": {"translatedText": "Er schläft."},
+    "/cover": {
+        "coverage": {
+            "score": 1.0,
+            "sentences": [{"start": 0, "end": 10, "score": 1.0}],
+            "words": [{"word": "He", "start": 0, "end": 2, "covered": 1.0, "untranslated": False}],
+            "repetitions": [],
+            "checks": [],
+        }
+    },
+    "/detect": [{"confidence": 98.0, "language": "en"}],
+    "/translate_file": {"translatedFileUrl": "http://localhost:5000/download_file/Wx3fJZkbq1c9yJk2.report.docx"},
+    "/languages": [{"code": "en", "name": "English", "targets": ["de", "en"]}],
+    "/health": {"status": "ok"},
+}
+
 
 class Fields(BaseModel):
     """The fields of every request."""
@@ -139,9 +157,16 @@ Result = TypeVar("Result")
 
 
 def body_of(model: type[BaseModel], *content_types: str) -> dict[str, Any]:
-    """Return OpenAPI's description of the body, for each of these content types."""
-    schema = {"schema": model.model_json_schema()}
-    return {"requestBody": {"required": True, "content": dict.fromkeys(content_types or (JSON, FORM, PARTS), schema)}}
+    """Return OpenAPI's description of the body with an example, for each of these content types."""
+    fields = model.model_fields
+    example = {name: field.examples[0] for name, field in fields.items() if field.examples}
+    content = {"schema": model.model_json_schema(), "example": example}
+    return {"requestBody": {"required": True, "content": dict.fromkeys(content_types or (JSON, FORM, PARTS), content)}}
+
+
+def answer_like(path: str) -> dict[int | str, dict[str, Any]]:
+    """Return OpenAPI's description of a path's answer: its example."""
+    return {200: {"content": {JSON: {"example": ANSWER_EXAMPLES[path]}}}}
 
 
 async def read_request(request: Request, model: type[AnyFields], max_bytes: int, seconds: float) -> AnyFields:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
@@ -22,6 +23,7 @@ from capsule_mt.serve.requests import (
     FileRequest,
     TranslationFields,
     TranslationRequest,
+    answer_like,
     body_of,
     uploaded,
 )
@@ -38,7 +40,7 @@ def text_router(answers: Answers) -> APIRouter:
     """Return the paths that translate and check texts."""
     router = APIRouter()
 
-    @router.post("/translate", openapi_extra=body_of(TranslationRequest))
+    @router.post("/translate", openapi_extra=body_of(TranslationRequest), responses=answer_like("/translate"))
     async def translate(request: Request) -> JSONResponse:
         """Translate a text or a list of texts; `translatedText` has the same shape and order as `q`."""
         fields, client = await answers.read(request, TranslationRequest)
@@ -68,7 +70,7 @@ def text_router(answers: Answers) -> APIRouter:
             answer["marks"] = [answers.state_of_marks(pair) for pair in pairs]
         return JSONResponse(fields.in_shape_of_q(answer))
 
-    @router.post("/cover", openapi_extra=body_of(CoverRequest))
+    @router.post("/cover", openapi_extra=body_of(CoverRequest), responses=answer_like("/cover"))
     async def cover(request: Request) -> JSONResponse:
         """Find what a given `translation` of `q`, each a text or a list of texts, has left out."""
         fields, client = await answers.read(request, CoverRequest)
@@ -81,13 +83,15 @@ def text_router(answers: Answers) -> APIRouter:
         def submit(batcher: Batcher, pair: LanguagePair, texts: list[str]) -> Order:
             return batcher.submit_checks(texts, translations, marks=fields.marks, languages=pair, client=client)
 
-        results = await answers.results(request, texts, dict.fromkeys(range(len(texts)), pair), submit)
+        pairs = dict.fromkeys(range(len(texts)), pair)
+        results = await answers.results(request, texts, pairs, submit)
+        answers.count(texts, pairs)
         answer: dict[str, list[Any]] = {"coverage": [coverage_record(coverage) for coverage in results.values()]}
         if fields.marks is not None:
             answer["marks"] = [answers.state_of_marks(pair)] * len(texts)
         return JSONResponse(fields.in_shape_of_q(answer))
 
-    @router.post("/detect", openapi_extra=body_of(DetectionRequest))
+    @router.post("/detect", openapi_extra=body_of(DetectionRequest), responses=answer_like("/detect"))
     async def detect_language(request: Request) -> list[dict[str, Any]]:
         """Return the languages that a text may be in, the likeliest first, each with a `confidence` in per cent."""
         fields, _ = await answers.read(request, DetectionRequest)
@@ -100,7 +104,9 @@ def file_router(answers: Answers) -> APIRouter:
     """Return the paths that translate files, which store their translations for some time."""
     router, files = APIRouter(), Files()
 
-    @router.post("/translate_file", openapi_extra=body_of(FileRequest, PARTS))
+    @router.post(
+        "/translate_file", openapi_extra=body_of(FileRequest, PARTS), responses=answer_like("/translate_file")
+    )
     async def translate_file(request: Request) -> dict[str, str]:
         """Translate a file, which keeps its format; `translatedFileUrl` has the translation for ten minutes."""
         fields, client = await answers.read(request, FileRequest)
@@ -116,7 +122,8 @@ def file_router(answers: Answers) -> APIRouter:
         source = answers.detect(joined)[0].language if is_auto else answers.language_of(fields.source)
         pair = LanguagePair(source, target)
         (written,) = await answers.translated(request, file, texts, pair, RequestSettings(), client)
-        return {"translatedFileUrl": str(request.url_for("download_file", name=files.store(name, written)))}
+        stored = quote(files.store(name, written))
+        return {"translatedFileUrl": str(request.url_for("download_file", name=stored))}
 
     @router.get("/download_file/{name}")
     async def download_file(name: str) -> Response:
@@ -124,7 +131,9 @@ def file_router(answers: Answers) -> APIRouter:
         content = files.get(name)
         if content is None:
             raise HTTPException(404, "this file does not exist, or has expired: files are stored for ten minutes")
-        headers = {"Content-Disposition": "attachment", "X-Content-Type-Options": "nosniff"}
+        file_name = quote(name.partition(".")[2])
+        disposition = f"attachment; filename*=UTF-8''{file_name}"
+        headers = {"Content-Disposition": disposition, "X-Content-Type-Options": "nosniff"}
         return Response(content, media_type="application/octet-stream", headers=headers)
 
     @router.post("/suggest")
@@ -139,7 +148,7 @@ def state_router(answers: Answers) -> APIRouter:
     """Return the paths that describe the server and its state."""
     router, batchers = APIRouter(), answers.batchers
 
-    @router.get("/languages")
+    @router.get("/languages", responses=answer_like("/languages"))
     async def languages() -> list[dict[str, Any]]:
         """List the languages, and into which each can be translated."""
         return describe_languages(batchers)
@@ -155,7 +164,7 @@ def state_router(answers: Answers) -> APIRouter:
         description: dict[str, Any] = request.app.openapi()
         return description
 
-    @router.get("/health")
+    @router.get("/health", responses=answer_like("/health"))
     async def health() -> JSONResponse:
         """Return 200 if every model can translate, else 503."""
         down = [str(pair) for pair, batcher in batchers.items() if not batcher.is_alive]

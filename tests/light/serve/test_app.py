@@ -14,19 +14,21 @@ import httpx
 
 from capsule_mt import CoverageOptions, Translator
 from capsule_mt.catalog.pairs import LanguagePair, language_pairs
+from capsule_mt.commands.serve import pivots_of
 from capsule_mt.files.lines import coverage_record
-from capsule_mt.serve.answers import Limits
+from capsule_mt.serve.answers import MAX_SCORE_GAP, Limits
 from capsule_mt.serve.app import PAGE, PAGE_FILES, build_app
 from capsule_mt.serve.batching import Batcher, RequestSettings
 from capsule_mt.serve.clients import Keys, Rates
 from capsule_mt.serve.files import Readers
 from capsule_mt.serve.metrics import Metrics
+from capsule_mt.serve.requests import ANSWER_EXAMPLES
 from capsule_mt.serve.running import batchers_of
 from capsule_mt.text.detecting import Detected
 from tests.conftest import GOLDEN
 from tests.light.serve.fakes import Upper, until
 
-EN_DE, WORDS = LanguagePair("en", "de"), LanguagePair("xa", "xb")
+EN_DE, DE_EN, WORDS = LanguagePair("en", "de"), LanguagePair("de", "en"), LanguagePair("xa", "xb")
 
 
 class EnglishWithA:
@@ -185,7 +187,6 @@ def test_a_file(make_client):
     assert client.get(url.removeprefix("http://server")).text == subtitles.replace("\na", "\nA")
     for name, content, message in (
         ("a.exe", b"a", "file format not supported, only .txt, .html"),
-        ("a.json", b"{}", "file format not supported, only .txt, .html"),
         ("a.csv", b"a,b", "file format not supported, only .txt, .html"),
         ("a.txt", b"\xff", "a.txt"),
         ("a.txt", b"%PDF-1.7\n", "a.txt: is a PDF, not text: convert it by `pdftotext FILE.pdf FILE.txt`"),
@@ -197,6 +198,90 @@ def test_a_file(make_client):
         (response,) = client(("POST", "/translate_file", {**form, "files": {"file": (name, content)}}))
         assert message in error_of(response, 400)
     assert "missing file parameter" in error_of(client(("POST", "/translate_file", {"data": FROM_EN}))[0], 400)
+
+
+def test_the_link_of_a_file_whose_name_has_signs_of_links(client):
+    form = {"data": FROM_EN, "files": {"file": ("100 % of a#1?.txt", b"a")}}
+    (response,) = client(("POST", "/translate_file", form))
+    url = response.json()["translatedFileUrl"]
+    assert url.endswith(".100%20%25%20of%20a%231%3F.txt")
+    answer = client.get(url.removeprefix("http://server"))
+    assert answer.text == "A"
+    assert answer.headers["content-disposition"] == "attachment; filename*=UTF-8''100%20%25%20of%20a%231%3F.txt"
+
+
+@pytest.mark.parametrize(
+    ("served", "codes"),
+    [
+        ("pt", ["pt", "PT", "pt-BR", "pt_br", "pb", "por_Latn"]),
+        ("por_Latn", ["por_Latn", "pt", "pt-BR", "pb"]),
+        ("zh_hant", ["zh_hant", "zh-TW", "zh-Hant", "zt", "zh"]),
+    ],
+)
+def test_codes_of_languages_with_regions(make_client, served, codes):
+    client = make_client(translators={LanguagePair("en", served): Upper()})
+    for code in codes:
+        assert client.translate(q="a", target=code).json() == {"translatedText": "A"}, code
+    assert "xx is not supported" in error_of(client.translate(q="a", target="xx"), 400)
+
+
+def test_a_script_is_not_dropped(make_client):
+    client = make_client(translators={LanguagePair("en", "zh"): Upper(), LanguagePair("en", "nb"): Upper()})
+    assert "zh-TW is not supported" in error_of(client.translate(q="a", target="zh-TW"), 400)
+    assert client.translate(q="a", target="zh-Hans").json() == {"translatedText": "A"}
+
+
+def test_alternatives_leave_the_translation_as_it_is(make_client):
+    translator = Translator.from_pretrained(GOLDEN / "capsule_marian")
+    client = make_client(translators={EN_DE: translator})
+    pairs = json.loads((GOLDEN / "capsule_marian" / "expected.json").read_text(encoding="utf-8"))["pairs"]
+    texts = [pair["source"] for pair in pairs]
+    answer = client.translate(q=texts, alternatives=7).json()
+    assert answer["translatedText"] == [pair["target"] for pair in pairs]
+    numbers = [len(alternatives) for alternatives in answer["alternatives"]]
+    for text, best, alternatives in zip(texts, answer["translatedText"], answer["alternatives"], strict=True):
+        ranked = translator(text, num_beams=8, num_return_sequences=8)
+        top = max(hypothesis.score for hypothesis in ranked)
+        assert alternatives == list(
+            dict.fromkeys(
+                hypothesis.text
+                for hypothesis in ranked
+                if hypothesis.text != best and hypothesis.score >= top - MAX_SCORE_GAP
+            )
+        )
+    assert min(numbers) < 7  # the golden model is sure of itself
+    assert max(numbers) > 0
+    assert f'capsule_mt_texts_total{{pair="en-de"}} {len(texts)}\n' in client.get("/metrics").text
+
+
+def test_pairs_through_english_without_a_model():
+    halves = {DE_EN: GOLDEN / "capsule_marian", LanguagePair("en", "pt"): GOLDEN / "capsule_marian"}
+    first, second = (Translator.from_pretrained(folder) for folder in halves.values())
+    translators = dict(zip(halves, (first, second), strict=True)) | {EN_DE: second}
+    pivots = pivots_of(translators)
+    assert list(pivots) == [LanguagePair("de", "pt")]
+    text = "The old man buys a red hat."
+    assert pivots[LanguagePair("de", "pt")](text).text == second(first(text).text).text
+
+
+def test_the_examples_of_the_description_work(make_client):
+    client = make_client(detector=EnglishWithA())
+    paths = client.get("/spec").json()["paths"]
+    for path, example in ANSWER_EXAMPLES.items():
+        method, operation = next(iter(paths[path].items()))
+        assert operation["responses"]["200"]["content"]["application/json"]["example"] == example
+        if path == "/translate_file":
+            continue  # a file has no form in JSON
+        body = operation["requestBody"]["content"]["application/json"]["example"] if method == "post" else {}
+        answer = client((method, path, {"json": body} if body else {}))[0].json()
+        assert shape_of(answer) == shape_of(example), path
+
+
+def shape_of(value):
+    """Return the keys and types of plain values; a list has the shape of its first item."""
+    if isinstance(value, dict):
+        return {key: shape_of(item) for key, item in value.items()}
+    return [shape_of(item) for item in value[:1]] if isinstance(value, list) else type(value)
 
 
 def test_coverage_and_more_beams(client):
