@@ -1,6 +1,7 @@
 // What a translation leaves out, by what the words of the source receive of a head's attention (see coverage/methods.py),
 // and what it makes up, by what its words receive from a model of the other direction (see coverage/supported.py).
 
+import { inPlainLetters } from "./normal.js";
 import { folded, isMark, WORDS, wordsOf } from "./words.js";
 
 const LARGEST_EVIDENCE = 16;
@@ -42,7 +43,7 @@ export function coverPiece(piece, received, calibration, unknown, translation) {
   const { text, ids, offsets, given } = piece;
   const stands = standingIn(translation, text);
   const lists = [calibration.optional_words, calibration.function_words];
-  const words = wordsOf(text, offsets).map(({ span, tokens }) => {
+  const words = wordsOf(text, offsets).filter(({ span }) => !piece.isAdded(span)).map(({ span, tokens }) => {
     const word = text.slice(...span);
     const mark = isMark(word);
     const [isOptional, isFunction] = lists.map((list) => list.has(folded(word)));
@@ -121,17 +122,15 @@ export function coverText(pieces, alarm) {
   };
 }
 
-/** Return the words that the model wrote, where they are in a translation in which something was put back. */
+/** Return the words that the model wrote, at their offsets in a translation with the case and the items of its source. */
 function targetWords({ support, written, translation, begins }) {
-  let last = 0;
+  const [plainWritten, plainTranslation] = [written, translation].map(inPlainLetters);
+  let end = 0;
   return support.words.flatMap((word) => {
-    const text = written.slice(word.start, word.end);
-    let start = translation.indexOf(text, last);
-    const isFirst = !word.start && translation.startsWith(text.slice(0, 1).toUpperCase() + text.slice(1));
-    if (start < 0 && isFirst) start = 0; // the first letter is the source's
-    if (start < 0) return []; // another word took its place
-    last = start + text.length;
-    return [{ ...word, start: begins + start, end: begins + last }];
+    const start = plainTranslation.indexOf(plainWritten.slice(word.start, word.end), end);
+    if (start < 0) return []; // kept text replaced the word
+    end = start + word.end - word.start;
+    return [{ ...word, word: translation.slice(start, end), start: begins + start, end: begins + end }];
   });
 }
 
@@ -148,7 +147,7 @@ function repeatedPhrases(translation, source) {
   return found.length <= doubled(source).length ? [] : [...new Set(found)];
 }
 
-function doubled(text) {
+export function doubled(text) {
   const words = Array.from(text.matchAll(WORDS), (match) => folded(match[0]));
   const found = [];
   if (new Set(words).size === words.length) return found;

@@ -27,7 +27,8 @@ export interface TranslationOptions extends SearchOptions {
   split_sentences?: boolean;
   /**
    * Leave as it is what is not a sentence, such as numbers and bullets; and in sentences URLs, tags, placeholders, code, emoji
-   * and words that the vocabulary does not know. By default true.
+   * and words that the vocabulary does not know. Translate headlines, capitals and small letters as sentences, and give the
+   * translation the case back. By default true.
    */
   copy?: boolean;
   /** Score only the tokens that the words of a source are likely to become, if the model has a list; by default true. */
@@ -89,8 +90,8 @@ export interface Coverage {
   sentences: Sentence[];
   /** Phrases that the translation says twice in a row, and the source does not. */
   repetitions: string[];
-  /** Faults that rules find, in the server's answers. */
-  checks?: Check[];
+  /** Faults that rules find. */
+  checks: Check[];
 }
 
 export class Translator {

@@ -8,7 +8,7 @@ const BLOCK_TAG = new RegExp(`^${PATTERNS.BLOCK_TAG}`, "u");
 const TAG_NAME = new RegExp(`^${PATTERNS.TAG_NAME}`, "u");
 const [BEFORE_SIGN, LEFT_SIDE] = [PATTERNS.BEFORE_SIGN, PATTERNS.LEFT_SIDE].map((pattern) => new RegExp(pattern, "u"));
 const [AFTER_SIGN, RIGHT_SIDE] = [PATTERNS.AFTER_SIGN, PATTERNS.RIGHT_SIDE].map((pattern) => new RegExp(`^${pattern}`, "u"));
-const TAG_KINDS = ["tags", "emoji", "signs"]; // that the model does not read
+const TAG_KINDS = ["tags", "emoji", "emphasis", "signs"]; // that the model does not read
 export const UNKNOWN_KINDS = ["unknown", "amounts", "signs"]; // of what the vocabulary lacks
 const hasLetters = (text) => /\p{L}/u.test(text);
 const count = (part, text) => text.split(part).length - 1;
@@ -30,6 +30,15 @@ function lastUpTo(numbers, limit) {
 export function partnersOf(parts) {
   const [openTags, unclosed, partners] = [[], new Set(), new Map()];
   for (const [index, part] of parts.entries()) {
+    if (part.kind === "emphasis") {
+      const opening = openTags.findLastIndex((open) => open.name === part.text);
+      if (opening < 0) openTags.push({ index, name: part.text });
+      else {
+        const [{ index: start }] = openTags.splice(opening, 1);
+        partners.set(start, index).set(index, start);
+      }
+      continue;
+    }
     const tag = isTag(part) && TAG_NAME.exec(part.text);
     if (!tag || part.text.endsWith("/>")) continue;
     const name = tag[2].toLowerCase();
@@ -121,6 +130,52 @@ export class Masked {
     return this.parts[this.#partAt(start)].kind !== undefined;
   }
 
+  /** The user's text, in sentence case. */
+  get userText() {
+    return this.form.source.slice(...this.span);
+  }
+
+  /** Return this text with a colon after its last character, inside the tags around it. */
+  withColon() {
+    const last = this.parts.findLastIndex((part) => !isTag(part)) + 1;
+    const { end } = this.parts[last - 1];
+    return this.#withParts([...this.parts.slice(0, last), { text: ":", start: end, end }, ...this.parts.slice(last)]);
+  }
+
+  /** Return this text in small letters, unless one of these is several; items stay as they are. */
+  inSmallLetters() {
+    return this.#withParts(this.parts.map((part) => {
+      const text = part.text.toLowerCase();
+      return part.kind || text.length !== part.text.length ? part : { ...part, text };
+    }));
+  }
+
+  #withParts(parts) {
+    return new Masked(parts, this.form, { keeps: this.keeps });
+  }
+
+  /** Whether a span of `text` stands for nothing in the user's text. */
+  isAdded([start]) {
+    const part = this.parts[this.#partAt(start)];
+    return part.start === part.end;
+  }
+
+  /** `text` with a space for each item. */
+  get withoutItems() {
+    return this.parts.map((part, index) => (part.kind && !isTag(part) ? " " : this.text.slice(this.starts[index], this.starts[index + 1])))
+      .join("");
+  }
+
+  /** Return this text with another ending instead of its last characters; they may not belong to an item. */
+  withEnding(length, ending) {
+    const parts = this.parts.slice();
+    const last = parts.pop();
+    const cut = last.end - length;
+    const shortened = length ? { ...last, text: last.text.slice(0, -length), end: cut } : last;
+    parts.push(shortened, { text: ending, start: cut, end: last.end });
+    return this.#withParts(parts.filter(({ text }) => text));
+  }
+
   get hasWords() {
     return !this.items.length || this.parts.some(({ text, kind }) => !kind && hasLetters(text));
   }
@@ -147,7 +202,7 @@ export class Masked {
       else break;
     }
     for (const part of selected) if (isTag(part)) this.#usedTags.add(part.index);
-    return new Masked(selected.map(({ index, ...part }) => part), this.form, { keeps: this.keeps });
+    return this.#withParts(selected.map(({ index, ...part }) => part));
   }
 
   /** Return this text with spans of `text` as items, which the vocabulary lacks. */
@@ -166,8 +221,7 @@ export class Masked {
       }
       parts.push({ ...part, text: part.text.slice(cut), start: part.start + cut });
     });
-    const { form, keeps } = this;
-    const whole = new Masked(parts.filter(({ text }) => text), form, { keeps });
+    const whole = this.#withParts(parts.filter(({ text }) => text));
     const unknown = whole.items.filter((index) => UNKNOWN_KINDS.includes(whole.parts[index].kind));
     return whole.#changed({ standIns: whole.#standInsFor(unknown) });
   }

@@ -2,7 +2,9 @@
 //
 // The same as capsule_mt/text/normal.py; tests/vectors/normal.json holds for both. Places are those of JavaScript's strings.
 
-import { INVISIBLE, JOINERS, LAST_WITHOUT_JOINERS, PATTERNS, PLAIN, WORD_REACH } from "./interface.js";
+import {
+  FIRST_RANK, INVISIBLE, JOINERS, LAST_WITHOUT_JOINERS, LOG_RANK_OF_TOKEN, LOG_RANK_OF_UNKNOWN, PATTERNS, PLAIN, WORD_REACH,
+} from "./interface.js";
 
 const PLAIN_FORMS = new Map(Object.entries(PLAIN).flatMap(([plain, all]) => Array.from(all, (one) => [one, plain])));
 const COMPATIBLE = new RegExp(`^${PATTERNS.COMPATIBLE}`, "u");
@@ -50,7 +52,7 @@ export class Vocabulary {
   /** `unknown`: the token of what it lacks; `special`: tokens without text. */
   constructor(tokenizer, unknown, special) {
     [this.tokenizer, this.unknown, this.special] = [tokenizer, unknown, new Set(special)];
-    [this.known, this.pieces, this.forms] = [new Map(), new Map(), new Map()];
+    [this.known, this.pieces, this.forms, this.logRanks] = [new Map(), new Map(), new Map(), new Map()];
     this.unchanged = new Set(); // characters that are their own form
   }
 
@@ -68,6 +70,33 @@ export class Vocabulary {
       const ids = this.tokenizer.encode(word).ids.filter((token) => !this.special.has(token));
       return ids.length === 1 && ids[0] !== this.unknown;
     });
+  }
+
+  /** Whether the vocabulary has a word in its normal form. */
+  reads(word) {
+    return this.has(this.normalForm(word).text);
+  }
+
+  /**
+   * Return how rare a word is: about its negative log-probability, less a constant for each of its tokens.
+   *
+   * Vocabularies are sorted by frequency, and the frequency of a token falls as 1 / rank (Zipf's law).
+   */
+  logRank(word) {
+    return kept(this.logRanks, word, () => {
+      const { ids } = this.tokenizer.encode(this.normalForm(word).text);
+      return this.#logRankOf(ids.filter((token) => !this.special.has(token)));
+    });
+  }
+
+  /** Return how rare a word of the target language is. */
+  targetLogRank(word) {
+    return this.#logRankOf(this.tokenizer.encodeTarget(word).slice(0, -1));
+  }
+
+  #logRankOf(ids) {
+    return ids.reduce((sum, token) =>
+      sum + (token === this.unknown ? LOG_RANK_OF_UNKNOWN : Math.log(token + FIRST_RANK) + LOG_RANK_OF_TOKEN), 0);
   }
 
   /** Return the normal form of a text, in which protected spans stay as they are. */
@@ -128,6 +157,14 @@ export class Vocabulary {
     const isKnown = (form) => this.hasPiece(form) || (BEGINS.test(before) && form === small && this.has(form));
     return [small, word.toLowerCase(), bare].find((form) => form.length === word.length && isKnown(form)) ?? word;
   }
+}
+
+/** Return a text in small letters with plain quotes, character for character. */
+export function inPlainLetters(text) {
+  return Array.from(text, (character) => {
+    const small = (PLAIN_FORMS.get(character) ?? character).toLowerCase();
+    return small.length === character.length ? small : character;
+  }).join("");
 }
 
 /** Return which tokens of a text stand for what the vocabulary lacks: unknown ones, or a byte of a character. */

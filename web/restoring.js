@@ -8,6 +8,7 @@ import { overlaps, partnersOf, UNKNOWN_KINDS } from "./masked.js";
 import { firstOf, folded, isAlphanumeric, isMark, lastOf, numbersAndWords, withSpace } from "./words.js";
 
 const WORD_CHARACTERS = /[\p{L}\p{N}_]+/gu;
+const isEmojiOrSign = ({ kind }) => kind === "emoji" || kind === "signs";
 const isSpace = (text) => text !== "" && text.trim() === "";
 const sum = (values) => values.reduce((total, value) => total + value, 0);
 
@@ -64,7 +65,7 @@ class Layout {
       .map(([offset, , tag]) => [offset, this.#spaced(tag, offset)]);
   }
 
-  /** Return tags in a word that the translation copies, such as H<sub>2</sub>O: each with its offset, and its order there. */
+  /** Return tags in a word that the translation copies, such as H<sub>2</sub>O or Windows®: each with its offset, and its order there. */
   #tagsInWords() {
     const { starts, text } = this.source;
     const [positions, unused] = [new Map(), [...this.words]];
@@ -72,12 +73,14 @@ class Layout {
       const end = start + word.length;
       const tags = this.source.tags.filter((tag) => start <= starts[tag] && starts[tag] <= end);
       const paired = tags.filter((tag) => tags.includes(this.partners.get(tag)));
-      if (!paired.some((tag) => start < starts[tag] && starts[tag] < end)) continue;
+      const isInside = paired.some((tag) => start < starts[tag] && starts[tag] < end);
+      const signs = tags.filter((tag) => starts[tag] === end && this.#isMarkOfWord(tag));
+      if (!isInside && !signs.length) continue;
       const copies = unused.filter((span) => folded(this.text.slice(span.start, span.end)) === folded(word));
       if (!copies.length) continue;
       const copy = copies[largest(copies.map((span) => this.alignment.share(span, [start, end])))];
       unused.splice(unused.indexOf(copy), 1);
-      for (const tag of paired) {
+      for (const tag of [...(isInside ? paired : []), ...signs]) {
         const offset = copy.start + starts[tag] - start;
         positions.set(tag, [offset, offset === copy.end ? 0 : 2, tag]);
       }
@@ -156,9 +159,17 @@ class Layout {
 
   /** Whether a tag belongs to the preceding word, as a footnote's sign does. */
   #isSign(tag) {
-    const [start, { text, kind }] = [this.source.starts[tag], this.source.parts[tag]];
-    const touches = isAlphanumeric(lastOf(this.source.text.slice(0, start))) && !isAlphanumeric(this.source.text.slice(start));
-    return touches && (kind === "signs" || text.endsWith("/>"));
+    return this.#isMarkOfWord(tag) || (this.#touchesWord(tag) && this.source.parts[tag].text.endsWith("/>"));
+  }
+
+  /** Whether a tag is a sign or an emoji at the end of a word, as in "Windows®". */
+  #isMarkOfWord(tag) {
+    return this.#touchesWord(tag) && isEmojiOrSign(this.source.parts[tag]);
+  }
+
+  #touchesWord(tag) {
+    const { starts, text } = this.source;
+    return isAlphanumeric(lastOf(text.slice(0, starts[tag]))) && !isAlphanumeric(text.slice(starts[tag]));
   }
 
   /** Widen an element to the marks at its edges, such as a colon, that it encloses in the source. */
@@ -175,10 +186,10 @@ class Layout {
 
   /** Return the text of a tag, with a space if the source has it alone between two spaces. */
   #spaced(tag, offset) {
-    const { text: item, kind } = this.source.parts[tag];
+    const { text: item } = this.source.parts[tag];
     const [before, after] = [this.source.parts[tag - 1]?.text ?? "", this.source.parts[tag + 1]?.text ?? ""];
     const startsWord = (canBeMark) => this.words.some(({ start }, index) => start === offset && (canBeMark || !this.isMark[index]));
-    if (kind !== "tags") {
+    if (isEmojiOrSign(this.source.parts[tag])) {
       const touches = isAlphanumeric(lastOf(tag ? before : item)) && isAlphanumeric(lastOf(this.text.slice(0, offset)));
       if (touches) return item; // as in "Windows®"
       return startsWord(false) ? `${item} ` : ` ${item}`;

@@ -1,19 +1,27 @@
 // Texts, the pieces they are translated in, and how translations are joined. It follows text/segments.py.
 
-import { BLOCK_BREAK, MAX_WORD, PATTERNS, QUOTES } from "./interface.js";
-import { withCapitals, withoutCapitals, withoutCopiedEdges } from "./keeping.js";
+import { inSentenceCase } from "./casing.js";
+import { isAround, lacksFullStop, withoutBrackets } from "./edges.js";
+import { BLOCK_BREAK, ELLIPSES, MAX_WORD, PATTERNS } from "./interface.js";
+import { withoutCopiedEdges } from "./keeping.js";
+import { labelIn } from "./labels.js";
 import { masked, withNumbers } from "./masked.js";
 import { EXTENDS, unknownTokens } from "./normal.js";
 import { between, splitSentences, splitToFit, stripped } from "./sentences.js";
-import { isMark, runsOn, withSpace, wordsOf } from "./words.js";
+import { firstOf, isAlphanumeric, isMark, isUpper, lastOf, runsOn, withSpace, wordsOf } from "./words.js";
 
 const LONE_SURROGATES = /[\ud800-\udfff]/gu;
+const LAST_DOTS = new RegExp(`[${ELLIPSES.join("")}]+$`);
 const LONG_WORD = new RegExp(PATTERNS.LONG_WORD, "gu");
 const BLOCK_BREAKS = new RegExp(`${BLOCK_BREAK}+`, "g");
 
 /** What goes through the model at once: a `Masked` source, as tokens. */
 class Piece {
   isGlued = false; // only kept items separate it from the piece before
+  ending = null; // what the user's sentence has instead of the full stop that the model reads; null if it reads the same
+  sourceCase = undefined; // of the user's line, if the model reads it in sentence case instead
+  isLabel = false; // whether it is the only word of the user's line, as in a menu
+  forms = []; // of a label: pieces that the model reads, too; the translation that most forms have wins
 
   constructor(source, { ids, offsets }) {
     Object.assign(this, { source, ids, offsets, text: source.text });
@@ -31,6 +39,10 @@ class Piece {
 
   isCopied(span) {
     return this.source.isCopied(span);
+  }
+
+  isAdded(span) {
+    return this.source.isAdded(span);
   }
 }
 
@@ -53,20 +65,31 @@ export class Segmenter {
       foreign.push([start, start + word.length]);
       return "\n".repeat(word.length);
     });
-    const small = copies ? withoutCapitals(shortened) : null;
-    const source = masked(small ?? shortened, this.vocabulary, copies);
-    const document = { text, copies: copies || foreign.length > 0, inCapitals: small !== null, foreign, pieces: [] };
+    const cased = copies ? inSentenceCase(shortened, this.vocabulary, this.rules) : { text: shortened, lines: [] };
+    const source = masked(cased.text, this.vocabulary, copies);
+    const document = { text, copies: copies || foreign.length > 0, foreign, pieces: [] };
     const cuts = gluedCuts(source);
     for (const sentence of cutAt(cuts, this.#sentences(source, splits))) {
-      const span = copies ? withoutQuotes(source, withoutCopiedEdges(source.text, sentence)) : sentence;
+      const inner = copies ? innerSentence(text, source, withoutCopiedEdges(source.text, sentence)) : sentence;
+      const label = copies ? labelIn(source.text, inner) : null;
+      const span = label ?? inner;
       if (span[0] === span[1]) continue;
       for (const part of this.#fitting(source.text, span).slice(0, truncates ? 1 : undefined)) {
-        const { piece, hasText, hasUnknown } = this.#piece(source.part(part), copies);
-        if (hasText) document.pieces.push(Object.assign(piece, { isGlued: cuts.has(part[0]) }));
+        const mayLackStop = copies && part[1] === span[1] && !cuts.has(sentence[1]);
+        const { piece, hasText, hasUnknown } = this.#piece(text, source.part(part), copies, mayLackStop);
+        piece.isGlued = cuts.has(part[0]);
+        piece.sourceCase = cased.lines.find(({ start, end }) => start <= piece.start && piece.start < end)?.case;
+        piece.isLabel = label !== null && !piece.source.items.length;
+        if (piece.isLabel) piece.forms = this.#labelForms(piece);
+        if (hasText) document.pieces.push(piece);
         else if (hasUnknown) foreign.push([piece.start, piece.end]);
       }
     }
     return document;
+  }
+
+  #encoded(source) {
+    return new Piece(source, this.#encode(source.text));
   }
 
   #encode(text) {
@@ -85,14 +108,42 @@ export class Segmenter {
   }
 
   /** Return a part of a text as a piece, whether it has text for the model, and anything that the vocabulary lacks. */
-  #piece(source, copies) {
-    const complete = new Piece(source, this.#encode(source.text));
-    const hasUnknownWord = complete.ids.includes(this.vocabulary.unknown) && !isMark(source.text);
-    const unknown = unknownTokens(this.vocabulary, source.text, complete);
+  #piece(text, source, copies, mayLackStop) {
+    const plain = this.#encoded(source);
+    const hasUnknownWord = this.#hasUnknown(plain) && !isMark(source.text);
+    const complete = mayLackStop ? this.#withFullStop(text, plain) : plain;
+    const unknown = unknownTokens(this.vocabulary, complete.text, complete);
     const hasUnknown = unknown.size > 0;
     const piece = hasUnknown && copies ? this.#withoutUnknown(complete, unknown) : complete;
+    piece.ending = complete.ending;
     const hasText = piece.source.hasWords && (hasUnknownWord || piece.ids.some((token) => !this.noText.has(token)));
     return { piece, hasText, hasUnknown };
+  }
+
+  #hasUnknown({ ids }) {
+    return ids.includes(this.vocabulary.unknown);
+  }
+
+  /** Return a sentence with a full stop if the user's lacks it or has an ellipsis instead. */
+  #withFullStop(text, piece) {
+    const { source } = piece;
+    const start = piece.text.replace(LAST_DOTS, "").length;
+    const mayBeEllipsis = start < piece.text.length && isAlphanumeric(lastOf(piece.text.slice(0, start))) && !source.parts.at(-1).kind;
+    const ending = mayBeEllipsis ? text.slice(...source.userSpan([start, piece.text.length])) : "";
+    if (ending ? !ELLIPSES.includes(ending) : !lacksFullStop(source.withoutItems)) return piece;
+    const changed = this.#encoded(source.withEnding(piece.text.length - start, "."));
+    // a vocabulary may lack the full stop
+    if (changed.ids.length > this.limit || (this.#hasUnknown(changed) && !this.#hasUnknown(piece))) return piece;
+    return Object.assign(changed, { ending });
+  }
+
+  /** Return other forms of a label that the vocabulary has: with a colon, and in small letters with a colon. */
+  #labelForms({ text, source, isGlued, sourceCase }) {
+    const withColon = source.withColon();
+    const isCapitalised = isUpper(firstOf(text)) && text.toLowerCase().endsWith(text.slice(firstOf(text).length));
+    const forms = [withColon, ...(isCapitalised ? [withColon.inSmallLetters()] : [])].map((form) => this.#encoded(form));
+    return forms.filter((form) => form.ids.length <= this.limit && !this.#hasUnknown(form))
+      .map((form) => Object.assign(form, { isGlued, sourceCase, isLabel: true }));
   }
 
   /** Protect words and signs with unknown tokens, which no model can translate, if the result fits. */
@@ -112,7 +163,7 @@ export class Segmenter {
       } else spans.push(last = { start, end, kind: "unknown" });
     }
     const changed = spans.length ? source.withUnknown(withNumbers(text, spans)) : source;
-    const again = new Piece(changed, this.#encode(changed.text));
+    const again = this.#encoded(changed);
     return again.ids.length <= this.limit ? again : piece;
   }
 
@@ -121,22 +172,27 @@ export class Segmenter {
     const lost = piece.source.lost(translation);
     if (!lost.length) return [];
     const source = piece.source.withStandIns(lost);
-    const next = source && new Piece(source, this.#encode(source.text));
-    if (next?.ids.length <= this.limit) return [Object.assign(next, { isGlued: piece.isGlued })];
-    return piece.source.aroundItems().map((part) => {
-      const around = new Piece(part, this.#encode(part.text));
-      return Object.assign(around, { isGlued: piece.isGlued && around.start === piece.start });
+    const next = source && this.#encoded(source);
+    const { isGlued, ending, sourceCase } = piece;
+    if (next?.ids.length <= this.limit) return [Object.assign(next, { isGlued, ending, sourceCase })];
+    return piece.source.aroundItems().map((part, index) => {
+      const around = this.#encoded(part);
+      return Object.assign(around, {
+        isGlued: index === 0 && isGlued && around.start === piece.start,
+        ending: around.text.endsWith(".") && around.end === piece.end ? ending : null,
+        sourceCase,
+      });
     });
   }
 }
 
-/** Return a sentence without quotes around all of it, if the model reads them only as plain ones. */
-function withoutQuotes(source, [start, end]) {
+/** Return a sentence without brackets and typographic quotes around it, which a model would change. */
+function innerSentence(text, source, sentence) {
+  const [start, end] = withoutBrackets(source.text, sentence);
   if (end - start < 3 || !"'\"".includes(source.text[start])) return [start, end];
-  const [left, inner, right] = [[start, start + 1], [start + 1, end - 1], [end - 1, end]]
-    .map((span) => source.form.source.slice(...source.userSpan(span)));
-  const isAround = right !== "" && QUOTES[left]?.includes(right) && !inner.includes(left) && !inner.includes(right);
-  return isAround ? [start + 1, end - 1] : [start, end];
+  const [first, last] = [[start, start + 1], [end - 1, end]].map((span) => source.userSpan(span));
+  const [opening, inner, closing] = [first, [first[1], last[0]], last].map((span) => text.slice(...span));
+  return isAround(opening, closing, inner) ? [start + 1, end - 1] : [start, end];
 }
 
 /** Return where a placeholder ends, or begins, beside a letter: a word of another sentence, as in "{0}Welcome". */
@@ -153,9 +209,9 @@ function gluedCuts({ text, parts, starts, items }) {
 /**
  * Join the translations of the pieces with what is between them in the text, mostly a space; return where each starts.
  *
- * `copies`: also what is before and after all of them; `inCapitals`: the text is, so the translation is, too.
+ * `copies`: also what is before and after all of them.
  */
-export function joinTranslations({ text, pieces, copies, inCapitals }, translations) {
+export function joinTranslations({ text, pieces, copies }, translations) {
   let [joined, last] = ["", 0];
   const starts = pieces.map(({ start, end, isGlued }, number) => {
     let between = number || copies ? text.slice(last, start) : "";
@@ -167,7 +223,7 @@ export function joinTranslations({ text, pieces, copies, inCapitals }, translati
     return joined.length - translations[number].length;
   });
   if (copies) joined = withSpace(joined, text.slice(last));
-  return { text: inCapitals ? withCapitals(joined) : joined, starts };
+  return { text: joined, starts };
 }
 
 function cutAt(cuts, spans) {

@@ -4,6 +4,7 @@ import {
   BEFORE_NUMBERS, BULLETS, CLOSING, LONGEST_CHARACTER, MASKED_DOT, MIN_LAST_WORD, OPENING, PATTERNS, SENTENCE_REACH, SPACED_CLOSING,
   UNSPACED_STOPS,
 } from "./interface.js";
+import { firstOf, isLower } from "./words.js";
 
 const LINE_BREAKS = new RegExp(PATTERNS.LINE_BREAKS, "gu");
 const CLAUSE_ENDS = new RegExp(PATTERNS.CLAUSE_ENDS, "gu");
@@ -19,7 +20,6 @@ const LEADING = new RegExp(`^[${escapedInBrackets(OPENING + BULLETS)}]+`);
 const BEFORE_WORD = new RegExp(`^[${escapedInBrackets(`${OPENING}${MASKED_DOT} `)}]+`);
 const AROUND_ITEM = new RegExp(`^[${escapedInBrackets(BULLETS)}]+|[${escapedInBrackets(BULLETS)}]+$`, "g");
 const CLOSINGS = new RegExp(`[${escapedInBrackets(SPACED_CLOSING)}]`);
-const isLower = (character) => character !== undefined && /^\p{Ll}/u.test(character);
 
 /** Return the places [start, end] of the sentences of a text; `rules` are those of a model file. */
 export function splitSentences(text, rules) {
@@ -95,7 +95,7 @@ function endsSentence(text, start, at, stop, rules) {
   const mark = stop.split(CLOSINGS, 1)[0];
   const words = text.slice(Math.max(start, at - SENTENCE_REACH), at).trimEnd().split(/\s+/);
   const written = words.at(-1).replace(LEADING, "");
-  if (isLower(next)) { // "etc. and so on", "Yahoo! is", "- Come! - he said"
+  if (isLower(firstOf(next))) { // "etc. and so on", "Yahoo! is", "- Come! - he said"
     const isLong = written.length >= MIN_LAST_WORD && !written.includes(".") && mark !== "…";
     return rules.has_small_starts && !"-–—".includes(following[0]) && (isLong || "!?".includes(mark[0]));
   }

@@ -1,8 +1,12 @@
 // `Translator`: text in, translations out, with what they left out.
 
+import { restoredCase } from "./casing.js";
+import { checksOf } from "./checks.js";
 import { coverForeign, coverPiece, coverText, supportPiece } from "./coverage.js";
+import { withEnding } from "./edges.js";
 import { Engine, read } from "./engine.js";
 import { OPTIONS } from "./interface.js";
+import { asLabel, mostFrequent } from "./labels.js";
 import { ModelFile } from "./model_file.js";
 import { Vocabulary } from "./normal.js";
 import { restored } from "./restoring.js";
@@ -26,13 +30,14 @@ export class Translator {
   }
 
   constructor(engine, file, reverse) {
-    const { languages, tokenizer, search, sentences, coverage } = file.model;
+    const { languages, tokenizer, search, sentences, coverage, checks } = file.model;
     [this.source, this.target] = languages;
     this.engine = engine;
     this.reverse = reverse;
     this.tokenizer = new Tokenizer(file.tokenizers[0], file.tokenizers[1], tokenizer.clean_up);
     this.unknown = tokenizer.unknown;
     this.defaults = search;
+    this.checkWords = checks;
     const vocabulary = new Vocabulary(this.tokenizer, tokenizer.unknown, tokenizer.special);
     const noText = new Set([...tokenizer.special, tokenizer.unknown]);
     this.segmenter = new Segmenter(vocabulary, sentences, search.longest_source ?? Infinity, noText);
@@ -63,7 +68,7 @@ export class Translator {
     atLeastOne({ batch_size });
     if (coverage) this.#check(support);
     const documents = texts.map((text) => this.segmenter.document(text, { splits, copies }));
-    for (let waiting = documents.flatMap(({ pieces }) => pieces); waiting.length;) {
+    for (let waiting = documents.flatMap(({ pieces }) => pieces.flatMap((piece) => [piece, ...piece.forms])); waiting.length;) {
       waiting.sort((left, right) => right.ids.length - left.ids.length);
       for (let first = 0; first < waiting.length; first += batch_size) {
         const batch = waiting.slice(first, first + batch_size);
@@ -71,7 +76,16 @@ export class Translator {
       }
       waiting = this.#again(documents, waiting);
     }
-    return documents.map((document) => this.#together(document, coverage, support));
+    return documents.map((document) => {
+      document.pieces = document.pieces.map((piece) => (piece.forms.length ? this.#bestForm(piece) : piece));
+      return this.#together(document, coverage, support);
+    });
+  }
+
+  /** Return the form of a piece whose translation most of its forms have. */
+  #bestForm(piece) {
+    const forms = [piece, ...piece.forms];
+    return forms[mostFrequent(forms.map((form) => this.#written(form)))];
   }
 
   /** Replace the pieces whose translations have lost items by pieces to translate in their place, and return these. */
@@ -92,7 +106,8 @@ export class Translator {
   cover(text, translation, { support = false } = {}) {
     this.#check(support);
     const piece = this.#forced(text, translation);
-    return this.#coverage({ text, pieces: piece ? [piece] : [], foreign: [] }, [translation], [translation], [0], support);
+    const document = { text, pieces: piece ? [piece] : [], foreign: [] };
+    return this.#coverage(document, { text: translation, starts: [0] }, [translation], [translation], support);
   }
 
   /** Return a text as a piece with a given translation, or nothing if it is blank. */
@@ -137,19 +152,24 @@ export class Translator {
   #together(document, coverage, support) {
     const { pieces } = document;
     const written = pieces.map((piece) => this.#written(piece));
-    const translations = pieces.map((piece) => withCapital(piece, this.#restored(piece)));
-    const { text, starts } = joinTranslations(document, translations);
+    const translations = pieces.map((piece) => this.#restored(piece));
+    const joined = joinTranslations(document, translations);
     const logProbs = pieces.flatMap(({ found }) => found.logProbs);
     return {
-      text,
+      text: joined.text,
       score: logProbs.length ? logProbs.reduce((sum, logProb) => sum + logProb) / logProbs.length : null,
       tokens: pieces.map(({ found }) => found.ids),
-      ...(coverage && { coverage: this.#coverage(document, written, translations, starts, support) }),
+      ...(coverage && { coverage: this.#coverage(document, joined, written, translations, support) }),
     };
   }
 
-  #restored({ source, ids, offsets, found }) {
-    return restored(source, offsets, found.ids, (tokens) => this.tokenizer.decode(tokens), () => this.#aligned(ids, found));
+  /** Return the translation of a piece with what is kept, the ending and the case of its source. */
+  #restored(piece) {
+    const { source, ids, offsets, found, ending, sourceCase, isLabel } = piece;
+    const decode = (tokens) => this.tokenizer.decode(tokens);
+    const bare = restored(source, offsets, found.ids, decode, () => this.#aligned(ids, found));
+    const text = isLabel ? asLabel(bare, source.userText) : withCapital(piece, bare);
+    return restoredCase(ending === null ? text : withEnding(text, ending), sourceCase, this.segmenter.vocabulary);
   }
 
   /** Return how strongly each token of a translation aligns with each token of its source [T][S]: see aligning.py. */
@@ -165,21 +185,21 @@ export class Translator {
     return complete.map((logProb, step) => without.map((logProbs) => logProb - logProbs[step]));
   }
 
-  #coverage({ text, pieces, foreign }, written, translations, starts, support) {
+  #coverage({ text, pieces, foreign }, joined, written, translations, support) {
     const covered = pieces.map((piece, number) => ({
       start: piece.start,
       end: piece.end,
       source: text.slice(piece.start, piece.end),
       written: written[number],
       translation: translations[number],
-      begins: starts[number],
+      begins: joined.starts[number],
       covered: coverPiece(piece, piece.received, this.calibration, this.unknown, written[number]),
       support: support && this.#support(piece, written[number]),
     }));
     const coverage = coverText([...covered, ...foreign.map((span) => coverForeign(text, span))], this.calibration.alarm);
     // as the user wrote them: the model reads a text in capitals in small letters
     for (const word of coverage.words) word.word = text.slice(word.start, word.end);
-    return coverage;
+    return { ...coverage, checks: checksOf(text, joined.text, this.checkWords) };
   }
 
   #support({ text, found: { ids, logProbs } }, translation) {
@@ -188,7 +208,7 @@ export class Translator {
   }
 }
 
-/** Return a translation with the capital of a first word that the model has read in small letters. */
+/** Return a translation with the capital of a first word that only the normal form has in small letters. */
 function withCapital(piece, translation) {
   const letter = /\p{L}/u.exec(piece.text);
   if (!letter || !/\p{Ll}/u.test(letter[0])) return translation;

@@ -10,6 +10,12 @@ export const isAlphanumeric = (character) => /^[\p{L}\p{N}]/u.test(character);
 
 const NUMBERS_AND_WORDS = new RegExp(`\\p{Nd}+(?:[.,:]\\p{Nd}+)+|${PATTERNS.WORDS}`, "gu");
 
+/** Whether all cased letters of a text are capitals, and it has one. */
+export const isUpper = (text) => /\p{Uppercase}/u.test(text) && !/[\p{Lowercase}\p{Lt}]/u.test(text);
+
+/** Whether all cased letters of a text are small, and it has one. */
+export const isLower = (text) => /\p{Lowercase}/u.test(text) && !/[\p{Uppercase}\p{Lt}]/u.test(text);
+
 /** Whether a word has neither letters nor digits. */
 export const isMark = (word) => !/[\p{L}\p{N}]/u.test(word);
 

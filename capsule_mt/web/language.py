@@ -1,12 +1,15 @@
-"""The rules of `text` that JavaScript needs: constants, and regular expressions in JavaScript's syntax.
+"""The rules of `text` and `checks` that JavaScript needs: constants, and patterns in JavaScript's syntax.
 
-They are written into interface.js, so that each stands once. tests/vectors hold for both languages.
+They are written into interface.js, and what depends on a model's languages into its file, so that each stands once.
+tests/vectors hold for both languages.
 """
 
 import re
+from itertools import groupby
 from typing import Any
 
-from capsule_mt.text import capitals, copying, keeping, normal, restoring, segments, sentences, words
+from capsule_mt.coverage import check_words, checks
+from capsule_mt.text import capitals, casing, copying, edges, keeping, normal, restoring, segments, sentences, words
 
 WORD_CHARACTERS, DIGITS, SPACES = r"\p{L}\p{N}_", r"\p{Nd}", r"\s\x1c-\x1f\x85"  # as Python's \w, \d and \s
 # of Python's classes, inside of brackets and outside of them
@@ -17,6 +20,13 @@ NEGATED = {r"[^\W_]": r"[\p{L}\p{N}]", r"[^\W\d_]": r"[\p{L}\p{Nl}\p{No}]"}
 # "u" takes no escape of any other character
 SYNTAX = frozenset(r"^$\.*+?()[]{}|/")
 TOKENS = re.compile(r"\(\?i:[^()]*\)|\(\?[a-z]:|\(\?P<|\[\^?\]?(?:\\.|[^\]\\])*\]|\\.|.", re.DOTALL)
+
+CASING = (
+    *("CAPITALS", "TITLE", "HEADLINE", "SMALL", "MIN_SMALL_WORDS", "MIN_TITLE_WORDS", "MAX_SHORT_WORD"),
+    *("MIN_CAPITAL_SHARE", "MIN_KNOWN_SHARE", "MIN_KNOWN_IN_TITLE", "MIN_KNOWN_IN_HEADLINE", "SHORT_TITLE_WORD"),
+    *("NAME_MARGIN", "NEIGHBOUR_SHARE", "MAX_FROM_NEIGHBOUR", "ABBREVIATION_MARGIN"),
+)
+CHECKS = ("KEPT_KINDS", "MAX_SMALL_NUMBER", "MAX_INTEGER", "ROMAN_VALUES", "MIN_UNTRANSLATED", "MIN_DOUBLED")
 
 
 def javascript_pattern(pattern: str) -> str:
@@ -52,7 +62,7 @@ def _escape(letter: str) -> str:
     if letter.lower() in CLASSES:
         return f"[^{CLASSES[letter.lower()]}]"
     if letter.isalnum():
-        return {"b": BOUNDARY, "Z": "$", "n": r"\n", "r": r"\r", "v": r"\v", "f": r"\f"}[letter]
+        return {"b": BOUNDARY, "A": "^", "Z": "$"}.get(letter) or _same_escape(letter)
     return f"\\{letter}" if letter in SYNTAX else letter
 
 
@@ -63,10 +73,15 @@ def _escape_in_brackets(match: re.Match[str]) -> str:
     if letter in CLASSES:
         return CLASSES[letter]
     if letter.isalnum():
-        if letter not in "nrvfxu":
-            raise ValueError(f"a pattern has \\{letter} inside of brackets: write it otherwise, or translate it here")
-        return match[0]
+        return _same_escape(letter)
     return match[0] if letter in SYNTAX or letter == "-" else letter
+
+
+def _same_escape(letter: str) -> str:
+    """Return the escape of a letter that both languages have."""
+    if letter not in "nrvfxu":
+        raise ValueError(f"a pattern has \\{letter}: write it otherwise, or translate it here")
+    return rf"\{letter}"
 
 
 def constants() -> dict[str, Any]:
@@ -79,6 +94,20 @@ def constants() -> dict[str, Any]:
         "WORD": normal.WORD.pattern,
         "WORD_BEGINS": normal.SENTENCE_START.pattern,
         "CAPITAL_BEGINS": capitals.SENTENCE_START,
+        "CASED_WORD": casing.CASED_WORD.pattern,
+        "LANGUAGE_TOKEN": casing.LANGUAGE_TOKEN.pattern,
+        "MAY_START": casing.MAY_START.pattern,
+        "QUOTED_START": casing.QUOTED_START.pattern,
+        "FINAL_STOP": edges.FINAL_STOP.pattern,
+        "LABEL": edges.LABEL.pattern,
+        "LABEL_END": edges.LABEL_END.pattern,
+        "FIRST_LETTER": edges.FIRST_LETTER.pattern,
+        "BARE_PLACEHOLDERS": copying.BARE_PLACEHOLDERS,
+        "NUMBER": checks.NUMBER.pattern,
+        "ROMAN_NUMERAL_IN_TEXT": checks.ROMAN_NUMERAL.pattern,
+        "AFTERNOON": checks.AFTERNOON.pattern,
+        "TIME": checks.TIME.pattern,
+        "LAST_MARK": checks.END.pattern,
         "EMOJI": copying.EMOJI,
         "EMOJI_BEFORE": copying.EMOJI_BEFORE,
         "LIST_MARK": copying.LIST_MARK,
@@ -102,9 +131,7 @@ def constants() -> dict[str, Any]:
     }
     return {
         "PATTERNS": {name: javascript_pattern(pattern) for name, pattern in patterns.items()},
-        "KEPT_PATTERNS": {
-            kind: javascript_pattern(keeping.PATTERNS[kind]) for kind in keeping.COPIED_KINDS if kind != "emphasis"
-        },
+        "KEPT_PATTERNS": {kind: javascript_pattern(keeping.PATTERNS[kind]) for kind in keeping.COPIED_KINDS},
         "MAYBE_NO_WORDS": copying.MAYBE_NO_WORDS,
         "MIN_CAPITALS": capitals.MIN_LETTERS,
         "CJK_NEIGHBOURS": words.CJK_NEIGHBOURS,
@@ -131,4 +158,44 @@ def constants() -> dict[str, Any]:
         "MARK_MARGIN": restoring.MARK_MARGIN,
         "MAX_ROUNDS": keeping.MAX_ROUNDS,
         "MAX_WORD": segments.MAX_WORD,
+        "FIRST_RANK": normal.FIRST_RANK,
+        "LOG_RANK_OF_TOKEN": normal.LOG_RANK_OF_TOKEN,
+        "LOG_RANK_OF_UNKNOWN": normal.LOG_RANK_OF_UNKNOWN,
+        **{name: getattr(casing, name) for name in CASING},
+        "ABBREVIATION_LENGTHS": list(casing.ABBREVIATION_LENGTHS),
+        "BRACKETS": edges.BRACKETS,
+        "ELLIPSES": edges.ELLIPSES,
+        "MAX_LABEL": edges.MAX_LABEL,
+        "MIN_WORDS": edges.MIN_WORDS,
+        "DIGIT_RUNS": digit_runs(),
+        **{name: getattr(checks, name) for name in CHECKS},
+        "BRACKET_PAIRS": checks.BRACKETS,
+        "BRACKET_FORMS": {chr(mark): chr(form) for mark, form in checks.BRACKET_FORMS.items()},
+    }
+
+
+def digit_runs() -> list[list[int]]:
+    """Return the digits that checks read as plain ones: runs of a first code, its value, and a length."""
+    digits = [(code, int(digit)) for code, digit in checks.DIGITS.items()]
+    # in a run, the code less its place, and the value less its place, stay the same
+    runs = [
+        [digit for _, digit in run]
+        for _, run in groupby(enumerate(digits), lambda entry: (entry[1][0] - entry[0], entry[1][1] - entry[0]))
+    ]
+    return [[*run[0], len(run)] for run in runs]
+
+
+def words_of_checks(source: str | None, target: str | None) -> dict[str, Any]:
+    """Return what `checks` reads of a pair of languages; each list has the source's entry, then the target's."""
+    codes = [sentences.language_code(language) or "" for language in (source, target)]
+    negations = [check_words.NEGATION.get(code) for code in codes]
+    return {
+        "numbers": [check_words.NUMBER_WORDS.get(code, {}) for code in codes],
+        "articles": [sorted(check_words.ARTICLES.get(code, ())) for code in codes],
+        "large_number": javascript_pattern(check_words.LARGE_NUMBER.pattern),
+        "sign_names": check_words.SIGN_NAMES,
+        "question_marks": [checks.QUESTION_MARKS + (";" if code == "el" else "") for code in codes],
+        "negations": None
+        if None in negations
+        else [[javascript_pattern(pattern) for pattern in patterns] for patterns in negations if patterns],
     }

@@ -7,60 +7,33 @@ from capsule_mt.engine.search import Hypothesis
 from capsule_mt.text.edges import as_label, label_in
 from capsule_mt.text.segments import Segmenter
 from capsule_mt.text.sentences import Span
+from tests.fixtures.vectors import vectors
 from tests.light.decoders import END, translator
 from tests.light.text.fakes import WordTokenizer
 
+VECTORS = vectors("labels")
 
-@pytest.mark.parametrize(
-    ("text", "label"),
-    [
-        *(("Edit", "Edit"), ("edit", "edit"), ("Edit...", "Edit"), ("Edit\u2026", "Edit"), ("Name:", "Name")),
-        *(("Plug-ins", "Plug-ins"), ("Isn\u2019t", "Isn\u2019t"), ("3. Edit", "Edit"), ("{0}Edit", "Edit")),
-        *(("one two\nEdit\nthree four", "Edit"), (">>por<< Edit", "Edit"), ("Edit 12", "Edit")),
-        *(
-            ("Edit.", None),
-            ("Edit!", None),
-            ("Edit?", None),
-            ("Edit me", None),
-            ("No! Edit", None),
-            ("Edit. No!", None),
-        ),
-        *(("E" * 65, None), ("x2", None)),
-    ],
-)
-def test_what_is_a_label(text, label):
+
+@pytest.mark.parametrize("case", [*VECTORS["labels"], {"text": "E" * 65, "label": None}], ids=repr)
+def test_what_is_a_label(case):
+    text, label = case["text"], case["label"]
     start = text.index(label or text.split()[0])
     end = next(end for end in range(start, len(text) + 1) if text[end : end + 1] in ("", " ", "\n"))
     span = label_in(text, Span(start, end))
     assert (span and text[slice(*span)]) == label
 
 
-@pytest.mark.parametrize(
-    ("translation", "source", "restored"),
-    [
-        *(("Cancel:", "Cancelar", "Cancel"), ("Annuler :", "Cancel", "Annuler"), ("Cancel.", "Cancelar", "Cancel")),
-        *(
-            ("\u53d6\u6d88\uff1a", "Cancel", "\u53d6\u6d88"),
-            ("fronteira", "Border", "Fronteira"),
-            ("Fim", "end", "Fim"),
-        ),
-        *(("<b>name:</b>", "Nome", "<b>Name</b>"), ("**name**:", "Nome", "**Name**:"), ("No: 5", "N", "No: 5")),
-        *(("...", "Mais", "..."), (":", "Dois", ":"), ("", "Mais", ""), ("Go...", "Ir", "Go...")),
-    ],
-)
-def test_translations_of_labels(translation, source, restored):
-    assert as_label(translation, source) == restored
+@pytest.mark.parametrize("case", VECTORS["translations"], ids=repr)
+def test_translations_of_labels(case):
+    assert as_label(case["text"], case["source"]) == case["restored"]
 
 
-@pytest.mark.parametrize(
-    ("text", "forms"),
-    [("Edit", ["Edit:", "edit:"]), ("edit", ["edit:"]), ("EDIT", ["EDIT:"]), ("<b>Edit</b>", ["Edit:", "edit:"])],
-)
-def test_forms(text, forms):
+@pytest.mark.parametrize("case", VECTORS["forms"], ids=repr)
+def test_forms(case):
     segmenter = Segmenter(WordTokenizer(), None)
-    (piece,) = segmenter.document(text).pieces
+    (piece,) = segmenter.document(case["text"]).pieces
     assert piece.is_label
-    assert [form.text for form in segmenter.label_forms(piece)] == forms
+    assert [form.text for form in segmenter.label_forms(piece)] == case["forms"]
     assert {form.span for form in segmenter.label_forms(piece)} == {piece.span}
 
 
@@ -95,22 +68,14 @@ def translate(text, translations, **options):
     return translator(decoder, tokenizer, end=END)(text, **options), decoder.sources
 
 
-@pytest.mark.parametrize(
-    ("answers", "text"),
-    [
-        (("Edit Edit", "Edit:", "editing:"), "Edit"),  # one word goes first, then the earliest form
-        (("Edits", "Alter:", "alter"), "Alter"),  # what two of three forms have
-        (("Edit", "Change:", "Alter:"), "Edit"),
-        (("edit", "Edit:", "Alter:"), "Edit"),  # in the case of the source
-        (("Edit Edit", "You said:", "we said"), "You said"),  # what does not repeat itself
-        (("Edit Edit", "Said said:", "Alter alter:"), "Edit Edit"),
-    ],
-)
-def test_which_translation_wins(answers, text):
-    translations = dict(zip(("Editar", "Editar:", "editar:"), answers, strict=True))
-    assert translate("Editar", translations)[0].text == text
-    assert translate("- Editar...", translations)[0].text == f"- {text}..."
-    assert translate("<i>Editar</i>", translations)[0].text.removeprefix("<i>").startswith(text)
+@pytest.mark.parametrize("case", VECTORS["votes"], ids=repr)
+def test_which_translation_wins(case):
+    """One word goes first, then what does not repeat itself, then what most forms have, then the earliest form."""
+    source, text = case["source"], case["translation"]
+    translations = dict(zip((source, f"{source}:", f"{source.lower()}:"), case["answers"], strict=True))
+    assert translate(source, translations)[0].text == text
+    assert translate(f"- {source}...", translations)[0].text == f"- {text}..."
+    assert translate(f"<i>{source}</i>", translations)[0].text.removeprefix("<i>").startswith(text)
 
 
 def test_only_labels_take_another_search():

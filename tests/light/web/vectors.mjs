@@ -1,16 +1,21 @@
 // What the modules beside this file make of the cases in a folder of vectors: the same cases, with their own answers.
 //
-// Standard input: the rules of sentences by language, as a model file has them.
+// Standard input: what a model file has of languages, the rules of sentences and the words of checks.
 import { readFileSync } from "node:fs";
+import { inSentenceCase, restoredCase, withCapitals, withoutCapitals } from "./casing.js";
+import { checksOf } from "./checks.js";
 import { coverPiece } from "./coverage.js";
-import { itemsOf, withCapitals, withoutCapitals, withoutCopiedEdges } from "./keeping.js";
+import { withEnding } from "./edges.js";
+import { itemsOf, withoutCopiedEdges } from "./keeping.js";
+import { asLabel, labelIn, mostFrequent } from "./labels.js";
+import { masked } from "./masked.js";
 import { Vocabulary } from "./normal.js";
 import { restored } from "./restoring.js";
 import { joinTranslations, Segmenter } from "./segments.js";
 import { splitSentences, splitToFit } from "./sentences.js";
 
 const vectors = (name) => JSON.parse(readFileSync(`${process.argv[2]}/${name}.json`));
-const rules = JSON.parse(readFileSync(0));
+const { rules, words_of_checks: wordsOfChecks } = JSON.parse(readFileSync(0));
 const answers = {};
 
 function spansIn(text, parts) {
@@ -49,12 +54,12 @@ answers.copying = {
 
 answers.joining = {
   cases: vectors("joining").cases.map((joining) => {
-    const { text, pieces, translations, copies, glued, in_capitals: inCapitals } = joining;
+    const { text, pieces, translations, copies, glued } = joining;
     const placed = spansIn(text, pieces).map(([start, end], number) => ({ start, end, isGlued: glued.includes(number) }));
-    const joined = joinTranslations({ text, pieces: placed, copies, inCapitals }, translations);
+    const joined = joinTranslations({ text, pieces: placed, copies }, translations);
     joined.starts.forEach((start, number) => {
       const written = joined.text.slice(start, start + translations[number].length);
-      if (written.toLowerCase() !== translations[number].toLowerCase()) throw new Error(`${start}: ${written}`);
+      if (written !== translations[number]) throw new Error(`${start}: ${written}`);
     });
     return { ...joining, joined: joined.text };
   }),
@@ -70,6 +75,7 @@ answers.marks = {
       offsets: spansIn(text, tokens),
       sourceSpan: (span) => span,
       isCopied: () => false,
+      isAdded: () => false,
       sourceText: (span) => text.slice(...span),
     };
     const lists = { optional_words: new Set(optional), function_words: new Set(functional) };
@@ -112,18 +118,21 @@ function translated({ text, unknown, outputs }) {
 const { tags, copied } = vectors("restoring");
 answers.restoring = { tags: tags.map(translated), copied: copied.map(translated) };
 
-const { characters, words, plain, invisible, cases: forms } = vectors("normal");
-const tokens = ["<unk>", "</s>", ...characters, ...words];
-const tokenizer = {
-  encode(text) {
+// a vocabulary that has these texts; it cuts others into characters
+function vocabularyOf(texts) {
+  const tokens = ["<unk>", "</s>", ...texts];
+  const encode = (text) => {
     const pieces = tokens.includes(text) ? [text] : Array.from(text);
     let end = 0;
     const offsets = pieces.map((piece) => [end, (end += piece.length)]);
     return { ids: [...pieces.map((piece) => Math.max(tokens.indexOf(piece), 0)), 1], offsets: [...offsets, null] };
-  },
-  decode: (ids) => ids.map((token) => tokens[token]).join(""),
-};
-const vocabulary = new Vocabulary(tokenizer, 0, [1]);
+  };
+  const decode = (ids) => ids.filter((token) => token > 1).map((token) => tokens[token]).join("");
+  return new Vocabulary({ encode, decode, encodeTarget: (text) => encode(text).ids }, 0, [1]);
+}
+
+const { characters, words, plain, invisible, cases: forms } = vectors("normal");
+const vocabulary = vocabularyOf([...characters, ...words]);
 const plainOf = (character) => vocabulary.normalForm(`b${character}b`).text.slice(1, -1);
 answers.normal = {
   cases: forms.map(({ text, back }) => {
@@ -134,6 +143,58 @@ answers.normal = {
   }),
   plain: Object.fromEntries(Object.entries(plain).map(([form, all]) => [form, Array.from(all, plainOf)])),
   invisible: Array.from(invisible, plainOf).join(""),
+};
+
+const casing = vectors("casing");
+const casedVocabulary = vocabularyOf([...casing.words, ...casing.characters]);
+answers.casing = {
+  cases: casing.cases.map(({ text, lines: parts }) => {
+    const { text: read, lines } = inSentenceCase(text, casedVocabulary, rules.en);
+    const lineOf = (part) => lines.find(({ start, end }) => start <= text.indexOf(part) && text.indexOf(part) < end);
+    const found = lines.length === parts.length ? parts.map(([part]) => [part, lineOf(part)?.case]) : lines;
+    return { text, read, lines: found };
+  }),
+  translations: casing.translations.map(({ text, case: sourceCase }) => (
+    { text, case: sourceCase, restored: restoredCase(text, sourceCase, casedVocabulary) })),
+};
+
+const edges = vectors("edges");
+const PRINTABLE = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~ \t\n\r"; // as in Python
+const segmenter = new Segmenter(vocabularyOf([...PRINTABLE, ..."他来了走我"]), rules.en, Infinity, new Set([0, 1]));
+answers.edges = {
+  cases: edges.cases.map(({ text }) => {
+    const { pieces } = segmenter.document(text);
+    return { text, read: pieces.map((piece) => piece.text).join(""), ending: pieces[0]?.ending ?? null };
+  }),
+  translations: edges.translations.map(({ text, ending }) => ({ text, ending, restored: withEnding(text, ending) })),
+};
+
+const labels = vectors("labels");
+answers.labels = {
+  labels: labels.labels.map(({ text, label }) => {
+    const start = text.indexOf(label ?? text.split(" ", 1)[0]);
+    const end = start + /^[^ \n]*/.exec(text.slice(start))[0].length;
+    const span = labelIn(text, [start, end]);
+    return { text, label: span && text.slice(...span) };
+  }),
+  forms: labels.forms.map(({ text }) => ({ text, forms: segmenter.document(text).pieces[0].forms.map((form) => form.text) })),
+  votes: labels.votes.map(({ source, answers: texts }) => (
+    { source, answers: texts, translation: asLabel(texts[mostFrequent(texts)], source) })),
+  translations: labels.translations.map(({ text, source }) => ({ text, source, restored: asLabel(text, source) })),
+};
+
+answers.emphasis = {
+  cases: vectors("emphasis").cases.map(({ text }) => {
+    const source = masked(text, segmenter.vocabulary, true);
+    return { text, read: source.text, marks: source.parts.filter(({ kind }) => kind === "emphasis").map((part) => part.text) };
+  }),
+};
+
+answers.checks = {
+  cases: vectors("checks").cases.map(({ source, translation, languages }) => ({
+    source, translation, languages,
+    checks: checksOf(source, translation, wordsOfChecks[languages.join()]).map(({ kind, missing, added }) => [kind, missing, added]),
+  })),
 };
 
 process.stdout.write(JSON.stringify(answers));

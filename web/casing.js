@@ -1,0 +1,223 @@
+// Lines in CAPITALS, Title Case or small letters: the model reads sentence case, and translations get the case back.
+//
+// It follows text/casing.py and text/capitals.py. A letter replaces a letter, so the user's offsets stay valid.
+
+import {
+  ABBREVIATION_LENGTHS, ABBREVIATION_MARGIN, CAPITALS, HEADLINE, MAX_FROM_NEIGHBOUR, MAX_SHORT_WORD, MIN_CAPITALS, MIN_CAPITAL_SHARE,
+  MIN_KNOWN_IN_HEADLINE, MIN_KNOWN_IN_TITLE, MIN_KNOWN_SHARE, MIN_SMALL_WORDS, MIN_TITLE_WORDS, NAME_MARGIN, NEIGHBOUR_SHARE, PATTERNS,
+  SHORT_TITLE_WORD, SMALL, TITLE,
+} from "./interface.js";
+import { mayHaveNoWords, withItems } from "./keeping.js";
+import { splitSentences } from "./sentences.js";
+import { firstOf, isLower, isMark, isUpper, lastOf, WORDS } from "./words.js";
+
+export const [CAPITAL_BEGINS, CASED_WORD, LANGUAGE_TOKEN, MAY_START, QUOTED_START] = [
+  PATTERNS.CAPITAL_BEGINS, PATTERNS.CASED_WORD, PATTERNS.LANGUAGE_TOKEN, PATTERNS.MAY_START, PATTERNS.QUOTED_START,
+].map((pattern) => new RegExp(pattern, "gu"));
+const lengthOf = (text) => Array.from(text).length;
+
+/** Return the capital of a letter; the letter itself if its capital is two letters. */
+export function capital(letter) {
+  if (letter === "ß") return "ẞ";
+  const upper = letter.toUpperCase();
+  return lengthOf(upper) === 1 ? upper : letter;
+}
+
+/** Return a text with its first letter as a capital. */
+function capitalised(text) {
+  const first = firstOf(text);
+  return capital(first) + text.slice(first.length);
+}
+
+/** Return a text with other words, each as long as the one that it replaces. */
+function withWords(text, words, change) {
+  let [written, last] = ["", 0];
+  words.forEach((word, index) => {
+    written += text.slice(last, word.start) + change(word.text, index, word);
+    last = word.end;
+  });
+  return written + text.slice(last);
+}
+
+/** Return the last characters of the matches of a pattern. */
+function lastLetters(pattern, text) {
+  return Array.from(text.matchAll(pattern), ({ 0: match, index }) => {
+    const [letter, end] = [lastOf(match), index + match.length];
+    return { text: letter, start: end - letter.length, end };
+  });
+}
+
+const withCapitalsAt = (pattern, text) => withWords(text, lastLetters(pattern, text), capital);
+
+/**
+ * Return a text with each line in sentence case, and the lines of the user's text that have another case: their spans, and
+ * the case.
+ *
+ * Items that a translation copies stay as they are. `rules`: of the language's sentences.
+ */
+export function inSentenceCase(text, vocabulary, rules) {
+  if (!text.includes("\n") && !mayHaveOtherCase(text)) return { text, lines: [] };
+  const small = withoutCapitals(text);
+  if (small !== null) return { text: withNames(small, vocabulary), lines: [{ start: 0, end: text.length, case: CAPITALS }] };
+  const lines = [];
+  const written = text.replace(/[^\n]+/g, (line, start) => {
+    const read = lineInSentenceCase(line, vocabulary, rules);
+    if (read.case) lines.push({ start, end: start + line.length, case: read.case });
+    return read.text;
+  });
+  return { text: written, lines };
+}
+
+/** Return a translation in the case of its source, letter for letter. */
+export function restoredCase(translation, sourceCase, vocabulary) {
+  if (sourceCase === CAPITALS) return withCapitals(translation);
+  if (sourceCase === SMALL) return withSmallStart(translation, vocabulary);
+  return sourceCase ? withTitle(translation, sourceCase) : translation;
+}
+
+/** Whether a line may have another case than a sentence: a fast answer for most lines. */
+function mayHaveOtherCase(line) {
+  if (isLower(line) || isUpper(line) || mayHaveNoWords(line)) return true;
+  return !line.split(/\s+/).some((word) => /^\p{L}/u.test(word) && isLower(word) && lengthOf(word) > MAX_SHORT_WORD);
+}
+
+function lineInSentenceCase(line, vocabulary, rules) {
+  if (!mayHaveOtherCase(line)) return { text: line };
+  const small = withoutCapitals(line);
+  if (small !== null) return { text: withNames(small, vocabulary), case: CAPITALS };
+  const outside = wordsOutsideItems(line);
+  if (isSmall(outside) && vocabulary.has(capital(firstOf(outside.words[0].text)))) { // some models read small letters only
+    return { text: withNames(withSentenceStarts(line, outside, rules), vocabulary), case: SMALL };
+  }
+  if (isTitle(outside, vocabulary)) {
+    const isHeadline = outside.words.some((word) => isLower(firstOf(word.text)));
+    return { text: withoutTitle(line, outside, vocabulary), case: isHeadline ? HEADLINE : TITLE };
+  }
+  return { text: line };
+}
+
+/** Return a line with a digit for each character of its items, and the words outside items and language tokens. */
+function wordsOutsideItems(line) {
+  const blank = (token) => " ".repeat(token.length);
+  const shadow = mayHaveNoWords(line)
+    ? withItems(line, (part) => part, (item) => "0".repeat(item.length)).replace(LANGUAGE_TOKEN, blank) : line;
+  const words = Array.from(shadow.matchAll(CASED_WORD), ({ 0: text, index }) => ({ text, start: index, end: index + text.length }));
+  return { shadow, words };
+}
+
+/** Whether a line is in small letters; one that begins with a number or an item may be in sentence case. */
+function isSmall({ shadow, words }) {
+  if (words.length < MIN_SMALL_WORDS || !isMark(shadow.slice(0, words[0].start))) return false;
+  return words.every(({ text }) => text === text.toLowerCase()) && isLower(firstOf(words[0].text));
+}
+
+/** Whether at least half of a line's words are capitalised, and enough of these are usually written small. */
+function isTitle({ shadow, words }, vocabulary) {
+  const starts = new Set(lastLetters(MAY_START, shadow).map(({ start }) => start));
+  const later = words.filter(({ text, start }) => lengthOf(text) > 1 && !starts.has(start));
+  // after a bracket or a slash any word may be small
+  const isInNoTitle = ({ text, start }) => lengthOf(text) > MAX_SHORT_WORD && isLower(text) && shadow[start - 1] === " ";
+  if (later.length < MIN_TITLE_WORDS || later.some(isInNoTitle)) return false;
+  const texts = later.map(({ text }) => text);
+  const capitalWords = texts.filter((text) => isUpper(firstOf(text)) && !isUpper(text.slice(firstOf(text).length)));
+  if (capitalWords.length < MIN_CAPITAL_SHARE * texts.length) return false;
+  const known = capitalWords.filter((text) => vocabulary.hasPiece(text.toLowerCase()) && nameMargin(text, vocabulary) < 0);
+  const minKnown = texts.some(isLower) ? MIN_KNOWN_IN_HEADLINE : MIN_KNOWN_IN_TITLE;
+  return known.length >= Math.max(minKnown, MIN_KNOWN_SHARE * capitalWords.length);
+}
+
+/** Return a line in small letters with a capital at the beginning of each sentence. */
+function withSentenceStarts(line, { shadow }, rules) {
+  const firsts = splitSentences(withCapitalsAt(MAY_START, shadow), rules).flatMap(([start, end]) => {
+    const match = /[\p{L}\p{N}]/u.exec(shadow.slice(start, end));
+    if (!match) return [];
+    const first = start + match.index;
+    return [{ text: line.slice(first, first + match[0].length), start: first, end: first + match[0].length }];
+  });
+  return withWords(line, firsts, capital);
+}
+
+/** Return a line in small letters with capitals for names, and for what a quote begins with. */
+function withNames(small, vocabulary) {
+  const line = withCapitalsAt(QUOTED_START, small);
+  const { words } = wordsOutsideItems(line);
+  const margins = marginsOf(line, words, vocabulary);
+  return withWords(line, words, (text, index) => {
+    if (!isLower(text) || !vocabulary.reads(text)) return text; // what it lacks is copied
+    let form = margins[index] > NAME_MARGIN ? capitalised(text) : text;
+    if (ABBREVIATION_LENGTHS.includes(lengthOf(text)) && isAbbreviationOf(text, vocabulary)) form = text.toUpperCase();
+    return form.length === text.length ? form : text;
+  });
+}
+
+/** Return a headline with small letters for all words but names and the first one of each sentence. */
+function withoutTitle(line, { shadow, words }, vocabulary) {
+  const starts = new Set([...lastLetters(MAY_START, shadow), ...lastLetters(QUOTED_START, line)].map(({ start }) => start));
+  const margins = marginsOf(line, words, vocabulary);
+  return withWords(line, words, (text, index, { start }) => {
+    const [small, suffix] = [text.toLowerCase(), text.slice(firstOf(text).length)];
+    const isKept = starts.has(start) || small.length !== text.length || !small.endsWith(suffix) || margins[index] > NAME_MARGIN;
+    return isKept ? text : small;
+  });
+}
+
+/**
+ * Return for each word the log rank of its small form minus that of its capitalised form.
+ *
+ * Neighbours add a share of theirs. A margin above `NAME_MARGIN` makes the word a name.
+ */
+function marginsOf(line, words, vocabulary) {
+  const alone = words.map(({ text }) => nameMargin(text, vocabulary));
+  const isAtStart = words.length > 0 && line.slice(0, words[0].start).trim() === ""; // its capital says nothing
+  const shareOf = (index, left) => {
+    if (index < 0 || index >= words.length || (index === 0 && isAtStart)) return 0;
+    const isBeside = line.slice(words[left].end, words[left + 1].start) === " ";
+    return isBeside ? Math.max(-MAX_FROM_NEIGHBOUR, Math.min(MAX_FROM_NEIGHBOUR, NEIGHBOUR_SHARE * alone[index])) : 0;
+  };
+  return alone.map((margin, index) => margin + shareOf(index - 1, index - 1) + shareOf(index + 1, index));
+}
+
+function nameMargin(word, vocabulary) {
+  const small = word.toLowerCase();
+  return vocabulary.logRank(small) - vocabulary.logRank(capitalised(small));
+}
+
+function isAbbreviationOf(word, vocabulary) {
+  const otherForms = Math.min(vocabulary.logRank(word), vocabulary.logRank(capitalised(word)));
+  return vocabulary.logRank(word.toUpperCase()) < otherForms - ABBREVIATION_MARGIN;
+}
+
+/** Return a translation with a capital for each word; in a HEADLINE, for each long one. */
+function withTitle(translation, sourceCase) {
+  const { words } = wordsOutsideItems(translation);
+  return withWords(translation, words, (text, index) =>
+    (index === 0 || sourceCase === TITLE || lengthOf(text) > SHORT_TITLE_WORD ? capitalised(text) : text));
+}
+
+/** Return a translation without the capital of its first word, unless the word is a name, or "I". */
+function withSmallStart(translation, vocabulary) {
+  const first = wordsOutsideItems(translation).words.slice(0, 1);
+  return withWords(translation, first, (text) => {
+    const small = text.toLowerCase();
+    const suffix = text.slice(firstOf(text).length);
+    if (!isUpper(firstOf(text)) || small.length !== text.length || !small.endsWith(suffix)) return text;
+    return vocabulary.targetLogRank(small) - vocabulary.targetLogRank(text) > NAME_MARGIN ? text : small;
+  });
+}
+
+/** Return a text in capitals as it is else written, letter for letter; null for any other text. */
+export function withoutCapitals(text) {
+  const numCapitals = text.match(/\p{Uppercase}/gu)?.length ?? 0;
+  if (!isUpper(text) && !(mayHaveNoWords(text) && numCapitals >= MIN_CAPITALS)) return null;
+  const shadow = withItems(text, (part) => part, (item) => " ".repeat(item.length));
+  const letters = (shadow.match(WORDS) ?? []).filter((word) => /^\p{L}+$/u.test(word)).join("");
+  if (lengthOf(letters) < MIN_CAPITALS || !isUpper(letters)) return null;
+  const small = withItems(text, (part) => part.toLowerCase());
+  if (small.length !== text.length) return null; // offsets must stay, and a few letters become two
+  return withWords(small, lastLetters(CAPITAL_BEGINS, shadow), (letter) => letter);
+}
+
+/** Return a translation in capitals, letter for letter, but for what is kept. */
+export function withCapitals(text) {
+  return withItems(text, (part) => Array.from(part, capital).join(""));
+}

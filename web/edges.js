@@ -1,0 +1,37 @@
+// Brackets and quotes around a sentence, a missing full stop, an ellipsis: the model reads the bare sentence with a full stop,
+// and the translation gets the edges of the source back. It follows text/edges.py.
+
+import { CASED_WORD } from "./casing.js";
+import { BRACKETS, LAST_WITHOUT_JOINERS, MIN_WORDS, PATTERNS, QUOTES } from "./interface.js";
+import { isAlphanumeric, lastOf } from "./words.js";
+
+const FINAL_STOP = new RegExp(PATTERNS.FINAL_STOP, "u");
+
+/** Return the span inside the brackets that enclose a sentence whole, if it has letters and no inner brackets. */
+export function withoutBrackets(text, [start, end]) {
+  while (end - start > 2 && text[end - 1] === BRACKETS[text[start]]) {
+    const inner = text.slice(start + 1, end - 1);
+    if (inner.includes(text[start]) || inner.includes(text[end - 1]) || !/\p{L}/u.test(inner)) break;
+    [start, end] = [start + 1, end - 1];
+  }
+  return [start, end];
+}
+
+/** Whether two marks are a pair of typographic quotes, and the text between them has neither. */
+export function isAround(opening, closing, inner) {
+  return closing !== "" && (QUOTES[opening] ?? "").includes(closing) && !inner.includes(opening) && !inner.includes(closing);
+}
+
+/** Whether a sentence in Latin, Greek or Cyrillic letters ends with a letter or a digit, and is not a label. */
+export function lacksFullStop(sentence) {
+  const last = lastOf(sentence);
+  return isAlphanumeric(last) && last <= LAST_WITHOUT_JOINERS && (sentence.match(CASED_WORD)?.length ?? 0) >= MIN_WORDS;
+}
+
+/** Return a translation with this ending instead of its full stop, or after its last letter if it lacks one. */
+export function withEnding(translation, ending) {
+  const body = translation.trimEnd();
+  const match = FINAL_STOP.exec(body);
+  if (!match) return ending && isAlphanumeric(lastOf(body)) ? body + ending : translation;
+  return body.slice(0, match.index) + ending + body.slice(match.index + match[0].length);
+}

@@ -1,0 +1,42 @@
+// Labels, words alone on their lines as in menus, which models often translate twice: the model reads them in several forms.
+//
+// It follows text/edges.py and translate/rounds.py.
+
+import { capital, LANGUAGE_TOKEN } from "./casing.js";
+import { doubled } from "./coverage.js";
+import { MAX_LABEL, PATTERNS } from "./interface.js";
+import { hasNoWords } from "./keeping.js";
+import { firstOf, folded, isUpper } from "./words.js";
+
+const LABEL = new RegExp(`^${PATTERNS.LABEL}`, "u");
+const [LABEL_END, FIRST_LETTER] = [PATTERNS.LABEL_END, PATTERNS.FIRST_LETTER].map((pattern) => new RegExp(pattern, "u"));
+
+/** Return the span of a label: the only word of a line, as in a menu; a colon or an ellipsis may follow it. Else null. */
+export function labelIn(text, [start, end]) {
+  const match = LABEL.exec(text.slice(start, Math.min(end, start + MAX_LABEL)));
+  if (!match || match[0].length < end - start) return null;
+  const before = text.slice(text.slice(0, start).lastIndexOf("\n") + 1, start);
+  const [after] = text.slice(end).split("\n", 1);
+  return hasNoWords(before.replace(LANGUAGE_TOKEN, "") + after) ? [start, start + match[1].length] : null;
+}
+
+/** Return the translation of a label without a colon or a full stop, and with a capital if its source has one. */
+export function asLabel(translation, source = "") {
+  const label = translation.replace(LABEL_END, "");
+  return isUpper(firstOf(source)) ? label.replace(FIRST_LETTER, (_, marks, letter) => marks + capital(letter)) : label;
+}
+
+/**
+ * Return the index of the translation of a label that most forms have.
+ *
+ * A single word goes before a phrase, and a phrase before one that repeats itself; a tie goes to the earliest form.
+ */
+export function mostFrequent(translations) {
+  const texts = translations.map((translation) => folded(asLabel(translation)));
+  const ranks = texts.map((text) => {
+    const isWord = /^\S+$/.test(text.trim());
+    const count = texts.filter((other) => other === text).length;
+    return (2 * isWord + !doubled(text).length) * (texts.length + 1) + count;
+  });
+  return ranks.indexOf(Math.max(...ranks));
+}
