@@ -214,12 +214,8 @@ class Segmenter(NamedTuple):
         if self.with_words:
             unknown_id = self.tokenizer.unknown_id
             words = source_words(source.text, encoded.offsets, encoded.ids, unknown_id, self.lists)
-            words = [word for word in words if not source.is_added(word.model_span)]
-        for index, word in enumerate(words):
-            span, is_copied = source.user_span(word.model_span), source.is_copied(word.model_span)
-            is_unknown = word.is_unknown and not is_copied
-            words[index] = word._replace(span=span, is_copied=is_copied, is_unknown=is_unknown)
-        return Piece(source.span, encoded.ids, words, [], was_cut, source, source.text, encoded.offsets)
+            words = [_of_user(word, source) for word in words if not source.is_added(word.model_span)]
+        return Piece(source.span, encoded.ids, _merged(words), [], was_cut, source, source.text, encoded.offsets)
 
     def _without_unknown(self, source: Masked, encoded: Encoded, unknown: set[int]) -> tuple[Masked, Encoded]:
         """Protect words and signs with unknown tokens, which no model can translate, if the result fits."""
@@ -389,6 +385,26 @@ class Segmenter(NamedTuple):
             end -= 1
         cut = max(0, limit - len(source.ids) + end)
         return Encoded(source.ids[:cut] + source.ids[end:], source.offsets[:cut] + source.offsets[end:])
+
+
+def _of_user(word: SourceWord, source: Masked) -> SourceWord:
+    """Return a word of what the model reads as one of the user's text."""
+    span, is_copied = source.user_span(word.model_span), source.is_copied(word.model_span)
+    return word._replace(span=span, is_copied=is_copied, is_unknown=word.is_unknown and not is_copied)
+
+
+def _merged(words: Sequence[SourceWord]) -> list[SourceWord]:
+    """Join neighbours that stand for the same characters of the user's text, as the dots of an ellipsis do."""
+    merged: list[SourceWord] = []
+    for word in words:
+        if merged and merged[-1].span == word.span:
+            merged[-1] = merged[-1]._replace(
+                tokens=[*dict.fromkeys((*merged[-1].tokens, *word.tokens))],
+                model_span=Span(merged[-1].model_span.start, word.model_span.end),
+            )
+        else:
+            merged.append(word)
+    return merged
 
 
 def _inner_sentence(text: str, source: Masked, sentence: Span) -> Span:
