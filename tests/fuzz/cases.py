@@ -26,6 +26,7 @@ from capsule_mt.serve.answers import Limits
 from capsule_mt.serve.app import build_app
 from capsule_mt.serve.batching import Batcher
 from capsule_mt.serve.metrics import Metrics
+from tests.fixtures.marian_models import marian_folder
 from tests.fixtures.students import write_student
 from tests.fuzz import parsers
 from tests.fuzz.programs import check_program, make_program
@@ -34,7 +35,8 @@ from tests.fuzz.values import VALUES, changed_value, paths_in
 from tests.light.models.files import edit_json, golden
 from tests.light.serve.fakes import Upper
 
-KINDS = ("capsule_marian", "int8", "npz")  # a checkpoint of this project, and the forms of a student of Marian's
+# a checkpoint of this project, the forms of a student of Marian's, and a folder as OPUS-MT packs it
+KINDS = ("capsule_marian", "int8", "npz", "opus")
 TEXT = "The old man buys a red hat."
 
 
@@ -42,6 +44,8 @@ TEXT = "The old man buys a red hat."
 @cache
 def sound_folder(kind: str = "capsule_marian") -> Path:
     folder = Path(tempfile.mkdtemp()) / "model"
+    if kind == "opus":
+        return marian_folder("yml", folder)
     if kind != "capsule_marian":
         return write_student(folder, kind)
     golden(kind, folder)
@@ -61,6 +65,8 @@ def make_file(generator: random.Random) -> Case:
         if generator.random() < 0.2:
             return {**case, "delete": path}
         return {**case, "at": path, "value": generator.choice(VALUES)}
+    if name.endswith(".yml") and generator.random() < 0.8:
+        return {**case, "text": parsers.with_yaml_tokens(content.decode(), generator)}
     # the header of weights is worth more than their numbers
     most = min(len(content), 4000 if generator.random() < 0.8 else len(content))
     flips = [[generator.randrange(most), generator.randrange(256)] for _ in range(generator.choice((0, 1, 1, 2, 8)))]
@@ -69,6 +75,8 @@ def make_file(generator: random.Random) -> Case:
 
 
 def changed(content: bytes, case: Case) -> bytes:
+    if "text" in case:
+        return str(case["text"]).encode("utf-8", "surrogatepass")
     if "flips" in case:
         found = bytearray(content[: case["length"]])
         for place, byte in case["flips"]:
@@ -195,6 +203,7 @@ TARGETS: dict[str, tuple[Callable[[random.Random], Case], Callable[[Case], None]
     "request": (make_request, check_request),
     "format": (parsers.make_format, parsers.check_format),
     "yml": (parsers.make_yml, parsers.check_yml),
+    "vocabulary": (parsers.make_vocabulary, parsers.check_vocabulary),
     "catalog": (parsers.make_catalog, parsers.check_catalog),
     "calibration": (parsers.make_calibration, parsers.check_calibration_case),
     "program": (make_program, check_program),

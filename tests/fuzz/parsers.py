@@ -4,7 +4,9 @@ import copy
 import json
 import math
 import random
+import tempfile
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from capsule_mt import CoverageOptions, Translator
@@ -13,7 +15,7 @@ from capsule_mt.catalog.entries import CatalogError, Entry
 from capsule_mt.formats.reading import format_of, parse
 from capsule_mt.formats.units import FormatError, Translated
 from capsule_mt.models.checking import check_calibration
-from capsule_mt.models.marian_yaml import read_yaml
+from capsule_mt.models.marian_yaml import read_vocabulary, read_yaml
 from capsule_mt.models.weights import CheckpointError
 from tests.fuzz.values import VALUES, changed_value, paths_in
 from tests.light.formats.files import FILES, content_of
@@ -64,13 +66,17 @@ YAML_TOKENS = ("[", "]", "{", "}", "- ", ": ", "'", '"', "\\", "#", "&a", "*a", 
                "[" * 5000, "9" * 5000, "1e999", "\ud800", "\u2028", "- - -", "|", ">", "@", "\n")  # fmt: skip
 
 
-def make_yml(generator: random.Random) -> Case:
-    text = YAML
+def with_yaml_tokens(text: str, generator: random.Random) -> str:
+    """Return a text with parts that are removed, doubled, or replaced by what has a meaning in YAML."""
     for _ in range(generator.randint(1, 4)):
         start = generator.randrange(len(text) + 1)
         end = min(len(text), start + generator.choice((0, 0, 1, 3, 30)))
         text = text[:start] + generator.choice(("", text[start:end] * 2, *YAML_TOKENS)) + text[end:]
-    return {"text": text}
+    return text
+
+
+def make_yml(generator: random.Random) -> Case:
+    return {"text": with_yaml_tokens(YAML, generator)}
 
 
 def check_yml(case: Case) -> None:
@@ -82,6 +88,33 @@ def check_yml(case: Case) -> None:
     for value in values.values():
         for item in value if isinstance(value, list) else [value]:
             assert item is None or isinstance(item, (str, int, float, bool)), value
+
+
+# ---- vocabularies
+VOCABULARY = {
+    ".yml": """---\n"</s>": 0\n<unk>: 1\n"\\u2581a": 2\n\u2581the: 3\n"\\"": 4\n'''': 5\n"\\x85": 6\na: 7\n""",
+    ".txt": '</s>\n<unk>\n\u2581a\n\u2581the\n"\na: b\n',
+    ".json": '{"</s>": 0, "<unk>": 1, "\\u2581a": 2, "\\"": 3}',
+}
+
+
+def make_vocabulary(generator: random.Random) -> Case:
+    suffix = generator.choice(sorted(VOCABULARY))
+    return {"suffix": suffix, "text": with_yaml_tokens(VOCABULARY[suffix], generator)}
+
+
+def check_vocabulary(case: Case) -> None:
+    """A vocabulary is refused, or its tokens have the numbers from 0 on."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / f"vocab{case['suffix']}"
+        file.write_bytes(case["text"].encode("utf-8", "surrogatepass"))
+        try:
+            tokens = read_vocabulary(str(file))
+        except CheckpointError as error:
+            check_message(error, str(file))
+            return
+    assert sorted(tokens.values()) == list(range(len(tokens)))
+    assert all(isinstance(token, str) for token in tokens)
 
 
 # ---- catalogs
