@@ -41,6 +41,15 @@ def encoding_of_mark(content: bytes) -> str | None:
     return next((name for mark, name in BYTE_ORDER_MARKS.items() if content.startswith(mark)), None)
 
 
+def is_utf8(content: bytes) -> bool:
+    """Return whether bytes are UTF-8."""
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def hint(content: bytes) -> str:
     """Return the end of an error message with the likely encoding of these bytes, or an empty string."""
     likely = likely_encoding(content)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from capsule_mt.formats.icu import IcuMessage, NotIcuError, has_branches
 from capsule_mt.formats.markup import MARKUP, Markup
+from capsule_mt.formats.menu_keys import with_key, without_key
 from capsule_mt.formats.plurals import PluralMessage, Rule, rule_of
 from capsule_mt.formats.units import FormatError, Translated, Unit, has_other_placeholders
 from capsule_mt.text.keeping import Item, parts_of
@@ -20,45 +21,56 @@ class Message:
     Args:
         fixed: what is copied beside the placeholders that every text keeps.
         is_icu: whether its programs read branches of ICU; they get the plural forms of `rule`.
+        markup: the text if it has markup; `escape` writes what is not markup.
+        has_key: whether a mark may stand before the key of a menu entry, as in "&File".
     """
 
     def __init__(
-        self, text: str, fixed: "re.Pattern[str] | None" = None, is_icu: bool = False, rule: Rule | None = None
+        self,
+        text: str,
+        fixed: "re.Pattern[str] | None" = None,
+        is_icu: bool = False,
+        rule: Rule | None = None,
+        markup: Markup | None = None,
+        escape: Callable[[str], str] = str,
+        has_key: bool = False,
     ) -> None:
-        end = len(text.rstrip())
-        start = min(len(text) - len(text.lstrip()), end)
-        self._edges = text[:start], text[end:]
-        self._markup, offset = Markup(), start
-        for match in fixed.finditer(text, start, end) if fixed else ():
-            self._markup.add_text(text[offset : match.start()])
-            self._markup.add_fixed(match[0])
-            offset = match.end()
-        self._markup.add_text(text[offset:end])
+        self._markup, self._escape = markup or Markup(), escape
+        self._source = text.strip() if has_key else ""
+        if markup is None:
+            add_text(self._markup, without_key(text) if has_key else text, fixed)
+        self.text = self._markup.text.strip()  # with marks for what is fixed
+        self._edges = self._markup.text.partition(self.text)[::2] if self.text else ("", "")
         self._icu: IcuMessage | None = None
-        self.texts = [self._markup.text] if self._markup.has_words else []
-        if is_icu and has_branches(self._markup.text):
+        self.texts = [self.text] if self._markup.has_words else []
+        if is_icu and has_branches(self.text):
             try:
-                self._icu = IcuMessage(self._markup.text, rule)
+                self._icu = IcuMessage(self.text, rule)
             except NotIcuError:
                 return
             self.texts = self._icu.texts
-
-    @property
-    def text(self) -> str:
-        """The text with marks for what is fixed."""
-        return self._markup.text
 
     def filled(self, results: Sequence[Translated]) -> str | None:
         """Return the translated message, `None` if it stays as it is."""
         filled = (
             self._restore(self.text, results[0]) if self._icu is None else self._icu.filled(results, self._restore)
         )
-        return None if filled is None else f"{self._edges[0]}{filled}{self._edges[1]}"
+        return None if filled is None else filled.join(map(self._escape, self._edges))
 
     def _restore(self, text: str, result: Translated) -> str | None:
         if result.text is None or has_other_placeholders(text, result.text) or _tags(text) != _tags(result.text):
             return None
-        return self._markup.filled(result.text.strip(), text=text)
+        return self._markup.filled(with_key(self._source, result.text.strip()), self._escape, text)
+
+
+def add_text(markup: Markup, text: str, fixed: "re.Pattern[str] | None") -> None:
+    """Add a text to markup, with what is fixed in it."""
+    offset = 0
+    for match in fixed.finditer(text) if fixed else ():
+        markup.add_text(text[offset : match.start()])
+        markup.add_fixed(match[0])
+        offset = match.end()
+    markup.add_text(text[offset:])
 
 
 def _tags(text: str) -> list[str]:
@@ -167,6 +179,15 @@ class TextCatalog(Catalog):
         start, line = self._counted if offset >= self._counted[0] else (0, 1)
         self._counted = offset, line + self._text.count("\n", start, offset)
         return self._counted[1]
+
+    def _joined(self, text: str, offset: int) -> str:
+        """Return a text whose pairs of surrogates are characters; half a pair is refused."""
+        if text.isascii():
+            return text
+        try:
+            return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+        except UnicodeError:
+            self._refuse(offset, "half a pair of surrogates (`\\uD800` to `\\uDFFF`) is not a character")
 
     def _refuse(self, offset: int, reason: str) -> NoReturn:
         raise FormatError(f"{self._name}, line {self._line(offset)}: {reason}")

@@ -185,10 +185,10 @@ class JsonCatalog(TextCatalog):
 
     def _string(self, offset: int) -> tuple[str, int]:
         try:
-            string: tuple[str, int] = scanstring(self._text, offset + 1, True)
+            string, end = scanstring(self._text, offset + 1, True)
         except JSONDecodeError as error:
             self._refuse(error.pos, error.msg)
-        return string
+        return self._joined(string, offset), end
 
     def _skip(self, offset: int) -> int:
         match = SPACE.match(self._text, offset)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from capsule_mt.formats.menu_keys import with_key, without_key
 from capsule_mt.formats.plurals import PluralMessage, numbers_of_forms, rule_of
 from capsule_mt.formats.units import FormatError, Translated, Unit
 from capsule_mt.text.copying import is_no_sentence
@@ -14,8 +15,6 @@ from capsule_mt.text.languages import is_other_language
 
 FIELD = re.compile(r"(msgctxt|msgid_plural|msgid|msgstr(?:\[\d\])?)\s+(\"(?:[^\"\\]|\\.)*\")\s*")
 CONTINUATION = re.compile(r"\s*(\"(?:[^\"\\]|\\.)*\")\s*")
-# "_File" in GTK, "&File" and "E&xit" in Qt: the mark of a menu entry's key; not "R&D" or "&amp;"
-KEY = re.compile(r"(?<!\w)([_&])(?=[^\W\d_])(?!\w+;)|(?<=\w)(&)(?=[a-z])(?!\w+;)")
 ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 NUMBER_OF_PLURALS = re.compile(r"nplurals\s*=\s*(\d+)")
 PLURAL = re.compile(r"plural\s*=([^;]*)")
@@ -70,7 +69,7 @@ class PoFile:
             sources = [entry.fields[name] for name in ("msgid", "msgid_plural") if name in entry.fields]
             if all(map(is_no_sentence, sources)):
                 continue
-            texts, message = list(map(_without_key, sources)), None
+            texts, message = list(map(without_key, sources)), None
             if len(sources) == 2:
                 self._forms = self._forms or self._read_forms()
                 message = PluralMessage({"one": texts[0], "other": texts[1]}, self._forms)
@@ -212,27 +211,9 @@ def _flags(line: str) -> list[str]:
     return [flag.strip() for flag in line[2:].split(",") if flag.strip()]
 
 
-def _without_key(text: str) -> str:
-    """Return a menu entry without the mark before its key, if it has exactly one."""
-    return KEY.sub("", text) if len(KEY.findall(text)) == 1 else text
-
-
-def _with_key(source: str, text: str) -> str:
-    """Mark the key of a translated menu entry: the letter of its source, or else the first letter."""
-    letters = [i for i, character in enumerate(text) if character.isalpha()]
-    if _without_key(source) == source or not letters:
-        return text
-    match = KEY.search(source)
-    assert match is not None
-    key = source[match.end()].casefold()
-    word_starts = [i for i in letters if not text[i - 1 : i].isalnum()]
-    offset = next((i for i in (*word_starts, *letters) if text[i].casefold() == key), letters[0])
-    return text[:offset] + match[0] + text[offset:]
-
-
 def _like(source: str, text: str) -> str:
     """Return a translation with its source's key, and its line breaks at both ends, which gettext requires."""
-    text = _with_key(source, text.strip("\n"))
+    text = with_key(source, text.strip("\n"))
     return "\n" * source.startswith("\n") + text + "\n" * source.endswith("\n")
 
 

@@ -20,22 +20,32 @@ FORMATS = {
     "docx": (".docx",),
     "json": (".json",),
     "arb": (".arb",),
+    "properties": (".properties",),
+    "strings": (".strings",),
+    "stringsdict": (".stringsdict",),
+    "android": (".xml",),
+    "resx": (".resx", ".resw"),
+    "qt": (".ts",),
     "tsv": (".tsv",),
     "csv": (".csv",),
 }
+# catalogs of apps, whose messages are loaded by a program
+CATALOGS = ("json", "arb", "properties", "strings", "stringsdict", "android", "resx", "qt")
 TABLE_FORMATS = ("tsv", "csv")
-FLAGGING_FORMATS = ("po", "xliff")  # in which a translation can be flagged for review
+FLAGGING_FORMATS = ("po", "xliff", "qt")  # in which a translation can be flagged for review
 # suffixes of files that are more than lines of text and that we cannot read
 UNREADABLE_SUFFIXES = (
-    *(".jsonl", ".yaml", ".yml", ".toml", ".ini", ".properties", ".strings", ".stringsdict", ".resx"),
-    *(".xml", ".tmx", ".svg", ".rst", ".adoc", ".tex", ".ipynb", ".ass", ".ssa", ".sbv", ".ttml"),
+    *(".jsonl", ".yaml", ".yml", ".toml", ".ini"),
+    *(".tmx", ".svg", ".rst", ".adoc", ".tex", ".ipynb", ".ass", ".ssa", ".sbv", ".ttml"),
 )
 PLAIN = "text"  # the whole file is one unit
 # where a file declares its encoding
 DECLARATIONS = {
     "html": rb"""(?i)<meta[^>]+charset\s*=\s*(?:["']\s*)?([\w.:-]+)""",
     "po": rb"charset=([\w.:-]+)",
-    "xliff": rb"""<\?xml[^>]*encoding\s*=\s*["']([\w.:-]+)""",
+    **dict.fromkeys(
+        ("xliff", "stringsdict", "android", "resx", "qt"), rb"""<\?xml[^>]*encoding\s*=\s*["']([\w.:-]+)"""
+    ),
 }
 
 
@@ -128,7 +138,7 @@ def read(
     content: bytes, format: str, name: str, encoding: str | None, column: str | None, language: str | None
 ) -> Parsed:
     """Read a file with the class of its format."""
-    from capsule_mt.files.encodings import encoding_of_mark, known_encoding  # late, as the formats
+    from capsule_mt.files.encodings import encoding_of_mark, is_utf8, known_encoding  # late, as the formats
     from capsule_mt.files.reading import decoded
 
     if format == "docx":
@@ -136,6 +146,8 @@ def read(
 
         return DocxFile(content, name)
     declared = encoding or encoding_of_mark(content) or _declared(content, format)
+    if format == "properties" and declared is None and not is_utf8(content):  # as before Java 9
+        declared = "latin-1"
     try:
         known_encoding(declared or "utf-8")
     except ValueError as error:
@@ -154,6 +166,8 @@ def read(
         from capsule_mt.formats.po import PoFile
 
         return PoFile(text, name, language)
+    if format in CATALOGS:
+        return read_catalog(text, content, format, name, language)
     file: Parsed
     if format in ("srt", "vtt"):
         from capsule_mt.formats.subtitles import SubtitleFile
@@ -163,10 +177,6 @@ def read(
         from capsule_mt.formats.xliff import XliffFile
 
         file = XliffFile(text, name, language)
-    elif format in ("json", "arb"):
-        from capsule_mt.formats.json_catalog import JsonCatalog
-
-        file = JsonCatalog(text.removeprefix("\ufeff"), name, language, is_arb=format == "arb")
     elif format == "markdown":
         from capsule_mt.formats.markdown import MarkdownFile
 
@@ -175,6 +185,30 @@ def read(
         from capsule_mt.formats.table import TableFile
 
         file = TableFile(text, str(column), is_csv=format == "csv", name=name)
+    return _WithByteOrderMark(file) if content.startswith(codecs.BOM_UTF8) else file
+
+
+def read_catalog(text: str, content: bytes, format: str, name: str, language: str | None) -> Parsed:
+    """Read a catalog of an app with the class of its format."""
+    from capsule_mt.formats.android import AndroidFile
+    from capsule_mt.formats.apple import StringsdictFile, StringsFile
+    from capsule_mt.formats.json_catalog import JsonCatalog
+    from capsule_mt.formats.properties import PropertiesFile
+    from capsule_mt.formats.qt import QtFile
+    from capsule_mt.formats.resx import ResxFile
+
+    if format == "strings":  # with the byte-order mark that it has
+        return StringsFile(text, name, language, content)
+    file: Parsed
+    if format == "properties":
+        file = PropertiesFile(text, name, language, content)
+    elif format in ("json", "arb"):
+        file = JsonCatalog(text, name, language, is_arb=format == "arb")
+    elif format == "resx":
+        file = ResxFile(text, name)
+    else:
+        readers = {"android": AndroidFile, "qt": QtFile, "stringsdict": StringsdictFile}
+        file = readers[format](text, name, language)
     return _WithByteOrderMark(file) if content.startswith(codecs.BOM_UTF8) else file
 
 

@@ -11,7 +11,7 @@ from capsule_mt.formats.icu import IcuMessage, NotIcuError, has_branches
 from capsule_mt.formats.markup import MARKUP, Markup
 from capsule_mt.formats.plurals import rule_of
 from capsule_mt.formats.units import FormatError, Translated, Unit, has_other_placeholders
-from capsule_mt.formats.xml import Element, Text, escaped, parse
+from capsule_mt.formats.xml import Element, Text, escaped, parse_text
 from capsule_mt.text.languages import is_other_language
 
 ELEMENTS = frozenset({"g", "pc", "mrk"})
@@ -21,7 +21,6 @@ CLOSING = {"ept": "id", "ex": "id", "ec": "startRef", "em": "startRef"}
 TAG_ID = re.compile(r"(START|CLOSE)_(\w+?)(?:_\d+)?|LINE_BREAK")  # Angular's ids of elements that stand for no word
 UNTRANSLATED = frozenset({"new", "initial", "needs-translation"})
 LOCKED = {"translate": "no", "approved": "yes", "mq:locked": "locked", "m:locked": "true", "sdl:locked": "true"}
-OTHER_ENCODING = re.compile(r"""(?i)\A(<\?xml[^>]*encoding\s*=\s*)["'](?!utf-8["'])[^"']*["']""")
 UNKNOWN_LANGUAGE = "und"  # version 2 requires a target language where there are targets
 
 
@@ -44,7 +43,7 @@ class XliffFile:
     keep = MARKUP
 
     def __init__(self, text: str, name: str = "the file", language: str | None = None) -> None:
-        self._top = parse(OTHER_ENCODING.sub(r'\1"UTF-8"', text).encode("utf-8"), name)
+        self._top = parse_text(text, name)
         root = next((element for element in self._top.elements if element.local == "xliff"), None)
         if root is None:
             raise FormatError(f"{name}: the root of an XLIFF file is <xliff>, this one has another")
@@ -148,11 +147,11 @@ class XliffFile:
         if segment is None:
             segment = _copy(source, source.name)
             target.children.append(segment)
-        _fill(segment, text)
+        segment.fill(text)
         state = _states_of_segments(unit).get(segment_id)
         if state is not None:  # Trados shows it as a draft by machine translation
-            _set_attribute(state, "conf", "Draft")
-            _set_attribute(state, "origin", "mt")
+            state.set_attribute("conf", "Draft")
+            state.set_attribute("origin", "mt")
 
     def _set_target(self, unit: Element, source: Element, text: str, needs_review: bool) -> None:
         target = unit.find("target")
@@ -164,22 +163,22 @@ class XliffFile:
             is_space = [isinstance(child, Text) and not child.raw.strip() for child in unit.children[:index]]
             first = max((i + 1 for i in range(index) if not is_space[i]), default=0)
             unit.children[index + 1 : index + 1] = [*unit.children[first:index], target]
-        _fill(target, text)
+        target.fill(text)
         if "mq:status" in unit.attributes:  # memoQ has its own states
-            _set_attribute(unit, "mq:status", "Pretranslated")
+            unit.set_attribute("mq:status", "Pretranslated")
         elif not self._is_version_2:
-            _set_attribute(target, "state", "needs-review-translation" if needs_review else "translated")
+            target.set_attribute("state", "needs-review-translation" if needs_review else "translated")
         elif not needs_review:
-            _set_attribute(unit, "state", "translated")
+            unit.set_attribute("state", "translated")
 
     def _state_language(self) -> None:
         if self._is_version_2:
             if "trgLang" not in self._root.attributes:
-                _set_attribute(self._root, "trgLang", self._language or UNKNOWN_LANGUAGE)
+                self._root.set_attribute("trgLang", self._language or UNKNOWN_LANGUAGE)
             return
         for file in self._root.elements:
             if file.local == "file" and self._language and "target-language" not in file.attributes:
-                _set_attribute(file, "target-language", self._language)
+                file.set_attribute("target-language", self._language)
 
 
 def _written(pending: Pending, results: Sequence[Translated]) -> str | None:
@@ -232,13 +231,6 @@ def _copy(element: Element, name: str, start: bytes = b"") -> Element:
     return copied
 
 
-def _fill(element: Element, text: str) -> None:
-    """Replace the content of an element, which may be written as an empty tag."""
-    if element.start.endswith(b"/>"):
-        element.start = element.start.removesuffix(b"/>").rstrip() + b">"
-    element.children, element.end = [Text(text.encode())], f"</{element.name}>".encode()
-
-
 def _add(markup: Markup, element: Element, preserves_space: bool) -> None:
     for child in element.children:
         if isinstance(child, Text):
@@ -264,11 +256,3 @@ def _add(markup: Markup, element: Element, preserves_space: bool) -> None:
             markup.add_point(raw)
         else:
             markup.add_fixed(raw)
-
-
-def _set_attribute(element: Element, name: str, value: str) -> None:
-    """Set an attribute in the start tag of an element."""
-    start = re.sub(rf"""\s{name}\s*=\s*("[^"]*"|'[^']*')""".encode(), b"", element.start)
-    element.attributes[name] = value
-    content = start.removesuffix(b">").removesuffix(b"/").rstrip()
-    element.start = content + f' {name}="{escaped(value)}"'.encode() + start[len(content) :]

@@ -4,8 +4,11 @@
 can expand 1 KB to gigabytes, or read other files.
 """
 
+from __future__ import annotations
+
 import html
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
@@ -13,6 +16,7 @@ from capsule_mt.formats.units import FormatError
 
 MAX_BYTES = 256 << 20
 MAX_DEPTH = 200  # of nested elements
+OTHER_ENCODING = re.compile(r"""(?i)\A(<\?xml[^>]*encoding\s*=\s*)["'](?!utf-8["'])[^"']*["']""")
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -32,7 +36,7 @@ class Element:
     attributes: dict[str, str]
     line: int
     start: bytes = b""
-    children: "list[Element | Text]" = field(default_factory=list)
+    children: list[Element | Text] = field(default_factory=list)
     end: bytes = b""
 
     @property
@@ -44,23 +48,54 @@ class Element:
         return self.start + b"".join(child.raw for child in self.children) + self.end
 
     @property
-    def elements(self) -> "list[Element]":
+    def elements(self) -> list[Element]:
         return [child for child in self.children if isinstance(child, Element)]
 
     @property
     def text(self) -> str:
         return "".join(child.text for child in self.children)
 
-    def find(self, name: str) -> "Element | None":
+    def find(self, name: str) -> Element | None:
         return next((child for child in self.elements if child.local == name), None)
 
-    def walk(self) -> "list[Element]":
+    def fill(self, xml: str) -> None:
+        """Replace the content of this element, whose tag may be an empty one."""
+        if self.start.endswith(b"/>"):
+            self.start = self.start.removesuffix(b"/>").rstrip() + b">"
+        self.children, self.end = [Text(xml.encode())], f"</{self.name}>".encode()
+
+    def set_attribute(self, name: str, value: str | None) -> None:
+        """Set an attribute in the start tag, or remove it."""
+        start = re.sub(rf"""\s{name}\s*=\s*("[^"]*"|'[^']*')""".encode(), b"", self.start)
+        self.attributes.pop(name, None)
+        if value is not None:
+            self.attributes[name] = value
+            content = start.removesuffix(b">").removesuffix(b"/").rstrip()
+            start = content + f' {name}="{escaped(value)}"'.encode() + start[len(content) :]
+        self.start = start
+
+    def replace_forms(self, forms: Sequence[Element], written: Sequence[str]) -> None:
+        """Replace elements that stand side by side by others, with the white space that stands between them."""
+        begin, end = self.children.index(forms[0]), self.children.index(forms[-1]) + 1
+        previous = self.children[begin - 1] if begin else None
+        between = previous.raw.decode() if isinstance(previous, Text) and not previous.raw.strip() else ""
+        self.children[begin:end] = [Text(between.join(written).encode())]
+
+    def walk(self) -> list[Element]:
         """Return this element and all its descendants, in document order."""
         return [self, *(element for child in self.elements for element in child.walk())]
 
 
-def parse(content: bytes, name: str) -> Element:
-    """Return a nameless element with the root of a file and everything beside it, such as comments."""
+def parse_text(text: str, name: str, allows_doctype: bool = False) -> Element:
+    """Parse a text that is written as UTF-8, whatever encoding it declares."""
+    return parse(OTHER_ENCODING.sub(r'\1"UTF-8"', text).encode("utf-8"), name, allows_doctype)
+
+
+def parse(content: bytes, name: str, allows_doctype: bool = False) -> Element:
+    """Return a nameless element with the root of a file and everything beside it, such as comments.
+
+    allows_doctype: reads a DOCTYPE that only names the type and does not declare entities.
+    """
     if len(content) > MAX_BYTES:
         raise FormatError(f"{name}: {len(content)} bytes of XML, at most {MAX_BYTES} are read")
     parser = expat.ParserCreate()
@@ -69,7 +104,7 @@ def parse(content: bytes, name: str) -> Element:
     last: tuple[Element | Text, str] = (prolog, "raw")  # the attribute that gets the bytes up to the next part
     offset = 0
 
-    def begin(part: "Element | Text", attribute: str = "raw") -> None:
+    def begin(part: Element | Text, attribute: str = "raw") -> None:
         # expat reports where a part starts, not where it ends: its bytes are known when the next one begins
         nonlocal last, offset
         setattr(*last, content[offset : parser.CurrentByteIndex])
@@ -79,6 +114,11 @@ def parse(content: bytes, name: str) -> Element:
         line = parser.CurrentLineNumber
         raise FormatError(f"{name}, line {line}: a DOCTYPE is refused, its entities are unsafe: remove it")
 
+    def doctype(_: str, system_id: str | None, public_id: str | None, has_internal_subset: bool) -> None:
+        if not allows_doctype or has_internal_subset:
+            refuse()
+        markup()
+
     def start(tag: str, attributes: dict[str, str]) -> None:
         element = Element(tag, attributes, parser.CurrentLineNumber)
         begin(element, "start")
@@ -87,19 +127,26 @@ def parse(content: bytes, name: str) -> Element:
         opened[-1].children.append(element)
         opened.append(element)
 
-    def text(data: str) -> None:
-        part = Text(b"", data)
+    def characters(data: str) -> None:
+        part = last[0]
+        if isinstance(part, Text) and part.text and opened[-1].children and opened[-1].children[-1] is part:
+            part.text += data  # expat reports line breaks and references on their own
+        else:
+            add(Text(b"", data))
+
+    def add(part: Text) -> None:
         begin(part)
         opened[-1].children.append(part)
 
     def markup(*_: object) -> None:
-        text("")
+        add(Text(b""))
 
-    parser.StartElementHandler, parser.CharacterDataHandler = start, text
+    parser.StartElementHandler, parser.CharacterDataHandler = start, characters
     parser.EndElementHandler = lambda _: begin(opened.pop(), "end")
     parser.CommentHandler = parser.ProcessingInstructionHandler = parser.XmlDeclHandler = markup
     parser.StartCdataSectionHandler = parser.EndCdataSectionHandler = markup
-    parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = refuse
+    parser.StartDoctypeDeclHandler = doctype
+    parser.EntityDeclHandler = parser.SkippedEntityHandler = refuse
     try:
         parser.Parse(content, True)
     except expat.ExpatError as error:

@@ -226,6 +226,107 @@ ARB = """{
 }
 """
 
+PROPERTIES = """# Kopf
+! bleibt
+titel = Der alte\\u0020Mann
+gruss: Hallo {0}, das ist''s\\n\\
+    und noch eine \\
+  Zeile
+leer=
+pfad   C\\:\\\\temp
+offen=&Öffnen
+"""
+STRINGS = """/* Der Titel; = "x" */
+"title" = "Der \\"alte\\" Mann";
+"count" = "%1$@ hat %2$d Hüte\\nund %%"; // bleibt
+plain = "Ein \\U00dcberblick";
+"flag" = YES;
+"""
+STRINGSDICT = """<?xml version="1.0" encoding="UTF-8"?>
+<!DOCTYPE plist PUBLIC "-//Apple//DTD PLIST 1.0//EN" "http://www.apple.com/DTDs/PropertyList-1.0.dtd">
+<plist version="1.0">
+<dict>
+	<key>files</key>
+	<dict>
+		<key>NSStringLocalizedFormatKey</key>
+		<string>Du hast %#@files@ hier</string>
+		<key>files</key>
+		<dict>
+			<key>NSStringFormatSpecTypeKey</key>
+			<string>NSStringPluralRuleType</string>
+			<key>NSStringFormatValueTypeKey</key>
+			<string>d</string>
+			<key>one</key>
+			<string>eine Datei</string>
+			<key>other</key>
+			<string>%d Dateien</string>
+		</dict>
+	</dict>
+</dict>
+</plist>
+"""
+ANDROID = """<?xml version="1.0" encoding="utf-8"?>
+<resources xmlns:xliff="urn:oasis:names:tc:xliff:document:1.2">
+    <!-- Kommentar -->
+    <string name="titel">Der <b>alte</b>  Mann\\'s \\"Hut\\"</string>
+    <string name="app" translatable="false">Bleibt hier</string>
+    <string name="gruss">Hallo <xliff:g id="name">%1$s</xliff:g>,\\n%2$d Punkte &amp; mehr</string>
+    <string name="verweis">@string/titel</string>
+    <string name="html"><![CDATA[Der <i>alte</i> Mann]]></string>
+    <string name="leer"/>
+    <string name="quotes">"  Ein Hut  "</string>
+    <string-array name="tage">
+        <item>Erster Tag</item>
+        <item>\\@home und \\u00dcber</item>
+    </string-array>
+    <plurals name="dateien">
+        <item quantity="one">%d Datei</item>
+        <item quantity="other">%d Dateien</item>
+    </plurals>
+    <integer name="n">5</integer>
+</resources>
+"""
+RESX = """<?xml version="1.0" encoding="utf-8"?>
+<root>
+  <resheader name="resmimetype"><value>text/microsoft-resx</value></resheader>
+  <data name="Titel" xml:space="preserve">
+    <value>Der alte Mann &amp; {0:N2}</value>
+    <comment>Der Titel</comment>
+  </data>
+  <data name="knopf.Text" xml:space="preserve"><value>&amp;Öffnen</value></data>
+  <data name="knopf.Size" type="System.Drawing.Size, System.Drawing"><value>75, 23</value></data>
+  <data name="&gt;&gt;knopf.Name" xml:space="preserve"><value>der knopf</value></data>
+  <data name="bild" mimetype="application/x-microsoft.net.object.bytearray.base64"><value>AAEAAA ==</value></data>
+</root>
+"""
+QT = """<?xml version="1.0" encoding="utf-8"?>
+<!DOCTYPE TS>
+<TS version="2.1" sourcelanguage="de">
+<context>
+    <name>Fenster</name>
+    <message>
+        <location filename="a.cpp" line="1"/>
+        <source>&amp;Datei öffnen %1</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message numerus="yes">
+        <source>%n Datei(en) gelesen</source>
+        <translation type="unfinished">
+            <numerusform></numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>Fertig</source>
+        <translation type="unfinished">Done?</translation>
+    </message>
+    <message>
+        <source>Alt</source>
+        <translation type="vanished">Old</translation>
+    </message>
+</context>
+</TS>
+"""
+
 WORD = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 LINK = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 CONTENT_TYPES = (
@@ -280,6 +381,12 @@ FILES = {
     "de.json": I18NEXT,
     "messages.json": CHROME,
     "app_de.arb": ARB,
+    "de.properties": PROPERTIES,
+    "de.strings": STRINGS,
+    "de.stringsdict": STRINGSDICT,
+    "strings.xml": ANDROID,
+    "de.resx": RESX,
+    "app.ts": QT,
 }
 
 

@@ -1,0 +1,129 @@
+"""Catalogs of Apple's systems: .strings ("key" = "value";) and .stringsdict, a property list with plural forms."""
+
+import codecs
+import re
+
+from capsule_mt.formats.catalog import Catalog, Message, Plural, TextCatalog
+from capsule_mt.formats.plurals import CATEGORIES, rule_of
+from capsule_mt.formats.units import FormatError
+from capsule_mt.formats.xml import Element, escaped, parse_text
+
+SPACE = re.compile(r"(?:\s|//[^\n]*|/\*(?s:.*?)\*/)*")
+STRING = re.compile(r'"((?:[^"\\]|\\(?s:.))*)"|([\w./$:-]+)')
+ESCAPE = re.compile(r"\\([0-7]{3}|[Uu][0-9A-Fa-f]{4}|(?s:.))")
+ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+VARIABLE = re.compile(r"%(?:\d+\$)?#@\w+@|%(?:\d+\$)?[-+ 0#]*\d*(?:\.\d+)?(?:hh|h|ll|l|q|z|t|j)?[@a-zA-Z%]")
+MARKS = {"utf-16-le": codecs.BOM_UTF16_LE, "utf-16-be": codecs.BOM_UTF16_BE, "utf-8-sig": codecs.BOM_UTF8}
+
+
+class StringsFile(TextCatalog):
+    """A file .strings; `encoding` is the one in which it is written."""
+
+    def __init__(self, text: str, name: str, language: str | None, content: bytes) -> None:
+        super().__init__(text, name, language)
+        self._mark = next((mark for mark in MARKS.values() if content.startswith(mark)), b"")
+        offset = self._skip(0)
+        while offset < len(text):
+            key = STRING.match(text, offset)
+            if key is None:
+                self._refuse(offset, f'`"key" = "value";` is expected, got {text[offset : offset + 20]!r}')
+            offset = self._skip(key.end())
+            if text.startswith("=", offset):
+                value = STRING.match(text, self._skip(offset + 1))
+                if value is None:
+                    self._refuse(offset, "a value in double quotes is expected behind `=`")
+                if value[1] is not None:
+                    message = Message(self._unescaped(value[1], value.start()), VARIABLE)
+                    self._add(
+                        message, f"line {self._line(value.start())}", self._replace(value.start(1), value.end(1))
+                    )
+                offset = self._skip(value.end())
+            if not text.startswith(";", offset):
+                self._refuse(offset, f"`;` is expected, got {text[offset : offset + 20]!r}")
+            offset = self._skip(offset + 1)
+
+    def _skip(self, offset: int) -> int:
+        match = SPACE.match(self._text, offset)
+        assert match is not None
+        return match.end()
+
+    def _unescaped(self, raw: str, start: int) -> str:
+        def character(match: "re.Match[str]") -> str:
+            if match[1][0] in "Uu" and len(match[1]) > 1:
+                return chr(int(match[1][1:], 16))
+            if len(match[1]) > 1:
+                self._refuse(start, f"write the character for {match[0]}: its number depends on an old encoding")
+            return ESCAPES.get(match[1], match[1])
+
+        return self._joined(ESCAPE.sub(character, raw), start)
+
+    def _escaped(self, text: str) -> str:
+        names = {character: f"\\{letter}" for letter, character in ESCAPES.items()} | {"\\": "\\\\", '"': '\\"'}
+        return "".join(names.get(character, character) for character in text)
+
+    def _content(self) -> bytes:
+        encoding = next((name for name, mark in MARKS.items() if mark == self._mark), "utf-8").removesuffix("-sig")
+        return self._mark + super()._content().decode().encode(encoding)
+
+
+class StringsdictFile(Catalog):
+    """A file .stringsdict: each variable of a message has a text for each plural form."""
+
+    def __init__(self, text: str, name: str, language: str | None) -> None:
+        super().__init__()
+        self._name = name
+        self._top = parse_text(text, name, allows_doctype=True)
+        self._rule = rule_of(language)
+        root = next((element for element in self._top.elements if element.local == "plist"), None)
+        if root is None:
+            raise FormatError(f"{name}: the root of a .stringsdict is <plist>, this one has another")
+        for element in root.walk():
+            if element.local == "dict":
+                self._add_dictionary(element)
+
+    def _add_dictionary(self, element: Element) -> None:
+        pairs = _pairs(element)
+        if "NSStringLocalizedFormatKey" in pairs:
+            self._add_text(pairs["NSStringLocalizedFormatKey"])
+        if pairs.get("NSStringFormatSpecTypeKey") is None or "other" not in pairs:
+            return
+        texts = {name: value for name, value in pairs.items() if name in CATEGORIES}
+        if self._rule is None:
+            for value in texts.values():
+                self._add_text(value)
+            return
+        forms = ({"zero": [0]} if "zero" in texts else {}) | self._rule.numbers
+        sources = {name: Message(value.text, VARIABLE) for name, value in texts.items()}
+
+        children = element.elements
+        keys = [child for child in children[::2] if child.text in texts]
+        first = children.index(keys[0])
+        if children[first : first + 2 * len(keys) : 2] != keys:
+            raise FormatError(f"{self._name}, line {keys[0].line}: write the plural forms side by side")
+
+        def write(translations: dict[str, str], _: bool) -> None:
+            between = element.children[
+                element.children.index(keys[0]) + 1 : element.children.index(texts[keys[0].text])
+            ]
+            space = "".join(part.raw.decode() for part in between)
+            element.replace_forms(
+                children[first : first + 2 * len(keys)],
+                [f"<key>{name}</key>{space}<string>{escaped(text)}</string>" for name, text in translations.items()],
+            )
+
+        self._add(Plural(sources, forms), f"line {element.line}", write)
+
+    def _add_text(self, element: Element) -> None:
+        def write(text: str, _: bool) -> None:
+            element.fill(escaped(text))
+
+        self._add(Message(element.text, VARIABLE), f"line {element.line}", write)
+
+    def _content(self) -> bytes:
+        return self._top.raw
+
+
+def _pairs(element: Element) -> dict[str, Element]:
+    """Return the values of a dictionary of a property list by their keys."""
+    children = element.elements
+    return {key.text: value for key, value in zip(children[::2], children[1::2], strict=False) if key.local == "key"}

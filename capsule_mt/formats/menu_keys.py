@@ -1,0 +1,24 @@
+"""The keys of menu entries, which a mark stands before, such as the underscore of "_File"."""
+
+import re
+
+# "_File" in GTK, "&File" and "E&xit" in Qt: the mark of a menu entry's key; not "R&D" or "&amp;"
+KEY = re.compile(r"(?<!\w)([_&])(?=[^\W\d_])(?!\w+;)|(?<=\w)(&)(?=[a-z])(?!\w+;)")
+
+
+def without_key(text: str) -> str:
+    """Return a menu entry without the mark before its key, if it has exactly one."""
+    return KEY.sub("", text) if len(KEY.findall(text)) == 1 else text
+
+
+def with_key(source: str, text: str) -> str:
+    """Mark the key of a translated menu entry: the letter of its source, or else the first letter."""
+    letters = [i for i, character in enumerate(text) if character.isalpha()]
+    if without_key(source) == source or not letters:
+        return text
+    match = KEY.search(source)
+    assert match is not None
+    key = source[match.end()].casefold()
+    word_starts = [i for i in letters if not text[i - 1 : i].isalnum()]
+    offset = next((i for i in (*word_starts, *letters) if text[i].casefold() == key), letters[0])
+    return text[:offset] + match[0] + text[offset:]

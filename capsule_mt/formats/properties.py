@@ -1,0 +1,74 @@
+"""Catalogs of Java (.properties): values with their escapes, in ISO-8859-1 or UTF-8.
+
+Arguments such as {0} are filled in by `MessageFormat`, in which an apostrophe is written twice.
+"""
+
+import re
+
+from capsule_mt.files.encodings import is_utf8
+from capsule_mt.formats.catalog import Message, TextCatalog
+
+# a comment, or a key, its separator and its value, which may go on on the next line
+SEPARATOR = r"(?:[ \t\f]*[=:][ \t\f]*|[ \t\f]+|(?=\n|\Z))"
+ENTRY = re.compile(rf"[ \t\f]*(?:[#!][^\n]*|((?:[^\\\s=:]|\\(?s:.))*){SEPARATOR}((?:[^\\\n]|\\(?s:.))*))")
+ESCAPE = re.compile(r"\\(\n[ \t\f]*|u+[0-9A-Fa-f]{4}|.)")
+BAD_ESCAPE = re.compile(r"u(?!u*[0-9A-Fa-f]{4})")
+ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
+ARGUMENT = re.compile(r"\{\s*\d")
+LONE_APOSTROPHE = re.compile(r"(?<!')'(?!')")
+
+
+class PropertiesFile(TextCatalog):
+    """A catalog of Java, written in the encoding of its `content`."""
+
+    def __init__(self, text: str, name: str, language: str | None, content: bytes) -> None:
+        self._ending = "\r\n" if "\r\n" in text else "\n"
+        super().__init__(text.replace("\r\n", "\n"), name, language)
+        # a file in ASCII may be read as ISO-8859-1, as before Java 9
+        self._encoding = "utf-8" if is_utf8(content) and not content.isascii() else "latin-1"
+        spans, offset = [], 0
+        while offset < len(self._text):
+            entry = ENTRY.match(self._text, offset)
+            if entry is not None and entry[2]:
+                spans.append((entry.start(2), entry.end(2)))
+            line_end = self._text.find("\n", entry.end() if entry else offset)
+            offset = line_end + 1 if line_end >= 0 else len(self._text)
+        values = [self._unescaped(start, end) for start, end in spans]
+        # a file whose texts with arguments have lone apostrophes is not for MessageFormat
+        doubles = not any(ARGUMENT.search(value) and LONE_APOSTROPHE.search(value) for value in values)
+        for (start, end), value in zip(spans, values, strict=True):
+            self._add_value(start, end, value, doubles and ("''" in value or ARGUMENT.search(value) is not None))
+
+    def _add_value(self, start: int, end: int, value: str, doubles: bool) -> None:
+        replace = self._replace(start, end)
+        message = Message(value.replace("''", "'") if doubles else value, has_key=True)
+
+        def write(text: str, needs_review: bool) -> None:
+            replace(text.replace("'", "''") if doubles else text, needs_review)
+
+        self._add(message, f"line {self._line(start)}", write)
+
+    def _unescaped(self, start: int, end: int) -> str:
+        def character(match: "re.Match[str]") -> str:
+            if match[1].startswith("\n"):
+                return ""
+            if BAD_ESCAPE.match(match[1]):
+                self._refuse(start, "`\\u` must have four hexadecimal digits behind it, Java does not read the file")
+            is_code = len(match[1]) > 1
+            return chr(int(match[1].lstrip("u"), 16)) if is_code else ESCAPES.get(match[1], match[1])
+
+        return self._joined(ESCAPE.sub(character, self._text[start:end]), start)
+
+    def _escaped(self, text: str) -> str:
+        names = {character: f"\\{letter}" for letter, character in ESCAPES.items()} | {"\\": "\\\\"}
+        written = "".join(names.get(character, character) for character in text)
+        if written.startswith(" "):
+            written = "\\" + written
+        if self._encoding == "utf-8":
+            return written
+        codes = written.encode("utf-16-be")
+        units = [int.from_bytes(codes[index : index + 2], "big") for index in range(0, len(codes), 2)]
+        return "".join(chr(unit) if unit < 128 else f"\\u{unit:04X}" for unit in units)
+
+    def _content(self) -> bytes:
+        return super()._content().decode().replace("\n", self._ending).encode(self._encoding)

@@ -1,0 +1,36 @@
+"""Resources of .NET (.resx): the values of texts; images, sizes and the names of a designer stay as they are."""
+
+from capsule_mt.formats.catalog import Catalog, Message
+from capsule_mt.formats.units import FormatError
+from capsule_mt.formats.xml import Element, escaped, parse_text
+
+
+class ResxFile(Catalog):
+    """A file of resources."""
+
+    def __init__(self, text: str, name: str) -> None:
+        super().__init__()
+        self._top = parse_text(text, name)
+        root = next(iter(self._top.elements))
+        if root.name != "root":
+            raise FormatError(f"{name}, line {root.line}: the root of a .resx is <root>, got <{root.name[:40]}>")
+        for element in root.elements:
+            value = element.find("value")
+            is_text = not {"type", "mimetype"} & set(element.attributes)
+            # Windows Forms writes the designer's own names with ">>"
+            if (
+                element.name == "data"
+                and is_text
+                and value is not None
+                and element.attributes.get("name", "")[:2] != ">>"
+            ):
+                self._add_value(value)
+
+    def _add_value(self, element: Element) -> None:
+        def write(text: str, _: bool) -> None:
+            element.fill(text)
+
+        self._add(Message(element.text, escape=escaped, has_key=True), f"line {element.line}", write)
+
+    def _content(self) -> bytes:
+        return self._top.raw
