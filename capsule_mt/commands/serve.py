@@ -18,6 +18,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from ipaddress import ip_network
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +30,7 @@ from capsule_mt.files.line_failures import PROBE
 
 if TYPE_CHECKING:
     from capsule_mt.catalog.pairs import LanguagePair
+    from capsule_mt.serve.connections import Network
     from capsule_mt.text.detecting import Detector
     from capsule_mt.translate.text_translator import TextTranslator
     from capsule_mt.translate.translator import Translator
@@ -41,6 +43,14 @@ def port_number(text: str) -> int:
     if not text.isdecimal() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"must be a whole number from 0 to 65535, got {text}")
     return int(text)
+
+
+def network(text: str) -> "Network":
+    """An `argparse` type: an address or a network."""
+    try:
+        return ip_network(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"must be an address or a network such as 10.0.0.0/8, {error}") from None
 
 
 def main() -> None:
@@ -83,6 +93,14 @@ def main() -> None:
         metavar="NAME",
         nargs="+",
         help="host names that clients may use (default: any; localhost alone if the server listens there)",
+    )
+    parser.add_argument(
+        "--proxies",
+        metavar="ADDRESS",
+        nargs="+",
+        type=network,
+        default=[],
+        help="addresses or networks of proxies, which name their clients in X-Forwarded-For (default: none)",
     )
     parser.add_argument("--int8", action="store_true", help="multiply in int8: several times as fast")
     parser.add_argument(
@@ -193,7 +211,12 @@ def serve(arguments: argparse.Namespace) -> bool:
         hosts_of(arguments),
         None if arguments.cors == "none" else arguments.cors,
     )
-    connections = Connections(arguments.max_connections, arguments.max_connections_of_address, arguments.read_seconds)
+    connections = Connections(
+        arguments.max_connections,
+        arguments.max_connections_of_address,
+        arguments.read_seconds,
+        tuple(arguments.proxies),
+    )
     with bind(arguments.host, arguments.port) as listener:
         loaded: dict[str, Translator] = {}  # a model that several pairs need is loaded once
         paths = dict.fromkeys(pairs.values())

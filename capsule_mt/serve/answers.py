@@ -79,13 +79,13 @@ class Answers:
         self.batchers, self.limits, self.metrics, self.detector = batchers, limits, metrics, detector
         self._readers = readers
         self.codes = sorted({code for pair in batchers for code in pair})
-        self._doorkeeper = Doorkeeper(limits.keys, limits.requests_a_minute)
-        self._cutting = asyncio.Lock()
+        self.doorkeeper = Doorkeeper(limits.keys, limits.requests_a_minute)
+        self._cutting, self._detecting = asyncio.Lock(), asyncio.Lock()
 
     async def read(self, request: Request, model: type[AnyFields]) -> tuple[AnyFields, str]:
         """Read a request and admit it; return its fields and the name of its client."""
         fields = await read_request(request, model, self.limits.max_bytes, self.limits.read_seconds)
-        client = await self._doorkeeper.admit(request, fields.api_key or key_in_head(request))
+        client = await self.doorkeeper.admit(request, fields.api_key or key_in_head(request))
         self.check_length(fields.characters)
         return fields, client
 
@@ -109,15 +109,17 @@ class Answers:
             raise HTTPException(400, f"{code[:40]} is not supported; these are: {', '.join(self.codes)}")
         return matches[0]
 
-    def detected(self, fields: TextRequest) -> list[Detected]:
+    async def detected(self, fields: TextRequest) -> list[Detected]:
         """Return the language of each text; a short text gets the language of all texts together."""
         if fields.source != AUTO:
             return [Detected(self.language_of(fields.source), 1.0)] * len(fields.texts)
-        joined = self.detect(" ".join(fields.texts))
-        return [self.detect(text)[0] if len(text) > SHORT else joined[0] for text in fields.texts]
+        joined = await self.detect(" ".join(fields.texts))
+        return [(await self.detect(text))[0] if len(text) > SHORT else joined[0] for text in fields.texts]
 
-    def detect(self, text: str) -> list[Detected]:
-        ranked = [] if self.detector is None else self.detector.rank(text)
+    async def detect(self, text: str) -> list[Detected]:
+        """Return the languages that a text may be in; a thread detects them, as other requests wait for this one."""
+        async with self._detecting:  # one at a time
+            ranked = [] if self.detector is None else await asyncio.to_thread(self.detector.rank, text)
         if not ranked:
             raise HTTPException(
                 501, f"this server does not detect languages; name the `source`: {', '.join(self.codes)}"

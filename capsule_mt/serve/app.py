@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from capsule_mt.catalog.pairs import LanguagePair
 from capsule_mt.serve.answers import Answers, Limits
 from capsule_mt.serve.batching import Batcher
-from capsule_mt.serve.clients import key_in_head
+from capsule_mt.serve.clients import Doorkeeper, key_in_head
 from capsule_mt.serve.files import Readers
 from capsule_mt.serve.metrics import Metrics
 from capsule_mt.serve.routes import file_router, state_router, text_router
@@ -55,7 +55,7 @@ def build_app(
     # the last one that is added is the first one to see a request
     app.add_middleware(HeadAsGet)
     _count_requests(app, metrics)
-    _guard(app, limits)
+    _guard(app, limits, answers.doorkeeper)
     if limits.cors is not None:
         app.add_middleware(
             CORSMiddleware, allow_origins=[limits.cors], allow_methods=["GET", "POST"], allow_headers=["*"]
@@ -87,7 +87,7 @@ def _count_requests(app: FastAPI, metrics: Metrics) -> None:
         return response
 
 
-def _guard(app: FastAPI, limits: Limits) -> None:
+def _guard(app: FastAPI, limits: Limits, doorkeeper: Doorkeeper) -> None:
     """Refuse requests to other hosts, and requests for private paths without a key."""
 
     @app.middleware("http")
@@ -95,8 +95,13 @@ def _guard(app: FastAPI, limits: Limits) -> None:
         host = request.url.hostname or ""
         if limits.hosts and host.lower() not in limits.hosts:
             return JSONResponse({"error": f"the server is not called {host[:80]!r} (`--hosts`)"}, 400)
-        if limits.keys and request.url.path in PRIVATE and key_in_head(request) not in limits.keys:
-            return JSONResponse({"error": "this path needs `Authorization: Bearer KEY`"}, 403)
+        if limits.keys and request.url.path in PRIVATE:
+            if not (key := key_in_head(request)):
+                return JSONResponse({"error": "this path needs `Authorization: Bearer KEY`"}, 403)
+            try:
+                await doorkeeper.check_key(request, key)
+            except HTTPException as error:
+                return JSONResponse({"error": error.detail}, error.status_code, headers=error.headers)
         return await call_next(request)
 
 

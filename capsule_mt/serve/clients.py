@@ -1,4 +1,4 @@
-"""The clients: API keys, and the limit of requests a minute of each client."""
+"""The clients: their names, API keys, and the limit of requests a minute of each client."""
 
 import asyncio
 import logging
@@ -6,10 +6,13 @@ import os
 import time
 from dataclasses import dataclass, field
 from hashlib import sha256
+from ipaddress import IPv6Address, ip_address, ip_network
 
 from fastapi import HTTPException, Request
 
-WRONG_KEY_SECONDS = 1.0  # before a wrong key gets its answer: guessing is slow
+WRONG_KEY_SECONDS = 1.0  # before a wrong key gets its answer
+WRONG_KEYS_A_MINUTE = 10  # of a client; after that, its keys are not looked at, however many it sends at once
+IPV6_PREFIX = 64  # bits of a network; a client of IPv6 has all addresses of one
 MAX_REMEMBERED = 10_000  # clients
 CONTACT = "Please contact the server operator to get an API key"
 
@@ -65,14 +68,23 @@ class Rates:
 
     def take(self, client: str, limit: int) -> float:
         """Take a request from a client's allowance; return 0, or the seconds until it may send one."""
-        now = time.monotonic()
-        allowance, last_time = self._allowances.pop(client, (float(limit), now))
-        allowance = min(float(limit), allowance + (now - last_time) * limit / 60)
-        wait = 0.0 if allowance >= 1 else (1 - allowance) * 60 / limit
-        self._allowances[client] = (allowance if wait else allowance - 1, now)
+        allowance = self._allowance(client, limit)
+        wait = self.wait(client, limit)
+        self._allowances.pop(client, None)
+        self._allowances[client] = (allowance if wait else allowance - 1, time.monotonic())
         if len(self._allowances) > MAX_REMEMBERED:
             del self._allowances[next(iter(self._allowances))]  # the client that has been silent for longest
         return wait
+
+    def wait(self, client: str, limit: int) -> float:
+        """Return the seconds until a client may send a request, without taking one."""
+        allowance = self._allowance(client, limit)
+        return 0.0 if allowance >= 1 else (1 - allowance) * 60 / limit
+
+    def _allowance(self, client: str, limit: int) -> float:
+        now = time.monotonic()
+        allowance, last_time = self._allowances.get(client, (float(limit), now))
+        return min(float(limit), allowance + (now - last_time) * limit / 60)
 
 
 class Doorkeeper:
@@ -84,24 +96,43 @@ class Doorkeeper:
 
     def __init__(self, keys: Keys, limit: int) -> None:
         self.keys, self.limit = keys, limit
-        self._rates = Rates()
+        self._rates, self._wrong_keys = Rates(), Rates()
 
     async def admit(self, request: Request, key: str) -> str:
         """Return the name of the client; raise LibreTranslate's error if it is not admitted."""
-        address = address_of(request)
-        client, limit = f"address {address}", self.limit
+        client, limit = f"address {client_of(address_of(request))}", self.limit
         if self.keys:
             if not key:
                 raise HTTPException(403, CONTACT)
-            if key not in self.keys:
-                logger.warning("a wrong API key from %s", address)
-                await asyncio.sleep(WRONG_KEY_SECONDS)
-                raise HTTPException(403, "Invalid API key")
+            await self.check_key(request, key)
             key_limit = self.keys.limit(key)
             client, limit = f"key {key}", limit if key_limit is None else key_limit
         if limit and (wait := self._rates.take(client, limit)):
             raise HTTPException(429, f"Slowdown: {limit} per 1 minute", {"Retry-After": str(int(wait) + 1)})
         return client
+
+    async def check_key(self, request: Request, key: str) -> None:
+        """Refuse a wrong key, and every key of a client that has sent too many wrong ones."""
+        address = address_of(request)
+        client = client_of(address)
+        if wait := self._wrong_keys.wait(client, WRONG_KEYS_A_MINUTE):
+            raise HTTPException(429, "Too many wrong API keys", {"Retry-After": str(int(wait) + 1)})
+        if key not in self.keys:
+            self._wrong_keys.take(client, WRONG_KEYS_A_MINUTE)
+            logger.warning("a wrong API key from %s", address)
+            await asyncio.sleep(WRONG_KEY_SECONDS)
+            raise HTTPException(403, "Invalid API key")
+
+
+def client_of(address: str) -> str:
+    """Return the client that has an address: itself, or for IPv6 its network, as anyone has all addresses of one."""
+    try:
+        ip = ip_address(address.partition("%")[0])
+    except ValueError:  # of a Unix socket, say
+        return address
+    if not isinstance(ip, IPv6Address):
+        return str(ip)
+    return str(ip.ipv4_mapped or ip_network((ip, IPV6_PREFIX), strict=False))
 
 
 def address_of(request: Request) -> str:

@@ -5,15 +5,19 @@ import socket
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, cast
+from ipaddress import IPv4Network, IPv6Network, ip_address
+from typing import Any, TypeAlias, cast
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+from capsule_mt.serve.clients import client_of
 
 BACKLOG = 128  # connections that the system holds until we accept them
 OTHER_FILES = 64  # files that the process has open besides connections
 ANSWER = "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
 LOOPBACK = ("127.", "::1")
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"  # clients accept any number of these before the answer
+Network: TypeAlias = IPv4Network | IPv6Network
 PROBE_SECONDS = 0.25  # between checks that a client that has finished sending is still connected
 
 
@@ -22,14 +26,16 @@ class Connections:
     """The open connections, and their limits.
 
     max_number: the limit on all; lowered to what the system allows in open files.
-    max_per_address: the limit of one address; addresses of this machine, such as a proxy's, are exempt.
+    max_per_address: the limit of one address, or network of IPv6; this machine and the proxies are exempt.
     head_seconds: the time in which the head of a request must arrive.
+    proxies: the addresses whose `X-Forwarded-For` names the client.
     number, by_address: the connections that are open now.
     """
 
     max_number: int = 1000
     max_per_address: int = 100
     head_seconds: float = 10.0
+    proxies: tuple[Network, ...] = ()
     number: int = 0
     by_address: Counter[str] = field(default_factory=Counter)
 
@@ -40,9 +46,12 @@ class Connections:
         """Return why a connection that was just opened is one too many, or an empty string."""
         if self.number > self.max_number:
             return f"the server accepts {self.max_number} connections; try again later"
-        if self.by_address[address] > self.max_per_address and not address.startswith(LOOPBACK):
+        if self.by_address[client_of(address)] > self.max_per_address and not self._is_exempt(address):
             return f"the server accepts {self.max_per_address} connections from an address; close some of yours"
         return ""
+
+    def _is_exempt(self, address: str) -> bool:
+        return address.startswith(LOOPBACK) or any(ip_address(address) in network for network in self.proxies)
 
 
 def max_open_files() -> int:
@@ -69,7 +78,7 @@ def protocol_with(connections: Connections) -> type[asyncio.Protocol]:
             peer = transport.get_extra_info("peername")
             self.address = str(peer[0]) if isinstance(peer, tuple) and peer else ""
             connections.number += 1
-            connections.by_address[self.address] += 1
+            connections.by_address[client_of(self.address)] += 1
             super().connection_made(transport)
             if reason := connections.refusal(self.address):
                 self.refuse("503 Service Unavailable", reason)
@@ -108,7 +117,7 @@ def protocol_with(connections: Connections) -> type[asyncio.Protocol]:
         def connection_lost(self, error: Exception | None) -> None:
             self.stop_awaiting()
             connections.number -= 1
-            connections.by_address[self.address] -= 1
+            connections.by_address[client_of(self.address)] -= 1
             connections.by_address += Counter()  # drops addresses without connections
             super().connection_lost(error)
 

@@ -3,15 +3,17 @@
 import asyncio
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
 from capsule_mt.formats.worker import StoppedError, Worker
 
 WORKERS = 2
 FILE_SECONDS, MAX_FILES = 600, 32
+MAX_STORED_BYTES = 256 << 20
 Answer = TypeVar("Answer")
 Task: TypeAlias = Callable[[Worker], Answer]
 
@@ -51,25 +53,48 @@ class Readers:
         self._threads.shutdown(wait=False)
 
 
+class StoredFile(NamedTuple):
+    client: str
+    expires: float
+    content: bytes
+
+
 class Files:
-    """Stores the latest `MAX_FILES` translated files, each for `FILE_SECONDS`."""
+    """Stores the latest `MAX_FILES` translated files of each client, each for `FILE_SECONDS`.
+
+    All files together have at most `MAX_STORED_BYTES`: the client that has most loses its oldest file.
+    """
 
     def __init__(self) -> None:
-        self._files: dict[str, tuple[float, bytes]] = {}  # by name: the time when it expires, its content
+        self._files: dict[str, StoredFile] = {}  # by name, the oldest first
 
-    def store(self, name: str, content: bytes) -> str:
-        """Store a file; return the name to fetch it by, which others cannot guess."""
+    def store(self, client: str, name: str, content: bytes) -> str:
+        """Store a file of a client; return the name to fetch it by, which others cannot guess."""
         self._drop_expired()
-        while len(self._files) >= MAX_FILES:
-            del self._files[next(iter(self._files))]
+        if self._count(client) >= MAX_FILES:
+            self._drop_oldest(client)
+        while (sizes := self._sizes()) and sizes.total() + len(content) > MAX_STORED_BYTES:
+            self._drop_oldest(sizes.most_common(1)[0][0])
         name = f"{secrets.token_urlsafe(16)}.{name}"
-        self._files[name] = (time.monotonic() + FILE_SECONDS, content)
+        self._files[name] = StoredFile(client, time.monotonic() + FILE_SECONDS, content)
         return name
 
     def get(self, name: str) -> bytes | None:
         self._drop_expired()
-        return self._files[name][1] if name in self._files else None
+        return self._files[name].content if name in self._files else None
+
+    def _count(self, client: str) -> int:
+        return sum(file.client == client for file in self._files.values())
+
+    def _sizes(self) -> Counter[str]:
+        sizes: Counter[str] = Counter()
+        for file in self._files.values():
+            sizes[file.client] += len(file.content)
+        return sizes
+
+    def _drop_oldest(self, client: str) -> None:
+        del self._files[next(name for name, file in self._files.items() if file.client == client)]
 
     def _drop_expired(self) -> None:
         now = time.monotonic()
-        self._files = {name: file for name, file in self._files.items() if file[0] > now}
+        self._files = {name: file for name, file in self._files.items() if file.expires > now}

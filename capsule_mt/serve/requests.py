@@ -6,7 +6,7 @@ Error messages are LibreTranslate's where it has one.
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Iterable
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import parse_qs
 
@@ -24,6 +24,9 @@ CLIENT_HAS_GONE = 499  # nginx's status for it; nobody reads the answer
 CLOSE = {"Connection": "close"}  # we do not read the rest of the request
 FORM, JSON, PARTS = "application/x-www-form-urlencoded", "application/json", "multipart/form-data"
 AUTO = "auto"
+MIN_COUNTED = 16  # characters
+MAX_FORM_ITEMS = 1000  # a list is an item for each of its texts
+MAX_FIELDS = 100
 # fields that LibreTranslate's clients send to any of its paths: `secret` from its page, `apiKey` from its npm client
 SENT_BY_CLIENTS = ("q", "source", "target", "format", "alternatives", "api_key", "apiKey", "secret", "file")
 
@@ -44,6 +47,11 @@ ANSWER_EXAMPLES: dict[str, Any] = {
     "/languages": [{"code": "en", "name": "English", "targets": ["de", "en"]}],
     "/health": {"status": "ok"},
 }
+
+
+def counted(texts: Iterable[str]) -> int:
+    """Return the characters of texts that count against the limit: those of a short one cost as much as 16."""
+    return sum(max(len(text), MIN_COUNTED) for text in texts)
 
 
 class Fields(BaseModel):
@@ -70,7 +78,7 @@ class TextRequest(Fields):
 
     @property
     def characters(self) -> int:
-        return sum(map(len, self.texts))
+        return len(self.q) if isinstance(self.q, str) else counted(self.q)
 
     def in_shape_of_q(self, answer: dict[str, list[Any]]) -> dict[str, Any]:
         """Return an answer in the shape of `q`: lists stay lists, and one text has single values."""
@@ -238,7 +246,7 @@ async def _fields_of(body: bytes, content_type: str, request: Request) -> dict[s
 
 
 def _of_form(content: bytes) -> dict[str, Any]:
-    fields = parse_qs(content.decode(), keep_blank_values=True, errors="strict")
+    fields = parse_qs(content.decode(), keep_blank_values=True, errors="strict", max_num_fields=MAX_FORM_ITEMS)
     return _joined([(name, value) for name, values in fields.items() for value in values])
 
 
@@ -262,6 +270,8 @@ def _without_lone_surrogates(value: Any) -> Any:
 
 
 def _checked(values: dict[str, Any], model: type[AnyFields]) -> AnyFields:
+    if len(values) > MAX_FIELDS:
+        raise HTTPException(400, f"the request has {len(values)} fields; at most {MAX_FIELDS} are read")
     for name in values:
         if name in model.model_fields or name in SENT_BY_CLIENTS:
             continue

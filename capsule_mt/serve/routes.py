@@ -25,6 +25,7 @@ from capsule_mt.serve.requests import (
     TranslationRequest,
     answer_like,
     body_of,
+    counted,
     uploaded,
 )
 from capsule_mt.text.detecting import Detected
@@ -45,7 +46,7 @@ def text_router(answers: Answers) -> APIRouter:
         """Translate a text or a list of texts; `translatedText` has the same shape and order as `q`."""
         fields, client = await answers.read(request, TranslationRequest)
         _check_options(fields, answers.limits.max_beams)
-        sources, target = answers.detected(fields), answers.language_of(fields.target)
+        sources, target = await answers.detected(fields), answers.language_of(fields.target)
         search = tuple(fields.search.items())
         settings = RequestSettings(fields.coverage, fields.alignment, search, fields.alternatives, marks=fields.marks)
         pairs = [LanguagePair(source.language, target) for source in sources]
@@ -95,7 +96,7 @@ def text_router(answers: Answers) -> APIRouter:
     async def detect_language(request: Request) -> list[dict[str, Any]]:
         """Return the languages that a text may be in, the likeliest first, each with a `confidence` in per cent."""
         fields, _ = await answers.read(request, DetectionRequest)
-        return [_language_record(detected) for detected in answers.detect(fields.text)]
+        return [_language_record(detected) for detected in await answers.detect(fields.text)]
 
     return router
 
@@ -117,12 +118,13 @@ def file_router(answers: Answers) -> APIRouter:
         target, is_auto = answers.language_of(fields.target), fields.source == AUTO
         file = Source(await upload.read(), format_of(name) or PLAIN, name, None, target)
         texts = await answers.texts_of(request, file, client)
-        answers.check_length(texts.characters)
-        joined = " ".join(unit.text for unit in texts.units)
-        source = answers.detect(joined)[0].language if is_auto else answers.language_of(fields.source)
+        units = [unit.text for unit in texts.units]
+        answers.check_length(max(texts.characters, counted(units)))
+        ranked = await answers.detect(" ".join(units)) if is_auto else []
+        source = ranked[0].language if is_auto else answers.language_of(fields.source)
         pair = LanguagePair(source, target)
         (written,) = await answers.translated(request, file, texts, pair, RequestSettings(), client)
-        stored = quote(files.store(name, written))
+        stored = quote(files.store(client, name, written))
         return {"translatedFileUrl": str(request.url_for("download_file", name=stored))}
 
     @router.get("/download_file/{name}")

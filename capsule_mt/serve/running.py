@@ -99,7 +99,15 @@ def run_server(
     logging.getLogger("capsule_mt").setLevel(logging.ERROR)
     logging.getLogger("capsule_mt.serve").setLevel(logging.WARNING)
     app, protocol = build_app(batchers, limits, metrics, detector, readers), protocol_with(connections)
-    config = uvicorn.Config(app, log_level="warning", backlog=BACKLOG, http=protocol)
+    proxies = [str(network) for network in connections.proxies]
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        backlog=BACKLOG,
+        http=protocol,
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=proxies,
+    )
     server = Server(config, batchers, readers, stop_seconds)
     listener.listen(BACKLOG)
     host, port = listener.getsockname()[:2]

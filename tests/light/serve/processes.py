@@ -10,6 +10,7 @@ GOLDEN = ROOT / "tests" / "golden" / "capsule_marian"
 # the translator of a test; a batch takes `{seconds}`
 FAKE = """
 import sys
+from ipaddress import ip_network
 from capsule_mt.serve.answers import Limits
 from capsule_mt.serve.connections import Connections
 from capsule_mt.catalog.pairs import LanguagePair
@@ -18,7 +19,8 @@ from tests.light.serve.fakes import Upper
 
 translators = {{LanguagePair("en", "de"): Upper(seconds={seconds})}}
 limits = Limits(read_seconds={read_seconds})
-connections = Connections(max_number={most_connections}, head_seconds={read_seconds})
+this_machine = ip_network("127.0.0.1")
+connections = Connections(max_number={most_connections}, head_seconds={read_seconds}, proxies=(this_machine,))
 listener = bind("127.0.0.1", 0)
 ended = run_server(translators, listener, limits, connections, None, {stop_seconds})
 print("all answered" if ended else "not all answered", flush=True)

@@ -1,9 +1,12 @@
 """The HTTP API, in this process, and the languages that a checkpoint translates between."""
 
 import asyncio
+import copy
 import json
 import re
+import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -19,8 +22,8 @@ from capsule_mt.files.lines import coverage_record
 from capsule_mt.serve.answers import MAX_SCORE_GAP, Limits
 from capsule_mt.serve.app import PAGE, PAGE_FILES, build_app
 from capsule_mt.serve.batching import Batcher, RequestSettings
-from capsule_mt.serve.clients import Keys, Rates
-from capsule_mt.serve.files import Readers
+from capsule_mt.serve.clients import WRONG_KEYS_A_MINUTE, Keys, Rates, client_of
+from capsule_mt.serve.files import MAX_FILES, Files, Readers
 from capsule_mt.serve.metrics import Metrics
 from capsule_mt.serve.requests import ANSWER_EXAMPLES
 from capsule_mt.serve.running import batchers_of
@@ -44,14 +47,20 @@ class Client:
 
     def __init__(self, batchers, limits, detector):
         self.batchers = batchers
-        self.readers = Readers()
+        self.readers, self.address = Readers(), "127.0.0.1"
         self.app = build_app(batchers, limits, Metrics(), detector, self.readers)
+
+    def with_address(self, address):
+        """Return a client of the same application at another address."""
+        other = copy.copy(self)
+        other.address = address
+        return other
 
     def __call__(self, *requests):
         """Send requests at once, each (method, path, settings); return the responses."""
 
         async def send():
-            transport = httpx.ASGITransport(app=self.app, raise_app_exceptions=False)
+            transport = httpx.ASGITransport(app=self.app, raise_app_exceptions=False, client=(self.address, 1234))
             async with httpx.AsyncClient(transport=transport, base_url="http://server") as client:
                 return await asyncio.gather(*(client.request(m, p, timeout=60, **s) for m, p, s in requests))
 
@@ -427,6 +436,110 @@ def test_a_key(make_client, monkeypatch, caplog, tmp_path):
     (response,) = client(("POST", "/translate", {"content": lone, "headers": {"content-type": "application/json"}}))
     assert response.status_code == 403
     assert client.translate(q="a", api_key="schlüssel").json() == {"translatedText": "A"}
+
+
+def test_a_client_cannot_guess_keys_at_once(make_client, monkeypatch, tmp_path):
+    monkeypatch.setattr("capsule_mt.serve.clients.WRONG_KEY_SECONDS", 0.0)
+    (tmp_path / "keys").write_text("key\n")
+    client = make_client(Limits(keys=Keys.load(tmp_path / "keys")))
+    guesses = [
+        ("POST", "/translate", {"json": {"q": "a", **FROM_EN, "api_key": f"x{number}"}}) for number in range(12)
+    ]
+    guesses += [("GET", f"/metrics?api_key=x{number}", {}) for number in range(8)]
+    statuses = Counter(response.status_code for response in client(*guesses))
+    assert statuses == {403: WRONG_KEYS_A_MINUTE, 429: len(guesses) - WRONG_KEYS_A_MINUTE}
+    refused = client.translate(q="a", api_key="key")  # or the answer would tell a right guess from a wrong one
+    assert error_of(refused, 429) == "Too many wrong API keys"
+    assert 0 < int(refused.headers["retry-after"]) <= 7
+    assert client.with_address("192.0.2.1").translate(q="a", api_key="key").json() == {"translatedText": "A"}
+
+
+@pytest.mark.parametrize(
+    ("address", "client"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2::9", "2001:db8:1:2::/64"),
+        ("2001:db8:1:3::9", "2001:db8:1:3::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("", ""),
+    ],
+)
+def test_a_client_has_a_network_of_ipv6(address, client):
+    assert client_of(address) == client
+
+
+def test_addresses_of_one_network_share_a_limit(make_client):
+    client = make_client(Limits(requests_a_minute=1))
+    statuses = [
+        client.with_address(address).translate(q="a").status_code
+        for address in ("2001:db8::1", "2001:db8::2", "2001:db8:0:1::1")
+    ]
+    assert statuses == [200, 429, 200]
+
+
+def test_a_short_text_of_a_list_counts_as_16_characters(make_client):
+    client = make_client(Limits(max_characters=64))
+    assert client.translate(q=["a"] * 4).json() == {"translatedText": ["A"] * 4}
+    assert "request (80) exceeds text limit (64)" in error_of(client.translate(q=["a"] * 5), 400)
+    assert client.translate(q="a" * 64).status_code == 200
+    cues = "".join(f"{n}\n00:00:0{n},000 --> 00:00:0{n},900\na.\n\n" for n in range(1, 6))
+    (response,) = client(("POST", "/translate_file", {"data": FROM_EN, "files": {"file": ("a.srt", cues)}}))
+    assert "request (80) exceeds text limit (64)" in error_of(response, 400)
+
+
+def test_a_form_has_a_limit_of_fields(client):
+    form = {"content": "q=a&" * 1001, "headers": {"content-type": "application/x-www-form-urlencoded"}}
+    assert "the request cannot be read" in error_of(client(("POST", "/translate", form))[0], 400)
+
+
+def test_a_request_has_a_limit_of_fields(client):
+    """To look for misspelt names among many would hold up the others."""
+    fields = {f"x{number}": 1 for number in range(101)}
+    assert error_of(client(("POST", "/translate", {"json": fields}))[0], 400) == (
+        "the request has 101 fields; at most 100 are read"
+    )
+
+
+def test_others_are_answered_while_a_language_is_detected(make_client):
+    answered = threading.Event()
+
+    class Slow(EnglishWithA):
+        def rank(self, text):
+            assert answered.wait(10)
+            return super().rank(text)
+
+    client = make_client(detector=Slow())
+
+    async def ask():
+        transport = httpx.ASGITransport(app=client.app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://server") as session:
+            fields = {"q": ["a" * 50] * 3, "source": "auto", "target": "de"}
+            translation = asyncio.ensure_future(session.post("/translate", json=fields))
+            await asyncio.sleep(0.1)
+            assert (await session.get("/health")).status_code == 200
+            assert not translation.done()
+            answered.set()
+            return (await translation).json()["translatedText"]
+
+    assert asyncio.run(ask()) == ["A" * 50] * 3
+
+
+def test_a_client_loses_its_own_oldest_file(monkeypatch):
+    monkeypatch.setattr("capsule_mt.serve.files.MAX_STORED_BYTES", 100)
+    files = Files()
+    first = files.store("a", "name", b"x")
+    other = files.store("b", "name", b"x")
+    for _ in range(MAX_FILES - 1):
+        files.store("a", "name", b"x")
+    assert files.get(first) == b"x"
+    files.store("a", "name", b"x")
+    assert (files.get(first), files.get(other)) == (None, b"x")
+    large = files.store("c", "name", b"x" * 60)
+    assert files.get(large) is not None
+    larger = files.store("b", "name", b"x" * 50)  # the client that has most gives way
+    assert (files.get(large), files.get(other), files.get(larger)) == (None, b"x", b"x" * 50)
 
 
 def test_keys_with_limits_of_their_own(make_client, tmp_path):

@@ -83,13 +83,21 @@ def refusal(client):
     return None
 
 
+@pytest.mark.parametrize(("options", "status"), [((), 429), (("--proxies", "127.0.0.0/8"), 200)])
+def test_only_a_named_proxy_names_its_clients(options, status, serve):
+    _, server = serve("--req-limit", "1", *options)
+    for address, expected in (("192.0.2.1", 200), ("192.0.2.2", status)):
+        headers = {"X-Forwarded-For": address}
+        assert httpx.post(f"{server}/translate", json=REQUEST, headers=headers).status_code == expected
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("proxy", [nginx, caddy])
 def test_the_examples_of_the_page(proxy, serve, tmp_path):
     """They pass requests on, with the client's address and the host's name, and refuse what is too long."""
     if shutil.which(proxy.__name__) is None:
         pytest.skip(f"{proxy.__name__} is not installed")
-    _, server = serve("--hosts", HOST, "--req-limit", "3", "--read-seconds", "2")
+    _, server = serve("--hosts", HOST, "--proxies", "127.0.0.1", "--req-limit", "3", "--read-seconds", "2")
     folder = tmp_path / "proxy"
     folder.mkdir()
     with running(*proxy(folder, free_port(), server.removeprefix("http://"))) as client:
