@@ -53,7 +53,8 @@ def add_model(parser: CommandParser, *, nargs: str | None = None) -> None:
         const=True,
         default=False,
         metavar="FILE",
-        help="score only the likely targets of each source word, by the shortlist beside the checkpoint, or by "
+        help="score only the likely targets of each source word, by the shortlist beside the checkpoint or, "
+        "for a model of many languages without one, by the target's script; or by "
         "--shortlist=FILE, a file of `capsule-mt shortlist`",
     )
     parser.value_tests["--shortlist"] = _is_shortlist

@@ -104,7 +104,10 @@ def main() -> None:
     )
     parser.add_argument("--int8", action="store_true", help="multiply in int8: several times as fast")
     parser.add_argument(
-        "--shortlist", action="store_true", help="score only likely targets, by the file beside each checkpoint"
+        "--shortlist",
+        action="store_true",
+        help="score only likely targets, by the file beside each checkpoint or, for a model of many languages without "
+        "one, the target's script",
     )
     parser.add_argument(
         "--api-keys",

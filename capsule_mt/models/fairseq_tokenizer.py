@@ -75,6 +75,11 @@ class FairseqTokenizer:
         self.source_language: str | None = config.get("src_lang") or ("en_XX" if languages == "mbart50" else "en")
         self.for_pair = Pairs(self)
 
+    @property
+    def target_texts(self) -> dict[int, str]:
+        """The texts of target tokens that are not special."""
+        return {index: text for index, text in self._tokens.items() if index not in self.special_ids}
+
     def encode_text(self, text: str) -> Encoded:
         pieces, spans = self._encoder.encode(text)
         unknown = self.unknown_id

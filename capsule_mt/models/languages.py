@@ -102,11 +102,11 @@ def code_of(argument: str, language: str | None, codes: Mapping[str, int]) -> st
     """
     if language in codes:
         return str(language)
-    first, region = _parts(language or "")
-    same_language = [code for code in codes if first and _parts(code)[0] == first]
-    matches = [code for code in same_language if _agree(_parts(code)[1], region)]
+    first, region = language_and_region(language or "")
+    same_language = [code for code in codes if first and language_and_region(code)[0] == first]
+    matches = [code for code in same_language if _agree(language_and_region(code)[1], region)]
     if not region:
-        usual = [code for code in matches if _parts(code)[1] == USUAL_SCRIPTS.get(first)]
+        usual = [code for code in matches if language_and_region(code)[1] == USUAL_SCRIPTS.get(first)]
         matches = usual or matches
     if len(matches) == 1:
         return matches[0]
@@ -124,8 +124,8 @@ def _agree(region: str, other: str) -> bool:
     return lengths == [2, 4] or (lengths == [2, 2] and "xx" in (region, other))
 
 
-def _parts(language: str) -> tuple[str, str]:
-    """Return the language of a code, in two letters if it has a code of two, and its script or country."""
+def language_and_region(language: str) -> tuple[str, str]:
+    """Return the language of a code, in two letters if possible, and its script or country, in lower case."""
     first, _, region = language.strip("_").lower().replace("-", "_").partition("_")
     first = TWO_LETTER_CODES.get(first, first)
     return first, CHINESE_SCRIPTS.get(region, region) if first == "zh" else region

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from capsule_mt.engine.decoder import EngineDecoder
 from capsule_mt.engine.engine import Engine
@@ -19,7 +19,7 @@ from capsule_mt.models.weights import (
     Weights,
     read_json,
 )
-from capsule_mt.options.table import SEARCH_OPTIONS
+from capsule_mt.options.table import SEARCH_OPTIONS, Candidates
 
 if TYPE_CHECKING:  # imported late where used: most checkpoints need one of these at most
     from capsule_mt.models.fairseq_tokenizer import FairseqTokenizer
@@ -45,7 +45,8 @@ def load_model(
     Args:
         int8: multiply in int8, with a scale for each row.
         shortlist: score only the likely translations of a source's tokens: a file of `capsule-mt
-            shortlist`, a `lex.*.bin` of Marian, or True for the one beside the checkpoint.
+            shortlist`, a `lex.*.bin` of Marian, or True for the one beside the checkpoint. True without one, for a
+            model of many languages: the tokens of the target's script.
 
     Raises:
         UnsupportedModelError: a family, a method or a tokenizer that only transformers knows.
@@ -64,17 +65,14 @@ def load_model(
     tokenizer = checkpoint.read_tokenizer()
     start, end, pad, at_end = _tokens(folder, config, generation, program.vocabulary)
     _check_tokenizer(folder, tokenizer.vocabulary_sizes, (program.embeddings, program.vocabulary))
-    candidates = None
-    if shortlist:
-        from capsule_mt.models.shortlist import Shortlist
+    candidates: Candidates | None = None
+    if shortlist is True and not checkpoint.has_shortlist and getattr(tokenizer, "language_codes", None):
+        from capsule_mt.models.scripts import ScriptShortlist  # late: as the next one
 
-        if shortlist is True:
-            candidates = checkpoint.read_shortlist()
-        elif os.fspath(shortlist).endswith(".bin"):
-            candidates = Shortlist.of_marian(shortlist, (program.embeddings, program.vocabulary))
-        else:
-            candidates = Shortlist.load(shortlist)
-        candidates.check(program.embeddings, program.vocabulary)
+        many = cast("FileTokenizer | FairseqTokenizer", tokenizer)
+        candidates = ScriptShortlist(many.target_texts, many.language_codes)
+    elif shortlist:
+        candidates = _lexical_shortlist(shortlist, checkpoint, (program.embeddings, program.vocabulary))
     decoder = EngineDecoder(Engine(program, int8=int8), start=start, end=end, pad=pad)
     return LoadedModel(
         decoder=decoder,
@@ -90,6 +88,24 @@ def load_model(
         head_shape=program.head_shape,
         shortlist=candidates,
     )
+
+
+def _lexical_shortlist(
+    shortlist: bool | str | os.PathLike[str],
+    checkpoint: "HubCheckpoint | MarianCheckpoint",
+    vocabularies: tuple[int, int],
+) -> "Shortlist":
+    """Return the shortlist in a file, or with True the one beside the checkpoint, for vocabularies of these sizes."""
+    from capsule_mt.models.shortlist import Shortlist
+
+    if isinstance(shortlist, bool):
+        candidates = checkpoint.read_shortlist()
+    elif os.fspath(shortlist).endswith(".bin"):
+        candidates = Shortlist.of_marian(shortlist, vocabularies)
+    else:
+        candidates = Shortlist.load(shortlist)
+    candidates.check(*vocabularies)
+    return candidates
 
 
 class HubCheckpoint:

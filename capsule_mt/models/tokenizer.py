@@ -58,6 +58,11 @@ class FileTokenizer:
         """The numbers of source and target tokens."""
         return self._source.get_vocab_size(), self._target.get_vocab_size()
 
+    @property
+    def target_texts(self) -> dict[int, str]:
+        """The texts of target tokens that are not special."""
+        return {index: text for text, index in self._target.get_vocab().items() if index not in self.special_ids}
+
     def encode(self, text: str) -> Encoded:
         return self._encoded(text, add_special_tokens=True)
 

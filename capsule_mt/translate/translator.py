@@ -59,7 +59,8 @@ class Translator(Scorer, TextTranslator):
         Args:
             int8: multiply in int8, which is several times as fast.
             shortlist: score only the tokens that the words of a source are likely to become, which `capsule-mt
-                shortlist` finds out: its file, or True for the one beside the checkpoint.
+                shortlist` finds out: its file, or True for the one beside the checkpoint. True without one, for a
+                model of many languages: the tokens of the target's script.
             reverse: what translates in the other direction: see `Scorer`.
             glossary: terms and what they become: a dictionary, or a file with `term<tab>translation` on each line.
             src_lang, tgt_lang: the languages of calls that name none, for a model of many languages: its codes, or

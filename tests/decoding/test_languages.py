@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import unicodedata
 from itertools import permutations
 
 import pytest
@@ -15,6 +16,7 @@ from capsule_mt.commands import doctor, serve
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.models.fairseq_tokenizer import LANGUAGES
 from capsule_mt.models.languages import code_of
+from capsule_mt.models.scripts import SCRIPT_NAMES, names_of
 from capsule_mt.models.sentencepiece import read_sentencepiece
 from capsule_mt.models.weights import CheckpointError
 from capsule_mt.serve import running
@@ -203,6 +205,33 @@ def test_the_first_token_of_a_checkpoint_names_the_target(folders, tmp_path):
     assert other.segments[0].target_ids[1] == codes["de_DE"]
 
 
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_a_shortlist_by_script_is_generate_with_the_other_tokens_suppressed(name, folders):
+    folder, tokenizer, model = folders[name]
+    translator, codes = Translator.from_pretrained(folder, shortlist=True), CODES[name]
+    texts = tokenizer.convert_ids_to_tokens(range(model.config.vocab_size))
+    greedy = {**SHORT, "num_beams": 1}  # with beams, scores are among the shortlist's tokens
+    special = {*tokenizer.all_special_ids, *translator.loaded.tokenizer.language_codes.values()}
+    for target, letters in (("ru", "CYRILLIC"), ("hi", "DEVANAGARI"), ("en", "LATIN")):
+        token = f"__{codes[target]}__" if name == "m2m100" else codes[target]
+        forced = tokenizer.convert_tokens_to_ids(token)
+        allowed = {tokenizer.eos_token_id, tokenizer.unk_token_id, forced}
+        for index, text in enumerate(texts):
+            names = {unicodedata.name(letter).split()[0] for letter in text or "" if letter.isalpha()}
+            if text and index not in special and (names <= {letters} or len(text.strip("▁")) == 1):
+                allowed.add(index)
+        suppressed = [*range(model.config.vocab_size)]
+        suppressed = [index for index in suppressed if index not in allowed] + [tokenizer.unk_token_id]
+        tokenizer.src_lang = codes["de"]
+        batch = tokenizer(SENTENCES["de"], return_tensors="pt")
+        options = {**greedy, "forced_bos_token_id": forced, "suppress_tokens": suppressed}
+        expected = model.generate(**batch, **options)[0, 1:].tolist()
+        settings = {**greedy, "copy": False, "split_sentences": False}
+        translation = translator(SENTENCES["de"], src_lang="de", tgt_lang=codes[target], **settings)
+        assert list(translation.segments[0].target_ids[1:]) == expected
+        assert len({*expected} & allowed) > 3
+
+
 def test_coverage_alignment_and_terms_of_a_pair(folders):
     from capsule_mt import CoverageOptions
 
@@ -254,6 +283,9 @@ def test_lists_of_languages_are_those_of_transformers():
     lacking = {"br", "fy"}
     for code in {*M2M["m2m100"], *MBART50} - lacking:
         assert code_of("src_lang", code, nllb) in nllb, code
+        # M2M100 and mBART-50 write a language in the scripts of NLLB-200, and Serbian, say, in a further one
+        assert names_of(code_of("src_lang", code, nllb)) <= names_of(code), code
+    assert {code.partition("_")[2].lower() for code in NLLB} <= {*SCRIPT_NAMES}
     for code in lacking:
         with pytest.raises(ValueError, match="one of the model's languages"):
             code_of("src_lang", code, nllb)

@@ -1,0 +1,82 @@
+"""Shortlists by script: of a model of many languages, the tokens that the target language can be written with.
+
+A translation into German never has most of the tokens of NLLB-200, which are of other scripts.
+"""
+
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+from capsule_mt.models.languages import language_and_region
+
+
+def _table(text: str) -> dict[str, tuple[str, ...]]:
+    """Return what a text like "key:value+value key:value" lists."""
+    return {key: tuple(values.split("+")) for key, _, values in (entry.partition(":") for entry in text.split())}
+
+
+# scripts by ISO 15924, as the names of their characters in Unicode begin
+SCRIPT_NAMES = _table("""
+    arab:ARABIC armn:ARMENIAN beng:BENGALI cyrl:CYRILLIC deva:DEVANAGARI ethi:ETHIOPIC geor:GEORGIAN grek:GREEK
+    gujr:GUJARATI guru:GURMUKHI hang:HANGUL hans:CJK hant:CJK hebr:HEBREW jpan:CJK+HIRAGANA+KATAKANA+KATAKANA-HIRAGANA
+    khmr:KHMER knda:KANNADA laoo:LAO latn:LATIN mlym:MALAYALAM mymr:MYANMAR olck:OL orya:ORIYA sinh:SINHALA taml:TAMIL
+    telu:TELUGU tfng:TIFINAGH thai:THAI tibt:TIBETAN
+""")
+# of languages whose codes may not tell it; all others of M2M100 and mBART-50 are in Latin
+USUAL_SCRIPTS = _table("""
+    am:ethi ar:arab az:latn+cyrl ba:cyrl be:cyrl bg:cyrl bn:beng el:grek fa:arab gu:gujr he:hebr hi:deva hy:armn
+    ja:jpan ka:geor kk:cyrl km:khmr kn:knda ko:hang lo:laoo mk:cyrl ml:mlym mn:cyrl mr:deva my:mymr ne:deva or:orya
+    pa:guru ps:arab ru:cyrl sd:arab si:sinh sr:cyrl+latn ta:taml te:telu th:thai uk:cyrl ur:arab uz:latn+cyrl yi:hebr
+    zh:hans
+""")
+KNOWN_NAMES = frozenset(name for names in SCRIPT_NAMES.values() for name in names)
+SYMBOL = re.compile(r"<\w+>")  # a byte such as <0x41>, or <unk>
+MAX_LISTS = 1000  # that are cached: users may force any prefix
+
+
+def names_of(language: str) -> frozenset[str]:
+    """Return the names of the scripts of a language code, such as "deu_Latn", "ru" or "de_DE"."""
+    first, script = language_and_region(language)
+    scripts = (script,) if script in SCRIPT_NAMES else USUAL_SCRIPTS.get(first, ("latn",))
+    return frozenset(name for script in scripts for name in SCRIPT_NAMES[script])
+
+
+class ScriptShortlist:
+    """The tokens of each target language's script: see `capsule_mt.options.table.Candidates`.
+
+    They are the tokens whose letters are all of that script, those without letters, and single characters of any
+    script, so that every name can still be spelled. The target language is the one whose token is among `further`.
+
+    Args:
+        tokens: the text of each token that is not special.
+        language_codes: the token id of each language.
+    """
+
+    def __init__(self, tokens: Mapping[int, str], language_codes: Mapping[str, int]) -> None:
+        self._code_of = {index: code for code, index in language_codes.items()}
+        self._tokens_of: dict[frozenset[str], list[int]] = {}
+        self._lists: dict[tuple[int, ...], list[int]] = {}
+        for index, text in tokens.items():
+            is_single = len(text.strip("▁")) <= 1 or SYMBOL.fullmatch(text) is not None
+            names = frozenset() if is_single else frozenset(map(_script_name, text)) & KNOWN_NAMES
+            self._tokens_of.setdefault(names, []).append(index)
+
+    def of_source(self, source: Sequence[int], *further: int) -> Sequence[int]:
+        """Return the tokens, ascending; the same list for every source with the same further tokens."""
+        if further not in self._lists:
+            language = next((self._code_of[token] for token in further if token in self._code_of), None)
+            if language is None:
+                raise ValueError("a `shortlist` by script needs a translation that begins with its language's token")
+            written = names_of(language)
+            groups = [tokens for names, tokens in self._tokens_of.items() if names <= written]
+            if len(self._lists) >= MAX_LISTS:
+                self._lists.clear()
+            self._lists[further] = sorted(set(further).union(*groups))
+        return self._lists[further]
+
+
+@cache
+def _script_name(character: str) -> str:
+    """Return the first word of a letter's name in Unicode, such as "LATIN"; nothing for other characters."""
+    return unicodedata.name(character, "").partition(" ")[0] if character.isalpha() else ""
