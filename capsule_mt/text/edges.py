@@ -15,7 +15,7 @@ from capsule_mt.text.sentences import Span
 BRACKETS = {"(": ")", "[": "]"}
 ELLIPSES = ("\u2026", "...")
 MIN_WORDS = 4  # a shorter text without a full stop may be a label
-LABEL = re.compile(rf"({CASED_WORD.pattern})(?:\.\.\.|\u2026|:)?")
+LABEL = re.compile(rf"({CASED_WORD.pattern})(?:\.\.\.|\u2026|[ \xa0\u202f]?:)?")
 MAX_LABEL = 64  # characters
 LABEL_END = re.compile(r"(?<=[^\W_])\s?[.:\u3002\uff1a](?=(?:<[^<>]*>|[*_~])*\s*\Z)")
 FIRST_LETTER = re.compile(r"((?:<[^<>]*>|[*_~])*)([^\W_])")

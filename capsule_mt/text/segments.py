@@ -9,6 +9,7 @@ from capsule_mt.messages import warn, warn_once
 from capsule_mt.text.casing import LANGUAGE_TOKEN, CasedText, in_sentence_case
 from capsule_mt.text.copying import without_copied_edges
 from capsule_mt.text.edges import ELLIPSES, is_around, label_in, lacks_full_stop, without_brackets
+from capsule_mt.text.habits import around_pieces, colon_of_label, quotes_of
 from capsule_mt.text.keeping import BLOCK_BREAK, SIGN, UNKNOWN, Item, Masked, masked, overlaps, with_numbers
 from capsule_mt.text.normal import combines, vocabulary_of
 from capsule_mt.text.sentences import UNSPACED_STOPS, Span, split_sentences, split_to_fit
@@ -452,21 +453,35 @@ def batches_of(lengths: Sequence[int], batch_size: int, batch_tokens: int | None
         start += size
 
 
-def join_translations(document: Document, translations: Sequence[str]) -> tuple[str, list[int]]:
+def join_translations(
+    document: Document, translations: Sequence[str], language: str | None = None
+) -> tuple[str, list[int]]:
     """Join the translations of the pieces with the text between them, mostly a space; return the offset of each, too.
 
-    Sentences of Chinese and Japanese are joined without a space, and others with one, whatever the text has.
+    Sentences of Chinese and Japanese are joined without a space, and others with one, whatever the text has. Quotes
+    around a sentence are those of the target `language`, if that is known.
     """
-    joined, source_end, starts = "", 0, list[int]()
+    joined, starts = "", list[int]()
     for index, (piece, translation) in enumerate(zip(document.pieces, translations, strict=True)):
-        separator = document.text[source_end : piece.span.start] if index or document.copies else ""
+        separator = _text_before(document, index, language) if index or document.copies else ""
         if index and not separator.strip(" ") and not (piece.is_glued and not separator):
             separator = "" if runs_on(joined, translation) else separator or " "
         joined = with_space(with_space(joined, separator), translation)
         starts.append(len(joined) - len(translation))
-        source_end = piece.span.end
-    joined = with_space(joined, document.text[source_end:]) if document.copies else joined
-    return joined, starts
+    ending = _text_before(document, len(document.pieces), language) if document.copies else ""
+    return with_space(joined, ending), starts
+
+
+def _text_before(document: Document, index: int, language: str | None) -> str:
+    """Return the text between a piece and the preceding one, or after the last one, in the habit of a language."""
+    pieces = document.pieces
+    start = pieces[index - 1].span.end if index else 0
+    end = pieces[index].span.start if index < len(pieces) else len(document.text)
+    text = document.text[start:end]
+    if index and pieces[index - 1].is_label:
+        text = colon_of_label(text, language)
+    quotes = quotes_of(language)
+    return text if quotes is None else around_pieces(text, quotes, index == 0, index == len(pieces))
 
 
 class TranslationIterator(Generic[Result]):

@@ -7,6 +7,7 @@ from capsule_mt.engine.search import Hypothesis
 from capsule_mt.options.table import Readings
 from capsule_mt.text.casing import restored_case
 from capsule_mt.text.edges import as_label, with_ending
+from capsule_mt.text.habits import quotes_of, typographic_quotes_of, with_quotes
 from capsule_mt.text.normal import vocabulary_of
 from capsule_mt.text.segments import Document, Piece, join_translations
 from capsule_mt.translate.aligning import aligned_rows
@@ -47,7 +48,7 @@ def translation_of(
     """Assemble the translation of a text from one hypothesis for each of its pieces."""
     pairs = list(zip(document.pieces, hypotheses, strict=True))
     texts = [_text(piece, hypothesis, plan) for piece, hypothesis in pairs]
-    text, starts = join_translations(document, texts)
+    text, starts = join_translations(document, texts, plan.languages[1])
     coverage = None
     coverages = [hypothesis.covered for hypothesis in hypotheses]
     if plan.coverage is not None and None not in coverages:
@@ -87,6 +88,8 @@ def _text(piece: Piece, hypothesis: Hypothesis, plan: Plan) -> str:
         text = text[:1].upper() + text[1:]
     if piece.ending is not None:
         text = with_ending(text, piece.ending)
+    if piece.source is not None and (quotes := typographic_quotes_of(piece.source)):
+        text = with_quotes(text, quotes, quotes_of(plan.languages[1]))
     return restored_case(text, piece.case, vocabulary_of(plan.tokenizer))
 
 

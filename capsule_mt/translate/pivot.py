@@ -196,7 +196,7 @@ def _text_translation(
     document: Document, parts: Sequence[Translation], foreign: Sequence[Coverage], plan: PivotPlan
 ) -> Translation:
     """Assemble the translation of a text from those of its sentences; `foreign` is the coverage of copied ones."""
-    text, _ = join_translations(document, [part.text for part in parts])
+    text, _ = join_translations(document, [part.text for part in parts], plan.second.languages[1])
     coverage = None
     if plan.options.coverage is not None:
         from capsule_mt.coverage.documents import joined, with_checks  # late: a call without coverage starts sooner

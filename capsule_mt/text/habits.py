@@ -1,0 +1,88 @@
+"""Habits of languages: their quotation marks, which many vocabularies lack, and the space before a French colon.
+
+A translation gets the quotes of its source back, in the habit of its own language if that is certain.
+"""
+
+import re
+from collections.abc import Sequence
+
+from capsule_mt.text.copying import may_have_no_words
+from capsule_mt.text.keeping import COPIED_KINDS, Item, Masked, parts_of
+from capsule_mt.text.normal import PLAIN
+from capsule_mt.text.sentences import Span, language_code
+
+# the quotation marks of CLDR 48, where these are the only habit of a language
+_LANGUAGES_OF_QUOTES = {
+    ("\u201c", "\u201d"): "da en es ga gl id ko lv ms pt th tr vi zh",
+    ("\u201e", "\u201c"): "bg cs de et hr is lt mk sk sl",
+    ("\u201e", "\u201d"): "bs hu pl ro sr",
+    ("\u201d", "\u201d"): "fi sv",
+    ("\xab", "\xbb"): "be ca el it kk nb nn no ru uk",
+    ("\xab\xa0", "\xa0\xbb"): "fr",
+    ("\u300c", "\u300d"): "ja",
+}
+QUOTES_OF_LANGUAGE = {code: quotes for quotes, codes in _LANGUAGES_OF_QUOTES.items() for code in codes.split()}
+LABEL_COLON = re.compile("[ \xa0\u202f]?:")
+TYPOGRAPHIC = frozenset(PLAIN['"'])
+OPENING_QUOTE = re.compile(r'(?<!\w)"(?=[^\s"])')
+CLOSING_QUOTE = re.compile(r'(?<=[^\s"])"(?!\w)')
+
+
+def quotes_of(language: str | None) -> tuple[str, str] | None:
+    """Return the opening and the closing quotation mark of a language, such as "deu_Latn", if it has one habit."""
+    return QUOTES_OF_LANGUAGE.get(language_code(language) or "")
+
+
+def typographic_quotes_of(source: Masked) -> list[str]:
+    """Return the user's typographic quotes that the model reads as straight ones; none if some quotes are straight."""
+    if source.normal is None or source.normal.text == source.normal.source or '"' not in source.text:
+        return []
+    spans = (source.user_span(Span(*match.span())) for match in re.finditer('"', source.text))
+    quotes = [source.normal.source[start:end] for start, end in spans]
+    return quotes if TYPOGRAPHIC.issuperset(quotes) else []
+
+
+def with_quotes(translation: str, source_quotes: Sequence[str], habit: tuple[str, str] | None) -> str:
+    """Return a translation with typographic quotes instead of its straight ones, if it has as many as its source.
+
+    source_quotes: what replaces them, in order, unless the target language has a habit.
+    """
+    offsets = _offsets_of_quotes(translation) if source_quotes else []
+    if not offsets or len(offsets) != len(source_quotes):
+        return translation
+    quotes = source_quotes
+    sides = (CLOSING_QUOTE, OPENING_QUOTE)
+    are_pairs = len(offsets) % 2 == 0 and all(
+        sides[index % 2 == 0].match(translation, offset) for index, offset in enumerate(offsets)
+    )
+    if habit is not None and are_pairs:
+        quotes = habit * (len(offsets) // 2)
+    written, end = "", 0
+    for offset, quote in zip(offsets, quotes, strict=True):
+        written += translation[end:offset] + quote
+        end = offset + 1
+    return written + translation[end:]
+
+
+def around_pieces(separator: str, habit: tuple[str, str], is_first: bool, is_last: bool) -> str:
+    """Return the text between two sentences with the quotes that touch these in the habit of a language."""
+    if not is_first and separator[:1] in TYPOGRAPHIC:
+        return habit[1] + around_pieces(separator[1:], habit, True, is_last)
+    if not is_last and separator[-1:] in TYPOGRAPHIC:
+        return separator[:-1] + habit[0]
+    return separator
+
+
+def _offsets_of_quotes(text: str) -> list[int]:
+    """Return the offsets of straight quotes outside of copied items, such as tags."""
+    parts = parts_of(text, COPIED_KINDS) if may_have_no_words(text) else [text]
+    without_items = "".join(" " * len(part) if isinstance(part, Item) else part for part in parts)
+    return [match.start() for match in re.finditer('"', without_items)]
+
+
+def colon_of_label(separator: str, language: str | None) -> str:
+    """Return the text after a label with the colon as a language writes it, if the language is known."""
+    code, match = language_code(language), LABEL_COLON.match(separator)
+    if code is None or match is None:
+        return separator
+    return ("\xa0:" if code == "fr" else ":") + separator[match.end() :]

@@ -1,0 +1,81 @@
+"""Quotes in the habit of the target language, or as in the source, and the colons of labels."""
+
+import string
+
+import pytest
+
+from capsule_mt.text.habits import colon_of_label, quotes_of, with_quotes
+from tests.light.decoders import translator
+from tests.light.text.fakes import WordTokenizer
+from tests.light.text.test_offsets import Copying
+
+
+class PlainTokenizer(WordTokenizer):
+    """Knows words of ASCII."""
+
+    def id(self, word):
+        return super().id(word) if set(word) <= set(string.printable) else 0
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "translation"),
+    [
+        ("He said \u201cgood day\u201d to us.", None, "He said \u201cgood day\u201d to us."),
+        ("He said \u201cgood day\u201d to us.", "pt", "He said \u201cgood day\u201d to us."),
+        ("He said \u201cgood day\u201d to us.", "de", "He said \u201egood day\u201c to us."),
+        ("He said \u201cgood day\u201d to us.", "fra_Latn", "He said \xab\xa0good day\xa0\xbb to us."),
+        ("He said \u201cgood day\u201d to us.", "sv", "He said \u201dgood day\u201d to us."),
+        ("He said \u201cgood day\u201d to us.", "nl", "He said \u201cgood day\u201d to us."),  # it has two habits
+        ("He said \u201egood day\u201c to us.", "en", "He said \u201cgood day\u201d to us."),
+        ("He said \u201egood day\u201c to us.", None, "He said \u201egood day\u201c to us."),
+        ('He said "good day" to us.', "de", 'He said "good day" to us.'),
+        ('He said \u201cgood" day to us.', "de", 'He said "good" day to us.'),
+        ("A 12\u201d pipe and a \u201clarge\u201d one.", "de", "A 12\u201d pipe and a \u201clarge\u201d one."),
+        ('One <b title="x">\u201cold\u201d</b> day.', "de", 'One <b title="x">\u201eold\u201c</b> day.'),
+        ("(\u201cold\u201d, \u201cnew\u201d)", "de", "(\u201eold\u201c, \u201enew\u201c)"),
+        ("\u201cGood day to us.\u201d", "de", "\u201eGood day to us.\u201c"),
+        (
+            "\u201cGood day to us!\u201d \u201cYes, it is.\u201d",
+            "de",
+            "\u201eGood day to us!\u201c \u201eYes, it is.\u201c",
+        ),
+        ("- \u201cGood day to us\u2026\u201d", "fr", "- \xab\xa0Good day to us\u2026\xa0\xbb"),
+        ("(\u201cGood day to us\u201d)", "ru", "(\xabGood day to us\xbb)"),
+    ],
+)
+def test_quotes(text, language, translation):
+    model = translator(Copying(), PlainTokenizer())
+    translated = model(text, tgt_lang=language, alignment=True)
+    assert translated.text == translation
+    for source, target in translated.alignment:
+        words = text.split()[source], translated.text.split()[target]
+        assert len({"".join(filter(str.isalpha, word)) for word in words}) == 1
+
+
+@pytest.mark.parametrize(
+    ("translation", "restored"),
+    [
+        *(('a "b" c', "a \u201eb\u201c c"), ('"a" "b"', '"a" "b"'), ("a b c", "a b c"), ('a "b c', 'a "b c')),
+        *(('a"b"c', "a\xabb\xbbc"), ('a " b " c', "a \xab b \xbb c"), ('{"b"} "c" d', '{"b"} \u201ec\u201c d')),
+    ],
+)
+def test_what_is_not_certain_is_as_in_the_source(translation, restored):
+    assert with_quotes(translation, ["\xab", "\xbb"], ("\u201e", "\u201c")) == restored
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "translation"),
+    [
+        *((":", None, ":"), (":", "en", ":"), (":", "fr", "\xa0:"), (" :", "en", ":")),
+        *(("\xa0:", None, "\xa0:"), ("...", "fr", "..."), ("", "fr", "")),
+    ],
+)
+def test_colons_of_labels(text, language, translation):
+    assert colon_of_label(text, language) == translation
+    model = translator(Copying(), PlainTokenizer())
+    assert model(f"- Name{text}", tgt_lang=language).text == f"- Name{translation}"
+
+
+def test_languages():
+    assert quotes_of("de") == quotes_of("deu_Latn") == ("\u201e", "\u201c")
+    assert quotes_of(None) is quotes_of("nl") is quotes_of("xx") is None
