@@ -86,10 +86,10 @@ class Judge:
         described.write_text(description)
         return folder
 
-    def scores(self, folder: Path, model: Path, vocabularies: list[str]) -> list[list[float]]:
-        """Return the log-probabilities of the words of all pairs."""
+    def scores(self, folder: Path, model: Path, vocabularies: list[str], text: str = "test") -> list[list[float]]:
+        """Return the log-probabilities of the words of all pairs of a text of the fixtures."""
         paths = [folder / vocabulary for vocabulary in vocabularies]
-        sides = [write_text(folder, "test", side, paths[index].name) for index, side in enumerate(("de", "en"))]
+        sides = [write_text(folder, text, side, paths[index].name) for index, side in enumerate(("de", "en"))]
         printed = self.run("score", "-m", model, "-v", *paths, "-w", 200, "--word-scores", "--quiet", "-t", *sides)
         lines = [line.split("WordScores=")[1] for line in printed.splitlines() if "WordScores=" in line]
         return [[float(score) for score in line.split()] for line in lines]
