@@ -135,13 +135,17 @@ def check(names: list[str]) -> int:
     from capsule_mt.catalog.store import legs_of, resolve
     from capsule_mt.models.loading import load_model
     from capsule_mt.translate.first_use import MIN_KEPT, PROBES, check_files, num_kept, translate_probes
+    from capsule_mt.translate.translator import Translator
 
     print(CHECK_HEADER)
     status = 0
     for leg in [leg for name in names for leg in legs_of(name)]:
         folder = resolve(leg)
         check_files(folder, digests=True)
-        translations = translate_probes(load_model(folder))
+        translator = Translator(load_model(folder))
+        if translator.is_multilingual:
+            raise ValueError(f"{leg}: is a model of many languages; only models of one pair translate the probes")
+        translations = translate_probes(translator.loaded)
         print(f"| {Path(leg).name} | {described(folder)} | {num_kept(translations)} of {len(PROBES)} |")
         if num_kept(translations) < MIN_KEPT:
             print(f"{leg}: translates the probes by {list(translations.values())}", file=sys.stderr)
@@ -158,9 +162,11 @@ def described(folder: str) -> str:
 
     checkpoint = open_checkpoint(folder)
     config = checkpoint.config
-    layers = f"{config['encoder_layers']} + {config['decoder_layers']} layers of {config['d_model']}"
+    layers = "{} + {} layers of {}".format(
+        *(config.get(name, "?") for name in ("encoder_layers", "decoder_layers", "d_model"))
+    )
     if not isinstance(checkpoint, MarianCheckpoint):
-        return f"{config['model_type']} | - | {layers} | {config['vocab_size']:,}"
+        return f"{config['model_type']} | - | {layers} | {config.get('vocab_size', '?'):,}"
     file, options = checkpoint.files.model, options_of(checkpoint.stored)
     version = str(options.get("version", "-")).partition(" ")[0]
     kind = options.get("dec-cell") if options.get("transformer-decoder-autoreg") == "rnn" else "attention"

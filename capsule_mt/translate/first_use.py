@@ -42,12 +42,16 @@ def check_files(folder: str, *, digests: bool = False) -> None:
     """
     facts = _facts(folder)
     digests = digests or not _is_checked(facts)
-    for name, expected in facts.get("files", {}).items():
+    files = facts.get("files")
+    for name, expected in files.items() if isinstance(files, dict) else ():
         file = os.path.join(folder, name)
-        size = os.path.getsize(file) if os.path.isfile(file) else None
+        if not os.path.isfile(file):
+            raise CheckpointError(f"{file}: no such file: {_again(facts)}")
+        size = os.path.getsize(file)
         if size != expected["size"]:
-            changed = f"has {size} bytes, but had {expected['size']} when it was downloaded"
-            raise CheckpointError(f"{file}: {'no such file' if size is None else changed}: {_again(facts)}")
+            raise CheckpointError(
+                f"{file}: has {size} bytes, but had {expected['size']} when it was downloaded: {_again(facts)}"
+            )
         if digests and file_digest(file) != expected["sha256"]:
             raise CheckpointError(f"{file}: its content has changed since it was downloaded: {_again(facts)}")
 

@@ -125,6 +125,7 @@ REGISTRY: dict[str, Any] = {
             {
                 "architecture": size,
                 "releaseStatus": "Release",
+                "version": "2.0",
                 "files": {
                     kind: {"path": f"models/{language}/{kind}.gz", "uncompressedSize": 5, "uncompressedHash": "ab"}
                     for kind in ("model", "vocab", "lexicalShortlist")

@@ -109,3 +109,11 @@ def test_the_row_of_a_model_of_marians(call, tmp_path):
     assert code == 1  # it was trained for a second
     row = f"| two-spm | model.npz, {digest} | v1.12.42 | 2 + 2 layers of 32, attention | 340 and 340 | 0 of 3 |"
     assert printed.splitlines() == [*models.CHECK_HEADER.splitlines(), row]
+
+
+def test_a_model_of_many_languages_is_not_probed(call, tmp_path):
+    folder = marian_folder("yml", tmp_path / "yml")
+    text = (folder / "joint.yml").read_text("utf-8")
+    (folder / "joint.yml").write_text(text.replace('"\u2581auf": 2', '">>eng<<": 2'), "utf-8")
+    with pytest.raises(ValueError, match="yml: is a model of many languages; only models of one pair"):
+        call(models, "--check", folder)
