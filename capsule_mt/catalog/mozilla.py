@@ -95,15 +95,16 @@ def entries_of(registry: Any, url: str) -> list[Entry]:
         base = url.removesuffix(REGISTRY_PATH)
     if urllib.parse.urlsplit(base).scheme not in ("https", urllib.parse.urlsplit(url).scheme):
         raise CatalogError(f"{url}: `baseUrl` must begin with https://, got {shown(base)}")
-    entries: list[Entry] = []
+    versions_of: dict[tuple[str, str], list[Any]] = {}  # en-pt has those of en-pt-BR, too: names ignore regions
     for pair_name, versions in models.items():
         pair = pair_named(pair_name)
-        if pair is None or pair["size"] or not isinstance(versions, list):
-            continue
-        usable = sorted(filter(_is_usable, versions), key=_rank)
-        for index, version in enumerate(usable):
-            name = pair_name if index == 0 else f"{pair_name}:{version['architecture']}"
-            entries.append(_entry(name, pair["source"], pair["target"], version, base, url))
+        if pair is not None and not pair["size"] and isinstance(versions, list):
+            versions_of.setdefault((pair["source"], pair["target"]), []).extend(filter(_is_usable, versions))
+    entries: list[Entry] = []
+    for (source, target), versions in versions_of.items():
+        for index, version in enumerate(sorted(versions, key=_rank)):
+            suffix = f":{version['architecture']}" if index else ""
+            entries.append(_entry(f"{source}-{target}{suffix}", source, target, version, base, url))
     return entries
 
 

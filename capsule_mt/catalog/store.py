@@ -122,7 +122,8 @@ def downloaded_folders(name_or_folder: str | os.PathLike[str]) -> list[str]:
 
 def downloaded_folder(name: str) -> str | None:
     """Return the folder of a model of the registry, if it is downloaded."""
-    return os.fspath(_folder_of(name)) if pair_named(name) and _is_downloaded(name) else None
+    canonical = _canonical(name) if pair_named(name) else None
+    return os.fspath(_folder_of(canonical)) if canonical and _is_downloaded(canonical) else None
 
 
 def downloaded_models() -> list[DownloadedModel]:

@@ -36,7 +36,7 @@ class Registry:
             "uncompressedHash": hashlib.sha256(content["model"]).hexdigest(),
         }
         files["model"] |= facts
-        source, target = pair.split("-")
+        source, *_, target = pair.split("-")
         entry = {"sourceLanguage": source, "targetLanguage": target, "architecture": architecture, "files": files}
         self.models.setdefault(pair, []).append({**entry, "releaseStatus": status})
 

@@ -17,6 +17,7 @@ from capsule_mt.catalog.entries import FACTS_FILE, CatalogError, DownloadError, 
 from capsule_mt.catalog.mozilla import read_registry
 from capsule_mt.catalog.pairs import language_pairs, languages_of
 from capsule_mt.catalog.store import (
+    downloaded_folder,
     downloaded_models,
     legs_of,
     name_of,
@@ -64,6 +65,17 @@ def test_the_best_of_several_versions(registry):
     config = Path(resolve("ja-en"), "config.intgemm8bitalpha.yml").read_text()
     assert "vocabs: [srcVocab.jaen.spm, trgVocab.jaen.spm]" in config
     assert Path(resolve("en-pt:tiny")).name == "en-pt.tiny"
+
+
+def test_a_registry_may_name_regions(registry):
+    registry.add("pt-BR-en", "base-memory")
+    registry.add("en-zh-Hant", "tiny")
+    registry.publish()
+    names = [entry.name for entry in read_registry()]
+    assert names == ["en-pt", "en-pt:tiny", "pt-en", "pt-en:tiny", "en-zh_hant"]
+    folder = resolve("pt-BR-en")
+    assert (Path(folder).name, registry.asked("pt-BR-en/base-memory")) == ("pt-en", 3)
+    assert downloaded_folder("pt-BR-en") == downloaded_folder("pt-en") == folder
 
 
 def test_a_version_that_is_newer_than_the_program(registry):
