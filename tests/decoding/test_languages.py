@@ -12,7 +12,7 @@ import torch
 from transformers import M2M100Tokenizer, MBart50Tokenizer, NllbTokenizer
 
 from capsule_mt import Translator
-from capsule_mt.commands import doctor, serve
+from capsule_mt.commands import doctor, score, serve, translate
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.models.fairseq_tokenizer import LANGUAGES
 from capsule_mt.models.languages import code_of
@@ -21,6 +21,7 @@ from capsule_mt.models.sentencepiece import read_sentencepiece
 from capsule_mt.models.weights import CheckpointError
 from capsule_mt.serve import running
 from capsule_mt.serve.batching import RequestSettings
+from hf_capsule_mt.commands import shortlist
 from tests.conftest import GOLDEN
 from tests.decoding.models import build_bart
 
@@ -230,6 +231,55 @@ def test_a_shortlist_by_script_is_generate_with_the_other_tokens_suppressed(name
         translation = translator(SENTENCES["de"], src_lang="de", tgt_lang=codes[target], **settings)
         assert list(translation.segments[0].target_ids[1:]) == expected
         assert len({*expected} & allowed) > 3
+
+
+def test_commands_take_languages(folders, call, tmp_path):
+    folder, *_ = folders["nllb"]
+    (tmp_path / "text.de").write_text(SENTENCES["de"] + "\n")
+    arguments = ("--input", tmp_path / "text.de", "--output", tmp_path / "text.fr", "--max-new-tokens", "8")
+    languages = ("--src-lang", "de", "--tgt-lang", "fra_Latn")
+    for flags, settings in (((), {}), (("--int8", "--shortlist"), {"int8": True, "shortlist": True})):
+        code, *_ = call(translate, folder, *arguments, *languages, *flags, "--restart")
+        assert code == 0
+        translator = Translator.from_pretrained(folder, src_lang="deu_Latn", tgt_lang="fr", **settings)
+        translation = translator(SENTENCES["de"], max_new_tokens=8).text
+        assert (tmp_path / "text.fr").read_text() == translation + "\n"
+    pair = ("--sources", tmp_path / "text.de", "--translations", tmp_path / "text.fr")
+    code, printed, _ = call(score, folder, *pair, *languages)
+    (scored,) = Translator.from_pretrained(folder).score(
+        [SENTENCES["de"]], [translation], src_lang="de", tgt_lang="fr"
+    )
+    assert float(printed.splitlines()[-1].split("\t")[1]) == pytest.approx(scored.score, abs=1e-4)
+    with pytest.raises(
+        ValueError, match=r"`tgt_lang` must be one of the model's languages, such as .*; got 'fra_Ltn'"
+    ):
+        call(translate, folder, *arguments, "--src-lang", "de", "--tgt-lang", "fra_Ltn", "--restart")
+
+
+def test_a_lexicon_of_the_pair(folders, tmp_path, monkeypatch, capsys):
+    folder, tokenizer, _ = folders["nllb"]
+    for language in ("de", "en"):
+        (tmp_path / language).write_text(f"{SENTENCES[language]}\n" * 3)
+    arguments = [
+        folder,
+        tmp_path / "de",
+        tmp_path / "en",
+        "--best",
+        "3",
+        "--frequent",
+        "5",
+        "--output",
+        tmp_path / "list",
+    ]
+    monkeypatch.setattr("sys.argv", ["shortlist", *map(str, arguments)])
+    shortlist.main()
+    translator = Translator.from_pretrained(folder, shortlist=tmp_path / "list", src_lang="de", tgt_lang="en")
+    segment = translator(SENTENCES["de"], max_new_tokens=12).segments[0]
+    english = tokenizer.convert_tokens_to_ids("eng_Latn")
+    listed = translator.loaded.shortlist.of_source(segment.source_ids, tokenizer.eos_token_id, english)
+    assert len(listed) < 100
+    assert segment.target_ids[1] == english
+    assert {*segment.target_ids[1:]} <= {*listed}
 
 
 def test_coverage_alignment_and_terms_of_a_pair(folders):
