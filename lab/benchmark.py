@@ -9,6 +9,7 @@
     python -m lab.benchmark engines                                     # to_fast beside generate() and CTranslate2
     python -m lab.benchmark trained outputs/demo --input test.en --references test.de    # the same, with BLEU and chrF
     python -m lab.benchmark students FOLDER --input test.en             # students of Firefox beside other engines
+    python -m lab.benchmark multilingual --ctranslate2 PYTHON           # NLLB-200's shape, 2.5 GB beside CTranslate2
     python -m lab.benchmark lengths 10 100 400 --threads 1 --native     # the engine by sentence length
 
 All runs take turns in one process, and each ratio is one of medians of the same run. Prints a table, and writes a JSON
@@ -31,6 +32,8 @@ from lab.benchmark_tables import render_benchmark, render_lengths, render_throug
 from lab.engine_speed import measure_engines, render_engines
 from lab.lengths import measure_lengths
 from lab.model_speed import SENTENCE_LENGTH, SIZES, SYSTEMS, ModelSpeed, decoding_models
+from lab.multilingual import SIZES as MULTILINGUAL_SIZES
+from lab.multilingual import measure_multilingual, render_multilingual
 from lab.student_engines import measure_students, render_students
 from lab.throughput import measure
 from lab.trained_engines import measure_trained, render_trained
@@ -85,8 +88,26 @@ def parse_arguments() -> argparse.Namespace:
         "--bergamot", help="a Python 3.10 with the wheel `bergamot`, to measure the native engine, too"
     )
     students.add_argument("--repeats", type=positive, default=3, help="counted runs of everything")
+    multilingual = command("multilingual", "random weights of NLLB-200's shape; one thread, processor time, memory")
+    multilingual.add_argument(
+        "--size", choices=list(MULTILINGUAL_SIZES), default="600M", help="how large the model is"
+    )
+    multilingual.add_argument(
+        "--folder", type=Path, default=Path("outputs/multilingual"), help="where the models are, or are written"
+    )
+    multilingual.add_argument(
+        "--ctranslate2", metavar="PYTHON", help="a Python with ctranslate2, torch and transformers (default: this one)"
+    )
+    multilingual.add_argument("--batch-sizes", nargs="+", type=positive, default=[1, 16], help="sentences of a batch")
+    multilingual.add_argument(
+        "--num-beams", nargs="+", type=positive, default=[1, 4], help="hypotheses of beam search"
+    )
+    multilingual.add_argument(
+        "--shortlists", nargs="*", type=float, default=[0.5, 0.25], help="shares of the tokens, for rows with them"
+    )
+    multilingual.add_argument("--repeats", type=positive, default=3, help="counted runs of everything")
     for name, one in commands.choices.items():
-        if name not in ("trained", "students"):
+        if name not in ("trained", "students", "multilingual"):
             one.add_argument("--threads", type=int, help="processor threads to use (default: all)")
         one.add_argument("--output", type=Path, default=Path(f"outputs/benchmark-{name}.json"), help="the result file")
     return parser.parse_args()
@@ -149,6 +170,7 @@ SECTIONS = {
     "engines": (measure_engines, render_engines),
     "trained": (measure_trained, render_trained),
     "students": (measure_students, render_students),
+    "multilingual": (measure_multilingual, render_multilingual),
 }
 
 
