@@ -1,12 +1,13 @@
 """Join the modules of the npm package into one file for a page, with short names and without comments.
 
-A name of a variable becomes the same short name everywhere, whatever its scope. So scopes do not matter, only which
-names are variables and which are properties: see `_Names`. It reads the package's JavaScript, not everybody's.
+A variable has one short name in a whole statement of a module, or member of a class. So the scopes inside do not
+matter, only which names are variables and which are properties: see `_Names`. It reads the package's JavaScript, not
+everybody's.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 
 # of the language, and of its hosts as far as the package uses them
@@ -83,12 +84,12 @@ def _joined_modules(modules: Mapping[str, str]) -> str:
 def minified(script: str, exports: Iterable[str] = ()) -> str:
     """Return JavaScript without comments and with short names for its variables, of which it exports some."""
     names = _Names(list(tokens_of(script)))
-    exported = ",".join(f"{names.short[name]} as {name}" for name in exports)
+    exported = ",".join(f"{names.shared[name]} as {name}" for name in exports)
     return _joined(names.shortened()) + (f"\nexport{{{exported}}};" if exported else "") + "\n"
 
 
 def tokens_of(script: str) -> Iterator[Token]:
-    """Yield the tokens of JavaScript without comments; a line break stays, other space does not.
+    """Yield the tokens of JavaScript without comments and space.
 
     The strings of a template are tokens, and so is the code between them.
     """
@@ -104,9 +105,7 @@ def tokens_of(script: str) -> Iterator[Token]:
             depths.append(0)
         elif depths and kind == "mark" and text in "{}":
             depths[-1] += 1 if text == "{" else -1
-        if kind == "space" and "\n" in text:
-            yield "break", "\n"
-        elif kind not in ("space", "comment"):
+        if kind not in ("space", "comment"):
             last = _last(kind, text)
             yield kind, text
 
@@ -136,31 +135,79 @@ class _Names:
 
     A name is no variable after a dot, as the key of an object or a pattern, and as a member of a class. `{ name }`
     names both: it becomes `{ name: a }`.
+
+    What a statement of the script declares has one short name. All other names are local to their unit, a statement
+    or a member of a class, and units use the same short names again.
     """
 
     def __init__(self, tokens: list[Token]) -> None:
         self.tokens = tokens
         self.roles = list(self._roles())
-        uses = Counter(
-            text
-            for (_, text), role in zip(tokens, self.roles, strict=True)
-            if role in ("variable", "both") and text not in RESERVED and text[0] != "#"
-        )
-        short_names = (name for number in count() if (name := _short(number)) not in RESERVED)
-        self.short = {name: next(short_names) for name, _ in uses.most_common()}
-        private = Counter(text for _, text in tokens if text.startswith("#"))
-        self.short |= {name: f"#{_short(number)}" for number, (name, _) in enumerate(private.most_common())}
+        self.units = list(self._units())
+        declared = frozenset(self._declared_names())
+        uses = [Counter[str]() for _ in range(max(self.units, default=0) + 1)]
+        for (_, text), role, unit in zip(tokens, self.roles, self.units, strict=True):
+            if role in ("variable", "both") and text not in RESERVED and text[0] != "#":
+                uses[unit][text] += 1
+        all_uses = Counter(name for unit_uses in uses for name in unit_uses.elements() if name in declared)
+        private_uses = Counter(text for _, text in tokens if text.startswith("#"))
+        self.shared = dict(zip((name for name, _ in all_uses.most_common()), _short_names(()), strict=False))
+        self.shared |= {name: f"#{_short(index)}" for index, (name, _) in enumerate(private_uses.most_common())}
+        self.local = [self._local_names(unit_uses) for unit_uses in uses]
+
+    def _local_names(self, uses: Counter[str]) -> dict[str, str]:
+        """Return a short name for each local name of a unit, other than those of the shared names that it uses."""
+        shared = {self.shared[name] for name in uses if name in self.shared}
+        names = [name for name, _ in uses.most_common() if name not in self.shared]
+        return dict(zip(names, _short_names(shared), strict=False))
+
+    def _units(self) -> Iterator[int]:
+        """Yield the unit of each token: a statement of the script, or a member of a class."""
+        unit, brackets = 0, list[str]()
+        is_class = False
+        following = iter([*(text for _, text in self.tokens[1:]), ""])
+        for kind, text in self.tokens:
+            yield unit
+            after = next(following)
+            if kind == "template":
+                if text[0] == "}":
+                    brackets.pop()
+                if text.endswith("${"):
+                    brackets.append("template")
+            elif kind == "mark" and text in "([{":
+                brackets.append("class" if text == "{" and is_class and not brackets else text)
+                is_class = False
+            elif kind == "mark" and text in ")]}":
+                brackets.pop()
+            is_class |= text == "class"
+            ends = kind == "mark" and (text == ";" or (text == "}" and after not in ("=", ";")))
+            unit += ends and brackets in ([], ["class"])
+
+    def _declared_names(self) -> Iterator[str]:
+        """Yield the names that statements of the script declare."""
+        depth, declares, last = 0, "", ""
+        for (kind, text), role in zip(self.tokens, self.roles, strict=True):
+            depth += _depth_of(kind, text)
+            if depth == 0 and text in ("const", "let"):
+                declares = "pattern"
+            elif depth == 0 and declares and text == "=":
+                declares = "value"
+            elif depth == 0 and declares and text == ";":
+                declares = ""
+            elif depth == 0 and declares == "value" and text == ",":
+                raise ValueError(f"a statement declares more than one name, before {last!r}: write one for each")
+            elif role in ("variable", "both") and (
+                declares == "pattern" or (depth == 0 and last in ("function", "class"))
+            ):
+                yield text
+            last = text
 
     def _roles(self) -> Iterator[str]:
         """Yield for each token "variable", "key", "both", or "" if it is not a name."""
-        solid = [token for token in self.tokens if token[0] != "break"]
-        following = iter([*solid[1:], ("", "")])
+        following = iter([*self.tokens[1:], ("", "")])
         brackets: list[str] = []
         last, before_member, is_class = "", "", False  # the tokens before: the last one, and without modifiers
         for kind, text in self.tokens:
-            if kind == "break":
-                yield ""
-                continue
             after = next(following)[1]
             inside = brackets[-1] if brackets else ""
             yield self._role(kind, text, last, before_member, after, inside)
@@ -194,9 +241,21 @@ class _Names:
         return "variable"
 
     def shortened(self) -> Iterator[Token]:
-        for (kind, text), role in zip(self.tokens, self.roles, strict=True):
-            short = self.short.get(text, text) if role in ("variable", "both") else text
+        for (kind, text), role, unit in zip(self.tokens, self.roles, self.units, strict=True):
+            short = self.shared.get(text) or self.local[unit].get(text, text)
+            short = short if role in ("variable", "both") else text
             yield kind, f"{text}:{short}" if role == "both" and short != text else short
+
+
+def _depth_of(kind: str, text: str) -> int:
+    """Return by how much a token changes the depth of brackets."""
+    if kind == "template":
+        return text.endswith("${") - (text[0] == "}")
+    return (text in "([{") - (text in ")]}") if kind == "mark" else 0
+
+
+def _short_names(used: Collection[str]) -> Iterator[str]:
+    return (name for number in count() if (name := _short(number)) not in RESERVED and name not in used)
 
 
 def _short(number: int) -> str:
@@ -205,13 +264,35 @@ def _short(number: int) -> str:
 
 
 def _joined(tokens: Iterable[Token]) -> str:
-    """Write tokens with a space only where two would become one; no empty lines."""
+    """Write tokens with a space only where two would become one; the package ends each statement by a semicolon."""
     script = ""
-    for _, text in tokens:
-        if text == "\n":
-            # a line that cannot end here needs no break
-            script += "" if script[-1:] in "\n;,{([=>?:&|" or not script else "\n"
-        else:
-            touches = script[-1:] + text[:1]
-            script += f" {text}" if re.fullmatch(r"[\w$#][\w$#]|\+\+|--|//", touches) else text
+    for _, text in _plainer(list(tokens)):
+        touches = script[-1:] + text[:1]
+        script += f" {text}" if re.fullmatch(r"[\w$#][\w$#]|\+\+|--|//", touches) else text
     return script
+
+
+def _plainer(tokens: list[Token]) -> Iterator[Token]:
+    """Yield tokens without those that JavaScript does not need.
+
+    These are the brackets around the only parameter of a function `=>`, quotes around keys, and the last comma or
+    semicolon in brackets.
+    """
+    texts = ["", *(text for _, text in tokens), "", "", ""]
+    ends_parameter = False
+    for index, (kind, text) in enumerate(tokens, start=1):
+        if text == "(" and texts[index + 2 : index + 4] == [")", "=>"] and tokens[index][0] == "name":
+            ends_parameter = True
+        elif text == ")" and ends_parameter:
+            ends_parameter = False
+        elif kind == "string" and texts[index - 1] in ("{", ",") and texts[index + 1] == ":":
+            yield "name", text[1:-1] if re.fullmatch("[A-Za-z_]+", text[1:-1]) else text
+        elif not _is_last(texts, index):
+            yield kind, text
+
+
+def _is_last(texts: Sequence[str], index: int) -> bool:
+    """Return whether a token is a comma or a semicolon that nothing but the end of its brackets follows."""
+    if texts[index] == ",":  # [, a] begins without a value
+        return texts[index + 1] in (")", "]", "}") and texts[index - 1] not in ("[", ",")
+    return texts[index] == ";" and texts[index + 1] == "}"
