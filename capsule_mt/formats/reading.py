@@ -1,7 +1,10 @@
 """Choose a format by a file's name, and parse the bytes of the file."""
 
 import codecs
+import gzip
+import io
 import re
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import PurePath
@@ -14,6 +17,7 @@ FORMATS = {
     "html": (".html", ".htm", ".xhtml"),
     "srt": (".srt",),
     "vtt": (".vtt",),
+    "ass": (".ass", ".ssa"),
     "po": (".po", ".pot"),
     "xliff": (".xliff", ".xlf", ".sdlxliff", ".mqxliff", ".mxliff"),
     "markdown": (".md", ".markdown"),
@@ -36,8 +40,10 @@ FLAGGING_FORMATS = ("po", "xliff", "qt")  # in which a translation can be flagge
 # suffixes of files that are more than lines of text and that we cannot read
 UNREADABLE_SUFFIXES = (
     *(".jsonl", ".yaml", ".yml", ".toml", ".ini"),
-    *(".tmx", ".svg", ".rst", ".adoc", ".tex", ".ipynb", ".ass", ".ssa", ".sbv", ".ttml"),
+    *(".tmx", ".svg", ".rst", ".adoc", ".tex", ".ipynb", ".sbv", ".ttml"),
 )
+GZIP = b"\x1f\x8b"
+MAX_UNPACKED = 256 << 20  # bytes
 PLAIN = "text"  # the whole file is one unit
 # where a file declares its encoding
 DECLARATIONS = {
@@ -137,7 +143,9 @@ def read_after_trial(*options: Any) -> Parsed:
 def read(
     content: bytes, format: str, name: str, encoding: str | None, column: str | None, language: str | None
 ) -> Parsed:
-    """Read a file with the class of its format."""
+    """Read a file with the class of its format; a packed one is packed again when it is written."""
+    if content.startswith(GZIP) and name.lower().endswith(".gz"):
+        return _Packed(read(_unpacked(content, name), format, name, encoding, column, language))
     from capsule_mt.files.encodings import encoding_of_mark, is_utf8, known_encoding  # late, as the formats
     from capsule_mt.files.reading import decoded
 
@@ -169,10 +177,10 @@ def read(
     if format in CATALOGS:
         return read_catalog(text, content, format, name, language)
     file: Parsed
-    if format in ("srt", "vtt"):
+    if format in ("srt", "vtt", "ass"):
         from capsule_mt.formats.subtitles import SubtitleFile
 
-        file = SubtitleFile(text, format == "vtt", name)
+        file = SubtitleFile(text, format, name)
     elif format == "xliff":
         from capsule_mt.formats.xliff import XliffFile
 
@@ -241,6 +249,28 @@ class _WithByteOrderMark:
 
     def write(self, translations: Sequence[Translated]) -> bytes:
         return codecs.BOM_UTF8 + self._file.write(translations)
+
+
+class _Packed:
+    """A file inside a gzip file."""
+
+    def __init__(self, file: Parsed) -> None:
+        self._file, self.units, self.keep = file, file.units, file.keep
+
+    def write(self, translations: Sequence[Translated]) -> bytes:
+        return gzip.compress(self._file.write(translations), mtime=0)
+
+
+def _unpacked(content: bytes, name: str) -> bytes:
+    """Return the content of a gzip file; no more is inflated than we read."""
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:
+            unpacked = stream.read(MAX_UNPACKED + 1)
+    except (EOFError, OSError, zlib.error) as error:
+        raise FormatError(f"{name}: the gzip file is damaged ({error})") from None
+    if len(unpacked) > MAX_UNPACKED:
+        raise FormatError(f"{name}: unpacks to more than {MAX_UNPACKED} bytes, the most that are read")
+    return unpacked
 
 
 def translate_file(content: bytes, format: str, translate: Callable[..., Sequence[Any]], **options: Any) -> bytes:

@@ -1,25 +1,32 @@
-"""Subtitles: SubRip (.srt) and WebVTT (.vtt).
+"""Subtitles: SubRip (.srt), WebVTT (.vtt) and SubStation Alpha (.ass, .ssa).
 
 A sentence over several cues is one unit; its translation is cut again by the times of the cues.
 """
 
 import html
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
+from capsule_mt.formats import ass
+from capsule_mt.formats.cues import TAG, Block, Cue, Line, srt_blocks, vtt_blocks, without_inner_times
 from capsule_mt.formats.markup import MARKUP, Markup
 from capsule_mt.formats.units import FormatError, Translated, Unit
 
-TIME = r"(?:(\d{1,6}):)?(\d{1,2}):(\d{2})[.,](\d{1,3})"
-TIMES = re.compile(rf"\s*{TIME}\s*-->\s*{TIME}(.*)")
-TAG = re.compile(r"(</?[A-Za-z][^<>\n]*>)|(<[\d:.]+>|\{\\[^{}]*\})")
 DASH = re.compile(r"\s*[-\u2010-\u2014]\s*(?=\w)")
 END = re.compile(r"[.!?\u2026\u3002\uff01\uff1f:;\u266a][\"'\u201d\u2019\u00bb)\]]*$")
 # a sound or a song: not part of the sentences around it
 CAPTION = re.compile(r"\[.*\]|\(.*\)|([\u266a\u266b#*]).*\1")
 SPEAKER = re.compile(r"[^\W\d_][\w.'\u2019 ]{0,24}:\s")  # "MARTHA: ...", with a capital first
+TOGGLE = re.compile(r"\{\\([ibus])([01])\}")  # italics and others on or off, in SubStation Alpha
+LAST_OVERRIDE = re.compile(r"\{\\[^{}]*\}\Z")
+EXAMPLES = {
+    "srt": "00:00:01,000 --> 00:00:02,500",
+    "vtt": "00:01.000 --> 00:02.500",
+    "ass": "Dialogue: 0,0:00:01.00,0:00:02.50,Default,,0,0,0,,Text",
+}
 MIN_TITLE = 5  # letters, all capitals, of a title or a sign
 MAX_PAUSE = 2.0  # seconds between two cues of a sentence
 MAX_SENTENCE_CUES = 8
@@ -27,33 +34,38 @@ MAX_LINES = 16  # into which a translation is broken, however many its cue had
 MAX_TAGS = 16  # that are moved out of a line
 MAX_LINE = 42  # characters, the limit of most subtitling guides
 CLAUSE_ENDS = tuple(".,;:!?\u3002\u3001")
-CLAUSE_SHIFT = 0.12  # share of a translation by which a cut may move to reach the end of a clause
+CLAUSE_SHIFT = 0.12
+MAX_SPEED = 20.0  # characters a second, the limit of most subtitling guides
 
 
-@dataclass
-class Line:
-    """A speaker's words in a cue, of one or more lines; `prefix` and `suffix` are copied, such as a dash or a tag."""
+class Dialect(NamedTuple):
+    """What distinguishes a kind of subtitles from the others.
 
-    text: str
-    prefix: str = ""
-    suffix: str = ""
-    lines: int = 1
+    blocks: cuts a file into its cues and the text between them.
+    lines: returns the text of a cue, whose lines end with line feeds.
+    joined: returns the text of a cue, from what it was and its new lines.
+    max_line: characters of a line, beyond which it is broken; `None` if the player does that.
+    title: the first line of every such file, also of one without cues.
+    """
+
+    blocks: Callable[[str], list[Block]]
+    lines: Callable[[str], str] = str
+    joined: Callable[[str, str], str] = lambda raw, text: text + raw[len(raw.rstrip()) :]
+    unescaped: Callable[[str], str] = str
+    escaped: Callable[[str], str] = str
+    max_line: int | None = MAX_LINE
+    title: str | None = None
 
 
-@dataclass
-class Cue:
-    """A text shown from `start` to `end`, in seconds; `head` are its lines above the text."""
+def _escaped(text: str) -> str:
+    return html.escape(text, quote=False)
 
-    head: str
-    number: int
-    start: float
-    end: float
-    raw: str
-    speech: list[Line] = field(default_factory=list)
 
-    @property
-    def seconds(self) -> float:
-        return max(self.end - self.start, 0.001)  # a broken cue may end before it starts
+DIALECTS = {
+    "srt": Dialect(srt_blocks),
+    "vtt": Dialect(vtt_blocks, without_inner_times, unescaped=html.unescape, escaped=_escaped, title="WEBVTT"),
+    "ass": Dialect(ass.blocks, ass.lines, ass.joined, escaped=ass.escaped, max_line=None, title="[Script Info]"),
+}
 
 
 @dataclass
@@ -67,17 +79,18 @@ class SubtitleFile:
 
     keep = MARKUP
 
-    def __init__(self, text: str, is_vtt: bool, name: str = "subtitles") -> None:
-        self.is_vtt = is_vtt
+    def __init__(self, text: str, format: str, name: str = "subtitles") -> None:
+        self._dialect = DIALECTS[format]
         self._ending = "\r\n" if "\r\n" in text else "\n"
-        self._blocks = _blocks(text.replace("\r\n", "\n"), is_vtt)
+        self._blocks = self._dialect.blocks(text.replace("\r\n", "\n"))
         cues = [block for block in self._blocks if isinstance(block, Cue)]
-        if not cues and text.strip():
-            raise FormatError(f"{name}: no line has times such as `00:00:01,000 --> 00:00:02,500`")
+        is_empty = not text.strip() or (self._dialect.title is not None and text.startswith(self._dialect.title))
+        if not cues and not is_empty:
+            raise FormatError(f"{name}: no line has times such as `{EXAMPLES[format]}`")
         for number, cue in enumerate(cues, start=1):
             cue.number = number
-            cue.speech = _speech_lines(cue.raw)
-        self._sentences = list(_sentences(cues, is_vtt))
+            cue.speech = _speech_lines(self._dialect.lines(cue.raw))
+        self._sentences = _sentences(cues, self._dialect.unescaped)
         self.units = [Unit(sentence.markup.text, _location(sentence.parts)) for sentence in self._sentences]
 
     def write(self, translations: Sequence[Translated]) -> bytes:
@@ -86,65 +99,21 @@ class SubtitleFile:
             if translated.text is None:
                 continue
             changed |= {cue.number for cue, _ in sentence.parts}
-            texts = [sentence.markup.filled(translated.text, _escaped if self.is_vtt else str)]
+            texts = [sentence.markup.filled(translated.text, self._dialect.escaped)]
             if len(sentence.parts) > 1:
-                texts = _closed(cut(texts[0], [cue.seconds for cue, _ in sentence.parts]))
+                texts = _closed(_timed(texts[0], sentence.parts))
             for (_, line), text in zip(sentence.parts, texts, strict=True):
-                line.text = wrapped(text, line.lines)
+                max_line = self._dialect.max_line
+                line.text = wrapped(text, line.lines, None if max_line is None else max(max_line, line.max_line))
         written = []
         for block in self._blocks:
             if isinstance(block, Cue):
-                lines = [line.prefix + line.text + line.suffix for line in block.speech]
-                end = block.raw[len(block.raw.rstrip()) :]
-                written.append(block.head + ("\n".join(lines) + end if block.number in changed else block.raw))
+                lines = "\n".join(line.prefix + line.text + line.suffix for line in block.speech)
+                is_changed = block.number in changed
+                written.append(block.head + (self._dialect.joined(block.raw, lines) if is_changed else block.raw))
             else:
                 written.append(block)
         return "".join(written).replace("\n", self._ending).encode("utf-8")
-
-
-def _blocks(text: str, is_vtt: bool) -> "list[str | Cue]":
-    """Return the cues of a file and all text between them.
-
-    Readers of SubRip end a cue at the head of the next: blank lines may be missing between cues, and occur in their
-    text. In WebVTT, a blank line ends a cue.
-    """
-    parts = re.split(r"((?:^|\n)[ \t]*(?:\n[ \t]*)*\n)", text) if is_vtt else [text]
-    return [block for part in parts for block in _cues_of(re.findall(r"[^\n]*\n|[^\n]+", part))]
-
-
-def _cues_of(lines: list[str]) -> "Iterator[str | Cue]":
-    """Yield the text before the first cue, if any, and the cues."""
-    matches = {index: match for index, line in enumerate(lines) if (match := TIMES.match(line)) is not None}
-    heads = _heads(lines, list(matches))
-    if preamble := "".join(lines[: heads[0] if heads else None]):
-        yield preamble
-    for (head, end_of_cue), (index, match) in zip(pairwise([*heads, len(lines)]), matches.items(), strict=True):
-        start, end = (_seconds(match.groups()[group : group + 4]) for group in (0, 4))
-        yield Cue("".join(lines[head : index + 1]), 0, start, end, "".join(lines[index + 1 : end_of_cue]))
-
-
-def _heads(lines: list[str], times: list[int]) -> list[int]:
-    """Return the first line of each cue: the one with its name above its times, or else the times."""
-    names = [_name_above(lines, index, previous) for index, previous in zip(times, [-1, *times], strict=False)]
-    if names and names[0] is None:  # cues without numbers: a number above later times is text
-        return times
-    return [index if name is None else name for index, name in zip(times, names, strict=True)]
-
-
-def _name_above(lines: list[str], times: int, previous_times: int) -> int | None:
-    """Return the index of the line with a cue's number, or with any name that follows a blank line, or `None`."""
-    above = times - 1
-    while above > previous_times and not lines[above].strip():
-        above -= 1
-    if above == previous_times:
-        return None
-    follows_blank = above == times - 1 and (above == 0 or not lines[above - 1].strip())
-    return above if lines[above].strip().isdecimal() or follows_blank else None
-
-
-def _seconds(groups: Sequence[str | None]) -> float:
-    hours, minutes, seconds, fraction = (group or "0" for group in groups)
-    return int(hours) * 3600 + int(minutes) * 60 + int(seconds) + int(fraction.ljust(3, "0")) / 1000
 
 
 def _speech_lines(raw: str) -> list[Line]:
@@ -160,6 +129,7 @@ def _speech_lines(raw: str) -> list[Line]:
         else:
             mark = dash[0] if dash else ""
             speech.append(Line(text[len(mark) :], mark))
+        speech[-1].max_line = max(speech[-1].max_line, len(_shown(text)))
     for line in speech:
         line.text = re.sub(r"</([ibu])> <\1>", " ", line.text)  # italics of two lines are one element
         _strip_tags(line)
@@ -167,7 +137,16 @@ def _speech_lines(raw: str) -> list[Line]:
 
 
 def _strip_tags(line: Line) -> None:
-    """Move the tags that precede or enclose a whole line into its prefix and suffix."""
+    """Move the tags that precede, follow or enclose a whole line into its prefix and suffix."""
+    _strip_first_tags(line)
+    for _ in range(MAX_TAGS):
+        tag = LAST_OVERRIDE.search(line.text)
+        if tag is None or (tag[0].endswith("0}") and f"{tag[0][:-2]}1}}" in line.text):
+            return
+        line.text, line.suffix = line.text[: tag.start()], tag[0] + line.suffix
+
+
+def _strip_first_tags(line: Line) -> None:
     for _ in range(MAX_TAGS):
         tag = TAG.match(line.text)
         if tag is None:
@@ -183,7 +162,7 @@ def _strip_tags(line: Line) -> None:
         line.prefix, line.text, line.suffix = line.prefix + tag[0], content, end + line.suffix
 
 
-def _sentences(cues: list[Cue], is_vtt: bool) -> "list[_Sentence]":
+def _sentences(cues: list[Cue], unescaped: Callable[[str], str]) -> list[_Sentence]:
     """Join the lines of consecutive cues up to the end of a sentence."""
     sentences: list[_Sentence] = []
     group: list[tuple[Cue, Line]] = []
@@ -191,13 +170,13 @@ def _sentences(cues: list[Cue], is_vtt: bool) -> "list[_Sentence]":
     def end_sentence() -> None:
         markup = Markup()
         for index, (_, line) in enumerate(group):
-            _add(markup, line.text if index == 0 else f" {line.text}", is_vtt)
+            _add(markup, line.text if index == 0 else f" {line.text}", unescaped)
         if group and markup.has_words:
             sentences.append(_Sentence(markup, list(group)))
         group.clear()
 
     for cue in cues:
-        if group and (cue.start - group[-1][0].end > MAX_PAUSE or len(group) >= MAX_SENTENCE_CUES):
+        if group and (_is_apart(group[-1][0], cue) or len(group) >= MAX_SENTENCE_CUES):
             end_sentence()
         for line in cue.speech:
             text = TAG.sub("", line.text).strip()
@@ -210,6 +189,10 @@ def _sentences(cues: list[Cue], is_vtt: bool) -> "list[_Sentence]":
     return sentences
 
 
+def _is_apart(last: Cue, cue: Cue) -> bool:
+    return last.track != cue.track or cue.start <= last.start or cue.start - last.end > MAX_PAUSE
+
+
 def _is_new_start(last: Line, text: str) -> bool:
     """Return whether a text cannot continue the line before it: a sound, a speaker, or the start or end of a title."""
     is_speaker = text[:1].isupper() and SPEAKER.match(text)
@@ -220,17 +203,37 @@ def _is_title(text: str) -> bool:
     return text.isupper() and sum(map(str.isalpha, text)) >= MIN_TITLE
 
 
-def _add(markup: Markup, text: str, is_vtt: bool) -> None:
+def _add(markup: Markup, text: str, unescaped: Callable[[str], str]) -> None:
     offset = 0
     for match in TAG.finditer(text):
-        markup.add_text(html.unescape(text[offset : match.start()]) if is_vtt else text[offset : match.start()])
-        markup.add_tag(match[0])
+        markup.add_text(unescaped(text[offset : match.start()]))
+        toggle = TOGGLE.fullmatch(match[0])
+        if toggle is None:
+            markup.add_tag(match[0])
+        elif toggle[2] == "1":
+            markup.open(match[0], toggle[1])
+        else:
+            markup.close(match[0], toggle[1])
         offset = match.end()
-    markup.add_text(html.unescape(text[offset:]) if is_vtt else text[offset:])
+    markup.add_text(unescaped(text[offset:]))
 
 
-def cut(text: str, weights: Sequence[float]) -> list[str]:
-    """Cut a text at spaces into parts in proportion to these weights, preferably at clause ends."""
+def _timed(text: str, parts: list[tuple[Cue, Line]]) -> list[str]:
+    """Cut a text by the times of its cues, at clause ends unless a cue then has more than can be read in its time."""
+    seconds = [cue.seconds for cue, _ in parts]
+    readable = [max(MAX_SPEED * cue.seconds, len(_shown(line.text))) for cue, line in parts]
+
+    def excess(texts: list[str]) -> float:
+        return sum(max(0.0, len(_shown(text)) - limit) for text, limit in zip(texts, readable, strict=True))
+
+    return min(cut(text, seconds), cut(text, seconds, clause_shift=0.0), key=excess)
+
+
+def cut(text: str, weights: Sequence[float], clause_shift: float = CLAUSE_SHIFT) -> list[str]:
+    """Cut a text at spaces into parts in proportion to these weights, preferably at clause ends.
+
+    clause_shift: the share of the text by which a cut may move to reach the end of a clause.
+    """
     spaces = _spaces(text) or [offset for offset in range(1, len(text)) if text[offset - 1] in "\u3001\u3002\uff0c"]
     parts = [_shown(text[start:end]) for start, end in pairwise([0, *spaces])]
     ends_clause = {offset for offset, part in zip(spaces, parts, strict=True) if part.endswith(CLAUSE_ENDS)}
@@ -246,7 +249,7 @@ def cut(text: str, weights: Sequence[float]) -> list[str]:
             continue
 
         def distance(offset: int, aim: float = aim) -> float:
-            return abs(shown_lengths[offset] - aim) - CLAUSE_SHIFT * length * (offset in ends_clause)
+            return abs(shown_lengths[offset] - aim) - clause_shift * length * (offset in ends_clause)
 
         cuts.append(min(free, key=distance))
     return [text[start:end].strip() for start, end in zip(cuts, [*cuts[1:], len(text)], strict=True)]
@@ -266,11 +269,21 @@ def _shown(text: str) -> str:
     return html.unescape(TAG.sub("", text))
 
 
-def wrapped(text: str, lines: int) -> str:
-    """Break a text into this number of lines, or into two if it is too long for one line."""
-    if lines == 1 and len(_shown(text)) <= MAX_LINE:
+def wrapped(text: str, lines: int, max_line: int | None) -> str:
+    """Break a text into this number of lines, or into more as long as one of them is too long."""
+    if lines == 1 and (max_line is None or len(_shown(text)) <= max_line):
         return text
-    return "\n".join(line for line in cut(text, [1.0] * min(max(lines, 2), MAX_LINES)) if line)
+    if max_line is None:
+        return "\n".join(filter(None, cut(text, [1.0] * min(lines, MAX_LINES))))
+    broken = list[str]()
+    for count in range(min(max(lines, 2), MAX_LINES), MAX_LINES + 1):
+        for clause_shift in (CLAUSE_SHIFT, 0.0):
+            broken = list(filter(None, cut(text, [1.0] * count, clause_shift)))
+            if max(map(len, map(_shown, broken)), default=0) <= max_line:
+                return "\n".join(broken)
+        if len(broken) < count:  # it does not have more spaces
+            break
+    return "\n".join(broken)
 
 
 def _closed(parts: list[str]) -> list[str]:
@@ -291,7 +304,3 @@ def _closed(parts: list[str]) -> list[str]:
 def _location(parts: list[tuple[Cue, Line]]) -> str:
     first, last = parts[0][0].number, parts[-1][0].number
     return f"cue {first}" if first == last else f"cues {first}-{last}"
-
-
-def _escaped(text: str) -> str:
-    return html.escape(text, quote=False)

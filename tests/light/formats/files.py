@@ -56,6 +56,24 @@ intro
 00:03.100 --> 00:05.500
 <v Roger>einen roten &amp; großen Hut.</v>
 """
+ASS = """[Script Info]
+Title: Film
+ScriptType: v4.00+
+
+[V4+ Styles]
+Format: Name, Fontname, Fontsize, Bold
+Style: Default,Arial,20,0
+
+[Events]
+Format: Layer, Start, End, Style, Name, MarginL, MarginR, MarginV, Effect, Text
+Dialogue: 0,0:00:01.00,0:00:03.00,Default,Anna,0,0,0,,{\\an8}{\\fad(9,9)}Der Mann, der\\N{\\i1}gestern{\\i0} da war,
+Dialogue: 0,0:00:03.10,0:00:04.40,Default,Anna,0,0,0,,schläft{a note, for the typesetter} heute.
+Dialogue: 1,0:00:03.10,0:00:05.50,Sign,,0,0,0,,{\\pos(10,20)}Café zum Hut{\\r}
+Dialogue: 0,0:00:06.00,0:00:08.00,Song,,0,0,0,karaoke,{\\k20}{\\k30}Ster{\\k30}nen{\\k40}nacht
+Dialogue: 0,0:00:06.00,0:00:08.00,Sign,,0,0,0,,{\\p1}m 0 0 l 100 0 100 100{\\p0}
+Comment: 0,0:00:06.00,0:00:08.00,Default,,0,0,0,,Nicht gezeigt
+Dialogue: 0,0:00:09.00,0:00:10.00,Default,,0,0,0,,42
+"""
 PO = """# Kopf
 msgid ""
 msgstr ""
@@ -368,6 +386,7 @@ FILES = {
     "page.html": HTML,
     "film.srt": SRT,
     "film.vtt": VTT,
+    "film.ass": ASS,
     "messages.po": PO,
     "file.xliff": XLIFF,
     "two.xlf": XLIFF_2,

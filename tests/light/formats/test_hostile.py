@@ -180,6 +180,11 @@ CRAWLING = {
     "tags.html": (around("<p>a ", " b"), "<b>"),
     "notes.html": (around("<p>a"), "<sup>a"),
     "lines.srt": (around("1\n00:00:01,000 --> 00:00:02,000\n"), "a\n"),
+    "rolling.srt": (around(""), "00:00:01,000 --> 00:00:01,000\na\n"),
+    "tags.ass": (around("[Events]\nDialogue: 0,0:00:01.00,0:00:02.00,,,0,0,0,,", "a"), "{\\k1"),
+    "comments.ass": (around("[Events]\nDialogue: 0,0:00:01.00,0:00:02.00,,,0,0,0,,{\\k1}", "a"), "{a"),
+    "overrides.ass": (around("[Events]\nDialogue: 0,0:00:01.00,0:00:02.00,,,0,0,0,,a"), "{\\b}"),
+    "karaoke.ass": (around("[Events]\nDialogue: 0,0:00:01.00,0:00:02.00,,,0,0,0,,a"), "{\\k1}a "),
     "tags.srt": (around("1\n00:00:01,000 --> 00:00:02,000\n", "a"), "<i>"),
     "forms.po": (around('msgid ""\nmsgstr "plural=', '"\n\nmsgid "a b"\nmsgstr ""\n'), " "),
     "attribute.xliff": (
