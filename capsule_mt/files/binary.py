@@ -11,7 +11,7 @@ SIGNATURES = (
     (b"%!PS", "a PostScript file", "convert it by `ps2ascii FILE.ps FILE.txt`"),
     (b"{\\rtf", "an RTF document", SAVE_AS_WORD),
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Office file, such as .doc", SAVE_AS_WORD),
-    (b"PK\x03\x04", "a zip archive, such as .odt or .xlsx", "save a document as .docx, unpack anything else"),
+    (b"PK\x03\x04", "a zip archive, such as .xlsx", "save a document as .docx, unpack anything else"),
     (b"PK\x05\x06", "an empty zip archive", "choose another file"),
     (b"\x1f\x8b", "a gzip file", "let its name end in .gz"),
     (b"BZh", "a bzip2 file", UNPACK),

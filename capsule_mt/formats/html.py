@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 
 from capsule_mt.formats.markup import MARKUP, Markup
 from capsule_mt.formats.units import Translated, Unit
+from capsule_mt.formats.xml import escaped
 
 # the phrasing elements of the HTML standard, which stand inside a sentence; `br` ends one
 INLINE = frozenset(
@@ -23,6 +24,9 @@ VOID = frozenset(
 INLINE_FIXED = frozenset({"code", "kbd", "samp", "var"})  # parts of a sentence, as a word is
 NOT_TRANSLATED = INLINE_FIXED | {"math", "pre", "script", "style", "svg", "textarea"}
 ATTRIBUTES = ("alt", "title", "placeholder", "aria-label")
+# of XHTML, where `<a id="x"/>` is an element without content; an HTML page opens one
+XHTML = re.compile(r"<html\b[^>]*\sxmlns\s*=")
+LANGUAGE = re.compile(r"""(\s(?:xml:)?lang\s*=\s*)("[^"]*"|'[^']*'|[\w-]+)""")
 META = re.compile(r"description|(?:og|twitter):(?:title|description|image:alt)", re.I)
 
 
@@ -35,11 +39,13 @@ class Event:
     name: str = ""
     attributes: dict[str, str] = field(default_factory=dict)
     raw: str = ""
+    is_empty: bool = False  # an element without an end tag
 
 
 class _Reader(HTMLParser):
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, is_xml: bool) -> None:
         super().__init__(convert_charrefs=False)
+        self._is_xml = is_xml
         self.events: list[Event] = []
         self._lines = [0]
         for match in re.finditer("\n", text):
@@ -59,6 +65,7 @@ class _Reader(HTMLParser):
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.handle_starttag(tag, attrs)  # as browsers do: "<b/>" opens an element
+        self.events[-1].is_empty = self._is_xml
 
     def handle_endtag(self, tag: str) -> None:
         self._add("end", tag)
@@ -83,10 +90,10 @@ class _Hole:
     suffix: str = ""
     is_attribute: bool = False
 
-    def filled(self, translated: Translated) -> str:
+    def filled(self, translated: Translated, is_xml: bool) -> str:
         if translated.text is None:
             return self.raw
-        escape = _escaped_value if self.is_attribute else _escaped
+        escape = _escaped_value if self.is_attribute else escaped if is_xml else _escaped
         return self.prefix + self.markup.filled(translated.text, escape) + self.suffix
 
 
@@ -103,7 +110,8 @@ class HtmlFile:
         self._run: list[Event] = []
         fixed: list[str] = []  # the open element that is not translated, and those of its name inside it
         raw: list[str] = []  # its source so far, if it is part of a sentence
-        for event in _Reader(text).events:
+        self._is_xml = XHTML.search(text) is not None
+        for event in _Reader(text, self._is_xml).events:
             if fixed:
                 if event.kind == "start" and event.name == fixed[0]:
                     fixed.append(event.name)
@@ -117,7 +125,7 @@ class HtmlFile:
                 else:
                     self._add(event.raw)
                 continue
-            if event.kind == "start" and event.name not in VOID and _is_fixed(event):
+            if event.kind == "start" and not _is_void(event) and _is_fixed(event):
                 fixed.append(event.name)
                 if event.name in INLINE_FIXED or event.name in INLINE:
                     event.kind = "fixed"
@@ -136,8 +144,10 @@ class HtmlFile:
 
     def write(self, translations: Sequence[Translated]) -> bytes:
         remaining = iter(translations)
-        written = "".join(part.filled(next(remaining)) if isinstance(part, _Hole) else part for part in self._parts)
-        return written.encode(self.encoding, "xmlcharrefreplace")
+        written = (
+            part if isinstance(part, str) else part.filled(next(remaining), self._is_xml) for part in self._parts
+        )
+        return "".join(written).encode(self.encoding, "xmlcharrefreplace")
 
     def _add(self, part: "str | _Hole", unit: str = "") -> None:
         self._parts.append(part)
@@ -189,7 +199,7 @@ class HtmlFile:
         """Add a part of the page, and translate only its attribute values."""
         raw = event.raw
         if event.kind == "start" and event.name == "html" and self._language:
-            raw = re.sub(r"""(\slang\s*=\s*)("[^"]*"|'[^']*'|[\w-]+)""", rf'\g<1>"{self._language}"', raw)
+            raw = LANGUAGE.sub(rf'\g<1>"{self._language}"', raw)
         names = [name for name in ATTRIBUTES if event.attributes.get(name)] if event.kind == "start" else []
         if event.kind == "start" and event.name == "meta":
             kind = event.attributes.get("name") or event.attributes.get("property") or ""
@@ -204,6 +214,10 @@ class HtmlFile:
             self._add(_Hole('"', markup, value[1], '"', is_attribute=True), markup.text)
             raw = raw[value.end(1) :]
         self._add(raw)
+
+
+def _is_void(event: Event) -> bool:
+    return event.name in VOID or event.is_empty
 
 
 def _is_fixed(event: Event) -> bool:
@@ -242,7 +256,7 @@ def _with_partners(run: list[Event], first: int, last: int) -> tuple[int, int]:
     opened: list[int] = []
     partners = {}
     for index, event in enumerate(run):
-        if event.kind == "start" and event.name not in VOID:
+        if event.kind == "start" and not _is_void(event):
             opened.append(index)
         elif event.kind == "end" and opened and run[opened[-1]].name == event.name:
             start = opened.pop()
@@ -260,4 +274,4 @@ def _escaped(text: str) -> str:
 
 
 def _escaped_value(text: str) -> str:
-    return html.escape(text, quote=False).replace('"', "&quot;")
+    return escaped(text).replace('"', "&quot;")

@@ -22,6 +22,9 @@ FORMATS = {
     "xliff": (".xliff", ".xlf", ".sdlxliff", ".mqxliff", ".mxliff"),
     "markdown": (".md", ".markdown"),
     "docx": (".docx",),
+    "pptx": (".pptx",),
+    "odt": (".odt", ".odp"),
+    "epub": (".epub",),
     "json": (".json",),
     "arb": (".arb",),
     "properties": (".properties",),
@@ -36,6 +39,7 @@ FORMATS = {
 # catalogs of apps, whose messages are loaded by a program
 CATALOGS = ("json", "arb", "properties", "strings", "stringsdict", "android", "resx", "qt")
 TABLE_FORMATS = ("tsv", "csv")
+ARCHIVE_FORMATS = ("docx", "pptx", "odt", "epub")
 FLAGGING_FORMATS = ("po", "xliff", "qt")  # in which a translation can be flagged for review
 # suffixes of files that are more than lines of text and that we cannot read
 UNREADABLE_SUFFIXES = (
@@ -149,10 +153,8 @@ def read(
     from capsule_mt.files.encodings import encoding_of_mark, is_utf8, known_encoding  # late, as the formats
     from capsule_mt.files.reading import decoded
 
-    if format == "docx":
-        from capsule_mt.formats.docx import DocxFile
-
-        return DocxFile(content, name)
+    if format in ARCHIVE_FORMATS:
+        return _archive(content, format, name, language)
     declared = encoding or encoding_of_mark(content) or _declared(content, format)
     if format == "properties" and declared is None and not is_utf8(content):  # as before Java 9
         declared = "latin-1"
@@ -194,6 +196,25 @@ def read(
 
         file = TableFile(text, str(column), is_csv=format == "csv", name=name)
     return _WithByteOrderMark(file) if content.startswith(codecs.BOM_UTF8) else file
+
+
+def _archive(content: bytes, format: str, name: str, language: str | None) -> Parsed:
+    """Read a zip file of XML."""
+    if format == "docx":
+        from capsule_mt.formats.docx import DocxFile
+
+        return DocxFile(content, name)
+    if format == "pptx":
+        from capsule_mt.formats.pptx import PptxFile
+
+        return PptxFile(content, name)
+    if format == "odt":
+        from capsule_mt.formats.odt import OdtFile
+
+        return OdtFile(content, name)
+    from capsule_mt.formats.epub import EpubFile
+
+    return EpubFile(content, name, language)
 
 
 def read_catalog(text: str, content: bytes, format: str, name: str, language: str | None) -> Parsed:

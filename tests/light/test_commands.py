@@ -281,7 +281,7 @@ def zip_archive():
             b"%PDF-1.7\n1 0 obj\n",
             "is a PDF, not text: convert it by `pdftotext FILE.pdf FILE.txt`, or save it as .docx",
         ),
-        (zip_archive(), "is a zip archive, such as .odt or .xlsx, not text: save a document as .docx"),
+        (zip_archive(), "is a zip archive, such as .xlsx, not text: save a document as .docx"),
         (gzip.compress(b"a\n", mtime=0), "is a gzip file, not text: let its name end in .gz"),
         (lzma.compress(b"a\n"), "is an xz file, not text: unpack it first"),
         (b"{\\rtf1\\ansi a}\n", "is an RTF document, not text: save it as .docx"),

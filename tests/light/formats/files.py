@@ -382,6 +382,100 @@ def docx(body: str = BODY, head: str = "") -> bytes:
     return stream.getvalue()
 
 
+DRAWING = 'xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main"'
+SLIDE = (
+    f'<p:sld {DRAWING} xmlns:p="http://schemas.openxmlformats.org/presentationml/2006/main" xmlns:r="{LINK}"><p:cSld>'
+    "<p:spTree><p:nvGrpSpPr/><p:grpSpPr/><p:sp><p:nvSpPr><p:cNvPr id='2' name='T'/><p:cNvSpPr/><p:nvPr/></p:nvSpPr>"
+    '<p:spPr/><p:txBody><a:bodyPr/><a:p><a:pPr algn="ctr"/><a:r><a:rPr lang="de-DE" dirty="0"/><a:t>Der </a:t></a:r>'
+    "<a:r>"
+    '<a:rPr lang="de-DE" b="1"/><a:t>al</a:t></a:r><a:r><a:rPr lang="en-US" b="1" err="1"/><a:t>te</a:t></a:r><a:r>'
+    '<a:rPr lang="de-DE"/><a:t> Mann</a:t></a:r><a:br><a:rPr lang="de-DE"/></a:br><a:r><a:t>kauft &amp; schläft.</a:t>'
+    '</a:r><a:endParaRPr lang="de-DE"/></a:p><a:p><a:r><a:rPr/><a:t>Seite </a:t></a:r><a:fld id="{1}" type="slidenum">'
+    "<a:t>1</a:t>"
+    "</a:fld></a:p></p:txBody></p:sp></p:spTree></p:cSld></p:sld>"
+)
+PRESENTATION = {
+    "[Content_Types].xml": '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types"><Default '
+    'Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/><Override '
+    'PartName="/ppt/presentation.xml" ContentType="application/vnd.openxmlformats-officedocument.presentationml.'
+    'presentation.main+xml"/><Override PartName="/ppt/slides/slide1.xml" ContentType="application/vnd.openxmlformats-'
+    'officedocument.presentationml.slide+xml"/></Types>',
+    "_rels/.rels": RELATIONS.replace("word/document.xml", "ppt/presentation.xml"),
+    "ppt/presentation.xml": '<p:presentation xmlns:p="http://schemas.openxmlformats.org/presentationml/2006/main" '
+    f'xmlns:r="{LINK}"><p:sldIdLst><p:sldId id="256" r:id="r1"/></p:sldIdLst></p:presentation>',
+    "ppt/_rels/presentation.xml.rels": RELATIONS.replace('officeDocument"', 'slide"').replace(
+        "word/document.xml", "slides/slide1.xml"
+    ),
+    "ppt/slides/slide1.xml": SLIDE,
+}
+OPEN_DOCUMENT = " ".join(
+    f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{uri}:1.0"'
+    for name, uri in (
+        *(("office", "office"), ("text", "text"), ("style", "style"), ("table", "table"), ("draw", "drawing")),
+        *(("fo", "xsl-fo-compatible"), ("svg", "svg-compatible")),
+    )
+)
+ODT_TYPE = "application/vnd.oasis.opendocument.text"
+ODT_CONTENT = f"""<office:document-content {OPEN_DOCUMENT} xmlns:officeooo="http://openoffice.org/2009/office"
+xmlns:xlink="http://www.w3.org/1999/xlink" office:version="1.2"><office:automatic-styles><style:style style:name="B"
+style:family="text"><style:text-properties fo:font-weight="bold"/></style:style><style:style style:name="R"
+style:family="text"><style:text-properties officeooo:rsid="0012"/></style:style></office:automatic-styles>
+<office:body><office:text><text:tracked-changes><text:p>Gelöscht</text:p></text:tracked-changes>
+<text:h text:outline-level="1">Der Hut</text:h><text:p>Der <text:span text:style-name="B">al</text:span><text:span
+text:style-name="B">te</text:span> Mann <text:span text:style-name="R">kauft</text:span> einen <text:a
+xlink:href="https://example.org">Hut</text:a>.<text:note text:id="n"
+text:note-class="footnote"><text:note-citation>1</text:note-citation
+><text:note-body><text:p>Eine Note.</text:p></text:note-body></text:note><text:line-break/>Er
+  <text:s/>schläft &amp; träumt.</text:p><text:p>Name: ________ Seite <text:page-number>3</text:page-number></text:p>
+<table:table><table:table-row><table:table-cell><text:p>Das Wetter</text:p></table:table-cell></table:table-row>
+</table:table></office:text></office:body></office:document-content>"""
+ODT_STYLES = (
+    f'<office:document-styles {OPEN_DOCUMENT} office:version="1.2"><office:styles/><office:master-styles>'
+    '<style:master-page style:name="S"><style:header><text:p>Kopf der Seite</text:p></style:header>'
+    "</style:master-page></office:master-styles></office:document-styles>"
+)
+MANIFEST = "urn:oasis:names:tc:opendocument:xmlns:manifest:1.0"
+TEXT = {
+    "mimetype": ODT_TYPE,
+    "META-INF/manifest.xml": f'<m:manifest xmlns:m="{MANIFEST}"><m:file-entry m:full-path="/" '
+    f'm:media-type="{ODT_TYPE}"/><m:file-entry m:full-path="content.xml" m:media-type="text/xml"/><m:file-entry '
+    'm:full-path="styles.xml" m:media-type="text/xml"/></m:manifest>',
+    "content.xml": ODT_CONTENT,
+    "styles.xml": ODT_STYLES,
+}
+XHTML = 'xmlns="http://www.w3.org/1999/xhtml" xmlns:epub="http://www.idpf.org/2007/ops"'
+BOOK = {
+    "mimetype": "application/epub+zip",
+    "META-INF/container.xml": '<container version="1.0" xmlns="urn:oasis:names:tc:opendocument:xmlns:container">'
+    '<rootfiles><rootfile full-path="book/package.opf" media-type="application/oebps-package+xml"/></rootfiles>'
+    "</container>",
+    "book/package.opf": '<package xmlns="http://www.idpf.org/2007/opf" version="3.0" unique-identifier="i"><metadata '
+    'xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:identifier id="i">urn:x</dc:identifier><dc:title>Der alte Mann'
+    '</dc:title><dc:language>de</dc:language><meta property="dcterms:modified">2026-01-01T00:00:00Z</meta></metadata>'
+    '<manifest><item id="n" href="nav.xhtml" media-type="application/xhtml+xml" properties="nav"/><item id="p" '
+    'href="page%201.xhtml" media-type="application/xhtml+xml"/><item id="t" href="toc.ncx" '
+    'media-type="application/x-dtbncx+xml"/></manifest><spine toc="t"><itemref idref="p"/></spine></package>',
+    "book/page 1.xhtml": f'<?xml version="1.0" encoding="UTF-8"?><!DOCTYPE html><html {XHTML} lang="de" xml:lang="de">'
+    '<head><title>Kapitel</title></head><body><p><a id="x"/>Der <b>alte</b> Mann<br/>schläft.</p>'
+    "<pre>bleibt</pre></body></html>",
+    "book/nav.xhtml": f'<html {XHTML}><head><title>Inhalt</title></head><body><nav epub:type="toc"><ol><li>'
+    '<a href="page%201.xhtml">Erstes Kapitel</a></li></ol></nav></body></html>',
+    "book/toc.ncx": '<?xml version="1.0"?><!DOCTYPE ncx PUBLIC "-//NISO//DTD ncx 2005-1//EN" '
+    '"http://www.daisy.org/z3986/2005/ncx-2005-1.dtd"><ncx xmlns="http://www.daisy.org/z3986/2005/ncx/" '
+    'version="2005-1"><docTitle><text>Der alte Mann</text></docTitle><navMap><navPoint id="p" playOrder="1"><navLabel>'
+    '<text>Erstes Kapitel</text></navLabel><content src="page%201.xhtml"/></navPoint></navMap></ncx>',
+}
+
+
+def zipped(parts: dict[str, str], **changed: str) -> bytes:
+    """Return a zip file of these parts, of which the first one is not compressed."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for index, (name, content) in enumerate({**parts, **changed}.items()):
+            archive.writestr(name, content, zipfile.ZIP_DEFLATED if index else zipfile.ZIP_STORED)
+    return stream.getvalue()
+
+
 FILES = {
     "page.html": HTML,
     "film.srt": SRT,
@@ -397,6 +491,9 @@ FILES = {
     "table.tsv": TSV,
     "table.csv": CSV,
     "report.docx": docx(),
+    "slides.pptx": zipped(PRESENTATION),
+    "text.odt": zipped(TEXT),
+    "book.epub": zipped(BOOK),
     "de.json": I18NEXT,
     "messages.json": CHROME,
     "app_de.arb": ARB,

@@ -17,6 +17,7 @@ MARKUP = (
     rb"< > </ <!-- <![ ]]> <? & &# &#xd800; &#xFFFE; <g1> </g1> {1} {{ $$ ]( ] * ` | \ ' "
     rb"<sup> </b> <code> <pre> <xliff> </source> <target/> <w:p> </w:r> --> 00:00:01,000 -1"
 ).split()
+MARKUP_SUFFIXES = (".xml", ".xhtml", ".opf", ".ncx")
 TOKENS = (
     *MARKUP,
     *(b"\x00", b"\xff", b"\xef\xbf\xbe", b"\n", b"\r", b"\r\n\r\n", b"\t", b" ", b'"', b"9" * 5000),
@@ -45,14 +46,21 @@ def mutated(content: bytes, source: random.Random) -> bytes:
 
 
 def repacked(content: bytes, source: random.Random) -> bytes:
-    """Return a Word document whose text is mutated, and sometimes its archive."""
+    """Return a zip file with one part mutated, and sometimes its archive."""
     archive = zipfile.ZipFile(io.BytesIO(content))
+    changed_part = source.choice([name for name in archive.namelist() if name.endswith(MARKUP_SUFFIXES)])
     written = io.BytesIO()
     with zipfile.ZipFile(written, "w", source.choice((zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED))) as copy:
         for name in archive.namelist():
             part = archive.read(name)
-            copy.writestr(name, mutated(part, source) if name == "word/document.xml" else part)
+            copy.writestr(name, mutated(part, source) if name == changed_part else part)
     return mutated(written.getvalue(), source) if source.random() < 0.2 else written.getvalue()
+
+
+def changed(name: str, source: random.Random) -> bytes:
+    """Return a file of `FILES` that was changed at random."""
+    content = content_of(name)
+    return (repacked if content.startswith(b"PK") else mutated)(content, source)
 
 
 def parsed(name: str, content: bytes) -> Parsed | str:
@@ -80,8 +88,7 @@ def check(name: str, content: bytes) -> bool:
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_that_was_changed_at_random_is_read_or_refused(name):
     source = random.Random(name)
-    change = repacked if name.endswith(".docx") else mutated
-    taken = [check(name, change(content_of(name), source)) for _ in range(ROUNDS)]
+    taken = [check(name, changed(name, source)) for _ in range(ROUNDS)]
     assert any(taken)
     assert not all(taken) or name == "page.md"  # which takes everything that is UTF-8
 
@@ -142,7 +149,7 @@ def test_what_cannot_be_written_fails_before_it_is_translated(monkeypatch):
 
 
 def test_all_parts_of_an_archive_together_are_limited(monkeypatch):
-    monkeypatch.setattr("capsule_mt.formats.docx.MAX_BYTES", 10_000)
+    monkeypatch.setattr("capsule_mt.formats.archive.MAX_BYTES", 10_000)
     assert parse(docx_of(zipfile.ZIP_DEFLATED, a=b" " * 5000), "docx").units
     with pytest.raises(FormatError, match=r"its parts have \d+ bytes, at most 10000 are read"):
         parse(docx_of(zipfile.ZIP_DEFLATED, a=b" " * 5000, b=b" " * 5000), "docx")

@@ -1,0 +1,132 @@
+"""Paragraphs of office documents, cut at their breaks into texts with markup, and files of such paragraphs."""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from capsule_mt.formats.archive import Archive
+from capsule_mt.formats.markup import MARKUP, Markup
+from capsule_mt.formats.units import Translated, Unit
+from capsule_mt.formats.xml import Element, Text
+
+# characters of private use around the index of an action in `Paragraph._actions`
+ACTION = re.compile("\ue000(\\d+)\ue001")
+ACTION_MARKS = re.compile("[\ue000\ue001]")
+BLANKS = re.compile(r"_{3,}|\.{5,}|\u2026{2,}")  # of a form, to be filled in
+SOFT_HYPHEN = "\xad"  # where a word of the source may be broken
+Action = Callable[[], str] | str
+
+
+class Paragraph(ABC):
+    """A paragraph, cut at its breaks into parts; `holes` are the parts with words.
+
+    The markup of a part stands for *actions*: a string is the format of the text behind it, a function returns XML.
+    It is called when the paragraph is written: then those inside of it, as in a text box, have been written.
+    """
+
+    first_names: frozenset[str] = frozenset()  # of its elements that stay before and behind the text
+    last_names: frozenset[str] = frozenset()
+
+    def __init__(self, element: Element) -> None:
+        self._element = element
+        self._actions: list[Action] = []
+        self._parts: list[Markup | str] = []
+        self._markup = Markup()
+        edges = self.first_names | self.last_names
+        self._add_all([child for child in element.children if isinstance(child, Text) or child.local not in edges])
+        self._end()
+        self.holes = [part for part in self._parts if isinstance(part, Markup) and part.has_words]
+
+    def write(self, translations: Sequence[Translated]) -> None:
+        if all(translated.text is None for translated in translations):
+            return
+        remaining, hole_ids = iter(translations), set(map(id, self.holes))
+        written = []
+        for part in self._parts:
+            if isinstance(part, Markup):
+                text = next(remaining).text if id(part) in hole_ids else None
+                written.append(self._xml(part.filled(part.text if text is None else text, self._escaped)))
+            else:
+                written.append(self._xml(part))
+        children = self._element.elements
+        first = [child for child in children if child.local in self.first_names]
+        last = [child for child in children if child.local in self.last_names]
+        self._element.children = [*first, Text("".join(written).encode()), *last]
+
+    @abstractmethod
+    def _add(self, child: "Element | Text") -> None:
+        """Add a child of the paragraph or of an element in it."""
+
+    def _add_all(self, children: "Sequence[Element | Text]") -> None:
+        for child in children:
+            self._add(child)
+
+    @abstractmethod
+    def _xml(self, filled: str) -> str:
+        """Return the XML of a text with actions."""
+
+    def _escaped(self, text: str) -> str:
+        """Return a text as `_xml` takes it."""
+        return ACTION_MARKS.sub("", text)
+
+    def _action(self, action: Action) -> str:
+        self._actions.append(action)
+        return f"\ue000{len(self._actions) - 1}\ue001"
+
+    def _add_text(self, text: str) -> None:
+        offset = 0
+        text = ACTION_MARKS.sub("", text.replace(SOFT_HYPHEN, ""))
+        for blank in BLANKS.finditer(text):
+            self._markup.add_text(text[offset : blank.start()])
+            self._markup.add_fixed(blank[0])
+            offset = blank.end()
+        self._markup.add_text(text[offset:])
+
+    def _add_break(self, action: Action) -> None:
+        self._end()
+        self._parts.append(self._action(action))
+
+    def _end(self) -> None:
+        self._parts.append(self._markup)
+        self._markup = Markup()
+
+
+class Story(NamedTuple):
+    """A part of a document whose paragraphs are translated; `label` precedes their numbers in messages."""
+
+    part: str
+    label: str
+    tree: Element
+    paragraphs: list[tuple[int, Paragraph]]  # with their numbers
+
+
+class ParagraphFile:
+    """A document of paragraphs. Pictures, styles, comments and everything else stay as they are."""
+
+    keep = MARKUP
+
+    def __init__(self, archive: Archive, stories: Iterator[Story]) -> None:
+        self._archive = archive
+        self._stories = list(stories)
+        self._paragraphs = [paragraph for story in self._stories for _, paragraph in story.paragraphs]
+        self.units = [
+            Unit(hole.text, f"{story.label}paragraph {number}")
+            for story in self._stories
+            for number, paragraph in story.paragraphs
+            for hole in paragraph.holes
+        ]
+
+    def write(self, translations: Sequence[Translated]) -> bytes:
+        remaining = iter(translations)
+        shares = [list(islice(remaining, len(paragraph.holes))) for paragraph in self._paragraphs]
+        # backwards: a paragraph inside another, as in a text box, must be written before the outer one copies its XML
+        for paragraph, share in reversed(list(zip(self._paragraphs, shares, strict=True))):
+            paragraph.write(share)
+        return self._archive.written({story.part: lambda tree=story.tree: tree.raw for story in self._stories})  # type: ignore[misc]
+
+
+def numbered(elements: Iterator[Element], paragraph_of: Callable[[Element], Paragraph]) -> list[tuple[int, Paragraph]]:
+    """Return a paragraph for each element, with its number from 1."""
+    return [(number, paragraph_of(element)) for number, element in enumerate(elements, start=1)]

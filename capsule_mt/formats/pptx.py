@@ -1,0 +1,45 @@
+"""PowerPoint presentations (.pptx): the texts of slides, tables, charts, diagrams and notes."""
+
+import re
+from collections.abc import Iterator
+
+from capsule_mt.formats.archive import Archive, Kind
+from capsule_mt.formats.paragraphs import ParagraphFile, Story, numbered
+from capsule_mt.formats.runs import Dialect, RunParagraph
+
+KIND = Kind("a PowerPoint presentation", "ppt/presentation.xml")
+# without masters and layouts, whose placeholders a show does not have
+PARTS = re.compile(
+    r"ppt/(?:slides/(slide)|notesSlides/(notes)Slide|charts/(chart)|diagrams/(d)(?:ata|rawing))(\d+)\.xml"
+)
+LABELS = {"slide": "slide {}, ", "notes": "notes {}, ", "chart": "chart {}, ", "d": "diagram {}, "}
+DIALECT = Dialect(
+    "a",
+    "<a:t>",
+    re.compile(
+        rb'\s(?:lang|altLang|dirty|err|smtClean|smtId|noProof)="[^"]*"|<a:rPr\s*/>|<a:rPr\s*>\s*</a:rPr>',
+    ),
+)
+
+
+class PptxFile(ParagraphFile):
+    """A PowerPoint presentation."""
+
+    def __init__(self, content: bytes, name: str = "the presentation") -> None:
+        archive = Archive(content, name, KIND)
+        super().__init__(archive, _stories(archive))
+
+
+def _stories(archive: Archive) -> Iterator[Story]:
+    """Yield the parts with text: slides first, by their numbers."""
+    matches = [match for part in archive.names if (match := PARTS.fullmatch(part))]
+    kinds = list(LABELS)
+    for match in sorted(matches, key=lambda match: (kinds.index(_kind(match)), int(match[5]), match[0])):
+        tree = archive.tree(match[0])
+        elements = (element for element in tree.walk() if element.name == "a:p")
+        paragraphs = numbered(elements, lambda element: RunParagraph(element, DIALECT))
+        yield Story(match[0], LABELS[_kind(match)].format(match[5]), tree, paragraphs)
+
+
+def _kind(match: "re.Match[str]") -> str:
+    return next(kind for kind in match.groups() if kind)
