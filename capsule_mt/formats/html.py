@@ -2,8 +2,9 @@
 
 import html
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from html.parser import HTMLParser
 
 from capsule_mt.formats.markup import MARKUP, Markup
@@ -23,7 +24,13 @@ VOID = frozenset(
 )
 INLINE_FIXED = frozenset({"code", "kbd", "samp", "var"})  # parts of a sentence, as a word is
 NOT_TRANSLATED = INLINE_FIXED | {"math", "pre", "script", "style", "svg", "textarea"}
-ATTRIBUTES = ("alt", "title", "placeholder", "aria-label")
+ATTRIBUTES = (
+    *("alt", "title", "placeholder", "aria-label", "aria-description", "aria-placeholder", "aria-roledescription"),
+    "aria-valuetext",
+)
+BUTTONS = ("submit", "button", "reset")  # types of `<input>` whose value is shown and not what a person types
+LABELLED = ("option", "optgroup", "track")
+ATTRIBUTE = re.compile(r"""([^\s=>"'/]+)(?:\s*=\s*("[^"]*"|'[^']*'|[^\s"'>]+))?""")
 # of XHTML, where `<a id="x"/>` is an element without content; an HTML page opens one
 XHTML = re.compile(r"<html\b[^>]*\sxmlns\s*=")
 LANGUAGE = re.compile(r"""(\s(?:xml:)?lang\s*=\s*)("[^"]*"|'[^']*'|[\w-]+)""")
@@ -82,19 +89,29 @@ class _Reader(HTMLParser):
 
 @dataclass
 class _Hole:
-    """A span of the page that a translation fills: a run of text, or the value of an attribute."""
+    """A span of the page that a translation fills: a run of text, or the value of an attribute.
+
+    parts: the span as it is, with holes for the attributes of the tags in it.
+    """
 
     prefix: str
     markup: Markup
-    raw: str
-    suffix: str = ""
-    is_attribute: bool = False
+    parts: "list[str | _Hole]"
+    suffix: str
+    escape: Callable[[str], str]
+    translation: str | None = None
 
-    def filled(self, translated: Translated, is_xml: bool) -> str:
-        if translated.text is None:
-            return self.raw
-        escape = _escaped_value if self.is_attribute else escaped if is_xml else _escaped
-        return self.prefix + self.markup.filled(translated.text, escape) + self.suffix
+    def written(self) -> str:
+        if self.translation is None:
+            return _joined(self.parts)
+        return self.prefix + self.markup.filled(self.translation, self.escape) + self.suffix
+
+
+Part = str | _Hole
+
+
+def _joined(parts: Sequence[Part]) -> str:
+    return "".join(part if isinstance(part, str) else part.written() for part in parts)
 
 
 class HtmlFile:
@@ -105,11 +122,14 @@ class HtmlFile:
     def __init__(self, text: str, encoding: str = "utf-8", language: str | None = None) -> None:
         self.encoding, self._language = encoding, language
         self.units: list[Unit] = []
-        self._parts: list[str | _Hole] = []
+        self._parts: list[Part] = []
+        self._holes: list[_Hole] = []
         self._line = 1
         self._run: list[Event] = []
         fixed: list[str] = []  # the open element that is not translated, and those of its name inside it
         raw: list[str] = []  # its source so far, if it is part of a sentence
+        form_text: list[str] = []  # the content of a `<textarea>`
+        is_form_text = False
         self._is_xml = XHTML.search(text) is not None
         for event in _Reader(text, self._is_xml).events:
             if fixed:
@@ -122,11 +142,16 @@ class HtmlFile:
                     if not fixed:
                         self._run[-1].raw = "".join(raw)
                         raw = []
+                elif fixed and is_form_text:
+                    form_text.append(event.raw)
                 else:
+                    self._add_lines("".join(form_text))
+                    form_text.clear()
                     self._add(event.raw)
                 continue
             if event.kind == "start" and not _is_void(event) and _is_fixed(event):
                 fixed.append(event.name)
+                is_form_text = event.name == "textarea" and not _is_marked_fixed(event)
                 if event.name in INLINE_FIXED or event.name in INLINE:
                     event.kind = "fixed"
                     self._run.append(event)
@@ -140,20 +165,21 @@ class HtmlFile:
             self._add_block(event)
         if raw:
             self._run[-1].raw = "".join(raw)
+        self._add_lines("".join(form_text))
         self._end_run()
 
     def write(self, translations: Sequence[Translated]) -> bytes:
-        remaining = iter(translations)
-        written = (
-            part if isinstance(part, str) else part.filled(next(remaining), self._is_xml) for part in self._parts
-        )
-        return "".join(written).encode(self.encoding, "xmlcharrefreplace")
+        for hole, translated in zip(self._holes, translations, strict=True):
+            hole.translation = translated.text
+        return _joined(self._parts).encode(self.encoding, "xmlcharrefreplace")
 
-    def _add(self, part: "str | _Hole", unit: str = "") -> None:
-        self._parts.append(part)
-        if isinstance(part, _Hole):
-            self.units.append(Unit(unit, f"line {self._line}"))
-        self._line += (part if isinstance(part, str) else part.raw).count("\n")
+    def _add(self, raw: str) -> None:
+        self._parts.append(raw)
+        self._line += raw.count("\n")
+
+    def _add_unit(self, hole: _Hole, text: str) -> None:
+        self._holes.append(hole)
+        self.units.append(Unit(text, f"line {self._line}"))
 
     def _end_run(self) -> None:
         """Make a hole of the inline content since the last block, without the space and markup at its ends."""
@@ -179,50 +205,104 @@ class HtmlFile:
                 markup.add_text(re.sub(r"[ \t\r\n\f]+", " ", html.unescape("".join(texts))))
                 texts.clear()
 
+        parts: list[Part] = []
+        attributes: list[_Hole] = []
         for event in _with_fixed_notes(run):
             if event.kind == "text":
                 texts.append(event.raw)  # joined before unescaping: the parser may cut within a character reference
+                parts.append(event.raw)
                 continue
             flush_texts()
+            tag = self._tag_parts(event)
+            parts += tag
+            attributes += [part for part in tag if isinstance(part, _Hole)]
             if event.kind == "fixed":
                 markup.add_fixed(event.raw)
             else:
-                markup.add_tag(event.raw)
+                markup.add_tag(event.raw, partial(_joined, tag))
         flush_texts()
-        if not markup.has_words:
-            self._add(raw)
-            return
         prefix, suffix = raw[: len(raw) - len(raw.lstrip())], raw[len(raw.rstrip()) :]
-        self._add(_Hole(prefix, markup, raw, suffix), markup.text.strip())
+        if markup.has_words:
+            hole = _Hole(prefix, markup, parts, suffix, escaped if self._is_xml else _escaped)
+            self._add_unit(hole, markup.text.strip())
+            parts = [hole]
+        for attribute in attributes:
+            self._add_unit(attribute, attribute.markup.text)
+        self._parts += parts
+        self._line += raw.count("\n")
 
     def _add_block(self, event: Event) -> None:
         """Add a part of the page, and translate only its attribute values."""
+        for part in self._tag_parts(event):
+            if isinstance(part, _Hole):
+                self._add_unit(part, part.markup.text)
+                self._parts.append(part)
+                self._line += _joined(part.parts).count("\n")
+            else:
+                self._add(part)
+
+    def _tag_parts(self, event: Event) -> list[Part]:
+        """Return a tag with holes for the values of its attributes that are shown."""
         raw = event.raw
-        if event.kind == "start" and event.name == "html" and self._language:
+        if event.kind != "start":
+            return [raw]
+        if event.name == "html" and self._language:
             raw = LANGUAGE.sub(rf'\g<1>"{self._language}"', raw)
-        names = [name for name in ATTRIBUTES if event.attributes.get(name)] if event.kind == "start" else []
-        if event.kind == "start" and event.name == "meta":
-            kind = event.attributes.get("name") or event.attributes.get("property") or ""
-            names = ["content"] if META.fullmatch(kind) and event.attributes.get("content") else []
-        for name in names:
-            value = re.search(rf"""(?is)\s{name}\s*=\s*("[^"]*"|'[^']*')""", raw)
-            markup = Markup()
-            markup.add_text(event.attributes[name])
-            if value is None or not markup.has_words:
+        names, offset, parts = _shown_attributes(event), 0, list[Part]()
+        for attribute in ATTRIBUTE.finditer(raw, len(event.name) + 1):
+            name, value = attribute[1].lower(), attribute[2]
+            if value is None or name not in names:
                 continue
-            self._add(raw[: value.start(1)])
-            self._add(_Hole('"', markup, value[1], '"', is_attribute=True), markup.text)
-            raw = raw[value.end(1) :]
-        self._add(raw)
+            names.remove(name)  # of two, browsers take the first
+            markup = Markup()
+            markup.add_text(html.unescape(value[1:-1] if value[0] in "\"'" else value))
+            if markup.has_words:
+                parts += [raw[offset : attribute.start(2)], _Hole('"', markup, [value], '"', _escaped_value)]
+                offset = attribute.end(2)
+        return [*parts, raw[offset:]]
+
+    def _add_lines(self, raw: str) -> None:
+        """Add the text of a `<textarea>`, whose lines are texts of their own."""
+        for line in re.findall(r"[^\n]*\n|[^\n]+", raw):
+            text = line.strip()
+            markup = Markup()
+            markup.add_text(html.unescape(text))
+            if "<" not in text and markup.has_words:
+                prefix, _, suffix = line.partition(text)
+                hole = _Hole(prefix, markup, [line], suffix, escaped if self._is_xml else _escaped)
+                self._add_unit(hole, markup.text)
+                self._parts.append(hole)
+                self._line += line.count("\n")
+            else:
+                self._add(line)
+
+
+def _shown_attributes(event: Event) -> set[str]:
+    """Return the attributes of an element whose values are shown or read aloud."""
+    if _is_marked_fixed(event):
+        return set()
+    if event.name == "meta":
+        kind = event.attributes.get("name") or event.attributes.get("property") or ""
+        return {"content"} if META.fullmatch(kind) else set()
+    names = set(ATTRIBUTES)
+    if event.name == "input" and event.attributes.get("type", "").lower() in BUTTONS:
+        names.add("value")
+    if event.name in LABELLED:
+        names.add("label")
+    return names
 
 
 def _is_void(event: Event) -> bool:
     return event.name in VOID or event.is_empty
 
 
-def _is_fixed(event: Event) -> bool:
+def _is_marked_fixed(event: Event) -> bool:
     classes = event.attributes.get("class", "").split()
-    return event.name in NOT_TRANSLATED or event.attributes.get("translate") == "no" or "notranslate" in classes
+    return event.attributes.get("translate") == "no" or "notranslate" in classes
+
+
+def _is_fixed(event: Event) -> bool:
+    return event.name in NOT_TRANSLATED or _is_marked_fixed(event)
 
 
 def _has_text(event: Event) -> bool:

@@ -9,6 +9,9 @@ from collections.abc import Callable
 
 from capsule_mt.text.copying import is_no_sentence
 
+Raw = (
+    str | Callable[[], str]
+)  # what stands for a tag: a text, or a function that returns it when a translation is filled
 MARK = re.compile(r"<(/?)g(\d+)(/?)>|\{(\d+)\}")
 TAG = re.compile(r"<(/?)([A-Za-z][\w-]*)")
 VOID = ("br", "img", "wbr")
@@ -20,7 +23,7 @@ class Markup:
 
     def __init__(self) -> None:
         self._written: list[str] = []
-        self._raw: dict[str, str] = {}
+        self._raw: dict[str, Raw] = {}
         self._open: list[tuple[int, str, int]] = []  # number, name and index in `_written` of each element
         self._last_number = 0
 
@@ -37,25 +40,26 @@ class Markup:
         """Add a part that is copied and that the translation may move within the sentence, such as code."""
         self._mark("{%d}", raw)
 
-    def add_point(self, raw: str) -> None:
+    def add_point(self, raw: Raw) -> None:
         """Add markup without content, such as a line break."""
         self._mark("<g%d/>", raw)
 
-    def add_tag(self, raw: str) -> None:
-        """Add a tag of HTML; a void element or a comment is a point."""
+    def add_tag(self, raw: str, written: Raw | None = None) -> None:
+        """Add a tag of HTML, which may be written differently; a void element or a comment is a point."""
         tag = TAG.match(raw)
+        written = raw if written is None else written
         if tag is None or raw.endswith("/>") or tag[2].lower() in VOID:
-            self.add_point(raw)
+            self.add_point(written)
         elif tag[1]:
-            self.close(raw, f"<{tag[2].lower()}")
+            self.close(written, f"<{tag[2].lower()}")
         else:
-            self.open(raw, f"<{tag[2].lower()}")
+            self.open(written, f"<{tag[2].lower()}")
 
-    def open(self, raw: str, name: str = "") -> None:
+    def open(self, raw: Raw, name: str = "") -> None:
         self._mark("<g%d>", raw)
         self._open.append((self._last_number, name, len(self._written) - 1))
 
-    def close(self, raw: str, name: str = "") -> None:
+    def close(self, raw: Raw, name: str = "") -> None:
         """Close the last opened element; an end tag of another name becomes a point."""
         if self._open and self._open[-1][1] == name:
             mark = f"</g{self._open.pop()[0]}>"
@@ -64,7 +68,7 @@ class Markup:
         else:
             self.add_point(raw)
 
-    def _mark(self, form: str, raw: str) -> None:
+    def _mark(self, form: str, raw: Raw) -> None:
         self._last_number += 1
         mark = form % self._last_number
         self._raw[mark] = raw
@@ -100,7 +104,8 @@ class Markup:
 
     def _raw_of(self, mark: str) -> str:
         # an element that was never closed was added as "<g1>", and the text has it as the point "<g1/>"
-        return self._raw[mark if mark in self._raw else mark.replace("/>", ">")]
+        raw = self._raw[mark if mark in self._raw else mark.replace("/>", ">")]
+        return raw if isinstance(raw, str) else raw()
 
 
 def _is_sound(text: str, translation: str) -> bool:

@@ -105,6 +105,53 @@ def test_html():
         assert part in page
 
 
+FORM = """<form title="Ein Formular">
+<p>Der <a href="x" title='Zum "Hut"'>alte <img title="Ein Bild" alt="Ein Hut"></a> Mann.</p>
+<input type="submit" value=Senden><input type="text" value="Bleibt" placeholder="Dein Name">
+<button title="Klick" value="bleibt">Los</button>
+<p>Text <textarea rows=2 placeholder="Dein Text">
+Erste Zeile &amp; mehr
+
+  zweite Zeile </textarea> davor</p>
+<textarea translate="no" title="bleibt">bleibt</textarea>
+<select><optgroup label="Eine Gruppe"><option value="bleibt" label="Ein Hut">Ein Hut</optgroup></select>
+<div data-x=" title='bleibt'" translate=no title="bleibt">bleibt</div>
+</form>"""
+
+
+def test_html_attributes_and_forms():
+    page = FORM.encode()
+    assert texts("form.html", page) == [
+        "Ein Formular",
+        *("Der <g1>alte <g2/></g1> Mann.", 'Zum "Hut"', "Ein Bild", "Ein Hut"),
+        *("Senden", "Dein Name", "Klick", "Los"),
+        *("Text", "Dein Text", "Erste Zeile & mehr", "zweite Zeile", "davor"),
+        *("Eine Gruppe", "Ein Hut", "Ein Hut"),
+    ]
+    untouched = read("form.html", page)
+    assert untouched.write([Translated(None)] * len(untouched.units)) == page
+    html = pytest.importorskip("lxml.html")
+    before, after = (list(html.fromstring(text).iter()) for text in (FORM, translated("form.html", page).decode()))
+    shown = {"title", "alt", "placeholder", "label"}
+    for old, new in zip(before, after, strict=True):
+        assert old.tag == new.tag
+        is_button = old.get("type") == "submit"
+        for name, value in old.attrib.items():
+            is_shown = (name in shown or (name == "value" and is_button)) and value != "bleibt"
+            assert new.get(name) == (value.upper() if is_shown else value)
+    assert [element.text for element in after if element.tag == "textarea"] == [
+        "\nERSTE ZEILE & MEHR\n\n  ZWEITE ZEILE ",
+        "bleibt",
+    ]
+
+
+def test_an_attribute_of_a_sentence_that_failed_is_translated():
+    page = b'<p>Ein <b title="Zum Hut">Hut</b>.'
+    parsed = read("a.html", page)
+    assert parsed.write([Translated(None), Translated("To the hat")]) == page.replace(b"Zum Hut", b"To the hat")
+    assert parsed.write([Translated("A <g1>hat</g1>."), Translated(None)]) == b'<p>A <b title="Zum Hut">hat</b>.'
+
+
 def test_a_sign_without_a_letter_is_no_part_of_the_text():
     page = b'one<sup><a href="#1">[1]</a></sup> two m<sup>2</sup> x<sup>th</sup><sup>*</sup>'
     assert texts("page.html", page) == ["one<g1/> two m<g2/> x<g3>th</g3><g4/>"]
