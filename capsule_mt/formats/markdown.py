@@ -1,52 +1,78 @@
-"""Markdown: paragraphs, headings, lists, quotes and tables; code, HTML blocks and front matter stay as they are.
+"""Markdown: paragraphs, headings, lists, quotes, tables and blocks of HTML; code and front matter stay as they are.
 
 This reader finds the blocks and inline marks of CommonMark, and GitHub's tables. markdown-it-py reads more rare cases
 right, but does not report the offsets of inline marks, which we need to write the page back unchanged.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import islice
+from urllib.parse import unquote
 
-from capsule_mt.formats.markup import MARKUP, Markup
+from capsule_mt.formats.html import HtmlFile
+from capsule_mt.formats.markdown_inline import References, add_inline, escaped, normalised
+from capsule_mt.formats.markdown_lines import (
+    MATH_BEGIN,
+    OPENS_OPTIONS,
+    RAW_TAG,
+    TEXT_FENCE,
+    RawBlocks,
+    Title,
+    end_of_options,
+    is_copied,
+    is_special,
+    title_of,
+)
+from capsule_mt.formats.markup import MARK, MARKUP, Markup
 from capsule_mt.formats.units import Translated, Unit
 
 FENCE = re.compile(r"\s*(`{3,}|~{3,})")
 # the prefix of a line's text: quotes, bullets, numbers, boxes, the marks of a heading, notes
 PREFIX = re.compile(
     r"(?:[ \t]{0,3}>(?:[ \t]{0,4}>)*[ \t]?)?[ \t]*(?:\[\^[^\]\s]+\]:[ \t]+)?"
-    r"(?:(?:[-*+]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?)*(?:#{1,6}[ \t]+)?"
+    r"(?:(?:[-*+:]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?)*(?:#{1,6}[ \t]+)?"
 )
 QUOTES = re.compile(r"(?:[ \t]{0,3}>(?:[ \t]{0,4}>)*[ \t]?)?")
-ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]+")
+ITEM = re.compile(r"[ \t]*(?:[-*+:]|\d{1,9}[.)])[ \t]+")
 HEADING = re.compile(r"(?:[ \t]{0,3}>(?:[ \t]{0,4}>)*[ \t]?)?[ \t]*#{1,6}[ \t]")
 RULE = re.compile(r"[ \t]{0,3}(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,}|=+[ \t]*)$")
 # in no pattern do two repetitions of the same character meet: that would take quadratic time
 TABLE_RULE = re.compile(r"[ \t]*(?:\|[ \t]*)?:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*(?:\|[ \t]*)?$")
-DEFINITION = re.compile(r"[ \t]{0,3}\[(?!\^)(?:[^\[\]\\]|\\.){1,200}\]:[ \t]*\S")
+SETEXT = re.compile(r"[ \t]{0,3}(?:=+|-+)[ \t]*$")
+DEFINITION = re.compile(r"[ \t]{0,3}\[(?!\^)((?:[^\[\]\\]|\\.){1,200})\]:[ \t]*\S")
+ATTRIBUTES_AT_END = re.compile(r"(?<=[ \t])\{:?[ \t]*[.#][^{}\n]*\}[ \t]*$")
+MARKDOWN_INSIDE = re.compile(r"<[^<>]*\smarkdown\b[^<>]*>[ \t]*$")  # <div markdown>, of MkDocs
+ADMONITION = re.compile(r"[ \t]*(?:!!!|\?\?\?\+?|===[!+]*)[ \t]+[\w\"]")
 NOTE = re.compile(r"[ \t]{0,3}\[\^[^\]\s]+\]:[ \t]+")
 HTML_BLOCK = re.compile(r"[ \t]{0,3}<(?:!|\?|/?[A-Za-z][\w-]*(?:[\s/>]|$))")
-INDENTED = re.compile(r"(?: {4}|\t)")
-# the target of a link, with its title: (address "title"), (<address> 'title')
-TITLE = r"(?:\"[^\"]*\"|'[^']*'|\([^()]*\))"
-TARGET = (
-    r"\(\s*(?:(?:(?:<[^<>\n]*>|[^()\s<][^()\s]*(?:\([^()\s]*\)[^()\s]*)*)"
-    rf"(?:\s+{TITLE})?|{TITLE})\s*)?\)"
+LONE_TAG = re.compile(r"[ \t]*</?[A-Za-z][\w-]*(?:[^<>\"']|\"[^\"<>]*\"|'[^'<>]*')*>[ \t]*$")
+# those that begin a block of HTML wherever they stand, as CommonMark lists them
+BLOCK_ELEMENTS = frozenset(
+    """
+    address article aside base basefont blockquote body caption center col colgroup dd details dialog dir div dl dt
+    fieldset figcaption figure footer form frame frameset h1 h2 h3 h4 h5 h6 head header hr html iframe legend li link
+    main menu menuitem nav noframes ol optgroup option p param pre script search section style summary table tbody td
+    textarea tfoot th thead title tr track ul
+    """.split()  # noqa: SIM905  a word a line would be sixty lines
 )
-INLINE = re.compile(
-    r"(?P<escape>\\[!-/:-@\[-`{-~])"
-    r"|(?P<code>(?<!`)(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`))"
-    r"|(?P<fixed><(?:https?|mailto):[^\s<>]+>|\$\$[^$]+\$\$|\$[^$\s](?:[^$]*[^$\s])?\$(?!\d)|\{\{.{0,200}?\}\}|:[a-z_]+:(?![\w]))"
-    r"|(?P<tag></?[A-Za-z][^<>]*>|<!--(?:(?!<!--).)*?-->)"
-    r"|(?P<note>\[\^[^\[\]\s]+\])"
-    r"|(?P<image>!\[(?P<alt>[^\[\]]*)\](?P<source>" + TARGET + r"|\[[^\]]*\]))"
-    r"|(?P<link>\[(?=[^\]]))"
-    r"|(?P<closed>\](?:" + TARGET + r"|\[[^\]]*\])?)"
-    r"|(?P<mark>\*{1,3}|_{1,3}|~~)",
-    re.DOTALL,
-)
-KINDS = ("escape", "code", "fixed", "tag", "note", "image", "link", "closed", "mark")  # the groups of `INLINE`
-LINK = "["
-SPECIAL = re.compile(r"([\\`*_\[\]<>])")
+
+
+class _Text:
+    """A text of the page; `escape` is what its place needs beside the marks of Markdown."""
+
+    def __init__(self, source: str, markup: Markup, escape: Callable[[str], str] = str) -> None:
+        self._source, self._markup, self._escape = source, markup, escape
+        self.translation: str | None = None
+
+    @property
+    def shown(self) -> str:
+        """The text without its marks."""
+        return MARK.sub("", self._markup.text if self.translation is None else self.translation)
+
+    def written(self) -> str:
+        if self.translation is None:
+            return self._source
+        return self._markup.filled(self.translation, lambda part: self._escape(escaped(part)))
 
 
 class MarkdownFile:
@@ -56,45 +82,123 @@ class MarkdownFile:
 
     def __init__(self, text: str) -> None:
         self._ending = "\r\n" if "\r\n" in text else "\n"
-        self._parts: list[str | Markup] = []
+        self._parts: list[str | _Text | HtmlFile] = []
+        self._headings: list[tuple[str, _Text | None]] = []  # the source of each, and its text if it has words
         self.units: list[Unit] = []
         self._lines = text.replace("\r\n", "\n").split("\n")
+        labels = (definition[1] for line in self._lines if (definition := DEFINITION.match(line)))
+        self._references = References(frozenset(map(normalised, labels)), self._anchor)
+        self._raw_blocks = RawBlocks(self._lines)
+        self._anchors: dict[str, str] = {}
+        self._indents: list[int] = []  # the columns of the text in the open lists and admonitions
+        self._text_fences: list[str] = []  # the open fences of directives whose content is text
+        self._in_paragraph = False  # whether the line before may go on in this one
         index = self._front_matter()
-        is_blank_before, in_list = True, False
         while index < len(self._lines):
-            line, end = self._lines[index], index + 1
+            line = self._lines[index]
             inner = _without(QUOTES, line)
-            fence = FENCE.match(_without(PREFIX, line) if ITEM.match(inner) else inner)
-            is_code = INDENTED.match(inner) and is_blank_before and not in_list
-            if fence is not None:
-                closing = re.compile(rf"[ \t>]*{re.escape(fence[1][0])}{{{len(fence[1])},}}[ \t]*$")
-                while end < len(self._lines) and not closing.match(self._lines[end]):
-                    end += 1
-                self._copy(index, min(end + 1, len(self._lines)))
-                end += 1
-            elif not inner.strip() or RULE.match(inner) or DEFINITION.match(line) or is_code:
+            self._leave_lists(inner)
+            end = self._end_of_code(index, inner)
+            self._in_paragraph = False
+            if end is not None:
                 self._copy(index, end)
-            elif HTML_BLOCK.match(inner) and not re.match(r"\s*<(?:https?|mailto):", inner) and _is_block(inner):
-                end = self._end_of_html(index, inner)
-                self._copy(index, end)
-            elif "|" in inner and end < len(self._lines) and TABLE_RULE.match(self._lines[end]):
-                end = self._table(index)
             else:
-                end = self._paragraph(index)
-            is_blank_before = not inner.strip()
-            in_list = bool(ITEM.match(inner)) or (in_list and (is_blank_before or bool(re.match(r"[ \t]", inner))))
+                end = self._block(index, inner)
+            self._enter_list(inner)
             index = end
 
     def write(self, translations: Sequence[Translated]) -> bytes:
         remaining = iter(translations)
-        written = []
+        shares = {}
         for part in self._parts:
-            if isinstance(part, Markup):
-                text = next(remaining).text
-                written.append(part.filled(part.text if text is None else text, _escaped))
-            else:
-                written.append(part)
+            if isinstance(part, _Text):
+                part.translation = next(remaining).text
+            elif isinstance(part, HtmlFile):
+                shares[id(part)] = list(islice(remaining, len(part.units)))
+        self._anchors = self._translated_anchors()
+        written = (
+            part
+            if isinstance(part, str)
+            else part.written()
+            if isinstance(part, _Text)
+            else part.write(shares[id(part)]).decode("utf-8")
+            for part in self._parts
+        )
         return "".join(written).replace("\n", self._ending).encode("utf-8")
+
+    def _anchor(self, anchor: str) -> str:
+        return self._anchors.get(unquote(anchor), anchor)
+
+    def _translated_anchors(self) -> dict[str, str]:
+        """Return the anchor of each heading after translation, by the one before, as GitHub makes them of its text."""
+        source_anchors = _anchors_of([source for source, _ in self._headings])
+        target_anchors = _anchors_of([source if text is None else text.shown for source, text in self._headings])
+        return dict(zip(source_anchors, target_anchors, strict=True))
+
+    def _leave_lists(self, inner: str) -> None:
+        """Forget the lists that a line does not continue: it has less indentation, and no paragraph goes on in it."""
+        if not inner.strip():
+            return
+        column = _column(inner)
+        while self._indents and column < self._indents[-1] and (not self._in_paragraph or ITEM.match(inner)):
+            self._indents.pop()
+
+    def _enter_list(self, inner: str) -> None:
+        item = ITEM.match(inner)
+        if item is not None and inner.strip():
+            self._indents.append(len(item[0].expandtabs(4)))
+        elif ADMONITION.match(inner):
+            self._indents.append(_column(inner) + 4)
+
+    def _end_of_code(self, index: int, inner: str) -> int | None:
+        """Return the index of the line after code, a blank line or another line that stays, or `None`."""
+        line = self._lines[index]
+        fence = FENCE.match(_without(PREFIX, line) if ITEM.match(inner) else inner)
+        if not inner.strip():
+            return index + 1
+        if fence is not None:
+            return self._end_of_fence(index, fence)
+        indent = self._indents[-1] if self._indents else 0
+        if not self._in_paragraph and _column(inner) >= indent + 4 and not ITEM.match(inner):
+            return index + 1
+        if RULE.match(inner) or DEFINITION.match(line):
+            return index + 1
+        return self._raw_blocks.end(index)
+
+    def _end_of_fence(self, first: int, fence: "re.Match[str]") -> int | None:
+        line = self._lines[first]
+        if TEXT_FENCE.match(line):
+            self._text_fences.append(fence[1])
+            return None if title_of(line) else end_of_options(self._lines, first + 1)
+        if self._text_fences and _without(QUOTES, line).strip() == self._text_fences[-1]:
+            self._text_fences.pop()
+            return first + 1
+        closing = re.compile(rf"[ \t>]*{re.escape(fence[1][0])}{{{len(fence[1])},}}[ \t]*$")
+        indices = range(first + 1, len(self._lines))
+        return next((index + 1 for index in indices if closing.match(self._lines[index])), len(self._lines))
+
+    def _block(self, index: int, inner: str) -> int:
+        """Add the block of text that begins at a line; return the index of the line after it."""
+        line = self._lines[index]
+        title = title_of(line)
+        if title is not None:
+            self._add_title(title, index)
+            end = end_of_options(self._lines, index + 1)
+            self._copy(index + 1, end)
+            return end
+        if is_copied(line):
+            end = end_of_options(self._lines, index + 1) if OPENS_OPTIONS.match(line) else index + 1
+            self._copy(index, end)
+            return end
+        if HTML_BLOCK.match(inner) and not re.match(r"\s*<(?:https?|mailto):", inner) and _is_block(inner):
+            return self._html(index, inner)
+        if (
+            "|" in inner
+            and index + 1 < len(self._lines)
+            and TABLE_RULE.match(_without(QUOTES, self._lines[index + 1]))
+        ):
+            return self._table(index)
+        return self._paragraph(index)
 
     def _front_matter(self) -> int:
         if self._lines[0].strip() in ("---", "+++"):
@@ -104,17 +208,31 @@ class MarkdownFile:
                     return index + 1
         return 0
 
-    def _end_of_html(self, first: int, line: str) -> int:
-        """Return the index of the line after a block of HTML.
+    def _html(self, first: int, line: str) -> int:
+        """Add a block of HTML: its texts, but not comments and what is in quotes, where lines have signs before them.
 
         The block ends at a blank line, one of raw text at its end tag, a comment at its `-->`.
         """
         raw = re.match(r"\s*<(?:(!--)|(\?)|(pre|script|style|textarea)\b)", line, re.IGNORECASE)
         lines = range(first, len(self._lines))
         if raw is None:
-            return next((index for index in lines if not self._lines[index].strip()), len(self._lines))
-        end = "-->" if raw[1] else "?>" if raw[2] else f"</{raw[3].lower()}>"
-        return next((index + 1 for index in lines if end in self._lines[index].lower()), len(self._lines))
+            last = next((index for index in lines if not self._lines[index].strip()), len(self._lines))
+        else:
+            end = "-->" if raw[1] else "?>" if raw[2] else f"</{raw[3].lower()}>"
+            last = next((index + 1 for index in lines if end in self._lines[index].lower()), len(self._lines))
+        if raw is not None or self._lines[first] != line:
+            self._copy(first, last)
+            return last
+        if MARKDOWN_INSIDE.search(line):
+            self._copy(first, first + 1)
+            return first + 1
+        page = HtmlFile("\n".join(self._lines[first:last]))
+        self._parts.append(page)
+        for unit in page.units:
+            line_number = int(unit.location.removeprefix("line ")) + first
+            self.units.append(unit._replace(location=f"line {line_number}"))
+        self._end_line(last - 1)
+        return last
 
     def _end_line(self, index: int) -> None:
         if index + 1 < len(self._lines):
@@ -125,39 +243,66 @@ class MarkdownFile:
             self._parts.append(self._lines[index])
             self._end_line(index)
 
-    def _add(self, text: str, index: int) -> None:
+    def _add(self, text: str, index: int, escape: Callable[[str], str] = str) -> _Text | None:
         """Add a text of line `index`, as a unit if it has words."""
         markup = Markup()
-        _add_inline(markup, text)
-        if markup.has_words:
-            self._parts.append(markup)
-            self.units.append(Unit(markup.text, f"line {index + 1}"))
-        else:
+        add_inline(markup, text, self._references)
+        if not markup.has_words:
             self._parts.append(text)
+            return None
+        part = _Text(text, markup, escape)
+        self._parts.append(part)
+        self.units.append(Unit(markup.text, f"line {index + 1}"))
+        return part
+
+    def _add_title(self, title: Title, index: int) -> None:
+        line = self._lines[index]
+        escape = ESCAPES.get(title.end_mark, str)
+        self._parts.append(line[: title.start])
+        self._add(line[title.start : title.end], index, escape)
+        self._parts.append(line[title.end :])
+        self._end_line(index)
 
     def _paragraph(self, first: int) -> int:
         """Add a paragraph with its lines joined; return the index of the line after it."""
         prefix = PREFIX.match(self._lines[first])
         begin = prefix.end() if prefix else 0
         texts, last = [self._lines[first][begin:]], first + 1
-        is_heading = HEADING.match(self._lines[first][:begin])
+        is_heading = HEADING.match(self._lines[first][:begin]) is not None
         while last < len(self._lines) and not is_heading and not texts[-1].endswith(("  ", "\\")):
             line = self._lines[last]
-            inner = QUOTES.sub("", line, count=1)
-            is_end = (
-                not inner.strip() or ITEM.match(inner) or NOTE.match(inner) or HEADING.match(line) or RULE.match(inner)
-            )
-            if is_end or FENCE.match(inner) or (HTML_BLOCK.match(inner) and _is_block(inner)) or inner.count("|") > 1:
+            if self._ends_paragraph(line) or _quote_depth(line) > _quote_depth(self._lines[first]):
                 break
+            inner = QUOTES.sub("", line, count=1)
             texts.append(inner.strip(" \t") if not inner.endswith("  ") else inner.lstrip(" \t"))
             last += 1
         text = " ".join(texts)
         end = _end_of_text(text)
         self._parts.append(self._lines[first][:begin])
-        self._add(text[:end], first)
+        part = self._add(text[:end], first)
         self._parts.append(text[end:])
         self._end_line(last - 1)
+        self._in_paragraph = not is_heading
+        is_underlined = last < len(self._lines) and SETEXT.match(_without(QUOTES, self._lines[last]))
+        if (is_heading or is_underlined) and not ATTRIBUTES_AT_END.search(text):
+            self._headings.append((_plain(text[:end]), part))
         return last
+
+    def _ends_paragraph(self, line: str) -> bool:
+        inner = QUOTES.sub("", line, count=1)
+        return bool(
+            not inner.strip()
+            or ITEM.match(inner)
+            or NOTE.match(inner)
+            or HEADING.match(line)
+            or RULE.match(inner)
+            or FENCE.match(inner)
+            or (HTML_BLOCK.match(inner) and _is_block(inner, interrupts=True))
+            or inner.count("|") > 1
+            or is_special(line)
+            or MATH_BEGIN.match(line)
+            or RAW_TAG.match(line)
+        )
 
     def _table(self, first: int) -> int:
         last = first
@@ -165,12 +310,14 @@ class MarkdownFile:
             if last == first + 1:
                 self._copy(last, last + 1)
             else:
-                for cell in re.split(r"((?<!\\)\|)", self._lines[last]):
+                begin = len(self._lines[last]) - len(_without(QUOTES, self._lines[last]))
+                self._parts.append(self._lines[last][:begin])
+                for cell in re.split(r"((?<!\\)\|)", self._lines[last][begin:]):
                     text = cell.strip()
                     if text.strip("|"):
                         begin = cell.index(text)
                         self._parts.append(cell[:begin])
-                        self._add(text, last)
+                        self._add(text, last, _escaped_cell)
                         self._parts.append(cell[begin + len(text) :])
                     else:
                         self._parts.append(cell)
@@ -179,107 +326,68 @@ class MarkdownFile:
         return last
 
 
+def _anchors_of(headings: Sequence[str]) -> list[str]:
+    """Return the anchors that GitHub gives to headings; one that occurs again gets a number."""
+    anchors: list[str] = []
+    counts: dict[str, int] = {}
+    for heading in headings:
+        anchor = re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+        count = counts.get(anchor, -1) + 1
+        counts[anchor] = count
+        anchors.append(f"{anchor}-{count}" if count else anchor)
+    return anchors
+
+
+def _plain(text: str) -> str:
+    """Return the text of a heading without its marks."""
+    markup = Markup()
+    add_inline(markup, text, References())
+    return MARK.sub("", markup.text)
+
+
+def _quote_depth(line: str) -> int:
+    quotes = QUOTES.match(line)
+    return quotes[0].count(">") if quotes else 0
+
+
+def _column(line: str) -> int:
+    """Return the column of the first character of a line, with tabs of four columns."""
+    spaces = line[: len(line) - len(line.lstrip(" \t"))]
+    return len(spaces.expandtabs(4))
+
+
+def _escaped_cell(text: str) -> str:
+    return re.sub(r"(?<!\\)\|", r"\\|", text)
+
+
+ESCAPES: dict[str, Callable[[str], str]] = {
+    '"': lambda text: text.replace('"', "'"),
+    "]": lambda text: text.replace("[", "(").replace("]", ")"),
+}
+
+
 def _end_of_text(text: str) -> int:
     """Return the offset of a paragraph's final marks: spaces, a hard break, the closing signs of a heading."""
-    shown = text.rstrip(" \t")
+    attributes = ATTRIBUTES_AT_END.search(text)
+    shown = text[: attributes.start() if attributes else None].rstrip(" \t")
     without_signs = shown.rstrip("#")
     if without_signs != shown and without_signs.endswith((" ", "\t")):
         return len(without_signs.rstrip(" \t"))
-    return len(text) - 1 if text.endswith("\\") else len(shown)
+    return len(shown) - 1 if shown.endswith("\\") else len(shown)
 
 
-def _is_block(line: str) -> bool:
-    """Return whether a line that begins with a tag starts a block of HTML, rather than a text with inline tags."""
-    from capsule_mt.formats.html import INLINE as INLINE_ELEMENTS  # late: a page without HTML does not need it
+def _is_block(line: str, interrupts: bool = False) -> bool:
+    """Return whether a line that begins with a tag starts a block of HTML, rather than a text with inline tags.
 
+    A tag of an inline element does if it is alone on its line and does not interrupt a paragraph.
+    """
     name = re.match(r"[ \t]*</?([A-Za-z][\w-]*)", line)
-    return name is None or name[1].lower() not in INLINE_ELEMENTS
-
-
-def _add_inline(markup: Markup, text: str) -> None:
-    """Add a text with its marks of emphasis, links and code."""
-    tokens = list(INLINE.finditer(text))
-    partners = _partners(text, tokens)
-    offset = 0
-    for index, match in enumerate(tokens):
-        kind, raw = next(name for name in KINDS if match[name] is not None), match[0]
-        markup.add_text(text[offset : match.start()])
-        offset = match.end()
-        if kind == "escape" and raw != r"\|":  # unescaped, it would end a cell
-            markup.add_text(raw[1:])
-        elif kind in ("escape", "code", "fixed"):
-            markup.add_fixed(raw)
-        elif kind in ("tag", "note"):
-            markup.add_tag(raw)
-        elif kind == "image":
-            if any(map(str.isalpha, match["alt"])):
-                markup.open("![", "image")
-                markup.add_text(match["alt"])
-                markup.close(f"]{match['source']}", "image")
-            else:
-                markup.add_point(raw)
-        elif index not in partners:
-            markup.add_text(raw)
-        elif partners[index] > index:
-            markup.open(raw, raw if kind == "mark" else "link")
-        else:
-            markup.close(raw, raw if kind == "mark" else "link")
-    markup.add_text(text[offset:])
-
-
-def _partners(text: str, tokens: list["re.Match[str]"]) -> dict[int, int]:
-    """Return the index of each mark's partner, in both directions; elements that cross have none."""
-    opened: list[int] = []
-    open_indices: dict[str, list[int]] = {}  # the indices in `opened` of each kind of mark
-    partners: dict[int, int] = {}
-
-    def open_mark(token_index: int, kind: str) -> None:
-        open_indices.setdefault(kind, []).append(len(opened))
-        opened.append(token_index)
-
-    def forget(index: int) -> None:
-        """Drop the marks in `opened` from an index on."""
-        for indices in open_indices.values():
-            while indices and indices[-1] >= index:
-                indices.pop()
-        del opened[index:]
-
-    for token_index, match in enumerate(tokens):
-        previous, following = text[match.start() - 1 : match.start()], text[match.end() : match.end() + 1]
-        if match["link"] is not None:
-            open_mark(token_index, LINK)
-        elif match["closed"] is not None:
-            if links := open_indices.get(LINK):
-                start = opened[links[-1]]
-                if len(match[0]) > 1:
-                    partners[start], partners[token_index] = token_index, start
-                forget(links[-1])
-        elif match["mark"] is not None:
-            is_underscore = match[0][0] == "_"  # which marks nothing inside a word, as in snake_case
-            in_word = is_underscore and previous.isalnum() and following.isalnum()
-            index = next(reversed(open_indices.get(match[0], ())), None)
-            link = next(reversed(open_indices.get(LINK, ())), -1)
-            if index is not None and index > link and not previous.isspace() and not in_word:
-                start = opened[index]
-                partners[start], partners[token_index] = token_index, start
-                forget(index)
-            elif following and not following.isspace() and not in_word and not (is_underscore and previous.isalnum()):
-                open_mark(token_index, match[0])
-    return partners
-
-
-def _escaped(text: str) -> str:
-    """Escape signs that would be read as marks."""
-    if not SPECIAL.search(text):
-        return text
-    written = re.sub(r"(?<!\w)([*_`])(?=\S)|(?<=\S)([*`])(?!\w)", r"\\\g<0>", text)
-    # an opening bracket makes a link only if one of these follows the next closing bracket
-    parts = written.split("]")
-    is_link = [part.startswith(("(", "[", ":")) for part in parts[1:]] + [False]
-    written = "]".join(
-        part.replace("[", r"\[") if linked else part for part, linked in zip(parts, is_link, strict=True)
+    if name is None or name[1].lower() in BLOCK_ELEMENTS:
+        return True
+    return (
+        not interrupts
+        and re.match(r"[ \t]*</?[A-Za-z][\w-]*(?:[^<>\"']|\"[^\"]*\"|'[^']*')*>[ \t]*$", line) is not None
     )
-    return re.sub(r"<(?=[A-Za-z/!?])", r"\\<", written)
 
 
 def _without(beginning: re.Pattern[str], line: str) -> str:

@@ -20,7 +20,7 @@ FORMATS = {
     "ass": (".ass", ".ssa"),
     "po": (".po", ".pot"),
     "xliff": (".xliff", ".xlf", ".sdlxliff", ".mqxliff", ".mxliff"),
-    "markdown": (".md", ".markdown"),
+    "markdown": (".md", ".markdown", ".mdx"),
     "docx": (".docx",),
     "pptx": (".pptx",),
     "odt": (".odt", ".odp"),

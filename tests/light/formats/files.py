@@ -215,6 +215,146 @@ Ein Bild: ![ein roter Hut](hut.png) und <https://example.org>. Das ist 5\\* gut.
 Titel
 =====
 """
+# as GitHub and documentation sites write it; what stays is in small letters without an umlaut
+SITE = r"""---
+title: Bleibt
+---
+
+# Getting started {#start}
+
+## Install the package
+
+## Install the package
+
+See [install](#install-the-package), [again](#install-the-package-1), [start](#start) and [none](#elsewhere).
+Read the [guide][], the [API], [other][ref] and [not a link].
+
+[guide]: https://example.org/guide
+[API]: https://example.org/api "The API"
+[ref]: https://example.org/ref
+
+> [!NOTE]
+> Useful *information*
+> goes here.
+
+> [!tip]- A folded callout
+> Text
+
+::: warning Watch out {#w}
+Do not open **this**.
+:::
+
+:::note[Your **title**]{.x}
+
+Some text.
+
+:::
+
+:::{admonition} My title
+:class: tip
+
+Content.
+:::
+
+:::{code-block} python
+print("stays")
+:::
+
+```{note}
+A note in a fence.
+```
+
+!!! danger "Be careful"
+
+    Indented content is text.
+
+        code stays
+
+??? note
+
+    More.
+
+=== "First tab"
+
+    In a tab.
+
+/// note | A title
+Text
+///
+
+Term one
+: Its definition, with `code`.
+: Another one.
+
+*[HTML]: Hyper Text
+
+{: .fs-6 .fw-300 }
+A paragraph with a [link](https://example.org){:target="_blank"} and a word{.x}.
+{: .note }
+
+$$
+x^2 + word
+$$
+
+Inline $a_b$ and \\(x^2 + y\\) and \(e^{i}\) but \(see below\).
+
+\begin{align}
+stays &= stays
+\end{align}
+
+{% include note.html content="stays" %}
+{% if page.title %}
+Shown {{ page.title | upcase }} and {% link a.md %}.
+{% endif %}
+
+{% highlight ruby %}
+puts "stays"
+{% endhighlight %}
+
+{{< figure src="a.png" title="stays" >}}
+
+import Tabs from '@theme/Tabs';
+import {
+  A
+} from "b";
+
+export const x = 1;
+
+<Tabs groupId="os" values={[
+  {label: 'stays', value: 'a > b'},
+]}>
+<TabItem value="a" label="Stays">
+
+Inside **the tab** is {props.version} text.
+
+</TabItem>
+</Tabs>
+
+{/* a comment stays */}
+
+Use <Button kind="x">the button</Button> here.
+
+<details>
+<summary>Click <b>me</b></summary>
+
+Hidden text.
+
+</details>
+
+1. One
+
+        code in a list
+
+   Text of one
+
+## Code follows
+    code stays
+    and more
+
+AT&amp;T &lt;b&gt; costs 5 &euro;.
+
+[TOC]
+"""
 TSV = "id\ttext\tn\r\n1\tEr schläft.\t3\r\n2\tDer alte Mann.\t4\r\n"
 CSV = 'id;text\n1;"Er sagt: ""Gut""; ja."\n'
 
@@ -488,6 +628,7 @@ FILES = {
     "memoq.mqxliff": MEMOQ,
     "angular.xlf": ANGULAR,
     "page.md": MARKDOWN,
+    "site.mdx": SITE,
     "table.tsv": TSV,
     "table.csv": CSV,
     "report.docx": docx(),

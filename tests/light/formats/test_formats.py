@@ -51,8 +51,8 @@ def test_what_is_not_translated_stays_byte_for_byte(name):
     else:
         expected = content_of(name).decode()
         written = written.decode()
-    if name == "page.md":  # lines of a paragraph are joined
-        written, expected = written.split(), re.sub(r"\n> über", " über", expected).split()
+    if name in ("page.md", "site.mdx"):  # lines of a paragraph are joined
+        written, expected = written.split(), re.sub(r"\n> (?=über|goes)", " ", expected).split()
     assert written == expected
 
 
@@ -371,7 +371,7 @@ def test_markdown():
             kept = [child.content for child in children if child.type in ("code_inline", "html_inline")]
             links = [child.attrs.get("href", child.attrs.get("src")) for child in children if child.attrs]
             marks = [child.type for child in children if child.type not in ("text", "softbreak")]
-            body = token.content if token.type in ("fence", "code_block", "html_block") else ""
+            body = token.content if token.type in ("fence", "code_block") else ""
             found.append((token.type, token.tag, body, kept, links, marks))
         return found
 
