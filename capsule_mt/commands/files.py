@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from capsule_mt.catalog.entries import is_archive, pair_named
+from capsule_mt.files.binary import REFUSED_SUFFIXES, refusal_of
 from capsule_mt.files.line_failures import Failure
 from capsule_mt.files.lines import coverage_json, coverage_tsv, one_line, pharaoh
 from capsule_mt.files.reading import open_text
@@ -28,7 +29,7 @@ STDIN = "-"
 FILE_SUFFIXES = (
     ".txt",
     ".gz",
-    ".pdf",
+    *REFUSED_SUFFIXES,
     *UNREADABLE_SUFFIXES,
     *(suffix for suffixes in FORMATS.values() for suffix in suffixes),
 )
@@ -115,7 +116,9 @@ def _is_model(text: str) -> bool:
 
 
 def _choose_format(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
-    by_name = format_of(arguments.input)
+    by_name, refusal = format_of(arguments.input), refusal_of(arguments.input)
+    if arguments.format is None and refusal is not None and os.path.exists(arguments.input):
+        parser.error(f"{arguments.input}: {refusal}; --format {LINES} reads it if it is text all the same")
     if arguments.format is None and by_name is None and suffix_of(arguments.input) in UNREADABLE_SUFFIXES:
         readers = ", ".join(suffixes[0] for suffixes in FORMATS.values())
         parser.error(

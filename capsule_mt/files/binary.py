@@ -1,13 +1,16 @@
-"""Refuse files that are not text, by their first bytes, and say what to do with them."""
+"""Refuse files that are not text, by their names or first bytes, and say what to do with them."""
+
+from pathlib import PurePath
 
 NUL = b"\0"
 SAVE_AS_WORD = "save it as .docx"
 UNPACK = "unpack it first"
 IMAGE = "an image", "a program for text recognition reads its text"
 MEDIA = "audio or video", "translate its subtitles, an .srt or a .vtt"
+PDF = "a PDF", "convert it by `pdftotext FILE.pdf FILE.txt`, or save it as .docx"
 # the first bytes, what such a file is, and what to do
 SIGNATURES = (
-    (b"%PDF-", "a PDF", "convert it by `pdftotext FILE.pdf FILE.txt`, or save it as .docx"),
+    (b"%PDF-", *PDF),
     (b"%!PS", "a PostScript file", "convert it by `ps2ascii FILE.ps FILE.txt`"),
     (b"{\\rtf", "an RTF document", SAVE_AS_WORD),
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Office file, such as .doc", SAVE_AS_WORD),
@@ -30,6 +33,27 @@ SIGNATURES = (
     (b"\x1aE\xdf\xa3", *MEDIA),
     (b"\x7fELF", "a program", "choose a file of text"),
 )
+# suffixes of files that are not text, what such a file is, and what to do
+REFUSED_SUFFIXES = {
+    ".pdf": PDF,
+    ".ps": ("a PostScript file", "convert it by `ps2ascii FILE.ps FILE.txt`"),
+    ".rtf": ("an RTF document", SAVE_AS_WORD),
+    **dict.fromkeys((".doc", ".dot", ".docm", ".wps", ".wpd", ".pages"), ("another program's document", SAVE_AS_WORD)),
+    **dict.fromkeys(
+        (".ppt", ".pps", ".ppsx", ".pptm", ".key"), ("another program's presentation", "save it as .pptx")
+    ),
+    **dict.fromkeys((".xls", ".xlsx", ".ods", ".numbers"), ("a spreadsheet", "save each sheet as .csv")),
+    **dict.fromkeys((".mobi", ".azw", ".azw3", ".fb2"), ("another kind of book", "convert it to .epub")),
+    **dict.fromkeys((".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".heic", ".djvu"), IMAGE),
+    **dict.fromkeys((".mp3", ".mp4", ".m4a", ".mkv", ".avi", ".mov", ".wav", ".ogg", ".webm", ".flac"), MEDIA),
+    **dict.fromkeys((".zip", ".7z", ".rar", ".tar", ".bz2", ".xz", ".zst"), ("an archive", UNPACK)),
+}
+
+
+def refusal_of(name: object) -> str | None:
+    """Return why a file with this name is not read, and what to do; `None` for other names."""
+    kind, advice = REFUSED_SUFFIXES.get(PurePath(str(name)).suffix.lower(), (None, None))
+    return None if kind is None else f"is {kind}, not text: {advice}"
 
 
 def refuse_binary(beginning: bytes, name: object, encoding: str | None = None) -> None:

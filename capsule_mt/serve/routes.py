@@ -9,6 +9,7 @@ from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from capsule_mt.catalog.pairs import LanguagePair, describe_languages
+from capsule_mt.files.binary import refusal_of
 from capsule_mt.files.lines import coverage_record
 from capsule_mt.formats.reading import FORMATS, PLAIN, TABLE_FORMATS, format_of
 from capsule_mt.formats.worker import Source
@@ -113,6 +114,8 @@ def file_router(answers: Answers) -> APIRouter:
         fields, client = await answers.read(request, FileRequest)
         upload = uploaded(fields)
         name = Path((upload.filename or "").replace("\\", "/")).name[-MAX_NAME:]
+        if (refusal := refusal_of(name)) is not None:
+            raise HTTPException(400, f"Invalid request: {name}: {refusal}")
         if Path(name).suffix.lower() not in FILE_SUFFIXES:
             raise HTTPException(400, f"Invalid request: file format not supported, only {', '.join(FILE_SUFFIXES)}")
         target, is_auto = answers.language_of(fields.target), fields.source == AUTO

@@ -500,7 +500,7 @@ def test_a_model_stands_before_a_text(call, capfdbinary):
         assert "a model stands before the" in capfdbinary.readouterr().err.decode()
 
 
-@pytest.mark.parametrize("suffix", [".toml", ".ass", ".svg", ".ini", ".tmx", ".rst", ".tex", ".jsonl", ".TMX.gz"])
+@pytest.mark.parametrize("suffix", [".toml", ".sbv", ".svg", ".ini", ".tmx", ".rst", ".tex", ".jsonl", ".TMX.gz"])
 def test_a_file_without_a_reader_is_translated_as_lines_only_on_request(run, expected, capfdbinary, tmp_path, suffix):
     content = "".join(f"{line}\n" for line in LINES).encode()
     (tmp_path / f"a{suffix}").write_bytes(gzip.compress(content) if suffix.endswith(".gz") else content)
@@ -512,6 +512,27 @@ def test_a_file_without_a_reader_is_translated_as_lines_only_on_request(run, exp
         assert f"a{suffix}: there is no reader for {name}, but for .html, .srt" in said
         assert "--format lines translates each line as text" in said
         assert run(*arguments, "--format", "lines")[1] == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("a.PDF", "is a PDF, not text: convert it by `pdftotext FILE.pdf FILE.txt`, or save it as .docx"),
+        ("a.doc", "is another program's document, not text: save it as .docx"),
+        ("a.rtf", "is an RTF document, not text: save it as .docx"),
+        ("a.xlsx", "is a spreadsheet, not text: save each sheet as .csv"),
+        ("a.jpeg", "is an image, not text: a program for text recognition reads its text"),
+        ("a.mp4", "is audio or video, not text: translate its subtitles, an .srt or a .vtt"),
+        ("a.mobi", "is another kind of book, not text: convert it to .epub"),
+    ],
+)
+def test_a_file_that_is_not_text_is_refused_by_its_name(run, expected, capfdbinary, tmp_path, name, message):
+    (tmp_path / name).write_text("".join(f"{line}\n" for line in LINES))
+    with pytest.raises(SystemExit):
+        run(name)
+    complaint = capfdbinary.readouterr().err.decode()
+    assert f"{name}: {message}; --format lines reads it if it is text all the same" in complaint.replace("\n", " ")
+    assert run(name, "--format", "lines")[1] == expected
 
 
 def test_a_packed_file_has_the_format_of_its_name(run, tmp_path):

@@ -197,6 +197,12 @@ def test_a_file(make_client):
     for name, content, message in (
         ("a.exe", b"a", "file format not supported, only .txt, .html"),
         ("a.csv", b"a,b", "file format not supported, only .txt, .html"),
+        (
+            "a.pdf",
+            b"%PDF",
+            "a.pdf: is a PDF, not text: convert it by `pdftotext FILE.pdf FILE.txt`, or save it as .docx",
+        ),
+        ("a.jpg", b"a", "a.jpg: is an image, not text: a program for text recognition reads its text"),
         ("a.txt", b"\xff", "a.txt"),
         ("a.txt", b"%PDF-1.7\n", "a.txt: is a PDF, not text: convert it by `pdftotext FILE.pdf FILE.txt`"),
         ("a.srt", b"a", "a.srt"),
