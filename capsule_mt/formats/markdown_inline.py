@@ -19,18 +19,18 @@ TEMPLATE = (
 )
 # of MathJax: \( x^2 \) and \\( x^2 \\); in `\(see below\)`, the backslashes only escape
 MATH = r"\\\\\(.{1,200}?\\\\\)|\\\((?=[^()\n]{0,200}(?:[\^_={}]|\\[A-Za-z])).{1,200}?\\\)"
-ATTRIBUTES = r"(?:\{:?[ \t]*[.#\w-][^{}\n]{0,200}\})?"  # of a link: {target=_blank}
+ATTRIBUTES = r"\{:?[ \t]*[.#\w-][^{}\n]{0,200}\}"  # of a link or a span: {target=_blank}
 INLINE = re.compile(
     rf"(?P<math>{MATH})"
     r"|(?P<escape>\\[!-/:-@\[-`{-~])"
     r"|(?P<code>(?:\{[\w:+-]{1,40}\})?(?<!`)(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`))"
     r"|(?P<fixed><(?:https?|mailto):[^\s<>]+>|\$\$[^$]+\$\$|\$[^$\s](?:[^$]*[^$\s])?\$(?!\d)|:[a-z_]+:(?![\w])"
     + rf"|{TEMPLATE})"
-    r"|(?P<tag></?[A-Za-z][^<>]*>|<!--(?:(?!<!--).)*?-->)"
+    r"|(?P<tag></?[A-Za-z][^<>]*>|<![A-Za-z][^<>]*>|<\?[^<>]*\?>|<!--(?:(?!<!--).)*?-->)"
     r"|(?P<note>\[\^[^\[\]\s]+\])"
-    r"|(?P<image>!\[(?P<alt>[^\[\]]*)\](?P<source>(?:" + TARGET + r"|\[[^\]]*\])" + ATTRIBUTES + r"))"
+    r"|(?P<image>!\[(?P<alt>[^\[\]]*)\](?P<source>(?:" + TARGET + r"|\[[^\]]*\])" + f"(?:{ATTRIBUTES})?))"
     r"|(?P<link>\[(?=[^\]]))"
-    r"|(?P<closed>\](?:(?:" + TARGET + r"|\[[^\]]*\])" + ATTRIBUTES + r")?)"
+    r"|(?P<closed>\](?:(?:" + TARGET + r"|\[[^\]]*\])" + f"(?:{ATTRIBUTES})?|{ATTRIBUTES})?)"
     r"|(?P<mark>\*{1,3}|_{1,3}|~~)",
     re.DOTALL,
 )

@@ -104,6 +104,8 @@ def test_code_after_a_heading_and_in_lists():
     "page",
     [
         b"text\n> quote\n",
+        b"one <!doctype> two <?php x ?> three\n",
+        b"a [span]{.red #x} and [link](y){target=_blank}\n",
         b"***bold** and italic*\n",
         b'5 &lt; 6 &amp;amp; [a](b "c")\n',
         b"| a &#124; b | c |\n|---|---|\n| one | two |\n",
