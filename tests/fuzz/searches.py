@@ -12,6 +12,7 @@ from capsule_mt.engine.decoder import EngineDecoder
 from capsule_mt.engine.search import Ids, Readings, SearchOptions
 from capsule_mt.models.loading import load_model
 from capsule_mt.options.table import SEARCH_FIELDS, Option
+from tests.fixtures.marian_models import marian_folder
 from tests.light.models.files import golden
 
 Case = dict[str, Any]
@@ -84,7 +85,9 @@ class Listed:
 
 @cache
 def decoder_of(name: str, int8: bool) -> EngineDecoder:
-    folder = golden(name, Path(tempfile.mkdtemp()) / name)
+    """Load a golden checkpoint, or a model that Marian wrote, as in "marian/aan"."""
+    to = Path(tempfile.mkdtemp()) / Path(name).name
+    folder = marian_folder(name.removeprefix("marian/"), to) if name.startswith("marian/") else golden(name, to)
     decoder = load_model(folder, int8=int8).decoder
     assert isinstance(decoder, EngineDecoder)
     return decoder

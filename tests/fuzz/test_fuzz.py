@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 from capsule_mt.engine.search import Readings, SearchOptions
+from tests.fuzz import pairs
 from tests.fuzz.cases import TARGETS
 from tests.fuzz.run import CORPUS
 from tests.fuzz.searches import make_search, options_of
@@ -34,6 +35,13 @@ def test_every_field_of_a_search_and_of_readings_is_drawn_with_other_values_than
     values |= {name: [getattr(reading, name) for reading in readings] for name in Readings._fields}
     defaults = SearchOptions._field_defaults | Readings._field_defaults
     assert [name for name in values if all(value == defaults.get(name) for value in values[name])] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", pairs.MODELS)
+def test_every_pair_of_options(model):
+    for case in pairs.cases((model,)):
+        pairs.check_pair(case)
 
 
 @pytest.mark.slow
