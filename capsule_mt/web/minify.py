@@ -35,6 +35,7 @@ TEMPLATE = re.compile(r"(?P<template>[`}](?:\\.|\$(?!\{)|[^`\\$])*(?:`|\$\{))", 
 MODIFIERS = ("async", "static", "get", "*")  # of members
 OPENING = "( , [ = : ? ?? || && ... return of in const let throw ! + -"
 BEFORE_OBJECT = frozenset(OPENING.split())
+BEFORE_HEADER = ("if", "for", "while", "switch", "catch")  # of a block, which is not a function
 BEFORE_VALUE = BEFORE_OBJECT | {"", "=>", "{", "}", ";"}
 MODULE = r' from "\./\w+\.js"'
 IMPORT = re.compile(r'^import \{[^}]*\} from "\./(\w+)\.js";\n', re.MULTILINE)
@@ -137,7 +138,8 @@ class _Names:
     names both: it becomes `{ name: a }`.
 
     What a statement of the script declares has one short name. All other names are local to their unit, a statement
-    or a member of a class, and units use the same short names again.
+    or a member of a class, and units use the same short names again. So do scopes in a unit, as far as they do not
+    need a name from outside.
     """
 
     def __init__(self, tokens: list[Token]) -> None:
@@ -145,21 +147,45 @@ class _Names:
         self.roles = list(self._roles())
         self.units = list(self._units())
         declared = frozenset(self._declared_names())
-        uses = [Counter[str]() for _ in range(max(self.units, default=0) + 1)]
-        for (_, text), role, unit in zip(tokens, self.roles, self.units, strict=True):
+        uses: list[dict[str, list[int]]] = [{} for _ in range(max(self.units, default=0) + 1)]
+        for index, ((_, text), role, unit) in enumerate(zip(tokens, self.roles, self.units, strict=True)):
             if role in ("variable", "both") and text not in RESERVED and text[0] != "#":
-                uses[unit][text] += 1
-        all_uses = Counter(name for unit_uses in uses for name in unit_uses.elements() if name in declared)
+                uses[unit].setdefault(text, []).append(index)
+        all_uses = Counter[str]()
+        for unit_uses in uses:
+            all_uses.update({name: len(indices) for name, indices in unit_uses.items() if name in declared})
         private_uses = Counter(text for _, text in tokens if text.startswith("#"))
         self.shared = dict(zip((name for name, _ in all_uses.most_common()), _short_names(()), strict=False))
         self.shared |= {name: f"#{_short(index)}" for index, (name, _) in enumerate(private_uses.most_common())}
-        self.local = [self._local_names(unit_uses) for unit_uses in uses]
+        scopes: list[list[range]] = [[] for _ in uses]
+        for scope in _scopes(tokens, self.objects):
+            scopes[self.units[scope.start]].append(scope)
+        self.local = list(map(self._local_names, uses, scopes))
 
-    def _local_names(self, uses: Counter[str]) -> dict[str, str]:
-        """Return a short name for each local name of a unit, other than those of the shared names that it uses."""
+    def _local_names(self, uses: Mapping[str, list[int]], scopes: list[range]) -> dict[str, str]:
+        """Return a short name for each local name of a unit, other than those of the shared names that it uses.
+
+        uses: the indices of the tokens that are the name.
+        """
         shared = {self.shared[name] for name in uses if name in self.shared}
-        names = [name for name, _ in uses.most_common() if name not in self.shared]
-        return dict(zip(names, _short_names(shared), strict=False))
+        unit = range(len(self.tokens))
+        areas = {
+            name: max(
+                (scope for scope in scopes if indices[0] in scope and indices[-1] in scope), key=_start, default=unit
+            )
+            for name, indices in uses.items()
+            if name not in self.shared
+        }
+        names: dict[str, str] = {}
+        for name in sorted(areas, key=lambda name: -len(uses[name])):
+            conflicts = {
+                short
+                for other, short in names.items()
+                if any(index in areas[other] for index in uses[name])
+                and any(index in areas[name] for index in uses[other])
+            }
+            names[name] = next(_short_names(shared | conflicts))
+        return names
 
     def _units(self) -> Iterator[int]:
         """Yield the unit of each token: a statement of the script, or a member of a class."""
@@ -206,8 +232,9 @@ class _Names:
         """Yield for each token "variable", "key", "both", or "" if it is not a name."""
         following = iter([*self.tokens[1:], ("", "")])
         brackets: list[str] = []
+        self.objects: set[int] = set()  # the tokens that begin objects and patterns
         last, before_member, is_class = "", "", False  # the tokens before: the last one, and without modifiers
-        for kind, text in self.tokens:
+        for index, (kind, text) in enumerate(self.tokens):
             after = next(following)[1]
             inside = brackets[-1] if brackets else ""
             yield self._role(kind, text, last, before_member, after, inside)
@@ -218,6 +245,8 @@ class _Names:
                     brackets.append("template")
             elif kind == "mark" and text in "([{":
                 is_object = text == "{" and last in BEFORE_OBJECT
+                if is_object or is_class:
+                    self.objects.add(index)
                 brackets.append("class" if text == "{" and is_class else "object" if is_object else text)
                 is_class = False
             elif kind == "mark" and text in ")]}":
@@ -245,6 +274,52 @@ class _Names:
             short = self.shared.get(text) or self.local[unit].get(text, text)
             short = short if role in ("variable", "both") else text
             yield kind, f"{text}:{short}" if role == "both" and short != text else short
+
+
+def _start(scope: range) -> int:
+    return scope.start
+
+
+def _scopes(tokens: list[Token], objects: Collection[int]) -> Iterator[range]:
+    """Yield the tokens of each function, parameters included, and of each block."""
+    texts = [*(text for _, text in tokens), "", ""]
+    ends = _ends_of_brackets(tokens)
+    bodies: set[int] = set()  # of functions, whose names and parameters may not be the same
+    for opening, end in ends.items():
+        is_method = texts[end] == "{" and texts[opening - 1] not in BEFORE_HEADER
+        body = end if is_method else end + 1
+        if texts[opening] != "(" or not (is_method or texts[end] == "=>"):
+            continue
+        bodies.add(body)
+        yield range(opening, ends[body] if texts[body] == "{" else _end_of_expression(tokens, body))
+    for opening, end in ends.items():
+        if texts[opening] == "{" and opening not in objects and opening not in bodies:
+            yield range(opening, end)
+
+
+def _ends_of_brackets(tokens: list[Token]) -> dict[int, int]:
+    """Return the index after the end of each bracket by that of its beginning."""
+    ends: dict[int, int] = {}
+    openings: list[int] = []
+    for index, (kind, text) in enumerate(tokens):
+        if (kind == "mark" and text in (")", "]", "}")) or (kind == "template" and text[0] == "}"):
+            ends[openings.pop()] = index + 1
+        if (kind == "mark" and text in ("(", "[", "{")) or (kind == "template" and text.endswith("${")):
+            openings.append(index)
+    return ends
+
+
+def _end_of_expression(tokens: list[Token], start: int) -> int:
+    """Return the index of the token that ends an expression."""
+    depth = 0
+    for index in range(start, len(tokens)):
+        kind, text = tokens[index]
+        if depth == 0 and (
+            (kind == "mark" and text in (",", ";", ")", "]", "}")) or (kind == "template" and text[0] == "}")
+        ):
+            return index
+        depth += _depth_of(kind, text)
+    return len(tokens)
 
 
 def _depth_of(kind: str, text: str) -> int:
