@@ -82,8 +82,13 @@ static int check_sizes(const model_t *model, const operation_t *op, int program)
 #define INPUTS(slot) model->linears[op->slots[slot]].inputs
 #define OUTPUTS(slot) model->linears[op->slots[slot]].outputs
 #define SAME_ROWS(slot) (SPACE(slot) == space || (SPACE(slot) >= OF_HYPOTHESES && of_step))
+#if defined(__wasm__) /* where the texts of the conditions would be a twentieth of the module */
+#define WANTED(condition) "a condition on its sizes"
+#else
+#define WANTED(condition) #condition
+#endif
 #define WANT(condition) \
-    if (!violated && !(condition)) violated = #condition;
+    if (!violated && !(condition)) violated = WANTED(condition);
 #define ANYTHING
     if (of_step != program)
         return refuse("%s: rows of the %s", kinds[op->kind].name,

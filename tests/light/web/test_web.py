@@ -553,7 +553,7 @@ def test_a_name_of_two_modules():
 def test_a_small_download(package):
     scripts = [script.encode() for script in page_scripts(site.sources()).values()]
     for module in MODULES:  # a page loads one
-        assert sum(len(gzip.compress(file)) for file in (*scripts, (package / module).read_bytes())) < 69_500
+        assert sum(len(gzip.compress(file)) for file in (*scripts, (package / module).read_bytes())) < 62_500
 
 
 @pytest.mark.slow

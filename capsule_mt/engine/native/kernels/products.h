@@ -330,7 +330,7 @@ INLINE vi dot(vi sum, const rounded_t *x, weights_t weights) {
 }
 
 /* What the accumulators of a row hold -> the two vectors of its outputs; the last block may be incomplete. */
-INLINE void finish(vf first, vf second, float *y, long count, int relu) {
+OUTLINE void finish(vf first, vf second, float *y, long count, int relu) {
     if (relu) {
         first = max_of(first, all(0.f));
         second = max_of(second, all(0.f));

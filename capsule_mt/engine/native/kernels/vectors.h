@@ -69,6 +69,11 @@ typedef int16_t rounded_t;
 #endif
 #define BLOCK (2 * LANES)
 #define INLINE static inline __attribute__((always_inline))
+#if defined(TIER_SIMD128) /* where code is to be small: for what is rare, or takes much longer than a call */
+#define OUTLINE static __attribute__((noinline))
+#else
+#define OUTLINE INLINE
+#endif
 
 typedef float vf __attribute__((vector_size(LANES * 4)));
 typedef int32_t vi __attribute__((vector_size(LANES * 4)));
@@ -100,12 +105,12 @@ INLINE float largest_of(vf v) {
     return _mm_cvtss_f32(_mm_max_ss(half, _mm_movehdup_ps(half)));
 }
 #else
-INLINE float sum_of(vf v) {
+OUTLINE float sum_of(vf v) {
     float sum = 0;
     for (int i = 0; i < LANES; i++) sum += v[i];
     return sum;
 }
-INLINE float largest_of(vf v) {
+OUTLINE float largest_of(vf v) {
     float largest = v[0];
     for (int i = 1; i < LANES; i++) largest = v[i] > largest ? v[i] : largest;
     return largest;
@@ -207,8 +212,8 @@ INLINE vf log_of(vf x) {
     return m + p + e * all(0.693359375f);
 }
 
-INLINE vf sigmoid_of(vf x) { return all(1.f) / (all(1.f) + exp_of(-x)); }
-INLINE vf tanh_of(vf x) { return all(1.f) - all(2.f) / (all(1.f) + exp_of(x + x)); }
+OUTLINE vf sigmoid_of(vf x) { return all(1.f) / (all(1.f) + exp_of(-x)); }
+OUTLINE vf tanh_of(vf x) { return all(1.f) - all(2.f) / (all(1.f) + exp_of(x + x)); }
 
 /* Numbers in half precision as floats, exactly, but for those that are not finite. */
 typedef uint16_t vh_any __attribute__((vector_size(LANES * 2), aligned(2), may_alias));
@@ -234,17 +239,17 @@ INLINE void store_first(float *p, vf v, long count) {
     _mm512_mask_storeu_ps(p, (__mmask16)((1u << count) - 1), (__m512)v);
 }
 #else
-INLINE vf load_first(const float *p, long count, float padding) {
+OUTLINE vf load_first(const float *p, long count, float padding) {
     vf v = all(padding);
     for (long i = 0; i < count; i++) v[i] = p[i];
     return v;
 }
-INLINE void store_first(float *p, vf v, long count) {
+OUTLINE void store_first(float *p, vf v, long count) {
     for (long i = 0; i < count; i++) p[i] = v[i];
 }
 #endif
 /* The first lanes of a vector, and zeros. */
-INLINE vf first_of(vf v, long count) {
+OUTLINE vf first_of(vf v, long count) {
 #if defined(TIER_AVX512)
     return (vf)_mm512_maskz_mov_ps((__mmask16)((1u << count) - 1), (__m512)v);
 #else
