@@ -11,10 +11,14 @@ URL = (  # with placeholders, or an e-mail address
 )
 TAG = r"(?s:<!--(?:(?!<!--).)*?-->)|</?(?:[A-Za-z][^<>]*|\d+\s*/?)>"  # of HTML, and of i18next
 UNIT = r"(?:[kKMGT]?i?B|[mn]?s|[ckm]?m|[km]?g|px|pt|r?em|min|h|k?Hz|[MG]Hz|dpi|fps|th|x)\b"
+_ICU_DEPTH = 6  # of braces inside a plural or a selection of ICU, which may hold others
+_ICU_BODY = "[^{}]*"
+for _ in range(_ICU_DEPTH):
+    _ICU_BODY = rf"(?:[^{{}}]|\{{{_ICU_BODY}\}})*"
 # of Mustache, Jinja, Liquid, Angular; statements and remarks of Jinja; ERB; ICU, left whole; shells, Ruby, Python; Qt
 _PLACEHOLDER = (
     r"(?:\{\{\{[^{}\n]{0,120}\}\}\}|\{\{[^{}\n]{0,120}\}\}|\{%.{0,120}?%\}|\{#.{0,120}?#\}|<%.{0,120}?%>"
-    r"|\{\s*\w+\s*,\s*(?:plural|select(?:ordinal)?|number|date|time)\b(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
+    rf"|\{{\s*\w+\s*,\s*(?:plural|select(?:ordinal)?|number|date|time)\b{_ICU_BODY}\}}"
     r"|[$%#]?\{\{?[^{}\s]*\}\}?|\{\s?[\w.]+\s?\}|\$[A-Za-z_]\w+"
     r"|\[\[[\w.]+\]\]|%%\w+%%|(?<![\w:/])@:[\w.]*\w"  # of Angular 1 and vue-i18n
     r"|(?<![\w:/@]):[A-Za-z_]\w+(?![\w:])"  # of Laravel
