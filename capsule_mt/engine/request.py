@@ -170,8 +170,8 @@ class SearchCall(Call):
     def _list(self, lists: Sequence[Ids]) -> None:
         """Restrict each source to its list of tokens: indices into `candidates`, the union of all lists."""
         candidates: Sequence[int] = lists[0]
-        indices: Iterable[int] = list(range(len(candidates))) * len(lists)
-        if any(candidates_of_source is not lists[0] for candidates_of_source in lists):
+        indices: Iterable[int] = array("i", range(len(candidates))) * len(lists)
+        if any(source_candidates is not lists[0] for source_candidates in lists):
             candidates = sorted(set().union(*lists))
             index_of = dict(zip(candidates, count(), strict=False))
             indices = map(index_of.__getitem__, chain.from_iterable(lists))

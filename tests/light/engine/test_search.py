@@ -293,6 +293,26 @@ def test_only_listed_tokens_are_written(name):
             assert label != "greedy" or hypotheses[0].ids == wanted[0].ids
 
 
+class Shared:
+    """A list of tokens for every source: one object, or a copy for each."""
+
+    def __init__(self, *, copies: bool) -> None:
+        self.copies, self.tokens = copies, [*range(20, 50), END]
+
+    def of_source(self, source, *further):
+        return list(self.tokens) if self.copies else self.tokens
+
+
+def test_a_list_that_sources_share_is_as_a_list_of_each():
+    decoder = decoder_of(PROGRAMS["plain"])
+    for search in SEARCHES.values():
+        shared, of_each = (
+            decoder.translate(SOURCES, options(shortlist=Shared(copies=copies), **search)) for copies in (False, True)
+        )
+        assert shared == of_each
+        assert {token for hypotheses in shared for token in hypotheses[0].ids} <= {*range(20, 50), END}
+
+
 def test_options_of_generate_are_refused():
     with pytest.raises(ValueError, match=r"not take `top_k`, `num_beam` \(did you mean `num_beams`\?\)$"):
         decoder_of(PROGRAMS["plain"]).translate(SOURCES, options(further={"top_k": 5, "num_beam": 5}))
