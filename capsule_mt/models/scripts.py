@@ -64,7 +64,8 @@ class ScriptShortlist:
 
     def of_source(self, source: Sequence[int], *further: int) -> Sequence[int]:
         """Return the tokens, ascending; the same list for every source with the same further tokens."""
-        if further not in self._lists:
+        listed = self._lists.get(further)
+        if listed is None:
             language = next((self._code_of[token] for token in further if token in self._code_of), None)
             if language is None:
                 raise ValueError("a `shortlist` by script needs a translation that begins with its language's token")
@@ -72,8 +73,8 @@ class ScriptShortlist:
             groups = [tokens for names, tokens in self._tokens_of.items() if names <= written]
             if len(self._lists) >= MAX_LISTS:
                 self._lists.clear()
-            self._lists[further] = sorted(set(further).union(*groups))
-        return self._lists[further]
+            self._lists[further] = listed = sorted(set(further).union(*groups))
+        return listed  # not read again: another thread may have cleared the lists
 
 
 @cache
