@@ -14,9 +14,10 @@ With transformers (hf-capsule-mt), also any of its models, on GPUs, and several 
     capsule-mt translate MODEL_A MODEL_B --input text.en --output text.de
     accelerate launch scripts/translate.py MODEL --backend transformers --input text.en --output text.de
 
-Some formats are read, and written as the same kind of file: .html, .epub, .srt, .vtt, .ass, .po, .xliff, .json, .arb,
-.md, .docx, .pptx, .odt, and .tsv or .csv with --column. Any other file is translated line by line; .xml, .yaml, .rst,
-.tex and the like need --format lines for that. A PDF, an image and the like are refused with what to do.
+Some formats are read, and written as the same kind of file: .html, .epub, .srt, .vtt, .ass, .po, .xliff, .md, .docx,
+.pptx, .odt, catalogs of apps (.json, .arb, .yml, .properties, .strings, .stringsdict, .resx, .ts, Android's .xml), and
+.tsv or .csv with --column. Any other file is translated line by line; .toml, .rst, .tex and the like need --format
+lines for that. A PDF, an image and the like are refused with what to do.
 
 With --output, the same command resumes an interrupted run; Ctrl-C exits with 130. Each line is a text: its sentences
 are translated one by one, an empty line stays empty. A line that cannot be translated is empty in the output; the

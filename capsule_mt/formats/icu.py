@@ -12,7 +12,7 @@ from capsule_mt.formats.units import Translated
 
 START = re.compile(r"\{\s*[\w.]+\s*,\s*(plural|select|selectordinal)\s*,\s*(?:offset:\d+\s*)?")
 SELECTOR = re.compile(r"\s*(=\d+|[\w-]+)\s*\{")
-END = re.compile(r"\s*\}")
+BRANCHES_END = re.compile(r"\s*\}")
 SIMPLE_ARGUMENT = re.compile(r"\{\{[^{}]*\}\}|\{[^{}]*\}")
 TOKEN = re.compile(r"'|[{}#]")
 HASH = "{#}"  # the number of a plural, in a text to translate
@@ -185,7 +185,7 @@ def _parse_argument(message: str, offset: int, in_plural: bool, depth: int) -> t
         parts, end = _parse(message, selector.end(), in_plural or head[1] != "select", depth + 1)
         branches[selector[1]] = parts
         offset = end + 1
-    end_match = END.match(message, offset)
+    end_match = BRANCHES_END.match(message, offset)
     if end_match is None or "other" not in branches:
         raise NotIcuError
     return Branches(head[0], head[1], branches), end_match.end()

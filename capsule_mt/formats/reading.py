@@ -27,6 +27,7 @@ FORMATS = {
     "epub": (".epub",),
     "json": (".json",),
     "arb": (".arb",),
+    "yaml": (".yml", ".yaml"),
     "properties": (".properties",),
     "strings": (".strings",),
     "stringsdict": (".stringsdict",),
@@ -37,13 +38,13 @@ FORMATS = {
     "csv": (".csv",),
 }
 # catalogs of apps, whose messages are loaded by a program
-CATALOGS = ("json", "arb", "properties", "strings", "stringsdict", "android", "resx", "qt")
+CATALOGS = ("json", "arb", "properties", "strings", "stringsdict", "android", "resx", "qt", "yaml")
 TABLE_FORMATS = ("tsv", "csv")
 ARCHIVE_FORMATS = ("docx", "pptx", "odt", "epub")
 FLAGGING_FORMATS = ("po", "xliff", "qt")  # in which a translation can be flagged for review
 # suffixes of files that are more than lines of text and that we cannot read
 UNREADABLE_SUFFIXES = (
-    *(".jsonl", ".yaml", ".yml", ".toml", ".ini"),
+    *(".jsonl", ".toml", ".ini"),
     *(".tmx", ".svg", ".rst", ".adoc", ".tex", ".ipynb", ".sbv", ".ttml"),
 )
 GZIP = b"\x1f\x8b"
@@ -225,6 +226,7 @@ def read_catalog(text: str, content: bytes, format: str, name: str, language: st
     from capsule_mt.formats.properties import PropertiesFile
     from capsule_mt.formats.qt import QtFile
     from capsule_mt.formats.resx import ResxFile
+    from capsule_mt.formats.yaml_catalog import YamlCatalog
 
     if format == "strings":  # with the byte-order mark that it has
         return StringsFile(text, name, language, content)
@@ -236,7 +238,7 @@ def read_catalog(text: str, content: bytes, format: str, name: str, language: st
     elif format == "resx":
         file = ResxFile(text, name)
     else:
-        readers = {"android": AndroidFile, "qt": QtFile, "stringsdict": StringsdictFile}
+        readers = {"android": AndroidFile, "qt": QtFile, "stringsdict": StringsdictFile, "yaml": YamlCatalog}
         file = readers[format](text, name, language)
     return _WithByteOrderMark(file) if content.startswith(codecs.BOM_UTF8) else file
 

@@ -484,6 +484,41 @@ QT = """<?xml version="1.0" encoding="utf-8"?>
 </context>
 </TS>
 """
+YAML = """# Kopf
+---
+de: &de
+  titel: Der alte Mann  # bleibt
+  "gruss": "Hallo %{name},\\n\\u00dcber: \\"x\\""
+  lang: Eine lange
+    Zeile, die
+    weitergeht
+  zwei: 'Er sagt: ''Gut'' und
+    geht'
+  datum: "%d. %B %Y"
+  zahl: 5
+  an: true
+  tage: [Erster, "Zweiter, Tag", 5]
+  formate:
+  - :symbol
+  - Ein Hut
+  - schluessel: Ein Haus
+    anders: *de
+  dateien:
+    one: Eine Datei
+    other: "%{count} Dateien"
+  block: |
+    Erste Zeile
+      Zweite Zeile
+
+    Dritte
+  falte: >-
+    Ein langer
+    Satz
+
+    Noch einer
+  leer:
+  nichts: ~
+"""
 
 WORD = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 LINK = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
@@ -644,6 +679,7 @@ FILES = {
     "strings.xml": ANDROID,
     "de.resx": RESX,
     "app.ts": QT,
+    "de.yml": YAML,
 }
 
 

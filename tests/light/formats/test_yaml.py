@@ -1,0 +1,139 @@
+"""Catalogs in YAML: PyYAML reads what is written as the same structure, with the texts translated."""
+
+import pytest
+
+from capsule_mt.formats.reading import parse
+from capsule_mt.formats.units import FormatError, Translated
+from tests.light.formats.files import YAML
+from tests.light.formats.test_formats import shout
+
+yaml = pytest.importorskip("yaml")
+
+
+def read(content, language="de"):
+    return parse(content.encode(), "yaml", name="a.yml", language=language)
+
+
+def translated(content, language="de", translate=shout):
+    parsed = read(content, language)
+    return parsed.write([Translated(translate(unit.text)) for unit in parsed.units]).decode()
+
+
+def texts(content):
+    return [unit.text for unit in read(content).units]
+
+
+def shouted(value):
+    """Return a value with its texts in capitals, but for keys and placeholders."""
+    if isinstance(value, dict):
+        return {key: shouted(child) for key, child in value.items()}
+    if isinstance(value, list):
+        return [shouted(child) for child in value]
+    kept = (":symbol", "%d. %B %Y")
+    return shout(value) if isinstance(value, str) and value not in kept else value
+
+
+def test_rails():
+    expected = [
+        "Der alte Mann",
+        'Hallo %{name},\nÜber: "x"',
+        "Eine lange Zeile, die weitergeht",
+        "Er sagt: 'Gut' und geht",
+        "Erster",
+        "Zweiter, Tag",
+        "Ein Hut",
+        "Ein Haus",
+        "Eine Datei",
+        "%{count} Dateien",
+        "Erste Zeile\n  Zweite Zeile\n\nDritte",
+        "Ein langer Satz\nNoch einer",
+    ]
+    content = YAML.replace("    anders: *de\n", "")  # which holds itself
+    assert texts(content) == expected
+    before, after = yaml.safe_load(content), yaml.safe_load(translated(content))
+    wanted = shouted(before)
+    wanted["de"]["gruss"] = 'HALLO %{name},\nÜBER: "X"'
+    wanted["de"]["dateien"]["other"] = "%{count} DATEIEN"
+    assert after == wanted
+    assert "  titel: DER ALTE MANN  # bleibt\n" in translated(YAML)
+
+
+@pytest.mark.parametrize(
+    ("language", "forms"), [("ru", ["one", "few", "many", "other"]), ("ja", ["other"]), ("en", ["one", "other"])]
+)
+def test_rails_has_the_language_and_its_plurals(language, forms):
+    catalog = yaml.safe_load(translated(YAML, language))
+    assert list(catalog) == [language]
+    assert list(catalog[language]["dateien"]) == forms
+    assert catalog[language]["dateien"]["other"] == "%{count} DATEIEN"
+
+
+@pytest.mark.parametrize(
+    "translation",
+    [
+        "plain",
+        "yes",
+        "null",
+        "5.0",
+        "a: b",
+        "a #b",
+        "# a",
+        "- a",
+        "it's",
+        '"quoted"',
+        "{a b",
+        "[a], b",
+        "%a",
+        "@a",
+        "a:",
+        ":a",
+        "a\nb",
+        "a\tb",
+        "\\n",
+        "é, ü",
+        "a\u2028b",
+        "*a",
+        "&a",
+        "!a",
+        "| a",
+        "~",
+    ],
+)
+@pytest.mark.parametrize("scalar", ["Ein Hut", '"Ein Hut"', "'Ein Hut'", "[Ein Hut]"])
+def test_every_text_is_written_so_that_it_is_read_back(translation, scalar):
+    written = translated(f"a: {scalar}\nb: Ein Haus # x\n", translate=lambda text: translation)
+    expected = [translation] if scalar[0] == "[" else translation
+    assert yaml.safe_load(written) == {"a": expected, "b": translation}
+
+
+@pytest.mark.parametrize("translation", ["a\nb", "a: b", "# a", "a\n\nb"])
+@pytest.mark.parametrize("header", ["|", "|-", ">", ">-", ">+"])
+def test_blocks_are_read_back(header, translation):
+    content = f"a:\n  b: {header}\n    Ein Hut\n\n    Ein Haus\n  c: Ende gut\n"
+    written = yaml.safe_load(translated(content, translate=lambda text: translation))
+    assert written["a"]["b"].strip("\n") == translation
+    assert written["a"]["c"] == translation
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a: !ruby/sym b c", "a.yml, line 1: `!` is not read here: write texts in quotes"),
+        ("a: {b: c d}", "a.yml, line 1: `{` is not read here"),
+        ("a: b c\n---\nd: e f", "a.yml, line 2: directives and several documents in a file are not read"),
+        ("a:\n\tb: c d", "a.yml, line 2: YAML is indented by spaces, not by tabs"),
+        ("a: b c\nd e f", "a.yml, line 2: `key: text` is expected, got 'd e f'"),
+        ("a: 'b c", "a.yml, line 1: the text does not end with '"),
+        ('a: "b c" d', "a.yml, line 1: the end of the line is expected, got ' d'"),
+        ('a: "b \\q"', "a.yml, line 1: \\q is not an escape of YAML"),
+        ("a: [b c,\n  d]", "a.yml, line 1: a list in brackets holds texts on one line"),
+        ("a: b c\n  d: e f", "a.yml, line 2: a text goes on here, and has a key in it"),
+        ("a: >\n  b c\n    d", "a.yml, line 3: a line of a text is indented differently"),
+        ("? a\n: b", "a.yml, line 1: `key: text` is expected"),
+        ("a: %b c", "a.yml, line 1: `%` is not read here"),
+    ],
+)
+def test_what_is_not_read_is_refused_by_line(content, message):
+    with pytest.raises(FormatError) as error:
+        read(content)
+    assert str(error.value).startswith(message)
