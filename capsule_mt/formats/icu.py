@@ -186,6 +186,7 @@ def _parse_argument(message: str, offset: int, in_plural: bool, depth: int) -> t
         branches[selector[1]] = parts
         offset = end + 1
     end_match = BRANCHES_END.match(message, offset)
-    if end_match is None or "other" not in branches:
+    # Angular writes a `select` without "other"
+    if end_match is None or not branches or ("other" not in branches and head[1] != "select"):
         raise NotIcuError
     return Branches(head[0], head[1], branches), end_match.end()

@@ -156,6 +156,8 @@ def read(
 
     if format in ARCHIVE_FORMATS:
         return _archive(content, format, name, language)
+    if format in ("strings", "stringsdict") and content.startswith(b"bplist"):
+        raise FormatError(f"{name}: is a binary property list, as in a built app: translate the file of the project")
     declared = encoding or encoding_of_mark(content) or _declared(content, format)
     if format == "properties" and declared is None and not is_utf8(content):  # as before Java 9
         declared = "latin-1"

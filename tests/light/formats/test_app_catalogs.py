@@ -226,6 +226,11 @@ def test_plural_forms_are_those_of_qt(tmp_path):
         ("a.strings", '"a" "b";', "a.strings, line 1: `;` is expected, got '\"b\";'"),
         ("a.strings", '"a" = \u201cb\u201d;', "a.strings, line 1: a value in double quotes is expected behind `=`"),
         ("a.strings", '"a" = "\\351t";', "a.strings, line 1: write the character for \\351"),
+        (
+            "a.strings",
+            b"bplist00\xd1\x01",
+            "a.strings: is a binary property list, as in a built app: translate the file",
+        ),
         ("a.xml", "<html><p>a</p></html>", "a.xml, line 1: of .xml, resources of Android are read, whose root is"),
         ("a.xml", '<!DOCTYPE r [<!ENTITY a "b">]><resources/>', "a.xml, line 1: a DOCTYPE is refused"),
         ("a.stringsdict", "<dict/>", "a.stringsdict: the root of a .stringsdict is <plist>"),

@@ -124,6 +124,7 @@ def test_states():
             "de",
             "{g, select, f {{n, plural, one {SHE HAS A CAT NOW} other {SHE HAS # CATS NOW}}} other {THEY NOW}}",
         ),
+        ("{g, select, f {a cat} m {a dog}}", "de", "{g, select, f {A CAT} m {A DOG}}"),
         ("{n, selectordinal, one {#st} other {#th}} day", None, "{n, selectordinal, one {#ST DAY} other {#TH DAY}}"),
     ],
 )
