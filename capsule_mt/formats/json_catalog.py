@@ -5,7 +5,6 @@ Keys, layout and everything but texts stay byte for byte. A file with numbers is
 
 import json
 import re
-from itertools import pairwise
 from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-defined]  # what `json` itself reads strings with
 from typing import Any, NamedTuple
 
@@ -30,12 +29,20 @@ class Member(NamedTuple):
     value: "str | list[Member] | dict[str, Member] | None"
 
 
+Neighbours = tuple[Member | None, Member | None]  # the members before and behind one of an object
+
+
 class Group(NamedTuple):
     """A message in plural forms: its members by category, the forms of the target language, and their keys."""
 
     members: dict[str, Member]
     forms: dict[str, list[int]]
     keys: dict[str, str]
+
+    @property
+    def first(self) -> Member:
+        """The member that stands first in the file."""
+        return min(self.members.values(), key=lambda member: member.start)
 
 
 class JsonCatalog(TextCatalog):
@@ -72,14 +79,18 @@ class JsonCatalog(TextCatalog):
         elif isinstance(member.value, dict):
             groups = self._groups(member.value) if fixed is I18N else []
             group_of = {member.key: group for group in groups for member in group.members.values()}
+            ordered = [None, *member.value.values(), None]
+            neighbours = {
+                child.key: (ordered[index], ordered[index + 2]) for index, child in enumerate(member.value.values())
+            }
             for child in member.value.values():
                 if child.key.startswith("@"):  # metadata, as in MediaWiki
                     continue
                 group = group_of.get(child.key)
                 if group is None:
                     self._add_value(child, fixed)
-                elif child is next(iter(group.members.values())):
-                    self._add_group(list(member.value.values()), group)
+                elif child is group.first:
+                    self._add_group(neighbours, group)
 
     def _groups(self, members: dict[str, Member]) -> "list[Group]":
         """Return the plurals of i18next: "key_one" and "key_other", or before version 21 "key" and "key_plural"."""
@@ -106,21 +117,25 @@ class JsonCatalog(TextCatalog):
                 groups.append(Group({"one": singular, "other": plural}, forms, keys))
         return groups
 
-    def _add_group(self, members: list[Member], group: "Group") -> None:
+    def _add_group(self, neighbours: dict[str, Neighbours], group: "Group") -> None:
         sources = {category: Message(str(member.value), I18N) for category, member in group.members.items()}
-        first = next(iter(group.members.values()))
+        first = group.first
 
         def write(texts: dict[str, str], _: bool) -> None:
             key_end = self._string(first.start)[1]
             colon = self._text[key_end : first.value_start]
             written = [f"{_quoted(group.keys[name])}{colon}{_quoted(text)}" for name, text in texts.items()]
-            index = members.index(first)
-            pair = members[index : index + 2] if index + 1 < len(members) else members[index - 1 :]
-            separator = self._text[pair[0].end : pair[-1].start] if len(pair) == 2 else ", "
+            previous, following = neighbours[first.key]
+            separator = ", "
+            if following is not None:
+                separator = self._text[first.end : following.start]
+            elif previous is not None:
+                separator = self._text[previous.end : first.start]
             self._edits.append(Edit(first.start, first.end, separator.join(written)))
-            for previous, member in pairwise(members):
-                if member is not first and member in group.members.values():  # with the comma before it
-                    self._edits.append(Edit(previous.end, member.end, ""))
+            for member in group.members.values():
+                before = neighbours[member.key][0]
+                if member is not first and before is not None:  # with the comma before it
+                    self._edits.append(Edit(before.end, member.end, ""))
 
         self._add(Plural(sources, group.forms), f"line {self._line(first.start)}", write)
 

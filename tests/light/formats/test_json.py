@@ -69,6 +69,18 @@ def test_i18next_has_the_plurals_of_the_language(language, names):
     assert old == [f"alt_{index}" for index in range({"ru": 3, "ja": 1, "sl": 4}[language])]
 
 
+def test_plurals_in_any_order_of_their_keys():
+    content = '{"a_plural": "{{count}} Hüte", "b_other": "{{count}} Dateien", "a": "Ein Hut", "b_one": "Eine Datei"}'
+    written = translated("a.json", content, "de")
+    assert json.loads(written) == {
+        "a": "EIN HUT",
+        "a_plural": "{{count}} HÜTE",
+        "b_one": "EINE DATEI",
+        "b_other": "{{count}} DATEIEN",
+    }
+    assert written.count(":") == 4
+
+
 def test_plurals_stay_as_they_are_without_a_language():
     catalog = json.loads(translated("de.json", I18NEXT, None))
     assert (catalog["datei_one"], catalog["datei_other"]) == ("{{count}} DATEI", "{{count}} DATEIEN")
