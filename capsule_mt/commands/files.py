@@ -119,10 +119,12 @@ def _choose_format(arguments: argparse.Namespace, parser: argparse.ArgumentParse
     by_name, refusal = format_of(arguments.input), refusal_of(arguments.input)
     if arguments.format is None and refusal is not None and os.path.exists(arguments.input):
         parser.error(f"{arguments.input}: {refusal}; --format {LINES} reads it if it is text all the same")
-    if arguments.format is None and by_name is None and suffix_of(arguments.input) in UNREADABLE_SUFFIXES:
+    suffix = suffix_of(arguments.input)
+    if arguments.format is None and by_name is None and suffix in UNREADABLE_SUFFIXES:
         readers = ", ".join(suffixes[0] for suffixes in FORMATS.values())
+        advice = f"{UNREADABLE_SUFFIXES[suffix]}; " if UNREADABLE_SUFFIXES[suffix] else ""
         parser.error(
-            f"{arguments.input}: there is no reader for {suffix_of(arguments.input)}, but for {readers}; "
+            f"{arguments.input}: there is no reader for {suffix}, but for {readers}; {advice}"
             f"--format {LINES} translates each line as text, keys and markup, too"
         )
     if arguments.format is None and by_name in TABLE_FORMATS and arguments.column is None:

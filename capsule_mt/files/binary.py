@@ -46,6 +46,12 @@ REFUSED_SUFFIXES = {
     **dict.fromkeys((".mobi", ".azw", ".azw3", ".fb2"), ("another kind of book", "convert it to .epub")),
     **dict.fromkeys((".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".heic", ".djvu"), IMAGE),
     **dict.fromkeys((".mp3", ".mp4", ".m4a", ".mkv", ".avi", ".mov", ".wav", ".ogg", ".webm", ".flac"), MEDIA),
+    ".mo": ("a compiled catalog", "translate its .po, or one that `msgunfmt` makes of it"),
+    ".qm": ("a compiled catalog", "translate its .ts, or one that `lconvert` makes of it"),
+    **dict.fromkeys(
+        (".mqxlz", ".sdlppx", ".sdlrpx", ".xcloc"),
+        ("a package of a translation tool", "unpack it, and translate the XLIFF in it"),
+    ),
     **dict.fromkeys((".zip", ".7z", ".rar", ".tar", ".bz2", ".xz", ".zst"), ("an archive", UNPACK)),
 }
 

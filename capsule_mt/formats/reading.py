@@ -42,11 +42,16 @@ CATALOGS = ("json", "arb", "properties", "strings", "stringsdict", "android", "r
 TABLE_FORMATS = ("tsv", "csv")
 ARCHIVE_FORMATS = ("docx", "pptx", "odt", "epub")
 FLAGGING_FORMATS = ("po", "xliff", "qt")  # in which a translation can be flagged for review
-# suffixes of files that are more than lines of text and that we cannot read
-UNREADABLE_SUFFIXES = (
-    *(".jsonl", ".toml", ".ini"),
-    *(".tmx", ".svg", ".rst", ".adoc", ".tex", ".ipynb", ".sbv", ".ttml"),
-)
+# programs of the Translate Toolkit that make a .po of a kind of file
+CONVERTERS = {".toml": "toml2po", ".ini": "ini2po", ".ftl": "fluent2po", ".php": "php2po", ".rc": "rc2po"}
+# suffixes of files that are more than lines of text and that we cannot read, and what else to do with them
+UNREADABLE_SUFFIXES = {
+    **{suffix: f"`{program}` of the Translate Toolkit makes a .po of it" for suffix, program in CONVERTERS.items()},
+    ".adoc": "`asciidoc2po` of the Translate Toolkit makes a .po of it",
+    ".xcstrings": "let Xcode export the localization as .xliff",
+    **dict.fromkeys((".json5", ".jsonc"), "write it as .json, without comments"),
+    **dict.fromkeys((".jsonl", ".tmx", ".svg", ".rst", ".tex", ".ipynb", ".sbv", ".ttml"), ""),
+}
 GZIP = b"\x1f\x8b"
 MAX_UNPACKED = 256 << 20  # bytes
 PLAIN = "text"  # the whole file is one unit

@@ -500,7 +500,9 @@ def test_a_model_stands_before_a_text(call, capfdbinary):
         assert "a model stands before the" in capfdbinary.readouterr().err.decode()
 
 
-@pytest.mark.parametrize("suffix", [".toml", ".sbv", ".svg", ".ini", ".tmx", ".rst", ".tex", ".jsonl", ".TMX.gz"])
+@pytest.mark.parametrize(
+    "suffix", [".toml", ".sbv", ".svg", ".ini", ".tmx", ".rst", ".tex", ".jsonl", ".TMX.gz", ".ftl"]
+)
 def test_a_file_without_a_reader_is_translated_as_lines_only_on_request(run, expected, capfdbinary, tmp_path, suffix):
     content = "".join(f"{line}\n" for line in LINES).encode()
     (tmp_path / f"a{suffix}").write_bytes(gzip.compress(content) if suffix.endswith(".gz") else content)
@@ -511,12 +513,15 @@ def test_a_file_without_a_reader_is_translated_as_lines_only_on_request(run, exp
         said = capfdbinary.readouterr().err.decode()
         assert f"a{suffix}: there is no reader for {name}, but for .html, .srt" in said
         assert "--format lines translates each line as text" in said
+        assert ("`fluent2po` of the Translate Toolkit makes a .po of it; " in said) == (suffix == ".ftl")
         assert run(*arguments, "--format", "lines")[1] == expected
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
+        ("a.mo", "is a compiled catalog, not text: translate its .po, or one that `msgunfmt` makes of it"),
+        ("a.mqxlz", "is a package of a translation tool, not text: unpack it, and translate the XLIFF in it"),
         ("a.PDF", "is a PDF, not text: convert it by `pdftotext FILE.pdf FILE.txt`, or save it as .docx"),
         ("a.doc", "is another program's document, not text: save it as .docx"),
         ("a.rtf", "is an RTF document, not text: save it as .docx"),
