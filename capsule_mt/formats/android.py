@@ -53,7 +53,7 @@ class AndroidFile(Catalog):
             for item in items.values():
                 self._add_text(item)
             return
-        start = items["other"].start.decode()
+        start = items["other"].start.decode().replace("/>", ">")
 
         def write(texts: dict[str, str], _: bool) -> None:
             element.replace_forms(
@@ -83,14 +83,13 @@ class _Reader:
     def __init__(self, markup: Markup) -> None:
         self._markup = markup
         self._in_quotes = False
-        self._written = ""  # the text up to here, to collapse white space
 
     def add(self, element: Element) -> None:
         for child in element.children:
             if isinstance(child, Text):
                 text = PART.sub(self._replaced, child.text)
-                self._written = text or self._written
-                self._markup.add_text(text)
+                # two escapes may be the halves of one character, such as an emoji
+                self._markup.add_text(text.encode("utf-16-le", "surrogatepass").decode("utf-16-le"))
             elif child.local == "g":  # <xliff:g>: what is not translated
                 self._markup.add_fixed(child.raw.decode())
             else:

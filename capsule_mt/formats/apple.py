@@ -17,7 +17,7 @@ MARKS = {"utf-16-le": codecs.BOM_UTF16_LE, "utf-16-be": codecs.BOM_UTF16_BE, "ut
 
 
 class StringsFile(TextCatalog):
-    """A file .strings; `encoding` is the one in which it is written."""
+    """A file .strings, written with the byte-order mark and in the encoding of its `content`."""
 
     def __init__(self, text: str, name: str, language: str | None, content: bytes) -> None:
         super().__init__(text, name, language)

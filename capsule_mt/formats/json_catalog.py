@@ -133,9 +133,9 @@ class JsonCatalog(TextCatalog):
                 separator = self._text[previous.end : first.start]
             self._edits.append(Edit(first.start, first.end, separator.join(written)))
             for member in group.members.values():
-                before = neighbours[member.key][0]
-                if member is not first and before is not None:  # with the comma before it
-                    self._edits.append(Edit(before.end, member.end, ""))
+                neighbour = neighbours[member.key][0]
+                if member is not first and neighbour is not None:  # with the comma before it
+                    self._edits.append(Edit(neighbour.end, member.end, ""))
 
         self._add(Plural(sources, group.forms), f"line {self._line(first.start)}", write)
 

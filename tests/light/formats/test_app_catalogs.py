@@ -149,6 +149,14 @@ def test_android():
     assert '<item quantity="other">%d DATEIEN</item>' in translated("strings.xml", ANDROID, "ru").decode()
 
 
+def test_android_joins_the_halves_of_a_character():
+    content = '<resources><string name="a">Ein \\uD83D\\uDE00 Hut</string></resources>'
+    assert texts("a.xml", content) == ["Ein \U0001f600 Hut"]
+    assert "EIN \U0001f600 HUT" in translated("a.xml", content).decode()
+    with pytest.raises(FormatError, match=r"^a\.xml: not android that can be read"):
+        read("a.xml", content.replace("\\uDE00", ""))
+
+
 def test_aapt_compiles_what_is_written(tmp_path):
     if shutil.which("aapt") is None:
         pytest.skip("aapt is not installed (apt install aapt)")
