@@ -5,7 +5,7 @@ right, but does not report the offsets of inline marks, which we need to write t
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from urllib.parse import unquote
 
@@ -13,7 +13,6 @@ from capsule_mt.formats.html import HtmlFile
 from capsule_mt.formats.markdown_inline import References, add_inline, escaped, normalised
 from capsule_mt.formats.markdown_lines import (
     MATH_BEGIN,
-    OPENS_OPTIONS,
     RAW_TAG,
     TEXT_FENCE,
     RawBlocks,
@@ -69,10 +68,28 @@ class _Text:
         """The text without its marks."""
         return MARK.sub("", self._markup.text if self.translation is None else self.translation)
 
+    def take(self, translations: Iterator[Translated]) -> None:
+        self.translation = next(translations).text
+
     def written(self) -> str:
         if self.translation is None:
             return self._source
         return self._markup.filled(self.translation, lambda part: self._escape(escaped(part)))
+
+
+class _Html:
+    """A block of HTML in the page."""
+
+    def __init__(self, text: str) -> None:
+        self._file = HtmlFile(text)
+        self._translations: list[Translated] = []
+        self.units = self._file.units
+
+    def take(self, translations: Iterator[Translated]) -> None:
+        self._translations = list(islice(translations, len(self.units)))
+
+    def written(self) -> str:
+        return self._file.write(self._translations).decode("utf-8")
 
 
 class MarkdownFile:
@@ -82,7 +99,7 @@ class MarkdownFile:
 
     def __init__(self, text: str) -> None:
         self._ending = "\r\n" if "\r\n" in text else "\n"
-        self._parts: list[str | _Text | HtmlFile] = []
+        self._parts: list[str | _Text | _Html] = []
         self._headings: list[tuple[str, _Text | None]] = []  # the source of each, and its text if it has words
         self.units: list[Unit] = []
         self._lines = text.replace("\r\n", "\n").split("\n")
@@ -109,21 +126,11 @@ class MarkdownFile:
 
     def write(self, translations: Sequence[Translated]) -> bytes:
         remaining = iter(translations)
-        shares = {}
         for part in self._parts:
-            if isinstance(part, _Text):
-                part.translation = next(remaining).text
-            elif isinstance(part, HtmlFile):
-                shares[id(part)] = list(islice(remaining, len(part.units)))
-        self._anchors = self._translated_anchors()
-        written = (
-            part
-            if isinstance(part, str)
-            else part.written()
-            if isinstance(part, _Text)
-            else part.write(shares[id(part)]).decode("utf-8")
-            for part in self._parts
-        )
+            if not isinstance(part, str):
+                part.take(remaining)
+        self._anchors = self._translated_anchors()  # before links are written
+        written = (part if isinstance(part, str) else part.written() for part in self._parts)
         return "".join(written).replace("\n", self._ending).encode("utf-8")
 
     def _anchor(self, anchor: str) -> str:
@@ -147,7 +154,7 @@ class MarkdownFile:
         item = ITEM.match(inner)
         if item is not None and inner.strip():
             self._indents.append(len(item[0].expandtabs(4)))
-        elif ADMONITION.match(inner):
+        elif ADMONITION.match(inner) or NOTE.match(inner):
             self._indents.append(_column(inner) + 4)
 
     def _end_of_code(self, index: int, inner: str) -> int | None:
@@ -169,7 +176,7 @@ class MarkdownFile:
         line = self._lines[first]
         if TEXT_FENCE.match(line):
             self._text_fences.append(fence[1])
-            return None if title_of(line) else end_of_options(self._lines, first + 1)
+            return None if title_of(line) else end_of_options(self._lines, first)
         if self._text_fences and _without(QUOTES, line).strip() == self._text_fences[-1]:
             self._text_fences.pop()
             return first + 1
@@ -183,11 +190,11 @@ class MarkdownFile:
         title = title_of(line)
         if title is not None:
             self._add_title(title, index)
-            end = end_of_options(self._lines, index + 1)
+            end = end_of_options(self._lines, index)
             self._copy(index + 1, end)
             return end
         if is_copied(line):
-            end = end_of_options(self._lines, index + 1) if OPENS_OPTIONS.match(line) else index + 1
+            end = end_of_options(self._lines, index)
             self._copy(index, end)
             return end
         if HTML_BLOCK.match(inner) and not re.match(r"\s*<(?:https?|mailto):", inner) and _is_block(inner):
@@ -226,9 +233,13 @@ class MarkdownFile:
         if MARKDOWN_INSIDE.search(line):
             self._copy(first, first + 1)
             return first + 1
-        page = HtmlFile("\n".join(self._lines[first:last]))
-        self._parts.append(page)
-        for unit in page.units:
+        try:
+            block = _Html("\n".join(self._lines[first:last]))
+        except AssertionError:  # of Python's parser, for an unknown `<![...]>`
+            self._copy(first, last)
+            return last
+        self._parts.append(block)
+        for unit in block.units:
             line_number = int(unit.location.removeprefix("line ")) + first
             self.units.append(unit._replace(location=f"line {line_number}"))
         self._end_line(last - 1)

@@ -10,6 +10,11 @@ from typing import NamedTuple
 QUOTES = r"[ \t]{0,3}>(?:[ \t]{0,4}>)*[ \t]?"
 INDENT = rf"(?:{QUOTES})?[ \t]*"
 NAME = r"[A-Za-z][\w-]*"
+# directives of MyST whose content and first line are text
+TEXT_DIRECTIVES = (
+    "admonition|attention|caution|danger|dropdown|error|hint|important|note|seealso|tip|warning|card|tab-item|tab-set"
+    "|grid|grid-item|grid-item-card|margin|sidebar|topic|epigraph|versionadded|versionchanged|deprecated"
+)
 # what precedes a title, and where that ends: at the end of the line, at a bracket, or at a quotation mark
 TITLED_LINES = (
     # > [!NOTE] Title: an alert of GitHub, or a callout of Obsidian
@@ -18,13 +23,7 @@ TITLED_LINES = (
     (re.compile(rf"{INDENT}:{{2,}}[ \t]*{NAME}(?:\{{[^{{}}\n]*\}})?\["), "]"),
     (re.compile(rf"{INDENT}:{{3,}}[ \t]*{NAME}(?![\w{{\[-])[ \t]*"), ""),
     # :::{admonition} Title: of MyST
-    (
-        re.compile(
-            rf"{INDENT}(?::{{3,}}|`{{3,}}|~{{3,}})[ \t]*\{{(?:admonition|dropdown|card|tab-item|grid-item-card)\}}"
-            r"[ \t]*"
-        ),
-        "",
-    ),
+    (re.compile(rf"{INDENT}(?::{{3,}}|`{{3,}}|~{{3,}})[ \t]*\{{(?:{TEXT_DIRECTIVES})\}}[ \t]*"), ""),
     # !!! note "Title", ??? note "Title", === "Title": of MkDocs
     (re.compile(rf"{INDENT}(?:!!!|\?\?\?\+?)[ \t]+(?=[\w\"])"), '"'),
     (re.compile(rf"{INDENT}===[!+]*[ \t]+(?=\")"), '"'),
@@ -41,14 +40,13 @@ COPIED_LINES = (
     re.compile(r"[ \t]{0,3}\*\[[^\[\]\n]+\]:.*"),  # an abbreviation
     re.compile(r"[ \t]*\{/\*.*\*/\}[ \t]*"),  # a comment of MDX
 )
-OPTION = re.compile(r"[ \t>]*(?::[\w-]+:(?:[ \t].*)?|[ ]{4}[\w-]+:[ \t].*)")  # of a container, in the lines below it
-OPENS_OPTIONS = re.compile(r"[ \t>]*(?::{3,}|/{3,})[ \t]*[{\w]")
-# a fence of MyST whose content is text
-TEXT_FENCE = re.compile(
-    r"[ \t>]*(`{3,}|~{3,})[ \t]*\{(?:admonition|attention|caution|danger|dropdown|error|hint|important|note|seealso"
-    r"|tip|warning|card|tab-item|tab-set|grid|grid-item|grid-item-card|margin|sidebar|topic|epigraph|div|versionadded"
-    r"|versionchanged|deprecated)\}"
+# the options of a container, in the lines below it; in MkDocs, those lines are text
+OPTIONS = (
+    (re.compile(r"[ \t>]*(?::{3,}|`{3,}|~{3,})[ \t]*[{\w]"), re.compile(r"[ \t>]*:[\w-]+:(?:[ \t].*)?")),
+    (re.compile(r"[ \t>]*/{3,}[ \t]*\w"), re.compile(r"[ \t>]* {4}[\w-]+:[ \t].*")),
 )
+# a fence of MyST whose content is text
+TEXT_FENCE = re.compile(rf"[ \t>]*(`{{3,}}|~{{3,}})[ \t]*\{{(?:div|{TEXT_DIRECTIVES})\}}")
 # directives of MyST whose content is not text
 RAW_DIRECTIVE = re.compile(
     r"[ \t>]*(:{3,})[ \t]*\{(?:code|code-block|code-cell|sourcecode|literalinclude|include|math|mermaid|graphviz"
@@ -57,12 +55,16 @@ RAW_DIRECTIVE = re.compile(
 RAW_TAG = re.compile(r"[ \t>]*\{%-?[ \t]*(highlight|raw|comment|mermaid|math|verbatim)\b")
 MODULE = re.compile(
     r"import\s+(?:[\w*{].*\sfrom\s+)?[\"']|import\s*(?:\w+\s*,\s*)?\{"
-    r"|export\s+(?:const|let|var|default|function|async|class|\{|\*)"
+    r"|export\s+(?:(?:const|let|var)\s+[\w{\[][^=]*="
+    r"|default\s+(?:[({<]|\w+[;(]?[ \t]*$|(?:async\s+)?(?:function|class)\b)"
+    r"|(?:async\s+)?function\b[\s*]*\w+\s*\(|class\s+\w+[^{]*\{|\{|\*)"
 )
 MATH_BEGIN = re.compile(r"[ \t>]*(\$\$|\\{1,2}\[|\\begin\{(\w+)\*?\})")
+MATH_SIGN = re.compile(r"[\\^_={}]")
 MATH_ENDS = {"$$": "$$", "\\[": "\\]", "\\\\[": "\\\\]"}
 COMPONENT = re.compile(r"[ \t>]*</?[A-Z][\w.]*")
 MAX_TAG_LINES = 100
+MAX_FORMULA_LINES = 200
 
 
 class Title(NamedTuple):
@@ -116,16 +118,31 @@ class RawBlocks:
         if directive := RAW_DIRECTIVE.match(line):
             return self._line_after(first + 1, rf"[ \t>]*{directive[1]}[ \t]*$")
         if tag := RAW_TAG.match(line):
-            return self._line_after(first, rf".*?\{{%-?[ \t]*end{tag[1]}\b")
+            end = rf".*?\{{%-?[ \t]*end{tag[1]}\b"
+            return None if re.match(end, line) else self._line_after(first + 1, end)
         if math := MATH_BEGIN.match(line):
-            end = f"\\end{{{math[2]}" if math[2] else MATH_ENDS[math[1]]
-            if end in line[math.end() :]:  # on one line
-                return first + 1 if line.rstrip().endswith((end, "}")) and line.count(end) <= 2 else None
-            return self._line_after(first + 1, rf".*?{re.escape(end)}")
+            return self._end_of_math(first, math)
         if MODULE.match(line):
             indices = range(first, len(self._lines))
             return next((index for index in indices if not self._lines[index].strip()), len(self._lines))
         return _end_of_component(self._lines, first) if COMPONENT.match(line) else None
+
+    def _end_of_math(self, first: int, math: "re.Match[str]") -> int | None:
+        """Return the index of the line after a formula, which a blank line only interrupts if `$$` stands alone."""
+        line = self._lines[first]
+        end = f"\\end{{{math[2]}" if math[2] else MATH_ENDS[math[1]]
+        content, mark, suffix = line[math.end() :].partition(end)
+        if mark:  # on one line
+            is_formula = math[1] == "$$" or math[2] or MATH_SIGN.search(content)
+            return first + 1 if is_formula and not suffix.strip(" \t}*") else None
+        if math[1] == "$$" and not content.strip():
+            return self._line_after(first + 1, rf".*?{re.escape(end)}")
+        for index in range(first + 1, min(first + MAX_FORMULA_LINES, len(self._lines))):
+            if not self._lines[index].strip():
+                return None
+            if end in self._lines[index]:
+                return index + 1
+        return None
 
     def _line_after(self, first: int, end: str) -> int | None:
         if end in self._missing:
@@ -157,9 +174,11 @@ def _end_of_component(lines: Sequence[str], first: int) -> int | None:
     return None
 
 
-def end_of_options(lines: Sequence[str], first: int) -> int:
+def end_of_options(lines: Sequence[str], opening: int) -> int:
     """Return the index of the first line below a container that is not an option of it."""
-    index = first
-    while index < len(lines) and OPTION.fullmatch(lines[index]):
-        index += 1
+    index = opening + 1
+    for container, option in OPTIONS:
+        if container.match(lines[opening]):
+            while index < len(lines) and option.fullmatch(lines[index]):
+                index += 1
     return index

@@ -217,6 +217,8 @@ CRAWLING = {
     "expressions.md": (around("a "), "{a("),
     "attributes.md": (around("# a", "b"), " {.a"),
     "modules.md": (around("import a", "b"), " from "),
+    "exports.md": (around("export function", "b"), " "),
+    "formulas.md": (around(""), "\\[a\n"),
     "lists.md": (around(""), "- a\n"),
     "nested lists.md": (around("- "), "- "),
     "entities.md": (around("a"), "&amp"),

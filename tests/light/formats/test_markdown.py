@@ -122,6 +122,30 @@ def test_a_title_in_quotes_does_not_get_more_of_them():
     assert written == b'!!! note "a \'b\' [c]"\n\n:::tip[a "b" (c)]\n:::\n'
 
 
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        ("$$ costs\n\nmore than $$ this\n", ["$$ costs", "more than $$ this"]),
+        ("\\[one\n\ntwo\\]\n", ["[one", "two]"]),
+        ("$$\nx\n\ny\n$$\n\nz is\n", ["z is"]),
+        ("!!! note\n    Warning: this is text.\n", ["Warning: this is text."]),
+        ("/// note\n    type: tip\n\nThis is text.\n///\n", ["This is text."]),
+        (":::{note} A first line\nmore\n:::\n", ["A first line", "more"]),
+        ("See.[^1]\n\n[^1]: One.\n\n    More of it.\n", ["See.<g1/>", "One.", "More of it."]),
+        ("{% raw %}{{ x }}{% endraw %} is text\n", ["{1}{2}{3} is text"]),
+        ("<div>\n<![x]>\nstays\n</div>\n\ntext\n", ["text"]),
+    ],
+)
+def test_what_only_looks_like_code_is_text(page, expected):
+    assert texts("a.md", page.encode()) == expected
+
+
 def test_prose_that_looks_like_code_of_a_module_is_text():
-    assert texts("a.md", b"import data into it\n\nexport your work\n") == ["import data into it", "export your work"]
+    prose = [
+        "import data into it",
+        "export your work",
+        "export default settings with care",
+        "\\[not a formula\\] here",
+    ]
+    assert texts("a.md", "\n\n".join(prose).encode()) == [*prose[:3], "[not a formula] here"]
     assert read("a.mdx", b"import x from 'y'\n\nexport default z\n\ntext").units[0].location == "line 5"
