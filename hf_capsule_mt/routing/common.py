@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 
 HOST = "cpu"
+LOG2_E = 1 / math.log(2)
 
 
 class RoutingOutput(NamedTuple):
@@ -59,6 +60,15 @@ def uniform_log_assignment(votes: torch.Tensor) -> torch.Tensor:
 def without_masked(logits: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
     """Return logits [..., N, M] of which those that a mask [..., N] drops add nothing; finite where it drops all."""
     return logits if mask is None else logits.masked_fill(~mask.unsqueeze(-1), torch.finfo(logits.dtype).min)
+
+
+def exp(values: torch.Tensor) -> torch.Tensor:
+    """Return e^x as 2^(x log2 e).
+
+    Sharp routings have log C far below -88, where e^x underflows. There torch.exp takes 12 to 36 times as long on a
+    CPU (MKL; torch 2.13, Zen 4); exp2 does not, and takes half as long as torch.exp does for any other x.
+    """
+    return (values * LOG2_E).exp2()
 
 
 def with_weights(

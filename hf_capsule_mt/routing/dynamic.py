@@ -6,6 +6,7 @@ from hf_capsule_mt.routing.chunks import route_in_chunks
 from hf_capsule_mt.routing.common import (
     RoutingOutput,
     check_votes,
+    exp,
     is_traced,
     iteration_dtype,
     uniform_log_assignment,
@@ -73,7 +74,7 @@ def _route_dynamic(
         if normalize_total_input:  # as a softmax over the inputs: exact, without dividing by a tiny sum
             share = without_masked(log_assignment, mask).softmax(dim=-2)
         else:
-            share = log_assignment.exp()
+            share = exp(log_assignment)
         capsules = squash((share.unsqueeze(-1) * values).sum(dim=-3))  # [..., M, D]
         if iteration < num_iterations - 1:
             logits = logits + (capsules.unsqueeze(-3) * values).sum(dim=-1)

@@ -11,6 +11,7 @@ from hf_capsule_mt.routing.common import (
     RoutingOutput,
     check_shape,
     check_votes,
+    exp,
     is_traced,
     iteration_dtype,
     uniform_log_assignment,
@@ -120,6 +121,7 @@ def _route_em(
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """The equations, line by line: the output capsules, and log C of every iteration."""
     values = votes.to(iteration_dtype(votes))  # [..., N, M, D]
+    width = values.shape[-1]
     log_presence = values.new_zeros(())
     if input_activation is not None:
         log_presence = input_activation.to(values.dtype).clamp(min=SMALLEST_ACTIVATION).log()  # [..., N, 1 or M]
@@ -129,21 +131,24 @@ def _route_em(
 
         # M-step
         log_mass = without_masked(log_assignment + log_presence, mask)  # log R [..., N, M]
-        total_mass = log_mass.exp().sum(dim=-2)  # [..., M]
+        total_mass = exp(log_mass).sum(dim=-2)  # [..., M]
         share = log_mass.softmax(dim=-2).unsqueeze(-1)  # R / sum R, without dividing by a tiny sum
         mean = (share * values).sum(dim=-3)  # [..., M, D]
-        squared_distance = (values - mean.unsqueeze(-3)).square()  # [..., N, M, D]
+        deviation = values - mean.unsqueeze(-3)  # [..., N, M, D]
+        squared_distance = deviation * deviation
         variance = (share * squared_distance).sum(dim=-3) + min_variance  # [..., M, D]
         log_variance = variance.log().sum(dim=-1)  # [..., M]
-        cost = 0.5 * (log_variance + values.shape[-1] * (1 + LOG_TWO_PI)) * total_mass  # [..., M]
+        cost = 0.5 * (log_variance + width * (1 + LOG_TWO_PI)) * total_mass  # [..., M]
         log_output_activation = torch.nn.functional.logsigmoid(
             inverse_temperature * (beta_a - beta_u * total_mass - cost)
         )  # [..., M]
 
-        # E-step; the part of 2 pi is the same for all outputs
+        # E-step; the part of 2 pi is the same for all outputs. What belongs to an output alone is added first, so that
+        # as few passes as possible go over all votes.
         if iteration < len(lambdas) - 1:
-            distance = (squared_distance * variance.reciprocal().unsqueeze(-3)).sum(dim=-1)  # [..., N, M]
-            log_density = -0.5 * (distance + log_variance.unsqueeze(-2))
-            log_assignments.append((log_output_activation.unsqueeze(-2) + log_density).log_softmax(dim=-1))
+            terms = squared_distance * (-0.5 / variance).unsqueeze(-3)  # [..., N, M, D]
+            log_density = terms.squeeze(-1) if width == 1 else terms.sum(dim=-1)  # a sum of one is a slow copy
+            of_output = log_output_activation - 0.5 * log_variance  # [..., M]
+            log_assignments.append((log_density + of_output.unsqueeze(-2)).log_softmax(dim=-1))
     capsules = log_output_activation.exp().unsqueeze(-1) * mean  # [..., M, D]
     return capsules.to(votes.dtype), log_assignments
