@@ -15,6 +15,7 @@ from lab.records import Records, Runs
 Named = Mapping[str, Mapping[str, Any]]
 GUIDED, CAPSNMT = "analysis-guided-de-en", "analysis-capsnmt-de-en"
 OVERLAPS = tuple(f"analysis-gdr2-seed{seed}" for seed in (1, 2, 3))
+ROUTED = "analysis-em-seed1"
 BESIDE, READ = "plain-beside-guided-de-en", "read-plain-guided-de-en"
 ANALYZE = "`capsule-mt analyze`"
 
@@ -27,6 +28,12 @@ class Analysis(NamedTuple):
     theirs: str
     ours: Callable[[Named], str]
     how: str
+
+
+def _entropies(named: Named) -> str:
+    iterations = named[ROUTED]["routings"]["encoder.layer_aggregation"]
+    entropy, diversity = (" / ".join(f"{entry[key]:.2f}" for entry in iterations) for key in ("entropy", "diversity"))
+    return f"entropy {entropy}; diversity {diversity}, encoder, one seed"
 
 
 def _movement(named: Named) -> str:
@@ -76,8 +83,9 @@ ANALYSES = (
         "Dou, eq. 17, 18, Figure 4",
         "entropy and diversity of assignments by iteration",
         "entropy 6.24 / 5.93 / 5.86; diversity 0.0 / 0.09 / 0.18, encoder",
-        _text(_NOT_MEASURED + "no released checkpoint routes its layers, and none of the trained ones was kept"),
-        f"{ANALYZE} on a checkpoint with `layer_aggregation`",
+        _entropies,
+        f"{ANALYZE} on EM routing with 128 capsules, 200 sentences of the embedded corpus (96.7 BLEU). Uniform "
+        "assignments have 4.85 = ln 128 with us, 6.24 = ln 512 in the paper",
     ),
     Analysis(
         "Dou, Figure 2", "8 to 512 capsules", "BLEU rises with each doubling", _text(_IN_REPORT),
