@@ -1,7 +1,11 @@
-"""A model in a `.zip`, as OPUS-MT and the Tatoeba Challenge publish them: unpacked once, into the cache."""
+"""A model in a `.zip`, as OPUS-MT and the Tatoeba Challenge publish them: unpacked once, into the cache.
+
+Packages of Argos Translate are refused: they have models of CTranslate2.
+"""
 
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 import zipfile
@@ -35,6 +39,11 @@ def unpacked(file: str | os.PathLike[str]) -> Path:
 def _model_members(file: str, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     """Return the files beside the model by their names, whatever folder of the archive they are in."""
     members = [member for member in archive.infolist() if not member.is_dir()]
+    if any(re.fullmatch(r"[^/]*/model/model\.bin", member.filename) for member in members):
+        raise CatalogError(
+            f"{file}: is a package of Argos Translate; its model is one of CTranslate2, which cannot be read. Use one "
+            "by name, such as en-pt: see `capsule-mt models search LANGUAGE`"
+        )
     folders = {os.path.dirname(member.filename) for member in members if member.filename.endswith(MODELS)}
     if len(folders) != 1:
         problem = f"models in the folders {', '.join(map(repr, sorted(folders)))}" if folders else "no model"

@@ -123,8 +123,8 @@ def cache_folder() -> Path:
 
 
 def is_archive(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path is a `.zip`, which may have a model: see `capsule_mt.catalog.archives`."""
-    return os.fspath(path).endswith(".zip") and os.path.isfile(path)
+    """Return whether a path is an archive, which may have a model: see `capsule_mt.catalog.archives`."""
+    return os.fspath(path).endswith((".zip", ".argosmodel")) and os.path.isfile(path)
 
 
 def is_offline(*names: str) -> bool:

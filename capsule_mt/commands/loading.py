@@ -129,7 +129,7 @@ def load_translator(
                 raise ValueError(str(error)) from None
             reason = str(error)
         except CatalogError as error:  # transformers may still load it by its name on the hub
-            if only_native or is_offline(OFFLINE) or "/" not in models[0]:
+            if only_native or is_offline(OFFLINE) or "/" not in models[0] or Path(models[0]).exists():
                 raise
             problem = error
     from importlib.metadata import entry_points

@@ -1,6 +1,7 @@
 """From the folder of a checkpoint to a model that translates, without torch and transformers."""
 
 import os
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
@@ -10,6 +11,7 @@ from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.messages import shown
 from capsule_mt.models.checking import check_calibration, check_generation
 from capsule_mt.models.model import LoadedModel
+from capsule_mt.models.opening import open_file
 from capsule_mt.models.registry import write_program
 from capsule_mt.models.weights import (
     INT8_FILE,
@@ -163,6 +165,11 @@ class HubCheckpoint:
 
 def open_checkpoint(folder: str) -> "HubCheckpoint | MarianCheckpoint":
     """Return the checkpoint in a folder: of transformers, or of Marian."""
+    if is_ctranslate2(folder) or is_ctranslate2(os.path.join(folder, "model")):
+        raise CheckpointError(
+            f"{folder}: has a model of CTranslate2, as packages of Argos Translate do; it cannot be read. Use the "
+            "model that it was converted from, or one by name, such as en-pt: see `capsule-mt models search LANGUAGE`"
+        )
     if os.path.lexists(os.path.join(folder, CONFIG_FILE)):
         return HubCheckpoint(folder)
     from capsule_mt.models.from_marian import MarianCheckpoint, MarianFolder
@@ -172,6 +179,15 @@ def open_checkpoint(folder: str) -> "HubCheckpoint | MarianCheckpoint":
         problem = f"has neither {CONFIG_FILE} nor a model of Marian" if os.path.isdir(folder) else "no such folder"
         raise CheckpointError(f"{folder}: {problem}")
     return MarianCheckpoint(files)
+
+
+def is_ctranslate2(folder: str) -> bool:
+    """Return whether a folder has a model of CTranslate2, whose file begins with a version and a specification."""
+    path = os.path.join(folder, "model.bin")
+    if not os.path.isfile(path):
+        return False
+    with open_file(path) as file:
+        return re.match(rb"[\x01-\xff]\0\0\0[\x01-\xff]\0\w+Spec\0", file.read(64)) is not None
 
 
 def is_marian(folder: str | os.PathLike[str]) -> bool:

@@ -3,8 +3,10 @@
 import re
 import threading
 import time
+from dataclasses import replace
 
 from capsule_mt import Coverage, Translation, Word
+from capsule_mt.coverage.checks import checks_of
 from capsule_mt.coverage.results import SentenceCoverage, TargetWord
 from capsule_mt.engine.stopping import raise_if_stopped
 from capsule_mt.text.segments import Document, Piece
@@ -97,3 +99,13 @@ class Upper:
             for match, marked in zip(found, made_up, strict=True)
         )
         return Coverage(score, tuple(words), sentences, (), 0.7, 1 - sum(made_up) / max(len(made_up), 1), target)
+
+
+class Checked(Upper):
+    """An `Upper` that verifies its marks and also checks by rule."""
+
+    def __init__(self):
+        super().__init__(verifies=True)
+
+    def _coverage(self, text, translation):
+        return replace(super()._coverage(text, translation), checks=checks_of(text, translation, "en", "de"))

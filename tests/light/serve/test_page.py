@@ -4,7 +4,6 @@ import asyncio
 import itertools
 import threading
 from contextlib import contextmanager
-from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -16,7 +15,6 @@ import uvicorn
 
 from capsule_mt import Translator
 from capsule_mt.catalog.pairs import LanguagePair
-from capsule_mt.coverage.checks import checks_of
 from capsule_mt.serve.answers import Limits
 from capsule_mt.serve.app import build_app
 from capsule_mt.serve.batching import Batcher
@@ -26,21 +24,11 @@ from capsule_mt.serve.metrics import Metrics
 from capsule_mt.serve.running import bind
 from capsule_mt.text.detecting import Detected
 from tests.fixtures.browser import open_page, readable, texts_of
-from tests.light.serve.fakes import Upper
+from tests.light.serve.fakes import Checked, Upper
 
 ROOT = Path(__file__).resolve().parents[3]
 EN_DE, DE_EN = LanguagePair("en", "de"), LanguagePair("de", "en")
 WIDTHS = (320, 375, 1280)
-
-
-class Checked(Upper):
-    """An `Upper` that verifies its marks and also checks by rule."""
-
-    def __init__(self):
-        super().__init__(verifies=True)
-
-    def _coverage(self, text, translation):
-        return replace(super()._coverage(text, translation), checks=checks_of(text, translation, "en", "de"))
 
 
 class Detector:
