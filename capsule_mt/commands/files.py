@@ -92,7 +92,9 @@ def take_input(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -
 
 
 def _is_file(text: str) -> bool:
-    return text == STDIN or text.lower().endswith(FILE_SUFFIXES) or (os.path.isfile(text) and not is_archive(text))
+    if is_archive(text):  # a model of OPUS-MT
+        return False
+    return text == STDIN or text.lower().endswith(FILE_SUFFIXES) or os.path.isfile(text)
 
 
 def _has_space(text: str) -> bool:
