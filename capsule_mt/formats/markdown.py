@@ -25,7 +25,7 @@ from capsule_mt.formats.markdown_lines import (
 from capsule_mt.formats.markup import MARK, MARKUP, Markup
 from capsule_mt.formats.units import Translated, Unit
 
-FENCE = re.compile(r"\s*(`{3,}|~{3,})")
+FENCE = re.compile(r"\s*(`{3,}(?=(?!`)[^`]*$)|~{3,})")  # ```a``` on one line is code in a text
 # the prefix of a line's text: quotes, bullets, numbers, boxes, the marks of a heading, notes
 PREFIX = re.compile(
     r"(?:[ \t]{0,3}>(?:[ \t]{0,4}>)*[ \t]?)?[ \t]*(?:\[\^[^\]\s]+\]:[ \t]+)?"

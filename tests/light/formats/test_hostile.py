@@ -235,6 +235,8 @@ CRAWLING = {
     "spaces.properties": (around("a = b", "c"), " "),
     "escapes.properties": (around("a = b "), "\\\n "),
     "spaces.xml": (around("<resources><string name='a'>b", "c</string></resources>"), " "),
+    "ticks.md": (around("a\n\n", " b ` c"), "`"),
+    "lines of ticks.md": (around("a\n\n"), "```a` "),
 }
 
 

@@ -132,6 +132,7 @@ def test_a_title_in_quotes_does_not_get_more_of_them():
         ("/// note\n    type: tip\n\nThis is text.\n///\n", ["This is text."]),
         (":::{note} A first line\nmore\n:::\n", ["A first line", "more"]),
         ("See.[^1]\n\n[^1]: One.\n\n    More of it.\n", ["See.<g1/>", "One.", "More of it."]),
+        ("prefer\n\n```a => b```\n\nover this\n", ["prefer", "over this"]),
         ("{% raw %}{{ x }}{% endraw %} is text\n", ["{1}{2}{3} is text"]),
         ("<div>\n<![x]>\nstays\n</div>\n\ntext\n", ["text"]),
     ],
