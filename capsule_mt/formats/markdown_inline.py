@@ -15,7 +15,7 @@ TARGET = (
 # of Liquid, Jinja, Hugo and Vue; comments and expressions of MDX; the attributes of a word (kramdown, attr_list)
 TEMPLATE = (
     r"\{\{.{0,200}?\}\}|\{%.{0,300}?%\}|\{#.{0,200}?#\}|\{/\*.{0,300}?\*/\}"
-    r"|\{[A-Za-z_][\w.]{0,80}(?:\([^(){}]{0,80}\))?\}|\{:?[ \t]*[.#][\w-][^{}]{0,200}\}"
+    r"|\{[A-Za-z_][\w.]{0,80}(?:\([^(){}]{0,80}\))?\}|\{:?[ \t]*[.#][\w\\-][^{}]{0,200}\}"
 )
 # of MathJax: \( x^2 \) and \\( x^2 \\); in `\(see below\)`, the backslashes only escape
 MATH = r"\\\\\(.{1,200}?\\\\\)|\\\((?=[^()\n]{0,200}(?:[\^_={}]|\\[A-Za-z])).{1,200}?\\\)"

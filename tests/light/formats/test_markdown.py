@@ -94,6 +94,10 @@ def test_a_label_that_is_the_text_of_a_link_stays_the_label():
     assert shape(written.decode()) == shape(page.decode())
 
 
+def test_an_id_may_have_an_escaped_sign():
+    assert translated("a.md", b"one{#\\_x_1} two\n") == b"ONE{#\\_x_1} TWO\n"
+
+
 def test_code_after_a_heading_and_in_lists():
     page = b"# One\n    code\n    more\n\n- two\n\n      code\n\n  text\n\nlast\n    goes on\n"
     assert texts("a.md", page) == ["One", "two", "text", "last goes on"]
