@@ -32,7 +32,7 @@ BUTTONS = ("submit", "button", "reset")  # types of `<input>` whose value is sho
 LABELLED = ("option", "optgroup", "track")
 ATTRIBUTE = re.compile(r"""([^\s=>"'/]+)(?:\s*=\s*("[^"]*"|'[^']*'|[^\s"'>]+))?""")
 # of XHTML, where `<a id="x"/>` is an element without content; an HTML page opens one
-XHTML = re.compile(r"<html\b[^>]*\sxmlns\s*=")
+XHTML = re.compile(r"<html\b[^<>]*\sxmlns\s*=")
 LANGUAGE = re.compile(r"""(\s(?:xml:)?lang\s*=\s*)("[^"]*"|'[^']*'|[\w-]+)""")
 META = re.compile(r"description|(?:og|twitter):(?:title|description|image:alt)", re.I)
 

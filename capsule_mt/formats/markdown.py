@@ -395,10 +395,7 @@ def _is_block(line: str, interrupts: bool = False) -> bool:
     name = re.match(r"[ \t]*</?([A-Za-z][\w-]*)", line)
     if name is None or name[1].lower() in BLOCK_ELEMENTS:
         return True
-    return (
-        not interrupts
-        and re.match(r"[ \t]*</?[A-Za-z][\w-]*(?:[^<>\"']|\"[^\"]*\"|'[^']*')*>[ \t]*$", line) is not None
-    )
+    return not interrupts and LONE_TAG.match(line) is not None
 
 
 def _without(beginning: re.Pattern[str], line: str) -> str:

@@ -15,36 +15,29 @@ TEXT_DIRECTIVES = (
     "admonition|attention|caution|danger|dropdown|error|hint|important|note|seealso|tip|warning|card|tab-item|tab-set"
     "|grid|grid-item|grid-item-card|margin|sidebar|topic|epigraph|versionadded|versionchanged|deprecated"
 )
-# what precedes a title, and where that ends: at the end of the line, at a bracket, or at a quotation mark
-TITLED_LINES = (
-    # > [!NOTE] Title: an alert of GitHub, or a callout of Obsidian
-    (re.compile(rf"{QUOTES}[ \t]*\[![\w-]+\][+-]?[ \t]*"), ""),
-    # :::note[Title]{#id} and ::: tip Title: containers of Docusaurus, VitePress, Pandoc
-    (re.compile(rf"{INDENT}:{{2,}}[ \t]*{NAME}(?:\{{[^{{}}\n]*\}})?\["), "]"),
-    (re.compile(rf"{INDENT}:{{3,}}[ \t]*{NAME}(?![\w{{\[-])[ \t]*"), ""),
-    # :::{admonition} Title: of MyST
-    (re.compile(rf"{INDENT}(?::{{3,}}|`{{3,}}|~{{3,}})[ \t]*\{{(?:{TEXT_DIRECTIVES})\}}[ \t]*"), ""),
-    # !!! note "Title", ??? note "Title", === "Title": of MkDocs
-    (re.compile(rf"{INDENT}(?:!!!|\?\?\?\+?)[ \t]+(?=[\w\"])"), '"'),
-    (re.compile(rf"{INDENT}===[!+]*[ \t]+(?=\")"), '"'),
+# what precedes a title that goes on to the end of the line
+TITLE = re.compile(
+    rf"{QUOTES}[ \t]*\[![\w-]+\][+-]?[ \t]*"  # > [!NOTE] Title: an alert of GitHub, or a callout of Obsidian
+    rf"|{INDENT}(?::{{3,}}[ \t]*{NAME}(?![\w{{\[-])[ \t]*"  # ::: tip Title: containers of VitePress
+    rf"|(?::{{3,}}|`{{3,}}|~{{3,}})[ \t]*\{{(?:{TEXT_DIRECTIVES})\}}[ \t]*"  # :::{{admonition}} Title: of MyST
     # /// note | Title: blocks of PyMdown
-    (re.compile(rf"{INDENT}/{{3,}}[ \t]*(?!(?:html|apply|settings|define)\b){NAME}[ \t]*\|[ \t]*"), ""),
+    rf"|/{{3,}}[ \t]*(?!(?:html|apply|settings|define)\b){NAME}[ \t]*\|[ \t]*)"
 )
-COPIED_LINES = (
-    re.compile(rf"{INDENT}(?::{{3,}}|/{{3,}})[^\n]*"),  # the ends of containers, and containers without a title
-    re.compile(rf"{INDENT}\{{[:#.%][^{{}}\n]*\}}[ \t]*"),  # the attributes of a block, {{: .note }}
-    re.compile(rf"{INDENT}\{{%.*%\}}[ \t]*"),  # statements of Liquid
-    re.compile(rf"{INDENT}\{{\{{[<%].*[>%]\}}\}}[ \t]*"),  # shortcodes of Hugo
-    re.compile(r"[ \t]*\[\[?_?TOC_?\]?\][ \t]*", re.IGNORECASE),
-    re.compile(r"\([\w:. -]{1,100}\)=[ \t]*"),  # the target of a reference in MyST
-    re.compile(r"[ \t]{0,3}\*\[[^\[\]\n]+\]:.*"),  # an abbreviation
-    re.compile(r"[ \t]*\{/\*.*\*/\}[ \t]*"),  # a comment of MDX
+# :::note[Title]{#id}: containers of Docusaurus
+BRACKETED_TITLE = re.compile(rf"{INDENT}:{{2,}}[ \t]*{NAME}(?:\{{[^{{}}\n]*\}})?\[")
+# !!! note "Title", ??? note "Title", === "Title": of MkDocs
+QUOTED_TITLE = re.compile(rf"{INDENT}(?:(?:!!!|\?\?\?\+?)[ \t]+(?=[\w\"])|===[!+]*[ \t]+(?=\"))")
+COPIED = re.compile(
+    rf"{INDENT}(?:(?::{{3,}}|/{{3,}})[^\n]*"  # the ends of containers, and containers without a title
+    r"|(?:\{[:#.%][^{}\n]*\}|\{%.*%\}|\{\{[<%].*[>%]\}\}"  # attributes of a block, Liquid, shortcodes of Hugo
+    r"|\[\[?_?(?:TOC|toc)_?\]?\]|\{/\*.*\*/\})[ \t]*)"  # a table of contents, a comment of MDX
+    r"|\([\w:. -]{1,100}\)=[ \t]*|[ \t]{0,3}\*\[[^\[\]\n]+\]:.*"  # a target of MyST, an abbreviation
 )
 # the options of a container, in the lines below it; in MkDocs, those lines are text
-OPTIONS = (
-    (re.compile(r"[ \t>]*(?::{3,}|`{3,}|~{3,})[ \t]*[{\w]"), re.compile(r"[ \t>]*:[\w-]+:(?:[ \t].*)?")),
-    (re.compile(r"[ \t>]*/{3,}[ \t]*\w"), re.compile(r"[ \t>]* {4}[\w-]+:[ \t].*")),
-)
+FIELD_CONTAINER = re.compile(r"[ \t>]*(?::{3,}|`{3,}|~{3,})[ \t]*[{\w]")
+FIELD = re.compile(r"[ \t>]*:[\w-]+:(?:[ \t].*)?")
+SLASH_CONTAINER = re.compile(r"[ \t>]*/{3,}[ \t]*\w")
+SLASH_OPTION = re.compile(r"[ \t>]* {4}[\w-]+:[ \t].*")
 # a fence of MyST whose content is text
 TEXT_FENCE = re.compile(rf"[ \t>]*(`{{3,}}|~{{3,}})[ \t]*\{{(?:div|{TEXT_DIRECTIVES})\}}")
 # directives of MyST whose content is not text
@@ -77,27 +70,21 @@ class Title(NamedTuple):
 
 def title_of(line: str) -> Title | None:
     """Return the title of a line that opens a block, which may be empty, or `None` for other lines."""
-    for pattern, end_mark in TITLED_LINES:
-        match = pattern.match(line)
-        if match is None:
-            continue
-        start = match.end()
-        if not end_mark:
-            text = line.rstrip()
-            end = text.rfind("{", start) if text.endswith("}") else len(text)
-            return Title(start, max(start, len(line[: max(start, end)].rstrip())), end_mark)
-        if end_mark == '"':
-            first = line.find('"', start)
-            return (
-                Title(first + 1, max(first + 1, line.rfind('"')), end_mark) if first >= 0 else Title(start, start, "")
-            )
-        end = line.find(end_mark, start)
-        return Title(start, end, end_mark) if end >= 0 else None
+    if match := TITLE.match(line):
+        start, text = match.end(), line.rstrip()
+        end = text.rfind("{", start) if text.endswith("}") else len(text)
+        return Title(start, max(start, len(line[: max(start, end)].rstrip())), "")
+    if match := BRACKETED_TITLE.match(line):
+        end = line.find("]", match.end())
+        return Title(match.end(), end, "]") if end >= 0 else None
+    if match := QUOTED_TITLE.match(line):
+        first = line.find('"', match.end()) + 1
+        return Title(first, max(first, line.rfind('"')), '"') if first else Title(match.end(), match.end(), "")
     return None
 
 
 def is_copied(line: str) -> bool:
-    return any(pattern.fullmatch(line) for pattern in COPIED_LINES)
+    return COPIED.fullmatch(line) is not None
 
 
 def is_special(line: str) -> bool:
@@ -177,8 +164,10 @@ def _end_of_component(lines: Sequence[str], first: int) -> int | None:
 def end_of_options(lines: Sequence[str], opening: int) -> int:
     """Return the index of the first line below a container that is not an option of it."""
     index = opening + 1
-    for container, option in OPTIONS:
-        if container.match(lines[opening]):
-            while index < len(lines) and option.fullmatch(lines[index]):
-                index += 1
+    if FIELD_CONTAINER.match(lines[opening]):
+        while index < len(lines) and FIELD.fullmatch(lines[index]):
+            index += 1
+    elif SLASH_CONTAINER.match(lines[opening]):
+        while index < len(lines) and SLASH_OPTION.fullmatch(lines[index]):
+            index += 1
     return index
