@@ -1,7 +1,6 @@
 """Choose a format by a file's name, and parse the bytes of the file."""
 
 import codecs
-import gzip
 import io
 import re
 import zlib
@@ -288,11 +287,15 @@ class _Packed:
         self._file, self.units, self.keep = file, file.units, file.keep
 
     def write(self, translations: Sequence[Translated]) -> bytes:
+        import gzip  # late: few files are packed
+
         return gzip.compress(self._file.write(translations), mtime=0)
 
 
 def _unpacked(content: bytes, name: str) -> bytes:
     """Return the content of a gzip file; no more is inflated than we read."""
+    import gzip  # late: few files are packed
+
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:
             unpacked = stream.read(MAX_UNPACKED + 1)
