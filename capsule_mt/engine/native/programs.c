@@ -83,12 +83,12 @@ static int check_sizes(const model_t *model, const operation_t *op, int program)
 #define OUTPUTS(slot) model->linears[op->slots[slot]].outputs
 #define SAME_ROWS(slot) (SPACE(slot) == space || (SPACE(slot) >= OF_HYPOTHESES && of_step))
 #if defined(__wasm__) /* where the texts of the conditions would be a twentieth of the module */
-#define WANTED(condition) "a condition on its sizes"
-#else
-#define WANTED(condition) #condition
-#endif
 #define WANT(condition) \
-    if (!violated && !(condition)) violated = WANTED(condition);
+    if (!violated && !(condition)) violated = "a condition on its sizes";
+#else /* not by a macro inside: it would expand the names that the text shows */
+#define WANT(condition) \
+    if (!violated && !(condition)) violated = #condition;
+#endif
 #define ANYTHING
     if (of_step != program)
         return refuse("%s: rows of the %s", kinds[op->kind].name,
