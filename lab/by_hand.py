@@ -50,6 +50,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--text", nargs=2, action="append", default=[], metavar=("NAME", "FILE"), help="sources of the sheet"
     )
+    parser.add_argument("--half", choices=["choose", "report"], help="of a fresh sheet, only this half")
     parser.add_argument("--output", type=Path, default=Path("outputs/read-by-hand.json"), help="the result file")
     return parser.parse_args()
 
@@ -152,6 +153,8 @@ def table(found: Iterable[Mapping[str, Any]]) -> str:
 def main() -> None:
     arguments = parse_arguments()
     rows = read_rows(arguments.sheet)
+    if arguments.half is not None:
+        rows = [row for row in rows if row["half"] == arguments.half]
     sources = sources_of(rows, dict(arguments.text))
     translator = Translator.from_pretrained(
         arguments.model, int8=arguments.student, shortlist=arguments.student, reverse=arguments.reverse
