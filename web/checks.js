@@ -47,7 +47,7 @@ function itemChecks(source, translation) {
   });
 }
 
-/** Return texts less others, each as often as it is there; equal ones stand together. */
+/** Return the multiset difference of two lists; equal texts are adjacent in it. */
 function without(texts, others) {
   const counts = new Map();
   for (const text of texts) counts.set(text, (counts.get(text) ?? 0) + 1);
@@ -108,7 +108,7 @@ function unexplained(numbers, otherNumbers, texts, words, sides) {
   if (!numbers.length) return { missing: [], remaining };
   const [text, otherText] = sides.map((side) => texts[side]);
   const [own, inWords] = sides.map((side) => valuesInWords(texts[side], words.numbers[side]));
-  // such a word in both texts explains nothing
+  // what translates a number word or an article ("a", "um") of this text explains no digits
   for (const [value, count] of own) inWords.set(value, Math.max((inWords.get(value) ?? 0) - count, 0));
   const articles = wordsIn(text).filter((word) => words.articles[sides[0]].includes(folded(word)));
   inWords.set(1, (inWords.get(1) ?? 0) - articles.length);
@@ -197,7 +197,7 @@ function endCheck(texts, questionMarks) {
 /**
  * Return the phrases that a translation says twice in a row, if its source has fewer such phrases.
  *
- * A phrase that the source doubles, too, as a name or "ha ha", accounts for itself.
+ * A phrase that the source doubles, too, such as a name or "ha ha", is not reported.
  */
 function doubledChecks(...texts) {
   const [sourcePhrases, phrases] = texts.map(doubled);
@@ -244,7 +244,7 @@ function bracketCounts(text) {
   return BRACKET_PAIRS.map((pair) => Array.from(pair, (bracket) => plain.filter((mark) => mark === bracket).length));
 }
 
-/** Return a negation that only one text has, if the rules know those of both languages. */
+/** Return the negation that only one text has; nothing unless there are rules for both languages. */
 function negationChecks(texts, negations) {
   if (!negations) return [];
   const match = (side, isLoose) => new RegExp(negations[side][isLoose], "iu").exec(texts[side]);

@@ -27,7 +27,7 @@ export function asLabel(translation, source = "") {
 }
 
 /**
- * Return the index of the translation of a label that most forms have.
+ * Return the index of the most frequent translation among a label's forms.
  *
  * A single word goes before a phrase, and a phrase before one that repeats itself; a tie goes to the earliest form.
  */

@@ -45,7 +45,7 @@ def language_pairs(checkpoints: Iterable[str]) -> dict[LanguagePair, str]:
 
 
 def _path_and_pairs(text: str) -> tuple[str, list[LanguagePair]]:
-    """Return the path in an argument, and the language pairs that it is for."""
+    """Split an argument into a path and its language pairs."""
     if match := LANGUAGES_AND_PATH.fullmatch(text):
         return match["path"], [LanguagePair(*pair) for pair in permutations(match["languages"].split(","), 2)]
     match = PAIR_AND_PATH.fullmatch(text)
@@ -62,7 +62,7 @@ def _path_and_pairs(text: str) -> tuple[str, list[LanguagePair]]:
 
 
 def languages_of(folder: Path, option: str | None) -> LanguagePair:
-    """Return the pair that `--languages` names, or else that of the model in a folder."""
+    """Return the pair named by `--languages`, or else the one that the model's folder tells."""
     match = PAIR_AND_PATH.fullmatch(f"{option}={folder}")
     if option is not None and match is None:
         raise ValueError(f"`--languages` must be like en-de, got {option!r}")
@@ -79,7 +79,7 @@ def _pair_before(match: re.Match[str]) -> LanguagePair:
 
 
 def pair_of(path: str) -> LanguagePair | None:
-    """Return the pair in a checkpoint's training recipe, tokenizer, name or vocabulary, if one of them has it."""
+    """Return the pair named by a checkpoint's training recipe, tokenizer, name or vocabulary, in this order."""
     result, tokenizer = (
         read_object(Path(path, name)) or {} for name in ("train_result.json", "tokenizer_config.json")
     )

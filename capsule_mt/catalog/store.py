@@ -1,4 +1,4 @@
-"""The cache of downloaded models, and the way from a model's name to its folder."""
+"""The cache of downloaded models, and how a model's name resolves to its folder."""
 
 import difflib
 import hashlib
@@ -66,7 +66,7 @@ def name_of(text: str | os.PathLike[str]) -> str:
 
 
 def legs_of(name_or_folder: str | os.PathLike[str]) -> tuple[str, ...]:
-    """Return the models that translate one after the other: one, or two that go through English.
+    """Return the chain of models that translates: one model, or two that pivot through English.
 
     A downloaded model of the pair is preferred, then the registry's model of the pair, then two models.
     """
@@ -91,15 +91,15 @@ def legs_of(name_or_folder: str | os.PathLike[str]) -> tuple[str, ...]:
 
 
 def model_folders(name_or_folder: str | os.PathLike[str]) -> list[str]:
-    """Return the folders of the models that translate one after the other; download what is not there."""
+    """Return the folders of a name's chain of models; download those that are missing."""
     return [resolve(leg) for leg in legs_of(name_or_folder)]
 
 
 def model_folder(name_or_folder: str | os.PathLike[str], advice: str) -> str:
-    """Return the folder of a model, downloaded if necessary; refuse a name that two models translate.
+    """Return the folder of a model, downloaded if necessary; refuse a pair that takes two models.
 
     Args:
-        advice: what to do with two models, for the error.
+        advice: what to do instead if there are two models; it ends the error.
     """
     legs = legs_of(name_or_folder)
     if len(legs) > 1:

@@ -12,7 +12,7 @@ TARGET = (
     r"\(\s*(?:(?:(?:<[^<>\n]*>|[^()\s<][^()\s]*(?:\([^()\s]*\)[^()\s]*)*)"
     rf"(?:\s+{TITLE})?|{TITLE})\s*)?\)"
 )
-# of Liquid, Jinja, Hugo and Vue; comments and expressions of MDX; the attributes of a word (kramdown, attr_list)
+# tags of Liquid, Jinja, Hugo and Vue; comments and expressions of MDX; attribute lists (kramdown, attr_list)
 TEMPLATE = (
     r"\{\{.{0,200}?\}\}|\{%.{0,300}?%\}|\{#.{0,200}?#\}|\{/\*.{0,300}?\*/\}"
     r"|\{[A-Za-z_][\w.]{0,80}(?:\([^(){}]{0,80}\))?\}|\{:?[ \t]*[.#][\w\\-][^{}]{0,200}\}"
@@ -38,6 +38,7 @@ KINDS = ("math", "escape", "code", "fixed", "tag", "note", "image", "link", "clo
 LINK = "["
 MAX_LABEL = 999  # characters, as CommonMark says
 IN_PAGE = re.compile(r"(\]\(\s*#)([^\s)]+)(.*)", re.DOTALL)
+ENTITY = re.compile(r"&#?\w{1,40};")
 SPECIAL = re.compile(r"([\\`*_\[\]<>])")
 
 
@@ -45,7 +46,7 @@ class References:
     """What links of a page refer to.
 
     labels: the normalised labels of its definitions.
-    anchor: returns the anchor of a heading, after translation, by the one it has.
+    anchor: maps a heading's anchor in the source to its anchor after translation.
     """
 
     def __init__(self, labels: frozenset[str] = frozenset(), anchor: Callable[[str], str] = str) -> None:
@@ -54,7 +55,7 @@ class References:
     def closing(self, text: str, start: int, match: "re.Match[str]") -> Raw | None:
         """Return the end of a link whose text begins at `start`; `None` if it is not a link.
 
-        A link that repeats its label, `[text]` or `[text][]`, gets it as a second part: its text changes.
+        A link whose text is its label, `[text]` or `[text][]`, becomes `[translation][text]` to keep the label.
         """
         raw = match[0]
         if raw == "]" or raw.startswith("][]"):
@@ -78,14 +79,14 @@ def add_inline(markup: Markup, text: str, references: References) -> None:
     """Add a text with its marks of emphasis, links and code."""
     tokens = list(INLINE.finditer(text))
     partners = _partners(text, tokens, references)
-    # of ***a** b*, a part of one mark is the partner of another
+    # in ***a** b*, `**` and `*` each close a part of `***`: such marks cannot be paired whole
     has_parts = any(len(match["mark"] or "") > 1 and index not in partners for index, match in enumerate(tokens))
     offset = 0
     for index, match in enumerate(tokens):
         kind, raw = next(name for name in KINDS if match[name] is not None), match[0]
-        markup.add_text(html.unescape(text[offset : match.start()]))
+        markup.add_text(unescaped(text[offset : match.start()]))
         offset = match.end()
-        if kind == "escape" and raw != r"\|":  # unescaped, it would end a cell
+        if kind == "escape" and raw != r"\|":  # a bare | would end a table cell
             markup.add_text(raw[1:])
         elif kind in ("math", "escape", "code", "fixed"):
             markup.add_fixed(raw)
@@ -102,7 +103,7 @@ def add_inline(markup: Markup, text: str, references: References) -> None:
         else:
             closing = references.closing(text, tokens[partners[index]].end(), match)
             markup.close(raw if closing is None else closing, "link")
-    markup.add_text(html.unescape(text[offset:]))
+    markup.add_text(unescaped(text[offset:]))
 
 
 def _add_image(markup: Markup, match: "re.Match[str]") -> None:
@@ -156,11 +157,17 @@ def _partners(text: str, tokens: list["re.Match[str]"], references: References) 
     return partners
 
 
+def unescaped(text: str) -> str:
+    """Decode what Markdown names; unlike in HTML, a name needs its semicolon, and `?a=1&copy=2` is an address."""
+    return ENTITY.sub(lambda match: html.unescape(match[0]), text)
+
+
 def escaped(text: str) -> str:
     """Escape signs that would be read as marks."""
     text = re.sub(r"&(?=#?\w{1,40};)", "&amp;", text)
     if not SPECIAL.search(text):
         return text
+    text = re.sub(r"\\(?=[!-/:-@\[-`{-~])", r"\\\\", text)  # else it would escape the sign after it
     written = re.sub(r"(?<!\w)([*_`])(?=\S)|(?<=\S)([*`])(?!\w)", r"\\\g<0>", text)
     # an opening bracket makes a link only if one of these follows the next closing bracket
     parts = written.split("]")

@@ -88,7 +88,7 @@ def rule_of(code: str | None) -> Rule | None:
 
 
 def numbers_of_forms(expression: str, count: int) -> list[list[int]]:
-    """Return which numbers below `MAX_NUMBER` have each form; a `ValueError` refuses what is not C."""
+    """Return which numbers below `MAX_NUMBER` have each form; raise a `ValueError` for an unusable expression."""
     form_of = gettext.c2py(expression)  # a C parser that the standard library has for these headers
     numbers: list[list[int]] = [[] for _ in range(count)]
     for number in range(MAX_NUMBER):
@@ -105,8 +105,10 @@ def numbers_of_forms(expression: str, count: int) -> list[list[int]]:
 class Form(NamedTuple):
     """A plural form of a message.
 
-    text_index: of its text among those that are translated.
-    source: the text with its placeholder, which the translated one has as `sample`, a number of this form, if any.
+    text_index: index of its text in `PluralMessage.texts`.
+    source: the source text, with its placeholder.
+    sample: the number that replaces the placeholder in the text to translate; "" if none does.
+    placeholder: what replaces `sample` in the translation.
     """
 
     text_index: int
@@ -129,7 +131,7 @@ class PluralMessage:
     ) -> None:
         self.texts: list[str] = []
         self._forms: dict[str, Form] = {}
-        # several forms beside the singular need a number to be told apart
+        # the source has one plural text: only a number in it can tell several plural forms apart
         needs_samples = sum(bool(numbers) and 1 not in numbers for numbers in forms.values()) > 1
         for name, numbers in forms.items():
             source = text = source_of_form(name, numbers, sources, placeholder)
@@ -148,7 +150,7 @@ class PluralMessage:
         return {name: form.source for name, form in self._forms.items()}
 
     def filled(self, translations: Sequence[Translated]) -> dict[str, Translated]:
-        """Return the translation of each form; a form whose number is lost takes another form, for review."""
+        """Return the translation of each form; one that lost its number gets another form's, for review."""
         results = {name: _with_placeholder(translations[form.text_index], form) for name, form in self._forms.items()}
         complete = [result.text for result in results.values() if result.text is not None]
         for name, form in self._forms.items():
@@ -160,7 +162,7 @@ class PluralMessage:
 def source_of_form(
     name: str, numbers: Sequence[int], sources: Mapping[str, Source], placeholder: str | None = None
 ) -> Source:
-    """Return the source's form for a form of these numbers."""
+    """Return the source's text for a target form that covers these numbers."""
     if 1 not in numbers or 2 in numbers:
         return sources.get(name, sources["other"])
     singular = sources.get("one", sources["other"])

@@ -19,7 +19,7 @@ class Family(NamedTuple):
     norm_first: LayerNorm precedes each sublayer and follows the last layer; else it follows each sublayer.
     norm_embeddings: LayerNorm follows the embeddings, too.
     learned_positions: positions are a table of the checkpoint; else they are sinusoids.
-    first_position: the row of the first position; `None` for the one after the padding token's.
+    first_position: the table's row for position 0; `None`: the row after the padding token's.
     """
 
     norm_first: bool
@@ -109,13 +109,13 @@ class _Bart:
         return hidden
 
     def _stored_positions(self, name: str, first: int) -> Vector:
-        """Return the positions of a table of the checkpoint, from this row on."""
+        """Return the checkpoint's table of positions without the rows before `first`."""
         self.parts.expect(name, first + self.max_positions, self.width)
         self.parts.keep_exact(name)
         size = self.max_positions * self.width
         return Vector(size, lambda: tensors.without_rows(self.parts.tensor(name), first))
 
-    # ---- a sublayer reads the residual stream, and is added to it
+    # ---- a sublayer reads the residual stream, and its output is added to it
     def _sublayer_input(self, writer: Rows, hidden: int, norm: str) -> int:
         return writer.normalise(writer.copy(hidden), -1, norm) if self.family.norm_first else hidden
 

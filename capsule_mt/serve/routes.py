@@ -35,7 +35,7 @@ FILE_SUFFIXES = (
     ".txt",
     *(suffix for format, suffixes in FORMATS.items() if format not in TABLE_FORMATS for suffix in suffixes),
 )
-MAX_NAME = 100  # characters of a file's name, from its end
+MAX_NAME = 100  # characters of a file's name: the last ones are kept, for its suffix
 
 
 def text_router(answers: Answers) -> APIRouter:
@@ -103,7 +103,7 @@ def text_router(answers: Answers) -> APIRouter:
 
 
 def file_router(answers: Answers) -> APIRouter:
-    """Return the paths that translate files, which store their translations for some time."""
+    """Return the paths that translate files; translations are stored for ten minutes."""
     router, files = APIRouter(), Files()
 
     @router.post(
@@ -187,7 +187,7 @@ def state_router(answers: Answers) -> APIRouter:
 
 
 def _check_options(fields: TranslationFields, max_beams: int) -> None:
-    """Raise an error for options that the server's limits, or each other, exclude."""
+    """Refuse options that exceed the server's limits or contradict each other."""
     for name, beams in (("num_beams", fields.search.get("num_beams", 1)), ("alternatives", 1 + fields.alternatives)):
         if beams > max_beams:
             limit = max_beams - (name == "alternatives")  # the best translation takes a beam, too

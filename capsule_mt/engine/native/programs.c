@@ -103,7 +103,7 @@ static int check_sizes(const model_t *model, const operation_t *op, int program)
     return violated ? refuse("%s: %s does not hold", kinds[op->kind].name, violated) : 0;
 }
 
-/* Notes the tokens and positions that an operation has rows for. */
+/* Lowers the model's limits for tokens and positions to the rows that an operation's tables have. */
 static void note_limits(model_t *model, const operation_t *op) {
     int64_t width = model->buffers[OUT_OF(op)].width, rows = INT64_MAX, positions = INT64_MAX;
     int of_words = model->buffers[OUT_OF(op)].space == OF_WORDS;
@@ -118,8 +118,8 @@ static void note_limits(model_t *model, const operation_t *op) {
 }
 
 /* Finds the first and the last operation that need each buffer; the decoder's operations count on from the encoder's. All
- * operations need a buffer that stays from one position to the next; the first needs one that is read before it is
- * written. */
+ * operations need a buffer that persists from one position to the next; a buffer that is read before it is written
+ * lives from the first operation on. */
 static void find_lifetimes(const model_t *model, int64_t *first, int64_t *last) {
     int64_t encoder = model->num_operations[ENCODER], all = encoder + model->num_operations[DECODER];
     for (int i = 0; i < model->num_buffers; i++) first[i] = last[i] = -1;
@@ -176,7 +176,7 @@ int plan_memory(model_t *model) {
         find_lifetimes(model, first, last);
         join_lifetimes(model, first, last);
         for (int i = 0; i < model->num_buffers; i++)
-            if (first[i] < 0) first[i] = last[i] = 0; /* an unused buffer: a state would still be cleared in it */
+            if (first[i] < 0) first[i] = last[i] = 0; /* unused, but needs a region: states are cleared */
     }
     for (int64_t t = 0; !failed && t < model->num_operations[ENCODER] + model->num_operations[DECODER]; t++)
         for (int i = 0; i < model->num_buffers; i++) {
@@ -289,7 +289,7 @@ static int check_lists(const model_t *model, const char *name, const int64_t *to
     return 0;
 }
 
-/* Checks the sources and their limits, by the positions that the model has. */
+/* Checks that the sources and their limits fit the model's positions. */
 static int check_lengths(const model_t *model, const request_t *request) {
     int64_t longest = 0;
     for (int64_t i = 0; i < request->num_sources; i++) {

@@ -121,6 +121,19 @@ def test_marks_and_blocks_stay(page):
     assert shape(translated("a.md", page).decode()) == shape(page.decode())
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"Use \\\\server\\share here, a \\. and C:\dir.",
+        "See https://x.com/?a=1&copy=2&reg=3 &copy; me.",
+    ],
+)
+def test_backslashes_and_addresses_are_shown_as_they_were(text):
+    markdown_it = pytest.importorskip("markdown_it")
+    render = markdown_it.MarkdownIt("commonmark").render
+    assert render(translated("a.md", text.encode(), lambda text: text).decode()) == render(text)
+
+
 def test_a_title_in_quotes_does_not_get_more_of_them():
     written = translated("a.md", b'!!! note "Title"\n\n:::tip[Title]\n:::\n', lambda text: 'a "b" [c]')
     assert written == b'!!! note "a \'b\' [c]"\n\n:::tip[a "b" (c)]\n:::\n'
