@@ -12,7 +12,7 @@ from typing import Any
 
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.messages import shown
-from capsule_mt.models.piece_tokenizer import LANGUAGE, Pieces, tokenizer_json
+from capsule_mt.models.piece_tokenizer import LANGUAGE_PREFIX, Pieces, tokenizer_json
 from capsule_mt.models.sentencepiece import SentencePieceEncoder, Span, joined_pieces, read_sentencepiece
 from capsule_mt.models.tokenizer import cleaned_up, read_tokenizer_config, token_content
 from capsule_mt.models.weights import CheckpointError, read_json
@@ -108,7 +108,7 @@ class MarianTokenizer:
         offset = 0
 
         def add(start: int, end: int) -> None:
-            language = LANGUAGE.match(text, start, end)
+            language = LANGUAGE_PREFIX.match(text, start, end)
             if language:
                 pieces.append(language[0])
                 spans.append(language.span())

@@ -31,7 +31,7 @@ from capsule_mt.models.weights import CheckpointError
 from capsule_mt.text.tokenizer import Encoded
 
 END, UNKNOWN_TOKEN, PAD = "</s>", "<unk>", "<pad>"
-LANGUAGE = re.compile(r">>(?s:.*?)<<")
+LANGUAGE_PREFIX = re.compile(r">>(?s:.*?)<<")
 
 
 class Pieces:
@@ -95,7 +95,7 @@ class PieceTokenizer:
         self.vocabulary_sizes = (size, size)
         self._texts, self._hidden = target.texts, target.hidden
         is_numbered = isinstance(source, NumberedPieces)  # others cut names of languages as they cut any text
-        self.language_tokens = list(filter(LANGUAGE.fullmatch, source.texts)) if is_numbered else []
+        self.language_tokens = list(filter(LANGUAGE_PREFIX.fullmatch, source.texts)) if is_numbered else []
         self._source = self._target = _encoder(source)
         if target is not source:
             self._target = _encoder(target)
@@ -113,7 +113,7 @@ class PieceTokenizer:
 
     def _language_of(self, text: str) -> str:
         """Return the language token that a text begins with, or an empty string."""
-        match = LANGUAGE.match(text) if self.language_tokens else None
+        match = LANGUAGE_PREFIX.match(text) if self.language_tokens else None
         return match[0] if match and match[0] in self.language_tokens else ""
 
     def encode_target(self, text: str) -> list[int]:

@@ -18,7 +18,8 @@ MIN_WORDS = 4  # a shorter text without a full stop may be a label
 LABEL = re.compile(rf"({CASED_WORD.pattern})(?:\.\.\.|\u2026|[ \xa0\u202f]?:)?")
 MAX_LABEL = 64  # characters
 LABEL_END = re.compile(r"(?<=[^\W_])\s?[.:\u3002\uff1a](?=(?:<[^<>]*>|[*_~])*\s*\Z)")
-FIRST_LETTER = re.compile(r"((?:<[^<>]*>|[*_~])*)([^\W_])")
+# the lookbehind keeps a search from starting again inside a row of marks
+FIRST_LETTER = re.compile(r"((?:(?<![*_~>])(?:<[^<>]*>|[*_~])+)?)([^\W_])")
 FULL_STOPS = ".\u3002\uff0e\u0964\u0589\u06d4"
 # a final full stop, and none of "..."; tags, marks of emphasis, closing quotes and brackets may follow
 FINAL_STOP = re.compile(rf"(?<![{FULL_STOPS}])[{FULL_STOPS}](?=(?:<[^<>]*>|[*_~\s\"'\u201d\u2019\xbb)\]])*\Z)")
