@@ -127,7 +127,9 @@ def file_router(answers: Answers) -> APIRouter:
         source = ranked[0].language if is_auto else answers.language_of(fields.source)
         pair = LanguagePair(source, target)
         (written,) = await answers.translated(request, file, texts, pair, RequestSettings(), client)
-        stored = quote(files.store(client, name, written))
+        # browsers save it by this name, whatever the page says
+        translated_name = f"{Path(name).stem}.{target}{Path(name).suffix}"
+        stored = quote(files.store(client, translated_name, written))
         return {"translatedFileUrl": str(request.url_for("download_file", name=stored))}
 
     @router.get("/download_file/{name}")

@@ -187,7 +187,7 @@ def test_a_file(make_client):
     form = {"data": FROM_EN, "files": {"file": ("../a.txt", "a;b".encode("utf-8-sig"))}}
     (response,) = client(("POST", "/translate_file", form))
     url = response.json()["translatedFileUrl"]
-    assert re.fullmatch(r"http://server/download_file/[\w-]{20,}\.a\.txt", url)
+    assert re.fullmatch(r"http://server/download_file/[\w-]{20,}\.a\.de\.txt", url)
     assert client.get(url.removeprefix("http://server")).text == "A;B"
     assert client.get("/download_file/a.txt").status_code == 404
     subtitles = "1\n00:00:01,000 --> 00:00:02,000\na\n"
@@ -219,10 +219,10 @@ def test_the_link_of_a_file_whose_name_has_signs_of_links(client):
     form = {"data": FROM_EN, "files": {"file": ("100 % of a#1?.txt", b"a")}}
     (response,) = client(("POST", "/translate_file", form))
     url = response.json()["translatedFileUrl"]
-    assert url.endswith(".100%20%25%20of%20a%231%3F.txt")
+    assert url.endswith(".100%20%25%20of%20a%231%3F.de.txt")
     answer = client.get(url.removeprefix("http://server"))
     assert answer.text == "A"
-    assert answer.headers["content-disposition"] == "attachment; filename*=UTF-8''100%20%25%20of%20a%231%3F.txt"
+    assert answer.headers["content-disposition"] == "attachment; filename*=UTF-8''100%20%25%20of%20a%231%3F.de.txt"
 
 
 @pytest.mark.parametrize(
