@@ -85,7 +85,15 @@ def in_process(function, *arguments):
 
 
 def in_processes(number, function, *arguments):
-    """The same in several at once, which find each other as under torchrun."""
+    """The same in several at once, which find each other as under torchrun.
+
+    A collective of torch's once faulted in a process forked from one with compiled models: such a run is repeated.
+    """
+    exit_codes = _exit_codes(number, function, *arguments)
+    return _exit_codes(number, function, *arguments) if -signal.SIGSEGV in exit_codes else exit_codes
+
+
+def _exit_codes(number, function, *arguments):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
