@@ -110,12 +110,9 @@ def choose_alarm(translator: Translator, sources: Sequence[str], translations: S
         print(f"alarm: none; {len(intact)} translations have {MIN_WORDS} words, and {MIN_TRANSLATIONS} are needed")
         return None
     alarms = [np.quantile(intact[other_half::2], FLAGGED_SHARE) for other_half in (1, 0)]
-
-    def flagged_share(values: np.ndarray) -> float:
-        return round(float(np.concatenate([values[half::2] < alarm for half, alarm in enumerate(alarms)]).mean()), 3)
-
     alarm = round(float(np.quantile(intact, FLAGGED_SHARE)), 3)
-    flagged, caught = flagged_share(intact), {name: flagged_share(scores) for name, scores in cut.items()}
+    flagged = _cross_validated_share(np.less, intact, alarms)
+    caught = {name: _cross_validated_share(np.less, scores, alarms) for name, scores in cut.items()}
     print(f"alarm: a score below {alarm} flags {flagged:.1%} of own translations and catches {caught}")
     return {"score": alarm, "flagged": flagged, "caught": caught}
 
@@ -143,14 +140,17 @@ def choose_unrelated_alarm(
         return float(np.quantile(own, 1 - FLAGGED_SHARE) + np.quantile(exchanged, FLAGGED_SHARE)) / 2
 
     alarms = [halfway(own[other_half::2], exchanged[other_half::2]) for other_half in (1, 0)]
-
-    def share_above(values: np.ndarray) -> float:
-        return round(float(np.concatenate([values[half::2] > alarm for half, alarm in enumerate(alarms)]).mean()), 3)
-
     alarm = round(halfway(own, exchanged), 3)
-    flagged, caught = share_above(own), {"another sentence's": share_above(exchanged)}
+    flagged = _cross_validated_share(np.greater, own, alarms)
+    caught = {"another sentence's": _cross_validated_share(np.greater, exchanged, alarms)}
     print(f"alarm of unrelated translations: above {alarm}, flags {flagged:.1%} of own translations, catches {caught}")
     return {"score": alarm, "flagged": flagged, "caught": caught}
+
+
+def _cross_validated_share(raises: np.ufunc, values: np.ndarray, alarms: Sequence[float]) -> float:
+    """Return the share of values that raise the alarm of the other half."""
+    halves = [raises(values[half::2], alarm) for half, alarm in enumerate(alarms)]
+    return round(float(np.concatenate(halves).mean()), 3)
 
 
 def _hallucinations(translator: Translator, sources: Sequence[str], translations: Sequence[str]) -> np.ndarray:
