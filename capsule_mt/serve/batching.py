@@ -219,9 +219,10 @@ class Batcher:
 
     def _start(self) -> None:
         """Start the threads, with the lock held: a pair that nobody asks for does without."""
-        self._workers = [threading.Thread(target=self._work, name="batcher", daemon=True) for _ in range(2)]
-        for thread in (*self._workers, threading.Thread(target=self._watch, name="watcher", daemon=True)):
+        workers = [threading.Thread(target=self._work, name="batcher", daemon=True) for _ in range(2)]
+        for thread in (*workers, threading.Thread(target=self._watch, name="watcher", daemon=True)):
             thread.start()
+        self._workers = workers  # only now: a thread that has not started counts as dead
 
     # ---- called by requests
     def submit(self, texts: Sequence[str], settings: RequestSettings = DEFAULT_SETTINGS, *, client: str = "") -> Order:

@@ -72,6 +72,18 @@ def test_a_batch_waits_for_more():
     assert [texts for texts, _ in upper.calls] == [["one", "two"], ["three"]]
 
 
+def test_a_pair_is_well_while_its_threads_start(batcher, upper, monkeypatch):
+    start, healthy = threading.Thread.start, []
+
+    def start_thread(thread):
+        healthy.append(batcher.is_alive)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_thread)
+    hold(batcher, upper)
+    assert healthy == [True, True, True]
+
+
 def test_texts_of_equal_settings_are_translated_together(batcher, upper):
     orders = hold(batcher, upper)
     covered = RequestSettings(coverage=True)
