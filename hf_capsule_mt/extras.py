@@ -41,8 +41,8 @@ def missing_modules(extra: str) -> list[str]:
 def explain(error: ImportError, command: str | None = None) -> str | None:
     """Return the sentence that names the extra with a missing module, or None if no extra has it."""
     module = (error.name or "").partition(".")[0]
-    wanted = EXTRA_OF.get(command or "")
-    for extra in sorted(EXTRAS, key=lambda name: name != wanted):
+    preferred = EXTRA_OF.get(command or "")
+    for extra in sorted(EXTRAS, key=lambda name: name != preferred):
         if module in EXTRAS[extra].modules:
             return f"{module} is not installed; it comes with the extra `{extra}`: {install_line(extra)}"
     return None

@@ -82,8 +82,8 @@ def load_model(name_or_path: NameOrPath, **kwargs: Any) -> Any:
 def stored_dtype(folder: NameOrPath) -> torch.dtype:
     """Return the dtype in which a folder's weights are stored, float32 if they are of several or in int8."""
     stored = stored_weights(folder)
-    found = set() if stored is None else {stored.dtype(name) for name in stored}
-    return DTYPES.get(found.pop(), torch.float32) if len(found) == 1 else torch.float32
+    dtypes = set() if stored is None else {stored.dtype(name) for name in stored}
+    return DTYPES.get(dtypes.pop(), torch.float32) if len(dtypes) == 1 else torch.float32
 
 
 def load_tokenizer(name_or_path: NameOrPath, config: Any = None) -> PreTrainedTokenizerBase:
@@ -218,14 +218,14 @@ def _load(name_or_path: NameOrPath, *args: Any, **kwargs: Any) -> tuple[Any, str
         config = settings.get("config") or named(lambda: AutoConfig.from_pretrained(folder, trust_remote_code=trust))
         source, settings = None, settings | {"config": config, "state_dict": _int8_state(folder)}
         model_class = MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING[type(config)]
-    model, found = named(lambda: model_class.from_pretrained(source, *args, **settings))
+    model, info = named(lambda: model_class.from_pretrained(source, *args, **settings))
     if source is None:
         model.name_or_path = model.config.name_or_path = os.fspath(name_or_path)
     if (folder / "generation_config.json").is_file():  # transformers takes the defaults for one that it cannot read
         generation_config = named(lambda: GenerationConfig.from_pretrained(folder))
         if source is None:
             model.generation_config = generation_config
-    problem = _loading_problem(model, found, name_or_path)
+    problem = _loading_problem(model, info, name_or_path)
     if problem is None and model.config.model_type in STRICT_FAMILIES:
         problem = _token_problem(model, name_or_path)
     if problem is None and folder.is_dir():
@@ -247,12 +247,12 @@ def _int8_state(folder: Path) -> dict[str, torch.Tensor]:
     file = Int8File(folder)
     state = {}
     for name in file:
-        found = file.read(name)
-        if isinstance(found, Codes):
-            codes = torch.frombuffer(bytearray(found.codes.buffer), dtype=torch.int8).view(found.codes.shape)
-            state[name] = from_codes(codes, _floats(found.largest))
+        weight = file.read(name)
+        if isinstance(weight, Codes):
+            codes = torch.frombuffer(bytearray(weight.codes.buffer), dtype=torch.int8).view(weight.codes.shape)
+            state[name] = from_codes(codes, _floats(weight.largest))
         else:
-            state[name] = _floats(found)
+            state[name] = _floats(weight)
     return state
 
 
@@ -289,18 +289,18 @@ def _check_family(file: Path, kwargs: Mapping[str, Any]) -> None:
         )
 
 
-def _loading_problem(model: PreTrainedModel, found: dict[str, Any], name_or_path: NameOrPath) -> str | None:
-    reshaped = sorted(found["mismatched_keys"])
+def _loading_problem(model: PreTrainedModel, info: dict[str, Any], name_or_path: NameOrPath) -> str | None:
+    reshaped = sorted(info["mismatched_keys"])
     if reshaped:
-        tensor, saved, wanted = reshaped[0]
+        tensor, saved, expected = reshaped[0]
         return (
             f"{_file_of(name_or_path, tensor)}: `{tensor}` is {list(saved)}, but the configuration asks for "
-            f"{list(wanted)}{_and_more(reshaped)}"
+            f"{list(expected)}{_and_more(reshaped)}"
         )
-    missing = sorted(found["missing_keys"])
+    missing = sorted(info["missing_keys"])
     if missing:
         return f"{_file_of(name_or_path)}: lacks `{missing[0]}`, which the configuration asks for{_and_more(missing)}"
-    superfluous = sorted(found["unexpected_keys"])
+    superfluous = sorted(info["unexpected_keys"])
     if superfluous and model.config.model_type in STRICT_FAMILIES:
         tensor = superfluous[0]
         return (
@@ -331,21 +331,21 @@ def _type_problem(model: PreTrainedModel, folder: Path) -> str | None:
         return None
     for tensor in stored:
         if tensor in state and state[tensor].is_floating_point() and stored.dtype(tensor) not in FLOATING_TYPES:
-            dtype, wanted = stored.dtype(tensor), ", ".join(FLOATING_TYPES)
-            return str(stored.problem(tensor, f"`{tensor}` is saved as {dtype}, choose among {wanted}"))
+            dtype, accepted = stored.dtype(tensor), ", ".join(FLOATING_TYPES)
+            return str(stored.problem(tensor, f"`{tensor}` is saved as {dtype}, choose among {accepted}"))
     return None
 
 
-def _named(name_or_path: NameOrPath, load: Callable[[], Loaded], what: str = "the checkpoint") -> Loaded:
+def _named(name_or_path: NameOrPath, load: Callable[[], Loaded], part: str = "the checkpoint") -> Loaded:
     """Call `load`, and turn what the libraries raise for a damaged file into an error that names the checkpoint."""
     try:
         return load()
     except (CheckpointError, ImportError):
         raise
     except Exception as error:  # the libraries raise many kinds, some derived from `Exception` alone
-        said = " ".join(str(error).split())
+        message = " ".join(str(error).split())
         raise CheckpointError(
-            f"{os.fspath(name_or_path)}: {what} does not load: {type(error).__name__}: {said}"
+            f"{os.fspath(name_or_path)}: {part} does not load: {type(error).__name__}: {message}"
         ) from error
 
 
@@ -355,8 +355,8 @@ def _file_of(name_or_path: NameOrPath, tensor: str | None = None) -> str:
     stored = stored_weights(folder)
     if stored is not None and tensor in stored:
         return stored.file_of(str(tensor))
-    known = (folder / name for name in (WEIGHTS_FILE, INT8_FILE, INDEX_FILE))
-    return str(next((file for file in known if file.exists()), name_or_path))
+    files = (folder / name for name in (WEIGHTS_FILE, INT8_FILE, INDEX_FILE))
+    return str(next((file for file in files if file.exists()), name_or_path))
 
 
 def _is_padded(size: int, tokens: int) -> bool:

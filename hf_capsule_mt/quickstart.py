@@ -45,8 +45,8 @@ def train(recipe: Recipe) -> dict[str, Any]:
 def show_translations(recipe: Recipe, plain_output: Path, number: int = 4) -> None:
     pairs = load_corpus(recipe)["test"]["translation"][:number]
     sources = [pair["en"] for pair in pairs]
-    both = [Translator.from_pretrained(folder)(sources) for folder in (plain_output, recipe.output_dir)]
-    for pair, plain, capsules in zip(pairs, *both, strict=True):
+    translations = [Translator.from_pretrained(folder)(sources) for folder in (plain_output, recipe.output_dir)]
+    for pair, plain, capsules in zip(pairs, *translations, strict=True):
         print(f"\n{pair['en']}\n  plain:     {plain.text}\n  capsules:  {capsules.text}\n  reference: {pair['de']}")
 
 
@@ -55,8 +55,8 @@ def show_coverage(recipe: Recipe) -> None:
     translator = Translator.from_pretrained(recipe.output_dir)
     pair = load_corpus(recipe)["test"]["translation"][0]
     words = pair["de"].split()
-    given = [pair["de"], " ".join(words[: len(words) // 2]) + "."]
-    for target, coverage in zip(given, translator.cover([pair["en"]] * len(given), given), strict=True):
+    sources = [pair["de"], " ".join(words[: len(words) // 2]) + "."]
+    for target, coverage in zip(sources, translator.cover([pair["en"]] * len(sources), sources), strict=True):
         missing = ", ".join(word.text for word in coverage.untranslated)
         print(f"\n{pair['en']}\n  {target}\n  coverage {coverage.score:.2f}, left out: {missing or 'nothing'}")
 
@@ -77,8 +77,8 @@ def quickstart(method: str, output: Path, seeds: Sequence[int]) -> None:
     show_coverage(recipe)
     print()
     for name, values in scores.items():
-        each = f" ({', '.join(f'{value:.1f}' for value in values)})" if len(values) > 1 else ""
-        print(f"BLEU of {name:<12} {mean(values):5.1f}{each}")
+        spread = f" ({', '.join(f'{value:.1f}' for value in values)})" if len(values) > 1 else ""
+        print(f"BLEU of {name:<12} {mean(values):5.1f}{spread}")
     print(result["signature"])
     if len(seeds) > 1:
         measured = {"seeds": list(seeds), "test_bleu": scores, "signature": result["signature"]}

@@ -53,13 +53,13 @@ def expand_french(words: list[str]) -> list[str]:
     return [part for word in words for part in FRENCH_CONTRACTIONS.get(word.lower(), (word,))]
 
 
-def alignment_error_rate(found: Sequence[Links], sure: Sequence[Links], possible: Sequence[Links]) -> float:
+def alignment_error_rate(predicted: Sequence[Links], sure: Sequence[Links], possible: Sequence[Links]) -> float:
     """Return the AER of Och and Ney 2003 over all sentences.
 
     AER = 1 - (|A and S| + |A and P|) / (|A| + |S|),    S is part of P
     """
-    hits = sum(len(a & s) + len(a & (s | p)) for a, s, p in zip(found, sure, possible, strict=True))
-    size = sum(len(a) + len(s) for a, s in zip(found, sure, strict=True))
+    hits = sum(len(a & s) + len(a & (s | p)) for a, s, p in zip(predicted, sure, possible, strict=True))
+    size = sum(len(a) + len(s) for a, s in zip(predicted, sure, strict=True))
     if size == 0:
         raise ValueError("the alignment error rate needs at least one link, got none in `found` and `sure`")
     return 1.0 - hits / size
@@ -67,10 +67,10 @@ def alignment_error_rate(found: Sequence[Links], sure: Sequence[Links], possible
 
 def read_gold_links(line: str) -> tuple[Links, Links]:
     """Return the sure links and all links of a line such as "1-1 2p3": counted from 1, "p" marks a possible link."""
-    found = re.findall(r"(\d+)([-p])(\d+)", line)
-    if len(found) != len(line.split()):
+    matches = re.findall(r"(\d+)([-p])(\d+)", line)
+    if len(matches) != len(line.split()):
         raise ValueError(f"a line of gold links must be of links such as 1-1 or 2p3, got {line!r}")
-    links = [(mark, (int(source) - 1, int(target) - 1)) for source, mark, target in found]
+    links = [(mark, (int(source) - 1, int(target) - 1)) for source, mark, target in matches]
     return frozenset(link for mark, link in links if mark == "-"), frozenset(link for _, link in links)
 
 
@@ -112,17 +112,17 @@ def main() -> None:
     pairs = [(source.split(), target.split()) for source, target in sides]
     start = time.perf_counter()
     if arguments.model:
-        found = links_by_model(Translator.from_pretrained(arguments.model), pairs)
+        predicted = links_by_model(Translator.from_pretrained(arguments.model), pairs)
     else:
-        found = WordAligner(settings).fit(training + pairs, print).align(pairs)
+        predicted = WordAligner(settings).fit(training + pairs, print).align(pairs)
     seconds = time.perf_counter() - start
     sure, possible = zip(*(read_gold_links(line) for line in read_lines(arguments.gold)), strict=True)
-    rate = alignment_error_rate(found, sure, possible)
-    print(f"Alignment error rate: {rate:.4f}, {sum(map(len, found))} links, {seconds:.0f} seconds")
+    rate = alignment_error_rate(predicted, sure, possible)
+    print(f"Alignment error rate: {rate:.4f}, {sum(map(len, predicted))} links, {seconds:.0f} seconds")
     result = {
         "kind": "word alignment",
         "alignment_error_rate": rate,
-        "links": sum(map(len, found)),
+        "links": sum(map(len, predicted)),
         "sentences": len(pairs),
         "trained_on": {"files": [path.name for path in arguments.train or []], "pairs": len(training)},
         "aligner": arguments.model.name if arguments.model else asdict(settings),

@@ -67,8 +67,8 @@ class Judged:
 
 def judge(example: WithOmissions, coverage: Coverage) -> Judged:
     """Pair the content words of an example with the words of its coverage, by their characters."""
-    found = example.labelled(coverage.words)
-    covered, omitted = (tuple(word.covered for word, _ in found), tuple(not kept for _, kept in found))
+    labels = example.labelled(coverage.words)
+    covered, omitted = (tuple(word.covered for word, _ in labels), tuple(not is_covered for _, is_covered in labels))
     return Judged(covered, omitted, coverage.score)
 
 
@@ -85,12 +85,12 @@ def _with_interval(
     if value is None:
         return None
     drawn = [function([judged[n] for n in chance.integers(len(judged), size=len(judged))]) for _ in range(samples)]
-    low, high = np.quantile([one for one in drawn if one is not None] or [value], [0.025, 0.975])
+    low, high = np.quantile([area for area in drawn if area is not None] or [value], [0.025, 0.975])
     return {"value": value, "low": float(low), "high": float(high)}
 
 
 def _words(judged: Sequence[Judged]) -> tuple[np.ndarray, np.ndarray]:
-    covered = np.array([value for one in judged for value in one.covered])
+    covered = np.array([value for sentence in judged for value in sentence.covered])
     return covered, np.array([value for one in judged for value in one.omitted], dtype=bool)
 
 
@@ -100,7 +100,9 @@ def _word_auc(judged: Sequence[Judged]) -> float | None:
 
 
 def _sentence_auc(judged: Sequence[Judged]) -> float | None:
-    return _auc(np.array([one.score for one in judged]), np.array([any(one.omitted) for one in judged]))
+    return _auc(
+        np.array([sentence.score for sentence in judged]), np.array([any(sentence.omitted) for sentence in judged])
+    )
 
 
 def _auc(covered: np.ndarray, omitted: np.ndarray) -> float | None:
@@ -114,8 +116,8 @@ def precision_at_recall(judged: Sequence[Judged]) -> float | None:
     covered, omitted = _words(judged)
     if not omitted.any():
         return None
-    values, places = np.unique(covered, return_inverse=True)
-    hits = np.cumsum(np.bincount(places, omitted, minlength=len(values)))
-    marked = np.cumsum(np.bincount(places, minlength=len(values)))
+    values, indices = np.unique(covered, return_inverse=True)
+    hits = np.cumsum(np.bincount(indices, omitted, minlength=len(values)))
+    marked = np.cumsum(np.bincount(indices, minlength=len(values)))
     enough = int(np.argmax(hits >= RECALL * omitted.sum() - 1e-9))
     return float(hits[enough] / marked[enough])

@@ -106,10 +106,12 @@ def parse_arguments() -> argparse.Namespace:
         "--shortlists", nargs="*", type=float, default=[0.5, 0.25], help="shares of the tokens, for rows with them"
     )
     multilingual.add_argument("--repeats", type=positive, default=3, help="counted runs of everything")
-    for name, one in commands.choices.items():
+    for name, subcommand in commands.choices.items():
         if name not in ("trained", "students", "multilingual"):
-            one.add_argument("--threads", type=int, help="processor threads to use (default: all)")
-        one.add_argument("--output", type=Path, default=Path(f"outputs/benchmark-{name}.json"), help="the result file")
+            subcommand.add_argument("--threads", type=int, help="processor threads to use (default: all)")
+        subcommand.add_argument(
+            "--output", type=Path, default=Path(f"outputs/benchmark-{name}.json"), help="the result file"
+        )
     return parser.parse_args()
 
 

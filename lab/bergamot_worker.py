@@ -79,12 +79,12 @@ def peak_mib() -> float:
 
 
 def main() -> None:
-    before = peak_mib()
+    start_mib = peak_mib()
     bergamot = Bergamot(Path(sys.argv[1]))
     for line in sys.stdin:
         request = json.loads(line)
         texts = bergamot.translate(request["texts"], request["batch_size"])
-        answer = {"texts": texts, "seconds": time.process_time(), "mib": peak_mib() - before}
+        answer = {"texts": texts, "seconds": time.process_time(), "mib": peak_mib() - start_mib}
         answer["version"] = version("bergamot")
         print(json.dumps(answer), flush=True)
 

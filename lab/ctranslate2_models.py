@@ -41,11 +41,11 @@ def convert_to_ctranslate2(
         def architecture_name(self) -> str:
             return "MarianMTModel"
 
-        def get_model_spec(self, given: Any) -> Any:
-            given.config.normalize_before = given.config.normalize_embedding = False
-            return super().get_model_spec(given)
+        def get_model_spec(self, source_model: Any) -> Any:
+            source_model.config.normalize_before = source_model.config.normalize_embedding = False
+            return super().get_model_spec(source_model)
 
-        def set_config(self, config: Any, given: Any, words: Any) -> None:
+        def set_config(self, config: Any, source_model: Any, words: Any) -> None:
             config.eos_token, config.unk_token = words.eos_token, words.unk_token
             config.decoder_start_token = words.convert_ids_to_tokens(start)
 

@@ -143,15 +143,15 @@ def scores_of(runs: Runs, task: Task) -> Scores:
 
 def contrasts(task: Task, scores: Scores) -> dict[tuple[str, str], Estimate]:
     """Return the contrasts of methods that have all seeds, p corrected by Holm for all contrasts of the task."""
-    complete = {run: of for run, of in scores.items() if len(of) == len(task.seeds)}
+    complete = {run: by_seed for run, by_seed in scores.items() if len(by_seed) == len(task.seeds)}
     spread = blocks(complete)
     if spread is None:
         return {}
     estimates = {pair: spread.difference(*pair) for pair in task.contrasts}
-    known = {pair: estimate for pair, estimate in estimates.items() if estimate is not None}
-    p_values = {" - ".join(pair): known[pair].p if pair in known else 1.0 for pair in task.contrasts}
+    estimated = {pair: estimate for pair, estimate in estimates.items() if estimate is not None}
+    p_values = {" - ".join(pair): estimated[pair].p if pair in estimated else 1.0 for pair in task.contrasts}
     corrected = holm(p_values)
-    return {pair: estimate._replace(p=corrected[" - ".join(pair)]) for pair, estimate in known.items()}
+    return {pair: estimate._replace(p=corrected[" - ".join(pair)]) for pair, estimate in estimated.items()}
 
 
 def _cost(runs: Runs, run: str) -> str:
@@ -183,7 +183,7 @@ def table(records: Records, name: str) -> str:
     missing = [task.methods[run] for run in task.methods if run not in scores]
     if not scores:
         return "\n\n".join([*parts, "Nothing is trained yet."])
-    complete = {run: of for run, of in scores.items() if len(of) == len(task.seeds)}
+    complete = {run: by_seed for run, by_seed in scores.items() if len(by_seed) == len(task.seeds)}
     spread = blocks(complete)
     order = sorted(scores, key=lambda run: -fmean(scores[run].values()))
     header = ["method", "parameters", "BLEU", "seeds", "gain, seeds in pairs", "gain, by the spread of all methods"]

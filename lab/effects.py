@@ -115,10 +115,10 @@ def estimated(of_plan: Estimate | None) -> str:
     return "" if of_plan is None else f"{of_plan.mean:+.2f} [{of_plan.low:+.2f}, {of_plan.high:+.2f}]"
 
 
-def both(gains: Gains) -> str:
+def interval_and_p(gains: Gains) -> str:
     """Format a gain by the spread of its plan, and beside it the interval of its own seeds.
 
-    >>> both(Gains([0.5, 0.7], 2, of_plan=Estimate(0.6, 0.4, 0.8, p=0.01))), both(Gains([0.5], 2))
+    >>> interval_and_p(Gains([0.5, 0.7], 2, of_plan=Estimate(0.6, 0.4, 0.8, p=0.01))), interval_and_p(Gains([0.5], 2))
     ('+0.60 [+0.40, +0.80], n = 2 (alone [-0.67, +1.87])', '+0.50, n = 1')
     """
     alone = interval_over_seeds(gains.values)
@@ -129,7 +129,7 @@ def both(gains: Gains) -> str:
 
 def with_p(gains: Mapping[str, Gains], tests: Sequence[str]) -> dict[str, Gains]:
     """Add to complete gains the p over their seeds, corrected for all tests; one that is not complete counts as 1."""
-    complete = {title: paired_t_test(of.values) for title, of in gains.items() if title in tests and of.complete}
+    complete = {title: paired_t_test(gain.values) for title, gain in gains.items() if title in tests and gain.complete}
     corrected = holm(dict.fromkeys(tests, 1.0) | complete)
     return {title: of._replace(p=corrected[title] if title in complete else None) for title, of in gains.items()}
 
@@ -147,12 +147,12 @@ def by_plan(
             estimate = estimates[title]
             p_values[title] = paired_t_test(gains[title].values) if estimate is None else estimate.p
     corrected = holm(p_values)
-    found = dict(gains)
-    for title, of in gains.items():
+    combined = dict(gains)
+    for title, gain in gains.items():
         estimate = estimates[title]
-        if of.complete and estimate is not None:
-            found[title] = of._replace(of_plan=estimate._replace(p=corrected.get(title, estimate.p)))
-    return found
+        if gain.complete and estimate is not None:
+            combined[title] = gain._replace(of_plan=estimate._replace(p=corrected.get(title, estimate.p)))
+    return combined
 
 
 def verdict(interval: tuple[float, float] | None) -> str:
@@ -182,24 +182,25 @@ def answer(gains: Gains) -> str:
     """
     if not gains.complete:
         return f"{len(gains.values)} of {gains.planned} seeds are trained"
-    found = verdict(gains.interval)
+    words = verdict(gains.interval)
     p = gains.p if gains.of_plan is None else gains.of_plan.p
-    if found in ("helps", "hurts") and p is not None and p >= SIGNIFICANT:
-        return f"{found}, but not after correction"
-    return found
+    if words in ("helps", "hurts") and p is not None and p >= SIGNIFICANT:
+        return f"{words}, but not after correction"
+    return words
 
 
 def embedded_gains(records: Records) -> dict[str, Gains]:
     """Return the gains on the embedded corpus. No plan was fixed before: the seeds are those that were trained."""
     runs = records.runs("embedded")
-    found = {method.title: differences(runs, method.run, method.baseline) for method in METHODS}
-    corrected = holm({title: paired_t_test(values) for title, values in found.items() if len(values) > 1})
-    return {title: Gains(values, len(values), corrected.get(title)) for title, values in found.items() if values}
+    by_title = {method.title: differences(runs, method.run, method.baseline) for method in METHODS}
+    corrected = holm({title: paired_t_test(values) for title, values in by_title.items() if len(values) > 1})
+    return {title: Gains(values, len(values), corrected.get(title)) for title, values in by_title.items() if values}
 
 
 def titles(columns: Columns) -> list[str]:
     """Return the papers' methods, then all others that have gains."""
-    return list(dict.fromkeys([method.title for method in METHODS] + [name for of in columns.values() for name in of]))
+    with_gains = [name for gains in columns.values() for name in gains]
+    return list(dict.fromkeys([method.title for method in METHODS] + with_gains))
 
 
 def effects_table(columns: Columns) -> str:
@@ -207,8 +208,8 @@ def effects_table(columns: Columns) -> str:
     printed = {method.title: published(method) for method in METHODS}
     rows = []
     for title in titles(columns):
-        found = [of.get(title) for of in columns.values()]
-        cells = ["" if gains is None else f"{answer(gains)}: {both(gains)}" for gains in found]
+        column_gains = [gains.get(title) for gains in columns.values()]
+        cells = ["" if gains is None else f"{answer(gains)}: {interval_and_p(gains)}" for gains in column_gains]
         gain = printed.get(title)
         rows.append([title, "" if gain is None else f"{gain:+.2f}", *cells])
     return markdown_table(["method", "paper", *columns], rows)
@@ -219,8 +220,8 @@ def draw_effects(columns: Columns) -> str:
     names = titles(columns)
     printed = {method.title: gain for method in METHODS if (gain := published(method)) is not None}
     drawn = []  # column, title, mean, interval
-    for number, of in enumerate(columns.values()):
-        for title, gains in of.items():
+    for number, column in enumerate(columns.values()):
+        for title, gains in column.items():
             drawn.append((number, title, gains.mean, gains.interval or (gains.mean, gains.mean)))
     ends = [0.0, *printed.values(), *(end for *_, interval in drawn for end in interval)]
     legend = math.ceil((len(columns) + 1) / 2)  # lines
@@ -237,19 +238,19 @@ def draw_effects(columns: Columns) -> str:
         x, y = axis.left - 150 + 260 * (number // legend), 18 + 22 * (number % legend)
         parts += [_mark(f"{x}", y, color), f'<text x="{x + 12}" y="{y + 4}">{html.escape(label)}</text>']
     parts += axis.lines(top, bottom)
-    places = {title: top + row * (number + 0.5) for number, title in enumerate(names)}
+    centres = {title: top + row * (number + 0.5) for number, title in enumerate(names)}
     parts += [
         f'<text x="{axis.left - 8}" y="{y + 4:g}" text-anchor="end">{html.escape(title)}</text>'
-        for title, y in places.items()
+        for title, y in centres.items()
     ]
     for number, title, mean, interval in drawn:
-        place, color = places[title] + 8 * (number - (len(columns) - 1) / 2), colors[number]
+        centre, color = centres[title] + 8 * (number - (len(columns) - 1) / 2), colors[number]
         low_end, high_end = map(axis.x_of, interval)
         parts.append(
-            f'<path d="M{low_end} {place - 3:g}v6m0-3H{high_end}m0-3v6" fill="none" stroke="{color}" {THICK}/>'
+            f'<path d="M{low_end} {centre - 3:g}v6m0-3H{high_end}m0-3v6" fill="none" stroke="{color}" {THICK}/>'
         )
-        parts.append(_mark(axis.x_of(mean), place, color))
-    parts += [_mark(axis.x_of(gain), places[title], None) for title, gain in printed.items()]
+        parts.append(_mark(axis.x_of(mean), centre, color))
+    parts += [_mark(axis.x_of(gain), centres[title], None) for title, gain in printed.items()]
     return "\n".join(parts) + "\n</svg>\n"
 
 

@@ -57,8 +57,8 @@ def _fronted(chance: random.Random) -> tuple[str, str]:
         return english_clause(clause) + ".", german_main_clause(clause) + "."
     adverbial = clause.time if first == "time" else clause.place
     auxiliary, verb = english_verb(clause)
-    rest = english_rest(clause, time=first != "time", place=first != "place")
-    words = [adverbial[0] if adverbial else "", clause.subject.english, auxiliary, verb, *rest]
+    predicate = english_rest(clause, time=first != "time", place=first != "place")
+    words = [adverbial[0] if adverbial else "", clause.subject.english, auxiliary, verb, *predicate]
     return " ".join(filter(None, words)) + ".", german_main_clause(clause, first) + "."
 
 
@@ -76,10 +76,10 @@ def _question_with_word(chance: random.Random) -> tuple[str, str]:
         asked_subject = NounPhrase("who", {"nom": "wer"}, False, "m")
         clause = random_clause(chance, subject=asked_subject)
         return english_clause(clause) + "?", german_main_clause(clause) + "?"
-    what = chance.choice(asked)
-    english, german = {"time": ("when", "wann"), "place": ("where", "wo"), "direct": ("what", "was")}[what]
-    return english_question(clause, english, **{what: False}) + "?", german_question(
-        clause, german, **{what: False}
+    question = chance.choice(asked)
+    english, german = {"time": ("when", "wann"), "place": ("where", "wo"), "direct": ("what", "was")}[question]
+    return english_question(clause, english, **{question: False}) + "?", german_question(
+        clause, german, **{question: False}
     ) + "?"
 
 
@@ -112,12 +112,12 @@ def _relative(chance: random.Random) -> tuple[str, str]:
     inner, outer = (random_clause(chance, subject=subject, adverbials=False) for _ in range(2))
     finite, end = german_verb(outer)
     relative = german_subordinate_clause(inner, subject=DER["nom"][subject.form])
-    rest = " ".join(filter(None, [finite, *german_middle(outer, None), end]))
+    subordinate = " ".join(filter(None, [finite, *german_middle(outer, None), end]))
     auxiliary, verb = english_verb(outer)
     predicate = " ".join(filter(None, [auxiliary, verb, *english_rest(outer)]))
     return (
         f"{english_clause(inner, subject=f'{subject.english} who')} {predicate}.",
-        f"{subject.german['nom']}, {relative}, {rest}.",
+        f"{subject.german['nom']}, {relative}, {subordinate}.",
     )
 
 
@@ -157,12 +157,12 @@ def sentence_pairs(seed: int = 0) -> Iterator[tuple[str, str]]:
     """Yield endless pairs of an English and a German sentence, no two alike on either side."""
     chance = random.Random(seed)
     patterns, weights = zip(*PATTERNS, strict=True)
-    seen: set[str] = set()
+    sentences: set[str] = set()
     while True:
         english, german = chance.choices(patterns, weights)[0](chance)
         english, german = english[0].upper() + english[1:], german[0].upper() + german[1:]
-        if english not in seen and german not in seen:
-            seen |= {english, german}
+        if english not in sentences and german not in sentences:
+            sentences |= {english, german}
             yield english, german
 
 

@@ -57,8 +57,8 @@ def english_number(number: int) -> str:
         return UNITS[number]
     if number < 100:
         return TENS[number // 10 - 2] + (f"-{UNITS[number % 10]}" if number % 10 else "")
-    rest = f" and {english_number(number % 100)}" if number % 100 else ""
-    return f"{UNITS[number // 100]} hundred{rest}"
+    remainder = f" and {english_number(number % 100)}" if number % 100 else ""
+    return f"{UNITS[number // 100]} hundred{remainder}"
 
 
 def german_number(number: int) -> str:
@@ -115,10 +115,10 @@ def noun_phrase(chance: random.Random, nouns: list[Noun], adjectives: list[Adjec
         article = stem + (articles[case][form] if articles else "")
         words = [article, *([adjective.german + endings[case][form]] if adjective else [])]
         german[case] = " ".join([*words, _declined(noun, case, plural)])
-    rest = ([adjective.english] if adjective else []) + [noun.english_plural if plural else noun.english]
-    if kind == "a" and rest[0][0] in "aeiou":
+    noun_words = ([adjective.english] if adjective else []) + [noun.english_plural if plural else noun.english]
+    if kind == "a" and noun_words[0][0] in "aeiou":
         english_article = "an"
-    english = " ".join([english_article, *rest])
+    english = " ".join([english_article, *noun_words])
     return NounPhrase(english, german, plural, form, english, definite=kind not in ("a", "no", "some", "number"))
 
 

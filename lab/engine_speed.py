@@ -101,10 +101,10 @@ def render_engines(result: Mapping[str, Any]) -> str:
     rows = []
     for name in names:
         cells = []
-        for taken in milliseconds.values():
-            text = f"{taken[STOCK] / taken[name]:.1f}"
-            if CTRANSLATE2 in taken and name not in (STOCK, CTRANSLATE2):
-                text += f" ({taken[CTRANSLATE2] / taken[name]:.2f})"
+        for timings in milliseconds.values():
+            text = f"{timings[STOCK] / timings[name]:.1f}"
+            if CTRANSLATE2 in timings and name not in (STOCK, CTRANSLATE2):
+                text += f" ({timings[CTRANSLATE2] / timings[name]:.2f})"
             cells.append(text)
         rows.append([name, *cells])
     return markdown_table(["x stock (x CTranslate2)", *milliseconds], rows) + "\n"

@@ -59,8 +59,8 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
     """
     corrected: dict[str, float] = {}
     largest = 0.0
-    for place, (name, p) in enumerate(sorted(p_values.items(), key=lambda item: item[1])):
-        largest = max(largest, min(1.0, (len(p_values) - place) * p))
+    for rank, (name, p) in enumerate(sorted(p_values.items(), key=lambda item: item[1])):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p))
         corrected[name] = largest
     return corrected
 

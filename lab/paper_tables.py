@@ -193,14 +193,14 @@ def _table(
 ) -> Table:
     """Columns and figures are separated by spaces, "-" for none; a fourth entry of a row is its baseline."""
     names = tuple(name.replace("_", " ") for name in columns.split())
-    made = []
+    captions = []
     for label, run, figures, *baseline in rows:
         values = figures.split()
         if len(values) != len(names):
             raise ValueError(f"{title}, {label}: {len(names)} columns, but {len(values)} figures")
         printed = {name: value for name, value in zip(names, values, strict=True) if value != "-"}
-        made.append(Row(label, run, printed, baseline[0] if baseline else "plain"))
-    return Table(title, names, tuple(made), note)
+        captions.append(Row(label, run, printed, baseline[0] if baseline else "plain"))
+    return Table(title, names, tuple(captions), note)
 
 
 TABLES: dict[str, Table] = {
@@ -431,8 +431,8 @@ def runs_of(tables: Sequence[str]) -> list[str]:
     order: list[str] = []
 
     def add(name: str) -> None:
-        for before in RUNS[name].needs:
-            add(before)
+        for needed_run in RUNS[name].needs:
+            add(needed_run)
         if name not in order:
             order.append(name)
 
@@ -459,7 +459,7 @@ def share_among_equals(models: dict[str, Any]) -> dict[str, Any]:
     def model_of(run: Run) -> str:
         return repr((run.recipe, sorted(run.model.items()), sorted(run.scale.items())))
 
-    known = {model_of(RUNS[name]): value for name, value in models.items() if name in RUNS}
+    measured = {model_of(RUNS[name]): value for name, value in models.items() if name in RUNS}
     return models | {
-        name: known[model_of(run)] for name, run in RUNS.items() if name not in models and model_of(run) in known
+        name: measured[model_of(run)] for name, run in RUNS.items() if name not in models and model_of(run) in measured
     }

@@ -70,9 +70,9 @@ def plain_model(guided: CapsuleMarianMTModel) -> CapsuleMarianMTModel:
     plain = CapsuleMarianMTModel(config).eval()
     plain.generation_config = guided.generation_config
     missing, unexpected = plain.load_state_dict(guided.state_dict(), strict=False)
-    others = [name for name in unexpected if "guid" not in name]
-    if missing or others:
-        raise ValueError(f"a plain model has other weights: {missing or others}")
+    unrelated = [name for name in unexpected if "guid" not in name]
+    if missing or unrelated:
+        raise ValueError(f"a plain model has other weights: {missing or unrelated}")
     return plain
 
 
@@ -154,7 +154,7 @@ def counted(rows: Sequence[Mapping[str, str]], lengths: Sequence[int]) -> dict[s
             scale = 1.0 if measure == "quality" else 100 / words
             for side, system in zip(SIDES, systems_of(int(row["line"])), strict=True):
                 values[system].append(scale * _number(row, f"{measure} {side}"))
-        differences = [guided - plain for plain, guided in zip(*(values[one] for one in SYSTEMS), strict=True)]
+        differences = [guided - plain for plain, guided in zip(*(values[key] for key in SYSTEMS), strict=True)]
         higher, lower = (sum(sign * value > 0 for value in differences) for sign in (1, -1))
         by_measure[measure] = {
             **{system: fmean(of_system) for system, of_system in values.items()},

@@ -60,21 +60,25 @@ class Spread(NamedTuple):
 
 def blocks(scores: Scores) -> Spread | None:
     """Return the residual spread with seeds as blocks; None with fewer than two arms or two complete seeds."""
-    arms = {arm: of for arm, of in scores.items() if of}
+    arms = {arm: by_seed for arm, by_seed in scores.items() if by_seed}
     seeds = sorted(set.intersection(*(set(of) for of in arms.values()))) if arms else []
     if min(len(arms), len(seeds)) < 2:
         return None
     complete = {arm: {seed: of[seed] for seed in seeds} for arm, of in arms.items()}
     of_seeds = {seed: fmean(of[seed] for of in complete.values()) for seed in seeds}
-    whole = fmean(of_seeds.values())
-    rest = [of[seed] - fmean(of.values()) - of_seeds[seed] + whole for of in complete.values() for seed in seeds]
+    grand_mean = fmean(of_seeds.values())
+    residuals = [
+        by_seed[seed] - fmean(by_seed.values()) - of_seeds[seed] + grand_mean
+        for by_seed in complete.values()
+        for seed in seeds
+    ]
     degrees = (len(arms) - 1) * (len(seeds) - 1)
-    return Spread("blocks", math.sqrt(sum(one**2 for one in rest) / degrees), degrees, complete)
+    return Spread("blocks", math.sqrt(sum(residual**2 for residual in residuals) / degrees), degrees, complete)
 
 
 def pooled(scores: Scores) -> Spread | None:
     """Return the spread within arms of at least two seeds; None with fewer than two such arms."""
-    deviations = {arm: stdev(of.values()) for arm, of in scores.items() if len(of) > 1}
+    deviations = {arm: stdev(by_seed.values()) for arm, by_seed in scores.items() if len(by_seed) > 1}
     usual = median(deviations.values()) if deviations else 0.0
     arms = {arm: scores[arm] for arm, deviation in deviations.items() if deviation <= UNSTABLE * usual}
     if len(arms) < 2:

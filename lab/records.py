@@ -62,13 +62,13 @@ class Records:
         """Add a record in its place, or replace the one of the same run and seed or name."""
         new = _rounded(stamped(record))
         with self._locked(file):
-            records = {_key(one): one for one in self.read(file)} | {_key(new): new}
+            records = {_key(entry): entry for entry in self.read(file)} | {_key(new): new}
             lines = (json.dumps(records[key], ensure_ascii=False) + "\n" for key in sorted(records))
             write_output(self.path(file), "".join(lines))
 
     def translations(self, setting: str) -> dict[tuple[str, int], list[str]]:
         """Return the translations of the test set by {(run, seed): sentences}."""
-        return {(one["run"], one["seed"]): one["sentences"] for one in self.read(f"{setting}.hyp")}
+        return {(record["run"], record["seed"]): record["sentences"] for record in self.read(f"{setting}.hyp")}
 
     def keep_translations(self, setting: str, run: str, seed: int, sentences: list[str]) -> None:
         self.keep(f"{setting}.hyp", {"run": run, "seed": seed, "sentences": sentences})

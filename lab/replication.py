@@ -20,7 +20,7 @@ from capsule_mt.commands.console import HelpFormatter, run
 from hf_capsule_mt.commands.arguments import keep_freed_memory
 from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.results import markdown_table
-from lab.effects import Gains, answer, both, by_plan, differences, effect, estimated, with_p
+from lab.effects import Gains, answer, by_plan, differences, effect, estimated, interval_and_p, with_p
 from lab.paper_tables import WIDENED
 from lab.plan_spread import Scores, Spread, blocks, pooled
 from lab.records import Records, Runs
@@ -192,13 +192,20 @@ def _runs(records: Records, name: str, key: str = "scores") -> Runs:
     plan = PLANS[name]
     of_study = records.runs(plan.shares or name)
     return {
-        run: {seed: one | {"scores": one[key]} for seed, one in of_study.get(run, {}).items() if seed in plan.seeds}
+        run: {
+            seed: record | {"scores": record[key]}
+            for seed, record in of_study.get(run, {}).items()
+            if seed in plan.seeds
+        }
         for run in plan.runs
     }
 
 
 def _scores(runs: Runs) -> Scores:
-    return {run: {seed: one["scores"]["bleu"]["score"] for seed, one in of.items()} for run, of in runs.items()}
+    return {
+        run: {seed: record["scores"]["bleu"]["score"] for seed, record in by_seed.items()}
+        for run, by_seed in runs.items()
+    }
 
 
 def spread(records: Records, name: str, key: str = "scores") -> Spread | None:
@@ -207,10 +214,10 @@ def spread(records: Records, name: str, key: str = "scores") -> Spread | None:
     if plan.shared_start:
         return blocks(_scores(_runs(records, name, key)))
     scores: dict[str, dict[int, float]] = {}
-    for other, one in PLANS.items():
-        if (one.shares or other) == (plan.shares or name):
-            for run, of in _scores(_runs(records, other, key)).items():
-                scores.setdefault(run, {}).update(of)
+    for plan_name, other_plan in PLANS.items():
+        if (other_plan.shares or plan_name) == (plan.shares or name):
+            for run, by_seed in _scores(_runs(records, plan_name, key)).items():
+                scores.setdefault(run, {}).update(by_seed)
     return pooled(scores)
 
 
@@ -221,14 +228,14 @@ def gains(records: Records, name: str, key: str = "scores") -> dict[str, Gains]:
     """
     plan = PLANS[name]
     runs = _runs(records, name, key)
-    found = {
+    gains_by_title = {
         title: Gains(values, len(plan.seeds))
         for title, (run, baseline) in plan.contrasts.items()
         if (values := differences(runs, run, baseline))
     }
-    alone = with_p(found, plan.tests)
-    of = spread(records, name, key)
-    estimates = {title: None if of is None else of.difference(*pair) for title, pair in plan.contrasts.items()}
+    alone = with_p(gains_by_title, plan.tests)
+    arms = spread(records, name, key)
+    estimates = {title: None if arms is None else arms.difference(*pair) for title, pair in plan.contrasts.items()}
     return by_plan(alone, estimates, plan.tests)
 
 
@@ -238,7 +245,7 @@ def with_before(records: Records, name: str) -> str:
     Empty until all seeds are trained.
     """
     plan = PLANS[name]
-    complete = [of.complete for of in gains(records, name).values()]
+    complete = [gain.complete for gain in gains(records, name).values()]
     if plan.with_before is None or len(complete) < len(plan.contrasts) or not all(complete):
         return ""
     runs, part = records.runs(name), next(iter(plan.test))
@@ -249,25 +256,30 @@ def with_before(records: Records, name: str) -> str:
         if arm in earlier
     })  # fmt: skip
     assert of is not None
-    found = {title: of.difference(*pair) for title, pair in plan.contrasts.items()}
-    rows = [[title, estimated(one), f"{one.p:.3f}"] for title, one in found.items() if one is not None]
+    contrasts = {title: of.difference(*pair) for title, pair in plan.contrasts.items()}
+    rows = [
+        [title, estimated(estimate), f"{estimate.p:.3f}"]
+        for title, estimate in contrasts.items()
+        if estimate is not None
+    ]
     heading = f"On {part} alone, with the seeds of `{plan.with_before}` ({of}):"
     return f"{heading}\n\n{markdown_table(['difference', 'gain', 'p, not corrected'], rows)}"
 
 
 def table(records: Records, name: str) -> str:
     """Return a row for each contrast of a plan with its interval over seeds, empty if nothing has been trained."""
-    plan, found = PLANS[name], gains(records, name)
-    if not found:
+    plan, by_title = PLANS[name], gains(records, name)
+    if not by_title:
         return ""
     lines = [
         [
             title,
-            *(effect(of.values), "" if of.p is None else f"{of.p:.3f}"),
-            *(estimated(of.of_plan), "" if of.of_plan is None or title not in plan.tests else f"{of.of_plan.p:.3f}"),
-            answer(of),
+            *(effect(gain.values), "" if gain.p is None else f"{gain.p:.3f}"),
+            estimated(gain.of_plan),
+            "" if gain.of_plan is None or title not in plan.tests else f"{gain.of_plan.p:.3f}",
+            answer(gain),
         ]
-        for title, of in found.items()
+        for title, gain in by_title.items()
     ]
     runs = _runs(records, name)
     scores = list(_scores(runs)[plan.baseline].values())
@@ -283,8 +295,8 @@ def table(records: Records, name: str) -> str:
     cpu = "" if plan.on_gpu else " --cpu"
     command = plan.ended or f"python -m lab.replication {name} --data-dir data/multi30k-en-de --budget 600{cpu}"
     parts = [f"Multi30k, {plan.title} (`{command}`):", markdown_table(header, lines), with_before(records, name)]
-    if all("joined" in one for of in runs.values() for one in of.values()):
-        rows = [[title, both(of)] for title, of in gains(records, name, "joined").items()]
+    if all("joined" in record for by_seed in runs.values() for record in by_seed.values()):
+        rows = [[title, interval_and_p(gain)] for title, gain in gains(records, name, "joined").items()]
         parts += ["On its sentences in pairs, of 25 to 30 source words:", markdown_table(["difference", "gain"], rows)]
     return "\n\n".join(filter(None, parts))
 
@@ -310,11 +322,11 @@ class Replication(Reproduction):
         super().score(name, seed)
         if not self.plan.test:
             return
-        found, (_, references) = self.records.translations(self.file)[name, seed], self.test_set
+        hypotheses, (_, references) = self.records.translations(self.file)[name, seed], self.test_set
         parts, start = {}, 0
         for part, sentences in self.plan.test.items():
             end = start + sentences
-            parts[part] = score_corpus(found[start:end], [references[start:end]], ["bleu"])["bleu"].score
+            parts[part] = score_corpus(hypotheses[start:end], [references[start:end]], ["bleu"])["bleu"].score
             start = end
         self.records.keep(self.file, self.records.runs(self.file)[name][seed] | {"bleu_by_part": parts})
 

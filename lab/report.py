@@ -76,7 +76,7 @@ def effects(records: Records) -> Columns:
     columns = {"embedded corpus": embedded_gains(records)}
     for name, plan in PLANS.items():
         gains = planned_gains(records, name)
-        columns.setdefault(plan.column, {}).update({title: of for title, of in gains.items() if of.complete})
+        columns.setdefault(plan.column, {}).update({title: gain for title, gain in gains.items() if gain.complete})
     return {column: found for column, found in columns.items() if found}
 
 
@@ -102,8 +102,8 @@ SECTIONS: dict[str, Callable[[Records], str]] = {
 def fill(page: Path, records: Records) -> str:
     """Return a page with its sections written anew."""
 
-    def section(found: re.Match[str]) -> str:
-        name = found[1]
+    def section(match: re.Match[str]) -> str:
+        name = match[1]
         return f"<!-- {name} -->\n\n{SECTIONS[name](records).strip()}\n\n<!-- end of {name} -->"
 
     text = page.read_text(encoding="utf-8")

@@ -116,10 +116,10 @@ def table(records: Records) -> str:
     runs = paired_runs(records)
     arms = []
     for name, title in {START: "The student, as it is", **{name: arm.title for name, arm in ARMS.items()}}.items():
-        of = {seed: result for seed, result in runs.get(name, {}).items() if seed in SEEDS}
-        if of:
-            scores = {seed: result["scores"]["bleu"]["score"] for seed, result in of.items()}
-            losses = [result["loss"] for result in of.values() if "loss" in result]
+        by_seed = {seed: result for seed, result in runs.get(name, {}).items() if seed in SEEDS}
+        if by_seed:
+            scores = {seed: result["scores"]["bleu"]["score"] for seed, result in by_seed.items()}
+            losses = [result["loss"] for result in by_seed.values() if "loss" in result]
             arms.append([
                 title,
                 *(f"{scores[seed]:.2f}" if seed in scores else "" for seed in SEEDS),
@@ -221,7 +221,7 @@ class StrongStudent:
         scores = score_corpus(translations, [self.references], ["bleu", "chrf"])
         return translations, {
             "sentences": len(self.sources),
-            "scores": {key: {"score": one.score, "signature": one.signature} for key, one in scores.items()},
+            "scores": {key: {"score": result.score, "signature": result.signature} for key, result in scores.items()},
             "decoding_seconds": time.monotonic() - began,
         }
 

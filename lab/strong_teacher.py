@@ -149,7 +149,7 @@ class StrongTeacher(StrongStudent):
 
 def table(records: Records) -> str:
     """Return what each model reaches, and how fast it is; empty if nothing has been trained."""
-    runs = {name: of for name, found in records.runs(FILE).items() for of in found.values()}
+    runs = {name: record for name, by_seed in records.runs(FILE).items() for record in by_seed.values()}
     if START not in runs:
         return ""
     teacher = runs[START]["scores"]["bleu"]["score"]
@@ -188,8 +188,8 @@ def speed_tables(speeds: dict[str, Any]) -> list[str]:
     rows = [[_title(name), *cells] for name, cells in rates.items()]
     times = speeds["by_source_length"]
     lengths = next(iter(times.values()))
-    exact = {name: of for name, of in times.items() if name.endswith("float32")}
-    whole = [
+    exact = {name: speed for name, speed in times.items() if name.endswith("float32")}
+    sentence_rows = [
         [length, *(f"{of[length]['encoding'] + (FIXED_LENGTH - 1) * of[length]['word']:.1f}" for of in times.values())]
         for length in lengths
     ]
@@ -199,7 +199,7 @@ def speed_tables(speeds: dict[str, Any]) -> list[str]:
         f"{speeds['repeats']} turns:",
         markdown_table(["engine", *(f"batch {batch}" for batch in BATCHES)], rows),
         f"Milliseconds of a translation of {FIXED_LENGTH} tokens by source length, one sentence at a time:",
-        markdown_table(["source tokens", *(_title(name) for name in times)], whole),
+        markdown_table(["source tokens", *(_title(name) for name in times)], sentence_rows),
         "Milliseconds of each of its tokens after the first:",
         markdown_table(["source tokens", *(_title(name) for name in exact)], words),
     ]

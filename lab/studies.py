@@ -25,11 +25,11 @@ def adequacy(records: Records) -> str:
 def word_omissions(records: Records) -> str:
     """Return how well each method finds words that are missing, in references and in a model's own translations."""
     record = records.named("studies")["word-omissions-de-en"]
-    dropped, own = (record["measures"][kind] for kind in ("references with words dropped", "own, greedy"))
+    dropped, greedy = (record["measures"][kind] for kind in ("references with words dropped", "own, greedy"))
     rows = []
     for method in dropped:
         cells = []
-        for by_method in (dropped, own):
+        for by_method in (dropped, greedy):
             cells += [_word_auc(by_method[method]), f"{by_method[method]['precision']['value']:.2f}"]
         time = record["time_relative_to_translation"].get(method)
         rows.append([f'`"{method}"`' if time else method, *cells, f"{time:.2f}" if time else ""])
@@ -39,10 +39,11 @@ def word_omissions(records: Records) -> str:
 
 def guided_marks(records: Records) -> str:
     """Return how well guided routing on a strong student finds dropped words, beside the student's best head."""
-    found = [one for one in _of_kind(records, "word omissions") if one["checkpoint"].startswith("guided_frozen")]
+    omissions = _of_kind(records, "word omissions")
+    guided = [record for record in omissions if record["checkpoint"].startswith("guided_frozen")]
     methods = ("guided", "attention", "length ratio")
     rows = []
-    for record in found:
+    for record in guided:
         dropped = record["measures"]["references with words dropped"]
         rows.append([f"`{record['checkpoint']}`", *(_word_auc(dropped[method]) for method in methods)])
     return markdown_table(["model", '`"guided"`', '`"attention"`: the chosen head', "length ratio"], rows)

@@ -18,15 +18,15 @@ def render_table(table: Table, results: Runs, speeds: dict[str, dict[str, Any]])
     is to the baseline of the same seeds; the p-values are those of the paired bootstrap over sentences, of all seeds
     together, and that of the t-test over seeds. All seeds are listed if they are more than `UNSTABLE_RANGE` apart.
     """
-    more = [name for name in table.columns if name in MORE]
-    header = ["", *OURS, *more, *(f"paper: {name}" for name in table.columns)]
+    extra_columns = [name for name in table.columns if name in MORE]
+    header = ["", *OURS, *extra_columns, *(f"paper: {name}" for name in table.columns)]
     lines = []
     for row in table.rows:
-        cells = [""] * (len(OURS) + len(more))
+        cells = [""] * (len(OURS) + len(extra_columns))
         if row.run:
             runs = results.get(row.run, {})
             cells = [*_size_and_speed(row, runs, speeds), *_scores(row, runs)]
-            cells += [MORE[name](runs, speeds.get(row.run, {})) for name in more]
+            cells += [MORE[name](runs, speeds.get(row.run, {})) for name in extra_columns]
         printed = [row.printed.get(name, "").replace("|", "\\|") for name in table.columns]
         lines.append([row.label, *cells, *printed])
     return markdown_table(header, lines) + "\n"
@@ -66,23 +66,23 @@ def _scores(row: Row, runs: dict[int, dict[str, Any]]) -> tuple[str, str, str, s
         return "not run", "", "", ""
     scores = [result["scores"]["bleu"]["score"] for result in runs.values()]
     bleu = f"{mean_and_spread(scores)} (n={len(scores)}{values_if_unstable(scores, ': {}')})"
-    found = comparisons_with(row.baseline, runs)
-    if not found:
+    comparisons = comparisons_with(row.baseline, runs)
+    if not comparisons:
         return bleu, "", "", ""
-    differences = [entry["difference"] for entry in found]
+    differences = [entry["difference"] for entry in comparisons]
     p_seeds = p_over_seeds(differences)
     return (
         bleu,
         f"{fmean(differences):+.2f}{values_if_unstable(differences, ' ({})', '+.2f')}",
-        _p_of_all(found),
+        _p_of_all(comparisons),
         "" if p_seeds is None else f"{p_seeds:.3f}",
     )
 
 
 def comparisons_with(baseline: str | None, runs: dict[int, dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the comparison of each seed of a run with a baseline, where there is one."""
-    found = [result.get("comparisons", {}).get(baseline) for result in runs.values()]
-    return [entry for entry in found if entry is not None]
+    comparisons = [result.get("comparisons", {}).get(baseline) for result in runs.values()]
+    return [entry for entry in comparisons if entry is not None]
 
 
 def _p_of_all(comparisons: list[dict[str, Any]]) -> str:
@@ -108,7 +108,7 @@ def worth_showing(results: Runs) -> list[str]:
     """
     rows = {key: {row.run for row in table.rows if row.run} for key, table in TABLES.items()}
     headline = rows.pop("headline")
-    replicated = {name for name, of in results.items() if len(of) > 1}
+    replicated = {name for name, by_seed in results.items() if len(by_seed) > 1}
     shown = [key for key, runs in rows.items() if runs <= replicated or runs & results.keys() - headline]
     return shown if headline <= set().union(*(rows[key] for key in shown)) else ["headline", *shown]
 

@@ -73,7 +73,7 @@ def measure(rounds: int, width: int, layers: int) -> dict[str, dict[str, float]]
         for system in SYSTEMS if number % 2 == 0 else SYSTEMS[::-1]:
             speeds[system].append(_speed(system, data, tokenizer, tokens, width, layers))
     ratios = {
-        system: median(one / bare for one, bare in zip(values, speeds[BARE], strict=True))
+        system: median(speed / bare for speed, bare in zip(values, speeds[BARE], strict=True))
         for system, values in speeds.items()
     }
     return {

@@ -86,17 +86,17 @@ def peak_memory(run: Callable[[], Any], device: str) -> int:
     if device != "cpu":
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
+        allocated = torch.cuda.memory_allocated()
         run()
         torch.cuda.synchronize()
-        return torch.cuda.max_memory_allocated() - before
+        return torch.cuda.max_memory_allocated() - allocated
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
         run()
     events = [event for event in recorded.profiler.kineto_results.events() if event.name() == "[memory]"]
-    held = peak = 0
+    current = peak = 0
     for event in sorted(events, key=lambda event: event.start_ns()):
-        held += event.nbytes()
-        peak = max(peak, held)
+        current += event.nbytes()
+        peak = max(peak, current)
     return peak
 
 

@@ -65,9 +65,10 @@ def _measure_checkpoint(
             for num_beams in arguments.num_beams:
                 title = f"{Path(name).name}: {threads} threads, batch {batch_size}, beam {num_beams}"
                 cell = _measure_cell(engines, tokens, batch_size, num_beams, arguments.repeats, title)
-                made = cell[STOCK]["outputs"]
+                stock_outputs = cell[STOCK]["outputs"]
                 for row in cell.values():
-                    row["same"] = sum(one == other for one, other in zip(row["outputs"], made, strict=True))
+                    pairs = zip(row["outputs"], stock_outputs, strict=True)
+                    row["same"] = sum(output == stock_output for output, stock_output in pairs)
                 check_float32(cell, len(sources), title)
                 for row in cell.values():
                     words = tokenizer.batch_decode(row.pop("outputs"), skip_special_tokens=True)
@@ -101,13 +102,13 @@ def _measure_cell(
 
     def run_of(name: str, part: str) -> Callable[[], None]:
         def run() -> None:
-            made: Tokens = []
+            sequences: Tokens = []
             for batch in batches:
-                most = 2 * max(map(len, batch)) + 10
-                made += engines[name](batch, num_beams, 0, most) if part == "translate" else []
+                max_length = 2 * max(map(len, batch)) + 10
+                sequences += engines[name](batch, num_beams, 0, max_length) if part == "translate" else []
                 if part == "encode":
                     engines[name](batch, num_beams, 0, 1)
-            outputs[name] = made or outputs.get(name, [])
+            outputs[name] = sequences or outputs.get(name, [])
 
         return run
 
@@ -135,8 +136,9 @@ def engines_of(model: Any, threads: int, shortlist: Path | None = None) -> dict[
             ids = torch.tensor([source + [pad] * (longest - len(source)) for source in sources])
             lengths = torch.tensor([len(source) for source in sources])
             mask = (torch.arange(longest) < lengths[:, None]).long()
-            found = generate(ids, attention_mask=mask, num_beams=num_beams, max_new_tokens=most, min_new_tokens=least)
-            return [_to_end(row, end) for row in found[:, 1:].tolist()]
+            lengths_allowed = {"min_new_tokens": least, "max_new_tokens": most}
+            sequences = generate(ids, attention_mask=mask, num_beams=num_beams, **lengths_allowed)
+            return [_to_end(row, end) for row in sequences[:, 1:].tolist()]
 
         return run
 
@@ -160,9 +162,9 @@ def light_engine(folder: str, threads: int) -> Engine:
     cast(EngineDecoder, loaded.decoder).engine.num_threads = threads
 
     def run(sources: Tokens, num_beams: int, least: int, most: int) -> Tokens:
-        given = {"num_beams": num_beams, "min_new_tokens": least, "max_new_tokens": most}
-        options = search_options(loaded, [*map(len, sources)], given, scores=False)
-        return [found[0].ids for found in loaded.decoder.translate(sources, options)]
+        settings = {"num_beams": num_beams, "min_new_tokens": least, "max_new_tokens": most}
+        options = search_options(loaded, [*map(len, sources)], settings, scores=False)
+        return [hypotheses[0].ids for hypotheses in loaded.decoder.translate(sources, options)]
 
     return run
 
@@ -187,7 +189,7 @@ def ctranslate2_engine(model: Any, threads: int, *, int8: bool) -> Engine:
     banned = [[str(row[0])] for row in model.generation_config.bad_words_ids or [] if len(row) == 1]
 
     def run(sources: Tokens, num_beams: int, least: int, most: int) -> Tokens:
-        found = translator.translate_batch(
+        results = translator.translate_batch(
             [list(map(str, source)) for source in sources],
             beam_size=num_beams,
             length_penalty=penalty,
@@ -196,7 +198,7 @@ def ctranslate2_engine(model: Any, threads: int, *, int8: bool) -> Engine:
             suppress_sequences=banned or None,
             return_end_token=True,
         )
-        return [list(map(int, one.hypotheses[0])) for one in found]
+        return [list(map(int, result.hypotheses[0])) for result in results]
 
     return run
 
@@ -211,10 +213,10 @@ def render_trained(result: dict[str, Any]) -> str:
     ]
     for name, cells in result["checkpoints"].items():
         for threads in dict.fromkeys(cell["threads"] for cell in cells):
-            same = [cell for cell in cells if cell["threads"] == threads]
+            matching = [cell for cell in cells if cell["threads"] == threads]
             parts.append(f"## {Path(name).name}, {threads} thread{'s' * (threads > 1)}\n")
-            parts.append(_speeds(same, result["sentences"]))
-            parts.append(_parts(same, result["sentences"]))
+            parts.append(_speeds(matching, result["sentences"]))
+            parts.append(_parts(matching, result["sentences"]))
     return "\n\n".join(parts) + "\n"
 
 

@@ -53,11 +53,11 @@ def parse_arguments() -> argparse.Namespace:
 
 def in_windows(title: str, number: int, work: Callable[[slice], Sequence[Any]]) -> tuple[list[Any], float]:
     """Return what `work` gives for each window, with a progress bar, and the seconds that it took."""
-    found: list[Any] = []
+    pairs: list[Any] = []
     start = time.perf_counter()
     for first in tqdm(range(0, number, WINDOW), desc=title, unit=" windows"):
-        found += work(slice(first, first + WINDOW))
-    return found, time.perf_counter() - start
+        pairs += work(slice(first, first + WINDOW))
+    return pairs, time.perf_counter() - start
 
 
 def main() -> None:
@@ -76,13 +76,13 @@ def main() -> None:
     def translate(part: slice, **options: Any) -> list[Any]:
         return translator(sources[part], batch_size=32, split_sentences=False, scores=False, **options)
 
-    own = {}
+    translations_by_search = {}
     for beams in arguments.num_beams:
         work = partial(translate, num_beams=beams)
-        own[beams], _ = in_windows(f"Translating, {beams} beams", len(sources), work)
-    texts = [translation.text for found in own.values() for translation in found]
+        translations_by_search[beams], _ = in_windows(f"Translating, {beams} beams", len(sources), work)
+    texts = [translation.text for translations in translations_by_search.values() for translation in translations]
     aligner = fit_aligner(
-        sources + sources * len(own),
+        sources + sources * len(translations_by_search),
         references + texts,
         extra_files=arguments.align_with,
         progress=lambda step: print(f"Aligner: {step}"),
@@ -90,11 +90,11 @@ def main() -> None:
     frequent = function_words([source for source, _ in text], extra_files=arguments.align_with)
     of_references = aligner.align_lines(sources, references)
     kinds = {"references with words dropped": drop_words(sources, references, of_references, frequent=frequent)}
-    for beams, found in own.items():
-        given = [translation.text for translation in found]
-        links = aligner.align_lines(sources, given)
+    for beams, found in translations_by_search.items():
+        own_texts = [translation.text for translation in found]
+        links = aligner.align_lines(sources, own_texts)
         kinds["own, greedy" if beams == 1 else f"own, {beams} beams"] = omissions_of(
-            sources, given, of_references, links, frequent
+            sources, own_texts, of_references, links, frequent
         )
 
     results: dict[str, Any] = {}
@@ -112,7 +112,8 @@ def main() -> None:
             judged = [judge(*pair) for pair in zip(examples, coverages, strict=True)]
             results[kind][method] = measures(judged, arguments.bootstrap)
         by_length = [
-            one.by_length(len(e.translation) / len(e.source)) for one, e in zip(judged, examples, strict=True)
+            coverage.by_length(len(example.translation) / len(example.source))
+            for coverage, example in zip(judged, examples, strict=True)
         ]
         results[kind]["length ratio"] = measures(by_length, arguments.bootstrap)
 

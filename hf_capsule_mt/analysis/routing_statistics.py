@@ -30,8 +30,8 @@ def assignment_entropy(weights: torch.Tensor) -> torch.Tensor:
     """
     weights = weights.double()
     by_input = torch.special.entr(weights).sum(dim=-1)  # [..., N]
-    kept = weights.sum(dim=-1) > 0
-    return by_input.sum(dim=-1) / kept.sum(dim=-1).clamp(min=1)
+    is_kept = weights.sum(dim=-1) > 0
+    return by_input.sum(dim=-1) / is_kept.sum(dim=-1).clamp(min=1)
 
 
 def assignment_diversity(weights: torch.Tensor) -> torch.Tensor:
@@ -49,8 +49,8 @@ def assignment_diversity(weights: torch.Tensor) -> torch.Tensor:
     if number == 1:
         return columns.new_zeros(columns.shape[:-2])
     squared_sum = columns.sum(dim=-1).square().sum(dim=-1)  # |sum of columns|^2 = M + 2 (sum of all pairs' cosines)
-    own = columns.square().sum(dim=(-2, -1))  # M, minus the number of zero columns
-    return (1 - (squared_sum - own) / (number * (number - 1))).clamp(min=0)  # rounding may go below 0
+    self_products = columns.square().sum(dim=(-2, -1))  # M, minus the number of zero columns
+    return (1 - (squared_sum - self_products) / (number * (number - 1))).clamp(min=0)  # rounding may go below 0
 
 
 def decided_share(weights: torch.Tensor) -> torch.Tensor:
@@ -59,9 +59,9 @@ def decided_share(weights: torch.Tensor) -> torch.Tensor:
     Wang et al. say of CapsNMT that assignments are "very close to 0 or 1". Uniform ones of ten or more outputs count,
     too, so read it beside the entropy. Masked inputs do not count.
     """
-    kept = weights.sum(dim=-1) > 0  # [..., N]
+    is_kept = weights.sum(dim=-1) > 0  # [..., N]
     decided = ((weights < 0.1) | (weights > 0.9)).double().mean(dim=-1)
-    return (decided * kept).sum(dim=-1) / kept.sum(dim=-1).clamp(min=1)
+    return (decided * is_kept).sum(dim=-1) / is_kept.sum(dim=-1).clamp(min=1)
 
 
 def capsule_shares(weights: torch.Tensor) -> torch.Tensor:
@@ -125,14 +125,14 @@ class IterationStatistics:
         }
 
 
-def real_positions(place: str, weights: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+def real_positions(routing: str, weights: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
     """Return the assignments [positions, N, M] without padding.
 
     Routings of a stack have one position a token: [B, T, N, M]. A routing of a whole sentence has none: [B, N, M].
     """
     if weights.dim() == 3:
         return weights
-    keep = batch["attention_mask"].bool() if place.startswith("encoder") else batch["labels"].ne(IGNORE_INDEX)
+    keep = batch["attention_mask"].bool() if routing.startswith("encoder") else batch["labels"].ne(IGNORE_INDEX)
     return weights[keep.to(weights.device)]
 
 
@@ -151,10 +151,10 @@ def routing_statistics(
     """Return entropy, diversity and average assignments of every routing at every iteration, without padding."""
     statistics: dict[str, tuple[IterationStatistics, ...]] = {}
     for batch in batches:
-        for place, iterations in routings_of(model, batch).items():
-            kept = statistics.setdefault(place, tuple(IterationStatistics() for _ in iterations))
-            for entry, weights in zip(kept, iterations, strict=True):
-                entry.add(real_positions(place, weights, batch), inputs_are_words=place in ROUTINGS_OF_WORDS)
+        for routing, iterations in routings_of(model, batch).items():
+            entries = statistics.setdefault(routing, tuple(IterationStatistics() for _ in iterations))
+            for entry, weights in zip(entries, iterations, strict=True):
+                entry.add(real_positions(routing, weights, batch), inputs_are_words=routing in ROUTINGS_OF_WORDS)
     if not statistics:
         raise ValueError("`batches` must have at least one batch")
     return statistics

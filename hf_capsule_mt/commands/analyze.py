@@ -47,8 +47,8 @@ def movement(model: Any, tokenizer: Any, batches: list[Any], text: tuple[list[st
     ]
     curves: list[Any] = []
     for batch in batches:
-        found = forced_curves(model, **batch)
-        curves += zip(found.past.cpu(), found.future.cpu(), strict=True)
+        forced = forced_curves(model, **batch)
+        curves += zip(forced.past.cpu(), forced.future.cpu(), strict=True)
     links = WordAligner(stem=str).fit(pairs).align(pairs[: len(curves)])
     return shares_around_step(curves, links)
 
@@ -74,11 +74,11 @@ def main() -> None:
         "kind": "routing statistics",
         "checkpoint": arguments.checkpoint.name,
         "sentences": len(sources),
-        "routings": {place: [entry.as_dict() for entry in entries] for place, entries in statistics.items()},
+        "routings": {routing: [entry.as_dict() for entry in entries] for routing, entries in statistics.items()},
     }
-    for place, entries in statistics.items():
+    for routing, entries in statistics.items():
         used = ", ".join(f"{entry.effective_capsules:.1f}" for entry in entries)
-        print(f"{place}: {used} of {entries[0].num_capsules} capsules in use, by iteration")
+        print(f"{routing}: {used} of {entries[0].num_capsules} capsules in use, by iteration")
     losses = getattr(model, "guided_losses", None)
     if losses is not None and losses.bow_weight > 0:
         rates = mean_overlap_rate([rate for batch in batches for rate in overlap_rates(model, **batch)])
@@ -88,23 +88,23 @@ def main() -> None:
         result["around_the_step"] = [entry._asdict() for entry in shares]
     print(f"Numbers: {write_result(named(arguments.output, '.json'), result)}")
     pictures = []
-    for place, entries in statistics.items():
+    for routing, entries in statistics.items():
         averages = [entry.average for entry in entries if entry.average is not None]
         if averages:
             layers = [average.unsqueeze(0) for average in averages]
-            pictures.append(draw_layer_routing(layers, named(arguments.output, f"-{place}.png")))
+            pictures.append(draw_layer_routing(layers, named(arguments.output, f"-{routing}.png")))
     chosen = slice(arguments.show - 1, arguments.show)
     (batch,) = encoded_batches(tokenizer, sources[chosen], targets[chosen])
     source = tokenizer.convert_ids_to_tokens(batch["input_ids"][0].tolist())
     target_tokens = {number: token for token, number in target_vocabulary(tokenizer).items()}
     target = [target_tokens.get(number, tokenizer.unk_token) for number in batch["labels"][0].tolist()]
-    weights = {place: iterations[-1][0].cpu() for place, iterations in routings_of(model, batch).items()}
+    weights = {routing: iterations[-1][0].cpu() for routing, iterations in routings_of(model, batch).items()}
     if "decoder.guidance" in weights:
         curves = forced_curves(model, **batch)
         past, future = curves.past[0].cpu(), curves.future[0].cpu()
         path = named(arguments.output, "-past-future.png")
         pictures.append(draw_past_future(past, future, source, target, path))
-    for place, assignments in weights.items():
+    for routing, assignments in weights.items():
         if assignments.dim() == 2:  # a sentence into capsules [S, M]
-            pictures.append(draw_word_map(assignments, source, named(arguments.output, f"-{place}-words.png")))
+            pictures.append(draw_word_map(assignments, source, named(arguments.output, f"-{routing}-words.png")))
     print("Pictures: " + ", ".join(map(str, pictures)))

@@ -20,7 +20,8 @@ def main() -> None:
     parser.add_argument("--checkpoints", type=Path, nargs="+", help="average these instead")
     parser.add_argument("--output", type=Path, required=True, help="folder for the mean")
     arguments = parser.parse_args()
-    is_run, is_last, is_listed = (one is not None for one in (arguments.run, arguments.last, arguments.checkpoints))
+    chosen = (arguments.run, arguments.last, arguments.checkpoints)
+    is_run, is_last, is_listed = (value is not None for value in chosen)
     if is_run != is_last or is_run == is_listed:
         parser.error("give either a run and --last, or --checkpoints")
     from hf_capsule_mt.training.checkpoints import average_checkpoints, last_checkpoints

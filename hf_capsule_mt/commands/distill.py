@@ -82,8 +82,8 @@ def main() -> int:
         search["max_new_tokens"] = arguments.max_new_tokens
 
     def translate(texts: list[str]) -> list[str]:
-        found = translator(texts, batch_tokens=BATCH_TOKENS, scores=False, **search)
-        return [" ".join(one.text.split("\n")) for one in found]
+        translations = translator(texts, batch_tokens=BATCH_TOKENS, scores=False, **search)
+        return [" ".join(translation.text.split("\n")) for translation in translations]
 
     facts = distill(
         translate,

@@ -18,16 +18,16 @@ from capsule_mt.commands.console import CommandParser
 def main() -> None:
     parser = CommandParser(description=__doc__)
     parser.add_argument("recipe", nargs="?", help="the name of a recipe or of a group of them, or a YAML file")
-    wanted = parser.parse_args().recipe
+    recipe = parser.parse_args().recipe
     import yaml
 
     from hf_capsule_mt.training import load_recipe, recipe_names
 
-    group = None if wanted is None else f"{wanted.rstrip('/')}/"
+    group = None if recipe is None else f"{recipe.rstrip('/')}/"
     listed = [name for name in recipe_names() if group is None or name.startswith(group)]
     if listed:
         width = max(map(len, listed))
         print("\n".join(f"{name:<{width}}  {load_recipe(name).about}" for name in listed))
         return
-    values = {key: value for key, value in dataclasses.asdict(load_recipe(wanted)).items() if value or key == "seed"}
+    values = {key: value for key, value in dataclasses.asdict(load_recipe(recipe)).items() if value or key == "seed"}
     yaml.safe_dump(values, sys.stdout, sort_keys=False, allow_unicode=True, width=120)

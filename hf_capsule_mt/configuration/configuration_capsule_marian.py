@@ -236,8 +236,8 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
 
     def validate_activation_function(self) -> None:
         if self.activation_function not in ACT2FN:
-            known = ", ".join(ACT2FN)
-            raise ValueError(f"`activation_function` is {self.activation_function!r}, choose among {known}")
+            names = ", ".join(ACT2FN)
+            raise ValueError(f"`activation_function` is {self.activation_function!r}, choose among {names}")
 
     def validate_routing(self) -> None:
         check_range(self, 1, MOST_ITERATIONS, "layer_aggregation_num_iterations", "head_aggregation_num_iterations")

@@ -89,14 +89,14 @@ class _Segmenter:
             while len(pieces) > 1:
                 # the possible merges that dropout keeps; the one learned first is applied
                 candidates = [
-                    (self.ranks[pair], place)
-                    for place, pair in enumerate(itertools.pairwise(pieces))
+                    (self.ranks[pair], index)
+                    for index, pair in enumerate(itertools.pairwise(pieces))
                     if pair in self.ranks and chance.random() >= dropout
                 ]
                 if not candidates:
                     break
-                _, place = min(candidates)
-                pieces[place : place + 2] = [pieces[place] + pieces[place + 1]]
+                _, index = min(candidates)
+                pieces[index : index + 2] = [pieces[index] + pieces[index + 1]]
             for piece in pieces:
                 ids.extend(self._ids_of_piece(piece))
         return [*ids, self.eos_token_id]

@@ -30,14 +30,14 @@ class Cleaning:
 
     def broken_by(self, source: str, target: str) -> str | None:
         """Return in words which rule a pair breaks on its own."""
-        fewer, more = sorted((len(source.split()), len(target.split())))
-        if self.drop_empty and fewer == 0:
+        shorter, longer = sorted((len(source.split()), len(target.split())))
+        if self.drop_empty and shorter == 0:
             return "with an empty side"
         if self.drop_identical and source == target:
             return "with identical sides"
-        if self.max_words is not None and more > self.max_words:
+        if self.max_words is not None and longer > self.max_words:
             return f"with more than {self.max_words} words"
-        if self.max_ratio is not None and more > self.max_ratio * fewer:
+        if self.max_ratio is not None and longer > self.max_ratio * shorter:
             return f"with a ratio of lengths above {self.max_ratio}"
         return None
 
@@ -46,18 +46,18 @@ def clean(
     dataset: Dataset, rules: Cleaning, source_language: str, target_language: str
 ) -> tuple[Dataset, Counter[str]]:
     """Return the pairs that break no rule, and how many were dropped for each reason."""
-    kept: list[int] = []
+    indices: list[int] = []
     dropped: Counter[str] = Counter()
-    seen: set[bytes] = set()
+    digests: set[bytes] = set()
     for index, row in enumerate(tqdm(dataset, desc="Cleaning", unit=" pairs")):
         pair = (row["translation"][source_language], row["translation"][target_language])
         reason = rules.broken_by(*pair)
         if reason is None and rules.drop_duplicates:
             digest = hashlib.blake2b("\n".join(pair).encode(), digest_size=16).digest()
-            reason = "seen before" if digest in seen else None
-            seen.add(digest)
+            reason = "seen before" if digest in digests else None
+            digests.add(digest)
         if reason is None:
-            kept.append(index)
+            indices.append(index)
         else:
             dropped[reason] += 1
-    return dataset.select(kept), dropped
+    return dataset.select(indices), dropped

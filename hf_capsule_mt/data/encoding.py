@@ -47,8 +47,8 @@ def encode(
 def drop_long(dataset: Dataset, max_length: int) -> tuple[Dataset, int]:
     """Drop the pairs with more than `max_length` tokens on a side; return the rest and the number dropped."""
     lengths = zip(dataset["source_length"], dataset["target_length"], strict=True)
-    kept = [index for index, pair in enumerate(lengths) if max(pair) <= max_length]
-    return (dataset, 0) if len(kept) == len(dataset) else (dataset.select(kept), len(dataset) - len(kept))
+    indices = [index for index, pair in enumerate(lengths) if max(pair) <= max_length]
+    return (dataset, 0) if len(indices) == len(dataset) else (dataset.select(indices), len(dataset) - len(indices))
 
 
 class DropoutDataset(TorchDataset[dict[str, list[int]]]):

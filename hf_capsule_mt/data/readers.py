@@ -10,11 +10,11 @@ Pair = tuple[str, str]
 Pairs = Iterator[tuple[Pair, Pair]]  # source and target, and the place of each
 
 
-def require_text(pair: Pair, languages: Pair, places: Pair) -> Pair:
+def require_text(pair: Pair, languages: Pair, positions: Pair) -> Pair:
     """Return the pair; raise an error that names the place of a side without words."""
-    for text, language, place in zip(pair, languages, places, strict=True):
+    for text, language, position in zip(pair, languages, positions, strict=True):
         if not text.strip():
-            raise ValueError(f"{place}: the {language} side is empty; `cleaning: {{drop_empty: true}}` drops such")
+            raise ValueError(f"{position}: the {language} side is empty; `cleaning: {{drop_empty: true}}` drops such")
     return pair
 
 
@@ -52,26 +52,26 @@ def read_tsv(files: tuple[str, ...], languages: Pair, settings: dict[str, Any]) 
             raise ValueError(
                 f"{file}, line {number}: {len(fields)} columns, but column {max(indices)} (from 0) is needed"
             )
-        place = f"{file}, line {number}"
-        yield (fields[indices[0]], fields[indices[1]]), (place, place)
+        position = f"{file}, line {number}"
+        yield (fields[indices[0]], fields[indices[1]]), (position, position)
 
 
 def read_jsonl(files: tuple[str, ...], languages: Pair, settings: dict[str, Any]) -> Pairs:
     """Yield the pairs of a file with an object per line: the two languages, or a `translation` with them."""
     (file,) = files
     for number, line in enumerate(iterate_lines(file), start=1):
-        place = f"{file}, line {number}"
+        position = f"{file}, line {number}"
         try:
             row = json.loads(line)
         except json.JSONDecodeError as error:
-            raise ValueError(f"{place}: not JSON ({error})") from None
+            raise ValueError(f"{position}: not JSON ({error})") from None
         row = row.get("translation", row) if isinstance(row, dict) else None
         if not isinstance(row, dict):
-            raise ValueError(f"{place}: an object is needed, with {languages[0]} and {languages[1]}, got {line[:60]}")
+            raise ValueError(f"{position}: not an object with {languages[0]} and {languages[1]}: {line[:60]}")
         for language in languages:
             if not isinstance(row.get(language), str):
-                raise ValueError(f"{place}: no text {language!r}, the line has {sorted(row)}")
-        yield (row[languages[0]], row[languages[1]]), (place, place)
+                raise ValueError(f"{position}: no text {language!r}, the line has {sorted(row)}")
+        yield (row[languages[0]], row[languages[1]]), (position, position)
 
 
 READERS: dict[str, Callable[..., Pairs]] = {"text": read_text, "tsv": read_tsv, "jsonl": read_jsonl}

@@ -20,7 +20,7 @@ Source = Mapping[str, Any]
 Files = str | os.PathLike | list  # a file, a pattern, or several
 
 
-def _two(value: Any) -> None:
+def _check_pair(value: Any) -> None:
     if value is not None and len(value) != 2:
         raise ValueError("must be two, one for each language")
 
@@ -34,9 +34,9 @@ class Settings:
     config: str | None = None
     split: str | None = None
     revision: str | None = None
-    text: list | tuple | None = field(default=None, metadata={"validator": [_two]})
+    text: list | tuple | None = field(default=None, metadata={"validator": [_check_pair]})
     tsv: Files | None = None
-    columns: list | tuple | None = field(default=None, metadata={"validator": [_two]})
+    columns: list | tuple | None = field(default=None, metadata={"validator": [_check_pair]})
     jsonl: Files | None = None
     embedded: int | None = limited(1)
     first: int | None = limited(1)
@@ -46,24 +46,24 @@ class Settings:
 KINDS = {"hub": ("config", "split", "revision"), "text": (), "tsv": ("columns",), "jsonl": (), "embedded": ()}
 
 
-def check_sources(sources: Any, place: str) -> list[Source]:
+def check_sources(sources: Any, section: str) -> list[Source]:
     """Return sources as a list, without the keys that are null, or raise for what is none.
 
     Args:
-        place: where they stand, such as "data.train".
+        section: where they stand, such as "data.train".
     """
     listed = sources if isinstance(sources, (list, tuple)) else [sources]
     for source in listed:
         if not isinstance(source, Mapping):
             raise ValueError(
-                f"`{place}` must be a source, such as {{tsv: corpus.tsv}}, or a list of them, got {source!r}"
+                f"`{section}` must be a source, such as {{tsv: corpus.tsv}}, or a list of them, got {source!r}"
             )
         named = [kind for kind in KINDS if kind in source]
         if len(named) != 1:
             near = next(filter(None, (nearest(key, KINDS) for key in source)), "") if not named else ""
-            raise ValueError(f"`{place}` must have one of the keys {', '.join(KINDS)}, got {dict(source)}{near}")
-        refuse_unknown(source, (*named, *KINDS[named[0]], "first"), f"`{place}`")
-        check_settings(Settings, source, place)
+            raise ValueError(f"`{section}` must have one of the keys {', '.join(KINDS)}, got {dict(source)}{near}")
+        refuse_unknown(source, (*named, *KINDS[named[0]], "first"), f"`{section}`")
+        check_settings(Settings, source, section)
     return [{key: value for key, value in source.items() if value is not None} for source in listed]
 
 
@@ -133,8 +133,8 @@ def _embedded(source: Source, name: str, sizes: dict[str, int], languages: Pair)
         raise ValueError(f"the embedded corpus has the languages en and de, got {languages[0]} and {languages[1]}")
     if name not in ("train", "validation", "test"):
         raise ValueError(f"the embedded corpus has the parts train, validation and test, got `{name}`")
-    wanted = {part: sizes.get(part, default) for part, default in (("validation", 500), ("test", 1000))}
-    corpus = embedded_corpus(train=sizes[name] if name == "train" else 0, **wanted)
+    held_out = {part: sizes.get(part, default) for part, default in (("validation", 500), ("test", 1000))}
+    corpus = embedded_corpus(train=sizes[name] if name == "train" else 0, **held_out)
     return _to_pairs(corpus[name].select(range(source["embedded"])), "the embedded corpus", languages)
 
 
@@ -200,26 +200,26 @@ def _generate(
     stamps: list[list[tuple[float, int]]],
 ) -> Iterator[dict[str, dict[str, str]]]:
     for shard in shards:
-        for pair, places in READERS[kind](shard, languages, settings):
-            source, target = pair if allow_empty else require_text(pair, languages, places)
+        for pair, positions in READERS[kind](shard, languages, settings):
+            source, target = pair if allow_empty else require_text(pair, languages, positions)
             yield {"translation": {languages[0]: source, languages[1]: target}}
 
 
-def _to_pairs(dataset: Dataset, place: str, languages: Pair, allow_empty: bool = False) -> Dataset:
+def _to_pairs(dataset: Dataset, origin: str, languages: Pair, allow_empty: bool = False) -> Dataset:
     """Return a data set with the column `translation` alone, checking every row."""
     columns = dataset.column_names
     missing = [language for language in languages if language not in columns]
     if "translation" not in columns and missing:
-        raise ValueError(f"{place}: no column `translation` and no column `{missing[0]}`, it has {columns}")
+        raise ValueError(f"{origin}: no column `translation` and no column `{missing[0]}`, it has {columns}")
 
     def rows(batch: dict[str, list[Any]], indices: list[int]) -> dict[str, list[dict[str, str]]]:
-        found = batch.get("translation") or [
+        translations = batch.get("translation") or [
             dict(zip(languages, pair, strict=True))
             for pair in zip(*(batch[language] for language in languages), strict=True)
         ]
         pairs = []
-        for index, pair in zip(indices, found, strict=True):
-            row = f"{place}, row {index + 1}"
+        for index, pair in zip(indices, translations, strict=True):
+            row = f"{origin}, row {index + 1}"
             for language in languages:
                 if not isinstance(pair.get(language), str):
                     raise ValueError(f"{row}: no text {language!r}, the row has {sorted(pair)}")

@@ -18,12 +18,14 @@ PROJECTIONS = ("q_proj", "k_proj")  # of queries and keys
 def cross_attentions(model: PreTrainedModel) -> list[nn.Module]:
     """Return the attention of each decoder layer to the encoder; none if it is not built like Marian's."""
     layers = getattr(model.get_decoder(), "layers", ())
-    found = [getattr(layer, "encoder_attn", None) for layer in layers]
-    return [module for module in found if isinstance(module, nn.Module) and hasattr(module, "q_proj")]
+    modules = [getattr(layer, "encoder_attn", None) for layer in layers]
+    return [module for module in modules if isinstance(module, nn.Module) and hasattr(module, "q_proj")]
 
 
 @contextmanager
-def read_head(model: PreTrainedModel, place: tuple[int, int], mask: torch.Tensor) -> Iterator[list[torch.Tensor]]:
+def read_head(
+    model: PreTrainedModel, layer_and_head: tuple[int, int], mask: torch.Tensor
+) -> Iterator[list[torch.Tensor]]:
     """Collect, of the forward pass in the block, the attention of a layer and a head to the source: one [N, T, S].
 
         attention_ts = softmax_s(q_t . k_s / sqrt(d_h))
@@ -33,13 +35,13 @@ def read_head(model: PreTrainedModel, place: tuple[int, int], mask: torch.Tensor
     Args:
         mask: [N, S], True keeps a source token.
     """
-    layer, head = place
-    found: dict[str, torch.Tensor] = {}
+    layer, head = layer_and_head
+    projections: dict[str, torch.Tensor] = {}
     thread = get_ident()
 
     def keep(name: str, module: nn.Module, inputs: object, output: torch.Tensor) -> None:
         if get_ident() == thread:
-            found[name] = output
+            projections[name] = output
 
     module = cross_attentions(model)[layer]
     handles = [module.get_submodule(name).register_forward_hook(partial(keep, name)) for name in PROJECTIONS]
@@ -49,8 +51,8 @@ def read_head(model: PreTrainedModel, place: tuple[int, int], mask: torch.Tensor
     finally:
         for handle in handles:
             handle.remove()
-    width = found["q_proj"].shape[-1] // model.config.decoder_attention_heads
-    own = slice(head * width, (head + 1) * width)
-    queries, keys = (found[name][..., own].float() for name in PROJECTIONS)
+    width = projections["q_proj"].shape[-1] // model.config.decoder_attention_heads
+    columns = slice(head * width, (head + 1) * width)
+    queries, keys = (projections[name][..., columns].float() for name in PROJECTIONS)
     scores = queries @ keys.transpose(1, 2) * width**-0.5  # [N, T, S]
     attention.append(scores.masked_fill(~mask[:, None], -torch.inf).softmax(dim=-1))

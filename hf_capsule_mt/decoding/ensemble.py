@@ -18,28 +18,28 @@ from hf_capsule_mt.modeling.target_text import vocabularies_of
 def load_members(
     first: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    others: Iterable[PreTrainedModel | str | os.PathLike[str]],
+    members: Iterable[PreTrainedModel | str | os.PathLike[str]],
 ) -> list[PreTrainedModel]:
     """Load the other models of an ensemble where they are paths, and put them on the device of the first.
 
     A path's tokenizer must be `tokenizer`, the first model's; a loaded model has none to compare.
     """
-    members: list[PreTrainedModel] = []
-    if isinstance(others, (str, os.PathLike)):
-        raise TypeError(f"`ensemble` must be a list of models or paths, got {os.fspath(others)!r} alone")
-    for other in others:
-        member: Any = other
-        if isinstance(other, (str, os.PathLike)):
-            check_same_vocabulary(tokenizer, other)
-            member = CheckedSeq2SeqLM.from_pretrained(other, dtype=first.dtype)
+    loaded: list[PreTrainedModel] = []
+    if isinstance(members, (str, os.PathLike)):
+        raise TypeError(f"`ensemble` must be a list of models or paths, got {os.fspath(members)!r} alone")
+    for source in members:
+        member: Any = source
+        if isinstance(source, (str, os.PathLike)):
+            check_same_vocabulary(tokenizer, source)
+            member = CheckedSeq2SeqLM.from_pretrained(source, dtype=first.dtype)
         check_weights(member)
         ours, theirs = (len(model.get_output_embeddings().weight) for model in (first, member))
         if ours != theirs:
             raise ValueError(
-                f"the models of an ensemble must have one vocabulary, got {ours} and {theirs} tokens ({other})"
+                f"the models of an ensemble must have one vocabulary, got {ours} and {theirs} tokens ({source})"
             )
-        members.append(member.to(first.device).eval())
-    return members
+        loaded.append(member.to(first.device).eval())
+    return loaded
 
 
 def check_same_vocabulary(tokenizer: PreTrainedTokenizerBase, path: str | os.PathLike[str]) -> None:
@@ -65,7 +65,7 @@ class EnsembleLogits(LogitsProcessor):
         self.attention_mask = attention_mask
         self.encoded: list[ModelOutput] = []
         self.caches: list[EncoderDecoderCache | None] = [None] * len(members)
-        self.seen: torch.Tensor | None = None
+        self.previous_ids: torch.Tensor | None = None
 
     @torch.no_grad()
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
@@ -82,9 +82,9 @@ class EnsembleLogits(LogitsProcessor):
                     if isinstance(value, torch.Tensor):
                         encoded[key] = value.repeat_interleave(repeats, dim=0)
                 self.encoded.append(encoded)
-        elif self.seen is not None:
-            self._reorder(input_ids, self.seen)
-        self.seen = input_ids
+        elif self.previous_ids is not None:
+            self._reorder(input_ids, self.previous_ids)
+        self.previous_ids = input_ids
         logs = [scores.float().log_softmax(dim=-1)]
         for number, member in enumerate(self.members):
             output = member(
@@ -99,12 +99,13 @@ class EnsembleLogits(LogitsProcessor):
         average = torch.stack(logs).logsumexp(dim=0) - math.log(len(logs))
         return average.masked_fill(scores == -torch.inf, -torch.inf).to(scores.dtype)  # what is forbidden stays so
 
-    def _reorder(self, input_ids: torch.Tensor, seen: torch.Tensor) -> None:
+    def _reorder(self, input_ids: torch.Tensor, previous_ids: torch.Tensor) -> None:
         """Give each row the caches of a row of its source that had its tokens at the step before."""
         rows, sources = len(input_ids), len(self.input_ids)
         source = torch.arange(rows, device=input_ids.device) // (rows // sources)
-        same = (input_ids[:, None, :-1] == seen[None]).all(dim=2) & (source[:, None] == source[None])  # [rows, rows]
-        parents = same.long().argmax(dim=1)
+        has_tokens = (input_ids[:, None, :-1] == previous_ids[None]).all(dim=2)  # [rows, rows]
+        is_parent = has_tokens & (source[:, None] == source[None])
+        parents = is_parent.long().argmax(dim=1)
         if not torch.equal(parents, torch.arange(rows, device=parents.device)):
             for cache in self.caches:
                 if cache is not None:

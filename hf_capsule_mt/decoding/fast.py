@@ -106,7 +106,7 @@ class FastTranslator:
         self._engine: Engine | None = None
         self._packed: _Weights | None = None
         self._asked: Any = None  # what the kept settings were made of
-        self._kept: _Settings | None = None
+        self._cached_settings: _Settings | None = None
         self._missing = ""  # why there is no engine
         self._reported: set[str] = set()
         try:
@@ -151,13 +151,13 @@ class FastTranslator:
             return self.model.generate(
                 inputs, attention_mask=attention_mask, generation_config=generation_config, **options
             )
-        found = self._search(sources, asked, settings)
-        sequences = cast(torch.LongTensor, _sequences(found, settings))
+        results = self._search(sources, asked, settings)
+        sequences = cast(torch.LongTensor, _sequences(results, settings))
         if not settings.config.return_dict_in_generate:
             return sequences
         if asked.num_beams == 1:
             return GenerateEncoderDecoderOutput(sequences=sequences)
-        scores = cast(torch.FloatTensor, torch.tensor([score for one in found for score in one.scores]))
+        scores = cast(torch.FloatTensor, torch.tensor([score for result in results for score in result.scores]))
         return GenerateBeamEncoderDecoderOutput(sequences=sequences, sequences_scores=scores)
 
     def decoder_for(self, asked: SearchOptions | Readings) -> EngineDecoder | None:
@@ -189,11 +189,11 @@ class FastTranslator:
             raise UnsupportedOptionError(f"`{name}`" if name == "logits_processor" else f"`{name}={value!r}`")
         beams, returned = options.num_beams, options.num_return_sequences
         engine = cast(Engine, self._engine)
-        most = engine.longest_target
+        longest = engine.longest_target
         if returned > beams or 2 * beams > engine.vocabulary:
             raise UnsupportedOptionError(f"{beams} beams and {returned} returned sequences")
-        if most is not None and max(options.limits) > most:
-            raise UnsupportedOptionError(f"a length beyond the model's {most} positions")
+        if longest is not None and max(options.limits) > longest:
+            raise UnsupportedOptionError(f"a length beyond the model's {longest} positions")
         self._check_targets("suppress_tokens", options.suppress_tokens)
 
     def _reads(self, readings: Readings) -> bool:
@@ -224,14 +224,14 @@ class FastTranslator:
     def _search(self, sources: list[list[int]], options: SearchOptions, settings: _Settings) -> list[SearchResult]:
         engine = cast(Engine, self._engine)
         engine.num_threads = torch.get_num_threads()
-        found = engine.search(
+        results = engine.search(
             sources, with_first_token(options), start=settings.start, end=settings.end, pad=settings.pad
         )
-        for one in found:  # fewer where logits are not finite
-            missing = options.num_return_sequences - len(one.tokens)
-            one.tokens.extend([] for _ in range(missing))
-            one.scores.extend([math.nan] * missing)
-        return found
+        for result in results:  # fewer where logits are not finite
+            missing = options.num_return_sequences - len(result.tokens)
+            result.tokens.extend([] for _ in range(missing))
+            result.scores.extend([math.nan] * missing)
+        return results
 
     def _report_unsupported(self, error: "UnsupportedOptionError") -> None:
         """Log that transformers takes over, or raise a ValueError."""
@@ -258,7 +258,7 @@ class FastTranslator:
         self._engine = Engine(program_of(self.model)[0], int8=self.int8)
         self._packed = weights
 
-    def _settings(self, given: GenerationConfig | None, options: dict[str, Any]) -> _Settings:
+    def _settings(self, config: GenerationConfig | None, options: dict[str, Any]) -> _Settings:
         """The settings of a call but for `max_new_tokens`, which each may have of its own.
 
         They are kept for the next call: making them takes longer than a short sentence.
@@ -266,20 +266,20 @@ class FastTranslator:
         if self._engine is None:
             raise UnsupportedOptionError(f"this model ({self._missing})")
         options = {name: value for name, value in options.items() if name != NEW_TOKENS or value is None}
-        asked = [vars(self.model.generation_config), {} if given is None else vars(given), options]
-        if self._kept is None or settings_differ(asked, self._asked):
-            self._kept = self._new_settings(given, options)
+        asked = [vars(self.model.generation_config), {} if config is None else vars(config), options]
+        if self._cached_settings is None or settings_differ(asked, self._asked):
+            self._cached_settings = self._new_settings(config, options)
             self._asked = copy.deepcopy(asked)
-        return self._kept
+        return self._cached_settings
 
-    def _new_settings(self, given: GenerationConfig | None, options: dict[str, Any]) -> _Settings:
-        config = generation_settings(self.model, given)
+    def _new_settings(self, generation_config: GenerationConfig | None, options: dict[str, Any]) -> _Settings:
+        config = generation_settings(self.model, generation_config)
         for name, value in config.update(**options).items():
             if value is not None and value is not False:
                 raise UnsupportedOptionError(f"`{name}`")
-        engine, own = cast(Engine, self._engine), self.model.config
+        engine, model_config = cast(Engine, self._engine), self.model.config
         end, start = _single(config.eos_token_id), config.decoder_start_token_id
-        start = own.decoder_start_token_id if start is None else start
+        start = model_config.decoder_start_token_id if start is None else start
         if isinstance(start, list) or start is None:
             raise UnsupportedOptionError(f"`decoder_start_token_id={start!r}`")
         for name, tokens in (("decoder_start_token_id", [int(start)]), ("eos_token_id", [end] if end != -1 else [])):
@@ -293,13 +293,13 @@ class FastTranslator:
             and not (name in defaults and type(value) is type(defaults[name]) and value == defaults[name])
         }
         given_options[NEW_TOKENS] = self._longest(config)
-        pad = own.pad_token_id if config.pad_token_id is None else config.pad_token_id
+        pad = model_config.pad_token_id if config.pad_token_id is None else config.pad_token_id
         settings = _Settings(config, int(start), end, 0, engine.longest_target, self.shortlist)
         asked = search_options(settings, [1], given_options, scores=False)
         return settings._replace(options=asked, pad=_padding(pad, end, asked.num_beams))
 
     def _request(
-        self, inputs: object, attention_mask: torch.Tensor | None, settings: _Settings, given: dict[str, Any]
+        self, inputs: object, attention_mask: torch.Tensor | None, settings: _Settings, keywords: dict[str, Any]
     ) -> tuple[list[list[int]], SearchOptions]:
         """The sources, and how to search for their translations."""
         self._refresh()
@@ -308,7 +308,7 @@ class FastTranslator:
         if not isinstance(inputs, torch.Tensor) or len(inputs.shape) != 2 or not all(inputs.shape):
             raise UnsupportedOptionError("an input that is not `input_ids` [batch, source]")
         sources, options = self._sources(inputs, attention_mask, settings.config), settings.options
-        longest = options.limits[0] if given.get(NEW_TOKENS) is None else int(given[NEW_TOKENS])
+        longest = options.limits[0] if keywords.get(NEW_TOKENS) is None else int(keywords[NEW_TOKENS])
         if longest < 1:
             raise UnsupportedOptionError(f"a translation of {longest} tokens")
         count = len(sources)
@@ -351,12 +351,12 @@ class FastTranslator:
 
     def _longest(self, config: GenerationConfig) -> int:
         """The most tokens after the start token."""
-        most = cast(Engine, self._engine).longest_target
+        longest = cast(Engine, self._engine).longest_target
         if config.max_new_tokens is not None:
             return int(config.max_new_tokens)
         if config.max_length is not None:
             return int(config.max_length) - 1
-        return min(DEFAULT_NEW_TOKENS, (most or DEFAULT_NEW_TOKENS + 1) - 1)
+        return min(DEFAULT_NEW_TOKENS, (longest or DEFAULT_NEW_TOKENS + 1) - 1)
 
     def _check_targets(self, name: str, tokens: Sequence[int]) -> None:
         """Refuse tokens that are not in the vocabulary: the engine reads and writes at their places."""
@@ -382,17 +382,19 @@ class _Weights:
 
     def __init__(self, model: nn.Module) -> None:
         modules = [*model.modules()]
-        self._places: list[dict[str, Any]] = [module._modules for module in modules if module._modules]
-        tensors = [place for module in modules for place in (module._parameters, module._buffers) if place]
-        self._places += tensors
-        self._parts = [*chain.from_iterable(map(dict.values, self._places))]
+        self._dictionaries: list[dict[str, Any]] = [module._modules for module in modules if module._modules]
+        tensors = [
+            dictionary for module in modules for dictionary in (module._parameters, module._buffers) if dictionary
+        ]
+        self._dictionaries += tensors
+        self._parts = [*chain.from_iterable(map(dict.values, self._dictionaries))]
         self._tensors = [part for part in self._parts if isinstance(part, torch.Tensor)]
         # one of each module: `model.to` moves all
-        self._moving = [tensor for place in tensors if (tensor := next(iter(place.values()))) is not None]
+        self._moving = [tensor for dictionary in tensors if (tensor := next(iter(dictionary.values()))) is not None]
         self._state = self._now()
 
     def changed(self) -> bool:
-        parts = [*chain.from_iterable(map(dict.values, self._places))]
+        parts = [*chain.from_iterable(map(dict.values, self._dictionaries))]
         return len(parts) != len(self._parts) or not all(map(is_, parts, self._parts)) or self._now() != self._state
 
     def _now(self) -> list[int]:
@@ -403,10 +405,11 @@ class _Weights:
             return addresses
 
 
-def settings_differ(settings: list[dict[str, Any]], others: list[dict[str, Any]]) -> bool:
+def settings_differ(settings: list[dict[str, Any]], earlier: list[dict[str, Any]]) -> bool:
     """Whether settings differ in a value or its type: True is not 1."""
-    return settings != others or any(
-        [*map(type, one.values())] != [*map(type, other.values())] for one, other in zip(settings, others, strict=True)
+    return settings != earlier or any(
+        [*map(type, left.values())] != [*map(type, right.values())]
+        for left, right in zip(settings, earlier, strict=True)
     )
 
 
@@ -426,8 +429,8 @@ def _padding(pad: int | None, end: int, num_beams: int) -> int:
     return int(pad)
 
 
-def _sequences(found: list[SearchResult], settings: _Settings) -> torch.Tensor:
+def _sequences(results: list[SearchResult], settings: _Settings) -> torch.Tensor:
     """[B * returned, T], with the start token, as long as the longest that was generated."""
-    rows = [tokens for one in found for tokens in one.tokens]
+    rows = [tokens for result in results for tokens in result.tokens]
     longest = max(map(len, rows))
     return torch.tensor([[settings.start, *row, *[settings.pad] * (longest - len(row))] for row in rows])

@@ -59,8 +59,8 @@ class GenerateDecoder:
 
     def _setting(self, name: str) -> Any:
         """Of the generation config, or else of the model's."""
-        found = getattr(self.model.generation_config, name)
-        return getattr(self.model.config, name, None) if found is None else found
+        value = getattr(self.model.generation_config, name)
+        return getattr(self.model.config, name, None) if value is None else value
 
     # ---- Decoder
     prefers_no_scores = False
@@ -70,12 +70,12 @@ class GenerateDecoder:
         engine = None if self.fast is None else self.fast.decoder_for(options)
         if engine is not None:
             return engine.translate(sources, options)
-        given = cast("int | list[int] | None", options.further.get("eos_token_id"))
-        ends = self.ends if given is None else _listed(given)
+        end_tokens = cast("int | list[int] | None", options.further.get("eos_token_id"))
+        ends = self.ends if end_tokens is None else _listed(end_tokens)
         sequences = self._generate(sources, options, ends)
         bodies = [_body(row, ends) for row in sequences.tolist()]
         copies = len(bodies) // len(sources)
-        found = [
+        hypotheses = [
             [
                 Hypothesis(ids, [], was_cut=len(ids) >= limit or (bool(ends) and ids[-1] not in ends))
                 for ids in bodies[number * copies : (number + 1) * copies]
@@ -85,9 +85,9 @@ class GenerateDecoder:
         if options.scores or options.readings is not None:
             rows = [source for source in sources for _ in range(copies)]
             forced = iter(self.force(rows, bodies, options.readings or Readings()))
-            for hypothesis in (hypothesis for of_source in found for hypothesis in of_source):
+            for hypothesis in (hypothesis for of_source in hypotheses for hypothesis in of_source):
                 hypothesis.read(next(forced), ends[0] if ends else -1)
-        return found
+        return hypotheses
 
     @torch.no_grad()
     def force(self, sources: Sequence[Ids], targets: Sequence[Ids], readings: Readings) -> list[Forced]:
@@ -99,11 +99,11 @@ class GenerateDecoder:
         width = self.model.config.vocab_size if vocabulary is None else len(vocabulary.weight)
         longest = max(map(len, targets), default=1)
         at_once = max(1, LOGITS_AT_ONCE // (max(longest, 1) * width))
-        found: list[Forced] = []
+        forced: list[Forced] = []
         for first in range(0, len(sources), at_once):
             rows = slice(first, first + at_once)
-            found += self._force(sources[rows], targets[rows], readings)
-        return found
+            forced += self._force(sources[rows], targets[rows], readings)
+        return forced
 
     # ---- in tensors
     def _generate(self, sources: Sequence[Ids], options: SearchOptions, ends: list[int]) -> torch.Tensor:
@@ -134,8 +134,8 @@ class GenerateDecoder:
             value, default = getattr(options, option.name), getattr(self.model.generation_config, option.name, None)
             if value != (option.default if default is None else default):
                 settings.setdefault(option.name, list(value) if option.kind == "tokens" else value)
-        found = self.model.generate(input_ids=input_ids, attention_mask=mask, **{**settings, **further})
-        return cast(torch.Tensor, found if isinstance(found, torch.Tensor) else found["sequences"])
+        outputs = self.model.generate(input_ids=input_ids, attention_mask=mask, **{**settings, **further})
+        return cast(torch.Tensor, outputs if isinstance(outputs, torch.Tensor) else outputs["sequences"])
 
     def _force(self, sources: Sequence[Ids], targets: Sequence[Ids], readings: Readings) -> list[Forced]:
         input_ids, mask = self._collate(sources)
@@ -159,11 +159,11 @@ class GenerateDecoder:
                 use_cache=False,
             ).logits
         log_probs = token_log_probs(logits.float(), labels).tolist()
-        found = []
+        forced = []
         for row in range(len(sources)):
             received = attention[0][row, : lengths[row]][:, mask[row].bool()].tolist() if attention else None
-            found.append(Forced(log_probs[row][: lengths[row]], received))
-        return found
+            forced.append(Forced(log_probs[row][: lengths[row]], received))
+        return forced
 
     def _collate(self, sources: Sequence[Ids]) -> tuple[torch.Tensor, torch.Tensor]:
         """Pad sources on the side that the tokenizer pads on: tokens and mask [B, S], 1 keeps."""
@@ -171,9 +171,9 @@ class GenerateDecoder:
         input_ids = torch.full((len(sources), longest), self.pad)
         mask = torch.zeros_like(input_ids)
         for row, source in enumerate(sources):
-            place = slice(longest - len(source), longest) if self.pads_left else slice(0, len(source))
-            input_ids[row, place] = torch.tensor(source, dtype=torch.long)
-            mask[row, place] = 1
+            columns = slice(longest - len(source), longest) if self.pads_left else slice(0, len(source))
+            input_ids[row, columns] = torch.tensor(source, dtype=torch.long)
+            mask[row, columns] = 1
         return input_ids.to(self.model.device), mask.to(self.model.device)
 
 
@@ -184,4 +184,4 @@ def _listed(tokens: int | list[int] | None) -> list[int]:
 def _body(sequence: list[int], ends: list[int]) -> list[int]:
     """Return the tokens after the start token, up to the first end token."""
     body = sequence[1:]
-    return next((body[: place + 1] for place, token in enumerate(body) if token in ends), body)
+    return next((body[: index + 1] for index, token in enumerate(body) if token in ends), body)

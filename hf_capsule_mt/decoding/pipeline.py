@@ -57,9 +57,9 @@ class TranslationPipeline(Pipeline):
 
     def _sanitize_parameters(self, **parameters: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         refuse_unknown(parameters, {*options_of_model(self.model), *TranslationOptions._fields[:-1], *OF_RECORDS})
-        given = {name: value for name, value in parameters.items() if value is not None}
-        records = {name: given.pop(name) for name in OF_RECORDS if name in given}
-        return {}, given, records
+        settings = {name: value for name, value in parameters.items() if value is not None}
+        records = {name: settings.pop(name) for name in OF_RECORDS if name in settings}
+        return {}, settings, records
 
     def __call__(self, inputs: object, *args: object, **kwargs: object) -> Any:
         """Translate a string or a list of strings into a list of dictionaries, and any other iterable lazily."""
@@ -90,8 +90,8 @@ class TranslationPipeline(Pipeline):
         options = _options(batch_size, forward_params, postprocess_params)
 
         def translate(texts: list[str]) -> list[Records]:
-            found = self.forward([self.preprocess(text) for text in texts], options=options)
-            return [self.postprocess(one, **postprocess_params) for one in found]
+            outputs = self.forward([self.preprocess(text) for text in texts], options=options)
+            return [self.postprocess(output, **postprocess_params) for output in outputs]
 
         return TranslationIterator(inputs, translate, options.window)
 
@@ -126,11 +126,11 @@ class TranslationPipeline(Pipeline):
 
 def _options(batch_size: int, settings: Mapping[str, Any], asked: Mapping[str, Any]) -> TranslationOptions:
     """Return the options of a `Translator` that the parameters of a pipeline stand for."""
-    given: dict[str, Any] = {"coverage": CoverageOptions()} if asked.get("return_coverage") else {}
-    given |= {name: value for name, value in settings.items() if name in OF_CALL}
+    values: dict[str, Any] = {"coverage": CoverageOptions()} if asked.get("return_coverage") else {}
+    values |= {name: value for name, value in settings.items() if name in OF_CALL}
     of_generate = {name: value for name, value in settings.items() if name not in OF_CALL}
     scores = bool(asked.get("return_scores"))
-    return TranslationOptions(batch_size, scores=scores, generate_kwargs=of_generate, **given).checked()
+    return TranslationOptions(batch_size, scores=scores, generate_kwargs=of_generate, **values).checked()
 
 
 class _AliasesWithLanguages(dict[str, str]):

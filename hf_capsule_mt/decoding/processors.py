@@ -40,11 +40,11 @@ class TargetPrefix(LogitsProcessor):
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """The tokens of each hypothesis [B * beams, T], the start token included; scores [B * beams, V]."""
-        place, copies = input_ids.shape[1] - self.first, len(scores) // len(self.prefixes)
-        given = [prefix[place] if 0 <= place < len(prefix) else -1 for prefix in self.prefixes]
-        if max(given) < 0:
+        index, copies = input_ids.shape[1] - self.first, len(scores) // len(self.prefixes)
+        forced = [prefix[index] if 0 <= index < len(prefix) else -1 for prefix in self.prefixes]
+        if max(forced) < 0:
             return scores
-        tokens = torch.tensor(given, device=scores.device).repeat_interleave(copies)[:, None]
+        tokens = torch.tensor(forced, device=scores.device).repeat_interleave(copies)[:, None]
         only = torch.full_like(scores, -torch.inf).scatter(1, tokens.clamp(min=0), 0.0)
         return torch.where(tokens >= 0, only, scores)
 

@@ -21,8 +21,8 @@ def make_shortlist(
     short = [pair for pair in pairs if 0 < len(pair[0]) <= LONGEST and 0 < len(pair[1]) <= LONGEST]
     if not short:
         raise ValueError(f"none of the {len(pairs)} pairs has 1 to {LONGEST} tokens on both sides")
-    some = short[:: -(-len(short) // MOST_PAIRS)]
-    numerals = [([str(token) for token in source], [str(token) for token in target]) for source, target in some]
+    sample = short[:: -(-len(short) // MOST_PAIRS)]
+    numerals = [([str(token) for token in source], [str(token) for token in target]) for source, target in sample]
     with tqdm(total=SETTINGS.model1_iterations + SETTINGS.hmm_iterations, unit=" passes") as bar:
         aligner = WordAligner(SETTINGS, stem=str).fit(numerals, lambda message: bar.update() and None)
     translations = {

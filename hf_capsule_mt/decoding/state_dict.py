@@ -64,19 +64,19 @@ def _check_modules(model: PreTrainedModel) -> None:
         return  # the error names it
     with torch.device("meta"):
         described = dict(type(model)(copy.deepcopy(model.config)).named_modules(remove_duplicate=False))
-    for place, module in model.named_modules(remove_duplicate=False):
-        other = described.pop(place, None)
-        if type(module) is not type(other):
-            raise UnsupportedModelError(f"{_name_of(module)} has no fast form (`{place}` of the model)")
+    for path, module in model.named_modules(remove_duplicate=False):
+        counterpart = described.pop(path, None)
+        if type(module) is not type(counterpart):
+            raise UnsupportedModelError(f"{_name_of(module)} has no fast form (`{path}` of the model)")
         if type(module) in (nn.Linear, nn.Embedding, nn.Dropout):
             continue  # the weights say all
-        ours, theirs = vars(module), vars(other)
+        ours, theirs = vars(module), vars(counterpart)
         for name in [name for name in ours if name in theirs or callable(ours[name])]:
             if not name.startswith("_") and not name.endswith(TRAINING) and _differ(ours[name], theirs.get(name)):
                 setting = getattr(ours[name], "__name__", repr(ours[name]))
-                raise UnsupportedModelError(f"`{place}.{name}` {setting} is none of the configuration's: no fast form")
-    for place, module in described.items():
-        raise UnsupportedModelError(f"a model without `{place}`, a {_name_of(module)}, has no fast form")
+                raise UnsupportedModelError(f"`{path}.{name}` {setting} is none of the configuration's: no fast form")
+    for path, module in described.items():
+        raise UnsupportedModelError(f"a model without `{path}`, a {_name_of(module)}, has no fast form")
 
 
 def _differ(value: Any, other: Any) -> bool:

@@ -10,7 +10,7 @@ from hf_capsule_mt.modeling.target_text import decode_target
 
 # a tokenizer's `model_max_length` above this says that it knows none
 NO_LIMIT = 1_000_000
-TAKEN = ("input_ids", "attention_mask", "token_type_ids", "offset_mapping")
+MODEL_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "offset_mapping")
 
 
 class TransformersTokenizer:
@@ -46,7 +46,7 @@ class TransformersTokenizer:
             encoded = build(text, return_tensors=None, src_lang=self.src_lang, tgt_lang=self.tgt_lang, **options)
         else:
             encoded = self.tokenizer(text, verbose=False, **options)
-        self.settings = {key: value for key, value in encoded.items() if key not in TAKEN}
+        self.settings = {key: value for key, value in encoded.items() if key not in MODEL_INPUTS}
         ids = list(encoded["input_ids"])
         offsets = encoded.get("offset_mapping")
         if offsets is None:
@@ -93,10 +93,10 @@ def check_language(tokenizer: PreTrainedTokenizerBase, name: str, code: str | No
     if code is None or {code, f"__{code.strip('_')}__"} & tokenizer.get_added_vocab().keys():
         return
     tokens = {*tokenizer.all_special_tokens, *(getattr(tokenizer, "lang_code_to_id", None) or ())}
-    known = sorted(token.strip("_") for token in tokens if not token.startswith(("<", "[")))
-    if not known or code.strip("_") in known:
+    languages = sorted(token.strip("_") for token in tokens if not token.startswith(("<", "[")))
+    if not languages or code.strip("_") in languages:
         return
-    near = [word for word in known if word.startswith(code[:2])] or known
+    near = [word for word in languages if word.startswith(code[:2])] or languages
     raise ValueError(
         f"`{name}` {code!r} is no language of {type(tokenizer).__name__}; it has {', '.join(near[:8])}"
         + (", ..." if len(near) > 8 else "")
@@ -115,6 +115,6 @@ def needs_more(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> 
 
 def max_source_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int | None:
     """Return the longest source in tokens that the model has positions for, or `None` if neither knows one."""
-    known = (getattr(model.config, "max_position_embeddings", None), getattr(tokenizer, "model_max_length", None))
-    limits = [limit for limit in known if limit is not None and 0 < limit < NO_LIMIT]
+    lengths = (getattr(model.config, "max_position_embeddings", None), getattr(tokenizer, "model_max_length", None))
+    limits = [limit for limit in lengths if limit is not None and 0 < limit < NO_LIMIT]
     return min(limits, default=None)

@@ -125,12 +125,12 @@ class Translator(capsule_mt.translate.translator.Translator):
         if dtype == "auto" and device.type == "cpu" and model.dtype in (torch.float16, torch.bfloat16):
             model = model.float()
         options: dict[str, Any] = {"int8": int8, "backend": backend}
-        more: dict[str, Any] = {"ensemble": ensemble, "shortlist": shortlist, "task": task, "reverse": reverse}
-        found = cls(model.to(device), tokenizer, glossary=glossary, **more, **options)
+        settings: dict[str, Any] = {"ensemble": ensemble, "shortlist": shortlist, "task": task, "reverse": reverse}
+        translator = cls(model.to(device), tokenizer, glossary=glossary, **settings, **options)
         if src_lang or tgt_lang:
-            found.languages = (src_lang, tgt_lang)
-        found._loads_with = {"device": device, "dtype": dtype, **options}
-        return found
+            translator.languages = (src_lang, tgt_lang)
+        translator._loads_with = {"device": device, "dtype": dtype, **options}
+        return translator
 
     @property
     def languages(self) -> tuple[str | None, str | None]:
@@ -198,8 +198,8 @@ class Translator(capsule_mt.translate.translator.Translator):
         """What the generation config sets; found anew where it has changed, for that takes a millisecond."""
         now = vars(self.model.generation_config)
         if self._read is None or settings_differ([now], [self._read[0]]):
-            own = self.model.generation_config.to_diff_dict()
-            self._read = copy.deepcopy(now), {name: value for name, value in own.items() if value is not None}
+            changed = self.model.generation_config.to_diff_dict()
+            self._read = copy.deepcopy(now), {name: value for name, value in changed.items() if value is not None}
         return self._read[1]
 
     @property
@@ -218,17 +218,17 @@ class Translator(capsule_mt.translate.translator.Translator):
     def completed(self, options: TranslationOptions) -> TranslationOptions:
         """Add what the task, the tokenizer and a `generation_config` say to the options of a call."""
         options = super().completed(options)
-        given = dict(options.generate_kwargs)
-        config = given.pop("generation_config", None)
+        kwargs = dict(options.generate_kwargs)
+        config = kwargs.pop("generation_config", None)
         if config is not None:
-            given = {**cast(GenerationConfig, config).to_diff_dict(), **given}
-            given.pop("transformers_version", None)
+            kwargs = {**cast(GenerationConfig, config).to_diff_dict(), **kwargs}
+            kwargs.pop("transformers_version", None)
         of_task = dict(self._task_settings)
         of_task.pop("prefix", None)
         tokenizer = self._tokenizer(options)
         tokenizer.encode("")
         source, target = self._languages(options)
-        settings = {**of_task, **tokenizer.settings, **given}
+        settings = {**of_task, **tokenizer.settings, **kwargs}
         if settings.get("stop_strings") or self.model.generation_config.stop_strings:
             settings.setdefault("tokenizer", self.tokenizer)  # with which `generate()` finds the strings
         return options._replace(src_lang=source, tgt_lang=target, generate_kwargs=settings).checked()
@@ -286,9 +286,9 @@ def load_translator(
     for path in models[1:]:
         check_same_vocabulary(tokenizer, path)
     device = None if cpu else torch.accelerator.current_accelerator(check_available=True)
-    place = "cpu" if device is None else torch.device(device.type, int(os.environ.get("LOCAL_RANK", "0")))
+    target_device = "cpu" if device is None else torch.device(device.type, int(os.environ.get("LOCAL_RANK", "0")))
     options: dict[str, Any] = {"int8": int8, "backend": backend, "shortlist": shortlist, "reverse": reverse}
-    return Translator.from_pretrained(models[0], device=place, dtype=dtype, ensemble=models[1:], **options)
+    return Translator.from_pretrained(models[0], device=target_device, dtype=dtype, ensemble=models[1:], **options)
 
 
 def _engine_of(
@@ -304,11 +304,11 @@ def _engine_of(
         raise ValueError(f"`backend` must be {', '.join(map(repr, BACKENDS[:-1]))} or 'transformers', got {backend!r}")
     weight = next(model.parameters())
     is_plain = weight.is_cpu and weight.dtype == torch.float32 and not members
-    wanted = "`int8=True`" if int8 else "`shortlist`" if shortlist else f"`backend={backend!r}`"
+    option = "`int8=True`" if int8 else "`shortlist`" if shortlist else f"`backend={backend!r}`"
     if backend == "transformers" or not is_plain:
         if int8 or shortlist or backend == "native":
             raise ValueError(
-                f'{wanted} is for one float32 model on a CPU, decoded by another `backend` than "transformers"; got '
+                f'{option} is for one float32 model on a CPU, decoded by another `backend` than "transformers"; got '
                 f"`backend={backend!r}`, {1 + len(members)} models, {weight.dtype} on {weight.device}"
             )
         return None
@@ -316,5 +316,5 @@ def _engine_of(
         return None
     fast = FastTranslator(model, int8=int8, shortlist=shortlist, strict=backend == "native")
     if fast.backend != "native" and (int8 or shortlist):
-        raise ValueError(f"{wanted} needs the native engine, which does not take a {type(model).__name__}")
+        raise ValueError(f"{option} needs the native engine, which does not take a {type(model).__name__}")
     return fast

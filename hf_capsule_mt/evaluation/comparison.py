@@ -44,7 +44,7 @@ def build_report(
 ) -> Report:
     """Compare every system with the first; rank sentences by the difference of their chrF."""
     comparisons = compare_systems(systems, references, metrics, bootstrap_samples, randomisation_trials)
-    (baseline, baseline_lines), *others = systems.items()
+    (baseline, baseline_lines), *compared = systems.items()
     chrf = sacrebleu_metric("chrf")
 
     def difference(name: str, n: int) -> SentenceDifference:
@@ -56,9 +56,9 @@ def build_report(
         return SentenceDifference(n + 1, gain, texts)
 
     differences = {}
-    for name, lines in others:
-        found = [difference(name, n) for n in range(len(lines)) if lines[n] != baseline_lines[n]]
-        differences[name] = sorted(found, key=lambda item: (-abs(item.gain), item.number))[:most_different]
+    for name, lines in compared:
+        different = [difference(name, n) for n in range(len(lines)) if lines[n] != baseline_lines[n]]
+        differences[name] = sorted(different, key=lambda item: (-abs(item.gain), item.number))[:most_different]
     return Report(baseline, comparisons, differences, len(baseline_lines))
 
 

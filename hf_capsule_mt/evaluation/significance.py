@@ -76,11 +76,11 @@ def sign_test_collins(
     """
     scorer = sacrebleu_metric(metric)
     system_counts, baseline_counts = (sentence_statistics(scorer, lines, references) for lines in (system, baseline))
-    whole = baseline_counts.sum(axis=0)
-    before = score_statistics(scorer, whole)
+    corpus_counts = baseline_counts.sum(axis=0)
+    baseline_score = score_statistics(scorer, corpus_counts)
     swaps = zip(baseline_counts, system_counts, strict=True)
-    swapped = np.array([score_statistics(scorer, whole - old + new) for old, new in swaps])
-    gains = (before - swapped) if metric in SMALLER_IS_BETTER else (swapped - before)
+    swapped = np.array([score_statistics(scorer, corpus_counts - old + new) for old, new in swaps])
+    gains = (baseline_score - swapped) if metric in SMALLER_IS_BETTER else (swapped - baseline_score)
     # sums of the same numbers in another order differ by rounding, which is no gain
     wins, losses = int((gains > 1e-9).sum()), int((gains < -1e-9).sum())
     return SignTest(wins, losses, len(gains) - wins - losses, binomial_two_sided(wins, losses))
@@ -101,15 +101,15 @@ def compare_systems(
         raise ValueError(f"`systems` needs a baseline and at least one more, got {list(systems)}")
     for lines in systems.values():
         check_parallel(lines, references)
-    (baseline, baseline_lines), *others = systems.items()
-    result: dict[str, dict[str, Comparison]] = {name: {} for name, _ in others}
+    (baseline, baseline_lines), *compared = systems.items()
+    result: dict[str, dict[str, Comparison]] = {name: {} for name, _ in compared}
     for metric in metrics:
         bootstrap, signature = _paired(systems, references, metric, "bs", bootstrap_samples)
         randomisation, _ = _paired(systems, references, metric, "ar", randomisation_trials)
-        for name, lines in others:
+        for name, lines in compared:
             score, base = bootstrap[name].score, bootstrap[baseline].score
             # sacreBLEU counts samples that differ more than the systems do: equal scores would get a small p
-            same = score == base
+            is_tie = score == base
             result[name][metric] = Comparison(
                 metric=metric,
                 score=float(score),
@@ -118,8 +118,8 @@ def compare_systems(
                 difference=float(score - base),
                 bootstrap_mean=float(bootstrap[name].mean),
                 confidence=float(bootstrap[name].ci),
-                p_bootstrap=1.0 if same else float(bootstrap[name].p_value),
-                p_randomisation=1.0 if same else float(randomisation[name].p_value),
+                p_bootstrap=1.0 if is_tie else float(bootstrap[name].p_value),
+                p_randomisation=1.0 if is_tie else float(randomisation[name].p_value),
                 sign_test=sign_test_collins(lines, baseline_lines, references, metric),
                 signature=signature,
             )

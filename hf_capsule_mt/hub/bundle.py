@@ -27,7 +27,7 @@ def _add(module: str, bodies: dict[str, str], imports: set[str]) -> None:
     """Add the body of a module, after those of every module of the package that it imports, and its other imports."""
     spec = find_spec(module)
     source = Path(str(spec and spec.origin)).read_text(encoding="utf-8")
-    kept = source.splitlines()
+    lines = source.splitlines()
     for number, statement in enumerate(ast.parse(source).body):
         if isinstance(statement, ast.ImportFrom) and str(statement.module).startswith(f"{PACKAGE}."):
             if str(statement.module) not in bodies:
@@ -39,5 +39,5 @@ def _add(module: str, bodies: dict[str, str], imports: set[str]) -> None:
         elif number > 0:  # no docstring
             continue
         first, last = statement.lineno - 1, statement.end_lineno or statement.lineno
-        kept[first:last] = [""] * (last - first)
-    bodies[module] = "\n".join(kept).strip("\n")
+        lines[first:last] = [""] * (last - first)
+    bodies[module] = "\n".join(lines).strip("\n")

@@ -72,17 +72,17 @@ def corpora_of(recipe: Mapping[str, Any]) -> tuple[list[Corpus], bool]:
         The corpora, and whether that is all: not if training started from a checkpoint that does not tell its own.
     """
     sources = (recipe.get("data") or {}).get("train") or []
-    each = [sources] if isinstance(sources, Mapping) else sources
-    own = [corpus for one in each for corpus in _corpora(one, str(recipe.get("data_dir") or ""))]
+    listed = [sources] if isinstance(sources, Mapping) else sources
+    corpora = [corpus for source in listed for corpus in _corpora(source, str(recipe.get("data_dir") or ""))]
     is_all = True
     if base := recipe.get("init_from"):
         try:
             below = json.loads(Path(base, "train_result.json").read_text(encoding="utf-8"))["recipe"]
             earlier, is_all = corpora_of(below)
-            own = [*earlier, *own]
+            corpora = [*earlier, *corpora]
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             is_all = False
-    return list(dict.fromkeys(own)), is_all
+    return list(dict.fromkeys(corpora)), is_all
 
 
 def _corpora(source: Mapping[str, Any], folder: str) -> list[Corpus]:
@@ -91,21 +91,21 @@ def _corpora(source: Mapping[str, Any], folder: str) -> list[Corpus]:
     if "embedded" in source:
         return [CORPORA["embedded"]]
     files = next(value for key, value in source.items() if key in ("hub", "text", "tsv", "jsonl"))
-    found: list[Corpus] = []
+    corpora: list[Corpus] = []
     unknown: list[str] = []
-    for place in _flat(files):
-        words = re.split(r"[\W_]+", " ".join([folder, place, str(source.get("config", ""))]).lower())
-        known = [
+    for file in _flat(files):
+        words = re.split(r"[\W_]+", " ".join([folder, file, str(source.get("config", ""))]).lower())
+        keys = [
             key for key in CORPORA if key != "embedded" and any(re.fullmatch(rf"{key}\d*", word) for word in words)
         ]
-        if known:
-            found.append(CORPORA[known[0]]._replace(hub_name=hub_name))
+        if keys:
+            corpora.append(CORPORA[keys[0]]._replace(hub_name=hub_name))
         else:
-            unknown.append(Path(place).name)
+            unknown.append(Path(file).name)
     if unknown:
-        found.append(Corpus(f"`{hub_name or ', '.join(unknown)}`", UNKNOWN_LICENCE, False, hub_name))
-    return found
+        corpora.append(Corpus(f"`{hub_name or ', '.join(unknown)}`", UNKNOWN_LICENCE, False, hub_name))
+    return corpora
 
 
 def _flat(files: Any) -> list[str]:
-    return [str(files)] if isinstance(files, (str, Path)) else [place for entry in files for place in _flat(entry)]
+    return [str(files)] if isinstance(files, (str, Path)) else [file for entry in files for file in _flat(entry)]

@@ -294,20 +294,20 @@ def _coverage_quality(results: Sequence[Mapping[str, Any]]) -> str:
     rows = []
     for result in results:
         for kind, by_method in result["measures"].items():
-            for method, found in by_method.items():
+            for method, measures in by_method.items():
                 names = ("word_auc", "precision", "sentence_auc")
-                values = [f"{found[name]['value']:.2f}" if found.get(name) else "-" for name in names]
+                values = [f"{measures[name]['value']:.2f}" if measures.get(name) else "-" for name in names]
                 rows.append([_in_cell(kind), _in_cell(method), *values])
     if not rows:
         return ""
     header = ["translations", "method", "AUC, words", "precision at recall 0.6", "AUC, sentences"]
-    said = (
+    explanation = (
         "How well words that were left out are found. AUC is the area under the ROC curve: 0.5 is chance, 1 is "
         "perfect. Where a model leaves out little, precision is low. *attention* reads the head of the decoder that "
         "aligns words, *guided* (up to version 0.3) PAST and FUTURE; *deletion* deletes each source word in turn, "
         "*length ratio* compares lengths alone."
     )
-    return f"\n\n### Coverage\n\n{said}\n\n{_table(header, rows)}"
+    return f"\n\n### Coverage\n\n{explanation}\n\n{_table(header, rows)}"
 
 
 def verified_marks(config: Mapping[str, Any]) -> str:
@@ -357,7 +357,10 @@ def _environment(results: Sequence[Mapping[str, Any]]) -> str:
     groups: dict[str, dict[str, None]] = {}
     for result in results:
         software = ", ".join(f"{name} {version}" for name, version in result.get("software", {}).items())
-        place = f"On {_hardware(result)}; {software}; commit {result.get('commit') or 'not recorded'}:"
+        circumstances = f"On {_hardware(result)}; {software}; commit {result.get('commit') or 'not recorded'}:"
         command = _without_local_paths(result.get("command", "a command that was not recorded"))
-        groups.setdefault(place, {})[f"- {_code(command)}, {result.get('date', 'undated')[:10]}"] = None
-    return "\n\n".join("\n".join([place, "", *commands]) for place, commands in groups.items()) or "Not recorded."
+        groups.setdefault(circumstances, {})[f"- {_code(command)}, {result.get('date', 'undated')[:10]}"] = None
+    return (
+        "\n\n".join("\n".join([circumstances, "", *commands]) for circumstances, commands in groups.items())
+        or "Not recorded."
+    )

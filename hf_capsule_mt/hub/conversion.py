@@ -28,10 +28,10 @@ def to_marian(model: PreTrainedModel) -> MarianMTModel:
     switched_on = {name: value for name, off in OFF.items() if (value := getattr(model.config, name)) != off}
     if switched_on:
         named = ", ".join(f"{name}={json.dumps(value)}" for name, value in switched_on.items())
-        wanted = ", ".join(f"{name}={json.dumps(OFF[name])}" for name in switched_on)
-        raise ValueError(f"transformers' Marian has no place for this model: it has {named}; only {wanted} converts")
-    known = MarianConfig().to_dict()
-    values = {name: value for name, value in model.config.to_dict().items() if name in known}
+        accepted = ", ".join(f"{name}={json.dumps(OFF[name])}" for name in switched_on)
+        raise ValueError(f"transformers' Marian has no place for this model: it has {named}; only {accepted} converts")
+    marian_fields = MarianConfig().to_dict()
+    values = {name: value for name, value in model.config.to_dict().items() if name in marian_fields}
     config = MarianConfig(**{**values, "model_type": "marian", "architectures": ["MarianMTModel"]})
     if model.config.coverage_calibration is not None:
         config.coverage_calibration = model.config.coverage_calibration

@@ -84,7 +84,7 @@ def check_export(folder: str | os.PathLike[str]) -> None:
     path = Path(folder).resolve()
     expected = probe(*load_checkpoint(path, dtype=torch.float32))
     with tempfile.TemporaryDirectory() as temporary:
-        done = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-I", load_test.__file__, str(path), PACKAGE],
             env=os.environ | {"HF_MODULES_CACHE": temporary, "HF_HUB_OFFLINE": "1"},
             stdin=subprocess.DEVNULL,  # where trust is not given, transformers asks for it
@@ -93,14 +93,14 @@ def check_export(folder: str | os.PathLike[str]) -> None:
             check=False,
         )
     fails = f"{path} fails its load test on transformers {transformers.__version__}"
-    if done.returncode != 0:
-        raise LoadTestError("\n".join([f"{fails}:", *done.stderr.strip().splitlines()[-8:]]))
-    found = Probe(*json.loads(done.stdout.splitlines()[-1]))
-    distance = float((torch.tensor(found.logits) - torch.tensor(expected.logits)).abs().max())
+    if completed.returncode != 0:
+        raise LoadTestError("\n".join([f"{fails}:", *completed.stderr.strip().splitlines()[-8:]]))
+    loaded = Probe(*json.loads(completed.stdout.splitlines()[-1]))
+    distance = float((torch.tensor(loaded.logits) - torch.tensor(expected.logits)).abs().max())
     if not distance <= TOLERANCE:
         raise LoadTestError(f"{fails}: the logits differ by {distance:.2g}, more than {TOLERANCE}")
-    if found.token_ids != expected.token_ids:
-        raise LoadTestError(f"{fails}: it translates into {found.token_ids}, not {expected.token_ids}")
+    if loaded.token_ids != expected.token_ids:
+        raise LoadTestError(f"{fails}: it translates into {loaded.token_ids}, not {expected.token_ids}")
 
 
 def _config_entries(config_class: type[PreTrainedConfig]) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def _config_entries(config_class: type[PreTrainedConfig]) -> dict[str, Any]:
         "AutoModelForSeq2SeqLM": MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING[config_class],
     }
     return {
-        "auto_map": {auto: f"{CODE_MODULE}.{one.__name__}" for auto, one in classes.items()},
+        "auto_map": {auto: f"{CODE_MODULE}.{model_class.__name__}" for auto, model_class in classes.items()},
         "custom_pipelines": {"translation": {"impl": implementation, "pt": ["AutoModelForSeq2SeqLM"], "type": "text"}},
         "dtype": "float32",
     }

@@ -52,10 +52,10 @@ def main(folder: str, package: str) -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
     pipeline: Any = transformers.pipeline  # its overloads do not know the task
     (record,) = pipeline("translation", model=folder, trust_remote_code=True)(TEXT, return_tensors=True, **SEARCH)
-    found = probe(model, tokenizer)
-    if (ids := record["translation_token_ids"].tolist()) != found.token_ids:
-        raise SystemExit(f"the pipeline gives {ids}, the model {found.token_ids}")
-    print(json.dumps(found))
+    probed = probe(model, tokenizer)
+    if (ids := record["translation_token_ids"].tolist()) != probed.token_ids:
+        raise SystemExit(f"the pipeline gives {ids}, the model {probed.token_ids}")
+    print(json.dumps(probed))
 
 
 if __name__ == "__main__":

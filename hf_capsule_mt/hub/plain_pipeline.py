@@ -30,9 +30,9 @@ class TranslationPipeline(Pipeline):
     _load_tokenizer: Any = True
 
     def _sanitize_parameters(self, **parameters: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        given = {name: value for name, value in parameters.items() if value is not None}
-        source = {"truncation": given.pop("truncation")} if "truncation" in given else {}
-        return source, given, {name: given.pop(name) for name in OF_RECORDS if name in given}
+        settings = {name: value for name, value in parameters.items() if value is not None}
+        source = {"truncation": settings.pop("truncation")} if "truncation" in settings else {}
+        return source, settings, {name: settings.pop(name) for name in OF_RECORDS if name in settings}
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Translate a string or a list of strings into a list of dictionaries, and any other iterable lazily."""
@@ -57,8 +57,8 @@ class TranslationPipeline(Pipeline):
         model: Any = self.model
         if generate_kwargs.get("stop_strings") or model.generation_config.stop_strings:
             generate_kwargs.setdefault("tokenizer", self.tokenizer)  # with which `generate()` finds the strings
-        found = model.generate(**input_tensors, **generate_kwargs)
-        sequences = found["sequences"] if isinstance(found, ModelOutput) else found
+        output_ids = model.generate(**input_tensors, **generate_kwargs)
+        sequences = output_ids["sequences"] if isinstance(output_ids, ModelOutput) else output_ids
         return {"sequences": sequences.unflatten(0, (len(input_tensors["input_ids"]), -1))}
 
     def postprocess(  # type: ignore[override]

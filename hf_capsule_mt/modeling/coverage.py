@@ -258,6 +258,6 @@ def _end_tokens(config: PreTrainedConfig, like: torch.Tensor) -> torch.Tensor:
 
 def _special_tokens(config: PreTrainedConfig, like: torch.Tensor) -> torch.Tensor:
     """The tokens of a source sentence that no translation has to cover."""
-    others = (config.pad_token_id, config.bos_token_id, config.decoder_start_token_id)
-    ids = [token for token in others if token is not None]
+    special = (config.pad_token_id, config.bos_token_id, config.decoder_start_token_id)
+    ids = [token for token in special if token is not None]
     return torch.cat([_end_tokens(config, like), torch.tensor(ids, device=like.device, dtype=like.dtype)])

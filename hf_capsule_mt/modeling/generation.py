@@ -19,11 +19,11 @@ from hf_capsule_mt.modeling.losses import IGNORE_INDEX, check_labels_given, cros
 from hf_capsule_mt.modeling.outputs import CapsuleSeq2SeqLMOutput, CapsuleSeq2SeqModelOutput, translation_output
 
 
-def generation_settings(model: PreTrainedModel, given: GenerationConfig | None) -> GenerationConfig:
+def generation_settings(model: PreTrainedModel, config: GenerationConfig | None) -> GenerationConfig:
     """Return the generation config that `generate()` uses: the given one, completed by the model's own."""
-    settings = copy.deepcopy(GenerationConfig() if given is None else given)
-    own = model.generation_config.to_dict()
-    settings.update(**own, defaults_only=True, allow_custom_entries=True)
+    settings = copy.deepcopy(GenerationConfig() if config is None else config)
+    values = model.generation_config.to_dict()
+    settings.update(**values, defaults_only=True, allow_custom_entries=True)
     return settings
 
 

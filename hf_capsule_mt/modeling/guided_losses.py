@@ -158,10 +158,10 @@ class _BagOfWordsLoss(torch.autograd.Function):
         """States [R, d], embeddings [V, d], the words of each row's sentence [R, T] and their shares -> the loss."""
         dtype = torch.promote_types(states.dtype, torch.float32)
         # in float16 small gradients would underflow before loss scaling
-        exact, kept = (dtype if one == torch.float16 else one for one in (states.dtype, embeddings.dtype))
+        exact, stored = (dtype if kind == torch.float16 else kind for kind in (states.dtype, embeddings.dtype))
         wants_grad = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
         grad_states = torch.empty_like(states, dtype=exact) if wants_grad else None
-        grad_embeddings = torch.zeros_like(embeddings, dtype=kept) if wants_grad else None
+        grad_embeddings = torch.zeros_like(embeddings, dtype=stored) if wants_grad else None
         matrix = embeddings.to(states.dtype)
         loss = states.new_zeros((), dtype=dtype)
         rows_at_once = max(1, (PRODUCT_ON_CPU if states.is_cpu else PRODUCT_ELSEWHERE) // len(embeddings))
@@ -180,7 +180,7 @@ class _BagOfWordsLoss(torch.autograd.Function):
                     grad_logits = exponentials.mul_(mass / total).scatter_add_(1, words[rows], -share)
                     grad_logits = grad_logits.to(exact)
                     grad_states[rows] = torch.mm(grad_logits, matrix.to(exact))
-                    if kept == exact:
+                    if stored == exact:
                         grad_embeddings.addmm_(grad_logits.t(), states[rows].to(exact))
                     else:
                         grad_embeddings += torch.mm(grad_logits.t(), states[rows].to(exact))

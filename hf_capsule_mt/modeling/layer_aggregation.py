@@ -78,16 +78,16 @@ class RoutedCombination(LayerAggregation, Router):
                 config.layer_aggregation_vote_input, num_layers, self.width, activations
             )
         if config.layer_aggregation_init_std is not None:
-            for one in (self.input_capsules, self.votes, self.input_activation):
-                if one is not None:
-                    set_initial_std(one, config.layer_aggregation_init_std)
+            for module in (self.input_capsules, self.votes, self.input_activation):
+                if module is not None:
+                    set_initial_std(module, config.layer_aggregation_init_std)
 
     def aggregate(
         self, layer_outputs: list[torch.Tensor], output_routing_weights: bool
     ) -> tuple[torch.Tensor, IterationWeights | None]:
         maps = [self.votes] if self.input_activation is None else [self.votes, self.input_activation]
         input_capsules = self.input_capsules(torch.cat(layer_outputs, dim=-1))  # [B, S, L * d]
-        mapped = [one(input_capsules) for one in maps]
+        mapped = [module(input_capsules) for module in maps]
         votes = mapped[0].unflatten(-1, (self.num_layers, self.num_capsules, -1))
         activation = None
         if self.input_activation is not None:

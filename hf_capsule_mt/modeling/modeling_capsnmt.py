@@ -254,11 +254,11 @@ class CapsNMTDecoder(RecurrentStack):
         cache: RecurrentCache | None,
     ) -> tuple[list[torch.Tensor], torch.Tensor | None]:
         """Run each layer over all positions [B, T, d] at once; return the states below and above every layer."""
-        before = None if cache is None else cache.states
+        cached = None if cache is None else cache.states
         compaction = Compaction(mask)
         states, after, attentions = [compaction.compact(hidden)], [], None
         for number, layer in enumerate(self.layers):
-            hidden, state = layer(states[-1], None if before is None else before[number], compaction.lengths)
+            hidden, state = layer(states[-1], None if cached is None else cached[number], compaction.lengths)
             after.append(state)
             if number == 0 and self.source_attention is not None and memory is not None:
                 hidden, attentions = self.source_attention(hidden, *memory)
@@ -275,8 +275,8 @@ class CapsNMTDecoder(RecurrentStack):
         attention_mask: torch.Tensor | None,
     ) -> tuple[torch.Tensor, SourceMemory | None]:
         """Compute W_c [c_1; ..; c_M] [B, d] and the memory of source attention, once for each sentence."""
-        kept = {} if cache is None else cache.constants
-        if "source" not in kept:
+        constants = {} if cache is None else cache.constants
+        if "source" not in constants:
             if capsules is None:
                 raise ValueError("the decoder needs the source: give `capsules`, which the encoder returns")
             if capsules.shape[1:] != (self.config.num_source_vectors, self.config.hidden_size):
@@ -284,17 +284,17 @@ class CapsNMTDecoder(RecurrentStack):
                     f"`capsules` must be [B, {self.config.num_source_vectors}, {self.config.hidden_size}], got "
                     f"{list(capsules.shape)}"
                 )
-            kept["source"] = self.source_projection(capsules.flatten(1) * self.source_scale)
+            constants["source"] = self.source_projection(capsules.flatten(1) * self.source_scale)
         if self.source_attention is None:
-            return kept["source"], None
+            return constants["source"], None
         if states is None:
             raise ValueError("source attention needs `encoder_hidden_states`")
-        if "keys" not in kept:
-            kept["keys"] = self.source_attention.attention.project_keys(states)
+        if "keys" not in constants:
+            constants["keys"] = self.source_attention.attention.project_keys(states)
             mask = padding_mask_or_none(attention_mask)
             if mask is not None:
-                kept["mask"] = mask
-        return kept["source"], (kept["keys"], states, kept.get("mask"))
+                constants["mask"] = mask
+        return constants["source"], (constants["keys"], states, constants.get("mask"))
 
 
 class CapsNMTModel(CapsNMTPreTrainedModel, EncoderDecoderModel):

@@ -270,7 +270,7 @@ class CapsuleMarianDecoder(TransformerStack):
 
 def _only_routings(routings: dict[str, IterationWeights | None]) -> RoutingWeights:
     """Keep the places that have a routing."""
-    return {place: iterations for place, iterations in routings.items() if iterations is not None}
+    return {routing: iterations for routing, iterations in routings.items() if iterations is not None}
 
 
 class CapsuleMarianModel(CapsuleMarianPreTrainedModel, EncoderDecoderModel):
@@ -370,5 +370,5 @@ class CapsuleMarianMTModel(CapsuleMarianPreTrainedModel, PastFutureModel, Genera
         return embeddings
 
     def _resize_final_logits_bias(self, new_num_tokens: int) -> None:
-        kept = self.final_logits_bias[:, :new_num_tokens]
-        self.final_logits_bias = nn.functional.pad(kept, (0, new_num_tokens - kept.shape[1]))
+        bias = self.final_logits_bias[:, :new_num_tokens]
+        self.final_logits_bias = nn.functional.pad(bias, (0, new_num_tokens - bias.shape[1]))

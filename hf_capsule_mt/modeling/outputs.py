@@ -134,7 +134,7 @@ def translation_output(
     loss = None
     if nll_loss is not None:
         loss = nll_loss + sum(part for part in (bow_loss, bca_loss) if part is not None)
-    kept: dict[str, Any] = {name: value for name, value in outputs.items() if name not in ONLY_INSIDE}
+    fields: dict[str, Any] = {name: value for name, value in outputs.items() if name not in ONLY_INSIDE}
     return CapsuleSeq2SeqLMOutput(
-        loss=loss, logits=logits, nll_loss=nll_loss, bow_loss=bow_loss, bca_loss=bca_loss, **kept
+        loss=loss, logits=logits, nll_loss=nll_loss, bow_loss=bow_loss, bca_loss=bca_loss, **fields
     )

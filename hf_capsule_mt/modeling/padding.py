@@ -35,24 +35,24 @@ class Compaction:
         """mask: [B, T], True keeps."""
         self.mask = mask
         self.lengths: torch.Tensor | None = None
-        self.places: torch.Tensor | None = None  # [B, T], where each position goes
+        self.positions: torch.Tensor | None = None  # [B, T], where each position goes
         if mask is None:
             return
         if not reads_are_free(mask) or not bool(mask.all()):
             self.lengths = mask.sum(dim=1)
             if not reads_are_free(mask) or bool((mask[:, 1:] > mask[:, :-1]).any()):
                 padding = self.lengths[:, None] + (~mask).cumsum(dim=1)
-                self.places = torch.where(mask, mask.cumsum(dim=1), padding) - 1
+                self.positions = torch.where(mask, mask.cumsum(dim=1), padding) - 1
 
     def compact(self, hidden: torch.Tensor) -> torch.Tensor:
         """[B, T, d] -> [B, T, d], padding last."""
-        if self.places is None:
+        if self.positions is None:
             return hidden
-        return torch.zeros_like(hidden).scatter(1, self.places[..., None].expand_as(hidden), hidden)
+        return torch.zeros_like(hidden).scatter(1, self.positions[..., None].expand_as(hidden), hidden)
 
     def restore(self, hidden: torch.Tensor) -> torch.Tensor:
         """[B, T, d], padding last -> [B, T, d], padding where it was."""
-        return hidden if self.places is None else _gather_positions(hidden, self.places)
+        return hidden if self.positions is None else _gather_positions(hidden, self.positions)
 
 
 def _gather_positions(hidden: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:

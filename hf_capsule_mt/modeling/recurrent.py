@@ -88,7 +88,7 @@ class FusedLayer(nn.RNNBase):
     def __init__(self, input_size: int, hidden_size: int, bidirectional: bool = False) -> None:
         super().__init__(self.kind, input_size, hidden_size, batch_first=True, bidirectional=bidirectional)
 
-    def fused(self, hidden: torch.Tensor, first: Tensors, weights: list[torch.Tensor], both: bool) -> Tensors:
+    def fused(self, hidden: torch.Tensor, first: Tensors, weights: list[torch.Tensor], bidirectional: bool) -> Tensors:
         """Run PyTorch's kernel over inputs [B, T, in], in both directions or one: the states, and the last one."""
         raise NotImplementedError
 
@@ -118,9 +118,9 @@ class FusedLayer(nn.RNNBase):
         if lengths is None:
             outputs, *last = self.fused(hidden, first, weights, self.bidirectional)
         else:
-            own = tuple(tensor[:1] for tensor in first)
-            forwards, *_ = self.fused(hidden, own, weights[:4], False)
-            backwards, *last = self.fused(reverse_sequences(hidden, lengths), own, weights[4:], False)
+            initial = tuple(tensor[:1] for tensor in first)
+            forwards, *_ = self.fused(hidden, initial, weights[:4], False)
+            backwards, *last = self.fused(reverse_sequences(hidden, lengths), initial, weights[4:], False)
             outputs = torch.cat([forwards, reverse_sequences(backwards, lengths)], dim=-1)
         return outputs, tuple(tensor[-1] for tensor in last)
 
@@ -159,8 +159,8 @@ class FusedGRU(FusedLayer):
 
     kind, state_size = "GRU", 1
 
-    def fused(self, hidden: torch.Tensor, first: Tensors, weights: list[torch.Tensor], both: bool) -> Tensors:
-        return torch.gru(hidden, first[0], weights, True, 1, 0.0, self.training, both, True)
+    def fused(self, hidden: torch.Tensor, first: Tensors, weights: list[torch.Tensor], bidirectional: bool) -> Tensors:
+        return torch.gru(hidden, first[0], weights, True, 1, 0.0, self.training, bidirectional, True)
 
     def update(self, from_input: torch.Tensor, from_state: torch.Tensor, state: Tensors) -> Tensors:
         return (gru_update(from_input, from_state, state[0]),)
@@ -171,8 +171,8 @@ class FusedLSTM(FusedLayer):
 
     kind, state_size = "LSTM", 2
 
-    def fused(self, hidden: torch.Tensor, first: Tensors, weights: list[torch.Tensor], both: bool) -> Tensors:
-        return torch.lstm(hidden, first, weights, True, 1, 0.0, self.training, both, True)
+    def fused(self, hidden: torch.Tensor, first: Tensors, weights: list[torch.Tensor], bidirectional: bool) -> Tensors:
+        return torch.lstm(hidden, first, weights, True, 1, 0.0, self.training, bidirectional, True)
 
     def update(self, from_input: torch.Tensor, from_state: torch.Tensor, state: Tensors) -> Tensors:
         gates = from_input + from_state

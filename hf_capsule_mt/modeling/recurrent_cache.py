@@ -137,8 +137,8 @@ class StaticRecurrentStateLayer(RecurrentStateLayer):
             self.num_tokens = torch.zeros((), dtype=torch.long, device=state[0].device)  # type: ignore[assignment]
             _fix_address(self.num_tokens)
         else:
-            for held, new in zip(self.state, state, strict=True):
-                held.copy_(new)
+            for stored, new in zip(self.state, state, strict=True):
+                stored.copy_(new)
         self.num_tokens += num_tokens
 
     def change_rows(self, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
@@ -229,16 +229,16 @@ class RecurrentGeneration(GenerationMixin):
     ) -> None:
         """As in transformers, which writes the cache into `model_kwargs`."""
         num_layers: int = self.config.decoder_layers  # type: ignore[attr-defined]
-        implementation, given = generation_config.cache_implementation, model_kwargs.get(CACHE_NAME)
+        implementation, earlier_cache = generation_config.cache_implementation, model_kwargs.get(CACHE_NAME)
         if implementation not in CACHE_IMPLEMENTATIONS:
             raise ValueError(
                 f'`cache_implementation` "{implementation}" is not for a recurrent model, whose cache has a fixed '
                 'size anyway; leave it out, or use "static" to compile the decoding step'
             )
-        if given is not None:
+        if earlier_cache is not None:
             if implementation is not None:
                 raise ValueError("give `cache_implementation` or `cache`, not both")
-            check_cache(given, num_layers)._is_user_defined = True
+            check_cache(earlier_cache, num_layers)._is_user_defined = True
         elif generation_config.use_cache is not False:
             cache = model_kwargs[CACHE_NAME] = RecurrentCache(num_layers, static=implementation == "static")
             if generation_config.is_assistant:

@@ -95,9 +95,9 @@ class SourcePooling(nn.Module):
         else:
             keep = mask.unsqueeze(-1)  # [B, S, 1]
             rows = torch.arange(states.shape[0], device=states.device)
-            places = torch.arange(states.shape[1], device=states.device).expand_as(mask)
-            first = places.masked_fill(~mask, states.shape[1]).amin(dim=1)
-            last = places.masked_fill(~mask, -1).amax(dim=1)
+            positions = torch.arange(states.shape[1], device=states.device).expand_as(mask)
+            first = positions.masked_fill(~mask, states.shape[1]).amin(dim=1)
+            last = positions.masked_fill(~mask, -1).amax(dim=1)
             pooled = [
                 states.masked_fill(~keep, -torch.inf).amax(dim=1),
                 states.masked_fill(~keep, 0).sum(dim=1) / mask.sum(dim=1, keepdim=True).to(states.dtype),

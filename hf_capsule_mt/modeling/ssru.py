@@ -101,10 +101,10 @@ class SSRU(nn.Module):
         forget = self.forget_gate(hidden).to(dtype).sigmoid()
         update = (1 - forget) * mapped.to(dtype)
         if mask is not None:
-            forget, update = (torch.where(mask[..., None], one, other) for one, other in ((forget, 1), (update, 0)))
+            forget, update = (torch.where(mask[..., None], gate, value) for gate, value in ((forget, 1), (update, 0)))
         if cache is not None:
-            before = self.last_state(cache, update)
-            update = torch.cat([update[:, :1] + forget[:, :1] * before, update[:, 1:]], dim=1)
+            previous = self.last_state(cache, update)
+            update = torch.cat([update[:, :1] + forget[:, :1] * previous, update[:, 1:]], dim=1)
         states = linear_recurrence(forget, update, self.longest)
         if cache is not None:
             keys = states.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # [B, H, T, d / H]

@@ -25,8 +25,8 @@ def decode_target(tokenizer: Any, sequence: Iterable[int], clean_up_tokenization
 def target_vocabulary(tokenizer: Any) -> dict[str, int]:
     """Return the ids of a tokenizer's target tokens, which may have a vocabulary of their own."""
     backend = getattr(tokenizer, "_target_backend", None)  # of a SeparateVocabulariesTokenizer
-    own = backend.get_vocab() if backend is not None else getattr(tokenizer, "target_encoder", None)
-    return tokenizer.get_vocab() if own is None else own
+    vocabulary = backend.get_vocab() if backend is not None else getattr(tokenizer, "target_encoder", None)
+    return tokenizer.get_vocab() if vocabulary is None else vocabulary
 
 
 def vocabularies_of(tokenizer: Any) -> list[dict[str, int]]:

@@ -85,7 +85,7 @@ def _chunks_of_gates(query: torch.Tensor, keys: torch.Tensor) -> Iterator[tuple[
     rows_at_once = min(num_rows, max(1, numbers // (queries_at_once * of_a_query)))
     separable = reads_are_free(query) and num_queries > 1 and _all_below(LARGEST_SEPARABLE, query, keys)
     buffer = query.new_empty(rows_at_once * queries_at_once * of_a_query)
-    one = query.new_ones(())
+    unit = query.new_ones(())
     for row in range(0, num_rows, rows_at_once):
         rows = slice(row, row + rows_at_once)
         of_keys = (2 * keys[rows]).exp_() if separable else keys[rows]
@@ -97,7 +97,7 @@ def _chunks_of_gates(query: torch.Tensor, keys: torch.Tensor) -> Iterator[tuple[
             shape = (of_queries.shape[0], of_queries.shape[1], *of_keys.shape[2:])
             gates = buffer[: torch.Size(shape).numel()].view(shape)
             if separable:
-                torch.addcmul(one, of_queries, of_keys, out=gates)
+                torch.addcmul(unit, of_queries, of_keys, out=gates)
                 yield rows, steps, gates.reciprocal_()
             else:
                 torch.add(-2 * of_queries, of_keys, alpha=-2, out=gates)

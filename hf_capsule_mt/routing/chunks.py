@@ -52,8 +52,8 @@ def route_in_chunks(
     """
     leading, size = votes.dim() - 3, chunk_rows(votes)
     chunks = [
-        itertools.repeat(None) if one is None else one.reshape(-1, *one.shape[leading:]).split(size)
-        for one in (votes, *beside)
+        itertools.repeat(None) if tensor is None else tensor.reshape(-1, *tensor.shape[leading:]).split(size)
+        for tensor in (votes, *beside)
     ]
     if torch.is_grad_enabled():
         route = partial(checkpoint, route, use_reentrant=False, preserve_rng_state=False)

@@ -101,9 +101,9 @@ def _merge_small_cells(lengths: np.ndarray, cells: np.ndarray, order: np.ndarray
     in_order = cells[order]
     first = np.flatnonzero(np.r_[True, in_order[1:] != in_order[:-1]])
     merged, number, tokens = [], 0, 0
-    for more in np.add.reduceat(lengths.sum(0)[order], first).tolist():
+    for batch_tokens in np.add.reduceat(lengths.sum(0)[order], first).tolist():
         merged.append(number)
-        tokens += more
+        tokens += batch_tokens
         if tokens >= max_tokens:
             number, tokens = number + 1, 0
     result = np.empty_like(cells)
@@ -127,14 +127,14 @@ def _batch_sizes(lengths: np.ndarray, max_tokens: int, cells: np.ndarray, multip
 
 def _split_to_multiple(sizes: list[int], multiple_of: int) -> np.ndarray:
     """Halve the largest batches until their number is a multiple of `multiple_of`."""
-    wanted = math.ceil(len(sizes) / multiple_of) * multiple_of
-    if wanted > sum(sizes):
+    target = math.ceil(len(sizes) / multiple_of) * multiple_of
+    if target > sum(sizes):
         raise ValueError(
             f"{sum(sizes)} examples cannot be dealt to batches whose number is a multiple of {multiple_of} "
             "(processes x accumulation steps)"
         )
     pieces = [[size] for size in sizes]
-    for _ in range(wanted - len(sizes)):
+    for _ in range(target - len(sizes)):
         widest = max(range(len(pieces)), key=lambda index: max(pieces[index]))
         largest = pieces[widest].index(max(pieces[widest]))
         size = pieces[widest][largest]

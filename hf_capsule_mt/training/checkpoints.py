@@ -79,8 +79,8 @@ def set_damaged_aside(output_dir: str | os.PathLike[str]) -> None:
         aside = folder.with_name(f"damaged-{folder.name}")
         shutil.rmtree(aside, ignore_errors=True)
         folder.replace(aside)
-        place = f"from {intact.name}" if intact else "from the beginning, as no checkpoint is left"
-        checkpoints_logger.warning(f"{folder} is damaged: {damage}. It is {aside.name} now; the run goes on {place}.")
+        start = f"from {intact.name}" if intact else "from the beginning, as no checkpoint is left"
+        checkpoints_logger.warning(f"{folder} is damaged: {damage}. It is {aside.name} now; the run goes on {start}.")
 
 
 def remove_checkpoint(folder: str | os.PathLike[str]) -> None:
@@ -97,8 +97,8 @@ def find_checkpoints(
     Args:
         by_signal: return only checkpoints that a signal saved (True), or only the others (False).
     """
-    found = [folder for folder in _folders(output_dir) if (find_damage(folder, digests=False) is None) == complete]
-    return [folder for folder in found if by_signal is None or by_signal == _is_by_signal(folder)]
+    folders = [folder for folder in _folders(output_dir) if (find_damage(folder, digests=False) is None) == complete]
+    return [folder for folder in folders if by_signal is None or by_signal == _is_by_signal(folder)]
 
 
 def _is_by_signal(checkpoint: Path) -> bool:
@@ -107,7 +107,7 @@ def _is_by_signal(checkpoint: Path) -> bool:
 
 def _folders(output_dir: str | os.PathLike[str]) -> list[Path]:
     numbers = {folder: folder.name.removeprefix("checkpoint-") for folder in Path(output_dir).glob("checkpoint-*")}
-    return sorted((folder for folder in numbers if numbers[folder].isdecimal()), key=lambda one: int(numbers[one]))
+    return sorted((folder for folder in numbers if numbers[folder].isdecimal()), key=lambda entry: int(numbers[entry]))
 
 
 def last_checkpoint(output_dir: str | os.PathLike[str]) -> Path | None:

@@ -61,18 +61,18 @@ def distill(
         **(settings or {}),
     }
     longest_first = sorted(range(len(sources)), key=lambda index: (-len(sources[index].split()), index))
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         if processes.is_main_process:
             folder.mkdir(parents=True, exist_ok=True)
-            held.enter_context(lock_output(folder))
+            stack.enter_context(lock_output(folder))
             remove_partials(folder)
         with processes.main_process_first():
             same_as_before(
                 folder / SETTINGS_FILE, facts, "holds another distillation", write=processes.is_main_process
             )
-        done = read_object(summary)
-        if done is not None and result.exists() and done["sha256"] == file_digest(result):
-            return {**done, "failures": {int(index): reason for index, reason in done["failures"].items()}}
+        earlier = read_object(summary)
+        if earlier is not None and result.exists() and earlier["sha256"] == file_digest(result):
+            return {**earlier, "failures": {int(index): reason for index, reason in earlier["failures"].items()}}
         processes.wait_for_everyone()  # before anything is written
         with processes.main_process_first():
             parts = WindowedOutput([result], facts, is_main=processes.is_main_process)

@@ -53,13 +53,13 @@ def build_config(model: dict[str, Any], tokenizer_fields: dict[str, Any]) -> Any
     """Return the configuration of a recipe's model, completed by the tokenizer's fields."""
     settings = dict(model)
     config_class = config_class_of(settings.pop("model_type"))
-    known = {entry.name for entry in fields(config_class)}
-    if "decoder_vocab_size" in tokenizer_fields and "decoder_vocab_size" not in known:
+    names = {entry.name for entry in fields(config_class)}
+    if "decoder_vocab_size" in tokenizer_fields and "decoder_vocab_size" not in names:
         raise ValueError(f"{config_class.__name__} has no separate vocabularies: `tokenizer.separate` must be false")
-    taken = settings.keys() & tokenizer_fields.keys() - {"share_encoder_decoder_embeddings"}
-    if taken:
-        raise ValueError(f"`model` sets {sorted(taken)}, which the tokenizer decides")
-    return config_class(**{key: value for key, value in tokenizer_fields.items() if key in known} | settings)
+    conflicting = settings.keys() & tokenizer_fields.keys() - {"share_encoder_decoder_embeddings"}
+    if conflicting:
+        raise ValueError(f"`model` sets {sorted(conflicting)}, which the tokenizer decides")
+    return config_class(**{key: value for key, value in tokenizer_fields.items() if key in names} | settings)
 
 
 def build_model(
@@ -103,8 +103,8 @@ def _on_top_of(
         raise ValueError(
             f"a {config_class.model_type} cannot start from {init_from}, which is a {source_config.model_type}"
         )
-    known = {entry.name for entry in fields(config_class) if entry.init}
-    values = {key: value for key, value in source_config.to_dict().items() if key in known}
+    names = {entry.name for entry in fields(config_class) if entry.init}
+    values = {key: value for key, value in source_config.to_dict().items() if key in names}
     result = AutoModelForSeq2SeqLM.from_config(config_class(**values | settings | {"dtype": "float32"}))
     source = AutoModelForSeq2SeqLM.from_pretrained(init_from)
     missing, unexpected = result.load_state_dict(source.state_dict(), strict=False)

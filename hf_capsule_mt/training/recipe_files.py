@@ -14,7 +14,7 @@ from hf_capsule_mt.data.settings import nearest, refuse_unknown
 PACKAGED = Path(__file__).parents[1] / "recipes"
 CORPORA, METHODS = PACKAGED / "corpora.yaml", PACKAGED / "methods.yaml"
 PLAIN = "plain"  # the method of a corpus alone
-OWN = ("about", "paper", "output_dir")  # a recipe does not inherit these
+NOT_INHERITED = ("about", "paper", "output_dir")  # a recipe does not inherit these
 Values = dict[str, Any]
 
 
@@ -25,31 +25,33 @@ def recipe_names() -> list[str]:
     return small + [f"{paper}/{row}" for paper, file in _papers().items() for row in _packaged(file)]
 
 
-def read_values(recipe: str | Path, known: Iterable[str], folder: Path = Path(), seen: tuple[str, ...] = ()) -> Values:
+def read_values(
+    recipe: str | Path, keys: Iterable[str], folder: Path = Path(), ancestors: tuple[str, ...] = ()
+) -> Values:
     """Return the merged values of a recipe and of its bases; of their keys only the outermost are checked.
 
     Args:
         recipe: a YAML file, relative to `folder`, or the name of one of the package's recipes.
-        known: the keys that a recipe may have.
-        seen: the recipes that are based on this one.
+        keys: the keys that a recipe may have.
+        ancestors: the recipes that are based on this one.
     """
     if isinstance(recipe, Path) or recipe.endswith((".yaml", ".yml")):
         path = (folder / recipe).resolve()
-        values, place = read_yaml(path), str(path)
-        refuse_unknown(values, [*known, "base"], place)
+        values, origin = read_yaml(path), str(path)
+        refuse_unknown(values, [*keys, "base"], origin)
         values.setdefault("output_dir", f"outputs/{path.parent.name}_{path.stem}")
     else:
-        values, place = _read_named(recipe), recipe
+        values, origin = _read_named(recipe), recipe
         values["output_dir"] = f"outputs/{recipe.replace('/', '_')}"
-    if place in seen:
-        raise ValueError(f"{place}: a recipe cannot be based on itself ({' -> '.join([*seen, place])})")
+    if origin in ancestors:
+        raise ValueError(f"{origin}: a recipe cannot be based on itself ({' -> '.join([*ancestors, origin])})")
     base = values.pop("base", None)
     if base is None:
         return values
     if not isinstance(base, str):
-        raise ValueError(f"{place}: `base` must be a YAML file or the name of a recipe, got {base!r}")
-    inherited = read_values(base, known, Path(place).parent, (*seen, place))
-    return merge({key: value for key, value in inherited.items() if key not in OWN}, values)
+        raise ValueError(f"{origin}: `base` must be a YAML file or the name of a recipe, got {base!r}")
+    inherited = read_values(base, keys, Path(origin).parent, (*ancestors, origin))
+    return merge({key: value for key, value in inherited.items() if key not in NOT_INHERITED}, values)
 
 
 def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> Values:
@@ -57,12 +59,12 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> Values:
     merged = dict(base)
     for key, value in changes.items():
         old: Any = merged.get(key)
-        both = isinstance(value, dict) and isinstance(old, dict)
-        if both and key == "model" and value.get("model_type", old.get("model_type")) != old.get("model_type"):
-            both = False  # another family: the fields of the base mean nothing to it
-        if both and key == "tokenizer" and ("load" in value or "load" in old):
-            both = False
-        merged[key] = {**old, **value} if both else value
+        are_sections = isinstance(value, dict) and isinstance(old, dict)
+        if are_sections and key == "model" and value.get("model_type", old.get("model_type")) != old.get("model_type"):
+            are_sections = False  # another family: the fields of the base mean nothing to it
+        if are_sections and key == "tokenizer" and ("load" in value or "load" in old):
+            are_sections = False
+        merged[key] = {**old, **value} if are_sections else value
     return merged
 
 
@@ -154,16 +156,16 @@ def read_yaml(path: Path) -> Values:
 def parse_overrides(words: Sequence[str]) -> dict[str, Any]:
     """Return `--training.max_steps 100 --seed=2` as a mapping; values are read as YAML."""
     overrides: dict[str, Any] = {}
-    rest = list(words)
-    while rest:
-        word = rest.pop(0)
+    pending = list(words)
+    while pending:
+        word = pending.pop(0)
         if not word.startswith("--") or len(word) < 3:
             raise ValueError(f"expected --field value, got {word!r}")
         name, equals, text = word[2:].partition("=")
         if not equals:
-            if not rest:
+            if not pending:
                 raise ValueError(f"--{name} needs a value")
-            text = rest.pop(0)
+            text = pending.pop(0)
         try:
             overrides[name] = yaml.load(text, Loader=_RecipeLoader)
         except yaml.YAMLError as error:

@@ -55,7 +55,9 @@ class Recipe:
             if not isinstance(getattr(self, section), Mapping):
                 raise ValueError(f"`{section}` must be a mapping of keys to values, got {getattr(self, section)!r}")
         for section, kind in SECTIONS.items():
-            check_settings(kind, {key: _whole(value) for key, value in getattr(self, section).items()}, section)
+            check_settings(
+                kind, {key: _without_fraction(value) for key, value in getattr(self, section).items()}, section
+            )
         for entry in fields(self):
             check_field(entry, getattr(self, entry.name), entry.name)
         if self.freeze and self.init_from is None:
@@ -71,8 +73,8 @@ class Recipe:
         check(config_class, model, "model")
 
 
-def _whole(value: object) -> object:
-    """Return 1e5, as YAML takes it, as a whole number."""
+def _without_fraction(value: object) -> object:
+    """Return a whole number as an int: YAML reads 1e5 as a float."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -105,15 +107,15 @@ def _override(values: Values, name: str, value: object) -> None:
     if not isinstance(model, Mapping) or not model.get("model_type"):
         raise ValueError("`model.model_type` is missing")
     kinds = {**SECTIONS, "model": config_class_of(model["model_type"])}
-    known = {section: [entry.name for entry in fields(kind)] for section, kind in kinds.items()}
+    fields_of = {section: [entry.name for entry in fields(kind)] for section, kind in kinds.items()}
     if not dot:
-        sections = [candidate for candidate, keys in known.items() if name in keys]
+        sections = [candidate for candidate, keys in fields_of.items() if name in keys]
         if len(sections) > 1:
-            raise ValueError(f"--{name} may be {' or '.join(f'--{place}.{name}' for place in sections)}")
+            raise ValueError(f"--{name} may be {' or '.join(f'--{part}.{name}' for part in sections)}")
         if not sections:
-            refuse_unknown([name], {*FIELDS, *(key for keys in known.values() for key in keys)}, "the recipe")
+            refuse_unknown([name], {*FIELDS, *(key for keys in fields_of.values() for key in keys)}, "the recipe")
         section, key = sections[0], name
-    refuse_unknown([section], known, "the recipe")
+    refuse_unknown([section], fields_of, "the recipe")
     old = values.get(section) or {}
     if not isinstance(old, Mapping):
         raise ValueError(f"`{section}` must be a mapping of keys to values, got {old!r}")

@@ -86,12 +86,12 @@ def _training_settings(recipe: Recipe) -> dict[str, Any]:
 
 def _rename_checkpointing(settings: dict[str, Any]) -> None:
     """Take `gradient_checkpointing` and `activation_checkpointing`, its name from transformers 5.23 on, for one."""
-    known = {entry.name for entry in dataclasses.fields(TranslationTrainingArguments)}
-    name = next(name for name in CHECKPOINTING if name in known)
+    names = {entry.name for entry in dataclasses.fields(TranslationTrainingArguments)}
+    name = next(name for name in CHECKPOINTING if name in names)
     for suffix in ("", "_kwargs"):
-        given = [settings.pop(old + suffix) for old in CHECKPOINTING if old + suffix in settings]
-        if given:
-            settings[name + suffix] = given[-1]
+        values = [settings.pop(old + suffix) for old in CHECKPOINTING if old + suffix in settings]
+        if values:
+            settings[name + suffix] = values[-1]
 
 
 @contextlib.contextmanager

@@ -58,11 +58,11 @@ def same_as_before(
         may_change: the names of facts, or section.name, that may be others.
     """
     if file.exists():
-        before, now = _flat(read_record(file)), _flat(facts)
+        earlier, now = _flat(read_record(file)), _flat(facts)
         different = [
-            _difference(name, before.get(name), now.get(name))
-            for name in {**before, **now}
-            if name not in may_change and before.get(name) != now.get(name)
+            _difference(name, earlier.get(name), now.get(name))
+            for name in {**earlier, **now}
+            if name not in may_change and earlier.get(name) != now.get(name)
         ]
         if different:
             raise ValueError(
@@ -88,10 +88,10 @@ def _flat(facts: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _difference(name: str, before: Any, now: Any) -> str:
-    if any(isinstance(value, str) and len(value) == DIGEST_LENGTH for value in (before, now)):
+def _difference(name: str, earlier: Any, now: Any) -> str:
+    if any(isinstance(value, str) and len(value) == DIGEST_LENGTH for value in (earlier, now)):
         return f"{name} differs"
-    return f"{name}: {before!r} then, {now!r} now"
+    return f"{name}: {earlier!r} then, {now!r} now"
 
 
 def _data_facts(recipe: Recipe, corpus: Corpus, parts: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

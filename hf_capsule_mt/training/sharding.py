@@ -24,9 +24,9 @@ def gather_weights(sharded: nn.Module, plain: nn.Module) -> nn.Module:
     the same steps. Copy the model before you shard it, and generate with the copy, each process on its own:
     docs/training.md has the lines. Call it on all processes. It holds one gathered tensor at a time beside the copy.
     """
-    own = plain.state_dict()
+    state = plain.state_dict()
     for name, value in sharded.state_dict().items():
-        own[name].copy_(value.full_tensor() if isinstance(value, DTensor) else value)
+        state[name].copy_(value.full_tensor() if isinstance(value, DTensor) else value)
     return plain
 
 
@@ -50,12 +50,12 @@ def shard_what_can_be(accelerator: Accelerator) -> None:
 
     def prepare_for_sharding(*objects: Any, **settings: Any) -> Any:
         with contextlib.ExitStack() as stack:
-            for each in objects:
-                if isinstance(each, PreTrainedModel):
-                    layers = set(each._no_split_modules or ()) - READ_FROM_OUTSIDE
-                    stack.enter_context(_replaced(each, "_no_split_modules", layers))
-                    stack.enter_context(_replaced(each, "get_input_embeddings", lambda: None))
-                    stack.enter_context(_replaced(each, "get_output_embeddings", lambda: None))
+            for entry in objects:
+                if isinstance(entry, PreTrainedModel):
+                    layers = set(entry._no_split_modules or ()) - READ_FROM_OUTSIDE
+                    stack.enter_context(_replaced(entry, "_no_split_modules", layers))
+                    stack.enter_context(_replaced(entry, "get_input_embeddings", lambda: None))
+                    stack.enter_context(_replaced(entry, "get_output_embeddings", lambda: None))
             return prepare(*objects, **settings)
 
     accelerator.prepare = prepare_for_sharding
@@ -64,11 +64,11 @@ def shard_what_can_be(accelerator: Accelerator) -> None:
 @contextlib.contextmanager
 def _replaced(model: nn.Module, name: str, value: Any) -> Iterator[None]:
     """Replace an attribute of one object meanwhile, whether it has it from its class or itself."""
-    own = model.__dict__.get(name)
+    old = model.__dict__.get(name)
     setattr(model, name, value)
     try:
         yield
     finally:
         delattr(model, name)
-        if own is not None:
-            setattr(model, name, own)
+        if old is not None:
+            setattr(model, name, old)

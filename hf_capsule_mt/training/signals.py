@@ -34,13 +34,13 @@ def first_signal(handle: Callable[[int], None]) -> Iterator[None]:
             os.kill(os.getpid(), number)
 
     def restore() -> None:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
-    before: dict[int, Any] = {}
+    handlers: dict[int, Any] = {}
     try:
         for number in (signal.SIGTERM, signal.SIGINT):
-            before[number] = signal.signal(number, caught)
+            handlers[number] = signal.signal(number, caught)
     except ValueError:  # only the main thread gets signals
         pass
     try:

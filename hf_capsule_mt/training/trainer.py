@@ -212,10 +212,10 @@ class TranslationTrainer(Seq2SeqTrainer):
         """Return whether a checkpoint ends its run; the Trainer would take one more step."""
         state = TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE))
         if self.args.max_steps > 0:
-            done = state.global_step >= self.args.max_steps
+            is_done = state.global_step >= self.args.max_steps
         else:
-            done = (state.epoch or 0) > self.args.num_train_epochs - 1e-9
-        if done or _is_out_of_patience(self.args, state.log_history):
+            is_done = (state.epoch or 0) > self.args.num_train_epochs - 1e-9
+        if is_done or _is_out_of_patience(self.args, state.log_history):
             self.state = state
             return True
         return False
@@ -268,10 +268,10 @@ class TranslationTrainer(Seq2SeqTrainer):
         if not self.keep_checkpoints:
             return
         checkpoints = find_checkpoints(self.output_dir, by_signal=False)
-        kept = {checkpoint.name for checkpoint in checkpoints[-max(self.keep_checkpoints, self.args.average_last) :]}
-        kept.add(Path(self.state.best_model_checkpoint or "").name)
+        names = {checkpoint.name for checkpoint in checkpoints[-max(self.keep_checkpoints, self.args.average_last) :]}
+        names.add(Path(self.state.best_model_checkpoint or "").name)
         for checkpoint in checkpoints:
-            if checkpoint.name not in kept:
+            if checkpoint.name not in names:
                 remove_checkpoint(checkpoint)
 
 

@@ -54,5 +54,5 @@ def test_pages_say_what_the_sheets_of_tags_say():
     judged = [
         Counter(row["judgement"] for row in read_rows(SHEETS / f"tags_{pair}.tsv")) for pair in ("de_en", "en_pt")
     ]
-    said = re.findall(r"(\d+)\sright,\s(\d+)\snearly,\s(\d+)\swrong", (DOCS / "files.md").read_text())
-    assert said == [tuple(str(one[name]) for name in ("right", "nearly", "wrong")) for one in judged]
+    printed = re.findall(r"(\d+)\sright,\s(\d+)\snearly,\s(\d+)\swrong", (DOCS / "files.md").read_text())
+    assert printed == [tuple(str(counts[name]) for name in ("right", "nearly", "wrong")) for counts in judged]

@@ -23,13 +23,14 @@ def test_ctranslate2_translates_the_same(tmp_path):
         (result,) = translator.translate_batch(
             [tokenizer.convert_ids_to_tokens(ids)], beam_size=3, max_decoding_length=8, length_penalty=0, patience=4
         )
-        found = [token for token in result.hypotheses[0] if token != tokenizer.eos_token]
-        kept = [token for token in tokenizer.convert_ids_to_tokens(expected) if token != tokenizer.eos_token]
-        assert found == kept
+        tokens = [token for token in result.hypotheses[0] if token != tokenizer.eos_token]
+        expected_tokens = tokenizer.convert_ids_to_tokens(expected)
+        expected_tokens = [token for token in expected_tokens if token != tokenizer.eos_token]
+        assert tokens == expected_tokens
     stock = MarianMTModel.from_pretrained(save_tiny_marian(tmp_path / "stock"))
-    before = copy.deepcopy(stock.state_dict())
+    weights = copy.deepcopy(stock.state_dict())
     convert_to_ctranslate2(stock, tokenizer, tmp_path / "stock ct2")
-    assert all(torch.equal(tensor, before[name]) for name, tensor in stock.state_dict().items())
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in stock.state_dict().items())
     for name in ("rnmt", "capsules"):
         with pytest.raises(ValueError, match="only a CapsuleMarianMTModel"):
             convert_to_ctranslate2(build(name), tokenizer, tmp_path)

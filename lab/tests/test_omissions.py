@@ -19,9 +19,9 @@ from lab.report import LAB
 
 
 def test_error_rate_by_hand() -> None:
-    found, sure = [frozenset({(0, 0), (1, 1), (2, 2)})], [frozenset({(0, 0)})]
+    predicted, sure = [frozenset({(0, 0), (1, 1), (2, 2)})], [frozenset({(0, 0)})]
     possible = [frozenset({(0, 0), (1, 1)})]
-    assert alignment_error_rate(found, sure, possible) == pytest.approx(1 - (1 + 2) / (3 + 1))
+    assert alignment_error_rate(predicted, sure, possible) == pytest.approx(1 - (1 + 2) / (3 + 1))
     assert alignment_error_rate(sure, sure, sure) == 0
     with pytest.raises(ValueError, match="at least one link"):
         alignment_error_rate([frozenset()], [frozenset()], [frozenset()])
@@ -39,8 +39,8 @@ def test_links_by_the_model_that_translated_are_its_alignment():
     translator = Translator.from_pretrained(LAB.parent / "checkpoints/capsule-marian-de-en")
     source = "Das Wetter ist heute schön , aber kalt ."
     translation = translator(source, alignment=True)
-    found = links_by_model(translator, [(source.split(), translation.text.split())])
-    assert {(3, 4), (4, 3)} < found[0] == set(translation.alignment)
+    links = links_by_model(translator, [(source.split(), translation.text.split())])
+    assert {(3, 4), (4, 3)} < links[0] == set(translation.alignment)
 
 
 def test_shortness_by_hand():
@@ -62,11 +62,11 @@ def test_measures_by_hand():
         Judged((0.7, 0.85), (True, False), 0.75),
         Judged((0.6, 1.0), (False, False), 0.8),
     ]
-    found = measures(judged, samples=50)
-    assert found["word_auc"]["value"] == pytest.approx(9 / 10)  # 0.6 is below the omitted 0.7
-    assert found["sentence_auc"]["value"] == 1
+    measured = measures(judged, samples=50)
+    assert measured["word_auc"]["value"] == pytest.approx(9 / 10)  # 0.6 is below the omitted 0.7
+    assert measured["sentence_auc"]["value"] == 1
     assert precision_at_recall(judged) == pytest.approx(2 / 3)  # 0.1, 0.6, 0.7 find both
-    assert all(one["low"] <= one["value"] <= one["high"] for one in found.values())
+    assert all(measure["low"] <= measure["value"] <= measure["high"] for measure in measured.values())
     assert measures([Judged((0.5,), (False,), 0.5)], samples=5)["word_auc"] is None
 
 

@@ -12,14 +12,14 @@ ARMS = {"plain": {2: 0.0, 3: 2.0}, "linear": {2: 1.5, 3: 4.5}, "em": {2: 4.5, 3:
 
 
 def test_blocks_by_hand():
-    found = blocks(ARMS)
-    assert (found.kind, found.degrees, found.deviation) == ("blocks", 2, pytest.approx(math.sqrt(0.5)))
+    estimate = blocks(ARMS)
+    assert (estimate.kind, estimate.degrees, estimate.deviation) == ("blocks", 2, pytest.approx(math.sqrt(0.5)))
     # error = sqrt(0.5) sqrt(2 / 2); t = 4 / sqrt(0.5), and with two degrees p = 1 - t / sqrt(2 + t^2)
-    mean, low, high, p = found.difference("em", "plain")
+    mean, low, high, p = estimate.difference("em", "plain")
     assert (mean, p) == (pytest.approx(4.0), pytest.approx(1 - math.sqrt(32 / 34)))
     assert (high - low) / 2 == pytest.approx(4.30265 * math.sqrt(0.5), rel=1e-5)
     assert (high + low) / 2 == pytest.approx(4.0)
-    assert found.difference("em", "another") is None
+    assert estimate.difference("em", "another") is None
 
 
 def test_blocks_of_two_arms_are_the_paired_test():
@@ -33,8 +33,8 @@ def test_blocks_of_two_arms_are_the_paired_test():
 
 def test_pooled_by_hand():
     # Squares within arms: 1 + 1 = 2 with one degree, 4 + 1 + 9 = 14 with two: variance 16 / 3
-    found = pooled({"plain": {2: 1.0, 3: 3.0}, "em": {2: 4.0, 3: 5.0, 4: 9.0}})
-    assert (found.kind, found.degrees, found.deviation) == ("pooled", 3, pytest.approx(math.sqrt(16 / 3)))
-    mean, low, high, _ = found.difference("em", "plain")
+    estimate = pooled({"plain": {2: 1.0, 3: 3.0}, "em": {2: 4.0, 3: 5.0, 4: 9.0}})
+    assert (estimate.kind, estimate.degrees, estimate.deviation) == ("pooled", 3, pytest.approx(math.sqrt(16 / 3)))
+    mean, low, high, _ = estimate.difference("em", "plain")
     assert mean == pytest.approx(4.0)
     assert (high - low) / 2 == pytest.approx(3.18245 * math.sqrt(16 / 3 * (1 / 2 + 1 / 3)), rel=1e-5)

@@ -35,14 +35,14 @@ def test_halomi(tmp_path):
     first, second = read_halomi(file, ["deu", "eng"])
     assert (first.source, first.wrong) == ("der alte Hut", {LEFT_OUT: [(4, 8)], MADE_UP: []})
     assert second.is_wrong == {LEFT_OUT: False, MADE_UP: True}
-    found = [coverage("der alte Hut", "the hat", [0.9, 0.1, 0.4], [0.9, 0.8])]
-    found.append(coverage("der Hut", "the black hat", [0.9, 0.9], [0.7, 0.2, 0.6]))
-    assert units_of(first, LEFT_OUT, found[0]) == [
+    coverages = [coverage("der alte Hut", "the hat", [0.9, 0.1, 0.4], [0.9, 0.8])]
+    coverages.append(coverage("der Hut", "the black hat", [0.9, 0.9], [0.7, 0.2, 0.6]))
+    assert units_of(first, LEFT_OUT, coverages[0]) == [
         (pytest.approx(0.1), False, False),
         (0.9, True, True),
         (0.6, True, False),
     ]
-    measures = measured([first, second], dict.fromkeys(("sure", "likely", "all"), found))
+    measures = measured([first, second], dict.fromkeys(("sure", "likely", "all"), coverages))
     assert measures[LEFT_OUT]["auc"]["auc"] == 1.0
     assert measures[LEFT_OUT]["marks"]["likely"] == {"marks": 2, "right": 1}
     assert measures[MADE_UP]["wrong"] == 2
@@ -61,8 +61,8 @@ def test_annotations(tmp_path):
     ]
     file = tmp_path / "en-de.annotator1.jsonl"
     file.write_text("".join(json.dumps({**row, "label": label}) + "\n" for label in labels))
-    (one,) = read_annotations(file)
-    assert one.judged == {LEFT_OUT: [([(12, 21), (22, 25)], True)]}
-    found = coverage(one.source.rstrip("."), "Bitte raus", [0.9, 0.9, 0.4, 0.2, 0.9], [0.9, 0.9])
-    assert units_of(one, LEFT_OUT, found) == [(0.8, True, True)]
-    assert units_of(one, MADE_UP, found) == []
+    (annotation,) = read_annotations(file)
+    assert annotation.judged == {LEFT_OUT: [([(12, 21), (22, 25)], True)]}
+    measured = coverage(annotation.source.rstrip("."), "Bitte raus", [0.9, 0.9, 0.4, 0.2, 0.9], [0.9, 0.9])
+    assert units_of(annotation, LEFT_OUT, measured) == [(0.8, True, True)]
+    assert units_of(annotation, MADE_UP, measured) == []

@@ -21,13 +21,13 @@ def run_of(run, seed, bleu):
 
 
 def test_runs_and_names_are_sorted_and_replaced(records):
-    for one in (
+    for record in (
         run_of("plain", 10, 1.0),
         {"name": "speeds", "models": {}},
         run_of("plain", 2, 2.0),
         run_of("em", 1, 3.0),
     ):
-        records.keep("embedded", one)
+        records.keep("embedded", record)
     records.keep("embedded", run_of("plain", 2, 4.0))
     lines = [json.loads(line) for line in records.path("embedded").read_text().splitlines()]
     assert [(line.get("run"), line.get("seed")) for line in lines] == [
@@ -68,5 +68,5 @@ def test_the_report_in_the_repository_is_that_of_its_results(tmp_path, monkeypat
     main()
     message = "run `python -m lab.report`"
     for name in ("REPORT.md", "does-it-help.svg", "speed.md"):
-        kept = LAB if name == "REPORT.md" else DOCS
-        assert (tmp_path / name).read_text("utf-8") == (kept / name).read_text("utf-8"), message
+        folder = LAB if name == "REPORT.md" else DOCS
+        assert (tmp_path / name).read_text("utf-8") == (folder / name).read_text("utf-8"), message

@@ -28,8 +28,8 @@ def test_release(command, tmp_path):
     training = {"recipe": recipe, "parameters": 1, "steps": 2, "scores": {"test_bleu": 46.0}, "signature": "s"}
     (tmp_path / "run" / "train_result.json").write_text(json.dumps(training))
     area = {"value": 0.9, "low": 0.8, "high": 1.0}
-    found = {"word_auc": area, "precision": None, "sentence_auc": area}
-    omissions = {"kind": "word omissions", "measures": {"own, greedy": {"guided": found}}}
+    areas = {"word_auc": area, "precision": None, "sentence_auc": area}
+    omissions = {"kind": "word omissions", "measures": {"own, greedy": {"guided": areas}}}
     (tmp_path / "omissions.json").write_text(json.dumps(omissions))
     texts = sentences(6, seed=3)
     (tmp_path / "text").write_text("".join(f"{text}\n" for text in texts))
@@ -39,13 +39,13 @@ def test_release(command, tmp_path):
     folder = tmp_path / "checkpoints" / "word-for-word"
     assert AutoModelForSeq2SeqLM.from_pretrained(folder).dtype == torch.float32
     assert stored_dtype(folder) == torch.float16
-    kept = json.loads((folder / "translations.json").read_text())
-    assert kept["sources"] == texts
-    before = Translator.from_pretrained(GOLDEN / "word_for_word")(texts, num_beams=4)
-    assert kept["translations"] == [translation.text for translation in before]
+    stored = json.loads((folder / "translations.json").read_text())
+    assert stored["sources"] == texts
+    translations = Translator.from_pretrained(GOLDEN / "word_for_word")(texts, num_beams=4)
+    assert stored["translations"] == [translation.text for translation in translations]
     assert not list(folder.glob("*.py"))
     card = (folder / "README.md").read_text()
-    for said in (
+    for line in (
         "CC BY 2.0 FR",
         "license: apache-2.0",
         "4.5 hours on",
@@ -53,7 +53,7 @@ def test_release(command, tmp_path):
         "46.00",
         "import hf_capsule_mt",
     ):
-        assert said in card, said
+        assert line in card, line
 
 
 @compiles
@@ -61,9 +61,9 @@ def test_release(command, tmp_path):
 def test_the_library_of_this_platform():
     library = read_library(LIBRARY.read_bytes())
     check_library(library, this_platform())
-    for other in TARGETS.keys() - {this_platform()}:
-        with pytest.raises(ValueError, match=f"the library is none for {other}: it is "):
-            check_library(library, other)
+    for platform in TARGETS.keys() - {this_platform()}:
+        with pytest.raises(ValueError, match=f"the library is none for {platform}: it is "):
+            check_library(library, platform)
 
 
 @compiles

@@ -75,9 +75,9 @@ def test_reproduce_trains_resumes_and_renders(command):
     trained = yaml.safe_load(Path("outputs/reproduce/embedded/em_routing-seed1/recipe.yaml").read_text())
     assert trained["data"] == {"train": {"embedded": 200}, "validation": {"embedded": 4}, "test": {"embedded": 10}}
     assert len(records.translations("embedded")["em_routing", 1]) == result["sentences"] == 10
-    before = file.read_bytes()
+    content = file.read_bytes()
     command("lab.reproduce", f"dou1 --runs plain em_routing --budget 10 {tiny}")
-    assert file.read_bytes() == before
+    assert file.read_bytes() == content
     document = tables(records)
     assert "| EM routing | 0." in document
     assert "Table 1: layer aggregation, WMT14 English-German (`dou1`)" not in document  # its rows are the headline's

@@ -18,7 +18,7 @@ def test_an_arm_starts_as_the_student(name, tmp_path):
     of_arm = recipe(ARMS[name], 1, start, [tmp_path / "train.en", tmp_path / "train.pt"], tmp_path / name, 7)
     model = build_model(of_arm.model, load_tokenizer(start), of_arm.init_from, freeze=of_arm.freeze).train()
     student, source = load_model(start).eval(), torch.arange(3, 13).view(2, 5)
-    logits = [one(input_ids=source, decoder_input_ids=source).logits for one in (model, student)]
+    logits = [network(input_ids=source, decoder_input_ids=source).logits for network in (model, student)]
     assert torch.equal(*logits)  # without dropout, although it trains
     trained = {key for key, weight in model.named_parameters() if weight.requires_grad}
     assert trained.isdisjoint(student.state_dict()) if ARMS[name].frozen else "model.shared.weight" in trained
@@ -32,7 +32,7 @@ def test_a_run_with_a_result_is_not_trained_again(command, text_folder):
     assert "em, seed 1" in command("lab.strong_student", arguments)
     records = Records("lab/results")
     runs = records.runs(FILE)
-    assert {name: list(of) for name, of in runs.items()} == {START: [0], "plain": [1], "em": [1]}
+    assert {name: list(by_seed) for name, by_seed in runs.items()} == {START: [0], "plain": [1], "em": [1]}
     assert runs["em"][1]["recipe"]["model"]["layer_aggregation"] == "em_routing"
     assert runs["em"][1]["loss"] > 0
     assert {len(lines) for lines in records.translations(FILE).values()} == {3}
@@ -47,8 +47,8 @@ def test_contrasts_by_hand(tmp_path):
         "em": {1: 40.0, 2: 41.0, 3: 43.0},
         "linear": {1: 39.5},
     }
-    for arm, of in scores.items():
-        for seed, score in of.items():
+    for arm, by_seed in scores.items():
+        for seed, score in by_seed.items():
             records.keep(FILE, {"run": arm, "seed": seed, "scores": {"bleu": {"score": score}}})
     helps, is_routing, without_harm = gains(records).values()
     assert helps.values == [1.0, 2.0, 3.0]

@@ -26,7 +26,8 @@ def test_what_is_trained_is_scored_beside_the_teacher_and_timed(text_folder, mon
     arguments = "student --text train.en train.de --test test.en test.de --steps 1 --sentences 3 --arms capsules"
     study = StrongTeacher(parser_of_plan(None, FILE, list(ARMS), [SEED], STEPS).parse_args(arguments.split()))
     study.run()
-    assert {name: list(of) for name, of in study.records.runs(FILE).items()} == {START: [0], "capsules": [SEED]}
+    seeds = {name: list(by_seed) for name, by_seed in study.records.runs(FILE).items()}
+    assert seeds == {START: [0], "capsules": [SEED]}
     assert study.records.run(FILE, "capsules", SEED)["recipe"]["model"]["num_capsules"] == 8
     assert "Sentences a second" not in table(study.records)
     study.speed()
@@ -39,6 +40,6 @@ def test_shares_by_hand(tmp_path):
     bucket = {"label": "0-15", "sentences": 2, "score": 7.0, "hypothesis_words": 9.0, "reference_words": 10.0}
     for name, seed, bleu in ((START, 0, 40.0), ("pooling", 1, 10.0)):
         scores = {"bleu": {"score": bleu}, "chrf": {"score": 30.0}}
-        of = {"scores": scores, "parameters": 5e6, "bootstrap": {"mean": bleu, "half_width": 2.0}}
-        records.keep(FILE, {"run": name, "seed": seed, **of, "by_length": [bucket, {"sentences": 0}]})
+        record = {"scores": scores, "parameters": 5e6, "bootstrap": {"mean": bleu, "half_width": 2.0}}
+        records.keep(FILE, {"run": name, "seed": seed, **record, "by_length": [bucket, {"sentences": 0}]})
     assert "| Pooling | 5.0 M | 10.00 [8.0, 12.0] | 25% | 30.0 | 7.0 | 0.90 |  |" in table(records)

@@ -17,14 +17,14 @@ def model():
 
 def test_a_widened_model_starts_as_the_narrow_one():
     narrow, source = model(), torch.arange(2, 12).view(2, 5)
-    before = narrow.state_dict()["model.encoder.layers.0.fc1.weight"].clone()
+    weight = narrow.state_dict()["model.encoder.layers.0.fc1.weight"].clone()
     wide = widen(narrow, 40, seed=1)
     assert not wide.training
     assert sum(p.numel() for p in wide.parameters()) - sum(p.numel() for p in narrow.parameters()) == 4 * 16 * (
         2 * 16 + 1
     )
-    logits = [one(input_ids=source, decoder_input_ids=source).logits for one in (narrow, wide)]
+    logits = [model(input_ids=source, decoder_input_ids=source).logits for model in (narrow, wide)]
     torch.testing.assert_close(*logits)
-    assert torch.equal(wide.state_dict()["model.encoder.layers.0.fc1.weight"][:24], before)
+    assert torch.equal(wide.state_dict()["model.encoder.layers.0.fc1.weight"][:24], weight)
     logits[1].square().sum().backward()
     assert wide.model.encoder.layers[0].fc2.weight.grad[:, 24:].abs().max() > 0

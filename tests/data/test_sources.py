@@ -100,7 +100,7 @@ def test_broken_text(tmp_path, german, english, message):
         ("tsv", "eins\tone\n\ttwo\n", {}, r"a\.tsv, line 2: the de side is empty"),
         ("jsonl", '{"de": "eins", "en": "one"}\n{"de": "zwei"}\n', {}, r"a\.jsonl, line 2: no text 'en'"),
         ("jsonl", '{"de": "eins", "en": "one"}\n{"de":\n', {}, r"a\.jsonl, line 2: not JSON"),
-        ("jsonl", "[1]\n", {}, r"a\.jsonl, line 1: an object is needed"),
+        ("jsonl", "[1]\n", {}, r"a\.jsonl, line 1: not an object with"),
     ],
 )
 def test_broken_tables(tmp_path, kind, text, settings, message):
