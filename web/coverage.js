@@ -119,6 +119,7 @@ export function coverText(pieces, alarm) {
       target_words: supported.flatMap(targetWords),
     }),
     repetitions: pieces.flatMap(({ source, translation }) => repeatedPhrases(translation, source)),
+    method: "attention",
   };
 }
 

@@ -92,6 +92,8 @@ export interface Coverage {
   repetitions: string[];
   /** Faults that rules find. */
   checks: Check[];
+  /** What marked the words: marks are unverified unless it is "verified". */
+  method?: "verified" | "attention" | "deletion";
 }
 
 export class Translator {

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 from capsule_mt.catalog.entries import is_archive, pair_named
 from capsule_mt.files.binary import REFUSED_SUFFIXES, refusal_of
 from capsule_mt.files.line_failures import Failure
-from capsule_mt.files.lines import coverage_json, coverage_tsv, one_line, pharaoh
+from capsule_mt.files.lines import one_line, pharaoh
 from capsule_mt.files.reading import open_text
 from capsule_mt.formats.reading import (
     FLAGGING_FORMATS,
@@ -21,7 +21,7 @@ from capsule_mt.formats.reading import (
     format_of,
     suffix_of,
 )
-from capsule_mt.formats.units import Parsed, Translated
+from capsule_mt.formats.units import Parsed
 
 LINES = "lines"
 STDIN = "-"
@@ -33,7 +33,9 @@ FILE_SUFFIXES = (
     *UNREADABLE_SUFFIXES,
     *(suffix for suffixes in FORMATS.values() for suffix in suffixes),
 )
-MAX_SHOWN = 5  # passages to be checked, in the report
+REPORT_SUFFIXES = (".tsv", ".html", ".jsonl")  # of a report of what to check
+MAX_SHOWN = 5  # passages to be checked, on stderr
+MAX_SHOWN_TEXT = 60  # characters of each
 
 
 def encoding(text: str) -> str:
@@ -185,7 +187,7 @@ class OutputFormat(NamedTuple):
     """Formats results as lines of the output files: the text, and if requested, coverage and alignments.
 
     n_best: lines of each file for one line of the input.
-    coverage: "jsonl" or "tsv".
+    coverage: the suffix of the report, without its dot.
     labels: for an input with a format, the name of each unit. Its translations are kept as JSON until all are there.
     """
 
@@ -194,22 +196,33 @@ class OutputFormat(NamedTuple):
     alignments: bool = False
     labels: Sequence[str] | None = None
 
-    def columns(self, index: int, result: list[dict[str, Any]] | Failure) -> list[list[str]]:
+    def columns(self, index: int, line: str, result: list[dict[str, Any]] | Failure) -> list[list[str]]:
         """Return the lines of each file for the records of a line or unit of the input."""
         records = [{"failure": result.reason}] * self.n_best if isinstance(result, Failure) else result
-        label: int | str = index
+        label: int | str = index + 1
         if self.labels is None:
             columns = [[self._text(index, record) for record in records]]
         else:
             label = self.labels[index]
-            units = (Translated(record.get("translation_text"), needs_review(record)) for record in records)
-            columns = [[json.dumps(unit, ensure_ascii=False) for unit in units]]
+            columns = [[json.dumps(_checked_unit(line, record), ensure_ascii=False) for record in records]]
         if self.coverage is not None:
-            line_of = coverage_json if self.coverage == "jsonl" else coverage_tsv
-            columns.append([line_of(label, record) for record in records])
+            columns.append(self._report(index, label, line, result))
         if self.alignments:
             columns.append([pharaoh(record) for record in records])
         return columns
+
+    def _report(self, index: int, label: int | str, line: str, result: list[dict[str, Any]] | Failure) -> list[str]:
+        from capsule_mt.commands.reports import Row, finite, report_lines  # late: a pipe does not need it
+
+        assert self.coverage is not None
+        rows = [Row(label, line, None, result, [""], {})] * self.n_best if isinstance(result, Failure) else []
+        for record in () if isinstance(result, Failure) else result:
+            coverage = record.get("coverage") or {"error": "the coverage was not found"}
+            values = {**coverage, **{name: record[name] for name in ("unknown", "language") if name in record}}
+            score = finite(coverage.get("score"))
+            rows.append(Row(label, line, record["translation_text"], record, [score], values))
+        lines = (report_lines(self.coverage, row, index == rank == 0) for rank, row in enumerate(rows))
+        return [line for row_lines in lines for line in row_lines]
 
     def _text(self, index: int, record: dict[str, Any]) -> str:
         text = one_line(record.get("translation_text", ""))
@@ -219,30 +232,37 @@ class OutputFormat(NamedTuple):
         return f"{index} ||| {text} ||| {score:.4f}"
 
 
-def needs_review(record: dict[str, Any]) -> bool:
-    """Return whether a translation seems to omit, repeat or invent something, or its source is foreign or unknown."""
-    coverage = record.get("coverage", {"words": (), "repetitions": (), "checks": ()})
-    left_out = any(word["untranslated"] for word in coverage["words"])
-    made_up = any(word["unsupported"] for word in coverage.get("target_words", ()))
-    has_faults = bool(coverage["repetitions"] or coverage.get("checks"))
-    is_foreign = "unknown" in record or "language" in record
-    return is_foreign or left_out or made_up or has_faults or record.get("has_other_placeholders", False)
+class CheckedUnit(NamedTuple):
+    """The translation of a unit, `None` if it failed, and what to check in it."""
+
+    text: str | None
+    messages: list[str]
 
 
-def translated_units(lines: bytes) -> list[Translated]:
+def _checked_unit(text: str, record: dict[str, Any]) -> CheckedUnit:
+    translation = record.get("translation_text")
+    if translation is None:
+        return CheckedUnit(None, [])
+    from capsule_mt.commands.reports import problems_in  # late: a pipe does not need it
+
+    return CheckedUnit(translation, [problem.message for problem in problems_in(text, translation, record)])
+
+
+def checked_units(lines: bytes) -> list[CheckedUnit]:
     """Read back the translations of units that `OutputFormat` wrote as JSON."""
-    return [Translated(*json.loads(line)) for line in lines.split(b"\n") if line]
+    return [CheckedUnit(*json.loads(line)) for line in lines.split(b"\n") if line]
 
 
-def report(parsed: Parsed, translations: list[Translated], coverage: Path | None) -> None:
-    """Print on stderr which passages a person should check."""
-    pairs = zip(parsed.units, translations, strict=True)
-    labels = [unit.location for unit, translation in pairs if translation.needs_review]
-    if labels:
-        remainder = f" and {len(labels) - MAX_SHOWN} more" if len(labels) > MAX_SHOWN else ""
-        reference = f": see {coverage}" if coverage is not None else ""
-        print(
-            f"{len(labels)} of {len(translations)} passages are to be checked "
-            f"({'; '.join(labels[:MAX_SHOWN])}{remainder}){reference}",
-            file=sys.stderr,
-        )
+def report(parsed: Parsed, units: list[CheckedUnit], coverage: Path | None) -> None:
+    """Print on stderr which passages a person should check, and why."""
+    to_check = [(source, unit) for source, unit in zip(parsed.units, units, strict=True) if unit.messages]
+    if not to_check:
+        return
+    reference = f": see {coverage}" if coverage is not None else ""
+    print(f"{len(to_check)} of {len(units)} passages are to be checked{reference}", file=sys.stderr)
+    for source, unit in to_check[:MAX_SHOWN]:
+        text = one_line(source.text)
+        shown = f"{text[:MAX_SHOWN_TEXT]}..." if len(text) > MAX_SHOWN_TEXT else text
+        print(f"  {source.location}: {unit.messages[0].rstrip('.')}: {shown}", file=sys.stderr)
+    if len(to_check) > MAX_SHOWN:
+        print(f"  and {len(to_check) - MAX_SHOWN} more", file=sys.stderr)

@@ -5,12 +5,12 @@
     capsule-mt score MODEL --sources test.en --translations test.de --adequacy --output scores.tsv
     paste test.en test.de | capsule-mt score MODEL > scores.tsv
 
-Each line of the output has the number of its pair, from 0, the mean log-probability of the translation's tokens, and
+Each line of the output has the number of its pair, from 1, the mean log-probability of the translation's tokens, and
 the number of these tokens, end token included. --adequacy adds two scores for ranking, from 0 (adequate) to 1:
 omission (content that is missing) and hallucination (content that is unrelated to the source). --coverage adds the
-coverage and the untranslated, repeated and made-up words; .jsonl has every word. Each text is taken as one sentence.
-With --output, the same command resumes an interrupted run. A pair that cannot be scored has no score; the reason is on
-stderr and in a .jsonl, and the exit code is 3.
+coverage. After either come what to check, in words, and both texts. An .html has only the pairs to check, marked, and
+a .jsonl every word. Each text is taken as one sentence. With --output, the same command resumes an interrupted run. A
+pair that cannot be scored has no score; the reason is on stderr and in the output, and the exit code is 3.
 """
 
 import argparse
@@ -22,14 +22,16 @@ from pathlib import Path
 from typing import Any
 
 from capsule_mt.commands.console import CommandParser, add_languages, positive, resumable
+from capsule_mt.commands.files import REPORT_SUFFIXES
 from capsule_mt.commands.loading import add_model, folders_of, load_translator
+from capsule_mt.commands.reports import Row, finite, report_lines
 from capsule_mt.commands.translate import count_lines
 from capsule_mt.coverage.names import METHODS
 from capsule_mt.coverage.options import CoverageOptions
 from capsule_mt.coverage.results import Adequacy
 from capsule_mt.files.digests import checkpoint_digests
 from capsule_mt.files.line_failures import CODE_OF_FAILED_LINES, PROBE, Failure
-from capsule_mt.files.lines import WindowLines, coverage_record, scored_json, scored_tsv
+from capsule_mt.files.lines import WindowLines, coverage_record
 from capsule_mt.files.lock import lock_output
 from capsule_mt.files.outputs import check_outputs, is_stream, open_output
 from capsule_mt.files.progress import Progress
@@ -48,7 +50,9 @@ def parse_arguments() -> argparse.Namespace:
         "--sources", type=Path, help="the sources, a line each, also as .gz (default: pairs from stdin)"
     )
     parser.add_argument("--translations", type=Path, help="their translations, a line each")
-    parser.add_argument("--output", type=Path, help="where the scores go, as .tsv or .jsonl (default: stdout, as TSV)")
+    parser.add_argument(
+        "--output", type=Path, help="where the scores go, as .tsv, .html or .jsonl (default: stdout, as TSV)"
+    )
     parser.add_argument("--restart", action="store_true", help="discard the unfinished output of an interrupted run")
     parser.add_argument("--strict", action="store_true", help="stop at the first pair that cannot be scored")
     parser.add_argument(
@@ -71,8 +75,10 @@ def parse_arguments() -> argparse.Namespace:
     if (arguments.sources is None) != (arguments.translations is None):
         parser.error("pairs come from --sources and --translations, or else from stdin")
     is_file = arguments.output is not None and not is_stream(arguments.output)
-    if is_file and arguments.output.suffix not in (".jsonl", ".tsv"):
-        parser.error(f"--output writes .jsonl or .tsv, got {arguments.output}")
+    if is_file and arguments.output.suffix not in REPORT_SUFFIXES:
+        parser.error(f"--output writes {', '.join(REPORT_SUFFIXES)}, got {arguments.output}")
+    if is_file and arguments.output.suffix == ".html" and not (arguments.coverage or arguments.adequacy):
+        parser.error(f"{arguments.output} has the pairs to check, which --coverage or --adequacy finds: add one")
     return arguments
 
 
@@ -108,6 +114,15 @@ def record_of(translation: Any, *adequacy: Adequacy | None) -> dict[str, Any]:
     return record
 
 
+def tsv_columns(record: dict[str, Any] | Failure) -> list[str]:
+    """Return the score, the number of tokens, and the scores of adequacy and coverage if they are there."""
+    if isinstance(record, Failure):
+        return ["", ""]
+    columns = [finite(record["score"]), str(record["tokens"])]
+    columns += [finite(record[name]) for name in ("omission", "hallucination") if name in record]
+    return [*columns, finite(record["coverage"]["score"])] if "coverage" in record else columns
+
+
 def main() -> int:
     arguments = parse_arguments()
     check_outputs([arguments.output], [arguments.sources, arguments.translations])
@@ -123,8 +138,10 @@ def main() -> int:
 
         translator = single_model(load_translator(arguments.model, vars(arguments)), "a given translation")
         coverage = None if arguments.coverage is None else CoverageOptions(method=arguments.coverage)
-        is_json = arguments.output is not None and arguments.output.suffix == ".jsonl"
-        line_of = scored_json if is_json else scored_tsv
+        form = "tsv"
+        if arguments.output is not None and arguments.output.suffix in REPORT_SUFFIXES:
+            form = arguments.output.suffix[1:]
+        has_checks = arguments.coverage is not None or arguments.adequacy
 
         def score(pairs: list[Pair]) -> list[dict[str, Any]]:
             sources, translations = zip(*pairs, strict=True)
@@ -133,8 +150,12 @@ def main() -> int:
             adequacy = [translator.adequacy(sources, translations)] if arguments.adequacy else []
             return [record_of(*row) for row in zip(scored, *adequacy, strict=True)]
 
-        def columns(pair_index: int, record: dict[str, Any] | Failure) -> list[list[str]]:
-            return [[line_of(pair_index, record)]]
+        def columns(pair_index: int, pair: Pair, record: dict[str, Any] | Failure) -> list[list[str]]:
+            values = {} if isinstance(record, Failure) else record
+            row = Row(pair_index + 1, *pair, record, tsv_columns(record), values)
+            if form == "tsv" and not has_checks:
+                return [["\t".join([str(row.label), *row.columns])]]
+            return [report_lines(form, row, is_first=pair_index == 0)]
 
         lines = WindowLines(score, columns, "pair", arguments.strict, (PROBE, PROBE))
         output, stream = None, sys.stdout.buffer

@@ -40,14 +40,15 @@ from typing import Any, BinaryIO, NamedTuple
 from capsule_mt.commands.console import CommandParser, add_languages, add_search, at_least, positive, resumable
 from capsule_mt.commands.files import (
     LINES,
+    REPORT_SUFFIXES,
     OutputFormat,
     add_files,
+    checked_units,
     input_name,
     language_of,
     read_file,
     report,
     take_input,
-    translated_units,
 )
 from capsule_mt.commands.loading import add_model, folders_of, load_translator
 from capsule_mt.coverage.names import MARKS, METHODS
@@ -57,7 +58,7 @@ from capsule_mt.files.outputs import check_outputs, is_stream, open_output
 from capsule_mt.files.progress import Progress
 from capsule_mt.files.reading import LiveLines, decode_lines, open_text
 from capsule_mt.files.windows import Window, WindowedOutput, windows_of, write_windows
-from capsule_mt.formats.units import Parsed, has_other_placeholders
+from capsule_mt.formats.units import Parsed, Translated, has_other_placeholders
 from capsule_mt.messages import silence, warn
 from capsule_mt.options.table import offered
 from capsule_mt.text.keeping import KEEP_KINDS
@@ -136,8 +137,8 @@ def add_coverage_options(coverage: "argparse._ArgumentGroup") -> None:
         "--coverage",
         type=Path,
         metavar="FILE",
-        help="report what was left out: .jsonl with every word, or .tsv with the line, its score, its untranslated "
-        "and repeated words, and with --support the made-up ones",
+        help="report what to check: .tsv with a row for each line, .html with the lines that need it, marked, or "
+        ".jsonl with every word",
     )
     coverage.add_argument(
         "--coverage-method",
@@ -173,8 +174,8 @@ def check_arguments(arguments: argparse.Namespace, parser: argparse.ArgumentPars
         parser.error(f"--output writes plain text, got {arguments.output}: name it without .gz")
     if arguments.n_best > (arguments.num_beams or 1):
         parser.error(f"--n-best {arguments.n_best} needs --num-beams of at least as many")
-    if arguments.coverage is not None and arguments.coverage.suffix not in (".jsonl", ".tsv"):
-        parser.error(f"--coverage writes .jsonl or .tsv, got {arguments.coverage}")
+    if arguments.coverage is not None and arguments.coverage.suffix not in REPORT_SUFFIXES:
+        parser.error(f"--coverage writes {', '.join(REPORT_SUFFIXES)}, got {arguments.coverage}")
     if arguments.support and arguments.coverage is None:
         parser.error("--support finds words for the file of --coverage: name one")
     if arguments.reverse is not None and not covers(arguments):
@@ -461,10 +462,10 @@ def write_translations(
     def convert(units: bytes) -> bytes:
         """Return the file whose units `OutputFormat` wrote as JSON."""
         assert parsed is not None
-        translations = translated_units(units)
+        checked = checked_units(units)
         if not arguments.quiet:
-            report(parsed, translations, arguments.coverage)
-        return parsed.write(translations)
+            report(parsed, checked, arguments.coverage)
+        return parsed.write([Translated(unit.text, bool(unit.messages)) for unit in checked])
 
     with contextlib.ExitStack() as stack:
         streams: list[BinaryIO] = [] if arguments.output else [sys.stdout.buffer]

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from capsule_mt.coverage.checks import checks_of
 from capsule_mt.coverage.methods import PieceCoverage, PieceSupport
+from capsule_mt.coverage.names import CoveredBy
 from capsule_mt.coverage.repetition import repeated_phrases
 from capsule_mt.coverage.results import Coverage, SentenceCoverage, TargetWord, Word
 from capsule_mt.text.normal import folded
@@ -18,6 +19,7 @@ def coverage_of(
     translations: Sequence[tuple[str, int]],
     written: Sequence[str],
     threshold: float | None = None,
+    method: CoveredBy | None = None,
 ) -> Coverage:
     """Join the coverages of a text's pieces.
 
@@ -26,6 +28,7 @@ def coverage_of(
         translations: the translation of each piece, and its offset in the translation of the text.
         written: the model's output for each piece, before anything was put back; `PieceSupport` refers to it.
         threshold: the score below which a sentence is an alarm.
+        method: what marked the words.
     """
     parts, weights = [], []
     rows = zip(document.pieces, pieces, translations, written, strict=True)
@@ -52,7 +55,7 @@ def coverage_of(
         copied = tuple(Word(match[0], *match.span(), covered=1.0, marked=False) for match in matches)
         parts.append(Coverage(1.0, copied, (SentenceCoverage(start, end, score=1.0),), ()))
         weights.append(len(copied))
-    return joined(parts, weights, threshold)
+    return joined(parts, weights, threshold, method)
 
 
 def with_checks(coverage: Coverage, text: str, translation: str, languages: tuple[str | None, str | None]) -> Coverage:
@@ -60,7 +63,9 @@ def with_checks(coverage: Coverage, text: str, translation: str, languages: tupl
     return replace(coverage, checks=checks_of(text, translation, *languages))
 
 
-def joined(parts: Sequence[Coverage], weights: Sequence[int], threshold: float | None) -> Coverage:
+def joined(
+    parts: Sequence[Coverage], weights: Sequence[int], threshold: float | None, method: CoveredBy | None
+) -> Coverage:
     """Join the coverages of a text's sentences; the score is their weighted mean."""
     total = sum(weights)
     weighted = sum(weight * part.score for weight, part in zip(weights, parts, strict=True))
@@ -73,6 +78,7 @@ def joined(parts: Sequence[Coverage], weights: Sequence[int], threshold: float |
         threshold,
         sum(supports) / len(supports) if supports else None,
         tuple(word for part in parts for word in part.target_words),
+        method=method,
     )
 
 

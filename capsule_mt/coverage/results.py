@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from capsule_mt.coverage.names import CoveredBy
+
 
 @dataclass(frozen=True)
 class Word:
@@ -82,7 +84,8 @@ class Coverage:
     `repetitions` are phrases that the translation says twice in a row and the source does not. A blank text has the
     score 1. `threshold` is the score below which a sentence is an alarm, `None` without one. If `CoverageOptions` ask
     for it, `support` is the share of the translation that the source supports, and `target_words` are its words.
-    `checks` are faults that rules find, such as a number that the translation lacks.
+    `checks` are faults that rules find, such as a number that the translation lacks. `method` is what marked the
+    words: marks are unverified unless it is "verified".
     """
 
     score: float
@@ -93,6 +96,7 @@ class Coverage:
     support: float | None = None
     target_words: tuple[TargetWord, ...] = ()
     checks: tuple[Check, ...] = ()
+    method: CoveredBy | None = None
 
     @property
     def untranslated(self) -> tuple[Word, ...]:

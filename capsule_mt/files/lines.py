@@ -1,7 +1,5 @@
 """Format translations as the lines of text files."""
 
-import json
-import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,8 +16,8 @@ class WindowLines:
 
     Args:
         translate: returns the results of lines.
-        columns: returns the lines of each output file for the index of a line and its result or `Failure`. A line for
-            which it raises a `ValueError`, such as for numbers that are not finite, has failed.
+        columns: returns the lines of each output file for the index of a line, the line, and its result or `Failure`.
+            A line for which it raises a `ValueError`, such as for numbers that are not finite, has failed.
         prefix: the beginning of a message, before the number of the line.
         strict: raise the first failure.
         labels: names of the lines in messages, instead of numbers.
@@ -29,7 +27,7 @@ class WindowLines:
     def __init__(
         self,
         translate: Callable[[list[Any]], list[Any]],
-        columns: Callable[[int, Any], list[list[str]]],
+        columns: Callable[[int, Any, Any], list[list[str]]],
         prefix: str,
         strict: bool = False,
         probe: Any = None,
@@ -42,12 +40,13 @@ class WindowLines:
     def __call__(self, first_line: int, lines: list[Any]) -> tuple[list[list[str]], dict[int, str]]:
         """Return the lines of each output file for a window, and why some of its lines failed."""
         rows, failures = [], {}
-        for line_index, result in enumerate(translate_lines(self.translate, lines, self.probe), start=first_line):
+        results = translate_lines(self.translate, lines, self.probe)
+        for line_index, (line, result) in enumerate(zip(lines, results, strict=True), start=first_line):
             try:
-                rows.append(self.columns(line_index, result))
+                rows.append(self.columns(line_index, line, result))
             except ValueError as error:
                 result = Failure(describe(error))
-                rows.append(self.columns(line_index, result))
+                rows.append(self.columns(line_index, line, result))
             if isinstance(result, Failure):
                 failures[line_index] = result.reason
         self.report(failures)
@@ -74,7 +73,8 @@ def coverage_record(coverage: Any) -> dict[str, Any]:
     """Return a coverage (`capsule_mt.Coverage`) as plain values, with the keys of the output files.
 
     Sentences have `below_threshold` if a threshold is set.
-    `support` and the words of the translation are there if they were requested.
+    `support` and the words of the translation are there if they were requested. Marks are unverified unless `method`
+    is "verified".
     """
     sentences = [
         {"start": sentence.start, "end": sentence.end, "score": sentence.score} for sentence in coverage.sentences
@@ -90,7 +90,8 @@ def coverage_record(coverage: Any) -> dict[str, Any]:
             for word in coverage.target_words
         ]
     checks = [{"kind": check.kind, "missing": check.missing, "added": check.added} for check in coverage.checks]
-    return {**record, "repetitions": list(coverage.repetitions), "checks": checks}
+    record |= {"repetitions": list(coverage.repetitions), "checks": checks}
+    return record if coverage.method is None else {**record, "method": coverage.method}
 
 
 def _word_and_span(word: Any) -> dict[str, Any]:
@@ -100,69 +101,3 @@ def _word_and_span(word: Any) -> dict[str, Any]:
 def pharaoh(record: dict[str, Any]) -> str:
     """Format the alignment of a record as in `0-0 1-2`; empty for a failed line."""
     return " ".join(f"{source}-{target}" for source, target in record.get("alignment") or ())
-
-
-def coverage_json(line: int | str, record: dict[str, Any]) -> str:
-    """Format the coverage of a record as JSON, or the reason why it is missing.
-
-    line: the index of a line, or the label of a text in a file that is more than lines.
-    """
-    coverage = record.get("coverage") or {"error": record.get("failure", "the coverage was not found")}
-    key = "place" if isinstance(line, str) else "line"
-    text_facts = {name: record[name] for name in ("unknown", "language") if name in record}
-    return json.dumps({key: line, **coverage, **text_facts}, ensure_ascii=False, allow_nan=False)
-
-
-def coverage_tsv(line: int | str, record: dict[str, Any]) -> str:
-    """Format the coverage of a record: line, score, untranslated words, repetitions, unsupported words, checks.
-
-    Without a coverage, only the line is filled in. `line` is as in `coverage_json`.
-    """
-    coverage = record.get("coverage")
-    if coverage is None:
-        return f"{line}\t\t\t\t\t"
-    if math.isnan(coverage["score"]):
-        raise ValueError("the coverage is not a number: the model's logits are not finite")
-    untranslated = " ".join(word["word"] for word in coverage["words"] if word["untranslated"])
-    unsupported = " ".join(word["word"] for word in coverage.get("target_words", ()) if word["unsupported"])
-    checks = "; ".join(map(_check_text, coverage.get("checks", ())))
-    cells = [line, f"{coverage['score']:.4f}", untranslated, "; ".join(coverage["repetitions"]), unsupported, checks]
-    return "\t".join(map(str, cells))
-
-
-def _check_text(check: dict[str, str]) -> str:
-    """Format a check as in "numbers -1,234 +12": what the translation lacks, and what it has added."""
-    parts = [
-        sign + one_line(check[name]).replace("\t", " ")
-        for sign, name in (("-", "missing"), ("+", "added"))
-        if check[name]
-    ]
-    return " ".join([check["kind"], *parts])
-
-
-def scored_json(line_index: int, record: dict[str, Any] | Failure) -> str:
-    """Format the scores of an existing translation as JSON; of a failed line, the reason.
-
-    record: its `score` and `tokens`, whether it was `cut`, and the record of its `coverage` if there is one.
-    """
-    values = {"error": record.reason} if isinstance(record, Failure) else record
-    return json.dumps({"line": line_index, **values}, ensure_ascii=False, allow_nan=False)
-
-
-def scored_tsv(line_index: int, record: dict[str, Any] | Failure) -> str:
-    """Format the scores of an existing translation: line, score, tokens, then adequacy and coverage if they are there.
-
-    The columns of adequacy are omission, hallucination, and "unrelated" where that raises the alarm. A blank source
-    has an empty score; of a failed line, only the line is filled in.
-    """
-    if isinstance(record, Failure):
-        return f"{line_index}\t\t"
-    score = record["score"]
-    if score is not None and math.isnan(score):
-        raise ValueError("the score is not a number: the model's logits are not finite")
-    adequacy = [record[name] for name in ("omission", "hallucination") if name in record]
-    score, *adequacy_columns = ("" if value is None else f"{value:.4f}" for value in (score, *adequacy))
-    if "is_unrelated" in record:
-        adequacy_columns.append("unrelated" if record["is_unrelated"] else "")
-    row = "\t".join([str(line_index), score, str(record["tokens"]), *adequacy_columns])
-    return row + coverage_tsv(line_index, record).removeprefix(str(line_index)) if "coverage" in record else row

@@ -40,6 +40,7 @@ ANSWER_EXAMPLES: dict[str, Any] = {
             "words": [{"word": "He", "start": 0, "end": 2, "covered": 1.0, "untranslated": False}],
             "repetitions": [],
             "checks": [],
+            "method": "verified",
         }
     },
     "/detect": [{"confidence": 98.0, "language": "en"}],

@@ -147,7 +147,9 @@ class PivotTranslator(TextTranslator):
         sentences = tuple(SentenceCoverage(sentence.start, sentence.end, score) for sentence in first.sentences)
         thresholds = [leg.threshold for leg in (first, second) if leg.threshold is not None]
         threshold = min(thresholds) if len(thresholds) == 2 else None
-        return Coverage(score, words, sentences, (*first.repetitions, *second.repetitions), threshold)
+        method = first.method if second.method == "verified" else second.method
+        repetitions = (*first.repetitions, *second.repetitions)
+        return Coverage(score, words, sentences, repetitions, threshold, method=method)
 
     def _lost(self, text: str, english: str, second: Coverage, spans: Sequence[Span]) -> dict[Span, float]:
         """Return the words of a text whose English the second model marks, with how much it covers of that.
@@ -203,7 +205,8 @@ def _text_translation(
 
         coverages = [*(part.coverage for part in parts if part.coverage), *foreign]
         weights = [max(len(sentence.words), 1) for sentence in coverages]
-        coverage = joined(coverages, weights, coverages[0].threshold if coverages else None)
+        threshold, method = (coverages[0].threshold, coverages[0].method) if coverages else (None, None)
+        coverage = joined(coverages, weights, threshold, method)
         languages = (plan.first.languages[0], plan.second.languages[1])
         coverage = with_checks(coverage, document.text, text, languages)
     segments = tuple(segment for part in parts for segment in part.segments)

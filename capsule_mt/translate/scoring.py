@@ -201,13 +201,13 @@ class Scorer:
         for document, pair, translation in zip(documents, _by_text(documents, pairs), translations, strict=True):
             hypotheses = [] if pair is None else [pair[1]]
             text_coverage = None
-            if coverage is not None:
+            if plan.coverage is not None:
                 from capsule_mt.coverage.documents import coverage_of, with_checks
 
                 parts = [(translation, 0)] * len(hypotheses)
                 outputs = [plan.tokenizer.decode(hypothesis.ids) for hypothesis in hypotheses]
                 coverages = [hypothesis.covered for hypothesis in hypotheses]
-                text_coverage = coverage_of(document, coverages, parts, outputs, plan.threshold)
+                text_coverage = coverage_of(document, coverages, parts, outputs, plan.threshold, plan.coverage.method)
                 text_coverage = with_checks(text_coverage, document.text, translation, plan.languages)
             segments = () if pair is None else (segment_of(*pair, plan),)
             score = hypotheses[0].score if hypotheses else None

@@ -90,15 +90,20 @@ def test_it_needs_no_other_package(word_for_word, tmp_path):
     assert printed == [one.text for one in expected]
     assert progress == ""
     records = [json.loads(line) for line in (tmp_path / "covered.jsonl").read_text().splitlines()]
-    assert records == [{"line": n, **coverage_record(one.coverage)} for n, one in enumerate(expected)]
+    for number, (record, one) in enumerate(zip(records, expected, strict=True), start=1):
+        texts = {"line": number, "source": LINES[number - 1], "translation": one.text}
+        assert record == {**texts, "problems": record["problems"], **coverage_record(one.coverage)}
+        left_out = [problem["message"] for problem in record["problems"] if "left out" in problem["message"]]
+        assert bool(left_out) == bool(one.coverage.untranslated)
     pairs = "".join(f"{line}\t{one.text}\n" for line, one in zip(LINES, expected, strict=True))
     printed, _ = alone("score", word_for_word, "--coverage", "--batch-tokens", 1, text=pairs)
     for line, one in zip(printed, expected, strict=True):
-        _, mean, tokens, covered, left, repeated, made_up, _ = line.split("\t")
+        _, mean, tokens, covered, messages, *texts = line.split("\t")
         assert float(mean) == pytest.approx(one.score, abs=1e-3)
         assert int(tokens) == len(one.segments[0].target_ids) - 1
         assert float(covered) == pytest.approx(one.coverage.score, abs=1e-3)
-        assert (left.split(), repeated, made_up) == ([word.text for word in one.coverage.untranslated], "", "")
+        assert all(word.text in messages for word in one.coverage.untranslated)
+        assert texts[1] == one.text
     assert alone("--version")[0][0].startswith("capsule-mt ")
 
 
@@ -144,14 +149,16 @@ def test_a_line_that_fails_costs_no_other(run, expected, tmp_path):
         assert complaints.count(f"stdin, line {number}: {REASON}") == 1
     assert "2 lines could not be translated" in complaints
     rows = [json.loads(row) for row in lines_of(tmp_path / "c.jsonl")]
-    assert [row["line"] for row in rows] == list(range(10))
-    assert [row["line"] for row in rows if row.get("error", "").startswith(REASON)] == [2, 9]
+    assert [row["line"] for row in rows] == list(range(1, 11))
+    assert [row["line"] for row in rows if row.get("error", "").startswith(REASON)] == [3, 10]
     assert sum("score" in row for row in rows) == 8
     (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines))
     code, _, complaints = run("--input", "in", "--output", "out", "--coverage", "c.tsv", "--window", 4)
     assert (code, lines_of(tmp_path / "out")) == (3, wanted)
     assert complaints.count(f"in, line 3: {REASON}") == complaints.count(f"in, line 10: {REASON}") == 1
-    assert lines_of(tmp_path / "c.tsv")[2] == "2\t\t\t\t\t"
+    number, score, message, source, translation = lines_of(tmp_path / "c.tsv")[2].split("\t")
+    assert (number, score, source, translation) == ("3", "", TOO_LONG, "")
+    assert message.startswith(f"Not translated: {REASON}")
     with pytest.raises(ValueError, match=f"in, line 3: {REASON}"):
         run("--input", "in", "--output", "strict", "--strict")
     assert not (tmp_path / "strict").exists()
@@ -358,12 +365,11 @@ def test_a_film_is_translated_resumed_and_tells_where_to_look(run, expected, mon
     assert [line.upper() for line in whole[1::4]] == [line.upper() for line in subtitles(LINES).split("\n")[1::4]]
     rows = [row.split("\t") for row in lines_of(tmp_path / "c.tsv")]
     assert [row[0] for row in rows] == [f"cue {n}" for n in range(1, len(LINES) + 1)]
-    marked = [row[0] for row in rows if row[2] or row[3]]
-    assert marked
-    assert "cue 2" not in marked
-    reviewed = sorted([*marked, "cue 2"])  # the vocabulary lacks a quarter of it, which is copied
-    assert f"{len(reviewed)} of {len(LINES)} passages are to be checked ({'; '.join(reviewed[:5])}" in complaints
-    assert complaints.rstrip().endswith("see c.tsv")
+    to_check = [row for row in rows if row[2]]
+    assert f"{len(to_check)} of {len(LINES)} passages are to be checked: see c.tsv\n" in complaints
+    for where, _, messages, source, _ in to_check[:5]:
+        assert f"\n  {where}: {messages.partition('; ')[0]}: {source}\n" in complaints
+    assert "The model cannot read" in {row[0]: row[2] for row in rows}["cue 2"]
     records = run("film.srt", "--output", "out.srt", "--coverage", "c.jsonl")
     assert records[0] == 0
     assert [json.loads(row)["place"] for row in lines_of(tmp_path / "c.jsonl")] == [row[0] for row in rows]
@@ -644,14 +650,19 @@ def test_scores_from_files_and_pipes(run_score, word_for_word, tmp_path):
     code, rows, _ = run_score()
     own = [found.score for found in Translator.from_pretrained(word_for_word)(SOURCES)]
     assert code == 0
-    assert [row[0] for row in rows] == [str(number) for number in range(6)]
+    assert [row[0] for row in rows] == [str(number) for number in range(1, 7)]
     assert [float(row[1]) for row in rows[:-1]] == pytest.approx(own[:-1], abs=1e-4)
-    assert rows[-1] == ["5", "", "0"]
+    assert rows[-1] == ["6", "", "0"]
     assert run_score(*FILES)[1] == rows
     assert run_score(*FILES, "--window", 2, "--batch-tokens", 1)[1] == rows
     _, covered, _ = run_score(*FILES, "--coverage")
     assert [row[:3] for row in covered] == rows
-    assert {len(row) for row in covered} == {8}
+    assert {len(row) for row in covered} == {7}
+    assert [row[5] for row in covered] == SOURCES
+    with pytest.raises(SystemExit):
+        run_score("--output", "scores.html")
+    run_score(*FILES, "--coverage", "--output", "scores.html")
+    assert (tmp_path / "scores.html").read_text().count("<tr><td>") == sum(row[4] != "" for row in covered) > 0
     run_score(*FILES, "--coverage", "deletion", "--output", "scores.jsonl")
     records = [json.loads(line) for line in lines_of(tmp_path / "scores.jsonl")]
     assert [f"{record['coverage']['score']:.4f}" for record in records] == [row[3] for row in covered]
@@ -675,10 +686,11 @@ def test_a_pair_that_fails_costs_no_other(run_score, monkeypatch, tmp_path):
 
     monkeypatch.setattr(Translator, "score", bad)
     code, found, complaints = run_score("--window", 4)
-    assert (code, found) == (3, [*rows[:2], ["2", "", ""], *rows[3:]])
+    assert (code, found) == (3, [*rows[:2], ["3", "", ""], *rows[3:]])
     assert complaints.count("pair 3: ValueError: no") == 1
     run_score(*FILES, "--output", "scores.jsonl")
-    assert json.loads(lines_of(tmp_path / "scores.jsonl")[2]) == {"line": 2, "error": "ValueError: no"}
+    expected = {"line": 3, "source": SOURCES[2], "translation": lines_of(tmp_path / "target")[2]}
+    assert json.loads(lines_of(tmp_path / "scores.jsonl")[2]) == {**expected, "error": "ValueError: no"}
     with pytest.raises(ValueError, match="pair 3: ValueError: no"):
         run_score(*FILES, "--output", "strict.tsv", "--strict")
 

@@ -19,7 +19,7 @@ function element(tag, text, attributes = {}) {
   return node;
 }
 
-// ---- what is wrong with a translation, the most certain first
+// ---- what is wrong with a translation, the most certain first: see capsule_mt/coverage/problems.py
 /** Return where a text has these words, and no part of a longer word or number; `null` if it does not have them. */
 function spanOf(side, text, words, isLast = false) {
   const escaped = words.trim().split(/\s+/).map((word) => word.replace(/[.*+?^${}()|[\]\\/]/g, "\\$&"));
@@ -67,9 +67,10 @@ function problemsOf(coverage, source, target) {
     faults.push(...coverage.repetitions.map((added) => problemOfCheck({ kind: "doubled", missing: "", added }, source, target)));
   }
   const alarms = coverage.sentences.filter((sentence) => sentence.below_threshold);
+  const unverified = (coverage.method ?? "verified") === "verified" ? "" : ", unverified";
   const isIn = ({ start, end }, span) => span.start <= start && end <= span.end;
   const leftOut = problemsOfWords(coverage.words, source, "source", (text, words) =>
-    `${alarms.some((alarm) => isIn(words[0], alarm)) ? "Probably" : "Perhaps"} left out: ${text}`);
+    `${alarms.some((alarm) => isIn(words[0], alarm)) ? "Probably" : "Perhaps"} left out${unverified}: ${text}`);
   const madeUp = problemsOfWords(coverage.target_words ?? [], target, "target", (text) => `Perhaps made up: ${text}`);
   const doubts = [...leftOut, ...madeUp].filter(
     ({ spans: [span] }) => !faults.some((fault) => fault.spans.some((other) => other.side === span.side && isIn(span, other))),

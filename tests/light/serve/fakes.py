@@ -91,14 +91,15 @@ class Upper:
         score = sum(word.covered for word in words) / max(len(words), 1)
         sentences = (SentenceCoverage(0, len(text), score),) if words else ()
         if not self.has_reverse:
-            return Coverage(score, tuple(words), sentences, ())
+            return Coverage(score, tuple(words), sentences, (), method="attention")
         found = list(re.finditer(r"\w+", translation))
         made_up = [match[0].lower() not in text.lower() for match in found]
         target = tuple(
             TargetWord(match[0], *match.span(), 1.0 - marked, marked)
             for match, marked in zip(found, made_up, strict=True)
         )
-        return Coverage(score, tuple(words), sentences, (), 0.7, 1 - sum(made_up) / max(len(made_up), 1), target)
+        support = 1 - sum(made_up) / max(len(made_up), 1)
+        return Coverage(score, tuple(words), sentences, (), 0.7, support, target, method="verified")
 
 
 class Checked(Upper):

@@ -179,7 +179,7 @@ def test_detect_and_swap(browser):
         page.get_by_text("The text is already in German.").wait_for()
         page.locator("#to").select_option("en")
         check(page, "grün", "GREEN")
-        assert texts_of(page, "#problem-list li") == ["Perhaps left out: grün"]
+        assert texts_of(page, "#problem-list li") == ["Perhaps left out, unverified: grün"]
         assert not page.problems
 
 

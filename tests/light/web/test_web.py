@@ -31,6 +31,7 @@ from tests.light.engine.conftest import TIERS
 
 ROOT = Path(__file__).resolve().parents[3]
 CHECKPOINTS = ROOT / "checkpoints"
+MARKS_OF_PAGE = ROOT / "capsule_mt/serve/page/marks.js"
 # what tokenizers and sentence splitters stumble on
 ODD = [
     "Hallo! Wie geht's? Gut. Dr. Müller kam am 3. Oktober.\n\nTom ging ging ging nach Hause.  ",
@@ -107,7 +108,7 @@ def of_vectors(request, tmp_path_factory):
     pairs = [case["languages"] for case in vectors("checks")["cases"]]
     words = {",".join(code or "" for code in pair): words_of_checks(*pair) for pair in pairs}
     done = subprocess.run(
-        [program, folder / "vectors.js", VECTORS],
+        [program, folder / "vectors.js", VECTORS, MARKS_OF_PAGE],
         input=json.dumps({"rules": rules, "words_of_checks": words}, default=list),
         capture_output=True,
         text=True,

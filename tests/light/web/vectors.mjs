@@ -1,7 +1,9 @@
 // What the modules beside this file make of the cases in a folder of vectors: the same cases, with their own answers.
 //
-// Standard input: what a model file has of languages, the rules of sentences and the words of checks.
+// Standard input: what a model file has of languages, the rules of sentences and the words of checks. The arguments are the
+// folder and a script of the page, which is not a module.
 import { readFileSync } from "node:fs";
+import { runInThisContext } from "node:vm";
 import { inSentenceCase, restoredCase, withCapitals, withoutCapitals } from "./casing.js";
 import { checksOf } from "./checks.js";
 import { coverPiece } from "./coverage.js";
@@ -194,6 +196,15 @@ answers.checks = {
   cases: vectors("checks").cases.map(({ source, translation, languages }) => ({
     source, translation, languages,
     checks: checksOf(source, translation, wordsOfChecks[languages.join()]).map(({ kind, missing, added }) => [kind, missing, added]),
+  })),
+};
+
+const problemsOf = runInThisContext(`${readFileSync(process.argv[3])}; problemsOf;`);
+answers.problems = {
+  cases: vectors("problems").cases.map(({ source, translation, coverage }) => ({
+    source, translation, coverage,
+    problems: problemsOf(coverage, source, translation).map(({ level, message, spans }) => (
+      [level, message, spans.map(({ side, start, end }) => [side, start, end])])),
   })),
 };
 

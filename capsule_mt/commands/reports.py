@@ -1,0 +1,138 @@
+"""Reports for a person who checks translations: a row for each line or passage, as .tsv, .jsonl or .html.
+
+A row has the number of the line, from 1, or the location in a file, then what seems to be wrong, in words and most
+certain first, and both texts. The .jsonl has all values of the coverage, too; the .html only what is to be checked.
+"""
+
+import html
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from capsule_mt.coverage.problems import Problem, Span, problems_of
+from capsule_mt.files.line_failures import Failure
+from capsule_mt.files.lines import one_line
+
+UNRELATED = "Probably a translation of another text."
+PAGE_HEAD = (
+    '<!doctype html><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>To check</title>'
+    "<style>body{font:1rem/1.5 system-ui,sans-serif;margin:1rem}table{border-collapse:collapse;width:100%}"
+    "th,td{border-top:1px solid #8888;padding:.4rem .8rem .4rem 0;text-align:left;vertical-align:top}"
+    "ul{margin:0;padding-left:1.2em}mark{background:#fd06;color:inherit}"
+    ".fault{text-decoration:underline solid #c00}.doubt{text-decoration:underline dotted}"
+    ":root{color-scheme:light dark}</style>"
+    "<table><tr><th>Where<th>What to check<th>Source<th>Translation"
+)
+
+
+class Row(NamedTuple):
+    """A line of the input with its translation.
+
+    label: the number of the line, from 1, or the location of a passage.
+    translation: `None` if there is none.
+    record: what is known about the translation, or why there is none.
+    columns: what a .tsv has between the label and what to check.
+    values: what a .jsonl adds to the texts.
+    """
+
+    label: int | str
+    source: str
+    translation: str | None
+    record: Mapping[str, Any] | Failure
+    columns: Sequence[str]
+    values: Mapping[str, Any]
+
+
+def problems_in(source: str, translation: str, record: Mapping[str, Any]) -> list[Problem]:
+    """Return what to check in a translation, most certain first."""
+    problems = [Problem("doubt", UNRELATED)] if record.get("is_unrelated") else []
+    if "language" in record:
+        problems.append(Problem("doubt", f"The text seems to be in another language: {record['language']}"))
+    if "unknown" in record:
+        problems.append(Problem("fault", f"The model cannot read {record['unknown']:.0%} of the text."))
+    coverage = record.get("coverage")
+    if coverage is not None:
+        problems += problems_of(coverage, source, translation)
+    checks = () if coverage is None else coverage.get("checks", ())
+    if record.get("has_other_placeholders") and not any(check["kind"] == "placeholders" for check in checks):
+        problems.append(Problem("fault", "The placeholders are others, or in another order."))
+    return problems
+
+
+def report_lines(form: str, row: Row, is_first: bool) -> list[str]:
+    """Return the lines of a report for a row of the input.
+
+    Args:
+        form: "jsonl", "tsv" or "html".
+        is_first: whether the row is the first, which in an .html follows the head.
+    """
+    if form == "jsonl":
+        return [_json(row)]
+    if form == "tsv":
+        return [_tsv(row)]
+    return [*([PAGE_HEAD] if is_first else []), *_html(row)]
+
+
+def finite(value: float | None) -> str:
+    """Format a score, which may be missing; a `ValueError` says that it is not a number."""
+    if value is None:
+        return ""
+    if math.isnan(value):
+        raise ValueError("the score is not a number: the model's logits are not finite")
+    return f"{value:.4f}"
+
+
+def _problems_of_row(row: Row) -> list[Problem]:
+    if isinstance(row.record, Failure):
+        return [Problem("fault", f"Not translated: {row.record.reason}")]
+    return problems_in(row.source, row.translation or "", row.record)
+
+
+def _json(row: Row) -> str:
+    values: dict[str, Any] = {"place" if isinstance(row.label, str) else "line": row.label, "source": row.source}
+    if row.translation is not None:
+        values["translation"] = row.translation
+    if isinstance(row.record, Failure):
+        values["error"] = row.record.reason
+    else:
+        problems = [
+            {"level": level, "message": message, "spans": [span._asdict() for span in spans]}
+            for level, message, spans in _problems_of_row(row)
+        ]
+        values |= {"problems": problems, **row.values}
+    return json.dumps(values, ensure_ascii=False, allow_nan=False)
+
+
+def _tsv(row: Row) -> str:
+    # a full stop would stand before the semicolon
+    messages = "; ".join(problem.message.rstrip(".") for problem in _problems_of_row(row))
+    cells = [str(row.label), *row.columns, messages, row.source, row.translation or ""]
+    return "\t".join(one_line(cell).replace("\t", " ") for cell in cells)
+
+
+def _html(row: Row) -> Iterator[str]:
+    """Yield the row of a table, unless there is nothing to check."""
+    problems = _problems_of_row(row)
+    if not problems:
+        return
+    messages = "".join(f"<li>{html.escape(problem.message)}" for problem in problems)
+    texts = [
+        _marked(text, side, problems) for side, text in (("source", row.source), ("target", row.translation or ""))
+    ]
+    yield one_line(f"<tr><td>{html.escape(str(row.label))}<td><ul>{messages}</ul><td>{'<td>'.join(texts)}")
+
+
+def _marked(text: str, side: str, problems: Sequence[Problem]) -> str:
+    """Return a text as HTML, with the spans of its problems marked; of two that overlap, the more certain one."""
+    marked: list[tuple[Span, str]] = []
+    for problem in problems:
+        for span in problem.spans:
+            is_free = all(span.end <= other.start or other.end <= span.start for other, _ in marked)
+            if span.side == side and is_free:
+                marked.append((span, problem.level))
+    parts, position = list[str](), 0
+    for (_, start, end), level in sorted(marked):
+        parts += [html.escape(text[position:start]), f'<mark class="{level}">{html.escape(text[start:end])}</mark>']
+        position = end
+    return "".join([*parts, html.escape(text[position:])])

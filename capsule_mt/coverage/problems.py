@@ -1,0 +1,144 @@
+"""What a coverage finds, in words and most certain first, for a person who checks translations.
+
+The page has the same list in JavaScript (serve/page/marks.js); tests/vectors/problems.json holds cases for both.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+Side = Literal["source", "target"]
+Values = Mapping[str, Any]
+# kinds of checks whose messages have the same form
+NOUNS = {
+    "numbers": "number",
+    "signs": "sign",
+    "placeholders": "placeholder",
+    "tags": "tag",
+    "urls": "address",
+    "brackets": "pair of brackets",
+    "negation": "word",
+}
+BETWEEN_WORDS = r"[\W_]+"
+HAS_LETTER = re.compile(r"[^\W_]")
+
+
+class Span(NamedTuple):
+    """The characters `start` to `end` of the source or of the translation."""
+
+    side: Side
+    start: int
+    end: int
+
+
+class Problem(NamedTuple):
+    """Something to check in a translation.
+
+    level: "fault" if a rule has found it, "doubt" if it is an estimate.
+    spans: where it is; none if it concerns a whole text.
+    """
+
+    level: Literal["fault", "doubt"]
+    message: str
+    spans: tuple[Span, ...] = ()
+
+
+def problems_of(coverage: Values, source: str, translation: str) -> list[Problem]:
+    """Return what a coverage finds: faults, then what is probable, then what is possible.
+
+    Args:
+        coverage: the record of a coverage (`capsule_mt.files.lines.coverage_record`).
+    """
+    checks = coverage.get("checks", ())
+    faults = [_problem_of_check(check, source, translation) for check in checks]
+    if not any(check["kind"] == "doubled" for check in checks):
+        doubled = ({"kind": "doubled", "missing": "", "added": phrase} for phrase in coverage["repetitions"])
+        faults += [_problem_of_check(check, source, translation) for check in doubled]
+    alarms = [
+        Span("source", sentence["start"], sentence["end"])
+        for sentence in coverage["sentences"]
+        if sentence.get("below_threshold")
+    ]
+    unverified = "" if coverage.get("method", "verified") == "verified" else ", unverified"
+
+    def left_out(words: str, span: Span) -> str:
+        certainty = "Probably" if any(_is_in(span, alarm) for alarm in alarms) else "Perhaps"
+        return f"{certainty} left out{unverified}: {words}"
+
+    omissions = [*_problems_of_words(coverage["words"], source, "source", left_out)]
+    inventions = _problems_of_words(
+        coverage.get("target_words", ()), translation, "target", lambda words, _: f"Perhaps made up: {words}"
+    )
+    fault_spans = [span for fault in faults for span in fault.spans]
+    doubts = [
+        doubt for doubt in (*omissions, *inventions) if not any(_is_in(doubt.spans[0], span) for span in fault_spans)
+    ]
+    # an alarm that a problem within its sentence explains is not repeated
+    explained = [*fault_spans, *(span for omission in omissions for span in omission.spans)]
+    incomplete = [
+        Problem("doubt", f"Probably incomplete: {source[alarm.start : alarm.end]}")
+        for alarm in alarms
+        if not any(_is_in(span, alarm) for span in explained)
+    ]
+    probable = [doubt for doubt in doubts if doubt.message.startswith("Probably")]
+    possible = [doubt for doubt in doubts if not doubt.message.startswith("Probably")]
+    return [*faults, *incomplete, *probable, *possible]
+
+
+def _problem_of_check(check: Values, source: str, translation: str) -> Problem:
+    """Return what a rule has found as a problem."""
+    kind, missing, added = check["kind"], check["missing"], check["added"]
+    is_last = kind == "end"
+    spans = [
+        _span_of("source", source, missing, is_last),
+        _span_of("target", translation, f"{added} {added}" if kind == "doubled" else added, is_last),
+        _span_of("target", translation, missing) if kind == "untranslated" else None,
+    ]
+    if is_last:
+        message = f"The text ends with “{missing}”, the translation with “{added}”."
+    elif kind == "untranslated":
+        message = f"Not translated: {missing}"
+    elif kind == "doubled":
+        message = f"Said twice in a row: {added}"
+    elif missing:
+        message = f"The {NOUNS[kind]} {missing} is missing in the translation."
+    else:
+        message = f"The {NOUNS[kind]} {added} is only in the translation."
+    return Problem("fault", message, tuple(span for span in spans if span is not None))
+
+
+def _span_of(side: Side, text: str, words: str, is_last: bool = False) -> Span | None:
+    """Return where a text has these words, and not as a part of a longer word or number; `None` if it lacks them."""
+    parts = words.split()
+    if not parts:
+        return None
+    before = r"(?<![^\W_])" if HAS_LETTER.match(parts[0]) else ""
+    after = r"(?![^\W_])" if HAS_LETTER.match(parts[-1][-1]) else ""
+    pattern = before + BETWEEN_WORDS.join(map(re.escape, parts)) + after
+    spans = (Span(side, *match.span()) for match in re.finditer(pattern, text, re.IGNORECASE))
+    return [None, *spans][-1] if is_last else next(spans, None)
+
+
+def _problems_of_words(
+    words: Sequence[Values], text: str, side: Side, describe: Callable[[str, Span], str]
+) -> Iterator[Problem]:
+    """Yield runs of marked words; punctuation does not end a run.
+
+    describe: the message for the text of a run; its span is that of the first word.
+    """
+    runs: list[list[Values]] = [[]]
+    for word in words:
+        if not HAS_LETTER.search(text, word["start"], word["end"]):
+            continue
+        if word.get("untranslated") or word.get("unsupported"):
+            runs[-1].append(word)
+        elif runs[-1]:
+            runs.append([])
+    for run in filter(None, runs):
+        start, end = run[0]["start"], run[-1]["end"]
+        message = describe(text[start:end], Span(side, start, run[0]["end"]))
+        yield Problem("doubt", message, (Span(side, start, end),))
+
+
+def _is_in(inner: Span, outer: Span) -> bool:
+    return inner.side == outer.side and outer.start <= inner.start and inner.end <= outer.end

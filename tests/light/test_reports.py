@@ -1,0 +1,132 @@
+"""What to check in a translation, in words, and the reports that say it."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from capsule_mt.commands.files import OutputFormat, checked_units, report
+from capsule_mt.commands.reports import PAGE_HEAD, Row, problems_in, report_lines
+from capsule_mt.coverage.problems import problems_of
+from capsule_mt.files.line_failures import Failure
+from capsule_mt.formats.units import Unit
+from tests.fixtures.vectors import vectors
+
+SOURCE = "Er zahlte 1.250 € für\tden <Stuhl>."
+TRANSLATION = "He paid <it>."
+
+
+@pytest.mark.parametrize("case", vectors("problems")["cases"], ids=lambda case: case["source"])
+def test_problems_are_those_of_the_page(case):
+    """The vectors that JavaScript reads, too."""
+    problems = problems_of(case["coverage"], case["source"], case["translation"])
+    assert [[level, message, [list(span) for span in spans]] for level, message, spans in problems] == case["problems"]
+
+
+def word(text, is_marked):
+    start = SOURCE.index(text)
+    return {"word": text, "start": start, "end": start + len(text), "covered": 0.1, "untranslated": is_marked}
+
+
+def record_of(is_faulty=True, **facts):
+    coverage = {"score": 0.5, "sentences": [], "repetitions": [], "checks": [], "method": "attention"}
+    coverage["words"] = [word("zahlte", False), word("Stuhl", is_faulty)]
+    if is_faulty:
+        coverage["checks"] = [{"kind": "numbers", "missing": "1.250", "added": ""}]
+    return {"translation_text": TRANSLATION, "coverage": coverage, **facts}
+
+
+MESSAGES = ["The number 1.250 is missing in the translation.", "Perhaps left out, unverified: Stuhl"]
+
+
+def test_what_is_known_about_a_text_is_in_the_list():
+    other = record_of(False, has_other_placeholders=True, language="fr", unknown=0.25, is_unrelated=True)
+    assert [problem.message for problem in problems_in(SOURCE, TRANSLATION, other)] == [
+        "Probably a translation of another text.",
+        "The text seems to be in another language: fr",
+        "The model cannot read 25% of the text.",
+        "The placeholders are others, or in another order.",
+    ]
+    assert [problem.message for problem in problems_in(SOURCE, TRANSLATION, record_of())] == MESSAGES
+    lost = record_of(has_other_placeholders=True)
+    lost["coverage"]["checks"] = [{"kind": "placeholders", "missing": "<Stuhl>", "added": ""}]
+    messages = [problem.message for problem in problems_in(SOURCE, TRANSLATION, lost)]
+    assert messages == ["The placeholder <Stuhl> is missing in the translation."]  # once, and it explains the word
+
+
+def columns_of(suffix, records, **options):
+    lines = [OutputFormat(coverage=suffix, **options).columns(index, SOURCE, one) for index, one in enumerate(records)]
+    return "".join(f"{line}\n" for columns in lines for line in columns[1])
+
+
+RECORDS = [[record_of(False)], [record_of()], Failure("ValueError: no")]
+
+
+def test_a_table_says_what_is_wrong_and_has_the_texts():
+    rows = list(csv.reader(io.StringIO(columns_of("tsv", RECORDS)), delimiter="\t", quoting=csv.QUOTE_NONE))
+    source = SOURCE.replace("\t", " ")
+    assert rows == [
+        ["1", "0.5000", "", source, TRANSLATION],
+        ["2", "0.5000", f"{MESSAGES[0][:-1]}; {MESSAGES[1]}", source, TRANSLATION],
+        ["3", "", "Not translated: ValueError: no", source, ""],
+    ]
+
+
+def test_json_has_every_value():
+    fine, faulty, failed = map(json.loads, columns_of("jsonl", RECORDS).splitlines())
+    texts = {"source": SOURCE, "translation": TRANSLATION}
+    assert fine == {"line": 1, **texts, "problems": [], **record_of(False)["coverage"]}
+    problems = faulty.pop("problems")
+    assert faulty == {"line": 2, **texts, **record_of()["coverage"]}
+    assert [problem["message"] for problem in problems] == MESSAGES
+    assert [SOURCE[span["start"] : span["end"]] for problem in problems for span in problem["spans"]] == [
+        "1.250",
+        "Stuhl",
+    ]
+    assert failed == {"line": 3, "source": SOURCE, "error": "ValueError: no"}
+
+
+def test_a_page_has_only_what_is_to_be_checked_with_its_marks():
+    page = columns_of("html", RECORDS)
+    assert page.count(PAGE_HEAD) == 1
+    html5lib = pytest.importorskip("html5lib", reason="reads the page as a browser does")
+    document = html5lib.parse(page, namespaceHTMLElements=False)
+    head, *rows = (["".join(cell.itertext()).rstrip("\n") for cell in row] for row in document.iter("tr"))
+    assert len(head) == 4
+    assert rows == [
+        ["2", "".join(MESSAGES), SOURCE, TRANSLATION],  # escaped: <Stuhl> is text
+        ["3", "Not translated: ValueError: no", SOURCE, ""],
+    ]
+    marks = [(mark.get("class"), mark.text) for mark in document.iter("mark")]
+    assert marks == [("fault", "1.250"), ("doubt", "Stuhl")]
+
+
+def test_marks_that_overlap_are_the_more_certain_one():
+    case = vectors("problems")["cases"][14]
+    row = Row(1, case["source"], case["translation"], {"coverage": case["coverage"]}, [], {})
+    assert [message for _, message, _ in case["problems"]][1] == "Probably left out: 5 Tage"
+    (line,) = report_lines("html", row, is_first=False)
+    assert line.count("<mark") == 2
+    assert '<mark class="fault">5</mark> Tage' in line
+
+
+def test_the_terminal_says_where_to_look_and_why(capsys):
+    form = OutputFormat(labels=[f"cue {number}" for number in range(8)])
+    records = [[record_of(index != 1)] for index in range(7)] + [Failure("no")]
+    lines = [form.columns(index, SOURCE, record)[0][0] for index, record in enumerate(records)]
+    units = checked_units("".join(f"{line}\n" for line in lines).encode())
+    assert [unit.text for unit in units] == [TRANSLATION] * 7 + [None]
+
+    class File:
+        units = [Unit(SOURCE if n else f"long\n{'er ' * 40}", f"cue {n}") for n in range(8)]
+
+    report(File, units, "c.tsv")
+    assert capsys.readouterr().err.splitlines() == [
+        "6 of 8 passages are to be checked: see c.tsv",
+        f"  cue 0: {MESSAGES[0][:-1]}: long {'er ' * 18}e...",
+        *(f"  cue {number}: {MESSAGES[0][:-1]}: {SOURCE}" for number in (2, 3, 4, 5)),
+        "  and 1 more",
+    ]
+    report(File, [units[1]] * 8, None)
+    assert capsys.readouterr().err == ""
