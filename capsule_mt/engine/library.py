@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import current_thread, main_thread
 from typing import Any
 
-from capsule_mt.engine.program import DTYPES, Address, Codes, Tensor
+from capsule_mt.engine.program import DTYPES, Codes, Tensor
 from capsule_mt.engine.request import REQUEST_FIELDS
 from capsule_mt.engine.stopping import StoppedError
 from capsule_mt.options.table import request_layout
@@ -123,8 +123,6 @@ class _Buffer(ctypes.Structure):
 
 def address_of(tensor: Tensor) -> int:
     """Return the address of a tensor's numbers, valid while its buffer lives."""
-    if isinstance(tensor.buffer, Address):
-        return tensor.buffer.address
     view = _Buffer()
     ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(tensor.buffer), ctypes.byref(view), 0)
     address, size = view.buf or 0, view.len

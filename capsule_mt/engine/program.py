@@ -29,17 +29,10 @@ class Space(enum.IntEnum):
     STATES = 3
 
 
-class Address(NamedTuple):
-    """Memory of somebody else, such as a PyTorch tensor's; `owner` keeps it alive."""
-
-    address: int
-    owner: object
-
-
 class Tensor(NamedTuple):
     """Numbers in row-major order.
 
-    buffer: an object with the buffer protocol, or an `Address`.
+    buffer: an object with the buffer protocol.
     dtype: a key of `DTYPES`.
     """
 
