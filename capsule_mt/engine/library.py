@@ -5,17 +5,19 @@ import functools
 import os
 import sys
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import chain, pairwise
 from pathlib import Path
 from threading import current_thread, main_thread
 from typing import Any
 
 from capsule_mt.engine.program import DTYPES, Codes, Tensor
-from capsule_mt.engine.request import REQUEST_FIELDS
+from capsule_mt.engine.request import REQUEST_FIELDS, JointCandidates
+from capsule_mt.engine.search import Ids
 from capsule_mt.engine.stopping import StoppedError
 from capsule_mt.options.table import request_layout
 
-VERSION = 17 * 65536 + request_layout()  # as ENGINE_VERSION of native/engine.h
+VERSION = 18 * 65536 + request_layout()  # as ENGINE_VERSION of native/engine.h
 TIER = "HF_CAPSULE_MT_TIER"  # environment variable: the tier of kernels to run, such as "avx2" or "portable"
 FOLDER = Path(__file__).parent / "native"
 SUFFIX = {"win32": "dll", "darwin": "dylib"}.get(sys.platform, "so")
@@ -85,6 +87,7 @@ def load_library() -> ctypes.CDLL:
         "engine_add_buffer": (small, [pointer, small, number]),
         "engine_set_programs": (small, [pointer, text, number, text, number, small]),
         "engine_translate": (small, [pointer, pointer, pointer]),
+        "engine_list_candidates": (number, [pointer, pointer, pointer, pointer, pointer, number]),
     }
     # it releases Python's lock itself, and raises what a signal's handler raises
     vars(library)["engine_translate"] = getattr(ctypes.PyDLL(str(LIBRARY)), "engine_translate", None)
@@ -206,7 +209,7 @@ class NativeModel:
 
     def add_linear(self, outputs: int, inputs: int, dtype: str) -> int:
         """Add a linear map that is stored as "F32", "F16" or "I8"; return its number."""
-        return self._check(self._library.engine_add_linear(self._model, outputs, inputs, TYPES[dtype]))
+        return _checked(self._library.engine_add_linear(self._model, outputs, inputs, TYPES[dtype]))
 
     def pack(
         self, number: int, first_row: int, shape: tuple[int, int], weight: Tensor | Codes, bias: Tensor | None
@@ -218,7 +221,7 @@ class NativeModel:
             raise ValueError(f"a linear map {list(shape)} was read with a weight {shapes[0]} and a bias {shapes[1]}")
         addresses = [None if tensor is None else address_of(tensor) for tensor in (weight, largest, bias)]
         types = TYPES[weight.dtype], TYPES["F32" if bias is None else bias.dtype]
-        self._check(
+        _checked(
             self._library.engine_pack(
                 self._model, number, first_row, shape[0], addresses[0], types[0], addresses[1], addresses[2], types[1]
             )
@@ -226,28 +229,28 @@ class NativeModel:
 
     def add_vector(self, values: Tensor) -> None:
         address, kind = address_of(values), TYPES[values.dtype]
-        self._check(self._library.engine_add_vector(self._model, address, values.size, kind))
+        _checked(self._library.engine_add_vector(self._model, address, values.size, kind))
 
     def add_table(self, values: Tensor | Codes, rows: int, width: int) -> None:
         """Add the rows that an EMBED operation looks up."""
         values, largest = _with_largest(values)
         scales = None if largest is None else address_of(largest)
         kind = TYPES[values.dtype]
-        self._check(self._library.engine_add_table(self._model, address_of(values), rows, width, kind, scales))
+        _checked(self._library.engine_add_table(self._model, address_of(values), rows, width, kind, scales))
 
     def add_packed_table(self, number: int, largest: Tensor | None) -> None:
         """Add the rows of a linear map as a table; `largest` as it was packed from codes."""
         magnitudes = None if largest is None else address_of(largest)
-        self._check(self._library.engine_add_packed_table(self._model, number, magnitudes))
+        _checked(self._library.engine_add_packed_table(self._model, number, magnitudes))
 
     def add_positions(self, count: int, width: int, span: int, start: int) -> None:
-        self._check(self._library.engine_add_positions(self._model, count, width, span, start))
+        _checked(self._library.engine_add_positions(self._model, count, width, span, start))
 
     def add_buffer(self, space: int, width: int) -> None:
-        self._check(self._library.engine_add_buffer(self._model, space, width))
+        _checked(self._library.engine_add_buffer(self._model, space, width))
 
     def set_programs(self, encoder: bytes, num_encoder: int, decoder: bytes, num_decoder: int, logits: int) -> None:
-        self._check(self._library.engine_set_programs(self._model, encoder, num_encoder, decoder, num_decoder, logits))
+        _checked(self._library.engine_set_programs(self._model, encoder, num_encoder, decoder, num_decoder, logits))
 
     def translate(self, numbers: Mapping[str, int | float], arrays: "Mapping[str, array[Any]]") -> None:
         """Search, or score given translations. The fields are those of `request_t`; results are written to arrays."""
@@ -255,17 +258,65 @@ class NativeModel:
         for name, values in arrays.items():
             setattr(request, name, values.buffer_info()[0])
         caller = MAIN_THREAD if current_thread() is main_thread() else ANY_THREAD
-        self._check(self._library.engine_translate(self._model, ctypes.byref(request), ctypes.byref(caller)))
+        _checked(self._library.engine_translate(self._model, ctypes.byref(request), ctypes.byref(caller)))
 
-    def _check(self, number: int) -> int:
-        """Return the engine's result, or raise the error that a negative one stands for."""
-        if number == -1:
-            raise MemoryError("no memory for the native engine")
-        if number == -3:
-            raise StoppedError
-        if number < 0:
-            raise ValueError(f"the native engine refused: {self._library.engine_error().decode()}")
-        return number
+
+def _checked(number: int) -> int:
+    """Return the engine's result, or raise the error that a negative one stands for."""
+    if number == -1:
+        raise MemoryError("no memory for the native engine")
+    if number == -3:
+        raise StoppedError
+    if number < 0:
+        raise ValueError(f"the native engine refused: {load_library().engine_error().decode()}")
+    return number
+
+
+class _Sources(ctypes.Structure):
+    """`sources_t` of native/engine.h."""
+
+    _fields_ = [
+        ("count", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("words", "lengths", "further", "further_lengths")),
+    ]
+
+
+class Lexicon(ctypes.Structure):
+    """A `lexicon_t` of native/engine.h. It keeps its arrays: offsets "i", tokens "H" or "i", frequent tokens "i"."""
+
+    _fields_ = [
+        ("source_vocabulary", ctypes.c_int64),
+        ("vocabulary", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("starts", "small_tokens", "tokens")),
+        ("num_frequent", ctypes.c_int64),
+        ("frequent", ctypes.c_void_p),
+        ("multiple", ctypes.c_int64),
+    ]
+
+    def __init__(
+        self, starts: "array[int]", tokens: "array[int]", frequent: "array[int]", vocabulary: int, multiple: int
+    ) -> None:
+        self._arrays = starts, tokens, frequent
+        addresses = [values.buffer_info()[0] for values in self._arrays]
+        halves, wide = (addresses[1], None) if tokens.typecode == "H" else (None, addresses[1])
+        counts = len(starts) - 1, vocabulary
+        super().__init__(*counts, addresses[0], halves, wide, len(frequent), addresses[2], multiple)
+        self._max_translations = max((end - start for start, end in pairwise(starts)), default=0)
+
+    def candidates_of(self, sources: Sequence[Ids], further: Sequence[Ids]) -> JointCandidates:
+        """Return the candidates of all sources, with `further` ones of each."""
+        words, lengths = array("q", chain.from_iterable(sources)), array("q", map(len, sources))
+        further_tokens, further_lengths = array("q", chain.from_iterable(further)), array("q", map(len, further))
+        max_indices = self._max_translations * len(words) + len(further_tokens)
+        max_indices += (self.num_frequent + self.multiple) * len(sources)
+        candidates, indices = array("i", [0]) * self.vocabulary, array("i", [0]) * max_indices
+        list_lengths = array("q", [0]) * len(sources)
+        inputs, results = (words, lengths, further_tokens, further_lengths), (candidates, list_lengths, indices)
+        request = _Sources(len(sources), *(values.buffer_info()[0] for values in inputs))
+        addresses = [values.buffer_info()[0] for values in results]
+        function = load_library().engine_list_candidates
+        count = _checked(function(ctypes.byref(self), ctypes.byref(request), *addresses, max_indices))
+        return JointCandidates(candidates[:count], list_lengths, indices)
 
 
 def _with_largest(values: Tensor | Codes) -> tuple[Tensor, Tensor | None]:

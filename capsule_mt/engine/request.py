@@ -7,9 +7,9 @@ import struct
 from array import array
 from collections.abc import Iterable, Sequence
 from itertools import chain, count
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
-from capsule_mt.engine.search import Ids, Readings, SearchOptions
+from capsule_mt.engine.search import Candidates, Ids, Readings, SearchOptions
 from capsule_mt.options.table import offered, request_fields
 
 _FIELDS = """
@@ -49,6 +49,18 @@ class Scored(NamedTuple):
 
     log_probs: list[float]
     received: list[list[float]] | None
+
+
+class JointCandidates(NamedTuple):
+    """The candidates that a shortlist has for several sources.
+
+    candidates: the union of all, ascending. list_lengths: how many of them each source has.
+    indices: where those of each are in the union, ascending, one source after the other.
+    """
+
+    candidates: Sequence[int]
+    list_lengths: "array[int]"
+    indices: "array[int]"
 
 
 class SpecialTokens(NamedTuple):
@@ -161,24 +173,16 @@ class SearchCall(Call):
             self.arrays["prefixes"] = self.tokens("q", "`prefixes`", prefixes)
             self.arrays["prefix_lengths"] = array("q", map(len, prefixes))
         if options.shortlist is not None:
-            further = [tokens.end] if tokens.end >= 0 else []
-            pairs = zip(sources, prefixes, strict=True)
-            self._list([options.shortlist.of_source(source, *further, *prefix) for source, prefix in pairs])
+            end = [tokens.end] if tokens.end >= 0 else []
+            self._list(joint_candidates(options.shortlist, sources, [[*end, *prefix] for prefix in prefixes]))
         self._set_options(options)
         self.read(options.readings, num_results * self.longest)
 
-    def _list(self, lists: Sequence[Ids]) -> None:
-        """Restrict each source to its list of tokens: indices into `candidates`, the union of all lists."""
-        candidates: Sequence[int] = lists[0]
-        indices: Iterable[int] = array("i", range(len(candidates))) * len(lists)
-        if any(source_candidates is not lists[0] for source_candidates in lists):
-            candidates = sorted(set().union(*lists))
-            index_of = dict(zip(candidates, count(), strict=False))
-            indices = map(index_of.__getitem__, chain.from_iterable(lists))
-        self.numbers["num_candidates"] = len(candidates)
-        self.arrays["candidates"] = self.tokens("i", "the shortlist", [candidates])
-        self.arrays["list_lengths"] = array("q", map(len, lists))
-        self.arrays["candidate_indices"] = array("i", indices)
+    def _list(self, joint: JointCandidates) -> None:
+        """Restrict each source to its candidates."""
+        self.numbers["num_candidates"] = len(joint.candidates)
+        self.arrays["candidates"] = self.tokens("i", "the shortlist", [joint.candidates])
+        self.arrays["list_lengths"], self.arrays["candidate_indices"] = joint.list_lengths, joint.indices
 
     def _set_options(self, options: SearchOptions) -> None:
         for option in OPTIONS:
@@ -212,6 +216,21 @@ class SearchCall(Call):
             if result.received is not None and received is not None:
                 result.received.append(received)
         return result
+
+
+def joint_candidates(shortlist: Candidates, sources: Sequence[Ids], further: Sequence[Ids]) -> JointCandidates:
+    """Return the candidates of all sources, with `further` ones of each."""
+    of_sources = getattr(shortlist, "of_sources", None)
+    if of_sources is not None:
+        return cast(JointCandidates, of_sources(sources, further))
+    lists = [shortlist.of_source(source, *extra) for source, extra in zip(sources, further, strict=True)]
+    candidates: Sequence[int] = lists[0]
+    indices: Iterable[int] = array("i", range(len(candidates))) * len(lists)
+    if any(source_candidates is not lists[0] for source_candidates in lists):
+        candidates = sorted(set().union(*lists))
+        index_of = dict(zip(candidates, count(), strict=False))
+        indices = map(index_of.__getitem__, chain.from_iterable(lists))
+    return JointCandidates(candidates, array("q", map(len, lists)), array("i", indices))
 
 
 def empty(kind: str, count: int) -> "array[Any]":

@@ -171,7 +171,10 @@ DEFAULTS = {option.name: option.default for option in SEARCH_OPTIONS}
 
 
 class Candidates(Protocol):
-    """A lexical shortlist: the tokens that the translation of a source may have."""
+    """A lexical shortlist: the tokens that the translation of a source may have.
+
+    One that also has `of_sources`, which returns a `JointCandidates` for a batch, is asked for that.
+    """
 
     def of_source(self, source: Ids, *further: int) -> Sequence[int]:
         """Return the tokens, ascending, with `further` ones."""

@@ -18,7 +18,7 @@
 #endif
 
 /* Of this interface, and of the options in a request. */
-#define ENGINE_VERSION (17 * 65536 + OPTIONS_LAYOUT)
+#define ENGINE_VERSION (18 * 65536 + OPTIONS_LAYOUT)
 
 /* What the rows of a buffer are: the words of all sources, the sources, the hypotheses, or states of the hypotheses, which
  * move along when beams are reordered. */
@@ -153,6 +153,28 @@ EXPORTED int engine_add_buffer(model_t *model, int space, int64_t width);
 /* `logits`: the buffer that holds the logits after the decoder's program. */
 EXPORTED int engine_set_programs(model_t *model, const operation_t *encoder, int64_t num_encoder,
                                  const operation_t *decoder, int64_t num_decoder, int logits);
+/* The likely translations of each source token: those of token s are `starts[s]` to `starts[s + 1]` of the tokens. */
+typedef struct {
+    int64_t source_vocabulary, vocabulary;
+    const int32_t *starts;        /* [source_vocabulary + 1] */
+    const uint16_t *small_tokens; /* NULL for a vocabulary that two bytes do not number */
+    const int32_t *tokens;        /* then these */
+    int64_t num_frequent;
+    const int32_t *frequent; /* what every translation may have */
+    int64_t multiple;        /* of what the number of candidates is rounded up to, before further ones */
+} lexicon_t;
+
+/* Sources whose candidates are listed: their tokens, and further candidates of each, one source after the other. */
+typedef struct {
+    int64_t count;
+    const int64_t *words, *lengths;           /* [count] lengths */
+    const int64_t *further, *further_lengths; /* [count] lengths */
+} sources_t;
+
+/* Fills in the shortlist of a request; returns the number of its candidates, of which there are at most as many as tokens
+ * in the vocabulary. The lexicon is not checked. */
+EXPORTED int64_t engine_list_candidates(const lexicon_t *lexicon, const sources_t *sources, int32_t *candidates,
+                                        int64_t *list_lengths, int32_t *candidate_indices, int64_t max_indices);
 /* A caller's lock, such as Python's, which is released while the engine works. Every LOOK_SECONDS the engine calls `look`
  * with the lock, unless it is NULL, and gives up if it does not return 0. */
 typedef struct {

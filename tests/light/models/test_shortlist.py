@@ -2,6 +2,7 @@
 
 import pytest
 
+from capsule_mt.engine.request import joint_candidates
 from capsule_mt.models.shortlist import FILE_NAME, Shortlist
 from capsule_mt.models.weights import CheckpointError
 from tests.light.models.files import read_header, write_file
@@ -12,6 +13,45 @@ SOME = Shortlist.of_translations({token: range(30 + token, 45 + token) for token
 def test_the_tokens_of_a_source():
     assert SOME.of_source([5, 6, 5, 200], 0, -1) == [0, 3, 4, 5, *range(35, 51)]
     assert SOME.of_source([], 4) == [3, 4, 5]
+
+
+class OneByOne:
+    """A shortlist that is asked for one source at a time."""
+
+    def __init__(self, shortlist):
+        self.of_source = shortlist.of_source
+
+
+@pytest.mark.parametrize("vocabulary", [1, 63, 64, 65, 211, 70_000])
+@pytest.mark.parametrize("multiple", [1, 8])
+def test_the_tokens_of_several_sources(vocabulary, multiple):
+    """In C as in Python, with tokens of two bytes and of four, and where there are too few to fill up."""
+    last = vocabulary - 1
+    translations = {token: [token * k % vocabulary for k in range(token % 40)] for token in range(0, vocabulary, 3)}
+    shortlist = Shortlist.of_translations(translations, [0, last // 2], (vocabulary, vocabulary))
+    shortlist.multiple = multiple
+    sources = [[last], [], [last, 0, last // 3 * 3, *range(vocabulary)[:60:2]], [last // 2]]
+    further = [[], [0], [last, last, 0], [last // 2]]
+    for count in (1, 2, len(sources)):
+        together = joint_candidates(shortlist, sources[:count], further[:count])
+        expected = joint_candidates(OneByOne(shortlist), sources[:count], further[:count])
+        num_indices = sum(together.list_lengths)
+        assert list(together.candidates) == list(expected.candidates)
+        assert together.list_lengths == expected.list_lengths
+        assert together.indices[:num_indices] == expected.indices
+
+
+@pytest.mark.parametrize(
+    ("sources", "further", "message"),
+    [
+        ([[5], [211]], [[], []], "the source: token 211 is outside of the vocabulary of 211"),
+        ([[-1]], [[]], "the source: token -1 is outside of the vocabulary of 211"),
+        ([[5], [6]], [[0], [211]], "the shortlist: token 211 is outside of the vocabulary of 211"),
+    ],
+)
+def test_tokens_outside_of_the_vocabularies_are_refused(sources, further, message):
+    with pytest.raises(ValueError, match=f"the native engine refused: {message}"):
+        SOME.of_sources(sources, further)
 
 
 def test_files(tmp_path):
