@@ -7,8 +7,8 @@ silent without it. Thresholds and exceptions were chosen on human translations o
 
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
 from capsule_mt.coverage.check_words import ARTICLES, LARGE_NUMBER, NEGATION, NUMBER_WORDS, SIGN_NAMES
 from capsule_mt.coverage.repetition import doubled_phrases
@@ -53,9 +53,8 @@ def checks_of(
     if not source.strip() or not translation.strip():
         return ()
     languages = language_code(source_language), language_code(target_language)
-    source_items, target_items = ([*_items(text)] for text in (source, translation))
+    (source_items, source_words), (target_items, target_words) = map(_items_and_words, (source, translation))
     checks = [*_item_checks(source_items, target_items)] if source_items or target_items else []
-    source_words, target_words = _without(source, source_items), _without(translation, target_items)
     checks += _number_checks(source_words, target_words, languages)
     checks += _sign_checks(source_words, target_words, languages)
     checks += _end_check(source_words, target_words, languages)
@@ -67,16 +66,17 @@ def checks_of(
 
 
 # ---- placeholders, tags and URLs
-def _items(text: str) -> Iterator[Item]:
+def _items_and_words(text: str) -> tuple[list[Item], str]:
+    """Return the items of a text, placeholders without what is glued to them, and the text with spaces instead."""
     if not may_have_no_words(text):
-        return iter(())
-    return (bare(part) for part in parts_of(text, KEPT_KINDS) if isinstance(part, Item))
-
-
-def _without(text: str, items: Sequence[Item]) -> str:
-    for item in items:
-        text = text.replace(item, " ", 1)
-    return text
+        return [], text
+    items, words = list[Item](), list[str]()
+    for part in parts_of(text, KEPT_KINDS):
+        if isinstance(part, Item):
+            items.append(bare(part))
+            part = part.replace(items[-1], " ", 1)
+        words.append(part)
+    return items, "".join(words)
 
 
 def _item_checks(source: Sequence[Item], translation: Sequence[Item]) -> Iterator[Check]:
@@ -123,15 +123,14 @@ def _numbers(text: str) -> list[str]:
 
 def _number_checks(source: str, translation: str, languages: tuple[str | None, str | None]) -> Iterator[Check]:
     """Yield numbers that one side lacks, in digits, words or Roman numerals."""
-    unmatched, remaining = [], _numbers(translation)
-    remaining_values = [*map(values_of, remaining)]
+    unmatched, target_numbers = [], _NumberPool(_numbers(translation), values_of)
     for number in _numbers(source):
-        values = values_of(number)
-        index = next((i for i, candidate in enumerate(remaining_values) if not values.isdisjoint(candidate)), None)
+        index = target_numbers.first(values_of(number))
         if index is None:
             unmatched.append(number)
         else:
-            del remaining[index], remaining_values[index]
+            target_numbers.remove(index)
+    remaining = target_numbers.remaining()
     if not unmatched and not remaining:
         return
     missing, added = _unexplained(unmatched, remaining, source, translation, languages)
@@ -155,32 +154,73 @@ def _unexplained(
 
     languages: of the text, and of the other text.
     """
-    remaining, missing = list(other_numbers), list[str]()
+    missing = list[str]()
     if not numbers:
-        return missing, remaining
+        return missing, list(other_numbers)
+    remaining = _NumberPool(other_numbers, _keys_of)
     # numbers that only the other text has as words: such a word in both texts explains nothing
     words = _values_in_words(other_text, languages[1]) - _values_in_words(text, languages[0])
     articles = ARTICLES.get(languages[0] or "", ())
     words[1] -= sum(word.casefold() in articles for word in WORDS.findall(text))
     afternoons = AFTERNOON.search(text) is not None, AFTERNOON.search(other_text) is not None
+    has_whole_hours = re.search(r"\d:00", text) is not None
     for number in numbers:
         time = _same_time(number, remaining, *afternoons)
         if time:
-            for part in time:
-                remaining.remove(part)
+            remaining.remove(*time)
             continue
-        if number == "00" and re.search(r"\d:00", text):  # "10:00" and "10h"
+        if number == "00" and has_whole_hours:  # "10:00" and "10h"
             continue
         value = _integer(number) if number.isdecimal() else -1
-        related = _related(value, *afternoons)
-        match = next((form for form in remaining if related and form.isdecimal() and _integer(form) in related), None)
+        match = remaining.first(_related(value, *afternoons))
         if match is not None:
             remaining.remove(match)
         elif words[value] > 0:
             words[value] -= 1
         else:
             missing.append(number)
-    return missing, remaining
+    return missing, remaining.remaining()
+
+
+class _NumberPool:
+    """Numbers in the order of their text, which are looked up by keys and removed, both in constant time."""
+
+    def __init__(self, numbers: Sequence[str], keys_of: Callable[[str], Iterable[Hashable]]) -> None:
+        self._numbers: list[str | None] = [*numbers]
+        self._indices: dict[Hashable, deque[int]] = {}
+        for index, number in enumerate(numbers):
+            for key in keys_of(number):
+                self._indices.setdefault(key, deque()).append(index)
+
+    def first(self, keys: Iterable[Hashable], skipped: int | None = None) -> int | None:
+        """Return the index of the first remaining number with one of these keys, other than the skipped one."""
+        return min((index for key in keys for index in self._first_two(key) if index != skipped), default=None)
+
+    def remove(self, *indices: int) -> None:
+        for index in indices:
+            self._numbers[index] = None
+
+    def remaining(self) -> list[str]:
+        return [number for number in self._numbers if number is not None]
+
+    def _first_two(self, key: Hashable) -> list[int]:
+        """Return the indices of the first two remaining numbers with a key; forget removed ones before them."""
+        indices, first_two = self._indices.get(key, deque()), list[int]()
+        while indices and len(first_two) < 2:
+            index = indices.popleft()
+            if self._numbers[index] is not None:
+                first_two.append(index)
+        indices.extendleft(reversed(first_two))
+        return first_two
+
+
+def _keys_of(number: str) -> Iterator[Hashable]:
+    """Yield what finds a number in a `_NumberPool`: its form, its integer value, and its hour and minutes."""
+    yield number
+    if number.isdecimal():
+        yield _integer(number)
+    if time := TIME.fullmatch(number):
+        yield int(time[1]), time[2]
 
 
 def _values_in_words(text: str, language: str | None) -> Counter[int]:
@@ -197,23 +237,23 @@ def _integer(digits: str) -> int:
 
 
 def _same_time(
-    number: str, other_numbers: Sequence[str], is_afternoon: bool, is_other_afternoon: bool
-) -> tuple[str, ...]:
+    number: str, other_numbers: _NumberPool, is_afternoon: bool, is_other_afternoon: bool
+) -> tuple[int, ...]:
     """Return the other numbers that name the time of a number: 19 and 45 for "19.45", 17.30 for "5.30 p.m."."""
     match = TIME.fullmatch(number)
     if match is None:
         return ()
     hours = {int(match[1]), *_related(int(match[1]), is_afternoon, is_other_afternoon)}
-    other_times = (TIME.fullmatch(form) for form in other_numbers)
-    same_time = next((time for time in other_times if time and time[2] == match[2] and int(time[1]) in hours), None)
+    same_time = other_numbers.first((hour, match[2]) for hour in hours)
     if same_time is not None:
-        return (same_time[0],)
-    minutes = [match[2]] if match[2] in other_numbers else []
-    hour_candidates = list(other_numbers)
-    for form in minutes:
-        hour_candidates.remove(form)
-    hour = next((form for form in hour_candidates if form.isdecimal() and _integer(form) in hours), None)
-    return (hour, *minutes) if hour is not None and (minutes or match[2] == "00") else ()
+        return (same_time,)
+    minutes = other_numbers.first([match[2]])
+    hour = other_numbers.first(hours, skipped=minutes)
+    if hour is None:
+        return ()
+    if minutes is None:
+        return (hour,) if match[2] == "00" else ()
+    return hour, minutes
 
 
 def _related(value: int, is_afternoon: bool, is_other_afternoon: bool) -> list[int]:

@@ -1,6 +1,7 @@
 """Faults that rules find in a translation: numbers, signs, placeholders, negations and the like."""
 
 import random
+import sys
 
 import pytest
 
@@ -124,3 +125,31 @@ def test_the_longest_run_takes_linear_time():
         assert len(_longest_run(words, [Word(str(word)) for word in words])) == num_words
         num_compared.append(Word.num_compared)
     assert num_compared[1] < 2.2 * num_compared[0]
+
+
+def _num_calls(function, *arguments):
+    """Count the calls of functions and the steps of generators that a function takes."""
+    num_calls = 0
+
+    def count(frame, event, argument):
+        nonlocal num_calls
+        num_calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        function(*arguments)
+    finally:
+        sys.setprofile(None)
+    return num_calls
+
+
+# numbers that nothing accounts for, in all the forms that are looked up: times, whole hours, decimals, integers
+@pytest.mark.parametrize("number", ["{hour}.45", "00", "{n},5", "{n}", "1{n}", "{n} {{name}}"])
+def test_numbers_take_linear_time(number):
+    def check(num_numbers):
+        source = " and ".join(number.format(hour=n % 12, n=n) for n in range(num_numbers))
+        translation = " und ".join(f"{n % 7 + 13}.30 {n + 1 / 3:.6f} {30 + n % 20}" for n in range(num_numbers))
+        checks_of(f"At 5 p.m.: {source}", f"Abends: {translation}", "en", "de")
+
+    check(10)
+    assert _num_calls(check, 400) < 2.2 * _num_calls(check, 200)
