@@ -22,20 +22,27 @@ const wordsIn = (text) => text.match(WORDS) ?? [];
 /** Return the faults that rules find in the translation of a text; `words`: the model file's, by kind, of both languages. */
 export function checksOf(source, translation, words) {
   if (!source.trim() || !translation.trim()) return [];
-  const items = [source, translation].map(checkedItems);
-  const texts = [source, translation].map((text, side) => items[side].reduce((rest, { text: item }) => rest.replace(item, () => " "), text));
+  const sides = [source, translation].map(itemsAndWords);
+  const texts = sides.map((side) => side.words);
   const faults = [
-    ...itemChecks(...items), ...numberChecks(texts, words), ...signChecks(texts, words.sign_names), ...endCheck(texts, words.question_marks),
+    ...itemChecks(...sides.map(({ items }) => items)), ...numberChecks(texts, words), ...signChecks(texts, words.sign_names), ...endCheck(texts, words.question_marks),
     ...doubledChecks(...texts), ...untranslatedCheck(...texts), ...bracketChecks(...texts), ...negationChecks(texts, words.negations),
   ];
   return faults.map(([kind, missing, added]) => ({ kind, missing, added }));
 }
 
 // ---- placeholders, tags and URLs
-/** Return the items of a text, placeholders without what is glued to them. */
-function checkedItems(text) {
-  return itemsOf(text, CHECKED_ITEMS).map(({ text: item, kind }) => (
-    { text: (kind === "placeholders" && BARE_PLACEHOLDER.exec(item)?.[0]) || item, kind }));
+/** Return the items of a text, placeholders without what is glued to them, and the text with spaces instead. */
+function itemsAndWords(text) {
+  const items = [];
+  let [words, last] = ["", 0];
+  for (const { text: item, start, end, kind } of itemsOf(text, CHECKED_ITEMS)) {
+    const bare = (kind === "placeholders" && BARE_PLACEHOLDER.exec(item)?.[0]) || item;
+    items.push({ text: bare, kind });
+    words += text.slice(last, start) + item.replace(bare, () => " ");
+    last = end;
+  }
+  return { items, words: words + text.slice(last) };
 }
 
 function itemChecks(source, translation) {
@@ -79,16 +86,15 @@ const numbersIn = (text) => Array.from(text, (character) => DIGITS.get(character
 
 /** Return numbers that one side lacks, in digits, words or Roman numerals. */
 function numberChecks(texts, words) {
-  const unmatched = [];
-  const remaining = numbersIn(texts[1]).map((number) => ({ number, values: valuesOf(number) }));
+  const [unmatched, targetNumbers] = [[], new NumberPool(numbersIn(texts[1]), valuesOf)];
   for (const number of numbersIn(texts[0])) {
-    const values = valuesOf(number);
-    const index = remaining.findIndex((other) => other.values.some((value) => values.includes(value)));
-    if (index < 0) unmatched.push(number);
-    else remaining.splice(index, 1);
+    const index = targetNumbers.first(valuesOf(number));
+    if (index === undefined) unmatched.push(number);
+    else targetNumbers.remove(index);
   }
+  const remaining = targetNumbers.remaining();
   if (!unmatched.length && !remaining.length) return [];
-  const first = unexplained(unmatched, remaining.map(({ number }) => number), texts, words, [0, 1]);
+  const first = unexplained(unmatched, remaining, texts, words, [0, 1]);
   const second = unexplained(first.remaining, first.missing, texts, words, [1, 0]);
   const hasLargeNumber = new RegExp(words.large_number, "iu").test(texts[0]);
   const isPart = (number) => hasLargeNumber && integerOf(number.replace(/[^\p{Nd}]/gu, "")) > MAX_SMALL_NUMBER;
@@ -104,8 +110,8 @@ function numberChecks(texts, words) {
  * `sides`: the index of the numbers' text, and of the other text.
  */
 function unexplained(numbers, otherNumbers, texts, words, sides) {
-  const remaining = [...otherNumbers];
-  if (!numbers.length) return { missing: [], remaining };
+  if (!numbers.length) return { missing: [], remaining: otherNumbers };
+  const pool = new NumberPool(otherNumbers, keysOf);
   const [text, otherText] = sides.map((side) => texts[side]);
   const [own, inWords] = sides.map((side) => valuesInWords(texts[side], words.numbers[side]));
   // what translates a number word or an article ("a", "um") of this text explains no digits
@@ -113,23 +119,69 @@ function unexplained(numbers, otherNumbers, texts, words, sides) {
   const articles = wordsIn(text).filter((word) => words.articles[sides[0]].includes(folded(word)));
   inWords.set(1, (inWords.get(1) ?? 0) - articles.length);
   const afternoons = [text, otherText].map((one) => AFTERNOON.test(one));
-  const remove = (number) => remaining.splice(remaining.indexOf(number), 1);
+  const hasWholeHours = /\p{Nd}:00/u.test(text);
   const missing = numbers.filter((number) => {
-    const time = sameTime(number, remaining, ...afternoons);
-    time.forEach(remove);
-    if (time.length || (number === "00" && /\p{Nd}:00/u.test(text))) return false; // "10:00" and "10h"
+    const time = sameTime(number, pool, ...afternoons);
+    pool.remove(...time);
+    if (time.length || (number === "00" && hasWholeHours)) return false; // "10:00" and "10h"
     const value = isPlainNumber(number) ? integerOf(number) : -1;
-    const related = relatedTo(value, ...afternoons);
-    const match = remaining.find((form) => isPlainNumber(form) && related.includes(integerOf(form)));
+    const match = pool.first(relatedTo(value, ...afternoons));
     if (match !== undefined) {
-      remove(match);
+      pool.remove(match);
       return false;
     }
     const count = inWords.get(value) ?? 0;
     inWords.set(value, count - 1);
     return count <= 0;
   });
-  return { missing, remaining };
+  return { missing, remaining: pool.remaining() };
+}
+
+/** Numbers in the order of their text, which are looked up by keys and removed, both in constant time. */
+class NumberPool {
+  #numbers;
+  #indices = new Map(); // by key, the last one first
+
+  constructor(numbers, keysOf) {
+    this.#numbers = [...numbers];
+    for (let index = numbers.length - 1; index >= 0; index--) {
+      for (const key of keysOf(numbers[index])) {
+        if (!this.#indices.has(key)) this.#indices.set(key, []);
+        this.#indices.get(key).push(index);
+      }
+    }
+  }
+
+  /** Return the index of the first remaining number with one of these keys, other than the skipped one. */
+  first(keys, skipped) {
+    const indices = keys.flatMap((key) => this.#firstTwo(key)).filter((index) => index !== skipped);
+    return indices.length ? Math.min(...indices) : undefined;
+  }
+
+  remove(...indices) {
+    for (const index of indices) this.#numbers[index] = null;
+  }
+
+  remaining() {
+    return this.#numbers.filter((number) => number !== null);
+  }
+
+  /** Return the indices of the first two remaining numbers with a key; forget removed ones before them. */
+  #firstTwo(key) {
+    const [indices, firstTwo] = [this.#indices.get(key) ?? [], []];
+    while (indices.length && firstTwo.length < 2) {
+      const index = indices.pop();
+      if (this.#numbers[index] !== null) firstTwo.unshift(index);
+    }
+    indices.push(...firstTwo);
+    return firstTwo;
+  }
+}
+
+/** Return what finds a number in a `NumberPool`: its form, its integer value, and its hour and minutes. */
+function keysOf(number) {
+  const [, hour, minutes] = TIME.exec(number) ?? [];
+  return [number, ...(isPlainNumber(number) ? [integerOf(number)] : []), ...(hour ? [`${Number(hour)}:${minutes}`] : [])];
 }
 
 /** Return how often a text has each number in words or in Roman numerals. */
@@ -148,15 +200,12 @@ function sameTime(number, otherNumbers, ...afternoons) {
   const [, hour, minutes] = TIME.exec(number) ?? [];
   if (!hour) return [];
   const hours = [Number(hour), ...relatedTo(Number(hour), ...afternoons)];
-  const same = otherNumbers.find((form) => {
-    const [, otherHour, otherMinutes] = TIME.exec(form) ?? [];
-    return otherMinutes === minutes && hours.includes(Number(otherHour));
-  });
+  const same = otherNumbers.first(hours.map((value) => `${value}:${minutes}`));
   if (same !== undefined) return [same];
-  const minutesIndex = otherNumbers.indexOf(minutes);
-  const hourForm = otherNumbers.find((form, index) => index !== minutesIndex && isPlainNumber(form) && hours.includes(integerOf(form)));
-  if (hourForm === undefined || (minutesIndex < 0 && minutes !== "00")) return [];
-  return minutesIndex < 0 ? [hourForm] : [hourForm, minutes];
+  const minutesIndex = otherNumbers.first([minutes]);
+  const hourIndex = otherNumbers.first(hours, minutesIndex);
+  if (hourIndex === undefined || (minutesIndex === undefined && minutes !== "00")) return [];
+  return minutesIndex === undefined ? [hourIndex] : [hourIndex, minutesIndex];
 }
 
 /** Return numbers that may mean the same: 17 for "5 p.m.", 90 for "the 1990s". */
@@ -213,15 +262,45 @@ function untranslatedCheck(...texts) {
 
 /** Return the longest run of words that both lists have. */
 function longestRun(words, targetWords) {
-  const indices = new Map(targetWords.map((word) => [word, []]));
-  targetWords.forEach((word, at) => indices.get(word).push(at));
-  if (new Set(words.filter((word) => indices.has(word))).size < MIN_UNTRANSLATED) return [];
-  let [lengths, longest, end] = [new Map(), 0, 0]; // of the run that ends at an index of the target words
+  const targets = new Set(targetWords);
+  if (new Set(words.filter((word) => targets.has(word))).size < MIN_UNTRANSLATED) return [];
+  let [state, length, longest, end] = [suffixAutomaton(targetWords), 0, 0, 0];
   words.forEach((word, index) => {
-    lengths = new Map((indices.get(word) ?? []).map((at) => [at, (lengths.get(at - 1) ?? 0) + 1]));
-    for (const length of lengths.values()) if (length > longest) [longest, end] = [length, index + 1];
+    while (state.suffix && !state.next.has(word)) {
+      state = state.suffix;
+      length = state.length;
+    }
+    if (state.next.has(word)) [state, length] = [state.next.get(word), length + 1];
+    if (length > longest) [longest, end] = [length, index + 1];
   });
   return words.slice(end - longest, end);
+}
+
+/** Return the first state of the automaton that reads every run of these words, in linear time: see checks.py. */
+function suffixAutomaton(words) {
+  const start = { next: new Map(), length: 0 };
+  let last = start;
+  for (const word of words) {
+    let state = last;
+    last = { next: new Map(), length: state.length + 1, suffix: start };
+    while (state && !state.next.has(word)) {
+      state.next.set(word, last);
+      state = state.suffix;
+    }
+    if (!state) continue;
+    let target = state.next.get(word);
+    if (target.length !== state.length + 1) { // a longer run ends there, too: split the state
+      const clone = { next: new Map(target.next), length: state.length + 1, suffix: target.suffix };
+      target.suffix = clone;
+      while (state?.next.get(word) === target) {
+        state.next.set(word, clone);
+        state = state.suffix;
+      }
+      target = clone;
+    }
+    last.suffix = target;
+  }
+  return start;
 }
 
 /** Return pairs of brackets that the texts have in different numbers; square ones count as round. */

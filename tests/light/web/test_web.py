@@ -93,30 +93,42 @@ def test_versions_are_one():
 
 
 @pytest.fixture(scope="module", params=["package", "page"])
-def of_vectors(request, tmp_path_factory):
-    """What the modules make of tests/vectors, which Python's tests read, too: see vectors.mjs."""
+def run_beside_modules(request, tmp_path_factory):
+    """Run a script of this folder beside the modules of the package, or of the page, on a JSON value."""
     program = shutil.which("node") or pytest.skip("no node here")
     folder = tmp_path_factory.mktemp("scripts")
-    scripts = site.sources() | {"vectors": Path(__file__).with_name("vectors.mjs").read_text(encoding="utf-8")}
+    names = ["vectors", "steps"]
+    scripts = {name: Path(__file__).with_name(f"{name}.mjs").read_text(encoding="utf-8") for name in names}
+    scripts |= site.sources()
     if request.param == "page":
-        scripts = page_scripts(scripts, ["index", "worker", "vectors"])
+        scripts = page_scripts(scripts, ["index", "worker", *names])
     for name, script in scripts.items():
         (folder / f"{name}.js").write_text(script, encoding="utf-8")
     (folder / "package.json").write_text('{"type": "module"}', encoding="utf-8")
+
+    def run(name, value, *arguments):
+        done = subprocess.run(
+            [program, folder / f"{name}.js", *arguments],
+            input=json.dumps(value, default=list),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            encoding="utf-8",
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def of_vectors(run_beside_modules):
+    """What the modules make of tests/vectors, which Python's tests read, too: see vectors.mjs."""
     languages = {"en", *(case["language"] for case in vectors("sentences")["cases"])}
     rules = {str(code): rules_of(code)._asdict() for code in languages}
     pairs = [case["languages"] for case in vectors("checks")["cases"]]
     words = {",".join(code or "" for code in pair): words_of_checks(*pair) for pair in pairs}
-    done = subprocess.run(
-        [program, folder / "vectors.js", VECTORS, MARKS_OF_PAGE],
-        input=json.dumps({"rules": rules, "words_of_checks": words}, default=list),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        encoding="utf-8",
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return run_beside_modules("vectors", {"rules": rules, "words_of_checks": words}, VECTORS, MARKS_OF_PAGE)
 
 
 @pytest.mark.parametrize("name", sorted({path.stem for path in VECTORS.glob("*.json")} - {"keeping", "normal"}))
@@ -133,6 +145,27 @@ def test_normal_forms(of_vectors):
     assert answers["cases"] == expected["cases"]
     assert answers["plain"] == {form: [form] * len(characters) for form, characters in expected["plain"].items()}
     assert answers["invisible"] == ""
+
+
+@pytest.mark.parametrize(
+    ("source", "translation"),
+    [
+        ("{hour}.45", "{later}.30 {second}"),  # times
+        ("00 {n},5", "{n}.25"),
+        ("same same old same words", "same same old same words"),  # a run of repeated words
+    ],
+)
+def test_checks_take_linear_time(source, translation, run_beside_modules):
+    def texts(num_parts):
+        texts = (
+            " ".join(part.format(n=n, hour=n % 12, later=n % 7 + 13, second=30 + n % 20) for n in range(num_parts))
+            for part in (source, translation)
+        )
+        return [f"{text} {words}." for text, words in zip(texts, ("at 5 p.m. we", "abends we"), strict=True)]
+
+    words = words_of_checks("en", "de")
+    short, long = run_beside_modules("steps", {"texts": [texts(200), texts(400)], "words": words})
+    assert 200 < long < 2.2 * short
 
 
 @pytest.mark.parametrize(
