@@ -25,12 +25,14 @@ demo-training: $(VENV)/ready
 	$(VENV)/bin/capsule-mt quickstart
 
 test: $(VENV)/ready
+	$(VENV)/bin/python -m capsule_mt.engine.build --if-changed
 	$(VENV)/bin/python $(QUICK)
 
 test-all: $(VENV)/ready
 	@echo "== the wheels, with the newest of all"
 	tests/dist.sh $(PYTHON)
 	@echo "== what takes longer"
+	$(VENV)/bin/python -m capsule_mt.engine.build --if-changed
 	$(VENV)/bin/python $(PYTEST) --dist worksteal --durations 20 -m "slow and not gpu"
 	@echo "== an accelerator's way through the models, on the CPU"
 	$(VENV)/bin/python $(PYTEST) tests/gpu --tiny

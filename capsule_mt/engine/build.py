@@ -165,7 +165,12 @@ def main() -> None:
     parser.add_argument("--target", choices=list(TARGETS), default=this_platform(), help="the platform to build for")
     parser.add_argument("--output", type=Path, default=SOURCES, help="the folder of the library")
     parser.add_argument("--sanitize", default="", metavar="NAMES", help="for tests: address,undefined")
+    parser.add_argument("--if-changed", action="store_true", help="only where a source is newer than the library")
     arguments = parser.parse_args()
+    if arguments.if_changed:
+        if arguments.target in TARGETS:  # elsewhere, the package is installed without the engine
+            built(arguments.target, arguments.output)
+        return
     print(build(arguments.target, arguments.output, arguments.sanitize))
 
 

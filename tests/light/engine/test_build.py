@@ -14,3 +14,14 @@ def test_it_is_compiled_only_where_it_is_not_newer_than_its_sources(tmp_path, mo
     assert build.built(name, tmp_path) == library
     os.utime(library, (0, 0))
     assert build.built(name, tmp_path) == "compiled"
+
+
+def test_the_command_compiles_always_or_only_what_has_changed(tmp_path, monkeypatch):
+    compiled = []
+    monkeypatch.setattr(build, "build", lambda *arguments: compiled.append(arguments))
+    name = build.this_platform()
+    (tmp_path / build.TARGETS[name].library).touch()
+    for options in (["--if-changed"], []):
+        monkeypatch.setattr("sys.argv", ["build.py", "--output", str(tmp_path), *options])
+        build.main()
+    assert compiled == [(name, tmp_path, "")]
