@@ -1,15 +1,15 @@
 """Int8 checkpoints: int8.safetensors has rounded matrices as `NAME.codes` [out, in] in int8 and `NAME.largest` [out],
-the largest magnitude of each row, and other tensors as they are; int8.json has the format and the file's SHA-256.
+the largest magnitude of each row, and other tensors as they are; int8.json has the format and each tensor's SHA-256.
 """
 
+import hashlib
 import os
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from capsule_mt.engine.library import rounded
 from capsule_mt.engine.program import Codes, Tensor
-from capsule_mt.files.digests import file_digest
 from capsule_mt.messages import shown
 from capsule_mt.models.opening import open_file
 from capsule_mt.models.parts import Parts
@@ -27,8 +27,9 @@ from capsule_mt.models.weights import (
 )
 
 FACTS_FILE = "int8.json"
-FORMAT = 1
-NO_CODE, BLOCK = b"\x80", 1 << 20
+FORMAT = 2
+NO_CODE = b"\x80"
+BLOCK = 1 << 16  # bytes that are searched for `NO_CODE` at a time: their copy stays in the cache
 
 
 class Int8File:
@@ -36,8 +37,15 @@ class Int8File:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         file, facts_file = os.path.join(folder, INT8_FILE), os.path.join(folder, FACTS_FILE)
-        _check_digest(file, facts_file)
+        open_file(file).close()
+        self._digests = _read_digests(facts_file)
         self._stored = SafetensorsFile(file)
+        for names, others, owner in (
+            (self._stored, self._digests, FACTS_FILE),
+            (self._digests, self._stored, INT8_FILE),
+        ):
+            if missing := next((name for name in names if name not in others), None):
+                raise CheckpointError(f"{os.path.join(folder, owner)}: lacks `{missing}`: convert the model again")
         for name in self._stored:
             matrix = name.removesuffix(".codes")
             if matrix != name:
@@ -55,9 +63,10 @@ class Int8File:
 
     def read(self, name: str) -> Tensor | Codes:
         if name in self._stored:
-            return self._stored.read(name)
-        codes, largest = f"{name}.codes", self._stored.read(f"{name}.largest")
+            return self._read_exact(name)
+        codes, largest = f"{name}.codes", self._read_exact(f"{name}.largest")
         content = self._stored.content(codes)
+        self._check_digest(codes, content)
         # `in` on a memoryview would compare numbers with `bytes`, and find nothing
         if any(NO_CODE in bytes(content[start : start + BLOCK]) for start in range(0, len(content), BLOCK)):
             raise self._stored.problem(codes, f"`{codes}` has the code -128, which no number is rounded to")
@@ -67,6 +76,20 @@ class Int8File:
 
     def problem(self, name: str, message: str) -> ValueError:
         return self._stored.problem(name, message)
+
+    def _read_exact(self, name: str) -> Tensor | Codes:
+        self._check_digest(name, self._stored.content(name))
+        return self._stored.read(name)
+
+    def _check_digest(self, name: str, content: "bytes | memoryview") -> None:
+        """Refuse a tensor that is not the one of int8.json.
+
+        Each tensor is hashed when it is read: a pass over the whole file would read all of its pages twice.
+        """
+        digest = _digest(self._stored.dtype(name), self._stored.shape(name), content)
+        if digest != self._digests[name]:
+            expected = shown(self._digests[name])
+            raise self._stored.problem(name, f"the SHA-256 of `{name}` is {digest}, but {FACTS_FILE} says {expected}")
 
     def _check_codes(self, name: str) -> None:
         codes, largest = f"{name}.codes", f"{name}.largest"
@@ -88,10 +111,14 @@ def write_int8_weights(folder: str | os.PathLike[str], weights: Weights, parts: 
     exact = {name: tensor for name, tensor in unrounded.items() if isinstance(tensor, Tensor)}
     matrices = [name for name in names if name not in exact]
     magnitudes: dict[str, Tensor] = {}
+    digests: dict[str, str] = {}
 
     def numbers(name: str) -> "bytes | bytearray | memoryview | array[Any]":
-        if name in exact:
-            return exact[name].buffer
+        content = exact[name].buffer if name in exact else rounded_part(name)
+        digests[name] = _digest(*shapes[name], content)
+        return content
+
+    def rounded_part(name: str) -> Any:
         matrix, _, kind = name.rpartition(".")
         if kind == "largest":
             return magnitudes.pop(matrix).buffer
@@ -99,22 +126,33 @@ def write_int8_weights(folder: str | os.PathLike[str], weights: Weights, parts: 
         return codes.buffer
 
     # codes first: their sizes are mostly multiples of 8, where `SafetensorsFile.content` maps instead of copying
-    shapes = {
+    shapes: dict[str, tuple[str, Sequence[int]]] = {
         **{f"{name}.codes": ("I8", weights.shape(name)) for name in matrices},
         **{f"{name}.largest": ("F32", weights.shape(name)[:1]) for name in matrices},
         **{name: (tensor.dtype, tensor.shape) for name, tensor in exact.items()},
     }
     file = os.path.join(folder, INT8_FILE)
     write_safetensors(file, shapes, numbers, {"format": "pt"})
-    write_json(os.path.join(folder, FACTS_FILE), {"format": FORMAT, "sha256": file_digest(file)})
+    write_json(os.path.join(folder, FACTS_FILE), {"format": FORMAT, "sha256": digests})
 
 
-def _check_digest(file: str, facts_file: str) -> None:
-    open_file(file).close()
+def _digest(dtype: str, shape: Sequence[int], content: "bytes | bytearray | memoryview | array[Any]") -> str:
+    """Return the SHA-256 of a tensor: of its type and shape, then of its bytes."""
+    digest = hashlib.sha256(f"{dtype} {list(shape)}".encode())
+    digest.update(content)
+    return digest.hexdigest()
+
+
+def _read_digests(facts_file: str) -> dict[str, Any]:
+    """Return the digests of the tensors in int8.json."""
     if not os.path.lexists(facts_file):
-        raise CheckpointError(f"{facts_file}: no such file; it has the SHA-256 of {INT8_FILE}")
+        raise CheckpointError(f"{facts_file}: no such file; it has the SHA-256 of the tensors in {INT8_FILE}")
     facts = read_json(facts_file)
     if facts.get("format") != FORMAT:
-        raise CheckpointError(f"{facts_file}: `format` must be {FORMAT}, got {shown(facts.get('format'))}")
-    if (digest := file_digest(file)) != facts.get("sha256"):
-        raise CheckpointError(f"{file}: its SHA-256 is {digest}, but {FACTS_FILE} says {facts.get('sha256')}")
+        raise CheckpointError(
+            f"{facts_file}: `format` must be {FORMAT}, got {shown(facts.get('format'))}: convert the model again"
+        )
+    digests = facts.get("sha256")
+    if not isinstance(digests, dict):
+        raise CheckpointError(f"{facts_file}: `sha256` must have the SHA-256 of each tensor, got {shown(digests)}")
+    return digests

@@ -11,10 +11,12 @@ import pytest
 from capsule_mt import Translator
 from capsule_mt.commands import convert
 from capsule_mt.engine.program import UnsupportedModelError
+from capsule_mt.models.int8 import Int8File
 from capsule_mt.models.to_int8 import write_int8
-from capsule_mt.models.weights import write_safetensors
+from capsule_mt.models.weights import CheckpointError, write_safetensors
 from tests.conftest import GOLDEN
 from tests.fixtures.students import write_student
+from tests.light.models.files import read_header
 
 TEXTS = ["The old man buys a red hat.", "He sleeps.", "A dog, and 3 cats."]
 
@@ -46,6 +48,46 @@ def test_what_is_refused(tmp_path):
         (damaged / file.name).symlink_to(file)
     with pytest.raises(ValueError, match=r"is a link to .*, outside of the model's folder"):
         write_int8(damaged, tmp_path / "out")
+
+
+def read_all(folder):
+    weights = Int8File(folder)
+    for name in weights:
+        weights.read(name)
+
+
+def test_every_changed_byte_is_noticed(tmp_path):
+    write_int8(GOLDEN / "capsule_marian", tmp_path / "int8")
+    file = tmp_path / "int8" / "int8.safetensors"
+    content = file.read_bytes()
+    read_all(tmp_path / "int8")
+    header = 8 + int.from_bytes(content[:8], "little")
+    ends = [entry["data_offsets"] for name, entry in read_header(file)[0].items() if name != "__metadata__"]
+    for offset in {header + end for span in ends for end in (span[0], span[1] - 1)}:
+        file.write_bytes(content[:offset] + bytes([content[offset] ^ 1]) + content[offset + 1 :])
+        with pytest.raises(CheckpointError, match=r"int8\.safetensors: the SHA-256 of `.*` is"):
+            read_all(tmp_path / "int8")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        # two matrices of one shape change places, and a matrix its type or its shape
+        (b"k_proj.weight.codes", b"q_proj.weight.codes", r"int8\.safetensors: the SHA-256 of `.*` is"),
+        (b'"I8"', b'"U8"', "must be a matrix of I8"),
+        (b"__metadata__", b"__metadatb__", "which is not a tensor"),
+        (b"final_layer_norm", b"finam_layer_norm", r"int8\.json: lacks `.*finam_layer_norm.*`: convert the model again"),
+    ],
+)
+def test_a_changed_header_is_noticed(old, new, message, tmp_path):
+    write_int8(GOLDEN / "capsule_marian", tmp_path / "int8")
+    file = tmp_path / "int8" / "int8.safetensors"
+    content = file.read_bytes()
+    assert old in content
+    swapped = content.replace(new, b"\0" * len(new)).replace(old, new).replace(b"\0" * len(new), old)
+    file.write_bytes(swapped if new in content else content.replace(old, new))
+    with pytest.raises(CheckpointError, match=message):
+        read_all(tmp_path / "int8")
 
 
 ROWS, WIDTH, INNER, LAYERS = 40000, 512, 2048, 16

@@ -147,7 +147,10 @@ def test_codes_that_no_number_is_rounded_to(tmp_path, codes, largest, message, i
     else:
         write_tensors(file, named)
     assert isinstance(SafetensorsFile(file).content("w.codes"), memoryview) == is_aligned
-    facts = {"format": 1, "sha256": sha256(file.read_bytes()).hexdigest()}
-    (tmp_path / "int8.json").write_text(json.dumps(facts))
+    digests = {
+        name: sha256(f"{dtype} {shape}".encode() + content).hexdigest()
+        for name, (dtype, shape, content) in named.items()
+    }
+    (tmp_path / "int8.json").write_text(json.dumps({"format": 2, "sha256": digests}))
     with pytest.raises(CheckpointError, match=message):
         Int8File(tmp_path).read("w")
