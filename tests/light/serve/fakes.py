@@ -76,7 +76,7 @@ class Upper:
         return [self._coverage(text, given.lower()) for text, given in zip(texts, translations, strict=True)]
 
     def _wait(self, texts):
-        assert self.free.wait(30)
+        assert self.free.wait(120)
         threading.Event().wait(self.seconds)
         while any("slow" in text for text in texts) and not self.freed_slow.wait(0.005):
             raise_if_stopped()
