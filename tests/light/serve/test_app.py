@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -48,7 +49,8 @@ class Client:
     def __init__(self, batchers, limits, detector):
         self.batchers = batchers
         self.readers, self.address = Readers(), "127.0.0.1"
-        self.app = build_app(batchers, limits, Metrics(), detector, self.readers)
+        self.metrics = Metrics()
+        self.app = build_app(batchers, limits, self.metrics, detector, self.readers)
 
     def with_address(self, address):
         """Return a client of the same application at another address."""
@@ -407,9 +409,17 @@ def test_a_text_that_fails_is_named_by_its_place(make_client):
 
 
 def test_a_full_queue_says_when_to_come_back(make_client):
-    client = make_client(wait_seconds=0.5, max_batch=64, max_queue=3)
+    client = make_client(wait_seconds=600, max_batch=64, max_queue=3)
     fields = {"q": ["a", "b"], "source": "en", "target": "de"}
+
+    def let_translate():
+        until(lambda: 'requests_total{path="/translate",status="503"} 2' in client.metrics.page({}))
+        client.batchers[EN_DE].close()  # translates what waits
+
+    thread = threading.Thread(target=let_translate)
+    thread.start()
     responses = client(*[("POST", "/translate", {"json": fields})] * 3)
+    thread.join()
     assert sorted(response.status_code for response in responses) == [200, 503, 503]
     for response in responses:
         if response.status_code == 503:
@@ -419,8 +429,21 @@ def test_a_full_queue_says_when_to_come_back(make_client):
             assert response.json() == {"translatedText": ["A", "B"]}
 
 
-def test_a_translation_has_some_time(make_client):
+def test_a_translation_has_some_time(make_client, monkeypatch):
+    """The time is over once the first sentence is done, however long that takes here."""
     client = make_client(Limits(request_seconds=0.3))
+    batcher, wait_for, orders = client.batchers[EN_DE], asyncio.wait_for, []
+    submit = batcher.submit
+    monkeypatch.setattr(
+        batcher, "submit", lambda *texts, **options: orders.append(submit(*texts, **options)) or orders[0]
+    )
+
+    async def wait_until_first_is_done(work, seconds):
+        while seconds == 0.3 and orders[0].progress().startswith("0 of 2"):
+            await asyncio.sleep(0.01)
+        return await wait_for(work, seconds)
+
+    monkeypatch.setattr("capsule_mt.serve.answers.asyncio.wait_for", wait_until_first_is_done)
     expected = "the translation took longer than 0.3 s: 1 of 2 sentences, 1 of 22 tokens were done"
     assert error_of(client.translate(q="a;slow" + " b" * 20), 503) == expected
 
@@ -446,6 +469,8 @@ def test_a_key(make_client, monkeypatch, caplog, tmp_path):
 
 def test_a_client_cannot_guess_keys_at_once(make_client, monkeypatch, tmp_path):
     monkeypatch.setattr("capsule_mt.serve.clients.WRONG_KEY_SECONDS", 0.0)
+    # or a slow machine regains guesses in the meantime
+    monkeypatch.setattr("capsule_mt.serve.clients.time", SimpleNamespace(monotonic=lambda: 0.0))
     (tmp_path / "keys").write_text("key\n")
     client = make_client(Limits(keys=Keys.load(tmp_path / "keys")))
     guesses = [
@@ -513,7 +538,7 @@ def test_others_are_answered_while_a_language_is_detected(make_client):
 
     class Slow(EnglishWithA):
         def rank(self, text):
-            assert answered.wait(10)
+            assert answered.wait(120)
             return super().rank(text)
 
     client = make_client(detector=Slow())
@@ -733,14 +758,16 @@ def test_pairs_of_one_model_share_a_batcher_and_tell_it_their_languages(make_cli
             ("xb", ["xb"]),
         ]
         translator.free.clear()
-        held = [batchers[EN_DE].submit(["held"], client=str(index)) for index in range(2)]
-        until(lambda: len(translator.calls) == 6)
+        held = []
+        for index in range(2):  # one after the other: two at once would share a batch
+            held.append(batchers[EN_DE].submit(["held"], client=str(index)))
+            until(lambda index=index: len(translator.calls) == 5 + index)
         waiting = batchers[de_en].submit(["c;d"], RequestSettings(languages=de_en), client="0")
         page = client.get("/metrics").text
         assert 'queued_sentences{pair="de-en"} 2' in page
         assert 'queued_sentences{pair="en-de"} 0' in page
         translator.free.set()
-        assert [future.result(30)[0].text for order in (*held, waiting) for future in order.results][-1] == "C;D"
+        assert [future.result(120)[0].text for order in (*held, waiting) for future in order.results][-1] == "C;D"
     finally:
         translator.free.set()
         for batcher in batchers.values():
