@@ -189,23 +189,11 @@ class _Names:
 
     def _units(self) -> Iterator[int]:
         """Yield the unit of each token: a statement of the script, or a member of a class."""
-        unit, brackets = 0, list[str]()
-        is_class = False
+        unit = 0
         following = iter([*(text for _, text in self.tokens[1:]), ""])
-        for kind, text in self.tokens:
+        for (kind, text), brackets in zip(self.tokens, self.open_brackets, strict=True):
             yield unit
             after = next(following)
-            if kind == "template":
-                if text[0] == "}":
-                    brackets.pop()
-                if text.endswith("${"):
-                    brackets.append("template")
-            elif kind == "mark" and text in "([{":
-                brackets.append("class" if text == "{" and is_class and not brackets else text)
-                is_class = False
-            elif kind == "mark" and text in ")]}":
-                brackets.pop()
-            is_class |= text == "class"
             ends = kind == "mark" and (text == ";" or (text == "}" and after not in ("=", ";")))
             unit += ends and brackets in ([], ["class"])
 
@@ -233,6 +221,7 @@ class _Names:
         following = iter([*self.tokens[1:], ("", "")])
         brackets: list[str] = []
         self.objects: set[int] = set()  # the tokens that begin objects and patterns
+        self.open_brackets: list[list[str]] = []  # after each token
         last, before_member, is_class = "", "", False  # the tokens before: the last one, and without modifiers
         for index, (kind, text) in enumerate(self.tokens):
             after = next(following)[1]
@@ -252,6 +241,7 @@ class _Names:
             elif kind == "mark" and text in ")]}":
                 brackets.pop()
             is_class |= text == "class"
+            self.open_brackets.append([*brackets])
             last = _last(kind, text)
             if text not in MODIFIERS or before_member not in ("{", "}", ";", ","):
                 before_member = last
