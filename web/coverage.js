@@ -82,16 +82,16 @@ export function coverPiece(piece, received, calibration, unknown, translation) {
  * Return its words, and their mean support.
  */
 export function supportPiece({ translation, offsets, logProbs, read }, { optional_targets: optional = [] }) {
-  const known = new Map(wordsOf(translation, offsets).map(({ span, tokens }) => [span.join(), tokens]));
-  const words = read ? wordsOf(translation, read.offsets.map((place) => place && read.sourceSpan(place))).filter(({ span }) => !isMark(translation.slice(...span))) : [];
-  const own = words.map(({ span, tokens }) => {
-    const found = (known.get(span.join()) ?? []).map((token) => logProbs[token]);
-    const logProb = Math.max(found.length ? mean(found) : 0, SMALLEST_LOG_PROB);
+  const tokensOfSpan = new Map(wordsOf(translation, offsets).map(({ span, tokens }) => [span.join(), tokens]));
+  const words = read ? wordsOf(translation, read.offsets.map((index) => index && read.sourceSpan(index))).filter(({ span }) => !isMark(translation.slice(...span))) : [];
+  const doubts = words.map(({ span, tokens }) => {
+    const logProbsOfWord = (tokensOfSpan.get(span.join()) ?? []).map((token) => logProbs[token]);
+    const logProb = Math.max(logProbsOfWord.length ? mean(logProbsOfWord) : 0, SMALLEST_LOG_PROB);
     return -evidenceOf(Math.max(...tokens.map((token) => read.received[token]))) - LOG_PROB * logProb;
   });
-  const supported = words.map(({ span: [start, end] }, place) => {
-    const beside = [own[place - 1], own[place + 1]].filter((value) => value !== undefined);
-    const doubt = own[place] + (beside.length ? BESIDE * mean(beside) : 0);
+  const supported = words.map(({ span: [start, end] }, index) => {
+    const neighbours = [doubts[index - 1], doubts[index + 1]].filter((value) => value !== undefined);
+    const doubt = doubts[index] + (neighbours.length ? BESIDE * mean(neighbours) : 0);
     const word = translation.slice(start, end);
     const counts = !optional.includes(folded(word));
     const share = 1 / (1 + Math.exp(doubt - LARGEST_DOUBT));
@@ -144,24 +144,24 @@ export function coverForeign(text, [start, end]) {
 
 /** Return the phrases that a translation says twice in a row, unless its source repeats itself as often. */
 function repeatedPhrases(translation, source) {
-  const found = doubled(translation);
-  return found.length <= doubled(source).length ? [] : [...new Set(found)];
+  const repeated = doubled(translation);
+  return repeated.length <= doubled(source).length ? [] : [...new Set(repeated)];
 }
 
 export function doubled(text) {
   const words = Array.from(text.matchAll(WORDS), (match) => folded(match[0]));
-  const found = [];
-  if (new Set(words).size === words.length) return found;
-  for (let place = 0; place < words.length;) {
+  const repeated = [];
+  if (new Set(words).size === words.length) return repeated;
+  for (let index = 0; index < words.length;) {
     let step = 1;
     for (let length = LONGEST_REPEATED_PHRASE; length > 0; length--) {
-      const [phrase, next] = [0, length].map((more) => words.slice(place + more, place + more + length));
+      const [phrase, next] = [0, length].map((offset) => words.slice(index + offset, index + offset + length));
       if (next.length < length || phrase.some((word, at) => word !== next[at]) || phrase.every(isMark)) continue;
-      found.push(phrase.join(" "));
+      repeated.push(phrase.join(" "));
       step = length;
       break;
     }
-    place += step;
+    index += step;
   }
-  return found;
+  return repeated;
 }

@@ -129,7 +129,7 @@ export function splitToFit(text, span, fits) {
       continue;
     }
     const cut = bestCut(text, start, end);
-    waiting.push(...[[cut, end], [start, cut]].map((half) => stripped(text, half)).filter(([one, other]) => one < other));
+    waiting.push(...[[cut, end], [start, cut]].map((half) => stripped(text, half)).filter(([from, to]) => from < to));
   }
   return pieces;
 }
@@ -139,11 +139,11 @@ function bestCut(text, start, end) {
   const quarter = (end - start) >> 2;
   for (const [pattern, reach] of [[CLAUSE_ENDS, quarter], [SPACES, quarter], [SPACES, 2 * quarter]]) {
     const [low, high] = [Math.max(start + 1, middle - reach), Math.min(end - 1, middle + reach)];
-    const places = [...text.slice(start, high).matchAll(pattern)]
+    const offsets = [...text.slice(start, high).matchAll(pattern)]
       .filter((match) => start + match.index >= low)
       .map((match) => start + match.index + match[0].length)
-      .filter((place) => start < place && place < end);
-    if (places.length) return places.reduce((one, other) => (Math.abs(other - middle) < Math.abs(one - middle) ? other : one));
+      .filter((offset) => start < offset && offset < end);
+    if (offsets.length) return offsets.reduce((nearest, other) => (Math.abs(other - middle) < Math.abs(nearest - middle) ? other : nearest));
   }
   const first = Math.max(middle, start + 1);
   for (let offset = first; offset < Math.min(first + LONGEST_CHARACTER, end); offset++) {

@@ -21,43 +21,43 @@ function build(builders, description, what) {
   return builder(description);
 }
 
-const all = (parts) => (value) => parts.reduce((done, part) => part(done), value);
+const all = (parts) => (value) => parts.reduce((result, part) => part(result), value);
 
 // ---- normalisers: a text, and where each of its characters begins and ends in the text before, to the same
-function replaced({ text, starts, ends }, places, contents) {
-  if (places.length === 0) return { text, starts, ends };
-  const found = { text: "", starts: [], ends: [] };
-  let done = 0;
+function replaced({ text, starts, ends }, spans, contents) {
+  if (spans.length === 0) return { text, starts, ends };
+  const result = { text: "", starts: [], ends: [] };
+  let copied = 0;
   const keep = (end) => {
-    found.text += text.slice(done, end);
-    for (; done < end; done++) {
-      found.starts.push(starts[done]);
-      found.ends.push(ends[done]);
+    result.text += text.slice(copied, end);
+    for (; copied < end; copied++) {
+      result.starts.push(starts[copied]);
+      result.ends.push(ends[copied]);
     }
   };
-  places.forEach(([start, end], number) => {
+  spans.forEach(([start, end], number) => {
     keep(start);
-    found.text += contents[number];
+    result.text += contents[number];
     for (let i = 0; i < contents[number].length; i++) {
-      found.starts.push(starts[start]);
-      found.ends.push(ends[Math.max(end - 1, start)]);
+      result.starts.push(starts[start]);
+      result.ends.push(ends[Math.max(end - 1, start)]);
     }
-    done = end;
+    copied = end;
   });
   keep(text.length);
-  return found;
+  return result;
 }
 
 function byPattern(pattern, contentOf) {
   return (normal) => {
     const matches = [...normal.text.matchAll(pattern)];
-    const places = matches.map((match) => [match.index, match.index + match[0].length]);
-    return replaced(normal, places, matches.map((match) => contentOf(match[0])));
+    const spans = matches.map((match) => [match.index, match.index + match[0].length]);
+    return replaced(normal, spans, matches.map((match) => contentOf(match[0])));
   };
 }
 
 const NORMALIZERS = {
-  Sequence: ({ normalizers }) => all(normalizers.map((one) => build(NORMALIZERS, one, "normalizer"))),
+  Sequence: ({ normalizers }) => all(normalizers.map((part) => build(NORMALIZERS, part, "normalizer"))),
   NFKC: () => {
     const slowly = byPattern(CLUSTER, (cluster) => cluster.normalize("NFKC"));
     return (normal) => (normal.text.normalize("NFKC") === normal.text ? normal : slowly(normal));
@@ -68,8 +68,8 @@ const NORMALIZERS = {
 };
 
 const unchanged = (text) => {
-  const places = Array.from({ length: text.length }, (_, place) => place);
-  return { text, starts: places, ends: places.map((place) => place + 1) };
+  const positions = Array.from({ length: text.length }, (_, position) => position);
+  return { text, starts: positions, ends: positions.map((position) => position + 1) };
 };
 
 // as SentencePiece reads a text
@@ -78,13 +78,13 @@ const plain = all([
 ]);
 
 /** What a normaliser puts before a text stands for its first character, as in `tokenizers`, else for none. */
-function prepended({ text, starts, ends }, more, standsForFirst) {
+function prepended({ text, starts, ends }, prefix, standsForFirst) {
   if (text === "") return { text, starts, ends };
-  const before = (place) => Array(more.length).fill(place);
+  const copies = (position) => Array(prefix.length).fill(position);
   return {
-    text: more + text,
-    starts: [...before(starts[0]), ...starts],
-    ends: [...before(standsForFirst ? ends[0] : starts[0]), ...ends],
+    text: prefix + text,
+    starts: [...copies(starts[0]), ...starts],
+    ends: [...copies(standsForFirst ? ends[0] : starts[0]), ...ends],
   };
 }
 
@@ -98,55 +98,55 @@ class CharacterMap {
     this.decoder = new TextDecoder();
     this.bytes = new Map(); // of characters
     const ascii = Array.from({ length: 95 }, (_, code) => String.fromCharCode(32 + code));
-    this.keepsAscii = ascii.every((one) => ascii.every((other) => this.longest(one + other, 0) === null));
+    this.keepsAscii = ascii.every((first) => ascii.every((second) => this.longest(first + second, 0) === null));
   }
 
   normalizer() {
     return (normal) => {
       const { text } = normal;
       if (this.keepsAscii && /^[ -~]*$/.test(text)) return normal;
-      const places = [];
+      const spans = [];
       const contents = [];
-      for (let place = 0; place < text.length;) {
-        const found = this.longest(text, place);
-        if (found) {
-          places.push([place, place + found.length]);
-          contents.push(found.content);
+      for (let offset = 0; offset < text.length;) {
+        const match = this.longest(text, offset);
+        if (match) {
+          spans.push([offset, offset + match.length]);
+          contents.push(match.content);
         }
-        place += found?.length ?? String.fromCodePoint(text.codePointAt(place)).length;
+        offset += match?.length ?? String.fromCodePoint(text.codePointAt(offset)).length;
       }
-      return replaced(normal, places, contents);
+      return replaced(normal, spans, contents);
     };
   }
 
   /** Return what the longest part of a text from a place on becomes that is in the map, and its length; or null. */
-  longest(text, place) {
+  longest(text, offset) {
     const { trie } = this;
     const below = (unit) => (unit >>> 10) << ((unit & 512) >>> 6);
     let node = below(trie[0]);
-    let found = null;
+    let match = null;
     let length = 0;
     let unit = 0;
-    for (const character of text.slice(place, place + LONGEST_PART)) {
+    for (const character of text.slice(offset, offset + LONGEST_PART)) {
       length += character.length;
       for (const byte of this.#bytesOf(character)) {
         node ^= byte;
         unit = trie[node];
-        if ((unit & 0x800000ff) !== byte) return found && this.#content(found);
+        if ((unit & 0x800000ff) !== byte) return match && this.#content(match);
         node ^= below(unit);
       }
-      if ((unit >>> 8) & 1) found = { at: trie[node] & 0x7fffffff, length };
+      if ((unit >>> 8) & 1) match = { at: trie[node] & 0x7fffffff, length };
     }
-    return found && this.#content(found);
+    return match && this.#content(match);
   }
 
   #bytesOf(character) {
-    let found = this.bytes.get(character);
-    if (!found) {
-      found = encoder.encode(character);
-      if (this.bytes.size < MOST_WORDS) this.bytes.set(character, found);
+    let bytes = this.bytes.get(character);
+    if (!bytes) {
+      bytes = encoder.encode(character);
+      if (this.bytes.size < MOST_WORDS) this.bytes.set(character, bytes);
     }
-    return found;
+    return bytes;
   }
 
   #content({ at, length }) {
@@ -157,12 +157,12 @@ class CharacterMap {
 
 // ---- cutting a text into words: the normalised text and where it is cut, to the same
 const PRE_TOKENIZERS = {
-  Sequence: ({ pretokenizers }) => all(pretokenizers.map((one) => build(PRE_TOKENIZERS, one, "pre-tokenizer"))),
+  Sequence: ({ pretokenizers }) => all(pretokenizers.map((part) => build(PRE_TOKENIZERS, part, "pre-tokenizer"))),
   Metaspace: ({ replacement, prepend_scheme: scheme, split }) => ({ normal, cuts }) => {
-    let found = { ...normal, text: normal.text.replaceAll(" ", replacement) };
-    if (scheme !== "never" && !found.text.startsWith(replacement)) found = prepended(found, replacement, false);
-    const more = split ? placesOf(found.text, new RegExp(escaped(replacement), "g")).map(([start]) => start) : [];
-    return { normal: found, cuts: new Set([...cuts, ...more]) };
+    let marked = { ...normal, text: normal.text.replaceAll(" ", replacement) };
+    if (scheme !== "never" && !marked.text.startsWith(replacement)) marked = prepended(marked, replacement, false);
+    const starts = split ? placesOf(marked.text, new RegExp(escaped(replacement), "g")).map(([start]) => start) : [];
+    return { normal: marked, cuts: new Set([...cuts, ...starts]) };
   },
   Punctuation: ({ behavior }) => {
     if (behavior !== "Isolated") throw new Error(`the tokenizer splits punctuation as ${behavior}, which is not known here`);
@@ -191,10 +191,10 @@ function bytePairs({ vocab, merges, unk_token: unknown, byte_fallback: hasBytes,
   }
   const tokens = new Map(Object.entries(vocab));
   const ranks = new Map(merges.map((pair, rank) => [(Array.isArray(pair) ? pair : pair.split(" ")).join("\0"), rank]));
-  const rankOf = (one, other) => ranks.get(`${one.text}\0${other.text}`) ?? Infinity;
+  const rankOf = (left, right) => ranks.get(`${left.text}\0${right.text}`) ?? Infinity;
   const cut = (word) => {
-    let place = 0;
-    const parts = Array.from(word, (text) => ({ text, start: place, end: (place += text.length) }));
+    let offset = 0;
+    const parts = Array.from(word, (text) => ({ text, start: offset, end: (offset += text.length) }));
     for (;;) {
       let best = Infinity;
       let at = -1;
@@ -203,12 +203,12 @@ function bytePairs({ vocab, merges, unk_token: unknown, byte_fallback: hasBytes,
         if (rank < best) [best, at] = [rank, i];
       }
       if (at < 0) break;
-      const [one, other] = parts.slice(at, at + 2);
-      parts.splice(at, 2, { text: one.text + other.text, start: one.start, end: other.end });
+      const [left, right] = parts.slice(at, at + 2);
+      parts.splice(at, 2, { text: left.text + right.text, start: left.start, end: right.end });
     }
     return parts;
   };
-  return { tokens, cut: (word) => known(cut(word), tokens, hasBytes, tokens.get(unknown), fuses) };
+  return { tokens, cut: (word) => withKnownTokens(cut(word), tokens, hasBytes, tokens.get(unknown), fuses) };
 }
 
 /** Take the pieces whose log-probabilities have the largest sum. */
@@ -239,40 +239,40 @@ function unigram({ vocab, unk_id: unknown, byte_fallback: hasBytes }) {
     }
     return parts;
   };
-  return { tokens, cut: (word) => known(cut(word), tokens, hasBytes, unknown, true) };
+  return { tokens, cut: (word) => withKnownTokens(cut(word), tokens, hasBytes, unknown, true) };
 }
 
 /** Return the tokens of parts; of one that the vocabulary lacks, its bytes, or the unknown token. */
-function known(parts, tokens, hasBytes, unknown, fuses) {
-  const found = [];
+function withKnownTokens(parts, tokens, hasBytes, unknown, fuses) {
+  const known = [];
   for (const { text, start, end } of parts) {
     const token = tokens.get(text);
     const bytes = hasBytes && token === undefined ? Array.from(encoder.encode(text), (byte) => tokens.get(byteToken(byte))) : [];
-    const last = found.at(-1);
-    if (token !== undefined) found.push([token, start, end]);
-    else if (bytes.length && !bytes.includes(undefined)) found.push(...bytes.map((byte) => [byte, start, end]));
+    const last = known.at(-1);
+    if (token !== undefined) known.push([token, start, end]);
+    else if (bytes.length && !bytes.includes(undefined)) known.push(...bytes.map((byte) => [byte, start, end]));
     else if (fuses && last?.[0] === unknown && last[2] === start) last[2] = end;
-    else found.push([unknown, start, end]);
+    else known.push([unknown, start, end]);
   }
-  return found;
+  return known;
 }
 
 // ---- from tokens to text
 const DECODERS = {
-  Sequence: ({ decoders }) => all(decoders.map((one) => build(DECODERS, one, "decoder"))),
+  Sequence: ({ decoders }) => all(decoders.map((part) => build(DECODERS, part, "decoder"))),
   Replace: ({ pattern, content }) => {
     const compiled = patternOf(pattern);
     return (texts) => texts.map((text) => text.replace(compiled, () => content));
   },
   ByteFallback: () => (texts) => {
-    const found = [];
+    const joined = [];
     let bytes = [];
     const flush = () => {
       if (!bytes.length) return;
       try {
-        found.push(new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(Uint8Array.from(bytes)));
+        joined.push(new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(Uint8Array.from(bytes)));
       } catch {
-        found.push("\ufffd".repeat(bytes.length));
+        joined.push("\ufffd".repeat(bytes.length));
       }
       bytes = [];
     };
@@ -281,11 +281,11 @@ const DECODERS = {
       if (byte) bytes.push(parseInt(byte[1], 16));
       else {
         flush();
-        found.push(text);
+        joined.push(text);
       }
     }
     flush();
-    return found;
+    return joined;
   },
   Fuse: () => (texts) => [texts.join("")],
   Strip: ({ content, start, stop }) => (texts) => texts.map((text) => {
@@ -294,19 +294,19 @@ const DECODERS = {
     while (text.length - end < stop && end > first && text[end - 1] === content) end--;
     return text.slice(first, end);
   }),
-  Metaspace: ({ replacement, prepend_scheme: scheme }) => (texts) => texts.map((text, place) => {
-    const bare = place === 0 && scheme !== "never" && text.startsWith(replacement) ? text.slice(replacement.length) : text;
+  Metaspace: ({ replacement, prepend_scheme: scheme }) => (texts) => texts.map((text, index) => {
+    const bare = index === 0 && scheme !== "never" && text.startsWith(replacement) ? text.slice(replacement.length) : text;
     return bare.replaceAll(replacement, " ");
   }),
 };
 
 /** Return what gives the number of a piece by its place in the vocabulary: OPUS-MT has numbers of its own. */
 function numbersOf({ vocabulary, model }, pieces) {
-  if (!vocabulary) return (place) => place;
-  const known = new Map(Object.entries(vocabulary));
-  const texts = new Map(Array.from(pieces, ([text, place]) => [place, text]));
-  const unknown = known.get(model.unk_token ?? texts.get(model.unk_id));
-  return (place) => known.get(texts.get(place)) ?? unknown;
+  if (!vocabulary) return (number) => number;
+  const numbers = new Map(Object.entries(vocabulary));
+  const texts = new Map(Array.from(pieces, ([text, number]) => [number, text]));
+  const unknown = numbers.get(model.unk_token ?? texts.get(model.unk_id));
+  return (number) => numbers.get(texts.get(number)) ?? unknown;
 }
 
 export class Tokenizer {
@@ -319,9 +319,9 @@ export class Tokenizer {
     this.words = new Map();
     this.numbers = numbersOf(source, this.model.tokens);
     const single = frame?.single ?? [{ Sequence: {} }];
-    const place = single.findIndex((part) => part.Sequence);
+    const index = single.findIndex((part) => part.Sequence);
     const special = (parts) => parts.flatMap((part) => frame.special_tokens[part.SpecialToken.id].ids).map(this.numbers);
-    [this.before, this.after] = [special(single.slice(0, place)), special(single.slice(place + 1))];
+    [this.before, this.after] = [special(single.slice(0, index)), special(single.slice(index + 1))];
     this.forTarget = target === source ? this : new Tokenizer(target);
     const { model: { tokens }, numbers } = this.forTarget;
     this.texts = new Map(target.vocabulary
@@ -337,12 +337,12 @@ export class Tokenizer {
     const { normal, cuts } = this.cut({ normal: this.normalize(unchanged(text)), cuts: new Set([0]) });
     const ids = [...this.before];
     const offsets = ids.map(() => null);
-    const starts = [...cuts].filter((cut) => cut < normal.text.length).sort((one, other) => one - other);
+    const starts = [...cuts].filter((cut) => cut < normal.text.length).sort((left, right) => left - right);
     starts.forEach((start, number) => {
       for (const [token, first, end] of this.#pieces(normal.text.slice(start, starts[number + 1]))) {
-        const place = [normal.starts[start + first], normal.ends[start + end - 1]];
+        const span = [normal.starts[start + first], normal.ends[start + end - 1]];
         ids.push(token);
-        offsets.push(place[0] < place[1] ? place : null);
+        offsets.push(span[0] < span[1] ? span : null);
       }
     });
     return { ids: [...ids, ...this.after], offsets: [...offsets, ...this.after.map(() => null)] };
@@ -361,26 +361,26 @@ export class Tokenizer {
   /** Return the characters of a translation that its tokens stand for: each is looked for after the one before. */
   offsetsIn(translation, ids) {
     const { text, starts, ends } = plain(unchanged(translation));
-    let [place, missed] = [0, 0];
+    let [offset, missed] = [0, 0];
     return ids.map((token) => {
-      const { text: own } = plain(unchanged(this.decode([token]).replaceAll("▁", " ").trim()));
-      const first = text.slice(0, place + own.length + missed + 8).indexOf(own, place);
-      if (own === "" || first < 0) {
-        missed += own.length;
+      const { text: tokenText } = plain(unchanged(this.decode([token]).replaceAll("▁", " ").trim()));
+      const first = text.slice(0, offset + tokenText.length + missed + 8).indexOf(tokenText, offset);
+      if (tokenText === "" || first < 0) {
+        missed += tokenText.length;
         return null;
       }
-      [place, missed] = [first + own.length, 0];
-      return [starts[first], ends[place - 1]];
+      [offset, missed] = [first + tokenText.length, 0];
+      return [starts[first], ends[offset - 1]];
     });
   }
 
   #pieces(word) {
-    let found = this.words.get(word);
-    if (!found) {
-      found = this.model.cut(word).map(([place, start, end]) => [this.numbers(place), start, end]);
+    let tokens = this.words.get(word);
+    if (!tokens) {
+      tokens = this.model.cut(word).map(([number, start, end]) => [this.numbers(number), start, end]);
       if (this.words.size >= MOST_WORDS) this.words.clear();
-      this.words.set(word, found);
+      this.words.set(word, tokens);
     }
-    return found;
+    return tokens;
   }
 }
