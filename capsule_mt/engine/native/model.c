@@ -268,6 +268,7 @@ int engine_set_programs(model_t *model, const operation_t *encoder, int64_t num_
                         int64_t num_decoder, int logits) {
     const operation_t *programs[2] = {encoder, decoder};
     int64_t counts[2] = {num_encoder, num_decoder};
+    model->head = NULL; /* an operation of the programs that are freed here */
     for (int i = 0; i < 2; i++) {
         free(model->programs[i]);
         model->programs[i] = malloc(sizeof(operation_t) * (size_t)counts[i] + 1);
@@ -280,7 +281,9 @@ int engine_set_programs(model_t *model, const operation_t *encoder, int64_t num_
     malloc_trim(0); /* what reading the weights has left behind: some megabytes */
 #endif
     int failed = check_programs(model);
-    return failed ? failed : plan_memory(model);
+    if (!failed) failed = plan_memory(model);
+    if (failed) model->head = NULL; /* so that requests are refused */
+    return failed;
 }
 
 /* Packing takes as long as some thirty steps gain by it; a head that the cache holds gains nothing. */

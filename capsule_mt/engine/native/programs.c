@@ -234,6 +234,7 @@ int check_programs(model_t *model) {
     const operation_t *head = NULL;
     if (check_buffers(model)) return REFUSED;
     model->source_vocabulary = model->longest_source = model->longest_target = INT64_MAX;
+    model->is_recurrent = 0;
     for (int program = ENCODER; program <= DECODER; program++)
         for (int64_t i = 0; i < model->num_operations[program]; i++) {
             const operation_t *op = model->programs[program] + i;
@@ -280,7 +281,10 @@ static int check_readings(const model_t *model, const request_t *request) {
 static int check_lists(const model_t *model, const char *name, const int64_t *tokens, const int64_t *lengths,
                        const int64_t *limits, int64_t num_sources, int64_t min_tokens) {
     for (int64_t i = 0; i < num_sources; i++) {
-        if (lengths[i] < min_tokens || lengths[i] > limits[i])
+        if (lengths[i] < min_tokens)
+            return refuse("%s %lld has %lld tokens, at least %lld must be there", name, (long long)i,
+                          (long long)lengths[i], (long long)min_tokens);
+        if (lengths[i] > limits[i])
             return refuse("%s %lld has %lld tokens, the limit is %lld", name, (long long)i, (long long)lengths[i],
                           (long long)limits[i]);
         if (check_tokens(name, tokens, lengths[i], model->vocabulary)) return REFUSED;

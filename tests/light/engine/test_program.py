@@ -26,7 +26,8 @@ from capsule_mt.engine.program import (
     Writer,
     operations,
 )
-from capsule_mt.engine.search import Readings
+from capsule_mt.engine.request import ForcedCall, SpecialTokens
+from capsule_mt.engine.search import Readings, SearchOptions
 from tests.light.engine.conftest import needs_engine
 from tests.light.engine.programs import END, PAD, PROGRAMS, SOME, SOURCES, TARGETS, WIDTH, Weights, program_of, tensor
 
@@ -340,3 +341,35 @@ def test_a_table_that_an_engine_in_int8_rounds(is_noted, dtype, monkeypatch):
             found[form, int8] = log_probs(program, int8=int8)
     assert found["rounds", True] == found["codes", True] != found["exact", True]
     assert found["rounds", False] == found["exact", False] != found["codes", False]
+
+
+@needs_engine
+def test_a_model_whose_second_programs_are_refused_translates_no_more():
+    """The first ones are gone then."""
+    program = PROGRAMS["plain"]
+    engine = Engine(program, int8=False)
+    sides = [b"".join(operation.packed() for operation in side) for side in (program.encoder, program.decoder)]
+    without_head = sides[1][: -len(program.decoder[-1].packed())]
+    counts = len(program.encoder), len(program.decoder)
+    engine._model.set_programs(sides[0], counts[0], sides[1], counts[1], program.logits)  # as before
+    decoder = EngineDecoder(engine, PAD, END, PAD)
+    assert decoder.translate(SOURCES, SearchOptions([5] * len(SOURCES)))
+    for decoder_side, count, logits, message in (
+        (without_head, counts[1] - 1, program.logits, "no linear map of the decoder writes the logits"),
+        (sides[1], counts[1], 10**6, "no linear map of the decoder writes the logits"),
+        (sides[1] * 2, 2 * counts[1], program.logits, "LINEAR uses the buffer of the logits"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            engine._model.set_programs(sides[0], counts[0], decoder_side, count, logits)
+        with pytest.raises(ValueError, match="the model has no programs"):
+            decoder.translate(SOURCES, SearchOptions([5] * len(SOURCES)))
+
+
+@needs_engine
+def test_a_target_without_tokens_is_refused_by_its_least_length():
+    engine = Engine(PROGRAMS["plain"], int8=False)
+    call = ForcedCall([[5]], [[6]], Readings(), SpecialTokens(PAD, END, PAD), engine.vocabulary)
+    call.numbers["num_threads"] = 1
+    call.arrays["target_lengths"] = array("q", [0])
+    with pytest.raises(ValueError, match="target 0 has 0 tokens, at least 1 must be there"):
+        engine._model.translate(call.numbers, call.arrays)
