@@ -10,6 +10,7 @@ import { folded, isAlphanumeric, isLower, WORDS } from "./words.js";
 const [NUMBER, ROMAN_NUMERAL_IN_TEXT] = [PATTERNS.NUMBER, PATTERNS.ROMAN_NUMERAL_IN_TEXT].map((pattern) => new RegExp(pattern, "gu"));
 const AFTERNOON = new RegExp(PATTERNS.AFTERNOON, "iu");
 const LAST_MARK = new RegExp(PATTERNS.LAST_MARK, "u");
+const BRANCHES = new RegExp(`^(?:${PATTERNS.BRANCHES})`, "u");
 const BARE_PLACEHOLDER = new RegExp(PATTERNS.BARE_PLACEHOLDERS, "u");
 const SEPARATOR = /[.,]/g;
 // digits of other scripts and of exponents compare as plain ones
@@ -45,11 +46,14 @@ function itemsAndWords(text) {
   return { items, words: words + text.slice(last) };
 }
 
+/** Return items that one text lacks, and copied placeholders with words of the source language. */
 function itemChecks(source, translation) {
   return KEPT_KINDS.flatMap((kind) => {
     const [missing, added] = [source, translation].map((items) => items.filter((item) => item.kind === kind).map(({ text }) => text));
+    const [lost, invented] = [without(missing, added), without(added, missing)];
     return [
-      ...without(missing, added).map((item) => [kind, item, ""]), ...without(added, missing).map((item) => [kind, "", item]),
+      ...lost.map((item) => [kind, item, ""]), ...invented.map((item) => [kind, "", item]),
+      ...without(missing, lost).filter((item) => BRANCHES.test(item)).map((item) => ["untranslated", item, ""]),
     ];
   });
 }

@@ -35,6 +35,7 @@ AFTERNOON = re.compile(r"p\.?\s?m\b|nachmittags|abends|da tarde|da noite|soir|ta
 TIME = re.compile(r"(\d{1,2})[.,](\d\d)")
 QUESTION_MARKS = "?？؟\u037e"
 END = re.compile(r"([?？؟;\u037e!！.。…:：])[\"'”’»“)\]」』\s]*\Z")
+BRANCHES = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select)")  # of ICU: placeholders with words, which are copied
 MIN_UNTRANSLATED = 4  # words in small letters, in a run that both texts have
 MIN_DOUBLED = 4  # letters of a doubled word: shorter ones are often right, as in "die, die"
 BRACKETS = ("()", "{}")
@@ -80,12 +81,16 @@ def _items_and_words(text: str) -> tuple[list[Item], str]:
 
 
 def _item_checks(source: Sequence[Item], translation: Sequence[Item]) -> Iterator[Check]:
+    """Yield items that one text lacks, and copied placeholders with words of the source language."""
     for kind in KEPT_KINDS:
         missing, added = (Counter(str(item) for item in items if item.kind == kind) for items in (source, translation))
         for item in (missing - added).elements():
             yield Check(kind, item, "")
         for item in (added - missing).elements():
             yield Check(kind, "", item)
+        for item in (missing & added).elements():
+            if BRANCHES.match(item):
+                yield Check("untranslated", item, "")
 
 
 # ---- numbers

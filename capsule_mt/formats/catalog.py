@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from capsule_mt.formats.icu import IcuMessage, NotIcuError, has_branches
+from capsule_mt.formats.icu import QUOTED, IcuMessage, NotIcuError, has_branches, note_of
 from capsule_mt.formats.markup import MARKUP, Markup
 from capsule_mt.formats.menu_keys import with_key, without_key
 from capsule_mt.formats.plurals import PluralMessage, Rule, rule_of
@@ -17,6 +17,8 @@ from capsule_mt.text.keeping import Item, parts_of
 
 class Message:
     """A text of a catalog; `texts` is what is translated of it, nothing if it does not have words.
+
+    `note` says which part of it stays as it is, and why.
 
     Args:
         fixed: what is copied beside the placeholders that every text keeps.
@@ -38,15 +40,19 @@ class Message:
         self._markup, self._escape = markup or Markup(), escape
         self._source = text.strip() if has_key else ""
         if markup is None:
-            add_text(self._markup, without_key(text) if has_key else text, fixed)
+            patterns = [*([fixed] if fixed else []), *([QUOTED] if is_icu else [])]
+            self._markup.add_text(without_key(text) if has_key else text, patterns)
         self.text = self._markup.text.strip()  # with marks for what is fixed
         self._edges = self._markup.text.partition(self.text)[::2] if self.text else ("", "")
+        self._is_icu = is_icu
         self._icu: IcuMessage | None = None
         self.texts = [self.text] if self._markup.has_words else []
+        self.note = ""
         if is_icu and has_branches(self.text):
             try:
                 self._icu = IcuMessage(self.text, rule)
-            except NotIcuError:
+            except NotIcuError as error:
+                self.texts, self.note = [self.text], note_of(self.text, error)
                 return
             self.texts = self._icu.texts
 
@@ -60,17 +66,10 @@ class Message:
     def _restore(self, text: str, result: Translated) -> str | None:
         if result.text is None or has_other_placeholders(text, result.text) or _tags(text) != _tags(result.text):
             return None
-        return self._markup.filled(with_key(self._source, result.text.strip()), self._escape, text)
-
-
-def add_text(markup: Markup, text: str, fixed: "re.Pattern[str] | None") -> None:
-    """Add a text to markup, with what is fixed in it."""
-    offset = 0
-    for match in fixed.finditer(text) if fixed else ():
-        markup.add_text(text[offset : match.start()])
-        markup.add_fixed(match[0])
-        offset = match.end()
-    markup.add_text(text[offset:])
+        translation = with_key(self._source, result.text.strip())
+        if self._is_icu and self._icu is None and "'{" not in text:
+            translation = translation.replace("'{", "\u2019{")  # which would quote the argument
+        return self._markup.filled(translation, self._escape, text)
 
 
 def _tags(text: str) -> list[str]:
@@ -87,6 +86,7 @@ class Plural:
 
     def __init__(self, sources: Mapping[str, Message], forms: Mapping[str, Sequence[int]]) -> None:
         self._messages = {message.text: message for message in sources.values()}
+        self.note = ""
         self._message = PluralMessage({category: message.text for category, message in sources.items()}, forms)
         self.texts = self._message.texts
 
@@ -143,7 +143,7 @@ class Catalog:
         """Add a message; `write` takes its translation, a text or one for each form, and whether it needs a review."""
         if message.texts:
             self._messages.append((message, write))
-            self.units += [Unit(text, location) for text in message.texts]
+            self.units += [Unit(text, location, message.note) for text in message.texts]
 
     def _state_language(self) -> None:
         """Write the target language into a file that states its language."""

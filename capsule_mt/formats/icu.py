@@ -15,6 +15,9 @@ SELECTOR = re.compile(r"\s*(=\d+|[\w-]+)\s*\{")
 BRANCHES_END = re.compile(r"\s*\}")
 SIMPLE_ARGUMENT = re.compile(r"\{\{[^{}]*\}\}|\{[^{}]*\}")
 TOKEN = re.compile(r"'|[{}#]")
+# text that looks like syntax, as in "'{folder}'": copied, quotes included
+QUOTED = re.compile(r"'[{}#][^'\s]{0,64}'")
+SYNTAX_APOSTROPHE = re.compile(r"'(?=[{}#]|\Z)")  # at the end of a branch a brace follows
 HASH = "{#}"  # the number of a plural, in a text to translate
 MAX_TEXTS = 60
 MAX_DEPTH = 5
@@ -23,7 +26,7 @@ Restore = Callable[[str, Translated], str | None]
 
 
 class NotIcuError(ValueError):
-    """The text does not have branches, or they are not written as we read them."""
+    """The text does not have branches, or they are not written as we read them; the message says why."""
 
 
 class Branches(NamedTuple):
@@ -48,14 +51,16 @@ class Tree(NamedTuple):
 class IcuMessage:
     """A message with branches; `texts` are what is translated. A `NotIcuError` says that it is not one.
 
+    message: with placeholders for what it quotes (`QUOTED`).
     rule: the plural forms of the target language; without it, a translation has those of the message.
     """
 
     def __init__(self, message: str, rule: Rule | None = None) -> None:
         parts, end = _parse(message, 0, in_plural=False, depth=0)
         if end != len(message) or all(isinstance(part, str) for part in parts):
-            raise NotIcuError
+            raise NotIcuError("it does not have branches")
         self.texts: list[str] = []
+        self._doubles_apostrophes = "''" in message
         self._rule = rule
         self._num_leaves = 0
         self._fill = self._planned(self._tree(parts))
@@ -65,19 +70,28 @@ class IcuMessage:
 
         restore: makes of a branch of the message and its translation what is written.
         """
-        return self._fill(translations, restore)
+        return self._fill([result._replace(text=self._as_text(result.text)) for result in translations], restore)
+
+    def _as_text(self, translation: str | None) -> str | None:
+        """Return a translation whose apostrophes do not quote the syntax that follows, as in "l'{name}"."""
+        if translation is None:
+            return None
+        if self._doubles_apostrophes:
+            return translation.replace("'", "''")
+        return SYNTAX_APOSTROPHE.sub("\u2019", translation)
 
     def _tree(self, parts: Sequence[str | Branches]) -> str | Tree:
         index = next((index for index, part in enumerate(parts) if not isinstance(part, str)), None)
         if index is None:
             self._num_leaves += 1
             if self._num_leaves > MAX_TEXTS:
-                raise NotIcuError
+                raise NotIcuError(f"it has more than {MAX_TEXTS} combinations of branches")
             return "".join(map(str, parts))
         argument, around = parts[index], [*parts[:index], *parts[index + 1 :]]
         assert isinstance(argument, Branches)
         if argument.kind != "select" and any("#" in part for part in around if isinstance(part, str)):
-            raise NotIcuError  # inside of the branches it would be another number
+            # inside of the branches it would be another number
+            raise NotIcuError("a # stands outside of the plural's branches")
         return Tree(
             argument.head,
             argument.kind,
@@ -129,6 +143,12 @@ class IcuMessage:
         return self.texts.index(text)
 
 
+def note_of(text: str, error: NotIcuError) -> str:
+    """Return the note of a text with branches that are not read."""
+    match = START.search(text)
+    return f"{match[0].strip() if match else text[:40]} ...}} stays as it is: {error}"
+
+
 def has_branches(text: str) -> bool:
     """Whether a text has an argument with branches."""
     return START.search(text) is not None
@@ -145,7 +165,7 @@ def _written(head: str, branches: dict[str, str | None]) -> str | None:
 def _parse(message: str, offset: int, in_plural: bool, depth: int) -> tuple[list[str | Branches], int]:
     """Return the parts of a message up to a brace that closes its branch, or up to its end."""
     if depth > MAX_DEPTH:
-        raise NotIcuError
+        raise NotIcuError(f"its branches are more than {MAX_DEPTH} deep")
     parts: list[str | Branches] = []
     start = offset
     while token := TOKEN.search(message, offset):
@@ -153,11 +173,13 @@ def _parse(message: str, offset: int, in_plural: bool, depth: int) -> tuple[list
         start = offset = token.end()
         if token[0] == "}":
             if depth == 0:
-                raise NotIcuError
+                raise NotIcuError("a } closes nothing")
             return parts, token.start()
         if token[0] == "'":
-            if message.startswith(("{", "}", "#"), offset):  # quoted: text, not syntax
-                raise NotIcuError
+            if message.startswith("'", offset):  # an apostrophe
+                start = offset = offset + 1
+            elif message.startswith(("{", "}", "#"), offset):  # text, not syntax
+                raise NotIcuError("an apostrophe quotes a long text, or to the end")
             parts.append("'")
         elif token[0] == "#":
             parts.append(HASH if in_plural else "#")
@@ -168,11 +190,11 @@ def _parse(message: str, offset: int, in_plural: bool, depth: int) -> tuple[list
         else:
             simple = SIMPLE_ARGUMENT.match(message, token.start())
             if simple is None:
-                raise NotIcuError
+                raise NotIcuError("a { is not closed, or has braces inside")
             parts.append(simple[0])
             start = offset = simple.end()
     if depth > 0:
-        raise NotIcuError
+        raise NotIcuError("a branch is not closed")
     return [*parts, message[start:]], len(message)
 
 
@@ -186,7 +208,8 @@ def _parse_argument(message: str, offset: int, in_plural: bool, depth: int) -> t
         branches[selector[1]] = parts
         offset = end + 1
     end_match = BRANCHES_END.match(message, offset)
-    # Angular writes a `select` without "other"
-    if end_match is None or not branches or ("other" not in branches and head[1] != "select"):
-        raise NotIcuError
+    if end_match is None or not branches:
+        raise NotIcuError("its branches are not written as `name {text}`")
+    if "other" not in branches and head[1] != "select":  # Angular writes a `select` without it
+        raise NotIcuError("the branch `other` is missing")
     return Branches(head[0], head[1], branches), end_match.end()

@@ -5,7 +5,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from capsule_mt.text.copying import is_no_sentence
 
@@ -27,10 +27,13 @@ class Markup:
         self._open: list[tuple[int, str, int]] = []  # number, name and index in `_written` of each element
         self._last_number = 0
 
-    def add_text(self, text: str) -> None:
-        """Add a text; whatever looks like one of our own tags becomes a fixed part, or it would be read as a tag."""
+    def add_text(self, text: str, fixed: Sequence["re.Pattern[str]"] = ()) -> None:
+        """Add a text, in which what matches one of these patterns is fixed.
+
+        Whatever looks like one of our own tags becomes a fixed part, too, or it would be read as a tag.
+        """
         offset = 0
-        for match in MARK.finditer(text):
+        for match in re.finditer("|".join(pattern.pattern for pattern in (*fixed, MARK)), text):
             self._written.append(text[offset : match.start()])
             self.add_fixed(match[0])
             offset = match.end()

@@ -15,10 +15,15 @@ class FormatError(ValueError):
 
 
 class Unit(NamedTuple):
-    """A text that is translated as a whole, such as a paragraph; `location` is where it stands: "line 7", "cue 3"."""
+    """A text that is translated as a whole, such as a paragraph.
+
+    location: where it stands: "line 7", "cue 3".
+    note: what of it stays as it is, and why.
+    """
 
     text: str
     location: str
+    note: str = ""
 
 
 class Translated(NamedTuple):

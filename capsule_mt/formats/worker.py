@@ -58,7 +58,7 @@ class Worker:
     def read(self, source: Source, max_characters: int) -> Texts:
         """Return the texts to translate, or raise a `FormatError` that names the fault."""
         answer, _ = self._send(source, max_characters=max_characters, translations=None)
-        units = [Unit(str(text), str(location)) for text, location in answer["units"]]
+        units = [Unit(*map(str, unit)) for unit in answer["units"]]
         return Texts(units, tuple(map(str, answer["keep"])), int(answer["characters"]))
 
     def write(self, source: Source, translations: Sequence[Sequence[Translated]]) -> list[bytes]:

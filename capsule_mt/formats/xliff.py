@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from capsule_mt.formats.icu import IcuMessage, NotIcuError, has_branches
+from capsule_mt.formats.icu import QUOTED, IcuMessage, NotIcuError, has_branches, note_of
 from capsule_mt.formats.markup import MARKUP, Markup
 from capsule_mt.formats.plurals import rule_of
 from capsule_mt.formats.units import FormatError, Translated, Unit, has_other_placeholders
@@ -117,17 +117,18 @@ class XliffFile:
 
     def _add(self, unit: Element, source: Element, preserves_space: bool) -> None:
         markup = Markup()
-        _add(markup, source, preserves_space)
-        message = None
+        fixed = [QUOTED] if has_branches(_content(source)) else []
+        _add(markup, source, preserves_space, fixed)
+        message, note = None, ""
         if has_branches(markup.text):
             try:
                 message = IcuMessage(markup.text.strip(), rule_of(self._language))
-            except NotIcuError:
-                message = None
-        if message is not None or markup.has_words:
+            except NotIcuError as error:
+                note = note_of(markup.text, error)
+        if message is not None or note or markup.has_words:
             self._pending.append(Pending(unit, source, markup, message))
             texts = [markup.text] if message is None else message.texts
-            self.units += [Unit(text, f"line {source.line}") for text in texts]
+            self.units += [Unit(text, f"line {source.line}", note) for text in texts]
 
     def _set_segment(self, unit: Element, source: Element, text: str) -> None:
         """Fill a segment of the target, which is a copy of the source's segments where there is none."""
@@ -231,10 +232,10 @@ def _copy(element: Element, name: str, start: bytes = b"") -> Element:
     return copied
 
 
-def _add(markup: Markup, element: Element, preserves_space: bool) -> None:
+def _add(markup: Markup, element: Element, preserves_space: bool, fixed: Sequence[re.Pattern[str]]) -> None:
     for child in element.children:
         if isinstance(child, Text):
-            markup.add_text(child.text if preserves_space else re.sub(r"\s+", " ", child.text))
+            markup.add_text(child.text if preserves_space else re.sub(r"\s+", " ", child.text), fixed)
             continue
         raw, attributes = child.raw.decode(), child.attributes
         tag_id = TAG_ID.fullmatch(attributes.get("id", "")) or TAG_ID.fullmatch(attributes.get("equiv", ""))
@@ -242,7 +243,7 @@ def _add(markup: Markup, element: Element, preserves_space: bool) -> None:
             markup.add_fixed(raw)
         elif child.local in ELEMENTS:
             markup.open(child.start.decode())
-            _add(markup, child, preserves_space)
+            _add(markup, child, preserves_space, fixed)
             markup.close(child.end.decode())
         elif child.local in OPENING:
             markup.open(raw, attributes.get("rid", attributes.get(OPENING[child.local], "")))

@@ -107,6 +107,7 @@ def constants() -> dict[str, Any]:
         "ROMAN_NUMERAL_IN_TEXT": checks.ROMAN_NUMERAL.pattern,
         "AFTERNOON": checks.AFTERNOON.pattern,
         "TIME": checks.TIME.pattern,
+        "BRANCHES": checks.BRANCHES.pattern,
         "LAST_MARK": checks.END.pattern,
         "EMOJI": copying.EMOJI,
         "EMOJI_BEFORE": copying.EMOJI_BEFORE,

@@ -375,6 +375,14 @@ def test_a_film_is_translated_resumed_and_tells_where_to_look(run, expected, mon
     assert [json.loads(row)["place"] for row in lines_of(tmp_path / "c.jsonl")] == [row[0] for row in rows]
 
 
+def test_branches_that_stay_are_named(run, tmp_path):
+    (tmp_path / "en.json").write_text('{"a": "sam ran home", "b": "{n, plural, one {a file}}"}')
+    _, _, complaints = run("en.json", "--output", "out.json")
+    reason = "line 1: {n, plural, ...} stays as it is: the branch `other` is missing; translate it by hand"
+    assert reason in complaints.splitlines()
+    assert reason not in run("en.json", "--output", "out.json", "--quiet")[2]
+
+
 def test_a_text_that_fails_stays_as_it_is(run, tmp_path):
     (tmp_path / "page.html").write_text(f"<p>{LINES[0]}</p><p>{TOO_LONG}</p>")
     code, printed, complaints = run("page.html", "--output", "out.html")

@@ -112,6 +112,32 @@ def test_flutter():
     assert (plural["name"], list(plural["options"])) == ("n", ["=0", "one", "few", "many", "other"])
 
 
+QUOTING = """{
+  "a": "{n, plural, one {'{x}' has # file in {y}} other {'{x}' has # files in {y}}}",
+  "b": "the file of {name}",
+  "c": "No. #1 {n, plural, one {# file} other {# files}}",
+  "d": "{n, plural, one {a file}}"
+}"""
+
+
+def test_what_icu_quotes_is_copied():
+    catalog = json.loads(translated("en.json", QUOTING, "de"))
+    assert catalog["a"] == "{n, plural, one {'{x}' HAS # FILE IN {y}} other {'{x}' HAS # FILES IN {y}}}"
+
+
+def test_an_apostrophe_does_not_quote_an_argument():
+    catalog = json.loads(translated("en.json", QUOTING, "fr", lambda text: text.replace("of {", "de l'{")))
+    assert catalog["b"] == "the file de l\u2019{name}"
+
+
+def test_branches_that_are_not_read_are_named():
+    notes = {(unit.location, unit.note) for unit in read("en.json", QUOTING, "de").units if unit.note}
+    assert notes == {
+        ("line 4", "{n, plural, ...} stays as it is: a # stands outside of the plural's branches"),
+        ("line 5", "{n, plural, ...} stays as it is: the branch `other` is missing"),
+    }
+
+
 @pytest.mark.parametrize(
     "lossy", [lambda text: "x", lambda text: text + " {{more}}", lambda text: text.replace("<0>", "")]
 )

@@ -126,6 +126,11 @@ def test_states():
         ),
         ("{g, select, f {a cat} m {a dog}}", "de", "{g, select, f {A CAT} m {A DOG}}"),
         ("{n, selectordinal, one {#st} other {#th}} day", None, "{n, selectordinal, one {#ST DAY} other {#TH DAY}}"),
+        (
+            "{n, plural, one {It''s # file} other {They''re # files}}",
+            "de",
+            "{n, plural, one {IT''S # FILE} other {THEY''RE # FILES}}",
+        ),
     ],
 )
 def test_messages_of_icu(message, language, expected):
@@ -137,19 +142,43 @@ def test_messages_of_icu(message, language, expected):
 
 
 @pytest.mark.parametrize(
-    "message",
+    ("message", "reason"),
     [
-        "no argument",
-        "{n}",
-        "{n, plural, one {a}}",
-        "{n, plural, one {a} other {b}",
-        "{n, plural, one {a} other {b}}}",
-        "{n, plural, one {'{'} other {b}}",
-        "No. #1 {n, plural, one {a} other {b}}",
-        "{n, plural, other {" * 9 + "a" + "}}" * 9,
-        "{n, select, a {a} b {b} other {c}} " * 5,
+        ("no argument", "it does not have branches"),
+        ("{n}", "it does not have branches"),
+        ("{n, plural, one {a}}", "the branch `other` is missing"),
+        ("{n, plural, one {a} other {b}", "its branches are not written as `name {text}`"),
+        ("{n, plural, one {a} other {b", "a branch is not closed"),
+        ("{n, plural, one {a {b {c}}} other {b}}", "a { is not closed, or has braces inside"),
+        ("{n, plural, one {a} other {b}}}", "a } closes nothing"),
+        ("{n, plural, one {'{a long text'} other {b}}", "an apostrophe quotes a long text, or to the end"),
+        ("No. #1 {n, plural, one {a} other {b}}", "a # stands outside of the plural's branches"),
+        ("{n, plural, other {" * 9 + "a" + "}}" * 9, "its branches are more than 5 deep"),
+        ("{n, select, a {a} b {b} other {c}} " * 5, "it has more than 60 combinations of branches"),
     ],
 )
-def test_what_is_no_message_of_icu(message):
-    with pytest.raises(NotIcuError):
+def test_what_is_no_message_of_icu(message, reason):
+    with pytest.raises(NotIcuError, match=re.escape(reason)):
         IcuMessage(message, rule_of("de"))
+
+
+@pytest.mark.parametrize(
+    ("translation", "expected"),
+    [
+        ("l'{name} a # l'", "l\u2019{name} a # l\u2019"),  # a brace follows the end, too
+        ("aujourd'hui # {name}", "aujourd'hui # {name}"),
+    ],
+)
+def test_apostrophes_of_a_translation_quote_nothing(translation, expected):
+    message = IcuMessage("{n, plural, one {# of {name}} other {# of {name}}}")
+    hashed = translation.replace("#", "{#}")
+    results = [Translated(hashed) for _ in message.texts]
+    assert message.filled(results, lambda text, result: result.text) == (
+        f"{{n, plural, one {{{expected}}} other {{{expected}}}}}"
+    )
+
+
+def test_quoted_braces_of_icu_in_xliff():
+    content = """<?xml version="1.0"?><xliff version="1.2"><file><body><trans-unit id="1"><source>
+{n, plural, one {'{x}' is a file} other {'{x}' are files}}</source></trans-unit></body></file></xliff>"""
+    assert "{n, plural, one {'{x}' IS A FILE} other {'{x}' ARE FILES}}</target>" in translated(content)
