@@ -16,6 +16,7 @@ from capsule_mt.formats.units import FormatError, Translated
 LENGTH = struct.Struct(">I")
 MAX_HEAD = 8 << 20  # bytes of JSON: parsing more would block the server
 MAX_CONTENTS = 64 << 20
+LIMITS_SECONDS = hasattr(signal, "setitimer")  # not on Windows
 MAX_RESIDENT = 64 << 20  # bytes; a process that holds more after a file exits, which frees them
 
 
@@ -56,9 +57,9 @@ def main() -> None:
             job, (content,) = receive(sys.stdin.buffer)
         except EOFError:
             return  # the server has ended
-        # the parent kills a late process; this limit acts if the parent has died
-        _limit("RLIMIT_CPU", int(_usage("ru_utime") + _usage("ru_stime") + seconds) + 1)
+        _limit_seconds(seconds)
         answer, files = _answer(job, content, memory)
+        _limit_seconds(0)
         answer["is_last"] = answer.get("is_last", False) or _resident() > MAX_RESIDENT
         send(sys.stdout.buffer, answer, files)
         if answer["is_last"]:
@@ -111,12 +112,10 @@ def _limit(name: str, value: int) -> None:
         pass
 
 
-def _usage(name: str) -> float:
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 0.0
-    return float(getattr(resource.getrusage(resource.RUSAGE_SELF), name))
+def _limit_seconds(seconds: float) -> None:
+    """End this process after these seconds of processor time; 0 for no limit."""
+    if LIMITS_SECONDS:
+        signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
 def _resident() -> int:

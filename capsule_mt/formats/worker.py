@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from capsule_mt.formats.child import MAX_CONTENTS, receive, send
+from capsule_mt.formats.child import LIMITS_SECONDS, MAX_CONTENTS, receive, send
 from capsule_mt.formats.units import FormatError, Translated, Unit
 
-SECONDS = 5.0  # to read a file, and again to write it
+SECONDS = 5.0  # of the processor to read a file, and again to write it
+# the process ends itself after these seconds; on a busy machine they last longer, and a good file must not be refused
+WAIT = 6 if LIMITS_SECONDS else 1  # times as many seconds until this process kills it
 MEMORY = 512 << 20  # bytes
 # isolated, and without site-packages: the formats need only the standard library
 CODE = "import sys; sys.path.append({root!r}); from capsule_mt.formats.child import main; main()"
@@ -80,7 +82,7 @@ class Worker:
             raise FormatError(f"{source.name}: {len(source.content)} bytes, at most {MAX_CONTENTS} are read")
         with self._lock:
             process = self._running_process()
-            timer = threading.Timer(self.seconds, self._kill, ["late"])
+            timer = threading.Timer(WAIT * self.seconds, self._kill, ["late"])
             timer.start()
             try:
                 message = {**source._asdict(), **job}
@@ -111,7 +113,7 @@ class Worker:
         self._end(process)
         if self._reason == "stopped":
             return StoppedError(f"{name}: not read, its client has gone")
-        if self._reason == "late" or process.returncode == -getattr(signal, "SIGXCPU", 0):
+        if self._reason == "late" or process.returncode == -getattr(signal, "SIGPROF", 0):
             return FormatError(f"{name}: takes longer than {self.seconds:g} s to read or write")
         return FormatError(f"{name}: the process that read it ended with code {process.returncode}")
 
