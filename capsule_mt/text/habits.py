@@ -1,4 +1,4 @@
-"""Habits of languages: their quotation marks, which many vocabularies lack, and the space before a French colon.
+"""Habits of languages: their quotation marks, which many vocabularies lack, and the spaces of French before marks.
 
 A translation gets the quotes of its source back, in the habit of its own language if that is certain.
 """
@@ -24,6 +24,14 @@ _LANGUAGES_OF_QUOTES = {
 QUOTES_OF_LANGUAGE = {code: quotes for quotes, codes in _LANGUAGES_OF_QUOTES.items() for code in codes.split()}
 LABEL_COLON = re.compile("[ \xa0\u202f]?:")
 TYPOGRAPHIC = frozenset(PLAIN['"'])
+FRENCH_MARKS, THIN_SPACE = frozenset("?!;:\xab\xbb"), "\u202f"
+_SPACE = "[ \xa0\u2009\u202f]{0,2}"
+# after a word or what closes one, and before what may end a sentence: "14:30", "a != b" and ";)" have none
+FRENCH_SPACES = re.compile(
+    rf"(?<=[\w)\]\"'\u2019\u201d\xbb%\u2026.]){_SPACE}"
+    rf"(?:(?P<high>[?!](?=[?!]*(?:[\s\"'\u201d\xbb)\]]|\Z))|;(?=\s|\Z))|(?P<colon>:)(?=\s|\Z))"
+    rf"|(?<=[^\s\xab]){_SPACE}(?P<closing>\xbb)(?!\w)|(?P<opening>\xab){_SPACE}(?=[^\s\xbb])"
+)
 OPENING_QUOTE = re.compile(r'(?<!\w)"(?=[^\s"])')
 CLOSING_QUOTE = re.compile(r'(?<=[^\s"])"(?!\w)')
 
@@ -75,9 +83,35 @@ def around_pieces(separator: str, habit: tuple[str, str], is_first: bool, is_las
 
 def _offsets_of_quotes(text: str) -> list[int]:
     """Return the offsets of straight quotes outside of copied items, such as tags."""
+    return [match.start() for match in re.finditer('"', _without_items(text, " "))]
+
+
+def _without_items(text: str, character: str) -> str:
+    """Return a text with this character for each one of its copied items."""
     parts = parts_of(text, COPIED_KINDS) if may_have_no_words(text) else [text]
-    without_items = "".join(" " * len(part) if isinstance(part, Item) else part for part in parts)
-    return [match.start() for match in re.finditer('"', without_items)]
+    return "".join(character * len(part) if isinstance(part, Item) else part for part in parts)
+
+
+def has_french_spaces(language: str | None) -> bool:
+    """Return whether a language has spaces before marks: French does, but not in Canada."""
+    return language_code(language) == "fr" and not str(language).upper().endswith("CA")
+
+
+def with_french_spaces(translation: str) -> str:
+    """Return a translation with no-break spaces before ? ! ; : and inside of guillemets, as French has them.
+
+    Times, emoticons, and what is copied stay as they are.
+    """
+    if FRENCH_MARKS.isdisjoint(translation):
+        return translation
+    written, end = "", 0
+    for match in FRENCH_SPACES.finditer(_without_items(translation, "X")):
+        space = THIN_SPACE if match["high"] else "\xa0"
+        before, after = ("", space) if match["opening"] else (space, "")
+        mark = next(filter(None, match.groups()))
+        written += translation[end : match.start()] + before + mark + after
+        end = match.end()
+    return written + translation[end:]
 
 
 def colon_of_label(separator: str, language: str | None) -> str:

@@ -7,7 +7,13 @@ from capsule_mt.engine.search import Hypothesis
 from capsule_mt.options.table import Readings
 from capsule_mt.text.casing import restored_case
 from capsule_mt.text.edges import as_label, with_ending
-from capsule_mt.text.habits import quotes_of, typographic_quotes_of, with_quotes
+from capsule_mt.text.habits import (
+    has_french_spaces,
+    quotes_of,
+    typographic_quotes_of,
+    with_french_spaces,
+    with_quotes,
+)
 from capsule_mt.text.normal import vocabulary_of
 from capsule_mt.text.segments import Document, Piece, join_translations
 from capsule_mt.translate.aligning import aligned_rows
@@ -90,6 +96,8 @@ def _text(piece: Piece, hypothesis: Hypothesis, plan: Plan) -> str:
         text = with_ending(text, piece.ending)
     if piece.source is not None and (quotes := typographic_quotes_of(piece.source)):
         text = with_quotes(text, quotes, quotes_of(plan.languages[1]))
+    if plan.options.copy and has_french_spaces(plan.languages[1]):
+        text = with_french_spaces(text)
     return restored_case(text, piece.case, vocabulary_of(plan.tokenizer))
 
 

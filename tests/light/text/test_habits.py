@@ -4,7 +4,7 @@ import string
 
 import pytest
 
-from capsule_mt.text.habits import colon_of_label, quotes_of, with_quotes
+from capsule_mt.text.habits import colon_of_label, has_french_spaces, quotes_of, with_french_spaces, with_quotes
 from tests.light.decoders import translator
 from tests.light.text.fakes import WordTokenizer
 from tests.light.text.test_offsets import Copying
@@ -74,6 +74,46 @@ def test_colons_of_labels(text, language, translation):
     assert colon_of_label(text, language) == translation
     model = translator(Copying(), PlainTokenizer())
     assert model(f"- Name{text}", tgt_lang=language).text == f"- Name{translation}"
+
+
+@pytest.mark.parametrize(
+    ("translation", "expected"),
+    [
+        ("Vraiment?", "Vraiment\u202f?"),
+        ("Vraiment\u202f ?", "Vraiment\u202f?"),
+        ("Vraiment ?! Oui\xa0!", "Vraiment\u202f?! Oui\u202f!"),
+        ("Il dit: viens; pars.", "Il dit\xa0: viens\u202f; pars."),
+        ("«Viens», dit-il.", "«\xa0Viens\xa0», dit-il."),
+        ("« Viens ! »", "«\xa0Viens\u202f!\xa0»"),
+        ("<b>Quoi</b>? {name}!", "<b>Quoi</b>\u202f? {name}\u202f!"),
+        ("Il est 14:30. Voir https://a.fr/?q=a;b: oui ;) :)", "Il est 14:30. Voir https://a.fr/?q=a;b\xa0: oui ;) :)"),
+        ("`a ? b : c` et a != b", "`a ? b : c` et a != b"),
+        ("Oui...! (Non?)", "Oui...\u202f! (Non\u202f?)"),
+        ("Non.", "Non."),
+        ("?", "?"),
+    ],
+)
+def test_french_spaces(translation, expected):
+    assert with_french_spaces(translation) == expected
+    assert with_french_spaces(expected) == expected
+
+
+def test_french_spaces_in_a_translation():
+    model = translator(Copying(), PlainTokenizer())
+    text = "Is it good day ? Yes ; it is: good!"
+    translated = model(text, tgt_lang="fr", alignment=True)
+    assert translated.text == "Is it good day\u202f? Yes\u202f; it is\xa0: good\u202f!"
+    assert len(translated.alignment) == len(text.split())
+    for language in (None, "pt", "fr-CA"):
+        assert model(text, tgt_lang=language).text == text
+    assert model(text, tgt_lang="fr", copy=False).text == text
+
+
+def test_who_has_french_spaces():
+    assert has_french_spaces("fr")
+    assert has_french_spaces("fra_Latn")
+    assert has_french_spaces("fr-FR")
+    assert not any(map(has_french_spaces, ("fr-CA", "fr_CA", "pt", None)))
 
 
 def test_languages():
