@@ -11,22 +11,42 @@ import pytest
 
 pytest.importorskip("uvicorn")
 
+import httpx
+
 from tests.light.serve.processes import GOLDEN, ROOT, body_of, open_request, read_answer
+
+
+async def answers(address):
+    """Wait until a server has answered."""
+    async with httpx.AsyncClient(timeout=60) as client:
+        assert (await client.get(f"{address}/health")).status_code == 200
+
+
+async def accepts_no_more(address):
+    """Wait until a server is stopping."""
+    for _ in range(600):
+        try:
+            _, writer = await asyncio.open_connection(*address.removeprefix("http://").split(":"))
+        except ConnectionRefusedError:
+            return
+        writer.close()
+        await asyncio.sleep(0.1)
+    pytest.fail("the server goes on after a signal")
 
 
 # ---- the end
 def test_a_half_sent_request_does_not_keep_the_server_from_stopping(serve_fake):
-    server, address = serve_fake(read_seconds=0.5)
+    server, address = serve_fake(read_seconds=2)
 
     async def send_half():
         reader, _ = await open_request(address, b'{"q": ', 1000)
-        await asyncio.sleep(0.1)
+        await answers(address)  # then it has also accepted what was there before
         server.send_signal(signal.SIGTERM)
         return await read_answer(reader)
 
     head, answer = asyncio.run(send_half())
     assert head.startswith("HTTP/1.1 408 ")
-    assert answer == {"error": "the request did not arrive within 0.5 s"}
+    assert answer == {"error": "the request did not arrive within 2 s"}
     assert server.wait(60) == 0
     assert server.stdout.read() == "all answered\n"
 
@@ -36,7 +56,7 @@ def test_what_takes_longer_than_the_server_has_gets_an_error(serve_fake):
 
     async def ask():
         reader, _ = await open_request(address, body := body_of("a"), len(body))
-        await asyncio.sleep(0.2)
+        await answers(address)
         server.send_signal(signal.SIGINT)
         return await read_answer(reader)
 
@@ -51,9 +71,9 @@ def test_the_second_signal_ends_it_at_once(serve_fake, tmp_path):
 
     async def ask():
         connection = await open_request(address, body := body_of("a"), len(body))
-        await asyncio.sleep(0.2)
+        await answers(address)
         server.send_signal(signal.SIGTERM)
-        await asyncio.sleep(0.5)
+        await accepts_no_more(address)  # else it may see the two signals as one
         assert server.poll() is None
         server.send_signal(signal.SIGTERM)
         code = server.wait(60)
