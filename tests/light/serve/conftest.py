@@ -52,7 +52,7 @@ def serve(start):
 @pytest.fixture
 def serve_fake(start):
     def serve_fake(seconds=0.0, **given):
-        settings = {"read_seconds": 10.0, "stop_seconds": 10, "most_connections": 100, **given}
+        settings = {"read_seconds": 10.0, "stop_seconds": 10, "most_connections": 100, "file_seconds": 5, **given}
         return start("-c", FAKE.format(seconds=seconds, **settings))
 
     return serve_fake

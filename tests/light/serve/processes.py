@@ -11,6 +11,9 @@ GOLDEN = ROOT / "tests" / "golden" / "capsule_marian"
 FAKE = """
 import sys
 from ipaddress import ip_network
+from functools import partial
+from capsule_mt.formats.worker import Worker
+from capsule_mt.serve import files
 from capsule_mt.serve.answers import Limits
 from capsule_mt.serve.connections import Connections
 from capsule_mt.catalog.pairs import LanguagePair
@@ -19,6 +22,7 @@ from tests.light.serve.fakes import Upper
 
 translators = {{LanguagePair("en", "de"): Upper(seconds={seconds})}}
 limits = Limits(read_seconds={read_seconds})
+files.Worker = partial(Worker, seconds={file_seconds})
 this_machine = ip_network("127.0.0.1")
 connections = Connections(max_number={most_connections}, head_seconds={read_seconds}, proxies=(this_machine,))
 listener = bind("127.0.0.1", 0)
