@@ -2,20 +2,22 @@
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import permutations
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from capsule_mt.catalog.entries import languages_in
 from capsule_mt.catalog.store import name_of
 from capsule_mt.files.outputs import read_object
+from capsule_mt.messages import shown
 from capsule_mt.text.languages import LANGUAGES, without_region
 
 LANGUAGE = r"[A-Za-z]{2,3}(?:_[A-Za-z0-9]+)*(?:-(?:[A-Z]{2}|[A-Z][a-z]{3}))?"  # en, eng_Latn, pt-BR
 # several languages of one model, such as en,de,zh-Hant=PATH
-LANGUAGES_AND_PATH = re.compile(r"(?P<languages>[\w-]+(?:,[\w-]+)+)=(?P<path>.+)")
-PAIR_AND_PATH = re.compile(rf"(?P<source>{LANGUAGE})-(?P<target>{LANGUAGE})=(?P<path>.+)")
+LANGUAGES_AND_PATH = re.compile(r"(?P<languages>[^=,/\\]+,[^=/\\]*)=(?P<path>.+)")
+PAIR = re.compile(rf"(?P<source>{LANGUAGE})-(?P<target>{LANGUAGE})")
+PAIR_AND_PATH = re.compile(rf"{PAIR.pattern}=(?P<path>.+)")
 # vocab.enpt.spm, srcvocab.enja.spm: names in the students of Firefox Translations
 VOCABULARY = re.compile(r"(?:src)?vocab\.(?P<source>[a-z]{2})(?P<target>[a-z]{2})\.spm")
 
@@ -47,10 +49,10 @@ def language_pairs(checkpoints: Iterable[str]) -> dict[LanguagePair, str]:
 def _path_and_pairs(text: str) -> tuple[str, list[LanguagePair]]:
     """Split an argument into a path and its language pairs."""
     if match := LANGUAGES_AND_PATH.fullmatch(text):
-        return match["path"], [LanguagePair(*pair) for pair in permutations(match["languages"].split(","), 2)]
+        return match["path"], [LanguagePair(*pair) for pair in permutations(_languages_before(match), 2)]
     match = PAIR_AND_PATH.fullmatch(text)
     path = match["path"] if match else text
-    pair = _pair_before(match) if match else pair_of(path)
+    pair = _pair_in(match) if match else pair_of(path)
     if pair is None:
         if not Path(path).exists():
             name_of(path)  # raises if it cannot be a name
@@ -63,32 +65,49 @@ def _path_and_pairs(text: str) -> tuple[str, list[LanguagePair]]:
 
 def languages_of(folder: Path, option: str | None) -> LanguagePair:
     """Return the pair named by `--languages`, or else the one that the model's folder tells."""
-    match = PAIR_AND_PATH.fullmatch(f"{option}={folder}")
+    match = None if option is None else PAIR.fullmatch(option)
     if option is not None and match is None:
         raise ValueError(f"`--languages` must be like en-de, got {option!r}")
-    pair = _pair_before(match) if match else pair_of(os.fspath(folder))
+    pair = _pair_in(match) if match else pair_of(os.fspath(folder))
     if pair is None:
         raise ValueError(f"{folder}: its languages are not known; name them, as in --languages en-de")
     return pair
 
 
-def _pair_before(match: re.Match[str]) -> LanguagePair:
-    """Return the pair of `SRC-TGT=PATH`; drop a region after a hyphen, but keep a model's code such as "eng_Latn"."""
-    source, target = (without_region(code) if "-" in code else code for code in (match["source"], match["target"]))
-    return LanguagePair(source, target)
+def _pair_in(match: re.Match[str]) -> LanguagePair:
+    """Return the pair of a match of `PAIR`."""
+    return LanguagePair(_without_region(match["source"]), _without_region(match["target"]))
+
+
+def _languages_before(match: re.Match[str]) -> list[str]:
+    """Return the languages of `LANG,LANG,...=PATH`; refuse what is not a code, and a language named twice."""
+    languages: list[str] = []
+    for code in match["languages"].split(","):
+        if re.fullmatch(LANGUAGE, code) is None:
+            raise ValueError(f"{match[0]}: {code!r} must be a language code such as en, eng_Latn or pt-BR")
+        language = _without_region(code)
+        if language in languages:
+            raise ValueError(f"{match[0]}: names the language {language} twice, name it once")
+        languages.append(language)
+    return languages
+
+
+def _without_region(code: str) -> str:
+    """Drop a region after a hyphen, but keep a model's code such as "eng_Latn"."""
+    return without_region(code) if "-" in code else code
 
 
 def pair_of(path: str) -> LanguagePair | None:
     """Return the pair named by a checkpoint's training recipe, tokenizer, name or vocabulary, in this order."""
-    result, tokenizer = (
-        read_object(Path(path, name)) or {} for name in ("train_result.json", "tokenizer_config.json")
-    )
-    recipe = result.get("recipe") or {}
-    languages = recipe.get("languages") or {}
-    for source, target in (
-        (languages.get("source"), languages.get("target")),
-        (tokenizer.get("source_lang"), tokenizer.get("target_lang")),
+    result_file, tokenizer_file = (Path(path, name) for name in ("train_result.json", "tokenizer_config.json"))
+    recipe = _field(result_file, read_object(result_file) or {}, "recipe", dict) or {}
+    languages = _field(result_file, recipe, "languages", dict) or {}
+    tokenizer = read_object(tokenizer_file) or {}
+    for file, fields, names in (
+        (result_file, languages, ("source", "target")),
+        (tokenizer_file, tokenizer, ("source_lang", "target_lang")),
     ):
+        source, target = (_field(file, fields, name, str) for name in names)
         if source and target:
             return LanguagePair(source, target)
     languages_in_name = languages_in(Path(path).name if Path(path).exists() else path)
@@ -97,6 +116,15 @@ def pair_of(path: str) -> LanguagePair | None:
     files = map(VOCABULARY.fullmatch, os.listdir(path) if Path(path).is_dir() else ())
     vocabulary = next(filter(None, files), None)
     return vocabulary and LanguagePair(vocabulary["source"], vocabulary["target"])
+
+
+def _field(file: Path, fields: Mapping[str, Any], name: str, kind: type[dict[str, Any]] | type[str]) -> Any:
+    """Return a field of a JSON object, or `None` if it is missing; refuse one of another type."""
+    value = fields.get(name)
+    if value is not None and not isinstance(value, kind):
+        expected = "a text" if kind is str else "an object"
+        raise ValueError(f"{file}: `{name}` must be {expected}, got {shown(value)}")
+    return value
 
 
 def describe_languages(pairs: Iterable[LanguagePair]) -> list[dict[str, object]]:

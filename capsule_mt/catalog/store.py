@@ -26,6 +26,7 @@ from capsule_mt.catalog.entries import (
 from capsule_mt.files.outputs import read_object
 
 NOTICE_FILE = "NOTICE.txt"
+PARTIAL = ".partial"  # ends the name of a folder whose download is not finished
 VERSION_FILE = ".version"  # in a partial folder: a hash of the entry's files
 
 
@@ -130,6 +131,8 @@ def downloaded_models() -> list[DownloadedModel]:
     """Return the downloaded models, sorted by name."""
     models = []
     for file in cache_folder().glob(f"*/**/{FACTS_FILE}"):
+        if file.parent.name.endswith(PARTIAL):  # whose download was stopped before its last step
+            continue
         facts = read_object(file) or {}
         name, licence, author = (str(facts.get(key, "")) for key in ("name", "licence", "author"))
         if name:
@@ -164,7 +167,7 @@ def download_model(name: str) -> Path:
         entry = _entry_of(name)
         if entry.problem:
             raise CatalogError(entry.problem)
-        partial = folder.with_name(f"{folder.name}.partial")
+        partial = folder.with_name(f"{folder.name}{PARTIAL}")
         partial.mkdir(parents=True, exist_ok=True)
         _remove_other_version(partial, entry)
         write_line(f"{entry.name}: {entry.size / 1e6:.1f} MB of {entry.author}, licence {entry.licence}")
@@ -195,7 +198,7 @@ def remove_model(name: str) -> Path:
 
     name = _name_of(name)
     folder = _folder_of(name)
-    partial = folder.with_name(f"{folder.name}.partial")
+    partial = folder.with_name(f"{folder.name}{PARTIAL}")
     if not folder.exists() and not partial.exists():
         names = ", ".join(model.name for model in downloaded_models()) or "none"
         raise CatalogError(f"{name} is not downloaded; these models are: {names}")

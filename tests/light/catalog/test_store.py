@@ -324,6 +324,19 @@ def test_the_languages_of_an_option_may_have_a_region(tmp_path):
     assert languages_of(tmp_path, "en-pt-BR") == ("en", "pt")
 
 
+def test_an_option_of_languages_has_nothing_but_a_pair(tmp_path):
+    with pytest.raises(ValueError, match="`--languages` must be like en-de, got 'en-de=foo'"):
+        languages_of(tmp_path, "en-de=foo")
+
+
+def test_a_folder_whose_download_was_stopped_at_its_end_is_not_listed(registry):
+    folder = Path(resolve("en-pt"))
+    folder.rename(folder.with_name("en-pt.partial"))
+    assert downloaded_models() == []
+    assert resolve("en-pt") == str(folder)
+    assert [model.name for model in downloaded_models()] == ["en-pt"]
+
+
 def test_pairs_that_only_english_connects(registry):
     registry.add("de-en")
     registry.publish()

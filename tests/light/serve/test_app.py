@@ -727,15 +727,39 @@ def test_languages_that_are_unknown_or_served_twice():
         language_pairs(["nothere"])
     with pytest.raises(ValueError, match="en-de: one checkpoint for each language pair, got one and two"):
         language_pairs(["en-de=one", "en-de=two"])
-    with pytest.raises(ValueError, match="de-en: one checkpoint for each language pair, got many and many"):
+    with pytest.raises(ValueError, match="en,de,en=many: names the language en twice, name it once"):
         language_pairs(["en,de,en=many"])
+    with pytest.raises(ValueError, match="pt-BR,en,pt=many: names the language pt twice"):
+        language_pairs(["pt-BR,en,pt=many"])
+
+
+@pytest.mark.parametrize(("languages", "code"), [("en,de,english", "english"), ("en, de", " de"), ("en,", "")])
+def test_a_list_of_languages_must_have_codes(languages, code):
+    with pytest.raises(ValueError, match=f"{languages}=x: '{code}' must be a language code such as en, eng_Latn"):
+        language_pairs([f"{languages}=x"])
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"train_result": {"recipe": ["en"]}}, r"train_result\.json: `recipe` must be an object, got \['en'\]"),
+        ({"train_result": {"recipe": {"languages": "en-de"}}}, "`languages` must be an object, got 'en-de'"),
+        ({"train_result": {"recipe": {"languages": {"source": 5}}}}, "`source` must be a text, got 5"),
+        ({"tokenizer_config": {"source_lang": ["en"]}}, r"tokenizer_config\.json: `source_lang` must be a text, got"),
+    ],
+)
+def test_files_that_name_languages_otherwise(files, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        language_pairs([folder(tmp_path / "model", **files)])
 
 
 def test_a_list_of_languages_is_every_pair_of_them():
-    assert language_pairs(["en,de,zh-Hant=a=b", "en-fr=other"]) == {
-        **dict.fromkeys([("en", "de"), ("de", "en"), ("en", "zh-Hant"), ("zh-Hant", "en")], "a=b"),
-        **dict.fromkeys([("de", "zh-Hant"), ("zh-Hant", "de")], "a=b"),
+    # as in en-pt-BR=PATH, a region is dropped and a script is written as models write it
+    assert language_pairs(["en,pt-BR,zh-Hant=a=b", "en-fr=other", "eng_Latn,por_Latn=a"]) == {
+        **dict.fromkeys([("en", "pt"), ("pt", "en"), ("en", "zh_hant"), ("zh_hant", "en")], "a=b"),
+        **dict.fromkeys([("pt", "zh_hant"), ("zh_hant", "pt")], "a=b"),
         ("en", "fr"): "other",
+        **dict.fromkeys([("eng_Latn", "por_Latn"), ("por_Latn", "eng_Latn")], "a"),
     }
 
 
