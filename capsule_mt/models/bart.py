@@ -35,10 +35,6 @@ FAMILIES = {
     "pegasus": Family(True, False, False, 0),
     "blenderbot": Family(True, False, True, 0),
 }
-REQUIRED = (
-    *("vocab_size", "d_model", "max_position_embeddings", "activation_function", "scale_embedding"),
-    *(f"{side}_{size}" for side in ("encoder", "decoder") for size in ("layers", "attention_heads", "ffn_dim")),
-)
 
 
 def bart_program(settings: Settings, weights: Weights) -> tuple[Program, Parts]:
@@ -50,15 +46,14 @@ def bart_program(settings: Settings, weights: Weights) -> tuple[Program, Parts]:
 class _Bart:
     def __init__(self, settings: Settings, parts: Parts) -> None:
         self.settings, self.parts = settings, parts
-        settings.require(*REQUIRED)
         self.family = FAMILIES[settings["model_type"]]
-        self.width = settings.number("d_model", 1024, minimum=4)
+        self.width = settings.number("d_model", minimum=4)
         if self.width % 2 and not self.family.learned_positions:
             raise UnsupportedModelError(f"{settings.origin}: sinusoids need an even `d_model`, got {self.width}")
-        self.activation = settings.choice("activation_function", "gelu", FEED_FORWARD_ACTIVATIONS)
-        self.scale = math.sqrt(self.width) if settings.flag("scale_embedding", False) else 1.0
-        self.max_positions = settings.number("max_position_embeddings", 1024, maximum=2**24)
-        vocabulary = settings.number("vocab_size", 50265)
+        self.activation = settings.choice("activation_function", None, FEED_FORWARD_ACTIVATIONS)
+        self.scale = math.sqrt(self.width) if settings.flag("scale_embedding") else 1.0
+        self.max_positions = settings.number("max_position_embeddings", maximum=2**24)
+        vocabulary = settings.number("vocab_size")
         self.program = Program(vocabulary=vocabulary, embeddings=vocabulary)
         self.program.longest_source = self.program.longest_target = self.max_positions
         self.writers = Writers.for_program(parts, self.program)
@@ -96,7 +91,7 @@ class _Bart:
         return Positions(self.max_positions, self.width, self.width - 2, pad + 1)
 
     def _num_layers(self, side: str) -> int:
-        return self.settings.number(f"{side}_layers", 12, minimum=0)
+        return self.settings.number(f"{side}_layers", minimum=0)
 
     def _embed(self, writer: Rows, table: Vector, side: str) -> int:
         name = f"model.{side}.embed_positions.weight"
@@ -153,7 +148,7 @@ class _Bart:
         return writer.apply(hidden, *(f"{attention}.{letter}_proj" for letter in "qkv"), outputs=self.width)
 
     def _feed_forward(self, writer: Rows, hidden: int, layer: str, side: str) -> None:
-        norm, inner_width = f"{layer}.final_layer_norm", self.settings.number(f"{side}_ffn_dim", 4096)
+        norm, inner_width = f"{layer}.final_layer_norm", self.settings.number(f"{side}_ffn_dim")
         sublayer_input = self._sublayer_input(writer, hidden, norm)
         inner = writer.apply(sublayer_input, f"{layer}.fc1", outputs=inner_width, activation=self.activation)
         self._add(writer, hidden, writer.apply(inner, f"{layer}.fc2", outputs=self.width), norm)

@@ -95,7 +95,7 @@ class _Marian:
         return self.settings.number(f"{side}_layers", 12, minimum=0)
 
     def _num_heads(self, side: str) -> int:
-        return self.settings.heads(side, self.width)
+        return self.settings.heads(side, self.width, 16)
 
     def _embed(self, writer: Rows, table: Vector, side: str) -> int:
         if not self.variant.has_positions:  # Marian then does not scale embeddings, either

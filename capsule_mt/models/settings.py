@@ -23,16 +23,16 @@ class Settings:
 
     def _value(self, name: str, default: Any) -> Any:
         value = self[name]
+        if value is None and default is None:
+            raise CheckpointError(f"{self.origin}: lacks `{name}`")
         return default if value is None else value
 
-    def require(self, *names: str) -> None:
-        """Refuse a configuration that leaves one of these fields to a default, which differs between families."""
-        missing = [name for name in names if self[name] is None]
-        if missing:
-            raise CheckpointError(f"{self.origin}: lacks {', '.join(f'`{name}`' for name in missing)}")
+    def number(self, name: str, default: int | None = None, *, minimum: int = 1, maximum: int = MAX_NUMBER) -> int:
+        """Return a whole number.
 
-    def number(self, name: str, default: int, *, minimum: int = 1, maximum: int = MAX_NUMBER) -> int:
-        """Return a whole number. This and every method below returns `default` if the field is missing or null."""
+        This and every method below returns `default` if the field is missing or null, and refuses the configuration
+        if `default` is `None`: families differ in it.
+        """
         value = self._value(name, default)
         if type(value) is not int or not minimum <= value <= maximum:
             raise CheckpointError(
@@ -46,22 +46,22 @@ class Settings:
             raise CheckpointError(f"{self.origin}: `{name}` must be a number that is not negative, got {shown(value)}")
         return float(value)
 
-    def flag(self, name: str, default: bool) -> bool:
+    def flag(self, name: str, default: bool | None = None) -> bool:
         value = self._value(name, default)
         if not isinstance(value, bool):
             raise CheckpointError(f"{self.origin}: `{name}` must be true or false, got {shown(value)}")
         return value
 
-    def choice(self, name: str, default: str, choices: Iterable[str]) -> str:
+    def choice(self, name: str, default: str | None, choices: Iterable[str]) -> str:
         """Return the name of a method; refuse one that no program can be written for."""
         value = self._value(name, default)
         if value not in list(choices):
             raise UnsupportedModelError(f"`{name}` {shown(value)} has no fast form, only {', '.join(choices)}")
         return str(value)
 
-    def heads(self, side: str, width: int) -> int:
+    def heads(self, side: str, width: int, default: int | None = None) -> int:
         """Return how many heads an attention of the encoder or the decoder has, which divide the model's width."""
-        heads = self.number(f"{side}_attention_heads", 16)
+        heads = self.number(f"{side}_attention_heads", default)
         if width % heads:
             raise UnsupportedModelError(f"`{side}_attention_heads` {heads} has no fast form: it must divide {width}")
         return heads

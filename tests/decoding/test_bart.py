@@ -150,7 +150,15 @@ def test_a_first_token_outside_of_the_vocabulary():
     [
         ({"model_type": "nllb-moe"}, UnsupportedModelError, "a model of type 'nllb-moe' has no fast form"),
         ({"model_type": "t5"}, UnsupportedModelError, "a model of type 't5' has no fast form"),
-        ({"scale_embedding": None}, CheckpointError, "lacks `scale_embedding`"),
+        *(
+            ({name: None}, CheckpointError, f"lacks `{name}`")
+            for name in ("vocab_size", "d_model", "max_position_embeddings", "activation_function", "scale_embedding")
+        ),
+        *(
+            ({f"{side}_{size}": None}, CheckpointError, f"lacks `{side}_{size}`")
+            for side in ("encoder", "decoder")
+            for size in ("layers", "attention_heads", "ffn_dim")
+        ),
         ({"decoder_attention_heads": 3}, UnsupportedModelError, "`decoder_attention_heads` 3 has no fast form"),
         ({"activation_function": "mish"}, UnsupportedModelError, "`activation_function` 'mish' has no fast form"),
         ({"decoder_start_token_id": 1}, UnsupportedModelError, "`decoder_start_token_id` is the padding token, 1"),
