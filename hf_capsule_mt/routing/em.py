@@ -122,33 +122,42 @@ def _route_em(
     """The equations, line by line: the output capsules, and log C of every iteration."""
     values = votes.to(iteration_dtype(votes))  # [..., N, M, D]
     width = values.shape[-1]
-    log_presence = values.new_zeros(())
+    log_presence = None
     if input_activation is not None:
         log_presence = input_activation.to(values.dtype).clamp(min=SMALLEST_ACTIVATION).log()  # [..., N, 1 or M]
     log_assignments = [uniform_log_assignment(values)]  # [..., N, 1], then [..., N, M]
     for iteration, inverse_temperature in enumerate(lambdas):
         log_assignment = log_assignments[-1].detach() if detach else log_assignments[-1]
 
-        # M-step
-        log_mass = without_masked(log_assignment + log_presence, mask)  # log R [..., N, M]
-        total_mass = exp(log_mass).sum(dim=-2)  # [..., M]
-        share = log_mass.softmax(dim=-2).unsqueeze(-1)  # R / sum R, without dividing by a tiny sum
-        mean = (share * values).sum(dim=-3)  # [..., M, D]
-        deviation = values - mean.unsqueeze(-3)  # [..., N, M, D]
+        # M-step; as few passes as possible go over all votes. R is kept relative to its largest, so that a sum is at
+        # least 1. That factor leaves mu and sigma, and is a constant: their slope by it is 0.
+        log_mass = log_assignment if log_presence is None else log_assignment + log_presence
+        log_mass = without_masked(log_mass, mask)  # log R [..., N, M]
+        peak = log_mass.detach().amax(dim=-2)  # [..., M]
+        relative_mass = exp(log_mass - peak.unsqueeze(-2))  # [..., N, M]
+        relative_total = relative_mass.sum(dim=-2)  # [..., M]
+        total_mass = exp(peak) * relative_total
+        weight, scale = relative_mass.unsqueeze(-1), (1 / relative_total).unsqueeze(-1)
+        mean = (weight * values).sum(dim=-3) * scale  # [..., M, D]
+        # sigma has its minimum at mu, so its slope by mu is 0; without an E-step nothing else asks for that slope
+        center = mean if iteration < len(lambdas) - 1 else mean.detach()
+        deviation = values - center.unsqueeze(-3)  # [..., N, M, D]
         squared_distance = deviation * deviation
-        variance = (share * squared_distance).sum(dim=-3) + min_variance  # [..., M, D]
+        variance = (weight * squared_distance).sum(dim=-3) * scale + min_variance  # [..., M, D]
         log_variance = variance.log().sum(dim=-1)  # [..., M]
         cost = 0.5 * (log_variance + width * (1 + LOG_TWO_PI)) * total_mass  # [..., M]
         log_output_activation = torch.nn.functional.logsigmoid(
             inverse_temperature * (beta_a - beta_u * total_mass - cost)
         )  # [..., M]
 
-        # E-step; the part of 2 pi is the same for all outputs. What belongs to an output alone is added first, so that
-        # as few passes as possible go over all votes.
+        # E-step; the part of 2 pi is the same for all outputs
         if iteration < len(lambdas) - 1:
-            terms = squared_distance * (-0.5 / variance).unsqueeze(-3)  # [..., N, M, D]
-            log_density = terms.squeeze(-1) if width == 1 else terms.sum(dim=-1)  # a sum of one is a slow copy
-            of_output = log_output_activation - 0.5 * log_variance  # [..., M]
-            log_assignments.append((log_density + of_output.unsqueeze(-2)).log_softmax(dim=-1))
+            of_output = (log_output_activation - 0.5 * log_variance).unsqueeze(-2)  # [..., 1, M]
+            factor = (-0.5 / variance).unsqueeze(-3)  # [..., 1, M, D]
+            if width == 1:  # a sum of one is a slow copy
+                logits = torch.addcmul(of_output, squared_distance.squeeze(-1), factor.squeeze(-1))
+            else:
+                logits = of_output + (squared_distance * factor).sum(dim=-1)
+            log_assignments.append(logits.log_softmax(dim=-1))
     capsules = log_output_activation.exp().unsqueeze(-1) * mean  # [..., M, D]
     return capsules.to(votes.dtype), log_assignments

@@ -153,6 +153,32 @@ def test_forms_agree_over_many_chunks(routing, shape, monkeypatch):
     torch.testing.assert_close(expected, actual, atol=2e-6, rtol=1e-4)
 
 
+@pytest.mark.parametrize("frozen", ["votes", "activation", "beta_a", "beta_u", "none"])
+def test_chunks_have_the_gradients_of_the_whole_for_what_is_not_frozen(frozen, monkeypatch):
+    monkeypatch.setattr("hf_capsule_mt.routing.chunks.chunk_rows", lambda votes: 3)
+    tensors = {"votes": torch.randn(8, 4, 5, 2), "activation": torch.rand(8, 4), "beta_a": torch.randn(5)}
+    tensors = {name: tensor.double() for name, tensor in tensors.items()} | {"beta_u": torch.randn(5).double()}
+    mask = torch.rand(8, 4) > 0.3
+    learned = [tensor.requires_grad_() for name, tensor in tensors.items() if name != frozen]
+
+    def gradients(return_weights):
+        capsules = em_routing(
+            tensors["votes"],
+            num_iterations=3,
+            mask=mask,
+            input_activation=tensors["activation"],
+            beta_a=tensors["beta_a"],
+            beta_u=tensors["beta_u"],
+            lambda_final=5.0,
+            return_weights=return_weights,
+        ).capsules
+        return torch.autograd.grad(capsules.square().sum(), learned)
+
+    for expected, actual in zip(gradients(True), gradients(False), strict=True):
+        assert expected.abs().max() > 0
+        torch.testing.assert_close(actual, expected)
+
+
 @ROUTINGS
 def test_errors_name_the_argument_and_the_shapes(routing):
     with pytest.raises(ValueError, match=r"`votes` must be .* got torch.float32 of shape \[3, 4\]"):
