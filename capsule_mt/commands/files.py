@@ -206,12 +206,12 @@ class OutputFormat(NamedTuple):
             label = self.labels[index]
             columns = [[json.dumps(_checked_unit(line, record), ensure_ascii=False) for record in records]]
         if self.coverage is not None:
-            columns.append(self._report(index, label, line, result))
+            columns.append(self._report(label, line, result))
         if self.alignments:
             columns.append([pharaoh(record) for record in records])
         return columns
 
-    def _report(self, index: int, label: int | str, line: str, result: list[dict[str, Any]] | Failure) -> list[str]:
+    def _report(self, label: int | str, line: str, result: list[dict[str, Any]] | Failure) -> list[str]:
         from capsule_mt.commands.reports import Row, finite, report_lines  # late: a pipe does not need it
 
         assert self.coverage is not None
@@ -221,8 +221,7 @@ class OutputFormat(NamedTuple):
             values = {**coverage, **{name: record[name] for name in ("unknown", "language") if name in record}}
             score = finite(coverage.get("score"))
             rows.append(Row(label, line, record["translation_text"], record, [score], values))
-        lines = (report_lines(self.coverage, row, index == rank == 0) for rank, row in enumerate(rows))
-        return [line for row_lines in lines for line in row_lines]
+        return [line for row in rows for line in report_lines(self.coverage, row)]
 
     def _text(self, index: int, record: dict[str, Any]) -> str:
         text = one_line(record.get("translation_text", ""))

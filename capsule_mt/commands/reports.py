@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 from capsule_mt.coverage.problems import Problem, Span, problems_of
 from capsule_mt.files.line_failures import Failure
 from capsule_mt.files.lines import one_line
+from capsule_mt.files.windows import Header, Totals
 
 UNRELATED = "Probably a translation of another text."
+TSV_COLUMNS = ("what to check", "source", "translation")  # after those of the row
 PAGE_HEAD = (
     '<!doctype html><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>To check</title>'
     "<style>body{font:1rem/1.5 system-ui,sans-serif;margin:1rem}table{border-collapse:collapse;width:100%}"
@@ -22,8 +24,8 @@ PAGE_HEAD = (
     "ul{margin:0;padding-left:1.2em}mark{background:#fd06;color:inherit}"
     ".fault{text-decoration:underline solid #c00}.doubt{text-decoration:underline dotted}"
     ":root{color-scheme:light dark}</style>"
-    "<table><tr><th>Where<th>What to check<th>Source<th>Translation"
 )
+TABLE_HEAD = "<table><tr><th>Where<th>What to check<th>Source<th>Translation"
 
 
 class Row(NamedTuple):
@@ -60,18 +62,37 @@ def problems_in(source: str, translation: str, record: Mapping[str, Any]) -> lis
     return problems
 
 
-def report_lines(form: str, row: Row, is_first: bool) -> list[str]:
-    """Return the lines of a report for a row of the input.
-
-    Args:
-        form: "jsonl", "tsv" or "html".
-        is_first: whether the row is the first, which in an .html follows the head.
-    """
+def report_lines(form: str, row: Row) -> list[str]:
+    """Return the lines of a report, "jsonl", "tsv" or "html", for a row of the input."""
     if form == "jsonl":
         return [_json(row)]
     if form == "tsv":
         return [_tsv(row)]
-    return [*([PAGE_HEAD] if is_first else []), *_html(row)]
+    return list(_html(row))
+
+
+def report_header(form: str, names: Sequence[str], unit: str, columns: Sequence[str] = ("score",)) -> Header | None:
+    """Return what makes the first lines of a report: what it is about, and the names of its columns.
+
+    A .jsonl does not have a header: each of its lines is a line of the input.
+
+    Args:
+        names: of the program with its version, of the input and of the models.
+        unit: the plural of what is counted, such as "lines".
+        columns: the names of those of `Row.columns`.
+    """
+    if form == "jsonl":
+        return None
+
+    def header(totals: Totals) -> bytes:
+        counts = f"{totals.lines} {unit}, {totals.flagged} to check, {totals.failed} failed"
+        subject = one_line(f"{', '.join(names)}: {counts}")
+        if form == "html":
+            return f"{PAGE_HEAD}<p>{html.escape(subject)}</p>\n{TABLE_HEAD}\n".encode()
+        columns_line = "\t".join((unit.removesuffix("s"), *columns, *TSV_COLUMNS))
+        return f"# {subject}\n{columns_line}\n".encode()
+
+    return header
 
 
 def finite(value: float | None) -> str:

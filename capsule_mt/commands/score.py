@@ -21,22 +21,23 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from capsule_mt import __version__
 from capsule_mt.commands.console import CommandParser, add_languages, positive, resumable
 from capsule_mt.commands.files import REPORT_SUFFIXES
 from capsule_mt.commands.loading import add_model, folders_of, load_translator
-from capsule_mt.commands.reports import Row, finite, report_lines
+from capsule_mt.commands.reports import Row, finite, problems_in, report_header, report_lines
 from capsule_mt.commands.translate import count_lines
 from capsule_mt.coverage.names import METHODS
 from capsule_mt.coverage.options import CoverageOptions
 from capsule_mt.coverage.results import Adequacy
 from capsule_mt.files.digests import checkpoint_digests
 from capsule_mt.files.line_failures import CODE_OF_FAILED_LINES, PROBE, Failure
-from capsule_mt.files.lines import WindowLines, coverage_record
+from capsule_mt.files.lines import RowMaker, coverage_record
 from capsule_mt.files.lock import lock_output
 from capsule_mt.files.outputs import check_outputs, is_stream, open_output
 from capsule_mt.files.progress import Progress
 from capsule_mt.files.reading import decode_lines, iterate_lines, open_text
-from capsule_mt.files.windows import WindowedOutput, windows_of, write_windows
+from capsule_mt.files.windows import Header, Totals, WindowedOutput, holding_back, windows_of, write_windows
 
 WINDOW = 2048
 COLUMN = "\t"
@@ -123,6 +124,17 @@ def tsv_columns(record: dict[str, Any] | Failure) -> list[str]:
     return [*columns, finite(record["coverage"]["score"])] if "coverage" in record else columns
 
 
+def header_of(arguments: argparse.Namespace, form: str) -> Header | None:
+    """Return the header of the report, unless it is a .jsonl or goes to stdout, whose rows come at once."""
+    if arguments.output is None:
+        return None
+    columns = ["score", "tokens"]
+    columns += ["omission", "hallucination"] if arguments.adequacy else []
+    columns += ["coverage"] if arguments.coverage else []
+    names = [f"capsule-mt {__version__}", str(arguments.translations or "stdin"), f"model {arguments.model}"]
+    return report_header(form, names, "pairs", columns)
+
+
 def main() -> int:
     arguments = parse_arguments()
     check_outputs([arguments.output], [arguments.sources, arguments.translations])
@@ -155,28 +167,35 @@ def main() -> int:
             row = Row(pair_index + 1, *pair, record, tsv_columns(record), values)
             if form == "tsv" and not has_checks:
                 return [["\t".join([str(row.label), *row.columns])]]
-            return [report_lines(form, row, is_first=pair_index == 0)]
+            return [report_lines(form, row)]
 
-        lines = WindowLines(score, columns, "pair", arguments.strict, (PROBE, PROBE))
+        def needs_check(pair: Pair, record: dict[str, Any]) -> bool:
+            return bool(problems_in(*pair, record))
+
+        lines = RowMaker(score, columns, "pair", needs_check, arguments.strict, (PROBE, PROBE))
+        header = header_of(arguments, form) if has_checks or form == "html" else None
         output, stream = None, sys.stdout.buffer
         if resumes:
             names = (
                 *("coverage", "adequacy", "batch_tokens", "window"),
                 *("int8", "backend", "dtype", "src_lang", "tgt_lang"),
             )
-            settings = {name: getattr(arguments, name) for name in names}
+            settings = {"version": __version__, **{name: getattr(arguments, name) for name in names}}
             settings["model"] = [checkpoint_digests(folder) for folder in folders_of(arguments.model)]
             output = WindowedOutput([arguments.output], settings, arguments.restart)
         elif arguments.output is not None:
             stream = stack.enter_context(open_output(arguments.output))
+        held_back = stack.enter_context(holding_back(stream)) if header is not None and output is None else None
         total = count_lines(arguments.sources)
         progress = stack.enter_context(Progress(total, "pairs"))
         windows = windows_of(read_pairs(arguments), arguments.window)
-        write_windows(windows, lines, output, [stream], progress=progress)
+        write_windows(windows, lines, output, [stream if held_back is None else held_back.rows], progress=progress)
         if not progress.count:
             raise ValueError(f"{arguments.sources or 'stdin'}: no pairs to score")
         if output is not None:
-            lines.report(output.finish())
+            lines.report(output.finish(headers=None if header is None else {0: header}))
+        elif held_back is not None and header is not None:
+            held_back.release(header(Totals(progress.count, lines.flagged, len(lines.failures))))
     if lines.failures:
         print(f"{len(lines.failures)} pairs could not be scored: they have no score in the output", file=sys.stderr)
     return CODE_OF_FAILED_LINES if lines.failures else 0

@@ -32,11 +32,11 @@ import contextlib
 import io
 import os
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from capsule_mt import __version__
 from capsule_mt.commands.console import CommandParser, add_languages, add_search, at_least, positive, resumable
 from capsule_mt.commands.files import (
     LINES,
@@ -53,20 +53,19 @@ from capsule_mt.commands.files import (
 from capsule_mt.commands.loading import add_model, folders_of, load_translator
 from capsule_mt.coverage.names import MARKS, METHODS
 from capsule_mt.files.line_failures import CODE_OF_FAILED_LINES
-from capsule_mt.files.lines import WindowLines, coverage_record
+from capsule_mt.files.lines import RowMaker, coverage_record
 from capsule_mt.files.outputs import check_outputs, is_stream, open_output
 from capsule_mt.files.progress import Progress
 from capsule_mt.files.reading import LiveLines, decode_lines, open_text
-from capsule_mt.files.windows import Window, WindowedOutput, windows_of, write_windows
+from capsule_mt.files.windows import Header, Totals, Window, WindowedOutput, holding_back, windows_of, write_windows
 from capsule_mt.formats.units import Parsed, Translated, has_other_placeholders
-from capsule_mt.messages import silence, warn
+from capsule_mt.messages import adding_up_shares, silence, warn_of_share
 from capsule_mt.options.table import offered
 from capsule_mt.text.keeping import KEEP_KINDS
 from capsule_mt.text.segments import MAX_UNKNOWN_SHARE
 from capsule_mt.translate.options import TranslationOptions
 
 WINDOW = 2048
-MAX_LANGUAGES = 3  # in a warning
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -286,16 +285,15 @@ def note_foreign(
     texts: list[str], records: list[list[dict[str, Any]]], other_language: Callable[[str], str | None]
 ) -> None:
     """Add the language of foreign texts to their records, and warn of them."""
-    languages = Counter[str]()
+    num_foreign = 0
     for text, records_of_text in zip(texts, records, strict=True):
         language = other_language(text)
         if language is not None:
-            languages[language] += 1
+            num_foreign += 1
             for record in records_of_text:
                 record["language"] = language
-    if languages:
-        shown = ", ".join(f"{count} {language}" for language, count in languages.most_common(MAX_LANGUAGES))
-        warn(f"{languages.total()} of {len(texts)} texts seem to be in another language than the source's: {shown}")
+    template = "{} of {} texts seem to be in another language than the source's; --coverage FILE names it"
+    warn_of_share(template, num_foreign, len(texts))
 
 
 def note_placeholders(texts: list[str], records: list[list[dict[str, Any]]]) -> None:
@@ -369,10 +367,8 @@ def check_files(arguments: argparse.Namespace, share: Share) -> None:
                 next(decode_lines(stream, arguments.input, arguments.encoding), None)
 
 
-def join_parts(
-    output: WindowedOutput, share: Share, convert: Callable[[bytes], bytes] | None = None
-) -> dict[int, str]:
-    """Join the parts if all are there; return why lines failed, by their number. `convert` as in `finish`.
+def join_parts(output: WindowedOutput, share: Share, **conversions: Any) -> dict[int, str]:
+    """Join the parts if all are there; return why lines failed, by their number. `conversions` are those of `finish`.
 
     If windows of other processes are missing, say so on stderr: the last process joins the parts.
     """
@@ -385,7 +381,7 @@ def join_parts(
                 if share.rank > 0 and not is_stream(path):  # process 0 holds the locks from the start
                     stack.enter_context(lock_output(path, wait=True))
         if share.num_processes == 1 or output.count_done() == total:
-            return output.finish(convert)
+            return output.finish(**conversions)
     state = "joined by another process"
     if output.folder.exists():
         state = f"{output.count_done()} of {total} windows are there, the last process joins them"
@@ -410,6 +406,7 @@ def settings_of(arguments: argparse.Namespace, options: TranslationOptions, form
         *("format", "column", "flag_all", "encoding", "src_lang", "tgt_lang"),
     )
     return {
+        "version": __version__,
         **options.generate_kwargs,
         **digests,
         **{name: getattr(arguments, name) for name in names},
@@ -453,7 +450,7 @@ def line_translator(
 def write_translations(
     arguments: argparse.Namespace,
     parsed: Parsed | None,
-    lines: WindowLines,
+    lines: RowMaker,
     output: WindowedOutput | None,
     share: Share,
 ) -> None:
@@ -467,21 +464,45 @@ def write_translations(
             report(parsed, checked, arguments.coverage)
         return parsed.write([Translated(unit.text, bool(unit.messages)) for unit in checked])
 
+    headers = report_headers(arguments, "lines" if parsed is None else "passages")
     with contextlib.ExitStack() as stack:
         streams: list[BinaryIO] = [] if arguments.output else [sys.stdout.buffer]
         streams += [] if output else [stack.enter_context(open_output(path)) for path in output_paths(arguments)]
         units = io.BytesIO()
-        columns = streams if parsed is None else [units, *streams[1:]]
+        columns: list[Any] = streams if parsed is None else [units, *streams[1:]]
+        held_back = {} if output else {index: stack.enter_context(holding_back(streams[index])) for index in headers}
+        columns = [held_back[index].rows if index in held_back else column for index, column in enumerate(columns)]
         total = count_lines(arguments.input) if parsed is None else len(parsed.units)
         shown = False if share.rank > 0 or arguments.quiet or (arguments.input is None and _is_typed()) else None
         progress = stack.enter_context(Progress(total, "lines" if parsed is None else "texts", shown))
         write_windows(input_windows(arguments, parsed), lines, output, columns, progress=progress, share=share)
         if output is not None:
-            failures = join_parts(output, share, None if parsed is None else convert)
+            failures = join_parts(output, share, convert=None if parsed is None else convert, headers=headers)
             lines.report(failures)
             lines.failures = failures  # a process that does not join exits with 0: torchrun would end the others
         elif parsed is not None:
             streams[0].write(convert(units.getvalue()))
+        for index, report_stream in held_back.items():
+            report_stream.release(headers[index](Totals(progress.count, lines.flagged, len(lines.failures))))
+
+
+def report_headers(arguments: argparse.Namespace, unit: str) -> dict[int, Header]:
+    """Return the header of the report, if it has one, by its index among the outputs."""
+    if arguments.coverage is None:
+        return {}
+    from capsule_mt.commands.reports import report_header  # late: a pipe does not need it
+
+    reverse = [] if arguments.reverse is None else [f"reverse {arguments.reverse}"]
+    names = [f"capsule-mt {__version__}", input_name(arguments), f"model {' '.join(arguments.model)}", *reverse]
+    header = report_header(arguments.coverage.suffix[1:], names, unit)
+    return {} if header is None else {1: header}
+
+
+def needs_check(text: str, records: list[dict[str, Any]]) -> bool:
+    """Return whether a person should check the best translation of a text."""
+    from capsule_mt.commands.reports import problems_in
+
+    return bool(problems_in(text, records[0]["translation_text"], records[0]))
 
 
 def main() -> int:
@@ -509,12 +530,20 @@ def main() -> int:
         labels = None if parsed is None else [unit.location for unit in parsed.units]
         form = OutputFormat(arguments.n_best, coverage_format, arguments.alignments is not None, labels)
         prefix = f"{input_name(arguments)}{', line' if labels is None else ','}"
-        lines = WindowLines(translate, form.columns, prefix, arguments.strict, labels=labels)
+        lines = RowMaker(
+            translate,
+            form.columns,
+            prefix,
+            **({} if arguments.coverage is None else {"needs_check": needs_check}),
+            strict=arguments.strict,
+            labels=labels,
+        )
         output = None
         if resumes:
             settings = settings_of(arguments, options, form)
             output = WindowedOutput(paths, settings, arguments.restart, is_main=share.rank == 0)
-        write_translations(arguments, parsed, lines, output, share)
+        with adding_up_shares():
+            write_translations(arguments, parsed, lines, output, share)
     if lines.failures:
         message = "lines could not be translated: they are empty in the output"
         if parsed is not None:

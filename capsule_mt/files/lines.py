@@ -6,19 +6,21 @@ from typing import Any
 
 from capsule_mt.files.line_failures import Failure, describe, translate_lines
 from capsule_mt.files.progress import write_line
+from capsule_mt.files.windows import Row
 
 # a translation may have them, since vocabularies have every byte; a line of the output may not
 LINE_BREAKS = re.compile(r"[\r\n]+")
 
 
-class WindowLines:
-    """Turns windows of the input into lines of the output files, and records why lines failed.
+class RowMaker:
+    """Turns lines of the input into rows of the output files, and records why lines failed.
 
     Args:
         translate: returns the results of lines.
         columns: returns the lines of each output file for the index of a line, the line, and its result or `Failure`.
             A line for which it raises a `ValueError`, such as for numbers that are not finite, has failed.
         prefix: the beginning of a message, before the number of the line.
+        needs_check: whether a person should check the result of a line.
         strict: raise the first failure.
         labels: names of the lines in messages, instead of numbers.
         probe: a line without fault, by default a text.
@@ -29,28 +31,34 @@ class WindowLines:
         translate: Callable[[list[Any]], list[Any]],
         columns: Callable[[int, Any, Any], list[list[str]]],
         prefix: str,
+        needs_check: Callable[[Any, Any], bool] = lambda line, result: False,
         strict: bool = False,
         probe: Any = None,
         labels: Sequence[str] | None = None,
     ) -> None:
-        self.translate, self.columns, self.prefix, self.strict, self.probe = translate, columns, prefix, strict, probe
-        self.labels = labels
+        self.translate, self.columns, self.prefix, self.needs_check = translate, columns, prefix, needs_check
+        self.strict, self.probe, self.labels = strict, probe, labels
         self.failures: dict[int, str] = {}  # reasons by the index of the line
+        self.flagged = 0
 
-    def __call__(self, first_line: int, lines: list[Any]) -> tuple[list[list[str]], dict[int, str]]:
-        """Return the lines of each output file for a window, and why some of its lines failed."""
+    def __call__(self, indices: list[int], lines: list[Any]) -> list[Row]:
+        """Return the rows of lines at these indices of the input."""
         rows, failures = [], {}
         results = translate_lines(self.translate, lines, self.probe)
-        for line_index, (line, result) in enumerate(zip(lines, results, strict=True), start=first_line):
+        for index, line, result in zip(indices, lines, results, strict=True):
             try:
-                rows.append(self.columns(line_index, line, result))
+                columns = self.columns(index, line, result)
             except ValueError as error:
                 result = Failure(describe(error))
-                rows.append(self.columns(line_index, line, result))
+                columns = self.columns(index, line, result)
             if isinstance(result, Failure):
-                failures[line_index] = result.reason
+                failures[index] = result.reason
+                rows.append(Row(columns, result.reason))
+            else:
+                rows.append(Row(columns, None, self.needs_check(line, result)))
+        self.flagged += sum(row.is_flagged for row in rows)
         self.report(failures)
-        return [[line for cell in column for line in cell] for column in zip(*rows, strict=True)], failures
+        return rows
 
     def report(self, failures: dict[int, str]) -> None:
         """Print why lines failed, once for each line; if strict, raise the first failure."""

@@ -20,11 +20,12 @@ class Progress:
     def __init__(self, total: int | None, unit: str, shown: bool | None = None) -> None:
         self.total, self.unit = total, unit
         self.shown = sys.stderr is not None and sys.stderr.isatty() if shown is None else shown
-        self.count, self.started, self._next = 0, time.monotonic(), 0.0
+        self.count, self._skipped, self.started, self._next = 0, 0, time.monotonic(), 0.0
 
     def __enter__(self) -> "Progress":
         global _current
         _current = self
+        self.update(0)
         return self
 
     def __exit__(
@@ -42,11 +43,16 @@ class Progress:
             print(f"\r\033[K{self}", end="", file=sys.stderr, flush=True)
             self._next = time.monotonic() + SECONDS_BETWEEN_LINES
 
+    def skip(self, number: int) -> None:
+        """Add a number of units that an earlier run has finished, which say nothing about the speed."""
+        self._skipped += number
+        self.update(number)
+
     def __str__(self) -> str:
-        rate = self.count / max(time.monotonic() - self.started, 1e-9)
+        rate = (self.count - self._skipped) / max(time.monotonic() - self.started, 1e-9)
         line = f"{self.count:,}" + ("" if self.total is None else f" of {self.total:,}") + f" {self.unit}"
         line += f", {rate:,.{0 if rate >= 10 else 1}f} a second"
-        if self.total is not None and 0 < self.count < self.total:
+        if self.total is not None and rate and self.count < self.total:
             line += f", {_duration((self.total - self.count) / rate)} left"
         return line
 

@@ -2,7 +2,8 @@
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -12,6 +13,9 @@ from capsule_mt.files.progress import Progress
 from capsule_mt.messages import warn
 
 SETTINGS_FILE = "settings.json"
+FIRST_LINES = 16  # translated at once, until the speed is known
+SECONDS_AT_ONCE = 4.0  # of work, after which progress is shown
+SECONDS_BETWEEN_SAVES = 10.0  # of the unfinished rows of a window, at most
 
 
 class Window(NamedTuple):
@@ -45,11 +49,31 @@ def windows_of(lines: Iterable[Any], size: int, has_line: Callable[[], bool] | N
         first_line += len(window)
 
 
+class Row(NamedTuple):
+    """The results of a line: its lines in each output, why it failed, and whether a person should check it."""
+
+    columns: list[list[str]]
+    failure: str | None = None
+    is_flagged: bool = False
+
+
+class Totals(NamedTuple):
+    """What a report counts: the lines of the input, those to check, and those that failed."""
+
+    lines: int
+    flagged: int
+    failed: int
+
+
+Header = Callable[[Totals], bytes]  # what precedes the rows of a report
+
+
 class Part(NamedTuple):
     """The results of a window: the text of each output, and the reasons of failed lines by their index."""
 
     texts: list[bytes]
     failures: dict[int, str]
+    flagged: int
 
 
 class WindowedOutput:
@@ -75,6 +99,7 @@ class WindowedOutput:
         first = outputs[0].resolve()
         self.folder = first.with_name(first.name + ".parts")
         self.stems: list[str] = []
+        self.num_lines = 0
         self.settings = json.dumps(settings, indent=2, sort_keys=True)
         if is_main:
             _remove(self._finished)
@@ -96,6 +121,7 @@ class WindowedOutput:
         """Register the next window. Call it for every window, in order: the output consists of these windows."""
         digest = _sha256("\n".join([self.settings, *map(str, window.lines)]).encode("utf-8"))[:16]
         self.stems.append(f"{window.number:08d}-{digest}")
+        self.num_lines += len(window.lines)
 
     def is_done(self) -> bool:
         """Return whether the part of the latest window is already there; warn if it is damaged or its text changed."""
@@ -108,29 +134,45 @@ class WindowedOutput:
             warn(f"The input or the settings differ from those of {path.parent}: changed lines are translated.")
         return False
 
-    def write(self, columns: list[list[str]], failures: dict[int, str]) -> None:
+    def write(self, columns: list[list[str]], failures: dict[int, str], flagged: int = 0) -> None:
         """Write the part of the latest window: the lines of each output."""
         texts = ["".join(f"{line}\n" for line in lines).encode("utf-8") for lines in columns]
-        header = {"bytes": [len(text) for text in texts], "failures": failures}
-        content = json.dumps(header).encode("utf-8") + b"\n" + b"".join(texts)
-        write_output(self._path(self.stems[-1]), _sha256(content).encode("ascii") + b"\n" + content)
+        header = {"bytes": [len(text) for text in texts], "failures": failures, "flagged": flagged}
+        _write_with_digest(self._path(self.stems[-1]), json.dumps(header).encode("utf-8") + b"\n" + b"".join(texts))
+        self._path(self.stems[-1], ".rows").unlink(missing_ok=True)
+
+    def save_rows(self, rows: Mapping[int, Row]) -> None:
+        """Save the rows of the latest window that are done, by their indices in it."""
+        _write_with_digest(self._path(self.stems[-1], ".rows"), json.dumps(rows).encode("ascii"))
+
+    def saved_rows(self) -> dict[int, Row]:
+        """Return the rows of the latest window that an interrupted run has saved."""
+        content = _read_with_digest(self._path(self.stems[-1], ".rows"))
+        return {} if content is None else {int(index): Row(*row) for index, row in json.loads(content).items()}
 
     def count_done(self) -> int:
         """Return the number of windows that have a part, from any process."""
         return sum(self._path(stem).exists() for stem in self.stems)
 
-    def finish(self, convert: Callable[[bytes], bytes] | None = None) -> dict[int, str]:
+    def finish(
+        self,
+        convert: Callable[[bytes], bytes] | None = None,
+        headers: Mapping[int, Header] | None = None,
+    ) -> dict[int, str]:
         """Join the parts of all windows, and remove them; return why lines failed, by their index.
 
         Hold the locks of the outputs meanwhile.
 
         Args:
             convert: makes the first output from its joined lines, which must fit into memory.
+            headers: what precedes the lines of an output, by its index.
         """
         failures: dict[int, str] = {}
         joined: list[bytes] = []
         with contextlib.ExitStack() as stack:
             streams = [stack.enter_context(open_output(path)) for path in self.outputs]
+            for index, header in (headers or {}).items():
+                streams[index].write(header(self._totals()))
             for stem in self.stems:
                 part = self._read(stem)
                 if part is None:
@@ -156,28 +198,63 @@ class WindowedOutput:
             self.folder.rename(self._finished)
             _remove(self._finished)
 
-    def _path(self, stem: str) -> Path:
-        return self.folder / f"{stem}.part"
+    def _path(self, stem: str, suffix: str = ".part") -> Path:
+        return self.folder / f"{stem}{suffix}"
+
+    def _totals(self) -> Totals:
+        """Return the totals of all windows; a missing or damaged part counts as empty, and `finish` refuses it."""
+        parts = [part for part in map(self._read, self.stems) if part is not None]
+        return Totals(self.num_lines, sum(part.flagged for part in parts), sum(len(part.failures) for part in parts))
 
     def _read(self, stem: str) -> Part | None:
         """Return a part, or `None` if it is missing or damaged."""
-        try:
-            digest, _, content = self._path(stem).read_bytes().partition(b"\n")
-        except FileNotFoundError:
-            return None
-        if _sha256(content).encode("ascii") != digest:
+        content = _read_with_digest(self._path(stem))
+        if content is None:
             return None
         first_line, _, joined = content.partition(b"\n")
         header, texts = json.loads(first_line), []
         for size in header["bytes"]:
             texts.append(joined[:size])
             joined = joined[size:]
-        return Part(texts, {int(index): reason for index, reason in header["failures"].items()})
+        failures = {int(index): reason for index, reason in header["failures"].items()}
+        return Part(texts, failures, header["flagged"])
+
+
+class HeldBack(NamedTuple):
+    """A stream, and the file where its rows wait for their header, which has the totals."""
+
+    stream: IO[bytes]
+    rows: IO[bytes]
+
+    def release(self, header: bytes) -> None:
+        """Write the header and the rows into the stream."""
+        self.rows.seek(0)
+        self.stream.write(header)
+        self.stream.writelines(self.rows)
+
+
+@contextlib.contextmanager
+def holding_back(stream: IO[bytes]) -> Iterator[HeldBack]:
+    import tempfile  # late: most runs write no report
+
+    with tempfile.TemporaryFile() as rows:
+        yield HeldBack(stream, rows)
+
+
+class Pace:
+    """Chooses how many lines to translate at once: those of `SECONDS_AT_ONCE`, by the speed of the last ones."""
+
+    def __init__(self) -> None:
+        self.num_lines = FIRST_LINES
+
+    def update(self, num_lines: int, seconds: float) -> None:
+        """Take note of how long some lines took."""
+        self.num_lines = max(FIRST_LINES, round(num_lines / max(seconds, 1e-6) * SECONDS_AT_ONCE))
 
 
 def write_windows(
     windows: Iterable[Window],
-    lines_of: Callable[[int, list[Any]], tuple[list[list[str]], dict[int, str]]],
+    rows_of: Callable[[list[int], list[Any]], list[Row]],
     output: WindowedOutput | None,
     streams: Sequence[IO[bytes]],
     *,
@@ -187,20 +264,82 @@ def write_windows(
     """Write the lines of each window: as a part of an output that resumes, or into one stream for each column.
 
     Args:
-        lines_of: returns a window's output lines, and why some failed; it takes the index of the first line, and the
-            input lines.
+        rows_of: returns the rows of lines; it takes their indices in the input, and the lines.
         share: the index of this process, and the number of processes.
     """
+    pace = Pace()
     for window in windows:
         if output is None:
-            for stream, column in zip(streams, lines_of(window.first_line, window.lines)[0], strict=True):
-                stream.write("".join(f"{line}\n" for line in column).encode())
+            columns, _, _ = _joined(_rows(window, rows_of, None, progress, pace), window.first_line)
+            for stream, lines in zip(streams, columns, strict=True):
+                stream.write("".join(f"{line}\n" for line in lines).encode())
                 stream.flush()
+            continue
+        output.begin(window)
+        if window.number % share[1] == share[0] and not output.is_done():
+            output.write(*_joined(_rows(window, rows_of, output, progress, pace), window.first_line))
         else:
-            output.begin(window)
-            if window.number % share[1] == share[0] and not output.is_done():
-                output.write(*lines_of(window.first_line, window.lines))
-        progress.update(len(window.lines))
+            progress.skip(len(window.lines))
+
+
+def _rows(
+    window: Window,
+    rows_of: Callable[[list[int], list[Any]], list[Row]],
+    output: WindowedOutput | None,
+    progress: Progress,
+    pace: Pace,
+) -> list[Row]:
+    """Return the rows of a window, a few lines at a time; `output` saves them every `SECONDS_BETWEEN_SAVES`."""
+    rows = {} if output is None else output.saved_rows()
+    progress.skip(len(rows))
+    # the longest first: lines of one length make full batches, and those that follow are not slower than expected
+    waiting = sorted((index for index in range(len(window.lines)) if index not in rows), key=_length_in(window))
+    saved = time.monotonic()
+    try:
+        while waiting:
+            indices, waiting = sorted(waiting[: pace.num_lines]), waiting[pace.num_lines :]
+            started = time.monotonic()
+            results = rows_of(
+                [window.first_line + index for index in indices], [window.lines[index] for index in indices]
+            )
+            pace.update(len(indices), time.monotonic() - started)
+            rows.update(zip(indices, results, strict=True))
+            progress.update(len(indices))
+            if output is not None and waiting and time.monotonic() - saved > SECONDS_BETWEEN_SAVES - SECONDS_AT_ONCE:
+                output.save_rows(rows)
+                saved = time.monotonic()
+    except KeyboardInterrupt:
+        if output is not None:
+            output.save_rows(rows)
+        raise
+    return [rows[index] for index in range(len(window.lines))]
+
+
+def _length_in(window: Window) -> Callable[[int], int]:
+    """Return a key that sorts the indices of a window's lines, or pairs of lines, the longest first."""
+    return lambda index: -sum(map(len, window.lines[index]))
+
+
+def _joined(rows: Sequence[Row], first_line: int) -> tuple[list[list[str]], dict[int, str], int]:
+    """Return the lines of each output, why lines failed by their index in the input, and the number to check."""
+    columns = [
+        [line for lines in column for line in lines] for column in zip(*(row.columns for row in rows), strict=True)
+    ]
+    failures = {index: row.failure for index, row in enumerate(rows, start=first_line) if row.failure is not None}
+    return columns, failures, sum(row.is_flagged for row in rows)
+
+
+def _write_with_digest(path: Path, content: bytes) -> None:
+    write_output(path, _sha256(content).encode("ascii") + b"\n" + content)
+
+
+def _read_with_digest(path: Path) -> bytes | None:
+    """Return the content of a file that starts with its digest, or `None` if it is missing or damaged."""
+    try:
+        digest, _, content = path.read_bytes().partition(b"\n")
+    except FileNotFoundError:
+        return None
+    return content if _sha256(content).encode("ascii") == digest else None
 
 
 def _sha256(content: bytes) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from capsule_mt.catalog.entries import FACTS_FILE
 from capsule_mt.engine.decoder import FIRST_TOKEN
-from capsule_mt.messages import warn
+from capsule_mt.messages import warn_of_share
 from capsule_mt.models.languages import PairTokenizer
 from capsule_mt.text.segments import MAX_UNKNOWN_SHARE, Document, Piece
 from capsule_mt.translate.assembling import LaterScores, translation_of
@@ -111,11 +111,12 @@ class Translator(Scorer, TextTranslator):
         if self.glossary is not None:
             _find_terms(self.glossary, documents)
         num_unknown = sum(document.unknown > MAX_UNKNOWN_SHARE for document in documents)
-        if num_unknown:
-            warn(
-                f"{num_unknown} of {len(documents)} texts have more than {MAX_UNKNOWN_SHARE:.0%} tokens that the "
-                "vocabulary lacks: are they of the source language?"
-            )
+        warn_of_share(
+            f"{{}} of {{}} texts have more than {MAX_UNKNOWN_SHARE:.0%} tokens that the vocabulary lacks: are they of "
+            "the source language?",
+            num_unknown,
+            len(documents),
+        )
         return documents
 
     def translate_pieces(self, pieces: Sequence[Piece], plan: Plan) -> list[Hypotheses]:
@@ -171,14 +172,16 @@ def _find_terms(glossary: "Glossary", documents: Sequence[Document]) -> None:
 def _warn_of(results: Sequence[Hypotheses], threshold: float | None) -> None:
     """Warn of translations that were cut, and of those that seem to leave something out."""
     num_cut = sum(any(hypothesis.was_cut for hypothesis in hypotheses) for hypotheses in results)
-    if num_cut:
-        warn(
-            f"{num_cut} of {len(results)} translations reached a limit and may be incomplete. "
-            "`max_new_tokens` and `max_time` set a higher one."
-        )
-    num_short = sum(is_short(hypotheses, threshold) for hypotheses in results)
-    if num_short:
-        warn(
-            f"The coverage of {num_short} of {len(results)} translations is below {threshold:g}: they have "
-            "probably left something out."
+    warn_of_share(
+        "{} of {} translations reached a limit and may be incomplete. `max_new_tokens` and `max_time` set a "
+        "higher one.",
+        num_cut,
+        len(results),
+    )
+    if threshold is not None:
+        warn_of_share(
+            f"The coverage of {{}} of {{}} translations is below {threshold:g}: they have probably left something "
+            "out.",
+            sum(is_short(hypotheses, threshold) for hypotheses in results),
+            len(results),
         )

@@ -112,7 +112,7 @@ def test_it_needs_no_other_package(word_for_word, tmp_path):
 def run(word_for_word, monkeypatch, call, capfdbinary, tmp_path):
     """Translate; return the exit code, what was printed and the complaints."""
 
-    def stop(*arguments):
+    def stop(*arguments, **options):
         raise KeyboardInterrupt
 
     def translated(*arguments, lines=(), model=word_for_word, killed_in=None):
@@ -156,7 +156,10 @@ def test_a_line_that_fails_costs_no_other(run, expected, tmp_path):
     code, _, complaints = run("--input", "in", "--output", "out", "--coverage", "c.tsv", "--window", 4)
     assert (code, lines_of(tmp_path / "out")) == (3, wanted)
     assert complaints.count(f"in, line 3: {REASON}") == complaints.count(f"in, line 10: {REASON}") == 1
-    number, score, message, source, translation = lines_of(tmp_path / "c.tsv")[2].split("\t")
+    facts, names, *rows = lines_of(tmp_path / "c.tsv")
+    assert re.fullmatch(r"# capsule-mt [\d.]+, in, model .+: 10 lines, \d to check, 2 failed", facts)
+    assert names.split("\t") == ["line", "score", "what to check", "source", "translation"]
+    number, score, message, source, translation = rows[2].split("\t")
     assert (number, score, source, translation) == ("3", "", TOO_LONG, "")
     assert message.startswith(f"Not translated: {REASON}")
     with pytest.raises(ValueError, match=f"in, line 3: {REASON}"):
@@ -238,7 +241,9 @@ def test_several_processes_share_a_file_in_any_order(run, expected, monkeypatch,
         assert (code, lines_of(tmp_path / "out")) == (3, wanted)
         for number in (2, 9):
             assert complaints.count(f"in, line {number}: {REASON}") == 1
-        assert len(lines_of(tmp_path / "c.tsv")) == len(lines)
+        facts, _, *rows = lines_of(tmp_path / "c.tsv")
+        assert len(rows) == len(lines)
+        assert re.search(rf": {len(lines)} lines, [1-9] to check, 2 failed$", facts)
         assert sorted(path.name for path in tmp_path.iterdir()) == ["c.tsv", "in", "out"]
         (tmp_path / "out").unlink()
 
@@ -328,9 +333,13 @@ def test_texts_in_another_language_are_warned_of_and_recorded(run, monkeypatch, 
     lines = [LINES[0], f"{LINES[1]} 7"]
     files = ("--output", "out.txt", "--coverage", "out.jsonl", "--src-lang", "xa")
     assert run(*files, lines=lines)[0] == 0
-    assert caplog.messages == ["1 of 2 texts seem to be in another language than the source's: 1 fr"]
+    assert caplog.messages == [
+        "1 of 2 texts seem to be in another language than the source's; --coverage FILE names it"
+    ]
     records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [record.get("language") for record in records] == [None, "fr"]
+    run("--output", "out.txt", "--coverage", "out.tsv", "--src-lang", "xa", lines=lines)
+    assert ["in another language: fr" in row for row in lines_of(tmp_path / "out.tsv")[2:]] == [False, True]
     caplog.clear()
     for options in (("--src-lang", "xa"), (*files[:2], "--restart")):
         run(*options, lines=lines)  # a pipe; a language that nobody knows
@@ -353,7 +362,7 @@ def subtitles(lines):
     return "".join(f"{n}\n{time}\n{line}.\n\n" for n, (time, line) in enumerate(zip(times, lines, strict=True), 1))
 
 
-def test_a_film_is_translated_resumed_and_tells_where_to_look(run, expected, monkeypatch, tmp_path):
+def test_a_film_is_translated_resumed_and_tells_where_to_look(run, word_for_word, expected, monkeypatch, tmp_path):
     (tmp_path / "film.srt").write_text(subtitles(LINES))
     whole = run("film.srt")[1]
     arguments = ("film.srt", "--output", "out.srt", "--coverage", "c.tsv", "--window", 3)
@@ -363,9 +372,10 @@ def test_a_film_is_translated_resumed_and_tells_where_to_look(run, expected, mon
         code, _, complaints = run(*arguments)
     assert (code, lines_of(tmp_path / "out.srt")) == (0, whole)
     assert [line.upper() for line in whole[1::4]] == [line.upper() for line in subtitles(LINES).split("\n")[1::4]]
-    rows = [row.split("\t") for row in lines_of(tmp_path / "c.tsv")]
+    facts, _, *rows = [row.split("\t") for row in lines_of(tmp_path / "c.tsv")]
     assert [row[0] for row in rows] == [f"cue {n}" for n in range(1, len(LINES) + 1)]
     to_check = [row for row in rows if row[2]]
+    assert facts[0].endswith(f", film.srt, model {word_for_word}: 7 passages, {len(to_check)} to check, 0 failed")
     assert f"{len(to_check)} of {len(LINES)} passages are to be checked: see c.tsv\n" in complaints
     for where, _, messages, source, _ in to_check[:5]:
         assert f"\n  {where}: {messages.partition('; ')[0]}: {source}\n" in complaints
@@ -671,6 +681,19 @@ def test_scores_from_files_and_pipes(run_score, word_for_word, tmp_path):
         run_score("--output", "scores.html")
     run_score(*FILES, "--coverage", "--output", "scores.html")
     assert (tmp_path / "scores.html").read_text().count("<tr><td>") == sum(row[4] != "" for row in covered) > 0
+    flagged = sum(row[4] != "" for row in covered)
+    assert (
+        f", target, model {word_for_word}: 6 pairs, {flagged} to check, 0 failed</p>"
+        in (tmp_path / "scores.html").read_text()
+    )
+    run_score(*FILES, "--coverage", "--output", "scores.tsv")
+    assert lines_of(tmp_path / "scores.tsv")[1].split("\t")[:5] == [
+        "pair",
+        "score",
+        "tokens",
+        "coverage",
+        "what to check",
+    ]
     run_score(*FILES, "--coverage", "deletion", "--output", "scores.jsonl")
     records = [json.loads(line) for line in lines_of(tmp_path / "scores.jsonl")]
     assert [f"{record['coverage']['score']:.4f}" for record in records] == [row[3] for row in covered]
@@ -704,7 +727,7 @@ def test_a_pair_that_fails_costs_no_other(run_score, monkeypatch, tmp_path):
 
 
 def test_an_interrupted_scoring_resumes(run_score, monkeypatch, tmp_path):
-    def stop(self):
+    def stop(self, **options):
         raise KeyboardInterrupt
 
     rows = run_score()[1]
