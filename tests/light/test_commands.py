@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import zipfile
 from pathlib import Path
 
@@ -29,6 +28,23 @@ from tests.conftest import device_like
 from tests.fixtures.word_for_word import sentences
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+# the program, which is killed when it begins the fourth window
+KILLED_IN_WINDOW_3 = """
+import os, signal, sys
+from capsule_mt.commands import program
+from capsule_mt.files.windows import WindowedOutput
+
+begin, windows = WindowedOutput.begin, []
+
+def begin_or_be_killed(output, window):
+    windows.append(window)
+    if len(windows) == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+    begin(output, window)
+
+WindowedOutput.begin = begin_or_be_killed
+program()
+"""
 LINES = sentences(7, seed=5)
 SOURCES = [*LINES[:5], ""]
 TOO_LONG = " ".join(sentences(20, seed=6))  # for the 32 positions of the model, where it is not split
@@ -178,18 +194,15 @@ def test_n_best(run, word_for_word):
 def test_a_killed_process_is_taken_up_again(run, word_for_word, expected, tmp_path):
     (tmp_path / "in").write_text("".join(f"{line}\n" for line in LINES * 100))
     arguments = ("--no-split", "--input", "in", "--output", "out", "--window", 7)
-    first = subprocess.Popen(
-        [sys.executable, "-m", "capsule_mt", "translate", word_for_word, *map(str, arguments)],
+    first = subprocess.run(
+        [sys.executable, "-c", KILLED_IN_WINDOW_3, "translate", word_for_word, *map(str, arguments)],
         env=ENVIRONMENT,
         stderr=subprocess.DEVNULL,
     )
-    parts, deadline = tmp_path / "out.parts", time.monotonic() + 120
-    while not list(parts.glob("00000002-*.part")) and first.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.005)
-    first.send_signal(signal.SIGKILL)
-    first.wait()
+    parts = tmp_path / "out.parts"
+    assert first.returncode == -signal.SIGKILL
     assert not (tmp_path / "out").exists()
-    assert 3 <= len(list(parts.glob("*.part"))) < 100
+    assert len(list(parts.glob("*.part"))) == 3
     assert run(*arguments)[0] == 0
     assert lines_of(tmp_path / "out") == expected * 100
     assert not parts.exists()

@@ -175,7 +175,7 @@ def test_the_server_batches_sentences_through_english(both):
     batcher = Batcher(translator, max_batch=4)
     try:
         results = batcher.submit(["", *texts], RequestSettings(coverage=True, search=(("num_beams", 2),))).results
-        found = [result.result(timeout=30)[0] for result in results]
+        found = [result.result(timeout=120)[0] for result in results]
         options = {"num_beams": 2, "coverage": CoverageOptions(weight=DEFAULT_COVERAGE_WEIGHT), "scores": False}
         assert found == [translator(text, **options) for text in ["", *texts]]
     finally:

@@ -199,7 +199,7 @@ def test_two_that_want_one_model_download_it_once(registry):
     processes = [context.Process(target=_resolve_in_a_process, args=(start, results)) for _ in range(3)]
     for process in processes:
         process.start()
-    assert {results.get(timeout=30) for _ in processes} == {str(cache_folder() / "mozilla" / "en-pt")}
+    assert {results.get(timeout=120) for _ in processes} == {str(cache_folder() / "mozilla" / "en-pt")}
     for process in processes:
         process.join()
     assert registry.asked("model.enpt.bin") == 1

@@ -248,7 +248,7 @@ def test_threads_wait_for_the_next_call_and_a_fork_has_its_own():
     assert os.listdir("/proc/self/task") == threads
     child = os.fork()
     if not child:
-        signal.alarm(30)
+        signal.alarm(300)
         same = decoder.translate(SOURCES[:1], one) == found
         os._exit(0 if same and len(os.listdir("/proc/self/task")) == 3 else 1)
     assert os.waitpid(child, 0)[1] == 0

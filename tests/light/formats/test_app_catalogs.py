@@ -166,7 +166,7 @@ def test_aapt_compiles_what_is_written(tmp_path):
     content = translated("strings.xml", ANDROID, "ru", lambda text: shout(text) + tricky)
     (tmp_path / "res/values/strings.xml").write_bytes(content)
     command = ["aapt", "package", "-f", "-S", "res", "-M", "AndroidManifest.xml", "-F", "a.apk"]
-    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr
     values = subprocess.run(
         ["aapt", "dump", "--values", "resources", "a.apk"], cwd=tmp_path, capture_output=True, text=True, timeout=60
@@ -209,7 +209,7 @@ def tool_of_qt(name):
 def test_lrelease_compiles_what_is_written(tmp_path):
     (tmp_path / "a.ts").write_bytes(translated("app.ts", QT, "pl"))
     command = [tool_of_qt("lrelease"), "a.ts", "-qm", "a.qm"]
-    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0
     assert "Generated 3 translation(s) (2 finished and 1 unfinished)" in run.stdout + run.stderr
     assert "plural" not in run.stdout + run.stderr  # it warns of a wrong number of forms

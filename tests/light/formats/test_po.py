@@ -33,7 +33,7 @@ def check_by_msgfmt(catalog, tmp_path):
         pytest.skip("msgfmt is not installed (apt install gettext)")
     path = tmp_path / "a.po"
     path.write_text(catalog, encoding="utf-8")
-    run = subprocess.run(["msgfmt", "-c", "-o", tmp_path / "a.mo", path], capture_output=True, text=True, timeout=60)
+    run = subprocess.run(["msgfmt", "-c", "-o", tmp_path / "a.mo", path], capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr
     assert "error" not in run.stderr
     return (tmp_path / "a.mo").read_bytes()

@@ -191,12 +191,12 @@ def test_clients_of_libretranslate_in_node(serve, tmp_path):
     if shutil.which("node") is None or shutil.which("npm") is None:
         pytest.skip("needs node and npm")
     install = ["npm", "install", "--no-audit", "--no-fund", "libretranslate@1.0.1", "libretranslate-ts@0.5.12"]
-    installed = subprocess.run(install, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    installed = subprocess.run(install, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     if installed.returncode:
         pytest.skip(f"npm installs nothing here: {installed.stderr[:200]}")
     (tmp_path / "clients.cjs").write_text(OF_NPM, encoding="utf-8")
     _, address = serve()
-    done = subprocess.run(["node", "clients.cjs", address], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["node", "clients.cjs", address], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     plain, of_auto, detected, translated, refused, languages = json.loads(done.stdout)
     assert (plain, translated["translatedText"]) == ("Er schläft.", "Er schläft.")

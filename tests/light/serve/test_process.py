@@ -87,7 +87,7 @@ def test_the_second_signal_ends_it_at_once(serve_fake, tmp_path):
 # ---- the command
 def serve(*arguments):
     command = [sys.executable, "-m", "capsule_mt", "serve", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
 
 
 def test_a_check_translates_by_each_model_and_ends(tmp_path):

@@ -112,7 +112,7 @@ def run_beside_modules(request, tmp_path_factory):
             input=json.dumps(value, default=list),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             encoding="utf-8",
         )
         assert done.returncode == 0, done.stderr
@@ -184,7 +184,7 @@ def test_patterns_of_python_in_javascript(pattern, text, matches):
         f"[...{json.dumps(text)}.matchAll(new RegExp({json.dumps(javascript_pattern(pattern))}, 'gu'))].map(String)"
     )
     script = script.replace("String", "(match) => match[0]")
-    done = subprocess.run([program, "-p", f"JSON.stringify({script})"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([program, "-p", f"JSON.stringify({script})"], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == matches
 
@@ -493,7 +493,7 @@ def test_damaged_files(node, word_for_word, tmp_path):
 def test_the_package(package):
     npm = shutil.which("npm") or pytest.skip("no npm here")
     done = subprocess.run(
-        [npm, "pack", "--dry-run", "--json", "--offline"], cwd=package, capture_output=True, timeout=100
+        [npm, "pack", "--dry-run", "--json", "--offline"], cwd=package, capture_output=True, timeout=300
     )
     (packed,) = json.loads(done.stdout)
     names = {one["path"] for one in packed["files"]}
