@@ -16,6 +16,7 @@ COMMANDS = {
     "calibrate": "make coverage a probability, by text with words dropped: marks for any model",
     "convert": "between Marian's files, such as Firefox', and others'; capsules on Marian",
     "doctor": "print versions and processor features, and what runs here",
+    "completion": "print the script that completes commands and options in a shell",
 }
 USAGE = "usage: capsule-mt COMMAND [arguments]"
 FOOTER = "`capsule-mt help COMMAND` explains a command with examples; `capsule-mt -V` prints the version."

@@ -16,6 +16,7 @@ TRACEBACK = "HF_CAPSULE_MT_TRACEBACK"
 CODE_OF_SIGPIPE = 141  # what a shell reports when a closed pipe ends a command
 CODE_OF_SIGINT = 130
 CODE_OF_USAGE = 2
+print_help: "Callable[[argparse.ArgumentParser], None] | None" = None  # what `--help` does instead, for completion
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
@@ -66,6 +67,12 @@ class CommandParser(argparse.ArgumentParser):
             if is_value is not None and not is_value(following):
                 arguments[index] = f"{option}="
         return arguments
+
+    def print_help(self, file: Any = None) -> None:
+        if print_help is None:
+            super().print_help(file)
+        else:
+            print_help(self)
 
     def error(self, message: str) -> NoReturn:
         self.exit(CODE_OF_USAGE, f"{self.prog}: error: {message}\n`{self.prog} --help` lists the arguments.\n")
