@@ -94,15 +94,18 @@ def in_processes(number, function, *arguments):
 
 
 def _exit_codes(number, function, *arguments):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    context = multiprocessing.get_context("fork")
-    running = [context.Process(target=_run, args=(rank, number, port, function, arguments)) for rank in range(number)]
-    for process in running:
-        process.start()
-    for process in running:
-        process.join(timeout=300)
+    with socket.socket() as reservation:  # while it is bound, the system gives the port to no other test
+        reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as torch's store does, which shares it
+        reservation.bind(("127.0.0.1", 0))
+        port = reservation.getsockname()[1]
+        context = multiprocessing.get_context("fork")
+        running = [
+            context.Process(target=_run, args=(rank, number, port, function, arguments)) for rank in range(number)
+        ]
+        for process in running:
+            process.start()
+        for process in running:
+            process.join(timeout=300)
     return [process.exitcode for process in running]
 
 
