@@ -7,9 +7,10 @@ import json
 import pytest
 
 from capsule_mt.commands.files import OutputFormat, checked_units, report
-from capsule_mt.commands.reports import PAGE_HEAD, Row, problems_in, report_lines
+from capsule_mt.commands.reports import Row, problems_in, report_header, report_lines
 from capsule_mt.coverage.problems import problems_of
 from capsule_mt.files.line_failures import Failure
+from capsule_mt.files.windows import Totals
 from capsule_mt.formats.units import Unit
 from tests.fixtures.vectors import vectors
 
@@ -88,10 +89,11 @@ def test_json_has_every_value():
 
 
 def test_a_page_has_only_what_is_to_be_checked_with_its_marks():
-    page = columns_of("html", RECORDS)
-    assert page.count(PAGE_HEAD) == 1
+    page = report_header("html", ["capsule-mt", "a <b>.txt"], "lines")(Totals(3, 2, 1)).decode()
+    page += columns_of("html", RECORDS)
     html5lib = pytest.importorskip("html5lib", reason="reads the page as a browser does")
     document = html5lib.parse(page, namespaceHTMLElements=False)
+    assert document.findtext("body/p") == "capsule-mt, a <b>.txt: 3 lines, 2 to check, 1 failed"
     head, *rows = (["".join(cell.itertext()).rstrip("\n") for cell in row] for row in document.iter("tr"))
     assert len(head) == 4
     assert rows == [
@@ -106,7 +108,7 @@ def test_marks_that_overlap_are_the_more_certain_one():
     case = vectors("problems")["cases"][14]
     row = Row(1, case["source"], case["translation"], {"coverage": case["coverage"]}, [], {})
     assert [message for _, message, _ in case["problems"]][1] == "Probably left out: 5 Tage"
-    (line,) = report_lines("html", row, is_first=False)
+    (line,) = report_lines("html", row)
     assert line.count("<mark") == 2
     assert '<mark class="fault">5</mark> Tage' in line
 
