@@ -1,10 +1,10 @@
-"""Word documents (.docx): paragraphs of text, tables, headers, footers and notes, with the format of their runs."""
+"""Word documents (.docx): text, tables, headers, footers and notes with the format of runs; pictures' descriptions."""
 
 import re
 from collections.abc import Iterator
 
 from capsule_mt.formats.archive import Archive, Kind
-from capsule_mt.formats.paragraphs import Paragraph, ParagraphFile, Story
+from capsule_mt.formats.paragraphs import Paragraph, ParagraphFile, Story, descriptions
 from capsule_mt.formats.runs import Dialect, RunParagraph
 
 KIND = Kind("a Word document", "word/document.xml")
@@ -33,4 +33,4 @@ def _stories(archive: Archive) -> Iterator[Story]:
         paragraphs: list[tuple[int, Paragraph]] = [
             (number, RunParagraph(element, DIALECT)) for number, element in elements if element.name == "w:p"
         ]
-        yield Story(part, label, tree, paragraphs)
+        yield Story(part, label, tree, [*paragraphs, *descriptions(tree)])

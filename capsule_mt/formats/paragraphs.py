@@ -15,6 +15,9 @@ from capsule_mt.formats.xml import Element, Text
 ACTION = re.compile("\ue000(\\d+)\ue001")
 ACTION_MARKS = re.compile("[\ue000\ue001]")
 BLANKS = re.compile(r"_{3,}|\.{5,}|\u2026{2,}")  # of a form, to be filled in
+DESCRIPTIONS = {"docPr": ("title", "descr"), "cNvPr": ("title", "descr"), "shape": ("alt",)}  # attributes of elements
+# programs describe a picture by the name of its file until somebody does better
+PICTURE_FILE = re.compile(r"\s*|.*\.(?:bmp|emf|gif|jpe?g|png|svg|tiff?|webp|wmf)\s*", re.IGNORECASE)
 SOFT_HYPHEN = "\xad"  # where a word of the source may be broken
 Action = Callable[[], str] | str
 
@@ -26,6 +29,7 @@ class Paragraph(ABC):
     It is called when the paragraph is written: then those inside of it, as in a text box, have been written.
     """
 
+    kind = "paragraph"
     first_names: frozenset[str] = frozenset()  # of its elements that stay before and behind the text
     last_names: frozenset[str] = frozenset()
 
@@ -93,13 +97,38 @@ class Paragraph(ABC):
         self._markup = Markup()
 
 
+class Description:
+    """What an attribute says of a picture or a shape, for those who do not see it: a text for each of its lines."""
+
+    kind = "picture"
+
+    def __init__(self, element: Element, attribute: str) -> None:
+        self._element, self._attribute = element, attribute
+        self._lines = []
+        for line in element.attributes[attribute].split("\n"):
+            markup = Markup()
+            markup.add_text(line)
+            self._lines.append(markup)
+        self.holes = [line for line in self._lines if line.has_words]
+
+    def write(self, translations: Sequence[Translated]) -> None:
+        if all(translated.text is None for translated in translations):
+            return
+        remaining, hole_ids = iter(translations), set(map(id, self.holes))
+        written = []
+        for line in self._lines:
+            text = next(remaining).text if id(line) in hole_ids else None
+            written.append(line.filled(line.text if text is None else text))
+        self._element.set_attribute(self._attribute, "\n".join(written))
+
+
 class Story(NamedTuple):
     """A part of a document whose paragraphs are translated; `label` precedes their numbers in messages."""
 
     part: str
     label: str
     tree: Element
-    paragraphs: list[tuple[int, Paragraph]]  # with their numbers
+    paragraphs: Sequence[tuple[int, Paragraph | Description]]  # with their numbers
 
 
 class ParagraphFile:
@@ -112,7 +141,7 @@ class ParagraphFile:
         self._stories = list(stories)
         self._paragraphs = [paragraph for story in self._stories for _, paragraph in story.paragraphs]
         self.units = [
-            Unit(hole.text, f"{story.label}paragraph {number}")
+            Unit(hole.text, f"{story.label}{paragraph.kind} {number}")
             for story in self._stories
             for number, paragraph in story.paragraphs
             for hole in paragraph.holes
@@ -121,7 +150,7 @@ class ParagraphFile:
     def write(self, translations: Sequence[Translated]) -> bytes:
         remaining = iter(translations)
         shares = [list(islice(remaining, len(paragraph.holes))) for paragraph in self._paragraphs]
-        # backwards: a paragraph inside another, as in a text box, must be written before the outer one copies its XML
+        # backwards: a paragraph or picture in another paragraph must be written before that one copies its XML
         for paragraph, share in reversed(list(zip(self._paragraphs, shares, strict=True))):
             paragraph.write(share)
         return self._archive.written({story.part: lambda tree=story.tree: tree.raw for story in self._stories})  # type: ignore[misc]
@@ -130,3 +159,14 @@ class ParagraphFile:
 def numbered(elements: Iterator[Element], paragraph_of: Callable[[Element], Paragraph]) -> list[tuple[int, Paragraph]]:
     """Return a paragraph for each element, with its number from 1."""
     return [(number, paragraph_of(element)) for number, element in enumerate(elements, start=1)]
+
+
+def descriptions(tree: Element) -> list[tuple[int, Description]]:
+    """Return the descriptions of the pictures in Office Open XML, with the numbers of the pictures from 1."""
+    pictures = [element for element in tree.walk() if element.local in ("docPr", "cNvPr", "shape")]
+    return [
+        (number, Description(picture, attribute))
+        for number, picture in enumerate(pictures, start=1)
+        for attribute in DESCRIPTIONS[picture.local]
+        if not PICTURE_FILE.fullmatch(picture.attributes.get(attribute, ""))
+    ]

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from capsule_mt.formats.archive import Archive, Kind
-from capsule_mt.formats.paragraphs import ParagraphFile, Story, numbered
+from capsule_mt.formats.paragraphs import ParagraphFile, Story, descriptions, numbered
 from capsule_mt.formats.runs import Dialect, RunParagraph
 
 KIND = Kind("a PowerPoint presentation", "ppt/presentation.xml")
@@ -38,7 +38,8 @@ def _stories(archive: Archive) -> Iterator[Story]:
         tree = archive.tree(match[0])
         elements = (element for element in tree.walk() if element.name == "a:p")
         paragraphs = numbered(elements, lambda element: RunParagraph(element, DIALECT))
-        yield Story(match[0], LABELS[_kind(match)].format(match[5]), tree, paragraphs)
+        label = LABELS[_kind(match)].format(match[5])
+        yield Story(match[0], label, tree, [*paragraphs, *descriptions(tree)])
 
 
 def _kind(match: "re.Match[str]") -> str:

@@ -71,7 +71,9 @@ class Element:
         if value is not None:
             self.attributes[name] = value
             content = start.removesuffix(b">").removesuffix(b"/").rstrip()
-            start = content + f' {name}="{escaped(value)}"'.encode() + start[len(content) :]
+            # a parser would read a line break in an attribute as a space
+            written = escaped(value).replace('"', "&quot;").replace("\n", "&#10;")
+            start = content + f' {name}="{written}"'.encode() + start[len(content) :]
         self.start = start
 
     def replace_forms(self, forms: Sequence[Element], written: Sequence[str]) -> None:

@@ -136,3 +136,42 @@ def test_blanks_of_a_form_stay_and_soft_hyphens_go():
     written = word(translated("a.docx", docx(body)))
     assert "NAME: __________ DATUM: .........." in written
     assert "DONAUDAMPFSCHIFF" in written
+
+
+PIXEL = bytes.fromhex(
+    "89504e470d0a1a0a0000000d4948445200000001000000010800000000 3a7e9b55"
+    "0000000a49444154789c6360000000020001 48afa471 0000000049454e44ae426082"
+)
+DESCRIPTION = 'Ein "roter" Hut & ein Mann\nAutomatisch beschrieben'
+
+
+def test_descriptions_of_pictures_in_word():
+    python_docx = pytest.importorskip("docx")
+    document = python_docx.Document()
+    for description in (DESCRIPTION, "Foto 1.PNG"):
+        document.add_paragraph("Der Hut").add_run().add_picture(io.BytesIO(PIXEL))._inline.docPr.set(
+            "descr", description
+        )
+    stream = io.BytesIO()
+    document.save(stream)
+    units = read("a.docx", stream.getvalue()).units
+    assert [(unit.location, unit.text) for unit in units if unit.location.startswith("picture")] == [
+        ("picture 1", 'Ein "roter" Hut & ein Mann'),
+        ("picture 1", "Automatisch beschrieben"),
+    ]
+    written = python_docx.Document(io.BytesIO(translated("a.docx", stream.getvalue())))
+    assert [paragraph.text for paragraph in written.paragraphs] == ["DER HUT"] * 2
+    descriptions = [shape._inline.docPr.get("descr") for shape in written.inline_shapes]
+    assert descriptions == [DESCRIPTION.upper(), "Foto 1.PNG"]
+
+
+def test_descriptions_of_pictures_in_powerpoint():
+    pptx = pytest.importorskip("pptx")
+    presentation = pptx.Presentation()
+    shapes = presentation.slides.add_slide(presentation.slide_layouts[6]).shapes
+    for description in (DESCRIPTION, "hut.jpeg"):
+        shapes.add_picture(io.BytesIO(PIXEL), 0, 0)._element.nvPicPr.cNvPr.set("descr", description)
+    stream = io.BytesIO()
+    presentation.save(stream)
+    written = pptx.Presentation(io.BytesIO(translated("a.pptx", stream.getvalue()))).slides[0].shapes
+    assert [shape._element.nvPicPr.cNvPr.get("descr") for shape in written] == [DESCRIPTION.upper(), "hut.jpeg"]
