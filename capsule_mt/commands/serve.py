@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from capsule_mt.commands.console import CommandParser, at_least, positive
-from capsule_mt.commands.loading import load_translator
+from capsule_mt.commands.loading import folders_of, load_translator
 from capsule_mt.coverage.options import CoverageOptions
 from capsule_mt.files.line_failures import PROBE
 
@@ -57,10 +57,16 @@ def main() -> None:
     parser = CommandParser(description=__doc__)
     parser.add_argument(
         "checkpoints",
-        nargs="+",
+        nargs="*",
         metavar="CHECKPOINT",
         help="a checkpoint or a model by name; SRC-TGT=CHECKPOINT if neither its recipe nor its name gives the "
         "languages, LANG,LANG,...=CHECKPOINT for a model of many languages",
+    )
+    parser.add_argument(
+        "--models",
+        metavar="FILE",
+        help="more CHECKPOINTs, one a line; at SIGHUP, the server reads this file again, loads what is new or has "
+        "changed, and drops what is gone",
     )
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on")
     parser.add_argument("--port", type=port_number, default=5000, help="the port; 0 takes a free one")
@@ -120,6 +126,8 @@ def main() -> None:
         help="load everything, translate a text by each model, and exit: 0 if all is well",
     )
     arguments = parser.parse_args()
+    if not arguments.checkpoints and arguments.models is None:
+        parser.error("name a CHECKPOINT, or a file of them by --models")
     if not serve(arguments):
         print(f"not every request was answered within {arguments.stop_seconds} s", file=sys.stderr, flush=True)
         os._exit(1)  # the engine is still translating, and nothing else stops it
@@ -194,16 +202,67 @@ def detector_of(languages: set[str]) -> "Detector | None":
         return None
 
 
+class ModelList:
+    """The models of the command line and of the file `--models`."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self._arguments = arguments
+        self._loaded: dict[str, Translator] = {}  # by folder: a model that several pairs need is loaded once
+        self._files: dict[str, list[tuple[str, int, int]]] = {}  # of each folder, when it was loaded
+
+    def load(self) -> "tuple[dict[LanguagePair, TextTranslator], Detector | None]":
+        """Load the models, and a detector of their languages; those whose files have not changed stay."""
+        from capsule_mt.catalog.pairs import LanguagePair, language_pairs
+        from capsule_mt.translate.scoring import Scorer
+
+        pairs = language_pairs([*self._arguments.checkpoints, *names_in(self._arguments.models)])
+        paths = dict.fromkeys(pairs.values())
+        folders = {folder for path in paths for folder in folders_of(path)}
+        self._loaded = {
+            folder: translator
+            for folder, translator in self._loaded.items()
+            if folder in folders and self._files[folder] == files_in(folder)
+        }
+        translator_of = {path: load_translator(path, vars(self._arguments), self._loaded) for path in paths}
+        self._files = {folder: files_in(folder) for folder in self._loaded}
+        translators = {pair: translator_of[path] for pair, path in pairs.items()}
+        check_languages(translators, pairs)
+        for pair, translator in translators.items():
+            back = LanguagePair(pair.target, pair.source)
+            reverse = translators.get(back)
+            if reverse is None or not isinstance(translator, Scorer) or type(reverse) is not type(translator):
+                continue
+            if reverse is translator:  # its calibration is of one direction
+                continue
+            if translator.calibration.reverse in (None, Path(pairs[back]).name):
+                translator.reverse = reverse  # share it instead of loading it again
+        translators |= pivots_of(translators)
+        return translators, detector_of({code for pair in pairs for code in pair})
+
+
+def names_in(path: str | None) -> list[str]:
+    """Return the checkpoints that a file names, one a line; "#" starts a comment."""
+    if path is None:
+        return []
+    lines = Path(path).read_text(encoding="utf-8").splitlines()
+    names = [line.partition("#")[0].strip() for line in lines]
+    if not any(names):
+        raise ValueError(f"{path}: names no model; each line is one, such as en-pt or de-en=FOLDER")
+    return [name for name in names if name]
+
+
+def files_in(folder: str) -> list[tuple[str, int, int]]:
+    """Return the names, sizes and times of the files of a model, which say whether it has changed."""
+    return sorted((file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in os.scandir(folder))
+
+
 def serve(arguments: argparse.Namespace) -> bool:
     """Serve until a signal; return whether every request was answered."""
-    from capsule_mt.catalog.pairs import LanguagePair, language_pairs
     from capsule_mt.serve.answers import Limits
     from capsule_mt.serve.clients import Keys
     from capsule_mt.serve.connections import Connections
     from capsule_mt.serve.running import bind, run_server
-    from capsule_mt.translate.scoring import Scorer
 
-    pairs = language_pairs(arguments.checkpoints)
     limits = Limits(
         arguments.max_characters,
         arguments.max_beams,
@@ -221,23 +280,10 @@ def serve(arguments: argparse.Namespace) -> bool:
         tuple(arguments.proxies),
     )
     with bind(arguments.host, arguments.port) as listener:
-        loaded: dict[str, Translator] = {}  # a model that several pairs need is loaded once
-        paths = dict.fromkeys(pairs.values())
-        translator_of = {path: load_translator(path, vars(arguments), loaded) for path in paths}
-        translators = {pair: translator_of[path] for pair, path in pairs.items()}
-        check_languages(translators, pairs)
-        for pair, translator in translators.items():
-            back = LanguagePair(pair.target, pair.source)
-            reverse = translators.get(back)
-            if reverse is None or not isinstance(translator, Scorer) or type(reverse) is not type(translator):
-                continue
-            if reverse is translator:  # its calibration is of one direction
-                continue
-            if translator.calibration.reverse in (None, Path(pairs[back]).name):
-                translator.reverse = reverse  # share it instead of loading it again
-        translators |= pivots_of(translators)
-        detector = detector_of({code for pair in pairs for code in pair})
+        models = ModelList(arguments)
+        translators, detector = models.load()
         if arguments.check:
             check(translators, detector)
             return True
-        return run_server(translators, listener, limits, connections, detector, arguments.stop_seconds)
+        reload = None if arguments.models is None else models.load
+        return run_server(translators, listener, limits, connections, detector, arguments.stop_seconds, reload)

@@ -76,11 +76,20 @@ class Answers:
         detector: Detector | None,
         readers: Readers,
     ) -> None:
-        self.batchers, self.limits, self.metrics, self.detector = batchers, limits, metrics, detector
+        self.batchers, self.limits, self.metrics, self.detector = dict(batchers), limits, metrics, detector
         self._readers = readers
-        self.codes = sorted({code for pair in batchers for code in pair})
         self.doorkeeper = Doorkeeper(limits.keys, limits.requests_a_minute)
         self._cutting, self._detecting = asyncio.Lock(), asyncio.Lock()
+
+    @property
+    def codes(self) -> list[str]:
+        return sorted({code for pair in self.batchers for code in pair})
+
+    def replace(self, batchers: Mapping[LanguagePair, Batcher], detector: Detector | None) -> None:
+        """Answer with these batchers from now on. Call it in the thread of the requests."""
+        self.batchers.clear()
+        self.batchers.update(batchers)
+        self.detector = detector
 
     async def read(self, request: Request, model: type[AnyFields]) -> tuple[AnyFields, str]:
         """Read a request and admit it; return its fields and the name of its client."""

@@ -53,6 +53,7 @@ def build_app(
         responses={400: {"description": "`error` names the fault", "content": {"application/json": {}}}},
     )
     # the last one that is added is the first one to see a request
+    app.state.answers = answers
     app.add_middleware(HeadAsGet)
     _count_requests(app, metrics)
     _guard(app, limits, answers.doorkeeper)

@@ -3,16 +3,19 @@
 import asyncio
 import logging
 import os
+import signal
 import socket
 import sys
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from types import FrameType
 
 import uvicorn
 
 from capsule_mt.catalog.pairs import LanguagePair
-from capsule_mt.serve.answers import Limits
+from capsule_mt.serve.answers import Answers, Limits
 from capsule_mt.serve.app import build_app
 from capsule_mt.serve.batching import Batcher
 from capsule_mt.serve.connections import BACKLOG, Connections, protocol_with
@@ -22,6 +25,8 @@ from capsule_mt.text.detecting import Detector
 from capsule_mt.translate.text_translator import TextTranslator
 
 SWITCH_SECONDS = 0.001  # a thread's turn in Python: cutting a long text takes many milliseconds
+LOADING_ERRORS = (ArithmeticError, ImportError, MemoryError, OSError, TypeError, ValueError)
+Models = tuple[Mapping[LanguagePair, TextTranslator], Detector | None]
 SECONDS_TO_ANSWER = 2  # to send errors to the remaining requests, after the time to stop is over
 
 
@@ -57,6 +62,10 @@ class Server(uvicorn.Server):
             os._exit(128 + sig)
         self.should_exit = True
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self.loop = asyncio.get_running_loop()
+        await super().startup(sockets)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.deadline = time.monotonic() + self.stop_seconds
         asyncio.get_running_loop().call_later(self.stop_seconds, self.abandon)
@@ -74,9 +83,53 @@ class Server(uvicorn.Server):
         return all(closed)
 
 
-def batchers_of(translators: Mapping[LanguagePair, TextTranslator]) -> dict[LanguagePair, Batcher]:
-    """Return the batcher of each pair; the pairs of one model share one, and so its threads."""
-    batcher_of: dict[int, Batcher] = {}
+class Reloader:
+    """Serves other models from SIGHUP on, without a request that notices."""
+
+    def __init__(self, server: Server, answers: Answers, load: Callable[[], Models]) -> None:
+        self.server, self.answers, self.load = server, answers, load
+        self._loading = threading.Lock()
+
+    def handle_signal(self, sig: int, frame: FrameType | None) -> None:
+        threading.Thread(target=self._reload, name="reloader", daemon=True).start()
+
+    def _reload(self) -> None:
+        """Load the models in this thread, and let the thread of the requests take them."""
+        with self._loading:
+            try:
+                translators, detector = self.load()
+            except LOADING_ERRORS as error:
+                print(f"the models stay as they were: {error}", file=sys.stderr, flush=True)
+                return
+            self.server.loop.call_soon_threadsafe(self._replace, translators, detector)
+
+    def _replace(self, translators: Mapping[LanguagePair, TextTranslator], detector: Detector | None) -> None:
+        old = set(self.answers.batchers.values())
+        batchers = batchers_of(translators, old)
+        self.answers.replace(batchers, detector)
+        self.server.batchers |= set(batchers.values())
+        print(f"{', '.join(map(str, batchers))} from now on", flush=True)
+        retired = old - set(batchers.values())
+        if retired:
+            threading.Thread(target=self._retire, args=(retired,), name="retiring", daemon=True).start()
+
+    def _retire(self, batchers: set[Batcher]) -> None:
+        """Close batchers once no request can be about to queue texts in them."""
+        time.sleep(self.answers.limits.request_seconds)
+        for batcher in batchers:
+            batcher.close()
+        with suppress(RuntimeError):  # the loop has ended
+            self.server.loop.call_soon_threadsafe(self.server.batchers.difference_update, batchers)
+
+
+def batchers_of(
+    translators: Mapping[LanguagePair, TextTranslator], running: Iterable[Batcher] = ()
+) -> dict[LanguagePair, Batcher]:
+    """Return the batcher of each pair; the pairs of one model share one, and so its threads.
+
+    running: batchers that stay in use for the same translators.
+    """
+    batcher_of = {id(batcher.translator): batcher for batcher in running}
     for translator in translators.values():
         if id(translator) not in batcher_of:
             batcher_of[id(translator)] = Batcher(translator)
@@ -90,8 +143,12 @@ def run_server(
     connections: Connections,
     detector: Detector | None,
     stop_seconds: int,
+    reload: Callable[[], Models] | None = None,
 ) -> bool:
-    """Serve until SIGTERM or Ctrl-C, then answer the accepted requests; return whether there was time for all."""
+    """Serve until SIGTERM or Ctrl-C, then answer the accepted requests; return whether there was time for all.
+
+    reload: loads the models to serve from SIGHUP on.
+    """
     metrics, readers = Metrics(), Readers()
     batchers = batchers_of(translators)
     sys.setswitchinterval(SWITCH_SECONDS)
@@ -109,6 +166,8 @@ def run_server(
         forwarded_allow_ips=proxies,
     )
     server = Server(config, batchers, readers, stop_seconds)
+    if reload is not None and os.name == "posix":
+        signal.signal(signal.SIGHUP, Reloader(server, app.state.answers, reload).handle_signal)
     listener.listen(BACKLOG)
     host, port = listener.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

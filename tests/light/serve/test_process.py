@@ -13,6 +13,7 @@ pytest.importorskip("uvicorn")
 
 import httpx
 
+from tests.light.serve.fakes import until
 from tests.light.serve.processes import GOLDEN, ROOT, body_of, open_request, read_answer
 
 
@@ -110,3 +111,44 @@ def test_a_taken_port_is_one_sentence(serve_fake):
     assert done.returncode == 1
     assert f"error: `--host 127.0.0.1 --port {port}` cannot be listened on" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="Windows does not have SIGHUP")
+def test_the_list_of_models_is_read_again(start, tmp_path):
+    models = tmp_path / "models"
+    models.write_text(f"en-de={GOLDEN}  # the first\n")
+    server, address = start(
+        "-m", "capsule_mt", "serve", "--models", str(models), "--port", "0", "--request-seconds", "1"
+    )
+
+    def after_hangup(content):
+        models.write_text(content)
+        server.send_signal(signal.SIGHUP)
+
+    def translates(source, target):
+        answer = httpx.post(f"{address}/translate", json={"q": "He sleeps.", "source": source, "target": target})
+        return answer.json().get("translatedText")
+
+    assert (translates("en", "de"), translates("en", "pt")) == ("Er schläft.", None)
+    copy = shutil.copytree(GOLDEN, tmp_path / "copy")
+    after_hangup(f"en-de={GOLDEN}\nen-pt={copy}\n")
+    assert server.stdout.readline() == "en-de, en-pt from now on\n"
+    assert translates("en", "de") == translates("en", "pt") == "Er schläft."
+    assert [language["code"] for language in httpx.get(f"{address}/languages").json()] == ["de", "en", "pt"]
+    (copy / "tokenizer.json").write_text("{")
+    after_hangup(f"en-pt={copy}\n")
+    until(lambda: f"the models stay as they were: {copy}" in (tmp_path / "stderr").read_text())
+    assert translates("en", "pt") == "Er schläft."
+    after_hangup(f"en-pt={GOLDEN}\n")
+    assert server.stdout.readline() == "en-pt from now on\n"
+    assert (translates("en", "de"), translates("en", "pt")) == (None, "Er schläft.")
+    server.send_signal(signal.SIGTERM)
+    assert server.wait(timeout=60) == 0
+
+
+def test_a_server_needs_a_model(tmp_path):
+    done = serve("--port", "0")
+    assert (done.returncode, done.stderr.count("name a CHECKPOINT, or a file of them by --models")) == (2, 1)
+    (tmp_path / "models").write_text("# none\n\n")
+    done = serve("--port", "0", "--models", str(tmp_path / "models"))
+    assert f"{tmp_path / 'models'}: names no model; each line is one, such as en-pt" in done.stderr
