@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from capsule_mt.engine.library import NativeModel, native_tier, rounded
+from capsule_mt.engine.library import BY_ROW, NativeModel, native_tier, rounded
 from capsule_mt.engine.program import Codes, Linear, Operation, Positions, Program, Tensor, Vector
 from capsule_mt.engine.request import (
     OPTIONS,
@@ -33,12 +33,20 @@ class Engine:
     """A program with its weights packed for the kernels. Threads may share it.
 
     num_threads: how many threads share a call; `None` for `default_threads()`.
+    shortlist: whether most calls have one. A head of codes is then packed only once a call needs all of it.
     """
 
     def __init__(
-        self, program: Program, *, int8: bool, tier: str | None = None, num_threads: int | None = None
+        self,
+        program: Program,
+        *,
+        int8: bool,
+        tier: str | None = None,
+        num_threads: int | None = None,
+        shortlist: bool = False,
     ) -> None:
         self.tier, self.int8 = native_tier(tier), int8
+        self._by_row = program.head if int8 and shortlist else None
         self.num_threads = num_threads or default_threads()
         self.vocabulary, self.embeddings = program.vocabulary, program.embeddings
         self.head_shape = program.head_shape
@@ -66,13 +74,15 @@ class Engine:
         exact: dict[Linear, tuple[int, Tensor | None]] = {}
         tables = [vector for vector in program.vectors if isinstance(vector, Vector) and vector.rounds]
         rounded_with_table = {table.packed for table in tables if int8}
-        for parts in program.linears:
+        for index, parts in enumerate(program.linears):
             weights = [part.read() for part in parts]
             if parts[0] in rounded_with_table:  # Python needs the magnitudes, which the table shares
                 weights = [(rounded(weight), bias) for weight, bias in weights]
+            by_row = index == self._by_row and all(isinstance(weight, Codes) for weight, _ in weights)
             in_half = all(isinstance(weight, Tensor) and weight.dtype == "F16" for weight, _ in weights)
             outputs = sum(part.outputs for part in parts)
-            number = self._model.add_linear(outputs, parts[0].inputs, "I8" if int8 else "F16" if in_half else "F32")
+            dtype = BY_ROW if by_row else "I8" if int8 else "F16" if in_half else "F32"
+            number = self._model.add_linear(outputs, parts[0].inputs, dtype)
             first_row = 0
             for part, (weight, bias) in zip(parts, weights, strict=True):
                 self._model.pack(number, first_row, (part.outputs, part.inputs), weight, bias)

@@ -23,6 +23,7 @@ FOLDER = Path(__file__).parent / "native"
 SUFFIX = {"win32": "dll", "darwin": "dylib"}.get(sys.platform, "so")
 LIBRARY = FOLDER / f"engine.{SUFFIX}"
 TYPES = {"F32": 0, "F16": 1, "BF16": 2, "I8": 3}
+BY_ROW = "I8 by row"  # of a linear map alone
 WIDENED_NUMBERS = 1 << 22  # at a time, by `rounded`
 _FIELD_TYPES: dict[str, Any] = {
     "i": ctypes.c_int64,
@@ -208,8 +209,9 @@ class NativeModel:
             self._library.engine_free(self._model)
 
     def add_linear(self, outputs: int, inputs: int, dtype: str) -> int:
-        """Add a linear map that is stored as "F32", "F16" or "I8"; return its number."""
-        return _checked(self._library.engine_add_linear(self._model, outputs, inputs, TYPES[dtype]))
+        """Add a linear map that is stored as "F32", "F16", "I8" or `BY_ROW`; return its number."""
+        kind = len(TYPES) if dtype == BY_ROW else TYPES[dtype]
+        return _checked(self._library.engine_add_linear(self._model, outputs, inputs, kind))
 
     def pack(
         self, number: int, first_row: int, shape: tuple[int, int], weight: Tensor | Codes, bias: Tensor | None

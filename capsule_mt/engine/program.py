@@ -201,6 +201,14 @@ class Program:
         }
 
     @property
+    def head(self) -> int | None:
+        """The number of the linear map that writes the logits."""
+        for operation in reversed(self.decoder):
+            if operation.kind.name == "LINEAR" and operation.slots[0] == self.logits:
+                return int(operation.value("map"))
+        return None
+
+    @property
     def head_shape(self) -> tuple[int, int]:
         """How many layers attend to the source, and with how many heads each; (0, 0) if none can be read."""
         layers = [step for step in self.decoder if step.kind.name == "ATTEND_SOURCE" and step.value("layer") >= 0]

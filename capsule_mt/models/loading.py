@@ -75,7 +75,9 @@ def load_model(
         candidates = ScriptShortlist(many.target_texts, many.language_codes)
     elif shortlist:
         candidates = _lexical_shortlist(shortlist, checkpoint, (program.embeddings, program.vocabulary))
-    decoder = EngineDecoder(Engine(program, int8=int8), start=start, end=end, pad=pad)
+    decoder = EngineDecoder(
+        Engine(program, int8=int8, shortlist=candidates is not None), start=start, end=end, pad=pad
+    )
     return LoadedModel(
         decoder=decoder,
         tokenizer=tokenizer,

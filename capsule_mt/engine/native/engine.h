@@ -24,8 +24,9 @@
  * move along when beams are reordered. */
 enum space { OF_WORDS, OF_SOURCES, OF_HYPOTHESES, OF_STATES };
 
-/* How weights are given; CODES of int8 with the largest magnitude of each row. */
-enum type { FLOAT32, FLOAT16, BFLOAT16, CODES };
+/* How weights are given; CODES of int8 with the largest magnitude of each row. A linear map of CODES_BY_ROW takes CODES and
+ * keeps them as they come: for a head of which most calls select a few outputs. */
+enum type { FLOAT32, FLOAT16, BFLOAT16, CODES, CODES_BY_ROW };
 
 /* A request's `stop`: FINISH ends it with the translations so far, GIVE_UP with none. */
 enum stop { GO_ON, FINISH, GIVE_UP };
@@ -135,7 +136,8 @@ EXPORTED model_t *engine_new(const char *tier, int64_t vocabulary, int64_t num_c
 EXPORTED void engine_free(model_t *model);
 /* The following return -1 where memory is short, and -2 for a refusal: see `engine_error`. Those that add something return
  * its number. */
-/* `type` says how its weights are stored: FLOAT32, FLOAT16, which takes no other weights, or CODES. */
+/* `type` says how its weights are stored: FLOAT32, FLOAT16, which takes no other weights, CODES, or CODES_BY_ROW, which only
+ * the head may be. */
 EXPORTED int engine_add_linear(model_t *model, int64_t outputs, int64_t inputs, int type);
 /* Packs `outputs` rows of a linear map, from `first` on; `bias` may be NULL. `largest` is for CODES. */
 EXPORTED int engine_pack(model_t *model, int linear, int64_t first, int64_t outputs, const void *weight, int type,

@@ -63,11 +63,14 @@ typedef struct {
 enum activation { NO_ACTIVATION, RELU, SILU, GELU, TANH, SIGMOID };
 
 /* y = x W' + b. `packed` is W in the layout of the tier that packed it: in float, in half precision with `halves`, or in
- * int8 with a scale per output. */
-typedef struct {
+ * int8 with a scale per output. A map `by_row` has `rows` instead, codes [outputs, inputs and up to three zeros], and no
+ * product takes it. */
+typedef struct linear {
     long outputs, inputs;
-    int int8, halves;
+    int int8, halves, by_row;
     void *packed;
+    int8_t *rows;
+    struct linear *whole; /* of a map by row, packed once a product needs all of it: see `whole_of` */
     float *bias;    /* zeros where there is none */
     float *scales;  /* int8: of each output */
     int32_t *sums;  /* int8: of the weights of each output */

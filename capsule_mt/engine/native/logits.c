@@ -140,7 +140,7 @@ static int32_t choose_best(const preview_t *preview, int64_t row) {
 int find_best_tokens(run_t *run, const operation_t *op, const linear_t *head, const float *x, int64_t rows) {
     if (op != run->model->head || !head->int8 || op->slots[LINEAR_twice] || FORBIDS_PREVIEW(run->request)) return 0;
     const kernels_t *kernels = run->model->kernels;
-    const void *weights = rows > kernels->max_preview_rows(head) ? NULL : preview_of(run->model);
+    const void *weights = rows > kernels->max_preview_rows(head) ? NULL : preview_of(run->model, head);
     run->logits.is_previewed = 0;
     if (!weights && rows < kernels->min_unwritten_rows(head)) return 0;
     preview_t preview = new_preview(run, head, weights, x, rows);

@@ -54,6 +54,11 @@ static char *keep(model_t *model, int64_t bytes) {
     return block->memory + block->used - bytes;
 }
 
+static void free_whole(linear_t *whole) {
+    if (whole) free_pages(whole->bias); /* where its memory begins: see `lay_out` */
+    free(whole);
+}
+
 void engine_free(model_t *model) {
     if (!model) return;
     for (block_t *block = model->blocks, *next; block; block = next) {
@@ -67,6 +72,7 @@ void engine_free(model_t *model) {
     }
     for (int i = 0; i < MAX_ARENAS; i++) free_chunks(model->arenas[i]);
     free_pages(model->preview);
+    for (int i = 0; i < model->num_linears; i++) free_whole(model->linears[i].whole);
     free(model->regions);
     free(model->linears);
     free(model->vectors);
@@ -86,7 +92,8 @@ int engine_add_linear(model_t *model, int64_t outputs, int64_t inputs, int type)
     if (!linears) return NO_MEMORY;
     model->linears = linears;
     linear_t *linear = linears + model->num_linears;
-    *linear = (linear_t){(long)outputs, (long)inputs, .int8 = type == CODES, .halves = type == FLOAT16};
+    *linear = (linear_t){(long)outputs, (long)inputs, .int8 = type == CODES || type == CODES_BY_ROW,
+                         .halves = type == FLOAT16, .by_row = type == CODES_BY_ROW};
     model->halves |= linear->int8;
     char *memory = keep(model, model->kernels->packed_bytes(linear));
     if (!memory) return NO_MEMORY;
@@ -121,6 +128,7 @@ int engine_pack(model_t *model, int number, int64_t first, int64_t outputs, cons
     if (first < 0 || first + outputs > linear->outputs)
         return refuse("outputs %lld to %lld of a linear map that has %ld", (long long)first,
                       (long long)(first + outputs), linear->outputs);
+    if (linear->by_row && type != CODES) return refuse("weights of type %d for a map of codes by row", type);
     if (linear->halves && type != FLOAT16) return refuse("weights of type %d for a map in half precision", type);
     if (type == FLOAT32 || linear->halves) {
         model->kernels->pack(linear, weight, (long)first, (long)(first + outputs));
@@ -286,14 +294,38 @@ int engine_set_programs(model_t *model, const operation_t *encoder, int64_t num_
     return failed;
 }
 
+/* All outputs of a map by row, as a shortlist of all. */
+static linear_t *pack_whole(const model_t *model, const linear_t *linear) {
+    linear_t *whole = malloc(sizeof(linear_t));
+    int32_t *outputs = malloc((size_t)linear->outputs * 4 + 4);
+    if (whole) *whole = (linear_t){linear->outputs, linear->inputs, .int8 = 1};
+    char *memory = whole && outputs ? allocate_pages(model->kernels->packed_bytes(whole)) : NULL;
+    if (memory) {
+        for (long o = 0; o < linear->outputs; o++) outputs[o] = (int32_t)o;
+        model->kernels->select(linear, outputs, whole, memory);
+    } else {
+        free(whole);
+    }
+    free(outputs);
+    return memory ? whole : NULL;
+}
+
+const linear_t *whole_of(const model_t *model, linear_t *linear) {
+    if (!linear->by_row) return linear;
+    linear_t *whole = __atomic_load_n(&linear->whole, __ATOMIC_ACQUIRE), *none = NULL;
+    if (whole || !(whole = pack_whole(model, linear))) return whole;
+    if (__atomic_compare_exchange_n(&linear->whole, &none, whole, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return whole;
+    free_whole(whole); /* another thread was first */
+    return none;
+}
+
 /* Packing takes as long as some thirty steps gain by it; a head that the cache holds gains nothing. */
 #if !defined(MIN_PREVIEW_STEPS)
 #define MIN_PREVIEW_STEPS 32
 #define MIN_PREVIEW_BYTES (1 << 20)
 #endif
 
-const void *preview_of(model_t *model) {
-    const linear_t *head = model->linears + model->head->slots[LINEAR_map];
+const void *preview_of(model_t *model, const linear_t *head) {
     void *preview = __atomic_load_n(&model->preview, __ATOMIC_ACQUIRE), *none = NULL;
     int64_t bytes = model->kernels->preview_bytes(head);
     if (preview || bytes < MIN_PREVIEW_BYTES) return preview;

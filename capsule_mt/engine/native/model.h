@@ -83,6 +83,8 @@ void read_floats(const model_t *model, const void *source, int type, float large
                  float *target);
 /* What previews read of the head, packed after many steps could have read it; NULL before, for a small head, and where the
  * tier has no previews. */
-const void *preview_of(model_t *model);
+const void *preview_of(model_t *model, const linear_t *head);
+/* A linear map that products take: of one by row, a packed copy, which the first call makes; NULL where memory is short. */
+const linear_t *whole_of(const model_t *model, linear_t *linear);
 
 #endif

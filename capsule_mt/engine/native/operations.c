@@ -53,7 +53,9 @@ static void multiply_twice(run_t *run, const linear_t *linear, const float *x, i
 
 void map_rows(run_t *run, const operation_t *op, const float *x, int64_t rows, float *y) {
     int is_shortened = run->request->candidates && OUT_OF(op) == run->model->logits;
-    const linear_t *linear = is_shortened ? &run->logits.shortlist : run->model->linears + op->slots[LINEAR_map];
+    const linear_t *linear =
+        is_shortened ? &run->logits.shortlist : whole_of(run->model, run->model->linears + op->slots[LINEAR_map]);
+    if (!linear) longjmp(run->failed, NO_MEMORY);
     if (find_best_tokens(run, op, linear, x, rows)) return;
     if (op->slots[LINEAR_twice] && linear->int8) {
         multiply_twice(run, linear, x, rows, y);

@@ -118,6 +118,7 @@ def test_threads_under_sanitizers(sanitize, tmp_path, monkeypatch):
     test_program.test_codes_are_packed_as_the_numbers_that_they_stand_for(True)
     test_program.test_a_table_that_is_the_weight_of_a_map(True, True, None)
     test_program.test_a_table_that_is_the_weight_of_a_map(False, True, None)
+    test_program.test_a_head_by_row_gives_the_numbers_of_a_packed_one(True, None)
 
 
 @pytest.fixture(scope="module", params=PROCESSORS)
@@ -174,3 +175,4 @@ def test_the_engine_on_arm64_has_the_numbers_of_plain_loops(arm64, monkeypatch):
     assert test_search.decoder_of(PROGRAMS["plain"]).engine.tier == tier
     check_programs()
     test_program.test_half_precision_gives_the_numbers_of_its_floats("F16", True, None)
+    test_program.test_a_head_by_row_gives_the_numbers_of_a_packed_one(True, None)

@@ -28,6 +28,7 @@ from capsule_mt.engine.program import (
 )
 from capsule_mt.engine.request import ForcedCall, SpecialTokens
 from capsule_mt.engine.search import Readings, SearchOptions
+from capsule_mt.models.shortlist import Shortlist
 from tests.light.engine.conftest import needs_engine
 from tests.light.engine.programs import END, PAD, PROGRAMS, SOME, SOURCES, TARGETS, WIDTH, Weights, program_of, tensor
 
@@ -272,6 +273,50 @@ def test_a_table_that_is_the_weight_of_a_map(int8, as_codes, tier):
         table.packed = linear if is_noted else None
         found.append(log_probs(program, int8=int8))
     assert found[0] == found[1]
+
+
+@needs_engine
+@pytest.mark.parametrize("as_codes", [False, True])
+def test_a_head_by_row_gives_the_numbers_of_a_packed_one(as_codes, tier):
+    """With a shortlist, which selects rows, and without, when it is packed; a table shares its weight."""
+    weights, results = Weights(12), []
+    packed = Codes(
+        Tensor(array("b", [weights.random.randint(-90, 90) for _ in range(61 * WIDTH)]), "I8", (61, WIDTH)),
+        tensor([0.3 + 0.01 * row for row in range(61)]),
+    )
+    weight = packed if as_codes else widened(packed)
+    for is_by_row in (False, True):
+        program = program_of("plain")
+        table = next(one for one in program.vectors if isinstance(one, Vector) and one.count == 61 * WIDTH)
+        table.read = lambda: weight
+        table.packed = Linear(61, WIDTH, lambda: (weight, None))
+        program.linears[-1] = (table.packed,)
+        decoder = EngineDecoder(Engine(program, int8=True, shortlist=is_by_row), PAD, END, PAD)
+        shortlist = Shortlist.of_translations({5: range(20, 40), 6: range(30, 50)}, [END, 3], (61, 61))
+        limits = [6] * len(SOURCES)
+        searches = [
+            SearchOptions(limits, shortlist=shortlist),
+            SearchOptions(limits, num_beams=3),
+            SearchOptions(limits),
+        ]
+        results.append(
+            [
+                *(decoder.translate(SOURCES, search) for search in searches),
+                decoder.force(SOURCES, TARGETS, Readings()),
+            ]
+        )
+    assert results[0] == results[1]
+
+
+@needs_engine
+def test_a_map_by_row_that_is_not_the_head_is_refused():
+    program = program_of("plain")
+    last, weight = program.decoder[-1], coded(Weights(3), 61, WIDTH)[0]
+    program.linears[-1] = (Linear(61, WIDTH, lambda: (weight, None)),)
+    program.decoder.insert(-1, last._replace(slots=(program.buffer(Space.HYPOTHESES, 61), *last.slots[1:])))
+    Engine(program, int8=True)
+    with pytest.raises(ValueError, match="slot 2 of LINEAR is a map by row, which only the head may be"):
+        Engine(program, int8=True, shortlist=True)
 
 
 def all_linear(program: Program, twice: int) -> None:

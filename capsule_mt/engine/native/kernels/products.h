@@ -37,13 +37,22 @@ static char *weights_of(const linear_t *l, long output) {
     return (char *)l->packed + (block * BLOCK * num_steps(l) + lane) * step_bytes(l);
 }
 
+/* The codes of an output of a map by row. */
+static char *row_of(const linear_t *l, long output) {
+    return (char *)l->rows + (int64_t)output * num_steps(l) * step_bytes(l);
+}
+
 static void lay_out(linear_t *l, char *memory) {
     long part = round_up(round_up(l->outputs, BLOCK) * 4, 64), last = l->outputs / BLOCK * BLOCK;
     l->bias = (float *)memory;
     l->scales = (float *)(memory + part);
     l->sums = (int32_t *)(memory + 2 * part);
-    l->packed = memory + 3 * part;
     memset(memory, 0, (size_t)(3 * part));
+    if (l->by_row) {
+        l->rows = (int8_t *)memory + 3 * part;
+        return;
+    }
+    l->packed = memory + 3 * part;
     if (last < l->outputs) memset(weights_of(l, last), 0, (size_t)(BLOCK * num_steps(l) * step_bytes(l)));
 }
 
@@ -62,8 +71,11 @@ static void select_outputs(const linear_t *source, const int32_t *outputs, linea
     target->halves = source->halves;
     lay_out(target, memory);
     for (long o = 0; o < target->outputs; o++) {
-        const char *weights = weights_of(source, outputs[o]);
-        copy_steps(weights_of(target, o), size * BLOCK, weights, size * BLOCK, num_steps(source), size);
+        if (source->by_row)
+            copy_steps(weights_of(target, o), size * BLOCK, row_of(source, outputs[o]), size, num_steps(source), size);
+        else
+            copy_steps(weights_of(target, o), size * BLOCK, weights_of(source, outputs[o]), size * BLOCK,
+                       num_steps(source), size);
         target->bias[o] = source->bias[outputs[o]];
         target->scales[o] = source->scales[outputs[o]];
         target->sums[o] = source->sums[outputs[o]];
@@ -72,7 +84,8 @@ static void select_outputs(const linear_t *source, const int32_t *outputs, linea
 
 static void unpack(const linear_t *l, long output, void *target) {
     long size = step_bytes(l);
-    copy_steps(target, size, weights_of(l, output), size * BLOCK, num_steps(l), size);
+    if (l->by_row) memcpy(target, row_of(l, output), (size_t)(num_steps(l) * size));
+    else copy_steps(target, size, weights_of(l, output), size * BLOCK, num_steps(l), size);
 }
 
 /* Exact, as `load_half`, also for numbers that are not finite. */
@@ -166,12 +179,14 @@ static void pack(linear_t *l, const void *weights, long first, long end) {
 
 static void pack_codes(linear_t *l, const int8_t *codes, const float *largest, long first, long end) {
     for (long o = first; o < end; o++, codes += l->inputs) {
-        char *target = weights_of(l, o);
+        char *target = l->by_row ? row_of(l, o) : weights_of(l, o);
         int32_t sum = 0;
-        long full = l->inputs / DEPTH * DEPTH;
-        for (long i = 0; i < full; i += DEPTH) memcpy(target + i * BLOCK, codes + i, DEPTH);
+        long full = l->inputs / DEPTH * DEPTH, apart = l->by_row ? 1 : BLOCK;
+        if (l->by_row) memcpy(target, codes, (size_t)full);
+        else
+            for (long i = 0; i < full; i += DEPTH) memcpy(target + i * BLOCK, codes + i, DEPTH);
         for (long i = full; i < round_up(l->inputs, DEPTH); i++)
-            target[full * BLOCK + i - full] = i < l->inputs ? codes[i] : 0;
+            target[full * apart + i - full] = i < l->inputs ? codes[i] : 0;
         for (long i = 0; i < l->inputs; i++) sum += codes[i];
         l->scales[o] = largest[o - first] / 127.f;
         l->sums[o] = sum;

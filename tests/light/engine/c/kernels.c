@@ -192,6 +192,48 @@ static void leftovers(long rows, long inputs) {
     release();
 }
 
+/* Outputs that are selected from rows of codes, and an output that is unpacked, are those of a packed map bit for bit. */
+static void maps_by_row(long inputs, long outputs) {
+    linear_t maps[2] = {{.outputs = outputs, .inputs = inputs, .int8 = 1}}, selected[2] = {{0}};
+    int8_t *codes = guarded(inputs * outputs);
+    float *most = random_floats(outputs, 1), *x = random_floats(inputs, 3);
+    int32_t *selection = guarded(4 * outputs);
+    for (long i = 0; i < inputs * outputs; i++) codes[i] = (int8_t)(255 * uniform() - 127.5);
+    for (long o = 0; o < outputs; o++) selection[o] = (int32_t)(outputs - 1 - o);
+    maps[1] = maps[0];
+    maps[1].by_row = 1;
+    for (int k = 0; k < 2; k++) {
+        int64_t bytes = (tier->packed_bytes(maps + k) + 63) / 64 * 64;
+        tier->lay_out(maps + k, memset(guarded((long)bytes), 0xff, (size_t)bytes));
+        tier->pack_codes(maps + k, codes + outputs / 2 * inputs, most + outputs / 2, outputs / 2, outputs);
+        tier->pack_codes(maps + k, codes, most, 0, outputs / 2);
+        for (long o = 0; o < outputs; o++) maps[k].bias[o] = (float)o;
+    }
+    for (long count = 1; count <= outputs; count += 1 + outputs / 3) {
+        float *y[2] = {floats(count), floats(count)};
+        for (int k = 0; k < 2; k++) {
+            selected[k] = (linear_t){.outputs = count, .inputs = inputs, .int8 = 1};
+            int64_t bytes = (tier->packed_bytes(selected + k) + 63) / 64 * 64;
+            tier->select(maps + k, selection, selected + k, memset(guarded((long)bytes), 0xff, (size_t)bytes));
+            void *scratch = guarded((tier->scratch(selected + k, 1) + 63) / 64 * 64);
+            tier->round_inputs(selected + k, x, 1, scratch);
+            tier->multiply(selected + k, x, 1, y[k], NO_ACTIVATION, scratch, 0, tier->num_blocks(selected + k));
+        }
+        check("selected by row", 1, inputs, count, y[1], y[0], count, 0);
+    }
+    for (long o = 0; o < outputs; o++) {
+        int8_t *unpacked = guarded((inputs + 3) / 4 * 4);
+        float *numbers = floats(inputs), *wanted = floats(inputs);
+        tier->unpack(maps + 1, o, unpacked);
+        for (long i = 0; i < inputs; i++) {
+            numbers[i] = unpacked[i];
+            wanted[i] = codes[o * inputs + i];
+        }
+        check("unpacked by row", 1, inputs, o, numbers, wanted, inputs, 0);
+    }
+    release();
+}
+
 /* The steps of an output's codes, 16 of a third of their root mean square; returns how large one is. */
 static double steps_of(const int8_t *codes, long inputs, double *steps) {
     double squares = 0;
@@ -610,7 +652,9 @@ static void everything(void) {
                 routings(inputs[j], width, width < 20 ? 1 + s : 1, 1 + (i + j) % 3, fmin(scales[s], 30), s % 2);
         }
         for (int kind = 0; kind < 4; kind++) largest(width, 1 + kind * 3, kind);
+        for (int j = 0; j < COUNT(inputs); j++) maps_by_row(inputs[j], width);
     }
+    maps_by_row(64, 70);
     norms(0, 5, 1, 0);
     vectors(0, 1);
     vectors(100003, 20);
