@@ -88,6 +88,7 @@ def load_library() -> ctypes.CDLL:
         "engine_add_buffer": (small, [pointer, small, number]),
         "engine_set_programs": (small, [pointer, text, number, text, number, small]),
         "engine_translate": (small, [pointer, pointer, pointer]),
+        "engine_narrow_tokens": (number, [pointer, number, number, pointer]),
         "engine_list_candidates": (number, [pointer, pointer, pointer, pointer, pointer, number]),
     }
     # it releases Python's lock itself, and raises what a signal's handler raises
@@ -272,6 +273,19 @@ def _checked(number: int) -> int:
     if number < 0:
         raise ValueError(f"the native engine refused: {load_library().engine_error().decode()}")
     return number
+
+
+MAX_NARROW_VOCABULARY = 1 << 16
+
+
+def narrowed(tokens: "array[int]", vocabulary: int) -> "array[int]":
+    """Return tokens "i" of a vocabulary in as many bytes as it needs, "H" or "i"; refuse those outside of it."""
+    narrow = array("H", bytes(2 * len(tokens))) if vocabulary <= MAX_NARROW_VOCABULARY else None
+    target = None if narrow is None else narrow.buffer_info()[0]
+    num_outside = load_library().engine_narrow_tokens(tokens.buffer_info()[0], len(tokens), vocabulary, target)
+    if num_outside:
+        raise ValueError(f"{num_outside} of {len(tokens)} tokens are outside of the vocabulary of {vocabulary}")
+    return tokens if narrow is None else narrow
 
 
 class _Sources(ctypes.Structure):

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import islice, pairwise
 
-from capsule_mt.engine.library import Lexicon
+from capsule_mt.engine.library import Lexicon, narrowed
 from capsule_mt.engine.request import JointCandidates
 from capsule_mt.models.opening import open_file
 from capsule_mt.models.weights import CheckpointError, SafetensorsFile, write_safetensors
@@ -52,20 +52,17 @@ class Shortlist:
         multiple: int = 1,
     ) -> None:
         self.starts, self.frequent = array("i", starts), array("i", frequent)
-        self.tokens = array("i", tokens)
         self._frequent = frozenset(self.frequent)
         self.vocabulary, self.multiple = vocabulary, multiple
-        is_list = (
-            len(self.starts) > 0
-            and self.starts[0] == 0
-            and self.starts[-1] == len(self.tokens)
-            and all(start <= end for start, end in zip(self.starts, self.starts[1:], strict=False))
-            and all(not ids or (min(ids) >= 0 and max(ids) < vocabulary) for ids in (self.tokens, self.frequent))
-        )
-        if not is_list:
-            raise ValueError("`shortlist` is damaged: its tokens are not in its vocabulary, or its offsets do not fit")
-        if vocabulary <= 1 << 16:  # two bytes a token in place of four
-            self.tokens = array("H", self.tokens)
+        is_list = bool(self.starts) and self.starts[0] == 0 and self.starts[-1] == len(tokens)
+        try:
+            if not is_list or self.starts.tolist() != sorted(self.starts):
+                raise ValueError("offsets that do not ascend to the number of tokens")
+            is_copied = not isinstance(tokens, array) or tokens.typecode != "i"
+            self.tokens = narrowed(array("i", tokens) if is_copied else tokens, vocabulary)
+            narrowed(self.frequent, vocabulary)
+        except ValueError as error:
+            raise ValueError(f"`shortlist` is damaged: {error}") from None
 
     @classmethod
     def of_translations(

@@ -166,6 +166,9 @@ typedef struct {
     int64_t multiple;        /* of what the number of candidates is rounded up to, before further ones */
 } lexicon_t;
 
+/* Returns how many tokens are outside of a vocabulary; narrows them to two bytes unless `narrow` is NULL. */
+EXPORTED int64_t engine_narrow_tokens(const int32_t *tokens, int64_t count, int64_t vocabulary, uint16_t *narrow);
+
 /* Sources whose candidates are listed: their tokens, and further candidates of each, one source after the other. */
 typedef struct {
     int64_t count;

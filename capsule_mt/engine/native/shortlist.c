@@ -92,3 +92,10 @@ int64_t engine_list_candidates(const lexicon_t *lexicon, const sources_t *source
     free(ranks);
     return result;
 }
+
+int64_t engine_narrow_tokens(const int32_t *tokens, int64_t count, int64_t vocabulary, uint16_t *narrow) {
+    int64_t num_outside = 0;
+    for (int64_t i = 0; i < count; i++) num_outside += tokens[i] < 0 || tokens[i] >= vocabulary;
+    for (int64_t i = 0; i < count && narrow; i++) narrow[i] = (uint16_t)tokens[i];
+    return num_outside;
+}
