@@ -3,6 +3,7 @@
     python -m tests.fuzz.pairs                      # all models, minutes
     python -m tests.fuzz.pairs --models ssru        # one of them
     tests/fuzz/sanitized.sh pairs                   # under the address and undefined-behaviour sanitizers
+    tests/fuzz/sanitized.sh threads                 # under the thread sanitizer
 
 Options are tested alone elsewhere. Here each takes a value that is not its default, with each other one that does, in
 float32 and int8, on one thread and on two.

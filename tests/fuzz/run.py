@@ -28,11 +28,12 @@ def main() -> None:
     length = parser.add_mutually_exclusive_group(required=True)
     length.add_argument("--seconds", type=float, default=math.inf)
     length.add_argument("--cases", type=float, default=math.inf, help="the number of cases, of all targets together")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1, help="printed, for one that is new each night")
     parser.add_argument("--targets", default=",".join(TARGETS))
     parser.add_argument("--keep", type=Path, default=CORPUS, help="where what fails is written")
     arguments = parser.parse_args()
     generator, targets = random.Random(arguments.seed), arguments.targets.split(",")
+    print(f"seed {arguments.seed}", flush=True)
     end, tried, failed = time.monotonic() + arguments.seconds, 0, 0
     while time.monotonic() < end and tried < arguments.cases:
         target = targets[tried % len(targets)]
