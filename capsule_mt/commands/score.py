@@ -29,7 +29,6 @@ from capsule_mt.commands.reports import Row, finite, problems_in, report_header,
 from capsule_mt.commands.translate import count_lines
 from capsule_mt.coverage.names import METHODS
 from capsule_mt.coverage.options import CoverageOptions
-from capsule_mt.coverage.results import Adequacy
 from capsule_mt.files.digests import checkpoint_digests
 from capsule_mt.files.line_failures import CODE_OF_FAILED_LINES, PROBE, Failure
 from capsule_mt.files.lines import RowMaker, coverage_record
@@ -101,14 +100,15 @@ def read_pairs(arguments: argparse.Namespace) -> Iterator[Pair]:
         yield columns[0], columns[1]
 
 
-def record_of(translation: Any, *adequacy: Adequacy | None) -> dict[str, Any]:
-    """Return the scores of a translation, with its `adequacy` if that is passed; it is `None` for a blank source."""
+def record_of(translation: Any, with_adequacy: bool) -> dict[str, Any]:
+    """Return the scores of a translation; those of its adequacy are `None` for a blank source."""
     record: dict[str, Any] = {
         "score": translation.score,
         "tokens": sum(len(segment.target_ids) - 1 for segment in translation.segments),
         "cut": translation.was_cut,
     }
-    for scores in adequacy:
+    if with_adequacy:
+        scores = translation.adequacy
         record |= {name: scores and getattr(scores, name) for name in ("omission", "hallucination", "is_unrelated")}
     if translation.coverage is not None:
         record["coverage"] = coverage_record(translation.coverage)
@@ -158,9 +158,10 @@ def main() -> int:
         def score(pairs: list[Pair]) -> list[dict[str, Any]]:
             sources, translations = zip(*pairs, strict=True)
             settings = {name: getattr(arguments, name) for name in ("batch_tokens", "src_lang", "tgt_lang")}
-            scored = translator.score(sources, translations, coverage=coverage, **settings)
-            adequacy = [translator.adequacy(sources, translations)] if arguments.adequacy else []
-            return [record_of(*row) for row in zip(scored, *adequacy, strict=True)]
+            scored = translator.score(
+                sources, translations, coverage=coverage, adequacy=arguments.adequacy, **settings
+            )
+            return [record_of(translation, arguments.adequacy) for translation in scored]
 
         def columns(pair_index: int, pair: Pair, record: dict[str, Any] | Failure) -> list[list[str]]:
             values = {} if isinstance(record, Failure) else record

@@ -200,7 +200,7 @@ def _read_missing(
             hypotheses[index].read(forced, end)
 
 
-def _word_attention(piece: Piece, received: Sequence[float]) -> list[float]:
+def word_attention(piece: Piece, received: Sequence[float]) -> list[float]:
     """Return for each word the most attention that any of its tokens receives; 1 for a mark."""
     return [
         1.0 if word.is_exempt else max((received[token] for token in word.tokens), default=0.0) for word in piece.words
@@ -211,7 +211,7 @@ def attention_coverage(
     piece: Piece, received: Sequence[float], curves: Mapping[str, Any] | None, translation: str = ""
 ) -> PieceCoverage:
     """Cover a word by the most attention that any of its tokens receives."""
-    covered = _word_attention(piece, received)
+    covered = word_attention(piece, received)
     marked = [share < ATTENTION_THRESHOLD for share in covered]
     if curves is not None and "words" not in curves:  # `calibrate` has chosen the head, and not fitted the curves yet
         curves = None
@@ -235,7 +235,7 @@ def _by_verification(
             piece,
             text,
             hypothesis.ids,
-            _word_attention(piece, hypothesis.received or []),
+            word_attention(piece, hypothesis.received or []),
             [not (word.is_exempt or word.is_optional or word.is_unknown) for word in piece.words],
             None if verifier.by_shortlist else sum(hypothesis.log_probs),
         )

@@ -25,18 +25,33 @@ POINTS = {"sure": 8.5, "likely": 7.0, "all": 5.0}
 
 
 class Read(NamedTuple):
-    """A forced pass over a text and its translation, and the spans of the tokens of both."""
+    """A forced pass over a text and its translation, and the spans of the tokens of both.
+
+    information: the share of what the translation says that its text makes probable; `None` if it was not read.
+    """
 
     source: Offsets
     target: Offsets
     forced: Forced
+    information: float | None = None
 
 
 class Reverse(Protocol):
     """A model of the other direction; `Translator` is one."""
 
-    def read(self, texts: Sequence[str], translations: Sequence[str], *, with_head: bool = False) -> list[Read | None]:
-        """Force each translation; `None` for a blank text. `with_head`: also read the head that aligns words."""
+    def read(
+        self,
+        texts: Sequence[str],
+        translations: Sequence[str],
+        *,
+        with_head: bool = False,
+        with_information: bool = False,
+    ) -> list[Read | None]:
+        """Force each translation; `None` for a blank text.
+
+        with_head: also read the head that aligns words.
+        with_information: also force each translation without its text.
+        """
         ...
 
 
@@ -44,6 +59,22 @@ def doubt_of(attention: float, log_prob: float = 0.0, loss: float = LARGEST_LOSS
     """Return the doubt of a word; with the defaults, of a word that the reverse model does not doubt."""
     bounded_loss = min(max(loss, SMALLEST_LOSS), LARGEST_LOSS)
     return -evidence_of(attention) - LOG_PROB * max(log_prob, SMALLEST_LOG_PROB) - LOSS * bounded_loss
+
+
+def information_of(
+    log_probs: Sequence[Sequence[float]], targets: Sequence[Ids], decoder: Decoder, end: int
+) -> list[float]:
+    """Return the share of what each translation says that its text makes probable: 1 - log p / log p without the text.
+
+    Args:
+        log_probs: of the tokens of each translation, given its text.
+        end: the end token, alone the source of translations without a text.
+    """
+    without_text = decoder.force([[end]] * len(targets), targets, Readings()) if targets else []
+    return [
+        max(0.0, 1 - sum(with_text) / min(sum(forced.log_probs), -1.0))
+        for with_text, forced in zip(log_probs, without_text, strict=True)
+    ]
 
 
 def covered_share(doubt: float) -> float:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:  # late: who asks for no coverage starts sooner
-    from capsule_mt.coverage.results import Coverage
+    from capsule_mt.coverage.results import Adequacy, Coverage
 
 
 class Segment(NamedTuple):
@@ -31,7 +31,7 @@ class Translation:  # no tuple: pipelines of transformers take tuples apart
     until then. `coverage` is `None`
     where it was not asked for. `unknown` is the share of the source's tokens that the vocabulary lacks: above a fifth,
     the text is probably of another language. `alignment` has pairs of words of the text and of the translation, as
-    `str.split` counts them, from 0; `None` where it was not asked for.
+    `str.split` counts them, from 0; `None` where it was not asked for. `adequacy` is of `Scorer.score(adequacy=True)`.
     """
 
     def __init__(
@@ -42,9 +42,10 @@ class Translation:  # no tuple: pipelines of transformers take tuples apart
         segments: tuple[Segment, ...],
         unknown: float = 0.0,
         alignment: tuple[tuple[int, int], ...] | None = None,
+        adequacy: "Adequacy | None" = None,
     ) -> None:
         self.text, self._score, self.coverage = text, score, coverage
-        self.segments, self.unknown, self.alignment = segments, unknown, alignment
+        self.segments, self.unknown, self.alignment, self.adequacy = segments, unknown, alignment, adequacy
 
     @property
     def score(self) -> float | None:

@@ -166,6 +166,7 @@ class Scorer:
         translations: Sequence[str],
         *,
         coverage: "CoverageOptions | None" = None,
+        adequacy: bool = False,
         batch_size: int = 16,
         batch_tokens: int | None = None,
         src_lang: str | None = None,
@@ -180,6 +181,7 @@ class Scorer:
             texts: the sources.
             translations: a translation of each.
             coverage: find what was left out, and how.
+            adequacy: also find what `adequacy` returns, by three more forced passes.
             batch_size: how many pairs go through the model at once.
             batch_tokens: how many of their tokens, padding included, of the longer side; instead of how many pairs.
             src_lang, tgt_lang: for tokenizers that have languages.
@@ -189,16 +191,31 @@ class Scorer:
                 raise TypeError(f"`{name}` must be a list of strings, got the string {argument[:40]!r}")
         if len(texts) != len(translations):
             raise ValueError(f"`texts` are {len(texts)}, but `translations` {len(translations)}")
+        if adequacy and self.reverse is None:
+            raise ValueError(f"`adequacy` needs a model of the other direction: give {self.loaded.name} a `reverse`")
         options = SCORED._replace(
-            batch_size=batch_size, batch_tokens=batch_tokens, coverage=coverage, src_lang=src_lang, tgt_lang=tgt_lang
+            batch_size=batch_size,
+            batch_tokens=batch_tokens,
+            coverage=coverage,
+            alignment=adequacy,  # it reads which words belong together
+            src_lang=src_lang,
+            tgt_lang=tgt_lang,
         ).checked()
         plan = self._plan(options)
         documents, pairs = self._pairs(texts, translations, plan.segmenter)
         lengths = [max(len(piece.ids), len(target.ids)) for piece, target in pairs]
+        judged: list[Adequacy | None] = [None] * len(pairs)
+        text_indices = [index for index, document in enumerate(documents) if document.pieces]
         for indices in batches_of(lengths, batch_size, batch_tokens):
-            _score_batch([pairs[index] for index in indices], plan)
+            batch = [pairs[index] for index in indices]
+            _score_batch(batch, plan)
+            if adequacy:
+                lines = [(texts[text_indices[index]], translations[text_indices[index]]) for index in indices]
+                for index, judgement in zip(indices, self._judged(batch, lines), strict=True):
+                    judged[index] = judgement
         results = []
-        for document, pair, translation in zip(documents, _by_text(documents, pairs), translations, strict=True):
+        rows = zip(documents, _by_text(documents, pairs), _by_text(documents, judged), translations, strict=True)
+        for document, pair, text_adequacy, translation in rows:
             hypotheses = [] if pair is None else [pair[1]]
             text_coverage = None
             if plan.coverage is not None:
@@ -211,7 +228,7 @@ class Scorer:
                 text_coverage = with_checks(text_coverage, document.text, translation, plan.languages)
             segments = () if pair is None else (segment_of(*pair, plan),)
             score = hypotheses[0].score if hypotheses else None
-            results.append(Translation(translation, score, text_coverage, segments))
+            results.append(Translation(translation, score, text_coverage, segments, adequacy=text_adequacy))
         return results
 
     def adequacy(
@@ -222,49 +239,40 @@ class Scorer:
         It takes a model of the other direction and four forced passes. The length to expect is the calibration's, or
         without one that of the text.
         """
-        from capsule_mt.coverage.results import Adequacy
-        from capsule_mt.text.lengths import OMISSION_WEIGHT, ExpectedLength
+        scored = self.score(texts, translations, adequacy=True, batch_size=batch_size)
+        return [translation.adequacy for translation in scored]
 
-        if self.reverse is None:
-            raise ValueError(f"`adequacy` needs a model of the other direction: give {self.loaded.name} a `reverse`")
-        covered = self.cover(texts, translations, batch_size=batch_size)
-        length, alarm = self.calibration.length or ExpectedLength(), self.calibration.unrelated_alarm
-        shares = zip(self.information(texts, translations), self.reverse.information(translations, texts), strict=True)
-        results: list[Adequacy | None] = []
-        for coverage, text, translation, (forward, backward) in zip(covered, texts, translations, shares, strict=True):
-            if forward is None:
-                results.append(None)
-                continue
-            words = [word.covered for word in coverage.words if any(map(str.isalnum, word.text))]
-            missing, short = 1 - sum(words) / max(len(words), 1), length.shortness(text, translation)
-            omission = (missing + OMISSION_WEIGHT * short) / (1 + OMISSION_WEIGHT)
-            hallucination = 1 - (forward + (backward or 0.0)) / 2
-            results.append(Adequacy(omission, hallucination, None if alarm is None else hallucination > alarm))
-        return results
+    def _judged(self, pairs: Sequence[Pair], lines: Sequence[tuple[str, str]]) -> "list[Adequacy]":
+        """Return how inadequate translations are that have been scored."""
+        from capsule_mt.coverage.adequacy import Judge, adequacies  # late: most calls do not ask for it
+
+        assert self.reverse is not None
+        judge = Judge(self.loaded.decoder, self.loaded.end, self.calibration, self.reverse)
+        coverages = self.cover(*zip(*lines, strict=True)) if self.calibration.head is None else None
+        return adequacies(judge, pairs, lines, coverages)
 
     def information(self, texts: Sequence[str], translations: Sequence[str]) -> list[float | None]:
         """Return the share of what each translation says that its text makes probable; `None` for a blank text.
 
         It is 1 - log p(translation | text) / log p(translation | no text), at least 0.
         """
-        documents, pairs = self._pairs(texts, translations, self._segmenter(SCORED))
-        sources = [[self.loaded.end]] * len(pairs) + [piece.ids for piece, _ in pairs]
-        targets = [target.ids for _, target in pairs] * 2
-        forced = self.loaded.decoder.force(sources, targets, Readings()) if pairs else []
-        totals = [sum(result.log_probs) for result in forced]
-        with_and_without = zip(totals[len(pairs) :], totals[: len(pairs)], strict=True)
-        shares = [max(0.0, 1 - with_text / min(without, -1.0)) for with_text, without in with_and_without]
-        return _by_text(documents, shares)
+        reads = self.read(texts, translations, with_information=True)
+        return [None if read is None else read.information for read in reads]
 
     def read(
-        self, texts: Sequence[str], translations: Sequence[str], *, with_head: bool = False
+        self,
+        texts: Sequence[str],
+        translations: Sequence[str],
+        *,
+        with_head: bool = False,
+        with_information: bool = False,
     ) -> "list[Read | None]":
         """Return a forced pass over each given translation, with the characters that its tokens stand for.
 
         A blank text has none. Words beyond what the model takes have no tokens. `with_head`: also read the attention
-        of the head that aligns words.
+        of the head that aligns words. `with_information`: also force it without its text.
         """
-        from capsule_mt.coverage.verified import Read, offsets_of
+        from capsule_mt.coverage.verified import Read, information_of, offsets_of
 
         documents, pairs = self._pairs(texts, translations, self._segmenter(SCORED))
         if with_head and self.calibration.head is None:
@@ -276,9 +284,12 @@ class Scorer:
             translation for document, translation in zip(documents, translations, strict=True) if document.pieces
         ]
         decode, reads = self._tokenizer(SCORED).decode, []
-        for (piece, target), read, translation in zip(pairs, forced, scored, strict=True):
+        shares: Sequence[float | None] = [None] * len(pairs)
+        if with_information:
+            shares = information_of([read.log_probs for read in forced], targets, self.loaded.decoder, self.loaded.end)
+        for (piece, target), read, translation, information in zip(pairs, forced, scored, shares, strict=True):
             source = list(piece.source_offsets)
-            reads.append(Read(source, offsets_of(translation, target.ids, decode), read))
+            reads.append(Read(source, offsets_of(translation, target.ids, decode), read, information))
         return _by_text(documents, reads)
 
     def _pairs(
@@ -434,6 +445,8 @@ def _score_batch(pairs: Sequence[Pair], plan: Plan) -> None:
     """Force the translations of a batch, and let each hypothesis have its scores and its coverage."""
     pieces, hypotheses = zip(*pairs, strict=True)
     readings = (None if plan.coverage is None else plan.coverage.readings) or Readings()
+    if plan.options.alignment and plan.head is not None:
+        readings = readings._replace(head=plan.head)
     sources, targets = [piece.ids for piece in pieces], [hypothesis.ids for hypothesis in hypotheses]
     for hypothesis, forced in zip(hypotheses, plan.model.decoder.force(sources, targets, readings), strict=True):
         hypothesis.read(forced, plan.model.end)

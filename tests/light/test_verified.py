@@ -8,6 +8,7 @@ from capsule_mt import CoverageOptions, Translator
 from capsule_mt.coverage.completeness import completeness, gap_of
 from capsule_mt.coverage.supported import support_doubts
 from capsule_mt.coverage.verified import Candidate, Read, covered_share, doubt_of, doubts
+from capsule_mt.engine.decoder import EngineDecoder
 from capsule_mt.engine.search import Forced
 from capsule_mt.text.lengths import ExpectedLength
 from capsule_mt.text.segments import Piece
@@ -196,6 +197,31 @@ def test_two_numbers_rank_given_translations(pair):
     assert whole.hallucination < 0.3 < 0.9 < unrelated.hallucination
     assert (whole.is_unrelated, short.is_unrelated, unrelated.is_unrelated) == (False, False, True)
     assert pair.information([SOURCE], [WHOLE])[0] > pair.information([SOURCE], [SHORT + " Not today."])[0]
+
+
+def test_both_numbers_take_four_forced_passes(pair, monkeypatch):
+    """Both directions, with and without the source; the score is that of the first pass."""
+    texts, translations, force = [SOURCE, SOURCE, " "], [WHOLE, SHORT, "x"], EngineDecoder.force
+    expected = pair.adequacy(texts, translations)
+    forced = []
+
+    def counted(self, sources, *arguments):
+        forced.append(len(sources))
+        return force(self, sources, *arguments)
+
+    monkeypatch.setattr(EngineDecoder, "force", counted)
+    scored = pair.score(texts, translations, adequacy=True)
+    assert sum(forced) == 4 * 2
+    assert [translation.adequacy for translation in scored] == expected
+    assert [translation.score for translation in scored] == [one.score for one in pair.score(texts, translations)]
+
+
+def test_omissions_without_a_head_are_by_deletion(pair):
+    alone = Translator(pair.loaded, reverse=pair.reverse)
+    alone.set_calibration({})
+    whole, short = alone.adequacy([SOURCE, SOURCE], [WHOLE, SHORT])
+    assert whole.omission < short.omission
+    assert whole.is_unrelated is None
 
 
 def test_a_made_up_word_by_hand():
