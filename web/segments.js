@@ -2,6 +2,7 @@
 
 import { inSentenceCase } from "./casing.js";
 import { isAround, lacksFullStop, withoutBrackets } from "./edges.js";
+import { aroundPieces, colonOfLabel } from "./habits.js";
 import { BLOCK_BREAK, ELLIPSES, MAX_WORD, PATTERNS } from "./interface.js";
 import { withoutCopiedEdges } from "./keeping.js";
 import { labelIn } from "./labels.js";
@@ -209,12 +210,18 @@ function gluedCuts({ text, parts, starts, items }) {
 /**
  * Join the translations of the pieces with what is between them in the text, mostly a space; return where each starts.
  *
- * `copies`: also what is before and after all of them.
+ * `copies`: also what is before and after all of them. `habits`: of the target language: see habits.js.
  */
-export function joinTranslations({ text, pieces, copies }, translations) {
+export function joinTranslations({ text, pieces, copies }, translations, { quotes, colon } = {}) {
   let [joined, last] = ["", 0];
-  const starts = pieces.map(({ start, end, isGlued }, number) => {
-    let between = number || copies ? text.slice(last, start) : "";
+  /** Return the text before a piece, or after the last one, in the habit of the language. */
+  const textBefore = (index) => {
+    const written = text.slice(last, pieces[index]?.start);
+    const separator = pieces[index - 1]?.isLabel ? colonOfLabel(written, colon) : written;
+    return quotes ? aroundPieces(separator, quotes, index === 0, index === pieces.length) : separator;
+  };
+  const starts = pieces.map(({ end, isGlued }, number) => {
+    let between = number || copies ? textBefore(number) : "";
     if (number && !between.replace(/^ +$/, "") && !(isGlued && !between)) {
       between = runsOn(joined, translations[number]) ? "" : between || " ";
     }
@@ -222,7 +229,7 @@ export function joinTranslations({ text, pieces, copies }, translations) {
     last = end;
     return joined.length - translations[number].length;
   });
-  if (copies) joined = withSpace(joined, text.slice(last));
+  if (copies) joined = withSpace(joined, textBefore(pieces.length));
   return { text: joined, starts };
 }
 

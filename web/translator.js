@@ -5,6 +5,7 @@ import { checksOf } from "./checks.js";
 import { coverForeign, coverPiece, coverText, supportPiece } from "./coverage.js";
 import { withEnding } from "./edges.js";
 import { Engine, read } from "./engine.js";
+import { typographicQuotesOf, withFrenchSpaces, withQuotes } from "./habits.js";
 import { OPTIONS } from "./interface.js";
 import { asLabel, mostFrequent } from "./labels.js";
 import { ModelFile } from "./model_file.js";
@@ -30,7 +31,7 @@ export class Translator {
   }
 
   constructor(engine, file, reverse) {
-    const { languages, tokenizer, search, sentences, coverage, checks } = file.model;
+    const { languages, tokenizer, search, sentences, coverage, checks, habits = {} } = file.model;
     [this.source, this.target] = languages;
     this.engine = engine;
     this.reverse = reverse;
@@ -38,6 +39,7 @@ export class Translator {
     this.unknown = tokenizer.unknown;
     this.defaults = search;
     this.checkWords = checks;
+    this.habits = habits;
     const vocabulary = new Vocabulary(this.tokenizer, tokenizer.unknown, tokenizer.special);
     const noText = new Set([...tokenizer.special, tokenizer.unknown]);
     this.segmenter = new Segmenter(vocabulary, sentences, search.longest_source ?? Infinity, noText);
@@ -152,8 +154,8 @@ export class Translator {
   #together(document, coverage, support) {
     const { pieces } = document;
     const written = pieces.map((piece) => this.#written(piece));
-    const translations = pieces.map((piece) => this.#restored(piece));
-    const joined = joinTranslations(document, translations);
+    const translations = pieces.map((piece) => this.#restored(piece, document.copies));
+    const joined = joinTranslations(document, translations, this.habits);
     const logProbs = pieces.flatMap(({ found }) => found.logProbs);
     return {
       text: joined.text,
@@ -163,13 +165,17 @@ export class Translator {
     };
   }
 
-  /** Return the translation of a piece with what is kept, the ending and the case of its source. */
-  #restored(piece) {
+  /** Return the translation of a piece with what is kept, the ending, quotes and case of its source, and the language's spaces. */
+  #restored(piece, copies) {
+    const { quotes, spaces } = this.habits;
     const { source, ids, offsets, found, ending, sourceCase, isLabel } = piece;
     const decode = (tokens) => this.tokenizer.decode(tokens);
     const bare = restored(source, offsets, found.ids, decode, () => this.#aligned(ids, found));
     const text = isLabel ? asLabel(bare, source.userText) : withCapital(piece, bare);
-    return restoredCase(ending === null ? text : withEnding(text, ending), sourceCase, this.segmenter.vocabulary);
+    const ended = ending === null ? text : withEnding(text, ending);
+    const quoted = withQuotes(ended, typographicQuotesOf(source), quotes);
+    const spaced = copies && spaces ? withFrenchSpaces(quoted, spaces) : quoted;
+    return restoredCase(spaced, sourceCase, this.segmenter.vocabulary);
   }
 
   /** Return how strongly each token of a translation aligns with each token of its source [T][S]: see aligning.py. */

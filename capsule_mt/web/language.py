@@ -9,7 +9,19 @@ from itertools import groupby
 from typing import Any
 
 from capsule_mt.coverage import check_words, checks
-from capsule_mt.text import capitals, casing, copying, edges, keeping, normal, restoring, segments, sentences, words
+from capsule_mt.text import (
+    capitals,
+    casing,
+    copying,
+    edges,
+    habits,
+    keeping,
+    normal,
+    restoring,
+    segments,
+    sentences,
+    words,
+)
 
 WORD_CHARACTERS, DIGITS, SPACES = r"\p{L}\p{N}_", r"\p{Nd}", r"\s\x1c-\x1f\x85"  # as Python's \w, \d and \s
 # of Python's classes, inside of brackets and outside of them
@@ -100,6 +112,9 @@ def constants() -> dict[str, Any]:
         "QUOTED_START": casing.QUOTED_START.pattern,
         "FINAL_STOP": edges.FINAL_STOP.pattern,
         "LABEL": edges.LABEL.pattern,
+        "LABEL_COLON": habits.LABEL_COLON.pattern,
+        "OPENING_QUOTE": habits.OPENING_QUOTE.pattern,
+        "CLOSING_QUOTE": habits.CLOSING_QUOTE.pattern,
         "LABEL_END": edges.LABEL_END.pattern,
         "FIRST_LETTER": edges.FIRST_LETTER.pattern,
         "BARE_PLACEHOLDERS": copying.BARE_PLACEHOLDERS,
@@ -184,6 +199,16 @@ def digit_runs() -> list[list[int]]:
         for _, run in groupby(enumerate(digits), lambda entry: (entry[1][0] - entry[0], entry[1][1] - entry[0]))
     ]
     return [[*run[0], len(run)] for run in runs]
+
+
+def habits_of(language: str | None) -> dict[str, Any]:
+    """Return the habits of a target language: see habits.js."""
+    has_spaces = habits.has_french_spaces(language)
+    return {
+        "quotes": habits.quotes_of(language),
+        "colon": habits.colon_of_label(":", language) if language else None,
+        "spaces": javascript_pattern(habits.FRENCH_SPACES.pattern) if has_spaces else None,
+    }
 
 
 def words_of_checks(source: str | None, target: str | None) -> dict[str, Any]:

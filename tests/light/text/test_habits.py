@@ -4,7 +4,15 @@ import string
 
 import pytest
 
-from capsule_mt.text.habits import colon_of_label, has_french_spaces, quotes_of, with_french_spaces, with_quotes
+from capsule_mt.text.habits import (
+    around_pieces,
+    colon_of_label,
+    has_french_spaces,
+    quotes_of,
+    with_french_spaces,
+    with_quotes,
+)
+from tests.fixtures.vectors import vectors
 from tests.light.decoders import translator
 from tests.light.text.fakes import WordTokenizer
 from tests.light.text.test_offsets import Copying
@@ -52,50 +60,29 @@ def test_quotes(text, language, translation):
         assert len({"".join(filter(str.isalpha, word)) for word in words}) == 1
 
 
-@pytest.mark.parametrize(
-    ("translation", "restored"),
-    [
-        *(('a "b" c', "a \u201eb\u201c c"), ('"a" "b"', '"a" "b"'), ("a b c", "a b c"), ('a "b c', 'a "b c')),
-        *(('a"b"c', "a\xabb\xbbc"), ('a " b " c', "a \xab b \xbb c"), ('{"b"} "c" d', '{"b"} \u201ec\u201c d')),
-    ],
-)
-def test_what_is_not_certain_is_as_in_the_source(translation, restored):
-    assert with_quotes(translation, ["\xab", "\xbb"], ("\u201e", "\u201c")) == restored
+@pytest.mark.parametrize("case", vectors("habits")["quotes"], ids=repr)
+def test_what_is_not_certain_is_as_in_the_source(case):
+    assert with_quotes(case["translation"], case["quotes"], quotes_of(case["language"])) == case["restored"]
 
 
-@pytest.mark.parametrize(
-    ("text", "language", "translation"),
-    [
-        *((":", None, ":"), (":", "en", ":"), (":", "fr", "\xa0:"), (" :", "en", ":")),
-        *(("\xa0:", None, "\xa0:"), ("...", "fr", "..."), ("", "fr", "")),
-    ],
-)
-def test_colons_of_labels(text, language, translation):
-    assert colon_of_label(text, language) == translation
+@pytest.mark.parametrize("case", vectors("habits")["separators"], ids=repr)
+def test_quotes_between_sentences(case):
+    habit = quotes_of(case["language"])
+    assert around_pieces(case["separator"], habit, case["first"], case["last"]) == case["written"]
+
+
+@pytest.mark.parametrize("case", vectors("habits")["colons"], ids=repr)
+def test_colons_of_labels(case):
+    separator, language = case["separator"], case["language"]
+    assert colon_of_label(separator, language) == case["written"]
     model = translator(Copying(), PlainTokenizer())
-    assert model(f"- Name{text}", tgt_lang=language).text == f"- Name{translation}"
+    assert model(f"- Name{separator}", tgt_lang=language).text == f"- Name{case['written']}"
 
 
-@pytest.mark.parametrize(
-    ("translation", "expected"),
-    [
-        ("Vraiment?", "Vraiment\u202f?"),
-        ("Vraiment\u202f ?", "Vraiment\u202f?"),
-        ("Vraiment ?! Oui\xa0!", "Vraiment\u202f?! Oui\u202f!"),
-        ("Il dit: viens; pars.", "Il dit\xa0: viens\u202f; pars."),
-        ("«Viens», dit-il.", "«\xa0Viens\xa0», dit-il."),
-        ("« Viens ! »", "«\xa0Viens\u202f!\xa0»"),
-        ("<b>Quoi</b>? {name}!", "<b>Quoi</b>\u202f? {name}\u202f!"),
-        ("Il est 14:30. Voir https://a.fr/?q=a;b: oui ;) :)", "Il est 14:30. Voir https://a.fr/?q=a;b\xa0: oui ;) :)"),
-        ("`a ? b : c` et a != b", "`a ? b : c` et a != b"),
-        ("Oui...! (Non?)", "Oui...\u202f! (Non\u202f?)"),
-        ("Non.", "Non."),
-        ("?", "?"),
-    ],
-)
-def test_french_spaces(translation, expected):
-    assert with_french_spaces(translation) == expected
-    assert with_french_spaces(expected) == expected
+@pytest.mark.parametrize("case", vectors("habits")["spaces"], ids=repr)
+def test_french_spaces(case):
+    assert with_french_spaces(case["translation"]) == case["spaced"]
+    assert with_french_spaces(case["spaced"]) == case["spaced"]
 
 
 def test_french_spaces_in_a_translation():

@@ -8,6 +8,7 @@ import { inSentenceCase, restoredCase, withCapitals, withoutCapitals } from "./c
 import { checksOf } from "./checks.js";
 import { coverPiece } from "./coverage.js";
 import { withEnding } from "./edges.js";
+import { aroundPieces, colonOfLabel, withFrenchSpaces, withQuotes } from "./habits.js";
 import { itemsOf, withoutCopiedEdges } from "./keeping.js";
 import { asLabel, labelIn, mostFrequent } from "./labels.js";
 import { masked } from "./masked.js";
@@ -17,7 +18,7 @@ import { joinTranslations, Segmenter } from "./segments.js";
 import { splitSentences, splitToFit } from "./sentences.js";
 
 const vectors = (name) => JSON.parse(readFileSync(`${process.argv[2]}/${name}.json`));
-const { rules, words_of_checks: wordsOfChecks } = JSON.parse(readFileSync(0));
+const { rules, words_of_checks: wordsOfChecks, habits } = JSON.parse(readFileSync(0));
 const answers = {};
 
 function spansIn(text, parts) {
@@ -65,6 +66,17 @@ answers.joining = {
     });
     return { ...joining, joined: joined.text };
   }),
+};
+
+const ofHabits = vectors("habits");
+const habitsOf = ({ language }) => habits[String(language ?? "None")];
+answers.habits = {
+  quotes: ofHabits.quotes.map((example) => (
+    { ...example, restored: withQuotes(example.translation, [...example.quotes], habitsOf(example).quotes) })),
+  spaces: ofHabits.spaces.map((example) => ({ ...example, spaced: withFrenchSpaces(example.translation, habitsOf(example).spaces) })),
+  colons: ofHabits.colons.map((example) => ({ ...example, written: colonOfLabel(example.separator, habitsOf(example).colon) })),
+  separators: ofHabits.separators.map((example) => (
+    { ...example, written: aroundPieces(example.separator, habitsOf(example).quotes, example.first, example.last) })),
 };
 
 const { calibration, cases: marks } = vectors("marks");

@@ -1,0 +1,65 @@
+// Habits of the target language: its quotation marks, and the spaces of French before marks. It follows text/habits.py.
+//
+// The model's file has the habits: `quotes`, the opening and the closing mark; `colon`, of labels; `spaces`, a pattern.
+
+import { PATTERNS, PLAIN } from "./interface.js";
+import { withItems } from "./keeping.js";
+
+const [OPENING_QUOTE, CLOSING_QUOTE] = [PATTERNS.OPENING_QUOTE, PATTERNS.CLOSING_QUOTE].map((pattern) => new RegExp(pattern, "uy"));
+const LABEL_COLON = new RegExp(`^${PATTERNS.LABEL_COLON}`, "u");
+const isTypographic = (mark) => mark !== "" && PLAIN['"'].includes(mark);
+const withoutItems = (text, character) => withItems(text, (part) => part, (item) => character.repeat(item.length));
+
+function matchesAt(pattern, text, offset) {
+  pattern.lastIndex = offset;
+  return pattern.test(text);
+}
+
+/** Return the user's typographic quotes that the model reads as straight ones; none if some quotes are straight. */
+export function typographicQuotesOf(source) {
+  const { text, form } = source;
+  if (form.text === form.source) return [];
+  const quotes = Array.from(text.matchAll(/"/g), ({ index }) => form.source.slice(...source.userSpan([index, index + 1])));
+  return quotes.every(isTypographic) ? quotes : [];
+}
+
+/**
+ * Return a translation with typographic quotes instead of its straight ones, if it has as many as its source.
+ *
+ * `sourceQuotes`: what replaces them, in order, unless the target language has a `habit`.
+ */
+export function withQuotes(translation, sourceQuotes, habit) {
+  const offsets = Array.from(withoutItems(translation, " ").matchAll(/"/g), ({ index }) => index);
+  if (!sourceQuotes.length || offsets.length !== sourceQuotes.length) return translation;
+  const arePairs = offsets.length % 2 === 0
+    && offsets.every((offset, index) => matchesAt(index % 2 ? CLOSING_QUOTE : OPENING_QUOTE, translation, offset));
+  let [written, end] = ["", 0];
+  offsets.forEach((offset, index) => {
+    written += translation.slice(end, offset) + (habit && arePairs ? habit[index % 2] : sourceQuotes[index]);
+    end = offset + 1;
+  });
+  return written + translation.slice(end);
+}
+
+/** Return the text between two sentences with the quotes that touch these in the habit of a language. */
+export function aroundPieces(separator, habit, isFirst, isLast) {
+  if (!isFirst && isTypographic(separator.slice(0, 1))) return habit[1] + aroundPieces(separator.slice(1), habit, true, isLast);
+  return !isLast && isTypographic(separator.slice(-1)) ? separator.slice(0, -1) + habit[0] : separator;
+}
+
+/** Return the text after a label with the colon as a language writes it. */
+export function colonOfLabel(separator, colon) {
+  return colon ? separator.replace(LABEL_COLON, colon) : separator;
+}
+
+/** Return a translation with no-break spaces before ? ! ; : and inside of guillemets; `pattern`: of these. */
+export function withFrenchSpaces(translation, pattern) {
+  let [written, end] = ["", 0];
+  for (const { 0: { length }, index, groups } of withoutItems(translation, "X").matchAll(new RegExp(pattern, "gu"))) {
+    const { opening, high, colon, closing } = groups;
+    const marked = high ? `\u202f${high}` : `\xa0${colon ?? closing}`;
+    written += translation.slice(end, index) + (opening ? `${opening}\xa0` : marked);
+    end = index + length;
+  }
+  return written + translation.slice(end);
+}
