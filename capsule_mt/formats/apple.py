@@ -92,7 +92,7 @@ class StringsdictFile(Catalog):
             for value in texts.values():
                 self._add_text(value)
             return
-        forms = ({"zero": [0]} if "zero" in texts else {}) | self._rule.numbers
+        forms = self._rule.forms_for(texts)
         sources = {name: Message(value.text, VARIABLE) for name, value in texts.items()}
 
         children = element.elements

@@ -109,7 +109,7 @@ class IcuMessage:
         branches = dict(tree.by_selector)
         if tree.kind == "plural" and self._rule is not None:
             by_number = {selector: branches.pop(selector) for selector in list(branches) if selector[0] == "="}
-            forms = self._rule.numbers
+            forms = self._rule.forms_for(branches)
             texts = {selector: branch for selector, branch in branches.items() if isinstance(branch, str)}
             if len(texts) == len(branches):
                 explicit = {selector: self._planned(branch) for selector, branch in by_number.items()}

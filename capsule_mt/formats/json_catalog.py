@@ -104,7 +104,7 @@ class JsonCatalog(TextCatalog):
         groups = []
         for stem, texts in by_stem.items():
             if "other" in texts and (len(texts) > 1 or "count" in str(texts["other"].value)):
-                forms = ({"zero": [0]} if "zero" in texts else {}) | self._rule.numbers
+                forms = self._rule.forms_for(texts)
                 groups.append(Group(texts, forms, {name: f"{stem}_{name}" for name in forms}))
         for key, plural in members.items():
             stem = key.removesuffix("_plural")

@@ -6,7 +6,7 @@ A language with more forms than the source gets one translation for each: for Ru
 
 import gettext
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from capsule_mt.formats.units import Translated
@@ -42,6 +42,13 @@ class Rule(NamedTuple):
         by_form = numbers_of_forms(self.expression, len(self.categories))
         by_name = dict(zip(self.categories, by_form, strict=True)) | {category: [] for category in self.rare}
         return {category: by_name[category] for category in CATEGORIES if category in by_name}
+
+    def forms_for(self, sources: Container[str]) -> dict[str, list[int]]:
+        """Return `numbers`, with the form "zero" if the source has it.
+
+        Programs such as i18next, Rails, Flutter and iOS take it for 0 in languages that do not have this category.
+        """
+        return ({"zero": [0]} if "zero" in sources else {}) | self.numbers
 
 
 _SINGLE_FORM = Rule("0", ("other",))

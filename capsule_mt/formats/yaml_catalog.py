@@ -104,7 +104,7 @@ class YamlCatalog(TextCatalog):
     def _add_plural(self, group: list[Scalar]) -> None:
         assert self._rule is not None
         sources = {scalar.key: Message(scalar.text, STRFTIME) for scalar in group}
-        forms = ({"zero": [0]} if "zero" in sources else {}) | self._rule.numbers
+        forms = self._rule.forms_for(sources)
         start, end = group[0].key_start, group[-1].end
         between = "\n" + " " * self._column(start)
 

@@ -169,3 +169,13 @@ def test_what_is_not_a_catalog_is_refused_by_line(content, message):
     with pytest.raises(FormatError) as error:
         read("a.json", content, "en")
     assert str(error.value).startswith(message)
+
+
+def test_the_form_for_nothing_stays_in_languages_without_it():
+    """Flutter takes `zero` for 0 in every language; pyarb 1.2.0 has such a message."""
+    pyicumessageformat = pytest.importorskip("pyicumessageformat")
+    message = "{who} {n, plural, offset:1 zero{liked it} one{and 1 other liked it} other{and # others liked it}}"
+    catalog = json.loads(translated("en.arb", json.dumps({"likes": message}), "pt"))
+    (plural,) = pyicumessageformat.Parser().parse(catalog["likes"])
+    assert list(plural["options"]) == ["zero", "one", "many", "other"]
+    assert plural["options"]["zero"] == [{"name": "who"}, " LIKED IT"]
