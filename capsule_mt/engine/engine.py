@@ -1,7 +1,8 @@
 """`Engine`: a program whose weights are packed for the processor, which searches and scores on several threads."""
 
+import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 from capsule_mt.engine.library import BY_ROW, NativeModel, native_tier, rounded
@@ -33,7 +34,7 @@ class Engine:
     """A program with its weights packed for the kernels. Threads may share it.
 
     num_threads: how many threads share a call; `None` for `default_threads()`.
-    shortlist: whether most calls have one. A head of codes is then packed only once a call needs all of it.
+    shortlist: whether most calls have one. In int8, the head is then packed only once a call needs all of it.
     """
 
     def __init__(
@@ -74,22 +75,34 @@ class Engine:
         exact: dict[Linear, tuple[int, Tensor | None]] = {}
         tables = [vector for vector in program.vectors if isinstance(vector, Vector) and vector.rounds]
         rounded_with_table = {table.packed for table in tables if int8}
-        for index, parts in enumerate(program.linears):
-            weights = [part.read() for part in parts]
-            if parts[0] in rounded_with_table:  # Python needs the magnitudes, which the table shares
-                weights = [(rounded(weight), bias) for weight, bias in weights]
-            by_row = index == self._by_row and all(isinstance(weight, Codes) for weight, _ in weights)
+        sizes = [(sum(part.outputs for part in parts), parts[0].inputs) for parts in program.linears]
+        if int8:
+            for number, size in enumerate(sizes):
+                self._model.add_linear(*size, BY_ROW if number == self._by_row else "I8")
+        # in int8, the largest first: what was read of it is freed before the others take their memory
+        for number in sorted(range(len(sizes)), key=lambda number: -math.prod(sizes[number]) if int8 else number):
+            exact |= self._pack_linear(number, program.linears[number], rounded_with_table)
+        return exact
+
+    def _pack_linear(
+        self, number: int, parts: tuple[Linear, ...], rounded_with_table: Container[Linear | None]
+    ) -> dict[Linear, tuple[int, Tensor | None]]:
+        """Pack a linear map, which is added in float, when its weights are read; return it as `_pack_linears` does."""
+        weights = [part.read() for part in parts]
+        if parts[0] in rounded_with_table:  # Python needs the magnitudes, which the table shares
+            weights = [(rounded(weight), bias) for weight, bias in weights]
+        if not self.int8:
             in_half = all(isinstance(weight, Tensor) and weight.dtype == "F16" for weight, _ in weights)
             outputs = sum(part.outputs for part in parts)
-            dtype = BY_ROW if by_row else "I8" if int8 else "F16" if in_half else "F32"
-            number = self._model.add_linear(outputs, parts[0].inputs, dtype)
-            first_row = 0
-            for part, (weight, bias) in zip(parts, weights, strict=True):
-                self._model.pack(number, first_row, (part.outputs, part.inputs), weight, bias)
-                first_row += part.outputs
-                if len(parts) == 1 and (not int8 or isinstance(weight, Codes)):
-                    exact[part] = number, weight.largest if int8 and isinstance(weight, Codes) else None
-        return exact
+            self._model.add_linear(outputs, parts[0].inputs, "F16" if in_half else "F32")
+        first_row = 0
+        for part, (weight, bias) in zip(parts, weights, strict=True):
+            self._model.pack(number, first_row, (part.outputs, part.inputs), weight, bias)
+            first_row += part.outputs
+        (weight, _), *further = weights
+        if further or (self.int8 and not isinstance(weight, Codes)):
+            return {}
+        return {parts[0]: (number, weight.largest if self.int8 and isinstance(weight, Codes) else None)}
 
     def _add_vector(self, vector: Vector | Positions, width: int | None) -> None:
         """Add a vector, or a table with rows of this width."""

@@ -24,8 +24,8 @@
  * move along when beams are reordered. */
 enum space { OF_WORDS, OF_SOURCES, OF_HYPOTHESES, OF_STATES };
 
-/* How weights are given; CODES of int8 with the largest magnitude of each row. A linear map of CODES_BY_ROW takes CODES and
- * keeps them as they come: for a head of which most calls select a few outputs. */
+/* How weights are given; CODES of int8 with the largest magnitude of each row. A linear map of CODES_BY_ROW keeps
+ * codes in the order of its rows: for a head of which most calls select a few outputs. */
 enum type { FLOAT32, FLOAT16, BFLOAT16, CODES, CODES_BY_ROW };
 
 /* A request's `stop`: FINISH ends it with the translations so far, GIVE_UP with none. */
@@ -139,7 +139,8 @@ EXPORTED void engine_free(model_t *model);
 /* `type` says how its weights are stored: FLOAT32, FLOAT16, which takes no other weights, CODES, or CODES_BY_ROW, which only
  * the head may be. */
 EXPORTED int engine_add_linear(model_t *model, int64_t outputs, int64_t inputs, int type);
-/* Packs `outputs` rows of a linear map, from `first` on; `bias` may be NULL. `largest` is for CODES. */
+/* Packs `outputs` rows of a linear map, from `first` on; `bias` may be NULL. `largest` is for CODES. A map takes memory when
+ * its first rows are packed. */
 EXPORTED int engine_pack(model_t *model, int linear, int64_t first, int64_t outputs, const void *weight, int type,
                          const float *largest, const void *bias, int bias_type);
 EXPORTED int engine_add_vector(model_t *model, const void *values, int64_t count, int type);

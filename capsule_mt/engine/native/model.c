@@ -95,9 +95,6 @@ int engine_add_linear(model_t *model, int64_t outputs, int64_t inputs, int type)
     *linear = (linear_t){(long)outputs, (long)inputs, .int8 = type == CODES || type == CODES_BY_ROW,
                          .halves = type == FLOAT16, .by_row = type == CODES_BY_ROW};
     model->halves |= linear->int8;
-    char *memory = keep(model, model->kernels->packed_bytes(linear));
-    if (!memory) return NO_MEMORY;
-    model->kernels->lay_out(linear, memory);
     return model->num_linears++;
 }
 
@@ -128,18 +125,28 @@ int engine_pack(model_t *model, int number, int64_t first, int64_t outputs, cons
     if (first < 0 || first + outputs > linear->outputs)
         return refuse("outputs %lld to %lld of a linear map that has %ld", (long long)first,
                       (long long)(first + outputs), linear->outputs);
-    if (linear->by_row && type != CODES) return refuse("weights of type %d for a map of codes by row", type);
+    if (!linear->bias) {
+        char *memory = keep(model, model->kernels->packed_bytes(linear));
+        if (!memory) return NO_MEMORY;
+        model->kernels->lay_out(linear, memory);
+    }
     if (linear->halves && type != FLOAT16) return refuse("weights of type %d for a map in half precision", type);
-    if (type == FLOAT32 || linear->halves) {
+    if ((type == FLOAT32 && !linear->by_row) || linear->halves) {
         model->kernels->pack(linear, weight, (long)first, (long)(first + outputs));
     } else if (type == CODES && linear->int8) {
         model->kernels->pack_codes(linear, weight, largest, (long)first, (long)(first + outputs));
     } else {
-        float *row = malloc((size_t)inputs * 4 + 64);
+        float *row = malloc((size_t)inputs * 5 + 64), row_largest;
         if (!row) return NO_MEMORY;
+        int8_t *codes = (int8_t *)(row + inputs); /* for a map by row */
         for (int64_t o = 0; o < outputs; o++) {
             read_floats(model, weight, type, largest ? largest[o] : 0, o * inputs, inputs, row);
-            model->kernels->pack(linear, row, (long)(first + o), (long)(first + o + 1));
+            if (linear->by_row) {
+                engine_round_codes(row, codes, &row_largest, 1, inputs);
+                model->kernels->pack_codes(linear, codes, &row_largest, (long)(first + o), (long)(first + o + 1));
+            } else {
+                model->kernels->pack(linear, row, (long)(first + o), (long)(first + o + 1));
+            }
         }
         free(row);
     }
@@ -186,6 +193,7 @@ int engine_add_table(model_t *model, const void *values, int64_t rows, int64_t w
 int engine_add_packed_table(model_t *model, int number, const float *largest) {
     if (number < 0 || number >= model->num_linears) return refuse("there is no linear map %d", number);
     const linear_t *linear = model->linears + number;
+    if (!linear->bias) return refuse("a table of the linear map %d, which has no weights", number);
     if (linear->int8 && !largest) return refuse("a table of codes without their largest magnitudes");
     vector_t *table = new_vector(model, linear->int8 ? linear->outputs : 0, FLOAT32); /* room for `largest` */
     if (!table) return NO_MEMORY;

@@ -65,8 +65,10 @@ static int check_slots(const model_t *model, const operation_t *op) {
         if ((is_vector || slots[i] == TABLE) && op->slots[i] >= 0 &&
             model->vectors[op->slots[i]].is_table == is_vector)
             return refuse("slot %d of %s is a %s", i, kinds[op->kind].name, is_vector ? "table" : "vector");
-        int is_map = slots[i] == MAP || slots[i] == MAYBE_MAP, writes_logits = OUT_OF(op) == model->logits;
-        if (is_map && op->slots[i] >= 0 && model->linears[op->slots[i]].by_row && (op->kind != LINEAR || !writes_logits))
+        if ((slots[i] != MAP && slots[i] != MAYBE_MAP) || op->slots[i] < 0) continue;
+        const linear_t *linear = model->linears + op->slots[i];
+        if (!linear->bias) return refuse("slot %d of %s is a map without weights", i, kinds[op->kind].name);
+        if (linear->by_row && (op->kind != LINEAR || OUT_OF(op) != model->logits))
             return refuse("slot %d of %s is a map by row, which only the head may be", i, kinds[op->kind].name);
     }
     return 0;

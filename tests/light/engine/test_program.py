@@ -9,7 +9,7 @@ import pytest
 
 from capsule_mt.engine.decoder import EngineDecoder
 from capsule_mt.engine.engine import Engine
-from capsule_mt.engine.library import product, rounded, widened
+from capsule_mt.engine.library import NativeModel, product, rounded, widened
 from capsule_mt.engine.program import (
     ACTIVATIONS,
     MAX_SLOTS,
@@ -29,7 +29,7 @@ from capsule_mt.engine.program import (
 from capsule_mt.engine.request import ForcedCall, SpecialTokens
 from capsule_mt.engine.search import Readings, SearchOptions
 from capsule_mt.models.shortlist import Shortlist
-from tests.light.engine.conftest import needs_engine
+from tests.light.engine.conftest import TIERS, needs_engine
 from tests.light.engine.programs import END, PAD, PROGRAMS, SOME, SOURCES, TARGETS, WIDTH, Weights, program_of, tensor
 
 
@@ -317,6 +317,26 @@ def test_a_map_by_row_that_is_not_the_head_is_refused():
     Engine(program, int8=True)
     with pytest.raises(ValueError, match="slot 2 of LINEAR is a map by row, which only the head may be"):
         Engine(program, int8=True, shortlist=True)
+
+
+@needs_engine
+def test_a_map_without_weights_is_refused():
+    program = PROGRAMS["plain"]
+    model = NativeModel(TIERS[0], program.vocabulary, program.num_caches)
+    for parts in program.linears:
+        model.add_linear(sum(part.outputs for part in parts), parts[0].inputs, "F32")
+    with pytest.raises(ValueError, match="a table of the linear map 0, which has no weights"):
+        model.add_packed_table(0, None)
+    for vector in program.vectors:
+        model.add_vector(tensor([0.0] * vector.count)) if isinstance(vector, Vector) else model.add_positions(
+            3, 4, 4, 0
+        )
+    for space, width in program.buffers:
+        model.add_buffer(int(space), width)
+    only_maps = [operation for operation in program.decoder if operation.kind.name == "LINEAR"]
+    packed = b"".join(operation.packed() for operation in only_maps)
+    with pytest.raises(ValueError, match="slot 2 of LINEAR is a map without weights"):
+        model.set_programs(b"", 0, packed, len(only_maps), program.logits)
 
 
 def all_linear(program: Program, twice: int) -> None:
