@@ -48,7 +48,7 @@ class CapsNMTPreTrainedModel(CapsulePreTrainedModel):
 
     config: CapsNMTConfig
     config_class = CapsNMTConfig
-    _no_split_modules = ["ResidualLSTM", "SourceCapsules"]
+    _no_split_modules = ["ResidualLSTM"]
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

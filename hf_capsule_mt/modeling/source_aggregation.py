@@ -23,6 +23,8 @@ class SourceCapsules(nn.Module):
     A vote is f(h_i, W_j) = ReLU(h_i W_j), and W_j may differ from iteration to iteration.
     """
 
+    _no_split_modules = ["SourceCapsules"]  # of a model that has one: accelerate refuses a name that it does not find
+
     def __init__(self, config: CapsNMTConfig) -> None:
         super().__init__()
         width = config.hidden_size

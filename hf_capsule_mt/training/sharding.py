@@ -34,6 +34,24 @@ def is_sharded(model: nn.Module) -> bool:
     return any(isinstance(weight, DTensor) for weight in model.parameters())
 
 
+def refuse_recomputed_dropout(accelerator: Accelerator, model: nn.Module) -> None:
+    """Refuse accelerate's activation checkpointing of a model with dropout.
+
+    For FSDP2, accelerate 1.15 wraps layers with `preserve_rng_state=False`: the backward pass recomputes a layer with
+    other dropout than its loss had, and the gradients are wrong.
+    """
+    plugin: Any = accelerator.state.fsdp_plugin
+    config: Any = getattr(model, "config", None)
+    dropout = {name: value for name, value in vars(config).items() if name.endswith("dropout") and value}
+    if plugin.activation_checkpointing and plugin.fsdp_version == 2 and dropout:
+        values = ", ".join(f"`{name}` {value}" for name, value in dropout.items())
+        raise ValueError(
+            f"`fsdp_config`: `activation_checkpointing` must be false for a model with dropout, got {values}: "
+            "accelerate would recompute layers with other dropout, and gradients would be wrong. Set the training "
+            "argument `activation_checkpointing` (`gradient_checkpointing` before transformers 5.23) instead"
+        )
+
+
 def let_accelerate_shard_on_cpus() -> None:
     """Make accelerate obey `fsdp` on CPUs, where it would train with plain DDP without a word; call it before."""
     if PartialState().distributed_type == DistributedType.MULTI_CPU:

@@ -35,7 +35,12 @@ from hf_capsule_mt.training.checkpoints import (
 )
 from hf_capsule_mt.training.evaluation_nll import EvaluationNLL
 from hf_capsule_mt.training.metering import LOSS_PARTS, StepMeter, refuse_divergence
-from hf_capsule_mt.training.sharding import gather_weights, is_sharded, shard_what_can_be
+from hf_capsule_mt.training.sharding import (
+    gather_weights,
+    is_sharded,
+    refuse_recomputed_dropout,
+    shard_what_can_be,
+)
 from hf_capsule_mt.training.signals import first_signal
 
 # Five methods of the Trainer are overridden, where it has no hook:
@@ -61,6 +66,7 @@ class TranslationTrainer(Seq2SeqTrainer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if self.is_fsdp_enabled:
+            refuse_recomputed_dropout(self.accelerator, cast(nn.Module, self.model))
             shard_what_can_be(self.accelerator)
         self.output_dir = Path(str(self.args.output_dir))
         # the Trainer would delete a checkpoint before its successor is known to be complete

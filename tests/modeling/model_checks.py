@@ -15,17 +15,22 @@ import copy
 import itertools
 import logging
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import transformers
+from accelerate import FullyShardedDataParallelPlugin
+from accelerate.utils.fsdp_utils import fsdp2_apply_ac
 from torch import nn
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, CompileConfig, MarianConfig, MarianMTModel
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from hf_capsule_mt.modeling.cache_names import CACHE_NAME, cache_field
 from hf_capsule_mt.modeling.recurrent_cache import RecurrentCache
@@ -90,6 +95,11 @@ def deprecations() -> Iterator[list[str]]:
             logger.handlers = handlers
             logging.Logger.warning_once.cache_clear()  # type: ignore[attr-defined]
             messages += [str(warning.message) for warning in caught if warning.category is FutureWarning]
+
+
+def plain_name(name: str) -> str:
+    """Return the name of a parameter or a module without the wrappers of activation checkpointing."""
+    return name.replace("_checkpoint_wrapped_module.", "").removesuffix("._checkpoint_wrapped_module")
 
 
 class LogitsOf(nn.Module):
@@ -434,28 +444,52 @@ class ModelChecks:
                 assert parameter.grad.isfinite().all(), name
                 assert parameter.grad.abs().max() > 0, name
 
+    def gradients(self, model, **settings):
+        """Return the gradients by name, and how often each layer ran, dropout seeded."""
+        counts: Counter[str] = Counter()
+        hooks = [
+            next(layer.children()).register_forward_hook(lambda *_, name=name: counts.update([plain_name(name)]))
+            for name, layer in model.named_modules()
+            if isinstance(layer, GradientCheckpointingLayer)
+        ]
+        model.zero_grad()
+        torch.manual_seed(5)
+        batch, labels = self.source(self.batch()), self.labels()
+        torch.manual_seed(5)
+        model(**batch, labels=labels, **settings).loss.backward()
+        for hook in hooks:
+            hook.remove()
+        return {plain_name(name): p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}, counts
+
     @pytest.mark.parametrize(("use_reentrant", "output_routing_weights"), [(True, False), (False, True)])
-    def test_gradient_checkpointing_has_the_same_gradients(self, mix, use_reentrant, output_routing_weights):
+    def test_activation_checkpointing_has_the_same_gradients(self, mix, use_reentrant, output_routing_weights):
         model = self.model(mix).train()
-        if not model.supports_gradient_checkpointing:
-            pytest.skip("the model has nothing to checkpoint")
-        batch, labels, grads = self.source(self.batch()), self.labels(), []
-        for checkpointing in (False, True):
-            if checkpointing:
-                names = (
-                    "activation_checkpointing_enable",
-                    "gradient_checkpointing_enable",
-                )
-                enable = next(getattr(model, name) for name in names if hasattr(model, name))
-                enable({"use_reentrant": use_reentrant})
-            model.zero_grad()
-            torch.manual_seed(5)  # dropout
-            output = model(**batch, labels=labels, output_routing_weights=output_routing_weights)
-            output.loss.backward()
-            grads.append({name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None})
-        assert grads[0].keys() == grads[1].keys()
-        for name in grads[0]:
-            torch.testing.assert_close(grads[0][name], grads[1][name], msg=name)
+        expected, once = self.gradients(model, output_routing_weights=output_routing_weights)
+        names = (
+            "activation_checkpointing_enable",
+            "gradient_checkpointing_enable",
+        )  # from transformers 5.23 on, before
+        next(getattr(model, name) for name in names if hasattr(model, name))({"use_reentrant": use_reentrant})
+        grads, twice = self.gradients(model, output_routing_weights=output_routing_weights)
+        assert once == dict.fromkeys(once, 1)
+        assert twice == dict.fromkeys(once, 2)  # each layer is recomputed, and kept nothing
+        assert grads.keys() == expected.keys()
+        for name in grads:
+            torch.testing.assert_close(grads[name], expected[name], msg=name)
+
+    def test_accelerates_activation_checkpointing_has_the_same_gradients(self, mix):
+        """As `fsdp_config` asks for it; without dropout, which accelerate would not repeat."""
+        config = self.config(mix)
+        without_dropout = {name: 0.0 for name in vars(config) if name.endswith("dropout")}
+        model = self.model(mix, **without_dropout).train()
+        expected, once = self.gradients(model)
+        plugin = FullyShardedDataParallelPlugin(fsdp_version=2, auto_wrap_policy="transformer_based_wrap")
+        wrapped = fsdp2_apply_ac(SimpleNamespace(state=SimpleNamespace(fsdp_plugin=plugin)), model)
+        grads, twice = self.gradients(wrapped)
+        assert twice == dict.fromkeys(once, 2)
+        assert grads.keys() == expected.keys()
+        for name in grads:
+            torch.testing.assert_close(grads[name], expected[name], msg=name)
 
     @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
     def test_half_precision_and_autocast(self, mix, dtype):

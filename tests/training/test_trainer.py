@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import signal
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,9 +17,11 @@ from hf_capsule_mt.training.checkpoints import (
     read_weights,
 )
 from hf_capsule_mt.training.models import build_model
+from hf_capsule_mt.training.sharding import refuse_recomputed_dropout
 from tests.fixtures.tiny import tiny_model
 from tests.modeling.model_checks import randomize
 from tests.training.small import (
+    CHECKPOINTING,
     CORPUS,
     TOKENIZER,
     assert_same_bits,
@@ -389,7 +392,7 @@ MODELS = {
 }
 
 
-def train_together(folder, name, processes, is_sharded, die_at=None):
+def train_together(folder, name, processes, is_sharded, checkpointing, die_at=None):
     """Predictions and losses go to `log.json`, the weights that are saved at the end to `model`."""
     torch.manual_seed(0)
     model = randomize(build_model(SIZES | GUIDED | MODELS[name], TOKENIZER))
@@ -408,6 +411,7 @@ def train_together(folder, name, processes, is_sharded, die_at=None):
         trainer_settings={"compute_metrics": lambda prediction: {"tokens": prediction.predictions.tolist()}},
         ddp_backend="gloo" if processes > 1 else None,
         fsdp=is_sharded,
+        **(checkpointing if is_sharded else {}),
     )
     assert trainer.accelerator.num_processes == processes
     assert trainer.is_fsdp_enabled == is_sharded
@@ -423,20 +427,25 @@ def train_together(folder, name, processes, is_sharded, die_at=None):
 
 
 @pytest.mark.parametrize(
-    ("name", "is_sharded"),
+    ("name", "is_sharded", "checkpointing"),
     [
-        ("marian", False),
-        pytest.param("marian", True, marks=pytest.mark.slow),
-        pytest.param("rnmt", True, marks=pytest.mark.slow),
+        ("marian", False, {}),
+        pytest.param("marian", True, {}, marks=pytest.mark.slow),
+        pytest.param("marian", True, {CHECKPOINTING: True}, marks=pytest.mark.slow),
+        pytest.param("marian", True, {"fsdp_config": {"activation_checkpointing": True}}, marks=pytest.mark.slow),
+        pytest.param("rnmt", True, {CHECKPOINTING: True}, marks=pytest.mark.slow),
     ],
 )
-def test_two_processes_are_one_with_the_same_global_batch(tmp_path, name, is_sharded):
-    """With DDP, and with FSDP2: training, generation in between, checkpoints, a kill and the end."""
+def test_two_processes_are_one_with_the_same_global_batch(tmp_path, name, is_sharded, checkpointing):
+    """With DDP, and with FSDP2: training, generation in between, checkpoints, a kill and the end.
+
+    The two processes alone recompute activations.
+    """
     logs, models = [], []
     for processes in (1, 2):
         folder = tmp_path / str(processes)
         folder.mkdir()
-        arguments = (train_together, folder, name, processes, is_sharded and processes > 1)
+        arguments = (train_together, folder, name, processes, is_sharded and processes > 1, checkpointing)
         if processes == 2:
             assert in_processes(2, *arguments, 4) == [-signal.SIGKILL] * 2
         assert in_processes(processes, *arguments) == [0] * processes
@@ -452,3 +461,14 @@ def test_two_processes_are_one_with_the_same_global_batch(tmp_path, name, is_sha
     for weight, value in models[0].items():
         torch.testing.assert_close(models[1][weight], value, rtol=1e-5, atol=1e-7, msg=weight)
     assert (tmp_path / "2" / "checkpoint-3" / "rng_state_1.pth").exists()
+
+
+def test_refuses_checkpointing_that_would_not_repeat_dropout():
+    plugin = SimpleNamespace(activation_checkpointing=True, fsdp_version=2)
+    accelerator = SimpleNamespace(state=SimpleNamespace(fsdp_plugin=plugin))
+    refuse_recomputed_dropout(accelerator, tiny_model(TOKENIZER, dropout=0.0))
+    model = tiny_model(TOKENIZER, dropout=0.1)
+    with pytest.raises(ValueError, match=r"`activation_checkpointing` must be false .* got `dropout` 0.1: accelerate"):
+        refuse_recomputed_dropout(accelerator, model)
+    plugin.activation_checkpointing = False
+    refuse_recomputed_dropout(accelerator, model)
