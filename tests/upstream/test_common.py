@@ -1,0 +1,34 @@
+"""transformers' common tests on every family, beside stock Marian, which shows what they ask of an encoder-decoder.
+
+A mix takes a minute or two. Those of `QUICK_MIXES` run, and all where `TRANSFORMERS_TESTS` is set.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.mixes import FAMILIES
+from tests.modeling.model_checks import QUICK_MIXES
+from tests.upstream.common_tests import STOCK, VARIABLE
+
+ROOT = Path(__file__).resolve().parents[2]
+MIXES = [STOCK, *(FAMILIES if os.environ.get(VARIABLE) else QUICK_MIXES)]
+MIN_TESTS = 60  # of 160; a family without attention weights skips 96, stock Marian 63
+# by family: what fails, and why
+EXPECTED: dict[str, dict[str, str]] = {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mix", MIXES)
+def test_common(mix, request):
+    cache = request.config.cache.mkdir("transformers")
+    command = [sys.executable, "-m", "tests.upstream.common_tests", mix, str(cache)]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    result = json.loads(ran.stdout.splitlines()[-1])
+    assert result["failed"].keys() == EXPECTED.get(FAMILIES.get(mix, STOCK), {}).keys(), result["failed"]
+    assert result["ran"] - result["skipped"] >= MIN_TESTS
