@@ -159,12 +159,12 @@ def read_file(arguments: argparse.Namespace) -> Parsed | None:
     """Read an input that has a format; `None` for lines of text, which are read one by one."""
     if arguments.format == LINES:
         return None
-    from capsule_mt.formats.reading import parse
+    from capsule_mt.formats.apart import parse_apart  # late: lines of text need no parser
 
     stream = sys.stdin.buffer if arguments.input is None else open_text(arguments.input)
     with stream:
         content = stream.read()
-    return parse(
+    return parse_apart(
         content,
         arguments.format,
         name=arguments.input or "stdin",

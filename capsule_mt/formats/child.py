@@ -10,12 +10,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any, BinaryIO
 
-from capsule_mt.formats.reading import named_errors, read, read_after_trial
+from capsule_mt.formats.reading import NamedFile, named_errors, read, read_after_trial
 from capsule_mt.formats.units import FormatError, Translated
 
 LENGTH = struct.Struct(">I")
 MAX_HEAD = 8 << 20  # bytes of JSON: parsing more would block the server
-MAX_CONTENTS = 64 << 20
+MAX_CONTENTS = 64 << 20  # bytes
 LIMITS_SECONDS = hasattr(signal, "setitimer")  # not on Windows
 MAX_RESIDENT = 64 << 20  # bytes; a process that holds more after a file exits, which frees them
 
@@ -26,14 +26,16 @@ def send(stream: BinaryIO, message: dict[str, Any], contents: Sequence[bytes] = 
     stream.flush()
 
 
-def receive(stream: BinaryIO) -> tuple[dict[str, Any], list[bytes]]:
+def receive(
+    stream: BinaryIO, max_head: int = MAX_HEAD, max_contents: int = MAX_CONTENTS
+) -> tuple[dict[str, Any], list[bytes]]:
     """Return the next message; raise an `EOFError` at the end of the stream, or in an incomplete message."""
     (length,) = LENGTH.unpack(_exactly(stream, LENGTH.size))
-    if length > MAX_HEAD:
+    if length > max_head:
         raise EOFError(f"a message of {length} bytes")
     message = json.loads(_exactly(stream, length))
     lengths = message.pop("lengths")
-    if sum(lengths) > MAX_CONTENTS:
+    if sum(lengths) > max_contents:
         raise EOFError(f"contents of {sum(lengths)} bytes")
     return message, [_exactly(stream, length) for length in lengths]
 
@@ -46,7 +48,8 @@ def _exactly(stream: BinaryIO, length: int) -> bytes:
 
 
 def main() -> None:
-    memory, seconds = int(sys.argv[1]), float(sys.argv[2])
+    memory, max_head, max_contents = map(int, sys.argv[2:])
+    seconds = float(sys.argv[1])
     # a service manager signals every process of a service, but the server still answers the requests it accepted
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, signal.SIG_IGN)
@@ -54,11 +57,11 @@ def main() -> None:
     _limit("RLIMIT_CORE", 0)
     while True:
         try:
-            job, (content,) = receive(sys.stdin.buffer)
+            job, (content,) = receive(sys.stdin.buffer, max_head, max_contents)
         except EOFError:
             return  # the server has ended
         _limit_seconds(seconds)
-        answer, files = _answer(job, content, memory)
+        answer, files = _answer(job, content, memory, max_contents)
         _limit_seconds(0)
         answer["is_last"] = answer.get("is_last", False) or _resident() > MAX_RESIDENT
         send(sys.stdout.buffer, answer, files)
@@ -66,9 +69,9 @@ def main() -> None:
             return
 
 
-def _answer(job: dict[str, Any], content: bytes, memory: int) -> tuple[dict[str, Any], list[bytes]]:
+def _answer(job: dict[str, Any], content: bytes, memory: int, max_contents: int) -> tuple[dict[str, Any], list[bytes]]:
     try:
-        return _read(job, content) if job["translations"] is None else _write(job, content)
+        return _read(job, content) if job["translations"] is None else _write(job, content, max_contents)
     except FormatError as error:
         return {"error": str(error)}, []
     except MemoryError:
@@ -85,19 +88,20 @@ def _read(job: dict[str, Any], content: bytes) -> tuple[dict[str, Any], list[byt
     return {"units": units, "keep": list(file.keep), "characters": characters}, []
 
 
-def _write(job: dict[str, Any], content: bytes) -> tuple[dict[str, Any], list[bytes]]:
+def _write(job: dict[str, Any], content: bytes, max_contents: int) -> tuple[dict[str, Any], list[bytes]]:
     files = []
     with named_errors(job["name"], job["format"]):
         for translations in job["translations"]:
             file = read(content, *_options(job))  # once per translation: writing changes the parsed file
+            file = NamedFile(file, job["name"], job["format"], job["flag_all"])
             files.append(file.write([Translated(*translated) for translated in translations]))
-    if sum(map(len, files)) > MAX_CONTENTS:
-        raise FormatError(f"{job['name']}: its translation has more than {MAX_CONTENTS} bytes")
+    if sum(map(len, files)) > max_contents:
+        raise FormatError(f"{job['name']}: its translation has more than {max_contents} bytes")
     return {}, files
 
 
-def _options(job: dict[str, Any]) -> tuple[str, str, str | None, None, str | None]:
-    return job["format"], job["name"], job["encoding"], None, job["language"]
+def _options(job: dict[str, Any]) -> tuple[str, str, str | None, str | None, str | None]:
+    return job["format"], job["name"], job["encoding"], job["column"], job["language"]
 
 
 def _limit(name: str, value: int) -> None:

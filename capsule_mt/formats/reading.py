@@ -97,18 +97,23 @@ def parse(
         flag_all: flag every translation for review, not only those that fail a check.
     """
     shown = str(name)
-    if format not in (PLAIN, *FORMATS):
-        raise ValueError(f"`format` must be one of {', '.join(FORMATS)}, got {format!r}")
-    if format in TABLE_FORMATS and column is None:
-        raise ValueError(f"{shown}: a table needs the column to translate (`--column 2`)")
-    if format not in TABLE_FORMATS and column is not None:
-        raise ValueError(f"{shown}: `column` is for tables ({', '.join(TABLE_FORMATS)}), this is {format}")
-    if flag_all and format not in FLAGGING_FORMATS:
-        raise ValueError(f"{shown}: `flag_all` is for {', '.join(FLAGGING_FORMATS)}; {format} does not have flags")
+    check_options(format, shown, column, flag_all)
     options = (content, format, shown, encoding, column, language)
     with named_errors(shown, format):
         read_after_trial(*options)
         return NamedFile(read(*options), shown, format, flag_all)  # again: the trial has changed the first one
+
+
+def check_options(format: str, name: str, column: str | None, flag_all: bool) -> None:
+    """Raise a `ValueError` if a format does not have these options."""
+    if format not in (PLAIN, *FORMATS):
+        raise ValueError(f"`format` must be one of {', '.join(FORMATS)}, got {format!r}")
+    if format in TABLE_FORMATS and column is None:
+        raise ValueError(f"{name}: a table needs the column to translate (`--column 2`)")
+    if format not in TABLE_FORMATS and column is not None:
+        raise ValueError(f"{name}: `column` is for tables ({', '.join(TABLE_FORMATS)}), this is {format}")
+    if flag_all and format not in FLAGGING_FORMATS:
+        raise ValueError(f"{name}: `flag_all` is for {', '.join(FLAGGING_FORMATS)}; {format} does not have flags")
 
 
 @contextmanager

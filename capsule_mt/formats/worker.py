@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from capsule_mt.formats.child import LIMITS_SECONDS, MAX_CONTENTS, receive, send
+from capsule_mt.formats.child import LIMITS_SECONDS, MAX_CONTENTS, MAX_HEAD, receive, send
 from capsule_mt.formats.units import FormatError, Translated, Unit
 
 SECONDS = 5.0  # of the processor to read a file, and again to write it
@@ -24,13 +24,15 @@ CODE = "import sys; sys.path.append({root!r}); from capsule_mt.formats.child imp
 
 
 class Source(NamedTuple):
-    """A file as it was sent; `encoding` and `language` are as in `reading.parse`."""
+    """A file as it was sent; its options are those of `reading.parse`."""
 
     content: bytes
     format: str
     name: str
     encoding: str | None = None
     language: str | None = None
+    column: str | None = None
+    flag_all: bool = False
 
 
 class Texts(NamedTuple):
@@ -49,10 +51,13 @@ class Worker:
     """A process that reads files, one at a time. It starts with the first file, and restarts after one that ended it.
 
     To write a file, it reads it again: no file stays in memory while its texts are being translated.
+
+    max_message: bytes of texts, and of files, that are exchanged with the process; by default those of a server.
     """
 
-    def __init__(self, seconds: float = SECONDS, memory: int = MEMORY) -> None:
+    def __init__(self, seconds: float = SECONDS, memory: int = MEMORY, max_message: int | None = None) -> None:
         self.seconds, self.memory = seconds, memory
+        self.max_head, self.max_contents = max_message or MAX_HEAD, max_message or MAX_CONTENTS
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()  # one file at a time
         self._reason: str | None = None  # why we killed the process: "stopped" or "late"
@@ -67,6 +72,13 @@ class Worker:
         """Return one file for each of these lists of translations."""
         return self._send(source, translations=translations)[1]
 
+    def __enter__(self) -> "Worker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self._end(self._process)
+
     def stop(self) -> None:
         """Kill the process, whatever it is doing; the next file starts another one."""
         self._kill("stopped")
@@ -78,8 +90,8 @@ class Worker:
             process.kill()
 
     def _send(self, source: Source, **job: Any) -> tuple[dict[str, Any], list[bytes]]:
-        if len(source.content) > MAX_CONTENTS:
-            raise FormatError(f"{source.name}: {len(source.content)} bytes, at most {MAX_CONTENTS} are read")
+        if len(source.content) > self.max_contents:
+            raise FormatError(f"{source.name}: {len(source.content)} bytes, at most {self.max_contents} are read")
         with self._lock:
             process = self._running_process()
             timer = threading.Timer(WAIT * self.seconds, self._kill, ["late"])
@@ -88,9 +100,12 @@ class Worker:
                 message = {**source._asdict(), **job}
                 del message["content"]
                 send(cast(Any, process.stdin), message, [source.content])
-                answer, files = receive(cast(Any, process.stdout))
+                answer, files = receive(cast(Any, process.stdout), self.max_head, self.max_contents)
             except (OSError, EOFError, ValueError):
                 raise self._error(source.name, process) from None
+            except BaseException:  # Ctrl-C: the process ignores it
+                self._end(process)
+                raise
             finally:
                 timer.cancel()
             if answer.get("is_last"):
@@ -102,7 +117,7 @@ class Worker:
     def _running_process(self) -> "subprocess.Popen[bytes]":
         if self._process is None or self._process.poll() is not None:
             root = str(Path(__file__).resolve().parents[2])
-            limits = [str(self.memory), str(self.seconds)]
+            limits = map(str, (self.seconds, self.memory, self.max_head, self.max_contents))
             command = [sys.executable, "-I", "-S", "-c", CODE.format(root=root), *limits]
             self._reason = None
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)

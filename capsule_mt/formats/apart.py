@@ -1,0 +1,42 @@
+"""Read a large file, or a package, in a process of its own, as the server does: a parser that crawls can be ended."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from capsule_mt.formats.reading import check_options, parse
+from capsule_mt.formats.units import Parsed, Translated
+from capsule_mt.formats.worker import Source, Worker
+
+SMALL = 16 << 10  # bytes: `html.parser` takes less than three seconds for the worst page of this size
+PACKAGE = b"PK"  # begins .docx, .epub and their like, which are larger inside
+SECONDS, SECONDS_PER_MIB = 60.0, 60.0  # of the processor
+MEMORY, MEMORY_PER_BYTE = 4 << 30, 128  # an XML document takes about 60 bytes for each of its own
+MAX_MESSAGE = 1 << 30  # bytes: what we read is our own user's
+
+
+class ParsedApart:
+    """A parsed file whose parser runs in a process of its own. To write the file, another process reads it again."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        with self._worker() as worker:
+            texts = worker.read(source, MAX_MESSAGE)
+        self.units, self.keep = texts.units, texts.keep
+
+    def write(self, translations: Sequence[Translated]) -> bytes:
+        with self._worker() as worker:
+            (content,) = worker.write(self._source, [translations])
+        return content
+
+    def _worker(self) -> Worker:
+        size = len(self._source.content)
+        seconds, memory = SECONDS + SECONDS_PER_MIB * size / (1 << 20), max(MEMORY, MEMORY_PER_BYTE * size)
+        return Worker(seconds, memory, MAX_MESSAGE)
+
+
+def parse_apart(content: bytes, format: str, *, name: object, **options: Any) -> Parsed:
+    """Return what `parse` returns for these options; a small file is read in this process."""
+    if len(content) < SMALL and not content.startswith(PACKAGE):
+        return parse(content, format, name=name, **options)
+    check_options(format, str(name), options.get("column"), options.get("flag_all", False))
+    return ParsedApart(Source(content, format, str(name), **options))
