@@ -9,6 +9,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import islice, pairwise
+from typing import cast
 
 from capsule_mt.engine.library import Lexicon, narrowed
 from capsule_mt.engine.request import JointCandidates
@@ -58,8 +59,8 @@ class Shortlist:
         try:
             if not is_list or self.starts.tolist() != sorted(self.starts):
                 raise ValueError("offsets that do not ascend to the number of tokens")
-            is_copied = not isinstance(tokens, array) or tokens.typecode != "i"
-            self.tokens = narrowed(array("i", tokens) if is_copied else tokens, vocabulary)
+            is_array = isinstance(tokens, array) and tokens.typecode == "i"
+            self.tokens = narrowed(cast("array[int]", tokens) if is_array else array("i", tokens), vocabulary)
             narrowed(self.frequent, vocabulary)
         except ValueError as error:
             raise ValueError(f"`shortlist` is damaged: {error}") from None
