@@ -162,7 +162,10 @@ def add_coverage_options(coverage: "argparse._ArgumentGroup") -> None:
         help="warn of sentences with lower coverage (default: the alarm of the calibration); 0 never warns",
     )
     coverage.add_argument(
-        "--coverage-retry", type=at_least(2), metavar="BEAMS", help="translate those again with this many beams"
+        "--coverage-retry",
+        type=at_least(2),
+        metavar="BEAMS",
+        help="translate those again with this many beams, and what doubles a phrase or changes a number",
     )
     coverage.add_argument("--coverage-weight", type=float, help="rescore hypotheses by what they leave out")
 

@@ -22,7 +22,8 @@ class CoverageOptions:
         threshold: warn of sentences with a lower coverage; by default the alarm of the calibration, if it has one. 0
             never warns.
         retry_beams: translate those sentences again with this many beams, rescored by `weight` (5 by default), and
-            keep the translation that leaves out less.
+            keep the translation that leaves out less. So are sentences in which rules find a changed number or a
+            doubled phrase; their translation with the fewest such faults is kept.
         weight: rank the hypotheses of beam search by their score minus `weight` times the mean share of the source
             words that is left out.
     """

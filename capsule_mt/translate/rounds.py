@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, NamedTuple
 
+from capsule_mt.engine.search import Hypothesis
 from capsule_mt.messages import warn_once
 from capsule_mt.text.edges import as_label
 from capsule_mt.text.segments import Document, Piece
@@ -19,6 +20,9 @@ from capsule_mt.translate.searching import Hypotheses, search
 
 if TYPE_CHECKING:  # late: few calls have a glossary
     from capsule_mt.text.glossary import Term
+
+
+RETRIED_CHECKS = ("numbers", "doubled")  # faults that other hypotheses often lack
 
 
 class Draft(NamedTuple):
@@ -50,19 +54,42 @@ def translated(pieces: Sequence[Piece], plan: Plan) -> list[Hypotheses]:
     return with_retries(pieces, search(pieces, plan), plan)
 
 
-# ---- retry: what is below the threshold, once more with more beams
+# ---- retry: what is below the threshold, or has a fault that a search can repair, once more with more beams
 def with_retries(pieces: Sequence[Piece], results: list[Hypotheses], plan: Plan) -> list[Hypotheses]:
-    """Search again for pieces whose coverage is below the threshold, and keep what leaves less out."""
+    """Search again for pieces below the threshold or with faults; keep what has fewer faults, then leaves less out."""
     retry_beams = None if plan.coverage is None else plan.coverage.options.retry_beams
-    indices = [index for index, hypotheses in enumerate(results) if is_short(hypotheses, plan.threshold)]
-    if retry_beams is None or not indices:
+    if retry_beams is None:
         return results
-    retry = plan.with_beams(max(retry_beams, plan.num_returned), plan.weight or DEFAULT_COVERAGE_WEIGHT)
+    faults = [_count_faults(piece, hypotheses[0], plan) for piece, hypotheses in zip(pieces, results, strict=True)]
+    indices = [index for index, count in enumerate(faults) if count or is_short(results[index], plan.threshold)]
+    if not indices:
+        return results
+    # all beams come back: a fault of the best one may be missing in the next
+    num_beams = max(retry_beams, plan.num_returned)
+    retry = plan.with_beams(num_beams, plan.weight or DEFAULT_COVERAGE_WEIGHT)._replace(num_returned=num_beams)
     retried = dict(zip(indices, search([pieces[index] for index in indices], retry), strict=True))
     return [
-        min(hypotheses, retried[index], key=_omitted_share) if index in retried else hypotheses
+        _better(pieces[index], hypotheses, retried[index], plan) if index in retried else hypotheses
         for index, hypotheses in enumerate(results)
     ]
+
+
+def _better(piece: Piece, before: Hypotheses, retried: Hypotheses, plan: Plan) -> Hypotheses:
+    """Return the hypotheses whose best has fewer faults; of equal ones, those whose best leaves less out."""
+    by_faults = sorted(retried, key=lambda hypothesis: _count_faults(piece, hypothesis, plan))  # keeps their order
+
+    def rank(hypotheses: Hypotheses) -> tuple[int, float]:
+        return _count_faults(piece, hypotheses[0], plan), _omitted_share(hypotheses[0])
+
+    return min(before, by_faults[: plan.num_returned], key=rank)
+
+
+def _count_faults(piece: Piece, hypothesis: Hypothesis, plan: Plan) -> int:
+    """Return how many numbers a translation changes, and how many phrases it says twice in a row."""
+    from capsule_mt.coverage.checks import checks_of  # late: few calls retry
+
+    checks = checks_of(piece.text, plan.tokenizer.decode(hypothesis.ids), *plan.languages)
+    return sum(check.kind in RETRIED_CHECKS for check in checks)
 
 
 def is_short(hypotheses: Hypotheses, threshold: float | None) -> bool:
@@ -71,10 +98,9 @@ def is_short(hypotheses: Hypotheses, threshold: float | None) -> bool:
     return threshold is not None and covered is not None and covered.score < threshold
 
 
-def _omitted_share(hypotheses: Hypotheses) -> float:
-    """Return the omitted share of the best translation; infinite if its coverage was not found."""
-    covered = hypotheses[0].covered
-    return math.inf if covered is None else covered.omitted_share
+def _omitted_share(hypothesis: Hypothesis) -> float:
+    """Return the omitted share of a translation; infinite if its coverage was not found."""
+    return math.inf if hypothesis.covered is None else hypothesis.covered.omitted_share
 
 
 # ---- labels: words alone on their lines, which models often translate twice in a row, or as a phrase

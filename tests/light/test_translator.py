@@ -316,6 +316,22 @@ def test_a_threshold_warns_and_a_retry_takes_what_leaves_less_out(caplog):
     assert translate("one two", coverage=CoverageOptions(2.0, 2)) == before  # what leaves as much out does not win
 
 
+def test_a_retry_repairs_what_rules_find():
+    """Also where nothing is below the threshold, and by a hypothesis that is not the best one."""
+
+    class Improving(Echo):
+        def hypothesis(self, source, lost, limit):
+            return super().hypothesis(source, max(2 - lost, 0), limit)
+
+    options = CoverageOptions(threshold=0, retry_beams=3)
+    assert translator(Echo(lost=1))("one 12", coverage=CoverageOptions(threshold=0)).text == "one"
+    assert translator(Echo(lost=1))("one 12", coverage=options).text == "one 12"
+    decoder = Improving()
+    assert translator(decoder)("one two 12 3", coverage=options).text == "one two 12 3"
+    assert [len(sources) for sources, _ in decoder.calls] == [1, 1]
+    assert translator(Echo(lost=1))("one two", coverage=options).text == "one"  # without a fault there is no retry
+
+
 @pytest.mark.parametrize(("length_penalty", "weight", "best"), [(1.0, 0.5, 0), (0.0, 0.5, 2), (0.0, 9.0, 0)])
 def test_a_weight_ranks_by_what_is_left_out(length_penalty, weight, best):
     """Beam search's score of the ranks is -1, -2, -3, or times 4, 3 and 2 tokens; they leave 0, 1/3 and 2/3 out."""
