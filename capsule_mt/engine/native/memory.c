@@ -37,7 +37,7 @@ void free_chunks(chunk_t *chunk) {
 }
 
 /* Bytes of a run's memory that a model keeps for its next run, at most. */
-#define MAX_KEPT_BYTES (128 << 20)
+#define MAX_KEPT_BYTES (192 << 20)
 
 chunk_t *add_chunk(arena_t *arena, int64_t bytes) {
     int64_t size = bytes + (int64_t)sizeof(chunk_t);
