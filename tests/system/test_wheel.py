@@ -36,7 +36,8 @@ def test_a_wheel_has_its_package_and_nothing_else(package, folder, tmp_path):
     with built(ROOT / folder, tmp_path) as wheel:
         names = set(wheel.namelist())
         points = wheel.read(f"{package}-{__version__}.dist-info/entry_points.txt").decode()
-        terms = wheel.read(f"{package}-{__version__}.dist-info/licenses/LICENSE")
+        licences = f"{package}-{__version__}.dist-info/licenses"
+        terms, notice = (wheel.read(f"{licences}/{name}") for name in ("LICENSE", "NOTICE"))
     information = {name for name in names if name.startswith(f"{package}-{__version__}.dist-info/")}
     wanted = {
         path.relative_to(ROOT).as_posix()
@@ -54,4 +55,5 @@ def test_a_wheel_has_its_package_and_nothing_else(package, folder, tmp_path):
     assert all(name.endswith((".c", ".h")) for name in sources)
     assert names - information - sources == wanted - unbuilt
     assert terms == (ROOT / "LICENSE").read_bytes()
+    assert notice == (ROOT / "NOTICE").read_bytes()
     assert (points.split() == PROGRAM) == (package == "capsule_mt")
