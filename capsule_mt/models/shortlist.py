@@ -9,7 +9,6 @@ from array import array
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import islice, pairwise
-from typing import cast
 
 from capsule_mt.engine.library import Lexicon, narrowed
 from capsule_mt.engine.request import JointCandidates
@@ -59,8 +58,8 @@ class Shortlist:
         try:
             if not is_list or self.starts.tolist() != sorted(self.starts):
                 raise ValueError("offsets that do not ascend to the number of tokens")
-            is_array = isinstance(tokens, array) and tokens.typecode == "i"
-            self.tokens = narrowed(cast("array[int]", tokens) if is_array else array("i", tokens), vocabulary)
+            numbers = tokens if isinstance(tokens, array) and tokens.typecode == "i" else array("i", tokens)
+            self.tokens = narrowed(numbers, vocabulary)
             narrowed(self.frequent, vocabulary)
         except ValueError as error:
             raise ValueError(f"`shortlist` is damaged: {error}") from None
