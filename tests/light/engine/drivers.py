@@ -67,7 +67,10 @@ class EmulatedLibrary:
 
     def __init__(self, command: list[str], folder: Path) -> None:
         self.command, self.folder = command, folder
-        self.engine_product = load_library().engine_product  # what writing a program needs stays here
+        # what writing a program or a shortlist needs stays here
+        library = load_library()
+        self.engine_product, self.engine_narrow_tokens = library.engine_product, library.engine_narrow_tokens
+        self.engine_list_candidates = library.engine_list_candidates
         self.models: list[bytes] = []
         self.inputs: list[int] = []  # of each linear map of the last model
         self.outputs: list[int] = []
