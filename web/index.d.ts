@@ -70,6 +70,8 @@ export interface Sentence extends Place {
   score: number;
   /** Whether it has probably lost something, where the model has a threshold for that. */
   below_threshold?: boolean;
+  /** Whether it is probably a translation of another text, if the server has an alarm for that. */
+  is_unrelated?: boolean;
 }
 
 /** A fault that a rule finds: the translation lacks `missing`, or has `added`. */

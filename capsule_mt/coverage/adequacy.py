@@ -5,7 +5,15 @@ from typing import NamedTuple
 
 from capsule_mt.coverage.methods import Calibration, word_attention
 from capsule_mt.coverage.results import Adequacy, Coverage
-from capsule_mt.coverage.verified import Read, Reverse, covered_share, doubt_of, information_of, word_log_probs
+from capsule_mt.coverage.verified import (
+    Read,
+    Reverse,
+    covered_share,
+    doubt_of,
+    hallucination_of,
+    information_of,
+    word_log_probs,
+)
 from capsule_mt.engine.search import Decoder, Hypothesis
 from capsule_mt.text.lengths import OMISSION_WEIGHT, ExpectedLength
 from capsule_mt.text.segments import Piece
@@ -57,7 +65,7 @@ def adequacies(
         omission = (missing[index] + OMISSION_WEIGHT * length.shortness(text, translation)) / (1 + OMISSION_WEIGHT)
         read = reads[index]
         backward = 0.0 if read is None or read.information is None else read.information
-        hallucination = 1 - (forward[index] + backward) / 2
+        hallucination = hallucination_of(forward[index], backward)
         results.append(Adequacy(omission, hallucination, None if alarm is None else hallucination > alarm))
     return results
 

@@ -47,7 +47,8 @@ def coverage_of(
         )
         if coverage.support is not None:
             target_words = tuple(_target_words(coverage.support, output, translation, offset))
-            part = replace(part, support=coverage.support.score, target_words=target_words)
+            sentences = (replace(part.sentences[0], is_unrelated=coverage.support.is_unrelated),)
+            part = replace(part, support=coverage.support.score, target_words=target_words, sentences=sentences)
         parts.append(part)
         weights.append(weight)
     for start, end in document.foreign:  # copied as it is, so none of it is left out

@@ -3,7 +3,7 @@
 Each method returns a `PieceCoverage` for one translation of one piece. `capsule_mt.calibration` fits the curves.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -18,6 +18,8 @@ from capsule_mt.coverage.verified import (
     Reverse,
     covered_share,
     doubts,
+    hallucination_of,
+    information_of,
     offsets_of,
     without_tokens,
 )
@@ -50,12 +52,16 @@ class PieceCoverage(NamedTuple):
 
 
 class PieceSupport(NamedTuple):
-    """How far a source supports each word of its translation, which words are marked, and the mean support."""
+    """How far a source supports each word of its translation, which words are marked, and the mean support.
+
+    is_unrelated: whether the alarm of unrelated translations is raised; `None` without one.
+    """
 
     spans: list[Span]
     supported: list[float]
     marked: list[bool]
     score: float
+    is_unrelated: bool | None = None
 
 
 class Verifier(NamedTuple):
@@ -165,7 +171,9 @@ def cover(
     reads: list[Read | None] | None = None
     texts = [decode(hypothesis.ids) for hypothesis in hypotheses]
     if verifier is not None and verifier.support:  # reads every translation; "verified" uses the same readings
-        reads = verifier.reverse.read(texts, [piece.text for piece in pieces], with_head=True)
+        has_alarm = method == "verified" and calibration.unrelated_alarm is not None
+        source_texts = [piece.text for piece in pieces]
+        reads = verifier.reverse.read(texts, source_texts, with_head=True, with_information=has_alarm)
     if method == "deletion":
         coverages = list(_by_deletion(pieces, hypotheses, texts, decoder, calibration))
     else:
@@ -178,7 +186,10 @@ def cover(
     elif method == "verified" and verifier is not None:
         coverages = _by_verification(pieces, hypotheses, texts, decoder, calibration, verifier, reads)
     if verifier is not None and reads is not None:
-        supports = _piece_supports(hypotheses, texts, calibration.support, verifier, reads)
+        supports: Iterable[PieceSupport] = _piece_supports(hypotheses, texts, calibration.support, verifier, reads)
+        if has_alarm:
+            alarms = _unrelated(pieces, hypotheses, reads, decoder, end, calibration, verifier)
+            supports = [support._replace(is_unrelated=alarm) for support, alarm in zip(supports, alarms, strict=True)]
         coverages = [coverage._replace(support=support) for coverage, support in zip(coverages, supports, strict=True)]
     return coverages
 
@@ -261,6 +272,27 @@ def _by_verification(
             coverage = coverage._replace(score=on_curve(curves["sentences"], score))
         coverages.append(coverage)
     return coverages
+
+
+def _unrelated(
+    pieces: Sequence[Piece],
+    hypotheses: Sequence[Hypothesis],
+    reads: Sequence[Read | None],
+    decoder: Decoder,
+    end: int,
+    calibration: Calibration,
+    verifier: Verifier,
+) -> list[bool]:
+    """Return which translations raise the alarm of unrelated ones: see `Adequacy`."""
+    assert calibration.unrelated_alarm is not None
+    targets, log_probs = [hypothesis.ids for hypothesis in hypotheses], [one.log_probs for one in hypotheses]
+    if verifier.by_shortlist:
+        log_probs = [
+            forced.log_probs for forced in decoder.force([piece.ids for piece in pieces], targets, Readings())
+        ]
+    forward = information_of(log_probs, targets, decoder, end)
+    backward = [0.0 if read is None or read.information is None else read.information for read in reads]
+    return [hallucination_of(*shares) > calibration.unrelated_alarm for shares in zip(forward, backward, strict=True)]
 
 
 def _piece_supports(

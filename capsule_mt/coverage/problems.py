@@ -44,7 +44,7 @@ class Problem(NamedTuple):
 
 
 def problems_of(coverage: Values, source: str, translation: str) -> list[Problem]:
-    """Return what a coverage finds: faults, then what is probable, then what is possible.
+    """Return what a coverage finds: unrelated sentences, faults, what is probable, then what is possible.
 
     Args:
         coverage: the record of a coverage (`capsule_mt.files.lines.coverage_record`).
@@ -80,9 +80,14 @@ def problems_of(coverage: Values, source: str, translation: str) -> list[Problem
         for alarm in alarms
         if not any(_is_in(span, alarm) for span in explained)
     ]
+    unrelated = [
+        Problem("doubt", f"Probably a translation of another text: {source[sentence['start'] : sentence['end']]}")
+        for sentence in coverage["sentences"]
+        if sentence.get("is_unrelated")
+    ]
     probable = [doubt for doubt in doubts if doubt.message.startswith("Probably")]
     possible = [doubt for doubt in doubts if not doubt.message.startswith("Probably")]
-    return [*faults, *incomplete, *probable, *possible]
+    return [*unrelated, *faults, *incomplete, *probable, *possible]
 
 
 def _problem_of_check(check: Values, source: str, translation: str) -> Problem:

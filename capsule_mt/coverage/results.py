@@ -38,11 +38,16 @@ class TargetWord:
 
 @dataclass(frozen=True)
 class SentenceCoverage:
-    """The coverage of the characters `start` to `end` of the text."""
+    """The coverage of the characters `start` to `end` of the text.
+
+    `is_unrelated` tells whether the translation is probably of another text. It is `None` unless `CoverageOptions` ask
+    for `support`, words are verified, and the calibration has that alarm.
+    """
 
     start: int
     end: int
     score: float
+    is_unrelated: bool | None = None
 
 
 @dataclass(frozen=True)

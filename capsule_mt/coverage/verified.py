@@ -77,6 +77,11 @@ def information_of(
     ]
 
 
+def hallucination_of(forward: float, backward: float) -> float:
+    """Return the share of what a text and its translation say that the other one does not make probable."""
+    return 1 - (forward + backward) / 2
+
+
 def covered_share(doubt: float) -> float:
     """Return the share of a word that is covered, before calibration."""
     return sigmoid(POINTS["likely"] - doubt)

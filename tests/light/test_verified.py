@@ -6,10 +6,12 @@ import pytest
 
 from capsule_mt import CoverageOptions, Translator
 from capsule_mt.coverage.completeness import completeness, gap_of
+from capsule_mt.coverage.problems import problems_of
 from capsule_mt.coverage.supported import support_doubts
 from capsule_mt.coverage.verified import Candidate, Read, covered_share, doubt_of, doubts
 from capsule_mt.engine.decoder import EngineDecoder
 from capsule_mt.engine.search import Forced
+from capsule_mt.files.lines import coverage_record
 from capsule_mt.text.lengths import ExpectedLength
 from capsule_mt.text.segments import Piece
 from capsule_mt.text.sentences import Span
@@ -35,7 +37,7 @@ class Reverse:
     def __init__(self, *log_probs):
         self.log_probs, self.texts = list(log_probs), []
 
-    def read(self, texts, translations, *, with_head=False):
+    def read(self, texts, translations, *, with_head=False, with_information=False):
         self.texts.append(list(texts))
         return [Read([], [*PLACES, None], Forced([*self.log_probs, -1.0])) for _ in texts]
 
@@ -214,6 +216,18 @@ def test_both_numbers_take_four_forced_passes(pair, monkeypatch):
     assert sum(forced) == 4 * 2
     assert [translation.adequacy for translation in scored] == expected
     assert [translation.score for translation in scored] == [one.score for one in pair.score(texts, translations)]
+
+
+def test_support_raises_the_alarm_of_unrelated_translations(pair):
+    given = [WHOLE, SHORT, "He never eats fish in the evening."]
+    coverages = pair.cover([SOURCE] * 3, given, coverage=CoverageOptions(support=True))
+    alarms = [coverage.sentences[0].is_unrelated for coverage in coverages]
+    assert alarms == [scores.is_unrelated for scores in pair.adequacy([SOURCE] * 3, given)] == [False, False, True]
+    record = coverage_record(coverages[2])
+    assert record["sentences"][0]["is_unrelated"]
+    assert problems_of(record, SOURCE, given[2])[0].message == f"Probably a translation of another text: {SOURCE}"
+    for options in (CoverageOptions(), CoverageOptions(method="attention", support=True)):
+        assert pair.cover([SOURCE], [WHOLE], coverage=options)[0].sentences[0].is_unrelated is None
 
 
 def test_omissions_without_a_head_are_by_deletion(pair):

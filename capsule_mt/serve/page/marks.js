@@ -79,8 +79,10 @@ function problemsOf(coverage, source, target) {
     ({ spans }) => spans.some((span) => span.side === "source" && isIn(span, alarm))));
   const incomplete = silentAlarms.map(({ start, end }) => (
     { level: "doubt", message: `Probably incomplete: ${source.slice(start, end)}`, spans: [], shown: { side: "source", start, end } }));
+  const unrelated = coverage.sentences.filter((sentence) => sentence.is_unrelated).map(({ start, end }) => (
+    { level: "doubt", message: `Probably a translation of another text: ${source.slice(start, end)}`, spans: [], shown: { side: "source", start, end } }));
   const isProbable = ({ message }) => message.startsWith("Probably");
-  return [...faults, ...incomplete, ...doubts.filter(isProbable), ...doubts.filter((doubt) => !isProbable(doubt))];
+  return [...unrelated, ...faults, ...incomplete, ...doubts.filter(isProbable), ...doubts.filter((doubt) => !isProbable(doubt))];
 }
 
 // ---- the two texts
