@@ -45,7 +45,7 @@ def main() -> None:
         print(*candidates(sys.argv[2:]), sep="\n")
         return
     parser = CommandParser(description=__doc__)
-    parser.add_argument("shell", choices=(*SCRIPTS, CANDIDATES), help="whose script is printed")
+    parser.add_argument("shell", choices=tuple(SCRIPTS), help="whose script is printed")
     print(SCRIPTS[parser.parse_args().shell], end="")
 
 

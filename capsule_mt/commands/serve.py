@@ -244,7 +244,10 @@ def names_in(path: str | None) -> list[str]:
     """Return the checkpoints that a file names, one a line; "#" starts a comment."""
     if path is None:
         return []
-    lines = Path(path).read_text(encoding="utf-8").splitlines()
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"`--models {path}` cannot be read as UTF-8 text: {error}") from None
     names = [line.partition("#")[0].strip() for line in lines]
     if not any(names):
         raise ValueError(f"{path}: names no model; each line is one, such as en-pt or de-en=FOLDER")

@@ -295,7 +295,7 @@ def note_foreign(
             num_foreign += 1
             for record in records_of_text:
                 record["language"] = language
-    template = "{} of {} texts seem to be in another language than the source's; --coverage FILE names it"
+    template = "{} of {} texts seem to be in another language than the source's: the report of --coverage names it"
     warn_of_share(template, num_foreign, len(texts))
 
 

@@ -347,7 +347,7 @@ def test_texts_in_another_language_are_warned_of_and_recorded(run, monkeypatch, 
     files = ("--output", "out.txt", "--coverage", "out.jsonl", "--src-lang", "xa")
     assert run(*files, lines=lines)[0] == 0
     assert caplog.messages == [
-        "1 of 2 texts seem to be in another language than the source's; --coverage FILE names it"
+        "1 of 2 texts seem to be in another language than the source's: the report of --coverage names it"
     ]
     records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [record.get("language") for record in records] == [None, "fr"]

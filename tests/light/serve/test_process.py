@@ -149,6 +149,8 @@ def test_the_list_of_models_is_read_again(start, tmp_path):
 def test_a_server_needs_a_model(tmp_path):
     done = serve("--port", "0")
     assert (done.returncode, done.stderr.count("name a CHECKPOINT, or a file of them by --models")) == (2, 1)
+    done = serve("--port", "0", "--models", str(tmp_path / "models"))
+    assert f"`--models {tmp_path / 'models'}` cannot be read as UTF-8 text: [Errno 2] No such file" in done.stderr
     (tmp_path / "models").write_text("# none\n\n")
     done = serve("--port", "0", "--models", str(tmp_path / "models"))
     assert f"{tmp_path / 'models'}: names no model; each line is one, such as en-pt" in done.stderr
