@@ -60,6 +60,9 @@ class Table:
 BIG = dict.fromkeys(
     ("d_model", "encoder_ffn_dim", "decoder_ffn_dim", "encoder_attention_heads", "decoder_attention_heads"), 2
 )
+PAPERS_WIDTH = dict.fromkeys(
+    ("d_model", "encoder_ffn_dim", "decoder_ffn_dim"), 4
+)  # 512, from the embedded corpus' 128
 FURTHER = {"num_train_epochs": 5, "learning_rate": 5e-4, "warmup_steps": 100}
 # with 4 + 4 layers of a width of 256, 0.04 % more parameters than EM routing of the layers has
 WIDENED = {"encoder_ffn_dim": 2560, "decoder_ffn_dim": 2560}
@@ -95,6 +98,9 @@ RUNS: dict[str, Run] = {
     "dynamic_routing": Run("dynamic_routing"),
     "em_routing": Run("em_routing"),
     "em_routing_big": Run("em_routing", scale=BIG),
+    # as many capsules as the paper's best row, which needs its width; the second shows what the width alone does
+    "em_routing_512_capsules": Run("em_routing", {"layer_aggregation_num_capsules": 512}, scale=PAPERS_WIDTH),
+    "em_routing_512_wide": Run("em_routing", {"layer_aggregation_num_capsules": 128}, scale=PAPERS_WIDTH),
     "em_routing_own_input": Run("em_routing", {"layer_aggregation_capsule_input": "own"}),
     "em_routing_encoder": Run("em_routing", {"layer_aggregation_side": "encoder"}),
     "em_routing_decoder": Run("em_routing", {"layer_aggregation_side": "decoder"}),
@@ -128,6 +134,7 @@ RUNS: dict[str, Run] = {
     "capsnmt_ablated": Run("capsnmt", ABLATED),
     "capsnmt_own_weights": Run("capsnmt", ABLATED | {"share_iteration_weights": False}),
     "capsnmt_positions": Run("capsnmt", ABLATED | {"share_iteration_weights": False, "position_aware": True}),
+    "capsnmt_hybrid": Run("capsnmt", {"source_attention": True}),
     "capsnmt_softer": Run("capsnmt", {"score_scale": 128**-0.5}),  # of the root of the width of the embedded corpus
     **{f"capsnmt_{number}_capsules": Run("capsnmt", {"num_capsules": number}) for number in (2, 4, 8)},
     **{f"capsnmt_{times}_iterations": Run("capsnmt", {"num_iterations": times}) for times in (2, 4)},
@@ -346,6 +353,18 @@ TABLES: dict[str, Table] = {
         ("8 capsules, 2 iterations", "capsnmt_8_capsules_2_iterations", "-", "pooling"),
         ("8 capsules, 3 iterations", "capsnmt_8_capsules", "-", "pooling"),
         ("8 capsules, 4 iterations", "capsnmt_8_capsules_4_iterations", "-", "pooling"),
+    ),
+    "capsnmt_hybrid": _table(
+        "CapsNMT with attention beside it (Wang et al. 2019, abstract; without numbers)",
+        "BLEU",
+        ("CapsNMT", "capsnmt", "25.7", "pooling"),
+        ("hybrid: CapsNMT and attention to the source", "capsnmt_hybrid", "-", "capsnmt"),
+    ),
+    "dou_512_capsules": _table(
+        "Dou et al. 2019, Figure 2, at the paper's width",
+        "BLEU",
+        ("EM routing, 128 capsules", "em_routing_512_wide", "-"),
+        ("EM routing, 512 capsules", "em_routing_512_capsules", "-", "em_routing_512_wide"),
     ),
     "capsnmt_softer": _table(
         "CapsNMT with softer assignments (not in the paper)",

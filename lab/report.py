@@ -16,7 +16,7 @@ import hf_capsule_mt  # noqa: F401  its models
 from capsule_mt.commands.console import HelpFormatter, run
 from capsule_mt.files.outputs import write_output
 from hf_capsule_mt.evaluation import read_result
-from lab import analyses, capsnmt_loops, depth, strong_student, strong_teacher, studies
+from lab import analyses, capsnmt_loops, depth, probe, strong_student, strong_teacher, studies
 from lab.effects import Columns, draw_effects, effects_table, embedded_gains
 from lab.paper_tables import TABLES, share_among_equals
 from lab.records import SPEEDS, Records
@@ -93,6 +93,7 @@ SECTIONS: dict[str, Callable[[Records], str]] = {
     "depth": depth.tables,
     "analyses": analyses.table,
     "by_length": analyses.by_length,
+    "probes": probe.table,
     "capsnmt_loops": capsnmt_loops.table,
     "effects": lambda records: effects_table(effects(records)),
     **studies.SECTIONS,

@@ -1,6 +1,6 @@
 """The page of analyses: no cell is empty without a reason, and numbers are those of the records."""
 
-from lab.analyses import ANALYSES, BESIDE, CAPSNMT, CURVES, GUIDED, OVERLAPS, READ, ROUTED, by_length, table
+from lab.analyses import ANALYSES, BESIDE, CAPSNMT, CURVES, GUIDED, OVERLAPS, PROBES, READ, ROUTED, by_length, table
 from lab.records import Records
 
 
@@ -8,8 +8,12 @@ def test_numbers_come_from_the_records(tmp_path):
     records = Records(tmp_path)
     shares = [{"offset": offset, "past": 0.2 + 0.1 * offset, "future": 0.5, "words": 9} for offset in range(-3, 4)]
     records.keep("studies", {"name": GUIDED, "around_the_step": shares})
-    layers = [{"entropy": 4.852, "diversity": 0.0}, {"entropy": 2.5, "diversity": 0.38}]
-    records.keep("studies", {"name": ROUTED, "routings": {"encoder.layer_aggregation": layers}})
+    for record, entropy in zip(ROUTED, (2.5, 2.6), strict=False):
+        layers = [{"entropy": 4.852, "diversity": 0.0}, {"entropy": entropy, "diversity": 0.38}]
+        records.keep("studies", {"name": record, "routings": {"encoder.layer_aggregation": layers}})
+    accuracies = [("trained", 0.9), ("trained", 0.8), ("untrained", 0.5), ("untrained", 0.4)]
+    results = [{"encoder": encoder, "accuracy": accuracy} for encoder, accuracy in accuracies]
+    records.keep("studies", {"name": PROBES, "results": results})
     routing = [{"decided": 0.1, "effective_capsules": 8.0}, {"decided": 0.734, "effective_capsules": 5.42}]
     records.keep("studies", {"name": CAPSNMT, "routings": {"encoder.aggregation": routing}})
     for record, rate in zip(OVERLAPS, (0.5, 0.6, 0.7), strict=True):
@@ -19,7 +23,8 @@ def test_numbers_come_from_the_records(tmp_path):
     entry = {"plain": 3.0, "guided": 2.5, "interval": [-1.25, 0.25]}
     records.keep("studies", {"name": READ, "measures": {"under": entry}})
     text = table(records)
-    assert "entropy 4.85 / 2.50; diversity 0.00 / 0.38, encoder, one seed" in text
+    assert "entropy 4.85 / 2.55 (2.50 to 2.60); diversity 0.00 / 0.38, encoder, 2 seeds" in text
+    assert "mean of the ten: 85.0 the released encoder, 45.0 an untrained one" in text
     assert "0.900 plain, 0.912 guided" in text
     assert "UNDER 3.00 plain, 2.50 guided (-1.25 to +0.25)" in text
     assert "PAST 0.10 / 0.20 / 0.30 / 0.40; FUTURE 0.50 / 0.50 / 0.50 / 0.50, 9 words" in text
