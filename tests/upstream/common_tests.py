@@ -78,7 +78,7 @@ def _stand_in(module_name: str, mixin: str) -> None:
 
 
 def load_common_tests(cache: Path) -> ModuleType:
-    """Return transformers' `tests/test_modeling_common.py`, imported."""
+    """Return transformers' own test module of all models, imported."""
     cache.mkdir(parents=True, exist_ok=True)
     checkout = os.environ.get(VARIABLE)
     folder = Path(checkout) if checkout else _made_once(cache / f"tests-{transformers.__version__}", _download_tests)
