@@ -65,13 +65,14 @@ static int64_t write_candidates(const bits_t *sets, int64_t num_sources, int64_t
     int64_t count = 0;
     for (int64_t i = 0; i < size; i++) {
         ranks[i] = (int32_t)count;
-        for (bits_t left = joint[i]; left; left &= left - 1) candidates[count++] = (int32_t)(i * 64 + __builtin_ctzll(left));
+        for (bits_t remaining = joint[i]; remaining; remaining &= remaining - 1)
+            candidates[count++] = (int32_t)(i * 64 + __builtin_ctzll(remaining));
     }
     for (int64_t source = 0; source < num_sources; source++, sets += size) {
         list_lengths[source] = count_tokens(sets, size);
         for (int64_t i = 0; i < size; i++)
-            for (bits_t left = sets[i]; left; left &= left - 1) {
-                bits_t below = (left & -left) - 1;
+            for (bits_t remaining = sets[i]; remaining; remaining &= remaining - 1) {
+                bits_t below = (remaining & -remaining) - 1;
                 *indices++ = ranks[i] + __builtin_popcountll(joint[i] & below);
             }
     }
