@@ -122,6 +122,13 @@ class Engine:
         elif isinstance(values, Tensor):
             self._model.add_vector(values)
 
+    def observe(self, observer: Callable[[int, Any, int], None] | None) -> None:
+        """Call `observer` with the inputs of each product of a linear map, from now on; `None` for no more.
+
+        It gets the map's number, a pointer to floats and the number of rows there, from several threads at a time.
+        """
+        self._model.observe(observer)
+
     def search(
         self,
         sources: Sequence[Ids],

@@ -5,7 +5,7 @@ import functools
 import os
 import sys
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, pairwise
 from pathlib import Path
 from threading import current_thread, main_thread
@@ -17,7 +17,7 @@ from capsule_mt.engine.search import Ids
 from capsule_mt.engine.stopping import StoppedError
 from capsule_mt.options.table import request_layout
 
-VERSION = 18 * 65536 + request_layout()  # as ENGINE_VERSION of native/engine.h
+VERSION = 19 * 65536 + request_layout()  # as ENGINE_VERSION of native/engine.h
 TIER = "HF_CAPSULE_MT_TIER"  # environment variable: the tier of kernels to run, such as "avx2" or "portable"
 FOLDER = Path(__file__).parent / "native"
 SUFFIX = {"win32": "dll", "darwin": "dylib"}.get(sys.platform, "so")
@@ -51,6 +51,9 @@ ANY_THREAD = Caller("PyEval_SaveThread", "PyEval_RestoreThread")
 MAIN_THREAD = Caller("PyEval_SaveThread", "PyEval_RestoreThread", "PyErr_CheckSignals")
 
 
+Observer = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.POINTER(ctypes.c_float), ctypes.c_int64)  # `observer_t`
+
+
 class NativeUnavailableError(RuntimeError):
     """The engine was not built for this machine, or its kernels do not run on this processor."""
 
@@ -76,6 +79,8 @@ def load_library() -> ctypes.CDLL:
         "engine_widen": (None, [pointer, small, pointer, number]),
         "engine_widen_codes": (None, [pointer, pointer, pointer, number, number]),
         "engine_round_codes": (None, [pointer, pointer, pointer, number, number]),
+        "engine_expand": (small, [pointer, number, pointer, number, pointer, small, pointer, number, number]),
+        "engine_compress": (number, [pointer, number, number, pointer, number, pointer, number]),
         "engine_count_infinite": (number, [pointer, small, number]),
         "engine_new": (pointer, [text, number, number]),
         "engine_free": (None, [pointer]),
@@ -87,6 +92,7 @@ def load_library() -> ctypes.CDLL:
         "engine_add_positions": (small, [pointer, number, number, number, number]),
         "engine_add_buffer": (small, [pointer, small, number]),
         "engine_set_programs": (small, [pointer, text, number, text, number, small]),
+        "engine_observe": (None, [pointer, Observer]),
         "engine_translate": (small, [pointer, pointer, pointer]),
         "engine_narrow_tokens": (number, [pointer, number, number, pointer]),
         "engine_list_candidates": (number, [pointer, pointer, pointer, pointer, pointer, number]),
@@ -196,6 +202,41 @@ def product(first: Tensor, then: Tensor) -> Tensor:
     return weight
 
 
+def compressed(codes: Tensor, frequencies: bytes) -> bytes:
+    """Return a matrix of codes as a stream of native/entropy.c.
+
+    frequencies: of the codes -n to n, in 16 bits each, little-endian.
+    """
+    room = 2 * codes.size + 64  # a code takes 14 bits at most
+    stream = bytearray(room)
+    addresses = address_of(codes), _address_of_bytes(frequencies), _address_of_bytes(stream)
+    largest = len(frequencies) // 4
+    size = load_library().engine_compress(addresses[0], *codes.shape, addresses[1], largest, addresses[2], room)
+    return bytes(stream[: _checked(size)])
+
+
+def expand(
+    stream: "bytes | memoryview", frequencies: "bytes | memoryview", codes: Tensor, rows_of: "tuple[bytes, int] | None"
+) -> None:
+    """Decode a stream, as `compressed` wrote it, into rows of a matrix; raise a `ValueError` if it is damaged.
+
+    rows_of: the classes of all rows, in four bits each, and the class of the stream; `None` for all rows.
+    """
+    classes, class_index = rows_of or (b"", 0)
+    addresses = [_address_of_bytes(content) for content in (stream, frequencies, classes)]
+    addresses[2] = addresses[2] if rows_of else 0
+    largest, shape = len(frequencies) // 4, codes.shape
+    _checked(
+        load_library().engine_expand(
+            addresses[0], len(stream), addresses[1], largest, addresses[2], class_index, address_of(codes), *shape
+        )
+    )
+
+
+def _address_of_bytes(content: "bytes | bytearray | memoryview") -> int:
+    return address_of(Tensor(content, "I8", (len(content),)))
+
+
 class NativeModel:
     """A `model_t` of native/engine.h. Its methods are the functions there; they raise what these refuse."""
 
@@ -254,6 +295,11 @@ class NativeModel:
 
     def set_programs(self, encoder: bytes, num_encoder: int, decoder: bytes, num_decoder: int, logits: int) -> None:
         _checked(self._library.engine_set_programs(self._model, encoder, num_encoder, decoder, num_decoder, logits))
+
+    def observe(self, observer: Callable[[int, Any, int], None] | None) -> None:
+        """Call `observer` with the inputs of each linear map: its number, a pointer to floats, and the rows there."""
+        self._observer = Observer(0 if observer is None else observer)  # kept alive: C has its address
+        self._library.engine_observe(self._model, self._observer)
 
     def translate(self, numbers: Mapping[str, int | float], arrays: "Mapping[str, array[Any]]") -> None:
         """Search, or score given translations. The fields are those of `request_t`; results are written to arrays."""

@@ -18,7 +18,7 @@
 #endif
 
 /* Of this interface, and of the options in a request. */
-#define ENGINE_VERSION (18 * 65536 + OPTIONS_LAYOUT)
+#define ENGINE_VERSION (19 * 65536 + OPTIONS_LAYOUT)
 
 /* What the rows of a buffer are: the words of all sources, the sources, the hypotheses, or states of the hypotheses, which
  * move along when beams are reordered. */
@@ -130,6 +130,15 @@ EXPORTED void engine_widen(const void *source, int type, float *target, int64_t 
 EXPORTED void engine_widen_codes(const int8_t *codes, const float *largest, float *target, int64_t rows, int64_t width);
 /* The reverse: what `engine_pack` makes of floats [rows, width] in an int8 map. */
 EXPORTED void engine_round_codes(const float *source, int8_t *codes, float *largest, int64_t rows, int64_t width);
+/* Decodes a stream of `size` bytes (entropy.c) into the rows of a matrix of codes [rows, columns] whose class is `class`:
+ * `classes` has four bits for each row, the lower ones first; or NULL, for all rows. `frequencies`: of the codes from
+ * -`largest` to `largest`, each of them two bytes, little-endian. Returns 0, or -2 if the stream is damaged. */
+EXPORTED int engine_expand(const uint8_t *stream, int64_t size, const uint8_t *frequencies, int64_t largest,
+                           const uint8_t *classes, int class, int8_t *codes, int64_t rows, int64_t columns);
+/* The reverse, of all rows, into a stream with `room` for that many bytes; returns its size, -1 where that is more than the room, and -2
+ * for a code that has no frequency. */
+EXPORTED int64_t engine_compress(const int8_t *codes, int64_t rows, int64_t columns, const uint8_t *frequencies,
+                                 int64_t largest, uint8_t *stream, int64_t room);
 /* The number of values of a type, but for CODES, that are infinite or NaN. */
 EXPORTED int64_t engine_count_infinite(const void *values, int type, int64_t count);
 EXPORTED model_t *engine_new(const char *tier, int64_t vocabulary, int64_t num_caches);
@@ -156,6 +165,9 @@ EXPORTED int engine_add_buffer(model_t *model, int space, int64_t width);
 /* `logits`: the buffer that holds the logits after the decoder's program. */
 EXPORTED int engine_set_programs(model_t *model, const operation_t *encoder, int64_t num_encoder,
                                  const operation_t *decoder, int64_t num_decoder, int logits);
+/* Calls `observer` with the inputs [rows, inputs] of each product of a linear map, from now on; NULL for none. */
+typedef void (*observer_t)(int linear, const float *inputs, int64_t rows);
+EXPORTED void engine_observe(model_t *model, observer_t observer);
 /* The likely translations of each source token: those of token s are `starts[s]` to `starts[s + 1]` of the tokens. */
 typedef struct {
     int64_t source_vocabulary, vocabulary;

@@ -327,6 +327,8 @@ const linear_t *whole_of(const model_t *model, linear_t *linear) {
     return none;
 }
 
+void engine_observe(model_t *model, observer_t observer) { model->observer = observer; }
+
 /* Packing takes as long as some thirty steps gain by it; a head that the cache holds gains nothing. */
 #if !defined(MIN_PREVIEW_STEPS)
 #define MIN_PREVIEW_STEPS 32

@@ -48,6 +48,7 @@ struct model {
     int halves;              /* of keys and values, where products are in int8 */
     int is_recurrent;        /* some state but SSRU's needs the step before, so given targets go step by step, too */
     int64_t source_vocabulary, longest_source, longest_target; /* the limits of tables and positions */
+    observer_t observer; /* or NULL */
 };
 
 #define OUT_OF(op) ((op)->slots[0])

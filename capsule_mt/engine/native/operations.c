@@ -56,6 +56,7 @@ void map_rows(run_t *run, const operation_t *op, const float *x, int64_t rows, f
     const linear_t *linear =
         is_shortened ? &run->logits.shortlist : whole_of(run->model, run->model->linears + op->slots[LINEAR_map]);
     if (!linear) longjmp(run->failed, NO_MEMORY);
+    if (run->model->observer) run->model->observer(op->slots[LINEAR_map], x, rows);
     if (find_best_tokens(run, op, linear, x, rows)) return;
     if (op->slots[LINEAR_twice] && linear->int8) {
         multiply_twice(run, linear, x, rows, y);
