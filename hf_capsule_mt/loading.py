@@ -26,8 +26,9 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_L
 
 import hf_capsule_mt.modeling  # noqa: F401 - registers the models
 from capsule_mt.engine.program import Codes, Tensor
-from capsule_mt.models.int8 import INT8_FILE, Int8File
+from capsule_mt.models.loading import weights_in
 from capsule_mt.models.weights import (
+    CODES_FILES,
     FLOATING_TYPES,
     INDEX_FILE,
     WEIGHTS_FILE,
@@ -211,12 +212,12 @@ def _load(name_or_path: NameOrPath, *args: Any, **kwargs: Any) -> tuple[Any, str
         settings["trust_remote_code"] = bool(kwargs.get("trust_remote_code"))
     source: NameOrPath | None = name_or_path
     model_class: Any = AutoModelForSeq2SeqLM
-    if (folder / INT8_FILE).is_file():
+    if any((folder / name).is_file() for name in CODES_FILES):
         if kwargs.get("dtype") == "auto":
             settings["dtype"] = torch.float32
         trust = settings["trust_remote_code"]
         config = settings.get("config") or named(lambda: AutoConfig.from_pretrained(folder, trust_remote_code=trust))
-        source, settings = None, settings | {"config": config, "state_dict": _int8_state(folder)}
+        source, settings = None, settings | {"config": config, "state_dict": _state_of_codes(folder)}
         model_class = MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING[type(config)]
     model, info = named(lambda: model_class.from_pretrained(source, *args, **settings))
     if source is None:
@@ -242,9 +243,9 @@ def from_codes(codes: torch.Tensor, largest: torch.Tensor) -> torch.Tensor:
     return torch.where(codes.abs() == LARGEST_CODE, largest[:, None] * codes.sign(), weight)
 
 
-def _int8_state(folder: Path) -> dict[str, torch.Tensor]:
-    """Return the weights of an int8 checkpoint in float32."""
-    file = Int8File(folder)
+def _state_of_codes(folder: Path) -> dict[str, torch.Tensor]:
+    """Return the weights of an int8 or a small checkpoint in float32."""
+    file = weights_in(os.fspath(folder))
     state = {}
     for name in file:
         weight = file.read(name)
@@ -355,7 +356,7 @@ def _file_of(name_or_path: NameOrPath, tensor: str | None = None) -> str:
     stored = stored_weights(folder)
     if stored is not None and tensor in stored:
         return stored.file_of(str(tensor))
-    files = (folder / name for name in (WEIGHTS_FILE, INT8_FILE, INDEX_FILE))
+    files = (folder / name for name in (WEIGHTS_FILE, *CODES_FILES, INDEX_FILE))
     return str(next((file for file in files if file.exists()), name_or_path))
 
 

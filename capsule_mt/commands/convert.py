@@ -1,26 +1,32 @@
-"""Convert a model: between files of Marian (Firefox Translations) and of transformers, to int8, or for the browser.
+"""Convert a model: between files of Marian (Firefox Translations) and of transformers, to fewer bits, for the browser.
 
     capsule-mt convert CHECKPOINT OUT --to int8       # a quarter of the size of float32: translate with --int8
+    capsule-mt convert CHECKPOINT OUT --to small --text en.txt    # about half of int8; --int8 here, too
     capsule-mt convert FOLDER OUT --to huggingface    # config.json, model.safetensors, tokenizer.json, shortlist
     capsule-mt convert CHECKPOINT OUT --to marian     # model.npz, vocabularies, shortlist, config.yml: for Marian
     capsule-mt convert FOLDER OUT --to web            # model.capsule in int8, for a page in the browser, or node
     capsule-mt convert en-pt OUT --to web             # a model by name works, too: `capsule-mt models --help`
 
-int8 takes every model that the engine takes, in safetensors or pytorch_model.bin. huggingface writes a Capsule Marian
-that transformers can train further; to translate, a folder of Marian's needs no conversion. marian refuses, by name,
-what Marian cannot represent. web takes these models, and OPUS-MT. hf-capsule-mt adds transformers' MarianMTModel and
-capsules on top of any Marian: `capsule-mt convert --to marianmt --help`.
+int8 and small take every model that the engine takes, in safetensors or pytorch_model.bin. int8 translates as before
+with --int8. small changes some translations a little: it rounds by what the model multiplies while it translates the
+first 500 lines of --text, sentences of the source language, and needs `pip install capsule-mt[calibrate]`. huggingface
+writes a Capsule Marian that transformers can train further; to translate, a folder of Marian's needs no conversion.
+marian refuses, by name, what Marian cannot represent. web takes these models, and OPUS-MT. hf-capsule-mt adds
+transformers' MarianMTModel and capsules on top of any Marian: `capsule-mt convert --to marianmt --help`.
 """
 
 import argparse
 import importlib
+import itertools
 from pathlib import Path
 
 from capsule_mt.catalog.entries import FACTS_FILE
 from capsule_mt.commands import further_commands
 from capsule_mt.commands.console import CommandParser
+from capsule_mt.files.reading import read_lines
 
-TARGETS = ("int8", "huggingface", "marian", "web")
+TARGETS = ("int8", "small", "huggingface", "marian", "web")
+NUM_SENTENCES = 500  # that --to small translates
 
 
 def main() -> None:
@@ -39,7 +45,11 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="the folder to write; a new one, or an empty one")
     parser.add_argument("--to", choices=TARGETS, required=True, help="the kind of files to write")
     parser.add_argument("--languages", metavar="SRC-TGT", help="with --to web, if the folder does not name them")
+    parser.add_argument("--text", type=Path, help="with --to small: sentences of the source language, one a line")
     arguments = parser.parse_args()
+    if (arguments.to == "small") != (arguments.text is not None):
+        raise ValueError("--to small needs --text FILE, sentences of the source language; other kinds do without it")
+    sources = [] if arguments.text is None else _sentences(arguments.text)
     if arguments.out.exists() and (not arguments.out.is_dir() or any(arguments.out.iterdir())):
         raise ValueError(f"{arguments.out}: exists and is not empty; name a new folder")
     from capsule_mt.catalog.store import model_folder  # late: not every conversion is this distribution's
@@ -60,6 +70,10 @@ def main() -> None:
         from capsule_mt.models.to_int8 import write_int8
 
         write_int8(model, arguments.out)
+    elif arguments.to == "small":
+        from capsule_mt.calibration.rounding import write_small
+
+        write_small(model, arguments.out, sources)
     elif arguments.to == "huggingface":
         from capsule_mt.models.to_huggingface import write_huggingface
 
@@ -70,3 +84,12 @@ def main() -> None:
         write_marian_folder(model, arguments.out)
     for file in sorted(arguments.out.iterdir()):
         print(file)
+
+
+def _sentences(file: Path) -> list[str]:
+    """Return the first `NUM_SENTENCES` lines of a file that are not empty."""
+    lines = (line for line in read_lines(file) if line.strip())
+    sources = list(itertools.islice(lines, NUM_SENTENCES))
+    if not sources:
+        raise ValueError(f"{file}: has no sentence; --to small needs some {NUM_SENTENCES} of the source language")
+    return sources

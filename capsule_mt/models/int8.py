@@ -104,9 +104,7 @@ def write_int8_weights(folder: str | os.PathLike[str], weights: Weights, parts: 
 
     parts: of the model's program; what it rounds is written as codes, and what is stored in codes already.
     """
-    if os.path.lexists(os.path.join(folder, WEIGHTS_FILE)):
-        raise ValueError(f"{os.fspath(folder)} has weights already ({WEIGHTS_FILE}): choose an empty folder")
-    names = sorted(name for name in weights if name in parts.used or name.startswith(TRAINED_ONLY))
+    names = names_to_write(folder, weights, parts)
     unrounded = {name: weights.read(name) for name in names if name not in parts.rounded}
     exact = {name: tensor for name, tensor in unrounded.items() if isinstance(tensor, Tensor)}
     matrices = [name for name in names if name not in exact]
@@ -134,6 +132,13 @@ def write_int8_weights(folder: str | os.PathLike[str], weights: Weights, parts: 
     file = os.path.join(folder, INT8_FILE)
     write_safetensors(file, shapes, numbers, {"format": "pt"})
     write_json(os.path.join(folder, FACTS_FILE), {"format": FORMAT, "sha256": digests})
+
+
+def names_to_write(folder: str | os.PathLike[str], weights: Weights, parts: Parts) -> list[str]:
+    """Return the names of the weights that a checkpoint in `folder` gets, unless the folder has weights already."""
+    if os.path.lexists(os.path.join(folder, WEIGHTS_FILE)):
+        raise ValueError(f"{os.fspath(folder)} has weights already ({WEIGHTS_FILE}): choose an empty folder")
+    return sorted(name for name in weights if name in parts.used or name.startswith(TRAINED_ONLY))
 
 
 def _digest(dtype: str, shape: Sequence[int], content: "bytes | bytearray | memoryview | array[Any]") -> str:

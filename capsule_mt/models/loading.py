@@ -15,6 +15,7 @@ from capsule_mt.models.opening import open_file
 from capsule_mt.models.registry import write_program
 from capsule_mt.models.weights import (
     INT8_FILE,
+    SMALL_FILE,
     WEIGHTS_FILE,
     CheckpointError,
     SafetensorsFile,
@@ -200,6 +201,10 @@ def is_marian(folder: str | os.PathLike[str]) -> bool:
 
 
 def weights_in(folder: str) -> Weights:
+    if os.path.lexists(os.path.join(folder, SMALL_FILE)) and not os.path.lexists(os.path.join(folder, WEIGHTS_FILE)):
+        from capsule_mt.models.small import SmallFile
+
+        return SmallFile(folder)
     if os.path.lexists(os.path.join(folder, INT8_FILE)) and not os.path.lexists(os.path.join(folder, WEIGHTS_FILE)):
         from capsule_mt.models.int8 import Int8File
 

@@ -15,6 +15,7 @@ class Parts:
 
     used: the names of all tensors that the program takes.
     rounded: the matrices that a program packed in int8 takes as codes alone.
+    maps: the linear map of each matrix; tables: the matrices with a row for each token.
 
     Args:
         epsilon: what every LayerNorm adds to the variance.
@@ -24,6 +25,8 @@ class Parts:
         self.weights, self.epsilon = weights, epsilon
         self.used: set[str] = set()
         self.rounded: set[str] = set()
+        self.maps: dict[str, Linear] = {}
+        self.tables: set[str] = set()
         self._exact: set[str] = set()
         self._vectors: dict[str, Vector] = {}
 
@@ -48,7 +51,8 @@ class Parts:
             matrix = matrix if scale == 1.0 else tensors.scaled(matrix, scale)
             return matrix, None if bias is None else self.tensor(bias)
 
-        return Linear(outputs, inputs, read)
+        self.maps[weight] = Linear(outputs, inputs, read)
+        return self.maps[weight]
 
     def linear(self, name: str, outputs: int, inputs: int, *, bias: bool = True, scale: float = 1.0) -> Linear:
         """Return the linear map of a module with `weight` and, perhaps, `bias`."""
@@ -68,6 +72,7 @@ class Parts:
 
         rounds: an engine in int8 takes codes of them.
         """
+        self.tables.add(name)
         if name not in self._vectors:
             self.expect(name, rows, width)
             if rounds:
@@ -85,11 +90,12 @@ class Parts:
 
     def vocabulary(self, table: str, targets: int, width: int) -> Linear:
         """Return the map to the logits of all target tokens, with `final_logits_bias` if the model has one."""
+        self.tables.add(table)
         linear, bias = self.map(table, None, targets, width), "final_logits_bias"
         if bias in self.weights:
             self.expect(bias, 1, targets)
             read = linear.read
-            linear = Linear(targets, width, lambda: (read()[0], self.tensor(bias)))
+            linear = self.maps[table] = Linear(targets, width, lambda: (read()[0], self.tensor(bias)))
         return self.shared(table, linear)
 
     def keep_exact(self, prefix: str) -> None:

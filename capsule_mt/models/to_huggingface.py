@@ -1,26 +1,41 @@
 """A folder of Marian's as a checkpoint of transformers: a Capsule Marian in float32, its tokenizer, its shortlist."""
 
 import os
+from collections.abc import Callable
 
 from capsule_mt.engine.library import widened
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.models.checking import check_calibration
 from capsule_mt.models.from_marian import MarianCheckpoint, MarianFolder
-from capsule_mt.models.int8 import write_int8_weights
 from capsule_mt.models.loading import CONFIG_FILE, GENERATION_FILE
 from capsule_mt.models.marian_files import options_of
+from capsule_mt.models.parts import Parts
 from capsule_mt.models.registry import write_program
 from capsule_mt.models.shortlist import FILE_NAME
 from capsule_mt.models.tokenizer import CONFIG_FILE as TOKENIZER_CONFIG_FILE
 from capsule_mt.models.tokenizer import TARGET_TOKENIZER_FILE, TOKENIZER_FILE
-from capsule_mt.models.weights import WEIGHTS_FILE, CheckpointError, write_json, write_safetensors
+from capsule_mt.models.weights import WEIGHTS_FILE, CheckpointError, Weights, write_json, write_safetensors
+
+# writes weights to a folder; `Parts` are those of the model's program
+WriteWeights = Callable[[str | os.PathLike[str], Weights, Parts], None]
 
 
-def write_huggingface(folder: str | os.PathLike[str], out: str | os.PathLike[str], *, int8: bool = False) -> None:
+def write_float_weights(folder: str | os.PathLike[str], weights: Weights, parts: Parts) -> None:
+    """Write the weights of a model to a folder in float32."""
+    write_safetensors(
+        os.path.join(folder, WEIGHTS_FILE),
+        {name: ("F32", weights.shape(name)) for name in weights},
+        lambda name: widened(weights.read(name)).buffer,
+        {"format": "pt"},
+    )
+
+
+def write_huggingface(
+    folder: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    write_weights: WriteWeights = write_float_weights,
+) -> None:
     """Write the model in a folder of Marian's to the folder `out`.
-
-    Args:
-        int8: write an int8 checkpoint.
 
     Raises:
         UnsupportedModelError: a feature that Capsule Marian lacks, by name.
@@ -42,16 +57,7 @@ def write_huggingface(folder: str | os.PathLike[str], out: str | os.PathLike[str
     check_calibration(checkpoint.config.get("coverage_calibration", {}), program.head_shape, checkpoint.calibrated_by)
     shortlist = checkpoint.read_shortlist() if checkpoint.has_shortlist else None
     os.makedirs(out, exist_ok=True)
-    weights = checkpoint.weights
-    if int8:
-        write_int8_weights(out, weights, parts)
-    else:
-        write_safetensors(
-            os.path.join(out, WEIGHTS_FILE),
-            {name: ("F32", weights.shape(name)) for name in weights},
-            lambda name: widened(weights.read(name)).buffer,
-            {"format": "pt"},
-        )
+    write_weights(out, checkpoint.weights, parts)
     tokenizers = zip((TOKENIZER_FILE, TARGET_TOKENIZER_FILE), checkpoint.tokenizer_jsons(), strict=False)
     for name, content in (
         *tokenizers,

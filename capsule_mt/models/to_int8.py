@@ -1,4 +1,4 @@
-"""Any model that the engine takes as an int8 checkpoint, without torch."""
+"""Any model that the engine takes as a checkpoint with fewer bits, without torch."""
 
 import os
 import re
@@ -8,7 +8,7 @@ from capsule_mt.models.int8 import write_int8_weights
 from capsule_mt.models.loading import CONFIG_FILE, HubCheckpoint, is_marian
 from capsule_mt.models.opening import open_file
 from capsule_mt.models.registry import write_program
-from capsule_mt.models.to_huggingface import write_huggingface
+from capsule_mt.models.to_huggingface import WriteWeights, write_huggingface
 from capsule_mt.models.weights import write_json
 
 # beside config.json and the weights: how to generate, the tokenizer, the shortlist, and who may use it for what
@@ -28,13 +28,18 @@ def write_int8(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> N
         UnsupportedModelError: a model that the engine does not take, or of Marian that Capsule Marian does not.
         CheckpointError: a damaged file, or files that do not fit together.
     """
+    write_checkpoint(folder, out, write_int8_weights)
+
+
+def write_checkpoint(folder: str | os.PathLike[str], out: str | os.PathLike[str], write_weights: WriteWeights) -> None:
+    """Write the model in `folder` to the folder `out`, with its weights as `write_weights` writes them."""
     if is_marian(folder):
-        write_huggingface(folder, out, int8=True)
+        write_huggingface(folder, out, write_weights)
         return
     checkpoint = HubCheckpoint(os.fspath(folder))
     _, parts = write_program(checkpoint.config, checkpoint.weights, checkpoint.origin)
     os.makedirs(out, exist_ok=True)
-    write_int8_weights(out, checkpoint.weights, parts)
+    write_weights(out, checkpoint.weights, parts)
     config = {name: value for name, value in checkpoint.config.items() if name != "torch_dtype"}
     write_json(os.path.join(out, CONFIG_FILE), {**config, "dtype": "float32"})
     for name in sorted(filter(COPIED.fullmatch, os.listdir(folder))):

@@ -18,6 +18,8 @@ from capsule_mt.models.opening import open_file, read_file
 
 WEIGHTS_FILE = "model.safetensors"
 INT8_FILE = "int8.safetensors"  # of a checkpoint in int8
+SMALL_FILE = "small.safetensors"  # of a small checkpoint
+CODES_FILES = INT8_FILE, SMALL_FILE  # whose matrices are codes
 PICKLED_FILE = "pytorch_model.bin"
 INDEX_FILE = "model.safetensors.index.json"
 LONGEST_HEADER = 100_000_000  # bytes, as safetensors allows

@@ -21,7 +21,7 @@ LIGHT = {
     "catalog": {"files", "messages", "models.registry", "text"},
     "coverage": {"engine", "text"},
     "translate": {"engine", "models", "catalog", "coverage", "text", "files", "messages", "options", "__init__"},
-    "calibration": {"coverage", "files", "text", "translate"},
+    "calibration": {"coverage", "engine", "files", "models", "text", "translate"},
     "serve": {"catalog", "coverage", "engine", "files", "formats", "options", "text", "translate"},
     "web": {"catalog.pairs", "coverage", "engine", "models", "options", "translate", "text"},
     "commands": {

@@ -1,0 +1,238 @@
+"""Round a model to few bits, one step a matrix, and write it as a small checkpoint: `capsule-mt convert --to small`.
+
+Matrices are rounded column by column, and what rounding a column costs is fed back into the columns after it, by the
+inputs that the matrix has while the model translates: GPTQ (Frantar et al. 2022, arXiv:2210.17323), but with one step
+and codes of any size instead of four bits. An entropy coder then spends bits where they are needed.
+"""
+
+import itertools
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from capsule_mt.engine.decoder import EngineDecoder
+from capsule_mt.engine.library import widened
+from capsule_mt.engine.program import Codes, Tensor
+from capsule_mt.models.coded import LARGEST_CODE
+from capsule_mt.models.loading import open_checkpoint
+from capsule_mt.models.parts import Parts
+from capsule_mt.models.registry import write_program
+from capsule_mt.models.small import write_small_weights
+from capsule_mt.models.to_int8 import write_checkpoint
+from capsule_mt.models.weights import Weights
+from capsule_mt.translate.translator import Translator
+
+Array = npt.NDArray[np.float64]
+
+LOGITS_BIAS = "final_logits_bias"
+BATCH_SIZE = 32
+# With EXPONENT, of a dozen settings: those that change few translations of two Firefox students at 8.7 MB
+STEPS_PER_DEVIATION, TABLE_STEPS_PER_DEVIATION = 4.5, 3.45
+# A row of an embedding has a step in proportion to (number + FIRST_TOKENS)^EXPONENT: vocabularies number frequent
+# tokens first, and what is read often is worth more bits.
+EXPONENT, FIRST_TOKENS, TABLE_BLOCKS = 0.35, 100, 16
+DAMPING = 0.01  # of the mean of the diagonal, as in GPTQ: inputs that hardly occurred must not decide
+BLOCK = 128  # columns, whose errors are fed back to all later columns at once
+SMALLEST_STEP = 1e-30
+FLUSHED_ROWS = 2048  # are multiplied at once: products of few rows cost more than they compute
+
+
+class Moments(NamedTuple):
+    """The mean [inputs] and the covariance [inputs, inputs] of what a matrix multiplies."""
+
+    mean: Array
+    covariance: Array
+
+
+def write_small(folder: str | os.PathLike[str], out: str | os.PathLike[str], sources: Sequence[str]) -> None:
+    """Write the model in `folder` to the folder `out` as a small checkpoint.
+
+    Args:
+        sources: sentences that the model translates, to see what its matrices multiply; some 500.
+
+    Raises:
+        UnsupportedModelError: a model that the engine does not take, or of Marian that Capsule Marian does not.
+        CheckpointError: a damaged file, or files that do not fit together.
+    """
+    moments = input_moments(folder, sources)
+
+    def write_weights(target: str | os.PathLike[str], weights: Weights, parts: Parts) -> None:
+        write_small_weights(target, RoundedWeights(weights, parts, moments), parts)
+
+    write_checkpoint(folder, out, write_weights)
+
+
+class Observations:
+    """Sums over the inputs of some linear maps of an engine.
+
+    Args:
+        widths: the inputs of each map, by its number.
+    """
+
+    def __init__(self, widths: dict[int, int]) -> None:
+        self._widths = widths
+        self._counts = dict.fromkeys(widths, 0)
+        self._sums = {index: np.zeros(width) for index, width in widths.items()}
+        self._products = {index: np.zeros((width, width)) for index, width in widths.items()}
+        self._rows: dict[int, list[npt.NDArray[np.float32]]] = {index: [] for index in widths}
+        self._lock = threading.Lock()  # each thread of the engine observes
+
+    def observe(self, index: int, inputs: Any, count: int) -> None:
+        """Take `count` rows at a pointer: see `Engine.observe`."""
+        if index not in self._widths:
+            return
+        with self._lock:
+            self._rows[index].append(np.ctypeslib.as_array(inputs, shape=(count, self._widths[index])).copy())
+            if sum(map(len, self._rows[index])) >= FLUSHED_ROWS:
+                self._flush(index)
+
+    def _flush(self, index: int) -> None:
+        rows = np.concatenate(self._rows[index])
+        self._rows[index].clear()
+        self._counts[index] += len(rows)
+        self._sums[index] += rows.sum(0)
+        self._products[index] += rows.T @ rows
+
+    def moments(self, index: int) -> Moments:
+        if self._rows[index]:
+            self._flush(index)
+        count = max(self._counts[index], 1)
+        mean = self._sums[index] / count
+        return Moments(mean, self._products[index] / count - np.outer(mean, mean))
+
+
+def input_moments(folder: str | os.PathLike[str], sources: Sequence[str], **settings: Any) -> dict[str, Moments]:
+    """Return the moments of the inputs of a model's matrices, by name, while it translates these sentences greedily.
+
+    settings: more options of the search.
+    """
+    checkpoint = open_checkpoint(os.fspath(folder))
+    program, parts = write_program(checkpoint.config, checkpoint.weights, checkpoint.origin)
+    index_of = {linear: index for index, stacked in enumerate(program.linears) for linear in stacked}
+    maps = {
+        name: index_of[parts.maps[name]] for name in parts.rounded | parts.tables if parts.maps.get(name) in index_of
+    }
+    observations = Observations({index: program.linears[index][0].inputs for index in maps.values()})
+    translator = Translator.from_pretrained(folder)
+    cast(EngineDecoder, translator.loaded.decoder).engine.observe(observations.observe)
+    translator(
+        list(sources),
+        batch_size=BATCH_SIZE,
+        num_beams=1,
+        scores=False,
+        split_sentences=False,
+        truncation=True,
+        **settings,
+    )
+    return {name: observations.moments(index) for name, index in maps.items()}
+
+
+class RoundedWeights:
+    """The weights of a model, with its matrices rounded to few bits and its vectors in half precision.
+
+    What rounding a matrix adds to the mean of its outputs is taken from its bias.
+    """
+
+    def __init__(self, weights: Weights, parts: Parts, moments: dict[str, Moments]) -> None:
+        self._weights, self._tables, self._moments = weights, parts.tables, moments
+        biases = {name: f"{name.removesuffix('.weight')}.bias" for name in moments.keys() - parts.tables}
+        biases |= dict.fromkeys(moments.keys() & parts.tables, LOGITS_BIAS)
+        self._matrix_of_bias = {bias: name for name, bias in biases.items() if bias in weights}
+        self._rounded: dict[str, Codes] = {}
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._weights
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._weights)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._weights.shape(name)
+
+    def problem(self, name: str, message: str) -> ValueError:
+        return self._weights.problem(name, message)
+
+    def read(self, name: str) -> Tensor | Codes:
+        if name in self._moments or name in self._tables:
+            return self._matrix(name)
+        values = self._weights.read(name)
+        if name in self._matrix_of_bias:
+            matrix = self._matrix_of_bias[name]
+            added = _numbers(self._matrix(matrix)) - _numbers(self._weights.read(matrix))
+            bias = _numbers(values)
+            bias -= (added @ self._moments[matrix].mean).reshape(bias.shape)
+            values = Tensor(bias.astype(np.float32).tobytes(), "F32", bias.shape)
+        return _in_half(values)
+
+    def _matrix(self, name: str) -> Codes:
+        if name not in self._rounded:
+            weight = _numbers(self._weights.read(name))
+            if name in self._tables:
+                steps = table_steps(weight)
+                codes = np.rint(weight / steps[:, None])
+            else:
+                steps = np.full(len(weight), _step(weight, weight.std() / STEPS_PER_DEVIATION))
+                codes = fed_back(weight, self._moments[name].covariance, steps[0])
+            content, magnitudes = codes.astype(np.int8).tobytes(), (LARGEST_CODE * steps).astype(np.float32).tobytes()
+            self._rounded[name] = Codes(
+                Tensor(content, "I8", weight.shape), Tensor(magnitudes, "F32", weight.shape[:1])
+            )
+        return self._rounded[name]
+
+
+def _numbers(values: Tensor | Codes) -> Array:
+    wide = widened(values)
+    return np.frombuffer(wide.buffer, np.float32).reshape(wide.shape).astype(np.float64)
+
+
+def _in_half(values: Tensor | Codes) -> Tensor | Codes:
+    """Return a vector in half precision, if that can hold its numbers; anything else as it is."""
+    if isinstance(values, Codes) or max(values.shape, default=0) != values.size or values.dtype != "F32":
+        return values
+    with np.errstate(over="ignore"):
+        halves = np.frombuffer(values.buffer, np.float32).astype(np.float16)
+    return Tensor(halves.tobytes(), "F16", values.shape) if np.isfinite(halves).all() else values
+
+
+def _step(weight: Array, step: float) -> float:
+    """Return a step, or the smallest larger one by which all codes are in range."""
+    return max(step, float(np.abs(weight).max(initial=0)) / LARGEST_CODE, SMALLEST_STEP)
+
+
+def table_steps(weight: Array) -> Array:
+    """Return the step of each row of a table of tokens: the same one for the rows of a block."""
+    rows = len(weight)
+    sizes = np.power(np.arange(rows) + FIRST_TOKENS, EXPONENT, dtype=np.float64)
+    sizes *= weight.std() / TABLE_STEPS_PER_DEVIATION / np.exp(np.log(sizes).mean())
+    shares = np.arange(TABLE_BLOCKS + 1) / TABLE_BLOCKS
+    edges = np.unique(np.rint(FIRST_TOKENS * ((1 + rows / FIRST_TOKENS) ** shares - 1)).astype(int))
+    for first, end in itertools.pairwise(edges):
+        sizes[first:end] = _step(weight[first:end], np.exp(np.log(sizes[first:end]).mean()))
+    return sizes
+
+
+def fed_back(weight: Array, covariance: Array, step: float) -> Array:
+    """Return the codes of a matrix [outputs, inputs], whose errors are fed back: Frantar et al., algorithm 1.
+
+    covariance: of its inputs [inputs, inputs].
+    """
+    width = len(covariance)
+    damped = covariance + np.eye(width) * max(DAMPING * np.diag(covariance).mean(), SMALLEST_STEP)
+    order = np.argsort(-np.diag(damped), kind="stable")  # the strongest inputs first, while many can make up for them
+    # the upper factor of the inverse: its row j says how an error of column j is shared out to the columns after it
+    shares = np.linalg.cholesky(np.linalg.inv(damped[np.ix_(order, order)])).T
+    columns, codes = weight.T[order].copy(), np.empty_like(weight.T)
+    for first in range(0, width, BLOCK):
+        end = min(first + BLOCK, width)
+        errors = np.empty((end - first, len(weight)))
+        for j in range(first, end):
+            code = np.clip(np.rint(columns[j] / step), -LARGEST_CODE, LARGEST_CODE)
+            codes[order[j]] = code
+            errors[j - first] = (columns[j] - code * step) / shares[j, j]
+            columns[j + 1 : end] -= np.outer(shares[j, j + 1 : end], errors[j - first])
+        columns[end:] -= shares[first:end, end:].T @ errors
+    return codes.T

@@ -1,0 +1,186 @@
+"""`capsule-mt convert --to small`: what it writes, how it rounds, and what is refused."""
+
+import json
+import math
+import os
+import random
+from array import array
+
+import pytest
+
+from capsule_mt import Translator
+from capsule_mt.commands import convert
+from capsule_mt.engine.program import Codes, Tensor
+from capsule_mt.models.coded import coded
+from capsule_mt.models.int8 import Int8File
+from capsule_mt.models.loading import load_model, open_checkpoint
+from capsule_mt.models.small import SmallFile, write_facts, write_small_weights
+from capsule_mt.models.to_int8 import write_checkpoint
+from capsule_mt.models.weights import CheckpointError, write_safetensors
+from tests.conftest import GOLDEN
+from tests.fixtures.students import write_student
+
+np = pytest.importorskip("numpy")
+rounding = pytest.importorskip("capsule_mt.calibration.rounding")
+
+TEXTS = ["The old man buys a red hat.", "He sleeps.", "A dog, and 3 cats."]
+
+
+@pytest.fixture
+def text(tmp_path):
+    file = tmp_path / "text.en"
+    file.write_text("\n\n".join(TEXTS) + "\n", encoding="utf-8")
+    return file
+
+
+@pytest.fixture
+def small(tmp_path, text, call):
+    folder = tmp_path / "small"
+    call(convert, GOLDEN / "word_for_word", folder, "--to", "small", "--text", text)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["word_for_word", "capsule_marian", "student"])
+def test_a_converted_model(name, tmp_path, text, call):
+    folder = write_student(tmp_path / "student") if name == "student" else GOLDEN / name
+    _, printed, _ = call(convert, folder, tmp_path / "out", "--to", "small", "--text", text)
+    names = {os.path.basename(line) for line in printed.splitlines()}
+    assert {"config.json", "generation_config.json", "small.json", "small.safetensors", "tokenizer.json"} <= names
+    assert not {"model.safetensors", "int8.safetensors"} & names
+    before, after = (Translator.from_pretrained(path, int8=True) for path in (folder, tmp_path / "out"))
+    assert after.loaded.calibration == before.loaded.calibration
+    translations = [[result.text for result in model(TEXTS, max_new_tokens=12)] for model in (before, after)]
+    if name == "word_for_word":  # whose margins are wide
+        assert translations[0] == translations[1]
+
+
+def test_codes_are_written_without_loss(tmp_path):
+    folder = write_student(tmp_path / "student")
+    write_checkpoint(folder, tmp_path / "out", write_small_weights)
+    before, after = (Translator.from_pretrained(path, int8=True) for path in (folder, tmp_path / "out"))
+    settings = {"max_new_tokens": 12, "num_beams": 2}
+    assert before(TEXTS, **settings) == after(TEXTS, **settings)
+    original = open_checkpoint(os.fspath(folder)).weights
+    for name in original:
+        values, again = original.read(name), SmallFile(tmp_path / "out").read(name)
+        assert type(values) is type(again)
+        if isinstance(values, Codes):
+            assert bytes(values.codes.buffer) == bytes(again.codes.buffer)
+            assert bytes(values.largest.buffer) == bytes(again.largest.buffer)
+
+
+def test_a_small_checkpoint_becomes_one_in_int8(small, tmp_path, call):
+    call(convert, small, tmp_path / "int8", "--to", "int8")
+    first, second = SmallFile(small), Int8File(tmp_path / "int8")
+    for name in first:
+        if isinstance(first.read(name), Codes):
+            assert bytes(first.read(name).codes.buffer) == bytes(second.read(name).codes.buffer)
+
+
+def test_what_the_command_refuses(tmp_path, text, call):
+    model, out = GOLDEN / "word_for_word", tmp_path / "out"
+    with pytest.raises(ValueError, match="--to small needs --text FILE"):
+        call(convert, model, out, "--to", "small")
+    with pytest.raises(ValueError, match="other kinds do without it"):
+        call(convert, model, out, "--to", "int8", "--text", text)
+    text.write_text(" \n\n")
+    with pytest.raises(ValueError, match=r"text\.en: has no sentence"):
+        call(convert, model, out, "--to", "small", "--text", text)
+    assert not out.exists()
+
+
+# ---- rounding
+
+
+def one_by_one(weight, moments, step):
+    """Codes of a matrix [outputs, inputs]: each column in turn, then least squares of its error over those left.
+
+    This is what GPTQ's factors compute at once (Frantar et al. 2022, section 4; Hassibi and Stork 1993).
+    """
+    weight, codes = weight.copy(), np.zeros_like(weight)
+    remaining = list(np.argsort(-np.diag(moments), kind="stable"))
+    while remaining:
+        column = remaining[0]
+        codes[:, column] = np.clip(np.rint(weight[:, column] / step), -127, 127)
+        inverse = np.linalg.inv(moments[np.ix_(remaining, remaining)])
+        error = (weight[:, column] - codes[:, column] * step) / inverse[0, 0]
+        weight[:, remaining] -= np.outer(error, inverse[0])
+        remaining = remaining[1:]
+    return codes
+
+
+def correlated_inputs(width, rows=400):
+    generator = np.random.default_rng(3)
+    return generator.normal(size=(rows, 6)) @ generator.normal(size=(6, width)) + generator.normal(size=(rows, width))
+
+
+def test_errors_are_fed_back_as_least_squares_say():
+    inputs = correlated_inputs(150)  # more than a block of columns
+    moments = inputs.T @ inputs
+    weight = np.random.default_rng(4).normal(size=(20, 150))
+    codes = rounding.fed_back(weight, moments, 0.4)
+    damped = moments + np.eye(150) * rounding.DAMPING * np.diag(moments).mean()
+    assert (codes == one_by_one(weight, damped, 0.4)).mean() > 0.999  # float64 may round a tie otherwise
+    lost, plainly_lost = (
+        np.square(inputs @ (quantised * 0.4 - weight).T).sum() for quantised in (codes, np.rint(weight / 0.4))
+    )
+    assert lost < 0.5 * plainly_lost
+
+
+def test_frequent_tokens_have_finer_steps_and_all_codes_fit():
+    table = np.random.default_rng(5).normal(size=(5000, 8))
+    table[3] = 1000
+    steps = rounding.table_steps(table)
+    assert len(set(steps)) <= rounding.TABLE_BLOCKS
+    assert (np.abs(table) <= 127.5 * steps[:, None]).all()
+    assert (np.diff(steps[100:]) >= 0).all()
+    assert steps[-1] > 1.5 * steps[200]
+
+
+# ---- damage
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("format", 2, "`format` must be 1, got 2"),
+        ("sha256", "0", r"small\.safetensors: its SHA-256 is \w+, but small\.json says '0'"),
+    ],
+)
+def test_facts_are_checked(small, key, value, message):
+    facts = json.loads((small / "small.json").read_text())
+    (small / "small.json").write_text(json.dumps(facts | {key: value}))
+    with pytest.raises(CheckpointError, match=message):
+        load_model(small)
+    (small / "small.json").unlink()
+    with pytest.raises(CheckpointError, match=r"small\.json: no such file; it has the SHA-256 of small\.safetensors"):
+        load_model(small)
+
+
+def write_matrix(folder, changes):
+    codes = Tensor(bytes(random.Random(1).choices(range(9), k=1200 * 4)), "I8", (1200, 4))
+    tensors = coded(Codes(codes, Tensor(array("f", [1.0]) * 1200, "F32", (1200,)))) | changes
+    named = {f"w.{part}": tensor for part, tensor in tensors.items()}
+    file = folder / "small.safetensors"
+    described = {name: (tensor.dtype, tensor.shape) for name, tensor in named.items()}
+    write_safetensors(file, described, lambda name: named[name].buffer, {})
+    write_facts(folder)
+
+
+@pytest.mark.parametrize(
+    ("part", "tensor", "message"),
+    [
+        ("largest", Tensor(array("f", [-1.0]), "F32", (1,)), r"`w\.largest` has a negative number"),
+        ("largest", Tensor(array("f", [math.inf]), "F32", (1,)), r"`w\.largest` has 1 of 1 numbers that are not"),
+        ("frequencies", Tensor(bytes(36), "U16", (2, 9)), r"`w\.stream`: .* a damaged stream of codes"),
+        ("classes", Tensor(bytes(600), "U8", (600,)), r"`w\.stream`: .* a damaged stream of codes"),
+        ("classes", Tensor(b"", "U8", (0,)), r"`w` is not an entropy-coded matrix: `\.classes` has 0 bytes"),
+        ("runs", Tensor(array("i", [1 << 30]), "I32", (1,)), r"`w` is not .*: `\.runs` has 1073741824 rows"),
+    ],
+)
+def test_a_damaged_matrix_is_refused_by_name(tmp_path, part, tensor, message):
+    write_matrix(tmp_path, {})
+    assert SmallFile(tmp_path).shape("w") == SmallFile(tmp_path).read("w").codes.shape == (1200, 4)
+    write_matrix(tmp_path, {part: tensor})
+    with pytest.raises(CheckpointError, match=rf"small\.safetensors: {message}"):
+        SmallFile(tmp_path).read("w")
