@@ -105,9 +105,12 @@ export class Engine {
       exports.engine_new(name, BigInt(program.vocabulary), BigInt(program.num_caches)) || NO_MEMORY);
     program.linears.forEach(([outputs, inputs], number) => {
       this.#check(exports.engine_add_linear(this.model, BigInt(outputs), BigInt(inputs), TYPES.I8));
-      const parts = ["codes", "largest", "bias"].map((part) => file.tensor(`linears.${number}.${part}`));
-      this.#placed(parts, (codes, largest, bias) =>
-        exports.engine_pack(this.model, number, 0n, BigInt(outputs), codes, TYPES.I8, largest, bias, TYPES.F32));
+      const name = `linears.${number}`;
+      const bias = file.tensor(`${name}.bias`);
+      this.#placedCodes(file.matrix(name, outputs, inputs), [outputs, inputs], [bias], (codes, largest, bias) =>
+        exports.engine_pack(
+          this.model, number, 0n, BigInt(outputs), codes, TYPES.I8, largest, bias, TYPES[file.type(`${name}.bias`) ?? "F32"],
+        ));
     });
     program.vectors.forEach((vector, number) => this.#addVector(file, vector, number));
     for (const [space, width] of program.buffers) {
@@ -126,17 +129,38 @@ export class Engine {
       const positions = sizes.length < 4 ? [...sizes, 0] : sizes; // a file of before 0.3.1 has no start
       this.#check(exports.engine_add_positions(model, ...positions.map(BigInt)));
     } else if (kind === "packed") { // the rows of a linear map
-      this.#placed([file.tensor(`linears.${sizes[0]}.largest`)], (largest) =>
-        exports.engine_add_packed_table(model, sizes[0], largest));
+      const { largest } = file.matrix(`linears.${sizes[0]}`, ...file.model.program.linears[sizes[0]]);
+      this.#placed([largest], (largest) => exports.engine_add_packed_table(model, sizes[0], largest));
     } else if (kind === "table") {
       const name = `vectors.${number}`;
-      const type = TYPES[file.type(name) ?? "I8"];
-      this.#placed([file.tensor(name) ?? file.tensor(`${name}.codes`), file.tensor(`${name}.largest`)], (rows, largest) =>
-        exports.engine_add_table(model, rows, ...sizes.map(BigInt), type, largest));
+      const add = (type) => (rows, largest) => exports.engine_add_table(model, rows, ...sizes.map(BigInt), type, largest);
+      const matrix = file.matrix(name, ...sizes);
+      if (matrix) this.#placedCodes(matrix, sizes, [], add(TYPES.I8));
+      else this.#placed([file.tensor(name), null], add(TYPES[file.type(name)]));
     } else {
       this.#placed([file.tensor(`vectors.${number}`)], (values) =>
         exports.engine_add_vector(model, values, BigInt(sizes[0]), TYPES.F32));
     }
+  }
+
+  /** Decode a matrix into the engine's memory; call with the addresses of its codes, its magnitudes and more arrays. */
+  #placedCodes(matrix, [rows, columns], arrays, call) {
+    const { sizes, largest } = matrix;
+    const tableSize = matrix.frequencies.length / sizes.length; // two bytes for each code from -n to n
+    const largestCode = BigInt((tableSize / 2 - 1) / 2);
+    const packedClasses = sizes.length > 1 ? matrix.classes : null;
+    const inputs = [new Uint8Array(rows * columns), matrix.stream, matrix.frequencies, packedClasses, largest, ...arrays];
+    return this.#placed(inputs, (codes, stream, frequencies, classes, ...others) => {
+      let start = stream;
+      sizes.forEach((size, index) => {
+        const table = frequencies + index * tableSize;
+        this.#check(this.exports.engine_expand(
+          start, BigInt(size), table, largestCode, classes, index, codes, BigInt(rows), BigInt(columns),
+        ));
+        start += size;
+      });
+      return call(codes, ...others);
+    });
   }
 
   close() {

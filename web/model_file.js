@@ -1,6 +1,6 @@
 // A model as `capsule-mt convert --to web` writes it: a safetensors file, whose metadata say how to translate with it.
 
-const FORMAT = 3;
+const FORMAT = 4;
 
 export class ModelFile {
   /** model, tokenizers: what the metadata say. */
@@ -41,5 +41,33 @@ export class ModelFile {
   numbers(name) {
     const bytes = this.tensor(name).slice();
     return this.header[name].dtype === "U16" ? new Uint16Array(bytes.buffer) : new Int32Array(bytes.buffer);
+  }
+
+  /**
+   * Return a matrix of codes [outputs, inputs] as the streams of its classes, and the largest magnitude of each row; or
+   * null. See models/coded.py of the Python package.
+   */
+  matrix(name, outputs, inputs) {
+    if (!(`${name}.stream` in this.header)) return null;
+    const [stream, frequencies, classes] = ["stream", "frequencies", "classes"].map((part) => this.tensor(`${name}.${part}`));
+    const [columns, ...sizes] = this.numbers(`${name}.layout`);
+    const total = sizes.reduce((sum, size) => sum + size, 0);
+    const packed = sizes.length > 1 ? Math.ceil(outputs / 2) : 0;
+    const symbols = frequencies.length / 2 / sizes.length; // of the codes from -n to n
+    if (columns !== inputs || total !== stream.length || classes.length !== packed || symbols % 2 !== 1) {
+      throw new Error(`the model's ${name} is damaged`);
+    }
+    return { stream, frequencies, classes, sizes, largest: this.#magnitudes(name, outputs) };
+  }
+
+  /** Return the largest magnitude of each row of a matrix. */
+  #magnitudes(name, rows) {
+    const stored = new Float32Array(this.tensor(`${name}.largest`).slice().buffer);
+    const runs = this.numbers(`${name}.runs`);
+    const largest = runs.length === stored.length ? new Float32Array(rows) : stored;
+    let row = 0;
+    if (largest !== stored) stored.forEach((magnitude, run) => largest.fill(magnitude, row, row += runs[run]));
+    if (largest.length !== rows || (row && row !== rows)) throw new Error(`the model's ${name} is damaged`);
+    return largest;
   }
 }

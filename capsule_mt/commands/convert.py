@@ -5,7 +5,7 @@
     capsule-mt convert FOLDER OUT --to huggingface    # config.json, model.safetensors, tokenizer.json, shortlist
     capsule-mt convert CHECKPOINT OUT --to marian     # model.npz, vocabularies, shortlist, config.yml: for Marian
     capsule-mt convert FOLDER OUT --to web            # model.capsule in int8, for a page in the browser, or node
-    capsule-mt convert en-pt OUT --to web             # a model by name works, too: `capsule-mt models --help`
+    capsule-mt convert en-pt OUT --to web --text en.txt    # the same, small; a name: `capsule-mt models --help`
 
 int8 and small take every model that the engine takes, in safetensors or pytorch_model.bin. int8 translates as before
 with --int8. small changes some translations a little: it rounds by what the model multiplies while it translates the
@@ -18,6 +18,7 @@ transformers' MarianMTModel and capsules on top of any Marian: `capsule-mt conve
 import argparse
 import importlib
 import itertools
+import tempfile
 from pathlib import Path
 
 from capsule_mt.catalog.entries import FACTS_FILE
@@ -45,10 +46,14 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="the folder to write; a new one, or an empty one")
     parser.add_argument("--to", choices=TARGETS, required=True, help="the kind of files to write")
     parser.add_argument("--languages", metavar="SRC-TGT", help="with --to web, if the folder does not name them")
-    parser.add_argument("--text", type=Path, help="with --to small: sentences of the source language, one a line")
+    parser.add_argument(
+        "--text", type=Path, help="with --to small or web: sentences of the source language, one a line"
+    )
     arguments = parser.parse_args()
-    if (arguments.to == "small") != (arguments.text is not None):
-        raise ValueError("--to small needs --text FILE, sentences of the source language; other kinds do without it")
+    if arguments.text is None and arguments.to == "small":
+        raise ValueError("--to small needs --text FILE, sentences of the source language")
+    if arguments.text is not None and arguments.to not in ("small", "web"):
+        raise ValueError(f"--text goes with --to small or --to web, not with --to {arguments.to}")
     sources = [] if arguments.text is None else _sentences(arguments.text)
     if arguments.out.exists() and (not arguments.out.is_dir() or any(arguments.out.iterdir())):
         raise ValueError(f"{arguments.out}: exists and is not empty; name a new folder")
@@ -64,16 +69,17 @@ def main() -> None:
         from capsule_mt.web.model_file import MODEL_FILE, write_web
 
         source, target = languages_of(model, arguments.languages)
-        arguments.out.mkdir(parents=True, exist_ok=True)
-        write_web(model, arguments.out / MODEL_FILE, source, target)
+        with tempfile.TemporaryDirectory() as small:
+            if sources:
+                _write_small(model, small, sources)
+            arguments.out.mkdir(parents=True, exist_ok=True)
+            write_web(small if sources else model, arguments.out / MODEL_FILE, source, target)
     elif arguments.to == "int8":
         from capsule_mt.models.to_int8 import write_int8
 
         write_int8(model, arguments.out)
     elif arguments.to == "small":
-        from capsule_mt.calibration.rounding import write_small
-
-        write_small(model, arguments.out, sources)
+        _write_small(model, arguments.out, sources)
     elif arguments.to == "huggingface":
         from capsule_mt.models.to_huggingface import write_huggingface
 
@@ -84,6 +90,12 @@ def main() -> None:
         write_marian_folder(model, arguments.out)
     for file in sorted(arguments.out.iterdir()):
         print(file)
+
+
+def _write_small(model: Path, out: str | Path, sources: list[str]) -> None:
+    from capsule_mt.calibration.rounding import write_small  # late: needs numpy
+
+    write_small(model, out, sources)
 
 
 def _sentences(file: Path) -> list[str]:

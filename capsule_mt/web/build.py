@@ -42,7 +42,7 @@ FLAGS = (
 EXPORTS = (
     *("malloc", "free", "engine_version", "engine_error", "engine_new", "engine_add_linear", "engine_pack"),
     *("engine_add_vector", "engine_add_table", "engine_add_packed_table", "engine_add_positions", "engine_add_buffer"),
-    *("engine_set_programs", "engine_translate"),
+    *("engine_set_programs", "engine_translate", "engine_expand"),
 )
 STACK = 1 << 20
 PAGE = 1 << 16

@@ -13,6 +13,7 @@ from typing import Any
 from capsule_mt.coverage.methods import CALIBRATED_THRESHOLD, Calibration
 from capsule_mt.engine.library import rounded, widened
 from capsule_mt.engine.program import Codes, Linear, Positions, Program, Tensor, UnsupportedModelError
+from capsule_mt.models.coded import coded
 from capsule_mt.models.loading import load_model, open_checkpoint
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.models.registry import write_program
@@ -24,7 +25,7 @@ from capsule_mt.text.sentences import rules_of
 from capsule_mt.translate.options import limit_of_checkpoint, search_options
 from capsule_mt.web.language import habits_of, words_of_checks
 
-FORMAT = 3
+FORMAT = 4
 MODEL_FILE = "model.capsule"
 NamedTensors = Iterator[tuple[str, Tensor]]
 
@@ -94,7 +95,8 @@ def _kind(program: Program, index: int) -> list[Any]:
 
 
 def _tensors(program: Program) -> NamedTensors:
-    """Yield the weights of a program by index: matrices as codes, tables as they are stored, other numbers as F32."""
+    """Yield the weights of a program by index: matrices as entropy-coded codes, tables as they are stored or the same,
+    other numbers as F32."""
     for index, parts in enumerate(program.linears):
         yield from _linear_tensors(f"linears.{index}", parts)
     for index, vector in enumerate(program.vectors):
@@ -112,14 +114,15 @@ def _linear_tensors(name: str, parts: Sequence[Linear]) -> NamedTensors:
     read = [part.read() for part in parts]
     yield from _code_tensors(name, [rounded(weight) for weight, _ in read])
     if any(bias is not None for _, bias in read):
-        zeros = (Tensor(bytes(4 * part.outputs), "F32", (part.outputs,)) for part in parts)
-        biases = [widened(zero if bias is None else bias) for zero, (_, bias) in zip(zeros, read, strict=True)]
-        yield f"{name}.bias", _concatenated(biases)
+        zeros = (Tensor(bytes(2 * part.outputs), "F16", (part.outputs,)) for part in parts)
+        biases = [zero if bias is None else bias for zero, (_, bias) in zip(zeros, read, strict=True)]
+        in_half = all(bias.dtype == "F16" for bias in biases)
+        yield f"{name}.bias", _concatenated(biases if in_half else [widened(bias) for bias in biases])
 
 
 def _code_tensors(name: str, codes: Sequence[Codes]) -> NamedTensors:
-    yield f"{name}.codes", _concatenated([matrix.codes for matrix in codes])
-    yield f"{name}.largest", _concatenated([matrix.largest for matrix in codes])
+    stacked = (_concatenated([getattr(matrix, field) for matrix in codes]) for field in Codes._fields)
+    yield from ((f"{name}.{part}", tensor) for part, tensor in coded(Codes(*stacked)).items())
 
 
 def _concatenated(tensors: Sequence[Tensor]) -> Tensor:

@@ -81,12 +81,22 @@ def test_what_the_command_refuses(tmp_path, text, call):
     model, out = GOLDEN / "word_for_word", tmp_path / "out"
     with pytest.raises(ValueError, match="--to small needs --text FILE"):
         call(convert, model, out, "--to", "small")
-    with pytest.raises(ValueError, match="other kinds do without it"):
+    with pytest.raises(ValueError, match="--text goes with --to small or --to web, not with --to int8"):
         call(convert, model, out, "--to", "int8", "--text", text)
     text.write_text(" \n\n")
     with pytest.raises(ValueError, match=r"text\.en: has no sentence"):
         call(convert, model, out, "--to", "small", "--text", text)
     assert not out.exists()
+
+
+def test_a_small_file_for_the_browser(small, tmp_path, text, call):
+    """From a small checkpoint, or at once; the file has the codes of the checkpoint."""
+    call(convert, small, tmp_path / "twice", "--to", "web", "--languages", "en-en")
+    call(convert, GOLDEN / "word_for_word", tmp_path / "once", "--to", "web", "--languages", "en-en", "--text", text)
+    call(convert, GOLDEN / "word_for_word", tmp_path / "int8", "--to", "web", "--languages", "en-en")
+    twice, once, int8 = ((tmp_path / name / "model.capsule").read_bytes() for name in ("twice", "once", "int8"))
+    assert once == twice
+    assert len(once) < len(int8)
 
 
 # ---- rounding
