@@ -144,7 +144,9 @@ def run(word_for_word, monkeypatch, call, capfdbinary, tmp_path):
         return code, printed.split("\n")[:-1], complaints
 
     monkeypatch.chdir(tmp_path)
-    return translated
+    level = logging.getLogger("capsule_mt").level
+    yield translated
+    logging.getLogger("capsule_mt").setLevel(level)  # --quiet raises it for the rest of a process
 
 
 @pytest.fixture
@@ -517,13 +519,9 @@ def test_live_lines_are_those_of_the_stream_however_long():
     os.close(reader)
 
 
-def test_quiet_prints_errors_alone(run, monkeypatch, tmp_path):
+def test_quiet_prints_errors_alone(run, tmp_path):
     (tmp_path / "text.de").write_text("".join(f"{line}\n" for line in [*LINES, TOO_LONG]))
-    level = logging.getLogger("capsule_mt").level
-    try:
-        complaints = run("--input", "text.de", "--output", "text.en", "--no-split", "--quiet")[2]
-    finally:
-        logging.getLogger("capsule_mt").setLevel(level)
+    complaints = run("--input", "text.de", "--output", "text.en", "--no-split", "--quiet")[2]
     assert [line.partition(":")[0] for line in complaints.splitlines()] == [
         f"text.de, line {len(LINES) + 1}",
         "1 lines could not be translated",
