@@ -42,13 +42,13 @@ class DeprecationLog(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self.found: list[str] = []
+        self.messages: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         message, stack = record.getMessage(), "".join(traceback.format_stack(limit=20)[:-5])
         theirs = "/candidate_generator.py" in stack  # assisted decoding of transformers 5.24 calls `generate()` so
         if not theirs and ("deprecated" in message or "will be removed" in message):
-            self.found.append(f"{message}\n{stack}")
+            self.messages.append(f"{message}\n{stack}")
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +60,7 @@ def _nothing_deprecated() -> Iterator[None]:
     logger.addHandler(handler)
     yield
     logger.removeHandler(handler)
-    assert not handler.found, "transformers logged a deprecation: " + "\n".join(handler.found)
+    assert not handler.messages, "transformers logged a deprecation: " + "\n".join(handler.messages)
 
 
 @pytest.fixture
@@ -82,13 +82,13 @@ def device_like(name: str, folder: Path) -> Path:
 
     It is one of its own where root may make it: broken code would replace that of the machine by a file.
     """
-    own = folder / name
+    copy = folder / name
     try:
-        os.mknod(own, 0o666 | stat.S_IFCHR, os.stat(f"/dev/{name}").st_rdev)
-        os.close(os.open(own, os.O_WRONLY))
+        os.mknod(copy, 0o666 | stat.S_IFCHR, os.stat(f"/dev/{name}").st_rdev)
+        os.close(os.open(copy, os.O_WRONLY))
     except OSError:
         return Path("/dev") / name
-    return own
+    return copy
 
 
 @pytest.fixture(scope="session")

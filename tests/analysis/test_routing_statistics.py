@@ -106,15 +106,15 @@ def test_padding_is_left_out_and_batches_do_not_matter():
         "encoder.layers.0.self_attn", "encoder.layers.1.self_attn",
         "encoder.layer_aggregation", "decoder.layer_aggregation",
     }  # fmt: skip
-    for place, iterations in together.items():
+    for routing, iterations in together.items():
         assert len(iterations) == 3
-        length = sum(len(tokenizer(text)["input_ids"]) for text in (sources if "encoder" in place else targets))
-        for one, other in zip(iterations, alone[place], strict=True):
-            assert one.positions == other.positions == length
-            assert one.entropy == pytest.approx(other.entropy, abs=1e-5)
-            assert one.diversity == pytest.approx(other.diversity, abs=1e-5)
-            assert one.effective_capsules == pytest.approx(other.effective_capsules, rel=1e-4)
-            torch.testing.assert_close(one.average, other.average, atol=1e-5, rtol=1e-4)
+        length = sum(len(tokenizer(text)["input_ids"]) for text in (sources if "encoder" in routing else targets))
+        for in_batch, by_itself in zip(iterations, alone[routing], strict=True):
+            assert in_batch.positions == by_itself.positions == length
+            assert in_batch.entropy == pytest.approx(by_itself.entropy, abs=1e-5)
+            assert in_batch.diversity == pytest.approx(by_itself.diversity, abs=1e-5)
+            assert in_batch.effective_capsules == pytest.approx(by_itself.effective_capsules, rel=1e-4)
+            torch.testing.assert_close(in_batch.average, by_itself.average, atol=1e-5, rtol=1e-4)
         assert iterations[0].entropy == pytest.approx(math.log(iterations[0].average.shape[1]), abs=1e-6)
         assert iterations[0].diversity == pytest.approx(0, abs=1e-6)
         assert iterations[0].effective_capsules == pytest.approx(iterations[0].num_capsules)
@@ -132,8 +132,8 @@ def scores(*rankings, vocabulary=40):
     """One row for each ranking: its words are the most probable, in this order."""
     rows = torch.zeros(len(rankings), vocabulary)
     for row, ranking in zip(rows, rankings, strict=True):
-        for place, word in enumerate(ranking):
-            row[word] = 100 - place
+        for rank, word in enumerate(ranking):
+            row[word] = 100 - rank
     return rows
 
 

@@ -35,11 +35,11 @@ def run(tmp_path, monkeypatch, call):
 
 def test_calibrate(run, tmp_path):
     weights = (tmp_path / "model" / "model.safetensors").read_bytes()
-    before = json.loads((tmp_path / "model" / "config.json").read_text())
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
     printed = run("model a b --sentences 60")
     after = json.loads((tmp_path / "model" / "config.json").read_text())
     curves = after.pop("coverage_calibration")
-    assert after == before
+    assert after == config
     assert (tmp_path / "model" / "model.safetensors").read_bytes() == weights
     assert (curves.pop("optional_words"), curves.pop("function_words")) == ([], [])
     assert set(curves) == {"deletion"}
@@ -47,17 +47,21 @@ def test_calibrate(run, tmp_path):
     for method in curves:
         assert f"{method}, on 18 held-out sentences" in printed
     # the whole translations are whole
-    found = re.findall(r"^0 +1\.00 +(\d\.\d+)$", printed, re.MULTILINE)
-    assert [float(score) > 0.9 for score in found] == [True]
+    shares = re.findall(r"^0 +1\.00 +(\d\.\d+)$", printed, re.MULTILINE)
+    assert [float(score) > 0.9 for score in shares] == [True]
     translator = Translator.from_pretrained(tmp_path / "model")
     texts = sentences(20, seed=11)
-    whole = [[TRANSLATION[word] for word in text.split()] for text in texts]
+    complete = [[TRANSLATION[word] for word in text.split()] for text in texts]
     for method in curves:
         means = [
             mean(
-                coverage.score for coverage in translator.cover(texts, given, coverage=CoverageOptions(method=method))
+                coverage.score
+                for coverage in translator.cover(texts, translations, coverage=CoverageOptions(method=method))
             )
-            for given in ([" ".join(words) for words in whole], [" ".join(words[:1] + words[2:]) for words in whole])
+            for translations in (
+                [" ".join(words) for words in complete],
+                [" ".join(words[:1] + words[2:]) for words in complete],
+            )
         ]
         assert means[0] > 0.9
         assert means[1] < 0.85
@@ -65,8 +69,8 @@ def test_calibrate(run, tmp_path):
 
 def test_a_stock_marian(run, tmp_path):
     """Of which the configuration has no such field."""
-    own = json.loads((tmp_path / "model" / "config.json").read_text())
-    config = MarianConfig(**{name: own[name] for name in MarianConfig().to_dict() if name in own})
+    fields = json.loads((tmp_path / "model" / "config.json").read_text())
+    config = MarianConfig(**{name: fields[name] for name in MarianConfig().to_dict() if name in fields})
     shutil.copytree(tmp_path / "model", tmp_path / "stock")
     MarianMTModel(config).save_pretrained(tmp_path / "stock")
     assert "coverage_calibration" not in (tmp_path / "stock" / "config.json").read_text()
@@ -79,15 +83,15 @@ def test_a_folder_of_marian(run, tmp_path):
     folder, letters = write_student(tmp_path / "student"), [letter for letter in LETTERS if letter.isalpha()]
     text = "".join(f"{' '.join(random.Random(n).sample(letters, 6))}\n" for n in range(40))
     (tmp_path / "letters").write_text(text)
-    before = {file.name: file.read_bytes() for file in folder.iterdir()}
-    for output, where in (("--output out", "out"), ("", "student"), ("--output student", "student")):
+    contents = {file.name: file.read_bytes() for file in folder.iterdir()}
+    for output, folder_name in (("--output out", "out"), ("", "student"), ("--output student", "student")):
         printed = run(f"student letters letters --sentences 20 --method deletion {output}")
-        assert printed.splitlines()[-1] == str(Path(where, "coverage_calibration.json"))
-        content = {file.name: file.read_bytes() for file in Path(where).iterdir()}
-        kept = json.loads(content.pop("coverage_calibration.json"))
-        assert content == before
-        assert set(kept) == {"deletion", "function_words", "optional_words"}
-        assert capsule_mt.Translator.from_pretrained(where).loaded.calibration == kept
+        assert printed.splitlines()[-1] == str(Path(folder_name, "coverage_calibration.json"))
+        content = {file.name: file.read_bytes() for file in Path(folder_name).iterdir()}
+        calibration = json.loads(content.pop("coverage_calibration.json"))
+        assert content == contents
+        assert set(calibration) == {"deletion", "function_words", "optional_words"}
+        assert capsule_mt.Translator.from_pretrained(folder_name).loaded.calibration == calibration
 
 
 def cover_as_if(monkeypatch, is_low):
@@ -95,13 +99,13 @@ def cover_as_if(monkeypatch, is_low):
     cover = calibrating.coverage_of_examples
 
     def as_if(translator, examples, method, *, progress=True):
-        config, found = translator.loaded.calibration, []
+        config, coverages = translator.loaded.calibration, []
         for example, coverage in zip(examples, cover(translator, examples, method, progress=progress), strict=True):
             missing = {start for (start, _), is_omitted in example.is_omitted.items() if is_omitted}
-            said = [0.9 - 0.8 * is_low(config, word.text, word.start in missing) for word in coverage.words]
-            words = [replace(word, covered=share) for word, share in zip(coverage.words, said, strict=True)]
-            found.append(replace(coverage, words=tuple(words)))
-        return found
+            probabilities = [0.9 - 0.8 * is_low(config, word.text, word.start in missing) for word in coverage.words]
+            words = [replace(word, covered=share) for word, share in zip(coverage.words, probabilities, strict=True)]
+            coverages.append(replace(coverage, words=tuple(words)))
+        return coverages
 
     monkeypatch.setattr(calibrating, "coverage_of_examples", as_if)
 
@@ -153,9 +157,9 @@ def checkpoint(tmp_path_factory):
 
 def test_it_finds_the_translations(checkpoint):
     translator = Translator.from_pretrained(checkpoint, device="cpu")
-    found = Shortlist.load(checkpoint)
+    shortlist = Shortlist.load(checkpoint)
     ids = translator.tokenizer.convert_tokens_to_ids
     for word, translation in TRANSLATION.items():
-        tokens = found.of_source([ids(word)])
+        tokens = shortlist.of_source([ids(word)])
         assert ids(translation) in tokens
         assert len(tokens) <= 5

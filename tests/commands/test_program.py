@@ -19,7 +19,7 @@ from hf_capsule_mt.training.run_identity import same_recipe_as_before
 from tests.fixtures.tiny import save_tiny_checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
-PLACES = dict.fromkeys(capsule_mt.commands.COMMANDS, capsule_mt.commands) | {
+PACKAGES = dict.fromkeys(capsule_mt.commands.COMMANDS, capsule_mt.commands) | {
     name: hf_capsule_mt.commands for group in hf_capsule_mt.commands.COMMANDS.values() for name in group
 }
 SHARED = {"__init__", "arguments", "console", "files", "loading"}
@@ -48,8 +48,8 @@ def test_every_command_is_listed_once():
     for package in (capsule_mt.commands, hf_capsule_mt.commands):
         files = {path.stem for path in Path(package.__file__).parent.glob("*.py")} - SHARED
         handed_over = {"convert"} if package is hf_capsule_mt.commands else set()  # by the command of that name
-        assert files == {name for name, place in PLACES.items() if place is package} | handed_over
-    assert len(PLACES) == len(capsule_mt.commands.COMMANDS) + sum(map(len, hf_capsule_mt.commands.COMMANDS.values()))
+        assert files == {name for name, package_of in PACKAGES.items() if package_of is package} | handed_over
+    assert len(PACKAGES) == len(capsule_mt.commands.COMMANDS) + sum(map(len, hf_capsule_mt.commands.COMMANDS.values()))
 
 
 def python(code):
@@ -65,14 +65,14 @@ from capsule_mt.commands import main
 for module in {HEAVY}:
     sys.modules[module] = None
 assert main() == 0
-for name in {tuple(PLACES)}:
+for name in {tuple(PACKAGES)}:
     sys.argv = ["capsule-mt", name, "--help"]
     try:
         main()
     except SystemExit as stopped:
         assert stopped.code == 0, (name, stopped.code)
 """
-    assert python(code).count("usage: capsule-mt") == 1 + len(PLACES)
+    assert python(code).count("usage: capsule-mt") == 1 + len(PACKAGES)
 
 
 def test_the_package_registers_its_models():
@@ -94,12 +94,14 @@ print("translation" in PIPELINE_REGISTRY.get_supported_tasks())
     python(f"{start}{unused}assert all(getattr(hf_capsule_mt, name) for name in hf_capsule_mt.__all__)\n{registered}")
 
 
-@pytest.mark.parametrize(("typed", "meant"), [("trian", "train"), ("tranlate", "translate"), ("recipe", "recipes")])
-def test_a_mistyped_command(program, typed, meant):
+@pytest.mark.parametrize(
+    ("typed", "suggestion"), [("trian", "train"), ("tranlate", "translate"), ("recipe", "recipes")]
+)
+def test_a_mistyped_command(program, typed, suggestion):
     assert program(typed) == (
         2,
         "",
-        f"capsule-mt: no command is called {typed!r}; did you mean `capsule-mt {meant}`?\n",
+        f"capsule-mt: no command is called {typed!r}; did you mean `capsule-mt {suggestion}`?\n",
     )
     assert "`capsule-mt --help` lists them" in program("xyzzy")[2]
 
@@ -140,13 +142,13 @@ def test_doctor(program, monkeypatch):
 
 
 def test_quickstart_takes_no_other_run_for_its_own(tmp_path, monkeypatch):
-    before = quickstart.recipe_for("em_routing", tmp_path / "demo", 1)
-    same_recipe_as_before(before, tmp_path / "demo", write=True)
-    result = {"recipe": {"training": before.training}}
+    first_recipe = quickstart.recipe_for("em_routing", tmp_path / "demo", 1)
+    same_recipe_as_before(first_recipe, tmp_path / "demo", write=True)
+    result = {"recipe": {"training": first_recipe.training}}
     (tmp_path / "demo" / "train_result.json").write_text(json.dumps(result))
-    assert quickstart.train(before) == result
+    assert quickstart.train(first_recipe) == result
     monkeypatch.setattr(quickstart, "run_recipe", lambda recipe: {"longer": recipe.training["num_train_epochs"]})
-    longer = dataclasses.replace(before, training=before.training | {"num_train_epochs": 9})
+    longer = dataclasses.replace(first_recipe, training=first_recipe.training | {"num_train_epochs": 9})
     assert quickstart.train(longer) == {"longer": 9}
     with pytest.raises(ValueError, match=r"demo holds a run of another recipe \(.*seed: 1 then, 2 now"):
         quickstart.train(quickstart.recipe_for("em_routing", tmp_path / "demo", 2))

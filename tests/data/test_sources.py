@@ -135,8 +135,8 @@ def dataset():
 
 def test_every_rule():
     rules = Cleaning(drop_empty=True, drop_identical=True, max_words=6, max_ratio=3, drop_duplicates=True)
-    kept, dropped = clean(dataset(), rules, "de", "en")
-    assert [tuple(pair.values()) for pair in kept["translation"]] == [PAIRS[0], PAIRS[6], PAIRS[7]]
+    cleaned, dropped = clean(dataset(), rules, "de", "en")
+    assert [tuple(pair.values()) for pair in cleaned["translation"]] == [PAIRS[0], PAIRS[6], PAIRS[7]]
     assert dropped == {
         "with an empty side": 1,
         "with identical sides": 1,

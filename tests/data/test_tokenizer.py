@@ -107,15 +107,15 @@ def test_a_pure_function(tokenizer):
 
     first = encoded(1, 0)
     assert first == encoded(1, 0, order=-1)
-    for other in (encoded(2, 0), encoded(1, 1)):
-        assert sum(one != two for one, two in zip(first, other, strict=True)) > 80
+    for another in (encoded(2, 0), encoded(1, 1)):
+        assert sum(left != right for left, right in zip(first, another, strict=True)) > 80
     dropout = BPEDropout(tokenizer, 0.2, 1)
     same_text = {tuple(dropout.encode(TEXTS[0], epoch=0, index=index)) for index in range(20)}
     assert len(same_text) > 5
 
 
 def test_texts_stay_the_same_and_lengths_are_bounded(tokenizer):
-    before = tokenizer.backend_tokenizer.to_str()
+    serialized = tokenizer.backend_tokenizer.to_str()
     dropout = BPEDropout(tokenizer, 0.3)
     longer = 0
     for index, text in enumerate(TEXTS):
@@ -126,7 +126,7 @@ def test_texts_stay_the_same_and_lengths_are_bounded(tokenizer):
         assert len(ids) <= dropout.longest(len(plain))
         longer += len(ids) > len(plain)
     assert longer > len(TEXTS) / 2
-    assert tokenizer.backend_tokenizer.to_str() == before
+    assert tokenizer.backend_tokenizer.to_str() == serialized
 
 
 def test_encoding_and_dropping():
@@ -138,9 +138,9 @@ def test_encoding_and_dropping():
         assert (row["source_length"], row["target_length"]) == (len(row["input_ids"]), len(row["labels"]))
         assert tokenizer.decode(row["labels"], skip_special_tokens=True) == pair["de"]
         assert row["labels"][-1] == tokenizer.eos_token_id
-    kept, dropped = drop_long(encoded, 20)
-    assert 0 < dropped == 50 - len(kept)
-    assert max(max(kept["source_length"]), max(kept["target_length"])) <= 20
+    short, dropped = drop_long(encoded, 20)
+    assert 0 < dropped == 50 - len(short)
+    assert max(max(short["source_length"]), max(short["target_length"])) <= 20
     cut = encode(part, tokenizer, "en", "de", max_length=8, keep_text=True)
     assert max(cut["source_length"]) == 8
     assert all(ids[-1] == tokenizer.eos_token_id for ids in cut["input_ids"])

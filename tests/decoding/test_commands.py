@@ -30,16 +30,22 @@ def test_translations_by_transformers_and_of_an_ensemble(run, word_for_word):
 
 def test_scores_by_transformers(run, word_for_word):
     pairs = [
-        f"{line}\t{one.text}"
-        for line, one in zip(LINES, Translator.from_pretrained(word_for_word)(LINES), strict=True)
+        f"{line}\t{translation.text}"
+        for line, translation in zip(LINES, Translator.from_pretrained(word_for_word)(LINES), strict=True)
     ]
     by_engine, by_transformers = (
         [line.split("\t") for line in run(score, word_for_word, "--coverage", *backend, lines=pairs)]
         for backend in ((), ("--backend", "transformers"))
     )
-    for one, other in zip(by_engine, by_transformers, strict=True):
-        assert [one[0], one[2], *one[4:]] == [other[0], other[2], *other[4:]]
-        assert [float(one[1]), float(one[3])] == pytest.approx([float(other[1]), float(other[3])], abs=2e-4)
+    for by_engine_line, by_generate in zip(by_engine, by_transformers, strict=True):
+        assert [by_engine_line[0], by_engine_line[2], *by_engine_line[4:]] == [
+            by_generate[0],
+            by_generate[2],
+            *by_generate[4:],
+        ]
+        assert [float(by_engine_line[1]), float(by_engine_line[3])] == pytest.approx(
+            [float(by_generate[1]), float(by_generate[3])], abs=2e-4
+        )
 
 
 def test_what_the_engine_alone_does_is_refused(run, word_for_word, tmp_path):

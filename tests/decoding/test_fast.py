@@ -37,11 +37,11 @@ def test_it_equals_generate(name):
     for search in SEARCHES.values():
         settings = {**search, "return_dict_in_generate": True}
         expected = model.generate(**batch(), **settings, output_scores=search.get("num_beams", 1) > 1)
-        found = fast.generate(**batch(), **settings)
-        assert torch.equal(found.sequences, expected.sequences), search
+        tokens = fast.generate(**batch(), **settings)
+        assert torch.equal(tokens.sequences, expected.sequences), search
         if search.get("num_beams", 1) > 1:
             # these random weights are sharp; trained ones are held to 1e-5 below
-            torch.testing.assert_close(found.sequences_scores, expected.sequences_scores, atol=2e-4, rtol=0)
+            torch.testing.assert_close(tokens.sequences_scores, expected.sequences_scores, atol=2e-4, rtol=0)
     shortest = batch([[END]])
     assert torch.equal(fast.generate(**shortest, num_beams=2), model.generate(**shortest, num_beams=2))
 
@@ -49,8 +49,8 @@ def test_it_equals_generate(name):
 def first_logits(fast):
     """[B, vocabulary] of the first target position."""
     options = SearchOptions(limits=[1] * len(SOURCES))
-    found = fast._engine.search(SOURCES, options, start=PAD, end=END, pad=PAD, first_logits=True)
-    return torch.tensor([list(one.first_logits) for one in found])
+    results = fast._engine.search(SOURCES, options, start=PAD, end=END, pad=PAD, first_logits=True)
+    return torch.tensor([list(result.first_logits) for result in results])
 
 
 @pytest.mark.parametrize("name", FAMILIES_AND_SEAMS)
@@ -75,11 +75,11 @@ def test_in_int8_it_is_close_and_a_batch_equals_its_sentences(name):
 def test_changed_weights_are_noticed():
     model = build("plain")
     fast = strictly(model, int8=False)
-    before = fast.generate(**batch())
+    tokens = fast.generate(**batch())
     with torch.no_grad():
         model.model.decoder.layers[0].fc1.weight.mul_(-1)
     assert torch.equal(fast.generate(**batch()), model.generate(**batch()))
-    assert not torch.equal(before, model.generate(**batch()))
+    assert not torch.equal(tokens, model.generate(**batch()))
     first = int(fast.generate(**batch())[0, 1])
     model.final_logits_bias[0, first] = -1e9
     assert torch.equal(fast.generate(**batch()), model.generate(**batch()))
@@ -91,10 +91,10 @@ def test_what_it_does_not_know_is_left_to_transformers(caplog, monkeypatch):
     fast = to_fast(model, int8=False)
     caplog.clear()
     for _ in range(2):
-        found = fast.generate(**batch(), encoder_repetition_penalty=1.3)
+        tokens = fast.generate(**batch(), encoder_repetition_penalty=1.3)
     (line,) = [record.getMessage() for record in caplog.records]
     assert line == "`encoder_repetition_penalty=1.3` is left to transformers' generate()."
-    assert torch.equal(found, model.generate(**batch(), encoder_repetition_penalty=1.3))
+    assert torch.equal(tokens, model.generate(**batch(), encoder_repetition_penalty=1.3))
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_a_shortlist_beside_the_model_is_read_and_has_room_for_the_beams(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("own", "options"),
+    ("config", "options"),
     [
         ({"max_length": None}, {}),
         ({}, {"bad_words_ids": [[END]]}),
@@ -138,12 +138,12 @@ def test_a_shortlist_beside_the_model_is_read_and_has_room_for_the_beams(tmp_pat
         ),
     ],
 )
-def test_settings_are_read_as_transformers_reads_them(own, options):
+def test_settings_are_read_as_transformers_reads_them(config, options):
     model = build("plain")
-    for name, value in own.items():
+    for name, value in config.items():
         setattr(model.generation_config, name, value)
-    found = strictly(model, int8=False).generate(**batch(), **options)
-    assert torch.equal(found, model.generate(**batch(), **options))
+    tokens = strictly(model, int8=False).generate(**batch(), **options)
+    assert torch.equal(tokens, model.generate(**batch(), **options))
 
 
 class MaxPool(LayerAggregation):
@@ -244,8 +244,8 @@ def test_models_that_are_still_what_their_configuration_says():
     assert torch.equal(strictly(model, int8=False).generate(**batch()), model.generate(**batch()))
     half = build("plain").bfloat16()
     exact = build("plain").bfloat16().float()
-    found, expected = (strictly(one, int8=False).generate(**batch()) for one in (half, exact))
-    assert torch.equal(found, expected)
+    tokens, expected = (strictly(network, int8=False).generate(**batch()) for network in (half, exact))
+    assert torch.equal(tokens, expected)
 
 
 def test_without_the_engine_generate_decodes(monkeypatch):
@@ -265,8 +265,8 @@ def translations_by_threads(fast, monkeypatch, sources, **search):
     """What one thread generates, and what several do."""
     for threads in (1, 2, 3, 5):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
-        found = fast.generate(**batch(sources), **search, return_dict_in_generate=True)
-        yield found.sequences, found.get("sequences_scores", torch.zeros(0))
+        result = fast.generate(**batch(sources), **search, return_dict_in_generate=True)
+        yield result.sequences, result.get("sequences_scores", torch.zeros(0))
 
 
 @pytest.mark.parametrize("int8", [False, True])
@@ -283,6 +283,10 @@ def test_threads_give_what_one_gives(int8, monkeypatch):
     for sources, num_beams in tries:
         settings = {"num_beams": num_beams, "max_new_tokens": 9, "min_new_tokens": 9}
         alone, *together = translations_by_threads(fast, monkeypatch, sources, **settings)
-        assert all(torch.equal(one, other) for found in together for one, other in zip(alone, found, strict=True))
+        assert all(
+            torch.equal(single, threaded)
+            for outputs in together
+            for single, threaded in zip(alone, outputs, strict=True)
+        )
         if not int8:
             assert torch.equal(alone[0], model.generate(**batch(sources), **settings))

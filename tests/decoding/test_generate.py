@@ -50,30 +50,30 @@ def test_translations_are_equal(family, search):
     light, heavy, sources, _ = family
     options = SearchOptions(**{"limits": [30] * 6, **SEARCHES[search]})
     for readings in (None, *readings_of(light)):
-        expected, found = (
+        expected, actual = (
             decoder.translate(sources, options._replace(readings=readings)) for decoder in (light.decoder, heavy)
         )
-        for ones, others in zip(expected, found, strict=True):
-            assert len(ones) == options.num_return_sequences
-            for one, other in zip(ones, others, strict=True):
-                assert (one.ids, one.was_cut) == (other.ids, other.was_cut)
-                assert one.score == pytest.approx(other.score, abs=1e-4)
-                assert one.received == pytest.approx(other.received, abs=1e-4)
+        for expected_beams, actual_beams in zip(expected, actual, strict=True):
+            assert len(expected_beams) == options.num_return_sequences
+            for expected_one, actual_one in zip(expected_beams, actual_beams, strict=True):
+                assert (expected_one.ids, expected_one.was_cut) == (actual_one.ids, actual_one.was_cut)
+                assert expected_one.score == pytest.approx(actual_one.score, abs=1e-4)
+                assert expected_one.received == pytest.approx(actual_one.received, abs=1e-4)
 
 
 def test_forced_passes_are_equal(family, monkeypatch):
     light, heavy, sources, targets = family
     ragged = [*targets[:-1], targets[-1][-1:]]  # an end alone
     for readings in (Readings(), *readings_of(light)):
-        expected, found = (decoder.force(sources, ragged, readings) for decoder in (light.decoder, heavy))
-        for one, other in zip(expected, found, strict=True):
-            assert one.log_probs == pytest.approx(other.log_probs, abs=1e-4)
-            assert (one.received is None) == (other.received is None) == (readings.head is None)
-            for step, same in zip(one.received or [], other.received or [], strict=True):
-                assert step == pytest.approx(same, abs=1e-4)
+        expected, actual = (decoder.force(sources, ragged, readings) for decoder in (light.decoder, heavy))
+        for expected_one, actual_one in zip(expected, actual, strict=True):
+            assert expected_one.log_probs == pytest.approx(actual_one.log_probs, abs=1e-4)
+            assert (expected_one.received is None) == (actual_one.received is None) == (readings.head is None)
+            for step, expected_step in zip(expected_one.received or [], actual_one.received or [], strict=True):
+                assert step == pytest.approx(expected_step, abs=1e-4)
     monkeypatch.setattr("hf_capsule_mt.decoding.generate.LOGITS_AT_ONCE", 1)
-    for one, other in zip(found, heavy.force(sources, ragged, readings), strict=True):  # in parts
-        assert one.log_probs == pytest.approx(other.log_probs, rel=1e-6, abs=1e-5)
+    for expected_one, actual_one in zip(actual, heavy.force(sources, ragged, readings), strict=True):  # in parts
+        assert expected_one.log_probs == pytest.approx(actual_one.log_probs, rel=1e-6, abs=1e-5)
 
 
 def heard(caplog, monkeypatch):
@@ -82,8 +82,8 @@ def heard(caplog, monkeypatch):
     return lambda: [record.getMessage() for record in caplog.records]
 
 
-def options(**given):
-    return SearchOptions(limits=[14] * len(SOURCES), suppress_tokens=[PAD], **given)
+def options(**settings):
+    return SearchOptions(limits=[14] * len(SOURCES), suppress_tokens=[PAD], **settings)
 
 
 def test_what_the_engine_does_not_know_goes_to_generate_with_one_line(caplog, monkeypatch):
@@ -98,11 +98,11 @@ def test_what_the_engine_does_not_know_goes_to_generate_with_one_line(caplog, mo
         expected = plain.translate(SOURCES, asked)
         for _ in range(2):
             torch.manual_seed(3)
-            found = fast.translate(SOURCES, asked)
+            actual = fast.translate(SOURCES, asked)
             # these scores are a forced pass of the engine
-            for (one,), (other,) in zip(found, expected, strict=True):
-                assert one.ids == other.ids
-                assert one.score == pytest.approx(other.score, abs=1e-3)
+            for (left,), (right,) in zip(actual, expected, strict=True):
+                assert left.ids == right.ids
+                assert left.score == pytest.approx(right.score, abs=1e-3)
         name = next(iter(further))
         (line,) = [line for line in lines() if f"`{name}" in line]
         assert line.endswith("is left to transformers' generate().")
@@ -116,33 +116,35 @@ def test_the_engine_alone_decodes_what_it_knows(monkeypatch):
     fast = GenerateDecoder(model, fast=FastTranslator(model, int8=False))
     monkeypatch.setattr(type(model), "generate", None)
     monkeypatch.setattr(type(model), "forward", None)
-    ((found, _), *_) = fast.translate(SOURCES, options(num_beams=2, num_return_sequences=2, readings=Readings((1, 2))))
-    (forced, *_) = fast.force(SOURCES[:1], [found.ids], Readings((1, 2)))
-    assert sum(forced.log_probs) / len(forced.log_probs) == pytest.approx(found.score, abs=1e-4)
-    assert forced.received == found.attention
+    ((hypothesis, _), *_) = fast.translate(
+        SOURCES, options(num_beams=2, num_return_sequences=2, readings=Readings((1, 2)))
+    )
+    (forced, *_) = fast.force(SOURCES[:1], [hypothesis.ids], Readings((1, 2)))
+    assert sum(forced.log_probs) / len(forced.log_probs) == pytest.approx(hypothesis.score, abs=1e-4)
+    assert forced.received == hypothesis.attention
 
 
 def test_a_call_undoes_what_the_model_sets():
     model = build("plain")
     decoder = GenerateDecoder(model)
-    free = [one.ids for (one,) in decoder.translate(SOURCES, options(num_beams=2))]
+    free = [best.ids for (best,) in decoder.translate(SOURCES, options(num_beams=2))]
     model.generation_config.update(no_repeat_ngram_size=1, length_penalty=5.0)
-    found = [one.ids for (one,) in decoder.translate(SOURCES, options(num_beams=2))]
-    assert found == free
-    assert [one.ids for (one,) in decoder.translate(SOURCES, options(num_beams=2, no_repeat_ngram_size=1))] != free
+    tokens = [best.ids for (best,) in decoder.translate(SOURCES, options(num_beams=2))]
+    assert tokens == free
+    assert [best.ids for (best,) in decoder.translate(SOURCES, options(num_beams=2, no_repeat_ngram_size=1))] != free
 
 
 def test_an_end_token_of_a_call():
     """Any token may end a translation: nothing after it counts, and it is not cut."""
     model = build("plain")
     decoder = GenerateDecoder(model)
-    free = [one.ids for (one,) in decoder.translate(SOURCES, options())]
+    free = [best.ids for (best,) in decoder.translate(SOURCES, options())]
     end = free[0][3]
-    found = [one for (one,) in decoder.translate(SOURCES, options(further={"eos_token_id": end}))]
-    for ids, one in zip(free, found, strict=True):
+    hypotheses = [hypothesis for (hypothesis,) in decoder.translate(SOURCES, options(further={"eos_token_id": end}))]
+    for ids, one in zip(free, hypotheses, strict=True):
         assert one.ids == (ids[: ids.index(end) + 1] if end in ids else ids)
         assert one.was_cut == (end not in ids)
-    (forced,) = (one.log_probs for one in decoder.force(SOURCES[:1], [found[0].ids], Readings()))
-    assert found[0].score == pytest.approx(sum(forced) / len(forced), abs=1e-5)
+    (forced,) = (one.log_probs for one in decoder.force(SOURCES[:1], [hypotheses[0].ids], Readings()))
+    assert hypotheses[0].score == pytest.approx(sum(forced) / len(forced), abs=1e-5)
     endless = decoder.translate(SOURCES, options(further={"eos_token_id": -1}))
     assert [len(one.ids) for (one,) in endless] == [14] * 4

@@ -72,9 +72,9 @@ def tokenizer_of(name, folder):
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     """A tiny random model of each kind, with a tokenizer of pieces that the sentencepiece library has learnt."""
-    found = {}
+    paths = {}
     for name, tokenizer_class in TOKENIZERS.items():
-        folder = found[name] = tmp_path_factory.mktemp(name)
+        folder = paths[name] = tmp_path_factory.mktemp(name)
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(list(SENTENCES.values()) * 3),
             model_prefix=str(folder / "pieces"),
@@ -104,8 +104,8 @@ def folders(tmp_path_factory):
         model.generation_config.max_length = None
         model.generation_config.suppress_tokens = [0, 1, 3]
         model.save_pretrained(folder)
-        found[name] = folder, tokenizer, model.eval()
-    return found
+        paths[name] = folder, tokenizer, model.eval()
+    return paths
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
@@ -113,8 +113,11 @@ def test_texts_equal_those_of_transformers_in_both_directions(name, folders):
     folder, tokenizer, model = folders[name]
     translator, codes, translations = Translator.from_pretrained(folder), CODES[name], set()
     for language, text in SENTENCES.items():
-        other = "fr" if language == "en" else "en"
-        for source, target, sentence in ((language, other, text), (other, language, SENTENCES[other])):
+        target_language = "fr" if language == "en" else "en"
+        for source, target, sentence in (
+            (language, target_language, text),
+            (target_language, language, SENTENCES[target_language]),
+        ):
             tokenizer.src_lang = codes[source]
             batch = tokenizer(sentence, return_tensors="pt")
             token = f"__{target}__" if name == "m2m100" else codes[target]
@@ -201,9 +204,9 @@ def test_the_first_token_of_a_checkpoint_names_the_target(folders, tmp_path):
     generation.write_text(json.dumps(settings))
     translator = Translator.from_pretrained(tmp_path / "model")
     assert translator(SENTENCES["en"], **SHORT).segments[0].target_ids[1] == codes["ro_RO"]
-    other = translator(SENTENCES["en"], tgt_lang="de", **SHORT)
-    assert other.segments[0].target_ids[1:3].count(codes["de_DE"]) >= 1
-    assert other.segments[0].target_ids[1] == codes["de_DE"]
+    german = translator(SENTENCES["en"], tgt_lang="de", **SHORT)
+    assert german.segments[0].target_ids[1:3].count(codes["de_DE"]) >= 1
+    assert german.segments[0].target_ids[1] == codes["de_DE"]
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)

@@ -56,7 +56,7 @@ def test_the_tokenizer_is_that_of_transformers(folders, name):
         text = begins[number % 4] + text
         encoded = light.encode(text)
         assert encoded.ids == heavy(text)["input_ids"]
-        assert all(place is None or 0 <= place[0] < place[1] <= len(text) for place in encoded.offsets)
+        assert all(span is None or 0 <= span[0] < span[1] <= len(text) for span in encoded.offsets)
         targets = light.encode_target(text)
         assert targets == heavy(text_target=text)["input_ids"]
         assert light.decode(targets) == heavy.decode(targets, skip_special_tokens=True)
@@ -71,9 +71,9 @@ def test_translations_are_those_of_generate(folders, name):
     for pair, _ in zip(sentence_pairs(), range(6), strict=False):
         text = begins + pair[0]
         generated = model.generate(**tokenizer(text, return_tensors="pt"), max_new_tokens=30)[0]
-        found = light(text, max_new_tokens=30, split_sentences=False, copy=False)
-        assert found.segments[0].target_ids == tuple(generated.tolist())
-        assert found.text == tokenizer.decode(generated, skip_special_tokens=True)
+        translation = light(text, max_new_tokens=30, split_sentences=False, copy=False)
+        assert translation.segments[0].target_ids == tuple(generated.tolist())
+        assert translation.text == tokenizer.decode(generated, skip_special_tokens=True)
     if begins:
         assert (
             light("A fish.", tgt_lang="nld").segments[0].source_ids[0]

@@ -58,8 +58,8 @@ def test_a_model_is_the_same_program(name, tmp_path):
     torch.save(state, tmp_path / "pickled" / NAME)
     config = read_json(tmp_path / "safe" / "config.json")
     programs = [write_program(config, weights_in(str(tmp_path / folder)))[0] for folder in ("safe", "pickled")]
-    expected, found = map(everything, programs)
-    assert found == expected
+    expected, actual = map(everything, programs)
+    assert actual == expected
 
 
 def test_parts_of_a_checkpoint(tmp_path):

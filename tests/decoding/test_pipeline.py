@@ -67,9 +67,9 @@ def test_lazy_inputs(translator):
 
 
 def test_settings_at_init_and_at_call(checkpoint, translator):
-    made = pipeline("translation", model=checkpoint, max_new_tokens=3, num_beams=2)
+    built = pipeline("translation", model=checkpoint, max_new_tokens=3, num_beams=2)
     expected = [by_hand(translator, text, max_new_tokens=3, num_beams=2)[0] for text in TEXTS]
-    assert texts_of(made(TEXTS)) == texts_of(translator(TEXTS, max_new_tokens=3, num_beams=2)) == expected
+    assert texts_of(built(TEXTS)) == texts_of(translator(TEXTS, max_new_tokens=3, num_beams=2)) == expected
     assert pipeline("translation", model=checkpoint, int8=True).translator.fast.int8
     with pytest.raises(ValueError, match="needs a `tokenizer`, got None"):
         type(translator)(translator.model)
@@ -100,9 +100,11 @@ def test_coverage_is_that_of_the_translator(omitting, options, parameters):
     pipe, translator = omitting
     settings = {"num_beams": parameters["num_beams"]} if "num_beams" in parameters else {}
     records = pipe(WORDS, batch_size=6, **({"coverage": options} | parameters))
-    for one, record in zip(translator(WORDS, batch_size=6, coverage=options, **settings), records, strict=True):
-        assert record["translation_text"] == one.text
-        assert record["coverage"] == coverage_record(one.coverage)
+    for translation, record in zip(
+        translator(WORDS, batch_size=6, coverage=options, **settings), records, strict=True
+    ):
+        assert record["translation_text"] == translation.text
+        assert record["coverage"] == coverage_record(translation.coverage)
         json.dumps(record["coverage"])
     if options.threshold is not None:
         below = [record["coverage"]["sentences"][0]["below_threshold"] for record in records]

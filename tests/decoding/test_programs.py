@@ -23,14 +23,16 @@ def numbers(tensor):
     return None if tensor is None else bytes(widened(decoded(tensor)).buffer)
 
 
-def everything(program):
+def contents(program):
     """What the engine is told of a program, and every number that it packs."""
-    linears = [[(one.outputs, one.inputs, *map(numbers, one.read())) for one in part] for part in program.linears]
+    linears = [
+        [(linear.outputs, linear.inputs, *map(numbers, linear.read())) for linear in part] for part in program.linears
+    ]
     vectors = [
         (one.count, one.width) if isinstance(one, Positions) else numbers(one.read()) for one in program.vectors
     ]
-    rest = {name: value for name, value in vars(program).items() if name not in ("linears", "vectors")}
-    return {**rest, "linears": linears, "vectors": vectors}
+    fields = {name: value for name, value in vars(program).items() if name not in ("linears", "vectors")}
+    return {**fields, "linears": linears, "vectors": vectors}
 
 
 def of_folder(folder):
@@ -53,11 +55,11 @@ def test_a_folder_and_its_model_give_the_same_program(name, dtype, tmp_path):
     model = separate(name.removeprefix("separate, ")) if name.startswith("separate") else build(name)
     model.to(dtype).save_pretrained(tmp_path / "one")
     model.save_pretrained(tmp_path / "parts", max_shard_size="20KB")
-    live = everything(program_of(model)[0])
+    live = contents(program_of(model)[0])
     assert live["linears"]
     for folder in ("one", "parts"):
-        found = everything(of_folder(tmp_path / folder))
-        assert [key for key in live if found[key] != live[key]] == []
+        actual = contents(of_folder(tmp_path / folder))
+        assert [key for key in live if actual[key] != live[key]] == []
     assert len(list((tmp_path / "parts").glob("*.safetensors"))) > 1
 
 
@@ -68,19 +70,19 @@ def test_an_int8_folder_translates_as_the_model(name, tmp_path):
     fast = to_fast(model)
     fast.save(tmp_path)
     program = of_folder(tmp_path)
-    kinds = [type(one.read()[0]) for linear in program.linears for one in linear]
+    kinds = [type(part.read()[0]) for linear in program.linears for part in linear]
     assert kinds.count(Codes) >= 5
     options = SearchOptions(limits=[14] * 4, num_beams=3, suppress_tokens=[PAD])
-    found = Engine(program, int8=True).search(SOURCES, options, start=PAD, end=END, pad=PAD)
+    results = Engine(program, int8=True).search(SOURCES, options, start=PAD, end=END, pad=PAD)
     expected = fast.generate(**batch(), num_beams=3, return_dict_in_generate=True)
-    assert [one.scores[0] for one in found] == expected.sequences_scores.tolist()
+    assert [part.scores[0] for part in results] == expected.sequences_scores.tolist()
     rows = expected.sequences[:, 1:].tolist()
-    assert [one.tokens[0] for one in found] == [
-        row[: len(one.tokens[0])] for row, one in zip(rows, found, strict=True)
+    assert [part.tokens[0] for part in results] == [
+        row[: len(part.tokens[0])] for row, part in zip(rows, results, strict=True)
     ]
     exact = Engine(program, int8=False).search(SOURCES, options, start=PAD, end=END, pad=PAD)
     rows = load_model(tmp_path).generate(**batch(), num_beams=3)[:, 1:].tolist()  # of the rounded weights
-    assert all(one.tokens[0] == row[: len(one.tokens[0])] for row, one in zip(rows, exact, strict=True))
+    assert all(part.tokens[0] == row[: len(part.tokens[0])] for row, part in zip(rows, exact, strict=True))
 
 
 @pytest.mark.parametrize("name", ["stock", "guided", "capsules", "rnmt_guided", "m2m_100", "pegasus"])
@@ -103,9 +105,9 @@ def test_folders_and_models_become_the_same_int8_folder(name, form, tmp_path):
     assert {*written} >= {*live}
     assert all("embed_positions" in name for name in {*written} - {*live})  # sinusoids, which torch saves
     for name in live:
-        expected, found = live.read(name), written.read(name)
-        assert isinstance(found, Codes) == isinstance(expected, Codes)
-        pairs = zip(expected, found, strict=True) if isinstance(found, Codes) else [(expected, found)]
+        expected, stored = live.read(name), written.read(name)
+        assert isinstance(stored, Codes) == isinstance(expected, Codes)
+        pairs = zip(expected, stored, strict=True) if isinstance(stored, Codes) else [(expected, stored)]
         for ours, theirs in pairs:
             assert ours.shape == theirs.shape
             assert bytes(widened(ours).buffer if ours.dtype != "I8" else ours.buffer) == bytes(

@@ -24,13 +24,13 @@ def test_a_converted_student_generates_what_the_engine_does(kind, tmp_path):
     never = light.generation["suppress_tokens"]
     batch = tokenizer(SOURCES, return_tensors="pt", padding=True)
     ids = [light.tokenizer.encode(text).ids for text in SOURCES]
-    assert [row[: len(one)] for row, one in zip(batch["input_ids"].tolist(), ids, strict=True)] == ids
+    assert [row[: len(tokens)] for row, tokens in zip(batch["input_ids"].tolist(), ids, strict=True)] == ids
     for num_beams in (1, 3):
         search = SearchOptions(limits=[9] * 3, num_beams=num_beams, suppress_tokens=never)
-        found = [best.ids for best, *_ in light.decoder.translate(ids, search)]
+        hypotheses = [best.ids for best, *_ in light.decoder.translate(ids, search)]
         settings = {"max_new_tokens": 9, "forced_eos_token_id": None, "num_beams": num_beams}
         rows = model.generate(**batch, **settings)[:, 1:].tolist()
-        assert [row[: len(one)] for row, one in zip(rows, found, strict=True)] == found
+        assert [row[: len(tokens)] for row, tokens in zip(rows, hypotheses, strict=True)] == hypotheses
     labels = tokenizer(text_target=SOURCES[:1], return_tensors="pt")["input_ids"]
     (forced,) = light.decoder.force(ids[:1], labels.tolist(), Readings())
     with torch.no_grad():
@@ -48,9 +48,9 @@ def test_what_transformers_saves_goes_back(kind, tmp_path):
         part.from_pretrained(tmp_path / "hub").save_pretrained(tmp_path / "saved")
     heavy = Translator.from_pretrained(tmp_path / "saved")(SOURCES, max_new_tokens=9)
     write_marian_folder(tmp_path / "saved", tmp_path / "back")
-    before, back = (capsule_mt.Translator.from_pretrained(one) for one in (folder, tmp_path / "back"))
-    assert back(SOURCES, max_new_tokens=9) == before(SOURCES, max_new_tokens=9)
-    assert [one.text for one in heavy] == [one.text for one in before(SOURCES, max_new_tokens=9)]
+    original, back = (capsule_mt.Translator.from_pretrained(path) for path in (folder, tmp_path / "back"))
+    assert back(SOURCES, max_new_tokens=9) == original(SOURCES, max_new_tokens=9)
+    assert [path.text for path in heavy] == [path.text for path in original(SOURCES, max_new_tokens=9)]
 
 
 def test_a_folder_of_marian_is_for_the_light_translator(tmp_path):

@@ -27,7 +27,7 @@ def test_it_equals_that_of_transformers(kind, tmp_path):
         encoded = heavy(text, return_offsets_mapping=True)
         ids, offsets = light.encode(text)
         assert ids == encoded["input_ids"]
-        assert offsets == [place if place[0] < place[1] else None for place in map(tuple, encoded["offset_mapping"])]
+        assert offsets == [span if span[0] < span[1] else None for span in map(tuple, encoded["offset_mapping"])]
         targets = heavy(text_target=text)["input_ids"]
         assert light.encode_target(text) == targets
         assert light.decode(targets) == decode_target(heavy, [heavy.pad_token_id, *targets, heavy.pad_token_id])

@@ -49,14 +49,19 @@ def slow(word_for_word):
     return Translator.from_pretrained(word_for_word, device="cpu", backend="transformers")
 
 
-def assert_close(found, expected, tolerance=1e-4):
-    assert (found.text, found.segments) == (expected.text, expected.segments)
-    assert found.score == pytest.approx(expected.score, abs=tolerance)
+def assert_close(actual, expected, tolerance=1e-4):
+    assert (actual.text, actual.segments) == (expected.text, expected.segments)
+    assert actual.score == pytest.approx(expected.score, abs=tolerance)
     if expected.coverage is not None:
-        assert found.coverage.score == pytest.approx(expected.coverage.score, abs=tolerance)
-        for one, other in zip(found.coverage.words, expected.coverage.words, strict=True):
-            assert (one.text, one.start, one.end, one.marked) == (other.text, other.start, other.end, other.marked)
-            assert one.covered == pytest.approx(other.covered, abs=tolerance)
+        assert actual.coverage.score == pytest.approx(expected.coverage.score, abs=tolerance)
+        for word, expected_word in zip(actual.coverage.words, expected.coverage.words, strict=True):
+            assert (word.text, word.start, word.end, word.marked) == (
+                expected_word.text,
+                expected_word.start,
+                expected_word.end,
+                expected_word.marked,
+            )
+            assert word.covered == pytest.approx(expected_word.covered, abs=tolerance)
 
 
 # ---- what decodes
@@ -84,11 +89,11 @@ def test_the_light_translator_the_engine_and_generate_are_equal(word_for_word, f
     expected = slow(TEXTS, batch_size=4, **options)
     with monkeypatch.context() as patched:  # the engine makes no second pass
         patched.delattr(EncoderDecoderModel, "forward")
-        for one, other, third in zip(
+        for first, second, third in zip(
             fast(TEXTS, batch_size=4, **options), light(TEXTS, **options), expected, strict=True
         ):
-            assert_close(one, third)
-            assert_close(other, third)
+            assert_close(first, third)
+            assert_close(second, third)
 
 
 def test_backends(plain):
@@ -138,9 +143,9 @@ def test_a_pair_and_any_other_model(tmp_path):
 
 
 # ---- how it is asked
-@pytest.mark.parametrize("own", [8, None])
+@pytest.mark.parametrize("config_options", [8, None])
 @pytest.mark.parametrize(
-    ("given", "in_config"),
+    ("call_options", "in_config"),
     [
         ({"max_length": 5}, False),
         ({"max_new_tokens": None, "max_length": 5}, False),
@@ -149,19 +154,19 @@ def test_a_pair_and_any_other_model(tmp_path):
         ({"max_new_tokens": 4}, True),
     ],
 )
-def test_the_limit_is_that_of_generate(fast, own, given, in_config):
+def test_the_limit_is_that_of_generate(fast, config_options, call_options, in_config):
     model = copy.deepcopy(fast.model)
-    model.generation_config.max_new_tokens = own
+    model.generation_config.max_new_tokens = config_options
     end = [model.generation_config.eos_token_id]
     never_ends = (
-        {"generation_config": GenerationConfig(**given, suppress_tokens=end)}
+        {"generation_config": GenerationConfig(**call_options, suppress_tokens=end)}
         if in_config
-        else {**given, "suppress_tokens": end}
+        else {**call_options, "suppress_tokens": end}
     )
-    made = model.generate(**fast.tokenizer(TEXTS[0], return_tensors="pt"), **never_ends)
-    found = Translator(model, fast.tokenizer)(TEXTS[0], **never_ends)
-    assert found.token_ids == tuple(made[0].tolist())
-    assert found.was_cut
+    generated = model.generate(**fast.tokenizer(TEXTS[0], return_tensors="pt"), **never_ends)
+    translation = Translator(model, fast.tokenizer)(TEXTS[0], **never_ends)
+    assert translation.token_ids == tuple(generated[0].tolist())
+    assert translation.was_cut
 
 
 def test_languages_and_settings_of_the_task(plain):
@@ -190,8 +195,8 @@ def test_a_tokenizer_with_languages(plain):
         return {**call(translator.tokenizer, text, **options), "forced_bos_token_id": 300}
 
     translator.tokenizer._build_translation_inputs = build
-    found = translator("The child sleeps.", tgt_lang="fr", src_lang="de")
-    assert found.token_ids[1] == 300
+    translation = translator("The child sleeps.", tgt_lang="fr", src_lang="de")
+    assert translation.token_ids[1] == 300
     assert set(asked) == {("de", "fr")}
 
 
@@ -261,14 +266,14 @@ def test_offsets_of_subwords(fast):
     tokenizer = tiny_tokenizer()
     text = "The 🙂 café's twenty-three apples."
     token_ids = tokenizer(text)["input_ids"]
-    known = SimpleNamespace(
+    fake = SimpleNamespace(
         is_fast=False,
         unk_token_id=None,
         all_special_ids=tokenizer.all_special_ids,
         convert_ids_to_tokens=tokenizer.convert_ids_to_tokens,
     )
-    own = TransformersTokenizer(tokenizer).encode(text).offsets
-    offsets = own if fast else searched_offsets(known, text, token_ids)
+    measured = TransformersTokenizer(tokenizer).encode(text).offsets
+    offsets = measured if fast else searched_offsets(fake, text, token_ids)
     assert len(offsets) == len(token_ids)
     words = {text[span.start : span.end]: tokens for span, tokens in words_of(text, offsets)}
     expected = ["The", "🙂", "café's", "twenty-three", "apples", "."]
@@ -307,9 +312,9 @@ def test_vocabularies_of_unequal_size(unequal, start):
 def test_max_time_ends_a_translation(fast):
     """By `generate()` and by the engine, under both of their names."""
     end = [fast.model.generation_config.eos_token_id]
-    given = {"max_time": 1e-9, "max_new_tokens": 60, "suppress_tokens": end}
+    settings = {"max_time": 1e-9, "max_new_tokens": 60, "suppress_tokens": end}
     for translator in (fast, Translator(fast.model, fast.tokenizer, backend="transformers")):
-        found = translator(TEXTS[0], **given)
-        assert (found.was_cut, len(found.token_ids) < 60) == (True, True)
-    sequences = to_fast(fast.model).generate(**fast.tokenizer(TEXTS[0], return_tensors="pt"), **given)
+        translation = translator(TEXTS[0], **settings)
+        assert (translation.was_cut, len(translation.token_ids) < 60) == (True, True)
+    sequences = to_fast(fast.model).generate(**fast.tokenizer(TEXTS[0], return_tensors="pt"), **settings)
     assert sequences.shape[1] < 60

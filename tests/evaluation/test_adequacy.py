@@ -35,9 +35,9 @@ def test_coverage_difference_ratio_by_hand():  # property 32
 
 def test_measures_see_what_is_wrong_with_a_translation():
     words = ["eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht"]
-    others = ["one", "two", "three", "four", "five", "six", "seven", "eight"]
+    unrelated = ["one", "two", "three", "four", "five", "six", "seven", "eight"]
     shifts = [(n * 3 + k * 5) % 8 for n in range(40) for k in range(2)]
-    text = [(words[a], others[a]) for a in shifts]
+    text = [(words[a], unrelated[a]) for a in shifts]
     lines = [text[n : n + 5] for n in range(0, 75, 3)]
     sources, targets = ([" ".join(pair[side] for pair in line) for line in lines] for side in (0, 1))
     aligner = fit_aligner(sources, targets)
@@ -67,15 +67,15 @@ LINKS = frozenset((n, n) for n in range(7))
 
 
 def test_every_amount_is_dropped():
-    found = drop_words([SOURCE], [REFERENCE], [LINKS], set())
-    assert [example.amount for example in found] == list(AMOUNTS)
-    whole, one, two, half = found
-    assert whole.translation == REFERENCE
-    assert whole.translated_share == 1
-    assert [sum(example.is_omitted.values()) for example in (one, two, half)] == [1, 2, 3]
+    shortened = drop_words([SOURCE], [REFERENCE], [LINKS], set())
+    assert [example.amount for example in shortened] == list(AMOUNTS)
+    complete, without_one, without_two, half = shortened
+    assert complete.translation == REFERENCE
+    assert complete.translated_share == 1
+    assert [sum(example.is_omitted.values()) for example in (without_one, without_two, half)] == [1, 2, 3]
     assert half.translated_share == 0.5
     pairs = dict(zip(SOURCE[:-1].split(), REFERENCE[:-1].split(), strict=True))
-    for example in found:
+    for example in shortened:
         assert " ." not in example.translation
         for (start, end), is_omitted in example.is_omitted.items():
             assert (pairs[SOURCE[start:end]] in example.translation[:-1].split()) != is_omitted
@@ -95,8 +95,8 @@ def test_probabilities_come_back():
     truth = 1 / (1 + np.exp(-evidence - 1))
     curve = fit_words(evidence, chance.random(20_000) < truth)
     assert np.abs(read_curve(curve, evidence) - truth).mean() < 0.02
-    places, values = zip(*curve, strict=True)
-    assert list(places) == sorted(set(places))
+    scores, values = zip(*curve, strict=True)
+    assert list(scores) == sorted(set(scores))
     assert list(values) == sorted(values)
 
 
@@ -128,8 +128,8 @@ def test_the_mean_score_of_each_group_is_its_true_share():
     name, curve = fit_sentences({2.0: noise, 1.0: means}, shares, groups, np.ones(2000))
     assert name == 1.0
     for share in (1.0, 0.85, 0.7, 0.5):
-        found = read_curve(curve, means[shares == share]).mean()
-        assert found == pytest.approx(share, abs=0.06)
+        predicted = read_curve(curve, means[shares == share]).mean()
+        assert predicted == pytest.approx(share, abs=0.06)
     assert (curve[0], curve[-1]) == ([0, 0], [1, 1])
     for column in zip(*curve, strict=True):  # better words never lower a score, nor leave it
         assert list(column) == sorted(set(column))
@@ -139,11 +139,11 @@ def test_the_words_of_a_source_say_how_long_its_translation_is():
     sources = [" ".join(["abcde", "vwxyz"][(n >> k) % 2] for k in range(n % 3 + 1)) for n in range(4000)]
     targets = [line.replace("abcde", "no").replace("vwxyz", "yes or yes") for line in sources]
     learnt = fit_length([*sources, "", "a"], [*targets, "b", "long " * 9])
-    kept = ExpectedLength.of_calibration(calibrated(learnt, sources))
-    for length in (learnt, kept):
-        found = [length.predict(line) for line in ("Abcde abcde", "vwxyz vwxyz", "ggggg ggggg")]
-        assert found[:2] == pytest.approx([5, 21], abs=1.1)
-        assert found[0] < found[2] < found[1]
+    restored = ExpectedLength.of_calibration(calibrated(learnt, sources))
+    for length in (learnt, restored):
+        lengths = [length.predict(line) for line in ("Abcde abcde", "vwxyz vwxyz", "ggggg ggggg")]
+        assert lengths[:2] == pytest.approx([5, 21], abs=1.1)
+        assert lengths[0] < lengths[2] < lengths[1]
     with pytest.raises(ValueError, match="none of the 1 pairs"):
         fit_length([""], ["b"])
 

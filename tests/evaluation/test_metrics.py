@@ -95,9 +95,11 @@ print("loaded", len(METRICS))
 """
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path), "HF_EVALUATE_OFFLINE": "1"}
     environment["PYTHONPATH"] = str(Path(__file__).resolve().parents[2])
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert f"loaded {len(METRICS)}" in done.stdout
+    process = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False
+    )
+    assert process.returncode == 0, process.stderr[-2000:]
+    assert f"loaded {len(METRICS)}" in process.stdout
 
 
 def test_compute_metrics_reads_padded_predictions_and_masked_labels():

@@ -15,7 +15,7 @@ from hf_capsule_mt.evaluation.significance import (
     sign_test_collins,
 )
 
-REFERENCE = [f"the {thing} is on the small table in room {n}" for n, thing in enumerate(["cat", "dog", "cup"] * 8)]
+REFERENCE = [f"the {noun} is on the small table in room {n}" for n, noun in enumerate(["cat", "dog", "cup"] * 8)]
 BASELINE = [line.replace("small", "little") if n % 2 else line for n, line in enumerate(REFERENCE)]
 SYSTEM = [line.replace("on the", "upon a") if n % 12 == 0 else line for n, line in enumerate(REFERENCE)]
 
@@ -45,12 +45,12 @@ def test_sign_test_counts_what_one_sentence_does_to_the_corpus():
     assert (test.wins, test.losses, test.ties) == (12, 2, 10)
     assert test.p_value == pytest.approx(2 * (1 + 14 + 91) / 2**14)
     # done the slow way, with whole corpora
-    before = sacrebleu.corpus_bleu(BASELINE, [REFERENCE]).score
+    baseline = sacrebleu.corpus_bleu(BASELINE, [REFERENCE]).score
     after = [
         sacrebleu.corpus_bleu([*BASELINE[:n], SYSTEM[n], *BASELINE[n + 1 :]], [REFERENCE]).score
         for n in range(len(BASELINE))
     ]
-    assert (sum(score > before for score in after), sum(score < before for score in after)) == (12, 2)
+    assert (sum(score > baseline for score in after), sum(score < baseline for score in after)) == (12, 2)
 
 
 @pytest.mark.parametrize(("option", "attribute"), [("--paired-bs", "p_bootstrap"), ("--paired-ar", "p_randomisation")])
@@ -58,11 +58,11 @@ def test_p_values_are_those_of_the_command_sacrebleu(tmp_path, option, attribute
     for name, lines in (("reference", REFERENCE), ("baseline", BASELINE), ("system", SYSTEM)):
         (tmp_path / name).write_text("\n".join(lines) + "\n")
     command = [sys.executable, "-m", "sacrebleu", "reference", "-i", "baseline", "system", option, "--format", "json"]
-    done = subprocess.run(
+    process = subprocess.run(
         [*command, "--paired-bs-n", "300", "--paired-ar-n", "300"],
         cwd=tmp_path, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    expected = json.loads(done.stdout)[1]["BLEU"]
+    expected = json.loads(process.stdout)[1]["BLEU"]
     row = compare_systems({"a": BASELINE, "b": SYSTEM}, [REFERENCE], ["bleu"], 300, 300)["b"]["bleu"]
     assert getattr(row, attribute) == pytest.approx(expected["p_value"], abs=1e-4)
     assert row.score == pytest.approx(expected["score"], abs=0.01)
@@ -73,11 +73,11 @@ def test_p_values_are_those_of_the_command_sacrebleu(tmp_path, option, attribute
 def test_report():
     sources = [f"<Quelle> {n} | *" for n in range(len(REFERENCE))]
     report = build_report({"plain": BASELINE, "em": SYSTEM}, [REFERENCE], sources, ["bleu", "ter"], 20, 100, 100)
-    most = report.differences["em"]
+    differences = report.differences["em"]
     # the even sentences, that the baseline gets wrong, and two that the system does; no sentence that is the same
-    assert {item.number for item in most} == {*range(2, 25, 2), 1, 13}
-    assert {item.number for item in most if item.gain < 0} == {1, 13}
-    gains = [abs(item.gain) for item in most]
+    assert {item.number for item in differences} == {*range(2, 25, 2), 1, 13}
+    assert {item.number for item in differences if item.gain < 0} == {1, 13}
+    gains = [abs(item.gain) for item in differences]
     assert gains == sorted(gains, reverse=True)
     text = as_text(report)
     for part in ("12/10/2", "upon a", "<Quelle> 0 | *"):

@@ -73,8 +73,10 @@ def make_file(generator: random.Random) -> Case:
     if name.endswith(".yml") and generator.random() < 0.8:
         return {**case, "text": parsers.with_yaml_tokens(content.decode(), generator)}
     # the header of weights is worth more than their numbers
-    most = min(len(content), 4000 if generator.random() < 0.8 else len(content))
-    flips = [[generator.randrange(most), generator.randrange(256)] for _ in range(generator.choice((0, 1, 1, 2, 8)))]
+    max_length = min(len(content), 4000 if generator.random() < 0.8 else len(content))
+    flips = [
+        [generator.randrange(max_length), generator.randrange(256)] for _ in range(generator.choice((0, 1, 1, 2, 8)))
+    ]
     length = generator.randrange(len(content) + 1) if generator.random() < 0.3 or not flips else len(content)
     return {**case, "flips": flips, "length": length}
 
@@ -83,11 +85,11 @@ def changed(content: bytes, case: Case) -> bytes:
     if "text" in case:
         return str(case["text"]).encode("utf-8", "surrogatepass")
     if "flips" in case:
-        found = bytearray(content[: case["length"]])
-        for place, byte in case["flips"]:
-            if place < len(found):
-                found[place] = byte
-        return bytes(found)
+        content_bytes = bytearray(content[: case["length"]])
+        for position, byte in case["flips"]:
+            if position < len(content_bytes):
+                content_bytes[position] = byte
+        return bytes(content_bytes)
     value = changed_value(json.loads(content), case)
     return b"" if value is None and not case.get("delete", case.get("at")) else json.dumps(value).encode()
 
@@ -112,16 +114,16 @@ def check_file(case: Case) -> None:
                 raise AssertionError(f"the error names no file: {message}") from error
             return
         try:
-            found = Translator(model)(TEXT, coverage=CoverageOptions(), max_new_tokens=20)
+            translation = Translator(model)(TEXT, coverage=CoverageOptions(), max_new_tokens=20)
         except ValueError:
             return
-        if not found.segments:  # a tokenizer that finds no token in it
-            assert found.text == TEXT
+        if not translation.segments:  # a tokenizer that finds no token in it
+            assert translation.text == TEXT
             return
-        assert found.score is not None
-        assert math.isfinite(found.score)
-        assert found.coverage is not None, "coverage failed, and only a warning says so"
-        assert 0 <= found.coverage.score <= 1
+        assert translation.score is not None
+        assert math.isfinite(translation.score)
+        assert translation.coverage is not None, "coverage failed, and only a warning says so"
+        assert 0 <= translation.coverage.score <= 1
 
 
 @cache
@@ -144,9 +146,9 @@ def check_text(case: Case) -> None:
     """Any text is translated, however odd."""
     translator = Translator(sound_model())
     for options in ({}, {"keep": ("tags", "urls", "placeholders", "numbers"), "coverage": CoverageOptions()}):
-        found = translator(case["text"], batch_size=8, max_new_tokens=30, **options)
-        assert isinstance(found.text, str)
-        found.text.encode()
+        translations = translator(case["text"], batch_size=8, max_new_tokens=30, **options)
+        assert isinstance(translations.text, str)
+        translations.text.encode()
 
 
 # ---- requests

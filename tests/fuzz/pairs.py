@@ -49,10 +49,10 @@ def cases(models: tuple[str, ...] = MODELS) -> Iterator[Case]:
     missing = {option.name for option in SEARCH_FIELDS} - VALUES.keys() - NOT_TRIED
     assert not missing, f"give {', '.join(sorted(missing))} a value that is not the default"
     pairs = [
-        {first: one, second: other}
+        {first: first_value, second: second_value}
         for first, second in combinations(VALUES, 2)
-        for one in VALUES[first]
-        for other in VALUES[second]
+        for first_value in VALUES[first]
+        for second_value in VALUES[second]
     ]
     for model in models:
         for int8 in (False, True):

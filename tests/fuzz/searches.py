@@ -30,9 +30,9 @@ def draw_choice(*values: Any) -> Callable[[random.Random, int], Any]:
     return lambda generator, _: generator.choice(values)
 
 
-def draw_tokens(generator: random.Random, most: int = 4) -> list[int]:
+def draw_tokens(generator: random.Random, max_tokens: int = 4) -> list[int]:
     tokens = SOUND_TOKENS if generator.random() < 0.95 else SOUND_TOKENS + ODD_TOKENS
-    return generator.choices(tokens, k=generator.randint(0, most))
+    return generator.choices(tokens, k=generator.randint(0, max_tokens))
 
 
 def draw_limits(generator: random.Random, num_sources: int) -> list[int]:
@@ -63,7 +63,7 @@ SEARCH: dict[str, Callable[[random.Random, int], Any]] = {
     "limits": draw_limits,
     "forces_end": lambda generator, count: generator.choices([True, False], k=draw_length(generator, count)),
     "prefixes": lambda generator, count: [draw_tokens(generator) for _ in range(draw_length(generator, count))],
-    "shortlist": lambda generator, _: draw_tokens(generator, most=20),
+    "shortlist": lambda generator, _: draw_tokens(generator, max_tokens=20),
     "scores": draw_choice(True, False),
     "readings": lambda generator, count: {
         name: draw(generator, count) for name, draw in READINGS.items() if generator.random() < 0.7
@@ -86,8 +86,10 @@ class Listed:
 @cache
 def decoder_of(name: str, int8: bool) -> EngineDecoder:
     """Load a golden checkpoint, or a model that Marian wrote, as in "marian/aan"."""
-    to = Path(tempfile.mkdtemp()) / Path(name).name
-    folder = marian_folder(name.removeprefix("marian/"), to) if name.startswith("marian/") else golden(name, to)
+    target = Path(tempfile.mkdtemp()) / Path(name).name
+    folder = (
+        marian_folder(name.removeprefix("marian/"), target) if name.startswith("marian/") else golden(name, target)
+    )
     decoder = load_model(folder, int8=int8).decoder
     assert isinstance(decoder, EngineDecoder)
     return decoder

@@ -48,6 +48,6 @@ def test_every_pair_of_options(model):
 def test_the_same_cases_on_every_machine(tmp_path):
     """Other seeds are for the weekly job: here, a new find would depend on the machine's speed or on luck."""
     command = [sys.executable, "-m", "tests.fuzz.run", "--cases", str(NUM_CASES), "--keep", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1200)
-    kept = {path.name: path.read_text() for path in tmp_path.iterdir()}
-    assert done.returncode == 0, (done.stdout, done.stderr[-2000:], kept)
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1200)
+    reports = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert process.returncode == 0, (process.stdout, process.stderr[-2000:], reports)

@@ -11,13 +11,13 @@ VALUES: list[Any] = [
 ]
 
 
-def paths_in(value: Any, path: tuple[Any, ...] = (), most: int = 3, depth: int = 5) -> list[tuple[Any, ...]]:
+def paths_in(value: Any, path: tuple[Any, ...] = (), max_items: int = 3, depth: int = 5) -> list[tuple[Any, ...]]:
     """Return where there is something in a JSON value; of long lists, the beginning and the end."""
     if len(path) == depth or not isinstance(value, (dict, list)):
         return [path]
     keys = list(value) if isinstance(value, dict) else [*range(len(value))]
-    keys = keys if len(keys) <= 40 else [*keys[:most], *keys[-most:]]
-    return [path, *(inner for key in keys for inner in paths_in(value[key], (*path, key), most, depth))]
+    keys = keys if len(keys) <= 40 else [*keys[:max_items], *keys[-max_items:]]
+    return [path, *(inner for key in keys for inner in paths_in(value[key], (*path, key), max_items, depth))]
 
 
 def changed_value(value: Any, case: Case) -> Any:

@@ -251,15 +251,15 @@ def measure_coverage(model: Any, tokenizer: Any, pairs: list[dict[str, str]]) ->
     measured: dict[str, Any] = {}
     for name in ("whole", "half"):
         targets = [pair["target"].split() for pair in pairs]
-        kept = [" ".join(words if name == "whole" else words[: len(words) // 2]) for words in targets]
-        batch = encode(tokenizer, [pair["source"] for pair in pairs], kept)
+        translations = [" ".join(words if name == "whole" else words[: len(words) // 2]) for words in targets]
+        batch = encode(tokenizer, [pair["source"] for pair in pairs], translations)
         coverage = model.score_coverage(batch["input_ids"], batch["attention_mask"], labels=batch["labels"])
         mask = batch["attention_mask"].bool()
         measured[name] = {key: rounded(getattr(coverage, key)) for key in ("score", "balance", "log_prob")}
         for key in ("past", "future", "covered"):
             of_words = getattr(coverage, key)
             assert not of_words[~mask].any(), f"{key} of padding"
-            measured[name][key] = [rounded(row[own]) for row, own in zip(of_words, mask, strict=True)]
+            measured[name][key] = [rounded(row[is_word]) for row, is_word in zip(of_words, mask, strict=True)]
     return measured
 
 
@@ -279,12 +279,12 @@ def measure_titles_and_cells(model: Any, tokenizer: Any) -> list[list[float]]:
     german, english = zip(*TITLES_AND_CELLS, strict=True)
     sources, targets = tokenizer(list(english)).input_ids, tokenizer(text_target=list(german)).input_ids
     readings = Readings(head=(model.config.decoder_layers - 1, model.config.decoder_attention_heads - 1))
-    found = []
+    measured = []
     for target, forced in zip(targets, GenerateDecoder(model).force(sources, targets, readings), strict=True):
         hypothesis = Hypothesis(target, [], was_cut=False)
         hypothesis.read(forced, tokenizer.eos_token_id)
-        found.append(rounded(hypothesis.received))
-    return found
+        measured.append(rounded(hypothesis.received))
+    return measured
 
 
 def measure_forward(model: Any, tokenizer: Any, pairs: list[dict[str, str]]) -> dict[str, Any]:
@@ -305,8 +305,8 @@ def measure_forward(model: Any, tokenizer: Any, pairs: list[dict[str, str]]) -> 
         "gradient_norm": rounded(torch.stack(squares).sum().sqrt()),
         # the mean, over positions and inputs, of the largest assignment probability, at every iteration
         "routing": {
-            place: [rounded(weights.amax(dim=-1).mean()) for weights in iterations]
-            for place, iterations in first.routing_weights.items()
+            routing: [rounded(weights.amax(dim=-1).mean()) for weights in iterations]
+            for routing, iterations in first.routing_weights.items()
         },
     }
 

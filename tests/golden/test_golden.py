@@ -11,22 +11,28 @@ from tests.golden.make import EXPECTED, FAMILIES, FOLDER, measure
 TOLERANCE = 1e-4
 
 
-def differences(measured: Any, expected: Any, place: str = "") -> list[str]:
+def differences(measured: Any, expected: Any, path: str = "") -> list[str]:
     """List the places where two nested structures differ: texts at all, numbers by more than the tolerance."""
     if isinstance(expected, dict):
         if not isinstance(measured, dict) or measured.keys() != expected.keys():
-            return [f"{place}: {measured!r} instead of {expected!r}"]
-        return [found for key in expected for found in differences(measured[key], expected[key], f"{place}.{key}")]
+            return [f"{path}: {measured!r} instead of {expected!r}"]
+        return [
+            difference for key in expected for difference in differences(measured[key], expected[key], f"{path}.{key}")
+        ]
     if isinstance(expected, list):
         if not isinstance(measured, list) or len(measured) != len(expected):
-            return [f"{place}: {measured!r} instead of {expected!r}"]
+            return [f"{path}: {measured!r} instead of {expected!r}"]
         pairs = enumerate(zip(measured, expected, strict=True))
-        return [found for number, (one, two) in pairs for found in differences(one, two, f"{place}[{number}]")]
+        return [
+            difference
+            for number, (left, right) in pairs
+            for difference in differences(left, right, f"{path}[{number}]")
+        ]
     if isinstance(expected, float):
-        same = measured == pytest.approx(expected, abs=TOLERANCE, rel=TOLERANCE)
+        is_equal = measured == pytest.approx(expected, abs=TOLERANCE, rel=TOLERANCE)
     else:
-        same = measured == expected
-    return [] if same else [f"{place}: {measured!r} instead of {expected!r}"]
+        is_equal = measured == expected
+    return [] if is_equal else [f"{path}: {measured!r} instead of {expected!r}"]
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -67,7 +67,7 @@ def card_of(results, **settings):
 def test_what_a_card_says(results):
     text = str(card_of(results))
     hardware = results[0]["hardware"]
-    for said in (
+    for sentence in (
         "Translates English to German. The model is a Transformer of Marian's architecture. Capsules: EM routing of "
         "the layers. It has 1.2 million parameters.",
         "- layer_aggregation-em_routing",
@@ -84,7 +84,7 @@ def test_what_a_card_says(results):
         "transformers 5.",
         "commit ",
     ):
-        assert said in text, said
+        assert sentence in text, sentence
     assert "1904.09646" not in text
 
 
@@ -119,9 +119,9 @@ def test_marks_are_in_a_card_where_a_reader_judged_them():
     flagged = "a coverage below 0.837 flags 1.1% of its own translations"
     assert flagged in shown(alarm=alarm)
     assert "0.75" not in shown(alarm=alarm)
-    both = shown(alarm=alarm, labels="by hand")
-    assert both.index(flagged) < both.index("| `likely` | 16 | 0.75 | 0.04 |")
-    assert "20 of 38" in both
+    shown_card = shown(alarm=alarm, labels="by hand")
+    assert shown_card.index(flagged) < shown_card.index("| `likely` | 16 | 0.75 | 0.04 |")
+    assert "20 of 38" in shown_card
 
 
 @pytest.mark.parametrize(
@@ -163,18 +163,18 @@ def test_the_code_runs(config, name, with_code, results, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("init_from", "base_model", "said"),
+    ("init_from", "base_model", "sentence"),
     [
         ("Helsinki-NLP/opus-mt-en-de", "Helsinki-NLP/opus-mt-en-de", "Started from `Helsinki-NLP/opus-mt-en-de`."),
         ("/home/me/plain-seed1", None, "Started from `plain-seed1`."),
         ("/home/me/a `folder`", None, "Started from `a 'folder'`."),  # a backtick would end the code
     ],
 )
-def test_the_model_that_training_started_from(tmp_path, init_from, base_model, said):
+def test_the_model_that_training_started_from(tmp_path, init_from, base_model, sentence):
     card = card_of([stamped(tmp_path, training_result(init_from=init_from))])
     assert card.data.base_model == base_model
     assert card.data.license == "other", "another's weights have a licence of their own"
-    assert said in str(card)
+    assert sentence in str(card)
     assert "/home" not in str(card)
 
 

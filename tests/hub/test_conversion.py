@@ -63,9 +63,9 @@ def test_the_command_goes_there_and_back(convert, tmp_path):
     assert model.config.dropout == 0.2
     convert(there, back, "--to", "marianmt")
     expected = AutoModelForSeq2SeqLM.from_pretrained(stock, dtype=torch.float32).state_dict()
-    found = AutoModelForSeq2SeqLM.from_pretrained(back).state_dict()
-    assert expected.keys() == found.keys()
-    assert all(torch.equal(expected[name], found[name]) for name in expected)
+    weights = AutoModelForSeq2SeqLM.from_pretrained(back).state_dict()
+    assert expected.keys() == weights.keys()
+    assert all(torch.equal(expected[name], weights[name]) for name in expected)
     assert AutoTokenizer.from_pretrained(back)("The man")["input_ids"]
 
 

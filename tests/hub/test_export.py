@@ -39,7 +39,7 @@ folder = sys.argv[1]
 
 
 def run_without_the_package(program, *arguments, **environment):
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-I", "-c", PROGRAM + program, *map(str, arguments)],
         capture_output=True,
         text=True,
@@ -47,9 +47,9 @@ def run_without_the_package(program, *arguments, **environment):
         stdin=subprocess.DEVNULL,
         env={**os.environ, **environment},
     )
-    assert done.returncode == 0, done.stderr
-    assert "deprecated" not in done.stderr, done.stderr
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    assert process.returncode == 0, process.stderr
+    assert "deprecated" not in process.stderr, process.stderr
+    return json.loads(process.stdout.strip().splitlines()[-1])
 
 
 @pytest.fixture(scope="module")
@@ -200,9 +200,9 @@ def test_the_load_test_finds_other_logits(exported, tmp_path):
     check_export(exported)
     broken = shutil.copytree(exported, tmp_path / "broken")
     code = (broken / "modeling_hf_capsule_mt.py").read_text()
-    place = "+ self.final_logits_bias\n"
-    assert place in code
-    (broken / "modeling_hf_capsule_mt.py").write_text(code.replace(place, "+ 1e-3 + self.final_logits_bias\n"))
+    addition = "+ self.final_logits_bias\n"
+    assert addition in code
+    (broken / "modeling_hf_capsule_mt.py").write_text(code.replace(addition, "+ 1e-3 + self.final_logits_bias\n"))
     with pytest.raises(LoadTestError, match=r"the logits differ by 0\.001"):
         check_export(broken)
 

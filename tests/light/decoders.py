@@ -22,28 +22,30 @@ class Echo:
 
     def translate(self, sources, options):
         self.calls.append((list(sources), options))
-        found = []
+        results = []
         for source, limit in zip(sources, options.limits, strict=True):
             first = self.lost if options.num_beams == 1 else 0
             ranks = range(first, first + options.num_return_sequences)
-            found.append([self.hypothesis(source, rank, limit) for rank in ranks])
-        return found
+            results.append([self.hypothesis(source, rank, limit) for rank in ranks])
+        return results
 
     def hypothesis(self, source, lost, limit):
-        kept = len(source) - 1 - lost
-        ids = [*source[:kept], END][:limit]
-        attention = [[float(place == at and at < kept) for place in range(len(source))] for at in range(len(ids))]
+        num_covered = len(source) - 1 - lost
+        ids = [*source[:num_covered], END][:limit]
+        attention = [
+            [float(column == at and at < num_covered) for column in range(len(source))] for at in range(len(ids))
+        ]
         return Hypothesis(ids, [-1.0 - lost] * len(ids), len(ids) >= limit, attention)
 
     def force(self, sources, targets, readings):
         """A token is as probable as it is in the source: e^-1 if it is there, e^-3 if not."""
         self.forced.append((list(sources), [list(target) for target in targets]))
-        found = []
+        forced = []
         for source, target in zip(sources, targets, strict=True):
-            received = [[float(token == own) for own in source] for token in target]
+            received = [[float(token == source_token) for source_token in source] for token in target]
             log_probs = [-1.0 if token in source else -3.0 for token in target]
-            found.append(Forced(log_probs, received if readings.head is not None else None))
-        return found
+            forced.append(Forced(log_probs, received if readings.head is not None else None))
+        return forced
 
 
 def translator(decoder=None, tokenizer=None, **facts):

@@ -10,7 +10,7 @@ from capsule_mt.coverage.results import Check
 from tests.fixtures.vectors import vectors
 
 # removed one at a time from a translation: each must be marked
-KEPT = ["7", "1,250", "3.5", "£", "%", "{name}", "%s", "<b>", "https://example.org/a"]
+ITEMS = ["7", "1,250", "3.5", "£", "%", "{name}", "%s", "<b>", "https://example.org/a"]
 
 
 @pytest.mark.parametrize("case", vectors("checks")["cases"], ids=repr)
@@ -19,10 +19,10 @@ def test_rules(case):
     assert [[check.kind, check.missing, check.added] for check in checks] == case["checks"]
 
 
-@pytest.mark.parametrize("lost", KEPT)
+@pytest.mark.parametrize("lost", ITEMS)
 def test_nothing_is_lost_without_a_mark(lost):
-    text = f"Bring {' and '.join(KEPT)} home."
-    complete = f"Bringe {' und '.join(KEPT)} heim."
+    text = f"Bring {' and '.join(ITEMS)} home."
+    complete = f"Bringe {' und '.join(ITEMS)} heim."
     assert checks_of(text, complete, "en", "de") == ()
     checks = checks_of(text, complete.replace(lost, "", 1), "en", "de")
     assert lost in {check.missing for check in checks}
@@ -58,8 +58,8 @@ def test_a_time_has_hours_and_minutes(pair):
     source, translation = pair
     assert checks_of(source, translation, "en", "pt") == ()
     assert checks_of(translation, source, "pt", "en") == ()
-    for other in ("17h45", "18h30", "17.45", "18.30"):
-        wrong = translation.replace("17h30", other).replace("17.30", other)
+    for other_time in ("17h45", "18h30", "17.45", "18.30"):
+        wrong = translation.replace("17h30", other_time).replace("17.30", other_time)
         assert {check.kind for check in checks_of(source, wrong, "en", "pt")} == {"numbers"}
 
 

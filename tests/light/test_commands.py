@@ -67,9 +67,9 @@ runpy.run_module("capsule_mt", run_name="__main__")
 def python(code, *arguments, text=""):
     """Run a program; return the lines that it printed, and its complaints."""
     command = [sys.executable, "-c", code, *map(str, arguments)]
-    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, env=ENVIRONMENT)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines(), done.stderr
+    process = subprocess.run(command, input=text, capture_output=True, text=True, check=False, env=ENVIRONMENT)
+    assert process.returncode == 0, process.stderr
+    return process.stdout.splitlines(), process.stderr
 
 
 def alone(*arguments, text=""):
@@ -92,10 +92,10 @@ def test_plain_text_imports_nothing_that_others_ask_for(word_for_word):
     code = "import sys; from capsule_mt.commands.translate import main; main(); print(*sys.modules)"
     translation, modules = python(code, word_for_word, text=f"{LINES[0]}\n")[0]
     assert translation == Translator.from_pretrained(word_for_word)(LINES[0]).text
-    own = [name.removeprefix("capsule_mt.") for name in modules.split()]
-    assert [name for name in own if name.startswith("coverage.")] == ["coverage.names"]
+    names = [name.removeprefix("capsule_mt.") for name in modules.split()]
+    assert [name for name in names if name.startswith("coverage.")] == ["coverage.names"]
     late = {"catalog.store", "models.shortlist", "text.encodings", "text.glossary", "text.restoring"}
-    assert not (late | {"dataclasses", "gzip", "hashlib", "inspect", "logging", "shutil"}) & {*own}
+    assert not (late | {"dataclasses", "gzip", "hashlib", "inspect", "logging", "shutil"}) & {*names}
 
 
 def test_it_needs_no_other_package(word_for_word, tmp_path):
@@ -103,7 +103,7 @@ def test_it_needs_no_other_package(word_for_word, tmp_path):
     expected = model(LINES, coverage=CoverageOptions())
     text = "".join(f"{line}\n" for line in LINES)
     printed, progress = alone("translate", word_for_word, "--coverage", tmp_path / "covered.jsonl", text=text)
-    assert printed == [one.text for one in expected]
+    assert printed == [translation.text for translation in expected]
     assert progress == ""
     records = [json.loads(line) for line in (tmp_path / "covered.jsonl").read_text().splitlines()]
     for number, (record, one) in enumerate(zip(records, expected, strict=True), start=1):
@@ -160,9 +160,9 @@ def lines_of(path):
 
 def test_a_line_that_fails_costs_no_other(run, expected, tmp_path):
     lines = [*LINES[:2], TOO_LONG, *LINES[2:], "", TOO_LONG]
-    wanted = [*expected[:2], "", *expected[2:], "", ""]
+    output = [*expected[:2], "", *expected[2:], "", ""]
     code, printed, complaints = run("--coverage", "c.jsonl", "--window", 4, lines=lines)
-    assert (code, printed) == (3, wanted)
+    assert (code, printed) == (3, output)
     for number in (3, 10):
         assert complaints.count(f"stdin, line {number}: {REASON}") == 1
     assert "2 lines could not be translated" in complaints
@@ -172,7 +172,7 @@ def test_a_line_that_fails_costs_no_other(run, expected, tmp_path):
     assert sum("score" in row for row in rows) == 8
     (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines))
     code, _, complaints = run("--input", "in", "--output", "out", "--coverage", "c.tsv", "--window", 4)
-    assert (code, lines_of(tmp_path / "out")) == (3, wanted)
+    assert (code, lines_of(tmp_path / "out")) == (3, output)
     assert complaints.count(f"in, line 3: {REASON}") == complaints.count(f"in, line 10: {REASON}") == 1
     facts, names, *rows = lines_of(tmp_path / "c.tsv")
     assert re.fullmatch(r"# capsule-mt [\d.]+, in, model .+: 10 lines, \d to check, 2 failed", facts)
@@ -188,8 +188,8 @@ def test_a_line_that_fails_costs_no_other(run, expected, tmp_path):
 def test_n_best(run, word_for_word):
     code, printed, _ = run("--num-beams", 2, "--n-best", 2, lines=[LINES[0], TOO_LONG])
     assert code == 3
-    found = Translator.from_pretrained(word_for_word)(LINES[0], num_beams=2, num_return_sequences=2)
-    assert printed[:2] == [f"0 ||| {one.text} ||| {one.score:.4f}" for one in found]
+    translations = Translator.from_pretrained(word_for_word)(LINES[0], num_beams=2, num_return_sequences=2)
+    assert printed[:2] == [f"0 ||| {translation.text} ||| {translation.score:.4f}" for translation in translations]
     assert printed[2:] == ["1 |||  ||| -inf"] * 2
 
 
@@ -216,7 +216,7 @@ def test_another_run_is_refused_and_named(run, word_for_word, tmp_path):
     Shortlist.of_translations({}, range(43), (43, 43)).save(tmp_path / "list")
     arguments = ("--input", "in", "--output", "out", "--coverage")
     run(*arguments, "c.tsv", model=model, killed_in="finish")
-    for given, named in (
+    for options, named in (
         (("c.jsonl",), r"coverage: 'tsv' then, 'jsonl' now"),
         (("c.tsv", "--num-beams", 2), "num_beams: None then, 2 now"),
         (("c.tsv", "--coverage-retry", 2, "--coverage-threshold", 0.5), "coverage_options: .* then, .* now"),
@@ -224,7 +224,7 @@ def test_another_run_is_refused_and_named(run, word_for_word, tmp_path):
         (("c.tsv", "--reverse", model), "reverse: None then, .* now"),
     ):
         with pytest.raises(ValueError, match=rf"\({named}\); `--restart` discards it"):
-            run(*arguments, *given, model=model)
+            run(*arguments, *options, model=model)
     for name, changed in (
         ("tokenizer.json", lambda content: content.replace(b'"WhitespaceSplit"', b'"Whitespace"')),
         ("model.safetensors", lambda content: content[:-1] + bytes([content[-1] ^ 0x80])),  # the sign of a number
@@ -239,21 +239,23 @@ def test_another_run_is_refused_and_named(run, word_for_word, tmp_path):
 
 def test_several_processes_share_a_file_in_any_order(run, expected, monkeypatch, tmp_path):
     lines = [LINES[0], TOO_LONG, *LINES[1:], TOO_LONG]
-    wanted = [expected[0], "", *expected[1:], ""]
+    output = [expected[0], "", *expected[1:], ""]
     (tmp_path / "in").write_text("\n".join(lines))
     arguments = ("--input", "in", "--output", "out", "--coverage", "c.tsv", "--window", 2)
     monkeypatch.setenv("WORLD_SIZE", "3")
     for order in ("021", "210"):
-        for rank, done in zip(order, ("", "[1-4] of 5 windows are there, the last process joins them"), strict=False):
+        for rank, message in zip(
+            order, ("", "[1-4] of 5 windows are there, the last process joins them"), strict=False
+        ):
             monkeypatch.setenv("RANK", rank)
             run(*arguments, killed_in="count_done" if rank == "2" else "begin")
             code, _, complaints = run(*arguments)
             assert code == 0
-            assert re.search(f"out, process {rank} of 3: .*{done}", complaints)
+            assert re.search(f"out, process {rank} of 3: .*{message}", complaints)
             assert not (tmp_path / "out").exists()
         monkeypatch.setenv("RANK", order[2])
         code, _, complaints = run(*arguments)
-        assert (code, lines_of(tmp_path / "out")) == (3, wanted)
+        assert (code, lines_of(tmp_path / "out")) == (3, output)
         for number in (2, 9):
             assert complaints.count(f"in, line {number}: {REASON}") == 1
         facts, _, *rows = lines_of(tmp_path / "c.tsv")
@@ -366,8 +368,10 @@ def test_alignments_are_a_file_of_pairs(run, word_for_word, expected, tmp_path):
     assert (code, printed) == (3, [*expected, "", ""])
     rows = lines_of(tmp_path / "a.txt")
     assert rows[-2:] == ["", ""]
-    found = Translator.from_pretrained(word_for_word)(LINES, alignment=True, split_sentences=False)
-    assert rows[:-2] == [" ".join(f"{source}-{target}" for source, target in one.alignment) for one in found]
+    translations = Translator.from_pretrained(word_for_word)(LINES, alignment=True, split_sentences=False)
+    assert rows[:-2] == [
+        " ".join(f"{source}-{target}" for source, target in translation.alignment) for translation in translations
+    ]
     assert all(rows[:-2])
 
 
@@ -379,21 +383,21 @@ def subtitles(lines):
 
 def test_a_film_is_translated_resumed_and_tells_where_to_look(run, word_for_word, expected, monkeypatch, tmp_path):
     (tmp_path / "film.srt").write_text(subtitles(LINES))
-    whole = run("film.srt")[1]
+    report = run("film.srt")[1]
     arguments = ("film.srt", "--output", "out.srt", "--coverage", "c.tsv", "--window", 3)
     run(*arguments, killed_in="finish")
     with monkeypatch.context() as patched:
         patched.delattr(WindowedOutput, "write")  # everything is there
         code, _, complaints = run(*arguments)
-    assert (code, lines_of(tmp_path / "out.srt")) == (0, whole)
-    assert [line.upper() for line in whole[1::4]] == [line.upper() for line in subtitles(LINES).split("\n")[1::4]]
+    assert (code, lines_of(tmp_path / "out.srt")) == (0, report)
+    assert [line.upper() for line in report[1::4]] == [line.upper() for line in subtitles(LINES).split("\n")[1::4]]
     facts, _, *rows = [row.split("\t") for row in lines_of(tmp_path / "c.tsv")]
     assert [row[0] for row in rows] == [f"cue {n}" for n in range(1, len(LINES) + 1)]
     to_check = [row for row in rows if row[2]]
     assert facts[0].endswith(f", film.srt, model {word_for_word}: 7 passages, {len(to_check)} to check, 0 failed")
     assert f"{len(to_check)} of {len(LINES)} passages are to be checked: see c.tsv\n" in complaints
-    for where, _, messages, source, _ in to_check[:5]:
-        assert f"\n  {where}: {messages.partition('; ')[0]}: {source}\n" in complaints
+    for location, _, messages, source, _ in to_check[:5]:
+        assert f"\n  {location}: {messages.partition('; ')[0]}: {source}\n" in complaints
     assert "The model cannot read" in {row[0]: row[2] for row in rows}["cue 2"]
     records = run("film.srt", "--output", "out.srt", "--coverage", "c.jsonl")
     assert records[0] == 0
@@ -545,10 +549,10 @@ def test_a_file_without_a_reader_is_translated_as_lines_only_on_request(run, exp
         with pytest.raises(SystemExit):
             run(*arguments)
         name = suffix.removesuffix(".gz").lower()
-        said = capfdbinary.readouterr().err.decode()
-        assert f"a{suffix}: there is no reader for {name}, but for .html, .srt" in said
-        assert "--format lines translates each line as text" in said
-        assert ("`fluent2po` of the Translate Toolkit makes a .po of it; " in said) == (suffix == ".ftl")
+        printed = capfdbinary.readouterr().err.decode()
+        assert f"a{suffix}: there is no reader for {name}, but for .html, .srt" in printed
+        assert "--format lines translates each line as text" in printed
+        assert ("`fluent2po` of the Translate Toolkit makes a .po of it; " in printed) == (suffix == ".ftl")
         assert run(*arguments, "--format", "lines")[1] == expected
 
 
@@ -625,7 +629,7 @@ def test_a_shortlist_does_not_take_the_input_for_its_file(run, listed, expected,
 def test_marks_without_a_reverse_are_said_to_be_unverified(run, monkeypatch, caplog):
     monkeypatch.setattr("capsule_mt.messages._messages_logged", set())
     run("--coverage", "out.tsv", "--marks", "sure", lines=LINES)
-    assert [one for one in caplog.messages if one.startswith('`marks="sure"`')] == caplog.messages[:1]
+    assert [message for message in caplog.messages if message.startswith('`marks="sure"`')] == caplog.messages[:1]
     assert "are unverified" in caplog.messages[0]
 
 
@@ -660,8 +664,8 @@ FILES = ("--sources", "source", "--translations", "target")
 @pytest.fixture
 def run_score(word_for_word, monkeypatch, call, tmp_path):
     """Score the translations of the model itself; return the exit code, what was printed and the complaints."""
-    own = [found.text for found in Translator.from_pretrained(word_for_word)(SOURCES)]
-    pairs = list(zip(SOURCES, own, strict=True))
+    translations = [translation.text for translation in Translator.from_pretrained(word_for_word)(SOURCES)]
+    pairs = list(zip(SOURCES, translations, strict=True))
     for name, lines in zip(("source", "target"), zip(*pairs, strict=True), strict=True):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
 
@@ -677,10 +681,10 @@ def run_score(word_for_word, monkeypatch, call, tmp_path):
 
 def test_scores_from_files_and_pipes(run_score, word_for_word, tmp_path):
     code, rows, _ = run_score()
-    own = [found.score for found in Translator.from_pretrained(word_for_word)(SOURCES)]
+    scores = [translation.score for translation in Translator.from_pretrained(word_for_word)(SOURCES)]
     assert code == 0
     assert [row[0] for row in rows] == [str(number) for number in range(1, 7)]
-    assert [float(row[1]) for row in rows[:-1]] == pytest.approx(own[:-1], abs=1e-4)
+    assert [float(row[1]) for row in rows[:-1]] == pytest.approx(scores[:-1], abs=1e-4)
     assert rows[-1] == ["6", "", "0"]
     assert run_score(*FILES)[1] == rows
     assert run_score(*FILES, "--window", 2, "--batch-tokens", 1)[1] == rows
@@ -727,8 +731,8 @@ def test_a_pair_that_fails_costs_no_other(run_score, monkeypatch, tmp_path):
         return good(self, sources, *arguments, **settings)
 
     monkeypatch.setattr(Translator, "score", bad)
-    code, found, complaints = run_score("--window", 4)
-    assert (code, found) == (3, [*rows[:2], ["3", "", ""], *rows[3:]])
+    code, scores, complaints = run_score("--window", 4)
+    assert (code, scores) == (3, [*rows[:2], ["3", "", ""], *rows[3:]])
     assert complaints.count("pair 3: ValueError: no") == 1
     run_score(*FILES, "--output", "scores.jsonl")
     expected = {"line": 3, "source": SOURCES[2], "translation": lines_of(tmp_path / "target")[2]}

@@ -69,5 +69,5 @@ def test_a_shell_takes_the_script(shell, tmp_path):
         line = SHELLS[shell].format(
             script=completion.SCRIPTS[shell], words=words, prefix=prefix, index=len(words.split()) + 1
         )
-        done = subprocess.run([shell, "-c", line], capture_output=True, text=True, env=environment, check=False)
-        assert done.stdout.split() == [expected], done.stderr
+        process = subprocess.run([shell, "-c", line], capture_output=True, text=True, env=environment, check=False)
+        assert process.stdout.split() == [expected], process.stderr

@@ -47,12 +47,12 @@ def test_a_curve_is_read_as_numpy_does():
 
 
 def test_what_auto_stands_for_and_what_a_model_lacks():
-    calibrated, none = Calibration.of_config({"attention": HEAD}), Calibration.of_config(None)
+    calibrated, uncalibrated = Calibration.of_config({"attention": HEAD}), Calibration.of_config(None)
     model = {"num_heads": 8, "name": "a model"}
     assert choose_method("auto", calibrated, **model) == "attention"
-    assert choose_method("auto", none, **model) == "deletion"
+    assert choose_method("auto", uncalibrated, **model) == "deletion"
     with pytest.raises(ValueError, match='"attention"` needs a head that aligns words, which `capsule-mt calibrate`'):
-        choose_method("attention", none, **model)
+        choose_method("attention", uncalibrated, **model)
     with pytest.raises(ValueError, match='"attention"` needs a decoder built like Marian\'s, got a model'):
         choose_method("attention", calibrated, **model | {"num_heads": 0})
 
@@ -89,11 +89,11 @@ def test_options_that_are_refused():
 # ---- the methods by hand
 def test_attention_by_hand():
     words = [word(0), word(1, 2), word(3, is_mark=True), word(4, is_unknown=True)]
-    found = attention_coverage(piece_of([5, 6, 7, 8, 0, 1], words), [0.1, 0.1, 0.9, 0.0, 0.8, 0.3], None)
-    assert found.covered == [0.1, 0.9, 1.0, 0.0]
-    assert found.marked == [True, False, False, True]  # below 0.2; an unknown word is missing
-    assert found.score == pytest.approx((0.1 + 0.9 + 0.0) / 3)
-    assert found.omitted_share == pytest.approx((0.9 + 0.1 + 0.2) / 3)
+    measured = attention_coverage(piece_of([5, 6, 7, 8, 0, 1], words), [0.1, 0.1, 0.9, 0.0, 0.8, 0.3], None)
+    assert measured.covered == [0.1, 0.9, 1.0, 0.0]
+    assert measured.marked == [True, False, False, True]  # below 0.2; an unknown word is missing
+    assert measured.score == pytest.approx((0.1 + 0.9 + 0.0) / 3)
+    assert measured.omitted_share == pytest.approx((0.9 + 0.1 + 0.2) / 3)
 
 
 VECTORS = vectors("marks")
@@ -146,8 +146,8 @@ def test_what_a_search_has_not_read_is_read_by_a_forced_pass():
     pieces = [piece_of([5, 6, 1], [word(0), word(1)])] * 3
     read, unread, empty = (Hypothesis(ids, [], False) for ids in ([5, 6, 1], [6, 1], [1]))
     read.attention = [[0.3, 0.1, 0.5], [0.2, 0.4, 0.1]]
-    found = cover(pieces, [read, unread, empty], "attention", decoder, calibration, 1)
-    assert [one.covered for one in found] == [[0.3, 0.4], [0.0, 1.0], [0.0, 0.0]]
+    coverages = cover(pieces, [read, unread, empty], "attention", decoder, calibration, 1)
+    assert [coverage.covered for coverage in coverages] == [[0.3, 0.4], [0.0, 1.0], [0.0, 0.0]]
     assert decoder.forced == [([pieces[0].ids] * 2, [[6, 1], [1]])]
     assert empty.received == [0.0] * 3  # an end alone covers nothing, whatever it attends to
 
@@ -171,12 +171,12 @@ def test_repetitions(translation, source, phrases):
 def test_each_word_of_the_users_string():
     text = "  One two three.  \n\n Four five "
     coverage = translator(Echo(lost=1))(text, coverage=CoverageOptions()).coverage
-    assert [text[one.start : one.end] for one in coverage.words] == [one.text for one in coverage.words]
-    assert [one.text for one in coverage.words] == ["One", "two", "three", ".", "Four", "five"]
-    assert [text[one.start : one.end] for one in coverage.sentences] == ["One two three.", "Four five"]
-    assert [one.score for one in coverage.sentences] == pytest.approx([2 / 3, 1 / 2])
+    assert [text[word.start : word.end] for word in coverage.words] == [word.text for word in coverage.words]
+    assert [word.text for word in coverage.words] == ["One", "two", "three", ".", "Four", "five"]
+    assert [text[word.start : word.end] for word in coverage.sentences] == ["One two three.", "Four five"]
+    assert [word.score for word in coverage.sentences] == pytest.approx([2 / 3, 1 / 2])
     assert coverage.score == pytest.approx(3 / 5)  # words count, not sentences
-    assert [one.text for one in coverage.untranslated] == ["three", "five"]
+    assert [word.text for word in coverage.untranslated] == ["three", "five"]
 
 
 def test_copied_words_are_not_missing_and_unknown_ones_are():
@@ -185,14 +185,14 @@ def test_copied_words_are_not_missing_and_unknown_ones_are():
     for method in ("attention", "deletion"):
         options = CoverageOptions(method=method)
         coverage = translate("one xyz !", coverage=options).coverage
-        known, unknown, mark = coverage.words
+        known_word, unknown, mark = coverage.words
         assert (unknown.text, unknown.covered, unknown.marked) == ("xyz", 1.0, False)
         assert (mark.text, mark.marked) == ("!", False)
-        assert coverage.score == pytest.approx((known.covered + 1) / 2)
+        assert coverage.score == pytest.approx((known_word.covered + 1) / 2)
         record, emoji = translate(["xyz zyx", "\U0001f642"], coverage=options)
         assert (record.coverage.score, len(record.coverage.words)) == (1.0, 2)  # it is not blank
         with_it, without = translate.cover(["one xyz"] * 2, ["one xyz", "one"], coverage=options)
-        assert [[word.text for word in one.untranslated] for one in (with_it, without)] == [[], ["xyz"]]
+        assert [[word.text for word in result.untranslated] for result in (with_it, without)] == [[], ["xyz"]]
         assert with_it.score > without.score
         assert (emoji.text, emoji.coverage.score) == ("\U0001f642", 1.0)
     assert translate("?!", coverage=CoverageOptions(method="deletion")).coverage.score == 1
@@ -213,10 +213,10 @@ def test_it_finds_what_is_missing(omitting):
     """The head is among those that read what is missing in this checkpoint; it marks no word by mistake."""
     translations = calibrated(omitting, attention=HEAD)(TEXTS, batch_size=40, coverage=CoverageOptions())
     marks = [[word.marked for word in translation.coverage.words] for translation in translations]
-    found = count_marks([translation.text for translation in translations], marks)
-    assert found["missing"] >= 20
-    assert found["missing and marked"] / found["missing"] > 0.5
-    assert found["translated and marked"] / found["translated"] < 0.15
+    counts = count_marks([translation.text for translation in translations], marks)
+    assert counts["missing"] >= 20
+    assert counts["missing and marked"] / counts["missing"] > 0.5
+    assert counts["translated and marked"] / counts["translated"] < 0.15
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -226,10 +226,10 @@ def test_neither_the_batch_nor_who_translated_matters(omitting, method):
     translate = calibrated(omitting, attention=HEAD)
     alone = [translate(text, coverage=options) for text in TEXTS[:6]]
     together = translate(TEXTS[:6], batch_size=6, coverage=options)
-    given = translate.cover(TEXTS[:6], [one.text for one in alone], coverage=options, batch_size=3)
-    for one, other, third in zip(alone, (found.coverage for found in together), given, strict=True):
-        assert one.coverage.score == pytest.approx(other.score, abs=1e-5) == pytest.approx(third.score, abs=1e-4)
-        shares = [[word.covered for word in found.words] for found in (one.coverage, other, third)]
+    of_pairs = translate.cover(TEXTS[:6], [translation.text for translation in alone], coverage=options, batch_size=3)
+    for single, in_batch, third in zip(alone, (result.coverage for result in together), of_pairs, strict=True):
+        assert single.coverage.score == pytest.approx(in_batch.score, abs=1e-5) == pytest.approx(third.score, abs=1e-4)
+        shares = [[word.covered for word in result.words] for result in (single.coverage, in_batch, third)]
         assert shares[0] == pytest.approx(shares[1], abs=1e-5)
         assert shares[0] == pytest.approx(shares[2], abs=1e-4)
 
@@ -237,33 +237,33 @@ def test_neither_the_batch_nor_who_translated_matters(omitting, method):
 # ---- calibrated
 def score_of(counted, curves=CURVES):
     """What a calibrated coverage is of words that count: no more than the share that is not marked."""
-    score = on_curve(curves["sentences"], mean(one.covered for one in counted))
-    return pytest.approx(min(score, 1 - mean(one.marked for one in counted)), abs=1e-5)
+    score = on_curve(curves["sentences"], mean(word.covered for word in counted))
+    return pytest.approx(min(score, 1 - mean(word.marked for word in counted)), abs=1e-5)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_curves_apply(omitting, method):
     head = HEAD if method == "attention" else {}
     options, texts = CoverageOptions(method=method), [*TEXTS[:6], "balu Xyz"]
-    before = calibrated(omitting, **{method: head} if head else {})(texts, coverage=options)
+    uncalibrated = calibrated(omitting, **{method: head} if head else {})(texts, coverage=options)
     after = calibrated(omitting, **{method: CURVES | head})(texts, coverage=options)
-    for one, other in zip(before, after, strict=True):
-        expected = [on_curve(CURVES["words"], evidence_of(word.covered)) for word in one.coverage.words]
-        if one.coverage.words[-1].text == "Xyz":
+    for plain, curved in zip(uncalibrated, after, strict=True):
+        expected = [on_curve(CURVES["words"], evidence_of(word.covered)) for word in plain.coverage.words]
+        if plain.coverage.words[-1].text == "Xyz":
             expected[-1] = 0.0  # which the vocabulary does not know
-        assert [word.covered for word in other.coverage.words] == pytest.approx(expected, abs=1e-5)
-        assert [word.marked for word in other.coverage.words] == [value < 0.5 for value in expected]
-        assert other.coverage.score == score_of(other.coverage.words)
+        assert [word.covered for word in curved.coverage.words] == pytest.approx(expected, abs=1e-5)
+        assert [word.marked for word in curved.coverage.words] == [value < 0.5 for value in expected]
+        assert curved.coverage.score == score_of(curved.coverage.words)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_optional_words_do_not_count(omitting, method):
     curves = {method: CURVES | (HEAD if method == "attention" else {})}
-    text, *rest = TEXTS[0], *(one.casefold() for one in TEXTS[0].split()[1:])
-    given, options = [TRANSLATION[text.split()[0]]], CoverageOptions(method=method)
+    text, *small_letters = TEXTS[0], *(word.casefold() for word in TEXTS[0].split()[1:])
+    translations, options = [TRANSLATION[text.split()[0]]], CoverageOptions(method=method)
     every, first = (
-        calibrated(omitting, **curves, optional_words=optional).cover([text], given, coverage=options)[0]
-        for optional in ([], rest)
+        calibrated(omitting, **curves, optional_words=optional).cover([text], translations, coverage=options)[0]
+        for optional in ([], small_letters)
     )
     assert any(word.marked for word in every.words[1:])
     assert not any(word.marked for word in first.words[1:])

@@ -42,8 +42,8 @@ MESSAGES = ["The number 1.250 is missing in the translation.", "Perhaps left out
 
 
 def test_what_is_known_about_a_text_is_in_the_list():
-    other = record_of(False, has_other_placeholders=True, language="fr", unknown=0.25, is_unrelated=True)
-    assert [problem.message for problem in problems_in(SOURCE, TRANSLATION, other)] == [
+    second = record_of(False, has_other_placeholders=True, language="fr", unknown=0.25, is_unrelated=True)
+    assert [problem.message for problem in problems_in(SOURCE, TRANSLATION, second)] == [
         "Probably a translation of another text.",
         "The text seems to be in another language: fr",
         "The model cannot read 25% of the text.",
@@ -57,7 +57,9 @@ def test_what_is_known_about_a_text_is_in_the_list():
 
 
 def columns_of(suffix, records, **options):
-    lines = [OutputFormat(coverage=suffix, **options).columns(index, SOURCE, one) for index, one in enumerate(records)]
+    lines = [
+        OutputFormat(coverage=suffix, **options).columns(index, SOURCE, record) for index, record in enumerate(records)
+    ]
     return "".join(f"{line}\n" for columns in lines for line in columns[1])
 
 

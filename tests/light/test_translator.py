@@ -35,19 +35,19 @@ def test_one_string():
 
 def test_lists_iterables_and_blank_texts():
     translate = translator()
-    assert [found.text for found in translate(TEXTS, batch_size=3)] == TEXTS
-    assert [found.text for found in translate(tuple(TEXTS))] == TEXTS
-    assert [found.score for found in translate(TEXTS, scores=False)] == [None] * 4
+    assert [translation.text for translation in translate(TEXTS, batch_size=3)] == TEXTS
+    assert [translation.text for translation in translate(tuple(TEXTS))] == TEXTS
+    assert [translation.score for translation in translate(TEXTS, scores=False)] == [None] * 4
     assert translate([]) == []
     blank, text = translate(["\n", "one"], coverage=CoverageOptions())
     assert (blank.text, blank.score, blank.segments) == ("\n", None, ())
     assert (blank.coverage.score, blank.coverage.words) == (1.0, ())
     assert text.text == "one"
     several = translate(["", "one two"], num_return_sequences=2, num_beams=2)
-    assert [[found.text for found in n_best] for n_best in several] == [["", ""], ["one two", "one"]]
+    assert [[translation.text for translation in n_best] for n_best in several] == [["", ""], ["one two", "one"]]
     lazy = translate(dict.fromkeys(TEXTS).keys())
     assert len(lazy) == 4  # for a progress bar
-    assert [found.text for found in lazy] == [found.text for found in iter(lazy)] == TEXTS
+    assert [translation.text for translation in lazy] == [translation.text for translation in iter(lazy)] == TEXTS
 
 
 class Counted(EngineDecoder):
@@ -75,19 +75,19 @@ def counted(word_for_word):
 def test_scores_are_computed_once_one_is_read(counted):
     texts = [*WORDS[:9], "", "\n".join(WORDS[9:12])]
     decoder = counted.loaded.decoder
-    expected = [found.score for found in counted(texts, batch_size=4, scores=True)]
+    expected = [translation.score for translation in counted(texts, batch_size=4, scores=True)]
     assert (set(decoder.searched_scores), decoder.num_forced) == ({True}, [])
     decoder.searched_scores.clear()
     translations = counted(texts, batch_size=4)
     assert (set(decoder.searched_scores), decoder.num_forced) == ({False}, [])
     assert translations[3].score == expected[3]
-    assert [found.score for found in translations] == expected  # bit for bit
+    assert [translation.score for translation in translations] == expected  # bit for bit
     assert (decoder.num_forced, expected[9]) == ([12], None)  # all texts in one pass
     copied = pickle.loads(pickle.dumps(counted(texts[0])))
     assert (copied, copied.score) == (translations[0], expected[0])
     prefixed = counted(texts[:2], copy=False)
     assert repr(prefixed) == repr(translations[:2])
-    assert [found.score for found in counted(texts[:2], scores=False)] == [None, None]
+    assert [translation.score for translation in counted(texts[:2], scores=False)] == [None, None]
 
 
 @pytest.mark.parametrize(
@@ -110,24 +110,26 @@ def test_scores_with_a_shortlist_are_among_its_tokens(counted):
 def test_what_the_vocabulary_lacks_is_copied_and_said(caplog):
     model = translator(tokenizer=WordTokenizer(unknown=("Čech!", "ξένος", "ξένος,", "λόγος!")))
     texts = ["one two three four five Čech!", "One ξένος, λόγος! two.", "ξένος λόγος!"]
-    found = model(texts, batch_size=3)
-    assert [one.text for one in found] == texts
+    translations = model(texts, batch_size=3)
+    assert [translation.text for translation in translations] == texts
     words = model.loaded.tokenizer.words
     read = [" ".join(words[token] for token in source[:-1]) for source in model.loaded.decoder.calls[0][0]]
     assert sorted(read) == ["One Tom! two.", "one two three four five Tom!"]
-    assert [round(one.unknown, 2) for one in found] == [0.14, 0.4, 0.67]
+    assert [round(translation.unknown, 2) for translation in translations] == [0.14, 0.4, 0.67]
     assert "2 of 3 texts have more than 20% tokens that the vocabulary lacks" in caplog.text
-    covered = [one.coverage for one in model(texts, coverage=CoverageOptions())]
-    assert [(one.untranslated, [word.covered for word in one.words][-1]) for one in covered] == [((), 1.0)] * 3
+    covered = [translation.coverage for translation in model(texts, coverage=CoverageOptions())]
+    assert [
+        (translation.untranslated, [word.covered for word in translation.words][-1]) for translation in covered
+    ] == [((), 1.0)] * 3
 
 
 def test_a_word_of_a_script_that_the_vocabulary_lacks_is_copied_with_its_marks():
     hindi = "\u0939\u093f\u0928\u094d\u0926\u0940"
     released = Translator.from_pretrained(ROOT / "checkpoints/capsule-marian-en-de")
     text = f"The old man sees {hindi} in the garden."
-    found = released(text, coverage=CoverageOptions())
-    assert found.text.count(hindi) == 1
-    assert not [word.text for word in found.coverage.untranslated if word.text in hindi]
+    translation = released(text, coverage=CoverageOptions())
+    assert translation.text.count(hindi) == 1
+    assert not [word.text for word in translation.coverage.untranslated if word.text in hindi]
 
 
 def test_any_other_iterable_is_read_lazily():
@@ -148,8 +150,8 @@ def test_the_work_is_done_in_order_of_length_and_each_piece_is_tokenised_once(mo
     read, encode = [], WordTokenizer.encode
     monkeypatch.setattr(WordTokenizer, "encode", lambda self, text: read.append(text) or encode(self, text))
     decoder = Echo()
-    found = translator(decoder)(TEXTS, batch_size=3, coverage=CoverageOptions(threshold=1.1, retry_beams=2))
-    assert [one.text for one in found] == TEXTS
+    translations = translator(decoder)(TEXTS, batch_size=3, coverage=CoverageOptions(threshold=1.1, retry_beams=2))
+    assert [translation.text for translation in translations] == TEXTS
     lengths = [[len(source) for source in sources] for sources, _ in decoder.calls]
     assert lengths == [[6, 4, 3], [2]] * 2  # all of the first pass, then the retries
     assert Counter(read) == Counter(TEXTS)
@@ -160,20 +162,20 @@ def test_the_work_is_done_in_order_of_length_and_each_piece_is_tokenised_once(mo
 
 def test_sentences_are_translated_one_by_one():
     text = "  One two.  \n\n three four "
-    (found,) = translator()([text])
-    assert found.text == text
-    assert [text[segment.start : segment.end] for segment in found.segments] == ["One two.", "three four"]
-    assert [segment.source_ids for segment in found.segments] == [(2, 3, 1), (4, 5, 1)]
-    assert found.token_ids == (0, 2, 3, 1, 0, 4, 5, 1)
-    (whole,) = translator()([text], split_sentences=False, copy=False)
-    assert [text[segment.start : segment.end] for segment in whole.segments] == [text.strip()]
+    (translation,) = translator()([text])
+    assert translation.text == text
+    assert [text[segment.start : segment.end] for segment in translation.segments] == ["One two.", "three four"]
+    assert [segment.source_ids for segment in translation.segments] == [(2, 3, 1), (4, 5, 1)]
+    assert translation.token_ids == (0, 2, 3, 1, 0, 4, 5, 1)
+    (unsplit,) = translator()([text], split_sentences=False, copy=False)
+    assert [text[segment.start : segment.end] for segment in unsplit.segments] == [text.strip()]
 
 
 def test_sources_beyond_the_positions(caplog):
     translate, text = translator(longest_source=4), "One two, three four, five six"
-    found = translate(text)
-    assert found.text == text
-    assert [len(segment.source_ids) for segment in found.segments] == [3, 3, 3]
+    translation = translate(text)
+    assert translation.text == text
+    assert [len(segment.source_ids) for segment in translation.segments] == [3, 3, 3]
     with pytest.raises(ValueError, match=r"a source of 7 tokens is longer than the 4 that the model takes: 'One two,"):
         translate(text, split_sentences=False)
     assert translate(text, truncation=True, split_sentences=False).text == "One two, three"
@@ -200,10 +202,10 @@ def test_what_is_refused():
     with pytest.raises(ValueError, match="`min_new_tokens` must be a whole number from 0 to 16777216, got -1"):
         translate("one", min_new_tokens=-1)
     wrong_ids = (("eos_token_id", 2**40, 2**40), ("pad_token_id", True, True), ("forced_eos_token_id", "a", "'a'"))
-    for name, given, wrong in wrong_ids:
+    for name, value, wrong in wrong_ids:
         ids = f"`{name}` takes token ids, whole numbers from 0 to 2147483647 that the vocabulary has, got {wrong}"
         with pytest.raises(ValueError, match=ids):
-            translate("one", **{name: given})
+            translate("one", **{name: value})
     with pytest.raises(TypeError, match=r"`coverage` must be `CoverageOptions\(\)`, .* got True"):
         translate("one", coverage=True)
     for name, wrong in (("suppress_tokens", [3, -7]), ("bad_words_ids", [[2**40]]), ("suppress_tokens", 3)):
@@ -231,13 +233,13 @@ def test_an_unknown_option_is_an_error_whatever_its_value(name, hint, value):
 
 
 # ---- how to search
-def asked(lengths=(4,), given=(), **facts):
+def asked(lengths=(4,), settings=(), **facts):
     facts = {"start": 0, "end": 1, "pad": 1} | facts
-    return search_options(LoadedModel(Echo(), WordTokenizer(), "a model", **facts), lengths, dict(given))
+    return search_options(LoadedModel(Echo(), WordTokenizer(), "a model", **facts), lengths, dict(settings))
 
 
 @pytest.mark.parametrize(
-    ("given", "facts", "limits", "forced"),
+    ("settings", "facts", "limits", "forced"),
     [
         ({}, {}, [42, 36], [True, True]),
         ({}, {"longest_target": 41}, [40, 36], [False, True]),
@@ -254,8 +256,8 @@ def asked(lengths=(4,), given=(), **facts):
         ({"max_time": 60.0}, {"longest_target": 41}, [40, 36], [False, True]),
     ],
 )
-def test_limits(given, facts, limits, forced):
-    options = asked((4, 2), given, **facts)
+def test_limits(settings, facts, limits, forced):
+    options = asked((4, 2), settings, **facts)
     assert (options.limits, options.forces_end) == (limits, forced)
 
 
@@ -264,13 +266,13 @@ def test_the_checkpoints_settings_and_the_calls():
     options = asked(generation=generation)
     assert (options.num_beams, options.length_penalty, options.min_new_tokens) == (4, 0.6, 2)
     assert options.suppress_tokens == [7]  # no bad word keeps a translation from its end
-    options = asked(given={"num_beams": 2, "min_new_tokens": 5, "early_stopping": True}, generation=generation)
+    options = asked(settings={"num_beams": 2, "min_new_tokens": 5, "early_stopping": True}, generation=generation)
     assert (options.num_beams, options.length_penalty, options.min_new_tokens) == (2, 0.6, 5)
     assert options.early_stopping is True
 
 
 @pytest.mark.parametrize(
-    ("given", "own", "further"),
+    ("settings", "config", "further"),
     [
         (
             {"encoder_repetition_penalty": 1.0, "use_cache": True, "do_sample": False, "top_k": 50},
@@ -287,13 +289,13 @@ def test_the_checkpoints_settings_and_the_calls():
         ({"clean_up_tokenization_spaces": True}, {"eos_token_id": 1, "cache_implementation": "static"}, {}),
     ],
 )
-def test_options_that_only_transformers_knows(given, own, further):
-    assert asked(given=given, generation=own).further == further
+def test_options_that_only_transformers_knows(settings, config, further):
+    assert asked(settings=settings, generation=config).further == further
 
 
 def test_a_translation_at_its_limit_is_told(caplog):
-    found = translator()(["one two three", "four!"], max_new_tokens=3, batch_size=2)
-    assert [one.was_cut for one in found] == [True, False]
+    translations = translator()(["one two three", "four!"], max_new_tokens=3, batch_size=2)
+    assert [translation.was_cut for translation in translations] == [True, False]
     assert "1 of 2 translations reached a limit" in caplog.text
 
 
@@ -301,19 +303,26 @@ def test_a_translation_at_its_limit_is_told(caplog):
 def test_a_threshold_warns_and_a_retry_takes_what_leaves_less_out(caplog):
     decoder = Echo(lost=1)
     translate = translator(decoder)
-    found = translate(TEXTS, batch_size=4, coverage=CoverageOptions(threshold=0.6))
-    assert [one.text for one in found] == ["one two", "", "Five six seven eight", "two"]
-    assert [one.coverage.score for one in found] == [pytest.approx(2 / 3), 0.0, 0.8, 0.5]
+    translations = translate(TEXTS, batch_size=4, coverage=CoverageOptions(threshold=0.6))
+    assert [translation.text for translation in translations] == ["one two", "", "Five six seven eight", "two"]
+    assert [translation.coverage.score for translation in translations] == [pytest.approx(2 / 3), 0.0, 0.8, 0.5]
     assert "The coverage of 2 of 4 translations is below 0.6" in caplog.text
-    found = translate(TEXTS, batch_size=4, coverage=CoverageOptions(threshold=0.6, retry_beams=3))
-    assert [one.text for one in found] == ["one two", "four!", "Five six seven eight", "two one"]
+    translations = translate(TEXTS, batch_size=4, coverage=CoverageOptions(threshold=0.6, retry_beams=3))
+    assert [translation.text for translation in translations] == [
+        "one two",
+        "four!",
+        "Five six seven eight",
+        "two one",
+    ]
     sources, options = decoder.calls[-1]
     assert (len(sources), options.num_beams, options.num_return_sequences) == (2, 3, 3)
     several = translate("four!", num_beams=4, num_return_sequences=3, coverage=CoverageOptions(2.0, 2))
     assert len(several) == 3  # a retry has beams for all translations
     decoder.lost = 0
-    before = translate("one two", coverage=CoverageOptions(2.0))
-    assert translate("one two", coverage=CoverageOptions(2.0, 2)) == before  # what leaves as much out does not win
+    without_retry = translate("one two", coverage=CoverageOptions(2.0))
+    assert (
+        translate("one two", coverage=CoverageOptions(2.0, 2)) == without_retry
+    )  # what leaves as much out does not win
 
 
 def test_a_retry_repairs_what_rules_find():
@@ -338,33 +347,33 @@ def test_a_weight_ranks_by_what_is_left_out(length_penalty, weight, best):
 
     class Even(Echo):
         def hypothesis(self, source, lost, limit):
-            found = super().hypothesis(source, lost, limit)
-            found.log_probs = [-1.0] * len(found.ids) if length_penalty == 0.0 else found.log_probs
-            return found
+            base = super().hypothesis(source, lost, limit)
+            base.log_probs = [-1.0] * len(base.ids) if length_penalty == 0.0 else base.log_probs
+            return base
 
     settings = {"num_beams": 3, "length_penalty": length_penalty, "coverage": CoverageOptions(weight=weight)}
-    found = translator(Even())("one two three", **settings)
-    assert found.text == ["one two three", "one two", "one"][best]
+    translation = translator(Even())("one two three", **settings)
+    assert translation.text == ["one two three", "one two", "one"][best]
     with pytest.raises(ValueError, match="the `weight` of coverage needs at least 2 beams: `num_beams` is 1"):
         translator()("one", coverage=CoverageOptions(weight=1.0))
 
 
 # ---- given translations
 def test_a_warning_is_of_the_last_pass_and_not_of_one_before_stand_ins(released, caplog):
-    found = released("Er hat %d Hut.", keep=["placeholders"], coverage=CoverageOptions())
-    assert found.coverage.score > released.calibration.alarm("verified")
+    translation = released("Er hat %d Hut.", keep=["placeholders"], coverage=CoverageOptions())
+    assert translation.coverage.score > released.calibration.alarm("verified")
     assert "left something out" not in caplog.text
 
 
 def test_scores_of_given_translations(caplog):
     decoder = Echo()
     translate = translator(decoder, longest_target=4)
-    found = translate.score(["one two", "one", " ", "three four. five"], ["one", "two", "x", "three four."])
-    assert [one.score for one in found] == [-1.0, -2.0, None, -1.0]
-    assert [one.text for one in found] == ["one", "two", "x", "three four."]
-    assert [len(one.segments) for one in found] == [1, 1, 0, 1]  # each text is one sentence
-    assert found[1].segments[0].target_ids == (0, 3, 1)
-    assert not any(one.was_cut or one.coverage for one in found)
+    scored = translate.score(["one two", "one", " ", "three four. five"], ["one", "two", "x", "three four."])
+    assert [translation.score for translation in scored] == [-1.0, -2.0, None, -1.0]
+    assert [translation.text for translation in scored] == ["one", "two", "x", "three four."]
+    assert [len(translation.segments) for translation in scored] == [1, 1, 0, 1]  # each text is one sentence
+    assert scored[1].segments[0].target_ids == (0, 3, 1)
+    assert not any(translation.was_cut or translation.coverage for translation in scored)
     (cut,) = translate.score(["one"], ["two three four five six"])
     assert cut.segments[0].target_ids[1:] == tuple(translate.loaded.tokenizer.encode_target("two three four"))
     assert cut.was_cut
@@ -397,13 +406,13 @@ def released():
 
 def test_what_is_kept(released):
     text = "<p>Siehe https://example.org/a?b=1, {name}!</p> Der alte <b>Mann</b> kauft 7 <i>rote Hüte</i>."
-    (found,) = released([text], keep=list(KEEP_KINDS), num_beams=4)
-    assert items(found.text) == items(text)
-    assert "<b>man</b>" in found.text
-    assert "<i>red hats</i>" in found.text
-    assert found.text.startswith("<p>")
-    assert found.score < 0
-    assert [text[segment.start : segment.end] for segment in found.segments][-1].startswith("Der alte")
+    (translation,) = released([text], keep=list(KEEP_KINDS), num_beams=4)
+    assert items(translation.text) == items(text)
+    assert "<b>man</b>" in translation.text
+    assert "<i>red hats</i>" in translation.text
+    assert translation.text.startswith("<p>")
+    assert translation.score < 0
+    assert [text[segment.start : segment.end] for segment in translation.segments][-1].startswith("Der alte")
     plain = released("Der Mann schläft.", num_beams=4)
     assert released("Der Mann schläft.", keep=KEEP_KINDS, num_beams=4).text == plain.text
 
@@ -414,13 +423,16 @@ def test_a_coverage_that_fails_does_not_cost_the_translation(caplog, monkeypatch
 
     monkeypatch.setattr("capsule_mt.coverage.methods.cover", fail)
     for coverage, search in ((CoverageOptions(), {}), (CoverageOptions(weight=5.0), {"num_beams": 2})):
-        found = translator()(["one two", "three"], coverage=coverage, **search)
-        assert [(one.text, one.coverage) for one in found] == [("one two", None), ("three", None)]
+        translations = translator()(["one two", "three"], coverage=coverage, **search)
+        assert [(translation.text, translation.coverage) for translation in translations] == [
+            ("one two", None),
+            ("three", None),
+        ]
     assert "The coverage of 1 translations was not found: ZeroDivisionError: curves." in caplog.text
 
 
 def test_a_retry_whose_coverage_fails_does_not_win(monkeypatch):
     covers = iter([cover, lambda *_: 1 / 0])
-    monkeypatch.setattr("capsule_mt.coverage.methods.cover", lambda *given: next(covers)(*given))
-    found = translator(Echo(lost=1))("one two three", coverage=CoverageOptions(threshold=0.9, retry_beams=2))
-    assert (found.text, found.coverage.score) == ("one two", pytest.approx(2 / 3))
+    monkeypatch.setattr("capsule_mt.coverage.methods.cover", lambda *arguments: next(covers)(*arguments))
+    translation = translator(Echo(lost=1))("one two three", coverage=CoverageOptions(threshold=0.9, retry_beams=2))
+    assert (translation.text, translation.coverage.score) == ("one two", pytest.approx(2 / 3))

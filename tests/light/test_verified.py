@@ -24,9 +24,9 @@ GERMAN, ENGLISH = (
     str(GOLDEN.parents[1] / "checkpoints" / name) for name in ("capsule-marian-de-en", "capsule-marian-en-de")
 )
 SOURCE = "Die Kinder spielen heute im Garten ihrer Großmutter."
-WHOLE, SHORT = "The children are playing in their grandmother's garden today.", "The children are playing today."
-PLACES = [Span(0, 3), Span(4, 7), Span(8, 13)]
-WORDS = [SourceWord(span, [n], is_mark=False, is_unknown=False, model_span=span) for n, span in enumerate(PLACES)]
+COMPLETE, SHORT = "The children are playing in their grandmother's garden today.", "The children are playing today."
+SPANS = [Span(0, 3), Span(4, 7), Span(8, 13)]
+WORDS = [SourceWord(span, [n], is_mark=False, is_unknown=False, model_span=span) for n, span in enumerate(SPANS)]
 PIECE = Piece(Span(0, 13), [5, 6, 7, 1], WORDS, text="one two three")
 CANDIDATE = Candidate(PIECE, "eins", [8, 1], [0.9, 0.1, 0.4], [True] * 3)
 
@@ -39,7 +39,7 @@ class Reverse:
 
     def read(self, texts, translations, *, with_head=False, with_information=False):
         self.texts.append(list(texts))
-        return [Read([], [*PLACES, None], Forced([*self.log_probs, -1.0])) for _ in texts]
+        return [Read([], [*SPANS, None], Forced([*self.log_probs, -1.0])) for _ in texts]
 
 
 class Losing:
@@ -50,8 +50,8 @@ class Losing:
 
     def force(self, sources, targets, readings):
         self.sources += [list(source) for source in sources]
-        gone = [{5, 6, 7} - set(source) for source in sources]
-        return [Forced([-sum(self.losses[f"token_{token}"] for token in of_one), 0.0]) for of_one in gone]
+        missing = [{5, 6, 7} - set(source) for source in sources]
+        return [Forced([-sum(self.losses[f"token_{token}"] for token in of_one), 0.0]) for of_one in missing]
 
 
 def test_a_doubt_by_hand():
@@ -63,10 +63,12 @@ def test_a_doubt_by_hand():
 
 
 def test_the_least_attended_words_in_a_row():
-    half, none, all_of_it = 0.5, 0.0, 1.0  # doubts of 0, 6 and -4
+    half, nothing_attended, all_of_it = 0.5, 0.0, 1.0  # doubts of 0, 6 and -4
     assert gap_of([half] * 5) == pytest.approx(0.4)
-    assert gap_of([none, all_of_it, all_of_it, half, half, none]) == pytest.approx((6 / 3 + 4) / 10)
-    assert gap_of([none, half]) == pytest.approx((6 / 2 + 4) / 10)
+    assert gap_of([nothing_attended, all_of_it, all_of_it, half, half, nothing_attended]) == pytest.approx(
+        (6 / 3 + 4) / 10
+    )
+    assert gap_of([nothing_attended, half]) == pytest.approx((6 / 2 + 4) / 10)
     assert gap_of([]) == 0
 
 
@@ -91,8 +93,8 @@ def test_only_doubts_that_may_pass_are_verified():
     assert exact[1] == pytest.approx(doubt_of(0.1, -8.0, -1.0))
     for above in (0.0, 3.0, 5.0, 7.0, 11.0):
         reverse.texts, decoder.sources = [], []
-        found = doubts([CANDIDATE], decoder, reverse, above)[0]
-        assert [one > above for one in found] == [one > above for one in exact]
+        verified = doubts([CANDIDATE], decoder, reverse, above)[0]
+        assert [doubt > above for doubt in verified] == [doubt > above for doubt in exact]
         assert len(decoder.sources) == {0.0: 3, 3.0: 2, 5.0: 2, 7.0: 2, 11.0: 0}[above]
     assert reverse.texts == []  # the most that a word may have is 9.2
 
@@ -110,11 +112,15 @@ def test_words_of_a_text():
     translate = translator(Echo(lost=1), words := WordTokenizer())
     translate.reverse = translator(Echo(), words)
     text = "One two three. \n\n Four five"
-    found = translate(text, coverage=CoverageOptions(support=True))
-    assert [word.text for word in found.coverage.untranslated] == ["three", "five"]
-    assert [found.text[word.start : word.end] for word in found.coverage.target_words] == ["One", "two", "Four"]
-    assert found.coverage.support == pytest.approx(1.0)
-    assert not found.coverage.unsupported
+    translation = translate(text, coverage=CoverageOptions(support=True))
+    assert [word.text for word in translation.coverage.untranslated] == ["three", "five"]
+    assert [translation.text[word.start : word.end] for word in translation.coverage.target_words] == [
+        "One",
+        "two",
+        "Four",
+    ]
+    assert translation.coverage.support == pytest.approx(1.0)
+    assert not translation.coverage.unsupported
     (blank,) = translate.cover([" "], ["x"], coverage=CoverageOptions(support=True))
     assert (blank.score, blank.target_words) == (1.0, ())
 
@@ -127,10 +133,10 @@ def test_marks_that_nothing_verifies_are_said_once(caplog, monkeypatch):
     for _ in range(2):
         translate("one two", coverage=CoverageOptions(marks="likely"))
         translate.cover(["one two"], ["one"], coverage=CoverageOptions(marks="likely"))
-    (said,) = caplog.messages
-    assert said.startswith('`marks="likely"` chooses among marks that a model of the other direction has verified')
-    assert "are unverified" in said
-    assert said.endswith("name the other direction's model by `reverse` (`--reverse`).")
+    (message,) = caplog.messages
+    assert message.startswith('`marks="likely"` chooses among marks that a model of the other direction has verified')
+    assert "are unverified" in message
+    assert message.endswith("name the other direction's model by `reverse` (`--reverse`).")
     translate.reverse = translator(Echo(), words)
     translate("one two", coverage=CoverageOptions(marks="sure"))
     assert len(caplog.messages) == 1
@@ -144,10 +150,10 @@ def pair():
 
 
 def test_the_released_pair(pair):
-    whole, short = pair.cover([SOURCE] * 2, [WHOLE, SHORT], coverage=CoverageOptions(method="verified"))
-    assert [word.text for word in whole.untranslated] == []
+    complete, short = pair.cover([SOURCE] * 2, [COMPLETE, SHORT], coverage=CoverageOptions(method="verified"))
+    assert [word.text for word in complete.untranslated] == []
     assert [word.text for word in short.untranslated] == ["Garten", "ihrer", "Großmutter"]
-    assert short.score < 0.8 < whole.score
+    assert short.score < 0.8 < complete.score
 
 
 def test_words_that_were_made_up(pair):
@@ -193,17 +199,17 @@ def test_a_reverse_that_is_not_there_is_looked_for_once(pair, monkeypatch):
 
 def test_two_numbers_rank_given_translations(pair):
     elsewhere = "He never eats fish in the evening."
-    whole, short, unrelated, blank = pair.adequacy([SOURCE, SOURCE, SOURCE, " "], [WHOLE, SHORT, elsewhere, "x"])
+    complete, short, unrelated, blank = pair.adequacy([SOURCE, SOURCE, SOURCE, " "], [COMPLETE, SHORT, elsewhere, "x"])
     assert blank is None
-    assert whole.omission < 0.1 < short.omission
-    assert whole.hallucination < 0.3 < 0.9 < unrelated.hallucination
-    assert (whole.is_unrelated, short.is_unrelated, unrelated.is_unrelated) == (False, False, True)
-    assert pair.information([SOURCE], [WHOLE])[0] > pair.information([SOURCE], [SHORT + " Not today."])[0]
+    assert complete.omission < 0.1 < short.omission
+    assert complete.hallucination < 0.3 < 0.9 < unrelated.hallucination
+    assert (complete.is_unrelated, short.is_unrelated, unrelated.is_unrelated) == (False, False, True)
+    assert pair.information([SOURCE], [COMPLETE])[0] > pair.information([SOURCE], [SHORT + " Not today."])[0]
 
 
 def test_both_numbers_take_four_forced_passes(pair, monkeypatch):
     """Both directions, with and without the source; the score is that of the first pass."""
-    texts, translations, force = [SOURCE, SOURCE, " "], [WHOLE, SHORT, "x"], EngineDecoder.force
+    texts, translations, force = [SOURCE, SOURCE, " "], [COMPLETE, SHORT, "x"], EngineDecoder.force
     expected = pair.adequacy(texts, translations)
     forced = []
 
@@ -215,27 +221,33 @@ def test_both_numbers_take_four_forced_passes(pair, monkeypatch):
     scored = pair.score(texts, translations, adequacy=True)
     assert sum(forced) == 4 * 2
     assert [translation.adequacy for translation in scored] == expected
-    assert [translation.score for translation in scored] == [one.score for one in pair.score(texts, translations)]
+    assert [translation.score for translation in scored] == [
+        translation.score for translation in pair.score(texts, translations)
+    ]
 
 
 def test_support_raises_the_alarm_of_unrelated_translations(pair):
-    given = [WHOLE, SHORT, "He never eats fish in the evening."]
-    coverages = pair.cover([SOURCE] * 3, given, coverage=CoverageOptions(support=True))
+    translations = [COMPLETE, SHORT, "He never eats fish in the evening."]
+    coverages = pair.cover([SOURCE] * 3, translations, coverage=CoverageOptions(support=True))
     alarms = [coverage.sentences[0].is_unrelated for coverage in coverages]
-    assert alarms == [scores.is_unrelated for scores in pair.adequacy([SOURCE] * 3, given)] == [False, False, True]
+    assert (
+        alarms == [scores.is_unrelated for scores in pair.adequacy([SOURCE] * 3, translations)] == [False, False, True]
+    )
     record = coverage_record(coverages[2])
     assert record["sentences"][0]["is_unrelated"]
-    assert problems_of(record, SOURCE, given[2])[0].message == f"Probably a translation of another text: {SOURCE}"
+    assert (
+        problems_of(record, SOURCE, translations[2])[0].message == f"Probably a translation of another text: {SOURCE}"
+    )
     for options in (CoverageOptions(), CoverageOptions(method="attention", support=True)):
-        assert pair.cover([SOURCE], [WHOLE], coverage=options)[0].sentences[0].is_unrelated is None
+        assert pair.cover([SOURCE], [COMPLETE], coverage=options)[0].sentences[0].is_unrelated is None
 
 
 def test_omissions_without_a_head_are_by_deletion(pair):
     alone = Translator(pair.loaded, reverse=pair.reverse)
     alone.set_calibration({})
-    whole, short = alone.adequacy([SOURCE, SOURCE], [WHOLE, SHORT])
-    assert whole.omission < short.omission
-    assert whole.is_unrelated is None
+    complete, short = alone.adequacy([SOURCE, SOURCE], [COMPLETE, SHORT])
+    assert complete.omission < short.omission
+    assert complete.is_unrelated is None
 
 
 def test_a_made_up_word_by_hand():
@@ -243,7 +255,11 @@ def test_a_made_up_word_by_hand():
     spans = [Span(0, 3), Span(4, 9), Span(10, 15)]
     offsets = [(0, 3), (4, 6), (6, 9), (10, 15), None]
     words = list(zip(spans, [0.5, 0.1, 0.5], strict=True))
-    own = [0.4, math.log(9) + 0.4 * 3, 0.4 * 8]
-    expected = [own[0] + 0.5 * own[1], own[1] + 0.5 * (own[0] + own[2]) / 2, own[2] + 0.5 * own[1]]
-    found = support_doubts("one threy fiver", offsets, [-1.0, -2.0, -4.0, -20.0, 0.0], words)
-    assert found == pytest.approx(expected)
+    by_hand = [0.4, math.log(9) + 0.4 * 3, 0.4 * 8]
+    expected = [
+        by_hand[0] + 0.5 * by_hand[1],
+        by_hand[1] + 0.5 * (by_hand[0] + by_hand[2]) / 2,
+        by_hand[2] + 0.5 * by_hand[1],
+    ]
+    measured = support_doubts("one threy fiver", offsets, [-1.0, -2.0, -4.0, -20.0, 0.0], words)
+    assert measured == pytest.approx(expected)

@@ -42,23 +42,25 @@ def model():
 
 
 def test_lines_that_are_no_sentences_are_copied(model):
-    assert [found.text for found in model(COPIED, batch_size=64)] == COPIED
+    assert [translation.text for translation in model(COPIED, batch_size=64)] == COPIED
 
 
 def test_what_is_around_a_sentence_stays(model):
-    found = [one.text for one in model([line.replace("{}", SLEEPS) for line in AROUND], batch_size=64)]
-    assert found == [line.replace("{}", ASLEEP) for line in AROUND]
+    translations = [
+        translation.text for translation in model([line.replace("{}", SLEEPS) for line in AROUND], batch_size=64)
+    ]
+    assert translations == [line.replace("{}", ASLEEP) for line in AROUND]
 
 
 def test_a_text_in_capitals_is_translated_as_one_in_small_letters(model):
     text, options = "WO IST DEIN BRUDER HEUTE?", {"coverage": CoverageOptions(), "alignment": True}
-    found, expected = model(text, **options), model("Wo ist dein Bruder heute?", **options)
-    assert found.text == expected.text.upper()
-    assert [word.text for word in found.coverage.words] == [*text[:-1].split(), "?"]
-    assert found.alignment == expected.alignment
-    assert model(text, copy=False).text != found.text
+    translation, expected = model(text, **options), model("Wo ist dein Bruder heute?", **options)
+    assert translation.text == expected.text.upper()
+    assert [word.text for word in translation.coverage.words] == [*text[:-1].split(), "?"]
+    assert translation.alignment == expected.alignment
+    assert model(text, copy=False).text != translation.text
 
 
 def test_what_is_inside_a_sentence_is_copied(model):
-    for text, kept in INSIDE:
-        assert kept in model(text).text
+    for text, item in INSIDE:
+        assert item in model(text).text

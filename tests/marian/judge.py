@@ -81,8 +81,8 @@ class Judge:
         ]
         paths = [folder / vocabulary for vocabulary in vocabularies]
         self.run("train", "-t", *texts, "-v", *paths, "-m", folder / "model.npz", *arguments)
-        for left in folder.glob("model.npz.*"):
-            left.unlink()
+        for leftover in folder.glob("model.npz.*"):
+            leftover.unlink()
         described.write_text(description)
         return folder
 

@@ -73,9 +73,9 @@ def test_every_form_in_int8(registry, judge):
         for int8 in (False, True):
             scores = log_probs(Translator.from_pretrained(name, int8=int8))
             errors = [
-                abs(score - other)
-                for line, others in zip(scores, expected, strict=True)
-                for score, other in zip(line, others, strict=True)
+                abs(score - expected_score)
+                for line, expected_line in zip(scores, expected, strict=True)
+                for score, expected_score in zip(line, expected_line, strict=True)
             ]
             assert sum(errors) / len(errors) < INT8_ERROR, (name, int8)
 

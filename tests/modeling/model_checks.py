@@ -159,21 +159,23 @@ class ModelChecks:
     def test_padding_and_other_sentences_change_nothing(self, mix):
         model, batch = self.model(mix), self.batch()
         expected = model(**batch).logits
-        more = nn.functional.pad(batch["input_ids"], (0, 3), value=PAD)
+        padded_ids = nn.functional.pad(batch["input_ids"], (0, 3), value=PAD)
         mask = nn.functional.pad(batch["attention_mask"], (0, 3))
         torch.testing.assert_close(
-            model(**{**batch, "input_ids": more, "attention_mask": mask}).logits, expected, **TOLERANCE
+            model(**{**batch, "input_ids": padded_ids, "attention_mask": mask}).logits, expected, **TOLERANCE
         )
-        garbage = torch.where(mask.bool(), more, torch.randint_like(more, START + 1, self.family.vocab_size))
+        garbage = torch.where(
+            mask.bool(), padded_ids, torch.randint_like(padded_ids, START + 1, self.family.vocab_size)
+        )
         torch.testing.assert_close(
             model(**{**batch, "input_ids": garbage, "attention_mask": mask}).logits, expected, **TOLERANCE
         )
         if self.family.pads_left:
-            left = {
-                "input_ids": torch.stack([row.roll(3) for row in more]),
+            padded_left = {
+                "input_ids": torch.stack([row.roll(3) for row in padded_ids]),
                 "attention_mask": torch.stack([row.roll(3) for row in mask]),
             }
-            torch.testing.assert_close(model(**{**batch, **left}).logits, expected, **TOLERANCE)
+            torch.testing.assert_close(model(**{**batch, **padded_left}).logits, expected, **TOLERANCE)
         for row, length in enumerate(batch["attention_mask"].sum(dim=-1)):
             alone = model(
                 input_ids=batch["input_ids"][row : row + 1, :length],
@@ -242,18 +244,18 @@ class ModelChecks:
         reason="assisted decoding of transformers 5.15 fails for every encoder-decoder, Marian included",
     )
     def test_assisted_decoding_equals_greedy(self, mix):
-        model, other = self.model(mix), self.model(mix)
+        model, assistant = self.model(mix), self.model(mix)
         source = {key: value[:1] for key, value in self.source(self.batch()).items()}
         expected = model.generate(**source, max_new_tokens=12)
-        assert torch.equal(model.generate(**source, max_new_tokens=12, assistant_model=other), expected)
+        assert torch.equal(model.generate(**source, max_new_tokens=12, assistant_model=assistant), expected)
         assert torch.equal(model.generate(**source, max_new_tokens=12, assistant_model=copy.deepcopy(model)), expected)
         assert torch.equal(model.generate(**source, max_new_tokens=12, prompt_lookup_num_tokens=2), expected)
 
     def test_decoding_continues_a_prefix(self, mix):
         model, source = self.model(mix), self.source(self.batch())
-        whole = model.generate(**source, max_new_tokens=9, min_new_tokens=9)
-        prefix = model.generate(**source, decoder_input_ids=whole[:, :5], max_new_tokens=5, min_new_tokens=5)
-        assert torch.equal(prefix, whole)
+        complete = model.generate(**source, max_new_tokens=9, min_new_tokens=9)
+        prefix = model.generate(**source, decoder_input_ids=complete[:, :5], max_new_tokens=5, min_new_tokens=5)
+        assert torch.equal(prefix, complete)
         begun = model.generate(**source, max_new_tokens=4, min_new_tokens=4, return_dict_in_generate=True)
         continued = model.generate(
             **source,
@@ -263,7 +265,7 @@ class ModelChecks:
             min_new_tokens=5,
             **cache_field(getattr(begun, CACHE_NAME)),
         )
-        assert torch.equal(continued, whole)
+        assert torch.equal(continued, complete)
 
     def test_static_cache(self, mix):
         model, source = self.model(mix), self.source(self.batch())
@@ -333,8 +335,8 @@ class ModelChecks:
         model, batch = self.model(mix), self.batch()
         source, tokens = self.source(batch), batch["decoder_input_ids"]
         expected = model(**batch, use_cache=False).logits[:, 3]
-        whole = model.generate(**source, max_new_tokens=6, min_new_tokens=6)
-        prefix = {"decoder_input_ids": whole[:, :4], "decoder_attention_mask": torch.ones_like(whole[:, :4])}
+        complete = model.generate(**source, max_new_tokens=6, min_new_tokens=6)
+        prefix = {"decoder_input_ids": complete[:, :4], "decoder_attention_mask": torch.ones_like(complete[:, :4])}
         for name in ("cache", "past_key_values"):
             with deprecations() as messages:
                 for module in (model, model.model):
@@ -344,13 +346,13 @@ class ModelChecks:
                     assert getattr(output, name).get_seq_length() == 4
                     if module is model:
                         torch.testing.assert_close(output.logits[:, 0], expected, **TOLERANCE)
-                cache = getattr(model(**source, decoder_input_ids=whole[:, :3], use_cache=True), name)
+                cache = getattr(model(**source, decoder_input_ids=complete[:, :3], use_cache=True), name)
                 continued = model.generate(**source, **prefix, max_new_tokens=3, min_new_tokens=3, **{name: cache})
-                assert torch.equal(continued, whole)
+                assert torch.equal(continued, complete)
             assert bool(messages) == (name != CACHE_NAME and CACHE_NAME == "cache")
-        for both in (model, partial(model.generate, max_new_tokens=3)):
+        for run in (model, partial(model.generate, max_new_tokens=3)):
             with deprecations(), pytest.raises(ValueError, match="not both"):
-                both(**source, decoder_input_ids=tokens, cache=cache, past_key_values=cache)
+                run(**source, decoder_input_ids=tokens, cache=cache, past_key_values=cache)
 
     def test_the_old_name_of_the_cache_warns_as_marians(self, mix):
         """In the words of the installed transformers: none before 5.24."""
@@ -359,7 +361,7 @@ class ModelChecks:
         sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "vocab_size": self.family.vocab_size}
         marian = MarianMTModel(MarianConfig(**sizes, **self.family.special_tokens))
         for model in (marian.eval(), self.model(mix)):
-            with deprecations() as told:
+            with deprecations() as warned:
                 for module in (model, model.model):
                     cache = module(**source, decoder_input_ids=tokens[:, :3], use_cache=True).past_key_values
                     module(**source, decoder_input_ids=tokens[:, 3:4], past_key_values=cache)
@@ -369,7 +371,7 @@ class ModelChecks:
                 model.get_decoder()(input_ids=tokens, **states, past_key_values=None)
                 model.generate(**source, max_new_tokens=3, max_length=None, past_key_values=None)
             classes = (model, model.model, model.get_decoder())
-            messages.append(told)
+            messages.append(warned)
             for number, module in enumerate(classes):
                 messages[-1] = [
                     message.replace(f"`{type(module).__name__}.", f"`{number}.") for message in messages[-1]
@@ -385,17 +387,17 @@ class ModelChecks:
         source, tokens = self.source(batch), batch["decoder_input_ids"]
         expected = model(**batch, use_cache=False).logits
         for make in (lambda: DynamicCache(), lambda: EncoderDecoderCache(DynamicCache(), DynamicCache())):
-            given, returned = make(), []
+            cache, returned = make(), []
             for position in range(3):
-                step = model(**source, decoder_input_ids=tokens[:, position : position + 1], cache=given)
+                step = model(**source, decoder_input_ids=tokens[:, position : position + 1], cache=cache)
                 torch.testing.assert_close(step.logits[:, 0], expected[:, position], **TOLERANCE)
-                assert given.get_seq_length() == position + 1
+                assert cache.get_seq_length() == position + 1
                 returned.append(step.cache)
             following = model(**source, decoder_input_ids=tokens[:, 3:4], cache=returned[-1]).logits
             torch.testing.assert_close(following[:, 0], expected[:, 3], **TOLERANCE)
         greedy = model.generate(**source, max_new_tokens=6, min_new_tokens=6)
-        given = EncoderDecoderCache(DynamicCache(), DynamicCache())
-        assert torch.equal(model.generate(**source, max_new_tokens=6, min_new_tokens=6, cache=given), greedy)
+        cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
+        assert torch.equal(model.generate(**source, max_new_tokens=6, min_new_tokens=6, cache=cache), greedy)
 
     # ---- losses
     def test_loss_is_the_cross_entropy(self, mix):
@@ -416,11 +418,11 @@ class ModelChecks:
         model = self.model(mix, label_smoothing=0.1)
         batch, labels = self.source(self.batch()), self.labels()
         count = (labels != -100).sum()
-        whole = model(**batch, labels=labels, num_items_in_batch=count)
+        large = model(**batch, labels=labels, num_items_in_batch=count)
         twice = model(**{k: torch.cat([v, v]) for k, v in batch.items()}, labels=torch.cat([labels, labels]))
         for mean in (model(**batch, labels=labels), twice):
-            torch.testing.assert_close(whole.loss, mean.loss, **TOLERANCE)
-        whole.loss.backward()
+            torch.testing.assert_close(large.loss, mean.loss, **TOLERANCE)
+        large.loss.backward()
         expected = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
         model.zero_grad()
         total = 0.0
@@ -429,7 +431,7 @@ class ModelChecks:
             loss = model(**part, labels=labels[row : row + 1], num_items_in_batch=count).loss
             loss.backward()
             total += loss.item()
-        assert total == pytest.approx(whole.loss.item(), abs=2e-5)
+        assert total == pytest.approx(large.loss.item(), abs=2e-5)
         for name, parameter in model.named_parameters():
             if parameter.grad is not None:
                 torch.testing.assert_close(parameter.grad, expected[name], atol=2e-5, rtol=1e-3, msg=name)
@@ -552,8 +554,8 @@ class ModelChecks:
     @pytest.mark.parametrize("tied", [True, False])
     def test_embeddings_tied_and_untied_are_saved_and_resized(self, mix, tied, tmp_path):
         model, batch = self.model(mix, tie_word_embeddings=tied), self.batch()
-        same = model.get_output_embeddings().weight is model.get_input_embeddings().weight
-        assert same == tied
+        is_tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight
+        assert is_tied == tied
         with torch.no_grad():
             expected = model(**batch).logits
         model.save_pretrained(tmp_path)
@@ -561,7 +563,7 @@ class ModelChecks:
         torch.testing.assert_close(loaded(**batch).logits, expected, atol=1e-5, rtol=1e-5)
         old = self.family.vocab_size
         model.resize_token_embeddings(old + 5)
-        assert {one.embed_tokens.num_embeddings for one in (model.get_encoder(), model.get_decoder())} == {old + 5}
+        assert {side.embed_tokens.num_embeddings for side in (model.get_encoder(), model.get_decoder())} == {old + 5}
         logits = model(**batch).logits
         assert logits.shape[-1] == old + 5
         torch.testing.assert_close(logits[..., :old], expected, **TOLERANCE)
@@ -576,11 +578,11 @@ class ModelChecks:
         for training in (False, True):
             output = model.train(training)(**batch, output_routing_weights=True)
             assert set(output.routing_weights) == self.expected_routings(mix)
-            for place, iterations in output.routing_weights.items():
+            for routing, iterations in output.routing_weights.items():
                 for weights in iterations:
                     total = weights.sum(dim=-1)
-                    kept = total > 0.5  # 0 where an input is padding
-                    torch.testing.assert_close(total[kept], torch.ones_like(total[kept]), msg=place)
+                    is_kept = total > 0.5  # 0 where an input is padding
+                    torch.testing.assert_close(total[is_kept], torch.ones_like(total[is_kept]), msg=routing)
                     assert (weights >= 0).all()
         silent = model.eval()(**batch)
         assert silent.routing_weights is None
@@ -598,8 +600,8 @@ class ModelChecks:
         repeats = settings.get("num_return_sequences", 1)
         repeated = {key: value.repeat_interleave(repeats, dim=0) for key, value in source.items()}
         forced = model(**repeated, decoder_input_ids=output.sequences[:, :-1], output_routing_weights=True)
-        for place, iterations in forced.routing_weights.items():
-            for expected, actual in zip(iterations, output.routing_weights[place], strict=True):
+        for routing, iterations in forced.routing_weights.items():
+            for expected, actual in zip(iterations, output.routing_weights[routing], strict=True):
                 torch.testing.assert_close(actual, expected, **TOLERANCE)
 
     def expected_routings(self, mix: dict[str, Any]) -> set[str]:
@@ -685,22 +687,22 @@ class RecurrentChecks(ModelChecks):
             output = model(**source, **target, cache=cache, use_cache=True)
             cache = output.cache
             parts.append(output.logits)
-        whole = model(**source, decoder_input_ids=padded, decoder_attention_mask=keep).logits
-        for logits in (whole, torch.cat(parts, dim=1)):
+        with_padding = model(**source, decoder_input_ids=padded, decoder_attention_mask=keep).logits
+        for logits in (with_padding, torch.cat(parts, dim=1)):
             torch.testing.assert_close(logits[keep.bool()], expected, **TOLERANCE)
 
     @pytest.mark.parametrize("use_cache", [True, False])
     def test_continues_prefixes_padded_left(self, mix, use_cache):
         model, source, lengths = self.model(mix), self.source(self.batch()), (5, 2, 3)
-        whole = model.generate(**source, max_new_tokens=8, min_new_tokens=8)
+        complete = model.generate(**source, max_new_tokens=8, min_new_tokens=8)
         prefixes, mask = torch.full((3, 5), PAD), torch.zeros(3, 5, dtype=torch.long)
         for row, length in enumerate(lengths):
-            prefixes[row, 5 - length :] = whole[row, :length]
+            prefixes[row, 5 - length :] = complete[row, :length]
             mask[row, 5 - length :] = 1
         settings = {"max_new_tokens": 3, "min_new_tokens": 3, "use_cache": use_cache}
         continued = model.generate(**source, decoder_input_ids=prefixes, decoder_attention_mask=mask, **settings)
         for row, length in enumerate(lengths):
-            assert torch.equal(continued[row, 5:], whole[row, length : length + 3])
+            assert torch.equal(continued[row, 5:], complete[row, length : length + 3])
 
 
 class TwoVocabulariesChecks(ModelChecks):

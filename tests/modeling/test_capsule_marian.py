@@ -29,9 +29,9 @@ class TestCapsuleMarian(TwoVocabulariesChecks):
     mixes = MARIAN
 
     def expected_routings(self, mix):
-        config, places = self.config(mix), set()
+        config, routings = self.config(mix), set()
         if config.layer_aggregation in ("dynamic_routing", "em_routing"):
-            places |= {
+            routings |= {
                 f"{side}.layer_aggregation"
                 for side in ("encoder", "decoder")
                 if config.layer_aggregation_side in ("both", side)
@@ -45,10 +45,10 @@ class TestCapsuleMarian(TwoVocabulariesChecks):
             stack, name = names[site]
             layers = config.head_aggregation_layers
             for layer in range(getattr(config, f"{stack}_layers")) if layers is None else layers:
-                places.add(f"{stack}.layers.{layer}.{name}")
+                routings.add(f"{stack}.layers.{layer}.{name}")
         if config.guided_routing in ("guided", "classifier"):
-            places.add("decoder.guidance")
-        return places
+            routings.add("decoder.guidance")
+        return routings
 
     def test_eager_equals_sdpa(self, mix):
         model, batch = self.model(mix), self.batch()
@@ -88,8 +88,8 @@ class TestCapsuleMarian(TwoVocabulariesChecks):
             for output in changed:
                 output[:, 3] = torch.randn(16)  # to add one number to all would be lost in the norm
             aggregated, _ = stack.layer_aggregation(changed)
-            others = [0, 1, 2, 4]
-            torch.testing.assert_close(aggregated[:, others], expected[:, others])
+            positions = [0, 1, 2, 4]
+            torch.testing.assert_close(aggregated[:, positions], expected[:, positions])
             assert not torch.allclose(aggregated[:, 3], expected[:, 3])
 
 
@@ -190,11 +190,11 @@ class TestEverythingOff:
 
 
 @pytest.mark.parametrize("method", ["simple_routing", "em_routing"])
-@pytest.mark.parametrize(("given", "std"), [(None, 64**-0.5), (0.02, 0.02)])
-def test_votes_start_as_long_as_heads(method, given, std):
+@pytest.mark.parametrize(("changes", "std"), [(None, 64**-0.5), (0.02, 0.02)])
+def test_votes_start_as_long_as_heads(method, changes, std):
     torch.manual_seed(0)
     config = CapsuleMarianConfig(
-        **SIZES | {"d_model": 64}, **SPECIAL, head_aggregation=method, head_aggregation_init_std=given
+        **SIZES | {"d_model": 64}, **SPECIAL, head_aggregation=method, head_aggregation_init_std=changes
     )
     attention = CapsuleMarianMTModel(config).model.encoder.layers[0].self_attn
     for linear in (attention.out_proj.input_capsules, attention.out_proj.votes):
@@ -202,10 +202,10 @@ def test_votes_start_as_long_as_heads(method, given, std):
     assert attention.v_proj.weight.std().item() == pytest.approx(config.init_std, rel=0.05)
 
 
-@pytest.mark.parametrize(("given", "std"), [(None, 0.02), (0.125, 0.125)])
-def test_what_makes_votes_of_layers_has_a_std_of_its_own(given, std):
+@pytest.mark.parametrize(("changes", "std"), [(None, 0.02), (0.125, 0.125)])
+def test_what_makes_votes_of_layers_has_a_std_of_its_own(changes, std):
     torch.manual_seed(0)
-    settings = {"layer_aggregation": "em_routing", "layer_aggregation_init_std": given}
+    settings = {"layer_aggregation": "em_routing", "layer_aggregation_init_std": changes}
     model = CapsuleMarianMTModel(CapsuleMarianConfig(**SIZES | {"d_model": 64}, **SPECIAL, **settings)).model
     for name in ("input_capsules", "votes", "input_activation"):
         assert getattr(model.encoder.layer_aggregation, name).weight.std().item() == pytest.approx(std, rel=0.05)

@@ -241,7 +241,7 @@ def models(tokenizer):
     off = CapsuleMarianMTModel(CapsuleMarianConfig(**sizes, **eager))
     off.load_state_dict(marian.state_dict())
     small = {**special, "hidden_size": 16, "encoder_layers": 2, "decoder_layers": 2}
-    made = {
+    built = {
         "marian": marian,
         "off": off,
         "combined": randomize(CapsuleMarianMTModel(CapsuleMarianConfig(**sizes | MARIAN["combined"]))),
@@ -251,10 +251,10 @@ def models(tokenizer):
             CapsuleRNMTForConditionalGeneration(CapsuleRNMTConfig(**small | {"hidden_size": 12} | RNMT["rnmt_guided"]))
         ),
     }
-    for model in made.values():
+    for model in built.values():
         model.eval().generation_config.max_length = None
         model.generation_config.max_new_tokens = 8
-    return made
+    return built
 
 
 def outcome(model, tokenizer, case):
@@ -267,10 +267,10 @@ def outcome(model, tokenizer, case):
         streamer = settings.get("streamer")
         if streamer is not None:
             settings["streamer"] = streamer = streamer()
-        found = model.generate(**{**source, **settings})
+        output = model.generate(**{**source, **settings})
     except Exception as error:
         return error
-    return found if streamer is None else (found, streamer.tokens)
+    return output if streamer is None else (output, streamer.tokens)
 
 
 def assert_equal(actual, expected):
@@ -281,8 +281,8 @@ def assert_equal(actual, expected):
         for name in expected.keys() - {CACHE_NAME}:
             assert_equal(actual[name], expected[name])
     elif isinstance(expected, tuple):
-        for one, other in zip(actual, expected, strict=True):
-            assert_equal(one, other)
+        for actual_item, expected_item in zip(actual, expected, strict=True):
+            assert_equal(actual_item, expected_item)
     elif isinstance(expected, torch.Tensor):
         assert torch.equal(actual, expected)
     else:
@@ -316,7 +316,7 @@ DIFFERENT = {
 @pytest.mark.parametrize("model", ["combined", "ssru", "capsnmt", "rnmt"])
 @pytest.mark.parametrize("name", CASES)
 def test_every_family_takes_what_marian_takes(name, model, models, tokenizer):
-    expected, actual = (outcome(models[one], tokenizer, CASES[name]) for one in ("marian", model))
+    expected, actual = (outcome(models[family], tokenizer, CASES[name]) for family in ("marian", model))
     error = DIFFERENT.get((model, name), type(expected) if isinstance(expected, Exception) else None)
     if error is None and isinstance(actual, Exception):
         raise actual

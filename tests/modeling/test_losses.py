@@ -98,10 +98,12 @@ def test_batch_without_a_target_has_no_loss():
 
 def test_nothing_of_the_size_of_the_logits_is_kept_but_the_gradient():
     logits, labels = targets(vocabulary=2000, dtype=torch.bfloat16)
-    kept = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda tensor: tensor):
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda tensor: saved.append(tensor) or tensor, lambda tensor: tensor
+    ):
         cross_entropy(logits, labels, label_smoothing=0.1)
-    large = [tensor for tensor in kept if tensor.numel() >= logits.numel()]
+    large = [tensor for tensor in saved if tensor.numel() >= logits.numel()]
     assert [(tensor.dtype, tensor.numel()) for tensor in large] == [(torch.bfloat16, logits.numel())]
 
 

@@ -133,8 +133,8 @@ def test_added_parameters(sizes, settings, expected):
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
 @pytest.mark.parametrize("method", ["linear", "dynamic_combination", "dynamic_routing", "em_routing", "mudd"])
 def test_one_side_has_half(side, method):  # Dou et al., table 4
-    both = added(BASE, **layers(method))
-    assert 2 * added(BASE, **layers(method, side=side)) == both
+    both_sides = added(BASE, **layers(method))
+    assert 2 * added(BASE, **layers(method, side=side)) == both_sides
 
 
 def rnmt(**settings):

@@ -109,7 +109,7 @@ def test_the_baselines_equal_loops(method):
         )
         shares = scores.softmax(dim=1 if method == "attention" else 0)  # over words, or over PAST, FUTURE and neither
         for x in (0, 1):
-            expected = sum(shares[x, place] * values[word, x] for place, word in enumerate(keep))
+            expected = sum(shares[x, index] * values[word, x] for index, word in enumerate(keep))
             torch.testing.assert_close(capsules[x], expected)
 
 
@@ -189,9 +189,11 @@ def test_equals_the_loops(source, labels, family, method):
             fall = agreed = 0.0
             for step, read in enumerate(words):
                 difference = max(0.0, float(future[step, word] - future[step + 1, word]))
-                another = max(float(p) for index, p in enumerate(probabilities[step]) if index != read)
+                runner_up = max(float(p) for index, p in enumerate(probabilities[step]) if index != read)
                 fall += difference
-                agreed += difference * float(probabilities[step, read]) / (float(probabilities[step, read]) + another)
+                agreed += (
+                    difference * float(probabilities[step, read]) / (float(probabilities[step, read]) + runner_up)
+                )
             expected = agreed / fall if fall > 1e-3 else 1.0
             expected *= min(1.0, 2.5 * (1 - float(future[-1, word])))
             assert coverage.covered[row, word].item() == pytest.approx(expected, abs=1e-4)
@@ -218,11 +220,11 @@ def test_padding_and_end_tokens_change_nothing(source, labels, family):
     without_end = labels.masked_fill(labels == EOS, -100)
     padded = torch.nn.functional.pad(labels.masked_fill(labels == -100, PAD), (0, 2), value=PAD)
     for variant in (without_end, padded):
-        for (name, value), (_, other) in zip(
+        for (name, value), (_, padded_value) in zip(
             fields(expected), fields(model.score_coverage(*source, labels=variant)), strict=True
         ):
             if name != "log_prob" or variant is padded:  # which counts the end token
-                torch.testing.assert_close(value, other, **TOLERANCE, msg=name)
+                torch.testing.assert_close(value, padded_value, **TOLERANCE, msg=name)
     longer = [torch.nn.functional.pad(source[0], (0, 3), value=PAD), torch.nn.functional.pad(source[1], (0, 3))]
     for arguments in (longer, longer[:1]):
         coverage = model.score_coverage(*arguments, labels=labels)

@@ -25,8 +25,8 @@ def test_equals_pytorchs(kind, bidirectional):
     expected, last = theirs(hidden)
     last = tuple(tensor[-1] for tensor in (last if kind == "LSTM" else (last,)))
     zeros = tuple(torch.zeros(3, 4) for _ in last)
-    for found in (ours(hidden), ours.plain(hidden, zeros, None)):
-        torch.testing.assert_close(found, (expected, last), **TOLERANCE)
+    for actual in (ours(hidden), ours.plain(hidden, zeros, None)):
+        torch.testing.assert_close(actual, (expected, last), **TOLERANCE)
     with torch.no_grad():  # a step
         torch.testing.assert_close(ours(hidden[:, :1]), ours.plain(hidden[:, :1], zeros, None))
 
@@ -43,8 +43,8 @@ def test_each_padded_row_is_as_alone(kind, bidirectional, plain):
     assert outputs.shape == (4, 7, 8 if bidirectional else 4)
     alone = []
     for row, length in enumerate(lengths[:3]):
-        own = tuple(tensor[row : row + 1] for tensor in state)
-        alone.append(ours(hidden[row : row + 1, :length], own))
+        row_state = tuple(tensor[row : row + 1] for tensor in state)
+        alone.append(ours(hidden[row : row + 1, :length], row_state))
         torch.testing.assert_close(outputs[row, :length], alone[-1][0][0], **TOLERANCE)
         if not bidirectional:
             torch.testing.assert_close(tuple(tensor[row : row + 1] for tensor in last), alone[-1][1], **TOLERANCE)
@@ -52,7 +52,7 @@ def test_each_padded_row_is_as_alone(kind, bidirectional, plain):
         assert all(torch.equal(new[3], old[3]) for new, old in zip(last, state, strict=True))
     sums = (
         sum(outputs[row, :length].pow(2).sum() for row, length in enumerate(lengths)),
-        sum(one[0].pow(2).sum() for one in alone),
+        sum(output[0].pow(2).sum() for output in alone),
     )
     gradients = [torch.autograd.grad(total, list(ours.parameters()), retain_graph=True) for total in sums]
     torch.testing.assert_close(*gradients, **TOLERANCE)
@@ -73,10 +73,10 @@ def test_the_conditional_gru_equals_loops(masked):
     outputs = gru(words, state, source, keys, mask)
     for position in range(4):
         state = nn.GRUCell.forward(gru.word_gru, words[:, position], state)
-        (context,), (weights,) = (one.unbind(dim=1) for one in gru.attention(state[:, None], keys, source, mask))
+        (context,), (weights,) = (tensor.unbind(dim=1) for tensor in gru.attention(state[:, None], keys, source, mask))
         state = nn.GRUCell.forward(gru.context_gru, context, state)
-        for found, expected in zip(outputs, (state, context, weights), strict=True):
-            torch.testing.assert_close(found[:, position], expected)
+        for actual, expected in zip(outputs, (state, context, weights), strict=True):
+            torch.testing.assert_close(actual[:, position], expected)
 
 
 @pytest.fixture

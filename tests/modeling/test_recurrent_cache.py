@@ -19,8 +19,8 @@ def make_states():
 
 
 def assert_same(actual, expected):
-    for one, other in zip(actual, expected, strict=True):
-        assert all(torch.equal(x, y) for x, y in zip(one, other, strict=True))
+    for actual_tensor, expected_tensor in zip(actual, expected, strict=True):
+        assert all(torch.equal(x, y) for x, y in zip(actual_tensor, expected_tensor, strict=True))
 
 
 class Model(RecurrentGeneration):
@@ -50,10 +50,10 @@ def test_goes_back():
     cache.crop(-2)
     assert cache.get_seq_length() == 5
     assert_same(cache.states, history[1])
-    other = make_states()
-    cache.append(other)
+    later = make_states()
+    cache.append(later)
     assert cache.get_seq_length() == 6
-    assert_same(cache.states, other)
+    assert_same(cache.states, later)
     cache.crop(-3)
     assert cache.get_seq_length() == 3
     assert_same(cache.states, prefix)
@@ -65,11 +65,11 @@ def test_a_static_cache_keeps_its_addresses():
     cache = prepare(cache_implementation="static")
     assert cache.is_compileable
     assert cache.get_seq_length() == 0
-    given = make_states()
-    first = [tuple(tensor.clone() for tensor in state) for state in given]
-    cache.append(given, num_tokens=4)
-    held = [tensor for state in cache.states for tensor in state] + [cache.get_seq_length()]
-    addresses = [tensor.data_ptr() for tensor in held]
+    new_states = make_states()
+    first = [tuple(tensor.clone() for tensor in state) for state in new_states]
+    cache.append(new_states, num_tokens=4)
+    tensors = [tensor for state in cache.states for tensor in state] + [cache.get_seq_length()]
+    addresses = [tensor.data_ptr() for tensor in tensors]
     states = make_states()
     cache.append(states)
     cache.reorder_cache(torch.tensor([2, 0, 0]))
@@ -78,7 +78,7 @@ def test_a_static_cache_keeps_its_addresses():
     now = [tensor for state in cache.states for tensor in state] + [cache.get_seq_length()]
     assert [tensor.data_ptr() for tensor in now] == addresses
     assert {tensor._dynamo_static_input_type for tensor in now} == {"unguarded"}
-    assert_same(given, first)  # what was appended is the caller's
+    assert_same(new_states, first)  # what was appended is the caller's
     cache.batch_repeat_interleave(2)
     assert_same(cache.states, [tuple(t[[2, 2, 0, 0, 0, 0]] for t in state) for state in states])
     assert cache.states[0][0]._dynamo_static_input_type == "unguarded"
@@ -105,9 +105,9 @@ def test_beams_leave_the_constants_of_their_sentence_where_they_are():
     cache.number_sentences(source)
     assert cache.constants["sentences"].tolist() == [0, 0, 0, 1, 1, 1]
     (state,) = cache.states[0]
-    within = torch.tensor([2, 0, 0, 5, 4, 5])
-    cache.reorder_cache(within)
-    assert torch.equal(cache.states[0][0], state[within])
+    beam_order = torch.tensor([2, 0, 0, 5, 4, 5])
+    cache.reorder_cache(beam_order)
+    assert torch.equal(cache.states[0][0], state[beam_order])
     assert cache.constants["source"] is source
     across = torch.tensor([3, 3, 3, 0, 1, 2])
     cache.reorder_cache(across)

@@ -31,8 +31,8 @@ def by_hand(ssru, inputs, keep=None):
         tensor.tolist() for tensor in (ssru.forget_gate.weight, ssru.forget_gate.bias, ssru.input_map.weight)
     )
     state, outputs = [0.0] * len(bias), []
-    for place, row in enumerate(inputs):
-        if keep is None or keep[place]:
+    for position, row in enumerate(inputs):
+        if keep is None or keep[position]:
             for n in range(len(bias)):
                 forget = 1 / (1 + math.exp(-bias[n] - sum(w * x for w, x in zip(gate[n], row, strict=True))))
                 state[n] = forget * state[n] + (1 - forget) * sum(w * x for w, x in zip(matrix[n], row, strict=True))
@@ -54,7 +54,7 @@ def test_a_masked_token_leaves_the_state_as_it_is(ssru):
     keep = torch.tensor([[True, False, True, True, False, False], [False, False, True, True, True, True]])
     poisoned = torch.where(keep[..., None], inputs, 1e30)
     output, _, _ = ssru(poisoned, keep)
-    expected = [by_hand(ssru, row, kept) for row, kept in zip(inputs.tolist(), keep.tolist(), strict=True)]
+    expected = [by_hand(ssru, row, row_mask) for row, row_mask in zip(inputs.tolist(), keep.tolist(), strict=True)]
     torch.testing.assert_close(output, torch.tensor(expected, dtype=torch.float64), atol=1e-12, rtol=1e-12)
 
 
@@ -90,17 +90,17 @@ def test_a_cropped_cache_forgets(static):
     model = randomize(CapsuleMarianMTModel(config())).eval()
     source, tokens = torch.tensor([[5, 6, 7]]), torch.tensor([[3, 9, 8, 7, 6]])
     expected = model(source, decoder_input_ids=tokens[:, :3], use_cache=False).logits
-    own = StaticCache(config=model.config, max_cache_len=12) if static else DynamicCache()
-    cache = EncoderDecoderCache(own, DynamicCache())
-    for kept in (2, 0):
+    layer_cache = StaticCache(config=model.config, max_cache_len=12) if static else DynamicCache()
+    cache = EncoderDecoderCache(layer_cache, DynamicCache())
+    for length in (2, 0):
         model(source, decoder_input_ids=tokens[:, int(cache.get_seq_length()) :], cache=cache)
-        for layer in own.layers:
-            layer.crop(kept - 5)
-        assert cache.get_seq_length() == kept
-        again = model(source, decoder_input_ids=tokens[:, kept:3], cache=cache).logits
-        torch.testing.assert_close(again, expected[:, kept:], atol=1e-5, rtol=1e-5)
-        for layer in own.layers:
-            layer.crop(kept - 3)
+        for layer in layer_cache.layers:
+            layer.crop(length - 5)
+        assert cache.get_seq_length() == length
+        again = model(source, decoder_input_ids=tokens[:, length:3], cache=cache).logits
+        torch.testing.assert_close(again, expected[:, length:], atol=1e-5, rtol=1e-5)
+        for layer in layer_cache.layers:
+            layer.crop(length - 3)
 
 
 def test_masks_for_each_query_are_refused():

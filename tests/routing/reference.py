@@ -21,19 +21,19 @@ def softmax(values):
 
 def dynamic_routing(votes, num_iterations, normalize_total_input=False, mask=None):
     num_inputs, num_outputs, width = len(votes), len(votes[0]), len(votes[0][0])
-    kept = [n for n in range(num_inputs) if mask is None or mask[n]]
+    indices = [n for n in range(num_inputs) if mask is None or mask[n]]
     logits = [[0.0] * num_outputs for _ in range(num_inputs)]
     history = []
     for _ in range(num_iterations):
-        weights = [softmax(logits[n]) if n in kept else [0.0] * num_outputs for n in range(num_inputs)]
+        weights = [softmax(logits[n]) if n in indices else [0.0] * num_outputs for n in range(num_inputs)]
         history.append(weights)
         capsules = []
         for m in range(num_outputs):
-            total = [sum(weights[n][m] * votes[n][m][d] for n in kept) for d in range(width)]
+            total = [sum(weights[n][m] * votes[n][m][d] for n in indices) for d in range(width)]
             if normalize_total_input:
-                total = [x / sum(weights[n][m] for n in kept) for x in total]
+                total = [x / sum(weights[n][m] for n in indices) for x in total]
             capsules.append(squash(total))
-        for n in kept:
+        for n in indices:
             for m in range(num_outputs):
                 logits[n][m] += sum(capsules[m][d] * votes[n][m][d] for d in range(width))
     return capsules, history
@@ -50,10 +50,10 @@ def em_routing(
     mask=None,
 ):
     num_inputs, num_outputs, width = len(votes), len(votes[0]), len(votes[0][0])
-    kept = [n for n in range(num_inputs) if mask is None or mask[n]]
+    indices = [n for n in range(num_inputs) if mask is None or mask[n]]
     beta_a = beta_a or [0.0] * num_outputs
     beta_u = beta_u or [0.0] * num_outputs
-    weights = [[1 / num_outputs if n in kept else 0.0] * num_outputs for n in range(num_inputs)]
+    weights = [[1 / num_outputs if n in indices else 0.0] * num_outputs for n in range(num_inputs)]
     history = []
     for iteration in range(num_iterations):
         history.append(weights)
@@ -63,10 +63,10 @@ def em_routing(
                 weights[n][m] * (input_activation[n][m] if input_activation is not None else 1.0)
                 for n in range(num_inputs)
             ]
-            mass = sum(present[n] for n in kept)
-            mu = [sum(present[n] * votes[n][m][d] for n in kept) / mass for d in range(width)]
+            mass = sum(present[n] for n in indices)
+            mu = [sum(present[n] * votes[n][m][d] for n in indices) / mass for d in range(width)]
             sigma_squared = [
-                sum(present[n] * (votes[n][m][d] - mu[d]) ** 2 for n in kept) / mass + min_variance
+                sum(present[n] * (votes[n][m][d] - mu[d]) ** 2 for n in indices) / mass + min_variance
                 for d in range(width)
             ]
             cost = sum((math.log(math.sqrt(s)) + (1 + math.log(2 * math.pi)) / 2) * mass for s in sigma_squared)
@@ -74,7 +74,7 @@ def em_routing(
             mean.append(mu)
             variance.append(sigma_squared)
         updated = [[0.0] * num_outputs for _ in range(num_inputs)]
-        for n in kept:
+        for n in indices:
             for m in range(num_outputs):
                 densities = [
                     math.exp(-((votes[n][m][d] - mean[m][d]) ** 2) / (2 * variance[m][d]))
@@ -92,18 +92,18 @@ def em_routing(
 def guided_routing(votes, query, query_weight, vote_weight, capsule_weight, score_weight, num_iterations, mask=None):
     """One query; W_b is applied to the concatenation [z; v; Omega], as the paper writes it."""
     num_inputs, num_outputs, width = len(votes), len(votes[0]), len(votes[0][0])
-    kept = [n for n in range(num_inputs) if mask is None or mask[n]]
+    indices = [n for n in range(num_inputs) if mask is None or mask[n]]
     joint_weight = [query_weight[k] + vote_weight[k] + capsule_weight[k] for k in range(width)]
     logits = [[0.0] * num_outputs for _ in range(num_inputs)]
     history = []
     for _ in range(num_iterations):
-        weights = [softmax(logits[n]) if n in kept else [0.0] * num_outputs for n in range(num_inputs)]
+        weights = [softmax(logits[n]) if n in indices else [0.0] * num_outputs for n in range(num_inputs)]
         history.append(weights)
         capsules = [
-            squash([sum(weights[n][m] * votes[n][m][d] for n in kept) for d in range(width)])
+            squash([sum(weights[n][m] * votes[n][m][d] for n in indices) for d in range(width)])
             for m in range(num_outputs)
         ]
-        for n in kept:
+        for n in indices:
             for m in range(num_outputs):
                 joint = query + votes[n][m] + capsules[m]
                 hidden = [math.tanh(sum(w * x for w, x in zip(row, joint, strict=True))) for row in joint_weight]
@@ -126,21 +126,21 @@ def separable_routing(
 ):
     """Votes [T][N][M][D], of each iteration its own."""
     num_inputs, num_outputs, width = len(votes[0]), len(votes[0][0]), len(votes[0][0][0])
-    kept = [n for n in range(num_inputs) if mask is None or mask[n]]
+    indices = [n for n in range(num_inputs) if mask is None or mask[n]]
     logits = [[0.0] * num_outputs for _ in range(num_inputs)]
     history = []
     for current in votes:
-        weights = [softmax(logits[n]) if n in kept else [0.0] * num_outputs for n in range(num_inputs)]
+        weights = [softmax(logits[n]) if n in indices else [0.0] * num_outputs for n in range(num_inputs)]
         history.append(weights)
         capsules = [
-            squash([sum(weights[n][m] * current[n][m][d] for n in kept) for d in range(width)])
+            squash([sum(weights[n][m] * current[n][m][d] for n in indices) for d in range(width)])
             for m in range(num_outputs)
         ]
         for m in range(num_outputs):
             compared = [comparison_scale * x for x in capsules[m]]
             if capsule_positions is not None:
                 compared = [x + p for x, p in zip(compared, capsule_positions[m], strict=True)]
-            for n in kept:
+            for n in indices:
                 if scoring is None:
                     score = sum(x * v for x, v in zip(compared, current[n][m], strict=True))
                 else:

@@ -41,12 +41,12 @@ def test_worked_numbers_with_hintons_temperatures():  # property 12
 
 def test_worked_numbers_with_input_activation():  # property 13
     activation = torch.tensor([1.0, 0.5, 0.25], dtype=torch.float64)
-    for given in (activation, activation.unsqueeze(-1).expand(3, 2)):
+    for input_activation in (activation, activation.unsqueeze(-1).expand(3, 2)):
         for return_weights in (True, False):
             output = route(
                 VOTES,
                 1,
-                input_activation=given,
+                input_activation=input_activation,
                 lambda_schedule=[1.0],
                 min_variance=0.0,
                 return_weights=return_weights,
@@ -96,7 +96,7 @@ def test_activations_that_vanish(width):
     """Both forms agree and stay finite where the probability of every input is too small for float32, or nearly."""
     values, noise, weight = torch.randn(3, 4, 5, 3, 4, width)
     start = torch.tensor([-30.0, -50.0, -86.0, -120.0]).view(4, 1, 1, 1)
-    found = []
+    results = []
     for return_weights in (True, False):
         votes = (3 * values).requires_grad_()
         logits = (start + noise[..., 0]).requires_grad_()
@@ -109,10 +109,10 @@ def test_activations_that_vanish(width):
             return_weights=return_weights,
         ).capsules
         (capsules * weight[:, :, 0]).sum().backward()
-        found.append((capsules, votes.grad, logits.grad))
-    for plain, fast in zip(*found, strict=True):
+        results.append((capsules, votes.grad, logits.grad))
+    for plain, fast in zip(*results, strict=True):
         torch.testing.assert_close(fast, plain, rtol=1e-3, atol=1e-4)  # which fails where anything is NaN
-    assert (found[0][0].abs().amax(dim=(1, 2, 3)) > 0.1).all()
+    assert (results[0][0].abs().amax(dim=(1, 2, 3)) > 0.1).all()
 
 
 @pytest.mark.parametrize("return_weights", [True, False], ids=["plain", "chunked"])
@@ -122,10 +122,10 @@ def test_activations_of_masked_inputs_have_no_effect(return_weights, vector):
     activation = torch.rand(2, 4, 3) if vector else torch.rand(2, 4)
     results = []
     for padding in (0.5, float("nan"), float("inf")):
-        given = activation.masked_fill(~(mask.unsqueeze(-1) if vector else mask), padding).requires_grad_()
+        poisoned = activation.masked_fill(~(mask.unsqueeze(-1) if vector else mask), padding).requires_grad_()
         given_votes = votes.clone().requires_grad_()
-        capsules = route(given_votes, mask=mask, input_activation=given, return_weights=return_weights).capsules
-        grads = torch.autograd.grad(capsules.square().sum(), (given, given_votes))
+        capsules = route(given_votes, mask=mask, input_activation=poisoned, return_weights=return_weights).capsules
+        grads = torch.autograd.grad(capsules.square().sum(), (poisoned, given_votes))
         assert (grads[0][~mask] == 0).all()
         results.append((capsules, *grads))
     for result in results[1:]:

@@ -209,5 +209,5 @@ def test_exp_is_e_to_the_x_also_where_it_underflows():
     result = exp(values)
     (slope,) = torch.autograd.grad(result.sum(), values)
     expected = values.detach().double().exp()
-    for found in (result.detach(), slope):
-        torch.testing.assert_close(found.double(), expected, rtol=2e-5, atol=1e-37)
+    for actual in (result.detach(), slope):
+        torch.testing.assert_close(actual.double(), expected, rtol=2e-5, atol=1e-37)

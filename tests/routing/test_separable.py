@@ -29,8 +29,8 @@ STRATEGIES = [(), ("capsule_positions",), ("inputs", "scoring"), ("capsule_posit
 def test_equals_the_loops(strategy, num_iterations):
     votes, settings = make(num_iterations)
     settings = {name: settings[name] for name in strategy}
-    some = torch.tensor([True, False, True, True, False])
-    for mask, scales in itertools.product((None, some), ({}, SCALES)):
+    keep = torch.tensor([True, False, True, True, False])
+    for mask, scales in itertools.product((None, keep), ({}, SCALES)):
         output = separable_routing(votes, **settings, mask=mask, **scales)
         lists = {
             name: [weight.tolist() for weight in value] if name == "scoring" else value.tolist()
@@ -56,9 +56,9 @@ def test_gradient(strategy):
     mask = torch.arange(N).expand(2, N) < torch.tensor([[N], [2]])
 
     def run(*tensors):
-        given = iter(tensors[len(votes) :])
+        remaining = iter(tensors[len(votes) :])
         arguments = {
-            name: ScoringNetwork(*(next(given) for _ in range(4))) if name == "scoring" else next(given)
+            name: ScoringNetwork(*(next(remaining) for _ in range(4))) if name == "scoring" else next(remaining)
             for name in settings
         }
         return separable_routing(tensors[: len(votes)], **arguments, mask=mask).capsules

@@ -34,8 +34,8 @@ released = pytest.mark.skipif(not FOLDERS, reason="nothing is released yet: chec
 
 @pytest.fixture(params=FOLDERS or [None], ids=lambda folder: folder.name if folder else "none")
 def release(request):
-    kept = json.loads((request.param / "translations.json").read_text(encoding="utf-8"))
-    return request.param, kept["sources"], kept["translations"], kept["num_beams"]
+    stored = json.loads((request.param / "translations.json").read_text(encoding="utf-8"))
+    return request.param, stored["sources"], stored["translations"], stored["num_beams"]
 
 
 @released
@@ -46,8 +46,8 @@ def test_auto_classes_and_pipeline(release):
     assert (base.dtype, model.dtype, stored_dtype(folder)) == (torch.float32, torch.float32, torch.float16)
     translator = pipeline("translation", model=model, tokenizer=AutoTokenizer.from_pretrained(folder), device="cpu")
     records = translator(sources, num_beams=num_beams, batch_size=16)
-    same = [record["translation_text"] == text for record, text in zip(records, expected, strict=True)]
-    assert sum(same) >= 0.98 * len(same)  # processors add in other orders, which may decide a tie
+    is_same = [record["translation_text"] == text for record, text in zip(records, expected, strict=True)]
+    assert sum(is_same) >= 0.98 * len(is_same)  # processors add in other orders, which may decide a tie
 
 
 FINE_TUNE = """
@@ -85,7 +85,7 @@ def test_the_card_fine_tunes(arithmetic, tmp_path):
     """Half weights diverge at the third step: the loss was 1.7 before and above 1,000 after six."""
     name = "capsule-marian-de-en"
     (tmp_path / name).symlink_to(ROOT / "checkpoints" / name)
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", FINE_TUNE],
         cwd=tmp_path,
         env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)} | arithmetic,
@@ -93,11 +93,11 @@ def test_the_card_fine_tunes(arithmetic, tmp_path):
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert found["dtype"] == "torch.float32"
-    before, after = found["losses"]
-    assert 0 < after < before - 0.05
+    assert process.returncode == 0, process.stderr
+    result = json.loads(process.stdout.splitlines()[-1])
+    assert result["dtype"] == "torch.float32"
+    first_loss, after = result["losses"]
+    assert 0 < after < first_loss - 0.05
     assert stored_dtype(tmp_path / "tuned") == torch.float32
 
 
@@ -109,9 +109,11 @@ def test_the_last_word_of_titles_and_cells_is_not_marked(release):
     if "attention" not in (translator.model.config.coverage_calibration or {}):
         pytest.skip("no head aligns words")
     pairs = [pair if folder.name.endswith("de-en") else pair[::-1] for pair in TITLES_AND_CELLS]
-    given = translator.cover(*map(list, zip(*pairs, strict=True)))
-    own = [found.coverage for found in translator([source for source, _ in pairs], coverage=CoverageOptions())]
-    for coverages in (given, own):
+    of_pairs = translator.cover(*map(list, zip(*pairs, strict=True)))
+    marks = [
+        translation.coverage for translation in translator([source for source, _ in pairs], coverage=CoverageOptions())
+    ]
+    for coverages in (of_pairs, marks):
         marked = [coverage.words[-1].text for coverage in coverages if coverage.words[-1].marked]
         assert len(marked) <= 2, marked
 
@@ -124,14 +126,14 @@ def test_the_engine_marks_what_generate_marks(release):
     if not engine.has_reverse:
         pytest.skip("there is no reverse")
     options = CoverageOptions(marks="all", support=True)
-    found = [
+    translations_of = [
         [found.coverage for found in translator(sources[:24], batch_size=24, coverage=options)]
         for translator in (engine, Translator.from_pretrained(folder, backend="transformers"))
     ]
-    for one, other in zip(*found, strict=True):
-        assert [word.text for word in one.untranslated] == [word.text for word in other.untranslated]
-        assert [word.text for word in one.unsupported] == [word.text for word in other.unsupported]
-        assert one.score == pytest.approx(other.score, abs=1e-3)
+    for by_engine, by_generate in zip(*translations_of, strict=True):
+        assert [word.text for word in by_engine.untranslated] == [word.text for word in by_generate.untranslated]
+        assert [word.text for word in by_engine.unsupported] == [word.text for word in by_generate.unsupported]
+        assert by_engine.score == pytest.approx(by_generate.score, abs=1e-3)
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert verified_marks(json.loads((folder / "config.json").read_text(encoding="utf-8"))).strip() in card
 

@@ -102,9 +102,9 @@ def test_run(monkeypatch):
 
 @pytest.fixture
 def _own_handler():
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
-    signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGINT, handler)
 
 
 def interrupted(command, monkeypatch, capfd):
@@ -123,9 +123,9 @@ def test_ctrl_c_is_one_sentence(name, monkeypatch, capfd):
         pytest.skip("`capsule-mt serve` needs fastapi, which is not installed")
     for parse in ("parse_args", "parse_known_args"):
         monkeypatch.setattr(argparse.ArgumentParser, parse, lambda *_: os.kill(os.getpid(), signal.SIGINT))
-    said = interrupted(name, monkeypatch, capfd)
+    message = interrupted(name, monkeypatch, capfd)
     resumes = "; the same command resumes" if name in ("train", "distill") else ""
-    assert said == f"capsule-mt {name}: interrupted{resumes}"
+    assert message == f"capsule-mt {name}: interrupted{resumes}"
 
 
 @pytest.mark.usefixtures("_own_handler")
@@ -149,8 +149,10 @@ def test_ctrl_c_at_work_says_whether_the_same_command_resumes(command, resumes, 
     monkeypatch.chdir(folder)
     monkeypatch.setattr("capsule_mt.files.lines.translate_lines", kill)
     monkeypatch.setattr(distillation, "translate_lines", kill)
-    said = interrupted(command, monkeypatch, capfd)
-    assert said == f"capsule-mt {command.split()[0]}: interrupted" + ("; the same command resumes" if resumes else "")
+    message = interrupted(command, monkeypatch, capfd)
+    assert message == f"capsule-mt {command.split()[0]}: interrupted" + (
+        "; the same command resumes" if resumes else ""
+    )
     assert not list(folder.glob(".*lock*"))
     assert not (folder / "cut").exists()
 
@@ -187,7 +189,7 @@ def test_a_reader_that_is_gone(said):
 def test_a_full_disk_behind_stdout():
     code = "import sys\nfrom capsule_mt.commands.console import run\nsys.argv = ['some']\nrun(lambda: print('a'))"
     with open("/dev/full", "w") as full:
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
-    assert (done.returncode, done.stderr) == (1, "some: error: [Errno 28] No space left on device\n")
+    assert (process.returncode, process.stderr) == (1, "some: error: [Errno 28] No space left on device\n")

@@ -47,8 +47,8 @@ def test_evaluate(script):
     assert result["command"].startswith("python ")
     assert "nrefs:2" in result["scores"]["bleu"]["signature"]
     assert 60 < result["scores"]["bleu"]["score"] < 100
-    for said in (result["scores"]["bleu"]["text"], "BLEU, 95 % interval: ", "Aligner: "):
-        assert said in printed
+    for expected_text in (result["scores"]["bleu"]["text"], "BLEU, 95 % interval: ", "Aligner: "):
+        assert expected_text in printed
     assert sum(bucket["sentences"] for bucket in result["by_length"]) == 40
     assert 0.5 < result["adequacy"]["coverage_difference_ratio"] < 1
 

@@ -56,17 +56,17 @@ def test_overlap_rate(trained):
 def test_words_move_from_future_to_past_when_their_translation_is_produced(trained):
     """Shares of the source words, when their translation is about to be produced and when it has been read."""
     curves = forced_curves(trained.model, *batch(trained))
-    before, after, mean_fall = [], [], []
+    future_before, after, mean_fall = [], [], []
     for number, text in enumerate(trained.sources):
         length = len(text.split())
         past, future = curves.past[number], curves.future[number]
-        for place in range(length):
-            before.append((past[place, place], future[place, place]))
-            after.append((past[place, place + 1], future[place, place + 1]))
-            mean_fall.append((future[place, 0] - future[place, length]) / length)
-    before, after = torch.tensor(before), torch.tensor(after)
-    assert (after[:, 0] - after[:, 1] > before[:, 0] - before[:, 1]).float().mean() > 0.95
-    rise, fall = (after - before).mean(0)[0], (before - after).mean(0)[1]
+        for position in range(length):
+            future_before.append((past[position, position], future[position, position]))
+            after.append((past[position, position + 1], future[position, position + 1]))
+            mean_fall.append((future[position, 0] - future[position, length]) / length)
+    future_before, after = torch.tensor(future_before), torch.tensor(after)
+    assert (after[:, 0] - after[:, 1] > future_before[:, 0] - future_before[:, 1]).float().mean() > 0.95
+    rise, fall = (after - future_before).mean(0)[0], (future_before - after).mean(0)[1]
     assert rise > 0.2
     assert fall > 0.2
     assert fall > 1.5 * torch.stack(mean_fall).mean()

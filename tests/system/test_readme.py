@@ -16,19 +16,19 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
 
 
-def check(found, folder):
+def check(code_blocks, folder):
     """Run these blocks, and compare what they print with what their pages show."""
-    with pages.workplace(folder) as (place, environment):
-        printed = pages.run(found, place, environment)
-    for block, text in zip(found, printed, strict=True):
+    with pages.workplace(folder) as (working_folder, environment):
+        printed = pages.run(code_blocks, working_folder, environment)
+    for block, text in zip(code_blocks, printed, strict=True):
         assert block.output is None or pages.same(text, block.output), f"{block.page}:\n{block.code}\n{text}"
 
 
 @pytest.mark.parametrize("language", ["python", pytest.param("bash", marks=pytest.mark.slow)])
 def test_the_blocks_print_what_the_pages_show(language, tmp_path):
-    found = [block for page in PAGES for block in pages.blocks(page, language)]
-    assert len({block.page for block in found}) >= 4
-    check(found, tmp_path)
+    code_blocks = [block for page in PAGES for block in pages.blocks(page, language)]
+    assert len({block.page for block in code_blocks}) >= 4
+    check(code_blocks, tmp_path)
 
 
 @pytest.mark.slow
@@ -38,12 +38,12 @@ def test_the_quickstart_prints_what_it_shows(tmp_path):
 
 @pytest.mark.slow
 def test_the_notebook_teaches_past_and_future(tmp_path):
-    found = pages.blocks(ROOT / "examples/opus_mt.ipynb", "python")
-    assert "peft" in found[-1].code
+    code_blocks = pages.blocks(ROOT / "examples/opus_mt.ipynb", "python")
+    assert "peft" in code_blocks[-1].code
     if importlib.util.find_spec("peft") is None:
-        found.pop()
-    with pages.workplace(tmp_path) as (place, environment):
-        printed = pages.run(found, place, environment)
+        code_blocks.pop()
+    with pages.workplace(tmp_path) as (working_folder, environment):
+        printed = pages.run(code_blocks, working_folder, environment)
     assert printed[3].endswith("covered less: True\n")  # the other numbers depend on the processor
     assert printed[4:] in ([], ["more translations are complete: True\n"])
 

@@ -113,21 +113,21 @@ def forbidden(path: Path, source: str) -> list[str]:
     """Return what the rooms' table forbids this file to import."""
     room = room_of(path)
     assert room in ALLOWED, f"{path}: a room that the table does not know"
-    found = []
+    complaints = []
     for module, line in imports(path, source):
         library = module.split(".")[0]
         if library in OWN:
             target = room_of_module(module)
             one_module = ".".join(module.split(".")[:3])
             if not (target == room or target in ALLOWED[room] or one_module in ALLOWED[room]):
-                found.append(f"{path}:{line}: {room} must not import {module}")
+                complaints.append(f"{path}:{line}: {room} must not import {module}")
         elif room in CORE and library not in CORE_LIBRARIES | sys.stdlib_module_names:
-            found.append(f"{path}:{line}: the core must not import {module}")
+            complaints.append(f"{path}:{line}: the core must not import {module}")
         elif room == NEEDS_NUMPY and library == "numpy":
             continue
         elif room.startswith("capsule_mt.") and library not in LIGHT_LIBRARIES | sys.stdlib_module_names:
-            found.append(f"{path}:{line}: capsule_mt must not import {module}")
-    return found
+            complaints.append(f"{path}:{line}: capsule_mt must not import {module}")
+    return complaints
 
 
 def permissions_used(package: str) -> dict[str, set[str]]:
@@ -154,11 +154,11 @@ def test_every_permission_is_used(package, rooms):
 
 
 def test_imports():
-    assert [one for path in FILES for one in forbidden(path, path.read_text(encoding="utf-8"))] == []
+    assert [complaint for path in FILES for complaint in forbidden(path, path.read_text(encoding="utf-8"))] == []
 
 
 @pytest.mark.parametrize(
-    ("place", "source", "message"),
+    ("path", "source", "message"),
     [
         ("hf_capsule_mt/routing/common.py", "from ..configuration import common", "routing must not import"),
         ("hf_capsule_mt/routing/common.py", "import datasets", "the core must not import datasets"),
@@ -174,9 +174,9 @@ def test_imports():
         ("lab/tests/test_speed.py", "from tests.fixtures.tiny import tiny_model", None),
     ],
 )
-def test_the_rule_bites(place, source, message):
-    found = forbidden(ROOT / place, source)
-    assert message in found[0] if message else not found
+def test_the_rule_bites(path, source, message):
+    complaints = forbidden(ROOT / path, source)
+    assert message in complaints[0] if message else not complaints
 
 
 def module_of(path: Path) -> str:
@@ -251,11 +251,11 @@ def names_of(tree: ast.Module):
 
 def defined_twice(sources: dict[str, str]) -> dict[str, list[str]]:
     """The names that more than one of the modules defines at its top level."""
-    places: dict[str, list[str]] = {}
+    paths_of: dict[str, list[str]] = {}
     for module, source in sources.items():
         for name in set(names_of(ast.parse(source))):
-            places.setdefault(name, []).append(module)
-    return {name: modules for name, modules in places.items() if len(modules) > 1 and not name.startswith("__")}
+            paths_of.setdefault(name, []).append(module)
+    return {name: modules for name, modules in paths_of.items() if len(modules) > 1 and not name.startswith("__")}
 
 
 def test_no_name_of_the_core_is_defined_twice():

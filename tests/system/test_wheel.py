@@ -39,21 +39,21 @@ def test_a_wheel_has_its_package_and_nothing_else(package, folder, tmp_path):
         licences = f"{package}-{__version__}.dist-info/licenses"
         terms, notice = (wheel.read(f"{licences}/{name}") for name in ("LICENSE", "NOTICE"))
     information = {name for name in names if name.startswith(f"{package}-{__version__}.dist-info/")}
-    wanted = {
+    expected = {
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / package).rglob("*")
         if path.suffix in (".py", ".yaml", ".html", ".css", ".js", ".json", ".ts", ".wasm")
     }
-    wanted |= {f"{package}/{name}" for name in FURTHER[package]}
+    expected |= {f"{package}/{name}" for name in FURTHER[package]}
     if package == "capsule_mt":  # the npm package, without what its build writes
         paths = (path for path in (ROOT / "web").rglob("*") if path.suffix in (".js", ".ts", ".json"))
         files = {path.relative_to(ROOT / "web").as_posix() for path in paths} - {"interface.js", "interface.d.ts"}
-        wanted |= {f"capsule_mt/web/package/{name}" for name in files}
+        expected |= {f"capsule_mt/web/package/{name}" for name in files}
         assert {"capsule_mt/web/package/native/team.c", "capsule_mt/web/package/page/service.js"} <= names
     unbuilt = {"capsule_mt/hatch_build.py"}
     sources = {name for name in names if "/native/" in name}
     assert all(name.endswith((".c", ".h")) for name in sources)
-    assert names - information - sources == wanted - unbuilt
+    assert names - information - sources == expected - unbuilt
     assert terms == (ROOT / "LICENSE").read_bytes()
     assert notice == (ROOT / "NOTICE").read_bytes()
     assert (points.split() == PROGRAM) == (package == "capsule_mt")

@@ -39,8 +39,8 @@ def test_a_pure_function_of_seed_and_epoch():
 
     def batches(seed, epoch, visited=()):
         sampler = TokenBudgetBatchSampler(source, target, 512, seed=seed)
-        for before in visited:
-            sampler.set_epoch(before)
+        for num_before in visited:
+            sampler.set_epoch(num_before)
             list(sampler)
         sampler.set_epoch(epoch)
         return list(sampler)

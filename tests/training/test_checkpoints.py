@@ -139,9 +139,9 @@ def test_the_old_weights_stay_and_the_capsules_learn(tmp_path):
     _, info = CapsuleMarianMTModel.from_marian(folder, output_loading_info=True, **CAPSULES)
     assert trained(model) == sorted(info["new_weights"])
     trainer = make_trainer(tmp_path / "run", model=model, max_steps=3, warmup_steps=0, **{CHECKPOINTING: True})
-    before = weights(trainer)
+    old_weights = weights(trainer)
     trainer.train()
-    changed = {name for name, value in weights(trainer).items() if not torch.equal(value, before[name])}
+    changed = {name for name, value in weights(trainer).items() if not torch.equal(value, old_weights[name])}
     assert changed
     assert changed <= set(info["new_weights"])
 
@@ -177,7 +177,7 @@ def test_lora_adapts_what_the_guide_names(row, name):
     targets, source, labels = lora_targets()[row], batch(), torch.randint(1, 200, (4, 5))
     settings = peft.LoraConfig(r=2, target_modules=targets, init_lora_weights=False, task_type="SEQ_2_SEQ_LM")
     model = peft.get_peft_model(build(name), settings)
-    adapted = {place.rpartition(".")[2] for place, module in model.named_modules() if hasattr(module, "lora_A")}
+    adapted = {path.rpartition(".")[2] for path, module in model.named_modules() if hasattr(module, "lora_A")}
     assert adapted == set(targets)
     learning = [weight for weight in model.parameters() if weight.requires_grad]
     model(**source, labels=labels).loss.backward()

@@ -68,9 +68,9 @@ def test_with_any_number_of_processes(tmp_path):
 def test_other_sources_and_another_teacher_are_named(tmp_path):
     teacher = {"teacher_files": {"config.json": "1", "model.safetensors": "2"}}
     distill(reversed_words, SOURCES[:9], tmp_path, settings=teacher, **SETTINGS)
-    other = ["Another sentence.", *SOURCES[1:9]]
+    other_sources = ["Another sentence.", *SOURCES[1:9]]
     with pytest.raises(ValueError, match=r"another distillation \(sources differs\): restore"):
-        distill(reversed_words, other, tmp_path, settings=teacher, **SETTINGS)
+        distill(reversed_words, other_sources, tmp_path, settings=teacher, **SETTINGS)
     changed = {"teacher_files": {"config.json": "1", "model.safetensors": "3"}}
     with pytest.raises(ValueError, match=r"\(teacher_files\.model\.safetensors: '2' then, '3' now\): restore"):
         distill(reversed_words, SOURCES[:9], tmp_path, settings=changed, **SETTINGS)
@@ -78,10 +78,10 @@ def test_other_sources_and_another_teacher_are_named(tmp_path):
 
 def test_a_damaged_result_is_written_again(tmp_path):
     distill(reversed_words, SOURCES, tmp_path, **SETTINGS)
-    before = (tmp_path / RESULT_FILE).read_bytes()
-    (tmp_path / RESULT_FILE).write_bytes(before.replace(b"the", b"tho"))
+    content = (tmp_path / RESULT_FILE).read_bytes()
+    (tmp_path / RESULT_FILE).write_bytes(content.replace(b"the", b"tho"))
     distill(reversed_words, SOURCES, tmp_path, **SETTINGS)
-    assert (tmp_path / RESULT_FILE).read_bytes() == before
+    assert (tmp_path / RESULT_FILE).read_bytes() == content
 
 
 def test_a_line_that_fails_is_left_out_and_costs_no_other(tmp_path):
@@ -115,7 +115,7 @@ def test_the_command_writes_what_the_translator_says(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert command.main() == 0
     translator = Translator.from_pretrained(tmp_path / "teacher")
-    expected = [one.text for one in translator(texts, num_beams=2, max_new_tokens=6)]
+    expected = [translation.text for translation in translator(texts, num_beams=2, max_new_tokens=6)]
     assert [row["de"] for _, row in sorted(result(tmp_path / "out")[0].items())] == expected
     model = translator.model
     model.get_input_embeddings().weight.data.neg_()

@@ -31,7 +31,7 @@ def test_every_recipe(name, recipes, tmp_path):
     settings = _training_settings(recipe) | {"bf16": False, "use_cpu": True}
     TranslationTrainingArguments(output_dir=str(tmp_path), **settings)
     if recipe.init_from is not None:
-        assert any(recipe.init_from == other.output_dir for other in recipes.values())
+        assert any(recipe.init_from == base.output_dir for base in recipes.values())
     if not name.startswith(SMALL):
         assert recipe.paper
 

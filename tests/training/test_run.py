@@ -119,11 +119,11 @@ def test_data_that_changed_since_the_run_began_are_named(tmp_path):
         ("dev.tsv", "One\tEins", r"\(data\.validation\.texts differs"),
     ):
         file = tmp_path / name
-        before = file.read_text()
-        file.write_text(f"{line}\n" + before.partition("\n")[2])
+        content = file.read_text()
+        file.write_text(f"{line}\n" + content.partition("\n")[2])
         with pytest.raises(ValueError, match=message):
             run_recipe(longer)
-        file.write_text(before)
+        file.write_text(content)
     assert run_recipe(longer)["steps"] == 3
 
 
@@ -156,10 +156,10 @@ def test_a_failure_after_the_last_step_leaves_the_weights(tmp_path, monkeypatch)
     output = tmp_path / "run"
     assert not (output / "train_result.json").exists()
     AutoTokenizer.from_pretrained(output)
-    left = AutoModelForSeq2SeqLM.from_pretrained(output).state_dict()
+    saved = AutoModelForSeq2SeqLM.from_pretrained(output).state_dict()
     run_recipe(recipe(tmp_path, **settings))
-    whole = AutoModelForSeq2SeqLM.from_pretrained(output).state_dict()
-    assert all(torch.equal(left[name], weight) for name, weight in whole.items())
+    uninterrupted = AutoModelForSeq2SeqLM.from_pretrained(output).state_dict()
+    assert all(torch.equal(saved[name], weight) for name, weight in uninterrupted.items())
 
 
 @pytest.mark.parametrize(("where", "number"), [("load_corpus", signal.SIGTERM), ("_bleu_of", signal.SIGINT)])
@@ -177,16 +177,16 @@ def test_a_signal_while_data_are_read_or_translations_are_made_ends_the_run(tmp_
         return called(*arguments)
 
     monkeypatch.setattr(run, where, kill)
-    before = [signal.getsignal(kind) for kind in (signal.SIGTERM, signal.SIGINT)]
+    handlers = [signal.getsignal(kind) for kind in (signal.SIGTERM, signal.SIGINT)]
     assert run_recipe(recipe(tmp_path, **settings)) is None
-    assert [signal.getsignal(kind) for kind in (signal.SIGTERM, signal.SIGINT)] == before
+    assert [signal.getsignal(kind) for kind in (signal.SIGTERM, signal.SIGINT)] == handlers
     saved = [folder.name for folder in find_checkpoints(tmp_path / "run")]
     assert saved == ([] if where == "load_corpus" else ["checkpoint-2"])
     monkeypatch.undo()
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
     result = run_recipe(recipe(tmp_path, **settings))
-    whole = run_recipe(recipe(tmp_path, {"output_dir": str(tmp_path / "whole")}, **settings))
-    assert result["scores"] == whole["scores"]
+    uninterrupted = run_recipe(recipe(tmp_path, {"output_dir": str(tmp_path / "whole")}, **settings))
+    assert result["scores"] == uninterrupted["scores"]
     files = [tmp_path / folder / "model.safetensors" for folder in ("run", "whole")]
     assert files[0].read_bytes() == files[1].read_bytes()
 
@@ -194,29 +194,29 @@ def test_a_signal_while_data_are_read_or_translations_are_made_ends_the_run(tmp_
 def test_a_resumed_run_says_from_which_step(tmp_path, capsys):
     first = recipe(tmp_path, data={"test": None, "validation": None}, training={"eval_strategy": "no"})
     last = Path(first.output_dir) / "checkpoint-6"
-    told = []
+    messages = []
     for _ in range(2):
         run_recipe(first)
-        told.append(capsys.readouterr().out)
+        messages.append(capsys.readouterr().out)
         shutil.rmtree(last)
     run_recipe(first)
     run_recipe(first)
-    told.append(capsys.readouterr().out)
-    assert "Resuming" not in told[0]
+    messages.append(capsys.readouterr().out)
+    assert "Resuming" not in messages[0]
     resumed = f"Resuming after step 3, from {last.with_name('checkpoint-3')}\n"
-    assert resumed in told[1]
-    assert resumed in told[2]
-    assert f"{last} is complete: its step 6 was the last\n" in told[2]
+    assert resumed in messages[1]
+    assert resumed in messages[2]
+    assert f"{last} is complete: its step 6 was the last\n" in messages[2]
 
 
 def test_a_second_signal_stops_at_once(tmp_path, monkeypatch, capsys):
     settings = write_data(tmp_path)
 
-    def two(trainer):
+    def send_two(trainer):
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(TranslationTrainer, "any_rank_stopping", two)
+    monkeypatch.setattr(TranslationTrainer, "any_rank_stopping", send_two)
     with pytest.raises(SystemExit) as error:
         run_recipe(recipe(tmp_path, **settings))
     assert error.value.code == 128 + signal.SIGTERM
@@ -246,9 +246,9 @@ def test_the_script_with_two_processes(tmp_path, launcher, options):
     """The commands of docs/training.md."""
     recipe(tmp_path)
     words = [ROOT / "scripts/train.py", tmp_path / "recipe.yaml", "--ddp_backend", "gloo", *options]
-    done = run_script(*words, launcher=launcher, ACCELERATE_USE_CPU="true")
-    assert done.returncode == 0, done.stderr
-    assert "test_bleu" in done.stdout
+    process = run_script(*words, launcher=launcher, ACCELERATE_USE_CPU="true")
+    assert process.returncode == 0, process.stderr
+    assert "test_bleu" in process.stdout
     assert AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "run").lm_head.weight.isfinite().all()
     checkpoint = tmp_path / "run" / "checkpoint-6"
     assert (checkpoint / "rng_state_1.pth").exists()

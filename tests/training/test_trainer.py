@@ -59,12 +59,14 @@ class SpoilAt(TrainerCallback):
                 next(model.parameters()).fill_(float("nan"))
 
 
-@pytest.mark.parametrize(("at", "found"), [(2, "shared.weight is not finite at step 2"), (3, "nll_loss .* at step 4")])
-def test_a_training_that_diverges_is_stopped(tmp_path, at, found):
+@pytest.mark.parametrize(
+    ("at", "pattern"), [(2, "shared.weight is not finite at step 2"), (3, "nll_loss .* at step 4")]
+)
+def test_a_training_that_diverges_is_stopped(tmp_path, at, pattern):
     """And no checkpoint of it is saved."""
     trainer = make_trainer(tmp_path, max_steps=9, save_strategy="steps", save_steps=2)
     trainer.add_callback(SpoilAt(at))
-    with pytest.raises(FloatingPointError, match=f"{found}: .*diverged"):
+    with pytest.raises(FloatingPointError, match=f"{pattern}: .*diverged"):
         trainer.train()
     assert last_checkpoint(tmp_path) == (None if at == 2 else tmp_path / "checkpoint-2")
 
@@ -150,10 +152,10 @@ def test_evaluation_leaves_no_trace(tmp_path):
     settings = {"compute_metrics": lambda prediction: {"tokens": (prediction.predictions >= 0).sum()}}
     evaluated = make_trainer(tmp_path, max_steps=6, **evaluating, trainer_settings=settings)
     decoding = ("max_length", "max_new_tokens", "num_beams", "do_sample")
-    before = {key: getattr(evaluated.model.generation_config, key) for key in decoding}
+    settings_before = {key: getattr(evaluated.model.generation_config, key) for key in decoding}
     evaluated.train()
     assert len(history(evaluated, "eval_tokens")) == 3
-    assert {key: getattr(evaluated.model.generation_config, key) for key in decoding} == before
+    assert {key: getattr(evaluated.model.generation_config, key) for key in decoding} == settings_before
     plain = make_trainer(tmp_path, max_steps=6)
     plain.train()
     assert_same_bits(weights(evaluated), weights(plain))
@@ -290,8 +292,8 @@ class Send(TrainerCallback):
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_taken(tmp_path, caplog):
     settings = {"save_strategy": "steps", "save_steps": 2, "max_steps": 6}
-    whole = make_trainer(tmp_path, **settings)
-    whole.train()
+    uninterrupted = make_trainer(tmp_path, **settings)
+    uninterrupted.train()
     weights_file = tmp_path / "checkpoint-6" / "model.safetensors"
     content = bytearray(weights_file.read_bytes())
     content[-64:] = bytes(255 - byte for byte in content[-64:])
@@ -304,7 +306,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_taken(tmp_path, 
     assert "model.safetensors" in warning
     assert "goes on from checkpoint-4" in warning
     assert (tmp_path / "damaged-checkpoint-6").exists()
-    assert_same_bits(weights(resumed), weights(whole))
+    assert_same_bits(weights(resumed), weights(uninterrupted))
 
 
 def test_the_checkpoint_of_a_signal_displaces_none_and_is_not_averaged(tmp_path):
@@ -342,8 +344,8 @@ def test_a_signal_adds_no_evaluation(tmp_path, step):
             eval_strategy="epoch",
         )
 
-    whole = trainer(tmp_path / "whole")
-    whole.train("last")
+    uninterrupted = trainer(tmp_path / "whole")
+    uninterrupted.train("last")
     stopped = trainer(tmp_path / "stopped")
     stopped.add_callback(Send(step))
     handler = signal.getsignal(signal.SIGTERM)
@@ -355,9 +357,9 @@ def test_a_signal_adds_no_evaluation(tmp_path, step):
     assert not resumed.stopped
     assert signal.getsignal(signal.SIGTERM) is handler
     assert [entry["step"] for entry in resumed.state.log_history if "eval_loss" in entry] == [
-        entry["step"] for entry in whole.state.log_history if "eval_loss" in entry
+        entry["step"] for entry in uninterrupted.state.log_history if "eval_loss" in entry
     ]
-    assert_same_bits(weights(resumed), weights(whole))
+    assert_same_bits(weights(resumed), weights(uninterrupted))
 
 
 def test_a_full_disk_is_one_sentence(tmp_path):

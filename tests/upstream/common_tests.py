@@ -47,9 +47,9 @@ def _made_once(folder: Path, make: Callable[[Path], Path]) -> Path:
     """Return a folder, which `make` makes in a temporary one if it is not there: two processes may ask for it."""
     if not folder.exists():
         with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
-            made = make(Path(temporary))
+            folder_made = make(Path(temporary))
             with contextlib.suppress(OSError):  # another process was first
-                made.rename(folder)
+                folder_made.rename(folder)
     return folder
 
 

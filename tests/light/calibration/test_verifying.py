@@ -36,7 +36,7 @@ def test_points_are_compared_with_the_aligner(monkeypatch, capsys):
     marked = {"sure": [(13,), ()], "likely": [(13,), (16, 0)], "all": [(13, 3), (16, 21, 0)]}
 
     def cover(translator, examples, method, *, marks):
-        return [marks_of(one.source, *places) for one, places in zip(examples, marked[marks], strict=True)]
+        return [marks_of(example.source, *spans) for example, spans in zip(examples, marked[marks], strict=True)]
 
     monkeypatch.setattr(verifying, "coverage_of_examples", cover)
     verifying.print_marks(None, labelled)
@@ -68,8 +68,8 @@ def test_an_alarm_flags_few_whole_translations(monkeypatch):
     texts = [f"{n} two three four five six seven eight." for n in range(400)]
 
     def cover(translator, examples, method):  # a whole translation loses a word now and then
-        lengths = [len(one.translation.split()) for one in examples]
-        lost = [int(one.source.split()[0]) % 50 == 0 for one in examples]
+        lengths = [len(example.translation.split()) for example in examples]
+        lost = [int(example.source.split()[0]) % 50 == 0 for example in examples]
         return [SimpleNamespace(score=(length - low) / 8) for length, low in zip(lengths, lost, strict=True)]
 
     monkeypatch.setattr(verifying, "coverage_of_examples", cover)

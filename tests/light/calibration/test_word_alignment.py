@@ -19,9 +19,9 @@ def made_up_text(sentences: int, seed: int = 0):
     for _ in range(sentences):
         source = [chance.choice(words) for _ in range(chance.randint(3, 9))]
         order = list(range(len(source)))
-        for place in range(len(order) - 1):
+        for index in range(len(order) - 1):
             if chance.random() < 0.15:
-                order[place], order[place + 1] = order[place + 1], order[place]
+                order[index], order[index + 1] = order[index + 1], order[index]
         target, links = [], set()
         for position in order:
             if chance.random() < 0.1:
@@ -33,16 +33,16 @@ def made_up_text(sentences: int, seed: int = 0):
     return pairs, gold
 
 
-def error_rate(found, gold):
+def error_rate(predicted, gold):
     """The alignment error rate where every link is sure."""
-    hits = sum(len(links & sure) for links, sure in zip(found, gold, strict=True))
-    return 1 - 2 * hits / sum(map(len, (*found, *gold)))
+    hits = sum(len(links & sure) for links, sure in zip(predicted, gold, strict=True))
+    return 1 - 2 * hits / sum(map(len, (*predicted, *gold)))
 
 
 def test_digamma():
-    found = digamma(np.array([1.0, 0.5, 2.0, 10.0, 0.01]))
-    known = [-0.5772156649, -1.9635100260, 0.4227843351, 2.2517525891, -100.5608854579]
-    np.testing.assert_allclose(found, known, atol=1e-9)
+    values = digamma(np.array([1.0, 0.5, 2.0, 10.0, 0.01]))
+    expected = [-0.5772156649, -1.9635100260, 0.4227843351, 2.2517525891, -100.5608854579]
+    np.testing.assert_allclose(values, expected, atol=1e-9)
 
 
 def test_forward_backward_equals_the_sum_over_all_alignments(monkeypatch):
@@ -54,11 +54,11 @@ def test_forward_backward_equals_the_sum_over_all_alignments(monkeypatch):
     emitted = np.array([[0, 1, 2, 1], [2, 2, 0, 1]])
     direction.null = np.array([0.3, 0.1, 0.6, 0.0])
     direction.jumps = np.array([0.1, 0.4, 0.2, 0.7, 0.3])
-    found = direction.posteriors(lexical, emitted, hmm=True, count=True)
+    posteriors = direction.posteriors(lexical, emitted, hmm=True, count=True)
 
     move = np.array([[direction.jumps[min(max(j - i, -2), 2) + 2] for j in range(3)] for i in range(3)])
     move = move / move.sum(axis=1, keepdims=True)
-    expected, jumps = np.zeros_like(found), np.zeros(5)
+    expected, jumps = np.zeros_like(posteriors), np.zeros(5)
     for sentence in range(2):
         total, linked_mass, jump_mass = 0.0, np.zeros((4, 3)), np.zeros(5)
         # a state is a position and whether the word is linked to it; an unlinked word remembers the position
@@ -68,8 +68,8 @@ def test_forward_backward_equals_the_sum_over_all_alignments(monkeypatch):
                 if step == 0:
                     arrive = 1 / 3
                 else:
-                    before = states[step - 1][0]
-                    arrive = move[before, position] if linked else float(before == position)
+                    previous = states[step - 1][0]
+                    arrive = move[previous, position] if linked else float(previous == position)
                 emit = (
                     0.8 * lexical[sentence, step, position]
                     if linked
@@ -84,7 +84,7 @@ def test_forward_backward_equals_the_sum_over_all_alignments(monkeypatch):
                         jump_mass[min(max(position - states[step - 1][0], -2), 2) + 2] += probability
         expected[sentence] = linked_mass / total
         jumps += jump_mass / total
-    np.testing.assert_allclose(found, expected, atol=1e-12)
+    np.testing.assert_allclose(posteriors, expected, atol=1e-12)
     np.testing.assert_allclose(direction.jump_counts, jumps, atol=1e-12)
     null_mass = np.bincount(emitted.ravel(), (1 - expected.sum(-1)).ravel(), minlength=4)
     np.testing.assert_allclose(direction.null_counts, null_mass, atol=1e-12)

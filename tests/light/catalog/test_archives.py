@@ -35,9 +35,9 @@ def test_it_translates_as_its_folder_does(zip_file, tmp_path):
     assert {path.name for path in folder.iterdir()} == {path.name for path in (tmp_path / "folder").iterdir()}
     assert folder.parent == tmp_path / "cache" / "archives"
     (folder / "decoder.yml").touch()  # the second time, nothing is written
-    before = (folder / "model.npz").stat()
+    status = (folder / "model.npz").stat()
     assert load(str(zip_file))(TEXT).text == expected
-    assert (folder / "model.npz").stat() == before
+    assert (folder / "model.npz").stat() == status
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
 
 

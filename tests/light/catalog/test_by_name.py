@@ -58,18 +58,20 @@ def test_one_model_after_the_other(both):
     with pytest.raises(ValueError, match=r"de-pt goes .* de-en and en-pt: `capsule_mt.load` loads both"):
         Translator.from_pretrained("de-pt")
     assert isinstance(load("de-en"), Translator)
-    for text, found in zip(TEXTS, translator(TEXTS, batch_size=8), strict=True):
+    for text, translation in zip(TEXTS, translator(TEXTS, batch_size=8), strict=True):
         middle = first(text)
         end = second(middle.text)
-        assert found.text == end.text
-        tokens = [len(one.token_ids) for one in (middle, end)]
+        assert translation.text == end.text
+        tokens = [len(step.token_ids) for step in (middle, end)]
         mean = (middle.score * tokens[0] + end.score * tokens[1]) / sum(tokens)
-        assert found.score == pytest.approx(mean, abs=1e-4)
-        assert [(one.start, one.end) for one in found.segments] == [(one.start, one.end) for one in middle.segments]
+        assert translation.score == pytest.approx(mean, abs=1e-4)
+        assert [(step.start, step.end) for step in translation.segments] == [
+            (step.start, step.end) for step in middle.segments
+        ]
     assert translator("") == second("")
     several = translator(TEXTS[0], num_beams=3, num_return_sequences=2)
-    assert [one.text for one in several] == [
-        one.text for one in second(first(TEXTS[0], num_beams=3).text, num_beams=3, num_return_sequences=2)
+    assert [step.text for step in several] == [
+        step.text for step in second(first(TEXTS[0], num_beams=3).text, num_beams=3, num_return_sequences=2)
     ]
 
 
@@ -77,18 +79,18 @@ def test_what_either_leaves_out_is_left_out(both):
     first, second = both
     translator, options = load("de-pt"), CoverageOptions(method="deletion")
     texts = sentences(60, seed=9)
-    found = translator(texts, coverage=options, split_sentences=False)
+    translations = translator(texts, coverage=options, split_sentences=False)
     middles = [first(text, coverage=options, split_sentences=False) for text in texts]
     ends = [second(middle.text, coverage=options, split_sentences=False) for middle in middles]
     english, in_second = dict(zip(MIDDLE, SOURCE, strict=True)), 0
-    for one, middle, end in zip(found, middles, ends, strict=True):
+    for translation, middle, end in zip(translations, middles, ends, strict=True):
         lost = {english[word.text] for word in end.coverage.untranslated}
         in_second += len(lost)
         by_first = {word.text for word in middle.coverage.untranslated}
-        assert {word.text for word in one.coverage.untranslated} == by_first | lost
-        assert [word.text for word in one.coverage.words] == [word.text for word in middle.coverage.words]
-        assert one.coverage.score == pytest.approx(middle.coverage.score * end.coverage.score)
-        assert [one.score for one in one.coverage.sentences] == pytest.approx([one.coverage.score])
+        assert {word.text for word in translation.coverage.untranslated} == by_first | lost
+        assert [word.text for word in translation.coverage.words] == [word.text for word in middle.coverage.words]
+        assert translation.coverage.score == pytest.approx(middle.coverage.score * end.coverage.score)
+        assert [one.score for one in translation.coverage.sentences] == pytest.approx([translation.coverage.score])
     assert in_second > 5
 
 
@@ -147,37 +149,39 @@ def test_the_alarm_of_both(both):
     first, second = both
     translator = PivotTranslator(first, second)
     curves = {"words": [[0.0, 0.0], [1.0, 1.0]], "sentences": [[0.0, 0.0], [1.0, 1.0]]}
-    for of_first, of_second, wanted in ((0.9, 0.8, 0.8), (0.7, 0.8, 0.7), (None, 0.8, None)):
+    for of_first, of_second, expected in ((0.9, 0.8, 0.8), (0.7, 0.8, 0.7), (None, 0.8, None)):
         for leg, alarm in ((first, of_first), (second, of_second)):
             leg.set_calibration({} if alarm is None else {"deletion": {**curves, "alarm": {"score": alarm}}})
-        found = translator("\n".join(TEXTS[:3]), coverage=CoverageOptions(method="deletion")).coverage
-        assert found.threshold == wanted
+        coverage = translator("\n".join(TEXTS[:3]), coverage=CoverageOptions(method="deletion")).coverage
+        assert coverage.threshold == expected
     assert translator(TEXTS[0], coverage=CoverageOptions(threshold=0.5)).coverage.threshold == 0.5
 
 
 def test_sentences_that_the_first_model_does_not_know(both):
     first, translator = both[0], load("de-pt")
     text = f"{TEXTS[0]}\n\nOne two three.\n\n{TEXTS[1]}"
-    found, by_first = (one(text, coverage=CoverageOptions()) for one in (translator, first))
-    assert "One two three." in found.text
+    translation, by_first = (model(text, coverage=CoverageOptions()) for model in (translator, first))
+    assert "One two three." in translation.text
     foreign = [word for word in by_first.coverage.words if word.text in ("One", "two", "three")]
-    assert [word for word in found.coverage.words if word.text in ("One", "two", "three")] == foreign
+    assert [word for word in translation.coverage.words if word.text in ("One", "two", "three")] == foreign
     assert not any(word.marked for word in foreign)  # they are copied
-    assert len(found.coverage.sentences) == 3
-    (copied,) = [one for one in found.coverage.sentences if text[one.start : one.end] == "One two three."]
+    assert len(translation.coverage.sentences) == 3
+    (copied,) = [
+        model for model in translation.coverage.sentences if text[model.start : model.end] == "One two three."
+    ]
     assert copied.score == 1.0
-    assert found.unknown == by_first.unknown > 0
+    assert translation.unknown == by_first.unknown > 0
 
 
 def test_the_server_batches_sentences_through_english(both):
     translator = load("de-pt")
-    texts = [f"{one}\n\n{other}" for one, other in zip(TEXTS[::2], TEXTS[1::2], strict=True)]
+    texts = [f"{first}\n\n{second}" for first, second in zip(TEXTS[::2], TEXTS[1::2], strict=True)]
     batcher = Batcher(translator, max_batch=4)
     try:
         results = batcher.submit(["", *texts], RequestSettings(coverage=True, search=(("num_beams", 2),))).results
-        found = [result.result(timeout=120)[0] for result in results]
+        translations = [result.result(timeout=120)[0] for result in results]
         options = {"num_beams": 2, "coverage": CoverageOptions(weight=DEFAULT_COVERAGE_WEIGHT), "scores": False}
-        assert found == [translator(text, **options) for text in ["", *texts]]
+        assert translations == [translator(text, **options) for text in ["", *texts]]
     finally:
         assert batcher.close()
 
@@ -188,8 +192,8 @@ def test_translating_by_name(both, call, tmp_path):
     arguments = ("--input", tmp_path / "in", "--output", tmp_path / "out", "--coverage", tmp_path / "out.tsv")
     for name in ("de-en", "de-pt"):
         assert call(translate, name, *arguments, "--restart")[0] == 0
-        wanted = [one.text for one in load(name)(TEXTS)]
-        assert (tmp_path / "out").read_text().splitlines() == wanted
+        expected = [translation.text for translation in load(name)(TEXTS)]
+        assert (tmp_path / "out").read_text().splitlines() == expected
     with pytest.raises(CatalogError, match="similar names: "):
         call(translate, "en-pr", *arguments)
     (tmp_path / "terms").write_text(f"{SOURCE[0]}\t{LAST[3]}\n")

@@ -31,7 +31,7 @@ def version(path, vocabulary="v.spm"):
     return {"architecture": "tiny", "files": {"model": {"path": path}, "vocab": {"path": vocabulary}}}
 
 
-def kept(folder):
+def stored_files(folder):
     return {file.name: file.read_bytes() for file in Path(folder).iterdir()}
 
 
@@ -39,18 +39,18 @@ def kept(folder):
 def test_a_model_of_the_registry(registry):
     folder = Path(resolve("en-pt"))
     assert folder == cache_folder() / "mozilla" / "en-pt"
-    found = kept(folder)
-    assert found["model.enpt.bin"] == CONTENT["model"]
-    assert found["vocab.enpt.spm"] == CONTENT["vocab"]
-    assert found["lexicalShortlist.enpt.bin"] == CONTENT["lexicalShortlist"]
-    assert b"vocabs: [vocab.enpt.spm, vocab.enpt.spm]" in found["config.intgemm8bitalpha.yml"]
-    assert b"MPL-2.0 (https://www.mozilla.org/MPL/2.0/)" in found["NOTICE.txt"]
-    assert json.loads(found[FACTS_FILE])["licence"] == "MPL-2.0"
-    assert len(found) == 3 + len({"config.intgemm8bitalpha.yml", "NOTICE.txt", FACTS_FILE})  # nothing else is left
+    files = stored_files(folder)
+    assert files["model.enpt.bin"] == CONTENT["model"]
+    assert files["vocab.enpt.spm"] == CONTENT["vocab"]
+    assert files["lexicalShortlist.enpt.bin"] == CONTENT["lexicalShortlist"]
+    assert b"vocabs: [vocab.enpt.spm, vocab.enpt.spm]" in files["config.intgemm8bitalpha.yml"]
+    assert b"MPL-2.0 (https://www.mozilla.org/MPL/2.0/)" in files["NOTICE.txt"]
+    assert json.loads(files[FACTS_FILE])["licence"] == "MPL-2.0"
+    assert len(files) == 3 + len({"config.intgemm8bitalpha.yml", "NOTICE.txt", FACTS_FILE})  # nothing else is left
     asked = len(registry.hub.log)
     assert resolve("EN-pt") == str(folder)
     assert len(registry.hub.log) == asked
-    assert [one.name for one in downloaded_models()] == ["en-pt"]
+    assert [model.name for model in downloaded_models()] == ["en-pt"]
 
 
 def test_the_best_of_several_versions(registry):
@@ -111,7 +111,7 @@ def test_broken_downloads_go_on(registry, length):
     size = len(registry.hub.files["/bucket/models/en-pt/base-memory/exported/model.enpt.bin.gz"])
     registry.hub.cut_next += [("model.enpt.bin.gz", min(length, size - 1))] * 2
     registry.hub.fail_next.append(("GET", "vocab.enpt.spm.gz"))
-    assert kept(resolve("en-pt"))["model.enpt.bin"] == CONTENT["model"]
+    assert stored_files(resolve("en-pt"))["model.enpt.bin"] == CONTENT["model"]
     statuses = [status for _, path, status in registry.hub.log if "model.enpt.bin" in path]
     assert statuses == ([200, 206, 206] if length else [200, 200, 200])
 
@@ -125,13 +125,13 @@ def test_a_killed_download_goes_on(registry, monkeypatch):
 
     kill()
     assert downloaded_models() == []
-    assert kept(resolve("en-pt"))["model.enpt.bin"] == CONTENT["model"]
+    assert stored_files(resolve("en-pt"))["model.enpt.bin"] == CONTENT["model"]
     assert registry.asked("model.enpt.bin") == 1
     # killed while what is known of a part was written
     remove_model("en-pt")
     kill()
     (cache_folder() / "mozilla" / "en-pt.partial" / "model.enpt.bin.part.json").write_text('{"val')
-    assert kept(resolve("en-pt"))["model.enpt.bin"] == CONTENT["model"]
+    assert stored_files(resolve("en-pt"))["model.enpt.bin"] == CONTENT["model"]
     # another version meanwhile: nothing of the old one is kept
     remove_model("en-pt")
     kill()
@@ -139,7 +139,7 @@ def test_a_killed_download_goes_on(registry, monkeypatch):
     registry.add("en-pt", content=CONTENT | {"model": b"new" * 100})
     registry.publish()
     (cache_folder() / "mozilla" / "models.json").unlink()
-    assert kept(resolve("en-pt"))["model.enpt.bin"] == b"new" * 100
+    assert stored_files(resolve("en-pt"))["model.enpt.bin"] == b"new" * 100
 
 
 def test_a_file_that_changes_while_it_is_downloaded(registry):
@@ -154,7 +154,7 @@ def test_a_file_that_changes_while_it_is_downloaded(registry):
         original(request, data, headers)
 
     registry.hub.send = changed
-    assert kept(resolve("en-pt"))["vocab.enpt.spm"] == b"another vocabulary"
+    assert stored_files(resolve("en-pt"))["vocab.enpt.spm"] == b"another vocabulary"
 
 
 def test_no_redirection_leaves_https():
@@ -247,13 +247,13 @@ def test_a_mirror_on_a_disk(registry, monkeypatch, tmp_path):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content)
     monkeypatch.setenv("CAPSULE_MT_REGISTRY", (tmp_path / "bucket" / "db" / "models.json").as_uri())
-    assert kept(resolve("en-pt"))["model.enpt.bin"] == CONTENT["model"]
+    assert stored_files(resolve("en-pt"))["model.enpt.bin"] == CONTENT["model"]
     assert registry.hub.log == []
 
 
 def test_where_models_are_kept(monkeypatch):
     monkeypatch.delenv("CAPSULE_MT_CACHE", raising=False)
-    for platform, variables, place in (
+    for platform, variables, folder in (
         ("linux", {"HOME": "/home/ann"}, "/home/ann/.cache/capsule-mt"),
         ("darwin", {"HOME": "/Users/ann"}, "/Users/ann/Library/Caches/capsule-mt"),
         ("win32", {"LOCALAPPDATA": "/local"}, "/local/capsule-mt"),
@@ -264,7 +264,7 @@ def test_where_models_are_kept(monkeypatch):
             patched.delenv("XDG_CACHE_HOME", raising=False)
             for name, value in variables.items():
                 patched.setenv(name, value)
-            assert cache_folder() == Path(place)
+            assert cache_folder() == Path(folder)
 
 
 # ---- names
@@ -376,14 +376,14 @@ def test_a_model_of_the_hub(hub, word_for_word, tmp_path):
     (folder / "README.md").write_text("---\nlicense: cc-by-4.0\n---\n")
     (folder / "rust_model.ot").write_bytes(b"not wanted")
     hub.add_folder("Helsinki-NLP/opus-mt-xx-yy", folder)
-    found = Path(resolve("opus-mt-xx-yy"))
-    assert found == cache_folder() / "hugging_face" / "Helsinki-NLP" / "opus-mt-xx-yy"
+    path = Path(resolve("opus-mt-xx-yy"))
+    assert path == cache_folder() / "hugging_face" / "Helsinki-NLP" / "opus-mt-xx-yy"
     for file in word_for_word.iterdir():
         if file.suffix == ".safetensors" or file.name in ("config.json", "tokenizer.json"):
-            assert (found / file.name).read_bytes() == file.read_bytes()
-    assert not (found / "rust_model.ot").exists()
-    (one,) = downloaded_models()
-    assert (one.name, one.licence, one.author) == ("Helsinki-NLP/opus-mt-xx-yy", "cc-by-4.0", "Helsinki-NLP")
+            assert (path / file.name).read_bytes() == file.read_bytes()
+    assert not (path / "rust_model.ot").exists()
+    (model,) = downloaded_models()
+    assert (model.name, model.licence, model.author) == ("Helsinki-NLP/opus-mt-xx-yy", "cc-by-4.0", "Helsinki-NLP")
 
 
 def test_weights_that_the_hub_has_converted(hub, word_for_word, tmp_path):
@@ -402,17 +402,17 @@ def test_weights_that_the_hub_has_converted(hub, word_for_word, tmp_path):
     ):
         head = dict(repository.files)
         repository.files |= {"model.safetensors": weights, "pytorch_model.bin": pickled}
-        one = {"num": number, "title": title, "author": {"name": author}, "sha": repository.commit()}
-        repository.pull_requests.append(one)
+        pull_request = {"num": number, "title": title, "author": {"name": author}, "sha": repository.commit()}
+        repository.pull_requests.append(pull_request)
         repository.files = head
     repository.files["README.md"] = b"newer"
     repository.commit()
     assert (Path(resolve("opus-mt-xx-yy")) / "model.safetensors").read_bytes() == good
     remove_model("opus-mt-xx-yy")
     repository.pull_requests.pop()
-    found = Path(resolve("opus-mt-xx-yy"))  # which the engine reads, too
-    assert (found / "pytorch_model.bin").read_bytes() == b"pickled"
-    assert not (found / "model.safetensors").exists()
+    path = Path(resolve("opus-mt-xx-yy"))  # which the engine reads, too
+    assert (path / "pytorch_model.bin").read_bytes() == b"pickled"
+    assert not (path / "model.safetensors").exists()
     remove_model("opus-mt-xx-yy")
     del repository.files["pytorch_model.bin"]
     repository.commit()
@@ -429,8 +429,8 @@ def test_weights_in_parts_and_a_tokenizer_of_pieces(hub, word_for_word, tmp_path
     for name in names:
         (folder / name).write_text(name)
     hub.add_folder("facebook/m2m100_418M", folder)
-    found = Path(resolve("facebook/m2m100_418M"))
-    assert all((found / name).read_text() == name for name in names)
+    path = Path(resolve("facebook/m2m100_418M"))
+    assert all((path / name).read_text() == name for name in names)
 
 
 def test_models_that_the_hub_has_not(hub, tmp_path):

@@ -23,6 +23,10 @@ def test_a_student(targets, registry, tmp_path):
     registry.add("en-cs", content=content_of(folder))
     registry.publish()
     for settings in ({}, {"int8": True, "shortlist": True}):
-        found = Translator.from_pretrained("en-cs", **settings)(SOURCES, max_new_tokens=9, coverage=CoverageOptions())
-        wanted = Translator.from_pretrained(folder, **settings)(SOURCES, max_new_tokens=9, coverage=CoverageOptions())
-        assert found == wanted
+        translations = Translator.from_pretrained("en-cs", **settings)(
+            SOURCES, max_new_tokens=9, coverage=CoverageOptions()
+        )
+        expected = Translator.from_pretrained(folder, **settings)(
+            SOURCES, max_new_tokens=9, coverage=CoverageOptions()
+        )
+        assert translations == expected

@@ -33,8 +33,8 @@ def build_driver(source: str, folder: Path, command: list[str], *options: str) -
         "-o",
         str(program),
     ]
-    made = subprocess.run([*command, *flags, *options, "-lm"], capture_output=True, text=True, check=False)
-    assert made.returncode == 0, made.stderr
+    process = subprocess.run([*command, *flags, *options, "-lm"], capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
     return program
 
 
@@ -92,13 +92,13 @@ class EmulatedLibrary:
     def engine_error(self) -> bytes:
         return b"see what the program printed"
 
-    def engine_widen(self, values: int, kind: int, to: int, count: int) -> None:
+    def engine_widen(self, values: int, kind: int, target: int, count: int) -> None:
         halves = array("H", ctypes.string_at(values, 2 * count))
         if kind == 1:
             floats = array("f", struct.unpack(f"{count}e", halves.tobytes())).tobytes()
         else:
             floats = array("I", [half << 16 for half in halves]).tobytes()
-        ctypes.memmove(to, floats, 4 * count)
+        ctypes.memmove(target, floats, 4 * count)
 
     def engine_add_linear(self, model: int, outputs: int, inputs: int, kind: int) -> int:
         self.inputs.append(inputs)
@@ -119,19 +119,23 @@ class EmulatedLibrary:
         bias_kind: int,
     ) -> int:
         written = _call("w", linear, first, outputs) + _number(kind) + _number(bias_kind)
-        written += _some(weight, outputs * self.inputs[linear] * SIZES[kind]) + _some(largest, 4 * outputs)
-        return self._add(model, written + _some(bias, outputs * SIZES[bias_kind]))
+        written += _memory_at(weight, outputs * self.inputs[linear] * SIZES[kind]) + _memory_at(largest, 4 * outputs)
+        return self._add(model, written + _memory_at(bias, outputs * SIZES[bias_kind]))
 
     def engine_add_vector(self, model: int, values: int, count: int, kind: int) -> int:
-        written = _call("v", count, kind, 0) + _some(values, SIZES[kind] * count)
+        written = _call("v", count, kind, 0) + _memory_at(values, SIZES[kind] * count)
         return self._add(model, written)
 
     def engine_add_table(self, model: int, values: int, rows: int, width: int, kind: int, largest: int | None) -> int:
-        written = _call("e", rows, width, kind) + _some(values, SIZES[kind] * rows * width) + _some(largest, 4 * rows)
+        written = (
+            _call("e", rows, width, kind)
+            + _memory_at(values, SIZES[kind] * rows * width)
+            + _memory_at(largest, 4 * rows)
+        )
         return self._add(model, written)
 
     def engine_add_packed_table(self, model: int, linear: int, largest: int | None) -> int:
-        return self._add(model, _call("k", linear, 0, 0) + _some(largest, 4 * self.outputs[linear]))
+        return self._add(model, _call("k", linear, 0, 0) + _memory_at(largest, 4 * self.outputs[linear]))
 
     def engine_add_positions(self, model: int, count: int, width: int, span: int, start: int) -> int:
         return self._add(model, _call("s", count, width, span) + _number(start))
@@ -178,17 +182,17 @@ class EmulatedLibrary:
         }
         pointers = {name for name, kind in Request._fields_ if kind is ctypes.c_void_p}
         assert pointers == inputs.keys() | outputs.keys(), "a pointer of which this does not know how far it reaches"
-        given = [(name, size) for name, size in (inputs | outputs).items() if getattr(request, name) is not None]
+        present = [(name, size) for name, size in (inputs | outputs).items() if getattr(request, name) is not None]
         calls = self.models[model - 1] + _call("t", 0, 0, 0) + _number(ctypes.sizeof(request)) + bytes(request)
-        calls += _number(len(given))
-        for name, size in given:
+        calls += _number(len(present))
+        for name, size in present:
             calls += _number(getattr(Request, name).offset) + _number(size) + _number(name in outputs)
             calls += ctypes.string_at(getattr(request, name), size)
         paths = [self.folder / f"{name}-{threading.get_ident()}" for name in ("calls", "results")]
         paths[0].write_bytes(calls)
         subprocess.run([*self.command, *map(str, paths)], check=True)
         results = paths[1].read_bytes()
-        for name, size in given:
+        for name, size in present:
             if name in outputs:
                 ctypes.memmove(getattr(request, name), results[:size], size)
                 results = results[size:]
@@ -204,9 +208,9 @@ def _sum(numbers: int | None, count: int) -> int:
     return 0 if numbers is None else sum((ctypes.c_int64 * count).from_address(numbers))
 
 
-def _some(place: int | None, size: int) -> bytes:
+def _memory_at(address: int | None, size: int) -> bytes:
     """Return so many bytes after their number, or after -1 where there is no place."""
-    return _number(-1) if place is None else _number(size) + ctypes.string_at(place, size)
+    return _number(-1) if address is None else _number(size) + ctypes.string_at(address, size)
 
 
 def _number(value: int) -> bytes:

@@ -66,12 +66,12 @@ def build_program(folder: Path) -> Path:
 
 def missing() -> str | None:
     """Return what keeps this machine from counting as the one of the table, if anything does."""
-    wanted = read_table()["ziglang"]
+    pinned = read_table()["ziglang"]
     if this_platform() != PLATFORM:
         return f"counted on {PLATFORM}"
     if shutil.which("valgrind") is None:
         return "valgrind counts: apt install valgrind"
-    return None if version("ziglang") == wanted else f"ziglang {wanted} compiled what the table counted"
+    return None if version("ziglang") == pinned else f"ziglang {pinned} compiled what the table counted"
 
 
 def read_table() -> dict[str, dict[str, int]]:
@@ -88,8 +88,8 @@ def instructions_per_token(cell: Cell, program: Path, folder: Path) -> int:
         model = load_model(MODEL, int8=cell.int8)
         for length in LENGTHS:
             options = SearchOptions([length] * cell.batch, num_beams=cell.beams, suppress_tokens=[model.end])
-            found = model.decoder.translate([SOURCE] * cell.batch, options)
-            assert all(len(one.ids) == length for (one,) in found)
+            results = model.decoder.translate([SOURCE] * cell.batch, options)
+            assert all(len(best.ids) == length for (best,) in results)
             counts.append(library.instructions)
     return (counts[1] - counts[0]) // (cell.batch * (LENGTHS[1] - LENGTHS[0]))
 

@@ -109,37 +109,39 @@ class Plain:
     def embed(self, out: list[Row], table: int, positions: int, scale: float) -> None:
         width = len(out[0])
         of_words = self.space == Space.WORDS
-        for place, row in enumerate(out):
-            token = self.source[place] if of_words else self.token
-            at = (place if of_words else self.step) * width
+        for row_number, row in enumerate(out):
+            token = self.source[row_number] if of_words else self.token
+            at = (row_number if of_words else self.step) * width
             row[:] = [scale * value for value in self.vectors[table][token * width : (token + 1) * width]]
             if positions >= 0:
                 row[:] = [a + b for a, b in zip(row, self.vectors[positions][at : at + width], strict=True)]
 
     def linear(self, out: list[Row], source: int, map: int, activation: int, fold: int, twice: int) -> None:
-        for to, row in zip(out, self.values[source], strict=True):
+        for target, row in zip(out, self.values[source], strict=True):
             parts = [self.apply(map, part) for part in split(row, len(row) // fold)]
-            to[:] = [activated(value, activation) for part in parts for value in part]
+            target[:] = [activated(value, activation) for part in parts for value in part]
 
     def norm(self, out: list[Row], residual: int, gain: int, bias: int, epsilon: float) -> None:
-        for place, row in enumerate(out):
-            values = row if residual < 0 else [a + b for a, b in zip(row, self.values[residual][place], strict=True)]
+        for row_number, row in enumerate(out):
+            values = (
+                row if residual < 0 else [a + b for a, b in zip(row, self.values[residual][row_number], strict=True)]
+            )
             mean = math.fsum(values) / len(values)
             variance = math.fsum((value - mean) ** 2 for value in values) / len(values)
             scaled = [(value - mean) / math.sqrt(variance + epsilon) for value in values]
             row[:] = [v * g + b for v, g, b in zip(scaled, self.vectors[gain], self.vectors[bias], strict=True)]
 
     def add(self, out: list[Row], addend: int) -> None:
-        for row, other in zip(out, self.values[addend], strict=True):
-            row[:] = [a + b for a, b in zip(row, other, strict=True)]
+        for row, addend_row in zip(out, self.values[addend], strict=True):
+            row[:] = [a + b for a, b in zip(row, addend_row, strict=True)]
 
     def copy(self, out: list[Row], source: int, column: int, once: int, start: int, count: int) -> None:
         if once and self.step:
             return
         rows = self.values[source] if len(self.values[source]) == len(out) else self.values[source] * len(out)
-        for to, row in zip(out, rows, strict=True):
+        for target, row in zip(out, rows, strict=True):
             part = row[start : start + (count or len(row))]
-            to[column : column + len(part)] = part
+            target[column : column + len(part)] = part
 
     def attend(self, query: Row, keys: list[Row], values: list[Row], heads: int) -> tuple[Row, list[Row]]:
         width, out, shares = len(query) // heads, [], []
@@ -151,8 +153,8 @@ class Plain:
 
     def attend_words(self, out: list[Row], joined: int, heads: int) -> None:
         queries, keys, values = zip(*(split(row, len(out[0])) for row in self.values[joined]), strict=True)
-        for to, query in zip(out, queries, strict=True):
-            to[:] = self.attend(query, keys, values, heads)[0]
+        for target, query in zip(out, queries, strict=True):
+            target[:] = self.attend(query, keys, values, heads)[0]
 
     def attend_past(self, out: list[Row], joined: int, heads: int, cache: int) -> None:
         self.caches[cache].append(list(self.values[joined][0]))
@@ -173,19 +175,19 @@ class Plain:
         width: int, iterations: int, activations: int, min_variance: float,
     ) -> None:  # fmt: skip
         betas, schedule = (self.vectors[beta_a], self.vectors[beta_u]), self.vectors[lambdas][:iterations]
-        for to, row in zip(out, self.values[votes], strict=True):
+        for target, row in zip(out, self.values[votes], strict=True):
             cast = [split(part, width) for part in split(row[: inputs * capsules * width], capsules * width)]
             active = [[1.0] * capsules] * inputs
             if activations >= 0:
                 active = split(row[activations : activations + inputs * capsules], capsules)
-            to[:] = joined(em_routing(cast, iterations, schedule, *betas, active, min_variance)[0])
+            target[:] = joined(em_routing(cast, iterations, schedule, *betas, active, min_variance)[0])
 
     def dynamic_routing(
         self, out: list[Row], votes: int, inputs: int, capsules: int, width: int, iterations: int, normalize: int
     ) -> None:
-        for to, row in zip(out, self.values[votes], strict=True):
+        for target, row in zip(out, self.values[votes], strict=True):
             cast = [split(part, width) for part in split(row[: inputs * capsules * width], capsules * width)]
-            to[:] = joined(dynamic_routing(cast, iterations, bool(normalize))[0])
+            target[:] = joined(dynamic_routing(cast, iterations, bool(normalize))[0])
 
     def guided_start(self, out: list[Row], votes: int, capsules: int, width: int) -> None:
         summed = [math.fsum(column) / capsules for column in zip(*self.values[votes], strict=True)]
@@ -197,7 +199,7 @@ class Plain:
 
     def guided_routing(
         self, out: list[Row], query: int, votes: int, projected: int, start: int, map: int, score: int, capsules: int,
-        width: int, iterations: int, kept: int,
+        width: int, iterations: int, num_kept: int,
     ) -> None:  # fmt: skip
         guide = split(self.values[start][0], width)
         logits = [[0.0] * capsules for _ in self.source]
@@ -214,7 +216,7 @@ class Plain:
                 for c in range(capsules)
             ]
             guide = [self.apply(map, capsule) for capsule in routed]
-        out[0][:] = joined(routed[:kept])
+        out[0][:] = joined(routed[:num_kept])
 
     def lstm(self, gates: Row, cell: Row) -> tuple[Row, Row]:
         enter, forget, new, leave = split(gates, len(cell))
@@ -224,43 +226,45 @@ class Plain:
         return [sigmoid(o) * math.tanh(c) for o, c in zip(leave, cell, strict=True)], cell
 
     def gru(self, from_input: Row, from_state: Row, state: Row) -> Row:
-        width, found = len(state), []
+        width, states = len(state), []
         for i in range(width):
             reset = sigmoid(from_input[i] + from_state[i])
             update = sigmoid(from_input[width + i] + from_state[width + i])
             fresh = math.tanh(from_input[2 * width + i] + reset * from_state[2 * width + i])
-            found.append((1 - update) * fresh + update * state[i])
-        return found
+            states.append((1 - update) * fresh + update * state[i])
+        return states
 
     def ssru(self, out: list[Row], gates: int, state: int) -> None:
-        for to, kept, row in zip(out, self.values[state], self.values[gates], strict=True):
-            forget, new = split(row, len(to))
-            kept[:] = [sigmoid(f) * c + (1 - sigmoid(f)) * x for f, c, x in zip(forget, kept, new, strict=True)]
-            to[:] = [max(value, 0.0) for value in kept]
+        for target, previous, row in zip(out, self.values[state], self.values[gates], strict=True):
+            forget, new = split(row, len(target))
+            previous[:] = [
+                sigmoid(f) * c + (1 - sigmoid(f)) * x for f, c, x in zip(forget, previous, new, strict=True)
+            ]
+            target[:] = [max(value, 0.0) for value in previous]
 
     def mean_past(self, out: list[Row], source: int, state: int) -> None:
-        for to, total, row in zip(out, self.values[state], self.values[source], strict=True):
+        for target, total, row in zip(out, self.values[state], self.values[source], strict=True):
             total[:] = [a + b for a, b in zip(total, row, strict=True)]
-            to[:] = [value / (self.step + 1) for value in total]
+            target[:] = [value / (self.step + 1) for value in total]
 
     def words_backwards(self, backwards: int) -> list[int]:
-        places = list(range(len(self.source)))
-        return places[::-1] if backwards else places
+        positions = list(range(len(self.source)))
+        return positions[::-1] if backwards else positions
 
     def lstm_words(self, out: list[Row], gates: int, map: int, backwards: int, column: int) -> None:
         width = len(self.values[gates][0]) // 4
         state, cell = [0.0] * width, [0.0] * width
-        for place in self.words_backwards(backwards):
-            summed = [a + b for a, b in zip(self.values[gates][place], self.apply(map, state), strict=True)]
+        for position in self.words_backwards(backwards):
+            summed = [a + b for a, b in zip(self.values[gates][position], self.apply(map, state), strict=True)]
             state, cell = self.lstm(summed, cell)
-            out[place][column : column + width] = state
+            out[position][column : column + width] = state
 
     def gru_words(self, out: list[Row], gates: int, map: int, backwards: int, column: int) -> None:
         width = len(self.values[gates][0]) // 3
         state = [0.0] * width
-        for place in self.words_backwards(backwards):
-            state = self.gru(self.values[gates][place], self.apply(map, state), state)
-            out[place][column : column + width] = state
+        for position in self.words_backwards(backwards):
+            state = self.gru(self.values[gates][position], self.apply(map, state), state)
+            out[position][column : column + width] = state
 
     def lstm_step(self, out: list[Row], cell: int, gates: int) -> None:
         out[0][:], self.values[cell][0][:] = self.lstm(self.values[gates][0], self.values[cell][0])
@@ -299,8 +303,8 @@ class Plain:
             for c, capsule in enumerate(routed):
                 compared: Any = capsule
                 if positions >= 0:
-                    place = self.vectors[positions][c * width : (c + 1) * width]
-                    compared = [a + b for a, b in zip(compared, place, strict=True)]
+                    position = self.vectors[positions][c * width : (c + 1) * width]
+                    compared = [a + b for a, b in zip(compared, position, strict=True)]
                 if scores >= 0:
                     compared = self.apply(outer, [max(value, 0.0) for value in self.apply(inner, compared)])
                 for word in range(len(self.source)):
@@ -308,8 +312,8 @@ class Plain:
         out[0][:] = joined(routed)
 
     def add_positions(self, out: list[Row], positions: int) -> None:
-        for row, place in zip(out, split(self.vectors[positions], len(out[0])), strict=False):
-            row[:] = [a + b for a, b in zip(row, place, strict=True)]
+        for row, position in zip(out, split(self.vectors[positions], len(out[0])), strict=False):
+            row[:] = [a + b for a, b in zip(row, position, strict=True)]
 
     def activate(self, out: list[Row], column: int, activation: int) -> None:
         for row in out:

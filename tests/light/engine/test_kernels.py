@@ -154,8 +154,8 @@ def test_each_allocation_may_fail(tmp_path, monkeypatch):
         calls = next(folder.glob("calls-*"))
         count = int(run(0).stdout.split()[0])
         ended = [run(number) for number in range(1, count + 1, max(1, count // MOST_FAILURES))]
-        for one in ended:
-            assert one.returncode in (0, 1, 3), (name, one.args, one.stdout[-500:], one.stderr[-3000:])
+        for outcome in ended:
+            assert outcome.returncode in (0, 1, 3), (name, outcome.args, outcome.stdout[-500:], outcome.stderr[-3000:])
         assert sum(one.returncode != 0 for one in ended) > MOST_FAILURES // 2
 
 

@@ -161,8 +161,8 @@ def test_a_table_with_rows_of_another_width_is_refused():
 def test_no_buffer_of_another_width_passes(name):
     used = {
         int(value)
-        for one in (*PROGRAMS[name].encoder, *PROGRAMS[name].decoder)
-        for slot, value in zip(one.kind.slots, one.slots, strict=True)
+        for instruction in (*PROGRAMS[name].encoder, *PROGRAMS[name].decoder)
+        for slot, value in zip(instruction.kind.slots, instruction.slots, strict=True)
         if slot.kind in ("OUT", "BUFFER")
     }
     buffers = list(PROGRAMS[name].buffers)
@@ -177,7 +177,7 @@ def test_no_buffer_of_another_width_passes(name):
 
 def log_probs(program: Program, *, int8: bool) -> list[list[float]]:
     decoder = EngineDecoder(Engine(program, int8=int8), PAD, END, PAD)
-    return [one.log_probs for one in decoder.force(SOURCES, TARGETS, Readings())]
+    return [forced.log_probs for forced in decoder.force(SOURCES, TARGETS, Readings())]
 
 
 def as_half(values: Tensor, dtype: str) -> Tensor:
@@ -196,8 +196,10 @@ def in_half(read, dtype: str, keep: bool):
         return half if keep else widened(half)
 
     def again():
-        found = read()
-        return convert(found) if isinstance(found, Tensor) else (convert(found[0]), found[1] and convert(found[1]))
+        matrix = read()
+        return (
+            convert(matrix) if isinstance(matrix, Tensor) else (convert(matrix[0]), matrix[1] and convert(matrix[1]))
+        )
 
     return again
 
@@ -206,27 +208,27 @@ def in_half(read, dtype: str, keep: bool):
 @pytest.mark.parametrize("int8", [False, True])
 @pytest.mark.parametrize("dtype", ["F16", "BF16"])
 def test_half_precision_gives_the_numbers_of_its_floats(dtype, int8, tier):
-    found = []
+    results = []
     for keep in (True, False):
         program = program_of("plain")
-        for one in (*(part for parts in program.linears for part in parts), *program.vectors):
-            if not isinstance(one, Positions):
-                one.read = in_half(one.read, dtype, keep)
-        found.append(log_probs(program, int8=int8))
-    assert found[0] == found[1]
+        for weight in (*(part for parts in program.linears for part in parts), *program.vectors):
+            if not isinstance(weight, Positions):
+                weight.read = in_half(weight.read, dtype, keep)
+        results.append(log_probs(program, int8=int8))
+    assert results[0] == results[1]
 
 
 @pytest.mark.parametrize("dtype", ["F16", "BF16"])
 @needs_engine
 def test_every_half_is_widened_exactly(dtype, tier):
     bits = array("H", range(65536))
-    found = widened(Tensor(bits, dtype, (65536,)))
+    values = widened(Tensor(bits, dtype, (65536,)))
     if dtype == "F16":
-        wanted = array("f", struct.unpack("65536e", bits.tobytes()))
+        expected = array("f", struct.unpack("65536e", bits.tobytes()))
     else:
-        wanted = array("f", array("I", [number << 16 for number in bits]).tobytes())
-    numbers = memoryview(found.buffer).cast("f")
-    assert all(a == b or (a != a and b != b) for a, b in zip(numbers, wanted, strict=True))
+        expected = array("f", array("I", [number << 16 for number in bits]).tobytes())
+    numbers = memoryview(values.buffer).cast("f")
+    assert all(a == b or (a != a and b != b) for a, b in zip(numbers, expected, strict=True))
 
 
 def coded(weights: Weights, rows: int, columns: int) -> tuple[Codes, Tensor]:
@@ -235,7 +237,7 @@ def coded(weights: Weights, rows: int, columns: int) -> tuple[Codes, Tensor]:
     for row in range(rows):
         codes[row * columns + row % columns] = 127 if row % 2 else -127
     steps = [2.0 ** -weights.random.randint(5, 8) for _ in range(rows)]
-    values = [code * steps[place // columns] for place, code in enumerate(codes)]
+    values = [code * steps[index // columns] for index, code in enumerate(codes)]
     packed = Codes(Tensor(array("b", codes), "I8", (rows, columns)), tensor([127 * step for step in steps]))
     return packed, tensor(values, rows, columns)
 
@@ -244,35 +246,35 @@ def coded(weights: Weights, rows: int, columns: int) -> tuple[Codes, Tensor]:
 @pytest.mark.parametrize("int8", [False, True])
 def test_codes_are_packed_as_the_numbers_that_they_stand_for(int8):
     """Of a map and of a table: rows of codes with their largest magnitude, as an int8 checkpoint has them."""
-    found = []
+    results = []
     for form in (0, 1):
         program, weights = program_of("plain"), Weights(9)
-        first, table = program.linears[0][0], next(one for one in program.vectors if isinstance(one, Vector))
+        first, table = program.linears[0][0], next(vector for vector in program.vectors if isinstance(vector, Vector))
         weight = coded(weights, first.outputs, first.inputs)[form]
         stored = coded(weights, table.count // WIDTH, WIDTH)[form]
         first.read = lambda weight=weight: (weight, None)
         table.read = lambda stored=stored: stored
-        found.append(log_probs(program, int8=int8))
-    assert found[0] == found[1]
+        results.append(log_probs(program, int8=int8))
+    assert results[0] == results[1]
 
 
 @needs_engine
 @pytest.mark.parametrize(("int8", "as_codes"), [(False, False), (True, True), (False, True), (True, False)])
 def test_a_table_that_is_the_weight_of_a_map(int8, as_codes, tier):
     """Stored once where the map has the table's numbers, in int8 or in float; else apart. No bit depends on it."""
-    found, weights = [], Weights(12)
+    results, weights = [], Weights(12)
     codes = array("b", [weights.random.randint(-90, 90) for _ in range(61 * WIDTH)])
     packed = Codes(Tensor(codes, "I8", (61, WIDTH)), tensor([0.3 + 0.01 * row for row in range(61)]))
     weight = packed if as_codes else widened(packed)
     for is_noted in (False, True):
         program = program_of("plain")
-        table = next(one for one in program.vectors if isinstance(one, Vector) and one.count == 61 * WIDTH)
+        table = next(vector for vector in program.vectors if isinstance(vector, Vector) and vector.count == 61 * WIDTH)
         table.read = lambda: weight
         linear = Linear(61, WIDTH, lambda: (weight, None))
         program.linears[-1] = (linear,)
         table.packed = linear if is_noted else None
-        found.append(log_probs(program, int8=int8))
-    assert found[0] == found[1]
+        results.append(log_probs(program, int8=int8))
+    assert results[0] == results[1]
 
 
 @needs_engine
@@ -287,7 +289,7 @@ def test_a_head_by_row_gives_the_numbers_of_a_packed_one(as_codes, tier):
     weight = packed if as_codes else widened(packed)
     for is_by_row in (False, True):
         program = program_of("plain")
-        table = next(one for one in program.vectors if isinstance(one, Vector) and one.count == 61 * WIDTH)
+        table = next(vector for vector in program.vectors if isinstance(vector, Vector) and vector.count == 61 * WIDTH)
         table.read = lambda: weight
         table.packed = Linear(61, WIDTH, lambda: (weight, None))
         program.linears[-1] = (table.packed,)
@@ -341,9 +343,9 @@ def test_a_map_without_weights_is_refused():
 
 def all_linear(program: Program, twice: int) -> None:
     for side in (program.encoder, program.decoder):
-        for place, one in enumerate(side):
-            if one.kind.name == "LINEAR":
-                side[place] = replaced(one, activation=0, twice=twice)
+        for index, instruction in enumerate(side):
+            if instruction.kind.name == "LINEAR":
+                side[index] = replaced(instruction, activation=0, twice=twice)
 
 
 @needs_engine
@@ -358,8 +360,8 @@ def test_what_rounding_has_left_is_multiplied_too(tier):
     exact = list(chain.from_iterable(log_probs(program, int8=False)))
     for twice in (0, 1):
         all_linear(program, twice)
-        found = chain.from_iterable(log_probs(program, int8=True))
-        distances.append(sum(abs(a - b) for a, b in zip(found, exact, strict=True)))
+        log_probs_int8 = chain.from_iterable(log_probs(program, int8=True))
+        distances.append(sum(abs(a - b) for a, b in zip(log_probs_int8, exact, strict=True)))
     assert distances[1] < 0.5 * distances[0]
 
 
@@ -390,22 +392,24 @@ def test_a_tensor_of_another_size_is_refused():
 def test_a_table_that_an_engine_in_int8_rounds(is_noted, dtype, monkeypatch):
     """In int8 it has the numbers of its codes, in float32 its own; whether a map shares it or not."""
     monkeypatch.setattr("capsule_mt.engine.library.WIDENED_NUMBERS", 3 * WIDTH)  # several blocks
-    weights, found = Weights(13), {}
+    weights, results = Weights(13), {}
     values = [weights.random.uniform(-1, 1) for _ in range(61 * WIDTH)]
     buffer = array("f", values) if dtype == "F32" else struct.pack(f"{len(values)}e", *values)
     exact = Tensor(buffer, dtype, (61, WIDTH))
     for form in ("rounds", "codes", "exact"):
         for int8 in (False, True):
             program = program_of("plain")
-            table = next(one for one in program.vectors if isinstance(one, Vector) and one.count == 61 * WIDTH)
+            table = next(
+                vector for vector in program.vectors if isinstance(vector, Vector) and vector.count == 61 * WIDTH
+            )
             weight = rounded(exact) if form == "codes" else exact
             table.read, table.rounds = (lambda weight=weight: weight), form == "rounds"
             linear = Linear(61, WIDTH, lambda weight=weight: (weight, None))
             program.linears[-1] = (linear,)
             table.packed = linear if is_noted else None
-            found[form, int8] = log_probs(program, int8=int8)
-    assert found["rounds", True] == found["codes", True] != found["exact", True]
-    assert found["rounds", False] == found["exact", False] != found["codes", False]
+            results[form, int8] = log_probs(program, int8=int8)
+    assert results["rounds", True] == results["codes", True] != results["exact", True]
+    assert results["rounds", False] == results["exact", False] != results["codes", False]
 
 
 @needs_engine

@@ -50,18 +50,18 @@ def options(limit: int = 12, **further) -> SearchOptions:
     return SearchOptions(limits=[limit] * len(SOURCES), **further)
 
 
-def everything(decoder: EngineDecoder, limit: int = 12):
+def all_results(decoder: EngineDecoder, limit: int = 12):
     """All that searches and forced passes give."""
     readings = readings_of(decoder)
-    found = [decoder.translate(SOURCES, options(limit, readings=readings, **search)) for search in SEARCHES.values()]
-    return found, decoder.force(SOURCES, TARGETS, readings)
+    beams = [decoder.translate(SOURCES, options(limit, readings=readings, **search)) for search in SEARCHES.values()]
+    return beams, decoder.force(SOURCES, TARGETS, readings)
 
 
-def length_until_repeated(ids, most: int) -> int:
+def length_until_repeated(ids, max_repeated: int) -> int:
     """How many tokens there are until so many in a row are those that came 1 to 16 tokens before each."""
     for length in range(1, len(ids) + 1):
-        for cycle in range(1, min(16, length - most) + 1):
-            if ids[length - most : length] == ids[length - most - cycle : length - cycle]:
+        for cycle in range(1, min(16, length - max_repeated) + 1):
+            if ids[length - max_repeated : length] == ids[length - max_repeated - cycle : length - cycle]:
                 return length
     return len(ids)
 
@@ -69,29 +69,33 @@ def length_until_repeated(ids, most: int) -> int:
 @pytest.mark.parametrize("name", ["plain", "rnmt_guided"])
 def test_what_repeats_itself_ends(name):
     decoder, never = decoder_of(PROGRAMS[name]), {"suppress_tokens": [END]}  # random models repeat themselves
-    whole = [found[0].ids for found in decoder.translate(SOURCES, options(POSITIONS, **never))]
-    found = [one[0] for one in decoder.translate(SOURCES, options(POSITIONS, most_repeated=3, **never))]
-    lengths = [length_until_repeated(ids, 3) for ids in whole]
-    assert [one.ids for one in found] == [ids[:length] for ids, length in zip(whole, lengths, strict=True)]
+    full_length = [shortened[0].ids for shortened in decoder.translate(SOURCES, options(POSITIONS, **never))]
+    repeated_until = [beams[0] for beams in decoder.translate(SOURCES, options(POSITIONS, most_repeated=3, **never))]
+    lengths = [length_until_repeated(ids, 3) for ids in full_length]
+    assert [beams.ids for beams in repeated_until] == [
+        ids[:length] for ids, length in zip(full_length, lengths, strict=True)
+    ]
     assert any(length < POSITIONS for length in lengths)
-    assert [one.was_cut for one in found] == [True] * len(SOURCES)
+    assert [beams.was_cut for beams in repeated_until] == [True] * len(SOURCES)
     several = options(POSITIONS, num_beams=3, num_return_sequences=3, most_repeated=3)
     for hypotheses in decoder.translate(SOURCES, several):
-        assert [len(one.ids) for one in hypotheses] == [length_until_repeated(one.ids, 3) for one in hypotheses]
+        assert [len(beams.ids) for beams in hypotheses] == [
+            length_until_repeated(beams.ids, 3) for beams in hypotheses
+        ]
     begun = options(POSITIONS, most_repeated=2, prefixes=[[5] * 6] * len(SOURCES))  # what is given may repeat itself
-    assert all(one[0].ids[:6] == [5] * 6 for one in decoder.translate(SOURCES, begun))
+    assert all(beams[0].ids[:6] == [5] * 6 for beams in decoder.translate(SOURCES, begun))
 
 
 def check_plain(name: str) -> None:
     """Forced tokens have the log-probabilities, and the attention of plain loops."""
     decoder = decoder_of(PROGRAMS[name])
     readings = readings_of(decoder)
-    found = decoder.force(SOURCES, TARGETS, readings)
-    for source, target, forced in zip(SOURCES, TARGETS, found, strict=True):
+    readings_found = decoder.force(SOURCES, TARGETS, readings)
+    for source, target, forced in zip(SOURCES, TARGETS, readings_found, strict=True):
         plain = Plain(PROGRAMS[name], source, PAD)
         steps = [log_probs_of(plain.read(token)) for token in (PAD, *target)]
-        wanted = [row[token] for row, token in zip(steps[:-1], target, strict=True)]
-        assert forced.log_probs == pytest.approx(wanted, abs=2e-4)
+        expected = [row[token] for row, token in zip(steps[:-1], target, strict=True)]
+        assert forced.log_probs == pytest.approx(expected, abs=2e-4)
         if readings.head is not None:
             for row, share in zip(forced.received, plain.attended[1, 1], strict=False):
                 assert row == pytest.approx(share, abs=2e-5)
@@ -107,7 +111,7 @@ def test_a_greedy_search_without_scores_has_the_same_tokens(name):
     decoder = decoder_of(PROGRAMS[name])
     for settings in ({}, {"num_beams": 3}, {"prefixes": [[5]] * len(SOURCES)}, {"min_new_tokens": 5}):
         scored, unscored = (decoder.translate(SOURCES, options(scores=scores, **settings)) for scores in (True, False))
-        assert [one.ids for found in unscored for one in found] == [one.ids for found in scored for one in found]
+        assert [best.ids for beams in unscored for best in beams] == [best.ids for beams in scored for best in beams]
 
 
 class CodedWeights(DrawnWeights):
@@ -134,12 +138,12 @@ def test_of_a_large_vocabulary_too_one_at_a_time_has_the_tokens_of_a_batch(monke
     decoder, suppressed = decoder_of(program_of("plain"), int8=True), [PAD, END]
     for _ in range(6):
         asked = options(POSITIONS, suppress_tokens=suppressed, scores=False)
-        batch = [one.ids for found in decoder.translate(SOURCES, asked) for one in found]
+        batch = [best.ids for beams in decoder.translate(SOURCES, asked) for best in beams]
         for decoder.engine.num_threads in (3, 1):
             alone = [decoder.translate([source], asked._replace(limits=[POSITIONS])) for source in SOURCES]
-            assert [one.ids for found in alone for one in found[0]] == batch
-        many = decoder.translate(SOURCES * 5, asked._replace(limits=[POSITIONS] * 5 * len(SOURCES)))
-        assert [one.ids for found in many for one in found] == 5 * batch
+            assert [best.ids for beams in alone for best in beams[0]] == batch
+        large_batch = decoder.translate(SOURCES * 5, asked._replace(limits=[POSITIONS] * 5 * len(SOURCES)))
+        assert [best.ids for beams in large_batch for best in beams] == 5 * batch
         suppressed += {token for ids in batch for token in ids}
 
 
@@ -154,26 +158,27 @@ def test_a_preview_of_the_logits_loses_no_option(monkeypatch, tier):
     for _ in range(20):  # until the previews begin
         decoder.translate(SOURCES[:1], SearchOptions([POSITIONS], scores=False))
     for option in offered("engine"):
-        given = {option.name: chosen.get(option.kind, True)}
+        settings = {option.name: chosen.get(option.kind, True)}
         scored, unscored = (
-            [decoder.translate([source], SearchOptions([POSITIONS], scores=scores, **given)) for source in SOURCES]
+            [decoder.translate([source], SearchOptions([POSITIONS], scores=scores, **settings)) for source in SOURCES]
             for scores in (True, False)
         )
-        assert [one[0][0].ids for one in scored] == [one[0][0].ids for one in unscored], option.name
+        assert [result[0][0].ids for result in scored] == [result[0][0].ids for result in unscored], option.name
     # ragged prefixes, so that sources go on at different steps; then equal ones, whose steps read no logits at all
     prefixes = [[7 * index % 50 + 3] * (index % 4) for index in range(len(SOURCES))]
-    for given in (prefixes, [[5, 6]] * len(SOURCES)):
+    for settings in (prefixes, [[5, 6]] * len(SOURCES)):
         scored, unscored = (
-            decoder.translate(SOURCES, options(POSITIONS, scores=scores, prefixes=given)) for scores in (True, False)
+            decoder.translate(SOURCES, options(POSITIONS, scores=scores, prefixes=settings))
+            for scores in (True, False)
         )
-        assert [one[0].ids for one in unscored] == [one[0].ids for one in scored]
+        assert [result[0].ids for result in unscored] == [result[0].ids for result in scored]
         alone = [
             decoder.translate(
                 [source], SearchOptions([POSITIONS], scores=False, suppress_tokens=[PAD], prefixes=[ids])
             )
-            for source, ids in zip(SOURCES, given, strict=True)
+            for source, ids in zip(SOURCES, settings, strict=True)
         ]
-        assert [one[0][0].ids for one in alone] == [one[0].ids for one in scored]
+        assert [result[0][0].ids for result in alone] == [result[0].ids for result in scored]
 
 
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in SOME])
@@ -182,19 +187,21 @@ def test_every_mix_has_the_numbers_of_plain_loops(name):
 
 
 def test_the_programs_have_every_operation():
-    used = {one.kind.name for program in PROGRAMS.values() for one in (*program.encoder, *program.decoder)}
+    used = {
+        instruction.kind.name for program in PROGRAMS.values() for instruction in (*program.encoder, *program.decoder)
+    }
     assert used == set(operations())
 
 
 @names
 def test_a_greedy_search_takes_the_likeliest_token_of_plain_loops(name):
-    for source, (found,) in zip(SOURCES, decoder_of(PROGRAMS[name]).translate(SOURCES, options()), strict=True):
-        plain, wanted = Plain(PROGRAMS[name], source, PAD), [PAD]
-        while len(wanted) < 13 and wanted[-1] != END:
-            logits = plain.read(wanted[-1])
-            wanted.append(max(range(PAD), key=logits.__getitem__))
-        assert found.ids == wanted[1:]
-        assert found.was_cut == (wanted[-1] != END)
+    for source, (hypothesis,) in zip(SOURCES, decoder_of(PROGRAMS[name]).translate(SOURCES, options()), strict=True):
+        plain, expected = Plain(PROGRAMS[name], source, PAD), [PAD]
+        while len(expected) < 13 and expected[-1] != END:
+            logits = plain.read(expected[-1])
+            expected.append(max(range(PAD), key=logits.__getitem__))
+        assert hypothesis.ids == expected[1:]
+        assert hypothesis.was_cut == (expected[-1] != END)
 
 
 @pytest.mark.parametrize("int8", [False, True])
@@ -204,13 +211,13 @@ def test_forcing_what_a_search_found_reads_the_same_bit_for_bit(name, limit, int
     decoder = decoder_of(PROGRAMS[name], int8=int8)
     readings = readings_of(decoder)
     for search in ("greedy", "beams"):
-        found = decoder.translate(SOURCES, options(limit, readings=readings, **SEARCHES[search]))
-        for source, hypotheses in zip(SOURCES, found, strict=True):
-            for one in hypotheses:
-                (forced,) = decoder.force([source], [one.ids], readings)
-                assert forced.log_probs == pytest.approx(one.log_probs, abs=1e-6)
-                if readings.head is not None and one.ids != [END]:
-                    assert forced.received == one.attention
+        results = decoder.translate(SOURCES, options(limit, readings=readings, **SEARCHES[search]))
+        for source, hypotheses in zip(SOURCES, results, strict=True):
+            for hypothesis in hypotheses:
+                (forced,) = decoder.force([source], [hypothesis.ids], readings)
+                assert forced.log_probs == pytest.approx(hypothesis.log_probs, abs=1e-6)
+                if readings.head is not None and hypothesis.ids != [END]:
+                    assert forced.received == hypothesis.attention
 
 
 @pytest.mark.parametrize("int8", [False, True])
@@ -218,13 +225,13 @@ def test_forcing_what_a_search_found_reads_the_same_bit_for_bit(name, limit, int
 def test_batches_and_threads_change_nothing(name, int8):
     alone, together = decoder_of(PROGRAMS[name], int8=int8), decoder_of(PROGRAMS[name], int8=int8, num_threads=3)
     readings = readings_of(alone)
-    assert everything(alone) == everything(together)
+    assert all_results(alone) == all_results(together)
     for row, (source, target) in enumerate(zip(SOURCES, TARGETS, strict=True)):
         assert alone.force([source], [target], readings) == [alone.force(SOURCES, TARGETS, readings)[row]]
         for search in SEARCHES.values():
-            one = SearchOptions(limits=[12], suppress_tokens=[PAD], readings=readings, **search)
+            single = SearchOptions(limits=[12], suppress_tokens=[PAD], readings=readings, **search)
             batch = alone.translate(SOURCES, options(readings=readings, **search))
-            assert alone.translate([source], one) == [batch[row]]
+            assert alone.translate([source], single) == [batch[row]]
 
 
 @pytest.mark.parametrize("int8", [False, True])
@@ -241,16 +248,16 @@ def test_more_words_than_are_worked_on_at_once_change_nothing(name, int8):
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the test counts threads as Linux does")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_threads_wait_for_the_next_call_and_a_fork_has_its_own():
-    decoder, one = decoder_of(PROGRAMS["combination"], num_threads=3), SearchOptions(limits=[12])
-    found = decoder.translate(SOURCES[:1], one)
+    decoder, single = decoder_of(PROGRAMS["combination"], num_threads=3), SearchOptions(limits=[12])
+    expected = decoder.translate(SOURCES[:1], single)
     threads = os.listdir("/proc/self/task")
-    assert decoder.translate(SOURCES[:1], one) == found
+    assert decoder.translate(SOURCES[:1], single) == expected
     assert os.listdir("/proc/self/task") == threads
     child = os.fork()
     if not child:
         signal.alarm(300)
-        same = decoder.translate(SOURCES[:1], one) == found
-        os._exit(0 if same and len(os.listdir("/proc/self/task")) == 3 else 1)
+        is_same = decoder.translate(SOURCES[:1], single) == expected
+        os._exit(0 if is_same and len(os.listdir("/proc/self/task")) == 3 else 1)
     assert os.waitpid(child, 0)[1] == 0
 
 
@@ -260,13 +267,13 @@ def test_translations_begin_with_their_prefixes(name):
     readings = readings_of(decoder)
     for search in SEARCHES.values():
         prefixes = [[33], [], [40, 41, 42], [50, 51]]
-        found = decoder.translate(SOURCES, options(prefixes=prefixes, readings=readings, **search))
-        for source, prefix, hypotheses in zip(SOURCES, prefixes, found, strict=True):
+        results = decoder.translate(SOURCES, options(prefixes=prefixes, readings=readings, **search))
+        for source, prefix, hypotheses in zip(SOURCES, prefixes, results, strict=True):
             assert hypotheses
-            for one in hypotheses:
-                assert one.ids[: len(prefix)] == prefix
-                (forced,) = decoder.force([source], [one.ids], readings)
-                assert forced.log_probs == pytest.approx(one.log_probs, abs=1e-6)
+            for hypothesis in hypotheses:
+                assert hypothesis.ids[: len(prefix)] == prefix
+                (forced,) = decoder.force([source], [hypothesis.ids], readings)
+                assert forced.log_probs == pytest.approx(hypothesis.log_probs, abs=1e-6)
 
 
 class Listed:
@@ -287,10 +294,10 @@ def test_only_listed_tokens_are_written(name):
         listed = decoder.translate(SOURCES, options(shortlist=Listed(), **search))
         for source, hypotheses in zip(SOURCES, listed, strict=True):
             tokens = Listed().of_source(source, END)
-            assert all(set(one.ids) <= set(tokens) for one in hypotheses)
-            others = sorted(set(range(PAD + 1)) - set(tokens))
-            (wanted,) = decoder.translate([source], SearchOptions(limits=[12], suppress_tokens=others))
-            assert label != "greedy" or hypotheses[0].ids == wanted[0].ids
+            assert all(set(hypothesis.ids) <= set(tokens) for hypothesis in hypotheses)
+            unlisted = sorted(set(range(PAD + 1)) - set(tokens))
+            (expected,) = decoder.translate([source], SearchOptions(limits=[12], suppress_tokens=unlisted))
+            assert label != "greedy" or hypotheses[0].ids == expected[0].ids
 
 
 class Shared:

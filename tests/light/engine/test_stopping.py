@@ -100,10 +100,10 @@ def test_threads_share_a_model_and_wait_for_no_other():
 @threads
 def test_a_search_has_so_much_time(decoder):
     began, due = time.monotonic(), time.process_time() + 3 * 0.2
-    found = search(decoder, max_time=0.2, num_beams=2)
+    results = search(decoder, max_time=0.2, num_beams=2)
     assert time.monotonic() - began >= 0.2
     assert time.process_time() < due + SOON
-    for (best,) in found:
+    for (best,) in results:
         assert best.was_cut
         assert 0 < len(best.ids) < LONG
 

@@ -34,14 +34,14 @@ def test_a_missing_file_is_named(tmp_path):
 
 
 def test_a_file_cut_off_is_an_error_and_not_a_shorter_file(tmp_path):
-    whole = gzip.compress("".join(f"line {number}\n" for number in range(1000)).encode())
+    compressed = gzip.compress("".join(f"line {number}\n" for number in range(1000)).encode())
     for damaged in (
         b"",
-        whole[: len(whole) // 2],
-        whole[:-4],
-        whole[:-8] + b"\0" * 8,
+        compressed[: len(compressed) // 2],
+        compressed[:-4],
+        compressed[:-8] + b"\0" * 8,
         b"no gzip",
-        whole[:20] + b"\xff" * 99,
+        compressed[:20] + b"\xff" * 99,
     ):
         (tmp_path / "text.gz").write_bytes(damaged)
         with pytest.raises(ValueError, match=r"text\.gz, after line \d+: the gzip file is damaged \(.+\)"):
@@ -79,10 +79,10 @@ def translator(bad=(), error=ValueError, probe_fails=False):
 def test_the_lines_that_fail_are_found(error):
     lines = [f"line {number}" for number in range(100)]
     translate, calls = translator({"line 0", "line 41", "line 42", "line 99"}, error)
-    found = translate_lines(translate, lines)
+    results = translate_lines(translate, lines)
     reason = f"{error.__name__}: no way"
-    assert [number for number, result in enumerate(found) if result == Failure(reason)] == [0, 41, 42, 99]
-    assert [result for result in found if isinstance(result, str)] == [
+    assert [number for number, result in enumerate(results) if result == Failure(reason)] == [0, 41, 42, 99]
+    assert [result for result in results if isinstance(result, str)] == [
         line.upper() for number, line in enumerate(lines) if number not in (0, 41, 42, 99)
     ]
     assert len(calls) < 60

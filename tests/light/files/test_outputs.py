@@ -42,14 +42,14 @@ def test_a_file_is_whole_or_as_it_was(tmp_path):
 
 def test_a_file_reaches_the_disk_before_its_name(tmp_path, monkeypatch):
     """A loss of power leaves the old file or the new one."""
-    done = []
+    calls = []
     for module, name in ((os, "fsync"), (Path, "replace")):
         call = getattr(module, name)
         monkeypatch.setattr(
-            module, name, lambda *arguments, call=call, name=name: done.append(name) or call(*arguments)
+            module, name, lambda *arguments, call=call, name=name: calls.append(name) or call(*arguments)
         )
     write_output(tmp_path / "file", "text")
-    assert done == ["fsync", "replace", *(["fsync"] if os.name == "posix" else [])]  # then the folder
+    assert calls == ["fsync", "replace", *(["fsync"] if os.name == "posix" else [])]  # then the folder
 
 
 def test_only_partial_files_of_this_name_are_removed(tmp_path):
@@ -58,8 +58,8 @@ def test_only_partial_files_of_this_name_are_removed(tmp_path):
         for name in names:
             stack.enter_context(open_output(tmp_path / name)).write(name.encode())
         written = set(tmp_path.iterdir())
-        left = tmp_path / "out.77.0.partial"
-        left.touch()
+        other_partial = tmp_path / "out.77.0.partial"
+        other_partial.touch()
         for name in ("out", "out.d", "x" * 45):
             remove_partials(tmp_path / name)
         assert set(tmp_path.iterdir()) == written

@@ -14,7 +14,7 @@ def test_a_line_for_those_who_want_one(capsys, monkeypatch):
         progress.update(10)  # so soon after, nobody could read it
         write_line("line 7: why")
         now[0] += 4
-    said = capsys.readouterr().err
-    assert "\r\033[K1,240 of 5,000 lines, 310 a second, 12 s left" in said
-    assert "\r\033[Kline 7: why\n1,250 of 5,000 lines, 312 a second, 12 s left" in said
-    assert said.endswith("\r\033[K1,250 of 5,000 lines, 156 a second, 24 s left\n")
+    printed = capsys.readouterr().err
+    assert "\r\033[K1,240 of 5,000 lines, 310 a second, 12 s left" in printed
+    assert "\r\033[Kline 7: why\n1,250 of 5,000 lines, 312 a second, 12 s left" in printed
+    assert printed.endswith("\r\033[K1,250 of 5,000 lines, 156 a second, 24 s left\n")

@@ -8,14 +8,14 @@ from capsule_mt.files.windows import Pace, Row, Window, WindowedOutput, windows_
 
 def write_letters(outputs, settings, lines="abcdefg", mine=lambda number: True, stop=99, **options):
     """Write the windows of the lines that are `mine` and not done; return the output, and which those were."""
-    output, done = WindowedOutput(outputs, settings, **options), []
+    output, translated = WindowedOutput(outputs, settings, **options), []
     for window in list(windows_of(lines, 3))[:stop]:
         output.begin(window)
         if mine(window.number) and not output.is_done():
             failures = {window.first_line: "why"} if "c" in window.lines else {}
             output.write([[line.upper() for line in window.lines], [str(window.number)]], failures)
-            done.append(window.number)
-    return output, done
+            translated.append(window.number)
+    return output, translated
 
 
 @pytest.fixture
@@ -27,8 +27,8 @@ def test_parts_are_put_together_and_done_once(outputs, tmp_path):
     assert write_letters(outputs, {"beams": 4}, mine=lambda number: number % 2 == 0, stop=1)[1] == [0]  # is killed
     assert write_letters(outputs, {"beams": 4}, mine=lambda number: number % 2 == 1, is_main=False)[1] == [1]
     (tmp_path / "notes.123.0.partial").touch()
-    output, done = write_letters(outputs, {"beams": 4}, mine=lambda number: number % 2 == 0)
-    assert done == [2]
+    output, translated = write_letters(outputs, {"beams": 4}, mine=lambda number: number % 2 == 0)
+    assert translated == [2]
     assert output.finish() == {0: "why"}  # from the process that was killed
     assert outputs[0].read_text() == "A\nB\nC\nD\nE\nF\nG\n"
     assert outputs[1].read_text() == "0\n1\n2\n"
@@ -37,8 +37,8 @@ def test_parts_are_put_together_and_done_once(outputs, tmp_path):
 
 def test_other_text_is_translated_and_told(outputs, caplog):
     write_letters(outputs, {})
-    output, done = write_letters(outputs, {}, lines="abcdxf")
-    assert done == [1]
+    output, translated = write_letters(outputs, {}, lines="abcdxf")
+    assert translated == [1]
     assert "The input or the settings differ from those of" in caplog.text
     output.finish()
     assert outputs[0].read_text() == "A\nB\nC\nD\nX\nF\n"
@@ -55,8 +55,8 @@ def test_a_damaged_part_is_done_again(outputs, tmp_path, damage, caplog):
     with pytest.raises(ValueError, match="is missing or damaged: the same command again"):
         output.finish()
     assert not outputs[0].exists()
-    output, done = write_letters(outputs, {})
-    assert done == [1]
+    output, translated = write_letters(outputs, {})
+    assert translated == [1]
     assert ("is damaged: its lines are translated again" in caplog.text) == (damage != "gone")
     output.finish()
     assert outputs[0].read_text() == "A\nB\nC\nD\nE\nF\nG\n"

@@ -91,12 +91,12 @@ def test_html():
     html5lib = pytest.importorskip("html5lib")
 
     def shape(page):
-        found = []
+        shapes = []
         for element in html5lib.parse(page, namespaceHTMLElements=False).iter():
-            found.append(
+            shapes.append(
                 (element.tag, element.get("href"), element.text if element.tag in ("script", "pre") else None)
             )
-        return found
+        return shapes
 
     page = translated("page.html").decode()
     assert shape(page) == shape(HTML)
@@ -131,9 +131,9 @@ def test_html_attributes_and_forms():
     untouched = read("form.html", page)
     assert untouched.write([Translated(None)] * len(untouched.units)) == page
     html = pytest.importorskip("lxml.html")
-    before, after = (list(html.fromstring(text).iter()) for text in (FORM, translated("form.html", page).decode()))
+    original, after = (list(html.fromstring(text).iter()) for text in (FORM, translated("form.html", page).decode()))
     shown = {"title", "alt", "placeholder", "label"}
-    for old, new in zip(before, after, strict=True):
+    for old, new in zip(original, after, strict=True):
         assert old.tag == new.tag
         is_button = old.get("type") == "submit"
         for name, value in old.attrib.items():
@@ -167,13 +167,13 @@ def test_srt_translates_a_sentence_of_several_cues_as_one_and_cuts_it_by_time():
         ("cue 4", "Das Wetter ist gut."),
     ]
     srt = pytest.importorskip("srt")
-    before, after = list(srt.parse(SRT)), list(srt.parse(translated("film.srt").decode()))
-    assert [(one.index, one.start, one.end) for one in after] == [(one.index, one.start, one.end) for one in before]
+    original, after = list(srt.parse(SRT)), list(srt.parse(translated("film.srt").decode()))
+    assert [(cue.index, cue.start, cue.end) for cue in after] == [(cue.index, cue.start, cue.end) for cue in original]
     assert after[2].content == "- WO IST DEIN BRUDER?\n- ER SCHLÄFT."
     assert after[3].content == "{\\an8}<i>DAS WETTER IST GUT.</i>"
     assert translated("film.srt").endswith(b"\n")
     assert f"{after[0].content} {after[1].content}".split() == shout(units[0].text).split()
-    assert max(len(line) for one in after for line in one.content.split("\n")) <= 43
+    assert max(len(line) for cue in after for line in cue.content.split("\n")) <= 43
 
 
 # cues without blank lines between them, and with blank lines in them
@@ -197,11 +197,11 @@ def test_srt_with_blank_lines_missing_or_too_many(gap, inner, has_numbers):
     assert re.findall(r".* --> .*", written) == re.findall(r".* --> .*", content)
     if has_numbers:  # without, the library takes 1984 for one
         srt = pytest.importorskip("srt")
-        before, after = list(srt.parse(content)), list(srt.parse(written))
-        assert [(one.index, one.start, one.end) for one in after] == [
-            (one.index, one.start, one.end) for one in before
+        original, after = list(srt.parse(content)), list(srt.parse(written))
+        assert [(cue.index, cue.start, cue.end) for cue in after] == [
+            (cue.index, cue.start, cue.end) for cue in original
         ]
-        assert " ".join(one.content for one in after).split() == shout(" ".join(map(" ".join, CUES))).split()
+        assert " ".join(cue.content for cue in after).split() == shout(" ".join(map(" ".join, CUES))).split()
 
 
 def test_vtt_without_blank_lines():
@@ -210,7 +210,7 @@ def test_vtt_without_blank_lines():
     written = translated("film.vtt", content.encode()).decode()
     assert written == content.replace("Der Mann", "DER MANN").replace("Ein Hut", "EIN HUT")
     webvtt = pytest.importorskip("webvtt")
-    assert [one.text for one in webvtt.from_string(written)] == ["DER MANN.", "EIN HUT."]
+    assert [cue.text for cue in webvtt.from_string(written)] == ["DER MANN.", "EIN HUT."]
 
 
 def test_sounds_speakers_and_titles_are_no_parts_of_a_sentence():
@@ -230,8 +230,8 @@ def test_sounds_speakers_and_titles_are_no_parts_of_a_sentence():
         "Mr. Collins: No",
     ]
     content = "\n".join(f"{n}\n00:00:{n:02},000 --> 00:00:{n:02},900\n{line}\n" for n, line in enumerate(lines))
-    places = [unit.location.split()[1] for unit in read("film.srt", content.encode()).units]
-    assert places == ["1", "2-3", "4", "5-7", "8", "9", "10", "11", "12", "13"]
+    numbers = [unit.location.split()[1] for unit in read("film.srt", content.encode()).units]
+    assert numbers == ["1", "2-3", "4", "5-7", "8", "9", "10", "11", "12", "13"]
 
 
 def test_a_sentence_is_cut_in_proportion_to_times_at_clauses():
@@ -245,12 +245,12 @@ def test_a_sentence_is_cut_in_proportion_to_times_at_clauses():
 def test_vtt():
     webvtt = pytest.importorskip("webvtt")
     written = translated("film.vtt").decode()
-    found = webvtt.from_string(written)
-    assert [(one.start, one.end, one.voice) for one in found] == [
-        (one.start, one.end, one.voice) for one in webvtt.from_string(VTT)
+    cues = webvtt.from_string(written)
+    assert [(cue.start, cue.end, cue.voice) for cue in cues] == [
+        (cue.start, cue.end, cue.voice) for cue in webvtt.from_string(VTT)
     ]
-    assert found[0].identifier == "intro"
-    assert " ".join(one.text for one in found) == "DER ALTE MANN KAUFT EINEN ROTEN &amp; GROSSEN HUT."
+    assert cues[0].identifier == "intro"
+    assert " ".join(cue.text for cue in cues) == "DER ALTE MANN KAUFT EINEN ROTEN &amp; GROSSEN HUT."
     for part in ("NOTE Der Kommentar bleibt", "::cue { color: white }", "align:start"):
         assert part in written
 
@@ -273,8 +273,8 @@ def test_a_line_is_as_long_as_what_is_seen_of_it():
 
 def test_po():
     polib = pytest.importorskip("polib")
-    found = polib.pofile(translated("messages.po").decode())
-    by_id = {entry.msgid: entry for entry in found}
+    catalog = polib.pofile(translated("messages.po").decode())
+    by_id = {entry.msgid: entry for entry in catalog}
     plural = by_id['%d Datei ist "weg".\n']
     assert plural.msgstr_plural == {0: '%d DATEI IST "WEG".\n', 1: '%d DATEIEN SIND "WEG".\n'}
     assert plural.flags == ["c-format"]
@@ -283,12 +283,12 @@ def test_po():
     assert by_id["Eine lange Zeile, die geteilt ist."].msgctxt == "Menü"
     assert by_id["Eine lange Zeile, die geteilt ist."].msgstr == "EINE LANGE ZEILE, DIE GETEILT IST."
     assert by_id["Fertig"].msgstr == "Done"
-    assert [entry.msgid for entry in found.obsolete_entries()] == ["Alt"]
-    assert found.metadata["Language"] == "en"
+    assert [entry.msgid for entry in catalog.obsolete_entries()] == ["Alt"]
+    assert catalog.metadata["Language"] == "en"
 
 
 @pytest.mark.parametrize(
-    ("source", "seen", "translation", "written"),
+    ("source", "model_input", "translation", "written"),
     [
         ("_Open...", "Open...", "Abrir...", "_Abrir..."),
         ("Save _As", "Save As", "Salvar como", "S_alvar como"),
@@ -298,16 +298,16 @@ def test_po():
         ("_One _Two", "_One _Two", "Um", "Um"),
     ],
 )
-def test_the_key_of_a_menu_is_marked_in_its_translation(source, seen, translation, written):
+def test_the_key_of_a_menu_is_marked_in_its_translation(source, model_input, translation, written):
     catalog = f'msgid "{source}"\nmsgstr ""\n'.encode()
-    assert texts("a.po", catalog) == [seen]
+    assert texts("a.po", catalog) == [model_input]
     assert f'msgstr "{written}"' in translated("a.po", catalog, lambda text: translation).decode()
 
 
 def test_po_marks_what_needs_a_review_as_fuzzy():
     polib = pytest.importorskip("polib")
-    found = polib.pofile(translated("messages.po", needs_review=True).decode())
-    assert [entry.fuzzy for entry in found if not entry.obsolete] == [True, True, True, False]
+    reviewed = polib.pofile(translated("messages.po", needs_review=True).decode())
+    assert [entry.fuzzy for entry in reviewed if not entry.obsolete] == [True, True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -317,9 +317,9 @@ def test_po_marks_what_needs_a_review_as_fuzzy():
 def test_po_has_as_many_plurals_as_the_language(language, forms):
     polib = pytest.importorskip("polib")
     catalog = PO.replace("nplurals=2; plural=(n != 1);", "nplurals=INTEGER; plural=EXPRESSION;").encode()
-    found = polib.pofile(translated("messages.po", catalog, language=language).decode())
-    assert [text.split()[1] for text in found[0].msgstr_plural.values()] == forms
-    assert found.metadata["Plural-Forms"].startswith(f"nplurals={len(forms)};")
+    parsed = polib.pofile(translated("messages.po", catalog, language=language).decode())
+    assert [text.split()[1] for text in parsed[0].msgstr_plural.values()] == forms
+    assert parsed.metadata["Plural-Forms"].startswith(f"nplurals={len(forms)};")
 
 
 @pytest.mark.parametrize(("language", "first"), [("ru", "%d FILES"), ("pl", "A FILE"), ("en", "A FILE")])
@@ -332,8 +332,8 @@ def test_a_plural_form_of_many_numbers_has_the_number(language, first):
 def test_xliff():
     assert texts("file.xliff") == ["Der <g1>alte</g1> Mann kauft {2} & einen Hut.", "Er schläft."]
     xliff = pytest.importorskip("translate.storage.xliff")
-    found = xliff.xlifffile.parsestring(translated("file.xliff"))
-    assert [str(unit.target) for unit in found.units] == [
+    parsed = xliff.xlifffile.parsestring(translated("file.xliff"))
+    assert [str(unit.target) for unit in parsed.units] == [
         "DER ALTE MANN KAUFT & EINEN HUT.",
         "ER SCHLÄFT.",
         "Done",
@@ -365,15 +365,15 @@ def test_markdown():
 
     def shape(page):
         """The blocks and the marks in them, with what is no text."""
-        found = []
+        shapes = []
         for token in parser.parse(page):
             children = token.children or []
-            kept = [child.content for child in children if child.type in ("code_inline", "html_inline")]
+            verbatim = [child.content for child in children if child.type in ("code_inline", "html_inline")]
             links = [child.attrs.get("href", child.attrs.get("src")) for child in children if child.attrs]
             marks = [child.type for child in children if child.type not in ("text", "softbreak")]
             body = token.content if token.type in ("fence", "code_block") else ""
-            found.append((token.type, token.tag, body, kept, links, marks))
-        return found
+            shapes.append((token.type, token.tag, body, verbatim, links, marks))
+        return shapes
 
     notes = "See.[^1]\n\n[^1]: one <b>two</b>.\n[^2]: three\nfour.\n"
     assert translated("page.md", notes.encode()) == b"SEE.[^1]\n\n[^1]: ONE <b>TWO</b>.\n[^2]: THREE FOUR.\n"
@@ -402,14 +402,14 @@ def test_docx():
         "Im Kasten",
     ]
     python_docx = pytest.importorskip("docx")
-    found = python_docx.Document(io.BytesIO(translated("report.docx")))
-    first = found.paragraphs[0]
+    document = python_docx.Document(io.BytesIO(translated("report.docx")))
+    first = document.paragraphs[0]
     assert first.text == "DER ALTE MANN KAUFT EINEN HUT.\nER SCHLÄFT & TRÄUMT."
     assert [(run.text, run.bold) for run in first.runs][:3] == [("DER ", None), ("ALTE", True), (" MANN KAUFT ", None)]
     assert [(run.text, run.italic) for run in first.hyperlinks[0].runs] == [("EINEN HUT", True)]
-    assert found.tables[0].cell(0, 0).text == "DAS WETTER"
+    assert document.tables[0].cell(0, 0).text == "DAS WETTER"
     assert "IM KASTEN" in word(translated("report.docx"))
-    assert "PAGE" in found.paragraphs[1]._p.xml
+    assert "PAGE" in document.paragraphs[1]._p.xml
 
 
 def test_tables():

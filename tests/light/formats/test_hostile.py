@@ -88,9 +88,9 @@ def check(name: str, content: bytes) -> bool:
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_that_was_changed_at_random_is_read_or_refused(name):
     source = random.Random(name)
-    taken = [check(name, changed(name, source)) for _ in range(ROUNDS)]
-    assert any(taken)
-    assert not all(taken) or name == "page.md"  # which takes everything that is UTF-8
+    accepted = [check(name, changed(name, source)) for _ in range(ROUNDS)]
+    assert any(accepted)
+    assert not all(accepted) or name == "page.md"  # which takes everything that is UTF-8
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -167,8 +167,8 @@ def test_a_part_is_not_inflated_beyond_what_it_states():
     tracemalloc.stop()
 
 
-def around(before: str, after: str = ""):
-    return lambda part: before + part + after
+def around(prefix: str, after: str = ""):
+    return lambda part: prefix + part + after
 
 
 # what repeated makes the patterns of a format crawl, and where

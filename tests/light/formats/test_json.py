@@ -10,7 +10,7 @@ from capsule_mt.formats.units import FormatError, Translated
 from tests.light.formats.files import ARB, CHROME, I18NEXT
 from tests.light.formats.test_formats import shout
 
-KEPT = re.compile(r"\{\{?[\w#]+\}?\}")
+PLACEHOLDER = re.compile(r"\{\{?[\w#]+\}?\}")
 
 
 def read(name, content, language):
@@ -19,8 +19,12 @@ def read(name, content, language):
 
 def translated(name, content, language="en", translate=None):
     def by_default(text):
-        kept = KEPT.findall(text)
-        return "{}".join(map(shout, KEPT.split(text))).replace("{}", "%s") % tuple(kept) if kept else shout(text)
+        placeholders = PLACEHOLDER.findall(text)
+        return (
+            "{}".join(map(shout, PLACEHOLDER.split(text))).replace("{}", "%s") % tuple(placeholders)
+            if placeholders
+            else shout(text)
+        )
 
     parsed = read(name, content, language)
     return parsed.write([Translated((translate or by_default)(unit.text)) for unit in parsed.units]).decode()

@@ -42,12 +42,12 @@ def shape(page):
         marks = [child for child in token.children or () if child.type not in ("text", "softbreak", "text_special")]
         links = [str(mark.attrs.get("href", mark.attrs.get("src", ""))) for mark in marks]
         links = [anchors.index(link[1:]) if link[1:] in anchors else link for link in links]
-        kept = [mark.content for mark in marks if mark.type in ("code_inline", "html_inline", "math_inline")]
+        verbatim = [mark.content for mark in marks if mark.type in ("code_inline", "html_inline", "math_inline")]
         # CommonMark takes what is in an admonition of MkDocs for code, and a fenced note of MyST
         has_text = token.type in ("html_block", "code_block") or token.info == "{note}"
         body = "" if token.type == "inline" else token.content.upper() if has_text else token.content
         classes = [str(mark.attrs.get("class", "")) for mark in marks]
-        blocks.append((token.type, token.tag, token.level, str(token.attrs), body, links, kept, classes))
+        blocks.append((token.type, token.tag, token.level, str(token.attrs), body, links, verbatim, classes))
     return blocks
 
 
@@ -55,8 +55,8 @@ def test_a_page_of_a_documentation_site():
     written = translated("site.mdx").decode()
     assert shape(written) == shape(SITE)
     assert LITERALS.findall(written) == LITERALS.findall(SITE)
-    for kept in ("code stays", 'puts "stays"', "and more", "stays &= stays", "label: 'stays'", "x^2 + word"):
-        assert kept in written
+    for snippet in ("code stays", 'puts "stays"', "and more", "stays &= stays", "label: 'stays'", "x^2 + word"):
+        assert snippet in written
     for text in (
         "> [!NOTE]\n> USEFUL *INFORMATION* GOES HERE.",
         "> [!tip]- A FOLDED CALLOUT\n",

@@ -44,15 +44,15 @@ def test_ass():
         ("cue 3", "Café zum Hut"),
         ("cue 4", "Sternennacht"),
     ]
-    before, after = events_of(ASS), events_of(translated("film.ass"))
+    original, after = events_of(ASS), events_of(translated("film.ass"))
     fields = ("start", "end", "style", "name", "layer", "marginl", "effect", "type")
     assert [[getattr(event, name) for name in fields] for event in after] == [
-        [getattr(event, name) for name in fields] for event in before
+        [getattr(event, name) for name in fields] for event in original
     ]
     assert after[0].text == "{\\an8}{\\fad(9,9)}DER MANN, DER\\N{\\i1}GESTERN{\\i0} DA WAR,"
     assert after[1].text == "{a note, for the typesetter}SCHLÄFT HEUTE."
     assert after[2].text == "{\\pos(10,20)}CAFÉ ZUM HUT{\\r}"
-    assert [event.text for event in after[4:]] == [event.text for event in before[4:]]  # drawing, comment, number
+    assert [event.text for event in after[4:]] == [event.text for event in original[4:]]  # drawing, comment, number
 
 
 def test_the_words_of_karaoke_share_its_times():

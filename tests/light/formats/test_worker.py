@@ -39,9 +39,9 @@ def test_it_reads_and_writes_as_this_process_does(worker, name):
     assert texts.keep == tuple(file.keep)
     assert texts.characters == sum(len(unit.text) for unit in file.units)
     upper = [Translated(unit.text.upper(), needs_review=True) for unit in file.units]
-    none = [Translated(None) for _ in file.units]
-    written = worker.write(source, [upper, none])
-    for content, translations in zip(written, (upper, none), strict=True):
+    untranslated = [Translated(None) for _ in file.units]
+    written = worker.write(source, [upper, untranslated])
+    for content, translations in zip(written, (upper, untranslated), strict=True):
         again = parse(source.content, source.format, name=name, language="de")
         assert content == again.write(translations)
 
@@ -67,11 +67,11 @@ def test_a_text_with_too_many_characters_is_not_sent(worker):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the system does not limit the time of a process")
 def test_processor_time_is_limited():
-    worker, before = Worker(seconds=0.5), os.times()
+    worker, start_times = Worker(seconds=0.5), os.times()
     with pytest.raises(FormatError, match=r"^a\.html: takes longer than 0\.5 s to read or write$"):
         worker.read(SLOW, 100)
     after = os.times()  # with those of processes that have ended
-    seconds = after.children_user + after.children_system - before.children_user - before.children_system
+    seconds = after.children_user + after.children_system - start_times.children_user - start_times.children_system
     assert 0.4 < seconds < 3
     worker.seconds = 30
     assert works(worker)
@@ -166,8 +166,8 @@ def test_it_does_not_outlive_its_server():
         "threading.Timer(0.5, lambda: (print(worker._process.pid, flush=True), os._exit(0))).start()\n"
         "worker.read(SLOW, 100)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    pid = int(done.stdout)
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    pid = int(process.stdout)
     for _ in range(1800):  # two seconds of the processor may last minutes
         try:
             os.kill(pid, 0)

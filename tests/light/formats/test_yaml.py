@@ -29,8 +29,8 @@ def shouted(value):
         return {key: shouted(child) for key, child in value.items()}
     if isinstance(value, list):
         return [shouted(child) for child in value]
-    kept = (":symbol", "%d. %B %Y")
-    return shout(value) if isinstance(value, str) and value not in kept else value
+    verbatim = (":symbol", "%d. %B %Y")
+    return shout(value) if isinstance(value, str) and value not in verbatim else value
 
 
 def test_rails():
@@ -50,11 +50,11 @@ def test_rails():
     ]
     content = YAML.replace("    anders: *de\n", "")  # which holds itself
     assert texts(content) == expected
-    before, after = yaml.safe_load(content), yaml.safe_load(translated(content))
-    wanted = shouted(before)
-    wanted["de"]["gruss"] = 'HALLO %{name},\nÜBER: "X"'
-    wanted["de"]["dateien"]["other"] = "%{count} DATEIEN"
-    assert after == wanted
+    original, after = yaml.safe_load(content), yaml.safe_load(translated(content))
+    shouted_values = shouted(original)
+    shouted_values["de"]["gruss"] = 'HALLO %{name},\nÜBER: "X"'
+    shouted_values["de"]["dateien"]["other"] = "%{count} DATEIEN"
+    assert after == shouted_values
     assert "  titel: DER ALTE MANN  # bleibt\n" in translated(YAML)
 
 

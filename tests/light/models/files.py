@@ -30,13 +30,13 @@ def write_tensors(file: Path, tensors: dict[str, tuple[str, list[int], bytes]]) 
     write_file(file, header, data)
 
 
-def golden(name: str, to: Path) -> Path:
+def golden(name: str, target: Path) -> Path:
     """Copy a golden checkpoint, with the tokenizer that all families share."""
-    shutil.copytree(FOLDER / name, to)
+    shutil.copytree(FOLDER / name, target)
     for file in TOKENIZER_FILES:
-        if not (to / file).exists():
-            shutil.copy(FOLDER / "capsule_marian" / file, to)
-    return to
+        if not (target / file).exists():
+            shutil.copy(FOLDER / "capsule_marian" / file, target)
+    return target
 
 
 def edit_json(file: Path, **fields: Any) -> None:

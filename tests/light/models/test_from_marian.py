@@ -57,35 +57,36 @@ KINDS = {
 class Marian:
     """What Marian computes, from its own weights, in plain loops."""
 
-    def __init__(self, options: dict, found: dict[str, Matrix]) -> None:
-        self.options, self.found = options, found
+    def __init__(self, options: dict, matrices: dict[str, Matrix]) -> None:
+        self.options, self.matrices = options, matrices
 
     def map(self, row: list[float], weight: str, bias: str | None = None) -> list[float]:
         mapped = [dot(row, column) for column in self.columns(weight)]
-        return mapped if bias is None else [a + b for a, b in zip(mapped, self.found[bias].values, strict=True)]
+        return mapped if bias is None else [a + b for a, b in zip(mapped, self.matrices[bias].values, strict=True)]
 
     def columns(self, name: str) -> list[list[float]]:
-        matrix = self.found[name].transposed()
+        matrix = self.matrices[name].transposed()
         return [matrix.row(number) for number in range(matrix.rows)]
 
     def norm(self, name: str, *rows: list[float]) -> list[float]:
         total = [sum(column) for column in zip(*rows, strict=True)]
         mean = sum(total) / WIDTH
         scale = math.sqrt(sum((value - mean) ** 2 for value in total) / WIDTH)
-        gains, biases = (self.found[f"{name}_ln_{one}"].values for one in ("scale", "bias"))
+        gains, biases = (self.matrices[f"{name}_ln_{kind}"].values for kind in ("scale", "bias"))
         return [(v - mean) / scale * g + b for v, g, b in zip(total, gains, biases, strict=True)]
 
     def embed(self, side: str, token: int | None, position: int) -> list[float]:
-        table = self.found.get("Wemb") or self.found[f"{side}_Wemb"]
+        table = self.matrices.get("Wemb") or self.matrices[f"{side}_Wemb"]
         row = [0.0] * WIDTH if token is None else [math.sqrt(WIDTH) * value for value in table.row(token)]
         rates = [position * 10000 ** (-k / (WIDTH / 2 - 1)) for k in range(WIDTH // 2)]
         waves = [*map(math.sin, rates), *map(math.cos, rates)]
         return [a + b for a, b in zip(row, waves, strict=True)]
 
-    def attend(self, name: str, row: list[float], others: list[list[float]]) -> list[float]:
+    def attend(self, name: str, row: list[float], rows: list[list[float]]) -> list[float]:
         query = split(self.map(row, f"{name}_Wq", f"{name}_bq"), WIDTH // HEADS)
         keys, values = (
-            [split(self.map(one, f"{name}_W{k}", f"{name}_b{k}"), WIDTH // HEADS) for one in others] for k in "kv"
+            [split(self.map(other_row, f"{name}_W{k}", f"{name}_b{k}"), WIDTH // HEADS) for other_row in rows]
+            for k in "kv"
         )
         heads = []
         for number, part in enumerate(query):
@@ -100,53 +101,53 @@ class Marian:
         return self.norm(f"{name}_ffn", row, self.map(inner, f"{name}_W2", f"{name}_b2"))
 
     def encode(self, source: list[int]) -> list[list[float]]:
-        rows = [self.embed("encoder", token, place) for place, token in enumerate(source)]
+        rows = [self.embed("encoder", token, position) for position, token in enumerate(source)]
         for layer in range(1, LAYERS + 1):
             rows = [self.attend(f"encoder_l{layer}_self", row, rows) for row in rows]
             rows = [self.feed_forward(f"encoder_l{layer}_ffn", row) for row in rows]
         return rows
 
     def recur(self, name: str, rows: list[list[float]]) -> list[list[float]]:
-        state, found = [0.0] * WIDTH, []
+        state, outputs = [0.0] * WIDTH, []
         for row in rows:
             forget = map(sigmoid, self.map(row, f"{name}_Wf", f"{name}_bf"))
             new = self.map(row, f"{name}_W")
             state = [f * c + (1 - f) * x for f, c, x in zip(forget, state, new, strict=True)]
-            found.append(self.norm(f"{name}_ffn", row, [max(value, 0.0) for value in state]))
-        return found
+            outputs.append(self.norm(f"{name}_ffn", row, [max(value, 0.0) for value in state]))
+        return outputs
 
     def score(self, source: list[int], target: list[int]) -> list[float]:
         memory = self.encode(source)
-        rows = [self.embed("decoder", token, place) for place, token in enumerate([None, *target[:-1]])]
+        rows = [self.embed("decoder", token, position) for position, token in enumerate([None, *target[:-1]])]
         for layer in range(1, LAYERS + 1):
             name = f"decoder_l{layer}"
             if self.options["transformer-decoder-autoreg"] == "rnn":
                 rows = self.recur(f"{name}_rnn", rows)
             else:
-                rows = [self.attend(f"{name}_self", row, rows[: place + 1]) for place, row in enumerate(rows)]
+                rows = [self.attend(f"{name}_self", row, rows[: position + 1]) for position, row in enumerate(rows)]
             rows = [self.feed_forward(f"{name}_ffn", self.attend(f"{name}_context", row, memory)) for row in rows]
-        table = self.found.get("Wemb") or self.found["decoder_Wemb"]
+        table = self.matrices.get("Wemb") or self.matrices["decoder_Wemb"]
         outputs = [table.row(token) for token in range(table.rows)]
-        if "decoder_ff_logit_out_W" in self.found:
+        if "decoder_ff_logit_out_W" in self.matrices:
             outputs = self.columns("decoder_ff_logit_out_W")
-        has_bias, found = "decoder_ff_logit_out_b" in self.found, []
-        biases = self.found["decoder_ff_logit_out_b"].values if has_bias else [0.0] * len(outputs)
+        has_bias, scores = "decoder_ff_logit_out_b" in self.matrices, []
+        biases = self.matrices["decoder_ff_logit_out_b"].values if has_bias else [0.0] * len(outputs)
         for row, token in zip(rows, target, strict=True):
             logits = [dot(row, output) + bias for output, bias in zip(outputs, biases, strict=True)]
             top = max(logits)
-            found.append(logits[token] - top - math.log(sum(math.exp(value - top) for value in logits)))
-        return found
+            scores.append(logits[token] - top - math.log(sum(math.exp(value - top) for value in logits)))
+        return scores
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_numbers_of_marian(kind, tmp_path):
     options, targets = KINDS[kind]
-    found = weights(options, (len(PIECES), len(targets or PIECES)))
+    matrices = weights(options, (len(PIECES), len(targets or PIECES)))
     model = load_model(write_student(tmp_path / "student", options=options, targets=targets))
     source, target = model.tokenizer.encode(SOURCES[0]).ids, model.tokenizer.encode_target(SOURCES[2])
     assert [PIECES[token] for token in source[:3]] == ["\u2581the", "\u2581old", "\u2581man"]
     (forced,) = model.decoder.force([source], [target], Readings())
-    assert forced.log_probs == pytest.approx(Marian(options, found).score(source, target), abs=1e-3)
+    assert forced.log_probs == pytest.approx(Marian(options, matrices).score(source, target), abs=1e-3)
 
 
 @pytest.mark.parametrize("kind", ["ssru", "attention", "two vocabularies"])
@@ -156,7 +157,9 @@ def test_all_forms_translate_alike(kind, tmp_path):
     for form, configuration in (("int8", True), ("int8", False), ("float32", True), ("npz", False)):
         folder = tmp_path / f"{form}-{configuration}"
         write_student(folder, form, options=options, targets=targets, configuration=configuration)
-        texts.append([one.text for one in Translator.from_pretrained(folder)(SOURCES, max_new_tokens=9)])
+        texts.append(
+            [translation.text for translation in Translator.from_pretrained(folder)(SOURCES, max_new_tokens=9)]
+        )
     assert texts[1:] == texts[:1] * 3
 
 
@@ -166,20 +169,20 @@ def test_the_command_converts(kind, tmp_path, call):
     options, targets = KINDS[kind]
     folder = write_student(tmp_path / "student", options=options, targets=targets)
     (folder / "coverage_calibration.json").write_text('{"attention": {"head": [1, 0]}}')
-    for model, out, to in ((folder, "hub", "huggingface"), (tmp_path / "hub", "back", "marian")):
-        _, printed, _ = call(convert, model, tmp_path / out, "--to", to)
+    for model, out, target_format in ((folder, "hub", "huggingface"), (tmp_path / "hub", "back", "marian")):
+        _, printed, _ = call(convert, model, tmp_path / out, "--to", target_format)
     vocabularies = ["vocab.spm"] if targets is None else ["srcvocab.spm", "trgvocab.spm"]
     names = ["config.yml", "coverage_calibration.json", "lex.s2t.bin", "model.npz", *vocabularies]
     assert printed.splitlines() == [str(tmp_path / "back" / name) for name in names]
     for shortlist in (False, True):
-        back, before = (load_model(one, shortlist=shortlist) for one in (tmp_path / "back", folder))
-        assert back.calibration == before.calibration != {}
-        texts = [Translator(model)(SOURCES, max_new_tokens=9) for model in (back, before)]
+        back, original = (load_model(folder_name, shortlist=shortlist) for folder_name in (tmp_path / "back", folder))
+        assert back.calibration == original.calibration != {}
+        texts = [Translator(model)(SOURCES, max_new_tokens=9) for model in (back, original)]
         assert texts[0] == texts[1]
-    assert back.shortlist.of_source([9, 20]) == before.shortlist.of_source([9, 20])
+    assert back.shortlist.of_source([9, 20]) == original.shortlist.of_source([9, 20])
     for text in (*SOURCES, "a </s> b<unk>", "  the  man ", "ox", "<pad>", ""):
-        assert back.tokenizer.encode(text) == before.tokenizer.encode(text)
-        assert back.tokenizer.encode_target(text) == before.tokenizer.encode_target(text)
+        assert back.tokenizer.encode(text) == original.tokenizer.encode(text)
+        assert back.tokenizer.encode_target(text) == original.tokenizer.encode_target(text)
     with pytest.raises(CheckpointError, match="hub: has no model of Marian"):
         write_huggingface(tmp_path / "hub", tmp_path / "again")
     with pytest.raises(ValueError, match="back: exists and is not empty; name a new folder"):
@@ -226,9 +229,11 @@ def test_a_calibration_beside_a_student(tmp_path):
     curves = {"words": [[0.0, 0.25], [1.0, 0.25]], "sentences": [[0.0, 0.0], [1.0, 1.0]], "threshold": 0.3}
     file.write_text(json.dumps({"attention": {"head": [1, 1], **curves}, "optional_words": ["a"]}))
     write_huggingface(folder, tmp_path / "out")
-    for one in (folder, tmp_path / "out"):
-        found = Translator.from_pretrained(one)("the red hat buys a man", max_new_tokens=9, coverage=options).coverage
-        assert [(word.text, word.covered) for word in found.untranslated] == [
+    for path in (folder, tmp_path / "out"):
+        coverage = Translator.from_pretrained(path)(
+            "the red hat buys a man", max_new_tokens=9, coverage=options
+        ).coverage
+        assert [(word.text, word.covered) for word in coverage.untranslated] == [
             (word, 0.25) for word in ("the", "red", "hat", "buys", "man")
         ]
     for content, message in (
@@ -244,12 +249,12 @@ def test_a_calibration_beside_a_student(tmp_path):
 def test_a_calibration_that_comes_with_the_package(tmp_path, monkeypatch):
     """It is for one file of weights, wherever that is, and gives way to one beside it."""
     folder = write_student(tmp_path / "student")
-    weights_file, own = folder / "model.xxyy.bin", {"attention": {"head": [1, 0]}}
+    weights_file, calibration = folder / "model.xxyy.bin", {"attention": {"head": [1, 0]}}
     key = (weights_file.stat().st_size, hashlib.sha256(weights_file.read_bytes()).hexdigest())
     monkeypatch.setattr(shipped, "FOLDER", str(tmp_path))
     monkeypatch.setattr(shipped, "SHIPPED", {key: "ours.json"})
-    (tmp_path / "ours.json").write_text(json.dumps(own))
-    assert load_model(folder).calibration == own
+    (tmp_path / "ours.json").write_text(json.dumps(calibration))
+    assert load_model(folder).calibration == calibration
     beside = {"attention": {"head": [0, 1]}}
     (folder / "coverage_calibration.json").write_text(json.dumps(beside))
     assert load_model(folder).calibration == beside
@@ -353,8 +358,8 @@ def test_a_malformed_one_is_refused(damage, tmp_path):
 
 def test_yaml_as_marian_writes_it():
     text = "---\na: 1\nb: -2.5e1\nc: true\nd: ~\ne: \"x: y\"\nf: 'it''s'\ng: []\nh: [a, 2, false]\n"
-    found = {"a": 1, "b": -25.0, "c": True, "d": None, "e": "x: y", "f": "it's", "g": [], "h": ["a", 2, False]}
-    assert read_yaml(f"{text}i:\n  - one\n  - 2\n...\n", "file") == found | {"i": ["one", 2]}
+    expected = {"a": 1, "b": -25.0, "c": True, "d": None, "e": "x: y", "f": "it's", "g": [], "h": ["a", 2, False]}
+    assert read_yaml(f"{text}i:\n  - one\n  - 2\n...\n", "file") == expected | {"i": ["one", 2]}
     assert read_yaml("time: v1 00:28:35 +0100  # said\n\n# no\n", "file") == {"time": "v1 00:28:35 +0100"}
     for text, message in (
         ("a: 1\na: 2", "file:2: `a` comes twice"),

@@ -29,9 +29,9 @@ def test_a_converted_model_translates_as_before(name, tmp_path, call):
     assert {"config.json", "generation_config.json", "int8.json", "int8.safetensors", "tokenizer.json"} <= names
     assert "model.safetensors" not in names
     settings = {"max_new_tokens": 12, "num_beams": 2}
-    before, after = (Translator.from_pretrained(path, int8=True) for path in (folder, tmp_path / "out"))
-    assert before(TEXTS, **settings) == after(TEXTS, **settings)
-    assert after.loaded.calibration == before.loaded.calibration
+    original, after = (Translator.from_pretrained(path, int8=True) for path in (folder, tmp_path / "out"))
+    assert original(TEXTS, **settings) == after(TEXTS, **settings)
+    assert after.loaded.calibration == original.loaded.calibration
     with pytest.raises(ValueError, match="out: exists and is not empty; name a new folder"):
         call(convert, folder, tmp_path / "out", "--to", "int8")
 
@@ -116,11 +116,11 @@ def write_large(folder):
     shapes |= {f"{name}.weight": shape for name, shape in linears.items()}
     shapes |= {f"{name}.bias": shape[:1] for name, shape in linears.items()}
     shapes |= {f"{name}.{kind}": (WIDTH,) for name in norms for kind in ("weight", "bias")}
-    ones = memoryview(b"\x00\x3c" * ROWS * WIDTH)
+    half_ones = memoryview(b"\x00\x3c" * ROWS * WIDTH)
     write_safetensors(
         folder / "model.safetensors",
         {name: ("F16", shape) for name, shape in shapes.items()},
-        lambda name: ones[: 2 * math.prod(shapes[name])],
+        lambda name: half_ones[: 2 * math.prod(shapes[name])],
         {},
     )
     config = {"model_type": "m2m_100", "vocab_size": ROWS, "d_model": WIDTH, "scale_embedding": True}

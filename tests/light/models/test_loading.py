@@ -30,13 +30,13 @@ def test_golden_checkpoints(family, tmp_path):
     limits = [model.generation["max_new_tokens"]] * len(sources)
     for measured in expected["measured"]["translations"]:
         options = SearchOptions(limits=limits, num_beams=measured["num_beams"])
-        found = [best for best, *_ in model.decoder.translate(sources, options)]
-        assert [model.tokenizer.decode(one.ids) for one in found] == [one["target"] for one in expected["pairs"]]
-        assert [one.score for one in found] == pytest.approx(measured["scores"], abs=1e-4)
-        assert not any(one.was_cut for one in found)
+        hypotheses = [best for best, *_ in model.decoder.translate(sources, options)]
+        assert [model.tokenizer.decode(one.ids) for one in hypotheses] == [one["target"] for one in expected["pairs"]]
+        assert [one.score for one in hypotheses] == pytest.approx(measured["scores"], abs=1e-4)
+        assert not any(one.was_cut for one in hypotheses)
     targets = [model.tokenizer.encode_target(pair["target"]) for pair in expected["pairs"]]
     forced = model.decoder.force(sources, targets, Readings())
-    for one, best in zip(forced, found, strict=True):
+    for one, best in zip(forced, hypotheses, strict=True):
         assert sum(one.log_probs) / len(one.log_probs) == pytest.approx(best.score, abs=1e-4)
 
 
@@ -44,16 +44,16 @@ def test_golden_checkpoints(family, tmp_path):
 @pytest.mark.parametrize("name", [*FAMILIES, "capsule-marian-de-en", "capsnmt-de-en"])
 def test_tiles_change_no_bit(name, tmp_path, monkeypatch):
     folder = golden(name, tmp_path / name) if name in FAMILIES else RELEASED / name
-    found = []
+    results = []
     for tier in ("amx", "avx512"):
         monkeypatch.setenv("HF_CAPSULE_MT_TIER", tier)
         model = load_model(folder, int8=True)
         assert model.decoder.engine.tier == tier
         sources = [model.tokenizer.encode(pair["source"]).ids for pair in expected_of("capsule_marian")["pairs"]]
         options = SearchOptions(limits=[20] * len(sources), num_beams=5, num_return_sequences=5)
-        found.append([[vars(one) for one in some] for some in model.decoder.translate(sources, options)])
-        found.append(model.decoder.force(sources, sources, Readings()))
-    assert found[:2] == found[2:]
+        results.append([[vars(beam) for beam in beams] for beams in model.decoder.translate(sources, options)])
+        results.append(model.decoder.force(sources, sources, Readings()))
+    assert results[:2] == results[2:]
 
 
 def test_what_a_model_says_of_itself(tmp_path):
@@ -80,8 +80,8 @@ def test_a_shortlist(tmp_path):
     Shortlist.of_translations({}, [5, 6, 7], (700, 700)).save(folder / FILE_NAME)
     model = load_model(folder, shortlist=True)
     options = SearchOptions(limits=[4], shortlist=model.shortlist)
-    ((found,),) = model.decoder.translate([[9, 10, 1]], options)
-    assert set(found.ids) <= {1, 5, 6, 7}
+    ((hypothesis,),) = model.decoder.translate([[9, 10, 1]], options)
+    assert set(hypothesis.ids) <= {1, 5, 6, 7}
     Shortlist.of_translations({}, [5], (700, 7)).save(folder / FILE_NAME)
     with pytest.raises(ValueError, match="`shortlist` is for vocabularies of 700 and 7 tokens"):
         load_model(folder, shortlist=folder / FILE_NAME)

@@ -56,10 +56,10 @@ def assert_as_marian_says(model: LoadedModel, name: str) -> None:
     """Compare the scores, and the greedy translations that end before Marian's limit."""
     assert_scores_are_marians(model, name)
     num_compared = 0
-    for own, limit, (text, scores) in zip(*greedy_texts(model), oracle_of(name)["beams1"], strict=True):
+    for text_and_score, limit, (text, scores) in zip(*greedy_texts(model), oracle_of(name)["beams1"], strict=True):
         if len(scores) < limit:
             text = text.replace(" ", "").replace("\u2581", " ") if name == "yml" else text  # Marian prints the pieces
-            assert own == text.strip()
+            assert text_and_score == text.strip()
             num_compared += 1
     assert num_compared > 30
 
@@ -128,7 +128,7 @@ def test_a_bin_has_the_numbers_of_the_npz(tmp_path):
         model = load_model(marian_folder("default", tmp_path / file, file, configuration=False))
         sources = [model.tokenizer.encode(text).ids for text in SOURCES]
         targets = [model.tokenizer.encode_target(text) for text in TARGETS]
-        scores.append([one.log_probs for one in model.decoder.force(sources, targets, Readings())])
+        scores.append([forced.log_probs for forced in model.decoder.force(sources, targets, Readings())])
     assert scores[0] == scores[1]
 
 

@@ -70,9 +70,9 @@ def test_pieces_are_those_of_the_library(settings, tmp_path):
     file = train(tmp_path / "one.spm", **settings)
     encoder, processor = SentencePieceEncoder(read_sentencepiece(file)), library.SentencePieceProcessor(str(file))
     for text in TEXTS:
-        pieces, places = encoder.encode(text)
+        pieces, offsets = encoder.encode(text)
         assert pieces == processor.encode(text, out_type=str), text
-        assert len(places) == len(pieces)
+        assert len(offsets) == len(pieces)
         assert joined_pieces(pieces) == processor.decode_pieces(pieces).strip(" ")
 
 
@@ -195,8 +195,8 @@ def test_damaged_files(tmp_path):
         with pytest.raises(CheckpointError, match=r"one\.spm: is not a SentencePiece model"):
             read_sentencepiece(file)
     # a map of characters that leads beyond its end
-    place = good.index(read_sentencepiece_map(good))
-    file.write_bytes(good[: place + 4] + struct.pack("<I", 0xFFFFFC00) + good[place + 8 :])
+    position = good.index(read_sentencepiece_map(good))
+    file.write_bytes(good[: position + 4] + struct.pack("<I", 0xFFFFFC00) + good[position + 8 :])
     with pytest.raises(CheckpointError, match="the map of its characters is damaged"):
         SentencePieceEncoder(read_sentencepiece(file)).encode("é")
     with pytest.raises(CheckpointError, match=r"none\.spm: no such file"):

@@ -7,12 +7,14 @@ from capsule_mt.models.shortlist import FILE_NAME, Shortlist
 from capsule_mt.models.weights import CheckpointError
 from tests.light.models.files import read_header, write_file
 
-SOME = Shortlist.of_translations({token: range(30 + token, 45 + token) for token in range(30)}, [3, 4, 5], (211, 211))
+SHORTLIST = Shortlist.of_translations(
+    {token: range(30 + token, 45 + token) for token in range(30)}, [3, 4, 5], (211, 211)
+)
 
 
 def test_the_tokens_of_a_source():
-    assert SOME.of_source([5, 6, 5, 200], 0, -1) == [0, 3, 4, 5, *range(35, 51)]
-    assert SOME.of_source([], 4) == [3, 4, 5]
+    assert SHORTLIST.of_source([5, 6, 5, 200], 0, -1) == [0, 3, 4, 5, *range(35, 51)]
+    assert SHORTLIST.of_source([], 4) == [3, 4, 5]
 
 
 class OneByOne:
@@ -51,21 +53,25 @@ def test_the_tokens_of_several_sources(vocabulary, multiple):
 )
 def test_tokens_outside_of_the_vocabularies_are_refused(sources, further, message):
     with pytest.raises(ValueError, match=f"the native engine refused: {message}"):
-        SOME.of_sources(sources, further)
+        SHORTLIST.of_sources(sources, further)
 
 
 def test_files(tmp_path):
-    SOME.save(tmp_path / FILE_NAME)
+    SHORTLIST.save(tmp_path / FILE_NAME)
     for path in (tmp_path, tmp_path / FILE_NAME):
         loaded = Shortlist.load(path)
-        assert (loaded.starts, loaded.tokens, loaded.frequent) == (SOME.starts, SOME.tokens, SOME.frequent)
+        assert (loaded.starts, loaded.tokens, loaded.frequent) == (
+            SHORTLIST.starts,
+            SHORTLIST.tokens,
+            SHORTLIST.frequent,
+        )
         assert loaded.vocabulary == 211
     with pytest.raises(FileNotFoundError, match="capsule-mt shortlist CHECKPOINT SOURCE TARGET"):
         Shortlist.load(tmp_path / "none")
 
 
 def test_a_damaged_list_is_refused(tmp_path):
-    starts, tokens, frequent = SOME.starts, SOME.tokens, SOME.frequent
+    starts, tokens, frequent = SHORTLIST.starts, SHORTLIST.tokens, SHORTLIST.frequent
     damages = [
         (starts, [10**8] * len(tokens), frequent),
         (starts, tokens, [-3]),
@@ -78,11 +84,11 @@ def test_a_damaged_list_is_refused(tmp_path):
         with pytest.raises(ValueError, match="`shortlist` is damaged"):
             Shortlist(*damage, 211)
     with pytest.raises(ValueError, match="`shortlist` is for vocabularies of 211 and 211 tokens, but the model's are"):
-        SOME.check(7, 211)
+        SHORTLIST.check(7, 211)
     file = tmp_path / FILE_NAME
-    SOME.save(file)
+    SHORTLIST.save(file)
     header, data = read_header(file)
-    facts = {name: one for name, one in header.items() if name != "__metadata__"}
+    facts = {name: fact for name, fact in header.items() if name != "__metadata__"}
     for damaged, message in (
         (facts, "is not a shortlist"),
         (header | {"tokens": header["tokens"] | {"dtype": "F32"}}, "`tokens` must be a list of I32, got F32"),

@@ -47,9 +47,9 @@ def test_a_converted_model(name, tmp_path, text, call):
     names = {os.path.basename(line) for line in printed.splitlines()}
     assert {"config.json", "generation_config.json", "small.json", "small.safetensors", "tokenizer.json"} <= names
     assert not {"model.safetensors", "int8.safetensors"} & names
-    before, after = (Translator.from_pretrained(path, int8=True) for path in (folder, tmp_path / "out"))
-    assert after.loaded.calibration == before.loaded.calibration
-    translations = [[result.text for result in model(TEXTS, max_new_tokens=12)] for model in (before, after)]
+    original, after = (Translator.from_pretrained(path, int8=True) for path in (folder, tmp_path / "out"))
+    assert after.loaded.calibration == original.loaded.calibration
+    translations = [[result.text for result in model(TEXTS, max_new_tokens=12)] for model in (original, after)]
     if name == "word_for_word":  # whose margins are wide
         assert translations[0] == translations[1]
 

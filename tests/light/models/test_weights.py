@@ -33,14 +33,14 @@ def test_types(tmp_path):
     }
     file = tmp_path / "model.safetensors"
     write_tensors(file, {name: (name, [3, 2], content) for name, content in stored.items()})
-    found = SafetensorsFile(file)
+    file_of_types = SafetensorsFile(file)
     for name in ("F64", "F32", "F16", "BF16"):
-        assert found.shape(name) == (3, 2)
-        assert numbers(found.read(name)) == values
+        assert file_of_types.shape(name) == (3, 2)
+        assert numbers(file_of_types.read(name)) == values
     with pytest.raises(CheckpointError, match=r"model\.safetensors: `I64` is saved as I64, choose among F64, F32"):
-        found.read("I64")
+        file_of_types.read("I64")
     with pytest.raises(CheckpointError, match=r"model\.safetensors: lacks `F8`, which the configuration asks for"):
-        found.shape("F8")
+        file_of_types.shape("F8")
 
 
 @pytest.mark.parametrize(
@@ -91,11 +91,11 @@ def sharded(tmp_path, **edited):
 
 
 def test_parts(tmp_path):
-    found = SafetensorsFile.in_folder(sharded(tmp_path))
-    assert sorted(found) == ["x", "y"]
-    assert (bytes(found.content("x")), bytes(found.content("y"))) == (bytes([1] * 24), bytes([2] * 24))
+    sharded_file = SafetensorsFile.in_folder(sharded(tmp_path))
+    assert sorted(sharded_file) == ["x", "y"]
+    assert (bytes(sharded_file.content("x")), bytes(sharded_file.content("y"))) == (bytes([1] * 24), bytes([2] * 24))
     with pytest.raises(CheckpointError, match=r"part-2\.safetensors: `y`"):
-        raise found.problem("y", "`y`")
+        raise sharded_file.problem("y", "`y`")
 
 
 @pytest.mark.parametrize(
@@ -122,11 +122,11 @@ def test_a_folder_of_other_weights(tmp_path):
 def test_a_file_that_shrinks_while_it_is_open(tmp_path):
     file = tmp_path / "model.safetensors"
     write_tensors(file, {"x": ("F32", [2, 3], DATA)})
-    found = SafetensorsFile(file)
+    open_file = SafetensorsFile(file)
     header, data = read_header(file)
     write_file(file, header, data[:-4])
     with pytest.raises(CheckpointError, match="was cut off while it was read"):
-        found.read("x")
+        open_file.read("x")
 
 
 @pytest.mark.parametrize(

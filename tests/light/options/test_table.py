@@ -60,7 +60,7 @@ def test_each_check_refuses_what_an_option_does_not_take(option, value):
 
 
 @needs_engine
-@pytest.mark.parametrize(("option", "value"), [one for one in EACH_WRONG if "engine" in one[0].interfaces])
+@pytest.mark.parametrize(("option", "value"), [case for case in EACH_WRONG if "engine" in case[0].interfaces])
 def test_the_engine_refuses_it_too(option, value):
     decoder = EngineDecoder(Engine(PROGRAMS["plain"], int8=False, num_threads=1), PAD, END, PAD)
     with pytest.raises(ValueError, match=f"`{option.name}` must be "):
@@ -76,11 +76,11 @@ def test_a_library_of_another_table_is_refused(monkeypatch):
 
 
 def test_each_flag(monkeypatch, capsys):
-    given = {"integer": "2", "number": "1.5"}
-    flags = [text for option in offered("flag") for text in (option.flag, given[option.kind])]
+    values = {"integer": "2", "number": "1.5"}
+    flags = [text for option in offered("flag") for text in (option.flag, values[option.kind])]
     monkeypatch.setattr(sys, "argv", ["translate", "model", *flags])
     settings = translate.options_of(translate.parse_arguments()).generate_kwargs
-    assert settings == {option.name: float(given[option.kind]) for option in offered("flag")}
+    assert settings == {option.name: float(values[option.kind]) for option in offered("flag")}
     for option in offered("flag"):
         monkeypatch.setattr(sys, "argv", ["translate", "model", option.flag, "x"])
         with pytest.raises(SystemExit):
@@ -90,9 +90,9 @@ def test_each_flag(monkeypatch, capsys):
 
 def test_each_field_of_the_server():
     asked = {"q": "a", "source": "en", "target": "de"}
-    given = {option.name: 2 if option.kind == "integer" else 1.5 for option in offered("server")}
-    request = TranslationRequest(**asked, **{name: str(value) for name, value in given.items()})  # as a form has them
-    assert request.search == given
+    values = {option.name: 2 if option.kind == "integer" else 1.5 for option in offered("server")}
+    request = TranslationRequest(**asked, **{name: str(value) for name, value in values.items()})  # as a form has them
+    assert request.search == values
     assert TranslationRequest(**asked).search == {}
     described = TranslationRequest.model_json_schema()["properties"]
     assert all(described[option.name]["description"] == option.help for option in offered("server"))

@@ -51,8 +51,8 @@ def serve(start):
 
 @pytest.fixture
 def serve_fake(start):
-    def serve_fake(seconds=0.0, **given):
-        settings = {"read_seconds": 10.0, "stop_seconds": 10, "most_connections": 100, "file_seconds": 5, **given}
+    def serve_fake(seconds=0.0, **changes):
+        settings = {"read_seconds": 10.0, "stop_seconds": 10, "most_connections": 100, "file_seconds": 5, **changes}
         return start("-c", FAKE.format(seconds=seconds, **settings))
 
     return serve_fake

@@ -41,12 +41,12 @@ class Upper:
         return options
 
     def documents(self, texts, options):
-        found = []
+        cut = []
         for text in texts:
             matches = re.finditer(r"[^;]+;?", text)
             pieces = [Piece(Span(*match.span()), [0] * len(match[0].split()), text=match[0]) for match in matches]
-            found.append(Document(text, pieces=pieces))
-        return found
+            cut.append(Document(text, pieces=pieces))
+        return cut
 
     def translate_pieces(self, pieces, options):
         texts = [piece.text for piece in pieces]
@@ -56,9 +56,9 @@ class Upper:
         self._wait(texts)
         return [(text if beams else re.sub(r"\S*q\S* ?", "", text)).upper() for text in texts]
 
-    def put_together(self, documents, found, options):
+    def put_together(self, documents, outputs, options):
         returned = options.generate_kwargs.get("num_return_sequences", 1)
-        text = "".join(found)
+        text = "".join(outputs)
         coverage = self._coverage(documents[0].text, text.lower()) if options.coverage else None
         alignment = self._alignment(documents[0].text, text.lower()) if options.alignment else None
         return [[Translation(text + "'" * rank, None, coverage, (), 0.0, alignment) for rank in range(returned)]]
@@ -73,7 +73,9 @@ class Upper:
     def cover(self, texts, translations, *, coverage, batch_size, src_lang=None, tgt_lang=None):
         self.calls.append((list(zip(texts, translations, strict=True)), {"languages": (src_lang, tgt_lang)}))
         self._wait(texts)
-        return [self._coverage(text, given.lower()) for text, given in zip(texts, translations, strict=True)]
+        return [
+            self._coverage(text, translation.lower()) for text, translation in zip(texts, translations, strict=True)
+        ]
 
     def _wait(self, texts):
         assert self.free.wait(120)
@@ -92,11 +94,11 @@ class Upper:
         sentences = (SentenceCoverage(0, len(text), score),) if words else ()
         if not self.has_reverse:
             return Coverage(score, tuple(words), sentences, (), method="attention")
-        found = list(re.finditer(r"\w+", translation))
-        made_up = [match[0].lower() not in text.lower() for match in found]
+        matches = list(re.finditer(r"\w+", translation))
+        made_up = [match[0].lower() not in text.lower() for match in matches]
         target = tuple(
             TargetWord(match[0], *match.span(), 1.0 - marked, marked)
-            for match, marked in zip(found, made_up, strict=True)
+            for match, marked in zip(matches, made_up, strict=True)
         )
         support = 1 - sum(made_up) / max(len(made_up), 1)
         return Coverage(score, tuple(words), sentences, (), 0.7, support, target, method="verified")

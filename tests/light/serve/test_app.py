@@ -54,9 +54,9 @@ class Client:
 
     def with_address(self, address):
         """Return a client of the same application at another address."""
-        other = copy.copy(self)
-        other.address = address
-        return other
+        client = copy.copy(self)
+        client.address = address
+        return client
 
     def __call__(self, *requests):
         """Send requests at once, each (method, path, settings); return the responses."""
@@ -80,18 +80,18 @@ class Client:
 
 @pytest.fixture
 def make_client():
-    made = []
+    clients = []
 
     def make(limits=None, translators=None, detector=None, **settings):
         translators = translators or {EN_DE: Upper(), WORDS: Upper()}
         batchers = {pair: Batcher(translator, **settings) for pair, translator in translators.items()}
-        made.extend(batchers.values())
+        clients.extend(batchers.values())
         client = Client(batchers, limits or Limits(), detector)
-        made.append(client.readers)
+        clients.append(client.readers)
         return client
 
     yield make
-    for batcher_or_readers in made:
+    for batcher_or_readers in clients:
         batcher_or_readers.close()
 
 
@@ -114,8 +114,10 @@ def test_a_checkpoint(make_client):
     texts = [pair["source"] for pair in pairs]
     answer = client.translate(q=texts, coverage=True).json()
     assert answer["translatedText"] == [pair["target"] for pair in pairs]
-    found = [translation.coverage for translation in translator(texts, coverage=CoverageOptions(), batch_size=32)]
-    assert [record["words"] for record in answer["coverage"]] == [coverage_record(one)["words"] for one in found]
+    coverages = [translation.coverage for translation in translator(texts, coverage=CoverageOptions(), batch_size=32)]
+    assert [record["words"] for record in answer["coverage"]] == [
+        coverage_record(coverage)["words"] for coverage in coverages
+    ]
     short = texts[0].split()[0]
     checked = client.post("/cover", q=texts[0], translation=short).json()
     (expected,) = translator.cover([texts[0]], [short])
@@ -561,16 +563,16 @@ def test_a_client_loses_its_own_oldest_file(monkeypatch):
     monkeypatch.setattr("capsule_mt.serve.files.MAX_STORED_BYTES", 100)
     files = Files()
     first = files.store("a", "name", b"x")
-    other = files.store("b", "name", b"x")
+    other_key = files.store("b", "name", b"x")
     for _ in range(MAX_FILES - 1):
         files.store("a", "name", b"x")
     assert files.get(first) == b"x"
     files.store("a", "name", b"x")
-    assert (files.get(first), files.get(other)) == (None, b"x")
+    assert (files.get(first), files.get(other_key)) == (None, b"x")
     large = files.store("c", "name", b"x" * 60)
     assert files.get(large) is not None
     larger = files.store("b", "name", b"x" * 50)  # the client that has most gives way
-    assert (files.get(large), files.get(other), files.get(larger)) == (None, b"x", b"x" * 50)
+    assert (files.get(large), files.get(other_key), files.get(larger)) == (None, b"x", b"x" * 50)
 
 
 def test_keys_with_limits_of_their_own(make_client, tmp_path):
@@ -782,16 +784,16 @@ def test_pairs_of_one_model_share_a_batcher_and_tell_it_their_languages(make_cli
             ("xb", ["xb"]),
         ]
         translator.free.clear()
-        held = []
+        holding = []
         for index in range(2):  # one after the other: two at once would share a batch
-            held.append(batchers[EN_DE].submit(["held"], client=str(index)))
+            holding.append(batchers[EN_DE].submit(["held"], client=str(index)))
             until(lambda index=index: len(translator.calls) == 5 + index)
         waiting = batchers[de_en].submit(["c;d"], RequestSettings(languages=de_en), client="0")
         page = client.get("/metrics").text
         assert 'queued_sentences{pair="de-en"} 2' in page
         assert 'queued_sentences{pair="en-de"} 0' in page
         translator.free.set()
-        assert [future.result(120)[0].text for order in (*held, waiting) for future in order.results][-1] == "C;D"
+        assert [future.result(120)[0].text for order in (*holding, waiting) for future in order.results][-1] == "C;D"
     finally:
         translator.free.set()
         for batcher in batchers.values():

@@ -9,7 +9,7 @@ from capsule_mt.files.line_failures import Failure
 from capsule_mt.serve.batching import Batcher, QueueFullError, RequestSettings, StoppingError
 from tests.light.serve.fakes import Upper, until
 
-BOTH = 2  # threads translate
+NUM_THREADS = 2  # threads translate
 
 
 @pytest.fixture
@@ -21,11 +21,11 @@ def upper():
 
 @pytest.fixture
 def batcher(upper):
-    made = Batcher(upper, max_batch=3, wait_seconds=0.0, max_queue=40)
-    yield made
+    batcher = Batcher(upper, max_batch=3, wait_seconds=0.0, max_queue=40)
+    yield batcher
     upper.free.set()
     upper.freed_slow.set()
-    made.close()
+    batcher.close()
 
 
 def hold(batcher, upper):
@@ -40,8 +40,8 @@ def hold(batcher, upper):
 
 def results(*orders):
     """Wait for translations, and return their texts."""
-    found = [future.result(timeout=120) for order in orders for future in order.results]
-    return [one if isinstance(one, Failure) else one[0].text for one in found]
+    outcomes = [future.result(timeout=120) for order in orders for future in order.results]
+    return [outcome if isinstance(outcome, Failure) else outcome[0].text for outcome in outcomes]
 
 
 def batches(upper):
@@ -50,7 +50,7 @@ def batches(upper):
     Two threads take batches in an order that the queue decides, and call the translator in any: sort two that may run
     at once.
     """
-    return [texts for texts, _ in upper.calls[BOTH:]]
+    return [texts for texts, _ in upper.calls[NUM_THREADS:]]
 
 
 # ---- batches
@@ -67,10 +67,10 @@ def test_sentences_that_wait_are_translated_together(batcher, upper):
 def test_a_batch_waits_for_more():
     upper = Upper()
     batcher = Batcher(upper, max_batch=2, wait_seconds=60)
-    one = batcher.submit(["one"])
+    first = batcher.submit(["one"])
     time.sleep(0.05)
     assert upper.calls == []  # sixty seconds are not over
-    assert results(one, batcher.submit(["two"])) == ["ONE", "TWO"]
+    assert results(first, batcher.submit(["two"])) == ["ONE", "TWO"]
     three = batcher.submit(["three"])
     batcher.close()  # does not wait for more
     assert results(three) == ["THREE"]
@@ -95,17 +95,17 @@ def test_texts_of_equal_settings_are_translated_together(batcher, upper):
     orders += [batcher.submit(["a"], covered), batcher.submit(["b"], covered), batcher.submit(["c"])]
     upper.free.set()
     assert results(*orders) == ["FIRST", "SECOND", "A", "B", "C"]
-    found = [(texts, options["coverage"] is not None) for texts, options in upper.calls[BOTH:]]
-    assert sorted(found) == [(["a", "b"], True), (["c"], False)]
+    batches = [(texts, options["coverage"] is not None) for texts, options in upper.calls[NUM_THREADS:]]
+    assert sorted(batches) == [(["a", "b"], True), (["c"], False)]
 
 
 def test_more_beams_prefer_what_leaves_least_out(batcher, upper):
     upper.free.set()
-    four, one = (RequestSettings(coverage=True, search=(("num_beams", number),)) for number in (4, 1))
+    four, greedy = (RequestSettings(coverage=True, search=(("num_beams", number),)) for number in (4, 1))
     assert results(batcher.submit(["a quick fox"], four)) == ["A QUICK FOX"]
     (_, options) = upper.calls[-1]
     assert (options["num_beams"], options["coverage"].weight) == (4, 5.0)
-    assert results(batcher.submit(["a quick fox"], one)) == ["A QUICK FOX"]
+    assert results(batcher.submit(["a quick fox"], greedy)) == ["A QUICK FOX"]
     assert upper.calls[-1][1]["coverage"].weight is None  # there is nothing to choose from
 
 
@@ -167,13 +167,13 @@ def test_slow_clients_have_a_thread_while_others_keep_asking(batcher, upper, mon
 def test_of_a_batch_of_several_clients_that_takes_long_each_is_tried_alone(batcher, upper):
     orders = [*hold(batcher, upper), batcher.submit(["slow"], client="hostile"), batcher.submit(["a"], client="one")]
     upper.free.set()
-    until(lambda: len(upper.calls) == BOTH + 1)
-    other = batcher.submit(["slow too"], client="another")
-    until(lambda: len(upper.calls) == BOTH + 2)
+    until(lambda: len(upper.calls) == NUM_THREADS + 1)
+    second = batcher.submit(["slow too"], client="another")
+    until(lambda: len(upper.calls) == NUM_THREADS + 2)
     orders.append(batcher.submit(["b"], client="other"))
     assert results(*orders[:2], *orders[3:]) == ["FIRST", "SECOND", "A", "B"]
     upper.freed_slow.set()
-    assert results(orders[2], other) == ["SLOW", "SLOW TOO"]
+    assert results(orders[2], second) == ["SLOW", "SLOW TOO"]
     assert not batcher._clients["one"].is_slow
 
 
@@ -236,16 +236,16 @@ def test_the_end_finishes_what_was_accepted(batcher, upper):
 def test_a_tokenizer_with_a_state_is_used_by_one_thread_at_a_time(monkeypatch):
     """Also where a line fails, and the probe is cut; and nothing is cut that nobody sent."""
     monkeypatch.setattr(Upper, "tokenizes_in_threads", False)
-    upper, seen = Upper(), []
+    upper, counts = Upper(), []
     batcher = Batcher(upper, wait_seconds=0.0)
     cut = upper.documents
     monkeypatch.setattr(
         upper,
         "documents",
-        lambda texts, options: seen.append((texts, batcher._tokenizing.locked())) or cut(texts, options),
+        lambda texts, options: counts.append((texts, batcher._tokenizing.locked())) or cut(texts, options),
     )
     assert results(batcher.submit(["one"])) == ["ONE"]
-    assert seen == [(["one"], True)]
+    assert counts == [(["one"], True)]
     assert isinstance(results(batcher.submit(["broken"]))[0], Failure)
-    assert seen[1:] == [(["broken"], True), (["a"], True)]
+    assert counts[1:] == [(["broken"], True), (["a"], True)]
     batcher.close()

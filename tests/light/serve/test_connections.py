@@ -93,7 +93,7 @@ def test_head_is_answered_as_get_without_a_body(serve_fake):
 def test_there_are_limits_of_connections(serve_fake):
     _, address = serve_fake(most_connections=3, read_seconds=60)
 
-    async def many():
+    async def connect_often():
         open_ones = [await connect(address, HEAD) for _ in range(3)]
         reader, _ = await connect(address)
         head, answer = await read_answer(reader)
@@ -108,7 +108,7 @@ def test_there_are_limits_of_connections(serve_fake):
             await asyncio.sleep(0.1)
         return None
 
-    assert asyncio.run(many()) == {"translatedText": "A"}
+    assert asyncio.run(connect_often()) == {"translatedText": "A"}
 
 
 def test_an_address_has_limits_but_not_that_of_a_proxy_on_this_machine():
@@ -196,9 +196,11 @@ def test_clients_of_libretranslate_in_node(serve, tmp_path):
         pytest.skip(f"npm installs nothing here: {installed.stderr[:200]}")
     (tmp_path / "clients.cjs").write_text(OF_NPM, encoding="utf-8")
     _, address = serve()
-    done = subprocess.run(["node", "clients.cjs", address], cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    plain, of_auto, detected, translated, refused, languages = json.loads(done.stdout)
+    process = subprocess.run(
+        ["node", "clients.cjs", address], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert process.returncode == 0, process.stderr
+    plain, of_auto, detected, translated, refused, languages = json.loads(process.stdout)
     assert (plain, translated["translatedText"]) == ("Er schläft.", "Er schläft.")
     assert translated["alternatives"] == []  # all are far less probable
     assert of_auto.startswith("Er schläft")

@@ -92,25 +92,25 @@ def serve(*arguments):
 
 
 def test_a_check_translates_by_each_model_and_ends(tmp_path):
-    done = serve("--check", "--port", "0", f"en-de={GOLDEN}")
-    assert (done.returncode, done.stderr) == (0, "")
+    process = serve("--check", "--port", "0", f"en-de={GOLDEN}")
+    assert (process.returncode, process.stderr) == (0, "")
     assert re.fullmatch(
-        r"en-de: translates, in [\d.]+ s of processor time\nlanguages are (not )?detected\n", done.stdout
+        r"en-de: translates, in [\d.]+ s of processor time\nlanguages are (not )?detected\n", process.stdout
     )
     broken = shutil.copytree(GOLDEN, tmp_path / "broken")
     (broken / "tokenizer.json").write_text("{", encoding="utf-8")
-    done = serve("--check", "--port", "0", f"en-de={broken}")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert f"error: {broken}" in done.stderr
+    process = serve("--check", "--port", "0", f"en-de={broken}")
+    assert (process.returncode, process.stdout) == (1, "")
+    assert f"error: {broken}" in process.stderr
 
 
 def test_a_taken_port_is_one_sentence(serve_fake):
     _, address = serve_fake()
     port = address.rsplit(":", 1)[1]
-    done = serve(f"en-de={GOLDEN}", "--port", port)
-    assert done.returncode == 1
-    assert f"error: `--host 127.0.0.1 --port {port}` cannot be listened on" in done.stderr
-    assert "Traceback" not in done.stderr
+    process = serve(f"en-de={GOLDEN}", "--port", port)
+    assert process.returncode == 1
+    assert f"error: `--host 127.0.0.1 --port {port}` cannot be listened on" in process.stderr
+    assert "Traceback" not in process.stderr
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="Windows does not have SIGHUP")
@@ -147,10 +147,10 @@ def test_the_list_of_models_is_read_again(start, tmp_path):
 
 
 def test_a_server_needs_a_model(tmp_path):
-    done = serve("--port", "0")
-    assert (done.returncode, done.stderr.count("name a CHECKPOINT, or a file of them by --models")) == (2, 1)
-    done = serve("--port", "0", "--models", str(tmp_path / "models"))
-    assert f"`--models {tmp_path / 'models'}` cannot be read as UTF-8 text: [Errno 2] No such file" in done.stderr
+    process = serve("--port", "0")
+    assert (process.returncode, process.stderr.count("name a CHECKPOINT, or a file of them by --models")) == (2, 1)
+    process = serve("--port", "0", "--models", str(tmp_path / "models"))
+    assert f"`--models {tmp_path / 'models'}` cannot be read as UTF-8 text: [Errno 2] No such file" in process.stderr
     (tmp_path / "models").write_text("# none\n\n")
-    done = serve("--port", "0", "--models", str(tmp_path / "models"))
-    assert f"{tmp_path / 'models'}: names no model; each line is one, such as en-pt" in done.stderr
+    process = serve("--port", "0", "--models", str(tmp_path / "models"))
+    assert f"{tmp_path / 'models'}: names no model; each line is one, such as en-pt" in process.stderr

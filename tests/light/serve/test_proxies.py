@@ -27,9 +27,9 @@ def example(beginning):
 
 
 def free_port():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
 
 
 def nginx(folder, port, server):
@@ -103,8 +103,8 @@ def test_the_examples_of_the_page(proxy, serve, tmp_path):
     with running(*proxy(folder, free_port(), server.removeprefix("http://"))) as client:
         assert client.post("/translate", json=REQUEST).status_code == 200
         assert refusal(client) in (413, 502)  # of Caddy 2.6
-        given = client.post("/translate", json=REQUEST, headers={"X-Forwarded-For": "10.0.0.1"})
-        assert given.status_code == 200  # as the client's own: what it says of its address is not believed
+        response = client.post("/translate", json=REQUEST, headers={"X-Forwarded-For": "10.0.0.1"})
+        assert response.status_code == 200  # as the client's own: what it says of its address is not believed
         for address in ("10.0.0.2", "10.0.0.3"):
             last = client.post("/translate", json=REQUEST, headers={"X-Forwarded-For": address})
         assert last.status_code == 429

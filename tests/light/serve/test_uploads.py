@@ -99,11 +99,11 @@ def check(serve, uploads, min_answers) -> None:
     process, address = serve()
 
     async def send(name: str, content: bytes, message: str | None) -> None:
-        before = seconds_of(process.pid)
+        start_seconds = seconds_of(process.pid)
         work = asyncio.ensure_future(upload(address, name, content))
         answers, memory = await asyncio.wait_for(beside(process, address, work), SECONDS_TO_ANSWER)
         assert answers >= min_answers, name
-        assert seconds_of(process.pid) - before < MAX_SECONDS + answers * SECONDS_PER_ANSWER, name
+        assert seconds_of(process.pid) - start_seconds < MAX_SECONDS + answers * SECONDS_PER_ANSWER, name
         assert memory < MAX_MEMORY, name
         response = work.result()
         if message is None:

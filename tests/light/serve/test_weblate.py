@@ -78,8 +78,8 @@ def test_a_suggestion_with_problems_has_less_quality(service):
         suggestions = service(client).download_multiple_translations(
             "en", "de", [("a fox", None), ("a quick fox", None), ("has 1 q5000", None)]
         )
-    found = {text: (choice["text"], choice["quality"]) for text, (choice,) in suggestions.items()}
-    assert found == {"a fox": ("A FOX", 89), "a quick fox": ("A FOX", 70), "has 1 q5000": ("HAS 1 ", 40)}
+    quality_of = {text: (choice["text"], choice["quality"]) for text, (choice,) in suggestions.items()}
+    assert quality_of == {"a fox": ("A FOX", 89), "a quick fox": ("A FOX", 70), "has 1 q5000": ("HAS 1 ", 40)}
 
 
 def test_only_served_pairs_are_offered(service):

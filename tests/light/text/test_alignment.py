@@ -40,8 +40,8 @@ def test_words_are_counted_over_pieces_and_what_is_copied():
         ),
     ]
     translation = "- TWO ONE. 😀 THREE FOUR"
-    found = numbered_links(document, translation, ["TWO ONE.", "THREE FOUR"], links)
-    assert found == ((0, 0), (1, 2), (2, 1), (3, 3), (4, 4), (5, 5))
+    numbered = numbered_links(document, translation, ["TWO ONE.", "THREE FOUR"], links)
+    assert numbered == ((0, 0), (1, 2), (2, 1), (3, 3), (4, 4), (5, 5))
 
 
 def test_what_is_kept_is_linked_to_itself():
@@ -49,7 +49,7 @@ def test_what_is_kept_is_linked_to_itself():
     source = masked(text, ["tags", "placeholders"])
     now = (text.index("now"), text.index("now") + 3)
     links = restored_links(source, [type("", (), {"source": now, "target": (0, 3)})], decoded, written)
-    assert [(text[slice(*one.source)], written[slice(*one.target)]) for one in links] == [
+    assert [(text[slice(*link.source)], written[slice(*link.target)]) for link in links] == [
         ("now", "NOW"),
         ("{x}", "{x}"),
     ]
@@ -60,11 +60,11 @@ def test_a_translator_aligns_where_it_is_asked_to():
     assert model("one two").alignment is None
     assert model(" ", alignment=True).alignment == ()
     assert model.loaded.decoder.forced == []
-    found = Translator.from_pretrained(RELEASED)
+    released = Translator.from_pretrained(RELEASED)
     text = "Er hat das Buch gestern gelesen. Der alte Mann kauft einen roten Hut."
-    one = found(text, alignment=True)
-    pairs = [(text.split()[source], one.text.split()[target]) for source, target in one.alignment]
+    translation = released(text, alignment=True)
+    pairs = [(text.split()[source], translation.text.split()[target]) for source, target in translation.alignment]
     assert {("das", "the"), ("Buch", "book"), ("alte", "old"), ("kauft", "buys"), ("Hut.", "hat.")} <= set(pairs)
-    both = found([text, "Er schläft."], alignment=True, batch_size=8, num_beams=2, num_return_sequences=2)
-    assert both[0][0].alignment[-1] == (12, len(both[0][0].text.split()) - 1)
-    assert len(both[1]) == 2
+    batch = released([text, "Er schläft."], alignment=True, batch_size=8, num_beams=2, num_return_sequences=2)
+    assert batch[0][0].alignment[-1] == (12, len(batch[0][0].text.split()) - 1)
+    assert len(batch[1]) == 2

@@ -37,19 +37,19 @@ def test_translations_get_the_case_back(case, vocabulary):
 
 
 @pytest.mark.parametrize(
-    ("text", "same"),
+    ("text", "is_unchanged"),
     [
         ("THE OLD MAN BUYS A RED HAT IN LONDON", "The old man buys a red hat in London"),
         ("the old man buys a red hat in london", "The old man buys a red hat in London"),
         ("The Old Man Buys A Red Hat In London", "The old man buys a red hat in London"),
     ],
 )
-def test_every_word_is_where_its_offsets_say(text, same):
+def test_every_word_is_where_its_offsets_say(text, is_unchanged):
     model = Translator.from_pretrained(
         CHECKPOINTS / "capsule-marian-en-de", reverse=CHECKPOINTS / "capsule-marian-de-en"
     )
     translation = model(text, coverage=CoverageOptions(support=True), alignment=True)
-    expected = model(same, coverage=CoverageOptions(support=True), alignment=True)
+    expected = model(is_unchanged, coverage=CoverageOptions(support=True), alignment=True)
     assert translation.text.casefold() == expected.text.casefold()
     assert translation.alignment == expected.alignment
     assert [word.text for word in translation.coverage.words] == text.split()

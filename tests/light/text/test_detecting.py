@@ -18,8 +18,8 @@ def test_another_language_is_found_in_short_texts():
     detector = Detector()
     for language, text in SENTENCES.items():
         assert detector.knows(language)
-        for other in SENTENCES:
-            assert detector.other_language(text, other) == (None if other == language else language)
+        for code in SENTENCES:
+            assert detector.other_language(text, code) == (None if code == language else language)
     assert detector.other_language(SENTENCES["en"].upper(), "de") == "en"
 
 
@@ -64,8 +64,8 @@ def test_foreign_lines_are_copied():
     ]
     assert {(index, index) for index in range(5, 10)} <= set(translation.alignment)
     assert shout(text, copy_foreign=True, src_lang="de").text == "\n".join((LINES[0], LINES[1].upper(), "I DO"))
-    whole = shout(LINES[1], copy_foreign=True, src_lang="eng_Latn", split_sentences=False, copy=False)
-    assert whole.text == LINES[1]
+    unsplit = shout(LINES[1], copy_foreign=True, src_lang="eng_Latn", split_sentences=False, copy=False)
+    assert unsplit.text == LINES[1]
     pivot = PivotTranslator(shouting(), shouting())
     assert pivot(text, copy_foreign=True, src_lang="de").text == "\n".join((LINES[0], LINES[1].upper(), "I DO"))
 

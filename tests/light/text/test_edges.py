@@ -65,7 +65,7 @@ def test_offsets_are_of_the_users_strings(text, both_ways):
     assert target_words
     for string_, spans in ((text, words), (translation.text, target_words)):
         assert all(string_[word.start : word.end] == word.text != "" for word in spans)
-        assert all(left.end <= right.start for left, right in pairwise(spans))
+        assert all(previous.end <= right.start for previous, right in pairwise(spans))
     assert {source for source, _ in translation.alignment} <= set(range(len(text.split())))
     assert {target for _, target in translation.alignment} <= set(range(len(translation.text.split())))
     assert translation.alignment

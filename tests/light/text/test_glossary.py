@@ -10,7 +10,7 @@ from tests.light.test_translator import RELEASED
 
 
 @pytest.mark.parametrize(
-    ("terms", "text", "found"),
+    ("terms", "text", "expected"),
     [
         ({"Hut": "hat", "roter Hut": "red cap"}, "Ein roter Hut und ein hut.", ["red cap", "hat"]),  # the longest
         ({"Hut": "hat"}, "Hutmacher, Strohhut, Hut-Ecke", ["hat"]),
@@ -25,8 +25,8 @@ from tests.light.test_translator import RELEASED
         ({"C++": "C++"}, "in C++ und C", ["C++"]),
     ],
 )
-def test_terms_in_a_text(terms, text, found):
-    assert [term.target for term in Glossary(terms).find(text)] == found
+def test_terms_in_a_text(terms, text, expected):
+    assert [term.target for term in Glossary(terms).find(text)] == expected
 
 
 def test_what_a_translation_lacks():
@@ -67,13 +67,13 @@ def test_a_translation_has_the_terms_and_no_other_sentence_changes(tmp_path, mon
         "Kennst du https://example.org/Hut?": ["https://example.org/Hut"],
     }
     calls: list[object] = []
-    monkeypatch.setattr(model.loaded.decoder, "force", lambda *given: calls.append(given))
+    monkeypatch.setattr(model.loaded.decoder, "force", lambda *arguments: calls.append(arguments))
     for options in ({}, {"num_beams": 4}):
-        for found, wanted in zip(model(list(texts), batch_size=4, **options), texts.values(), strict=True):
-            for part in wanted:
-                assert part in found.text
+        for translation, expected in zip(model(list(texts), batch_size=4, **options), texts.values(), strict=True):
+            for part in expected:
+                assert part in translation.text
     assert model("Der Hut ist rot, und der Hut ist alt.").text.count("headgear") == 2
     assert calls == []  # the search has read what attends to a term
     assert "headgear" not in model("Kennst du https://example.org/Hut?").text
-    others = ["Er schläft.", "Wann kommt dein Bruder?"]
-    assert [one.text for one in model(others)] == [one.text for one in plain(others)]
+    without_terms = ["Er schläft.", "Wann kommt dein Bruder?"]
+    assert [result.text for result in model(without_terms)] == [result.text for result in plain(without_terms)]

@@ -59,21 +59,21 @@ class Fake:
     prefers_no_scores = False
 
     def __init__(self, write):
-        self.write, self.tokenizer, self.seen = write, WordTokenizer(), []
+        self.write, self.tokenizer, self.sources = write, WordTokenizer(), []
         self.model = translator(self, self.tokenizer)
 
     def translate(self, sources, options):
-        self.seen += map(self.tokenizer.decode, sources)
-        found = []
+        self.sources += map(self.tokenizer.decode, sources)
+        hypotheses = []
         for source in sources:
             ids = [*map(self.tokenizer.id, self.write(self.tokenizer.decode(source))), 1]
             first, *rows = self.align(source, ids)  # the head attends to what the decoder has just read
-            found.append([Hypothesis(ids, [-1.0] * len(ids), False, [first, first, *rows][: len(ids)])])
-        return found
+            hypotheses.append([Hypothesis(ids, [-1.0] * len(ids), False, [first, first, *rows][: len(ids)])])
+        return hypotheses
 
     def align(self, source, target):
         words = [[self.tokenizer.words[number].strip(".,:!()").upper() for number in ids] for ids in (source, target)]
-        return [[float(one == other != "") for one in words[0]] for other in words[1]]
+        return [[float(source_word == target_word != "") for source_word in words[0]] for target_word in words[1]]
 
     def __call__(self, text):
         return self.model(text, keep=KEEP_KINDS, copy=False).text
@@ -124,7 +124,7 @@ def test_stand_ins():
 
     fake = Fake(write)
     assert fake("go https://a.de/1 or {x} at 7:15 and 9 Tom") == "Tom 9 and 7:15 at {x} or https://a.de/1 go"
-    assert fake.seen[-1] == "go John or Boston at 7:15 and 9 Tom"  # there is a Tom
+    assert fake.sources[-1] == "go John or Boston at 7:15 and 9 Tom"  # there is a Tom
 
 
 def test_a_sentence_is_cut_around_what_the_model_never_keeps():
@@ -142,14 +142,25 @@ def test_no_stand_in_is_printed(change):
 def test_other_stand_ins_are_tried_first():
     fake = Fake(lambda source: source.replace("Tom", "Thomas").replace("{x}", "it").split()[::-1])
     assert fake("go to {x} now") == "now {x} to go"
-    assert fake.seen == ["go to {x} now", "go to Tom now", "go to John now"]
+    assert fake.sources == ["go to {x} now", "go to Tom now", "go to John now"]
 
 
 def test_whatever_the_model_writes():
     """It may forget, repeat, invent and reorder: what is kept is there as often as in the source, pairs in order."""
     rng = random.Random(7)
-    kept = ["<b>", "</b>", "<i>", "</i>", "<br/>", "<img src='1.png'>", "{x}", "%s", "https://a.de/1", "https://a.de"]
-    kept += ["www.a.de", "a@b.de", "7", "7", "3.000", "2013", "</p>"]
+    markup = [
+        "<b>",
+        "</b>",
+        "<i>",
+        "</i>",
+        "<br/>",
+        "<img src='1.png'>",
+        "{x}",
+        "%s",
+        "https://a.de/1",
+        "https://a.de",
+    ]
+    markup += ["www.a.de", "a@b.de", "7", "7", "3.000", "2013", "</p>"]
     words = ["one", "Tom", "is", "two.", "Ä-b", "so,", "(and)", "good!", "20", "1. Mai", "日本。", "%"]
     noise = [*words, "</b>", "{y}", "%s", "7", "20", "Tom", "https://a.de", "<i>"]
 
@@ -167,14 +178,14 @@ def test_whatever_the_model_writes():
         return Counter(re.findall(r"<[^>]+>|\{\w\}|%s|https://a.de(?:/1)?|www.a.de|a@b.de", text))
 
     for _ in range(400):
-        chosen = [rng.choice(kept if rng.random() < 0.5 else words) for _ in range(rng.randrange(1, 14))]
+        chosen = [rng.choice(markup if rng.random() < 0.5 else words) for _ in range(rng.randrange(1, 14))]
         text = "".join(word + (" " if rng.random() < 0.8 or word[-1] == "s" else "") for word in chosen)
-        found = fake(text)
-        assert written(found) == written(text), (text, found)
+        translation = fake(text)
+        assert written(translation) == written(text), (text, translation)
         numbers = Counter(
             part for part in parts_of(text, KEEP_KINDS) if isinstance(part, Item) and part.kind == "numbers"
         )
-        assert not numbers - items(found), (text, found)
+        assert not numbers - items(translation), (text, translation)
         num_with_words += bool(WORDS.search(re.sub(r"<[^>]*>", "", text)))
     assert num_with_words > 300
 
@@ -189,12 +200,12 @@ def test_what_is_glued_and_what_the_vocabulary_lacks_is_kept(real, kind):
     """60 placeholders and 40 signs, whatever a real model and its tokenizer make of them."""
     texts = [text for text, _ in VECTORS[kind]]
     assert len(texts) >= {"placeholders": 60, "signs": 40}[kind]
-    has = vocabulary_of(real.loaded.tokenizer).covers
-    for (text, items), found in zip(VECTORS[kind], real(texts, batch_size=32), strict=True):
+    covers = vocabulary_of(real.loaded.tokenizer).covers
+    for (text, items), translation in zip(VECTORS[kind], real(texts, batch_size=32), strict=True):
         for item in items:
-            if kind == "placeholders" or not has(re.sub(r"[\w.,\s]", "", item)):  # else it is the model's
-                assert found.text.count(item) == text.count(item), (text, found.text)
-        assert not NAMES.search(found.text) or NAMES.search(text), (text, found.text)
+            if kind == "placeholders" or not covers(re.sub(r"[\w.,\s]", "", item)):  # else it is the model's
+                assert translation.text.count(item) == text.count(item), (text, translation.text)
+        assert not NAMES.search(translation.text) or NAMES.search(text), (text, translation.text)
 
 
 def test_a_sentence_begins_after_a_glued_placeholder():
@@ -233,6 +244,6 @@ def test_emphasis_is_around_the_same_words():
     assert model("The old man buys a **red hat**.").text == "Der alte Mann kauft einen **roten Hut**."
     assert model("**The old man** buys a red hat.").text == "**Der alte Mann** kauft einen roten Hut."
     assert model("*The old man buys a red hat.*").text == f"*{plain}*"
-    found = model("The **old** man buys a _red_ hat.", coverage=CoverageOptions(), alignment=True)
-    assert found.text.replace("**", "").replace("_", "") == plain
-    assert [word.text for word in found.coverage.words] == ["The", "old", "man", "buys", "a", "red", "hat", "."]
+    translation = model("The **old** man buys a _red_ hat.", coverage=CoverageOptions(), alignment=True)
+    assert translation.text.replace("**", "").replace("_", "") == plain
+    assert [word.text for word in translation.coverage.words] == ["The", "old", "man", "buys", "a", "red", "hat", "."]

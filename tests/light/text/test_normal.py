@@ -91,13 +91,13 @@ def test_a_released_tokenizer_reads_typography_as_plain_text(released):
 
 def test_marks_and_alignments_are_of_the_users_text(released):
     text = "The\u00ad old man doesn’t buy\u200b a \u2028red h\u00adat. He\u0301 sleeps…"
-    found = released(text, coverage=CoverageOptions(), alignment=True)
-    words = {text[word.start : word.end] for word in found.coverage.words}
+    translation = released(text, coverage=CoverageOptions(), alignment=True)
+    words = {text[word.start : word.end] for word in translation.coverage.words}
     assert {"The", "doesn’t", "h\u00adat", "He\u0301", "buy"} <= words
-    assert all(word.text == text[word.start : word.end] for word in found.coverage.words)
+    assert all(word.text == text[word.start : word.end] for word in translation.coverage.words)
     sentences = ["The\u00ad old man doesn’t buy\u200b a", "red h\u00adat.", "He\u0301 sleeps…"]
-    assert [text[part.start : part.end] for part in found.segments] == sentences
-    assert max(source for source, _ in found.alignment) < len(text.split())
+    assert [text[part.start : part.end] for part in translation.segments] == sentences
+    assert max(source for source, _ in translation.alignment) < len(text.split())
 
 
 def test_a_vocabulary_is_asked_once():

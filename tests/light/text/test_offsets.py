@@ -88,7 +88,7 @@ def test_offsets_are_of_the_users_string(seed):
     translation = translator(Copying(), PlainTokenizer())(text, coverage=CoverageOptions(), alignment=True)
     spans = [(word.start, word.end) for word in translation.coverage.words]
     assert all(text[word.start : word.end] == word.text for word in translation.coverage.words)
-    assert all(0 <= left[1] <= right[0] <= len(text) for left, right in pairwise(spans))
+    assert all(0 <= previous[1] <= right[0] <= len(text) for previous, right in pairwise(spans))
     assert [letters(text[start:end]) for start, end in spans if letters(text[start:end])] == words
     assert not any(text[end : end + 1] in INVISIBLE - {"\ufeff", "\u2060"} for _, end in spans if end < len(text))
     for segment in translation.segments:

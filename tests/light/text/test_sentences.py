@@ -48,8 +48,8 @@ def test_spans_are_in_order_and_leave_out_only_space():
         for span in spans:
             pieces = split_to_fit(text, span, lambda part: len(part) <= 7)
             assert all(0 < piece.end - piece.start <= 7 for piece in pieces)
-            kept = "".join(text[piece.start : piece.end] for piece in pieces)
-            assert "".join(kept.split()) == "".join(text[span.start : span.end].split())
+            covered = "".join(text[piece.start : piece.end] for piece in pieces)
+            assert "".join(covered.split()) == "".join(text[span.start : span.end].split())
 
 
 def test_an_emoji_of_several_characters_stays_whole():

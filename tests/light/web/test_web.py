@@ -110,7 +110,7 @@ def run_beside_modules(request, tmp_path_factory):
     (folder / "package.json").write_text('{"type": "module"}', encoding="utf-8")
 
     def run(name, value, *arguments):
-        done = subprocess.run(
+        process = subprocess.run(
             [program, folder / f"{name}.js", *arguments],
             input=json.dumps(value, default=list),
             capture_output=True,
@@ -118,8 +118,8 @@ def run_beside_modules(request, tmp_path_factory):
             timeout=300,
             encoding="utf-8",
         )
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        assert process.returncode == 0, process.stderr
+        return json.loads(process.stdout)
 
     return run
 
@@ -190,9 +190,9 @@ def test_patterns_of_python_in_javascript(pattern, text, matches):
         f"[...{json.dumps(text)}.matchAll(new RegExp({json.dumps(javascript_pattern(pattern))}, 'gu'))].map(String)"
     )
     script = script.replace("String", "(match) => match[0]")
-    done = subprocess.run([program, "-p", f"JSON.stringify({script})"], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == matches
+    process = subprocess.run([program, "-p", f"JSON.stringify({script})"], capture_output=True, text=True, timeout=300)
+    assert process.returncode == 0, process.stderr
+    assert json.loads(process.stdout) == matches
 
 
 @pytest.fixture(scope="module")
@@ -219,9 +219,11 @@ def node(package, tmp_path_factory):
         head += 'import { pathToFileURL } from "node:url";\n'
         head += 'import { readFileSync } from "node:fs"; let answer; const argument = JSON.parse(readFileSync(0));\n'
         file.write_text(f"{head}{script}\nprocess.stdout.write(JSON.stringify(answer));", encoding="utf-8")
-        done = subprocess.run([program, file], input=json.dumps(argument), capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        process = subprocess.run(
+            [program, file], input=json.dumps(argument), capture_output=True, text=True, timeout=300
+        )
+        assert process.returncode == 0, process.stderr
+        return json.loads(process.stdout)
 
     return run
 
@@ -232,15 +234,15 @@ def portable(monkeypatch):
     monkeypatch.setenv(TIER, "portable")
 
 
-def nearly(found, wanted):
+def nearly(actual, expected):
     """Whether plain values are equal, but for the rounding of sums."""
-    if isinstance(wanted, float):
-        return found == pytest.approx(wanted, abs=1e-5)
-    if isinstance(wanted, dict):
-        return found.keys() == wanted.keys() and all(nearly(found[name], wanted[name]) for name in wanted)
-    if isinstance(wanted, list):
-        return len(found) == len(wanted) and all(map(nearly, found, wanted))
-    return found == wanted
+    if isinstance(expected, float):
+        return actual == pytest.approx(expected, abs=1e-5)
+    if isinstance(expected, dict):
+        return actual.keys() == expected.keys() and all(nearly(actual[name], expected[name]) for name in expected)
+    if isinstance(expected, list):
+        return len(actual) == len(expected) and all(map(nearly, actual, expected))
+    return actual == expected
 
 
 TRANSLATE = """
@@ -256,22 +258,22 @@ def translator_of(folder, pair, **options):
 
 def translations(translator, texts, **options):
     """What the JavaScript is to answer."""
-    found = translator(texts, batch_size=16, **options)
+    outputs = translator(texts, batch_size=16, **options)
     answers = []
-    for text, one in zip(texts, found, strict=True):
-        tokens = [list(part.target_ids[1:]) for part in one.segments]
-        answers.append({"text": one.text, "score": one.score, "tokens": tokens})
-        if one.coverage is not None:
-            answers[-1]["coverage"] = in_utf16(coverage_record(one.coverage), text, one.text)
+    for text, output in zip(texts, outputs, strict=True):
+        tokens = [list(part.target_ids[1:]) for part in output.segments]
+        answers.append({"text": output.text, "score": output.score, "tokens": tokens})
+        if output.coverage is not None:
+            answers[-1]["coverage"] = in_utf16(coverage_record(output.coverage), text, output.text)
     return answers
 
 
 def in_utf16(coverage, text, translation):
     """A coverage with offsets as JavaScript counts them."""
-    for name, whole in (("words", text), ("sentences", text), ("target_words", translation)):
+    for name, content in (("words", text), ("sentences", text), ("target_words", translation)):
         for entry in coverage.get(name, ()):
             for edge in ("start", "end"):
-                entry[edge] = len(whole[: entry[edge]].encode("utf-16-le")) // 2
+                entry[edge] = len(content[: entry[edge]].encode("utf-16-le")) // 2
     return coverage
 
 
@@ -312,14 +314,14 @@ def test_each_option_of_the_table(node, portable, tmp_path):
     """
     asked = [{option.name: CHOSEN[option.kind], "num_beams": 3} for option in offered("browser")]
     wrong = [{option.name: {}} for option in offered("browser")] + [{"beams": 4}, {"noRepeat": False}]
-    found = node(script, {"model": str(tmp_path / "out/model.capsule"), "texts": texts, "asked": [*asked, *wrong]})
+    actual = node(script, {"model": str(tmp_path / "out/model.capsule"), "texts": texts, "asked": [*asked, *wrong]})
     translator = translator_of(folder, "de-en")
-    wanted = [[one["tokens"] for one in translations(translator, texts, **given)] for given in asked]
-    assert found[: len(asked)] == wanted
+    expected = [[record["tokens"] for record in translations(translator, texts, **settings)] for settings in asked]
+    assert actual[: len(asked)] == expected
     refused = [f"`{option.name}` must be {option.expected}, got {{}}" for option in offered("browser")]
     refused += ["`beams` is not an option of translate: did you mean `num_beams`?"]
-    *others, unlike = found[len(asked) :]
-    assert others == refused
+    *refusals, unlike = actual[len(asked) :]
+    assert refusals == refused
     assert unlike.startswith("`noRepeat` is not an option of translate: it takes coverage, support, batch_size, ")
 
 
@@ -331,11 +333,11 @@ def test_other_families(family, node, portable, tmp_path):
     shutil.copytree(ROOT / "tests/golden" / family, folder, dirs_exist_ok=True)
     command(folder, tmp_path / "out", "--to", "web", "--languages", "en-de")
     texts = ["The old man buys a red hat.", "He sleeps.", "The young woman sees the small dog in the garden."]
-    found = node(
+    actual = node(
         TRANSLATE, {"model": str(tmp_path / "out/model.capsule"), "texts": texts, "options": {"num_beams": 2}}
     )
-    wanted = translations(translator_of(folder, "en-de"), texts, num_beams=2)
-    assert nearly(found, wanted)
+    expected = translations(translator_of(folder, "en-de"), texts, num_beams=2)
+    assert nearly(actual, expected)
 
 
 @pytest.mark.slow
@@ -409,17 +411,17 @@ def test_given_translations_and_a_worker(node, portable, tmp_path):
     const missing = await TranslatorWorker.load(argument.model + "x").catch((one) => one.message);
     answer = { known: { source, target, marks }, text, again, coverage, error, closed, missing };
     """
-    text, given = "Der alte Mann kauft einen roten Hut.", "The man buys a hat."
-    found = node(script, {"model": str(tmp_path / "out/model.capsule"), "text": text, "given": given})
+    text, translation = "Der alte Mann kauft einen roten Hut.", "The man buys a hat."
+    actual = node(script, {"model": str(tmp_path / "out/model.capsule"), "text": text, "given": translation})
     translator = translator_of(folder, "de-en")
-    wanted = translator.cover([text], [given], coverage=CoverageOptions(method="attention"))
-    assert found["known"] == {"source": "de", "target": "en", "marks": True}
-    assert found["text"] == found["again"] == translator(text, num_beams=1).text
-    assert nearly(found["coverage"], coverage_record(wanted[0]))
-    assert [word["word"] for word in found["coverage"]["words"] if word["untranslated"]] == ["alte", "roten"]
-    assert "`num_beams` must be a whole number from 1 to 256, got 0" in found["error"]
-    assert "was closed" in found["closed"]
-    assert "no such file" in found["missing"]
+    expected = translator.cover([text], [translation], coverage=CoverageOptions(method="attention"))
+    assert actual["known"] == {"source": "de", "target": "en", "marks": True}
+    assert actual["text"] == actual["again"] == translator(text, num_beams=1).text
+    assert nearly(actual["coverage"], coverage_record(expected[0]))
+    assert [word["word"] for word in actual["coverage"]["words"] if word["untranslated"]] == ["alte", "roten"]
+    assert "`num_beams` must be a whole number from 1 to 256, got 0" in actual["error"]
+    assert "was closed" in actual["closed"]
+    assert "no such file" in actual["missing"]
 
 
 @pytest.mark.slow
@@ -431,7 +433,7 @@ def test_words_that_were_made_up(name, node, portable, tmp_path):
     texts = json.loads((folder / "translations.json").read_text(encoding="utf-8"))["sources"]
     if name == "de-en":
         texts += ODD[:3]
-    given = [*texts[1:], texts[0]]  # of other texts
+    unrelated = [*texts[1:], texts[0]]  # of other texts
     script = """
     const options = { reverse: argument.reverse };
     const translator = await Translator.load(argument.model, options);
@@ -446,17 +448,19 @@ def test_words_that_were_made_up(name, node, portable, tmp_path):
     Object.assign(answer, { covered, translated, again });
     """
     models = {"model": str(tmp_path / name / "model.capsule"), "reverse": str(tmp_path / reverse / "model.capsule")}
-    found = node(script, {**models, "texts": texts, "given": given})
+    actual = node(script, {**models, "texts": texts, "given": unrelated})
     backwards = translator_of(CHECKPOINTS / f"capsule-marian-{reverse}", reverse)
     translator = translator_of(folder, name, reverse=backwards)
     options = CoverageOptions(method="attention", support=True)
-    wanted = translations(translator, texts, num_beams=2, coverage=options)
-    assert nearly(found["translated"], wanted)
-    assert found["again"] == found["translated"]
-    covered = translator.cover(texts, given, coverage=options)
-    assert nearly(found["covered"], [coverage_record(one) for one in covered])
-    assert sum(word["unsupported"] for one in found["covered"] for word in one.get("target_words", ())) > len(texts)
-    assert "load this one with `reverse`" in found["error"]
+    expected = translations(translator, texts, num_beams=2, coverage=options)
+    assert nearly(actual["translated"], expected)
+    assert actual["again"] == actual["translated"]
+    covered = translator.cover(texts, unrelated, coverage=options)
+    assert nearly(actual["covered"], [coverage_record(coverage) for coverage in covered])
+    assert sum(
+        word["unsupported"] for coverage in actual["covered"] for word in coverage.get("target_words", ())
+    ) > len(texts)
+    assert "load this one with `reverse`" in actual["error"]
 
 
 @pytest.mark.slow
@@ -474,29 +478,36 @@ def test_threads_change_nothing(node, tmp_path):
     answer.push(await Translator.load(argument.model, { threads: 0 }).catch((error) => error.message));
     """
     texts = json.loads((folder / "translations.json").read_text(encoding="utf-8"))["sources"]
-    one, *several, wrong = node(script, {"model": str(tmp_path / "out/model.capsule"), "texts": texts})
-    assert several == [one, one]
+    single, *several, wrong = node(script, {"model": str(tmp_path / "out/model.capsule"), "texts": texts})
+    assert several == [single, single]
     assert "threads must be at least 1, got 0" in wrong
 
 
 @pytest.mark.slow
 def test_damaged_files(node, word_for_word, tmp_path):
     command(word_for_word, tmp_path / "out", "--to", "web", "--languages", "en-de")
-    whole = (tmp_path / "out/model.capsule").read_bytes()
-    contents = {"empty": b"", "cut": whole[:-100], "other": whole[:8] + b"x" + whole[9:], "head": whole[:400]}
-    start = 8 + int.from_bytes(whole[:8], "little")
-    header = json.loads(whole[8:start])
+    model_bytes = (tmp_path / "out/model.capsule").read_bytes()
+    contents = {
+        "empty": b"",
+        "cut": model_bytes[:-100],
+        "other": model_bytes[:8] + b"x" + model_bytes[9:],
+        "head": model_bytes[:400],
+    }
+    start = 8 + int.from_bytes(model_bytes[:8], "little")
+    header = json.loads(model_bytes[8:start])
     for part in ("stream", "frequencies", "layout"):
         first = start + header[f"linears.0.{part}"]["data_offsets"][0]
-        contents[part] = whole[:first] + bytes([whole[first] ^ 1]) + whole[first + 1 :]
+        contents[part] = model_bytes[:first] + bytes([model_bytes[first] ^ 1]) + model_bytes[first + 1 :]
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
     script = "answer = {}; for (const [name, file] of Object.entries(argument)) {"
     script += "answer[name] = await Translator.load(file).then(() => null, (error) => error.message); }"
-    found = node(script, {name: str(tmp_path / name) for name in contents})
-    assert [found[name] for name in ("stream", "frequencies")] == ["the engine refused: a damaged stream of codes"] * 2
-    assert found["layout"] == "the model's linears.0 is damaged"
-    assert set(found.values()) <= {
+    errors = node(script, {name: str(tmp_path / name) for name in contents})
+    assert [errors[name] for name in ("stream", "frequencies")] == [
+        "the engine refused: a damaged stream of codes"
+    ] * 2
+    assert errors["layout"] == "the model's linears.0 is damaged"
+    assert set(errors.values()) <= {
         "the model is not a file of `capsule-mt convert --to web`, or it is cut off",
         "the model is cut off",
         "the model's linears.0 is damaged",
@@ -507,11 +518,11 @@ def test_damaged_files(node, word_for_word, tmp_path):
 @pytest.mark.slow
 def test_the_package(package):
     npm = shutil.which("npm") or pytest.skip("no npm here")
-    done = subprocess.run(
+    process = subprocess.run(
         [npm, "pack", "--dry-run", "--json", "--offline"], cwd=package, capture_output=True, timeout=300
     )
-    (packed,) = json.loads(done.stdout)
-    names = {one["path"] for one in packed["files"]}
+    (packed,) = json.loads(process.stdout)
+    names = {file["path"] for file in packed["files"]}
     scripts = {path.name for path in package.glob("*.js")}
     assert names - {"LICENSE"} == scripts | set(MODULES) | {
         "index.d.ts",
@@ -620,8 +631,8 @@ def test_a_page_gives_the_same_tokens(threads, served_site, browser, portable):
       return translator.translate(texts, { coverage: true, num_beams: 4 });
     }"""
     options = {"coverage": CoverageOptions(method="attention"), "num_beams": 4}
-    wanted = translations(translator_of(folder, "de-en"), texts, **options)
-    assert nearly(page.evaluate(script, [texts, threads]), wanted)
+    expected = translations(translator_of(folder, "de-en"), texts, **options)
+    assert nearly(page.evaluate(script, [texts, threads]), expected)
     if "avxvnni" in TIERS:
         module = "engine.relaxed.wasm" if threads == 1 else "engine.threads.relaxed.wasm"
         assert set(MODULES) & set(loaded) == {module}
@@ -630,13 +641,13 @@ def test_a_page_gives_the_same_tokens(threads, served_site, browser, portable):
 @pytest.mark.slow
 def test_the_page(served_site, browser, screenshots, portable):
     text = "Der alte Mann kauft einen roten Hut. Das Wetter ist heute viel besser als gestern."
-    wanted = translator_of(CHECKPOINTS / "capsule-marian-de-en", "de-en")(text).text
+    expected = translator_of(CHECKPOINTS / "capsule-marian-de-en", "de-en")(text).text
     for scheme, width in (("light", 1280), ("dark", 1280), ("light", 375), ("dark", 375)):
         page = open_page(browser, served_site, width, scheme)
         page.locator("#source").fill(text)
         page.locator("#translate").click()
         page.locator("#status", has_text="Translated.").wait_for(timeout=60_000)
-        assert page.locator("#target").input_value() == wanted
+        assert page.locator("#target").input_value() == expected
         page.locator("#target").fill("The man buys a hat. The weather is much better today than yesterday.")
         page.locator("#check").click()
         page.locator("#status", has_text="Checked.").wait_for()
