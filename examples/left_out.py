@@ -20,10 +20,10 @@ def main() -> None:
     started = time.perf_counter()
     translator = Translator.from_pretrained(CHECKPOINT, int8=True)
     for source in SENTENCES:
-        found = translator(source, coverage=CoverageOptions())
-        print(f"\n{source}\n{found.text}")
-        if found.coverage is not None and found.coverage.untranslated:
-            print(f"  left out: {', '.join(word.text for word in found.coverage.untranslated)}")
+        translation = translator(source, coverage=CoverageOptions())
+        print(f"\n{source}\n{translation.text}")
+        if translation.coverage is not None and translation.coverage.untranslated:
+            print(f"  left out: {', '.join(word.text for word in translation.coverage.untranslated)}")
             again = translator(source, coverage=CoverageOptions(threshold=0.8, retry_beams=8))
             print(f"  tried again with 8 beams: {again.text}")
     print(f"\n{time.perf_counter() - started:.1f} s, with loading the model")

@@ -55,9 +55,9 @@ def main() -> None:
             f"the calibration of {arguments.model} has no alarm: `capsule-mt calibrate --reverse` finds one"
         )
     sources = read_lines(arguments.source)
-    whole, cut = scores_with_losses(translator, sources, own_translations(translator, sources))
+    complete, cut = scores_with_losses(translator, sources, own_translations(translator, sources))
     record: dict[str, Any] = {"kind": "alarm", "model": Path(arguments.model).name, "text": arguments.source.name}
-    record |= {"alarm": alarm, "translations": len(whole), "flagged": int((whole < alarm).sum())}
+    record |= {"alarm": alarm, "translations": len(complete), "flagged": int((complete < alarm).sum())}
     record["caught"] = {name: float((values < alarm).mean()) for name, values in cut.items()}
     path = write_result(arguments.output, record)
     print(f"{table([record])}\nResult: {path}")

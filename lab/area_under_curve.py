@@ -91,7 +91,7 @@ def _with_interval(
 
 def _words(judged: Sequence[Judged]) -> tuple[np.ndarray, np.ndarray]:
     covered = np.array([value for sentence in judged for value in sentence.covered])
-    return covered, np.array([value for one in judged for value in one.omitted], dtype=bool)
+    return covered, np.array([value for sentence in judged for value in sentence.omitted], dtype=bool)
 
 
 def _word_auc(judged: Sequence[Judged]) -> float | None:

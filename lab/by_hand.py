@@ -55,9 +55,9 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def places(text: str, names: str) -> set[Span]:
+def spans_of(text: str, names: str) -> set[Span]:
     """Return where the named words of a text are: `word`, `word#2` for its second place, `wor*` for how it begins."""
-    found = set()
+    named_spans = set()
     for name in names.split():
         word, _, number = name.partition("#")
         begins = word.removesuffix("*") if word.endswith("*") else None
@@ -68,8 +68,8 @@ def places(text: str, names: str) -> set[Span]:
         ]
         if not 1 <= int(number or 1) <= len(spans) or (len(spans) > 1 and not number):
             raise ValueError(f"{name!r} must name one word of {text!r}, which has {word!r} {len(spans)} times")
-        found.add(spans[int(number or 1) - 1])
-    return found
+        named_spans.add(spans[int(number or 1) - 1])
+    return named_spans
 
 
 def digest(text: str) -> str:
@@ -79,7 +79,7 @@ def digest(text: str) -> str:
 
 def labels_of(row: dict[str, str], kind: str, text: str) -> Labels:
     """Return what a row names of a text."""
-    return Labels(places(text, row[kind]), places(text, row[f"{kind}, borderline"]))
+    return Labels(spans_of(text, row[kind]), spans_of(text, row[f"{kind}, borderline"]))
 
 
 def sources_of(rows: Sequence[dict[str, str]], files: dict[str, str]) -> list[str]:
@@ -106,21 +106,21 @@ def marks_under(labels: Sequence[Labels], marked: Sequence[set[Span]]) -> dict[s
     """Return how many words are marked and named, and how many marks are right or borderline."""
     pairs = list(zip(labels, marked, strict=True))
     return {
-        "named": sum(len(one.sure) for one in labels),
-        "borderline named": sum(len(one.borderline) for one in labels),
+        "named": sum(len(label.sure) for label in labels),
+        "borderline named": sum(len(label.borderline) for label in labels),
         "marks": sum(map(len, marked)),
-        "right": sum(len(one.sure & spans) for one, spans in pairs),
-        "borderline": sum(len(one.borderline & spans) for one, spans in pairs),
+        "right": sum(len(label.sure & spans) for label, spans in pairs),
+        "borderline": sum(len(label.borderline & spans) for label, spans in pairs),
     }
 
 
 def auc_of(labels: Sequence[Labels], measured: Sequence[dict[Span, float]]) -> dict[str, float] | None:
     """Return how well the least covered words are those that a reader named; borderline words do not count."""
     pairs = [
-        (-value, span in one.sure)
-        for one, words in zip(labels, measured, strict=True)
+        (-value, span in label.sure)
+        for label, words in zip(labels, measured, strict=True)
         for span, value in words.items()
-        if span not in one.borderline
+        if span not in label.borderline
     ]
     if not any(named for _, named in pairs):
         return None
@@ -128,15 +128,15 @@ def auc_of(labels: Sequence[Labels], measured: Sequence[dict[Span, float]]) -> d
     return area_under_curve(values, named)
 
 
-def table(found: Iterable[Mapping[str, Any]]) -> str:
+def table(records: Iterable[Mapping[str, Any]]) -> str:
     """Return the marks of results as Markdown: how many are right, with the interval and the recall of "likely"."""
     rows = []
-    for record in found:
+    for record in records:
         for words, by_point in record["marks"].items():
             likely = by_point["likely"]
             low, high = wilson(likely["right"], likely["marks"])
             precision = likely["right"] / max(likely["marks"], 1)
-            counts = {point: f"{one['right']} of {one['marks']}" for point, one in by_point.items()}
+            counts = {point: f"{count['right']} of {count['marks']}" for point, count in by_point.items()}
             named = f"{likely['named']} ({likely['borderline named']})"
             cells = [
                 *(named, counts["sure"], counts["likely"], f"{precision:.2f} [{low:.2f}, {high:.2f}]"),
@@ -159,29 +159,29 @@ def main() -> None:
     translator = Translator.from_pretrained(
         arguments.model, int8=arguments.student, shortlist=arguments.student, reverse=arguments.reverse
     )
-    found = {
+    translations_by_method = {
         point: translator(sources, num_beams=1, split_sentences=arguments.student, coverage=asked)
         for point, asked in ASKED.items()
     }
-    own = [one.text.strip() for one in found["attention"]]
-    kept = [n for n, row in enumerate(rows) if row["translation"] in (own[n], digest(own[n]))]
-    if not kept:
+    own_texts = [translation.text.strip() for translation in translations_by_method["attention"]]
+    indices = [n for n, row in enumerate(rows) if row["translation"] in (own_texts[n], digest(own_texts[n]))]
+    if not indices:
         raise ValueError(f"{arguments.model} gives none of the translations of {arguments.sheet}")
-    record: dict[str, Any] = {"kind": "read by hand", "sheet": arguments.sheet.stem, "translations": len(kept)}
-    record |= {"differ": len(rows) - len(kept), "marks": {}, "auc": {}}
-    for kind, texts in {"left out": sources, "made up": own}.items():
+    record: dict[str, Any] = {"kind": "read by hand", "sheet": arguments.sheet.stem, "translations": len(indices)}
+    record |= {"differ": len(rows) - len(indices), "marks": {}, "auc": {}}
+    for kind, texts in {"left out": sources, "made up": own_texts}.items():
         if kind not in rows[0]:
             continue
-        labels = [labels_of(rows[n], kind, texts[n]) for n in kept]
+        labels = [labels_of(rows[n], kind, texts[n]) for n in indices]
         marks = {
-            point: [marked(translations[n], kind) for n in kept]
-            for point, translations in found.items()
+            point: [marked(translations[n], kind) for n in indices]
+            for point, translations in translations_by_method.items()
             if kind == "left out" or ASKED[point].support
         }
-        record["marks"][kind] = {point: marks_under(labels, places) for point, places in marks.items()}
-        record["auc"][kind] = auc_of(labels, [measured_words(found["all"][n], kind) for n in kept])
-        for n, one, spans in zip(kept, labels, marks["all"], strict=True):
-            for start, end in sorted(spans - one.sure):
+        record["marks"][kind] = {point: marks_under(labels, marks_at_point) for point, marks_at_point in marks.items()}
+        record["auc"][kind] = auc_of(labels, [measured_words(translations_by_method["all"][n], kind) for n in indices])
+        for n, result, spans in zip(indices, labels, marks["all"], strict=True):
+            for start, end in sorted(spans - result.sure):
                 print(f"{rows[n]['text']} {rows[n]['line']}: {texts[n][start:end]!r} is marked, and not {kind}")
     path = write_result(arguments.output, record)
     print(f"\n{table([record])}\n{record['translations']} translations, {record['differ']} differ and are left out")

@@ -51,7 +51,7 @@ class Section(NamedTuple):
     tries: float = float("inf")  # at most
 
 
-def _of(name: str, attempt: Callable[[Bench, Job, random.Random], int]) -> Callable[[Bench, random.Random], int]:
+def _task(name: str, attempt: Callable[[Bench, Job, random.Random], int]) -> Callable[[Bench, random.Random], int]:
     return lambda bench, chance: attempt(bench, bench.jobs[name], chance)
 
 
@@ -64,7 +64,7 @@ _KINDS: dict[str, tuple[str, str, Callable[[Bench, Job, random.Random], int]]] =
     "twice": ("`{}` twice at once into one output", "refusals", two_at_once),
 }
 SECTIONS = {
-    f"{kind}-{job}": Section(title.format(job), counted, _of(job, attempt))
+    f"{kind}-{job}": Section(title.format(job), counted, _task(job, attempt))
     for kind, (title, counted, attempt) in _KINDS.items()
     for job in ("train", "translate", "distill", "score", "calibrate")
     if job != "calibrate" or kind not in ("damage", "twice")  # it saves nothing on the way
@@ -104,13 +104,13 @@ def turns(sections: list[str], tries: int, seconds: float) -> Iterator[tuple[str
 
 def attempt(bench: Bench, name: str, seed: int) -> tuple[int, str | None]:
     """Make one try; return the number of disturbances, and what failed."""
-    before = set(bench.folder.iterdir())
+    files = set(bench.folder.iterdir())
     try:
         return SECTIONS[name].attempt(bench, random.Random(f"{name} {seed}")), None
     except AssertionError as error:
         return 0, str(error)
     finally:
-        for path in set(bench.folder.iterdir()) - before:
+        for path in set(bench.folder.iterdir()) - files:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
@@ -125,8 +125,8 @@ def campaign(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     }
     with tqdm(unit=" tries", bar_format="{desc}{n_fmt}{unit}, {elapsed}") as progress:
         bench = Bench(folder, arguments.checkpoint, progress.set_description)
-        left = 60 * arguments.minutes - (time.monotonic() - started)
-        for name, number in turns(arguments.sections, arguments.tries, left):
+        remaining = 60 * arguments.minutes - (time.monotonic() - started)
+        for name, number in turns(arguments.sections, arguments.tries, remaining):
             progress.set_description(name)
             disturbances, failure = attempt(bench, name, arguments.seed + number)
             tried[name]["tries"] += 1
@@ -144,8 +144,8 @@ def main() -> int:
     arguments = parse_arguments()
     check_outputs([arguments.output])
     with tempfile.TemporaryDirectory(prefix="campaign-") as folder:
-        found = campaign(arguments, Path(folder).resolve())
-    result = {"kind": "campaign", "seed": arguments.seed, **found}
+        summary = campaign(arguments, Path(folder).resolve())
+    result = {"kind": "campaign", "seed": arguments.seed, **summary}
     print(render_campaign(result))
     if arguments.output is not None:
         write_result(arguments.output, result)

@@ -56,7 +56,7 @@ class Command:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.words, self.killed, self.peak = list(words), False, 0.0
-        self._said: list[bytes] = []
+        self._blocks: list[bytes] = []
         receiver, sender = CONTEXT.Pipe(duplex=False)
         arguments = (self.words, str(folder), file_size, dict(environment or {}), sender)
         self._process = CONTEXT.Process(target=_run, args=arguments, daemon=True)
@@ -71,9 +71,9 @@ class Command:
         return self._process.is_alive()
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         """What it has printed until now."""
-        return b"".join(self._said).decode("utf-8", "replace")
+        return b"".join(self._blocks).decode("utf-8", "replace")
 
     def send(self, number: signal.Signals) -> bool:
         """Send a signal; return whether the command was still running."""
@@ -93,17 +93,17 @@ class Command:
             self._process.kill()
             self._process.join()
         self._reader.join(LONGEST)
-        said = self.said
-        stated = re.search("\\0peak ([0-9]+)$", said)
+        message = self.output
+        stated = re.search("\\0peak ([0-9]+)$", message)
         if stated is not None:
-            said, self.peak = said[: stated.start()], int(stated[1]) / 1024
+            message, self.peak = message[: stated.start()], int(stated[1]) / 1024
         if hangs:
-            raise AssertionError(f"{' '.join(self.words)} still runs after {longest:.0f} s: {said[-500:]}")
-        return self._process.exitcode or 0, said
+            raise AssertionError(f"{' '.join(self.words)} still runs after {longest:.0f} s: {message[-500:]}")
+        return self._process.exitcode or 0, message
 
     def _read(self, receiver: Connection) -> None:
         while block := os.read(receiver.fileno(), 1 << 16):
-            self._said.append(block)
+            self._blocks.append(block)
         receiver.close()
 
 
@@ -122,19 +122,19 @@ def contents(folder: Path, patterns: tuple[str, ...]) -> Content:
     return {file.name: file.read_bytes() for pattern in patterns for file in sorted(folder.glob(pattern))}
 
 
-def check_refusal(code: int, said: str) -> None:
+def check_refusal(code: int, message: str) -> None:
     """Check that a command ended with an error in one sentence."""
-    assert code > 0, f"exit code {code}: {said[-1000:]}"
-    assert "Traceback" not in said, f"a traceback: {said[-1500:]}"
-    assert "error: " in said, f"no sentence: {said[-1000:]}"
+    assert code > 0, f"exit code {code}: {message[-1000:]}"
+    assert "Traceback" not in message, f"a traceback: {message[-1500:]}"
+    assert "error: " in message, f"no sentence: {message[-1000:]}"
 
 
 def timed(words: Sequence[str], folder: Path) -> float:
     """Run a command that must succeed; return its seconds."""
     started = time.perf_counter()
-    code, said = run(words, folder)
+    code, message = run(words, folder)
     if code != 0:
-        raise ValueError(f"{' '.join(words)} ended with {code}: {said[-2000:]}")
+        raise ValueError(f"{' '.join(words)} ended with {code}: {message[-2000:]}")
     return time.perf_counter() - started
 
 

@@ -30,9 +30,9 @@ BROKEN = (http.client.HTTPException, ConnectionError)
 class Client(threading.Thread):
     """Asks for line after line over one connection, until it breaks; what it has been told is compared."""
 
-    def __init__(self, port: int, lines: list[str], wanted: list[str], chance: random.Random) -> None:
+    def __init__(self, port: int, lines: list[str], expected: list[str], chance: random.Random) -> None:
         super().__init__(daemon=True)
-        self.port, self.pairs = port, list(zip(lines, wanted, strict=True))
+        self.port, self.pairs = port, list(zip(lines, expected, strict=True))
         self.first = chance.randrange(len(lines))
         self.answered, self.asked_at, self.failure = 0, 0.0, ""
 
@@ -40,14 +40,14 @@ class Client(threading.Thread):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LONGEST)
         try:
             for number in range(10**6):
-                text, wanted = self.pairs[(self.first + number) % len(self.pairs)]
+                text, expected = self.pairs[(self.first + number) % len(self.pairs)]
                 self.asked_at = time.monotonic()
                 connection.request("POST", "/translate", json.dumps({"q": text, **PAIR}))
                 answer = json.load(connection.getresponse())
                 if answer.get("error") == "the server is stopping":
                     return
-                if answer.get("translatedText") != wanted:
-                    self.failure = f"{text!r} became {answer} instead of {wanted!r}"
+                if answer.get("translatedText") != expected:
+                    self.failure = f"{text!r} became {answer} instead of {expected!r}"
                     return
                 self.answered += 1
         except BROKEN:
@@ -60,46 +60,46 @@ def port_of(server: Command) -> int:
     """Return the port that a server says that it listens on."""
     until = time.monotonic() + LONGEST
     while time.monotonic() < until and server.is_running:
-        found = re.search(r" at http://127\.0\.0\.1:(\d+) ", server.said)
-        if found is not None:
-            return int(found[1])
+        match = re.search(r" at http://127\.0\.0\.1:(\d+) ", server.output)
+        if match is not None:
+            return int(match[1])
         time.sleep(0.01)
-    raise AssertionError(f"the server did not start: {server.said[-1000:]}")
+    raise AssertionError(f"the server did not start: {server.output[-1000:]}")
 
 
 def served(bench: Bench, chance: random.Random) -> int:
     """Ask a server from several clients, beside slow ones, and end it at a random moment; then ask another one."""
     lines = bench.text
-    wanted = bench.jobs["translate"].expected["out"].decode().split("\n")[:-1]
+    expected = bench.jobs["translate"].expected["out"].decode().split("\n")[:-1]
     number = chance.choice([signal.SIGKILL, signal.SIGTERM])
     answered = 0
     for ends_by in (number, signal.SIGTERM):
         server = Command(["serve", f"en-de={bench.checkpoint}", "--port", "0", "--read-seconds", "2"], bench.folder)
         port = port_of(server)
-        clients = [Client(port, lines, wanted, chance) for _ in range(CLIENTS)]
+        clients = [Client(port, lines, expected, chance) for _ in range(CLIENTS)]
         slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(3)]
-        for one in slow:
-            one.sendall(HEAD[: chance.randint(1, len(HEAD))])
+        for slow_client in slow:
+            slow_client.sendall(HEAD[: chance.randint(1, len(HEAD))])
         for client in clients:
             client.start()
         server.wait(chance.uniform(0.1, 4.0))
         ended_at = time.monotonic()
         server.send(ends_by)
-        code, said = server.end()
+        code, message = server.end()
         for client in clients:
             client.join(LONGEST)
             assert not client.is_alive(), "a client still waits for its answer"
             assert not client.failure, client.failure
             if ends_by == signal.SIGTERM and client.answered == 0:
                 assert client.asked_at > ended_at - 1.0, "a request that was sent long before SIGTERM got no answer"
-        for one in slow:
-            one.close()
+        for slow_client in slow:
+            slow_client.close()
         answered += sum(client.answered for client in clients)
         if ends_by == signal.SIGTERM:
-            assert code == 0, f"SIGTERM ended the server with {code}: {said[-1000:]}"
+            assert code == 0, f"SIGTERM ended the server with {code}: {message[-1000:]}"
         else:
-            assert code in (0, -number), f"exit code {code}: {said[-1000:]}"
-        assert "Traceback" not in said, f"a traceback: {said[-1500:]}"
+            assert code in (0, -number), f"exit code {code}: {message[-1000:]}"
+        assert "Traceback" not in message, f"a traceback: {message[-1500:]}"
     assert answered, "no client got any answer"
     return 2
 
@@ -118,33 +118,33 @@ def _is_changed_while_running(bench: Bench, chance: random.Random) -> bool:
     shutil.copytree(bench.checkpoint, checkpoint, ignore=shutil.ignore_patterns("checkpoint-*"))
     job = bench.jobs["translate"]
     words = [str(checkpoint) if word == str(bench.checkpoint) else word for word in job.words(output)]
-    weights, whole = checkpoint / "model.safetensors", (checkpoint / "model.safetensors").read_bytes()
-    other = bytearray(whole)
-    for place in range(len(whole) // 2, len(whole), 997):  # other weights, no other header
-        other[place] ^= 1
+    weights, content = checkpoint / "model.safetensors", (checkpoint / "model.safetensors").read_bytes()
+    changed = bytearray(content)
+    for offset in range(len(content) // 2, len(content), 997):  # other weights, no other header
+        changed[offset] ^= 1
     command = Command(words, bench.folder)
     command.wait(chance.uniform(0, job.seconds))
     hit = command.is_running
     kind = chance.choice(["replaced", "overwritten", "removed"])
     if kind == "overwritten":
-        weights.write_bytes(other)
+        weights.write_bytes(changed)
     elif kind == "removed":
         weights.unlink()
     else:
         beside = checkpoint / "beside"
-        beside.write_bytes(other)
+        beside.write_bytes(changed)
         beside.replace(weights)
-    code, said = command.end()
+    code, message = command.end()
     if code == 0:
-        given = contents(output, job.results)
-        if given != job.expected:  # it has begun to load after the change
-            code, said = Command([*words, "--restart"], bench.folder).end()
-            assert contents(output, job.results) == given, f"weights {kind}: the output is that of no model"
+        written = contents(output, job.results)
+        if written != job.expected:  # it has begun to load after the change
+            code, message = Command([*words, "--restart"], bench.folder).end()
+            assert contents(output, job.results) == written, f"weights {kind}: the output is that of no model"
         return hit
-    check_refusal(code, said)
-    weights.write_bytes(whole)
-    code, said = Command(words, bench.folder).end()
-    assert code == 0, f"the same command with the old weights ended with {code}: {said[-1000:]}"
+    check_refusal(code, message)
+    weights.write_bytes(content)
+    code, message = Command(words, bench.folder).end()
+    assert code == 0, f"the same command with the old weights ended with {code}: {message[-1000:]}"
     assert contents(output, job.results) == job.expected, f"weights {kind}: two models have written the output"
     return hit
 
@@ -207,13 +207,13 @@ def broken_downloads(bench: Bench, chance: random.Random) -> int:
             if attempt < 3:
                 command.wait(chance.uniform(0, 2.0))
                 kills += command.send(signal.SIGKILL)
-            code, said = command.end()
+            code, message = command.end()
             if code == 0:
                 break
             if not command.killed:
-                check_refusal(code, said)
+                check_refusal(code, message)
         else:
-            raise AssertionError(f"thirty downloads failed: {said[-1000:]}")
+            raise AssertionError(f"thirty downloads failed: {message[-1000:]}")
     folder = next(path for path in Path(cache).rglob("en-pt") if path.is_dir())
     for name, data in content.items():
         assert (folder / name).read_bytes() == data, f"{name} is not what the registry has"

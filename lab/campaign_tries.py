@@ -127,18 +127,18 @@ class Bench:
 
 def finish(bench: Bench, job: Job, output: Path) -> str:
     """Run a disturbed command to its end, compare what it gives, and return what it printed."""
-    code, said = bench.start(job, output).end()
-    assert code == 0, f"the same command again ended with {code}: {said[-1000:]}"
-    given = contents(output, job.results)
+    code, message = bench.start(job, output).end()
+    assert code == 0, f"the same command again ended with {code}: {message[-1000:]}"
+    written = contents(output, job.results)
     different = sorted(
-        name for name in given.keys() | job.expected.keys() if given.get(name) != job.expected.get(name)
+        name for name in written.keys() | job.expected.keys() if written.get(name) != job.expected.get(name)
     )
     assert not different, (
-        f"{', '.join(different)}: not as an undisturbed run gives it; the last run said {said[-500:]}"
+        f"{', '.join(different)}: not as an undisturbed run gives it; the last run said {message[-500:]}"
     )
-    left = [str(path.relative_to(output)) for path in output.rglob("*") if "partial" in path.name]
-    assert not left, f"left behind: {left}"
-    return said
+    leftovers = [str(path.relative_to(output)) for path in output.rglob("*") if "partial" in path.name]
+    assert not leftovers, f"left behind: {leftovers}"
+    return message
 
 
 def interrupt(bench: Bench, job: Job, output: Path, number: signal.Signals, seconds: float) -> bool:
@@ -146,17 +146,17 @@ def interrupt(bench: Bench, job: Job, output: Path, number: signal.Signals, seco
     command = bench.start(job, output)
     command.wait(seconds)
     hit = command.send(number)
-    code, said = command.end()
+    code, message = command.end()
     lock_is_held = (output / ".lock").exists()
     if number == signal.SIGTERM and job.words(output)[0] == "train" and lock_is_held:
-        assert code == 0, f"SIGTERM ended the training with {code}: {said[-1000:]}"
+        assert code == 0, f"SIGTERM ended the training with {code}: {message[-1000:]}"
     if number == signal.SIGINT:
-        assert code in (0, CODE_OF_SIGINT), f"exit code {code} after Ctrl-C: {said[-1000:]}"
-        assert "Traceback" not in said, f"a traceback: {said[-1500:]}"
+        assert code in (0, CODE_OF_SIGINT), f"exit code {code} after Ctrl-C: {message[-1000:]}"
+        assert "Traceback" not in message, f"a traceback: {message[-1500:]}"
         if code == CODE_OF_SIGINT and lock_is_held:
-            assert said.endswith("interrupted; the same command resumes\n"), f"no sentence: {said[-500:]}"
+            assert message.endswith("interrupted; the same command resumes\n"), f"no sentence: {message[-500:]}"
         return hit
-    assert code in (0, -number), f"exit code {code} after {number.name}: {said[-1000:]}"
+    assert code in (0, -number), f"exit code {code} after {number.name}: {message[-1000:]}"
     return hit
 
 
@@ -177,8 +177,10 @@ def damaged(bench: Bench, job: Job, chance: random.Random) -> int:
     output = bench.new()
     command = bench.start(job, output)
     started = time.monotonic()
-    wanted = chance.randint(2, 6)
-    while command.is_running and len(list(output.glob(job.parts))) < wanted and time.monotonic() - started < LONGEST:
+    num_tries = chance.randint(2, 6)
+    while (
+        command.is_running and len(list(output.glob(job.parts))) < num_tries and time.monotonic() - started < LONGEST
+    ):
         time.sleep(0.01)
     command.send(signal.SIGKILL)
     command.end()
@@ -188,10 +190,10 @@ def damaged(bench: Bench, job: Job, chance: random.Random) -> int:
         last = max((file.parent for file in files), key=lambda folder: int(folder.name.rpartition("-")[2]))
         files = sorted(file for file in last.rglob("*") if file.is_file())
     files = [file for file in files if file.stat().st_size and file.name != "settings.json"]
-    done = damage_file(chance.choice(files), chance) if files else ""
-    said = finish(bench, job, output)
-    if is_training and done:
-        assert f"{last} is damaged" in said, f"{done}, which is not named: {said[-1000:]}"
+    damage = damage_file(chance.choice(files), chance) if files else ""
+    message = finish(bench, job, output)
+    if is_training and damage:
+        assert f"{last} is damaged" in message, f"{damage}, which is not named: {message[-1000:]}"
     return int(bool(files))
 
 
@@ -200,10 +202,10 @@ def without_space(bench: Bench, job: Job, chance: random.Random) -> int:
     output = bench.new()
     largest = max(map(len, job.expected.values()))
     limit = int(2 ** chance.uniform(9, (largest * 3).bit_length()))
-    code, said = bench.start(job, output, limit).end()
+    code, message = bench.start(job, output, limit).end()
     if code != 0:
         try:
-            check_refusal(code, said)
+            check_refusal(code, message)
         except AssertionError as error:
             raise AssertionError(f"files of at most {limit} bytes: {error}") from None
     finish(bench, job, output)
@@ -217,11 +219,11 @@ def two_at_once(bench: Bench, job: Job, chance: random.Random) -> int:
     first.wait(chance.uniform(0, job.seconds))
     second = bench.start(job, output)
     ends = [first.end(), second.end()]
-    refused = [(code, said) for code, said in ends if code != 0]
+    refused = [(code, message) for code, message in ends if code != 0]
     assert len(refused) < 2, f"both failed: {ends}"
-    for code, said in refused:
-        check_refusal(code, said)
-        assert "is being written by process" in said, f"the holder is not named: {said[-500:]}"
+    for code, printed in refused:
+        check_refusal(code, printed)
+        assert "is being written by process" in printed, f"the holder is not named: {printed[-500:]}"
     finish(bench, job, output)
     return len(refused)
 
@@ -230,25 +232,25 @@ def damage_file(file: Path, chance: random.Random) -> str:
     """Empty, cut or change a file; return in words what was done."""
     content = file.read_bytes()
     kind = chance.choice(["emptied", "cut", "changed"])
-    place = chance.randrange(len(content))
+    offset = chance.randrange(len(content))
     if kind == "changed":
-        file.write_bytes(content[:place] + bytes([content[place] ^ chance.randint(1, 255)]) + content[place + 1 :])
+        file.write_bytes(content[:offset] + bytes([content[offset] ^ chance.randint(1, 255)]) + content[offset + 1 :])
     else:
-        file.write_bytes(content[: place if kind == "cut" else 0])
-    return f"{file.name} {kind} at byte {place} of {len(content)}"
+        file.write_bytes(content[: offset if kind == "cut" else 0])
+    return f"{file.name} {kind} at byte {offset} of {len(content)}"
 
 
 def hostile_lines(plain: list[str], chance: random.Random) -> tuple[list[str], list[int]]:
     """Return hostile lines between the plain ones, and the numbers of the plain ones."""
     lines: list[str] = []
-    places = []
+    indices = []
     for text in plain:
         for _ in range(chance.randrange(3)):
             pieces = [chance.choice([chance.choice(PIECES), chance.choice(plain), _noise(chance)]) for _ in range(3)]
             lines.append("".join(pieces[: chance.randint(0, 3)]))
-        places.append(len(lines))
+        indices.append(len(lines))
         lines.append(text)
-    return lines, places
+    return lines, indices
 
 
 def _noise(chance: random.Random) -> str:
@@ -261,18 +263,20 @@ def _noise(chance: random.Random) -> str:
 def hostile_strings(bench: Bench, chance: random.Random) -> int:
     """Translate hostile lines between plain ones: none is lost, and the plain ones stay what and where they are."""
     plain = bench.text[: chance.randint(5, 20)]
-    wanted = bench.jobs["translate"].expected["out"].decode().split("\n")
-    lines, places = hostile_lines(plain, chance)
+    expected = bench.jobs["translate"].expected["out"].decode().split("\n")
+    lines, indices = hostile_lines(plain, chance)
     output = bench.new()
     output.mkdir()
     name = bench.write(f"{output.name}.text", lines).name
     words = ["translate", str(bench.checkpoint), "--input", name, "--output", str(output / "out"), "--cpu"]
-    code, said = run([*words, "--coverage", str(output / "out.jsonl"), "--window", "8"], bench.folder)
-    assert code in (0, 3), f"exit code {code}: {said[-1000:]}"
-    given = (output / "out").read_bytes().decode().split("\n")[:-1]
-    assert len(given) == len(lines), f"{len(lines)} lines gave {len(given)}"
-    for number, place in enumerate(places):
-        assert given[place] == wanted[number], f"line {place + 1}: {given[place]!r} instead of {wanted[number]!r}"
+    code, message = run([*words, "--coverage", str(output / "out.jsonl"), "--window", "8"], bench.folder)
+    assert code in (0, 3), f"exit code {code}: {message[-1000:]}"
+    written = (output / "out").read_bytes().decode().split("\n")[:-1]
+    assert len(written) == len(lines), f"{len(lines)} lines gave {len(written)}"
+    for number, index in enumerate(indices):
+        assert written[index] == expected[number], (
+            f"line {index + 1}: {written[index]!r} instead of {expected[number]!r}"
+        )
     records = [json.loads(row) for row in (output / "out.jsonl").read_bytes().decode().split("\n")[:-1]]
     assert [record["line"] for record in records] == list(range(len(lines))), "coverage lost lines or their order"
     failed = sum("error" in record for record in records)
@@ -289,12 +293,14 @@ def flat_memory(bench: Bench, chance: random.Random) -> int:
             name = bench.write(f"{output.name}.text", chance.choices(bench.text, k=number)).name
             words = ["translate", str(bench.checkpoint), "--input", name, "--output", str(output), "--cpu"]
             command = Command([*words, "--backend", backend, "--window", "500", "--max-new-tokens", "4"], bench.folder)
-            code, said = command.end(2 * LONGEST)
-            assert code == 0, f"exit code {code}: {said[-1000:]}"
+            code, message = command.end(2 * LONGEST)
+            assert code == 0, f"exit code {code}: {message[-1000:]}"
             written = output.read_bytes().count(b"\n")
             assert written == number, f"{number} lines gave {written}"
             peaks[number] = command.peak
         bench.memory[backend] = {f"{number:,}": round(peak) for number, peak in peaks.items()}
-        few, many = peaks.values()
-        assert many < few + MOST_GROWTH, f"{backend}: {few:.0f} MiB for {LINES_FOR_MEMORY[0]} lines, then {many:.0f}"
+        small, large = peaks.values()
+        assert large < small + MOST_GROWTH, (
+            f"{backend}: {small:.0f} MiB for {LINES_FOR_MEMORY[0]} lines, then {large:.0f}"
+        )
     return len(bench.memory) * len(LINES_FOR_MEMORY)

@@ -109,7 +109,10 @@ def losses(model: PreTrainedModel, batches: Sequence[dict[str, torch.Tensor]]) -
     }
     with uniform_routing(model):
         by_kind["uniform"] = [loss_of(model, batch) for batch in batches]
-    return {kind: sum(of[0] for of in values) / sum(of[1] for of in values) for kind, values in by_kind.items()}
+    return {
+        kind: sum(loss_and_count[0] for loss_and_count in values) / sum(loss_and_count[1] for loss_and_count in values)
+        for kind, values in by_kind.items()
+    }
 
 
 def capsules_in_use(

@@ -192,8 +192,8 @@ def table(records: Records, name: str) -> str:
     estimates = contrasts(task, scores)
     if estimates:
         rows = [
-            [f"{task.methods[ours]}; against: {task.methods[theirs]}", estimated(of), f"{of.p:.3f}"]
-            for (ours, theirs), of in estimates.items()
+            [f"{task.methods[ours]}; against: {task.methods[theirs]}", estimated(estimate), f"{estimate.p:.3f}"]
+            for (ours, theirs), estimate in estimates.items()
         ]
         parts.append(markdown_table(["contrast", "gain", "p (Holm)"], rows))
     return "\n\n".join(parts)

@@ -131,7 +131,10 @@ def with_p(gains: Mapping[str, Gains], tests: Sequence[str]) -> dict[str, Gains]
     """Add to complete gains the p over their seeds, corrected for all tests; one that is not complete counts as 1."""
     complete = {title: paired_t_test(gain.values) for title, gain in gains.items() if title in tests and gain.complete}
     corrected = holm(dict.fromkeys(tests, 1.0) | complete)
-    return {title: of._replace(p=corrected[title] if title in complete else None) for title, of in gains.items()}
+    return {
+        title: estimate._replace(p=corrected[title] if title in complete else None)
+        for title, estimate in gains.items()
+    }
 
 
 def by_plan(

@@ -69,12 +69,12 @@ class Worker:
     def seconds(self, request: dict[str, Any]) -> float:
         """Return the processor time of a batch."""
         assert self.process.stdin is not None
-        before = self.answer["seconds"]
+        start_seconds = self.answer["seconds"]
         print(json.dumps(request), file=self.process.stdin, flush=True)
         self.answer = self._read()
         if set(self.answer["lengths"]) != {request["num_tokens"]}:
             raise RuntimeError(f"expected {request['num_tokens']} tokens, got {self.answer['lengths']}")
-        return float(self.answer["seconds"] - before)
+        return float(self.answer["seconds"] - start_seconds)
 
     @property
     def memory(self) -> dict[str, float]:
@@ -141,10 +141,10 @@ def _in_turns(
                 request = {"sources": sources, "target": vocabulary - 1, "num_beams": beams}
                 request["num_tokens"] = TARGET_TOKENS
                 for title, (worker, shortlist) in engines.items():
-                    taken = worker.seconds(request | {"shortlist": shortlist})
+                    elapsed = worker.seconds(request | {"shortlist": shortlist})
                     if turn:
                         cell = seconds.setdefault(f"batch {batch}, beam {beams}", {})
-                        cell.setdefault(title, []).append(taken)
+                        cell.setdefault(title, []).append(elapsed)
                     bar.update()
     return seconds
 
@@ -160,7 +160,7 @@ def render_multilingual(result: dict[str, Any]) -> str:
         for turns in result["seconds"].values():
             text = f"{1000 * statistics.median(turns[title]):.0f}"
             if CTRANSLATE2 in turns and title != CTRANSLATE2:
-                ratios = [other / ours for ours, other in zip(turns[title], turns[CTRANSLATE2], strict=True)]
+                ratios = [theirs / ours for ours, theirs in zip(turns[title], turns[CTRANSLATE2], strict=True)]
                 text += f" ({statistics.median(ratios):.1f})"
             cells.append(text)
         rows.append([title, *cells])

@@ -116,10 +116,10 @@ def main() -> None:
     if kind == "convert":
         convert(folder, *further)
         return
-    before, started = mib("VmRSS"), time.process_time()
+    start_mib, started = mib("VmRSS"), time.process_time()
     engine: Any = {"capsule_mt": Ours, "ctranslate2": CTranslate2}[kind](folder)
     loaded: dict[str, Any] = {"seconds": time.process_time() - started}
-    loaded |= {"mib": mib("VmRSS") - before, "peak_mib": mib("VmHWM") - before}
+    loaded |= {"mib": mib("VmRSS") - start_mib, "peak_mib": mib("VmHWM") - start_mib}
     if kind == "ctranslate2":
         from importlib.metadata import version
 
@@ -128,7 +128,7 @@ def main() -> None:
     for line in sys.stdin:
         translations = engine.translate(json.loads(line))
         answer = {"seconds": time.process_time(), "lengths": list(map(len, translations))}
-        print(json.dumps(answer | {"mib": mib("VmRSS") - before, "peak_mib": mib("VmHWM") - before}), flush=True)
+        print(json.dumps(answer | {"mib": mib("VmRSS") - start_mib, "peak_mib": mib("VmHWM") - start_mib}), flush=True)
 
 
 if __name__ == "__main__":

@@ -61,11 +61,11 @@ class Spread(NamedTuple):
 def blocks(scores: Scores) -> Spread | None:
     """Return the residual spread with seeds as blocks; None with fewer than two arms or two complete seeds."""
     arms = {arm: by_seed for arm, by_seed in scores.items() if by_seed}
-    seeds = sorted(set.intersection(*(set(of) for of in arms.values()))) if arms else []
+    seeds = sorted(set.intersection(*(set(by_seed) for by_seed in arms.values()))) if arms else []
     if min(len(arms), len(seeds)) < 2:
         return None
-    complete = {arm: {seed: of[seed] for seed in seeds} for arm, of in arms.items()}
-    of_seeds = {seed: fmean(of[seed] for of in complete.values()) for seed in seeds}
+    complete = {arm: {seed: by_seed[seed] for seed in seeds} for arm, by_seed in arms.items()}
+    of_seeds = {seed: fmean(by_seed[seed] for by_seed in complete.values()) for seed in seeds}
     grand_mean = fmean(of_seeds.values())
     residuals = [
         by_seed[seed] - fmean(by_seed.values()) - of_seeds[seed] + grand_mean
@@ -83,6 +83,6 @@ def pooled(scores: Scores) -> Spread | None:
     arms = {arm: scores[arm] for arm, deviation in deviations.items() if deviation <= UNSTABLE * usual}
     if len(arms) < 2:
         return None
-    degrees = sum(len(of) - 1 for of in arms.values())
-    squares = sum(deviations[arm] ** 2 * (len(of) - 1) for arm, of in arms.items())
+    degrees = sum(len(by_seed) - 1 for by_seed in arms.values())
+    squares = sum(deviations[arm] ** 2 * (len(by_seed) - 1) for arm, by_seed in arms.items())
     return Spread("pooled", math.sqrt(squares / degrees), degrees, arms)

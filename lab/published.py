@@ -74,19 +74,19 @@ def bracketed(text: str) -> tuple[str, list[Span]]:
 
 def read_halomi(path: Path, languages: Sequence[str]) -> list[Judged]:
     """Return the pairs of a direction."""
-    found = []
+    labelled = []
     for row in csv.DictReader(read_lines(path), delimiter="\t"):
         if [row["src_lang"], row["tgt_lang"]] == list(languages):
             (source, left_out), (translation, made_up) = bracketed(row["omit_spans"]), bracketed(row["hall_spans"])
             classes = {LEFT_OUT: row["class_omit"], MADE_UP: row["class_hall"]}
             is_wrong = {kind: not name.startswith("1_") for kind, name in classes.items()}
-            found.append(Judged(source, translation, {LEFT_OUT: left_out, MADE_UP: made_up}, is_wrong=is_wrong))
-    return found
+            labelled.append(Judged(source, translation, {LEFT_OUT: left_out, MADE_UP: made_up}, is_wrong=is_wrong))
+    return labelled
 
 
 def read_annotations(path: Path) -> list[Judged]:
     """Return the translations whose marked spans an annotator judged."""
-    found = []
+    annotations = []
     for line in read_lines(path):
         row = json.loads(line)
         if len(row["label"]) == 2 and "source-error" not in row["label"]:
@@ -97,11 +97,11 @@ def read_annotations(path: Path) -> list[Judged]:
             ]
             unit = (spans, "bad-translation" in row["label"])
             kind = LEFT_OUT if error == "undertranslation" else MADE_UP
-            found.append(Judged(row["source"], row["data"], {}, {kind: [unit]}))
-    return found
+            annotations.append(Judged(row["source"], row["data"], {}, {kind: [unit]}))
+    return annotations
 
 
-def units_of(one: Judged, kind: str, coverage: Coverage) -> list[tuple[float, bool, bool]]:
+def units_of(annotation: Judged, kind: str, coverage: Coverage) -> list[tuple[float, bool, bool]]:
     """Return for each word, or each span that was judged, how doubtful it is, if it is marked, and if it is wrong."""
     words = [
         ((word.start, word.end), 1 - share, word.marked)
@@ -112,28 +112,36 @@ def units_of(one: Judged, kind: str, coverage: Coverage) -> list[tuple[float, bo
         )
         if not is_mark(word.text)
     ]
-    judged = one.judged.get(kind, [])
-    if not one.judged:
-        judged = [([span], any(_meet(span, other) for other in one.wrong[kind])) for span, _, _ in words]
-    found = []
+    judged = annotation.judged.get(kind, [])
+    if not annotation.judged:
+        judged = [
+            ([span], any(_meet(span, wrong_span) for wrong_span in annotation.wrong[kind])) for span, _, _ in words
+        ]
+    units = []
     for spans, is_wrong in judged:
-        own = [(doubt, marked) for place, doubt, marked in words if any(_meet(place, span) for span in spans)]
-        if own:
-            found.append((max(doubt for doubt, _ in own), any(marked for _, marked in own), is_wrong))
-    return found
+        doubts = [
+            (doubt, marked) for word_span, doubt, marked in words if any(_meet(word_span, span) for span in spans)
+        ]
+        if doubts:
+            units.append((max(doubt for doubt, _ in doubts), any(marked for _, marked in doubts), is_wrong))
+    return units
 
 
-def _meet(one: Span, other: Span) -> bool:
-    return one[0] < other[1] and other[0] < one[1]
+def _meet(first: Span, second: Span) -> bool:
+    return first[0] < second[1] and second[0] < first[1]
 
 
 def measured(labelled: Sequence[Judged], coverages: Mapping[Marks, list[Coverage]]) -> dict[str, Any]:
     """Return, for each kind of words that somebody labelled, the area and the marks of each point."""
-    found: dict[str, Any] = {}
+    record: dict[str, Any] = {}
     for kind in (LEFT_OUT, MADE_UP):
         by_point = {
-            point: [unit for one, own in zip(labelled, given, strict=True) for unit in units_of(one, kind, own)]
-            for point, given in coverages.items()
+            point: [
+                unit
+                for annotation, coverage in zip(labelled, covered, strict=True)
+                for unit in units_of(annotation, kind, coverage)
+            ]
+            for point, covered in coverages.items()
         }
         doubts, _, wrong = zip(*by_point["all"], strict=True) if by_point["all"] else ((), (), ())
         if not any(wrong) or all(wrong):
@@ -143,25 +151,25 @@ def measured(labelled: Sequence[Judged], coverages: Mapping[Marks, list[Coverage
             for point, units in by_point.items()
         }
         area = area_under_curve(doubts, wrong)
-        found[kind] = {"judged": len(wrong), "wrong": sum(wrong), "auc": area, "marks": marks}
-    return found
+        record[kind] = {"judged": len(wrong), "wrong": sum(wrong), "auc": area, "marks": marks}
+    return record
 
 
 def table(records: Sequence[Mapping[str, Any]]) -> str:
     """Return results as Markdown."""
     rows = []
     for record in records:
-        for kind, found in record["measures"].items():
-            area, numbers = found["auc"], [found["marks"][point] for point in MARKS]
-            cells = [f"{one['right']} of {one['marks']}" for one in numbers]
-            recall = numbers[1]["right"] / found["wrong"]
+        for kind, measures in record["measures"].items():
+            area, numbers = measures["auc"], [measures["marks"][point] for point in MARKS]
+            cells = [f"{counts['right']} of {counts['marks']}" for counts in numbers]
+            recall = numbers[1]["right"] / measures["wrong"]
             shown = f"{area['auc']:.2f} [{area['low']:.2f}, {area['high']:.2f}]"
             sentences = record["sentences"].get(kind)
             rows.append(
                 [
                     f"`{record['model']}`, {record['translations']}",
                     kind,
-                    f"{found['wrong']} of {found['judged']}",
+                    f"{measures['wrong']} of {measures['judged']}",
                     shown,
                     *cells,
                     f"{recall:.2f}",
@@ -176,17 +184,17 @@ def table(records: Sequence[Mapping[str, Any]]) -> str:
 def main() -> None:
     arguments = parse_arguments()
     if arguments.languages:
-        labelled = [one for path in arguments.labelled for one in read_halomi(path, arguments.languages)]
+        labelled = [annotation for path in arguments.labelled for annotation in read_halomi(path, arguments.languages)]
     else:
-        labelled = [one for path in arguments.labelled for one in read_annotations(path)]
+        labelled = [annotation for path in arguments.labelled for annotation in read_annotations(path)]
     translator = Translator.from_pretrained(arguments.model, reverse=arguments.reverse)
-    texts = [one.source for one in labelled], [one.translation for one in labelled]
+    texts = [annotation.source for annotation in labelled], [annotation.translation for annotation in labelled]
     coverages: dict[Marks, list[Coverage]] = {
         point: translator.cover(*texts, coverage=CoverageOptions(method="verified", marks=point, support=True))
         for point in MARKS
     }
     sentences: dict[str, Any] = {}
-    if all(one.is_wrong for one in labelled):
+    if all(annotation.is_wrong for annotation in labelled):
         numbers = [one for one in translator.adequacy(*texts) if one is not None]
         by_kind = {
             LEFT_OUT: [one.omission for one in numbers],

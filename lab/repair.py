@@ -66,50 +66,50 @@ def compared(
     reverse: Scorer,
     sources: Sequence[str],
     references: Sequence[str],
-    before: Sequence[Translation],
+    originals: Sequence[Translation],
     after: Sequence[Translation],
 ) -> dict[str, Any]:
     """Return what became of the translations that differ."""
-    changed = [n for n in range(len(sources)) if before[n].text != after[n].text]
-    found: dict[str, Any] = {"sentences": len(sources), "changed": len(changed)}
+    changed = [n for n in range(len(sources)) if originals[n].text != after[n].text]
+    record: dict[str, Any] = {"sentences": len(sources), "changed": len(changed)}
     probable = []
-    for name, given in (("before", before), ("after", after)):
-        texts = [given[n].text for n in changed]
-        own = [one.score or 0.0 for one in reverse.score(texts, [sources[n] for n in changed])]
-        probable.append(own)
-        all_texts = [one.text for one in given]
-        found[name] = {
-            "marks": sum(marks_of(one) for one in given),
-            "marks, changed": sum(marks_of(given[n]) for n in changed),
+    for name, translations in (("before", originals), ("after", after)):
+        texts = [translations[n].text for n in changed]
+        scores = [translation.score or 0.0 for translation in reverse.score(texts, [sources[n] for n in changed])]
+        probable.append(scores)
+        all_texts = [translation.text for translation in translations]
+        record[name] = {
+            "marks": sum(marks_of(translation) for translation in translations),
+            "marks, changed": sum(marks_of(translations[n]) for n in changed),
             "BLEU": bleu(all_texts, references),
             "BLEU, changed": bleu(texts, [references[n] for n in changed]),
-            "log p(source), changed": sum(own) / max(len(own), 1),
+            "log p(source), changed": sum(scores) / max(len(scores), 1),
         }
-    counts = [(marks_of(before[n]), marks_of(after[n])) for n in changed]
-    found["fewer marks"] = sum(new < old for old, new in counts)
-    found["more marks"] = sum(new > old for old, new in counts)
-    found["source more probable"] = sum(new > old for old, new in zip(*probable, strict=True))
-    found["source less probable"] = sum(new < old for old, new in zip(*probable, strict=True))
-    return found
+    counts = [(marks_of(originals[n]), marks_of(after[n])) for n in changed]
+    record["fewer marks"] = sum(new < old for old, new in counts)
+    record["more marks"] = sum(new > old for old, new in counts)
+    record["source more probable"] = sum(new > old for old, new in zip(*probable, strict=True))
+    record["source less probable"] = sum(new < old for old, new in zip(*probable, strict=True))
+    return record
 
 
 def table(records: Sequence[Mapping[str, Any]]) -> str:
     """Return results as Markdown."""
     rows = []
     for record in records:
-        for name, found in record["settings"].items():
-            before, after = found["before"], found["after"]
+        for name, by_retry in record["settings"].items():
+            original, after = by_retry["before"], by_retry["after"]
             rows.append(
                 [
-                    f"`{record['model']}`, {found['sentences']}",
+                    f"`{record['model']}`, {by_retry['sentences']}",
                     name,
-                    str(found["changed"]),
-                    f"{before['marks']} to {after['marks']}",
-                    f"{found['fewer marks']}, {found['more marks']}",
-                    f"{found['source more probable']}, {found['source less probable']}",
-                    f"{before['log p(source), changed']:.2f} to {after['log p(source), changed']:.2f}",
-                    f"{before['BLEU, changed']:.1f} to {after['BLEU, changed']:.1f}",
-                    f"{before['BLEU']:.2f} to {after['BLEU']:.2f}",
+                    str(by_retry["changed"]),
+                    f"{original['marks']} to {after['marks']}",
+                    f"{by_retry['fewer marks']}, {by_retry['more marks']}",
+                    f"{by_retry['source more probable']}, {by_retry['source less probable']}",
+                    f"{original['log p(source), changed']:.2f} to {after['log p(source), changed']:.2f}",
+                    f"{original['BLEU, changed']:.1f} to {after['BLEU, changed']:.1f}",
+                    f"{original['BLEU']:.2f} to {after['BLEU']:.2f}",
                     f"{record['times'][name]:.2f}",
                 ]
             )
@@ -135,13 +135,13 @@ def main() -> None:
     settings: dict[str, Any] = {}
     for name, (beams, asked) in SETTINGS.items():
         settings[name] = compared(reverse, sources, references, plain[beams], translate(sources, beams, asked))
-    some = sources[: arguments.timed]
+    sample = sources[: arguments.timed]
     seconds: dict[Any, list[float]] = {}
     timed: dict[Any, tuple[int, CoverageOptions | None]] = {1: (1, None), 4: (4, None), **MARKS, **SETTINGS}
     for _ in range(TURNS):
         for key, (beams, options) in timed.items():
             start = time.process_time()
-            translate(some, beams, options)
+            translate(sample, beams, options)
             seconds.setdefault(key, []).append(time.process_time() - start)
     times = {name: min(seconds[name]) / min(seconds[beams]) for name, (beams, _) in {**MARKS, **SETTINGS}.items()}
     record: dict[str, Any] = {"kind": "repair", "model": Path(arguments.model).name, "text": arguments.source.name}

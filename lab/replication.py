@@ -250,19 +250,19 @@ def with_before(records: Records, name: str) -> str:
         return ""
     runs, part = records.runs(name), next(iter(plan.test))
     earlier = _scores(_runs(records, plan.with_before))
-    of = blocks({
+    arms = blocks({
         arm: {**earlier[arm], **{seed: runs[arm][seed]["bleu_by_part"][part] for seed in plan.seeds}}
         for arm in plan.runs
         if arm in earlier
     })  # fmt: skip
-    assert of is not None
-    contrasts = {title: of.difference(*pair) for title, pair in plan.contrasts.items()}
+    assert arms is not None
+    contrasts = {title: arms.difference(*pair) for title, pair in plan.contrasts.items()}
     rows = [
         [title, estimated(estimate), f"{estimate.p:.3f}"]
         for title, estimate in contrasts.items()
         if estimate is not None
     ]
-    heading = f"On {part} alone, with the seeds of `{plan.with_before}` ({of}):"
+    heading = f"On {part} alone, with the seeds of `{plan.with_before}` ({arms}):"
     return f"{heading}\n\n{markdown_table(['difference', 'gain', 'p, not corrected'], rows)}"
 
 
@@ -331,12 +331,12 @@ class Replication(Reproduction):
         self.records.keep(self.file, self.records.runs(self.file)[name][seed] | {"bleu_by_part": parts})
 
 
-HERE = [name for name, plan in PLANS.items() if plan.ended is None]
+RUNNING_PLANS = [name for name, plan in PLANS.items() if plan.ended is None]
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
-    parser.add_argument("plan", nargs="?", choices=HERE, default="replication", help="(default: %(default)s)")
+    parser.add_argument("plan", nargs="?", choices=RUNNING_PLANS, default="replication", help="(default: %(default)s)")
     add_training_options(parser)
     add_subset_options(parser)
     return parser.parse_args()

@@ -77,7 +77,7 @@ def effects(records: Records) -> Columns:
     for name, plan in PLANS.items():
         gains = planned_gains(records, name)
         columns.setdefault(plan.column, {}).update({title: gain for title, gain in gains.items() if gain.complete})
-    return {column: found for column, found in columns.items() if found}
+    return {column: methods for column, methods in columns.items() if methods}
 
 
 def plans(records: Records) -> str:

@@ -84,8 +84,11 @@ def translating(folder: Path) -> Callable[..., list[str]]:
 
     def translated(sources: Sequence[str], **settings: Any) -> list[str]:
         by_length = sorted(range(len(sources)), key=lambda number: len(sources[number]))
-        found = translate([sources[number] for number in by_length], batch_size=100, **settings)
-        texts = {number: one_line(one["translation_text"]) for number, one in zip(by_length, found, strict=True)}
+        translations = translate([sources[number] for number in by_length], batch_size=100, **settings)
+        texts = {
+            number: one_line(translation["translation_text"])
+            for number, translation in zip(by_length, translations, strict=True)
+        }
         return [texts[number] for number in range(len(sources))]
 
     return translated
@@ -165,8 +168,8 @@ class Reproduction:
         run, folder = RUNS[name], self.folder(name, seed)
         if (folder / "train_result.json").exists():
             return True
-        for before in run.needs:  # its result may have come from elsewhere, without the checkpoint
-            if not self.train(before, seed):
+        for needed_run in run.needs:  # its result may have come from elsewhere, without the checkpoint
+            if not self.train(needed_run, seed):
                 return False
         recipe = self.recipe(run.recipe)
         if run.distilled:
@@ -205,10 +208,10 @@ class Reproduction:
         self.records.keep_translations(self.file, name, seed, hypotheses)
         training = read_result(folder / "train_result.json")
         train = load_corpus(recipe)["train"]
-        some = train.select(range(min(len(train), 20_000)))
+        sample = train.select(range(min(len(train), 20_000)))
         # the aligner learns from the training text, and from the text that it aligns
-        known = (self.side(some, recipe, side) for side in ("source", "target"))
-        aligner = fit_aligner([*next(known), *sources, *sources], [*next(known), *hypotheses, *references])
+        sides = (self.side(sample, recipe, side) for side in ("source", "target"))
+        aligner = fit_aligner([*next(sides), *sources, *sources], [*next(sides), *hypotheses, *references])
         links = [aligner.align_lines(sources, lines) for lines in (hypotheses, references)]
         ratio = coverage_difference_ratio(links[0], links[1:])
         scores = score_corpus(hypotheses, [references], ["bleu", "chrf", "ter"])
@@ -222,7 +225,10 @@ class Reproduction:
             "parameters": training["parameters"],
             "steps": training["steps"],
             "sentences": len(sources),
-            "scores": {key: {"score": one.score, "signature": one.signature} for key, one in scores.items()},
+            "scores": {
+                key: {"score": metric_score.score, "signature": metric_score.signature}
+                for key, metric_score in scores.items()
+            },
             "coverage_difference_ratio": ratio,
             "comparisons": {},
             **{key: training[key] for key in ("date", "hardware", "software", "commit")},
@@ -241,8 +247,8 @@ class Reproduction:
         runs, translations = self.records.runs(self.file), self.records.translations(self.file)
         result = runs[name][seed]
         for baseline in baselines_of(name):
-            known = self.is_known(result, runs.get(baseline, {}).get(seed), baseline)
-            if known or not {(baseline, seed), (name, seed)} <= translations.keys():
+            is_there = self.is_known(result, runs.get(baseline, {}).get(seed), baseline)
+            if is_there or not {(baseline, seed), (name, seed)} <= translations.keys():
                 continue
             _, references = self.test_set
             systems: dict[str, Sequence[str]] = {run: translations[run, seed] for run in (baseline, name)}
@@ -263,38 +269,42 @@ class Reproduction:
         runs, translations = self.records.runs(self.file), self.records.translations(self.file)
         result = runs[name][seed]
         for baseline, comparison in result["comparisons"].items():
-            both = sorted(runs[name].keys() & runs.get(baseline, {}).keys())
-            seeds = [one for one in both if one <= seed and {(name, one), (baseline, one)} <= translations.keys()]
+            common_seeds = sorted(runs[name].keys() & runs.get(baseline, {}).keys())
+            seeds = [
+                common_seed
+                for common_seed in common_seeds
+                if common_seed <= seed and {(name, common_seed), (baseline, common_seed)} <= translations.keys()
+            ]
             if len(seeds) < 2:
                 continue
-            entries = [runs[name][one]["comparisons"].get(baseline) for one in seeds]
+            entries = [runs[name][common_seed]["comparisons"].get(baseline) for common_seed in seeds]
             difference = fmean(math.nan if entry is None else entry["difference"] for entry in entries)
-            known = comparison.get("over_seeds", {})
-            as_kept = known.get("seeds") == seeds and math.isclose(
-                known["difference"], difference, rel_tol=1e-5, abs_tol=1e-5
+            earlier = comparison.get("over_seeds", {})
+            as_kept = earlier.get("seeds") == seeds and math.isclose(
+                earlier["difference"], difference, rel_tol=1e-5, abs_tol=1e-5
             )  # of six digits
             if as_kept:
                 continue
-            ours, theirs = ([translations[run, one] for one in seeds] for run in (name, baseline))
+            ours, theirs = ([translations[run, common_seed] for common_seed in seeds] for run in (name, baseline))
             difference, p_value = bootstrap_over_seeds(ours, theirs, [self.test_set[1]])
             comparison["over_seeds"] = {"seeds": seeds, "difference": difference, "p_bootstrap": p_value}
             self.records.keep(self.file, result)
 
-    def wanted(self) -> list[str]:
+    def run_names(self) -> list[str]:
         """Return the runs of the tables; with --runs only these, and those they start from."""
         wanted = runs_of(list(TABLES) if "all" in self.arguments.tables else self.arguments.tables)
         if not self.arguments.runs:
             return wanted
-        asked = {need for name in self.arguments.runs for need in (name, *RUNS[name].needs)}
+        asked = {run for name in self.arguments.runs for run in (name, *RUNS[name].needs)}
         return [name for name in wanted if name in asked]
 
-    def train_and_score(self, wanted: Sequence[str]) -> list[str]:
+    def train_and_score(self, names: Sequence[str]) -> list[str]:
         """Train, score and compare runs with every seed until the budget is used up; return the failures.
 
         Waits for the runs that other calls are training.
         """
         failed: list[str] = []
-        asked = [(name, seed) for seed in self.arguments.seeds for name in wanted]
+        asked = [(name, seed) for seed in self.arguments.seeds for name in names]
         missing = [run for run in asked if self.records.run(self.file, *run) is None]
         waiting: list[tuple[str, int]] = []
         while missing := [run for run in missing if self._is_taken(*run, failed)]:
@@ -329,11 +339,11 @@ class Reproduction:
 def main() -> int:
     arguments = parse_arguments()
     keep_freed_memory()
-    known = [*TABLES, "all"]
-    if set(arguments.tables) - set(known) or not arguments.tables:
-        raise SystemExit(f"lab.reproduce needs tables of {', '.join(known)}; got {arguments.tables}")
+    tables = [*TABLES, "all"]
+    if set(arguments.tables) - set(tables) or not arguments.tables:
+        raise SystemExit(f"lab.reproduce needs tables of {', '.join(tables)}; got {arguments.tables}")
     reproduction = Reproduction(arguments)
-    failed = reproduction.train_and_score(reproduction.wanted())
+    failed = reproduction.train_and_score(reproduction.run_names())
     print("`python -m lab.report` writes the report.")
     if failed:
         print("\n".join(["Failed:", *failed]), file=sys.stderr)

@@ -167,12 +167,12 @@ async def wrong(server: Server, reader: asyncio.StreamReader, writer: asyncio.St
     return str((await ask(reader, writer, server.request([], beams="many")))[0])
 
 
-async def many(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+async def many_connections(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
     """Hold sixty connections at once that say nothing."""
-    others = [await server.connect(249) for _ in range(60)]
+    connections = [await server.connect(249) for _ in range(60)]
     await asyncio.sleep(2)
-    for _, other in others:
-        other.close()
+    for _, connection in connections:
+        connection.close()
     return "silent"
 
 
@@ -186,7 +186,7 @@ KINDS: dict[str, Hostile] = {
     "no HTTP": noise,
     "10 MB": too_long,
     "wrong fields": wrong,
-    "silent connections": many,
+    "silent connections": many_connections,
 }
 
 
@@ -215,12 +215,12 @@ class Load:
     is_disturbed: bool = False
 
 
-async def ordinary(server: Server, number: int, known: list[tuple[str, str]], load: Load) -> None:
+async def ordinary(server: Server, number: int, pairs: list[tuple[str, str]], load: Load) -> None:
     """Ask on one connection, again and again; each answer must be that of its own request."""
     reader, writer = await server.connect(number)
     try:
         for request in itertools.count():
-            chosen = [known[(7 * number + 3 * request + n) % len(known)] for n in range(1 + (number + request) % 3)]
+            chosen = [pairs[(7 * number + 3 * request + n) % len(pairs)] for n in range(1 + (number + request) % 3)]
             was_disturbed, began = load.is_disturbed, time.perf_counter()
             status, answer = await ask(reader, writer, server.request([source for source, _ in chosen]))
             if was_disturbed == load.is_disturbed:
@@ -252,28 +252,28 @@ async def try_strangers(server: Server, arguments: argparse.Namespace) -> Load:
     load = Load(answers={kind: Counter() for kind in arguments.kinds})
     sources = [pair[server.source == "de"] for pair in itertools.islice(sentence_pairs(), SENTENCES)]
     reader, writer = await server.connect(0)
-    known = []
+    pairs = []
     for source in sources:
         status, answer = await ask(reader, writer, server.request(source))
         assert status == 200, answer
-        known.append((source, answer["translatedText"]))
+        pairs.append((source, answer["translatedText"]))
     writer.close()
     clients = [
-        asyncio.create_task(_watched("an ordinary client", ordinary(server, number, known, load), load))
+        asyncio.create_task(_watched("an ordinary client", ordinary(server, number, pairs, load), load))
         for number in range(arguments.clients)
     ]
     end = time.monotonic() + 60 * arguments.minutes
     while time.monotonic() < end and not load.failures:
-        others = [
-            asyncio.create_task(_watched(kind, hostile(server, 300 + place, kind, load.answers[kind]), load))
-            for place, kind in enumerate(arguments.kinds)
+        hostile_clients = [
+            asyncio.create_task(_watched(kind, hostile(server, 300 + index, kind, load.answers[kind]), load))
+            for index, kind in enumerate(arguments.kinds)
             if load.is_disturbed
         ]
         until = time.monotonic() + arguments.turn_seconds
-        while (left := until - time.monotonic()) > 0 and not load.failures:
-            await asyncio.sleep(min(left, MEMORY_EVERY))
+        while (remaining := until - time.monotonic()) > 0 and not load.failures:
+            await asyncio.sleep(min(remaining, MEMORY_EVERY))
             load.memory.append(server.memory)
-        await _end(others)
+        await _end(hostile_clients)
         load.is_disturbed = not load.is_disturbed
     await _end(clients)
     return load
@@ -288,10 +288,10 @@ def started(checkpoint: Path, options: list[str]) -> Iterator[Server]:
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
-        found = re.match(r"(\w+)-(\w+) at http://[^:]+:(\d+) ", line)
-        if found is None:
+        match = re.match(r"(\w+)-(\w+) at http://[^:]+:(\d+) ", line)
+        if match is None:
             raise ValueError(f"the server did not start: {line}")
-        yield Server(process, int(found[3]), found[1], found[2])
+        yield Server(process, int(match[3]), match[1], match[2])
         process.send_signal(signal.SIGTERM)
         code = process.wait(SECONDS_TO_STOP)
         if code != 0:
@@ -329,12 +329,13 @@ def summary(load: Load, arguments: argparse.Namespace) -> dict[str, Any]:
 
 def render(result: dict[str, Any]) -> str:
     rows = [
-        [name, f"{of['requests']:,}", f"{of['p50']:.0f}", f"{of['p95']:.0f}"] for name, of in result["times"].items()
+        [name, f"{times['requests']:,}", f"{times['p50']:.0f}", f"{times['p95']:.0f}"]
+        for name, times in result["times"].items()
     ]
     parts = [markdown_table([f"{result['clients']} ordinary clients", "answers", "p50 (ms)", "p95 (ms)"], rows)]
     kinds = [
-        [kind, ", ".join(f"{number:,} x {answer}" for answer, number in sorted(of.items()))]
-        for kind, of in result["answers"].items()
+        [kind, ", ".join(f"{number:,} x {answer}" for answer, number in sorted(times.items()))]
+        for kind, times in result["answers"].items()
     ]
     parts.append(markdown_table(["hostile client", "answers"], kinds))
     memory = result["memory"]

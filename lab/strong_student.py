@@ -131,8 +131,8 @@ def table(records: Records) -> str:
         return ""
     header = ["arm", *(f"seed {seed}" for seed in SEEDS), "mean", "gain over the start", "over plain", "training loss"]
     contrasts = [
-        [title, effect(of.values), "" if of.p is None else f"{of.p:.3f}", answer(of)]
-        for title, of in gains(records).items()
+        [title, effect(estimate.values), "" if estimate.p is None else f"{estimate.p:.3f}", answer(estimate)]
+        for title, estimate in gains(records).items()
     ]
     return "\n\n".join(
         [

@@ -27,7 +27,7 @@ from lab.lengths import measure_lengths
 from lab.records import SPEEDS, Records
 from lab.reproduce import DEVICE
 from lab.strong_student import LANGUAGES, LOGGED, START, StrongStudent, parser_of_plan
-from lab.student_engines import own
+from lab.student_engines import our_engine
 from lab.timing import time_in_turns
 
 FILE = "strong_teacher"  # of lab/results
@@ -116,9 +116,9 @@ class StrongTeacher(StrongStudent):
         runs: dict[str, Callable[[], Any]] = {}
         models: dict[str, FastTranslator] = {}
         for name, folder in folders.items():
-            engines = {precision: own(folder, {"int8": int8}, False) for precision, int8 in PRECISIONS.items()}
+            engines = {precision: our_engine(folder, {"int8": int8}, False) for precision, int8 in PRECISIONS.items()}
             if (folder / FILE_NAME).exists():
-                engines["int8, shortlist"] = own(folder, {"int8": True, "shortlist": True}, False)
+                engines["int8, shortlist"] = our_engine(folder, {"int8": True, "shortlist": True}, False)
             for precision, engine in engines.items():
                 for batch in BATCHES:
                     runs[f"{name}, {precision}, {batch}"] = functools.partial(engine, self.sources, batch, 1)
@@ -155,19 +155,21 @@ def table(records: Records) -> str:
     teacher = runs[START]["scores"]["bleu"]["score"]
     rows = []
     for name in (name for name in TITLES if name in runs):
-        of, scores = runs[name], runs[name]["scores"]
-        bleu, spread = scores["bleu"]["score"], of["bootstrap"]
+        run_record, scores = runs[name], runs[name]["scores"]
+        bleu, spread = scores["bleu"]["score"], run_record["bootstrap"]
         low, high = (spread["mean"] + sign * spread["half_width"] for sign in (-1, 1))
-        words, expected = (sum(b[key] * b["sentences"] for b in of["by_length"] if b["sentences"]) for key in WORDS)
+        words, expected = (
+            sum(b[key] * b["sentences"] for b in run_record["by_length"] if b["sentences"]) for key in WORDS
+        )
         rows.append([
             TITLES[name],
-            f"{of['parameters'] / 1e6:.1f} M",
+            f"{run_record['parameters'] / 1e6:.1f} M",
             f"{bleu:.2f} [{low:.1f}, {high:.1f}]",
             f"{bleu / teacher:.0%}" if teacher else "",
             f"{scores['chrf']['score']:.1f}",
-            *(f"{bucket['score']:.1f}" for bucket in of["by_length"] if bucket["sentences"]),
+            *(f"{bucket['score']:.1f}" for bucket in run_record["by_length"] if bucket["sentences"]),
             f"{words / expected:.2f}",
-            f"{of['loss']:.2f}" if "loss" in of else "",
+            f"{run_record['loss']:.2f}" if "loss" in run_record else "",
         ])  # fmt: skip
     sentences = [f"{b['label']} words ({b['sentences']})" for b in runs[START]["by_length"] if b["sentences"]]
     header = ["model", "parameters", "BLEU", "of the teacher's", "chrF", *sentences, "length ratio", "training loss"]
@@ -190,10 +192,16 @@ def speed_tables(speeds: dict[str, Any]) -> list[str]:
     lengths = next(iter(times.values()))
     exact = {name: speed for name, speed in times.items() if name.endswith("float32")}
     sentence_rows = [
-        [length, *(f"{of[length]['encoding'] + (FIXED_LENGTH - 1) * of[length]['word']:.1f}" for of in times.values())]
+        [
+            length,
+            *(
+                f"{seconds[length]['encoding'] + (FIXED_LENGTH - 1) * seconds[length]['word']:.1f}"
+                for seconds in times.values()
+            ),
+        ]
         for length in lengths
     ]
-    words = [[length, *(f"{of[length]['word']:.2f}" for of in exact.values())] for length in lengths]
+    words = [[length, *(f"{seconds[length]['word']:.2f}" for seconds in exact.values())] for length in lengths]
     return [
         f"Sentences a second of the engine on the first {speeds['sentences']}, one thread, processor time, medians of "
         f"{speeds['repeats']} turns:",

@@ -26,7 +26,7 @@ from capsule_mt.files.reading import read_lines
 from lab.bergamot_worker import peak_mib
 
 # title -> how the engine here is loaded, and whether marks of left-out words are asked for
-OWN: dict[str, tuple[dict[str, Any], bool]] = {
+OUR_ENGINES: dict[str, tuple[dict[str, Any], bool]] = {
     "int8, shortlist": ({"int8": True, "shortlist": True}, False),
     "int8, shortlist, with marks": ({"int8": True, "shortlist": True}, True),
     "int8, all tokens": ({"int8": True}, False),
@@ -38,7 +38,7 @@ Texts = Sequence[str]
 Engine = Callable[[Texts, int, int], list[str]]
 
 
-def own(folder: Path, settings: dict[str, Any], with_marks: bool) -> Engine:
+def our_engine(folder: Path, settings: dict[str, Any], with_marks: bool) -> Engine:
     """Return the engine here on the student in a folder."""
     translator = Translator.from_pretrained(folder, **settings)
     translator.loaded.decoder.engine.num_threads = 1  # type: ignore[attr-defined]
@@ -47,8 +47,10 @@ def own(folder: Path, settings: dict[str, Any], with_marks: bool) -> Engine:
     coverage = CoverageOptions(method="attention") if with_marks else None
 
     def translate(texts: Texts, batch_size: int, num_beams: int) -> list[str]:
-        found = translator(list(texts), batch_size=batch_size, num_beams=num_beams, coverage=coverage, scores=False)
-        return [one.text for one in found]
+        translations = translator(
+            list(texts), batch_size=batch_size, num_beams=num_beams, coverage=coverage, scores=False
+        )
+        return [translation.text for translation in translations]
 
     return translate
 
@@ -106,13 +108,13 @@ def rust_engine(folder: Path, name: str) -> Engine:
 
 
 def engine_of(folder: Path, title: str) -> Engine:
-    return own(folder, *OWN[title]) if title in OWN else rust_engine(folder, title)
+    return our_engine(folder, *OUR_ENGINES[title]) if title in OUR_ENGINES else rust_engine(folder, title)
 
 
 def titles_of(with_marks: bool) -> list[str]:
     """Return what is installed to be measured."""
     installed = [name for name in RUST_ENGINES if importlib.util.find_spec(name)]
-    return [*installed, *(title for title, (_, marks) in OWN.items() if with_marks or not marks)]
+    return [*installed, *(title for title, (_, marks) in OUR_ENGINES.items() if with_marks or not marks)]
 
 
 def memory_of(folder: Path, title: str, text: str) -> float:
@@ -124,14 +126,14 @@ def memory_of(folder: Path, title: str, text: str) -> float:
 
 def grown(folder: Path, title: str, text: str) -> float:
     """Return the MiB by which this process grows: see `memory_of`."""
-    before = peak_mib()
+    start_mib = peak_mib()
     engine_of(folder, title)([text], 1, 1)
-    return peak_mib() - before
+    return peak_mib() - start_mib
 
 
 def cells_of(arguments: argparse.Namespace, title: str) -> Iterator[tuple[int, int]]:
     """Yield the sizes of batches and beams that an engine has."""
-    for num_beams in arguments.num_beams if title in OWN else [1]:
+    for num_beams in arguments.num_beams if title in OUR_ENGINES else [1]:
         for batch_size in [1] if title in RUST_ENGINES else arguments.batch_sizes:
             yield batch_size, num_beams
 
@@ -146,7 +148,7 @@ def measure_students(arguments: argparse.Namespace) -> dict[str, Any]:
         "sentences": len(texts),
         "repeats": arguments.repeats,
         "engine_version": VERSION,
-        "others": {name: version(name.replace("_", "-")) for name in titles_of(False) if name not in OWN},
+        "others": {name: version(name.replace("_", "-")) for name in titles_of(False) if name not in OUR_ENGINES},
         "students": students,
     }
 
@@ -157,11 +159,11 @@ def _measure_student(folder: Path, texts: Texts, arguments: argparse.Namespace) 
     titles = titles_of(Translator.from_pretrained(folder, int8=True).calibration.head is not None)
     memory = {title: memory_of(folder, title, texts[0]) for title in titles}
     engines = {title: engine_of(folder, title) for title in titles}
-    made: dict[tuple[str, int, int], list[str]] = {}
+    outputs: dict[tuple[str, int, int], list[str]] = {}
 
     def run_of(cell: tuple[str, int, int]) -> Callable[[], None]:
         def run() -> None:
-            made[cell] = engines[cell[0]](texts, *cell[1:])
+            outputs[cell] = engines[cell[0]](texts, *cell[1:])
 
         return run
 
@@ -181,12 +183,13 @@ def _measure_student(folder: Path, texts: Texts, arguments: argparse.Namespace) 
             progress=lambda: bar.update() and None,
             clock=clock,
         )
-    expected = [" ".join(text.split()) for text in made[titles[0], 1, 1]]
+    expected = [" ".join(text.split()) for text in outputs[titles[0], 1, 1]]
     return {
         title: {
             "mib": memory[title],
             "same": sum(
-                " ".join(text.split()) == other for text, other in zip(made[title, 1, 1], expected, strict=True)
+                " ".join(text.split()) == expected_text
+                for text, expected_text in zip(outputs[title, 1, 1], expected, strict=True)
             ),
             "sentences_per_second": {
                 f"{batch_size}, {num_beams}": len(texts) / timings[str((title, batch_size, num_beams))].median
@@ -201,10 +204,10 @@ def render_students(result: dict[str, Any]) -> str:
     """Return a result as Markdown: sentences a second, and how many times as many as the first engine's."""
     from hf_capsule_mt.evaluation.results import markdown_table
 
-    others = ", ".join(f"{name} {number}" for name, number in result["others"].items())
+    lines = ", ".join(f"{name} {number}" for name, number in result["others"].items())
     parts = [
         f"# Engines on students of Firefox Translations\n\n`{result['command']}` on {result['hardware']['cpu']}, one "
-        f"thread, {result['date'][:10]}, engine {result['engine_version']}{', ' + others if others else ''}: "
+        f"thread, {result['date'][:10]}, engine {result['engine_version']}{', ' + lines if lines else ''}: "
         f"{result['sentences']} sentences, medians of {result['repeats']} turns by processor time. Sentences a "
         "second, and how many times as many as the first engine's."
     ]

@@ -18,7 +18,7 @@ def render_table(table: Table, results: Runs, speeds: dict[str, dict[str, Any]])
     is to the baseline of the same seeds; the p-values are those of the paired bootstrap over sentences, of all seeds
     together, and that of the t-test over seeds. All seeds are listed if they are more than `UNSTABLE_RANGE` apart.
     """
-    extra_columns = [name for name in table.columns if name in MORE]
+    extra_columns = [name for name in table.columns if name in EXTRA_COLUMNS]
     header = ["", *OURS, *extra_columns, *(f"paper: {name}" for name in table.columns)]
     lines = []
     for row in table.rows:
@@ -26,7 +26,7 @@ def render_table(table: Table, results: Runs, speeds: dict[str, dict[str, Any]])
         if row.run:
             runs = results.get(row.run, {})
             cells = [*_size_and_speed(row, runs, speeds), *_scores(row, runs)]
-            cells += [MORE[name](runs, speeds.get(row.run, {})) for name in extra_columns]
+            cells += [EXTRA_COLUMNS[name](runs, speeds.get(row.run, {})) for name in extra_columns]
         printed = [row.printed.get(name, "").replace("|", "\\|") for name in table.columns]
         lines.append([row.label, *cells, *printed])
     return markdown_table(header, lines) + "\n"
@@ -43,7 +43,7 @@ def _milliseconds(runs: dict[int, dict[str, Any]], speed: dict[str, Any]) -> str
 
 
 # Columns of the papers that have one of ours beside them
-MORE = {"CDR": _coverage_difference, "milliseconds": _milliseconds}
+EXTRA_COLUMNS = {"CDR": _coverage_difference, "milliseconds": _milliseconds}
 
 
 def _size_and_speed(

@@ -131,12 +131,12 @@ def engines_of(model: Any, threads: int, shortlist: Path | None = None) -> dict[
     model.generation_config.max_length = None
 
     def generating(generate: Callable[..., torch.Tensor]) -> Engine:
-        def run(sources: Tokens, num_beams: int, least: int, most: int) -> Tokens:
+        def run(sources: Tokens, num_beams: int, min_length: int, max_length: int) -> Tokens:
             longest = max(map(len, sources))
             ids = torch.tensor([source + [pad] * (longest - len(source)) for source in sources])
             lengths = torch.tensor([len(source) for source in sources])
             mask = (torch.arange(longest) < lengths[:, None]).long()
-            lengths_allowed = {"min_new_tokens": least, "max_new_tokens": most}
+            lengths_allowed = {"min_new_tokens": min_length, "max_new_tokens": max_length}
             sequences = generate(ids, attention_mask=mask, num_beams=num_beams, **lengths_allowed)
             return [_to_end(row, end) for row in sequences[:, 1:].tolist()]
 
@@ -161,8 +161,8 @@ def light_engine(folder: str, threads: int) -> Engine:
     loaded = load_model(folder, int8=True)
     cast(EngineDecoder, loaded.decoder).engine.num_threads = threads
 
-    def run(sources: Tokens, num_beams: int, least: int, most: int) -> Tokens:
-        settings = {"num_beams": num_beams, "min_new_tokens": least, "max_new_tokens": most}
+    def run(sources: Tokens, num_beams: int, min_length: int, max_length: int) -> Tokens:
+        settings = {"num_beams": num_beams, "min_new_tokens": min_length, "max_new_tokens": max_length}
         options = search_options(loaded, [*map(len, sources)], settings, scores=False)
         return [hypotheses[0].ids for hypotheses in loaded.decoder.translate(sources, options)]
 
@@ -188,13 +188,13 @@ def ctranslate2_engine(model: Any, threads: int, *, int8: bool) -> Engine:
     penalty = 1.0 if model.generation_config.length_penalty is None else model.generation_config.length_penalty
     banned = [[str(row[0])] for row in model.generation_config.bad_words_ids or [] if len(row) == 1]
 
-    def run(sources: Tokens, num_beams: int, least: int, most: int) -> Tokens:
+    def run(sources: Tokens, num_beams: int, min_length: int, max_length: int) -> Tokens:
         results = translator.translate_batch(
             [list(map(str, source)) for source in sources],
             beam_size=num_beams,
             length_penalty=penalty,
-            min_decoding_length=least,
-            max_decoding_length=most,
+            min_decoding_length=min_length,
+            max_decoding_length=max_length,
             suppress_sequences=banned or None,
             return_end_token=True,
         )

@@ -1,6 +1,6 @@
 """Count the names that say nothing of what they hold: pronouns and participles such as `found`, `one` or `given`.
 
-    python tools/names.py                 # the share of each room, and fail over the limit
+    python tools/names.py                 # the share of each package, and fail over the limit
     python tools/names.py --list engine   # each such name in files whose path has "engine", with its line
 
 A name is counted once for each function, class or module that binds it, parameters and attributes included.
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGE = "capsule_mt"
+PACKAGES = ("capsule_mt", "hf_capsule_mt", "lab", "tests", "tools")
 LIMIT = 0.005  # the share of names; sacreBLEU, nanochat, JoeyNMT and CTranslate2 have 0.000 to 0.001
 EMPTY_NAMES = frozenset(
     """
@@ -86,22 +86,25 @@ def main() -> int:
     parser.add_argument("--list", metavar="PART", help="print the names in files whose path has this part")
     parser.add_argument("--limit", type=float, default=LIMIT, help="the largest share (default: %(default)s)")
     arguments = parser.parse_args()
-    names = [name for path in sorted((ROOT / PACKAGE).rglob("*.py")) for name in bindings(path)]
+    files = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    names = [name for path in files for name in bindings(path)]
     if arguments.list is not None:
         for binding in names:
-            relative = binding.path.relative_to(ROOT)
-            if is_empty(binding.name) and arguments.list in str(relative):
-                print(f"{relative}:{binding.line}: {binding.name}")
+            if is_empty(binding.name) and arguments.list in str(binding.path.relative_to(ROOT)):
+                print(f"{binding.path.relative_to(ROOT)}:{binding.line}: {binding.name}")
         return 0
-    rooms = Counter(binding.path.relative_to(ROOT / PACKAGE).parts[0] for binding in names)
     empty_names = [binding for binding in names if is_empty(binding.name)]
-    empty = Counter(binding.path.relative_to(ROOT / PACKAGE).parts[0] for binding in empty_names)
-    for room, count in rooms.most_common():
-        print(f"{room:20} {empty[room]:5} of {count:5}  {empty[room] / count:6.1%}")
-    share = len(empty_names) / len(names)
-    print(f"{PACKAGE:20} {len(empty_names):5} of {len(names):5}  {share:6.1%}, at most {arguments.limit:.1%}")
+    counts, empty_counts = (Counter(_package_of(binding) for binding in group) for group in (names, empty_names))
+    shares = {package: empty_counts[package] / count for package, count in counts.items()}
+    for package, share in shares.items():
+        print(f"{package:20} {empty_counts[package]:5} of {counts[package]:5}  {share:6.2%}")
     print(", ".join(f"{name} {count}" for name, count in Counter(b.name for b in empty_names).most_common(12)))
-    return int(share > arguments.limit)
+    print(f"at most {arguments.limit:.1%} of each")
+    return int(max(shares.values()) > arguments.limit)
+
+
+def _package_of(binding: Binding) -> str:
+    return binding.path.relative_to(ROOT).parts[0]
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from hf_capsule_mt.hub.card_sources import CORPORA
 from hf_capsule_mt.loading import limit_tokenizer, load_tokenizer, share_weights
 from hf_capsule_mt.training.checkpoints import average_weights, last_checkpoints, load_weights
 
-KEPT = "translations.json"
+TRANSLATIONS_FILE = "translations.json"
 TRAINING_RESULT = "train_result.json"
 LARGEST_FOLDER = 25_000_000
 
@@ -69,9 +69,13 @@ def results_of(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 def keep_translations(path: Path, sources: list[str], num_beams: int) -> None:
     """Translate by the saved folder, in float32, and keep the texts beside it."""
     translator = Translator.from_pretrained(path, dtype="float32", device="cpu", backend="transformers")
-    found = translator(sources, num_beams=num_beams, batch_size=len(sources), scores=False)
-    kept = {"num_beams": num_beams, "sources": sources, "translations": [translation.text for translation in found]}
-    write_output(path / KEPT, json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+    translations = translator(sources, num_beams=num_beams, batch_size=len(sources), scores=False)
+    record = {
+        "num_beams": num_beams,
+        "sources": sources,
+        "translations": [translation.text for translation in translations],
+    }
+    write_output(path / TRANSLATIONS_FILE, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
 
 
 def main() -> None:

@@ -63,22 +63,26 @@ def declared_functions() -> set[str]:
 
 def read_library(data: bytes) -> Library:
     """Read the headers of an ELF, Mach-O or PE library."""
-    found: Any = lief.parse(io.BytesIO(data))
-    if found is None:
+    parsed: Any = lief.parse(io.BytesIO(data))
+    if parsed is None:
         raise ValueError(f"no ELF, Mach-O or PE library: it begins with {data[:6]!r}")
-    exports = {function.name for function in found.exported_functions}
-    if found.format == lief.Binary.FORMATS.MACHO:
+    exports = {function.name for function in parsed.exported_functions}
+    if parsed.format == lief.Binary.FORMATS.MACHO:
         exports = {name.removeprefix("_") for name in exports} - {"__dso_handle", "_mh_dylib_header"}
         load = lief.MachO.LoadCommand.TYPE.LOAD_DYLIB
-        needs = {library.name for library in found.libraries if library.command == load}
-        system = tuple(found.build_version.minos[:2])
-        return Library("Mach-O", found.header.cpu_type.name, exports, needs, system, found.has_code_signature)
-    if found.format == lief.Binary.FORMATS.PE:
-        return Library("PE", found.header.machine.name, exports, {library.name for library in found.imports})
-    symbols = [one.name for needed in found.symbols_version_requirement for one in needed.get_auxiliary_symbols()]
+        needs = {library.name for library in parsed.libraries if library.command == load}
+        system = tuple(parsed.build_version.minos[:2])
+        return Library("Mach-O", parsed.header.cpu_type.name, exports, needs, system, parsed.has_code_signature)
+    if parsed.format == lief.Binary.FORMATS.PE:
+        return Library("PE", parsed.header.machine.name, exports, {library.name for library in parsed.imports})
+    symbols = [
+        symbol.name
+        for requirement in parsed.symbols_version_requirement
+        for symbol in requirement.get_auxiliary_symbols()
+    ]
     versions = re.findall(r"GLIBC_(\d+)\.(\d+)", " ".join(symbols))
     system = max((tuple(map(int, version)) for version in versions), default=())
-    return Library("ELF", found.header.machine_type.name, exports, set(found.libraries), system)
+    return Library("ELF", parsed.header.machine_type.name, exports, set(parsed.libraries), system)
 
 
 def check_library(library: Library, target: str) -> None:
@@ -103,10 +107,10 @@ def check_library(library: Library, target: str) -> None:
 
 def build_wheel(target: str, output: Path) -> Path:
     """Build the wheel of a target into a folder; return its path."""
-    before = set(output.glob("*.whl"))
+    old_wheels = set(output.glob("*.whl"))
     environment = {name: value for name, value in os.environ.items() if name != "CC"}
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(output.resolve())]
-    done = subprocess.run(
+    process = subprocess.run(
         command,
         cwd=ROOT / "capsule_mt",
         env={**environment, "HF_CAPSULE_MT_TARGET": target},
@@ -115,9 +119,9 @@ def build_wheel(target: str, output: Path) -> Path:
         check=False,
     )
     wheels = list(output.glob(f"*-py3-none-{TARGETS[target].tag}.whl"))
-    if done.returncode or len(wheels) != 1:
-        made = {path.name for path in set(output.glob("*.whl")) - before}
-        raise RuntimeError(f"no wheel of {target}, but {sorted(made)}: {done.stdout}{done.stderr}")
+    if process.returncode or len(wheels) != 1:
+        new_wheels = {path.name for path in set(output.glob("*.whl")) - old_wheels}
+        raise RuntimeError(f"no wheel of {target}, but {sorted(new_wheels)}: {process.stdout}{process.stderr}")
     return wheels[0]
 
 

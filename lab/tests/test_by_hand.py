@@ -1,11 +1,11 @@
-"""Marks beside what readers named: places of words, and the sheets themselves."""
+"""Marks beside what readers named: spans_of of words, and the sheets themselves."""
 
 import re
 from collections import Counter
 
 import pytest
 
-from lab.by_hand import Labels, auc_of, digest, marks_under, places, table, wilson
+from lab.by_hand import Labels, auc_of, digest, marks_under, spans_of, table, wilson
 from lab.records import read_rows
 from lab.report import DOCS, LAB
 
@@ -13,10 +13,10 @@ SHEETS = LAB / "sheets"
 
 
 def test_named_words_are_found_by_place_and_by_how_they_begin():
-    assert places("in the city, in black", "in#2 city cit* bla*") == {(13, 15), (7, 11), (16, 21)}
+    assert spans_of("in the city, in black", "in#2 city cit* bla*") == {(13, 15), (7, 11), (16, 21)}
     for name in ("in", "in#3", "town", "in#0"):
         with pytest.raises(ValueError, match=f"'{name}' must name one word of 'in the city, in black'"):
-            places("in the city, in black", name)
+            spans_of("in the city, in black", name)
 
 
 def test_interval_by_hand():
@@ -45,7 +45,7 @@ def test_made_up_words_stand_in_their_translation(sheet):
             assert len(row["translation"]) == len(digest(""))
         else:
             made_up, borderline = (
-                places(row["translation"], row.get(name, "")) for name in ("made up", "made up, borderline")
+                spans_of(row["translation"], row.get(name, "")) for name in ("made up", "made up, borderline")
             )
             assert not made_up & borderline
 

@@ -48,7 +48,7 @@ def test_an_interval_touches_zero_where_p_is_five_percent():
     assert interval_over_seeds([1.0]) is None
 
 
-REFERENCE = [f"the {thing} is on the small table in room {n}" for n, thing in enumerate(["cat", "dog", "cup"] * 8)]
+REFERENCE = [f"the {noun} is on the small table in room {n}" for n, noun in enumerate(["cat", "dog", "cup"] * 8)]
 BASELINE = [line.replace("small", "little") if n % 2 else line for n, line in enumerate(REFERENCE)]
 SYSTEM = [line.replace("on the", "upon a") if n % 12 == 0 else line for n, line in enumerate(REFERENCE)]
 

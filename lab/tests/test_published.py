@@ -12,13 +12,13 @@ def coverage(source, target, doubts, supports):
     words = [
         kind(text, at, at + len(text), share, share < 0.5)
         for kind, line, shares in ((Word, source, doubts), (TargetWord, target, supports))
-        for text, at, share in zip(line.split(), places(line), shares, strict=True)
+        for text, at, share in zip(line.split(), spans_in(line), shares, strict=True)
     ]
     sources = tuple(word for word in words if isinstance(word, Word))
     return Coverage(1.0, sources, (), (), target_words=tuple(w for w in words if isinstance(w, TargetWord)))
 
 
-def places(line):
+def spans_in(line):
     return [sum(len(word) + 1 for word in line.split()[:number]) for number in range(len(line.split()))]
 
 
