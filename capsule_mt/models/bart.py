@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from capsule_mt.engine.program import Positions, Program, UnsupportedModelError, Vector
 from capsule_mt.models import tensors
-from capsule_mt.models.parts import TIED, Parts, Rows, Writers
+from capsule_mt.models.parts import TIED, ModuleWriter, Parts, Writers
 from capsule_mt.models.settings import FEED_FORWARD_ACTIVATIONS, Settings
 from capsule_mt.models.weights import Weights
 
@@ -38,7 +38,7 @@ FAMILIES = {
 
 
 def bart_program(settings: Settings, weights: Weights) -> tuple[Program, Parts]:
-    """Return the program of a model of these families, and the weights that it uses."""
+    """Return the program of a model of `FAMILIES`, and the weights that it uses."""
     parts = Parts(weights)
     return _Bart(settings, parts).program, parts
 
@@ -53,18 +53,20 @@ class _Bart:
         self.activation = settings.choice("activation_function", None, FEED_FORWARD_ACTIVATIONS)
         self.scale = math.sqrt(self.width) if settings.flag("scale_embedding") else 1.0
         self.max_positions = settings.number("max_position_embeddings", maximum=2**24)
-        vocabulary = settings.number("vocab_size")
-        self.program = Program(vocabulary=vocabulary, embeddings=vocabulary)
+        vocabulary_size = settings.number("vocab_size")
+        self.program = Program(vocabulary=vocabulary_size, embeddings=vocabulary_size)
         self.program.longest_source = self.program.longest_target = self.max_positions
         self.writers = Writers.for_program(parts, self.program)
         self.sinusoids = self._sinusoids()
         shared, encoder, decoder, head = TIED
         is_tied = settings.flag("tie_word_embeddings", True)
-        tables = [
+        source_matrix, target_matrix, head_matrix = (
             parts.tied(shared, *TIED) if is_tied else parts.tied(module, shared) for module in (encoder, decoder, head)
-        ]
+        )
         # a table of 256,206 rows in float16 would take as much memory as everything else in int8
-        source_table, target_table = (parts.table(table, vocabulary, self.width, rounds=True) for table in tables[:2])
+        source_table, target_table = (
+            parts.table(matrix, vocabulary_size, self.width, rounds=True) for matrix in (source_matrix, target_matrix)
+        )
 
         words, _, step, _ = self.writers
         hidden = self._embed(words, source_table, "encoder")
@@ -77,23 +79,24 @@ class _Bart:
             self._decoder_layer(hidden, f"model.decoder.layers.{index}", index, memory)
         self._norm_last(step, hidden, "decoder")
         self.program.num_caches = self._num_layers("decoder")
-        self.program.logits = step.linear(hidden, parts.vocabulary(tables[2], vocabulary, self.width))
+        self.program.logits = step.linear(hidden, parts.vocabulary(head_matrix, vocabulary_size, self.width))
 
     def _sinusoids(self) -> Positions:
         if self.family.first_position is not None:
             return Positions(self.max_positions, self.width, start=self.family.first_position)
-        # the frequencies of tensor2tensor, as Marian's own
         pad = self.settings.number("pad_token_id", 1, minimum=0)
-        if self.settings["decoder_start_token_id"] == pad:  # transformers gives padding no position
+        # transformers does not add a sinusoid to padding tokens; the engine adds one to every token
+        if self.settings["decoder_start_token_id"] == pad:
             raise UnsupportedModelError(
-                f"{self.settings.origin}: `decoder_start_token_id` is the padding token, {pad}"
+                f"{self.settings.origin}: `decoder_start_token_id` must not be the padding token, {pad}"
             )
-        return Positions(self.max_positions, self.width, self.width - 2, pad + 1)
+        # a span of `width` - 2 gives tensor2tensor's frequencies, which Marian also uses
+        return Positions(self.max_positions, self.width, span=self.width - 2, start=pad + 1)
 
     def _num_layers(self, side: str) -> int:
         return self.settings.number(f"{side}_layers", minimum=0)
 
-    def _embed(self, writer: Rows, table: Vector, side: str) -> int:
+    def _embed(self, writer: ModuleWriter, table: Vector, side: str) -> int:
         name = f"model.{side}.embed_positions.weight"
         positions: Positions | Vector = self.sinusoids
         if self.family.learned_positions or name in self.parts.weights:
@@ -110,17 +113,17 @@ class _Bart:
         size = self.max_positions * self.width
         return Vector(size, lambda: tensors.without_rows(self.parts.tensor(name), first))
 
-    # ---- a sublayer reads the residual stream, and its output is added to it
-    def _sublayer_input(self, writer: Rows, hidden: int, norm: str) -> int:
+    # ---- a sublayer reads the residual stream, and adds its output to the stream
+    def _sublayer_input(self, writer: ModuleWriter, hidden: int, norm: str) -> int:
         return writer.normalise(writer.copy(hidden), -1, norm) if self.family.norm_first else hidden
 
-    def _add(self, writer: Rows, hidden: int, output: int, norm: str) -> None:
+    def _add(self, writer: ModuleWriter, hidden: int, output: int, norm: str) -> None:
         if self.family.norm_first:
             writer.run("ADD", hidden, addend=output)
         else:
             writer.normalise(hidden, output, norm)
 
-    def _norm_last(self, writer: Rows, hidden: int, side: str) -> None:
+    def _norm_last(self, writer: ModuleWriter, hidden: int, side: str) -> None:
         if self.family.norm_first:
             writer.normalise(hidden, -1, f"model.{side}.layer_norm")
 
@@ -144,10 +147,10 @@ class _Bart:
         self._add(step, hidden, step.apply(attended, f"{attention}.out_proj", outputs=self.width), norm)
         self._feed_forward(step, hidden, layer, "decoder")
 
-    def _join_projections(self, writer: Rows, hidden: int, attention: str) -> int:
+    def _join_projections(self, writer: ModuleWriter, hidden: int, attention: str) -> int:
         return writer.apply(hidden, *(f"{attention}.{letter}_proj" for letter in "qkv"), outputs=self.width)
 
-    def _feed_forward(self, writer: Rows, hidden: int, layer: str, side: str) -> None:
+    def _feed_forward(self, writer: ModuleWriter, hidden: int, layer: str, side: str) -> None:
         norm, inner_width = f"{layer}.final_layer_norm", self.settings.number(f"{side}_ffn_dim")
         sublayer_input = self._sublayer_input(writer, hidden, norm)
         inner = writer.apply(sublayer_input, f"{layer}.fc1", outputs=inner_width, activation=self.activation)

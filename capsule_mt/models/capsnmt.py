@@ -5,7 +5,7 @@ from typing import Any
 
 from capsule_mt.engine.program import Positions, Program, UnsupportedModelError
 from capsule_mt.messages import shown
-from capsule_mt.models.parts import Parts, Rows, Writers
+from capsule_mt.models.parts import ModuleWriter, Parts, Writers
 from capsule_mt.models.recurrent import attend, both_directions, even_width, logits, lookup, maps
 from capsule_mt.models.settings import MAX_ITERATIONS, Settings
 from capsule_mt.models.weights import Weights
@@ -25,7 +25,7 @@ def capsnmt_program(settings: Settings, weights: Weights) -> tuple[Program, Part
     program = Program(vocabulary=vocabulary, embeddings=vocabulary)
     words, sources, step, states = writers = Writers.for_program(parts, program)
 
-    def embed(writer: Rows, side: str) -> int:
+    def embed(writer: ModuleWriter, side: str) -> int:
         embedded = lookup(writer, parts.tied(f"model.{side}.embed_tokens", *TIED), vocabulary, narrow, scale)
         if narrow == width:
             return embedded
@@ -97,7 +97,7 @@ def _capsules(writers: Writers, settings: Settings, hidden: int) -> int:
     return sources.concatenate(*capsules)
 
 
-def _lstm_step(step: Rows, states: Rows, hidden: int, layer: str) -> int:
+def _lstm_step(step: ModuleWriter, states: ModuleWriter, hidden: int, layer: str) -> int:
     """Compute LayerNorm(x + LSTM(x)) for one step of the decoder."""
     width = step.program.width(hidden)
     state, cell = states.new(width), states.new(width)

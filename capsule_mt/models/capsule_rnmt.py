@@ -2,7 +2,7 @@
 
 from capsule_mt.engine.program import Program
 from capsule_mt.models.guidance import guide
-from capsule_mt.models.parts import TIED, Parts, Rows, Writers
+from capsule_mt.models.parts import TIED, ModuleWriter, Parts, Writers
 from capsule_mt.models.recurrent import attend, both_directions, even_width, gru_step, logits, lookup
 from capsule_mt.models.settings import Settings
 from capsule_mt.models.weights import Weights
@@ -20,7 +20,7 @@ def rnmt_program(settings: Settings, weights: Weights) -> tuple[Program, Parts]:
     encoder, decoder, head = TIED[1:]
     tied_tables = TIED if is_shared else ()
 
-    def embed(writer: Rows, table: str, num_tokens: int, side: str) -> int:
+    def embed(writer: ModuleWriter, table: str, num_tokens: int, side: str) -> int:
         return writer.normalise(lookup(writer, table, num_tokens, narrow), -1, f"model.{side}.embed_layer_norm")
 
     hidden = embed(words, parts.tied(encoder, *tied_tables), vocabulary, "encoder")

@@ -1,7 +1,7 @@
 """The tokenizers of M2M100 and mBART-50, whose checkpoints have `sentencepiece.bpe.model` and no tokenizer.json.
 
-Languages are tokens after the pieces, in these orders of transformers' tokenizers. Unlike there, "</s>" in a source is
-text, and so is a language's token.
+The tokens of languages follow the pieces, in the order of `LANGUAGES`, which is that of transformers' tokenizers.
+Unlike in transformers, "</s>" and the tokens of languages are plain text where a source contains them.
 """
 
 import os
@@ -33,7 +33,7 @@ LANGUAGES = {
 
 
 class FairseqTokenizer:
-    """The tokenizer in a folder of M2M100's or mBART-50's: see `capsule_mt.text.tokenizer.Tokenizer`."""
+    """The tokenizer of an M2M100 or mBART-50 checkpoint, a `capsule_mt.text.tokenizer.Tokenizer`."""
 
     language_tokens: Sequence[str] = ()
     ends_with_language = False
@@ -44,48 +44,52 @@ class FairseqTokenizer:
         self._encoder = SentencePieceEncoder(model)
         vocabulary_file = os.path.join(folder, VOCABULARY_FILE)
         is_m2m = os.path.exists(vocabulary_file)
-        if not is_m2m and not str(config.get("tokenizer_class")).startswith("MBart50"):
-            name = config.get("tokenizer_class")
+        tokenizer_class = config.get("tokenizer_class")
+        if not is_m2m and not str(tokenizer_class).startswith("MBart50"):
             raise UnsupportedModelError(
                 f"{os.fspath(folder)}: {PIECES_FILE} without tokenizer.json is read for M2M100 (with "
-                f"{VOCABULARY_FILE}) and MBart50Tokenizer, not for `tokenizer_class` {name!r}: "
-                "transformers writes tokenizer.json if it loads and saves the tokenizer"
+                f"{VOCABULARY_FILE}) and MBart50Tokenizer, not for `tokenizer_class` {tokenizer_class!r}: "
+                "load and save the tokenizer with transformers, which writes tokenizer.json"
             )
         if is_m2m:
             self._ids = _vocabulary(vocabulary_file)
-            languages = str(config.get("language_codes", "m2m100"))
-            if languages not in LANGUAGES:
+            language_set = str(config.get("language_codes", "m2m100"))
+            if language_set not in LANGUAGES:
                 raise UnsupportedModelError(
-                    f"{os.fspath(folder)}: `language_codes` must be one of {', '.join(LANGUAGES)}, got {languages!r}"
+                    f"{os.fspath(folder)}: `language_codes` must be one of {', '.join(LANGUAGES)}, "
+                    f"got {language_set!r}"
                 )
         else:
-            hidden = (CONTROL, UNKNOWN)
-            texts = [text for text, kind in zip(model.texts, model.kinds, strict=True) if kind not in hidden]
+            special_kinds = (CONTROL, UNKNOWN)
+            texts = [text for text, kind in zip(model.texts, model.kinds, strict=True) if kind not in special_kinds]
             self._ids = {text: index for index, text in enumerate([BEGIN, PAD, END, UNKNOWN_TOKEN, *texts])}
-            languages = "mbart50"
-        first = len(self._ids)
-        self.language_codes = {code: first + index for index, code in enumerate(LANGUAGES[languages].split())}
-        size = first + len(self.language_codes) + (not is_m2m)  # <mask>
-        self.vocabulary_sizes = size, size
-        self._tokens = {index: token for token, index in self._ids.items()}
+            language_set = "mbart50"
+        first_language_id = len(self._ids)
+        self.language_codes = {
+            code: first_language_id + index for index, code in enumerate(LANGUAGES[language_set].split())
+        }
+        vocabulary_size = first_language_id + len(self.language_codes) + (not is_m2m)  # <mask>
+        self.vocabulary_sizes = vocabulary_size, vocabulary_size
+        self._tokens = {token_id: token for token, token_id in self._ids.items()}
         self.unknown_id: int | None = self._ids[UNKNOWN_TOKEN]
         self.end_id = self._ids[END]
-        special = {self._ids[token] for token in (BEGIN, PAD, END)}
-        self.special_ids = frozenset({*special, *range(first, size)})
-        self.source_language: str | None = config.get("src_lang") or ("en_XX" if languages == "mbart50" else "en")
+        special_ids = {self._ids[token] for token in (BEGIN, PAD, END)}
+        self.special_ids = frozenset({*special_ids, *range(first_language_id, vocabulary_size)})
+        self.source_language: str | None = config.get("src_lang") or ("en_XX" if language_set == "mbart50" else "en")
         self.for_pair = Pairs(self)
 
     @property
     def target_texts(self) -> dict[int, str]:
         """The texts of target tokens that are not special."""
-        return {index: text for index, text in self._tokens.items() if index not in self.special_ids}
+        return {token_id: text for token_id, text in self._tokens.items() if token_id not in self.special_ids}
 
     def encode_text(self, text: str) -> Encoded:
         pieces, spans = self._encoder.encode(text)
-        unknown = self.unknown_id
-        ids = [self._ids.get(piece, unknown) for piece in pieces]
+        unknown_id = self.unknown_id
+        ids = [self._ids.get(piece, unknown_id) for piece in pieces]
         return Encoded(
-            [index for index in ids if index is not None], [span if span[0] < span[1] else None for span in spans]
+            [token_id for token_id in ids if token_id is not None],
+            [span if span[0] < span[1] else None for span in spans],
         )
 
     def encode(self, text: str) -> Encoded:
@@ -96,12 +100,12 @@ class FairseqTokenizer:
         return self.encode(text).ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        tokens = (self._tokens.get(index, UNKNOWN_TOKEN) for index in ids if index not in self.special_ids)
+        tokens = (self._tokens.get(token_id, UNKNOWN_TOKEN) for token_id in ids if token_id not in self.special_ids)
         return joined_pieces(list(tokens))
 
 
 def _vocabulary(file: str) -> Mapping[str, int]:
-    """Read the ids of pieces, which are 0 to the number of pieces."""
+    """Read the id of each piece; n pieces have the ids 0 to n - 1."""
     vocabulary = read_json(file)
     if sorted(vocabulary.values(), key=str) != sorted(range(len(vocabulary)), key=str):
         raise CheckpointError(f"{file}: the ids of tokens must be 0 to {len(vocabulary) - 1}, each once")

@@ -22,7 +22,7 @@ from capsule_mt.engine.program import (
 from capsule_mt.models import tensors
 from capsule_mt.models.guidance import guide
 from capsule_mt.models.marian_variant import SIGMOID_GELU_SCALE, MarianVariant
-from capsule_mt.models.parts import EPSILON, TIED, Parts, Rows, Writers
+from capsule_mt.models.parts import EPSILON, TIED, ModuleWriter, Parts, Writers
 from capsule_mt.models.settings import FEED_FORWARD_ACTIVATIONS, MAX_ITERATIONS, Settings
 from capsule_mt.models.weights import CheckpointError, Weights
 
@@ -97,7 +97,7 @@ class _Marian:
     def _num_heads(self, side: str) -> int:
         return self.settings.heads(side, self.width, 16)
 
-    def _embed(self, writer: Rows, table: Vector, side: str) -> int:
+    def _embed(self, writer: ModuleWriter, table: Vector, side: str) -> int:
         if not self.variant.has_positions:  # Marian then does not scale embeddings, either
             return writer.run("EMBED", writer.new(self.width), table=table, scale=1.0)
         positions: Vector | Positions = self.positions
@@ -106,7 +106,7 @@ class _Marian:
             positions = self.parts.vector(name, self.positions.count // self.width, self.width)
         return writer.run("EMBED", writer.new(self.width), table=table, positions=positions, scale=self.scale)
 
-    def _before(self, writer: Rows, hidden: int, name: str, steps: str) -> int:
+    def _before(self, writer: ModuleWriter, hidden: int, name: str, steps: str) -> int:
         """Return what a layer reads: its input, or a normalised copy of it."""
         if not steps:
             return hidden
@@ -115,7 +115,7 @@ class _Marian:
             self._normalise(writer, hidden, f"{name}_pre_norm", step)
         return hidden
 
-    def _after(self, writer: Rows, hidden: int, output: int, name: str, steps: str | None = None) -> int:
+    def _after(self, writer: ModuleWriter, hidden: int, output: int, name: str, steps: str | None = None) -> int:
         """Combine a layer's output with its input, `hidden`, which receives the result."""
         steps = self.variant.postprocess if steps is None else steps
         if steps == "an":  # one operation for both
@@ -129,27 +129,27 @@ class _Marian:
                 self._normalise(writer, output, f"{name}_layer_norm", step)
         return writer.run("COPY", hidden, source=output)
 
-    def _top(self, writer: Rows, hidden: int, embedded: int, side: str) -> int:
+    def _top(self, writer: ModuleWriter, hidden: int, embedded: int, side: str) -> int:
         """Apply the steps after the last layer, whose input counts as the embeddings."""
         steps = self.variant.postprocess_top
         if not steps:
             return hidden
         return self._after(writer, writer.copy(embedded), writer.copy(hidden), f"model.{side}.top", steps)
 
-    def _normalise(self, writer: Rows, hidden: int, name: str, step: str) -> None:
+    def _normalise(self, writer: ModuleWriter, hidden: int, name: str, step: str) -> None:
         if step == "n":
             writer.normalise(hidden, -1, name)
             return
         gain = self.parts.vector(f"{name}_rms.weight", self.width)
         writer.run("RMS_NORM", hidden, gain=gain, epsilon=self.parts.epsilon)
 
-    def _highway(self, writer: Rows, hidden: int, output: int, name: str) -> int:
+    def _highway(self, writer: ModuleWriter, hidden: int, output: int, name: str) -> int:
         """Return g output + (1 - g) hidden for the gate g = sigmoid(W hidden + b)."""
         gate = self.parts.linear(name, self.width, self.width)
         gates = writer.linear(hidden, gate, _scaled(gate, -1.0, -1.0), activation="sigmoid")  # g, 1 - g
         return self._weighted(writer, gates, writer.concatenate(output, hidden))
 
-    def _weighted(self, writer: Rows, gates: int, parts: int) -> int:
+    def _weighted(self, writer: ModuleWriter, gates: int, parts: int) -> int:
         return writer.run("WEIGHTED_SUM", writer.new(self.width), weights=gates, parts=parts, count=2)
 
     def _encoder_layer(self, below: int, index: int) -> int:
@@ -160,7 +160,7 @@ class _Marian:
         self._project_heads(words, hidden, attended, f"{layer}.self_attn", "encoder_self", index)
         return self._feed_forward(words, hidden, layer, "encoder")
 
-    def _queries_keys_values(self, writer: Rows, hidden: int, name: str) -> int:
+    def _queries_keys_values(self, writer: ModuleWriter, hidden: int, name: str) -> int:
         read = self._before(writer, hidden, name, self.variant.preprocess)
         names = [f"{name}.{letter}_proj" for letter in "qkv"]
         if self.variant.normalises_keys or read == hidden:
@@ -253,7 +253,7 @@ class _Marian:
             output = self._weighted(step, step.concatenate(*gates), step.concatenate(hidden, output))
         self._after(step, hidden, output, name)
 
-    def _feed_forward(self, writer: Rows, hidden: int, layer: str, side: str) -> int:
+    def _feed_forward(self, writer: ModuleWriter, hidden: int, layer: str, side: str) -> int:
         width, depth = self.settings.number(f"{side}_ffn_dim", 4096), getattr(self.variant, f"{side}_ffn_depth")
         output, activation, scale = hidden, self.activation, 1.0
         if self.variant.sigmoid_gelu:  # x sigmoid(s x) = silu(s x) / s
@@ -268,7 +268,9 @@ class _Marian:
             output = writer.linear(output, linear, activation="none" if is_last else activation)
         return self._after(writer, hidden, output, f"{layer}.final")
 
-    def _project_heads(self, writer: Rows, hidden: int, attended: int, attention: str, site: str, index: int) -> None:
+    def _project_heads(
+        self, writer: ModuleWriter, hidden: int, attended: int, attention: str, site: str, index: int
+    ) -> None:
         """Add the heads of an attention, mapped by W^O or routed, to the residual stream."""
         layers = self.settings["head_aggregation_layers"]
         is_routed = self._routes_heads(site) and (layers is None or index in layers)
@@ -283,10 +285,10 @@ class _Marian:
         sites = self.settings["head_aggregation_sites"]
         return method != "concat" and site in (["encoder_self"] if sites is None else sites)
 
-    def _map_heads(self, writer: Rows, heads: int, name: str, site: str) -> int:
+    def _map_heads(self, writer: ModuleWriter, heads: int, name: str, site: str) -> int:
         return writer.apply(heads, name, outputs=self.width)
 
-    def _route_heads(self, writer: Rows, heads: int, name: str, site: str) -> int:
+    def _route_heads(self, writer: ModuleWriter, heads: int, name: str, site: str) -> int:
         """Route the heads as input capsules (Li et al. 2019)."""
         activation = self.settings.choice("head_aggregation_activation", "relu", ("relu", "tanh"))
         num_heads = self._num_heads("encoder" if site == "encoder_self" else "decoder")
@@ -305,20 +307,20 @@ class _Marian:
     def _method(self) -> str:
         return self.settings.choice("layer_aggregation", "none", ("none", *LAYER_AGGREGATIONS, *DEPTH_SUMS))
 
-    def _aggregate(self, writer: Rows, side: str, states: list[int]) -> int:
+    def _aggregate(self, writer: ModuleWriter, side: str, states: list[int]) -> int:
         """Combine the embedding and the outputs of a stack's layers to its result."""
         if not self._aggregates(side):
             return states[-1]
         name = f"model.{side}.layer_aggregation"
         return self._combine(writer, name, states if self._method in DEPTH_SUMS else states[1:] or states)
 
-    def _connect(self, writer: Rows, side: str, states: list[int]) -> int:
+    def _connect(self, writer: ModuleWriter, side: str, states: list[int]) -> int:
         """Return what the next layer of a stack reads: with `depth_connections`, a sum of all below it."""
         if not (self.settings.flag("depth_connections", False) and self._aggregates(side) and len(states) > 1):
             return states[-1]
         return self._combine(writer, f"model.{side}.depth_connections.{len(states) - 1}", states)
 
-    def _combine(self, writer: Rows, name: str, sources: list[int]) -> int:
+    def _combine(self, writer: ModuleWriter, name: str, sources: list[int]) -> int:
         """Combine the outputs of layers (Dou et al. 2019, and successors)."""
         has_residual, is_sum = self.settings.flag("layer_aggregation_residual", False), self._method in DEPTH_SUMS
         combine = DEPTH_SUMS[self._method] if is_sum else LAYER_AGGREGATIONS[self._method]
@@ -329,15 +331,15 @@ class _Marian:
             writer.run("ADD", combined, addend=sources[-1])
         return combined
 
-    def _sum_densely(self, writer: Rows, name: str, joined: int, count: int) -> int:
+    def _sum_densely(self, writer: ModuleWriter, name: str, joined: int, count: int) -> int:
         return self._sum(writer, joined, count, offsets=self.parts.vector(f"{name}.weights", count))
 
-    def _attend_over_depth(self, writer: Rows, name: str, joined: int, count: int) -> int:
+    def _attend_over_depth(self, writer: ModuleWriter, name: str, joined: int, count: int) -> int:
         normalized = self._rms_norm(writer, joined, count, gain=self.parts.vector(f"{name}.gain", self.width))
         weights = writer.linear(normalized, self.parts.map(f"{name}.query", None, 1, self.width), fold=count)
         return self._sum(writer, joined, count, weights=writer.run("SOFTMAX", weights))
 
-    def _sum_by_network(self, writer: Rows, name: str, joined: int, count: int) -> int:
+    def _sum_by_network(self, writer: ModuleWriter, name: str, joined: int, count: int) -> int:
         top = writer.run(
             "COPY", writer.new(self.width), source=joined, start=(count - 1) * self.width, count=self.width
         )
@@ -346,30 +348,30 @@ class _Marian:
         outer = self.parts.map(f"{name}.outer", f"{name}.offsets", count, count)
         return self._sum(writer, joined, count, weights=writer.linear(hidden, outer))
 
-    def _sum_by_units(self, writer: Rows, name: str, joined: int, count: int) -> int:
+    def _sum_by_units(self, writer: ModuleWriter, name: str, joined: int, count: int) -> int:
         direction = self.parts.map(f"{name}.direction", None, 1, self.width)
         weights = writer.linear(self._rms_norm(writer, joined, count), direction, activation="relu", fold=count)
         offsets = self.parts.vector(f"{name}.offsets", count, self.width)
         return self._sum(writer, joined, count, weights=weights, offsets=offsets)
 
-    def _sum(self, writer: Rows, joined: int, count: int, **factors: int | Vector) -> int:
+    def _sum(self, writer: ModuleWriter, joined: int, count: int, **factors: int | Vector) -> int:
         return writer.run("WEIGHTED_SUM", writer.new(self.width), parts=joined, count=count, **factors)
 
-    def _rms_norm(self, writer: Rows, hidden: int, parts: int, **gain: Vector) -> int:
+    def _rms_norm(self, writer: ModuleWriter, hidden: int, parts: int, **gain: Vector) -> int:
         """Return a copy of a buffer in which each part has a root mean square of 1."""
         return writer.run("RMS_NORM", writer.copy(hidden), parts=parts, epsilon=self.parts.epsilon, **gain)
 
-    def _combine_linearly(self, writer: Rows, name: str, joined: int, num_layers: int) -> int:
+    def _combine_linearly(self, writer: ModuleWriter, name: str, joined: int, num_layers: int) -> int:
         inner, inputs = 4 * self.width, num_layers * self.width
         first = self.parts.linear(f"{name}.fc1", inner, inputs)
         return writer.linear(joined, self._composed(first, self.parts.linear(f"{name}.fc2", self.width, inner), name))
 
-    def _combine_dynamically(self, writer: Rows, name: str, joined: int, num_layers: int) -> int:
+    def _combine_dynamically(self, writer: ModuleWriter, name: str, joined: int, num_layers: int) -> int:
         inner = writer.apply(joined, f"{name}.fc1", outputs=4 * self.width, activation="relu")
         gates = writer.apply(inner, f"{name}.fc2", outputs=num_layers * self.width)
         return writer.run("WEIGHTED_SUM", writer.new(self.width), weights=gates, parts=joined, count=num_layers)
 
-    def _route_layers(self, writer: Rows, name: str, joined: int, num_layers: int) -> int:
+    def _route_layers(self, writer: ModuleWriter, name: str, joined: int, num_layers: int) -> int:
         """Route the layers as input capsules (Dou et al. 2019)."""
         settings, width = self.settings, self.width
         num_capsules = settings.divisor("layer_aggregation_num_capsules", "d_model", width)
@@ -420,7 +422,9 @@ class _Marian:
 
         return Linear(second.outputs, first.inputs, read)
 
-    def _route(self, writer: Rows, seam: str, name: str, votes: int, num_inputs: int, activations: int = -1) -> int:
+    def _route(
+        self, writer: ModuleWriter, seam: str, name: str, votes: int, num_inputs: int, activations: int = -1
+    ) -> int:
         """Route votes [inputs, capsules, width] by the method of a seam."""
         num_capsules = self.settings.divisor(f"{seam}_num_capsules", "d_model", self.width)
         iterations = self.settings.number(f"{seam}_num_iterations", 3, maximum=MAX_ITERATIONS)
@@ -484,7 +488,7 @@ def _repeated(linear: Linear, times: int) -> Linear:
     return linear if times == 1 else Linear(times * linear.outputs, linear.inputs, read)
 
 
-LayerAggregation = Callable[[_Marian, Rows, str, int, int], int]
+LayerAggregation = Callable[[_Marian, ModuleWriter, str, int, int], int]
 LAYER_AGGREGATIONS: dict[str, LayerAggregation] = {
     "linear": _Marian._combine_linearly,
     "dynamic_combination": _Marian._combine_dynamically,

@@ -1,4 +1,4 @@
-"""What the writers of all families share: the weights of a model by name, as parts of a program."""
+"""The weights of a model by name, as parts of a program: shared by the program writers of all families."""
 
 from typing import NamedTuple
 
@@ -13,12 +13,12 @@ TIED = ("model.shared", "model.encoder.embed_tokens", "model.decoder.embed_token
 class Parts:
     """The weights of a model as linear maps and vectors, whose shapes are checked when they are named.
 
-    used: the names of all tensors that the program takes.
-    rounded: the matrices that a program packed in int8 takes as codes alone.
+    used: the names of all tensors in the program.
+    rounded: the names of the matrices that an int8 program uses only as codes.
     maps: the linear map of each matrix; tables: the matrices with a row for each token.
 
     Args:
-        epsilon: what every LayerNorm adds to the variance.
+        epsilon: added to the variance by every LayerNorm.
     """
 
     def __init__(self, weights: Weights, epsilon: float = EPSILON) -> None:
@@ -59,18 +59,18 @@ class Parts:
         return self.map(f"{name}.weight", f"{name}.bias" if bias else None, outputs, inputs, scale=scale)
 
     def vector(self, name: str, *shape: int) -> Vector:
-        """Return a tensor as a row of numbers, the same object each time."""
+        """Return a tensor as a flat vector, the same object each time."""
         if name not in self._vectors:
             self.expect(name, *shape)
             self.keep_exact(name)
-            count = Tensor(b"", "F32", shape).size
-            self._vectors[name] = Vector(count, lambda: self.tensor(name))
+            size = Tensor(b"", "F32", shape).size
+            self._vectors[name] = Vector(size, lambda: self.tensor(name))
         return self._vectors[name]
 
     def table(self, name: str, rows: int, width: int, *, rounds: bool = False) -> Vector:
         """Return the rows of a matrix for EMBED, as they are stored: in any precision, or as codes.
 
-        rounds: an engine in int8 takes codes of them.
+        rounds: quantise the rows to codes in an int8 engine.
         """
         self.tables.add(name)
         if name not in self._vectors:
@@ -83,7 +83,7 @@ class Parts:
         return self._vectors[name]
 
     def shared(self, name: str, linear: Linear) -> Linear:
-        """Return a linear map; if there is a table of this name, note that both have the same numbers."""
+        """Return `linear`; if there is a table of this name, let both share their numbers in memory."""
         if name in self._vectors:
             self._vectors[name].packed = linear
         return linear
@@ -99,22 +99,22 @@ class Parts:
         return self.shared(table, linear)
 
     def keep_exact(self, prefix: str) -> None:
-        """Note that the program takes exact numbers, not codes, of the tensors whose names begin with `prefix`."""
-        exact = {name for name in self.used if name.startswith(prefix)}
-        self._exact |= exact
-        self.rounded -= exact
+        """Keep the tensors whose names begin with `prefix` as exact numbers, not codes."""
+        exact_names = {name for name in self.used if name.startswith(prefix)}
+        self._exact |= exact_names
+        self.rounded -= exact_names
 
     def tensor(self, name: str) -> Tensor:
         """Read a tensor; codes become the numbers that they stand for."""
         return tensors.decoded(self.weights.read(name))
 
     def tied(self, name: str, *tied_modules: str) -> str:
-        """Return the name of a module's matrix, which may be stored under a module that it is tied to."""
+        """Return the name under which a module's matrix is stored: its own, or that of one of `tied_modules`."""
         matrices = [f"{module}.weight" for module in (name, *tied_modules)]
         return next((matrix for matrix in matrices if matrix in self.weights), matrices[0])
 
 
-class Rows(Writer):
+class ModuleWriter(Writer):
     """A writer that takes weights by the names of their modules."""
 
     def __init__(self, parts: Parts, program: Program, space: Space, *, decodes: bool) -> None:
@@ -124,13 +124,13 @@ class Rows(Writer):
     def apply(
         self, source: int, *names: str, outputs: int, bias: bool = True, activation: str = "none", fold: int = 1
     ) -> int:
-        """Apply the linear maps of modules, stacked, to a buffer; return a new one."""
+        """Apply the stacked linear maps of these modules to a buffer; return a new buffer."""
         inputs = self.program.width(source) // fold
         maps = (self.parts.linear(name, outputs, inputs, bias=bias) for name in names)
         return self.linear(source, *maps, activation=activation, fold=fold)
 
     def attend_source(self, hidden: int, memory: int, attention: str, heads: int, layer: int) -> int:
-        """Let each hypothesis attend to its source by a decoder layer of this index; `memory` is `Writers.memory`."""
+        """Let each hypothesis attend to its source in decoder layer `layer`; `memory` comes from `Writers.memory`."""
         width = self.program.width(hidden)
         return self.run(
             "ATTEND_SOURCE",
@@ -153,22 +153,22 @@ class Rows(Writer):
 class Writers(NamedTuple):
     """The writers of a program: of the encoder's words and sources, and of the decoder's steps and states."""
 
-    words: Rows
-    sources: Rows
-    step: Rows
-    states: Rows
+    words: ModuleWriter
+    sources: ModuleWriter
+    step: ModuleWriter
+    states: ModuleWriter
 
     def memory(self, source: int, num_layers: int) -> int:
         """Return the keys and the values of all decoder layers for the words of the source."""
         layers = [f"model.decoder.layers.{index}.encoder_attn" for index in range(num_layers)]
-        names = [f"{layer}.{kind}_proj" for kind in "kv" for layer in layers]
+        names = [f"{layer}.{letter}_proj" for letter in "kv" for layer in layers]
         width = self.words.program.width(source)
         maps = (self.words.parts.linear(name, width, width) for name in names)
-        # of all int8 products, this one loses most by rounding its input: `twice` rounds the remainder, too
+        # of all int8 products, this one loses most by quantising its input: `twice` also quantises the residual
         return self.words.linear(source, *maps, twice=True) if names else source
 
     @classmethod
     def for_program(cls, parts: Parts, program: Program) -> "Writers":
         """Return the four writers of a program, which share the weights in `parts`."""
         spaces = ((Space.WORDS, False), (Space.SOURCES, False), (Space.HYPOTHESES, True), (Space.STATES, True))
-        return cls(*(Rows(parts, program, space, decodes=decodes) for space, decodes in spaces))
+        return cls(*(ModuleWriter(parts, program, space, decodes=decodes) for space, decodes in spaces))

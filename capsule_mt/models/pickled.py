@@ -16,7 +16,7 @@ from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.messages import shown
 from capsule_mt.models.weights import (
     ITEM_SIZES,
-    LONGEST_HEADER,
+    MAX_HEADER_SIZE,
     PICKLED_FILE,
     CheckpointError,
     Entry,
@@ -93,8 +93,8 @@ def _entries(file: str) -> Iterator[tuple[str, Entry]]:
     with zipfile.ZipFile(file) as archive:
         members = {member.filename: member for member in archive.infolist()}
         (pickle_name,) = (name for name in members if name.endswith("data.pkl") and name.count("/") == 1)
-        if members[pickle_name].file_size > LONGEST_HEADER:
-            raise CheckpointError(f"{file}: its pickle is longer than {LONGEST_HEADER} bytes")
+        if members[pickle_name].file_size > MAX_HEADER_SIZE:
+            raise CheckpointError(f"{file}: its pickle is longer than {MAX_HEADER_SIZE} bytes")
         if any(member.compress_type != zipfile.ZIP_STORED for member in members.values()):
             raise CheckpointError(f"{file}: its files are compressed, which torch does not do")
         state = _state_dict(file, archive.read(pickle_name))

@@ -1,7 +1,7 @@
 """What CapsNMT and RNMT share: recurrent layers, additive attention and the output projection, as operations."""
 
 from capsule_mt.engine.program import Linear
-from capsule_mt.models.parts import Parts, Rows, Writers
+from capsule_mt.models.parts import ModuleWriter, Parts, Writers
 from capsule_mt.models.settings import Settings
 from capsule_mt.models.weights import CheckpointError
 
@@ -16,7 +16,7 @@ def even_width(settings: Settings) -> int:
     return width
 
 
-def lookup(rows: Rows, table: str, num_tokens: int, width: int, scale: float = 1.0) -> int:
+def lookup(rows: ModuleWriter, table: str, num_tokens: int, width: int, scale: float = 1.0) -> int:
     """Look tokens up in a table [tokens, width]."""
     return rows.run("EMBED", rows.new(width), table=rows.parts.table(table, num_tokens, width), scale=scale)
 
@@ -31,7 +31,7 @@ def maps(parts: Parts, name: str, kind: str, width: int, inputs: int, suffix: st
     return from_input, from_state
 
 
-def both_directions(words: Rows, hidden: int, layer: str, norm: str, kind: str, width: int) -> int:
+def both_directions(words: ModuleWriter, hidden: int, layer: str, norm: str, kind: str, width: int) -> int:
     """Apply a bidirectional recurrent layer and its LayerNorm, with a residual connection if both widths are equal."""
     outputs, inputs, half = words.new(width), words.program.width(hidden), width // 2
     for direction, suffix in enumerate(("_l0", "_l0_reverse")):
@@ -43,7 +43,7 @@ def both_directions(words: Rows, hidden: int, layer: str, norm: str, kind: str, 
     return words.normalise(outputs, hidden if inputs == width else -1, f"{layer}.{norm}")
 
 
-def gru_step(step: Rows, cell: str, hidden: int, state: int, out: int, suffix: str = "") -> int:
+def gru_step(step: ModuleWriter, cell: str, hidden: int, state: int, out: int, suffix: str = "") -> int:
     """Write the next state of a GRU to `out`."""
     program = step.program
     from_input, from_state = maps(step.parts, cell, "gru", program.width(state), program.width(hidden), suffix)
@@ -61,7 +61,7 @@ def attend(writers: Writers, source: int, hidden: int, name: str) -> int:
     return step.run("ADDITIVE", step.new(width), query=query, keys=keys, values=source, score=score)
 
 
-def logits(step: Rows, hidden: int, projection: str, table: str, num_tokens: int, width: int) -> int:
+def logits(step: ModuleWriter, hidden: int, projection: str, table: str, num_tokens: int, width: int) -> int:
     """Project states to the vocabulary, by way of the embeddings' width if that differs from theirs."""
     if step.program.width(hidden) != width:
         hidden = step.apply(hidden, projection, outputs=width, bias=False)

@@ -22,7 +22,7 @@ SMALL_FILE = "small.safetensors"  # of a small checkpoint
 CODES_FILES = INT8_FILE, SMALL_FILE  # whose matrices are codes
 PICKLED_FILE = "pytorch_model.bin"
 INDEX_FILE = "model.safetensors.index.json"
-LONGEST_HEADER = 100_000_000  # bytes, as safetensors allows
+MAX_HEADER_SIZE = 100_000_000  # bytes, as safetensors allows
 FLOATING_TYPES = ("F64", "F32", "F16", "BF16")
 ITEM_SIZES = {
     **dict.fromkeys(("F64", "I64", "U64"), 8),
@@ -33,7 +33,7 @@ ITEM_SIZES = {
 
 
 class Weights(Protocol):
-    """Named tensors of a file or of a live model. Tied tensors may have a single name here."""
+    """Named tensors of a file or of a live model. Tied tensors may be stored under one of their names."""
 
     def __contains__(self, name: object) -> bool: ...
 
@@ -48,12 +48,12 @@ class Weights(Protocol):
         ...
 
     def problem(self, name: str, message: str) -> ValueError:
-        """Return the error that says where a tensor is, or should be, and what is wrong with it."""
+        """Return an error whose message names the file that has a tensor, or should have it."""
         ...
 
 
 class Entry(NamedTuple):
-    """Where a tensor is: its bytes begin at `start` of a file."""
+    """Where a tensor is: its `size` bytes begin at the offset `start` of a file."""
 
     file: str
     dtype: str
@@ -103,7 +103,7 @@ class SafetensorsFile:
 
     @staticmethod
     def _entries_of(file: str, metadata: dict[str, Any]) -> "Iterator[tuple[str, Entry]]":
-        """Yield the tensors of a file; add what else it says to `metadata`."""
+        """Yield the tensors of a file; add the metadata in its header to `metadata`."""
         return _entries(file, metadata)
 
     def __contains__(self, name: object) -> bool:
@@ -127,8 +127,8 @@ class SafetensorsFile:
             tensor = tensors.of_floats(array("d", bytes(content)), entry.shape)
         else:
             tensor = Tensor(content, entry.dtype, entry.shape)
-        if infinite := count_infinite(tensor):
-            raise self.problem(name, f"`{name}` has {infinite} of {tensor.size} numbers that are not finite")
+        if num_not_finite := count_infinite(tensor):
+            raise self.problem(name, f"`{name}` has {num_not_finite} of {tensor.size} numbers that are not finite")
         return tensor
 
     def content(self, name: str) -> "bytes | memoryview":
@@ -144,7 +144,7 @@ class SafetensorsFile:
             start, size = entry.start - padding, padding + entry.size
             mapped = mmap.mmap(stream.fileno(), size, access=mmap.ACCESS_READ, offset=start)
         content = memoryview(mapped)[padding:]
-        return content if entry.start % 8 == 0 else bytes(content)  # the engine reads weights numbers
+        return content if entry.start % 8 == 0 else bytes(content)  # the engine reads aligned numbers only
 
     def dtype(self, name: str) -> str:
         return self._entries[name].dtype
@@ -158,67 +158,67 @@ class SafetensorsFile:
 
 
 def _entries(file: str, metadata: dict[str, Any]) -> Iterator[tuple[str, Entry]]:
-    """Yield the tensors that the header of a safetensors file describes, which fill the file without a gap."""
+    """Yield the tensors in the header of a safetensors file; raise an error unless they fill it without a gap."""
     with open_file(file) as stream:
-        size = os.fstat(stream.fileno()).st_size
-        length = int.from_bytes(stream.read(8), "little")
-        if not 0 < length <= min(size - 8, LONGEST_HEADER):
+        file_size = os.fstat(stream.fileno()).st_size
+        header_size = int.from_bytes(stream.read(8), "little")
+        if not 0 < header_size <= min(file_size - 8, MAX_HEADER_SIZE):
             raise CheckpointError(f"{file}: is not a safetensors file, or it is cut off")
-        header = _json_object(file, stream.read(length))
-    described = header.pop("__metadata__", {})
-    if not isinstance(described, dict):
-        raise CheckpointError(f"{file}: `__metadata__` must be an object, got {shown(described)}")
-    metadata |= described
-    entries = [_entry(file, name, facts, 8 + length) for name, facts in header.items()]
-    end = 8 + length
+        header = _json_object(file, stream.read(header_size))
+    stated_metadata = header.pop("__metadata__", {})
+    if not isinstance(stated_metadata, dict):
+        raise CheckpointError(f"{file}: `__metadata__` must be an object, got {shown(stated_metadata)}")
+    metadata |= stated_metadata
+    entries = [_entry(file, name, description, 8 + header_size) for name, description in header.items()]
+    end = 8 + header_size
     for name, entry in sorted(entries, key=lambda item: (item[1].start, item[1].size, item[0])):
         if entry.start != end:
-            begin, expected = entry.start - 8 - length, end - 8 - length
+            begin, expected = entry.start - 8 - header_size, end - 8 - header_size
             raise CheckpointError(f"{file}: `data_offsets` of `{name}` must begin at {expected}, got {begin}")
         end += entry.size
         yield name, entry
-    if size != end:
-        raise CheckpointError(f"{file}: is {size} bytes long, but its header describes {end}")
+    if file_size != end:
+        raise CheckpointError(f"{file}: is {file_size} bytes long, but its header describes {end}")
 
 
-def _entry(file: str, name: str, facts: Any, data: int) -> tuple[str, Entry]:
-    """Return what the header of a file says of one tensor; `data` is where tensors begin."""
+def _entry(file: str, name: str, description: Any, data_start: int) -> tuple[str, Entry]:
+    """Return one tensor of a header; the file's tensors begin at the offset `data_start`."""
     try:
-        dtype, shape, (begin, stop) = facts["dtype"], tuple(facts["shape"]), facts["data_offsets"]
-        are_counts = all(type(number) is int and 0 <= number < 2**63 for number in (*shape, begin, stop))
-        fits = are_counts and stop - begin == ITEM_SIZES[dtype] * math.prod(shape)
+        dtype, shape, (begin, end) = description["dtype"], tuple(description["shape"]), description["data_offsets"]
+        are_counts = all(type(number) is int and 0 <= number < 2**63 for number in (*shape, begin, end))
+        fits = are_counts and end - begin == ITEM_SIZES[dtype] * math.prod(shape)
     except (KeyError, TypeError, ValueError):
         fits = False
     if not fits:
         raise CheckpointError(
-            f"{file}: `{name}` is {str(facts)[:200]}, which is not a tensor: its `data_offsets` must span the bytes "
-            f"that `shape` and `dtype` take, `dtype` one of {', '.join(ITEM_SIZES)}"
+            f"{file}: `{name}` is {str(description)[:200]}, which is not a tensor: its `data_offsets` must span the "
+            f"bytes that `shape` and `dtype` take, `dtype` one of {', '.join(ITEM_SIZES)}"
         )
-    return name, Entry(file, dtype, shape, data + begin, stop - begin)
+    return name, Entry(file, dtype, shape, data_start + begin, end - begin)
 
 
 def write_safetensors(
     path: str | os.PathLike[str],
-    tensors: Mapping[str, tuple[str, Sequence[int]]],
+    layouts: Mapping[str, tuple[str, Sequence[int]]],
     read: Callable[[str], "bytes | bytearray | memoryview | array[Any]"],
     metadata: Mapping[str, str],
 ) -> None:
-    """Write a safetensors file, a tensor at a time.
+    """Write a safetensors file. Only one tensor is in memory at a time.
 
     Args:
-        tensors: the dtype and the shape of each.
-        read: return the numbers of the tensor of a name.
+        layouts: the dtype and the shape of each tensor, by name.
+        read: returns the numbers of a tensor by its name.
     """
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     end = 0
-    for name, (dtype, shape) in tensors.items():
+    for name, (dtype, shape) in layouts.items():
         start, end = end, end + ITEM_SIZES[dtype] * math.prod(shape)
         header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [start, end]}
-    described = json.dumps(header).encode()
-    described += b" " * (-len(described) % 8)
+    header_bytes = json.dumps(header).encode()
+    header_bytes += b" " * (-len(header_bytes) % 8)
     with open(f"{os.fspath(path)}.part", "wb") as stream:
-        stream.write(len(described).to_bytes(8, "little") + described)
-        for name in tensors:
+        stream.write(len(header_bytes).to_bytes(8, "little") + header_bytes)
+        for name in layouts:
             stream.write(read(name))
     os.replace(f"{os.fspath(path)}.part", path)
 

@@ -161,7 +161,11 @@ def test_a_first_token_outside_of_the_vocabulary():
         ),
         ({"decoder_attention_heads": 3}, UnsupportedModelError, "`decoder_attention_heads` 3 has no fast form"),
         ({"activation_function": "mish"}, UnsupportedModelError, "`activation_function` 'mish' has no fast form"),
-        ({"decoder_start_token_id": 1}, UnsupportedModelError, "`decoder_start_token_id` is the padding token, 1"),
+        (
+            {"decoder_start_token_id": 1},
+            UnsupportedModelError,
+            "`decoder_start_token_id` must not be the padding token, 1",
+        ),
         ({"decoder_layers": 3}, CheckpointError, r"lacks `model\.decoder\.layers\.2\."),
     ],
 )
