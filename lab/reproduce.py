@@ -33,7 +33,7 @@ from transformers import pipeline
 import hf_capsule_mt  # noqa: F401  its models
 from capsule_mt.calibration.word_alignment import fit_aligner
 from capsule_mt.commands.console import HelpFormatter, run
-from capsule_mt.files.line_failures import CODE_OF_FAILED_LINES
+from capsule_mt.files.line_failures import FAILED_LINES_STATUS
 from capsule_mt.files.lines import one_line
 from capsule_mt.files.lock import OutputTakenError, lock_output
 from hf_capsule_mt.commands.arguments import keep_freed_memory
@@ -139,7 +139,7 @@ class Reproduction:
                     process.send_signal(signal.SIGTERM)
                     process.wait()
                 return False
-        if code not in (0, CODE_OF_FAILED_LINES):  # a line that the teacher cannot translate is left out
+        if code not in (0, FAILED_LINES_STATUS):  # a line that the teacher cannot translate is left out
             self.failed[log] = TrainingError(f"{Path(command[0]).name} failed with code {code}: see {log}")
             raise self.failed[log]
         return True

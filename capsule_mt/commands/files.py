@@ -40,10 +40,10 @@ MAX_SHOWN_TEXT = 60  # characters of each
 
 def encoding(text: str) -> str:
     """An `argparse` type: the name of an encoding."""
-    from capsule_mt.files.encodings import known_encoding  # late: most files are UTF-8 and need no table
+    from capsule_mt.files.encodings import check_encoding  # late: most files are UTF-8 and need no table
 
     try:
-        return known_encoding(text)
+        return check_encoding(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error).removeprefix("`encoding` ")) from None
 

@@ -30,7 +30,7 @@ from capsule_mt.commands.translate import count_lines
 from capsule_mt.coverage.names import METHODS
 from capsule_mt.coverage.options import CoverageOptions
 from capsule_mt.files.digests import checkpoint_digests
-from capsule_mt.files.line_failures import CODE_OF_FAILED_LINES, PROBE, Failure
+from capsule_mt.files.line_failures import FAILED_LINES_STATUS, PROBE, Failure
 from capsule_mt.files.lines import RowMaker, coverage_record
 from capsule_mt.files.lock import lock_output
 from capsule_mt.files.outputs import check_outputs, is_stream, open_output
@@ -199,4 +199,4 @@ def main() -> int:
             held_back.release(header(Totals(progress.count, lines.flagged, len(lines.failures))))
     if lines.failures:
         print(f"{len(lines.failures)} pairs could not be scored: they have no score in the output", file=sys.stderr)
-    return CODE_OF_FAILED_LINES if lines.failures else 0
+    return FAILED_LINES_STATUS if lines.failures else 0

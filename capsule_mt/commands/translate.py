@@ -52,7 +52,7 @@ from capsule_mt.commands.files import (
 )
 from capsule_mt.commands.loading import add_model, folders_of, load_translator
 from capsule_mt.coverage.names import MARKS, METHODS
-from capsule_mt.files.line_failures import CODE_OF_FAILED_LINES
+from capsule_mt.files.line_failures import FAILED_LINES_STATUS
 from capsule_mt.files.lines import RowMaker, coverage_record
 from capsule_mt.files.outputs import check_outputs, is_stream, open_output
 from capsule_mt.files.progress import Progress
@@ -552,4 +552,4 @@ def main() -> int:
         if parsed is not None:
             message = "texts could not be translated: they are as they were in the output"
         print(f"{len(lines.failures)} {message}", file=sys.stderr)
-    return CODE_OF_FAILED_LINES if lines.failures else 0
+    return FAILED_LINES_STATUS if lines.failures else 0

@@ -73,7 +73,7 @@ def refuse_binary(beginning: bytes, name: object, encoding: str | None = None) -
         if beginning.startswith(signature) and (not signature.isalnum() or NUL in beginning):
             raise ValueError(f"{name}: is {kind}, not text: {advice}")
     if NUL in beginning and encoding is None:
-        from capsule_mt.files.encodings import encoding_of_mark, hint  # late: most files are UTF-8
+        from capsule_mt.files.encodings import encoding_hint, encoding_of_mark  # late: most files are UTF-8
 
         if encoding_of_mark(beginning) not in ("utf-16", "utf-32"):
-            raise ValueError(f"{name}: is not text in UTF-8, since it has NUL bytes{hint(beginning)}")
+            raise ValueError(f"{name}: is not text in UTF-8, since it has NUL bytes{encoding_hint(beginning)}")

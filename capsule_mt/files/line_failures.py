@@ -5,9 +5,9 @@ from typing import NamedTuple, TypeVar, cast
 
 Line = TypeVar("Line")
 Result = TypeVar("Result")
-PROBE = "a"  # translated after an error: if it fails too, the fault is not in the line
+PROBE = "a"
 MAX_REASON = 500  # characters
-CODE_OF_FAILED_LINES = 3  # exit status of a command that has finished, but could not translate every line
+FAILED_LINES_STATUS = 3  # exit status of a command that has finished, but could not translate every line
 
 
 class Failure(NamedTuple):
@@ -21,15 +21,15 @@ def translate_lines(
 ) -> list[Result | Failure]:
     """Return the translations, with a `Failure` for each line that raises an error.
 
-    A failed batch is halved until the failing lines are isolated. An error that even the `probe` raises, such as a
-    wrong setting, is raised.
+    A failed batch is halved until the failing lines are isolated. For each of these the `probe` is translated, too:
+    if it fails, the fault is not in the line but in a setting, say, and the probe's error is raised.
 
-    probe: a line without fault, by default a text.
+    probe: a line that is certain to be translatable; by default the text `PROBE`.
     """
     try:
         return list(translate(lines))
     except BaseException as error:
-        if not is_of_line(error):
+        if not may_be_line_error(error):
             raise
         failure = Failure(describe(error))
     # outside the handler, which would keep the failed batch's tensors in memory
@@ -47,6 +47,6 @@ def describe(error: BaseException) -> str:
     return (f"{type(error).__name__}: {message}" if message else type(error).__name__)[:MAX_REASON]
 
 
-def is_of_line(error: BaseException) -> bool:
+def may_be_line_error(error: BaseException) -> bool:
     """Return whether a line may have caused the error; a panic of the tokenizers is not an `Exception`."""
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"

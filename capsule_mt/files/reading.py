@@ -32,9 +32,9 @@ def decode_lines(
         ValueError: The text is not in this encoding, or the gzip stream is damaged or cut off; with `name` and line.
     """
     if encoding is not None:
-        from capsule_mt.files.encodings import known_encoding  # late: most files are UTF-8
+        from capsule_mt.files.encodings import check_encoding  # late: most files are UTF-8
 
-        if codecs.lookup(known_encoding(encoding)).name != "utf-8":
+        if codecs.lookup(check_encoding(encoding)).name != "utf-8":
             # bytes cannot be cut into lines: a line feed may be two bytes, or its byte a part of another character
             yield from _decode_by_wrapper(cast(BinaryIO, stream), name, encoding)
             return
@@ -47,10 +47,10 @@ def decode_lines(
             try:
                 yield (text.removeprefix(BYTE_ORDER_MARK) if line_number == 1 else text).decode("utf-8")
             except UnicodeDecodeError as error:
-                from capsule_mt.files.encodings import hint
+                from capsule_mt.files.encodings import encoding_hint
 
                 reason = f"{error.reason} at byte {error.start}"
-                raise ValueError(f"{name}, line {line_number}: not UTF-8 ({reason}){hint(text)}") from None
+                raise ValueError(f"{name}, line {line_number}: not UTF-8 ({reason}){encoding_hint(text)}") from None
     except Exception as error:
         import gzip
         import zlib
@@ -120,19 +120,21 @@ def decoded(content: bytes, name: object, encoding: str | None = None) -> str:
 
     The error of another encoding names the line, and the encoding that the file looks like.
     """
-    from capsule_mt.files.encodings import MAX_SAMPLE, encoding_of_mark, hint, known_encoding  # late
+    from capsule_mt.files.encodings import MAX_SAMPLE, check_encoding, encoding_hint, encoding_of_mark  # late
 
     stated = encoding or encoding_of_mark(content)
     refuse_binary(content[:MAX_SAMPLE], name, stated)
     used = stated or "utf-8"
     try:
-        return content.decode(known_encoding(used)).removeprefix("\ufeff")
+        return content.decode(check_encoding(used)).removeprefix("\ufeff")
     except UnicodeError as error:
         start, reason = getattr(error, "start", 0), getattr(error, "reason", str(error))
         line = content.count(b"\n", 0, start) + 1
         column = start - (content.rfind(b"\n", 0, start) + 1)
         shown = "UTF-8" if used in ("utf-8", "utf-8-sig") else used
-        raise ValueError(f"{name}, line {line}: not {shown} ({reason} at byte {column}){hint(content)}") from None
+        raise ValueError(
+            f"{name}, line {line}: not {shown} ({reason} at byte {column}){encoding_hint(content)}"
+        ) from None
 
 
 def open_text(path: str | os.PathLike[str]) -> BinaryIO:

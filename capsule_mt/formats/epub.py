@@ -72,7 +72,7 @@ class EpubFile:
         return package
 
     def _page(self, part: str, language: str | None) -> HtmlFile:
-        from capsule_mt.files.encodings import encoding_of_mark, known_encoding  # late: most formats need neither
+        from capsule_mt.files.encodings import check_encoding, encoding_of_mark  # late: most formats need neither
         from capsule_mt.files.reading import decoded
 
         content = self._archive.read(part)
@@ -80,7 +80,7 @@ class EpubFile:
         encoding = encoding_of_mark(content) or (declared[1].decode("ascii") if declared else "utf-8")
         name = f"{self._archive.name}, {part}"
         try:
-            known_encoding(encoding)
+            check_encoding(encoding)
         except ValueError as error:
             raise FormatError(f"{name}: {error}") from None
         try:

@@ -160,7 +160,7 @@ def read(
     """Read a file with the class of its format; a packed one is packed again when it is written."""
     if content.startswith(GZIP) and name.lower().endswith(".gz"):
         return _Packed(read(_unpacked(content, name), format, name, encoding, column, language))
-    from capsule_mt.files.encodings import encoding_of_mark, is_utf8, known_encoding  # late, as the formats
+    from capsule_mt.files.encodings import check_encoding, encoding_of_mark, is_utf8  # late, as the formats
     from capsule_mt.files.reading import decoded
 
     if format in ARCHIVE_FORMATS:
@@ -171,7 +171,7 @@ def read(
     if format == "properties" and declared is None and not is_utf8(content):  # as before Java 9
         declared = "latin-1"
     try:
-        known_encoding(declared or "utf-8")
+        check_encoding(declared or "utf-8")
     except ValueError as error:
         raise FormatError(f"{name}: {error}") from None
     try:

@@ -8,7 +8,7 @@ from typing import Any
 from tokenizers import Tokenizer as FastTokenizer
 
 from capsule_mt.engine.program import UnsupportedModelError
-from capsule_mt.files.line_failures import is_of_line
+from capsule_mt.files.line_failures import may_be_line_error
 from capsule_mt.messages import shown
 from capsule_mt.models.languages import Pairs, language_codes_of
 from capsule_mt.models.opening import read_file
@@ -70,7 +70,7 @@ class FileTokenizer:
         try:
             encoding = self._source.encode(text, add_special_tokens=add_special_tokens)
         except BaseException as error:  # `tokenizers` panics, say, if a regular expression takes too long
-            if not is_of_line(error):
+            if not may_be_line_error(error):
                 raise
             raise CheckpointError(f"{self._file}: does not tokenise {text[:40]!r}: {error}") from None
         return Encoded(encoding.ids, [span if span[0] < span[1] else None for span in encoding.offsets])
@@ -97,7 +97,7 @@ def _load(file: str, splits_special_tokens: bool) -> FastTokenizer:
     try:
         tokenizer = FastTokenizer.from_buffer(content)
     except BaseException as error:  # `tokenizers` raises nothing more special, or panics
-        if not is_of_line(error):
+        if not may_be_line_error(error):
             raise
         raise CheckpointError(f"{file}: does not load: {error}") from None
     tokenizer.no_padding()

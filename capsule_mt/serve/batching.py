@@ -20,7 +20,7 @@ from capsule_mt.catalog.pairs import LanguagePair
 from capsule_mt.coverage.names import Marks
 from capsule_mt.coverage.options import CoverageOptions
 from capsule_mt.engine.stopping import Stop, StoppedError
-from capsule_mt.files.line_failures import PROBE, Failure, describe, is_of_line, translate_lines
+from capsule_mt.files.line_failures import PROBE, Failure, describe, may_be_line_error, translate_lines
 from capsule_mt.text.segments import Document, Piece
 from capsule_mt.translate.options import TranslationOptions
 from capsule_mt.translate.pivot import PivotTranslator, single_model
@@ -507,7 +507,7 @@ def _finish_if_failed(text: QueuedText, step: Callable[[QueuedText], Any]) -> No
     try:
         step(text)
     except BaseException as error:
-        if not is_of_line(error):
+        if not may_be_line_error(error):
             raise
         text.finish(Failure(describe(error)))
 

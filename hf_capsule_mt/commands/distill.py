@@ -16,7 +16,7 @@ from typing import Any
 
 from capsule_mt.commands.console import CommandParser, positive, resumable
 from capsule_mt.files.digests import checkpoint_digests
-from capsule_mt.files.line_failures import CODE_OF_FAILED_LINES
+from capsule_mt.files.line_failures import FAILED_LINES_STATUS
 from capsule_mt.files.outputs import check_output_folder
 from capsule_mt.text.segments import LEADING_TOKEN
 from hf_capsule_mt.commands.arguments import checkpoint
@@ -106,4 +106,4 @@ def main() -> int:
             print(f"line {index} of the source, from 0, is left out: {reason}", file=sys.stderr)
         print(f"{facts['lines'] - len(facts['failures']):,} lines: data: {{train: {{jsonl: {files}}}}}")
     processes.destroy_process_group()
-    return CODE_OF_FAILED_LINES if facts.get("failures") else 0
+    return FAILED_LINES_STATUS if facts.get("failures") else 0
