@@ -26,7 +26,7 @@ class Line:
     text: str
     prefix: str = ""
     suffix: str = ""
-    lines: int = 1
+    num_lines: int = 1
     max_line: int = 0
 
 

@@ -18,8 +18,8 @@ from capsule_mt.formats.markdown_lines import (
     RawBlocks,
     Title,
     end_of_options,
+    interrupts_paragraph,
     is_copied,
-    is_special,
     title_of,
 )
 from capsule_mt.formats.markup import MARK, MARKUP, Markup
@@ -310,7 +310,7 @@ class MarkdownFile:
             or FENCE.match(inner)
             or (HTML_BLOCK.match(inner) and _is_block(inner, interrupts=True))
             or inner.count("|") > 1
-            or is_special(line)
+            or interrupts_paragraph(line)
             or MATH_BEGIN.match(line)
             or RAW_TAG.match(line)
         )

@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-QUOTES = r"[ \t]{0,3}>(?:[ \t]{0,4}>)*[ \t]?"
-INDENT = rf"(?:{QUOTES})?[ \t]*"
+BLOCK_QUOTE = r"[ \t]{0,3}>(?:[ \t]{0,4}>)*[ \t]?"
+INDENT = rf"(?:{BLOCK_QUOTE})?[ \t]*"
 NAME = r"[A-Za-z][\w-]*"
 # directives of MyST whose content and first line are text
 TEXT_DIRECTIVES = (
@@ -17,9 +17,9 @@ TEXT_DIRECTIVES = (
 )
 # what precedes a title that goes on to the end of the line
 TITLE = re.compile(
-    rf"{QUOTES}[ \t]*\[![\w-]+\][+-]?[ \t]*"  # > [!NOTE] Title: an alert of GitHub, or a callout of Obsidian
+    rf"{BLOCK_QUOTE}[ \t]*\[![\w-]+\][+-]?[ \t]*"  # > [!NOTE] Title: an alert of GitHub, or a callout of Obsidian
     rf"|{INDENT}(?::{{3,}}[ \t]*{NAME}(?![\w{{\[-])[ \t]*"  # ::: tip Title: containers of VitePress
-    rf"|(?::{{3,}}|`{{3,}}|~{{3,}})[ \t]*\{{(?:{TEXT_DIRECTIVES})\}}[ \t]*"  # :::{{admonition}} Title: of MyST
+    rf"|(?::{{3,}}|`{{3,}}|~{{3,}})[ \t]*\{{(?:{TEXT_DIRECTIVES})\}}[ \t]*"  # :::{admonition} Title: of MyST
     # /// note | Title: blocks of PyMdown
     rf"|/{{3,}}[ \t]*(?!(?:html|apply|settings|define)\b){NAME}[ \t]*\|[ \t]*)"
 )
@@ -33,7 +33,7 @@ COPIED = re.compile(
     r"|\[\[?_?(?:TOC|toc)_?\]?\]|\{/\*.*\*/\})[ \t]*)"  # a table of contents, a comment of MDX
     r"|\([\w:. -]{1,100}\)=[ \t]*|[ \t]{0,3}\*\[[^\[\]\n]+\]:.*"  # a target of MyST, an abbreviation
 )
-# the options of a container, in the lines below it; in MkDocs, those lines are text
+# the options of a container are the lines below it; below MkDocs' `!!!` such lines are text
 FIELD_CONTAINER = re.compile(r"[ \t>]*(?::{3,}|`{3,}|~{3,})[ \t]*[{\w]")
 FIELD = re.compile(r"[ \t>]*:[\w-]+:(?:[ \t].*)?")
 SLASH_CONTAINER = re.compile(r"[ \t>]*/{3,}[ \t]*\w")
@@ -61,7 +61,7 @@ MAX_FORMULA_LINES = 200
 
 
 class Title(NamedTuple):
-    """Where a line has a title, which ends at the mark `end_mark` if there is one."""
+    """The span of a title in its line, and the mark that closes it ("" if there is none)."""
 
     start: int
     end: int
@@ -69,7 +69,7 @@ class Title(NamedTuple):
 
 
 def title_of(line: str) -> Title | None:
-    """Return the title of a line that opens a block, which may be empty, or `None` for other lines."""
+    """Return the title, perhaps empty, of a line that opens a block; `None` for other lines."""
     if match := TITLE.match(line):
         start, text = match.end(), line.rstrip()
         end = text.rfind("{", start) if text.endswith("}") else len(text)
@@ -78,8 +78,8 @@ def title_of(line: str) -> Title | None:
         end = line.find("]", match.end())
         return Title(match.end(), end, "]") if end >= 0 else None
     if match := QUOTED_TITLE.match(line):
-        first = line.find('"', match.end()) + 1
-        return Title(first, max(first, line.rfind('"')), '"') if first else Title(match.end(), match.end(), "")
+        start = line.find('"', match.end()) + 1
+        return Title(start, max(start, line.rfind('"')), '"') if start else Title(match.end(), match.end(), "")
     return None
 
 
@@ -87,7 +87,7 @@ def is_copied(line: str) -> bool:
     return COPIED.fullmatch(line) is not None
 
 
-def is_special(line: str) -> bool:
+def interrupts_paragraph(line: str) -> bool:
     """Return whether a line cannot continue a paragraph."""
     return is_copied(line) or title_of(line) is not None
 
@@ -97,54 +97,56 @@ class RawBlocks:
 
     def __init__(self, lines: Sequence[str]) -> None:
         self._lines = lines
-        self._missing: set[str] = set()  # ends that no further line has: to search again would take quadratic time
+        # patterns that do not match any further line: to search for them again would take quadratic time
+        self._missing: set[str] = set()
 
-    def end(self, first: int) -> int | None:
+    def end(self, first_index: int) -> int | None:
         """Return the index of the line after a block, or `None` if none begins at this line."""
-        line = self._lines[first]
+        line = self._lines[first_index]
         if directive := RAW_DIRECTIVE.match(line):
-            return self._line_after(first + 1, rf"[ \t>]*{directive[1]}[ \t]*$")
+            return self._line_after(first_index + 1, rf"[ \t>]*{directive[1]}[ \t]*$")
         if tag := RAW_TAG.match(line):
-            end = rf".*?\{{%-?[ \t]*end{tag[1]}\b"
-            return None if re.match(end, line) else self._line_after(first + 1, end)
-        if math := MATH_BEGIN.match(line):
-            return self._end_of_math(first, math)
+            end_pattern = rf".*?\{{%-?[ \t]*end{tag[1]}\b"
+            return None if re.match(end_pattern, line) else self._line_after(first_index + 1, end_pattern)
+        if opening := MATH_BEGIN.match(line):
+            return self._end_of_math(first_index, opening)
         if MODULE.match(line):
-            indices = range(first, len(self._lines))
+            indices = range(first_index, len(self._lines))
             return next((index for index in indices if not self._lines[index].strip()), len(self._lines))
-        return _end_of_component(self._lines, first) if COMPONENT.match(line) else None
+        return _end_of_component(self._lines, first_index) if COMPONENT.match(line) else None
 
-    def _end_of_math(self, first: int, math: "re.Match[str]") -> int | None:
-        """Return the index of the line after a formula, which a blank line only interrupts if `$$` stands alone."""
-        line = self._lines[first]
-        end = f"\\end{{{math[2]}" if math[2] else MATH_ENDS[math[1]]
-        content, mark, suffix = line[math.end() :].partition(end)
-        if mark:  # on one line
-            is_formula = math[1] == "$$" or math[2] or MATH_SIGN.search(content)
-            return first + 1 if is_formula and not suffix.strip(" \t}*") else None
-        if math[1] == "$$" and not content.strip():
-            return self._line_after(first + 1, rf".*?{re.escape(end)}")
-        for index in range(first + 1, min(first + MAX_FORMULA_LINES, len(self._lines))):
+    def _end_of_math(self, first_index: int, opening: "re.Match[str]") -> int | None:
+        """Return the index of the line after a formula; only one whose `$$` stands alone may contain blank lines."""
+        line = self._lines[first_index]
+        end_mark = f"\\end{{{opening[2]}" if opening[2] else MATH_ENDS[opening[1]]
+        content, closing, suffix = line[opening.end() :].partition(end_mark)
+        if closing:  # on one line
+            is_formula = opening[1] == "$$" or opening[2] or MATH_SIGN.search(content)
+            return first_index + 1 if is_formula and not suffix.strip(" \t}*") else None
+        if opening[1] == "$$" and not content.strip():
+            return self._line_after(first_index + 1, rf".*?{re.escape(end_mark)}")
+        for index in range(first_index + 1, min(first_index + MAX_FORMULA_LINES, len(self._lines))):
             if not self._lines[index].strip():
                 return None
-            if end in self._lines[index]:
+            if end_mark in self._lines[index]:
                 return index + 1
         return None
 
-    def _line_after(self, first: int, end: str) -> int | None:
-        if end in self._missing:
+    def _line_after(self, first_index: int, end_pattern: str) -> int | None:
+        """Return the index after the first line from `first_index` on whose beginning matches `end_pattern`."""
+        if end_pattern in self._missing:
             return None
-        for index in range(first, len(self._lines)):
-            if re.match(end, self._lines[index]):
+        for index in range(first_index, len(self._lines)):
+            if re.match(end_pattern, self._lines[index]):
                 return index + 1
-        self._missing.add(end)
+        self._missing.add(end_pattern)
         return None
 
 
-def _end_of_component(lines: Sequence[str], first: int) -> int | None:
-    """Return the index of the line after the tag of a component, if only tags stand on its lines."""
+def _end_of_component(lines: Sequence[str], first_index: int) -> int | None:
+    """Return the index of the line after a component's tag; `None` if its lines hold anything but tags."""
     depth, in_tag, quote = 0, False, ""
-    for index in range(first, min(first + MAX_TAG_LINES, len(lines))):
+    for index in range(first_index, min(first_index + MAX_TAG_LINES, len(lines))):
         for character in lines[index]:
             if quote:
                 quote = "" if character == quote else quote
@@ -162,7 +164,7 @@ def _end_of_component(lines: Sequence[str], first: int) -> int | None:
 
 
 def end_of_options(lines: Sequence[str], opening: int) -> int:
-    """Return the index of the first line below a container that is not an option of it."""
+    """Return the index of the first line below a container's opening line that is not one of its options."""
     index = opening + 1
     if FIELD_CONTAINER.match(lines[opening]):
         while index < len(lines) and FIELD.fullmatch(lines[index]):

@@ -20,7 +20,7 @@ END = re.compile(r"[.!?\u2026\u3002\uff01\uff1f:;\u266a][\"'\u201d\u2019\u00bb)\
 # a sound or a song: not part of the sentences around it
 CAPTION = re.compile(r"\[.*\]|\(.*\)|([\u266a\u266b#*]).*\1")
 SPEAKER = re.compile(r"[^\W\d_][\w.'\u2019 ]{0,24}:\s")  # "MARTHA: ...", with a capital first
-TOGGLE = re.compile(r"\{\\([ibus])([01])\}")  # italics and others on or off, in SubStation Alpha
+TOGGLE = re.compile(r"\{\\([ibus])([01])\}")  # italics, bold, underline or strike-out on or off, in SubStation Alpha
 LAST_OVERRIDE = re.compile(r"\{\\[^{}]*\}\Z")
 EXAMPLES = {
     "srt": "00:00:01,000 --> 00:00:02,500",
@@ -30,8 +30,8 @@ EXAMPLES = {
 MIN_TITLE = 5  # letters, all capitals, of a title or a sign
 MAX_PAUSE = 2.0  # seconds between two cues of a sentence
 MAX_SENTENCE_CUES = 8
-MAX_LINES = 16  # into which a translation is broken, however many its cue had
-MAX_TAGS = 16  # that are moved out of a line
+MAX_LINES = 16  # of a translation in a cue, even if its source has more
+MAX_TAGS = 16  # moved out of each end of a line
 MAX_LINE = 42  # characters, the limit of most subtitling guides
 CLAUSE_ENDS = tuple(".,;:!?\u3002\u3001")
 CLAUSE_SHIFT = 0.12
@@ -39,13 +39,14 @@ MAX_SPEED = 20.0  # characters a second, the limit of most subtitling guides
 
 
 class Dialect(NamedTuple):
-    """What distinguishes a kind of subtitles from the others.
+    """How one format of subtitles is read and written.
 
     blocks: cuts a file into its cues and the text between them.
-    lines: returns the text of a cue, whose lines end with line feeds.
-    joined: returns the text of a cue, from what it was and its new lines.
-    max_line: characters of a line, beyond which it is broken; `None` if the player does that.
-    title: the first line of every such file, also of one without cues.
+    lines: returns the text of a cue, in lines that end with line feeds, from its raw text in the file.
+    joined: returns the raw text for new lines, from the old raw text and these lines.
+    unescaped, escaped: decode and encode special characters, such as "&amp;".
+    max_line: characters after which a line is broken; `None` if the player breaks lines.
+    title: how every such file begins, even one without cues.
     """
 
     blocks: Callable[[str], list[Block]]
@@ -94,38 +95,38 @@ class SubtitleFile:
         self.units = [Unit(sentence.markup.text, _location(sentence.parts)) for sentence in self._sentences]
 
     def write(self, translations: Sequence[Translated]) -> bytes:
-        changed: set[int] = set()
+        changed_numbers: set[int] = set()
         for sentence, translated in zip(self._sentences, translations, strict=True):
             if translated.text is None:
                 continue
-            changed |= {cue.number for cue, _ in sentence.parts}
+            changed_numbers |= {cue.number for cue, _ in sentence.parts}
             texts = [sentence.markup.filled(translated.text, self._dialect.escaped)]
             if len(sentence.parts) > 1:
                 texts = _closed(_timed(texts[0], sentence.parts))
             for (_, line), text in zip(sentence.parts, texts, strict=True):
                 max_line = self._dialect.max_line
-                line.text = wrapped(text, line.lines, None if max_line is None else max(max_line, line.max_line))
-        written = []
+                line.text = wrapped(text, line.num_lines, None if max_line is None else max(max_line, line.max_line))
+        output = []
         for block in self._blocks:
             if isinstance(block, Cue):
                 lines = "\n".join(line.prefix + line.text + line.suffix for line in block.speech)
-                is_changed = block.number in changed
-                written.append(block.head + (self._dialect.joined(block.raw, lines) if is_changed else block.raw))
+                is_changed = block.number in changed_numbers
+                output.append(block.head + (self._dialect.joined(block.raw, lines) if is_changed else block.raw))
             else:
-                written.append(block)
-        return "".join(written).replace("\n", self._ending).encode("utf-8")
+                output.append(block)
+        return "".join(output).replace("\n", self._ending).encode("utf-8")
 
 
 def _speech_lines(raw: str) -> list[Line]:
     """Cut the text of a cue at the dashes of its speakers."""
     speech: list[Line] = []
     lines = [line.strip() for line in raw.split("\n") if line.strip()]
-    speakers = [line for line in lines if DASH.match(TAG.sub("", line))]
+    has_dashes = any(DASH.match(TAG.sub("", line)) for line in lines)
     for text in lines:
-        dash = DASH.match(text) if speakers else None
+        dash = DASH.match(text) if has_dashes else None
         if speech and dash is None:
             speech[-1].text += f" {text}"
-            speech[-1].lines += 1
+            speech[-1].num_lines += 1
         else:
             mark = dash[0] if dash else ""
             speech.append(Line(text[len(mark) :], mark))
@@ -151,15 +152,15 @@ def _strip_first_tags(line: Line) -> None:
         tag = TAG.match(line.text)
         if tag is None:
             return
-        name = re.match(r"<([A-Za-z]+)", tag[0])
-        content, end = line.text[tag.end() :], ""
-        if name is not None:
-            ends = list(re.finditer(rf"</{name[1]}[^>]*>", content))
-            if len(ends) > 1 or (ends and content[ends[0].end() :].strip()):
+        element = re.match(r"<([A-Za-z]+)", tag[0])
+        content, closing_tag = line.text[tag.end() :], ""
+        if element is not None:
+            closing_tags = list(re.finditer(rf"</{element[1]}[^>]*>", content))
+            if len(closing_tags) > 1 or (closing_tags and content[closing_tags[0].end() :].strip()):
                 return
-            end = ends[0][0] if ends else ""
-            content = content[: ends[0].start()] if ends else content
-        line.prefix, line.text, line.suffix = line.prefix + tag[0], content, end + line.suffix
+            closing_tag = closing_tags[0][0] if closing_tags else ""
+            content = content[: closing_tags[0].start()] if closing_tags else content
+        line.prefix, line.text, line.suffix = line.prefix + tag[0], content, closing_tag + line.suffix
 
 
 def _sentences(cues: list[Cue], unescaped: Callable[[str], str]) -> list[_Sentence]:
@@ -219,7 +220,7 @@ def _add(markup: Markup, text: str, unescaped: Callable[[str], str]) -> None:
 
 
 def _timed(text: str, parts: list[tuple[Cue, Line]]) -> list[str]:
-    """Cut a text by the times of its cues, at clause ends unless a cue then has more than can be read in its time."""
+    """Cut a text by the times of its cues: at clause ends, unless a cue then has too much text to read in its time."""
     seconds = [cue.seconds for cue, _ in parts]
     readable = [max(MAX_SPEED * cue.seconds, len(_shown(line.text))) for cue, line in parts]
 
@@ -241,17 +242,18 @@ def cut(text: str, weights: Sequence[float], clause_shift: float = CLAUSE_SHIFT)
     total, length, weight_so_far, cuts = sum(weights), len(_shown(text)), 0.0, [0]
     for number, weight in enumerate(weights[:-1], start=1):
         weight_so_far += weight
-        aim = length * weight_so_far / total
-        free = [offset for offset in spaces if offset > cuts[-1]]
-        free = free[: len(free) - (len(weights) - 1 - number)] or free[:1]  # leave a space for each later cut
-        if not free:
+        target_length = length * weight_so_far / total
+        candidates = [offset for offset in spaces if offset > cuts[-1]]
+        num_later_cuts = len(weights) - 1 - number
+        candidates = candidates[: len(candidates) - num_later_cuts] or candidates[:1]  # leave a space for each
+        if not candidates:
             cuts.append(len(text))
             continue
 
-        def distance(offset: int, aim: float = aim) -> float:
-            return abs(shown_lengths[offset] - aim) - clause_shift * length * (offset in ends_clause)
+        def distance(offset: int, target_length: float = target_length) -> float:
+            return abs(shown_lengths[offset] - target_length) - clause_shift * length * (offset in ends_clause)
 
-        cuts.append(min(free, key=distance))
+        cuts.append(min(candidates, key=distance))
     return [text[start:end].strip() for start, end in zip(cuts, [*cuts[1:], len(text)], strict=True)]
 
 
@@ -269,35 +271,35 @@ def _shown(text: str) -> str:
     return html.unescape(TAG.sub("", text))
 
 
-def wrapped(text: str, lines: int, max_line: int | None) -> str:
-    """Break a text into this number of lines, or into more as long as one of them is too long."""
-    if lines == 1 and (max_line is None or len(_shown(text)) <= max_line):
+def wrapped(text: str, num_lines: int, max_line: int | None) -> str:
+    """Break a text into `num_lines` lines, or into more if one of them would have over `max_line` characters."""
+    if num_lines == 1 and (max_line is None or len(_shown(text)) <= max_line):
         return text
     if max_line is None:
-        return "\n".join(filter(None, cut(text, [1.0] * min(lines, MAX_LINES))))
-    broken = list[str]()
-    for count in range(min(max(lines, 2), MAX_LINES), MAX_LINES + 1):
+        return "\n".join(filter(None, cut(text, [1.0] * min(num_lines, MAX_LINES))))
+    broken_lines = list[str]()
+    for count in range(min(max(num_lines, 2), MAX_LINES), MAX_LINES + 1):
         for clause_shift in (CLAUSE_SHIFT, 0.0):
-            broken = list(filter(None, cut(text, [1.0] * count, clause_shift)))
-            if max(map(len, map(_shown, broken)), default=0) <= max_line:
-                return "\n".join(broken)
-        if len(broken) < count:  # it does not have more spaces
+            broken_lines = list(filter(None, cut(text, [1.0] * count, clause_shift)))
+            if max(map(len, map(_shown, broken_lines)), default=0) <= max_line:
+                return "\n".join(broken_lines)
+        if len(broken_lines) < count:  # the text has too few spaces for more lines
             break
-    return "\n".join(broken)
+    return "\n".join(broken_lines)
 
 
 def _closed(parts: list[str]) -> list[str]:
     """Close the tags that a part leaves open, and reopen them in the next part."""
-    closed, opened = [], list[str]()
+    closed, open_tags = [], list[str]()
     for part in parts:
-        reopened = "".join(opened)
+        reopening_tags = "".join(open_tags)
         for match in TAG.finditer(part):
             if match[0].startswith("</"):
-                del opened[-1:]
+                del open_tags[-1:]
             elif match[1]:
-                opened.append(match[0])
-        ends = "".join(f"</{re.split(r'[ .<>]', tag[1:])[0]}>" for tag in reversed(opened))
-        closed.append(f"{reopened}{part}{ends}")
+                open_tags.append(match[0])
+        closing_tags = "".join(f"</{re.split(r'[ .<>]', tag[1:])[0]}>" for tag in reversed(open_tags))
+        closed.append(f"{reopening_tags}{part}{closing_tags}")
     return closed
 
 
