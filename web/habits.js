@@ -26,24 +26,24 @@ export function typographicQuotesOf(source) {
 /**
  * Return a translation with typographic quotes instead of its straight ones, if it has as many as its source.
  *
- * `sourceQuotes`: what replaces them, in order, unless the target language has a `habit`.
+ * `sourceQuotes`: the replacements in order, unless the target language has a `habit` and the quotes form pairs.
  */
 export function withQuotes(translation, sourceQuotes, habit) {
   const offsets = Array.from(withoutItems(translation, " ").matchAll(/"/g), ({ index }) => index);
   if (!sourceQuotes.length || offsets.length !== sourceQuotes.length) return translation;
   const arePairs = offsets.length % 2 === 0
     && offsets.every((offset, index) => matchesAt(index % 2 ? CLOSING_QUOTE : OPENING_QUOTE, translation, offset));
-  let [written, end] = ["", 0];
+  let [output, end] = ["", 0];
   offsets.forEach((offset, index) => {
-    written += translation.slice(end, offset) + (habit && arePairs ? habit[index % 2] : sourceQuotes[index]);
+    output += translation.slice(end, offset) + (habit && arePairs ? habit[index % 2] : sourceQuotes[index]);
     end = offset + 1;
   });
-  return written + translation.slice(end);
+  return output + translation.slice(end);
 }
 
-/** Return the text between two sentences with the quotes that touch these in the habit of a language. */
-export function aroundPieces(separator, habit, isFirst, isLast) {
-  if (!isFirst && isTypographic(separator.slice(0, 1))) return habit[1] + aroundPieces(separator.slice(1), habit, true, isLast);
+/** Return the text between two sentences, with the quotes that touch a sentence in a language's `habit`. */
+export function separatorWithQuotes(separator, habit, isFirst, isLast) {
+  if (!isFirst && isTypographic(separator.slice(0, 1))) return habit[1] + separatorWithQuotes(separator.slice(1), habit, true, isLast);
   return !isLast && isTypographic(separator.slice(-1)) ? separator.slice(0, -1) + habit[0] : separator;
 }
 
@@ -54,12 +54,12 @@ export function colonOfLabel(separator, colon) {
 
 /** Return a translation with no-break spaces before ? ! ; : and inside of guillemets; `pattern`: of these. */
 export function withFrenchSpaces(translation, pattern) {
-  let [written, end] = ["", 0];
+  let [output, end] = ["", 0];
   for (const { 0: { length }, index, groups } of withoutItems(translation, "X").matchAll(new RegExp(pattern, "gu"))) {
     const { opening, high, colon, closing } = groups;
     const marked = high ? `\u202f${high}` : `\xa0${colon ?? closing}`;
-    written += translation.slice(end, index) + (opening ? `${opening}\xa0` : marked);
+    output += translation.slice(end, index) + (opening ? `${opening}\xa0` : marked);
     end = index + length;
   }
-  return written + translation.slice(end);
+  return output + translation.slice(end);
 }

@@ -2,7 +2,7 @@
 
 import { inSentenceCase } from "./casing.js";
 import { isAround, lacksFullStop, withoutBrackets } from "./edges.js";
-import { aroundPieces, colonOfLabel } from "./habits.js";
+import { colonOfLabel, separatorWithQuotes } from "./habits.js";
 import { BLOCK_BREAK, ELLIPSES, MAX_WORD, PATTERNS } from "./interface.js";
 import { withoutCopiedEdges } from "./keeping.js";
 import { labelIn } from "./labels.js";
@@ -218,7 +218,7 @@ export function joinTranslations({ text, pieces, copies }, translations, { quote
   const textBefore = (index) => {
     const written = text.slice(last, pieces[index]?.start);
     const separator = pieces[index - 1]?.isLabel ? colonOfLabel(written, colon) : written;
-    return quotes ? aroundPieces(separator, quotes, index === 0, index === pieces.length) : separator;
+    return quotes ? separatorWithQuotes(separator, quotes, index === 0, index === pieces.length) : separator;
   };
   const starts = pieces.map(({ end, isGlued }, number) => {
     let between = number || copies ? textBefore(number) : "";

@@ -23,10 +23,10 @@ _LANGUAGES_OF_QUOTES = {
 }
 QUOTES_OF_LANGUAGE = {code: quotes for quotes, codes in _LANGUAGES_OF_QUOTES.items() for code in codes.split()}
 LABEL_COLON = re.compile("[ \xa0\u202f]?:")
-TYPOGRAPHIC = frozenset(PLAIN['"'])
+TYPOGRAPHIC_QUOTES = frozenset(PLAIN['"'])
 FRENCH_MARKS, THIN_SPACE = frozenset("?!;:\xab\xbb"), "\u202f"
 _SPACE = "[ \xa0\u2009\u202f]{0,2}"
-# after a word or what closes one, and before what may end a sentence: "14:30", "a != b" and ";)" have none
+# a space precedes a mark that follows a word or a closing mark and may end a sentence: not in "14:30", "a != b", ";)"
 FRENCH_SPACES = re.compile(
     rf"(?<=[\w)\]\"'\u2019\u201d\xbb%\u2026.]){_SPACE}"
     rf"(?:(?P<high>[?!](?=[?!]*(?:[\s\"'\u201d\xbb)\]]|\Z))|;(?=\s|\Z))|(?P<colon>:)(?=\s|\Z))"
@@ -37,23 +37,23 @@ CLOSING_QUOTE = re.compile(r'(?<=[^\s"])"(?!\w)')
 
 
 def quotes_of(language: str | None) -> tuple[str, str] | None:
-    """Return the opening and the closing quotation mark of a language, such as "deu_Latn", if it has one habit."""
+    """Return the opening and closing quotation marks of a language, such as "deu_Latn", if it has only one habit."""
     return QUOTES_OF_LANGUAGE.get(language_code(language) or "")
 
 
 def typographic_quotes_of(source: Masked) -> list[str]:
-    """Return the user's typographic quotes that the model reads as straight ones; none if some quotes are straight."""
+    """Return the typographic quotes of a source that the model reads as straight ones; `[]` if any is straight."""
     if source.normal is None or source.normal.text == source.normal.source or '"' not in source.text:
         return []
     spans = (source.user_span(Span(*match.span())) for match in re.finditer('"', source.text))
     quotes = [source.normal.source[start:end] for start, end in spans]
-    return quotes if TYPOGRAPHIC.issuperset(quotes) else []
+    return quotes if TYPOGRAPHIC_QUOTES.issuperset(quotes) else []
 
 
 def with_quotes(translation: str, source_quotes: Sequence[str], habit: tuple[str, str] | None) -> str:
     """Return a translation with typographic quotes instead of its straight ones, if it has as many as its source.
 
-    source_quotes: what replaces them, in order, unless the target language has a habit.
+    source_quotes: the replacements in order, unless the target language has a `habit` and the quotes form pairs.
     """
     offsets = _offsets_of_quotes(translation) if source_quotes else []
     if not offsets or len(offsets) != len(source_quotes):
@@ -65,18 +65,18 @@ def with_quotes(translation: str, source_quotes: Sequence[str], habit: tuple[str
     )
     if habit is not None and are_pairs:
         quotes = habit * (len(offsets) // 2)
-    written, end = "", 0
+    output, end = "", 0
     for offset, quote in zip(offsets, quotes, strict=True):
-        written += translation[end:offset] + quote
+        output += translation[end:offset] + quote
         end = offset + 1
-    return written + translation[end:]
+    return output + translation[end:]
 
 
-def around_pieces(separator: str, habit: tuple[str, str], is_first: bool, is_last: bool) -> str:
-    """Return the text between two sentences with the quotes that touch these in the habit of a language."""
-    if not is_first and separator[:1] in TYPOGRAPHIC:
-        return habit[1] + around_pieces(separator[1:], habit, True, is_last)
-    if not is_last and separator[-1:] in TYPOGRAPHIC:
+def separator_with_quotes(separator: str, habit: tuple[str, str], is_first: bool, is_last: bool) -> str:
+    """Return the text between two sentences, with the quotes that touch a sentence in a language's `habit`."""
+    if not is_first and separator[:1] in TYPOGRAPHIC_QUOTES:
+        return habit[1] + separator_with_quotes(separator[1:], habit, True, is_last)
+    if not is_last and separator[-1:] in TYPOGRAPHIC_QUOTES:
         return separator[:-1] + habit[0]
     return separator
 
@@ -87,7 +87,7 @@ def _offsets_of_quotes(text: str) -> list[int]:
 
 
 def _without_items(text: str, character: str) -> str:
-    """Return a text with this character for each one of its copied items."""
+    """Return a text of the same length, whose copied items consist of `character` alone."""
     parts = parts_of(text, COPIED_KINDS) if may_have_no_words(text) else [text]
     return "".join(character * len(part) if isinstance(part, Item) else part for part in parts)
 
@@ -98,24 +98,24 @@ def has_french_spaces(language: str | None) -> bool:
 
 
 def with_french_spaces(translation: str) -> str:
-    """Return a translation with no-break spaces before ? ! ; : and inside of guillemets, as French has them.
+    """Return a translation with the no-break spaces of French: before ? ! ; : and inside of guillemets.
 
-    Times, emoticons, and what is copied stay as they are.
+    Times, emoticons and copied items stay as they are.
     """
     if FRENCH_MARKS.isdisjoint(translation):
         return translation
-    written, end = "", 0
+    output, end = "", 0
     for match in FRENCH_SPACES.finditer(_without_items(translation, "X")):
         space = THIN_SPACE if match["high"] else "\xa0"
         before, after = ("", space) if match["opening"] else (space, "")
         mark = next(filter(None, match.groups()))
-        written += translation[end : match.start()] + before + mark + after
+        output += translation[end : match.start()] + before + mark + after
         end = match.end()
-    return written + translation[end:]
+    return output + translation[end:]
 
 
 def colon_of_label(separator: str, language: str | None) -> str:
-    """Return the text after a label with the colon as a language writes it, if the language is known."""
+    """Return the text after a label, whose colon is spaced as in `language` if that is not `None`."""
     code, match = language_code(language), LABEL_COLON.match(separator)
     if code is None or match is None:
         return separator

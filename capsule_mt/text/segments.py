@@ -9,7 +9,7 @@ from capsule_mt.messages import warn, warn_once
 from capsule_mt.text.casing import LANGUAGE_TOKEN, CasedText, in_sentence_case
 from capsule_mt.text.copying import without_copied_edges
 from capsule_mt.text.edges import ELLIPSES, is_around, label_in, lacks_full_stop, without_brackets
-from capsule_mt.text.habits import around_pieces, colon_of_label, quotes_of
+from capsule_mt.text.habits import colon_of_label, quotes_of, separator_with_quotes
 from capsule_mt.text.keeping import BLOCK_BREAK, SIGN, UNKNOWN, Item, Masked, masked, overlaps, with_numbers
 from capsule_mt.text.normal import combines, vocabulary_of
 from capsule_mt.text.sentences import UNSPACED_STOPS, Span, split_sentences, split_to_fit
@@ -481,7 +481,7 @@ def _text_before(document: Document, index: int, language: str | None) -> str:
     if index and pieces[index - 1].is_label:
         text = colon_of_label(text, language)
     quotes = quotes_of(language)
-    return text if quotes is None else around_pieces(text, quotes, index == 0, index == len(pieces))
+    return text if quotes is None else separator_with_quotes(text, quotes, index == 0, index == len(pieces))
 
 
 class TranslationIterator(Generic[Result]):

@@ -5,10 +5,10 @@ import string
 import pytest
 
 from capsule_mt.text.habits import (
-    around_pieces,
     colon_of_label,
     has_french_spaces,
     quotes_of,
+    separator_with_quotes,
     with_french_spaces,
     with_quotes,
 )
@@ -68,7 +68,7 @@ def test_what_is_not_certain_is_as_in_the_source(case):
 @pytest.mark.parametrize("case", vectors("habits")["separators"], ids=repr)
 def test_quotes_between_sentences(case):
     habit = quotes_of(case["language"])
-    assert around_pieces(case["separator"], habit, case["first"], case["last"]) == case["written"]
+    assert separator_with_quotes(case["separator"], habit, case["first"], case["last"]) == case["written"]
 
 
 @pytest.mark.parametrize("case", vectors("habits")["colons"], ids=repr)

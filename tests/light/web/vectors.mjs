@@ -8,7 +8,7 @@ import { inSentenceCase, restoredCase, withCapitals, withoutCapitals } from "./c
 import { checksOf } from "./checks.js";
 import { coverPiece } from "./coverage.js";
 import { withEnding } from "./edges.js";
-import { aroundPieces, colonOfLabel, withFrenchSpaces, withQuotes } from "./habits.js";
+import { colonOfLabel, separatorWithQuotes, withFrenchSpaces, withQuotes } from "./habits.js";
 import { itemsOf, withoutCopiedEdges } from "./keeping.js";
 import { asLabel, labelIn, mostFrequent } from "./labels.js";
 import { masked } from "./masked.js";
@@ -76,7 +76,7 @@ answers.habits = {
   spaces: ofHabits.spaces.map((example) => ({ ...example, spaced: withFrenchSpaces(example.translation, habitsOf(example).spaces) })),
   colons: ofHabits.colons.map((example) => ({ ...example, written: colonOfLabel(example.separator, habitsOf(example).colon) })),
   separators: ofHabits.separators.map((example) => (
-    { ...example, written: aroundPieces(example.separator, habitsOf(example).quotes, example.first, example.last) })),
+    { ...example, written: separatorWithQuotes(example.separator, habitsOf(example).quotes, example.first, example.last) })),
 };
 
 const { calibration, cases: marks } = vectors("marks");
