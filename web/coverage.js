@@ -7,7 +7,7 @@ import { folded, isMark, WORDS, wordsOf } from "./words.js";
 const LARGEST_EVIDENCE = 16;
 const LONGEST_REPEATED_PHRASE = 6;
 const LARGEST_DOUBT = 5; // of a word that is supported
-const [LOG_PROB, SMALLEST_LOG_PROB, BESIDE] = [0.4, -8, 0.5];
+const [LOG_PROB_WEIGHT, MIN_LOG_PROB, NEIGHBOUR_WEIGHT] = [0.4, -8, 0.5];
 
 const LEAST_STANDING = 4; // letters of a word
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
@@ -86,12 +86,12 @@ export function supportPiece({ translation, offsets, logProbs, read }, { optiona
   const words = read ? wordsOf(translation, read.offsets.map((index) => index && read.sourceSpan(index))).filter(({ span }) => !isMark(translation.slice(...span))) : [];
   const doubts = words.map(({ span, tokens }) => {
     const logProbsOfWord = (tokensOfSpan.get(span.join()) ?? []).map((token) => logProbs[token]);
-    const logProb = Math.max(logProbsOfWord.length ? mean(logProbsOfWord) : 0, SMALLEST_LOG_PROB);
-    return -evidenceOf(Math.max(...tokens.map((token) => read.received[token]))) - LOG_PROB * logProb;
+    const logProb = Math.max(logProbsOfWord.length ? mean(logProbsOfWord) : 0, MIN_LOG_PROB);
+    return -evidenceOf(Math.max(...tokens.map((token) => read.received[token]))) - LOG_PROB_WEIGHT * logProb;
   });
   const supported = words.map(({ span: [start, end] }, index) => {
     const neighbours = [doubts[index - 1], doubts[index + 1]].filter((value) => value !== undefined);
-    const doubt = doubts[index] + (neighbours.length ? BESIDE * mean(neighbours) : 0);
+    const doubt = doubts[index] + (neighbours.length ? NEIGHBOUR_WEIGHT * mean(neighbours) : 0);
     const word = translation.slice(start, end);
     const counts = !optional.includes(folded(word));
     const share = 1 / (1 + Math.exp(doubt - LARGEST_DOUBT));

@@ -27,7 +27,7 @@ DIGITS = {
     for code in (*range(0xB2, 0xBA), *range(0x660, 0x2090), *range(0xFF10, 0xFF1A))
     if unicodedata.digit(chr(code), -1) >= 0
 }
-MAX_SMALL_NUMBER = 12  # larger ones may be written as several words
+MAX_SMALL_NUMBER = 12  # larger numbers may be written as several words
 MAX_INTEGER = 999_999  # more than any number in words, and any year
 ROMAN_NUMERAL = re.compile(r"\b(?=[IVXL]{2})X{0,3}L?X{0,3}(?:IX|IV|V?I{0,3})\b")
 ROMAN_VALUES = {"I": 1, "V": 5, "X": 10, "L": 50}
@@ -35,8 +35,8 @@ AFTERNOON = re.compile(r"p\.?\s?m\b|nachmittags|abends|da tarde|da noite|soir|ta
 TIME = re.compile(r"(\d{1,2})[.,](\d\d)")
 QUESTION_MARKS = "?？؟\u037e"
 END = re.compile(r"([?？؟;\u037e!！.。…:：])[\"'”’»“)\]」』\s]*\Z")
-BRANCHES = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select)")  # of ICU: placeholders with words, which are copied
-MIN_UNTRANSLATED = 4  # words in small letters, in a run that both texts have
+BRANCHES = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select)")  # ICU placeholders that contain words, yet are copied
+MIN_UNTRANSLATED = 4  # lower-case words in a run that both texts have
 MIN_DOUBLED = 4  # letters of a doubled word: shorter ones are often right, as in "die, die"
 BRACKETS = ("()", "{}")
 BRACKET_FORMS = str.maketrans("（）［］｛｝【】[]", "()(){}()()")
@@ -68,7 +68,7 @@ def checks_of(
 
 # ---- placeholders, tags and URLs
 def _items_and_words(text: str) -> tuple[list[Item], str]:
-    """Return the items of a text, placeholders without what is glued to them, and the text with spaces instead."""
+    """Return the items of a text, without letters glued to placeholders, and the text with a space for each item."""
     if not may_have_no_words(text):
         return [], text
     items, words = list[Item](), list[str]()
@@ -81,14 +81,16 @@ def _items_and_words(text: str) -> tuple[list[Item], str]:
 
 
 def _item_checks(source: Sequence[Item], translation: Sequence[Item]) -> Iterator[Check]:
-    """Yield items that one text lacks, and copied placeholders with words of the source language."""
+    """Yield the items that one text lacks, and copied placeholders that contain words of the source language."""
     for kind in KEPT_KINDS:
-        missing, added = (Counter(str(item) for item in items if item.kind == kind) for items in (source, translation))
-        for item in (missing - added).elements():
+        source_counts, target_counts = (
+            Counter(str(item) for item in items if item.kind == kind) for items in (source, translation)
+        )
+        for item in (source_counts - target_counts).elements():
             yield Check(kind, item, "")
-        for item in (added - missing).elements():
+        for item in (target_counts - source_counts).elements():
             yield Check(kind, "", item)
-        for item in (missing & added).elements():
+        for item in (source_counts & target_counts).elements():
             if BRANCHES.match(item):
                 yield Check("untranslated", item, "")
 
@@ -103,14 +105,14 @@ def values_of(number: str) -> frozenset[str]:
     if not separators:
         values.add(plain)
     elif len(set(separators)) == 2:
-        whole, _, fraction = digits.rpartition(separators[-1])
-        values.add(f"{re.sub('[.,]', '', whole)}.{fraction}")
+        integer_part, _, fraction = digits.rpartition(separators[-1])
+        values.add(f"{re.sub('[.,]', '', integer_part)}.{fraction}")
     elif len(separators) > 1:
         values |= {plain, digits}
     else:
-        whole, _, fraction = digits.rpartition(separators[0])
-        values.add(f"{whole}.{fraction}")
-        if len(fraction) == 3 and len(whole) <= 3:
+        integer_part, _, fraction = digits.rpartition(separators[0])
+        values.add(f"{integer_part}.{fraction}")
+        if len(fraction) == 3 and len(integer_part) <= 3:
             values.add(plain)
     return frozenset(_trimmed(value) for value in values)
 
@@ -155,40 +157,40 @@ def _unexplained(
     other_text: str,
     languages: tuple[str | None, str | None],
 ) -> tuple[list[str], list[str]]:
-    """Return the numbers that no other form in the other text explains, and the other numbers that explained none.
+    """Return the numbers without an equivalent in the other text, and the other numbers without one in this text.
 
-    languages: of the text, and of the other text.
+    languages: of `text` and of `other_text`.
     """
     missing = list[str]()
     if not numbers:
         return missing, list(other_numbers)
     remaining = _NumberPool(other_numbers, _keys_of)
-    # numbers that only the other text has as words: such a word in both texts explains nothing
-    words = _values_in_words(other_text, languages[1]) - _values_in_words(text, languages[0])
+    # number words that only the other text has: one that both have is not the equivalent of a number in digits
+    word_values = _values_in_words(other_text, languages[1]) - _values_in_words(text, languages[0])
     articles = ARTICLES.get(languages[0] or "", ())
-    words[1] -= sum(word.casefold() in articles for word in WORDS.findall(text))
+    word_values[1] -= sum(word.casefold() in articles for word in WORDS.findall(text))
     afternoons = AFTERNOON.search(text) is not None, AFTERNOON.search(other_text) is not None
     has_whole_hours = re.search(r"\d:00", text) is not None
     for number in numbers:
-        time = _same_time(number, remaining, *afternoons)
-        if time:
-            remaining.remove(*time)
+        time_indices = _same_time(number, remaining, *afternoons)
+        if time_indices:
+            remaining.remove(*time_indices)
             continue
         if number == "00" and has_whole_hours:  # "10:00" and "10h"
             continue
         value = _integer(number) if number.isdecimal() else -1
-        match = remaining.first(_related(value, *afternoons))
-        if match is not None:
-            remaining.remove(match)
-        elif words[value] > 0:
-            words[value] -= 1
+        index = remaining.first(_related(value, *afternoons))
+        if index is not None:
+            remaining.remove(index)
+        elif word_values[value] > 0:
+            word_values[value] -= 1
         else:
             missing.append(number)
     return missing, remaining.remaining()
 
 
 class _NumberPool:
-    """Numbers in the order of their text, which are looked up by keys and removed, both in constant time."""
+    """Numbers in the order of their text. To look one up by a key, or to remove it, takes constant time."""
 
     def __init__(self, numbers: Sequence[str], keys_of: Callable[[str], Iterable[Hashable]]) -> None:
         self._numbers: list[str | None] = [*numbers]
@@ -198,7 +200,7 @@ class _NumberPool:
                 self._indices.setdefault(key, deque()).append(index)
 
     def first(self, keys: Iterable[Hashable], skipped: int | None = None) -> int | None:
-        """Return the index of the first remaining number with one of these keys, other than the skipped one."""
+        """Return the index of the first remaining number with one of these keys, other than the index `skipped`."""
         return min((index for key in keys for index in self._first_two(key) if index != skipped), default=None)
 
     def remove(self, *indices: int) -> None:
@@ -220,7 +222,7 @@ class _NumberPool:
 
 
 def _keys_of(number: str) -> Iterator[Hashable]:
-    """Yield what finds a number in a `_NumberPool`: its form, its integer value, and its hour and minutes."""
+    """Yield the keys of a number in a `_NumberPool`: its digits, its integer value, and its hour and minutes."""
     yield number
     if number.isdecimal():
         yield _integer(number)
@@ -229,10 +231,10 @@ def _keys_of(number: str) -> Iterator[Hashable]:
 
 
 def _values_in_words(text: str, language: str | None) -> Counter[int]:
-    """Count the numbers that a text has in words or in Roman numerals."""
+    """Count the values of the number words and Roman numerals in a text."""
     values = Counter(map(_roman_value, ROMAN_NUMERAL.findall(text)))
-    names = NUMBER_WORDS.get(language or "", {})
-    values.update(names[word.casefold()] for word in WORDS.findall(text) if word.casefold() in names)
+    value_of_word = NUMBER_WORDS.get(language or "", {})
+    values.update(value_of_word[word.casefold()] for word in WORDS.findall(text) if word.casefold() in value_of_word)
     return values
 
 
@@ -244,27 +246,27 @@ def _integer(digits: str) -> int:
 def _same_time(
     number: str, other_numbers: _NumberPool, is_afternoon: bool, is_other_afternoon: bool
 ) -> tuple[int, ...]:
-    """Return the other numbers that name the time of a number: 19 and 45 for "19.45", 17.30 for "5.30 p.m."."""
+    """Return the indices of other numbers for the same time: of 19 and 45 for "19.45", of 17.30 for "5.30 p.m."."""
     match = TIME.fullmatch(number)
     if match is None:
         return ()
     hours = {int(match[1]), *_related(int(match[1]), is_afternoon, is_other_afternoon)}
-    same_time = other_numbers.first((hour, match[2]) for hour in hours)
-    if same_time is not None:
-        return (same_time,)
-    minutes = other_numbers.first([match[2]])
-    hour = other_numbers.first(hours, skipped=minutes)
-    if hour is None:
+    time_index = other_numbers.first((hour, match[2]) for hour in hours)
+    if time_index is not None:
+        return (time_index,)
+    minutes_index = other_numbers.first([match[2]])
+    hour_index = other_numbers.first(hours, skipped=minutes_index)
+    if hour_index is None:
         return ()
-    if minutes is None:
-        return (hour,) if match[2] == "00" else ()
-    return hour, minutes
+    if minutes_index is None:
+        return (hour_index,) if match[2] == "00" else ()
+    return hour_index, minutes_index
 
 
 def _related(value: int, is_afternoon: bool, is_other_afternoon: bool) -> list[int]:
     """Return numbers that may mean the same: 17 for "5 p.m.", 90 for "the 1990s".
 
-    is_afternoon, is_other_afternoon: whether the number's text, and the other text, name the afternoon.
+    is_afternoon, is_other_afternoon: whether the number's text, or the other text, mentions the afternoon.
     """
     forms = []
     if 0 <= value <= 12 and is_afternoon:
@@ -289,10 +291,10 @@ def _sign_checks(source: str, translation: str, languages: tuple[str | None, str
     if SIGN_NAMES.keys().isdisjoint(source) and SIGN_NAMES.keys().isdisjoint(translation):
         return
     for sign, names in SIGN_NAMES.items():
-        count, target_count = source.count(sign), translation.count(sign)
-        if count > target_count and not _has_name(translation, names):
+        source_count, target_count = source.count(sign), translation.count(sign)
+        if source_count > target_count and not _has_name(translation, names):
             yield Check("signs", sign, "")
-        elif target_count > count and not _has_name(source, names):
+        elif target_count > source_count and not _has_name(source, names):
             yield Check("signs", "", sign)
 
 
@@ -302,14 +304,13 @@ def _has_name(text: str, names: Sequence[str]) -> bool:
 
 # ---- whole texts
 def _end_check(source: str, translation: str, languages: tuple[str | None, str | None]) -> Iterator[Check]:
-    """Yield the final marks of both texts, if only one of these is a question mark."""
+    """Yield the final marks of both texts if only one of them is a question mark."""
     marks, are_questions = [], []
     for text, language in zip((source, translation), languages, strict=True):
         match = END.search(text.rstrip())
         marks.append(match[1] if match else "")
-        are_questions.append(
-            marks[-1] in (*QUESTION_MARKS, ";") if language == "el" else marks[-1] in (*QUESTION_MARKS,)
-        )
+        question_marks = (*QUESTION_MARKS, ";") if language == "el" else (*QUESTION_MARKS,)
+        are_questions.append(marks[-1] in question_marks)
     if all(marks) and are_questions[0] != are_questions[1]:
         yield Check("end", *marks)
 
@@ -328,7 +329,7 @@ def _doubled_checks(source: str, translation: str) -> Iterator[Check]:
 
 
 def _untranslated_check(source: str, translation: str) -> Iterator[Check]:
-    """Yield the longest run of words that both texts have; only its words in small letters count, not names."""
+    """Yield the longest run of words that both texts have, if it has enough lower-case words, which are not names."""
     words, target_words = (
         [word for word in WORDS.findall(text) if word[0].isalnum()] for text in (source, translation)
     )
@@ -389,17 +390,17 @@ def _suffix_automaton(words: Sequence[str]) -> tuple[list[dict[str, int]], list[
 def _bracket_checks(source: str, translation: str) -> Iterator[Check]:
     """Yield pairs of brackets that the texts have in different numbers; square ones count as round.
 
-    A source whose brackets do not balance, as in "a)", is not checked.
+    Brackets that do not balance in the source, as in "a)", are not checked.
     """
-    counts, target_counts = ([*_bracket_counts(text)] for text in (source, translation))
-    for pair, count, target_count in zip(BRACKETS, counts, target_counts, strict=True):
-        if count[0] != count[1] or count == target_count:
+    source_counts, target_counts = ([*_bracket_counts(text)] for text in (source, translation))
+    for pair, source_count, target_count in zip(BRACKETS, source_counts, target_counts, strict=True):
+        if source_count[0] != source_count[1] or source_count == target_count:
             continue
-        if sum(target_count) == sum(count):  # one mark instead of the other
-            marks = pair if target_count[0] < count[0] else pair[::-1]
+        if sum(target_count) == sum(source_count):  # one mark instead of the other
+            marks = pair if target_count[0] < source_count[0] else pair[::-1]
             yield Check("brackets", marks[0], marks[1])
         else:
-            is_missing = sum(target_count) < sum(count)
+            is_missing = sum(target_count) < sum(source_count)
             yield Check("brackets", pair if is_missing else "", "" if is_missing else pair)
 
 
@@ -411,14 +412,14 @@ def _bracket_counts(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _negation_check(source: str, translation: str, languages: Iterable[str | None]) -> Iterator[Check]:
-    """Yield a negation that only one text has, if `NEGATION` has both languages."""
+    """Yield a negation that only one text has, if `NEGATION` covers both languages."""
     patterns = [NEGATION.get(language or "") for language in languages]
     if None in patterns:
         return
-    strict, loose = ([pattern[index] for pattern in patterns if pattern] for index in (0, 1))
-    match = re.search(strict[0], source, re.IGNORECASE)
-    if match and not re.search(loose[1], translation, re.IGNORECASE):
+    (source_strict, source_loose), (target_strict, target_loose) = (pattern for pattern in patterns if pattern)
+    match = re.search(source_strict, source, re.IGNORECASE)
+    if match and not re.search(target_loose, translation, re.IGNORECASE):
         yield Check("negation", match[0], "")
-    match = re.search(strict[1], translation, re.IGNORECASE)
-    if match and not re.search(loose[0], source, re.IGNORECASE):
+    match = re.search(target_strict, translation, re.IGNORECASE)
+    if match and not re.search(source_loose, source, re.IGNORECASE):
         yield Check("negation", "", match[0])

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from capsule_mt.coverage.completeness import completeness, gap_of
 from capsule_mt.coverage.curves import evidence_of, on_curve, sigmoid
 from capsule_mt.coverage.names import METHODS, REMOVED, CoveredBy, Marks, head_of
-from capsule_mt.coverage.supported import SUPPORT_POINTS, attended_words, support_doubts, support_share
+from capsule_mt.coverage.supported import DOUBT_THRESHOLDS, attended_words, support_doubts, support_share
 from capsule_mt.coverage.verified import (
     POINTS,
     Candidate,
@@ -303,7 +303,7 @@ def _piece_supports(
     reads: Sequence[Read | None],
 ) -> Iterator[PieceSupport]:
     """Yield the support of each translation's words by its source."""
-    optional, threshold = frozenset(fitted.get("optional_words", ())), SUPPORT_POINTS[verifier.marks]
+    optional, threshold = frozenset(fitted.get("optional_words", ())), DOUBT_THRESHOLDS[verifier.marks]
     for hypothesis, text, read in zip(hypotheses, texts, reads, strict=True):
         words = [pair for pair in attended_words(text, read) if not is_mark(text[pair[0].start : pair[0].end])]
         offsets = offsets_of(text, hypothesis.ids, verifier.decode)

@@ -1,13 +1,15 @@
-"""Find made-up words: words of a translation that the source does not support, by a model of the other direction.
+"""Find made-up words by a model of the other direction: words of a translation that the source does not support.
 
 A word of the translation counts as made up if its doubt is large:
 
     word_doubt = -logit(attention) - c max(log p, -8)
     doubt = word_doubt + d (the mean `word_doubt` of the two neighbours)
 
-attention: the most that the word receives from the aligning head of the reverse model while that writes the source.
-log p: the mean over the word's tokens by the forward model; a mean, as a rare word has several tokens. The neighbours
-count because made-up words tend to stand in a row.
+attention: the highest weight of the word in the alignment head of the reverse model, over the tokens of the source,
+which that model is forced to write.
+log p: the forward model's mean log-probability of the word's tokens; not their sum, since a rare word has more tokens.
+
+The neighbours count because made-up words tend to stand in a row.
 """
 
 from collections.abc import Sequence
@@ -17,13 +19,13 @@ from capsule_mt.coverage.verified import Read
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import Offsets, words_of
 
-# the doubt above which a word is marked
-SUPPORT_POINTS = {"sure": 6.0, "likely": 5.0, "all": 4.0}
-LOG_PROB, SMALLEST_LOG_PROB, BESIDE = 0.4, -8.0, 0.5  # c, the bound of log p, and d
+# doubt above which a word is marked, by the setting of marks
+DOUBT_THRESHOLDS = {"sure": 6.0, "likely": 5.0, "all": 4.0}
+LOG_PROB_WEIGHT, MIN_LOG_PROB, NEIGHBOUR_WEIGHT = 0.4, -8.0, 0.5  # c, the bound of log p, and d
 
 
 def attended_words(text: str, read: Read | None) -> list[tuple[Span, float]]:
-    """Return the words of a translation, each with the most attention that it receives from the reverse model."""
+    """Return the words of a translation, each with the highest attention that it receives from the reverse model."""
     if read is None:
         return []
     rows = read.forced.received or []
@@ -33,7 +35,7 @@ def attended_words(text: str, read: Read | None) -> list[tuple[Span, float]]:
 
 def support_share(doubt: float) -> float:
     """Return how far the source supports a word, 0 ... 1."""
-    return sigmoid(SUPPORT_POINTS["likely"] - doubt)
+    return sigmoid(DOUBT_THRESHOLDS["likely"] - doubt)
 
 
 def support_doubts(
@@ -46,13 +48,13 @@ def support_doubts(
         log_probs: the log-probability of each token.
         words: from `attended_words`.
     """
-    tokens, word_doubts = dict(words_of(text, offsets)), []
+    token_indices, word_doubts = dict(words_of(text, offsets)), []
     for span, attention in words:
-        token_log_probs = [log_probs[token] for token in tokens.get(span, ())]
-        log_prob = max(sum(token_log_probs) / max(len(token_log_probs), 1), SMALLEST_LOG_PROB)
-        word_doubts.append(-evidence_of(attention) - LOG_PROB * log_prob)
+        token_log_probs = [log_probs[token_index] for token_index in token_indices.get(span, ())]
+        log_prob = max(sum(token_log_probs) / max(len(token_log_probs), 1), MIN_LOG_PROB)
+        word_doubts.append(-evidence_of(attention) - LOG_PROB_WEIGHT * log_prob)
     doubts = []
     for index, doubt in enumerate(word_doubts):
         neighbours = [*word_doubts[max(index - 1, 0) : index], *word_doubts[index + 1 : index + 2]]
-        doubts.append(doubt + BESIDE * sum(neighbours) / max(len(neighbours), 1))
+        doubts.append(doubt + NEIGHBOUR_WEIGHT * sum(neighbours) / max(len(neighbours), 1))
     return doubts
