@@ -15,12 +15,12 @@ from transformers.utils import logging
 config_logger = logging.get_logger("hf_capsule_mt.configuration")
 
 # far above any model, and low enough that a configuration cannot occupy a machine for hours
-MOST_ITERATIONS = 1000
-MOST_LAYERS = 1000
-MOST_CAPSULES = 2**17
-MOST_UNITS = 2**20  # of a layer or an embedding
-MOST_POSITIONS = 2**24
-MOST_TOKENS = 2**27  # of a vocabulary
+MAX_ITERATIONS = 1000
+MAX_LAYERS = 1000
+MAX_CAPSULES = 2**17
+MAX_UNITS = 2**20  # of a layer or an embedding
+MAX_POSITIONS = 2**24
+MAX_VOCABULARY_SIZE = 2**27
 TOKEN_IDS = ("decoder_start_token_id", "pad_token_id", "eos_token_id", "bos_token_id", "forced_eos_token_id")
 
 ConfigClass = TypeVar("ConfigClass", bound=type[PreTrainedConfig])

@@ -4,11 +4,11 @@ import math
 from typing import Any, Literal
 
 from hf_capsule_mt.configuration.common import (
-    MOST_CAPSULES,
-    MOST_ITERATIONS,
-    MOST_LAYERS,
-    MOST_TOKENS,
-    MOST_UNITS,
+    MAX_CAPSULES,
+    MAX_ITERATIONS,
+    MAX_LAYERS,
+    MAX_UNITS,
+    MAX_VOCABULARY_SIZE,
     CapsuleConfig,
     capsule_config,
     check_not_negative,
@@ -119,12 +119,12 @@ class CapsNMTConfig(CapsuleConfig):
         return self.num_capsules if self.aggregation == "capsules" else NUM_POOLED_VECTORS
 
     def validate_sizes(self) -> None:
-        check_range(self, 1, MOST_TOKENS, "vocab_size")
-        check_range(self, 1, MOST_LAYERS, "encoder_layers", "decoder_layers")
-        check_range(self, 1, MOST_CAPSULES, "num_capsules")
-        check_range(self, 1, MOST_ITERATIONS, "num_iterations")
-        check_range(self, 2, MOST_UNITS, "hidden_size")
-        check_range(self, 1, MOST_UNITS, "embedding_size")
+        check_range(self, 1, MAX_VOCABULARY_SIZE, "vocab_size")
+        check_range(self, 1, MAX_LAYERS, "encoder_layers", "decoder_layers")
+        check_range(self, 1, MAX_CAPSULES, "num_capsules")
+        check_range(self, 1, MAX_ITERATIONS, "num_iterations")
+        check_range(self, 2, MAX_UNITS, "hidden_size")
+        check_range(self, 1, MAX_UNITS, "embedding_size")
         check_probability(self, "dropout")
         check_not_negative(self, "init_std")
         for name in ("score_scale", "compared_capsule_scale"):

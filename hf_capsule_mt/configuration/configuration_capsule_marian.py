@@ -7,11 +7,11 @@ from typing import Any, Literal
 from transformers.activations import ACT2FN
 
 from hf_capsule_mt.configuration.common import (
-    MOST_ITERATIONS,
-    MOST_LAYERS,
-    MOST_POSITIONS,
-    MOST_TOKENS,
-    MOST_UNITS,
+    MAX_ITERATIONS,
+    MAX_LAYERS,
+    MAX_POSITIONS,
+    MAX_UNITS,
+    MAX_VOCABULARY_SIZE,
     TargetVocabulary,
     capsule_config,
     check_divides,
@@ -223,11 +223,11 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
         )
 
     def validate_sizes(self) -> None:
-        check_range(self, 1, MOST_TOKENS, "vocab_size", "decoder_vocab_size")
-        check_range(self, 0, MOST_LAYERS, "encoder_layers", "decoder_layers")
-        check_range(self, 1, MOST_UNITS, "d_model", "encoder_ffn_dim", "decoder_ffn_dim")
-        check_range(self, 1, MOST_UNITS, "encoder_attention_heads", "decoder_attention_heads")
-        check_range(self, 1, MOST_POSITIONS, "max_position_embeddings")
+        check_range(self, 1, MAX_VOCABULARY_SIZE, "vocab_size", "decoder_vocab_size")
+        check_range(self, 0, MAX_LAYERS, "encoder_layers", "decoder_layers")
+        check_range(self, 1, MAX_UNITS, "d_model", "encoder_ffn_dim", "decoder_ffn_dim")
+        check_range(self, 1, MAX_UNITS, "encoder_attention_heads", "decoder_attention_heads")
+        check_range(self, 1, MAX_POSITIONS, "max_position_embeddings")
         check_divides(self, "encoder_attention_heads", "d_model")
         check_divides(self, "decoder_attention_heads", "d_model")
         check_probability(self, "dropout", "attention_dropout", "activation_dropout")
@@ -240,7 +240,7 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
             raise ValueError(f"`activation_function` is {self.activation_function!r}, choose among {names}")
 
     def validate_routing(self) -> None:
-        check_range(self, 1, MOST_ITERATIONS, "layer_aggregation_num_iterations", "head_aggregation_num_iterations")
+        check_range(self, 1, MAX_ITERATIONS, "layer_aggregation_num_iterations", "head_aggregation_num_iterations")
         check_divides(self, "layer_aggregation_num_capsules", "d_model")
         check_divides(self, "head_aggregation_num_capsules", "d_model")
         check_not_negative(self, "layer_aggregation_init_std", "head_aggregation_init_std")

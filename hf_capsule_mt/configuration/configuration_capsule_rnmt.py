@@ -3,9 +3,9 @@
 from typing import Any
 
 from hf_capsule_mt.configuration.common import (
-    MOST_LAYERS,
-    MOST_TOKENS,
-    MOST_UNITS,
+    MAX_LAYERS,
+    MAX_UNITS,
+    MAX_VOCABULARY_SIZE,
     TargetVocabulary,
     capsule_config,
     check_not_negative,
@@ -22,9 +22,9 @@ class CapsuleRNMTConfig(TargetVocabulary, GuidedConfig):
 
     Args:
         vocab_size (`int`, defaults to 32000):
-            Number of words of the vocabulary; of the source's alone with `share_encoder_decoder_embeddings=False`.
+            Number of tokens in the vocabulary; with `share_encoder_decoder_embeddings=False`, in the source's.
         decoder_vocab_size (`int`, *optional*):
-            Number of words of a separate target vocabulary. `None` is `vocab_size`.
+            Number of tokens in a separate target vocabulary. `None` is `vocab_size`.
         hidden_size (`int`, defaults to 512):
             Width of the states of encoder and decoder, even: the encoder has one half for each direction.
         embedding_size (`int`, *optional*):
@@ -37,9 +37,9 @@ class CapsuleRNMTConfig(TargetVocabulary, GuidedConfig):
         dropout (`float`, defaults to 0.1):
             Probability of dropout on the embeddings and on the output of each layer.
         init_std (`float`, defaults to 0.02):
-            Standard deviation of the embeddings at the start.
+            Standard deviation of the initial embeddings.
         label_smoothing (`float`, defaults to 0.0):
-            Label smoothing of the loss that the model computes, in place of the Trainer's `label_smoothing_factor`.
+            Label smoothing of the model's own loss, which replaces the Trainer's `label_smoothing_factor`.
         share_encoder_decoder_embeddings (`bool`, defaults to `True`):
             One vocabulary for source and target.
         tie_word_embeddings (`bool`, defaults to `True`):
@@ -47,8 +47,8 @@ class CapsuleRNMTConfig(TargetVocabulary, GuidedConfig):
             the embeddings of the source words too.
         guided_routing (`str`, defaults to `"none"`):
             Guided dynamic routing of the source words to PAST and FUTURE (Zheng et al. 2019): `"guided"`, or its
-            baselines `"classifier"` and `"attention"`. This field and the others that begin with `guided_` are those
-            of [`GuidedConfig`].
+            baselines `"classifier"` and `"attention"`. [`GuidedConfig`] describes this field and the others that
+            begin with `guided_`.
     """
 
     model_type = "capsule_rnmt"
@@ -89,9 +89,9 @@ class CapsuleRNMTConfig(TargetVocabulary, GuidedConfig):
                 f"`hidden_size` must be even and at least 2, one half for each direction of the encoder, got "
                 f"{self.hidden_size}"
             )
-        check_range(self, 1, MOST_TOKENS, "vocab_size", "decoder_vocab_size")
-        check_range(self, 1, MOST_LAYERS, "encoder_layers", "decoder_layers")
-        check_range(self, 0, MOST_UNITS, "hidden_size")
-        check_range(self, 1, MOST_UNITS, "embedding_size")
+        check_range(self, 1, MAX_VOCABULARY_SIZE, "vocab_size", "decoder_vocab_size")
+        check_range(self, 1, MAX_LAYERS, "encoder_layers", "decoder_layers")
+        check_range(self, 0, MAX_UNITS, "hidden_size")
+        check_range(self, 1, MAX_UNITS, "embedding_size")
         check_probability(self, "dropout")
         check_not_negative(self, "init_std")

@@ -3,9 +3,9 @@
 from typing import Literal
 
 from hf_capsule_mt.configuration.common import (
-    MOST_CAPSULES,
-    MOST_ITERATIONS,
-    MOST_UNITS,
+    MAX_CAPSULES,
+    MAX_ITERATIONS,
+    MAX_UNITS,
     CapsuleConfig,
     check_not_negative,
     check_range,
@@ -60,8 +60,8 @@ class GuidedConfig(CapsuleConfig):
         return self.guided_routing != "none" and (self.guided_bow_weight > 0 or self.guided_bca_weight > 0)
 
     def validate_guided_routing(self) -> None:
-        check_range(self, 1, MOST_CAPSULES, "guided_num_capsules")
-        check_range(self, 0, MOST_CAPSULES, "guided_num_redundant_capsules")
-        check_range(self, 1, MOST_UNITS, "guided_capsule_dim", "guided_ffn_dim")
-        check_range(self, 1, MOST_ITERATIONS, "guided_num_iterations")
+        check_range(self, 1, MAX_CAPSULES, "guided_num_capsules")
+        check_range(self, 0, MAX_CAPSULES, "guided_num_redundant_capsules")
+        check_range(self, 1, MAX_UNITS, "guided_capsule_dim", "guided_ffn_dim")
+        check_range(self, 1, MAX_ITERATIONS, "guided_num_iterations")
         check_not_negative(self, "guided_bow_weight", "guided_bca_weight")
