@@ -4,9 +4,10 @@
     capsule-mt quickstart --recipe head_em_routing --output outputs/heads
     capsule-mt quickstart --seeds 1 2 3                               # the mean of several runs
 
-It runs two recipes of the embedded corpus with fewer and larger steps, and prints the BLEU of both, some translations
-beside the references and, with PAST and FUTURE, the coverage of a translation that is cut short. `pipeline` and
-`capsule-mt analyze` take the checkpoint of the capsule model. The same command again resumes a killed run.
+It runs two recipes of the embedded corpus with fewer and larger steps than the recipes state. It prints the BLEU of
+both models and some translations beside the references; for a model with PAST and FUTURE, it also prints the coverage
+of a translation that is cut short. `pipeline` and `capsule-mt analyze` take the checkpoint of the capsule model. To
+resume a killed run, repeat the command.
 """
 
 import argparse
@@ -18,8 +19,10 @@ from capsule_mt.commands.console import CommandParser
 def parse_arguments() -> argparse.Namespace:
     parser = CommandParser(description=__doc__)
     parser.add_argument("--recipe", default="em_routing", help="the capsule model: a method on the embedded corpus")
-    parser.add_argument("--output", type=Path, default=Path("outputs/demo"), help="where its checkpoint goes")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="train both with each of these")
+    parser.add_argument(
+        "--output", type=Path, default=Path("outputs/demo"), help="folder for the checkpoint of the capsule model"
+    )
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="train both models with each of these seeds")
     arguments = parser.parse_args()
     if arguments.recipe == "plain":
         parser.error("--recipe plain: the plain model is trained anyway; give a method with capsules")

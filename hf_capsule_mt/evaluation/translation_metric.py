@@ -1,4 +1,4 @@
-"""The base of our modules of the library `evaluate`, one a metric, which `metric_path` writes."""
+"""The base class of our modules for the library `evaluate`: `metric_path` writes one module for each metric."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ CITATION = """@inproceedings{post-2018-call,
 INPUTS = """
 Args:
     predictions: translations, a list of strings.
-    references: for each translation a string, or a list of strings, equally many for each.
+    references: a string for each translation, or a list of strings, of the same length for all.
     tokenize: sacreBLEU's tokenizer for BLEU, "13a" by default.
 Returns:
     score, signature, text: the number, its signature, and the line that sacreBLEU prints.
@@ -21,27 +21,27 @@ Returns:
 
 
 class TranslationMetric(evaluate.Metric):
-    """The metric `metric_name` of `METRICS`, with its signature; `evaluate.load` finds its subclasses."""
+    """The metric `metric_name` of `METRICS`, with its signature; `evaluate.load` takes the subclass in a module."""
 
     metric_name = ""
 
     def _info(self) -> evaluate.MetricInfo:
-        text = datasets.Value("string")
+        string = datasets.Value("string")
         return evaluate.MetricInfo(
             description=f"{self.metric_name} of translations, with its signature.",
             citation=CITATION,
             inputs_description=INPUTS,
             features=[
-                datasets.Features({"predictions": text, "references": datasets.Sequence(text)}),
-                datasets.Features({"predictions": text, "references": text}),
+                datasets.Features({"predictions": string, "references": datasets.Sequence(string)}),
+                datasets.Features({"predictions": string, "references": string}),
             ],
         )
 
     def _compute(self, predictions: list[str], references: list[Any], tokenize: str = "13a") -> dict[str, Any]:
-        alternatives = [[lines] if isinstance(lines, str) else list(lines) for lines in references]
-        sizes = {len(lines) for lines in alternatives}
-        if len(sizes) != 1:
-            raise ValueError(f"items of `references` must have equally many translations, got {sorted(sizes)}")
-        sets = [list(lines) for lines in zip(*alternatives, strict=True)]
-        score = score_corpus(predictions, sets, [self.metric_name], tokenize)[self.metric_name]
+        alternatives = [[item] if isinstance(item, str) else list(item) for item in references]
+        counts = {len(item) for item in alternatives}
+        if len(counts) != 1:
+            raise ValueError(f"items of `references` must have equally many translations, got {sorted(counts)}")
+        reference_sets = [list(lines) for lines in zip(*alternatives, strict=True)]
+        score = score_corpus(predictions, reference_sets, [self.metric_name], tokenize)[self.metric_name]
         return {"score": score.score, "signature": score.signature, "text": score.text}

@@ -1,7 +1,7 @@
-"""The state of a recurrent decoder as a `Cache` of transformers, so that `generate()` can do with it all it does.
+"""The state of a recurrent decoder as a `Cache` of transformers, so that every mode of `generate()` works with it.
 
-A recurrent layer needs its last state alone, whatever the number of tokens: (h, c) of an LSTM, (h,) of a GRU. What a
-decoder computes once for each sentence, such as a projection of the source, is kept beside the states.
+A recurrent layer needs only its last state, whatever the number of tokens: (h, c) of an LSTM, (h,) of a GRU. The cache
+also holds what a decoder computes once for each sentence, such as a projection of the source.
 
 Legend: B batch, d model width.
 """
@@ -17,14 +17,14 @@ from hf_capsule_mt.modeling.cache_names import CACHE_NAME
 from hf_capsule_mt.modeling.sentence_cache import SentenceConstants
 
 RecurrentState = tuple[torch.Tensor, ...]  # (h, c) or (h,), each [B, d]
-# what `generate(cache_implementation=...)` may be; "static" fixes the addresses, the size is fixed anyway
+# accepted by `generate(cache_implementation=...)`; "static" fixes the addresses of states, whose size is fixed anyway
 CACHE_IMPLEMENTATIONS = (None, "dynamic", "dynamic_full", "static")
 
 
 class RecurrentStateLayer(CacheLayerMixin):
     """The state of one layer after the tokens seen so far.
 
-    While the past is recorded the states after earlier tokens stay too, so that `crop` can go back to them:
+    While the past is recorded, the states after earlier tokens stay too, so that `crop` can go back to them:
     speculative decoding drops the tokens that it guessed wrong.
     """
 
@@ -42,7 +42,7 @@ class RecurrentStateLayer(CacheLayerMixin):
         self.past: list[tuple[int, RecurrentState | None]] = []  # the states before and after each recorded append
 
     def append(self, state: RecurrentState, num_tokens: int = 1) -> None:
-        """The state after `num_tokens` more tokens."""
+        """Replace the state by the one after `num_tokens` more tokens."""
         if self.record_past and not self.past:
             self.past.append((self.num_tokens, self.state))
         self.state = state
@@ -51,7 +51,7 @@ class RecurrentStateLayer(CacheLayerMixin):
             self.past.append((self.num_tokens, state))
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Goes back by so many tokens; transformers gives their number as a negative one."""
+        """Go back by `tokens_to_remove` tokens; transformers passes it as a negative number."""
         target = self.num_tokens - abs(tokens_to_remove)
         if target != self.num_tokens:
             recorded = dict(self.past)
@@ -65,7 +65,7 @@ class RecurrentStateLayer(CacheLayerMixin):
         self.past = [(num_tokens, state) for num_tokens, state in self.past if num_tokens <= target]
 
     def change_rows(self, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        """Applies a change of the batch dimension to the state and to past states."""
+        """Apply a change of the batch dimension to the current state and the recorded ones."""
 
         def changed(state: RecurrentState | None) -> RecurrentState | None:
             return None if state is None else tuple(change(tensor) for tensor in state)
@@ -73,7 +73,7 @@ class RecurrentStateLayer(CacheLayerMixin):
         self.state = changed(self.state)
         self.past = [(num_tokens, changed(state)) for num_tokens, state in self.past]
 
-    # ---- what transformers expects of a layer of a cache
+    # ---- the interface of a cache layer in transformers
     @property
     def is_initialized(self) -> bool:
         return self.state is not None
@@ -117,16 +117,16 @@ class RecurrentStateLayer(CacheLayerMixin):
         self.change_rows(lambda tensor: tensor[indices.to(tensor.device)])
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        """The first `append` does it."""
+        """Do nothing: the first `append` sets the state."""
 
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        raise TypeError("a recurrent layer has no keys and values to add to: use `append`")
+        raise TypeError("a recurrent layer does not have keys and values to update: use `append`")
 
 
 class StaticRecurrentStateLayer(RecurrentStateLayer):
     """The state at addresses that never change: a compiled step overwrites it, and a CUDA graph can replay the step.
 
-    `num_tokens` is a tensor [] after the first append; a number would compile the step anew for every token.
+    `num_tokens` is a tensor [] after the first append; a Python `int` would recompile the step for every token.
     """
 
     is_compileable = True
@@ -151,17 +151,17 @@ class StaticRecurrentStateLayer(RecurrentStateLayer):
             self._hold(changed)
 
     def _hold(self, state: RecurrentState) -> None:
-        """Copy the state [B, d] to memory of its own."""
+        """Copy the tensors [B, d] of a state to new memory, whose addresses are then fixed."""
         self.state = tuple(tensor.clone(memory_format=torch.contiguous_format) for tensor in state)
         for tensor in self.state:
             _fix_address(tensor)
 
     def activate_past_recording(self) -> None:
-        raise ValueError('a static cache keeps no past; use `cache_implementation="dynamic"`')
+        raise ValueError('a static cache cannot record the past; use `cache_implementation="dynamic"`')
 
 
 def _fix_address(tensor: Any) -> None:
-    """Tell compilers that the address stays, as transformers' `StaticLayer` does; a traced prefill cannot."""
+    """Tell compilers that the address stays, as transformers' `StaticLayer` does; a traced prefill cannot do so."""
     if not torch.compiler.is_compiling():
         torch._dynamo.mark_static_address(tensor)
 
@@ -170,12 +170,12 @@ class RecurrentCache(SentenceConstants, Cache):
     """The states of all layers of a recurrent decoder, and the constants of each sentence."""
 
     layers: list[RecurrentStateLayer]  # type: ignore[assignment]
-    _is_user_defined = False  # as transformers notes of a cache that was given to `generate()`
+    _is_user_defined = False  # transformers' mark of a cache that the caller passed to `generate()`
 
     def __init__(self, num_layers: int, static: bool = False) -> None:
         """`static` keeps the states at fixed addresses, for compiled decoding."""
-        kind = StaticRecurrentStateLayer if static else RecurrentStateLayer
-        super().__init__(layers=[kind() for _ in range(num_layers)])
+        layer_class = StaticRecurrentStateLayer if static else RecurrentStateLayer
+        super().__init__(layers=[layer_class() for _ in range(num_layers)])
 
     @property
     def states(self) -> list[RecurrentState] | None:
@@ -185,17 +185,17 @@ class RecurrentCache(SentenceConstants, Cache):
 
     @property
     def record_past(self) -> bool:
-        """Whether every token's states are asked for, so that they have to be appended one token at a time."""
+        """Whether the states after every token are recorded: the decoder must then append one token at a time."""
         return any(layer.record_past for layer in self.layers)
 
     def append(self, states: Sequence[RecurrentState], num_tokens: int = 1) -> None:
-        """The states of all layers after `num_tokens` more tokens."""
+        """Replace the states of all layers by those after `num_tokens` more tokens."""
         for layer, state in zip(self.layers, states, strict=True):
             layer.append(state, num_tokens)
 
 
 def check_cache(cache: object, num_layers: int) -> RecurrentCache:
-    """Raise for a cache of another kind or another number of layers."""
+    """Return `cache`; raise an error unless it is a `RecurrentCache` of `num_layers` layers."""
     if not isinstance(cache, RecurrentCache):
         raise TypeError(f"`cache` must be a RecurrentCache, got {type(cache).__name__}")
     if len(cache) != num_layers:
@@ -204,30 +204,30 @@ def check_cache(cache: object, num_layers: int) -> RecurrentCache:
 
 
 def cache_for(decoder: Any, cache: object, use_cache: bool | None) -> RecurrentCache | None:
-    """Return the cache that a decoder reads and writes: the given one, or a new one if asked for."""
+    """Return `cache`, or a new one if `use_cache` is set, by default by the configuration; else `None`."""
     if cache is not None:
         return check_cache(cache, decoder.config.decoder_layers)
-    uses = decoder.config.use_cache if use_cache is None else use_cache
-    return RecurrentCache(decoder.config.decoder_layers) if uses else None
+    needs_cache = decoder.config.use_cache if use_cache is None else use_cache
+    return RecurrentCache(decoder.config.decoder_layers) if needs_cache else None
 
 
 class RecurrentGeneration(GenerationMixin):
-    """`generate()` that makes a `RecurrentCache` of `config.decoder_layers` layers."""
+    """Let `generate()` make a `RecurrentCache` of `config.decoder_layers` layers."""
 
     @staticmethod
     def create_masks_for_generate(
         *, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | None, **kwargs: Any
     ) -> torch.Tensor | None:
-        """Return the mask [B, T] of the T new tokens: a recurrent layer attends to no others.
+        """Return the part [B, T] of the attention mask for the T new tokens.
 
-        transformers calls it where the step will be compiled.
+        The past is in the states and needs no mask. transformers calls this method if the step will be compiled.
         """
         return None if attention_mask is None else attention_mask[:, -inputs_embeds.shape[1] :]
 
     def _prepare_cache_for_generation(  # type: ignore[override]
         self, generation_config: GenerationConfig, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
     ) -> None:
-        """As in transformers, which writes the cache into `model_kwargs`."""
+        """Write the cache into `model_kwargs`, as transformers does."""
         num_layers: int = self.config.decoder_layers  # type: ignore[attr-defined]
         implementation, earlier_cache = generation_config.cache_implementation, model_kwargs.get(CACHE_NAME)
         if implementation not in CACHE_IMPLEMENTATIONS:
