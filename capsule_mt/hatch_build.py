@@ -12,14 +12,14 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 def web_sources(package: Path) -> dict[str, str]:
-    """Return the files of the npm package, without those that its build writes, by their paths in a distribution."""
-    written = ("interface.js", "interface.d.ts")
+    """Map the npm package's files to their paths in a distribution, without the files that its build generates."""
+    generated = ("interface.js", "interface.d.ts")
     suffixes = (".js", ".ts", ".json", ".c", ".h")
     files = sorted(path for folder in (".", "native", "page") for path in (package / folder).glob("*.*"))
     return {
         str(path): f"web/package/{path.relative_to(package).as_posix()}"
         for path in files
-        if path.suffix in suffixes and path.name not in written
+        if path.suffix in suffixes and path.name not in generated
     }
 
 
@@ -27,7 +27,7 @@ class BuildHook(BuildHookInterface):
     """Compile capsule_mt/engine/native into a shared library, and add the npm package."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        # a source distribution has the package in place
+        # in a source distribution this finds nothing: the npm package is already at its final path
         build_data["force_include"].update(web_sources(Path(self.root).parent / "web"))
         if self.target_name == "wheel":
             self.add_engine(version, build_data)
@@ -41,8 +41,8 @@ class BuildHook(BuildHookInterface):
         specification.loader.exec_module(build)
         requested_target = os.environ.get("HF_CAPSULE_MT_TARGET")
         target = requested_target or build.this_platform()
-        native = version == "editable" or target == build.this_platform()
-        output = folder / "native" if native else Path(self.directory, "native", target)
+        in_place = version == "editable" or target == build.this_platform()
+        output = folder / "native" if in_place else Path(self.directory, "native", target)
         try:
             # a wheel to publish names its target, and is always compiled anew
             library = build.build(target, output) if requested_target else build.built(target, output)

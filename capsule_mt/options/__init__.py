@@ -1,1 +1,1 @@
-"""What a search can be told (the table of options), and what a decoder gets of it. It imports no other room."""
+"""The table of search options, and the options as a decoder receives them. This room imports no other."""

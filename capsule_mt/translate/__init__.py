@@ -1,1 +1,1 @@
-"""`Translator`: one model or two, from texts to `Translation`s, and what a model says of given translations."""
+"""`Translator`: translate texts with one or two models, and score and align given translations."""
