@@ -84,7 +84,7 @@ DEFAULT_SETTINGS = RequestSettings()
 class QueuedText:
     """A text of a request; one to check has a `translation`, and no `document`.
 
-    outputs: the translation of each sentence, or the coverage of the pair to check; `None` until it is known.
+    outputs: the translation of each sentence, or that of the pair to check; `None` until it is known.
     """
 
     source: str
@@ -247,19 +247,20 @@ class Batcher:
         texts: Sequence[str],
         translations: Sequence[str],
         *,
+        alignment: bool = False,
         marks: Marks | None = None,
         languages: LanguagePair | None = None,
         client: str = "",
     ) -> Order:
-        """Queue translations to check for omissions; the result of each is a `Coverage` or a `Failure`."""
-        settings = RequestSettings(coverage=True, is_check=True, marks=marks, languages=languages)
+        """Queue translations to check for omissions; the result of each is a `Translation` or a `Failure`."""
+        settings = RequestSettings(coverage=True, alignment=alignment, is_check=True, marks=marks, languages=languages)
         pairs = zip(texts, translations, strict=True)
         plan = self._plan(settings)
         queued_texts = [QueuedText(text, settings, plan, translation=translation) for text, translation in pairs]
         return self._queue(queued_texts, client)
 
     def _plan(self, settings: RequestSettings) -> Any:
-        """Resolve the options of a request, once for all of its texts; a check has none: `cover` resolves its own."""
+        """Resolve the options of a request, once for all of its texts; a check has none: `score` resolves its own."""
         if settings.is_check:
             return None
         beams, search = settings.num_beams, dict(settings.search) | {"most_repeated": MOST_REPEATED}
@@ -474,8 +475,14 @@ class Batcher:
             translations = [sentence.text.translation for sentence in sentences]
             coverage = self._coverage(settings)
             model = single_model(self.translator, "a given translation")
-            languages = settings.language_options
-            return model.cover(texts, translations, coverage=coverage, batch_size=self.max_batch, **languages)
+            return model.score(
+                texts,
+                translations,
+                coverage=coverage,
+                alignment=settings.alignment,
+                batch_size=self.max_batch,
+                **settings.language_options,
+            )
 
         def translate(sentences: list[Sentence]) -> list[Any]:
             if sentences[0] is probe:  # cut only here, as few batches need the probe

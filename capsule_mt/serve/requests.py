@@ -86,6 +86,7 @@ class TextRequest(Fields):
         return {name: values[0] for name, values in answer.items()} if isinstance(self.q, str) else answer
 
 
+AlignmentField = Annotated[bool, Field(description="add which words belong together, for each text")]
 MarksField = Annotated[
     Marks | None, Field(description="which words coverage marks: those that are surely wrong, likely, or all doubts")
 ]
@@ -97,7 +98,7 @@ class TranslationFields(TextRequest):
     format: Annotated[Literal["text", "html"], BeforeValidator(lambda value: value or "text")] = "text"
     alternatives: int = Field(0, ge=0, description="number of further translations of each text")
     coverage: bool = Field(False, description="add which words were translated, for each text")
-    alignment: bool = Field(False, description="add which words belong together, for each text")
+    alignment: AlignmentField = False
     marks: MarksField = None
 
     @property
@@ -128,6 +129,7 @@ class CoverRequest(TextRequest):
     """The fields of POST /cover."""
 
     translation: str | list[str] = Field(description="the translation of each text", examples=["Er schläft."])
+    alignment: AlignmentField = False
     marks: MarksField = None
 
     @property

@@ -83,12 +83,16 @@ def text_router(answers: Answers) -> APIRouter:
         pair = LanguagePair(answers.language_of(fields.source), answers.language_of(fields.target))
 
         def submit(batcher: Batcher, pair: LanguagePair, texts: list[str]) -> Order:
-            return batcher.submit_checks(texts, translations, marks=fields.marks, languages=pair, client=client)
+            return batcher.submit_checks(
+                texts, translations, alignment=fields.alignment, marks=fields.marks, languages=pair, client=client
+            )
 
         pairs = dict.fromkeys(range(len(texts)), pair)
         results = await answers.results(request, texts, pairs, submit)
         answers.count(texts, pairs)
-        answer: dict[str, list[Any]] = {"coverage": [coverage_record(coverage) for coverage in results.values()]}
+        answer: dict[str, list[Any]] = {"coverage": [coverage_record(result.coverage) for result in results.values()]}
+        if fields.alignment:
+            answer["alignment"] = [result.alignment for result in results.values()]
         if fields.marks is not None:
             answer["marks"] = [answers.state_of_marks(pair)] * len(texts)
         return JSONResponse(fields.in_shape_of_q(answer))

@@ -14,7 +14,7 @@ from capsule_mt.text.segments import Document, Piece, Segmenter, batches_of
 from capsule_mt.text.tokenizer import Tokenizer
 from capsule_mt.text.words import NO_LISTS, SourceWord, target_ends
 from capsule_mt.translate.aligning import aligned_rows
-from capsule_mt.translate.assembling import segment_of
+from capsule_mt.translate.assembling import links_between, segment_of
 from capsule_mt.translate.options import TranslationOptions
 from capsule_mt.translate.plan import CoveragePlan, Plan, plan_of
 from capsule_mt.translate.results import Translation
@@ -167,6 +167,7 @@ class Scorer:
         *,
         coverage: "CoverageOptions | None" = None,
         adequacy: bool = False,
+        alignment: bool = False,
         batch_size: int = 16,
         batch_tokens: int | None = None,
         src_lang: str | None = None,
@@ -182,6 +183,7 @@ class Scorer:
             translations: a translation of each.
             coverage: find what was left out, and how.
             adequacy: also find what `adequacy` returns, by three more forced passes.
+            alignment: find which words belong together.
             batch_size: how many pairs go through the model at once.
             batch_tokens: how many of their tokens, padding included, of the longer side; instead of how many pairs.
             src_lang, tgt_lang: for tokenizers that have languages.
@@ -197,7 +199,7 @@ class Scorer:
             batch_size=batch_size,
             batch_tokens=batch_tokens,
             coverage=coverage,
-            alignment=adequacy,  # it reads which words belong together
+            alignment=alignment or adequacy,  # adequacy reads which words belong together
             src_lang=src_lang,
             tgt_lang=tgt_lang,
         ).checked()
@@ -228,7 +230,11 @@ class Scorer:
                 text_coverage = with_checks(text_coverage, document.text, translation, plan.languages)
             segments = () if pair is None else (segment_of(*pair, plan),)
             score = hypotheses[0].score if hypotheses else None
-            results.append(Translation(translation, score, text_coverage, segments, adequacy=text_adequacy))
+            links = None
+            if alignment:
+                links = () if pair is None else links_between(document, [pair], [translation], translation, plan)
+            result = Translation(translation, score, text_coverage, segments, alignment=links, adequacy=text_adequacy)
+            results.append(result)
         return results
 
     def adequacy(

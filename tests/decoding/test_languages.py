@@ -158,7 +158,7 @@ def test_a_server_of_many_pairs_loads_the_model_once(folders, monkeypatch):
             translation = translations.result(60)[0]
             assert translation.text == expected(text, max_new_tokens=8, **languages).text
             (checked,) = batcher.submit_checks([text], [translation.text], languages=pair).results
-            assert checked.result(60) == expected.cover([text], [translation.text], **languages)[0]
+            assert checked.result(60).coverage == expected.cover([text], [translation.text], **languages)[0]
     finally:
         for batcher in set(batchers.values()):
             assert batcher.close()

@@ -70,12 +70,15 @@ class Upper:
         indices = enumerate(map(str.lower, text.split()))
         return tuple((index, targets.index(word)) for index, word in indices if word in targets)
 
-    def cover(self, texts, translations, *, coverage, batch_size, src_lang=None, tgt_lang=None):
+    def score(self, texts, translations, *, coverage, alignment, batch_size, src_lang=None, tgt_lang=None):
         self.calls.append((list(zip(texts, translations, strict=True)), {"languages": (src_lang, tgt_lang)}))
         self._wait(texts)
-        return [
-            self._coverage(text, translation.lower()) for text, translation in zip(texts, translations, strict=True)
-        ]
+        results = []
+        for text, translation in zip(texts, translations, strict=True):
+            checked = self._coverage(text, translation.lower())
+            links = self._alignment(text, translation.lower()) if alignment else None
+            results.append(Translation(translation, None, checked, (), 0.0, links))
+        return results
 
     def _wait(self, texts):
         assert self.free.wait(120)

@@ -318,6 +318,13 @@ def test_words_that_belong_together(client):
     assert "`alignment` is for texts" in error_of(client.translate(q="a", format="html", alignment=True), 400)
 
 
+def test_words_of_a_given_translation_that_belong_together(client):
+    answer = client.post("/cover", q=["a quick fox", ""], translation=["FOX, a", ""], alignment=True).json()
+    assert answer["alignment"] == [[[0, 1]], []]
+    assert client.post("/cover", q="a fox", translation="fox", alignment="true").json()["alignment"] == [[1, 0]]
+    assert "`alignment`" in error_of(client.post("/cover", q="a", translation="a", alignment="perhaps"), 400)
+
+
 def test_an_answer_says_whether_the_marks_that_were_asked_for_are_verified(make_client):
     client = make_client(translators={EN_DE: Upper(), WORDS: Upper(verifies=True)})
     in_words = {"source": "xa", "target": "xb"}
@@ -335,6 +342,7 @@ def test_a_given_translation_is_checked(client):
     answer = client.post("/cover", q=["a b", "c"], translation=["A", "C"]).json()
     assert [record["score"] for record in answer["coverage"]] == [0.5, 1.0]
     assert client.post("/cover", q="a b", translation="B").json()["coverage"]["words"][0]["untranslated"]
+    assert "alignment" not in answer
     assert "missing translation parameter" in error_of(client.post("/cover", q="a"), 400)
     for q, translation in (("a", ["A"]), (["a"], "A"), (["a", "b"], ["A"])):
         assert "must be one text or a list as `q` is, got" in error_of(

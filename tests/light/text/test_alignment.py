@@ -1,6 +1,6 @@
 """Alignments: links between the words of a text and of its translation."""
 
-from capsule_mt import Translator
+from capsule_mt import CoverageOptions, Translator
 from capsule_mt.text.alignment import links_of, numbered_links, restored_links
 from capsule_mt.text.keeping import masked
 from capsule_mt.text.segments import Segmenter
@@ -68,3 +68,20 @@ def test_a_translator_aligns_where_it_is_asked_to():
     batch = released([text, "Er schläft."], alignment=True, batch_size=8, num_beams=2, num_return_sequences=2)
     assert batch[0][0].alignment[-1] == (12, len(batch[0][0].text.split()) - 1)
     assert len(batch[1]) == 2
+
+
+def test_the_words_of_a_given_translation_are_aligned():
+    released = Translator.from_pretrained(RELEASED)
+    text = "Er hat das Buch gestern gelesen."
+    translation = released(text, alignment=True)
+    spaced = f" {translation.text.replace(' ', '  ')} "
+    texts, translations = [text, text, " ", text], [translation.text, spaced, "x", ""]
+    scored = released.score(texts, translations, alignment=True)
+    assert [result.alignment for result in scored] == [translation.alignment, translation.alignment, (), ()]
+    assert len(translation.alignment) > 4
+    (covered,) = released.score([text], [translation.text], alignment=True, coverage=CoverageOptions())
+    assert (covered.alignment, covered.coverage) == (
+        translation.alignment,
+        *released.cover([text], [translation.text]),
+    )
+    assert released.score([text], [translation.text])[0].alignment is None
