@@ -21,7 +21,7 @@ from capsule_mt.formats.reading import (
     format_of,
     suffix_of,
 )
-from capsule_mt.formats.units import Parsed
+from capsule_mt.formats.units import Parsed, notes_of
 
 LINES = "lines"
 STDIN = "-"
@@ -254,7 +254,7 @@ def checked_units(lines: bytes) -> list[CheckedUnit]:
 
 def report(parsed: Parsed, units: list[CheckedUnit], coverage: Path | None) -> None:
     """Print on stderr which passages a person should check, and why, and what stays in the source language."""
-    for location, note in dict.fromkeys((source.location, source.note) for source in parsed.units if source.note):
+    for location, note in notes_of(parsed.units):
         print(f"{location}: {note}; translate it by hand", file=sys.stderr)
     to_check = [(source, unit) for source, unit in zip(parsed.units, units, strict=True) if unit.messages]
     if not to_check:

@@ -26,6 +26,18 @@ class Unit(NamedTuple):
     note: str = ""
 
 
+class Note(NamedTuple):
+    """What of a unit stays as it is, and why."""
+
+    location: str
+    note: str
+
+
+def notes_of(units: Sequence[Unit]) -> list[Note]:
+    """Return each note of these units once, in their order."""
+    return list(dict.fromkeys(Note(unit.location, unit.note) for unit in units if unit.note))
+
+
 class Translated(NamedTuple):
     """The translation of a unit, `None` if it failed; it `needs_review` if something seems to be left out."""
 

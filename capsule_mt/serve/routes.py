@@ -12,6 +12,7 @@ from capsule_mt.catalog.pairs import LanguagePair, describe_languages
 from capsule_mt.files.binary import refusal_of
 from capsule_mt.files.lines import coverage_record
 from capsule_mt.formats.reading import FORMATS, PLAIN, TABLE_FORMATS, format_of
+from capsule_mt.formats.units import notes_of
 from capsule_mt.formats.worker import Source
 from capsule_mt.serve.answers import Answers
 from capsule_mt.serve.batching import Batcher, Order, RequestSettings
@@ -113,8 +114,11 @@ def file_router(answers: Answers) -> APIRouter:
     @router.post(
         "/translate_file", openapi_extra=body_of(FileRequest, PARTS), responses=answer_like("/translate_file")
     )
-    async def translate_file(request: Request) -> dict[str, str]:
-        """Translate a file, which keeps its format; `translatedFileUrl` has the translation for ten minutes."""
+    async def translate_file(request: Request) -> dict[str, Any]:
+        """Translate a file, which keeps its format; `translatedFileUrl` has the translation for ten minutes.
+
+        If something stays in the source language, `notes` name its `location`, and the reason.
+        """
         fields, client = await answers.read(request, FileRequest)
         upload = uploaded(fields)
         name = Path((upload.filename or "").replace("\\", "/")).name[-MAX_NAME:]
@@ -134,7 +138,10 @@ def file_router(answers: Answers) -> APIRouter:
         # browsers save it by this name, whatever the page says
         translated_name = f"{Path(name).stem}.{target}{Path(name).suffix}"
         stored = quote(files.store(client, translated_name, written))
-        return {"translatedFileUrl": str(request.url_for("download_file", name=stored))}
+        answer: dict[str, Any] = {"translatedFileUrl": str(request.url_for("download_file", name=stored))}
+        if notes := notes_of(texts.units):
+            answer["notes"] = [note._asdict() for note in notes]
+        return answer
 
     @router.get("/download_file/{name}")
     async def download_file(name: str) -> Response:

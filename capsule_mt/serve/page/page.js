@@ -93,13 +93,15 @@ async function openFile(file) {
     changeText();
     return `Opened ${file.name}.`;
   }
-  const { translatedFileUrl } = await call("translate_file", { file, source: $("from").value, target: $("to").value });
+  const fields = { file, source: $("from").value, target: $("to").value };
+  const { translatedFileUrl, notes = [] } = await call("translate_file", fields);
   const link = $("translated-file");
   link.download = file.name.replace(/(\.[^.]*)?$/, `.${$("to").value}$1`);
   link.href = translatedFileUrl.replace(/^.*\/(?=download_file\/)/, ""); // a proxy may have another address
   link.textContent = `Download ${link.download}`;
   link.hidden = false;
-  return `Translated ${file.name}.`;
+  const messages = notes.map(({ location, note }) => `${location}: ${note}; translate it by hand.`);
+  return [`Translated ${file.name}.`, ...messages].join(" ");
 }
 
 function downloadText() {

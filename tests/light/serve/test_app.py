@@ -219,6 +219,19 @@ def test_a_file(make_client):
     assert "missing file parameter" in error_of(client(("POST", "/translate_file", {"data": FROM_EN}))[0], 400)
 
 
+def test_what_of_a_file_stays_in_the_source_language_is_noted(client):
+    messages = {"open": "a", "items": "b {n, plural, one {# file}}", "again": "b {n, plural, one {# file}}"}
+    content = json.dumps(messages, indent=1)
+    form = {"data": FROM_EN, "files": {"file": ("app_en.arb", content)}}
+    answer = client(("POST", "/translate_file", form))[0].json()
+    reason = "{n, plural, ...} stays as it is: the branch `other` is missing"
+    assert answer["notes"] == [{"location": f"line {line}", "note": reason} for line in (3, 4)]
+    written = client.get(answer["translatedFileUrl"].removeprefix("http://server")).json()
+    assert (written["open"], "{n, plural, one {# file}}" in written["items"]) == ("A", True)
+    form["files"] = {"file": ("app_en.arb", json.dumps({"open": "a"}))}
+    assert "notes" not in client(("POST", "/translate_file", form))[0].json()
+
+
 def test_the_link_of_a_file_whose_name_has_signs_of_links(client):
     form = {"data": FROM_EN, "files": {"file": ("100 % of a#1?.txt", b"a")}}
     (response,) = client(("POST", "/translate_file", form))
