@@ -101,7 +101,8 @@ class Document:
     copies: the translation also copies the text before and after all pieces; the text between two it always copies.
     foreign: spans that are copied because the model cannot translate them: sentences whose words are all unknown to
         the vocabulary, words of more than `MAX_WORD` characters, and lines in another language.
-    num_unknown: how many of the `num_tokens` tokens stand for what the vocabulary lacks.
+    num_unknown: how many of the `num_tokens` tokens stand for what the vocabulary lacks; without those of kept items,
+        such as placeholders, which are copied whatever the vocabulary has.
     """
 
     def __init__(
@@ -171,8 +172,9 @@ class Segmenter(NamedTuple):
                 if self.copies and span.end == sentence.end and end not in cuts and not was_cut:
                     part, encoded, ending = self._with_full_stop(document.text, part, encoded)
                 unknown = unknown_tokens(self.tokenizer, part.text, encoded)
-                document.num_unknown += len(unknown)
-                document.num_tokens += len(encoded.ids)
+                copied_tokens = _copied_tokens(part, encoded)
+                document.num_unknown += len(unknown - copied_tokens)
+                document.num_tokens += len(encoded.ids) - len(copied_tokens)
                 if unknown and self.copies:
                     part, encoded = self._without_unknown(part, encoded, unknown)
                 if part.has_words and (has_unknown_word or not textless_ids.issuperset(encoded.ids)):
@@ -386,6 +388,12 @@ class Segmenter(NamedTuple):
             end -= 1
         cut = max(0, limit - len(source.ids) + end)
         return Encoded(source.ids[:cut] + source.ids[end:], source.offsets[:cut] + source.offsets[end:])
+
+
+def _copied_tokens(source: Masked, encoded: Encoded) -> set[int]:
+    """Return the indices of tokens in kept items, such as placeholders."""
+    offsets = enumerate(encoded.offsets) if source.items else ()
+    return {index for index, span in offsets if span is not None and source.is_copied(Span(*span))}
 
 
 def _of_user(word: SourceWord, source: Masked) -> SourceWord:

@@ -29,9 +29,10 @@ class Translation:  # no tuple: pipelines of transformers take tuples apart
     `score` is the mean log-probability of a token, end tokens included; `None` for a blank text. Where the search is
     faster without it, it is computed for all texts of a call when the first one is read, which keeps the model alive
     until then. `coverage` is `None`
-    where it was not asked for. `unknown` is the share of the source's tokens that the vocabulary lacks: above a fifth,
-    the text is probably of another language. `alignment` has pairs of words of the text and of the translation, as
-    `str.split` counts them, from 0; `None` where it was not asked for. `adequacy` is of `Scorer.score(adequacy=True)`.
+    where it was not asked for. `unknown` is the share of the source's tokens that the vocabulary lacks, without those
+    of placeholders and other copied items: above a fifth, the text is probably of another language. `alignment` has
+    pairs of words of the text and of the translation, as `str.split` counts them, from 0; `None` where it was not
+    asked for. `adequacy` is of `Scorer.score(adequacy=True)`.
     """
 
     def __init__(

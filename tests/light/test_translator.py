@@ -107,6 +107,16 @@ def test_scores_with_a_shortlist_are_among_its_tokens(counted):
     assert listed.loaded.decoder.searched_scores == [True, True]
 
 
+def test_placeholders_that_the_vocabulary_lacks_are_not_unknown_text(caplog):
+    model = translator(tokenizer=WordTokenizer(unknown=("{1}", "{#}", "%@", "Čech")))
+    texts = ["{1} has {#} file", "{1} has %@ Čech", "{1} Čech"]
+    translations = model(texts, batch_size=3)
+    assert [translation.text for translation in translations] == texts
+    # the shares are of two words and an end token, and of one word and an end token
+    assert [round(translation.unknown, 2) for translation in translations] == [0.0, 0.33, 0.5]
+    assert "2 of 3 texts have more than 20% tokens that the vocabulary lacks" in caplog.text
+
+
 def test_what_the_vocabulary_lacks_is_copied_and_said(caplog):
     model = translator(tokenizer=WordTokenizer(unknown=("Čech!", "ξένος", "ξένος,", "λόγος!")))
     texts = ["one two three four five Čech!", "One ξένος, λόγος! two.", "ξένος λόγος!"]
