@@ -98,7 +98,7 @@ class RawBlocks:
     def __init__(self, lines: Sequence[str]) -> None:
         self._lines = lines
         # patterns that do not match any further line: to search for them again would take quadratic time
-        self._missing: set[str] = set()
+        self._absent_patterns: set[str] = set()
 
     def end(self, first_index: int) -> int | None:
         """Return the index of the line after a block, or `None` if none begins at this line."""
@@ -134,12 +134,12 @@ class RawBlocks:
 
     def _line_after(self, first_index: int, end_pattern: str) -> int | None:
         """Return the index after the first line from `first_index` on whose beginning matches `end_pattern`."""
-        if end_pattern in self._missing:
+        if end_pattern in self._absent_patterns:
             return None
         for index in range(first_index, len(self._lines)):
             if re.match(end_pattern, self._lines[index]):
                 return index + 1
-        self._missing.add(end_pattern)
+        self._absent_patterns.add(end_pattern)
         return None
 
 

@@ -290,7 +290,7 @@ def wrapped(text: str, num_lines: int, max_line: int | None) -> str:
 
 def _closed(parts: list[str]) -> list[str]:
     """Close the tags that a part leaves open, and reopen them in the next part."""
-    closed, open_tags = [], list[str]()
+    closed_parts, open_tags = [], list[str]()
     for part in parts:
         reopening_tags = "".join(open_tags)
         for match in TAG.finditer(part):
@@ -299,8 +299,8 @@ def _closed(parts: list[str]) -> list[str]:
             elif match[1]:
                 open_tags.append(match[0])
         closing_tags = "".join(f"</{re.split(r'[ .<>]', tag[1:])[0]}>" for tag in reversed(open_tags))
-        closed.append(f"{reopening_tags}{part}{closing_tags}")
-    return closed
+        closed_parts.append(f"{reopening_tags}{part}{closing_tags}")
+    return closed_parts
 
 
 def _location(parts: list[tuple[Cue, Line]]) -> str:

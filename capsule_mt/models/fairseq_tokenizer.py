@@ -16,7 +16,7 @@ from capsule_mt.models.weights import CheckpointError, read_json
 from capsule_mt.text.tokenizer import Encoded
 
 PIECES_FILE, VOCABULARY_FILE = "sentencepiece.bpe.model", "vocab.json"
-BEGIN, PAD, END, UNKNOWN_TOKEN, MASK = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
+BEGIN, PAD, END, UNKNOWN_TOKEN = "<s>", "<pad>", "</s>", "<unk>"
 LANGUAGES = {
     "m2m100": """
     af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he hi hr ht hu hy id
@@ -68,7 +68,7 @@ class FairseqTokenizer:
         self.language_codes = {
             code: first_language_id + index for index, code in enumerate(LANGUAGES[language_set].split())
         }
-        vocabulary_size = first_language_id + len(self.language_codes) + (not is_m2m)  # <mask>
+        vocabulary_size = first_language_id + len(self.language_codes) + (not is_m2m)  # mBART-50 ends with <mask>
         self.vocabulary_sizes = vocabulary_size, vocabulary_size
         self._tokens = {token_id: token for token, token_id in self._ids.items()}
         self.unknown_id: int | None = self._ids[UNKNOWN_TOKEN]

@@ -69,7 +69,7 @@ class SafetensorsFile:
     read outside of a tensor.
     """
 
-    FILE, INDEX = WEIGHTS_FILE, INDEX_FILE  # in a folder
+    FILE, INDEX = WEIGHTS_FILE, INDEX_FILE  # file names; subclasses have others
 
     def __init__(self, *files: str | os.PathLike[str]) -> None:
         self.files = [os.fspath(file) for file in files]
