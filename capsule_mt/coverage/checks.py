@@ -140,6 +140,7 @@ def _number_checks(source: str, translation: str, languages: tuple[str | None, s
     remaining = target_numbers.remaining()
     if not unmatched and not remaining:
         return
+    # once in each direction: a word of the other language may stand for a number of either text
     missing, added = _unexplained(unmatched, remaining, source, translation, languages)
     added, missing = _unexplained(added, missing, translation, source, languages[::-1])
     for number in missing:

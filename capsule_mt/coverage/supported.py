@@ -5,8 +5,8 @@ A word of the translation counts as made up if its doubt is large:
     word_doubt = -logit(attention) - c max(log p, -8)
     doubt = word_doubt + d (the mean `word_doubt` of the two neighbours)
 
-attention: the highest weight of the word in the alignment head of the reverse model, over the tokens of the source,
-which that model is forced to write.
+attention: the word's highest attention weight in the alignment head of the reverse model, which is forced to write the
+source.
 log p: the forward model's mean log-probability of the word's tokens; not their sum, since a rare word has more tokens.
 
 The neighbours count because made-up words tend to stand in a row.
@@ -19,7 +19,7 @@ from capsule_mt.coverage.verified import Read
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import Offsets, words_of
 
-# doubt above which a word is marked, by the setting of marks
+# doubt above which a word is marked, for each choice of `marks`
 DOUBT_THRESHOLDS = {"sure": 6.0, "likely": 5.0, "all": 4.0}
 LOG_PROB_WEIGHT, MIN_LOG_PROB, NEIGHBOUR_WEIGHT = 0.4, -8.0, 0.5  # c, the bound of log p, and d
 

@@ -11,7 +11,7 @@ from capsule_mt.text.keeping import COPIED_KINDS, Item, Masked, parts_of
 from capsule_mt.text.normal import PLAIN
 from capsule_mt.text.sentences import Span, language_code
 
-# the quotation marks of CLDR 48, where these are the only habit of a language
+# quotation marks from CLDR 48, of languages that use only one pair
 _LANGUAGES_OF_QUOTES = {
     ("\u201c", "\u201d"): "da en es ga gl id ko lv ms pt th tr vi zh",
     ("\u201e", "\u201c"): "bg cs de et hr is lt mk sk sl",
