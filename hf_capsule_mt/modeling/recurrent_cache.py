@@ -133,7 +133,7 @@ class StaticRecurrentStateLayer(RecurrentStateLayer):
 
     def append(self, state: RecurrentState, num_tokens: int = 1) -> None:
         if self.state is None:
-            self._hold(state)
+            self._store(state)
             self.num_tokens = torch.zeros((), dtype=torch.long, device=state[0].device)  # type: ignore[assignment]
             _fix_address(self.num_tokens)
         else:
@@ -148,9 +148,9 @@ class StaticRecurrentStateLayer(RecurrentStateLayer):
         if changed[0].shape == self.state[0].shape:
             self.append(changed, 0)
         else:
-            self._hold(changed)
+            self._store(changed)
 
-    def _hold(self, state: RecurrentState) -> None:
+    def _store(self, state: RecurrentState) -> None:
         """Copy the tensors [B, d] of a state to new memory, whose addresses are then fixed."""
         self.state = tuple(tensor.clone(memory_format=torch.contiguous_format) for tensor in state)
         for tensor in self.state:
@@ -229,16 +229,16 @@ class RecurrentGeneration(GenerationMixin):
     ) -> None:
         """Write the cache into `model_kwargs`, as transformers does."""
         num_layers: int = self.config.decoder_layers  # type: ignore[attr-defined]
-        implementation, earlier_cache = generation_config.cache_implementation, model_kwargs.get(CACHE_NAME)
+        implementation, passed_cache = generation_config.cache_implementation, model_kwargs.get(CACHE_NAME)
         if implementation not in CACHE_IMPLEMENTATIONS:
             raise ValueError(
                 f'`cache_implementation` "{implementation}" is not for a recurrent model, whose cache has a fixed '
                 'size anyway; leave it out, or use "static" to compile the decoding step'
             )
-        if earlier_cache is not None:
+        if passed_cache is not None:
             if implementation is not None:
                 raise ValueError("give `cache_implementation` or `cache`, not both")
-            check_cache(earlier_cache, num_layers)._is_user_defined = True
+            check_cache(passed_cache, num_layers)._is_user_defined = True
         elif generation_config.use_cache is not False:
             cache = model_kwargs[CACHE_NAME] = RecurrentCache(num_layers, static=implementation == "static")
             if generation_config.is_assistant:
