@@ -9,8 +9,9 @@ Each line of the output has the number of its pair, from 1, the mean log-probabi
 the number of these tokens, end token included. --adequacy adds two scores for ranking, from 0 (adequate) to 1:
 omission (content that is missing) and hallucination (content that is unrelated to the source). --coverage adds the
 coverage. After either come what to check, in words, and both texts. An .html has only the pairs to check, marked, and
-a .jsonl every word. Each text is taken as one sentence. With --output, the same command resumes an interrupted run. A
-pair that cannot be scored has no score; the reason is on stderr and in the output, and the exit code is 3.
+a .jsonl every word. Each text is taken as one sentence, without its tags. With --output, the same command resumes an
+interrupted run. A pair that cannot be scored has no score; the reason is on stderr and in the output, and the exit
+code is 3.
 """
 
 import argparse

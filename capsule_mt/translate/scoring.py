@@ -1,6 +1,7 @@
 """`Scorer`: what a model says of given translations, such as another system's: scores, coverage, adequacy."""
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -10,7 +11,10 @@ from capsule_mt.engine.search import Hypothesis
 from capsule_mt.messages import warn, warn_once
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.options.table import Readings
+from capsule_mt.text.copying import TAG
+from capsule_mt.text.keeping import BLOCK_BREAK, Masked, masked
 from capsule_mt.text.segments import Document, Piece, Segmenter, batches_of
+from capsule_mt.text.sentences import Span
 from capsule_mt.text.tokenizer import Tokenizer
 from capsule_mt.text.words import NO_LISTS, SourceWord, target_ends
 from capsule_mt.translate.aligning import aligned_rows
@@ -175,8 +179,8 @@ class Scorer:
     ) -> list[Translation]:
         """Return given translations, such as another system's, with their scores and what they cover.
 
-        Each text is taken as one sentence. A source or a translation that is longer than the model takes is cut, with
-        a warning, and `was_cut` says so. A blank text has no score.
+        Each text is taken as one sentence, and read without tags, as when it is translated. A source or a translation
+        that is longer than the model takes is cut, with a warning, and `was_cut` says so. A blank text has no score.
 
         Args:
             texts: the sources.
@@ -212,7 +216,8 @@ class Scorer:
             batch = [pairs[index] for index in indices]
             _score_batch(batch, plan)
             if adequacy:
-                lines = [(texts[text_indices[index]], translations[text_indices[index]]) for index in indices]
+                batch_texts = [text_indices[index] for index in indices]
+                lines = [_read_line(documents[index], translations[index]) for index in batch_texts]
                 for index, judgement in zip(indices, self._judged(batch, lines), strict=True):
                     judged[index] = judgement
         results = []
@@ -286,28 +291,32 @@ class Scorer:
         readings = Readings(head=self.calibration.head if with_head else None)
         sources, targets = [piece.ids for piece, _ in pairs], [target.ids for _, target in pairs]
         forced = self.loaded.decoder.force(sources, targets, readings) if pairs else []
-        scored = [
-            translation for document, translation in zip(documents, translations, strict=True) if document.pieces
+        targets_read = [
+            _without_tags(translation, document)
+            for document, translation in zip(documents, translations, strict=True)
+            if document.pieces
         ]
         decode, reads = self._tokenizer(SCORED).decode, []
         shares: Sequence[float | None] = [None] * len(pairs)
         if with_information:
             shares = information_of([read.log_probs for read in forced], targets, self.loaded.decoder, self.loaded.end)
-        for (piece, target), read, translation, information in zip(pairs, forced, scored, shares, strict=True):
-            source = list(piece.source_offsets)
-            reads.append(Read(source, offsets_of(translation, target.ids, decode), read, information))
+        for (piece, target), read, target_read, information in zip(pairs, forced, targets_read, shares, strict=True):
+            offsets = offsets_of(target_read.text, target.ids, decode)
+            spans = [span and target_read.user_span(Span(*span)) for span in offsets]
+            reads.append(Read(list(piece.source_offsets), spans, read, information))
         return _by_text(documents, reads)
 
     def _pairs(
-        self, texts: Sequence[str], translations: Sequence[str], segmenter: Segmenter
+        self, texts: Sequence[str], translations: Sequence[str], segmenter: Segmenter, with_tags: bool = False
     ) -> tuple[list[Document], list[Pair]]:
-        """Tokenise texts and their translations; blank texts have no pair."""
-        documents = [segmenter.document(text) for text in texts]
+        """Tokenise texts and their translations; blank texts have no pair. The model reads tags only `with_tags`."""
+        documents = [segmenter.document(text) if with_tags else _document(text, segmenter) for text in texts]
         # a text that is not cut into sentences is one piece, or none if it is blank
         pairs = [
-            (document.pieces[0], self._target(translation, segmenter.tokenizer))
+            (document.pieces[0], self._target(text, segmenter.tokenizer))
             for document, translation in zip(documents, translations, strict=True)
             if document.pieces
+            for text in [translation if with_tags else _read_text(translation, document)]
         ]
         for document, translation in zip(documents, translations, strict=True):
             for piece in document.pieces:
@@ -425,7 +434,8 @@ class Scorer:
         from capsule_mt.text.restoring import Alignment  # late: few ask for it
 
         plan = self._plan(SCORED)
-        _, ((piece, target),) = self._pairs([text], [translation], plan.segmenter)
+        # `target_ends` counts the characters of the translation, tags included
+        _, ((piece, target),) = self._pairs([text], [translation], plan.segmenter, with_tags=True)
         (rows,) = aligned_rows([(piece.ids, target)], plan)
         return Alignment(piece.source_offsets, target_ends(plan.tokenizer.decode, target.ids), rows)
 
@@ -440,6 +450,39 @@ class Scorer:
             return Hypothesis(ids, [], was_cut=False)
         warn(f"A given translation of {len(ids)} tokens was cut to {limit}.")
         return Hypothesis([*ids[: limit - 1], ids[-1]], [], was_cut=True)
+
+
+def _document(text: str, segmenter: Segmenter) -> Document:
+    """Return a text as one piece, without its tags, as when it is translated."""
+    if re.search(TAG, text) is None:
+        return segmenter.document(text)
+    document = segmenter._replace(keep=("tags",)).document(text)
+    document.copies = False  # a given translation need not have the text around the piece
+    if len(document.pieces) < 2:
+        return document
+    warn_once(
+        "Tags such as <p> and <br> cut a text into sentences, but texts are scored as one sentence each, so the model "
+        f"reads these tags as words and the scores are low. Score the sentences one by one: {text[:40]!r}"
+    )
+    return segmenter.document(text)
+
+
+def _without_tags(translation: str, document: Document) -> Masked:
+    """Return a given translation without its tags, unless the model reads those of the text."""
+    reads_tags = document.pieces[0].masked is None and re.search(TAG, document.text) is not None
+    return masked(translation, () if reads_tags else ("tags",))
+
+
+def _read_text(translation: str, document: Document) -> str:
+    """Return what the model reads of a given translation."""
+    target = _without_tags(translation, document)
+    return target.text.replace(BLOCK_BREAK, " ").strip() if target.tags else translation
+
+
+def _read_line(document: Document, translation: str) -> tuple[str, str]:
+    """Return what the model reads of a text and its translation; a text without tags as the user has it."""
+    piece = document.pieces[0]
+    return document.text if piece.masked is None else piece.text, _read_text(translation, document)
 
 
 def _copied_into(translation: str, word: SourceWord, text: str) -> SourceWord:

@@ -1,6 +1,7 @@
 """Marks that a model of the other direction verifies, by hand and by the released pair."""
 
 import math
+import re
 
 import pytest
 
@@ -263,3 +264,36 @@ def test_a_made_up_word_by_hand():
     ]
     measured = support_doubts("one threy fiver", offsets, [-1.0, -2.0, -4.0, -20.0, 0.0], words)
     assert measured == pytest.approx(expected)
+
+
+def test_given_translations_are_read_without_tags(pair, caplog):
+    texts = ["Der <i>alte</i> Mann kauft <a href='x'>einen roten Hut</a>.", "<p>Er schläft.</p>"]
+    options = CoverageOptions(support=True)
+    expected = pair(texts, coverage=options, alignment=True)
+    translations = [translation.text for translation in expected]
+    assert translations == ["The <i>old</i> man buys <a href='x'>a red hat</a>.", "<p>He's sleeping.</p>"]
+    scored = pair.score(texts, translations, coverage=options, adequacy=True, alignment=True)
+    for translation, result in zip(expected, scored, strict=True):
+        assert result.score == pytest.approx(translation.score, abs=1e-5)
+        assert result.alignment == translation.alignment
+        assert [word.text for word in result.coverage.words] == [word.text for word in translation.coverage.words]
+        assert result.coverage.score == pytest.approx(translation.coverage.score, abs=1e-5)
+        assert not result.coverage.sentences[0].is_unrelated
+    plain = pair.adequacy(
+        [re.sub("<.*?>", "", text) for text in texts], [re.sub("<.*?>", "", t) for t in translations]
+    )
+    assert [result.adequacy for result in scored] == plain
+    (read,) = pair.read(texts[1:], translations[1:])
+    assert [translations[1][slice(*span)] for span in read.target if span][:2] == ["He", "'"]
+    assert pair.score(["Er schläft."], translations[1:])[0].score == pytest.approx(scored[1].score, abs=1e-5)
+    assert not caplog.records
+
+
+def test_texts_with_tags_between_sentences_are_read_with_tags_and_a_warning(pair, caplog):
+    text, translation = "<p>Er schläft.</p><p>Er liest.</p>", "<p>He sleeps.</p><p>He reads.</p>"
+    (scored,) = pair.score([text], [translation])
+    assert "Tags such as <p> and <br> cut a text into sentences" in caplog.text
+    assert scored.segments[0].source_ids == tuple(pair.loaded.tokenizer.encode(text).ids)
+    assert scored.segments[0].target_ids[1:] == tuple(pair.loaded.tokenizer.encode_target(translation))
+    (read,) = pair.read([text], [translation])
+    assert [translation[slice(*span)] for span in read.target if span][-1] == ">"
