@@ -31,6 +31,27 @@ def test_it_is_silent_where_nothing_can_be_said():
     assert detector.other_language(SENTENCES["en"], "xx") is None
 
 
+# py3langid prefers another language by a factor of 5 to 50 for each
+SHORT_LINES = (
+    ("en", "He paid 1,250 euros."),
+    ("en", "Total: 15 euros net"),
+    ("en", "Default zoom level"),
+    ("en", "Karl Schmidt smiled."),
+    ("en", "Yes, Sir Galahad."),
+    ("en", "Lotta ran 12 km."),
+    ("en", "Per annum rent"),
+    ("fr", "Anna a perdu 300 euros."),
+    ("de", "Video in Galerie"),
+    ("pt", "Menu de contexto"),
+)
+
+
+def test_short_lines_with_names_and_numbers_are_not_foreign():
+    detector = Detector()
+    foreign = {line: detector.other_language(line, language) for language, line in SHORT_LINES}
+    assert foreign == dict.fromkeys(foreign)
+
+
 class Shouting(Echo):
     """Writes the words of each source in capitals."""
 
