@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = dict.fromkeys(capsule_mt.commands.COMMANDS, capsule_mt.commands) | {
     name: hf_capsule_mt.commands for group in hf_capsule_mt.commands.COMMANDS.values() for name in group
 }
-SHARED = {"__init__", "arguments", "console", "files", "loading"}
+SHARED = {"__init__", "arguments", "console", "files", "loading", "reports"}
 HEAVY = ("torch", "transformers", "numpy", "datasets", "sacrebleu", "tqdm", "yaml", "huggingface_hub", "tokenizers")
 
 

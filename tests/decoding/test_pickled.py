@@ -13,7 +13,7 @@ from capsule_mt.models.pickled import PickledFile
 from capsule_mt.models.registry import write_program
 from capsule_mt.models.weights import CheckpointError, read_json, write_safetensors
 from tests.decoding.models import build
-from tests.decoding.test_programs import everything
+from tests.decoding.test_programs import contents
 
 NAME = "pytorch_model.bin"
 
@@ -58,7 +58,7 @@ def test_a_model_is_the_same_program(name, tmp_path):
     torch.save(state, tmp_path / "pickled" / NAME)
     config = read_json(tmp_path / "safe" / "config.json")
     programs = [write_program(config, weights_in(str(tmp_path / folder)))[0] for folder in ("safe", "pickled")]
-    expected, actual = map(everything, programs)
+    expected, actual = map(contents, programs)
     assert actual == expected
 
 

@@ -36,7 +36,7 @@ def restored(monkeypatch):
         (["translate", "--output", "x"], []),  # a file
         (["models", "re"], ["remove"]),
         (["models", "remove", "--"], ["--help"]),
-        (["convert", "--t"], ["--to"]),
+        (["convert", "--te"], ["--text"]),
         (["nothing", "x"], []),
     ],
 )

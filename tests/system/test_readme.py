@@ -21,7 +21,7 @@ def check(code_blocks, folder):
     with pages.workplace(folder) as (working_folder, environment):
         printed = pages.run(code_blocks, working_folder, environment)
     for block, text in zip(code_blocks, printed, strict=True):
-        assert block.output is None or pages.same(text, block.output), f"{block.page}:\n{block.code}\n{text}"
+        assert block.output is None or pages.is_same_output(text, block.output), f"{block.page}:\n{block.code}\n{text}"
 
 
 @pytest.mark.parametrize("language", ["python", pytest.param("bash", marks=pytest.mark.slow)])

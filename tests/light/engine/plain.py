@@ -199,7 +199,7 @@ class Plain:
 
     def guided_routing(
         self, out: list[Row], query: int, votes: int, projected: int, start: int, map: int, score: int, capsules: int,
-        width: int, iterations: int, num_kept: int,
+        width: int, iterations: int, kept: int,
     ) -> None:  # fmt: skip
         guide = split(self.values[start][0], width)
         logits = [[0.0] * capsules for _ in self.source]
@@ -216,7 +216,7 @@ class Plain:
                 for c in range(capsules)
             ]
             guide = [self.apply(map, capsule) for capsule in routed]
-        out[0][:] = joined(routed[:num_kept])
+        out[0][:] = joined(routed[:kept])
 
     def lstm(self, gates: Row, cell: Row) -> tuple[Row, Row]:
         enter, forget, new, leave = split(gates, len(cell))

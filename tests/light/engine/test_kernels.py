@@ -19,7 +19,7 @@ from tests.light.engine.drivers import (
     build_whole,
     build_with_the_library,
 )
-from tests.light.engine.programs import PROGRAMS, SOME
+from tests.light.engine.programs import PROGRAMS, SMALL_SET
 
 pytest.importorskip("ziglang", reason="ziglang compiles the programs")
 QEMU = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
@@ -62,10 +62,10 @@ def replaying(command: list[str], folder, monkeypatch) -> None:
 
 def check_programs(num_threads: int = 1) -> None:
     """Every program, searched and forced, with the numbers of plain loops."""
-    for name in SOME:
+    for name in SMALL_SET:
         test_search.check_plain(name)
         decoder = test_search.decoder_of(PROGRAMS[name], num_threads=num_threads)
-        test_search.everything(decoder, limit=4)
+        test_search.all_results(decoder, limit=4)
         test_search.test_translations_begin_with_their_prefixes(name)
         test_search.test_only_listed_tokens_are_written(name)
 
@@ -145,7 +145,7 @@ def test_each_allocation_may_fail(tmp_path, monkeypatch):
         command, environment = [program, calls, tmp_path / "out"], {**os.environ, "FAIL_AT": str(fails_at)}
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
-    for name in SOME:
+    for name in SMALL_SET:
         folder = tmp_path / name
         folder.mkdir()
         replaying([str(program)], folder, monkeypatch)

@@ -30,7 +30,18 @@ from capsule_mt.engine.request import ForcedCall, SpecialTokens
 from capsule_mt.engine.search import Readings, SearchOptions
 from capsule_mt.models.shortlist import Shortlist
 from tests.light.engine.conftest import TIERS, needs_engine
-from tests.light.engine.programs import END, PAD, PROGRAMS, SOME, SOURCES, TARGETS, WIDTH, Weights, program_of, tensor
+from tests.light.engine.programs import (
+    END,
+    PAD,
+    PROGRAMS,
+    SMALL_SET,
+    SOURCES,
+    TARGETS,
+    WIDTH,
+    Weights,
+    program_of,
+    tensor,
+)
 
 
 def test_operations_are_read_from_their_list():
@@ -157,7 +168,7 @@ def test_a_table_with_rows_of_another_width_is_refused():
 
 
 @needs_engine
-@pytest.mark.parametrize("name", SOME)
+@pytest.mark.parametrize("name", SMALL_SET)
 def test_no_buffer_of_another_width_passes(name):
     used = {
         int(value)

@@ -19,7 +19,7 @@ from tests.light.engine.programs import (
     POSITIONS,
     PROGRAMS,
     SIZES,
-    SOME,
+    SMALL_SET,
     SOURCES,
     TARGETS,
     DrawnWeights,
@@ -33,7 +33,7 @@ SEARCHES = {
     "short": {"num_beams": 3, "length_penalty": 0.6, "early_stopping": True},
     "long": {"num_beams": 3, "length_penalty": 1.4, "early_stopping": "never", "no_repeat_ngram_size": 2},
 }
-names = pytest.mark.parametrize("name", SOME)
+names = pytest.mark.parametrize("name", SMALL_SET)
 
 
 def decoder_of(program: Program, *, int8: bool = False, num_threads: int = 1) -> EngineDecoder:
@@ -181,7 +181,7 @@ def test_a_preview_of_the_logits_loses_no_option(monkeypatch, tier):
         assert [result[0][0].ids for result in alone] == [result[0].ids for result in scored]
 
 
-@pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in SOME])
+@pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in SMALL_SET])
 def test_every_mix_has_the_numbers_of_plain_loops(name):
     check_plain(name)
 

@@ -10,7 +10,7 @@ import pytest
 from capsule_mt.engine.decoder import EngineDecoder
 from capsule_mt.engine.search import Readings, SearchOptions
 from capsule_mt.engine.stopping import Stop, StoppedError
-from tests.light.engine.programs import END, PAD, PROGRAMS, SOME, SOURCES
+from tests.light.engine.programs import END, PAD, PROGRAMS, SMALL_SET, SOURCES
 from tests.light.engine.test_search import decoder_of
 
 LONG = 300_000  # tokens: many seconds of work
@@ -108,7 +108,7 @@ def test_a_search_has_so_much_time(decoder):
         assert 0 < len(best.ids) < LONG
 
 
-@pytest.mark.parametrize("name", SOME)
+@pytest.mark.parametrize("name", SMALL_SET)
 def test_what_is_found_until_then_has_all_its_readings(name):
     """Without any time there is one step: the translations are as with a limit of one token."""
     decoder = decoder_of(PROGRAMS[name])
