@@ -96,9 +96,9 @@ def _same_escape(letter: str) -> str:
     return rf"\{letter}"
 
 
-def constants() -> dict[str, Any]:
-    """Return what JavaScript reads of the rules of `text`, by its names there."""
-    patterns = {
+def patterns() -> dict[str, str]:
+    """Return the regular expressions of `text` and `checks` as Python writes them, by their names in JavaScript."""
+    return {
         "WORDS": words.WORDS.pattern,
         "UNSPACED_SCRIPTS": words.UNSPACED_SCRIPTS,
         "CJK": words.CJK,
@@ -145,8 +145,12 @@ def constants() -> dict[str, Any]:
         "LINE_BREAKS": sentences.LINE_BREAKS.pattern,
         "CLAUSE_ENDS": sentences.CLAUSE_ENDS,
     }
+
+
+def constants() -> dict[str, Any]:
+    """Return what JavaScript reads of the rules of `text`, by its names there."""
     return {
-        "PATTERNS": {name: javascript_pattern(pattern) for name, pattern in patterns.items()},
+        "PATTERNS": {name: javascript_pattern(pattern) for name, pattern in patterns().items()},
         "KEPT_PATTERNS": {kind: javascript_pattern(keeping.PATTERNS[kind]) for kind in keeping.COPIED_KINDS},
         "MAYBE_NO_WORDS": copying.MAYBE_NO_WORDS,
         "MIN_CAPITALS": capitals.MIN_LETTERS,

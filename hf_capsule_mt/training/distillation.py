@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,13 +89,7 @@ def distill(
                     failures: dict[int, str] = {}
                     for start in range(0, len(window.lines), sentences_per_batch):
                         batch = window.lines[start : start + sentences_per_batch]
-                        translations = translate_lines(translate, [sources[index] for index in batch])
-                        for index, translation in zip(batch, translations, strict=True):
-                            if isinstance(translation, Failure):
-                                failures[index] = translation.reason
-                                continue
-                            pair = {source_language: sources[index], target_language: translation}
-                            rows.append(json.dumps({"index": index, "translation": pair}, ensure_ascii=False))
+                        rows += _rows(translate, sources, batch, (source_language, target_language), failures)
                         progress.update(len(batch))
                     parts.write([rows], failures)
                 else:
@@ -105,3 +99,20 @@ def distill(
             facts |= {"failures": dict(sorted(parts.finish().items())), "sha256": file_digest(result)}
             write_output(summary, json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
     return facts
+
+
+def _rows(
+    translate: Callable[[list[str]], list[str]],
+    sources: Sequence[str],
+    batch: Sequence[int],
+    languages: tuple[str, str],
+    failures: dict[int, str],
+) -> Iterator[str]:
+    """Yield the lines of a part for a batch of sources, and note why others cannot be translated."""
+    translations = translate_lines(translate, [sources[index] for index in batch])
+    for index, translation in zip(batch, translations, strict=True):
+        if isinstance(translation, Failure):
+            failures[index] = translation.reason
+        else:
+            pair = dict(zip(languages, (sources[index], translation), strict=True))
+            yield json.dumps({"index": index, "translation": pair}, ensure_ascii=False)
