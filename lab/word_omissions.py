@@ -22,7 +22,7 @@ from typing import Any
 from tqdm import tqdm
 
 from capsule_mt import Coverage, CoverageOptions
-from capsule_mt.calibration.omissions import drop_words, function_words, omissions_of
+from capsule_mt.calibration.omissions import WithOmissions, drop_words, function_words, omissions_of
 from capsule_mt.calibration.word_alignment import fit_aligner
 from capsule_mt.commands.console import HelpFormatter, checkpoint_folder, positive, run
 from capsule_mt.coverage.names import METHODS
@@ -58,6 +58,31 @@ def in_windows(title: str, number: int, work: Callable[[slice], Sequence[Any]]) 
     for first in tqdm(range(0, number, WINDOW), desc=title, unit=" windows"):
         pairs += work(slice(first, first + WINDOW))
     return pairs, time.perf_counter() - start
+
+
+def measures_by_method(
+    translator: Translator, methods: Sequence[str], kind: str, examples: Sequence[WithOmissions], samples: int
+) -> dict[str, Any]:
+    """Return how well each method finds what these translations leave out, and so does their length."""
+    results: dict[str, Any] = {}
+    judged: list[Judged] = []
+    for method in methods:
+        options = CoverageOptions(method=method)  # type: ignore[arg-type]
+
+        def cover(part: slice, options: CoverageOptions = options) -> list[Coverage]:
+            sources, translations = (
+                [getattr(example, side) for example in examples[part]] for side in ("source", "translation")
+            )
+            return translator.cover(sources, translations, coverage=options)
+
+        coverages, _ = in_windows(f"{kind}: {method}", len(examples), cover)
+        judged = [judge(*pair) for pair in zip(examples, coverages, strict=True)]
+        results[method] = measures(judged, samples)
+    by_length = [
+        coverage.by_length(len(example.translation) / len(example.source))
+        for coverage, example in zip(judged, examples, strict=True)
+    ]
+    return results | {"length ratio": measures(by_length, samples)}
 
 
 def main() -> None:
@@ -97,26 +122,10 @@ def main() -> None:
             sources, own_texts, of_references, links, frequent
         )
 
-    results: dict[str, Any] = {}
-    for kind, examples in kinds.items():
-        results[kind] = {}
-        judged: list[Judged]
-        for method in methods:
-            options = CoverageOptions(method=method)  # type: ignore[arg-type]
-
-            def cover(part: slice, options: CoverageOptions = options, examples: Any = examples) -> list[Coverage]:
-                chosen = examples[part]
-                return translator.cover([e.source for e in chosen], [e.translation for e in chosen], coverage=options)
-
-            coverages, _ = in_windows(f"{kind}: {method}", len(examples), cover)
-            judged = [judge(*pair) for pair in zip(examples, coverages, strict=True)]
-            results[kind][method] = measures(judged, arguments.bootstrap)
-        by_length = [
-            coverage.by_length(len(example.translation) / len(example.source))
-            for coverage, example in zip(judged, examples, strict=True)
-        ]
-        results[kind]["length ratio"] = measures(by_length, arguments.bootstrap)
-
+    results = {
+        kind: measures_by_method(translator, methods, kind, examples, arguments.bootstrap)
+        for kind, examples in kinds.items()
+    }
     times = {}
     for method in methods if arguments.num_beams else []:
         plain = partial(translate, num_beams=arguments.num_beams[0])
