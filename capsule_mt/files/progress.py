@@ -5,7 +5,7 @@ import time
 from types import TracebackType
 
 SECONDS_BETWEEN_LINES = 0.2
-_current: "Progress | None" = None  # the one that has its line on the terminal
+_current: "Progress | None" = None  # the one between `__enter__` and `__exit__`; its line may be hidden
 
 
 class Progress:
@@ -20,7 +20,7 @@ class Progress:
     def __init__(self, total: int | None, unit: str, shown: bool | None = None) -> None:
         self.total, self.unit = total, unit
         self.shown = sys.stderr is not None and sys.stderr.isatty() if shown is None else shown
-        self.count, self._skipped, self.started, self._next = 0, 0, time.monotonic(), 0.0
+        self.count, self._skipped, self.started, self._next_print_time = 0, 0, time.monotonic(), 0.0
 
     def __enter__(self) -> "Progress":
         global _current
@@ -39,9 +39,9 @@ class Progress:
     def update(self, number: int) -> None:
         """Add a number of finished units."""
         self.count += number
-        if self.shown and time.monotonic() >= self._next:
+        if self.shown and time.monotonic() >= self._next_print_time:
             print(f"\r\033[K{self}", end="", file=sys.stderr, flush=True)
-            self._next = time.monotonic() + SECONDS_BETWEEN_LINES
+            self._next_print_time = time.monotonic() + SECONDS_BETWEEN_LINES
 
     def skip(self, number: int) -> None:
         """Add a number of units that an earlier run has finished, which say nothing about the speed."""
@@ -58,7 +58,7 @@ class Progress:
 
 
 def write_line(message: str) -> None:
-    """Print a message on stderr, above the line of progress if it is there."""
+    """Print a message on stderr; if a line of progress is shown, keep that line below it."""
     if _current is None or not _current.shown:
         print(message, file=sys.stderr)
         return

@@ -6,8 +6,8 @@ from typing import NamedTuple, Protocol
 
 from capsule_mt.text.keeping import placeholders_of
 
-# takes the next argument of its function, so that two of them may not change places: "%s", not "%1$s" or "%(name)s"
-UNNUMBERED = re.compile(r"%[-+#0]*\d*(?:\.\d+)?(?:hh?|ll?|z)?[dioufcxXegsp@](?!\w*%)")
+# "%s" takes the next argument of the formatting call, so their order must be kept; "%1$s" and "%(name)s" may move
+UNNUMBERED_PLACEHOLDER = re.compile(r"%[-+#0]*\d*(?:\.\d+)?(?:hh?|ll?|z)?[dioufcxXegsp@](?!\w*%)")
 
 
 class FormatError(ValueError):
@@ -18,7 +18,7 @@ class Unit(NamedTuple):
     """A text that is translated as a whole, such as a paragraph.
 
     location: where it stands: "line 7", "cue 3".
-    note: what of it stays as it is, and why.
+    note: which part of the text stays untranslated, and why.
     """
 
     text: str
@@ -27,7 +27,7 @@ class Unit(NamedTuple):
 
 
 class Note(NamedTuple):
-    """What of a unit stays as it is, and why."""
+    """Which part of a unit stays untranslated, and why."""
 
     location: str
     note: str
@@ -50,7 +50,9 @@ def has_other_placeholders(text: str, translation: str) -> bool:
     placeholders = placeholders_of(text)
     if placeholders != placeholders_of(translation):
         return True
-    return placeholders.total() > 1 and UNNUMBERED.findall(text) != UNNUMBERED.findall(translation)
+    return placeholders.total() > 1 and UNNUMBERED_PLACEHOLDER.findall(text) != UNNUMBERED_PLACEHOLDER.findall(
+        translation
+    )
 
 
 def translated(text: str, translation: str) -> Translated:
@@ -62,7 +64,7 @@ class Parsed(Protocol):
     """A file that has been read.
 
     units: the texts to translate. Markup in them is written as tags (`<g1>`), and fixed parts as placeholders (`{2}`).
-    keep: the kinds of `KEEP_KINDS` that their translations must preserve.
+    keep: those of `KEEP_KINDS` that the translations of the units must preserve.
     """
 
     @property

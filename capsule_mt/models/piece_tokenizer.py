@@ -63,7 +63,7 @@ class Pieces:
 
 
 class NumberedPieces:
-    """Pieces whose tokens a vocabulary of Marian's numbers, as OPUS-MT has it: see `Pieces`.
+    """Pieces whose token ids come from a vocabulary file of Marian, as in OPUS-MT; it has the interface of `Pieces`.
 
     A token of such a vocabulary may also name a language, such as ">>fra<<".
     """
@@ -96,12 +96,12 @@ class PieceTokenizer:
         self._texts, self._hidden = target.texts, target.hidden
         is_numbered = isinstance(source, NumberedPieces)  # others cut names of languages as they cut any text
         self.language_tokens = list(filter(LANGUAGE_PREFIX.fullmatch, source.texts)) if is_numbered else []
-        self._source = self._target = _encoder(source)
+        self._source_encoding = self._target_encoding = _encoder(source)
         if target is not source:
-            self._target = _encoder(target)
+            self._target_encoding = _encoder(target)
 
     def encode(self, text: str) -> Encoded:
-        (encoder, tokens), unknown = self._source, self.unknown_id
+        (encoder, tokens), unknown = self._source_encoding, self.unknown_id
         language = self._language_of(text)
         start = len(language)
         pieces, piece_spans = encoder.encode(text[start:])
@@ -117,7 +117,7 @@ class PieceTokenizer:
         return match[0] if match and match[0] in self.language_tokens else ""
 
     def encode_target(self, text: str) -> list[int]:
-        (encoder, tokens), unknown = self._target, self.unknown_id
+        (encoder, tokens), unknown = self._target_encoding, self.unknown_id
         return [*(tokens.get(piece, unknown) for piece in encoder.encode(text)[0]), self._end]
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -134,12 +134,19 @@ def _encoder(pieces: Pieces | NumberedPieces) -> tuple[SentencePieceEncoder, Map
 def tokenizer_json(vocabulary: Pieces, size: int) -> dict[str, Any]:
     """Return a tokenizer.json with the pieces of a vocabulary, filled up to `size` tokens; the last one pads.
 
-    SentencePiece never matches its control pieces in a text; `tokenizers` would, so its pre-tokenizer splits them.
+    SentencePiece never matches control pieces in a text, but `tokenizers` would. So the tokenizer.json has a
+    pre-tokenizer that splits text inside such pieces.
     """
     fill = [f"<unused {number}>" for number in range(len(vocabulary.texts), size - 1)]
     texts = [*vocabulary.texts, *fill, PAD]
     special = (vocabulary.end, vocabulary.unknown, size - 1)
-    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    special_token_flags = {
+        "single_word": False,
+        "lstrip": False,
+        "rstrip": False,
+        "normalized": False,
+        "special": True,
+    }
     kinds = vocabulary.model.kinds
     unmatched = [text for index, text in enumerate(vocabulary.texts) if kinds[index] not in (NORMAL, USER_DEFINED)]
     _check_symbols(vocabulary.model, unmatched)
@@ -151,7 +158,7 @@ def tokenizer_json(vocabulary: Pieces, size: int) -> dict[str, Any]:
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [{"id": index, "content": texts[index], **plain} for index in sorted(special)],
+        "added_tokens": [{"id": index, "content": texts[index], **special_token_flags} for index in sorted(special)],
         "normalizer": _normalizer(vocabulary.model),
         "pre_tokenizer": {
             "type": "Sequence",
@@ -180,7 +187,7 @@ def _check_symbols(model: SentencePieceModel, unmatched: Sequence[str]) -> None:
 
 
 def _splitter(texts: Sequence[str]) -> dict[str, Any]:
-    """Split after the first letter of these texts."""
+    """Return the pre-tokenizer that breaks these texts after their first character, so that none becomes a token."""
     suffixes: dict[str, list[str]] = {}
     for text in filter(lambda text: len(text) > 1, texts):
         suffixes.setdefault(text[0], []).append(re.escape(text[1:]))

@@ -1,4 +1,4 @@
-"""`load`: a folder, a name, or a pair of languages becomes the translator that it takes, of one model or of two."""
+"""`load`: return the translator for a folder, a model name or a language pair; a pair may need two models."""
 
 import os
 from collections.abc import Mapping, MutableMapping
@@ -25,12 +25,14 @@ def load(
 ) -> "Translator | PivotTranslator":
     """Load the model in a folder or of a name, or both models of a pair that goes through English.
 
-    The arguments are those of `Translator.from_pretrained`; all but `int8` and `shortlist` need one model. A
-    `PivotTranslator` translates, and finds what was left out; what needs one model, such as `score`, it does not have.
+    The arguments are those of `Translator.from_pretrained`, and `loaded`. `reverse`, `glossary`, `src_lang` and
+    `tgt_lang` cannot be used with a pair that goes through English. A `PivotTranslator` translates, and finds what was
+    left out; it does not have what needs a single model, such as `score`.
 
     Args:
         loaded: the translators of earlier calls with the same `int8` and `shortlist`, by folder: their models are
-            shared, and new ones are added. Models with other arguments are not shared.
+            shared, and new ones are added. A model that is loaded with one of the other arguments is neither taken
+            from here nor added.
     """
     if os.path.isdir(name_or_folder):
         folders = [os.fspath(name_or_folder)]

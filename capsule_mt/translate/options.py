@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # how many batches of texts are read ahead, to make batches of sentences of about the same length
 BATCHES_READ_AHEAD = 32
-# the same for batches by tokens
+# how many texts (not batches) are read ahead with `batch_tokens`
 TEXTS_READ_AHEAD = 2048
 # of transformers, which puts it into a generation config by itself: nobody has chosen it
 UNCHOSEN_MAX_LENGTH = 20
@@ -53,7 +53,7 @@ def _is_token(value: object, minimum: int) -> bool:
 
 
 class TranslationOptions(NamedTuple):
-    """The settings of one call of a `Translator`, whose docstring explains them; of users, they are `checked`.
+    """The settings of one call of a `Translator`, as its docstring explains them; a user's go through `checked()`.
 
     generate_kwargs: how to search, by the names of the table of options.
     """
@@ -94,8 +94,8 @@ class TranslationOptions(NamedTuple):
                 wrong = [token for token in _flat(value) if not _is_token(token, minimum)]
                 if wrong:
                     raise ValueError(
-                        f"`{name}` takes token ids, whole numbers from 0 to {MAX_TOKEN_ID} that the vocabulary has, "
-                        f"got {wrong[0]!r}"
+                        f"`{name}` takes token ids, whole numbers from {minimum} to {MAX_TOKEN_ID} that the "
+                        f"vocabulary has, got {wrong[0]!r}"
                     )
         if self.coverage is not None:
             from capsule_mt.coverage.options import CoverageOptions  # late: most calls lack it
@@ -153,21 +153,21 @@ def search_options(
     """Return how to search for translations of sources of these lengths.
 
     Without a limit among the options, a translation has at most three times the tokens of its source and thirty more:
-    what gets there repeats itself. It ends there, and does not depend on the other sources of its batch.
+    one that reaches this limit repeats itself, so it is ended there. The limit depends on its own source alone.
     """
 
     values = dict(_DEFAULTS)
     for settings in (model.generation, call_options):
         values |= {name: value for name, value in settings.items() if value is not None}
     phrases = [list(phrase) for phrase in values.get("bad_words_ids", ()) if list(phrase) != [model.end]]
-    is_engines = all(len(phrase) == 1 for phrase in phrases)  # it takes no longer ones
+    are_single_tokens = all(len(phrase) == 1 for phrase in phrases)  # the engine forbids single tokens only
     fields = {name: values[name] for name in _DEFAULTS}
-    fields["suppress_tokens"] = [*(phrase[0] for phrase in phrases if is_engines), *fields["suppress_tokens"]]
+    fields["suppress_tokens"] = [*(phrase[0] for phrase in phrases if are_single_tokens), *fields["suppress_tokens"]]
     if setting(model, call_options, "min_new_tokens") is None:
         fields["min_new_tokens"] = max(values.get("min_length", 0) - 1, 0)
     limits, forces_end = _limits(model, lengths, call_options)
     further = _further(model, call_options)
-    if not is_engines:
+    if not are_single_tokens:
         further["bad_words_ids"] = phrases
     return SearchOptions(
         limits=limits,
@@ -204,7 +204,7 @@ def _limits(model: Searched, lengths: Sequence[int], call_options: Mapping[str, 
     ends = model.end >= 0
     forced = ends and setting(model, call_options, "forced_eos_token_id") in (model.end, [model.end])
     if call_options.get("max_new_tokens") is not None or call_options.get("max_length") is not None:
-        # as in `generate()`, where the checkpoint's `max_new_tokens` goes before a `max_length`, unless it is None
+        # as in `generate()`: the checkpoint's `max_new_tokens` wins over `max_length`, unless the call sets it to None
         new_tokens = {"max_new_tokens": model.generation.get("max_new_tokens"), **call_options}["max_new_tokens"]
         longest = int(call_options["max_length"]) - 1 if new_tokens is None else int(new_tokens)
         return [longest] * len(lengths), [forced] * len(lengths)

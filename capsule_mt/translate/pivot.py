@@ -1,8 +1,9 @@
 """Translate through English where no model connects two languages: two models, one after the other.
 
 What either of them leaves out is left out: a word of the source is marked if the first model marks it, or if the
-second one marks the word that the first has made of it. The head of the first model that aligns words says what that
-is, or deletion, where it has none; it is only asked about sentences of which the second marks something.
+second one marks the word that the first has made of it. Which source word an English word comes from is read from the
+first model's alignment head, or, without one, tested by deletion. This is done only for sentences in which the second
+model marks a word.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,7 +43,7 @@ class PivotPlan(NamedTuple):
     second: Plan
 
 
-class Through(NamedTuple):
+class SentenceResult(NamedTuple):
     """The English of a sentence, and the best translations of that."""
 
     middle: Translation
@@ -67,9 +68,10 @@ class Leg(Protocol):
 class PivotTranslator(TextTranslator):
     """Two models, one after the other: the first translates into English, sentence by sentence, the second from it.
 
-    `score` is the mean log-probability of a token of both translations, and `segments` have the source, with
-    the tokens of the English. A sentence's coverage is the product of both; it is an alarm below the smaller of both
-    thresholds. A glossary, alignments, support and given translations need one model.
+    `score` is the mean log-probability of a token of both translations. `segments` are spans of the source, but
+    their tokens are those of the English. A sentence's coverage is the product of the two models' coverages; it raises
+    an alarm below the smaller of their two thresholds. A glossary, alignments, support and given translations need
+    one model.
     """
 
     def __init__(self, first: Leg, second: Leg) -> None:
@@ -97,16 +99,16 @@ class PivotTranslator(TextTranslator):
             document.pieces = [PivotPiece(piece, document.text) for piece in document.pieces]
         return documents
 
-    def translate_pieces(self, pieces: Sequence[Piece], plan: PivotPlan) -> list[Through]:
+    def translate_pieces(self, pieces: Sequence[Piece], plan: PivotPlan) -> list[SentenceResult]:
         pivot_pieces = cast(Sequence[PivotPiece], pieces)
         results = self.first.translate_pieces(pieces, plan.first)
-        sentences = [Document(piece.document_text, pieces=[piece]) for piece in pivot_pieces]
-        middles = [ranked[0] for ranked in self.first.put_together(sentences, results, plan.first)]
+        sentence_documents = [Document(piece.document_text, pieces=[piece]) for piece in pivot_pieces]
+        middles = [ranked[0] for ranked in self.first.put_together(sentence_documents, results, plan.first)]
         ends = self.second.execute([middle.text for middle in middles], plan.second)
-        return [Through(middle, ranked) for middle, ranked in zip(middles, ends, strict=True)]
+        return [SentenceResult(middle, ranked) for middle, ranked in zip(middles, ends, strict=True)]
 
     def put_together(
-        self, documents: Sequence[Document], results: list[Through], plan: PivotPlan
+        self, documents: Sequence[Document], results: list[SentenceResult], plan: PivotPlan
     ) -> list[list[Translation]]:
         pending, translations = iter(results), list[list[Translation]]()
         for document in documents:
@@ -154,7 +156,9 @@ class PivotTranslator(TextTranslator):
     def _lost(self, text: str, english: str, second: Coverage, spans: Sequence[Span]) -> dict[Span, float]:
         """Return the words of a text whose English the second model marks, with how much it covers of that.
 
-        A word of English was made of the one with the largest product of two shares: of its own, and of the text's.
+        An English word is taken to come from the source word for which the product of two shares is largest: the share
+        of the English word's attention that goes to the source word, and the share of all attention to that source
+        word that comes from the English word.
         """
         marked = {Span(word.start, word.end): word.covered for word in second.untranslated}
         lost: dict[Span, float] = {}
@@ -172,7 +176,7 @@ class PivotTranslator(TextTranslator):
 
 
 def single_model(translator: TextTranslator, purpose: str) -> "Scorer":
-    """Return a translator of one model; refuse one of two, for a purpose that needs the only one."""
+    """Return `translator` as a `Scorer`; raise a `ValueError` that names the purpose if it has two models."""
     if isinstance(translator, PivotTranslator):
         raise _needs_one_model(purpose)
     return cast("Scorer", translator)
@@ -204,7 +208,7 @@ def _text_translation(
         from capsule_mt.coverage.documents import joined, with_checks  # late: a call without coverage starts sooner
 
         coverages = [*(part.coverage for part in parts if part.coverage), *foreign]
-        weights = [max(len(sentence.words), 1) for sentence in coverages]
+        weights = [max(len(part.words), 1) for part in coverages]
         threshold, method = (coverages[0].threshold, coverages[0].method) if coverages else (None, None)
         coverage = joined(coverages, weights, threshold, method)
         languages = (plan.first.languages[0], plan.second.languages[1])

@@ -60,7 +60,7 @@ class CapsNMTPreTrainedModel(CapsulePreTrainedModel):
                 else:
                     init.zeros_(parameter)
             for name, parameter in module.named_parameters():
-                if getattr(parameter, "_is_hf_initialized", False):  # loaded; the parts below do not know
+                if getattr(parameter, "_is_hf_initialized", False):  # loaded; the chunks below do not carry this flag
                     continue
                 if name.startswith("weight_hh"):
                     for gate in parameter.chunk(4):
@@ -179,8 +179,8 @@ class CapsNMTDecoder(RecurrentStack):
         self.source_projection = nn.Linear(
             config.num_source_vectors * config.hidden_size, config.hidden_size, bias=False
         )
-        # A capsule's length is below one, and it has to be heard beside the words, whose length is about sqrt(d). A
-        # factor beside W_c is a factor in W_c, but with this one its entries are of the size that optimisers expect.
+        # A capsule's length is below one, and it has to be heard beside the words, whose length is about sqrt(d). W_c
+        # could absorb this factor; outside of it, the entries of W_c keep the size that optimisers expect.
         is_short = config.aggregation == "capsules" and not config.normalize_capsules
         self.source_scale = math.sqrt(config.hidden_size) if is_short else 1.0
         self.layers = nn.ModuleList(
@@ -234,11 +234,13 @@ class CapsNMTDecoder(RecurrentStack):
         ]
         states = parts[0][0]
         if len(parts) > 1:
-            states = [torch.cat(of_level, dim=1) for of_level in zip(*(levels for levels, _ in parts), strict=True)]
+            states = [
+                torch.cat(level_states, dim=1) for level_states in zip(*(levels for levels, _ in parts), strict=True)
+            ]
         attentions = None
         if output_attentions and memory is not None:
-            of_parts = [weights for _, weights in parts if weights is not None]
-            attentions = (torch.cat(of_parts, dim=1).unsqueeze(1),)  # [B, 1, T, S]
+            part_weights = [weights for _, weights in parts if weights is not None]
+            attentions = (torch.cat(part_weights, dim=1).unsqueeze(1),)  # [B, 1, T, S]
         return CapsuleDecoderOutput(
             last_hidden_state=states[-1],
             **cache_field(cache),
@@ -256,15 +258,15 @@ class CapsNMTDecoder(RecurrentStack):
         """Run each layer over all positions [B, T, d] at once; return the states below and above every layer."""
         cached = None if cache is None else cache.states
         compaction = Compaction(mask)
-        states, after, attentions = [compaction.compact(hidden)], [], None
+        states, new_states, attentions = [compaction.compact(hidden)], [], None
         for number, layer in enumerate(self.layers):
             hidden, state = layer(states[-1], None if cached is None else cached[number], compaction.lengths)
-            after.append(state)
+            new_states.append(state)
             if number == 0 and self.source_attention is not None and memory is not None:
                 hidden, attentions = self.source_attention(hidden, *memory)
             states.append(hidden)
         if cache is not None:
-            cache.append(after, hidden.shape[1])
+            cache.append(new_states, hidden.shape[1])
         return list(map(compaction.restore, states)), None if attentions is None else compaction.restore(attentions)
 
     def _projected_source(
@@ -311,8 +313,8 @@ class CapsNMTModel(CapsNMTPreTrainedModel, EncoderDecoderModel):
     def completed(
         self, encoded: BaseModelOutput, attention_mask: torch.Tensor | None, output_routing_weights: bool
     ) -> BaseModelOutput:
-        routed = getattr(encoded, "routing_weights", None) is not None or not output_routing_weights
-        if routed and getattr(encoded, "capsules", None) is not None:
+        has_requested_weights = getattr(encoded, "routing_weights", None) is not None or not output_routing_weights
+        if has_requested_weights and getattr(encoded, "capsules", None) is not None:
             return encoded
         if not isinstance(encoded.last_hidden_state, torch.Tensor):
             raise ValueError("`encoder_outputs` must have the states of the source as `last_hidden_state`")
@@ -338,7 +340,7 @@ class CapsNMTForConditionalGeneration(CapsNMTPreTrainedModel, RecurrentGeneratio
     def __init__(self, config: CapsNMTConfig) -> None:
         super().__init__(config)
         self.model = CapsNMTModel(config)
-        # When it resumes, the Trainer warns of missing weights unless they are exactly those that are not saved
+        # On resuming, the Trainer warns of missing weights unless this list names exactly those that are missing
         self._keys_to_ignore_on_save = list(self._tied_weights_keys) if config.tie_word_embeddings else []
         self.output_projection = build_embedding_projection(config.hidden_size, config.embedding_width)
         self.lm_head: nn.Linear = nn.Linear(config.embedding_width, config.vocab_size, bias=False)

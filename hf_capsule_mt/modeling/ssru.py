@@ -23,8 +23,8 @@ def linear_recurrence(forget: torch.Tensor, update: torch.Tensor, longest: int =
 
         c_t = f_t * c_(t-1) + u_t
 
-    Two neighbouring positions are together one such step, (f_2 f_1, f_2 u_1 + u_2). So after k doublings each position
-    has the state of the last 2^k, and log2 T doublings, each of all positions at once, make the whole.
+    Two neighbouring steps combine into one, with f = f_2 f_1 and u = f_2 u_1 + u_2. So after k rounds each position
+    holds the combined step of the last 2^k positions, and log2 T rounds, each over all positions at once, cover all.
 
     Args:
         forget: f [B, T, d].
@@ -51,8 +51,8 @@ def mask_of_new_tokens(padding_mask: torch.Tensor | None, length: int) -> torch.
         return None
     if padding_mask.dim() != 2:
         raise ValueError(
-            '`decoder_attention_mask` must be [B, T] with `decoder_self` "ssru", whose past is one state for all, got '
-            f"shape {list(padding_mask.shape)}"
+            '`decoder_attention_mask` must be [B, T] with `decoder_self` "ssru", where all target positions share one '
+            f"state; got shape {list(padding_mask.shape)}"
         )
     return padding_mask_or_none(padding_mask[:, -length:])
 
@@ -74,8 +74,8 @@ class SSRU(nn.Module):
     A masked token leaves the state as it is (f = 1), as a masked key has no part in attention.
 
     Deviation: the states after all tokens, in float32 at least, lie where self-attention has its keys, and no values
-    are kept. One state would do, but with the past `crop`, and with it assisted decoding, works on every cache of
-    transformers. It takes half the room of self-attention.
+    are kept. The last state alone would be enough. All are kept so that `crop`, and therefore assisted decoding, works
+    on every cache of transformers. They take half the memory of self-attention's cache.
     """
 
     def __init__(self, config: CapsuleMarianConfig, layer: int) -> None:
@@ -101,25 +101,27 @@ class SSRU(nn.Module):
         forget = self.forget_gate(hidden).to(dtype).sigmoid()
         update = (1 - forget) * mapped.to(dtype)
         if mask is not None:
-            forget, update = (torch.where(mask[..., None], gate, value) for gate, value in ((forget, 1), (update, 0)))
+            forget, update = (
+                torch.where(mask[..., None], tensor, at_padding) for tensor, at_padding in ((forget, 1), (update, 0))
+            )
         if cache is not None:
             previous = self.last_state(cache, update)
             update = torch.cat([update[:, :1] + forget[:, :1] * previous, update[:, 1:]], dim=1)
         states = linear_recurrence(forget, update, self.longest)
         if cache is not None:
-            keys = states.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # [B, H, T, d / H]
-            cache.self_attention_cache.update(keys, keys[..., :0], self.layer)
+            states_as_keys = states.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # [B, H, T, d / H]
+            cache.self_attention_cache.update(states_as_keys, states_as_keys[..., :0], self.layer)
         return states.relu().to(mapped.dtype), None, None
 
     def last_state(self, cache: EncoderDecoderCache, like: torch.Tensor) -> torch.Tensor:
         """Return the state [B, 1, d] after the tokens in the cache; `like` is [B, T, d]."""
-        half: Any = cache.self_attention_cache
-        length = half.get_seq_length(self.layer)
+        self_cache: Any = cache.self_attention_cache
+        length = self_cache.get_seq_length(self.layer)
         if isinstance(length, int):  # also of a preallocated cache without a token
             if length == 0:
                 return torch.zeros_like(like[:, :1])
-            keys = half.layers[self.layer].keys[:, :, length - 1 : length]
+            last_state = self_cache.layers[self.layer].keys[:, :, length - 1 : length]
         else:
             last = (length - 1).clamp(min=0).view(1)
-            keys = half.layers[self.layer].keys.index_select(2, last) * (length > 0)
-        return keys.transpose(1, 2).flatten(-2)
+            last_state = self_cache.layers[self.layer].keys.index_select(2, last) * (length > 0)
+        return last_state.transpose(1, 2).flatten(-2)

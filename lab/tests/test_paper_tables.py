@@ -5,7 +5,7 @@ import pytest
 from lab.depth import TASKS
 from lab.effects import METHODS, published
 from lab.paper_tables import RUNS, TABLES
-from lab.replication import HERE, PLANS
+from lab.replication import PLANS, RUNNING_PLANS
 
 
 def test_every_row_is_a_run_that_exists():
@@ -18,7 +18,7 @@ def test_every_row_is_a_run_that_exists():
     for run in RUNS.values():
         assert set(run.needs) <= set(RUNS)
     used = {row.run for table in TABLES.values() for row in table.rows} - {None}
-    planned = {name for plan in HERE for run in PLANS[plan].runs for name in (run, *RUNS[run].needs)}
+    planned = {name for plan in RUNNING_PLANS for run in PLANS[plan].runs for name in (run, *RUNS[run].needs)}
     compared = {name for task in TASKS.values() for name in task.methods}
     assert set(RUNS) == used | planned | compared, "a run that no table uses, or the other way round"
 

