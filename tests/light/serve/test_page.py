@@ -158,7 +158,7 @@ def test_words_that_belong_together_and_their_stories(browser):
         for _ in "k fox":
             page.keyboard.press("ArrowLeft")
         assert page.locator("#source-story").inner_text() == (
-            "Perhaps left out: quick. Only 0 % of it seems to be in the translation."
+            "Perhaps left out, unverified: quick. Only 0 % of it seems to be in the translation."
         )
 
 
