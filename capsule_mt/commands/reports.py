@@ -23,6 +23,8 @@ PAGE_HEAD = (
     "th,td{border-top:1px solid #8888;padding:.4rem .8rem .4rem 0;text-align:left;vertical-align:top}"
     "ul{margin:0;padding-left:1.2em}mark{background:#fd06;color:inherit}"
     ".fault{text-decoration:underline solid #c00}.doubt{text-decoration:underline dotted}"
+    "@media(max-width:40rem){tbody,tr,td{display:block}"
+    "tr{border-top:1px solid #8888;padding:.4rem 0}td{border:0;padding:0}tr:first-child{display:none}}"
     ":root{color-scheme:light dark}</style>"
 )
 TABLE_HEAD = "<table><tr><th>Where<th>What to check<th>Source<th>Translation"
