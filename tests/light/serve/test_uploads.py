@@ -44,13 +44,13 @@ UPLOADS = {
         "plurals.po, line 2: `nplurals` must be 1 to 10, got 1000000",
     ),
     "declaration.html": (b"<p>a<![x]>b", "declaration.html: not html that can be read and written (AssertionError"),
+    "deep.xliff": (b"<a>" * 30_000, "deep.xliff, line 1: elements are nested more than 200 deep"),
     "digits.srt": (b"1\n" + b"9" * 5000 + b":00:01,000 --> 00:00:02,000\na", "digits.srt: no line has times"),
     "bzip2.docx": (bzip2_docx, "bzip2.docx: word/document.xml is compressed by method 12"),
 }
 SLOW_UPLOADS = {
     "tags.html": (b"<a b=" * 20_000, "tags.html: takes longer than 5 s to read or write"),
     "elements.docx": (lambda: docx("<w:p/>" * 12_000_000), "elements.docx: takes "),
-    "deep.xliff": (b"<a>" * 30_000, "deep.xliff, line 1: elements are nested more than 200 deep"),
 }
 
 
