@@ -22,11 +22,13 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+import accelerate
 import pytest
 import torch
 import transformers
 from accelerate import FullyShardedDataParallelPlugin
 from accelerate.utils.fsdp_utils import fsdp2_apply_ac
+from packaging.version import Version
 from torch import nn
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, CompileConfig, MarianConfig, MarianMTModel
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
@@ -487,8 +489,9 @@ class ModelChecks:
         expected, once = self.gradients(model)
         plugin = FullyShardedDataParallelPlugin(fsdp_version=2, auto_wrap_policy="transformer_based_wrap")
         wrapped = fsdp2_apply_ac(SimpleNamespace(state=SimpleNamespace(fsdp_plugin=plugin)), model)
-        grads, twice = self.gradients(wrapped)
-        assert twice == dict.fromkeys(once, 2)
+        grads, calls = self.gradients(wrapped)
+        wraps_layers = Version(accelerate.__version__) >= Version("1.15")  # 1.10 wraps the parts of a layer
+        assert calls == dict.fromkeys(once, 2 if wraps_layers else 1)
         assert grads.keys() == expected.keys()
         for name in grads:
             torch.testing.assert_close(grads[name], expected[name], msg=name)
