@@ -46,12 +46,11 @@ class Paragraph(ABC):
     def write(self, translations: Sequence[Translated]) -> None:
         if all(translated.text is None for translated in translations):
             return
-        remaining, hole_ids = iter(translations), set(map(id, self.holes))
+        texts = _texts_of(self.holes, translations)
         written = []
         for part in self._parts:
             if isinstance(part, Markup):
-                text = next(remaining).text if id(part) in hole_ids else None
-                written.append(self._xml(part.filled(part.text if text is None else text, self._escaped)))
+                written.append(self._xml(part.filled(texts.get(id(part), part.text), self._escaped)))
             else:
                 written.append(self._xml(part))
         children = self._element.elements
@@ -114,11 +113,8 @@ class Description:
     def write(self, translations: Sequence[Translated]) -> None:
         if all(translated.text is None for translated in translations):
             return
-        remaining, hole_ids = iter(translations), set(map(id, self.holes))
-        written = []
-        for line in self._lines:
-            text = next(remaining).text if id(line) in hole_ids else None
-            written.append(line.filled(line.text if text is None else text))
+        texts = _texts_of(self.holes, translations)
+        written = [line.filled(texts.get(id(line), line.text)) for line in self._lines]
         self._element.set_attribute(self._attribute, "\n".join(written))
 
 
@@ -170,3 +166,9 @@ def descriptions(tree: Element) -> list[tuple[int, Description]]:
         for attribute in DESCRIPTIONS[picture.local]
         if not PICTURE_FILE.fullmatch(picture.attributes.get(attribute, ""))
     ]
+
+
+def _texts_of(holes: Sequence[Markup], translations: Sequence[Translated]) -> dict[int, str]:
+    """Return the translations of the holes that have one, by the identity of the hole."""
+    pairs = zip(holes, translations, strict=True)
+    return {id(hole): translated.text for hole, translated in pairs if translated.text is not None}
