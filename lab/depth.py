@@ -21,7 +21,7 @@ from capsule_mt.commands.console import HelpFormatter, run
 from hf_capsule_mt.commands.arguments import keep_freed_memory
 from hf_capsule_mt.evaluation.results import markdown_table
 from lab.effects import effect, estimated
-from lab.over_seeds import holm
+from lab.over_seeds import holm, shown_p
 from lab.paper_tables import RUNS
 from lab.plan_spread import Estimate, Scores, Spread, blocks
 from lab.records import Records, Runs
@@ -192,7 +192,7 @@ def table(records: Records, name: str) -> str:
     estimates = contrasts(task, scores)
     if estimates:
         rows = [
-            [f"{task.methods[ours]}; against: {task.methods[theirs]}", estimated(estimate), f"{estimate.p:.3f}"]
+            [f"{task.methods[ours]}; against: {task.methods[theirs]}", estimated(estimate), shown_p(estimate.p)]
             for (ours, theirs), estimate in estimates.items()
         ]
         parts.append(markdown_table(["contrast", "gain", "p (Holm)"], rows))

@@ -51,6 +51,17 @@ def paired_t_test(differences: Sequence[float]) -> float:
     return student_two_sided(mean / spread * math.sqrt(len(differences)), len(differences) - 1)
 
 
+def shown_p(p: float | None) -> str:
+    """Format a p-value for a table: never as 0, and empty where there is none.
+
+    >>> [shown_p(p) for p in (0.0412, 0.0004, None)]
+    ['0.041', '< 0.001', '']
+    """
+    if p is None:
+        return ""
+    return "< 0.001" if p < 0.0005 else f"{p:.3f}"
+
+
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:
     """Correct p-values for the number of tests, step down (Holm 1979).
 

@@ -31,7 +31,7 @@ from hf_capsule_mt.evaluation import read_result, write_result
 from hf_capsule_mt.evaluation.results import markdown_table
 from hf_capsule_mt.loading import load_checkpoint
 from hf_capsule_mt.modeling.modeling_capsule_marian import CapsuleMarianEncoder
-from lab.over_seeds import mean_and_spread, p_over_seeds
+from lab.over_seeds import mean_and_spread, p_over_seeds, shown_p
 from lab.probing_tasks import TASKS, ProbingTask, Sentence, forms, make_tasks, read_treebank
 from lab.records import Records
 
@@ -264,7 +264,7 @@ def _difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> str:
     if not differences:
         return ""
     p = p_over_seeds(differences)
-    return f"{fmean(differences):+.1f}" + ("" if p is None else f" (p={p:.3f})")
+    return f"{fmean(differences):+.1f}" + ("" if p is None else f" (p: {shown_p(p)})")
 
 
 def table(records: Records) -> str:

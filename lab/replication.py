@@ -21,6 +21,7 @@ from hf_capsule_mt.commands.arguments import keep_freed_memory
 from hf_capsule_mt.evaluation.metrics import score_corpus
 from hf_capsule_mt.evaluation.results import markdown_table
 from lab.effects import Gains, answer, by_plan, differences, effect, estimated, interval_and_p, with_p
+from lab.over_seeds import shown_p
 from lab.paper_tables import WIDENED
 from lab.plan_spread import Scores, Spread, blocks, pooled
 from lab.records import Records, Runs
@@ -258,7 +259,7 @@ def with_before(records: Records, name: str) -> str:
     assert arms is not None
     contrasts = {title: arms.difference(*pair) for title, pair in plan.contrasts.items()}
     rows = [
-        [title, estimated(estimate), f"{estimate.p:.3f}"]
+        [title, estimated(estimate), shown_p(estimate.p)]
         for title, estimate in contrasts.items()
         if estimate is not None
     ]
@@ -274,9 +275,9 @@ def table(records: Records, name: str) -> str:
     lines = [
         [
             title,
-            *(effect(gain.values), "" if gain.p is None else f"{gain.p:.3f}"),
+            *(effect(gain.values), shown_p(gain.p)),
             estimated(gain.of_plan),
-            "" if gain.of_plan is None or title not in plan.tests else f"{gain.of_plan.p:.3f}",
+            "" if gain.of_plan is None or title not in plan.tests else shown_p(gain.of_plan.p),
             answer(gain),
         ]
         for title, gain in by_title.items()

@@ -29,6 +29,7 @@ from hf_capsule_mt.training import Recipe, run_recipe
 from hf_capsule_mt.training.checkpoints import TRAINER_STATE, last_checkpoint
 from hf_capsule_mt.training.run_data import encode_part, load_corpus, load_or_train_tokenizer
 from lab.effects import Gains, answer, differences, effect, with_p
+from lab.over_seeds import shown_p
 from lab.records import Records, Runs
 from lab.reproduce import DEVICE, translating
 
@@ -131,7 +132,7 @@ def table(records: Records) -> str:
         return ""
     header = ["arm", *(f"seed {seed}" for seed in SEEDS), "mean", "gain over the start", "over plain", "training loss"]
     contrasts = [
-        [title, effect(estimate.values), "" if estimate.p is None else f"{estimate.p:.3f}", answer(estimate)]
+        [title, effect(estimate.values), shown_p(estimate.p), answer(estimate)]
         for title, estimate in gains(records).items()
     ]
     return "\n\n".join(

@@ -9,7 +9,7 @@ from lab.area_under_curve import auc_markdown
 from lab.benchmark_tables import render_benchmark, render_campaign, render_lengths, render_throughput
 from lab.by_hand import table as by_hand_table
 from lab.engine_speed import render_engines
-from lab.over_seeds import mean_and_spread
+from lab.over_seeds import mean_and_spread, shown_p
 from lab.published import table as published_table
 from lab.records import Records
 from lab.repair import table as repair_table
@@ -71,7 +71,7 @@ def comparisons(records: Records) -> str:
                 entry = metrics["bleu"]
                 scores = (f"{entry[key]:.2f}" for key in ("baseline_score", "score"))
                 p_values = (entry["p_bootstrap"], entry["p_randomisation"])
-                cells = (*scores, f"{entry['difference']:+.2f}", *(f"{p:.3f}" for p in p_values))
+                cells = (*scores, f"{entry['difference']:+.2f}", *(shown_p(p) for p in p_values))
                 rows.append([setting, f"`{name}`", f"{system} / {record['baseline']}", *cells])
     header = ["setting", "record", "systems", "baseline", "BLEU", "difference", "p, bootstrap", "p, randomisation"]
     return markdown_table(header, rows)

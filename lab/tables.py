@@ -4,7 +4,7 @@ from statistics import fmean
 from typing import Any
 
 from hf_capsule_mt.evaluation.results import markdown_table
-from lab.over_seeds import mean_and_spread, p_over_seeds, values_if_unstable
+from lab.over_seeds import mean_and_spread, p_over_seeds, shown_p, values_if_unstable
 from lab.paper_tables import TABLES, Row, Table
 from lab.records import Runs
 
@@ -75,7 +75,7 @@ def _scores(row: Row, runs: dict[int, dict[str, Any]]) -> tuple[str, str, str, s
         bleu,
         f"{fmean(differences):+.2f}{values_if_unstable(differences, ' ({})', '+.2f')}",
         _p_of_all(comparisons),
-        "" if p_seeds is None else f"{p_seeds:.3f}",
+        shown_p(p_seeds),
     )
 
 
@@ -88,10 +88,10 @@ def comparisons_with(baseline: str | None, runs: dict[int, dict[str, Any]]) -> l
 def _p_of_all(comparisons: list[dict[str, Any]]) -> str:
     """Format the p-value of all seeds together; empty where they were never compared together."""
     if len(comparisons) == 1:
-        return f"{comparisons[0]['p_bootstrap']:.3f}"
+        return shown_p(comparisons[0]["p_bootstrap"])
     together = [entry.get("over_seeds", {"seeds": ()}) for entry in comparisons]
     p = next((entry["p_bootstrap"] for entry in together if len(entry["seeds"]) == len(comparisons)), None)
-    return "" if p is None else f"{p:.3f}"
+    return shown_p(p)
 
 
 SETTINGS = {
