@@ -31,12 +31,12 @@ function capitalised(text) {
 
 /** Return a text with other words, each as long as the one that it replaces. */
 function withWords(text, words, change) {
-  let [written, last] = ["", 0];
+  let [output, lastEnd] = ["", 0];
   words.forEach((word, index) => {
-    written += text.slice(last, word.start) + change(word.text, index, word);
-    last = word.end;
+    output += text.slice(lastEnd, word.start) + change(word.text, index, word);
+    lastEnd = word.end;
   });
-  return written + text.slice(last);
+  return output + text.slice(lastEnd);
 }
 
 /** Return the last characters of the matches of a pattern. */
@@ -60,12 +60,12 @@ export function inSentenceCase(text, vocabulary, rules) {
   const small = withoutCapitals(text);
   if (small !== null) return { text: withNames(small, vocabulary), lines: [{ start: 0, end: text.length, case: CAPITALS }] };
   const lines = [];
-  const written = text.replace(/[^\n]+/g, (line, start) => {
-    const read = lineInSentenceCase(line, vocabulary, rules);
-    if (read.case) lines.push({ start, end: start + line.length, case: read.case });
-    return read.text;
+  const output = text.replace(/[^\n]+/g, (line, start) => {
+    const result = lineInSentenceCase(line, vocabulary, rules);
+    if (result.case) lines.push({ start, end: start + line.length, case: result.case });
+    return result.text;
   });
-  return { text: written, lines };
+  return { text: output, lines };
 }
 
 /** Return a translation in the case of its source, letter for letter. */
@@ -86,7 +86,7 @@ function lineInSentenceCase(line, vocabulary, rules) {
   const small = withoutCapitals(line);
   if (small !== null) return { text: withNames(small, vocabulary), case: CAPITALS };
   const outside = wordsOutsideItems(line);
-  if (isSmall(outside) && vocabulary.has(capital(firstOf(outside.words[0].text)))) { // some models read small letters only
+  if (isSmall(outside) && vocabulary.covers(capital(firstOf(outside.words[0].text)))) { // some models read small letters only
     return { text: withNames(withSentenceStarts(line, outside, rules), vocabulary), case: SMALL };
   }
   if (isTitle(outside, vocabulary)) {
@@ -121,9 +121,9 @@ function isTitle({ shadow, words }, vocabulary) {
   const texts = later.map(({ text }) => text);
   const capitalWords = texts.filter((text) => isUpper(firstOf(text)) && !isUpper(text.slice(firstOf(text).length)));
   if (capitalWords.length < MIN_CAPITAL_SHARE * texts.length) return false;
-  const known = capitalWords.filter((text) => vocabulary.hasPiece(text.toLowerCase()) && nameMargin(text, vocabulary) < 0);
+  const commonWords = capitalWords.filter((text) => vocabulary.hasPiece(text.toLowerCase()) && nameMargin(text, vocabulary) < 0);
   const minKnown = texts.some(isLower) ? MIN_KNOWN_IN_HEADLINE : MIN_KNOWN_IN_TITLE;
-  return known.length >= Math.max(minKnown, MIN_KNOWN_SHARE * capitalWords.length);
+  return commonWords.length >= Math.max(minKnown, MIN_KNOWN_SHARE * capitalWords.length);
 }
 
 /** Return a line in small letters with a capital at the beginning of each sentence. */
@@ -169,9 +169,9 @@ function withoutTitle(line, { shadow, words }, vocabulary) {
 function marginsOf(line, words, vocabulary) {
   const alone = words.map(({ text }) => nameMargin(text, vocabulary));
   const isAtStart = words.length > 0 && line.slice(0, words[0].start).trim() === ""; // its capital says nothing
-  const shareOf = (index, left) => {
+  const shareOf = (index, pairStart) => {
     if (index < 0 || index >= words.length || (index === 0 && isAtStart)) return 0;
-    const isBeside = line.slice(words[left].end, words[left + 1].start) === " ";
+    const isBeside = line.slice(words[pairStart].end, words[pairStart + 1].start) === " ";
     return isBeside ? Math.max(-MAX_FROM_NEIGHBOUR, Math.min(MAX_FROM_NEIGHBOUR, NEIGHBOUR_SHARE * alone[index])) : 0;
   };
   return alone.map((margin, index) => margin + shareOf(index - 1, index - 1) + shareOf(index + 1, index));

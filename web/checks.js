@@ -36,33 +36,33 @@ export function checksOf(source, translation, words) {
 /** Return the items of a text, placeholders without what is glued to them, and the text with spaces instead. */
 function itemsAndWords(text) {
   const items = [];
-  let [words, last] = ["", 0];
+  let [words, lastEnd] = ["", 0];
   for (const { text: item, start, end, kind } of itemsOf(text, CHECKED_ITEMS)) {
     const bare = (kind === "placeholders" && BARE_PLACEHOLDER.exec(item)?.[0]) || item;
     items.push({ text: bare, kind });
-    words += text.slice(last, start) + item.replace(bare, () => " ");
-    last = end;
+    words += text.slice(lastEnd, start) + item.replace(bare, () => " ");
+    lastEnd = end;
   }
-  return { items, words: words + text.slice(last) };
+  return { items, words: words + text.slice(lastEnd) };
 }
 
 /** Return items that one text lacks, and copied placeholders with words of the source language. */
 function itemChecks(source, translation) {
   return KEPT_KINDS.flatMap((kind) => {
     const [missing, added] = [source, translation].map((items) => items.filter((item) => item.kind === kind).map(({ text }) => text));
-    const [lost, invented] = [without(missing, added), without(added, missing)];
+    const [lost, invented] = [difference(missing, added), difference(added, missing)];
     return [
       ...lost.map((item) => [kind, item, ""]), ...invented.map((item) => [kind, "", item]),
-      ...without(missing, lost).filter((item) => BRANCHES.test(item)).map((item) => ["untranslated", item, ""]),
+      ...difference(missing, lost).filter((item) => BRANCHES.test(item)).map((item) => ["untranslated", item, ""]),
     ];
   });
 }
 
 /** Return the multiset difference of two lists; equal texts are adjacent in it. */
-function without(texts, others) {
+function difference(texts, removed) {
   const counts = new Map();
   for (const text of texts) counts.set(text, (counts.get(text) ?? 0) + 1);
-  for (const text of others) if (counts.has(text)) counts.set(text, counts.get(text) - 1);
+  for (const text of removed) if (counts.has(text)) counts.set(text, counts.get(text) - 1);
   return Array.from(counts).flatMap(([text, count]) => Array(Math.max(count, 0)).fill(text));
 }
 
@@ -73,8 +73,8 @@ function valuesOf(number) {
   const separators = digits.match(SEPARATOR) ?? [];
   const plain = digits.replace(SEPARATOR, "");
   if (!separators.length) return [trimmed(plain)];
-  const last = digits.lastIndexOf(separators.at(-1));
-  const [integer, fraction] = [digits.slice(0, last).replace(SEPARATOR, ""), digits.slice(last + 1)];
+  const lastSeparator = digits.lastIndexOf(separators.at(-1));
+  const [integer, fraction] = [digits.slice(0, lastSeparator).replace(SEPARATOR, ""), digits.slice(lastSeparator + 1)];
   const decimal = trimmed(`${integer}.${fraction}`);
   if (new Set(separators).size === 2) return [decimal];
   if (separators.length > 1) return [trimmed(plain), trimmed(digits)];
@@ -98,13 +98,13 @@ function numberChecks(texts, words) {
   }
   const remaining = targetNumbers.remaining();
   if (!unmatched.length && !remaining.length) return [];
-  const first = unexplained(unmatched, remaining, texts, words, [0, 1]);
-  const second = unexplained(first.remaining, first.missing, texts, words, [1, 0]);
+  const forward = unexplained(unmatched, remaining, texts, words, [0, 1]);
+  const backward = unexplained(forward.remaining, forward.missing, texts, words, [1, 0]);
   const hasLargeNumber = new RegExp(words.large_number, "iu").test(texts[0]);
   const isPart = (number) => hasLargeNumber && integerOf(number.replace(/[^\p{Nd}]/gu, "")) > MAX_SMALL_NUMBER;
   return [
-    ...second.remaining.map((number) => ["numbers", number, ""]),
-    ...second.missing.filter((number) => !isPart(number)).map((number) => ["numbers", "", number]),
+    ...backward.remaining.map((number) => ["numbers", number, ""]),
+    ...backward.missing.filter((number) => !isPart(number)).map((number) => ["numbers", "", number]),
   ];
 }
 
@@ -117,12 +117,12 @@ function unexplained(numbers, otherNumbers, texts, words, sides) {
   if (!numbers.length) return { missing: [], remaining: otherNumbers };
   const pool = new NumberPool(otherNumbers, keysOf);
   const [text, otherText] = sides.map((side) => texts[side]);
-  const [own, inWords] = sides.map((side) => valuesInWords(texts[side], words.numbers[side]));
+  const [textValues, wordValues] = sides.map((side) => valuesInWords(texts[side], words.numbers[side]));
   // what translates a number word or an article ("a", "um") of this text explains no digits
-  for (const [value, count] of own) inWords.set(value, Math.max((inWords.get(value) ?? 0) - count, 0));
+  for (const [value, count] of textValues) wordValues.set(value, Math.max((wordValues.get(value) ?? 0) - count, 0));
   const articles = wordsIn(text).filter((word) => words.articles[sides[0]].includes(folded(word)));
-  inWords.set(1, (inWords.get(1) ?? 0) - articles.length);
-  const afternoons = [text, otherText].map((one) => AFTERNOON.test(one));
+  wordValues.set(1, (wordValues.get(1) ?? 0) - articles.length);
+  const afternoons = [text, otherText].map((sideText) => AFTERNOON.test(sideText));
   const hasWholeHours = /\p{Nd}:00/u.test(text);
   const missing = numbers.filter((number) => {
     const time = sameTime(number, pool, ...afternoons);
@@ -134,8 +134,8 @@ function unexplained(numbers, otherNumbers, texts, words, sides) {
       pool.remove(match);
       return false;
     }
-    const count = inWords.get(value) ?? 0;
-    inWords.set(value, count - 1);
+    const count = wordValues.get(value) ?? 0;
+    wordValues.set(value, count - 1);
     return count <= 0;
   });
   return { missing, remaining: pool.remaining() };
@@ -204,8 +204,8 @@ function sameTime(number, otherNumbers, ...afternoons) {
   const [, hour, minutes] = TIME.exec(number) ?? [];
   if (!hour) return [];
   const hours = [Number(hour), ...relatedTo(Number(hour), ...afternoons)];
-  const same = otherNumbers.first(hours.map((value) => `${value}:${minutes}`));
-  if (same !== undefined) return [same];
+  const timeIndex = otherNumbers.first(hours.map((value) => `${value}:${minutes}`));
+  if (timeIndex !== undefined) return [timeIndex];
   const minutesIndex = otherNumbers.first([minutes]);
   const hourIndex = otherNumbers.first(hours, minutesIndex);
   if (hourIndex === undefined || (minutesIndex === undefined && minutes !== "00")) return [];
@@ -255,7 +255,7 @@ function endCheck(texts, questionMarks) {
 function doubledChecks(...texts) {
   const [sourcePhrases, phrases] = texts.map(doubled);
   if (phrases.length <= sourcePhrases.length) return [];
-  return [...new Set(without(phrases, sourcePhrases))].filter((phrase) => Array.from(phrase).length >= MIN_DOUBLED).map((phrase) => ["doubled", "", phrase]);
+  return [...new Set(difference(phrases, sourcePhrases))].filter((phrase) => Array.from(phrase).length >= MIN_DOUBLED).map((phrase) => ["doubled", "", phrase]);
 }
 
 /** Return the longest run of words that both texts have; only its words in small letters count, not names. */

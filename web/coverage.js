@@ -6,16 +6,16 @@ import { folded, isMark, WORDS, wordsOf } from "./words.js";
 
 const LARGEST_EVIDENCE = 16;
 const LONGEST_REPEATED_PHRASE = 6;
-const LARGEST_DOUBT = 5; // of a word that is supported
+const DOUBT_THRESHOLD = 5; // above which a word is marked as unsupported
 const [LOG_PROB_WEIGHT, MIN_LOG_PROB, NEIGHBOUR_WEIGHT] = [0.4, -8, 0.5];
 
-const LEAST_STANDING = 4; // letters of a word
+const MIN_COPIED_LETTERS = 4; // of a source word that its translation has unchanged; shorter ones may be of both languages
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
 
-/** Return what says whether a word of a source stands in its translation at least as often: see methods.py. */
-function standingIn(translation, source) {
+/** Return a function that says whether a translation has a word of its source at least as often: see methods.py. */
+function wordLookup(translation, source) {
   const countOf = (text, word) => Array.from(text.matchAll(WORDS)).filter((match) => match[0] === word).length;
-  return (word) => !(word.length < LEAST_STANDING && /^[A-Za-z]+$/.test(word))
+  return (word) => !(word.length < MIN_COPIED_LETTERS && /^[A-Za-z]+$/.test(word))
     && translation.includes(word) && countOf(translation, word) >= countOf(source, word);
 }
 
@@ -40,8 +40,8 @@ function evidenceOf(share) {
  * Return the words, and of the piece its score and how much it counts.
  */
 export function coverPiece(piece, received, calibration, unknown, translation) {
-  const { text, ids, offsets, given } = piece;
-  const stands = standingIn(translation, text);
+  const { text, ids, offsets, userTranslation } = piece;
+  const isInTranslation = wordLookup(translation, text);
   const lists = [calibration.optional_words, calibration.function_words];
   const words = wordsOf(text, offsets).filter(({ span }) => !piece.isAdded(span)).map(({ span, tokens }) => {
     const word = text.slice(...span);
@@ -52,8 +52,8 @@ export function coverPiece(piece, received, calibration, unknown, translation) {
     let covered = mark ? 1 : onCurve(calibration.words, evidenceOf(attention));
     let marked = covered < calibration.threshold && !isOptional;
     const source = piece.sourceText(span);
-    if (isUnknown) [covered, marked] = given?.includes(source) ? [1, false] : [0, true];
-    if (piece.isCopied(span) || (marked && !mark && stands(word))) [covered, marked] = [1, false];
+    if (isUnknown) [covered, marked] = userTranslation?.includes(source) ? [1, false] : [0, true];
+    if (piece.isCopied(span) || (marked && !mark && isInTranslation(word))) [covered, marked] = [1, false];
     const counts = !mark && !isOptional && (marked || !isFunction);
     const untranslated = marked && !mark;
     const [start, end] = piece.sourceSpan(span);
@@ -62,11 +62,11 @@ export function coverPiece(piece, received, calibration, unknown, translation) {
       weighs: untranslated || !(mark || isOptional || isFunction),
     };
   });
-  const counted = words.filter((word) => word.counts);
+  const countedWords = words.filter((word) => word.counts);
   let score = 1;
-  if (counted.length) {
-    const missing = mean(counted.map((word) => Number(word.marked)));
-    score = Math.min(onCurve(calibration.sentences, mean(counted.map((word) => word.covered))), 1 - missing);
+  if (countedWords.length) {
+    const missing = mean(countedWords.map((word) => Number(word.marked)));
+    score = Math.min(onCurve(calibration.sentences, mean(countedWords.map((word) => word.covered))), 1 - missing);
   }
   return {
     words: words.map(({ marked, counts, weighs, ...word }) => word),
@@ -76,37 +76,37 @@ export function coverPiece(piece, received, calibration, unknown, translation) {
 }
 
 /**
- * Find which words of a translation its source supports. `offsets`, `logProbs`: of its tokens; `read`: the translation as
- * a piece of the other direction, with what its tokens receive there, if it is not blank.
+ * Find which words of a translation its source supports. `offsets`, `logProbs`: of its tokens; `reading`: the translation
+ * as a piece of the other direction, with the attention that its tokens receive there; undefined for a blank one.
  *
  * Return its words, and their mean support.
  */
-export function supportPiece({ translation, offsets, logProbs, read }, { optional_targets: optional = [] }) {
+export function supportPiece({ translation, offsets, logProbs, reading }, { optional_targets: optional = [] }) {
   const tokensOfSpan = new Map(wordsOf(translation, offsets).map(({ span, tokens }) => [span.join(), tokens]));
-  const words = read ? wordsOf(translation, read.offsets.map((index) => index && read.sourceSpan(index))).filter(({ span }) => !isMark(translation.slice(...span))) : [];
+  const words = reading ? wordsOf(translation, reading.offsets.map((index) => index && reading.sourceSpan(index))).filter(({ span }) => !isMark(translation.slice(...span))) : [];
   const doubts = words.map(({ span, tokens }) => {
     const logProbsOfWord = (tokensOfSpan.get(span.join()) ?? []).map((token) => logProbs[token]);
     const logProb = Math.max(logProbsOfWord.length ? mean(logProbsOfWord) : 0, MIN_LOG_PROB);
-    return -evidenceOf(Math.max(...tokens.map((token) => read.received[token]))) - LOG_PROB_WEIGHT * logProb;
+    return -evidenceOf(Math.max(...tokens.map((token) => reading.received[token]))) - LOG_PROB_WEIGHT * logProb;
   });
   const supported = words.map(({ span: [start, end] }, index) => {
     const neighbours = [doubts[index - 1], doubts[index + 1]].filter((value) => value !== undefined);
     const doubt = doubts[index] + (neighbours.length ? NEIGHBOUR_WEIGHT * mean(neighbours) : 0);
     const word = translation.slice(start, end);
     const counts = !optional.includes(folded(word));
-    const share = 1 / (1 + Math.exp(doubt - LARGEST_DOUBT));
-    return { counts, word: { word, start, end, supported: share, unsupported: counts && doubt > LARGEST_DOUBT } };
+    const share = 1 / (1 + Math.exp(doubt - DOUBT_THRESHOLD));
+    return { counts, word: { word, start, end, supported: share, unsupported: counts && doubt > DOUBT_THRESHOLD } };
   });
   const shares = supported.filter(({ counts }) => counts).map(({ word }) => word.supported);
   return { words: supported.map(({ word }) => word), score: shares.length ? mean(shares) : 1 };
 }
 
 /**
- * Put the coverage of a text together; of each piece its `coverPiece`, its place, its source, its translation,
- * and where that begins; where it was asked for its `supportPiece`.
+ * Return the coverage of a text. Each piece has its `coverPiece`, and, if support is checked, its `supportPiece`; its span,
+ * source and translation, and the offset `targetStart` of this translation in the whole one.
  */
 export function coverText(pieces, alarm) {
-  const supported = pieces.filter(({ support }) => support);
+  const supportedPieces = pieces.filter(({ support }) => support);
   const total = pieces.reduce((sum, { covered }) => sum + covered.weight, 0);
   const sentences = pieces.map(({ start, end, covered: { score } }) =>
     ({ start, end, score, ...(alarm !== null && { below_threshold: score < alarm }) }));
@@ -114,24 +114,24 @@ export function coverText(pieces, alarm) {
     score: total ? pieces.reduce((sum, { covered }) => sum + covered.weight * covered.score, 0) / total : 1,
     sentences,
     words: pieces.flatMap(({ covered }) => covered.words).sort((left, right) => left.start - right.start),
-    ...(supported.length && {
-      support: mean(supported.map(({ support }) => support.score)),
-      target_words: supported.flatMap(targetWords),
+    ...(supportedPieces.length && {
+      support: mean(supportedPieces.map(({ support }) => support.score)),
+      target_words: supportedPieces.flatMap(targetWords),
     }),
     repetitions: pieces.flatMap(({ source, translation }) => repeatedPhrases(translation, source)),
     method: "attention",
   };
 }
 
-/** Return the words that the model wrote, at their offsets in a translation with the case and the items of its source. */
-function targetWords({ support, written, translation, begins }) {
-  const [plainWritten, plainTranslation] = [written, translation].map(inPlainLetters);
+/** Return the words of the model's output, at their offsets in a translation that has the case and the items of its source. */
+function targetWords({ support, output, translation, targetStart }) {
+  const [plainOutput, plainTranslation] = [output, translation].map(inPlainLetters);
   let end = 0;
   return support.words.flatMap((word) => {
-    const start = plainTranslation.indexOf(plainWritten.slice(word.start, word.end), end);
+    const start = plainTranslation.indexOf(plainOutput.slice(word.start, word.end), end);
     if (start < 0) return []; // kept text replaced the word
     end = start + word.end - word.start;
-    return [{ ...word, word: translation.slice(start, end), start: begins + start, end: begins + end }];
+    return [{ ...word, word: translation.slice(start, end), start: targetStart + start, end: targetStart + end }];
   });
 }
 
@@ -156,7 +156,7 @@ export function doubled(text) {
     let step = 1;
     for (let length = LONGEST_REPEATED_PHRASE; length > 0; length--) {
       const [phrase, next] = [0, length].map((offset) => words.slice(index + offset, index + offset + length));
-      if (next.length < length || phrase.some((word, at) => word !== next[at]) || phrase.every(isMark)) continue;
+      if (next.length < length || phrase.some((word, wordIndex) => word !== next[wordIndex]) || phrase.every(isMark)) continue;
       repeated.push(phrase.join(" "));
       step = length;
       break;

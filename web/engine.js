@@ -1,7 +1,7 @@
 // The engine: a module of WebAssembly, and the only file that calls it.
 
 import { FIELDS, MEMORY, MAX_SLOTS, OPERATIONS, OPTIONS, STACK, TYPES, VERSION } from "./interface.js";
-import { AskedWorker } from "./workers.js";
+import { WorkerClient } from "./workers.js";
 
 const NO_MEMORY = -1;
 // bytes of a field of the request: whole numbers, pointers, floats
@@ -11,7 +11,7 @@ const decoder = new TextDecoder();
 const compiled = new Map(); // modules by their address, once for all models
 
 /** Return the bytes of a file by its address: a URL, or in node also a path. */
-export async function read(address) {
+export async function readBytes(address) {
   const url = typeof address === "string" && /^[a-z]{2,}:/i.test(address) ? new URL(address) : address;
   const isFile = typeof url === "string" || url.protocol === "file:";
   if (isFile && typeof process === "object" && process.versions?.node) {
@@ -44,7 +44,7 @@ function compile(hasThreads) {
     ? [new URL("engine.threads.wasm", import.meta.url), new URL("engine.threads.relaxed.wasm", import.meta.url)]
     : [new URL("engine.wasm", import.meta.url), new URL("engine.relaxed.wasm", import.meta.url)];
   const { href } = multipliesBytes() ? relaxed : plain;
-  if (!compiled.has(href)) compiled.set(href, read(href).then((bytes) => WebAssembly.compile(bytes)));
+  if (!compiled.has(href)) compiled.set(href, readBytes(href).then((bytes) => WebAssembly.compile(bytes)));
   return compiled.get(href);
 }
 
@@ -53,16 +53,16 @@ export async function newInstance(module, memory) {
   return (await WebAssembly.instantiate(module, { math: Math, env: { memory } })).exports;
 }
 
-/** The places of the fields of `request_t`, as C lays them out. */
-const { places: PLACES, size: REQUEST_BYTES } = (() => {
-  const places = new Map();
+/** The kind and the offset of each field of `request_t`, as C lays it out. */
+const { layout: LAYOUT, size: REQUEST_BYTES } = (() => {
+  const layout = new Map();
   let size = 0;
   for (const [name, kind] of Object.entries(FIELDS)) {
     size = Math.ceil(size / BYTES[kind]) * BYTES[kind];
-    places.set(name, { kind, at: size });
+    layout.set(name, { kind, offset: size });
     size += BYTES[kind];
   }
-  return { places, size: Math.ceil(size / 8) * 8 };
+  return { layout, size: Math.ceil(size / 8) * 8 };
 })();
 
 export class Engine {
@@ -81,9 +81,9 @@ export class Engine {
     return engine;
   }
 
-  /** Have one more thread, or none where no worker can be started. */
+  /** Add a thread, unless no worker can be started. */
   async #addThread(module, memory) {
-    const worker = await AskedWorker.create();
+    const worker = await WorkerClient.create();
     try {
       const stack = this.#check(this.exports.malloc(STACK) || NO_MEMORY);
       await worker.ask("prepare", module, memory, stack + STACK);
@@ -101,56 +101,56 @@ export class Engine {
     const { program } = file.model;
     this.exports = exports;
     this.tokens = file.model.tokens;
-    this.model = this.#placed([new Uint8Array(1)], (name) =>
+    this.model = this.#callWithArrays([new Uint8Array(1)], (name) =>
       exports.engine_new(name, BigInt(program.vocabulary), BigInt(program.num_caches)) || NO_MEMORY);
-    program.linears.forEach(([outputs, inputs], number) => {
+    program.linears.forEach(([outputs, inputs], linearIndex) => {
       this.#check(exports.engine_add_linear(this.model, BigInt(outputs), BigInt(inputs), TYPES.I8));
-      const name = `linears.${number}`;
+      const name = `linears.${linearIndex}`;
       const bias = file.tensor(`${name}.bias`);
-      this.#placedCodes(file.matrix(name, outputs, inputs), [outputs, inputs], [bias], (codes, largest, bias) =>
+      this.#callWithCodes(file.matrix(name, outputs, inputs), [outputs, inputs], [bias], (codes, magnitudes, bias) =>
         exports.engine_pack(
-          this.model, number, 0n, BigInt(outputs), codes, TYPES.I8, largest, bias, TYPES[file.type(`${name}.bias`) ?? "F32"],
+          this.model, linearIndex, 0n, BigInt(outputs), codes, TYPES.I8, magnitudes, bias, TYPES[file.type(`${name}.bias`) ?? "F32"],
         ));
     });
-    program.vectors.forEach((vector, number) => this.#addVector(file, vector, number));
+    program.vectors.forEach((vector, vectorIndex) => this.#addVector(file, vector, vectorIndex));
     for (const [space, width] of program.buffers) {
       this.#check(exports.engine_add_buffer(this.model, space, BigInt(width)));
     }
-    const sides = [program.encoder, program.decoder].map(packed);
-    this.#placed(sides, (encoder, decoder) => exports.engine_set_programs(
+    const sides = [program.encoder, program.decoder].map(packedOperations);
+    this.#callWithArrays(sides, (encoder, decoder) => exports.engine_set_programs(
       this.model, encoder, BigInt(program.encoder.length), decoder, BigInt(program.decoder.length), program.logits,
     ));
   }
 
-  #addVector(file, vector, number) {
+  #addVector(file, vector, vectorIndex) {
     const { exports, model } = this;
     const [kind, ...sizes] = vector;
     if (kind === "positions") {
       const positions = sizes.length < 4 ? [...sizes, 0] : sizes; // a file of before 0.3.1 has no start
       this.#check(exports.engine_add_positions(model, ...positions.map(BigInt)));
     } else if (kind === "packed") { // the rows of a linear map
-      const { largest } = file.matrix(`linears.${sizes[0]}`, ...file.model.program.linears[sizes[0]]);
-      this.#placed([largest], (largest) => exports.engine_add_packed_table(model, sizes[0], largest));
+      const { largest: magnitudes } = file.matrix(`linears.${sizes[0]}`, ...file.model.program.linears[sizes[0]]);
+      this.#callWithArrays([magnitudes], (address) => exports.engine_add_packed_table(model, sizes[0], address));
     } else if (kind === "table") {
-      const name = `vectors.${number}`;
-      const add = (type) => (rows, largest) => exports.engine_add_table(model, rows, ...sizes.map(BigInt), type, largest);
+      const name = `vectors.${vectorIndex}`;
+      const add = (type) => (rows, magnitudes) => exports.engine_add_table(model, rows, ...sizes.map(BigInt), type, magnitudes);
       const matrix = file.matrix(name, ...sizes);
-      if (matrix) this.#placedCodes(matrix, sizes, [], add(TYPES.I8));
-      else this.#placed([file.tensor(name), null], add(TYPES[file.type(name)]));
+      if (matrix) this.#callWithCodes(matrix, sizes, [], add(TYPES.I8));
+      else this.#callWithArrays([file.tensor(name), null], add(TYPES[file.type(name)]));
     } else {
-      this.#placed([file.tensor(`vectors.${number}`)], (values) =>
+      this.#callWithArrays([file.tensor(`vectors.${vectorIndex}`)], (values) =>
         exports.engine_add_vector(model, values, BigInt(sizes[0]), TYPES.F32));
     }
   }
 
-  /** Decode a matrix into the engine's memory; call with the addresses of its codes, its magnitudes and more arrays. */
-  #placedCodes(matrix, [rows, columns], arrays, call) {
-    const { sizes, largest } = matrix;
+  /** Decode a matrix into the engine's memory, and call with the addresses of its codes, its magnitudes and the arrays. */
+  #callWithCodes(matrix, [rows, columns], arrays, call) {
+    const { sizes, largest: magnitudes } = matrix;
     const tableSize = matrix.frequencies.length / sizes.length; // two bytes for each code from -n to n
     const largestCode = BigInt((tableSize / 2 - 1) / 2);
     const packedClasses = sizes.length > 1 ? matrix.classes : null;
-    const inputs = [new Uint8Array(rows * columns), matrix.stream, matrix.frequencies, packedClasses, largest, ...arrays];
-    return this.#placed(inputs, (codes, stream, frequencies, classes, ...others) => {
+    const inputs = [new Uint8Array(rows * columns), matrix.stream, matrix.frequencies, packedClasses, magnitudes, ...arrays];
+    return this.#callWithArrays(inputs, (codes, stream, frequencies, classes, ...arrayAddresses) => {
       let start = stream;
       sizes.forEach((size, index) => {
         const table = frequencies + index * tableSize;
@@ -159,7 +159,7 @@ export class Engine {
         ));
         start += size;
       });
-      return call(codes, ...others);
+      return call(codes, ...arrayAddresses);
     });
   }
 
@@ -170,58 +170,58 @@ export class Engine {
   /**
    * Search for the best translation of each source; `options` has a value for each of `OPTIONS`.
    *
-   * Return for each its tokens, the log-probability of each, and what a head that is read attends to, [T][S].
+   * Return the tokens of each, their log-probabilities, and, for a head, its attention [T][S].
    */
   search(sources, { limits, forcesEnd, options, head = null, shortlist = null }) {
-    const longest = Math.max(...limits);
+    const maxLength = Math.max(...limits);
     const width = Math.max(...sources.map((source) => source.length));
-    const most = sources.length * longest;
-    const [tokens, lengths] = [new Int32Array(2 * most), new Int32Array(2 * sources.length)]; // numbers of 64 bits
-    const logProbs = new Float32Array(most);
-    const received = head && new Float32Array(most * width);
+    const numTokens = sources.length * maxLength;
+    const [tokens, lengths] = [new Int32Array(2 * numTokens), new Int32Array(2 * sources.length)]; // numbers of 64 bits
+    const logProbs = new Float32Array(numTokens);
+    const received = head && new Float32Array(numTokens * width);
     this.#translate({
       ...this.#common(sources, width, head),
-      limits: whole(limits),
+      limits: int64s(limits),
       forced: Int32Array.from(forcesEnd, Number),
       ...optionFields(options),
       scored: 1,
       num_return_sequences: 1,
-      longest,
-      ...(shortlist && listed(sources, shortlist)),
+      longest: maxLength,
+      ...(shortlist && shortlistFields(sources, shortlist)),
     }, { tokens, translation_lengths: lengths, scores: new Float32Array(sources.length), log_probs: logProbs, received });
     return sources.map((source, row) => {
-      const [from, length] = [row * longest, lengths[2 * row]];
+      const [start, length] = [row * maxLength, lengths[2 * row]];
       return {
-        ids: Array.from({ length }, (_, place) => tokens[2 * (from + place)]),
-        logProbs: Array.from(logProbs.subarray(from, from + length)),
-        received: received && rows(received, from, length, width, source.length),
+        ids: Array.from({ length }, (_, index) => tokens[2 * (start + index)]),
+        logProbs: Array.from(logProbs.subarray(start, start + length)),
+        received: received && rows(received, start, length, width, source.length),
       };
     });
   }
 
-  /** Score given translations by a forced pass: log-probabilities [T], and what a head attends to, [T][S]. */
+  /** Score translations by a forced pass: log-probabilities [T], and the attention of a head [T][S]. */
   force(sources, targets, head) {
     const width = Math.max(...sources.map((source) => source.length));
     const lengths = targets.map((target) => target.length);
-    const total = lengths.reduce((sum, length) => sum + length, 0);
-    const logProbs = new Float32Array(total);
-    const received = head && new Float32Array(total * width);
+    const numTokens = lengths.reduce((sum, length) => sum + length, 0);
+    const logProbs = new Float32Array(numTokens);
+    const received = head && new Float32Array(numTokens * width);
     this.#translate({
       ...this.#common(sources, width, head),
-      limits: whole(lengths),
-      targets: whole(targets.flat()),
-      target_lengths: whole(lengths),
+      limits: int64s(lengths),
+      targets: int64s(targets.flat()),
+      target_lengths: int64s(lengths),
       longest: Math.max(...lengths),
       num_beams: 1,
       num_return_sequences: 1,
     }, { target_log_probs: logProbs, received });
-    let first = 0;
+    let end = 0;
     return sources.map((source, row) => {
-      const [from, length] = [first, lengths[row]];
-      first += length;
+      const [start, length] = [end, lengths[row]];
+      end += length;
       return {
-        logProbs: Array.from(logProbs.subarray(from, first)),
-        received: received && rows(received, from, length, width, source.length),
+        logProbs: Array.from(logProbs.subarray(start, end)),
+        received: received && rows(received, start, length, width, source.length),
       };
     });
   }
@@ -230,8 +230,8 @@ export class Engine {
     const { start, end, pad } = this.tokens;
     return {
       num_sources: sources.length,
-      words: whole(sources.flat()),
-      lengths: whole(sources.map((source) => source.length)),
+      words: int64s(sources.flat()),
+      lengths: int64s(sources.map((source) => source.length)),
       longest_source: width,
       start_token: start,
       end_token: end,
@@ -244,42 +244,42 @@ export class Engine {
 
   /** Call the engine with the fields of a request, and fill in the arrays of its results. */
   #translate(fields, results) {
-    const given = Object.entries({ ...fields, ...results }).filter(([, value]) => value !== null);
-    const arrays = given.filter(([, value]) => ArrayBuffer.isView(value));
-    this.#placed([new Uint8Array(REQUEST_BYTES), ...arrays.map(([, array]) => array)], (request, ...pointers) => {
+    const entries = Object.entries({ ...fields, ...results }).filter(([, value]) => value !== null);
+    const arrays = entries.filter(([, value]) => ArrayBuffer.isView(value));
+    this.#callWithArrays([new Uint8Array(REQUEST_BYTES), ...arrays.map(([, array]) => array)], (request, ...pointers) => {
       const { memory } = this.exports;
       const view = new DataView(memory.buffer, request);
-      for (const [name, value] of [...given, ...arrays.map(([name], number) => [name, pointers[number]])]) {
-        const { kind, at } = PLACES.get(name);
-        if (kind === "f") view.setFloat32(at, value, true);
-        else view.setInt32(at, value, true);
-        if (kind === "i") view.setInt32(at + 4, value >> 31, true);
+      for (const [name, value] of [...entries, ...arrays.map(([name], index) => [name, pointers[index]])]) {
+        const { kind, offset } = LAYOUT.get(name);
+        if (kind === "f") view.setFloat32(offset, value, true);
+        else view.setInt32(offset, value, true);
+        if (kind === "i") view.setInt32(offset + 4, value >> 31, true);
       }
       const code = this.exports.engine_translate(this.model, request, 0);
-      arrays.forEach(([name, array], number) => {
-        if (name in results) array.set(new array.constructor(memory.buffer, pointers[number], array.length));
+      arrays.forEach(([name, array], index) => {
+        if (name in results) array.set(new array.constructor(memory.buffer, pointers[index], array.length));
       });
       return code;
     });
   }
 
-  /** Copy arrays into the engine's memory for a call with their addresses, 0 for none; return what it returns. */
-  #placed(arrays, call) {
+  /** Call with the addresses of copies of arrays in the engine's memory, 0 for null; return the call's result. */
+  #callWithArrays(arrays, call) {
     const { exports } = this;
     let size = 0;
-    const places = arrays.map((array) => {
-      const place = size;
+    const offsets = arrays.map((array) => {
+      const offset = size;
       if (array) size += Math.ceil(array.byteLength / 64 + 1) * 64; // vectors may be read beyond the end
-      return place;
+      return offset;
     });
     const start = exports.malloc(size) >>> 0;
     if (!start) throw new Error(TOO_LARGE);
     try {
       const bytes = new Uint8Array(exports.memory.buffer, start);
-      arrays.forEach((array, number) => {
-        if (array) bytes.set(new Uint8Array(array.buffer, array.byteOffset, array.byteLength), places[number]);
+      arrays.forEach((array, index) => {
+        if (array) bytes.set(new Uint8Array(array.buffer, array.byteOffset, array.byteLength), offsets[index]);
       });
-      return this.#check(call(...arrays.map((array, number) => (array ? start + places[number] : 0))));
+      return this.#check(call(...arrays.map((array, index) => (array ? start + offsets[index] : 0))));
     } catch (error) {
       throw error instanceof WebAssembly.RuntimeError ? new Error(TOO_LARGE, { cause: error }) : error;
     } finally {
@@ -287,10 +287,10 @@ export class Engine {
     }
   }
 
-  /** Return a number that the engine gave, or throw what it means. */
-  #check(number) {
-    if (number === NO_MEMORY) throw new Error(TOO_LARGE);
-    if (number >= 0) return number;
+  /** Return a result of the engine, or throw the error that it stands for. */
+  #check(result) {
+    if (result === NO_MEMORY) throw new Error(TOO_LARGE);
+    if (result >= 0) return result;
     const bytes = new Uint8Array(this.exports.memory.buffer, this.exports.engine_error());
     throw new Error(`the engine refused: ${decoder.decode(bytes.slice(0, bytes.indexOf(0)))}`);
   }
@@ -307,54 +307,54 @@ function optionFields(options) {
 
 const TOO_LARGE = "no memory for the engine";
 
-/** Numbers of 64 bits, each as two of 32. */
-function whole(numbers) {
-  const pairs = new Int32Array(2 * numbers.length);
-  numbers.forEach((number, place) => [pairs[2 * place], pairs[2 * place + 1]] = [number, number >> 31]);
+/** Return whole numbers as int64, each in two numbers of 32 bits. */
+function int64s(values) {
+  const pairs = new Int32Array(2 * values.length);
+  values.forEach((value, index) => [pairs[2 * index], pairs[2 * index + 1]] = [value, value >> 31]);
   return pairs;
 }
 
-/** Some rows of a matrix whose rows have `width` numbers: `count` of each. */
-const rows = (values, from, length, width, count) =>
-  Array.from({ length }, (_, row) => values.slice((from + row) * width, (from + row) * width + count));
+/** Return rows of a matrix of `width` columns, cut to `count` columns. */
+const rows = (values, start, length, width, count) =>
+  Array.from({ length }, (_, row) => values.slice((start + row) * width, (start + row) * width + count));
 
-/** Operations as C reads them; each is its name and its slots. */
-function packed(operations) {
+/** Return operations, each a name and slots, as C reads them. */
+function packedOperations(operations) {
   const view = new DataView(new ArrayBuffer(operations.length * 4 * (1 + MAX_SLOTS)));
   const names = Object.keys(OPERATIONS);
-  operations.forEach(([name, ...slots], place) => {
+  operations.forEach(([name, ...slots], index) => {
     const kinds = OPERATIONS[name];
     if (kinds?.length !== slots.length) {
       throw new Error(`this engine does not know the operation ${name} with ${slots.length} slots: convert the model again`);
     }
-    const start = place * 4 * (1 + MAX_SLOTS);
+    const start = index * 4 * (1 + MAX_SLOTS);
     view.setInt32(start, names.indexOf(name), true);
-    slots.forEach((slot, number) => {
-      const at = start + 4 * (1 + number);
-      if (kinds[number] === "r") view.setFloat32(at, slot, true);
-      else view.setInt32(at, slot, true);
+    slots.forEach((slot, slotIndex) => {
+      const offset = start + 4 * (1 + slotIndex);
+      if (kinds[slotIndex] === "r") view.setFloat32(offset, slot, true);
+      else view.setInt32(offset, slot, true);
     });
   });
   return new Uint8Array(view.buffer);
 }
 
-/** The tokens that each source may write, which `shortlist` gives ascending, as the fields of a request. */
-function listed(sources, shortlist) {
+/** Return the tokens that each source may become, which `shortlist` returns ascending, as fields of a request. */
+function shortlistFields(sources, shortlist) {
   const lists = sources.map((source) => shortlist(source));
-  const all = lists.length === 1 ? lists[0] : Int32Array.from(new Set(lists.flatMap((list) => [...list]))).sort();
-  const places = new Int32Array(lists.reduce((sum, list) => sum + list.length, 0));
-  let next = 0;
+  const candidates = lists.length === 1 ? lists[0] : Int32Array.from(new Set(lists.flatMap((list) => [...list]))).sort();
+  const candidateIndices = new Int32Array(lists.reduce((sum, list) => sum + list.length, 0));
+  let numIndices = 0;
   for (const list of lists) {
-    let place = 0;
+    let candidateIndex = 0;
     for (const token of list) {
-      while (all[place] !== token) place++;
-      places[next++] = place;
+      while (candidates[candidateIndex] !== token) candidateIndex++;
+      candidateIndices[numIndices++] = candidateIndex;
     }
   }
   return {
-    candidates: all,
-    num_candidates: all.length,
-    list_lengths: whole(lists.map((list) => list.length)),
-    candidate_indices: places,
+    candidates,
+    num_candidates: candidates.length,
+    list_lengths: int64s(lists.map((list) => list.length)),
+    candidate_indices: candidateIndices,
   };
 }

@@ -26,8 +26,8 @@ export interface TranslationOptions extends SearchOptions {
   /** Translate sentence by sentence; by default true. */
   split_sentences?: boolean;
   /**
-   * Leave as it is what is not a sentence, such as numbers and bullets; and in sentences URLs, tags, placeholders, code, emoji
-   * and words that the vocabulary does not know. Translate headlines, capitals and small letters as sentences, and give the
+   * Copy what is not a sentence, such as numbers and bullets, and in sentences URLs, tags, placeholders, code, emoji and words
+   * that the vocabulary does not have. Translate headlines, capitals and small letters as sentences, and give the
    * translation the case back. By default true.
    */
   copy?: boolean;
@@ -41,32 +41,32 @@ export interface Translation {
   score: number | null;
   /** The tokens of each sentence, end tokens included. */
   tokens: number[][];
-  /** What was left out, where it was asked for. */
+  /** With `coverage` or `support`: what was left out, or made up. */
   coverage?: Coverage;
 }
 
 /** Characters `start` to `end` of the text, as JavaScript counts them. */
-export interface Place {
+export interface Span {
   start: number;
   end: number;
 }
 
-export interface Word extends Place {
+export interface Word extends Span {
   word: string;
   /** How much of it was translated, from 0 to 1. */
   covered: number;
   untranslated: boolean;
 }
 
-/** A word of the translation; its place is one in that. */
-export interface TargetWord extends Place {
+/** A word of the translation, with its offsets there. */
+export interface TargetWord extends Span {
   word: string;
   /** How much the source supports it, from 0 to 1. */
   supported: number;
   unsupported: boolean;
 }
 
-export interface Sentence extends Place {
+export interface Sentence extends Span {
   score: number;
   /** Whether it has probably lost something, where the model has a threshold for that. */
   below_threshold?: boolean;
@@ -81,12 +81,12 @@ export interface Check {
   added: string;
 }
 
-/** What of a text was translated, in the form of the server's answers. */
+/** How completely a text was translated, with the fields of the server's answers. */
 export interface Coverage {
   /** How complete the translation seems, from 0 to 1. */
   score: number;
   words: Word[];
-  /** How much of the translation its source supports, from 0 to 1, and the words of that, where it was asked for. */
+  /** With `support`: how far the source supports the translation, from 0 to 1, and the words of the translation. */
   support?: number;
   target_words?: TargetWord[];
   sentences: Sentence[];
@@ -107,7 +107,7 @@ export class Translator {
   readonly marks: boolean;
   translate(text: string, options?: TranslationOptions): Translation;
   translate(texts: string[], options?: TranslationOptions): Translation[];
-  /** What a given translation of a text leaves out and makes up; the text is taken as one sentence. */
+  /** Return what a translation of a text leaves out and makes up; the text is read as one sentence. */
   cover(text: string, translation: string, options?: { support?: boolean }): Coverage;
   /** End the threads; needed only where there are several. */
   close(): void;

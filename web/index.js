@@ -1,13 +1,13 @@
 // Translate in this thread (`Translator`), or in a worker (`TranslatorWorker`), which leaves a page responsive.
 
-import { AskedWorker } from "./workers.js";
+import { WorkerClient } from "./workers.js";
 
 export { Translator } from "./translator.js";
 
 /** A translator in a worker of its own: the same, but that it answers with promises. */
 export class TranslatorWorker {
   static async load(model, { reverse, ...options } = {}) {
-    const translator = new TranslatorWorker(await AskedWorker.create());
+    const translator = new TranslatorWorker(await WorkerClient.create());
     try {
       return Object.assign(translator, await translator.#worker.ask("load", forWorker(model), { reverse: forWorker(reverse), ...options }));
     } catch (error) {

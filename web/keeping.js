@@ -37,12 +37,12 @@ function emphasised(text, start) {
 
 /** Return a text with other text for what is outside of its items, or for the items. */
 export function withItems(text, change, changeItem = (item) => item) {
-  let [written, last] = ["", 0];
+  let [output, lastEnd] = ["", 0];
   for (const item of itemsOf(text)) {
-    written += change(text.slice(last, item.start)) + changeItem(item.text);
-    last = item.end;
+    output += change(text.slice(lastEnd, item.start)) + changeItem(item.text);
+    lastEnd = item.end;
   }
-  return written + change(text.slice(last));
+  return output + change(text.slice(lastEnd));
 }
 
 /** Whether a text has nothing to translate: no letters outside of URLs, tags, placeholders and code. */

@@ -15,9 +15,9 @@ const [LABEL_END, FIRST_LETTER] = [PATTERNS.LABEL_END, PATTERNS.FIRST_LETTER].ma
 export function labelIn(text, [start, end]) {
   const match = LABEL.exec(text.slice(start, Math.min(end, start + MAX_LABEL)));
   if (!match || match[0].length < end - start) return null;
-  const before = text.slice(text.slice(0, start).lastIndexOf("\n") + 1, start);
-  const [after] = text.slice(end).split("\n", 1);
-  return hasNoWords(before.replace(LANGUAGE_TOKEN, "") + after) ? [start, start + match[1].length] : null;
+  const prefix = text.slice(text.slice(0, start).lastIndexOf("\n") + 1, start);
+  const [suffix] = text.slice(end).split("\n", 1);
+  return hasNoWords(prefix.replace(LANGUAGE_TOKEN, "") + suffix) ? [start, start + match[1].length] : null;
 }
 
 /** Return the translation of a label without a colon or a full stop, and with a capital if its source has one. */
@@ -35,7 +35,7 @@ export function mostFrequent(translations) {
   const texts = translations.map((translation) => folded(asLabel(translation)));
   const ranks = texts.map((text) => {
     const isWord = /^\S+$/.test(text.trim());
-    const count = texts.filter((other) => other === text).length;
+    const count = texts.filter((otherText) => otherText === text).length;
     return (2 * isWord + !doubled(text).length) * (texts.length + 1) + count;
   });
   return ranks.indexOf(Math.max(...ranks));

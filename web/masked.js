@@ -57,14 +57,14 @@ export function masked(text, vocabulary, copies) {
   const items = copies ? itemsOf(text) : [];
   const form = vocabulary.normalForm(text, items.map(({ start, end }) => [start, end]));
   const parts = [];
-  let last = 0;
+  let lastEnd = 0;
   for (const item of items) {
     const start = form.offset(item.start);
     const end = start + item.text.length;
-    parts.push({ text: form.text.slice(last, start), start: last, end: start }, { ...item, start, end });
-    last = end;
+    parts.push({ text: form.text.slice(lastEnd, start), start: lastEnd, end: start }, { ...item, start, end });
+    lastEnd = end;
   }
-  parts.push({ text: form.text.slice(last), start: last, end: form.text.length });
+  parts.push({ text: form.text.slice(lastEnd), start: lastEnd, end: form.text.length });
   return new Masked(parts.filter((part) => part.text || parts.length === 1), form, { keeps: items.length > 0 });
 }
 
@@ -82,13 +82,13 @@ export class Masked {
     parts.forEach((part, index) => {
       this.starts.push(this.text.length);
       if (part.kind) (isTag(part) ? this.tags : this.items).push(index);
-      this.text += isTag(part) ? (BLOCK_TAG.test(part.text) ? BLOCK_BREAK : "") : this.#written(index);
+      this.text += isTag(part) ? (BLOCK_TAG.test(part.text) ? BLOCK_BREAK : "") : this.#textOf(index);
     });
     this.starts.push(this.text.length);
   }
 
   /** Return what the model reads of a part that is not a tag. */
-  #written(index) {
+  #textOf(index) {
     return this.standIns.get(index) ?? this.parts[index].text;
   }
 
@@ -181,11 +181,11 @@ export class Masked {
   }
 
   /** Return a span of `text` with its tags; one at an edge only if its partner is further inside, and once. */
-  part([from, to]) {
+  part([spanStart, spanEnd]) {
     const selected = [];
     this.parts.forEach((part, index) => {
       const [start, end] = [this.starts[index], this.starts[index + 1]];
-      const [first, last] = [Math.max(start, from), Math.min(end, to)];
+      const [first, last] = [Math.max(start, spanStart), Math.min(end, spanEnd)];
       if (isTag(part) ? first <= last && !this.#usedTags.has(index) : first < last && last - first === end - start) {
         selected.push({ ...part, index });
       } else if (!isTag(part) && first < last) { // a cut item is plain text
@@ -221,9 +221,9 @@ export class Masked {
       }
       parts.push({ ...part, text: part.text.slice(cut), start: part.start + cut });
     });
-    const whole = this.#withParts(parts.filter(({ text }) => text));
-    const unknown = whole.items.filter((index) => UNKNOWN_KINDS.includes(whole.parts[index].kind));
-    return whole.#changed({ standIns: whole.#standInsFor(unknown) });
+    const result = this.#withParts(parts.filter(({ text }) => text));
+    const unknown = result.items.filter((index) => UNKNOWN_KINDS.includes(result.parts[index].kind));
+    return result.#changed({ standIns: result.#standInsFor(unknown) });
   }
 
   /** Return the used stand-ins, and an unused one for each of these items, while they last. */
@@ -232,35 +232,39 @@ export class Masked {
     const words = this.parts.map(({ text, kind }) => (kind === "amounts" ? "" : text)).join("");
     for (const index of items) {
       const used = [...this.tried.flat(), ...standIns.values()];
-      // one that the sentence has by itself could not be told apart in the translation
+      // a stand-in that the sentence itself has could not be told apart in the translation
       const standIn = standInsOf(this.parts[index]).find((text) => !used.includes(text) && !countStandIn(text, words));
       if (standIn !== undefined) standIns.set(index, standIn);
     }
     return standIns;
   }
 
-  /** Return where the items, or their stand-ins, are in a translation, and what else it has of their kinds. */
+  /**
+   * Return the items, or their stand-ins, in a translation, and its foreign items.
+   *
+   * A foreign item is of the same kinds, but the source does not have it, or not as often.
+   */
   itemsIn(translation) {
-    const others = this.keeps ? itemsOf(translation) : [];
+    const foreignItems = this.keeps ? itemsOf(translation) : [];
     const standIns = [...this.standIns.values()].flatMap((text) =>
       Array.from(translation.matchAll(standInPattern(text)), ({ index }) => ({ text, start: index, end: index + text.length })));
-    others.push(...standIns.filter((standIn) => !overlaps(standIn, others)));
+    foreignItems.push(...standIns.filter((standIn) => !overlaps(standIn, foreignItems)));
     const matches = new Map();
     for (const index of this.items) {
-      const copy = others.findIndex(({ text }) => text === this.#written(index));
-      if (copy >= 0) matches.set(index, ...others.splice(copy, 1));
+      const copy = foreignItems.findIndex(({ text }) => text === this.#textOf(index));
+      if (copy >= 0) matches.set(index, ...foreignItems.splice(copy, 1));
     }
-    return { matches, others };
+    return { matches, foreignItems };
   }
 
   /**
    * Return the items that a translation does not have, or whose stand-ins it does not have exactly once.
    *
-   * All are lost where it has halves of placeholders, such as a "%" more.
+   * A translation with a fragment of a placeholder, such as a spare "%", has lost all items.
    */
   lost(translation) {
-    const { matches, others } = this.itemsIn(translation);
-    const items = [...matches.values(), ...others].map(({ text }) => text).join("");
+    const { matches, foreignItems } = this.itemsIn(translation);
+    const items = [...matches.values(), ...foreignItems].map(({ text }) => text).join("");
     const words = this.parts.map(({ text, kind }) => (kind ? "" : text)).join("");
     const hasHalf = (sign) => count(sign, translation) - count(sign, items) > count(sign, words);
     if (this.keeps && [..."%{}"].some(hasHalf)) return this.items;
@@ -292,20 +296,20 @@ export class Masked {
 
 /** Return spans with the number beside a sign, such as "£20" or "3 × 4", as one. */
 export function withNumbers(text, spans) {
-  let minStart = 0; // after the number of the one before
+  let previousEnd = 0; // of the previous span, with its number
   return spans.flatMap(({ start, end, kind }) => {
-    if (start < minStart) return [];
+    if (start < previousEnd) return [];
     if (kind === "signs") {
-      const [sign, left] = [text.slice(start, end), text.slice(Math.max(start - MAX_NUMBER, minStart), start)];
-      const right = text.slice(end, end + MAX_NUMBER);
-      let [before, after] = [LEFT_SIDE.exec(left), RIGHT_SIDE.exec(right)];
-      if (!(/^\p{Sm}/u.test(sign) && before && after)) [before, after] = [BEFORE_SIGN.exec(left), AFTER_SIGN.exec(right)];
-      if (/^\p{Sc}/u.test(sign) && before && after) [before, after] = after[1] ? [before, null] : [null, after];
-      start -= before?.[0].length ?? 0;
-      end += after?.[0].length ?? 0;
-      if (before || after) kind = "amounts";
+      const sign = text.slice(start, end);
+      const [left, right] = [text.slice(Math.max(start - MAX_NUMBER, previousEnd), start), text.slice(end, end + MAX_NUMBER)];
+      let [leftSide, rightSide] = [LEFT_SIDE.exec(left), RIGHT_SIDE.exec(right)];
+      if (!(/^\p{Sm}/u.test(sign) && leftSide && rightSide)) [leftSide, rightSide] = [BEFORE_SIGN.exec(left), AFTER_SIGN.exec(right)];
+      if (/^\p{Sc}/u.test(sign) && leftSide && rightSide) [leftSide, rightSide] = rightSide[1] ? [leftSide, null] : [null, rightSide];
+      start -= leftSide?.[0].length ?? 0;
+      end += rightSide?.[0].length ?? 0;
+      if (leftSide || rightSide) kind = "amounts";
     }
-    minStart = end;
+    previousEnd = end;
     return [{ start, end, kind }];
   });
 }

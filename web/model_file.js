@@ -62,11 +62,11 @@ export class ModelFile {
 
   /** Return the largest magnitude of each row of a matrix. */
   #magnitudes(name, rows) {
-    const stored = new Float32Array(this.tensor(`${name}.largest`).slice().buffer);
+    const magnitudes = new Float32Array(this.tensor(`${name}.largest`).slice().buffer);
     const runs = this.numbers(`${name}.runs`);
-    const largest = runs.length === stored.length ? new Float32Array(rows) : stored;
+    const largest = runs.length === magnitudes.length ? new Float32Array(rows) : magnitudes;
     let row = 0;
-    if (largest !== stored) stored.forEach((magnitude, run) => largest.fill(magnitude, row, row += runs[run]));
+    if (largest !== magnitudes) magnitudes.forEach((magnitude, run) => largest.fill(magnitude, row, row += runs[run]));
     if (largest.length !== rows || (row && row !== rows)) throw new Error(`the model's ${name} is damaged`);
     return largest;
   }

@@ -1,35 +1,35 @@
 // The normal form of a text: what the model should see, and the way back to the characters of the user's text.
 //
-// The same as capsule_mt/text/normal.py; tests/vectors/normal.json holds for both. Places are those of JavaScript's strings.
+// It follows text/normal.py; tests/vectors/normal.json holds for both. Offsets count JavaScript's units of UTF-16.
 
 import {
   FIRST_RANK, INVISIBLE, JOINERS, LAST_WITHOUT_JOINERS, LOG_RANK_OF_TOKEN, LOG_RANK_OF_UNKNOWN, PATTERNS, PLAIN, WORD_REACH,
 } from "./interface.js";
 
-const PLAIN_FORMS = new Map(Object.entries(PLAIN).flatMap(([plain, all]) => Array.from(all, (one) => [one, plain])));
+const PLAIN_FORMS = new Map(Object.entries(PLAIN).flatMap(([plain, variants]) => Array.from(variants, (variant) => [variant, plain])));
 const COMPATIBLE = new RegExp(`^${PATTERNS.COMPATIBLE}`, "u");
 const WORD = new RegExp(PATTERNS.WORD, "gu");
-const BEGINS = new RegExp(PATTERNS.WORD_BEGINS, "u");
+const SENTENCE_START = new RegExp(PATTERNS.WORD_BEGINS, "u");
 const ALL_INVISIBLE = new RegExp(`[${INVISIBLE}]`, "gu");
 export const EXTENDS = /^[\p{M}\u1160-\u11ff]/u; // may be composed with the character before
 const ASCII = /^[\0-\x7f]*$/;
-const [MOST_ANSWERS, LONGEST_KEPT] = [20000, 64]; // that are kept, of texts of so many characters
+const [MAX_ANSWERS, MAX_CACHED_LENGTH] = [20000, 64]; // answers in a cache, and characters of their texts
 
 export class NormalForm {
-  /** `spans`: of each character of the form, those of the user's text that it stands for; null where both are the same. */
+  /** `spans`: for each character of the form, the span of the user's text that it stands for; null if both are the same. */
   constructor(source, text = source, spans = null) {
     [this.source, this.text, this.spans] = [source, text, spans];
   }
 
-  /** Return the characters of the user's text behind some of the form. */
+  /** Return the span of the user's text behind a span of the form. */
   sourceSpan([start, end]) {
     if (!this.spans) return [start, end];
     if (start < end) return [this.spans[start][0], this.spans[end - 1][1]];
-    const at = start < this.spans.length ? this.spans[start][0] : this.source.length;
-    return [at, at];
+    const offset = start < this.spans.length ? this.spans[start][0] : this.source.length;
+    return [offset, offset];
   }
 
-  /** Return the first character of the form that is not before a character of the user's text. */
+  /** Return the offset in the form of an offset in the user's text; of a dropped character, the next one's. */
   offset(sourceOffset) {
     if (!this.spans) return sourceOffset;
     let [low, high] = [0, this.spans.length];
@@ -41,24 +41,24 @@ export class NormalForm {
     return low;
   }
 
-  /** Return what the user wrote, but for invisible characters. */
+  /** Return what the user wrote there, without invisible characters. */
   sourceText(span) {
     return this.source.slice(...this.sourceSpan(span)).replace(ALL_INVISIBLE, "");
   }
 }
 
-/** What normal forms ask of a tokenizer. Its answers are kept. */
+/** Answers a normal form's questions about a tokenizer, and caches them. */
 export class Vocabulary {
-  /** `unknown`: the token of what it lacks; `special`: tokens without text. */
+  /** `unknown`: the token of characters that it lacks; `special`: tokens without text. */
   constructor(tokenizer, unknown, special) {
     [this.tokenizer, this.unknown, this.special] = [tokenizer, unknown, new Set(special)];
-    [this.known, this.pieces, this.forms, this.logRanks] = [new Map(), new Map(), new Map(), new Map()];
+    [this.isCovered, this.isPiece, this.forms, this.logRanks] = [new Map(), new Map(), new Map(), new Map()];
     this.unchanged = new Set(); // characters that are their own form
   }
 
-  /** Whether the vocabulary has the characters of a text, inside of a word. */
-  has(text) {
-    return kept(this.known, text, () => {
+  /** Whether the vocabulary has the characters of a text, inside a word. */
+  covers(text) {
+    return cached(this.isCovered, text, () => {
       const probe = `a${text}a`;
       return !unknownTokens(this, probe, this.tokenizer.encode(probe)).size;
     });
@@ -66,7 +66,7 @@ export class Vocabulary {
 
   /** Whether a word is one piece of the vocabulary. */
   hasPiece(word) {
-    return kept(this.pieces, word, () => {
+    return cached(this.isPiece, word, () => {
       const ids = this.tokenizer.encode(word).ids.filter((token) => !this.special.has(token));
       return ids.length === 1 && ids[0] !== this.unknown;
     });
@@ -74,7 +74,7 @@ export class Vocabulary {
 
   /** Whether the vocabulary has a word in its normal form. */
   reads(word) {
-    return this.has(this.normalForm(word).text);
+    return this.covers(this.normalForm(word).text);
   }
 
   /**
@@ -83,7 +83,7 @@ export class Vocabulary {
    * Vocabularies are sorted by frequency, and the frequency of a token falls as 1 / rank (Zipf's law).
    */
   logRank(word) {
-    return kept(this.logRanks, word, () => {
+    return cached(this.logRanks, word, () => {
       const { ids } = this.tokenizer.encode(this.normalForm(word).text);
       return this.#logRankOf(ids.filter((token) => !this.special.has(token)));
     });
@@ -103,20 +103,20 @@ export class Vocabulary {
   normalForm(source, protectedSpans = []) {
     if (ASCII.test(source)) return new NormalForm(source);
     const isComposed = source.normalize("NFC") === source;
-    if (isComposed && Array.from(source).every((one) => this.#isUnchanged(one))) return new NormalForm(source);
-    let [plain, last] = ["", 0];
+    if (isComposed && Array.from(source).every((character) => this.#isUnchanged(character))) return new NormalForm(source);
+    let [plain, copiedEnd] = ["", 0];
     const spans = [];
-    for (const [first, next] of [...protectedSpans, [source.length, source.length]]) {
-      for (const [start, end] of clusters(source, last, first, isComposed)) {
+    for (const [protectedStart, protectedEnd] of [...protectedSpans, [source.length, source.length]]) {
+      for (const [start, end] of clusters(source, copiedEnd, protectedStart, isComposed)) {
         const form = this.#formOf(source, start, end);
         plain += form;
         for (let unit = 0; unit < form.length; unit++) spans.push([start, end]);
       }
-      plain += source.slice(first, next);
-      for (let unit = first; unit < next; unit++) spans.push([unit, unit + 1]);
-      last = next;
+      plain += source.slice(protectedStart, protectedEnd);
+      for (let unit = protectedStart; unit < protectedEnd; unit++) spans.push([unit, unit + 1]);
+      copiedEnd = protectedEnd;
     }
-    const text = plain.replace(WORD, (word, at) => this.#inSmallLetters(word, plain.slice(Math.max(at - WORD_REACH, 0), at)));
+    const text = plain.replace(WORD, (word, offset) => this.#inSmallLetters(word, plain.slice(Math.max(offset - WORD_REACH, 0), offset)));
     return text === source ? new NormalForm(source) : new NormalForm(source, text, spans);
   }
 
@@ -128,13 +128,13 @@ export class Vocabulary {
     const cluster = source.slice(start, end);
     if (ASCII.test(cluster)) return cluster;
     if (JOINERS.includes(cluster)) {
-      const around = source.slice(Math.max(start - 1, 0), start) + source.slice(end, end + 1);
-      const isBetween = /^\p{L}{2}$/u.test(around) && Array.from(around).every((one) => one <= LAST_WITHOUT_JOINERS);
+      const neighbours = source.slice(Math.max(start - 1, 0), start) + source.slice(end, end + 1);
+      const isBetween = /^\p{L}{2}$/u.test(neighbours) && Array.from(neighbours).every((character) => character <= LAST_WITHOUT_JOINERS);
       return isBetween ? "" : cluster;
     }
-    return kept(this.forms, cluster, () => {
+    return cached(this.forms, cluster, () => {
       const form = this.#plain(cluster);
-      if (form === cluster && Array.from(cluster).length === 1 && this.has(cluster)) this.unchanged.add(cluster);
+      if (form === cluster && Array.from(cluster).length === 1 && this.covers(cluster)) this.unchanged.add(cluster);
       return form;
     });
   }
@@ -142,20 +142,20 @@ export class Vocabulary {
   #plain(cluster) {
     const visible = cluster.replace(ALL_INVISIBLE, "");
     const composed = visible.normalize("NFC");
-    const alike = Array.from(composed, (one) => (COMPATIBLE.test(one) ? one.normalize("NFKC") : one)).join("");
-    const plain = Array.from(alike, (one) => PLAIN_FORMS.get(one) ?? one).join("");
+    const alike = Array.from(composed, (character) => (COMPATIBLE.test(character) ? character.normalize("NFKC") : character)).join("");
+    const plain = Array.from(alike, (character) => PLAIN_FORMS.get(character) ?? character).join("");
     const candidates = Array.from(visible).length === 1 ? [visible, composed] : [composed, visible];
-    return [...candidates, alike, plain].find((form) => this.has(form)) ?? candidates[0];
+    return [...candidates, alike, plain].find((form) => this.covers(form)) ?? candidates[0];
   }
 
-  /** Return a word that the vocabulary lacks as it has it: without a capital, or without an accent. */
-  #inSmallLetters(word, before) {
+  /** Return a capitalised word that the vocabulary lacks as it has it: in small letters or without accents. */
+  #inSmallLetters(word, context) {
     const letters = Array.from(word);
-    if (letters.every((one) => this.#isUnchanged(one)) || this.has(word) || !/^\p{Lu}/u.test(word)) return word;
+    if (letters.every((letter) => this.#isUnchanged(letter)) || this.covers(word) || !/^\p{Lu}/u.test(word)) return word;
     const small = letters[0].toLowerCase() + letters.slice(1).join("");
-    const bare = letters.map((letter) => (this.has(letter) ? letter : Array.from(letter.normalize("NFD"))[0])).join("");
-    const isKnown = (form) => this.hasPiece(form) || (BEGINS.test(before) && form === small && this.has(form));
-    return [small, word.toLowerCase(), bare].find((form) => form.length === word.length && isKnown(form)) ?? word;
+    const unaccented = letters.map((letter) => (this.covers(letter) ? letter : Array.from(letter.normalize("NFD"))[0])).join("");
+    const isKnown = (form) => this.hasPiece(form) || (SENTENCE_START.test(context) && form === small && this.covers(form));
+    return [small, word.toLowerCase(), unaccented].find((form) => form.length === word.length && isKnown(form)) ?? word;
   }
 }
 
@@ -167,35 +167,35 @@ export function inPlainLetters(text) {
   }).join("");
 }
 
-/** Return which tokens of a text stand for what the vocabulary lacks: unknown ones, or a byte of a character. */
+/** Return the tokens that stand for what the vocabulary lacks: unknown ones, and single bytes of characters. */
 export function unknownTokens({ tokenizer, unknown }, text, { ids, offsets }) {
   const isBroken = (token) => tokenizer.decode([ids[token]]).includes("\ufffd");
   return new Set(ids.flatMap((id, token) => {
-    const [span, other] = [offsets[token], offsets[token + 1]];
-    const areBytes = span && other && span.join() === other.join() && Array.from(text.slice(...span).normalize("NFC")).length === 1;
+    const [span, nextSpan] = [offsets[token], offsets[token + 1]];
+    const areBytes = span && nextSpan && span.join() === nextSpan.join() && Array.from(text.slice(...span).normalize("NFC")).length === 1;
     return [...(id === unknown ? [token] : []), ...(areBytes ? [token, token + 1].filter(isBroken) : [])];
   }));
 }
 
-function kept(answers, text, find) {
-  if (text.length > LONGEST_KEPT) return find();
+function cached(answers, text, compute) {
+  if (text.length > MAX_CACHED_LENGTH) return compute();
   if (!answers.has(text)) {
-    const answer = find();
-    if (answers.size >= MOST_ANSWERS) answers.clear();
+    const answer = compute();
+    if (answers.size >= MAX_ANSWERS) answers.clear();
     answers.set(text, answer);
   }
   return answers.get(text);
 }
 
-/** Return the characters of a part of a text, each with the marks after it where some are not composed with it. */
-function clusters(text, first, last, isComposed) {
-  const found = [];
-  let start = first;
-  for (const character of text.slice(first, last)) {
+/** Return the spans of characters, each with the marks that follow it unless the text is composed. */
+function clusters(text, spanStart, spanEnd, isComposed) {
+  const spans = [];
+  let start = spanStart;
+  for (const character of text.slice(spanStart, spanEnd)) {
     const end = start + character.length;
-    if (!isComposed && found.length && EXTENDS.test(character)) found.at(-1)[1] = end;
-    else found.push([start, end]);
+    if (!isComposed && spans.length && EXTENDS.test(character)) spans.at(-1)[1] = end;
+    else spans.push([start, end]);
     start = end;
   }
-  return found;
+  return spans;
 }

@@ -19,7 +19,7 @@ function sums(values) {
 }
 
 /** Return the index of the first of the largest numbers. */
-function largest(values) {
+function argmax(values) {
   return values.reduce((best, value, index) => (value > values[best] ? index : best), 0);
 }
 
@@ -36,8 +36,8 @@ class Alignment {
   /** Return the mean attention of the tokens in a span of the translation to a span of the source. */
   share({ start, end }, source) {
     const { ends } = this;
-    const first = ends.filter((stop) => stop <= start).length;
-    const stop = Math.min(ends.filter((last) => last < end).length + 1, ends.length);
+    const first = ends.filter((tokenEnd) => tokenEnd <= start).length;
+    const stop = Math.min(ends.filter((tokenEnd) => tokenEnd < end).length + 1, ends.length);
     const [low, high] = source.map((offset) => this.centres.filter((centre) => centre < offset).length);
     return sum(this.sums.slice(first, stop).map((row) => row[high] - row[low])) / Math.max(1, stop - first);
   }
@@ -59,9 +59,9 @@ class Layout {
   /** Return the offset in the translation and the text of each tag, in order. */
   tags() {
     const inWords = this.#tagsInWords();
-    const others = this.source.tags.filter((tag) => !inWords.has(tag));
-    const between = this.#positionTags(others, 0, this.words.length).map(([offset, tag]) => [offset, 1, tag]);
-    return [...between, ...inWords.values()].sort((left, right) => left[0] - right[0] || left[1] - right[1])
+    const otherTags = this.source.tags.filter((tag) => !inWords.has(tag));
+    const betweenWords = this.#positionTags(otherTags, 0, this.words.length).map(([offset, tag]) => [offset, 1, tag]);
+    return [...betweenWords, ...inWords.values()].sort((left, right) => left[0] - right[0] || left[1] - right[1])
       .map(([offset, , tag]) => [offset, this.#spaced(tag, offset)]);
   }
 
@@ -78,7 +78,7 @@ class Layout {
       if (!isInside && !signs.length) continue;
       const copies = unused.filter((span) => folded(this.text.slice(span.start, span.end)) === folded(word));
       if (!copies.length) continue;
-      const copy = copies[largest(copies.map((span) => this.alignment.share(span, [start, end])))];
+      const copy = copies[argmax(copies.map((span) => this.alignment.share(span, [start, end])))];
       unused.splice(unused.indexOf(copy), 1);
       for (const tag of [...(isInside ? paired : []), ...signs]) {
         const offset = copy.start + starts[tag] - start;
@@ -96,7 +96,7 @@ class Layout {
     if (!this.#hasWords(right)) return (indices.at(-1) ?? 0) + 1;
     // cut where words before attend to the left part and words after attend to the right part
     const margins = sums(this.#margins([left], [right]));
-    return largest(margins.map((margin) => 2 * margin - margins.at(-1)));
+    return argmax(margins.map((margin) => 2 * margin - margins.at(-1)));
   }
 
   /** Return the first word, and the one after the last, of the run that attends most to a span of the source. */
@@ -104,7 +104,7 @@ class Layout {
     const shares = this.#hasWords([start, end]) ? this.#margins([[start, end]], []) : [];
     if (!shares.some((share) => share)) return Array(2).fill(this.#point(start));
     const margins = this.#margins([[start, end]], [[0, start], [end, this.source.text.length]], MARK_MARGIN);
-    const strongest = largest(shares);
+    const strongest = argmax(shares);
     // the run with the largest sum of margins (Kadane's algorithm); the strongest word where no sum is positive
     let [best, interval, total, first] = [0, [strongest, strongest + 1], 0, 0];
     margins.forEach((margin, index) => {
@@ -139,19 +139,19 @@ class Layout {
       elements.push([Math.min(Math.max(begin, first), last), tag, Math.min(stop, last)]);
     }
     const positions = [];
-    let next = first;
+    let nextWord = first;
     for (const [earliest, tag, stop] of elements.sort((left, right) => left[0] - right[0] || left[1] - right[1])) {
-      const begin = Math.max(earliest, next); // the words before belong to the previous element
+      const begin = Math.max(earliest, nextWord); // the words before belong to the previous element
       const end = this.#partner(tag);
-      next = Math.max(begin, stop);
-      const inner = tags.filter((other) => tag < other && other < end);
+      nextWord = Math.max(begin, stop);
+      const innerTags = tags.filter((innerTag) => tag < innerTag && innerTag < end);
       if (begin < stop) {
-        positions.push([this.words[begin].start, tag], ...this.#positionTags(inner, begin, stop), [this.words[stop - 1].end, end]);
+        positions.push([this.words[begin].start, tag], ...this.#positionTags(innerTags, begin, stop), [this.words[stop - 1].end, end]);
       } else {
         const isEnd = this.#isSign(tag) || this.source.parts[tag].text.startsWith("</");
         const isAfter = begin === last || (begin > 0 && isEnd);
         const offset = isAfter ? this.words[begin - 1].end : this.words[begin].start;
-        positions.push(...[...new Set([tag, ...inner, end])].map((point) => [offset, point]));
+        positions.push(...[...new Set([tag, ...innerTags, end])].map((point) => [offset, point]));
       }
     }
     return positions;
@@ -187,14 +187,14 @@ class Layout {
   /** Return the text of a tag, with a space if the source has it alone between two spaces. */
   #spaced(tag, offset) {
     const { text: item } = this.source.parts[tag];
-    const [before, after] = [this.source.parts[tag - 1]?.text ?? "", this.source.parts[tag + 1]?.text ?? ""];
+    const [preceding, following] = [this.source.parts[tag - 1]?.text ?? "", this.source.parts[tag + 1]?.text ?? ""];
     const startsWord = (canBeMark) => this.words.some(({ start }, index) => start === offset && (canBeMark || !this.isMark[index]));
     if (isEmojiOrSign(this.source.parts[tag])) {
-      const touches = isAlphanumeric(lastOf(tag ? before : item)) && isAlphanumeric(lastOf(this.text.slice(0, offset)));
+      const touches = isAlphanumeric(lastOf(tag ? preceding : item)) && isAlphanumeric(lastOf(this.text.slice(0, offset)));
       if (touches) return item; // as in "Windows®"
       return startsWord(false) ? `${item} ` : ` ${item}`;
     }
-    if (this.partners.has(tag) || !isSpace(lastOf(before)) || !isSpace(firstOf(after))) return item;
+    if (this.partners.has(tag) || !isSpace(lastOf(preceding)) || !isSpace(firstOf(following))) return item;
     return startsWord(true) ? `${item} ` : ` ${item}`;
   }
 }
@@ -207,11 +207,11 @@ class Layout {
  */
 export function restored(source, offsets, ids, decode, align) {
   const text = decode(ids);
-  const { matches, others } = source.itemsIn(text);
-  const invented = others.filter((other) => !overlaps(other, [...matches.values()]));
+  const { matches, foreignItems } = source.itemsIn(text);
+  const invented = foreignItems.filter((item) => !overlaps(item, [...matches.values()]));
   const tags = [];
   if (source.tags.length) {
-    const words = wordsWithItems(text, [...matches.values(), ...others]).filter((word) => !invented.includes(word));
+    const words = wordsWithItems(text, [...matches.values(), ...foreignItems]).filter((word) => !invented.includes(word));
     if (!words.length) words.push({ start: text.length, end: text.length });
     tags.push(...new Layout(source, text, words, new Alignment(offsets, targetEnds(decode, ids), align())).tags());
   }
@@ -234,12 +234,12 @@ function edited(text, tags, edits) {
     ...tags.map(([start, tag]) => ({ start, end: start, text: tag })),
     ...edits.filter((edit) => text.slice(edit.start, edit.end) !== edit.text),
   ].sort((left, right) => left.start - right.start); // stable
-  let [written, last] = ["", 0];
+  let [written, lastEnd] = ["", 0];
   for (const { start, end, text: change } of changes) {
-    written = withSpace(withSpace(written, text.slice(last, start)), change);
-    last = Math.max(last, end);
+    written = withSpace(withSpace(written, text.slice(lastEnd, start)), change);
+    lastEnd = Math.max(lastEnd, end);
   }
-  return withSpace(written, text.slice(last));
+  return withSpace(written, text.slice(lastEnd));
 }
 
 /** Return the spans of the words and marks of a translation; each item is one word. */
@@ -250,6 +250,6 @@ function wordsWithItems(text, items) {
 
 /** Return the offset at which each token of a translation ends in its text. */
 function targetEnds(decode, ids) {
-  let last = 0;
-  return ids.map((_, index) => (last = Math.max(last, decode(ids.slice(0, index + 1)).length)));
+  let end = 0;
+  return ids.map((_, index) => (end = Math.max(end, decode(ids.slice(0, index + 1)).length)));
 }

@@ -8,7 +8,7 @@ import { withoutCopiedEdges } from "./keeping.js";
 import { labelIn } from "./labels.js";
 import { masked, withNumbers } from "./masked.js";
 import { EXTENDS, unknownTokens } from "./normal.js";
-import { between, splitSentences, splitToFit, stripped } from "./sentences.js";
+import { spansBetween, splitSentences, splitToFit, stripped } from "./sentences.js";
 import { firstOf, isAlphanumeric, isMark, isUpper, lastOf, runsOn, withSpace, wordsOf } from "./words.js";
 
 const LONE_SURROGATES = /[\ud800-\udfff]/gu;
@@ -29,7 +29,7 @@ class Piece {
     [this.start, this.end] = source.span;
   }
 
-  /** Return the characters of the user's text behind some of `text`. */
+  /** Return the span of the user's text behind a span of `text`. */
   sourceSpan(span) {
     return this.source.userSpan(span);
   }
@@ -49,9 +49,9 @@ class Piece {
 
 /** Turns texts into documents: cuts them, tokenises each piece once. */
 export class Segmenter {
-  /** `limit`: the most tokens of a source; `noText`: tokens without text. */
-  constructor(vocabulary, rules, limit, noText) {
-    Object.assign(this, { vocabulary, rules, limit, noText });
+  /** `limit`: the most tokens of a source; `textless`: tokens without text. */
+  constructor(vocabulary, rules, limit, textless) {
+    Object.assign(this, { vocabulary, rules, limit, textless });
   }
 
   /**
@@ -99,7 +99,7 @@ export class Segmenter {
 
   #sentences({ text, shadow, keeps }, splits) {
     if (splits) return splitSentences(shadow, this.rules);
-    const blocks = keeps ? between(BLOCK_BREAKS, text) : [[0, text.length]];
+    const blocks = keeps ? spansBetween(BLOCK_BREAKS, text) : [[0, text.length]];
     return blocks.map((block) => stripped(text, block)).filter(([start, end]) => start < end);
   }
 
@@ -117,7 +117,7 @@ export class Segmenter {
     const hasUnknown = unknown.size > 0;
     const piece = hasUnknown && copies ? this.#withoutUnknown(complete, unknown) : complete;
     piece.ending = complete.ending;
-    const hasText = piece.source.hasWords && (hasUnknownWord || piece.ids.some((token) => !this.noText.has(token)));
+    const hasText = piece.source.hasWords && (hasUnknownWord || piece.ids.some((token) => !this.textless.has(token)));
     return { piece, hasText, hasUnknown };
   }
 
@@ -157,30 +157,30 @@ export class Segmenter {
       const combines = EXTENDS.test(word);
       if (last && start === last.end && combines) last.end = end;
       else if (isMark(word)) {
-        if (!combines && !this.vocabulary.has(word)) spans.push({ start, end, kind: "signs" });
+        if (!combines && !this.vocabulary.covers(word)) spans.push({ start, end, kind: "signs" });
       } else if (last && isMark(text.slice(last.end, start))) { // only marks are between them
         spans = spans.filter((span) => span.start <= last.start);
         last.end = end;
       } else spans.push(last = { start, end, kind: "unknown" });
     }
     const changed = spans.length ? source.withUnknown(withNumbers(text, spans)) : source;
-    const again = this.#encoded(changed);
-    return again.ids.length <= this.limit ? again : piece;
+    const protectedPiece = this.#encoded(changed);
+    return protectedPiece.ids.length <= this.limit ? protectedPiece : piece;
   }
 
-  /** Return what is translated instead of a piece whose translation has lost items: other stand-ins, or what is between. */
-  again(piece, translation) {
+  /** Return what to translate instead of a piece whose translation lost items: with other stand-ins, or the parts between items. */
+  retries(piece, translation) {
     const lost = piece.source.lost(translation);
     if (!lost.length) return [];
     const source = piece.source.withStandIns(lost);
-    const next = source && this.#encoded(source);
+    const retry = source && this.#encoded(source);
     const { isGlued, ending, sourceCase } = piece;
-    if (next?.ids.length <= this.limit) return [Object.assign(next, { isGlued, ending, sourceCase })];
+    if (retry?.ids.length <= this.limit) return [Object.assign(retry, { isGlued, ending, sourceCase })];
     return piece.source.aroundItems().map((part, index) => {
-      const around = this.#encoded(part);
-      return Object.assign(around, {
-        isGlued: index === 0 && isGlued && around.start === piece.start,
-        ending: around.text.endsWith(".") && around.end === piece.end ? ending : null,
+      const piecePart = this.#encoded(part);
+      return Object.assign(piecePart, {
+        isGlued: index === 0 && isGlued && piecePart.start === piece.start,
+        ending: piecePart.text.endsWith(".") && piecePart.end === piece.end ? ending : null,
         sourceCase,
       });
     });
@@ -196,7 +196,7 @@ function innerSentence(text, source, sentence) {
   return isAround(opening, closing, inner) ? [start + 1, end - 1] : [start, end];
 }
 
-/** Return where a placeholder ends, or begins, beside a letter: a word of another sentence, as in "{0}Welcome". */
+/** Return the offsets between a placeholder and a letter: a sentence ends or begins there, as in "{0}Welcome". */
 function gluedCuts({ text, parts, starts, items }) {
   return new Set(items.filter((index) => parts[index].kind === "placeholders").flatMap((index) => {
     const [start, end] = [starts[index], starts[index + 1]];
@@ -208,26 +208,26 @@ function gluedCuts({ text, parts, starts, items }) {
 }
 
 /**
- * Join the translations of the pieces with what is between them in the text, mostly a space; return where each starts.
+ * Join the translations of the pieces with the text between these, mostly a space; return where each translation starts.
  *
- * `copies`: also what is before and after all of them. `habits`: of the target language: see habits.js.
+ * `copies`: copy also the text before and after all of them. `habits`: of the target language, see habits.js.
  */
 export function joinTranslations({ text, pieces, copies }, translations, { quotes, colon } = {}) {
-  let [joined, last] = ["", 0];
+  let [joined, lastEnd] = ["", 0];
   /** Return the text before a piece, or after the last one, in the habit of the language. */
   const textBefore = (index) => {
-    const written = text.slice(last, pieces[index]?.start);
+    const written = text.slice(lastEnd, pieces[index]?.start);
     const separator = pieces[index - 1]?.isLabel ? colonOfLabel(written, colon) : written;
     return quotes ? separatorWithQuotes(separator, quotes, index === 0, index === pieces.length) : separator;
   };
-  const starts = pieces.map(({ end, isGlued }, number) => {
-    let between = number || copies ? textBefore(number) : "";
-    if (number && !between.replace(/^ +$/, "") && !(isGlued && !between)) {
-      between = runsOn(joined, translations[number]) ? "" : between || " ";
+  const starts = pieces.map(({ end, isGlued }, index) => {
+    let separator = index || copies ? textBefore(index) : "";
+    if (index && !separator.replace(/^ +$/, "") && !(isGlued && !separator)) {
+      separator = runsOn(joined, translations[index]) ? "" : separator || " ";
     }
-    joined = withSpace(withSpace(joined, between), translations[number]);
-    last = end;
-    return joined.length - translations[number].length;
+    joined = withSpace(withSpace(joined, separator), translations[index]);
+    lastEnd = end;
+    return joined.length - translations[index].length;
   });
   if (copies) joined = withSpace(joined, textBefore(pieces.length));
   return { text: joined, starts };

@@ -21,7 +21,7 @@ const BEFORE_WORD = new RegExp(`^[${escapedInBrackets(`${OPENING}${MASKED_DOT} `
 const AROUND_ITEM = new RegExp(`^[${escapedInBrackets(BULLETS)}]+|[${escapedInBrackets(BULLETS)}]+$`, "g");
 const CLOSINGS = new RegExp(`[${escapedInBrackets(SPACED_CLOSING)}]`);
 
-/** Return the places [start, end] of the sentences of a text; `rules` are those of a model file. */
+/** Return the spans [start, end] of the sentences of a text; `rules`: from a model file. */
 export function splitSentences(text, rules) {
   const further = rules.stops ? `|[${escapedInBrackets(rules.stops)}](?=\\s)` : "";
   const ends = new RegExp(PATTERNS.SENTENCE_ENDS + further + (rules.has_small_starts ? `|${PATTERNS.UNSPACED_END}` : ""), "gu");
@@ -29,7 +29,7 @@ export function splitSentences(text, rules) {
   for (const name of ["abbreviations", "final_abbreviations", "starters"]) sets[name] = new Set(rules[name]);
   const masked = withoutSpacedDots(text);
   const spans = [];
-  for (const [first, end] of between(LINE_BREAKS, text)) {
+  for (const [first, end] of spansBetween(LINE_BREAKS, text)) {
     let start = first;
     for (const cut of endsOf(masked.slice(first, end), ends, sets)) {
       spans.push([start, first + cut]);
@@ -55,7 +55,7 @@ function endsOf(line, ends, rules) {
     start = after;
     cuts.add(after);
   }
-  return [...cuts].sort((cut, other) => cut - other);
+  return [...cuts].sort((cut, otherCut) => cut - otherCut);
 }
 
 /** Replace the dots of ". . ." that do not end a sentence: all but the first after a word, or a fourth one. */
@@ -84,52 +84,52 @@ function itemStarts(line) {
   }
 }
 
-function endsSentence(text, start, at, stop, rules) {
-  const after = at + stop.length;
+function endsSentence(text, start, offset, stop, rules) {
+  const after = offset + stop.length;
   if (UNSPACED_STOPS.includes(stop[0])) return !(CLOSING.includes(stop.at(-1)) && GOES_ON.test(text.slice(after)));
   if (rules.stops.includes(stop)) return true;
-  if ("[(".includes(text[at - 1] ?? " ")) return false; // "[...]"
+  if ("[(".includes(text[offset - 1] ?? " ")) return false; // "[...]"
   const following = text.slice(after, after + SENTENCE_REACH).trimStart();
-  const next = following.replace(BEFORE_WORD, "");
-  if (next[0] === "," || (next === "" && following.includes(MASKED_DOT))) return false;
+  const nextWord = following.replace(BEFORE_WORD, "");
+  if (nextWord[0] === "," || (nextWord === "" && following.includes(MASKED_DOT))) return false;
   const mark = stop.split(CLOSINGS, 1)[0];
-  const words = text.slice(Math.max(start, at - SENTENCE_REACH), at).trimEnd().split(/\s+/);
+  const words = text.slice(Math.max(start, offset - SENTENCE_REACH), offset).trimEnd().split(/\s+/);
   const written = words.at(-1).replace(LEADING, "");
-  if (isLower(firstOf(next))) { // "etc. and so on", "Yahoo! is", "- Come! - he said"
+  if (isLower(firstOf(nextWord))) { // "etc. and so on", "Yahoo! is", "- Come! - he said"
     const isLong = written.length >= MIN_LAST_WORD && !written.includes(".") && mark !== "…";
     return rules.has_small_starts && !"-–—".includes(following[0]) && (isLong || "!?".includes(mark[0]));
   }
   if (mark !== ".") return true;
-  const last = written.toLowerCase();
-  if (last === "") return words.at(-1) !== "" && CLOSING.includes(words.at(-1).at(-1)); // French "« oui »."
-  const isFirst = text.slice(start, at).replace(AROUND_ITEM, "") === written;
-  if (/^\p{Nd}+$/u.test(last)) return !isFirst && !(rules.has_ordinals && last.length <= 2);
+  const lastWord = written.toLowerCase();
+  if (lastWord === "") return words.at(-1) !== "" && CLOSING.includes(words.at(-1).at(-1)); // French "« oui »."
+  const isFirst = text.slice(start, offset).replace(AROUND_ITEM, "") === written;
+  if (/^\p{Nd}+$/u.test(lastWord)) return !isFirst && !(rules.has_ordinals && lastWord.length <= 2);
   if (rules.has_ordinals && ROMAN_NUMERAL.test(written)) return false;
-  if (BEFORE_NUMBERS.includes(last) && /^\p{Nd}/u.test(next)) return false;
-  return !isAbbreviation(last, next, rules);
+  if (BEFORE_NUMBERS.includes(lastWord) && /^\p{Nd}/u.test(nextWord)) return false;
+  return !isAbbreviation(lastWord, nextWord, rules);
 }
 
 /** Whether the full stop after a word belongs to it, and does not end a sentence, too. */
-function isAbbreviation(word, next, rules) {
+function isAbbreviation(word, nextWord, rules) {
   const words = [word, word.split(/['’(]/).at(-1)]; // "l'Avv."
   if (words.some((form) => rules.abbreviations.has(form))) return true;
   const isInitial = /^\p{L}$/u.test(word); // "J. S. Bach"
   if (!words.some((form) => rules.final_abbreviations.has(form)) && (isInitial || !INITIALS.test(word))) return isInitial;
-  return !rules.starters.has(/^\p{L}*/u.exec(next)[0].toLowerCase());
+  return !rules.starters.has(/^\p{L}*/u.exec(nextWord)[0].toLowerCase());
 }
 
 /** Cut a span until each piece fits: after a comma or the like, else at a space, else anywhere, near the middle. */
 export function splitToFit(text, span, fits) {
   const pieces = [];
-  const waiting = [stripped(text, span)];
-  while (waiting.length) {
-    const [start, end] = waiting.pop();
+  const pending = [stripped(text, span)];
+  while (pending.length) {
+    const [start, end] = pending.pop();
     if (end - start <= 1 || fits(text.slice(start, end))) {
       pieces.push([start, end]);
       continue;
     }
     const cut = bestCut(text, start, end);
-    waiting.push(...[[cut, end], [start, cut]].map((half) => stripped(text, half)).filter(([from, to]) => from < to));
+    pending.push(...[[cut, end], [start, cut]].map((half) => stripped(text, half)).filter(([halfStart, halfEnd]) => halfStart < halfEnd));
   }
   return pieces;
 }
@@ -143,7 +143,7 @@ function bestCut(text, start, end) {
       .filter((match) => start + match.index >= low)
       .map((match) => start + match.index + match[0].length)
       .filter((offset) => start < offset && offset < end);
-    if (offsets.length) return offsets.reduce((nearest, other) => (Math.abs(other - middle) < Math.abs(nearest - middle) ? other : nearest));
+    if (offsets.length) return offsets.reduce((nearest, offset) => (Math.abs(offset - middle) < Math.abs(nearest - middle) ? offset : nearest));
   }
   const first = Math.max(middle, start + 1);
   for (let offset = first; offset < Math.min(first + LONGEST_CHARACTER, end); offset++) {
@@ -157,11 +157,11 @@ function bestCut(text, start, end) {
 
 /** Whether the code unit at an offset belongs to the character before: accents, parts of an emoji, low surrogates. */
 function continuesACharacter(text, offset) {
-  const [before, here] = [text[offset - 1], String.fromCodePoint(text.codePointAt(offset))];
-  return /[\p{M}\u200d\udc00-\udfff]/u.test(here) || before === "\u200d";
+  const [previous, codePoint] = [text[offset - 1], String.fromCodePoint(text.codePointAt(offset))];
+  return /[\p{M}\u200d\udc00-\udfff]/u.test(codePoint) || previous === "\u200d";
 }
 
-export function between(pattern, text) {
+export function spansBetween(pattern, text) {
   const spans = [];
   let start = 0;
   for (const match of text.matchAll(pattern)) {

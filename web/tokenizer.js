@@ -1,29 +1,29 @@
 // A tokenizer as tokenizer.json describes it, with the characters that each token stands for.
 //
-// A text goes through a normaliser, is cut into words, and each word into pieces of the vocabulary. Places are those of
-// JavaScript's strings. It is the part of Hugging Face's tokenizers that translation models have.
+// A text goes through a normaliser, is cut into words, and each word into pieces of the vocabulary. Offsets count
+// JavaScript's units of UTF-16. It is the part of Hugging Face's tokenizers that translation models have.
 
 const encoder = new TextEncoder();
-const PUNCTUATION = /[\p{P}$+<=>^`|~]/gu; // as Rust has it: also the symbols of ASCII
-const CLUSTER = /[^][\p{M}\u1160-\u11ff]*/gu; // what may compose
-const UNKNOWN_PENALTY = 10; // how much less likely than the least likely piece a character is that no piece has
-const LONGEST_PART = 32; // characters that a map may replace at once
-const MOST_WORDS = 20000; // that are kept
+const PUNCTUATION = /[\p{P}$+<=>^`|~]/gu; // as in Rust, with the symbols of ASCII
+const CLUSTER = /[^][\p{M}\u1160-\u11ff]*/gu; // a character with the marks that may compose with it
+const UNKNOWN_PENALTY = 10; // nats below the least likely piece, for a character that no piece has
+const MAX_PART = 32; // characters that a `CharacterMap` replaces at once
+const MAX_WORDS = 20000; // in a cache
 
 const escaped = (text) => text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
 const patternOf = ({ String: plain, Regex: pattern }) => new RegExp(plain === undefined ? pattern : escaped(plain), "g");
 const byteToken = (byte) => `<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`;
 
 /** Return the builder of a component by its type. */
-function build(builders, description, what) {
+function build(builders, description, component) {
   const builder = builders[description.type];
-  if (!builder) throw new Error(`the tokenizer has the ${what} ${description.type}, which is not known here`);
+  if (!builder) throw new Error(`the tokenizer has the ${component} ${description.type}, which is not known here`);
   return builder(description);
 }
 
-const all = (parts) => (value) => parts.reduce((result, part) => part(result), value);
+const chained = (parts) => (value) => parts.reduce((result, part) => part(result), value);
 
-// ---- normalisers: a text, and where each of its characters begins and ends in the text before, to the same
+// ---- normalisers: from a text, with the offsets of each character in the original text, to another one
 function replaced({ text, starts, ends }, spans, contents) {
   if (spans.length === 0) return { text, starts, ends };
   const result = { text: "", starts: [], ends: [] };
@@ -35,10 +35,10 @@ function replaced({ text, starts, ends }, spans, contents) {
       result.ends.push(ends[copied]);
     }
   };
-  spans.forEach(([start, end], number) => {
+  spans.forEach(([start, end], index) => {
     keep(start);
-    result.text += contents[number];
-    for (let i = 0; i < contents[number].length; i++) {
+    result.text += contents[index];
+    for (let i = 0; i < contents[index].length; i++) {
       result.starts.push(starts[start]);
       result.ends.push(ends[Math.max(end - 1, start)]);
     }
@@ -57,7 +57,7 @@ function byPattern(pattern, contentOf) {
 }
 
 const NORMALIZERS = {
-  Sequence: ({ normalizers }) => all(normalizers.map((part) => build(NORMALIZERS, part, "normalizer"))),
+  Sequence: ({ normalizers }) => chained(normalizers.map((part) => build(NORMALIZERS, part, "normalizer"))),
   NFKC: () => {
     const slowly = byPattern(CLUSTER, (cluster) => cluster.normalize("NFKC"));
     return (normal) => (normal.text.normalize("NFKC") === normal.text ? normal : slowly(normal));
@@ -73,11 +73,11 @@ const unchanged = (text) => {
 };
 
 // as SentencePiece reads a text
-const plain = all([
+const plain = chained([
   NORMALIZERS.NFKC(), byPattern(/(?!\s)[\p{Cc}\p{Cf}]/gu, () => ""), byPattern(/\s+/g, () => " "),
 ]);
 
-/** What a normaliser puts before a text stands for its first character, as in `tokenizers`, else for none. */
+/** Put a prefix before a text. It stands for the first character, as in `tokenizers`, or else for none. */
 function prepended({ text, starts, ends }, prefix, standsForFirst) {
   if (text === "") return { text, starts, ends };
   const copies = (position) => Array(prefix.length).fill(position);
@@ -88,7 +88,7 @@ function prepended({ text, starts, ends }, prefix, standsForFirst) {
   };
 }
 
-/** The map of SentencePiece: a double-array trie (darts-clone) of UTF-8 strings, and behind it what each becomes. */
+/** SentencePiece's map: a double-array trie (darts-clone) of UTF-8 strings, then the replacement of each. */
 class CharacterMap {
   constructor(base64) {
     const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
@@ -119,7 +119,7 @@ class CharacterMap {
     };
   }
 
-  /** Return what the longest part of a text from a place on becomes that is in the map, and its length; or null. */
+  /** Return the length of the longest part of a text from an offset on that the map has, and its replacement; or null. */
   longest(text, offset) {
     const { trie } = this;
     const below = (unit) => (unit >>> 10) << ((unit & 512) >>> 6);
@@ -127,7 +127,7 @@ class CharacterMap {
     let match = null;
     let length = 0;
     let unit = 0;
-    for (const character of text.slice(offset, offset + LONGEST_PART)) {
+    for (const character of text.slice(offset, offset + MAX_PART)) {
       length += character.length;
       for (const byte of this.#bytesOf(character)) {
         node ^= byte;
@@ -135,7 +135,7 @@ class CharacterMap {
         if ((unit & 0x800000ff) !== byte) return match && this.#content(match);
         node ^= below(unit);
       }
-      if ((unit >>> 8) & 1) match = { at: trie[node] & 0x7fffffff, length };
+      if ((unit >>> 8) & 1) match = { offset: trie[node] & 0x7fffffff, length };
     }
     return match && this.#content(match);
   }
@@ -144,29 +144,29 @@ class CharacterMap {
     let bytes = this.bytes.get(character);
     if (!bytes) {
       bytes = encoder.encode(character);
-      if (this.bytes.size < MOST_WORDS) this.bytes.set(character, bytes);
+      if (this.bytes.size < MAX_WORDS) this.bytes.set(character, bytes);
     }
     return bytes;
   }
 
-  #content({ at, length }) {
-    const end = this.contents.indexOf(0, at);
-    return { content: this.decoder.decode(this.contents.subarray(at, end)), length };
+  #content({ offset, length }) {
+    const end = this.contents.indexOf(0, offset);
+    return { content: this.decoder.decode(this.contents.subarray(offset, end)), length };
   }
 }
 
-// ---- cutting a text into words: the normalised text and where it is cut, to the same
+// ---- pre-tokenizers: add the offsets at which the normalised text is cut into words
 const PRE_TOKENIZERS = {
-  Sequence: ({ pretokenizers }) => all(pretokenizers.map((part) => build(PRE_TOKENIZERS, part, "pre-tokenizer"))),
+  Sequence: ({ pretokenizers }) => chained(pretokenizers.map((part) => build(PRE_TOKENIZERS, part, "pre-tokenizer"))),
   Metaspace: ({ replacement, prepend_scheme: scheme, split }) => ({ normal, cuts }) => {
     let marked = { ...normal, text: normal.text.replaceAll(" ", replacement) };
     if (scheme !== "never" && !marked.text.startsWith(replacement)) marked = prepended(marked, replacement, false);
-    const starts = split ? placesOf(marked.text, new RegExp(escaped(replacement), "g")).map(([start]) => start) : [];
+    const starts = split ? spansOf(marked.text, new RegExp(escaped(replacement), "g")).map(([start]) => start) : [];
     return { normal: marked, cuts: new Set([...cuts, ...starts]) };
   },
   Punctuation: ({ behavior }) => {
     if (behavior !== "Isolated") throw new Error(`the tokenizer splits punctuation as ${behavior}, which is not known here`);
-    return ({ normal, cuts }) => ({ normal, cuts: new Set([...cuts, ...placesOf(normal.text, PUNCTUATION).flat()]) });
+    return ({ normal, cuts }) => ({ normal, cuts: new Set([...cuts, ...spansOf(normal.text, PUNCTUATION).flat()]) });
   },
   Split: ({ pattern, behavior, invert }) => {
     if (behavior !== "MergedWithPrevious" || invert) {
@@ -174,20 +174,20 @@ const PRE_TOKENIZERS = {
     }
     const compiled = patternOf(pattern);
     return ({ normal, cuts }) => (
-      { normal, cuts: new Set([...cuts, ...placesOf(normal.text, compiled).map(([, end]) => end)]) });
+      { normal, cuts: new Set([...cuts, ...spansOf(normal.text, compiled).map(([, end]) => end)]) });
   },
 };
 
-const placesOf = (text, pattern) =>
+const spansOf = (text, pattern) =>
   [...text.matchAll(pattern)].map((match) => [match.index, match.index + match[0].length]);
 
-// ---- cutting a word into pieces: [token, its first character, the one after its last]
+// ---- models: cut a word into pieces [token, start, end]
 const MODELS = { BPE: bytePairs, Unigram: unigram };
 
-/** Merge neighbours, of all the pair that comes first among the merges. */
-function bytePairs({ vocab, merges, unk_token: unknown, byte_fallback: hasBytes, fuse_unk: fuses, ...others }) {
+/** Merge neighbours, at each step the pair that comes first in the list of merges. */
+function bytePairs({ vocab, merges, unk_token: unknown, byte_fallback: hasBytes, fuse_unk: fuses, ...otherSettings }) {
   for (const name of ["continuing_subword_prefix", "end_of_word_suffix", "ignore_merges"]) {
-    if (others[name]) throw new Error(`the tokenizer has \`${name}\`, which is not known here`);
+    if (otherSettings[name]) throw new Error(`the tokenizer has \`${name}\`, which is not known here`);
   }
   const tokens = new Map(Object.entries(vocab));
   const ranks = new Map(merges.map((pair, rank) => [(Array.isArray(pair) ? pair : pair.split(" ")).join("\0"), rank]));
@@ -197,26 +197,26 @@ function bytePairs({ vocab, merges, unk_token: unknown, byte_fallback: hasBytes,
     const parts = Array.from(word, (text) => ({ text, start: offset, end: (offset += text.length) }));
     for (;;) {
       let best = Infinity;
-      let at = -1;
+      let bestIndex = -1;
       for (let i = 0; i + 1 < parts.length; i++) {
         const rank = rankOf(parts[i], parts[i + 1]);
-        if (rank < best) [best, at] = [rank, i];
+        if (rank < best) [best, bestIndex] = [rank, i];
       }
-      if (at < 0) break;
-      const [left, right] = parts.slice(at, at + 2);
-      parts.splice(at, 2, { text: left.text + right.text, start: left.start, end: right.end });
+      if (bestIndex < 0) break;
+      const [left, right] = parts.slice(bestIndex, bestIndex + 2);
+      parts.splice(bestIndex, 2, { text: left.text + right.text, start: left.start, end: right.end });
     }
     return parts;
   };
   return { tokens, cut: (word) => withKnownTokens(cut(word), tokens, hasBytes, tokens.get(unknown), fuses) };
 }
 
-/** Take the pieces whose log-probabilities have the largest sum. */
+/** Cut a word into the pieces whose log-probabilities have the largest sum. */
 function unigram({ vocab, unk_id: unknown, byte_fallback: hasBytes }) {
   const tokens = new Map(vocab.map(([text], token) => [text, token]));
   const scores = vocab.map(([, score]) => score);
-  const longest = Math.max(...vocab.map(([text]) => text.length));
-  const least = Math.min(...scores) - UNKNOWN_PENALTY;
+  const maxLength = Math.max(...vocab.map(([text]) => text.length));
+  const unknownScore = Math.min(...scores) - UNKNOWN_PENALTY;
   const cut = (word) => {
     const best = Array(word.length + 1).fill(-Infinity);
     const starts = Array(word.length + 1).fill(0);
@@ -226,12 +226,12 @@ function unigram({ vocab, unk_id: unknown, byte_fallback: hasBytes }) {
     };
     for (let start = 0; start < word.length; start++) {
       if (best[start] === -Infinity) continue; // within a character
-      const next = start + String.fromCodePoint(word.codePointAt(start)).length;
-      for (let end = next; end <= Math.min(start + longest, word.length); end++) {
+      const characterEnd = start + String.fromCodePoint(word.codePointAt(start)).length;
+      for (let end = characterEnd; end <= Math.min(start + maxLength, word.length); end++) {
         const token = tokens.get(word.slice(start, end));
         if (token !== undefined) offer(start, end, scores[token]);
       }
-      if (!tokens.has(word.slice(start, next))) offer(start, next, least);
+      if (!tokens.has(word.slice(start, characterEnd))) offer(start, characterEnd, unknownScore);
     }
     const parts = [];
     for (let end = word.length; end > 0; end = starts[end]) {
@@ -242,24 +242,24 @@ function unigram({ vocab, unk_id: unknown, byte_fallback: hasBytes }) {
   return { tokens, cut: (word) => withKnownTokens(cut(word), tokens, hasBytes, unknown, true) };
 }
 
-/** Return the tokens of parts; of one that the vocabulary lacks, its bytes, or the unknown token. */
+/** Return the tokens of parts; for a part that the vocabulary lacks, its bytes or the unknown token. */
 function withKnownTokens(parts, tokens, hasBytes, unknown, fuses) {
-  const known = [];
+  const result = [];
   for (const { text, start, end } of parts) {
     const token = tokens.get(text);
     const bytes = hasBytes && token === undefined ? Array.from(encoder.encode(text), (byte) => tokens.get(byteToken(byte))) : [];
-    const last = known.at(-1);
-    if (token !== undefined) known.push([token, start, end]);
-    else if (bytes.length && !bytes.includes(undefined)) known.push(...bytes.map((byte) => [byte, start, end]));
+    const last = result.at(-1);
+    if (token !== undefined) result.push([token, start, end]);
+    else if (bytes.length && !bytes.includes(undefined)) result.push(...bytes.map((byte) => [byte, start, end]));
     else if (fuses && last?.[0] === unknown && last[2] === start) last[2] = end;
-    else known.push([unknown, start, end]);
+    else result.push([unknown, start, end]);
   }
-  return known;
+  return result;
 }
 
 // ---- from tokens to text
 const DECODERS = {
-  Sequence: ({ decoders }) => all(decoders.map((part) => build(DECODERS, part, "decoder"))),
+  Sequence: ({ decoders }) => chained(decoders.map((part) => build(DECODERS, part, "decoder"))),
   Replace: ({ pattern, content }) => {
     const compiled = patternOf(pattern);
     return (texts) => texts.map((text) => text.replace(compiled, () => content));
@@ -300,46 +300,46 @@ const DECODERS = {
   }),
 };
 
-/** Return what gives the number of a piece by its place in the vocabulary: OPUS-MT has numbers of its own. */
-function numbersOf({ vocabulary, model }, pieces) {
-  if (!vocabulary) return (number) => number;
-  const numbers = new Map(Object.entries(vocabulary));
-  const texts = new Map(Array.from(pieces, ([text, number]) => [number, text]));
-  const unknown = numbers.get(model.unk_token ?? texts.get(model.unk_id));
-  return (number) => numbers.get(texts.get(number)) ?? unknown;
+/** Return a function from the id of a piece in the tokenizer to its id in the model: OPUS-MT has a vocabulary of its own. */
+function idMapOf({ vocabulary, model }, pieces) {
+  if (!vocabulary) return (id) => id;
+  const ids = new Map(Object.entries(vocabulary));
+  const texts = new Map(Array.from(pieces, ([text, id]) => [id, text]));
+  const unknown = ids.get(model.unk_token ?? texts.get(model.unk_id));
+  return (id) => ids.get(texts.get(id)) ?? unknown;
 }
 
 export class Tokenizer {
-  /** source, target: what their tokenizer.json say; `cleanUp`: pairs of what is joined in a translation. */
+  /** source, target: of their tokenizer.json; `cleanUp`: pairs of a string and its replacement in translations. */
   constructor(source, target = source, cleanUp = []) {
     const { normalizer, pre_tokenizer: cutter, post_processor: frame, model } = source;
     this.normalize = normalizer ? build(NORMALIZERS, normalizer, "normalizer") : (normal) => normal;
     this.cut = cutter ? build(PRE_TOKENIZERS, cutter, "pre-tokenizer") : (parts) => parts;
     this.model = build(MODELS, model, "model");
     this.words = new Map();
-    this.numbers = numbersOf(source, this.model.tokens);
+    this.idOf = idMapOf(source, this.model.tokens);
     const single = frame?.single ?? [{ Sequence: {} }];
     const index = single.findIndex((part) => part.Sequence);
-    const special = (parts) => parts.flatMap((part) => frame.special_tokens[part.SpecialToken.id].ids).map(this.numbers);
+    const special = (parts) => parts.flatMap((part) => frame.special_tokens[part.SpecialToken.id].ids).map(this.idOf);
     [this.before, this.after] = [special(single.slice(0, index)), special(single.slice(index + 1))];
     this.forTarget = target === source ? this : new Tokenizer(target);
-    const { model: { tokens }, numbers } = this.forTarget;
+    const { model: { tokens }, idOf } = this.forTarget;
     this.texts = new Map(target.vocabulary
-      ? Object.entries(target.vocabulary).map(([text, number]) => [number, text])
-      : Array.from(tokens, ([text, number]) => [number, text]));
-    this.hidden = new Set(target.added_tokens.filter((token) => token.special).map((token) => numbers(token.id)));
+      ? Object.entries(target.vocabulary).map(([text, id]) => [id, text])
+      : Array.from(tokens, ([text, id]) => [id, text]));
+    this.hidden = new Set(target.added_tokens.filter((token) => token.special).map((token) => idOf(token.id)));
     this.decoder = build(DECODERS, target.decoder, "decoder");
     this.cleanUp = cleanUp;
   }
 
-  /** Return the tokens of a text, and the characters [start, end] of each, null of a special one. */
+  /** Return the tokens of a text, and the span [start, end] of each; null for a special token. */
   encode(text) {
     const { normal, cuts } = this.cut({ normal: this.normalize(unchanged(text)), cuts: new Set([0]) });
     const ids = [...this.before];
     const offsets = ids.map(() => null);
     const starts = [...cuts].filter((cut) => cut < normal.text.length).sort((left, right) => left - right);
-    starts.forEach((start, number) => {
-      for (const [token, first, end] of this.#pieces(normal.text.slice(start, starts[number + 1]))) {
+    starts.forEach((start, index) => {
+      for (const [token, first, end] of this.#pieces(normal.text.slice(start, starts[index + 1]))) {
         const span = [normal.starts[start + first], normal.ends[start + end - 1]];
         ids.push(token);
         offsets.push(span[0] < span[1] ? span : null);
@@ -355,10 +355,10 @@ export class Tokenizer {
 
   decode(ids) {
     const texts = ids.filter((token) => !this.hidden.has(token)).map((token) => this.texts.get(token) ?? "");
-    return this.cleanUp.reduce((text, [apart, joined]) => text.replaceAll(apart, joined), this.decoder(texts).join(""));
+    return this.cleanUp.reduce((text, [pattern, replacement]) => text.replaceAll(pattern, replacement), this.decoder(texts).join(""));
   }
 
-  /** Return the characters of a translation that its tokens stand for: each is looked for after the one before. */
+  /** Return the span of each token in a translation, looked up after the previous token; null if it is not there. */
   offsetsIn(translation, ids) {
     const { text, starts, ends } = plain(unchanged(translation));
     let [offset, missed] = [0, 0];
@@ -377,8 +377,8 @@ export class Tokenizer {
   #pieces(word) {
     let tokens = this.words.get(word);
     if (!tokens) {
-      tokens = this.model.cut(word).map(([number, start, end]) => [this.numbers(number), start, end]);
-      if (this.words.size >= MOST_WORDS) this.words.clear();
+      tokens = this.model.cut(word).map(([id, start, end]) => [this.idOf(id), start, end]);
+      if (this.words.size >= MAX_WORDS) this.words.clear();
       this.words.set(word, tokens);
     }
     return tokens;

@@ -1,10 +1,10 @@
-// `Translator`: text in, translations out, with what they left out.
+// `Translator`: from texts to translations, and to what these leave out.
 
 import { restoredCase } from "./casing.js";
 import { checksOf } from "./checks.js";
 import { coverForeign, coverPiece, coverText, supportPiece } from "./coverage.js";
 import { withEnding } from "./edges.js";
-import { Engine, read } from "./engine.js";
+import { Engine, readBytes } from "./engine.js";
 import { typographicQuotesOf, withFrenchSpaces, withQuotes } from "./habits.js";
 import { OPTIONS } from "./interface.js";
 import { asLabel, mostFrequent } from "./labels.js";
@@ -22,12 +22,12 @@ export class Translator {
   /** Load a model: its bytes, or the address of its file (a URL, or in node a path). */
   static async load(model, { threads = 1, reverse } = {}) {
     atLeastOne({ threads });
-    const other = reverse && await Translator.load(reverse, { threads });
-    other?.#check();
+    const reverseTranslator = reverse && await Translator.load(reverse, { threads });
+    reverseTranslator?.#check();
     const isAddress = typeof model === "string" || model instanceof URL;
-    const bytes = isAddress ? await read(model) : new Uint8Array(model.buffer ?? model, model.byteOffset ?? 0, model.byteLength);
+    const bytes = isAddress ? await readBytes(model) : new Uint8Array(model.buffer ?? model, model.byteOffset ?? 0, model.byteLength);
     const file = new ModelFile(bytes);
-    return new Translator(await Engine.create(file, threads), file, other);
+    return new Translator(await Engine.create(file, threads), file, reverseTranslator);
   }
 
   constructor(engine, file, reverse) {
@@ -41,8 +41,8 @@ export class Translator {
     this.checkWords = checks;
     this.habits = habits;
     const vocabulary = new Vocabulary(this.tokenizer, tokenizer.unknown, tokenizer.special);
-    const noText = new Set([...tokenizer.special, tokenizer.unknown]);
-    this.segmenter = new Segmenter(vocabulary, sentences, search.longest_source ?? Infinity, noText);
+    const textless = new Set([...tokenizer.special, tokenizer.unknown]);
+    this.segmenter = new Segmenter(vocabulary, sentences, search.longest_source ?? Infinity, textless);
     const lists = ["optional_words", "function_words"].map((name) => [name, new Set(coverage?.[name])]);
     this.calibration = coverage && { ...coverage, ...Object.fromEntries(lists) };
     this.shortlist = search.shortlist_multiple === null ? null : shortlistOf(file, search.shortlist_multiple);
@@ -70,41 +70,41 @@ export class Translator {
     atLeastOne({ batch_size });
     if (coverage) this.#check(support);
     const documents = texts.map((text) => this.segmenter.document(text, { splits, copies }));
-    for (let waiting = documents.flatMap(({ pieces }) => pieces.flatMap((piece) => [piece, ...piece.forms])); waiting.length;) {
-      waiting.sort((left, right) => right.ids.length - left.ids.length);
-      for (let first = 0; first < waiting.length; first += batch_size) {
-        const batch = waiting.slice(first, first + batch_size);
+    for (let pending = documents.flatMap(({ pieces }) => pieces.flatMap((piece) => [piece, ...piece.forms])); pending.length;) {
+      pending.sort((left, right) => right.ids.length - left.ids.length);
+      for (let start = 0; start < pending.length; start += batch_size) {
+        const batch = pending.slice(start, start + batch_size);
         this.#search(batch, options, coverage ? this.calibration.head : null);
       }
-      waiting = this.#again(documents, waiting);
+      pending = this.#retry(documents, pending);
     }
     return documents.map((document) => {
       document.pieces = document.pieces.map((piece) => (piece.forms.length ? this.#bestForm(piece) : piece));
-      return this.#together(document, coverage, support);
+      return this.#assembled(document, coverage, support);
     });
   }
 
-  /** Return the form of a piece whose translation most of its forms have. */
+  /** Return the form of a label whose translation is the most frequent one among its forms. */
   #bestForm(piece) {
     const forms = [piece, ...piece.forms];
-    return forms[mostFrequent(forms.map((form) => this.#written(form)))];
+    return forms[mostFrequent(forms.map((form) => this.#output(form)))];
   }
 
-  /** Replace the pieces whose translations have lost items by pieces to translate in their place, and return these. */
-  #again(documents, translated) {
-    const again = new Map(translated.map((piece) => [piece, this.segmenter.again(piece, this.#written(piece))]));
+  /** Replace pieces whose translations have lost items by pieces to translate instead, and return these. */
+  #retry(documents, pieces) {
+    const replacements = new Map(pieces.map((piece) => [piece, this.segmenter.retries(piece, this.#output(piece))]));
     for (const document of documents) {
-      document.pieces = document.pieces.flatMap((piece) => (again.get(piece)?.length ? again.get(piece) : [piece]));
+      document.pieces = document.pieces.flatMap((piece) => (replacements.get(piece)?.length ? replacements.get(piece) : [piece]));
     }
-    return [...again.values()].flat();
+    return [...replacements.values()].flat();
   }
 
-  /** Return what the model has written for a piece. */
-  #written(piece) {
-    return this.tokenizer.decode(piece.found.ids);
+  /** Return the model's output for a piece. */
+  #output(piece) {
+    return this.tokenizer.decode(piece.hypothesis.ids);
   }
 
-  /** Find what a given translation of a text, taken as one sentence, leaves out and makes up. */
+  /** Return what a translation of a text, read as one sentence, leaves out and makes up. */
   cover(text, translation, { support = false } = {}) {
     this.#check(support);
     const piece = this.#forced(text, translation);
@@ -112,17 +112,17 @@ export class Translator {
     return this.#coverage(document, { text: translation, starts: [0] }, [translation], [translation], support);
   }
 
-  /** Return a text as a piece with a given translation, or nothing if it is blank. */
+  /** Return a text as a piece with the user's translation; undefined for a blank text. */
   #forced(text, translation) {
     const [piece] = this.segmenter.document(text, { splits: false, copies: false, truncates: true }).pieces;
     if (!piece) return undefined;
-    const longest = this.defaults.longest_target ?? Infinity;
+    const limit = this.defaults.longest_target ?? Infinity;
     const target = this.tokenizer.encodeTarget(translation);
-    const ids = target.length > longest ? [...target.slice(0, longest - 1), target.at(-1)] : target;
+    const ids = target.length > limit ? [...target.slice(0, limit - 1), target.at(-1)] : target;
     const [{ logProbs, received }] = this.engine.force([piece.ids], [ids], this.calibration.head);
     const isEmpty = ids[0] === this.engine.tokens.end;
-    const given = { given: translation, found: { ids, logProbs }, received: mostReceived(piece.ids, isEmpty ? [] : received) };
-    return Object.assign(piece, given);
+    const fields = { userTranslation: translation, hypothesis: { ids, logProbs }, received: mostReceived(piece.ids, isEmpty ? [] : received) };
+    return Object.assign(piece, fields);
   }
 
   #check(support = false) {
@@ -133,44 +133,44 @@ export class Translator {
   }
 
   #search(pieces, options, head) {
-    const { longest_target: allowed, forces_end: forces, options: defaults } = this.defaults;
-    const chosen = Object.entries(options).filter(([name, value]) => name in OPTIONS && value !== undefined);
-    const bySource = pieces.map(({ ids }) => 3 * ids.length + 30);
-    const ends = this.engine.tokens.end >= 0;
-    const found = this.engine.search(pieces.map(({ ids }) => ids), {
-      limits: bySource.map((limit) => Math.min(limit, allowed ?? Infinity)),
-      forcesEnd: bySource.map((limit) => ends && (forces || allowed === null || limit < allowed)),
-      options: { ...defaults, ...Object.fromEntries(chosen) },
+    const { longest_target: maxLength, forces_end: forcesEnd, options: defaults } = this.defaults;
+    const searchOptions = Object.entries(options).filter(([name, value]) => name in OPTIONS && value !== undefined);
+    const sourceLimits = pieces.map(({ ids }) => 3 * ids.length + 30);
+    const hasEnd = this.engine.tokens.end >= 0;
+    const hypotheses = this.engine.search(pieces.map(({ ids }) => ids), {
+      limits: sourceLimits.map((limit) => Math.min(limit, maxLength ?? Infinity)),
+      forcesEnd: sourceLimits.map((limit) => hasEnd && (forcesEnd || maxLength === null || limit < maxLength)),
+      options: { ...defaults, ...Object.fromEntries(searchOptions) },
       head,
       shortlist: options.shortlist ?? true ? this.shortlist : null,
     });
-    pieces.forEach((piece, place) => {
-      piece.found = found[place];
-      piece.received = head && mostReceived(piece.ids, piece.found.received);
+    pieces.forEach((piece, index) => {
+      piece.hypothesis = hypotheses[index];
+      piece.received = head && mostReceived(piece.ids, piece.hypothesis.received);
     });
   }
 
-  /** Put the translation of a text together from those of its pieces. */
-  #together(document, coverage, support) {
+  /** Assemble the translation of a text from those of its pieces. */
+  #assembled(document, coverage, support) {
     const { pieces } = document;
-    const written = pieces.map((piece) => this.#written(piece));
+    const outputs = pieces.map((piece) => this.#output(piece));
     const translations = pieces.map((piece) => this.#restored(piece, document.copies));
     const joined = joinTranslations(document, translations, this.habits);
-    const logProbs = pieces.flatMap(({ found }) => found.logProbs);
+    const logProbs = pieces.flatMap(({ hypothesis }) => hypothesis.logProbs);
     return {
       text: joined.text,
       score: logProbs.length ? logProbs.reduce((sum, logProb) => sum + logProb) / logProbs.length : null,
-      tokens: pieces.map(({ found }) => found.ids),
-      ...(coverage && { coverage: this.#coverage(document, joined, written, translations, support) }),
+      tokens: pieces.map(({ hypothesis }) => hypothesis.ids),
+      ...(coverage && { coverage: this.#coverage(document, joined, outputs, translations, support) }),
     };
   }
 
-  /** Return the translation of a piece with what is kept, the ending, quotes and case of its source, and the language's spaces. */
+  /** Return the translation of a piece with the items, ending, quotes and case of its source, and the language's spaces. */
   #restored(piece, copies) {
     const { quotes, spaces } = this.habits;
-    const { source, ids, offsets, found, ending, sourceCase, isLabel } = piece;
+    const { source, ids, offsets, hypothesis, ending, sourceCase, isLabel } = piece;
     const decode = (tokens) => this.tokenizer.decode(tokens);
-    const bare = restored(source, offsets, found.ids, decode, () => this.#aligned(ids, found));
+    const bare = restored(source, offsets, hypothesis.ids, decode, () => this.#alignedRows(ids, hypothesis));
     const text = isLabel ? asLabel(bare, source.userText) : withCapital(piece, bare);
     const ended = ending === null ? text : withEnding(text, ending);
     const quoted = withQuotes(ended, typographicQuotesOf(source), quotes);
@@ -179,7 +179,7 @@ export class Translator {
   }
 
   /** Return how strongly each token of a translation aligns with each token of its source [T][S]: see aligning.py. */
-  #aligned(source, { ids, received }) {
+  #alignedRows(source, { ids, received }) {
     if (this.calibration) {
       const rows = received ?? this.engine.force([source], [ids], this.calibration.head)[0].received;
       // a head attends to the word just read, one step after the token that stands for it
@@ -191,26 +191,26 @@ export class Translator {
     return complete.map((logProb, step) => without.map((logProbs) => logProb - logProbs[step]));
   }
 
-  #coverage({ text, pieces, foreign }, joined, written, translations, support) {
-    const covered = pieces.map((piece, number) => ({
+  #coverage({ text, pieces, foreign }, joined, outputs, translations, support) {
+    const parts = pieces.map((piece, index) => ({
       start: piece.start,
       end: piece.end,
       source: text.slice(piece.start, piece.end),
-      written: written[number],
-      translation: translations[number],
-      begins: joined.starts[number],
-      covered: coverPiece(piece, piece.received, this.calibration, this.unknown, written[number]),
-      support: support && this.#support(piece, written[number]),
+      output: outputs[index],
+      translation: translations[index],
+      targetStart: joined.starts[index],
+      covered: coverPiece(piece, piece.received, this.calibration, this.unknown, outputs[index]),
+      support: support && this.#support(piece, outputs[index]),
     }));
-    const coverage = coverText([...covered, ...foreign.map((span) => coverForeign(text, span))], this.calibration.alarm);
+    const coverage = coverText([...parts, ...foreign.map((span) => coverForeign(text, span))], this.calibration.alarm);
     // as the user wrote them: the model reads a text in capitals in small letters
     for (const word of coverage.words) word.word = text.slice(word.start, word.end);
     return { ...coverage, checks: checksOf(text, joined.text, this.checkWords) };
   }
 
-  #support({ text, found: { ids, logProbs } }, translation) {
+  #support({ text, hypothesis: { ids, logProbs } }, translation) {
     const offsets = this.tokenizer.offsetsIn(translation, ids);
-    return supportPiece({ translation, offsets, logProbs, read: this.reverse.#forced(translation, text) }, this.calibration);
+    return supportPiece({ translation, offsets, logProbs, reading: this.reverse.#forced(translation, text) }, this.calibration);
   }
 }
 
@@ -226,7 +226,7 @@ function withCapital(piece, translation) {
 function checkOptions(options) {
   for (const [name, value] of Object.entries(options)) {
     if (!NAMES.includes(name)) {
-      const [nearest] = [...NAMES].sort((one, other) => distance(name, one) - distance(name, other));
+      const [nearest] = [...NAMES].sort((left, right) => distance(name, left) - distance(name, right));
       const isNear = 2 * distance(name, nearest) <= Math.max(name.length, nearest.length);
       const hint = isNear ? `did you mean \`${nearest}\`?` : `it takes ${NAMES.join(", ")}`;
       throw new RangeError(`\`${name}\` is not an option of translate: ${hint}`);
@@ -245,50 +245,50 @@ function accepts({ kind, range, choices }, value) {
   return isNumber && range[0] <= value && value <= range[1];
 }
 
-/** How many letters one has to insert, delete or replace to get from a word to another. */
-function distance(word, other) {
-  let row = Array.from({ length: other.length + 1 }, (_, column) => column);
+/** Return the edit distance of two words. */
+function distance(word, otherWord) {
+  let row = Array.from({ length: otherWord.length + 1 }, (_, column) => column);
   for (let i = 1; i <= word.length; i++) {
-    const next = [i];
-    for (let j = 1; j <= other.length; j++) {
-      next.push(Math.min(row[j] + 1, next[j - 1] + 1, row[j - 1] + (word[i - 1] !== other[j - 1])));
+    const nextRow = [i];
+    for (let j = 1; j <= otherWord.length; j++) {
+      nextRow.push(Math.min(row[j] + 1, nextRow[j - 1] + 1, row[j - 1] + (word[i - 1] !== otherWord[j - 1])));
     }
-    row = next;
+    row = nextRow;
   }
-  return row[other.length];
+  return row[otherWord.length];
 }
 
-function atLeastOne(numbers) {
-  for (const [name, value] of Object.entries(numbers)) {
+function atLeastOne(values) {
+  for (const [name, value] of Object.entries(values)) {
     if (!Number.isInteger(value) || value < 1) throw new RangeError(`${name} must be at least 1, got ${value}`);
   }
 }
 
-/** The most attention that each source token gets in any step. */
+/** Return the highest attention that each source token receives in any step. */
 function mostReceived(ids, steps) {
   return ids.map((_, token) => Math.max(0, ...steps.map((step) => step[token])));
 }
 
-/** Return what gives the tokens that a source may become, ascending: see shortlist.py. */
+/** Return a function from a source to the tokens that it may become, ascending: see shortlist.py. */
 function shortlistOf(file, multiple) {
   const [starts, tokens, frequent] = ["starts", "tokens", "frequent"].map((name) => file.numbers(`shortlist.${name}`));
   const { vocabulary } = file.model.program;
   const { end } = file.model.tokens;
   return (source) => {
-    const found = new Uint8Array(vocabulary);
+    const isListed = new Uint8Array(vocabulary);
     let count = 0;
     const add = (token) => {
-      count += 1 - found[token];
-      found[token] = 1;
+      count += 1 - isListed[token];
+      isListed[token] = 1;
     };
     frequent.forEach(add);
     for (const token of new Set(source)) {
-      for (let place = starts[token]; place < starts[token + 1]; place++) add(tokens[place]);
+      for (let index = starts[token]; index < starts[token + 1]; index++) add(tokens[index]);
     }
     for (let token = frequent.length; count % multiple && token < vocabulary; token++) add(token);
     if (end >= 0) add(end);
     const list = new Int32Array(count);
-    for (let token = 0, place = 0; place < count; token++) if (found[token]) list[place++] = token;
+    for (let token = 0, index = 0; index < count; token++) if (isListed[token]) list[index++] = token;
     return list;
   };
 }

@@ -1,11 +1,11 @@
-// The words of a text, and where a translation has spaces. It follows text/words.py.
+// The words of a text, and spaces between parts of a translation. It follows text/words.py.
 
 import { CJK_NEIGHBOURS, PATTERNS } from "./interface.js";
 
 export const WORDS = new RegExp(PATTERNS.WORDS, "gu");
 const UNSPACED_SCRIPTS = new RegExp(PATTERNS.UNSPACED_SCRIPTS, "u");
 const CJK = new RegExp(`^${PATTERNS.CJK}`, "u");
-const [BEFORE, AFTER] = [new RegExp(`[${CJK_NEIGHBOURS}]+$`), new RegExp(`^[${CJK_NEIGHBOURS}]+`)];
+const [TRAILING_NEIGHBOURS, LEADING_NEIGHBOURS] = [new RegExp(`[${CJK_NEIGHBOURS}]+$`), new RegExp(`^[${CJK_NEIGHBOURS}]+`)];
 export const isAlphanumeric = (character) => /^[\p{L}\p{N}]/u.test(character);
 
 const NUMBERS_AND_WORDS = new RegExp(`\\p{Nd}+(?:[.,:]\\p{Nd}+)+|${PATTERNS.WORDS}`, "gu");
@@ -22,7 +22,7 @@ export const isMark = (word) => !/[\p{L}\p{N}]/u.test(word);
 export const firstOf = (text) => Array.from(text.slice(0, 2))[0] ?? "";
 export const lastOf = (text) => Array.from(text.slice(-2)).at(-1) ?? "";
 
-/** As Python's `casefold`, for what words are compared with. */
+/** Return a word as Python's `casefold` does, as far as word lists need it. */
 export const folded = (word) => word.toLowerCase().replaceAll("ß", "ss");
 
 /** Return the spans of the words and marks of a text; a number, such as 1,000.50, is one. */
@@ -30,30 +30,30 @@ export function numbersAndWords(text) {
   return Array.from(text.matchAll(NUMBERS_AND_WORDS), ({ 0: word, index }) => ({ start: index, end: index + word.length }));
 }
 
-/** Return the words of a text, and which tokens each is made of. */
+/** Return the words of a text, each with the indices of its tokens. */
 export function wordsOf(text, offsets) {
-  const tokensOf = ([start, end]) => offsets.flatMap((place, token) =>
-    (place && place[0] < end && place[1] > start ? [token] : []));
+  const tokensOf = ([start, end]) => offsets.flatMap((tokenSpan, token) =>
+    (tokenSpan && tokenSpan[0] < end && tokenSpan[1] > start ? [token] : []));
   return [...text.matchAll(WORDS)].flatMap((match) => {
     const span = [match.index, match.index + match[0].length];
     const tokens = tokensOf(span);
     if (!UNSPACED_SCRIPTS.test(match[0])) return [{ span, tokens }];
     // a token stands for a word
-    const cut = new Map(tokens.map((token) => {
+    const parts = new Map(tokens.map((token) => {
       const part = [Math.max(offsets[token][0], span[0]), Math.min(offsets[token][1], span[1])];
       return [part.join(), part];
     }));
-    return [...cut.values()].sort((left, right) => left[0] - right[0]).map((part) => ({ span: part, tokens: tokensOf(part) }));
+    return [...parts.values()].sort((left, right) => left[0] - right[0]).map((part) => ({ span: part, tokens: tokensOf(part) }));
   }).filter(({ tokens }) => tokens.length);
 }
 
-/** Whether no space is written between two parts of a text: Chinese and Japanese have none. */
-export function runsOn(text, more) {
-  const [last, first] = [lastOf(text.replace(BEFORE, "")), firstOf(more.replace(AFTER, ""))];
+/** Whether two parts of a text are written without a space between them, as in Chinese and Japanese. */
+export function runsOn(text, addition) {
+  const [last, first] = [lastOf(text.replace(TRAILING_NEIGHBOURS, "")), firstOf(addition.replace(LEADING_NEIGHBOURS, ""))];
   return CJK.test(last) && (!isAlphanumeric(last) || CJK.test(first));
 }
 
-/** Join two parts of a translation, neither of which may become a part of a word of the other. */
-export function withSpace(text, more) {
-  return isAlphanumeric(lastOf(text)) && isAlphanumeric(firstOf(more)) && !runsOn(text, more) ? `${text} ${more}` : text + more;
+/** Join two parts of a translation, with a space where a word of one would else run into a word of the other. */
+export function withSpace(text, addition) {
+  return isAlphanumeric(lastOf(text)) && isAlphanumeric(firstOf(addition)) && !runsOn(text, addition) ? `${text} ${addition}` : text + addition;
 }

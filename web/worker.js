@@ -1,4 +1,4 @@
-// A worker: it holds a translator, or is a thread of an engine. `AskedWorker` asks it.
+// A worker: it holds a translator, or is a thread of an engine. `WorkerClient` calls it.
 
 import { newInstance } from "./engine.js";
 import { Translator } from "./translator.js";
@@ -19,11 +19,11 @@ const calls = {
   work: () => thread.team_work(), // until the worker is ended
 };
 
-async function answer({ number, name, given }) {
+async function answer({ id, name, parameters }) {
   try {
-    return { number, value: await calls[name](...given) };
+    return { id, value: await calls[name](...parameters) };
   } catch (error) {
-    return { number, error: error.message };
+    return { id, error: error.message };
   }
 }
 

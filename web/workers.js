@@ -1,23 +1,23 @@
-// A worker, and the promises of its answers.
+// Calls functions in a worker.
 
-export class AskedWorker {
+export class WorkerClient {
   /** Start worker.js. */
   static async create() {
     const file = new URL("worker.js", import.meta.url);
-    if (typeof Worker === "function") return new AskedWorker(new Worker(file, { type: "module" }));
-    return new AskedWorker(new (await import("node:worker_threads")).Worker(file));
+    if (typeof Worker === "function") return new WorkerClient(new Worker(file, { type: "module" }));
+    return new WorkerClient(new (await import("node:worker_threads")).Worker(file));
   }
 
   #worker;
-  #waiting = new Map();
-  #number = 0;
+  #pending = new Map();
+  #nextId = 0;
   #ended = null;
 
   constructor(worker) {
     this.#worker = worker;
-    const settle = ({ number, value, error }) => {
-      const { resolve, reject } = this.#waiting.get(number);
-      this.#waiting.delete(number);
+    const settle = ({ id, value, error }) => {
+      const { resolve, reject } = this.#pending.get(id);
+      this.#pending.delete(id);
       if (error === undefined) resolve(value);
       else reject(new Error(error));
     };
@@ -26,22 +26,22 @@ export class AskedWorker {
     else Object.assign(worker, { onmessage: ({ data }) => settle(data), onerror: fail });
   }
 
-  /** Have it call a function of worker.js. */
-  ask(name, ...given) {
+  /** Call a function of worker.js; return a promise of its result. */
+  ask(name, ...parameters) {
     if (this.#ended !== null) return Promise.reject(new Error(this.#ended));
-    const number = this.#number++;
+    const id = this.#nextId++;
     return new Promise((resolve, reject) => {
-      this.#waiting.set(number, { resolve, reject });
-      this.#worker.postMessage({ number, name, given });
+      this.#pending.set(id, { resolve, reject });
+      this.#worker.postMessage({ id, name, parameters });
     });
   }
 
-  /** In node, let the program end without it. */
+  /** In node, let the program end although the worker runs. */
   unref() {
     this.#worker.unref?.();
   }
 
-  /** End it, whatever it does. */
+  /** End the worker, whatever it does. */
   close() {
     this.#worker.terminate();
     this.#end("the translator was closed");
@@ -49,7 +49,7 @@ export class AskedWorker {
 
   #end(reason) {
     this.#ended = reason;
-    for (const { reject } of this.#waiting.values()) reject(new Error(reason));
-    this.#waiting.clear();
+    for (const { reject } of this.#pending.values()) reject(new Error(reason));
+    this.#pending.clear();
   }
 }

@@ -389,8 +389,8 @@ class Masked:
         """Return this text with new stand-ins for lost items; `None` if they have run out."""
         tried = (*self.tried, frozenset(self.stand_ins[index] for index in lost if index in self.stand_ins))
         unchanged = {index: text for index, text in self.stand_ins.items() if index not in lost}
-        again = Masked(self.parts, self.kinds, self.prefix, unchanged, self.normal, tried)
-        stand_ins = again._stand_ins({index: cast(Item, self.parts[index][0]) for index in lost}, unchanged)
+        retry = Masked(self.parts, self.kinds, self.prefix, unchanged, self.normal, tried)
+        stand_ins = retry._stand_ins({index: cast(Item, self.parts[index][0]) for index in lost}, unchanged)
         if len(tried) > MAX_ROUNDS or not all(index in stand_ins for index in lost):
             return None
         return Masked(self.parts, self.kinds, self.prefix, stand_ins, self.normal, tried)

@@ -1,7 +1,7 @@
 """Put back into a translation what it keeps of its source: tags, and items instead of their stand-ins.
 
 A tag pair encloses the words that are aligned with its words in the source. A translation that has lost an item is
-translated again instead: see `Segmenter.again`.
+translated again instead: see `Segmenter.retries`.
 
 The alignment is read from an attention head. Legend: S source tokens, T tokens of the translation.
 """

@@ -245,8 +245,9 @@ class Segmenter(NamedTuple):
         if not spans:
             return source, encoded
         changed = source.with_unknown(spans)
-        again = self._encode(changed.text, changed.prefix)
-        return (source, encoded) if self.limit is not None and len(again.ids) > self.limit else (changed, again)
+        changed_encoded = self._encode(changed.text, changed.prefix)
+        is_too_long = self.limit is not None and len(changed_encoded.ids) > self.limit
+        return (source, encoded) if is_too_long else (changed, changed_encoded)
 
     def _with_full_stop(self, text: str, part: Masked, encoded: Encoded) -> tuple[Masked, Encoded, str | None]:
         """Return a sentence with a full stop if the user's lacks it or has an ellipsis instead, and what it has."""
@@ -291,7 +292,7 @@ class Segmenter(NamedTuple):
     def _lacks(self, sign: str) -> bool:
         return not vocabulary_of(self.tokenizer).covers(sign) and not combines(sign)
 
-    def again(self, piece: Piece, translation: str) -> list[Piece]:
+    def retries(self, piece: Piece, translation: str) -> list[Piece]:
         """Return the pieces to translate instead, if a translation has lost an item; else nothing.
 
         First the piece with stand-ins, which are words that models copy more often; after a few rounds, its parts
@@ -304,10 +305,10 @@ class Segmenter(NamedTuple):
         encoded = None if source is None else self._encode(source.text, source.prefix)
         if source is None or encoded is None or (self.limit is not None and len(encoded.ids) > self.limit):
             return self._around_items(piece, piece.masked)
-        again = self._piece(source, encoded)
-        again.prefix, again.terms, again.is_glued = piece.prefix, piece.terms, piece.is_glued
-        again.case, again.ending = piece.case, piece.ending
-        return [again]
+        retry = self._piece(source, encoded)
+        retry.prefix, retry.terms, retry.is_glued = piece.prefix, piece.terms, piece.is_glued
+        retry.case, retry.ending = piece.case, piece.ending
+        return [retry]
 
     def _around_items(self, piece: Piece, source: Masked) -> list[Piece]:
         pieces = [self._piece(part, self._encode(part.text, part.prefix)) for _, part in source.around_items()]

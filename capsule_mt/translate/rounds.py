@@ -148,7 +148,7 @@ def with_stand_ins(drafts: list[Draft], plan: Plan) -> list[Draft]:
     while True:
         checked = [_without_stand_ins(draft, plan.tokenizer) for draft in drafts]
         replacements = {
-            index: plan.segmenter.again(draft.piece, plan.tokenizer.decode(draft.hypotheses[0].ids))
+            index: plan.segmenter.retries(draft.piece, plan.tokenizer.decode(draft.hypotheses[0].ids))
             for index, draft in enumerate(drafts)
             if draft.piece.masked is not None
         }

@@ -23,8 +23,8 @@ function element(tag, text, attributes = {}) {
 /** Return where a text has these words, and no part of a longer word or number; `null` if it does not have them. */
 function spanOf(side, text, words, isLast = false) {
   const escaped = words.trim().split(/\s+/).map((word) => word.replace(/[.*+?^${}()|[\]\\/]/g, "\\$&"));
-  const [before, after] = [/^[\p{L}\p{N}]/u.test(words) ? "(?<![\\p{L}\\p{N}])" : "", /[\p{L}\p{N}]$/u.test(words) ? "(?![\\p{L}\\p{N}])" : ""];
-  const matches = [...text.matchAll(new RegExp(before + escaped.join("[^\\p{L}\\p{N}]+") + after, "giu"))];
+  const [wordStart, wordEnd] = [/^[\p{L}\p{N}]/u.test(words) ? "(?<![\\p{L}\\p{N}])" : "", /[\p{L}\p{N}]$/u.test(words) ? "(?![\\p{L}\\p{N}])" : ""];
+  const matches = [...text.matchAll(new RegExp(wordStart + escaped.join("[^\\p{L}\\p{N}]+") + wordEnd, "giu"))];
   const match = isLast ? matches.at(-1) : matches[0];
   return match ? { side, start: match.index, end: match.index + match[0].length } : null;
 }
@@ -73,7 +73,7 @@ function problemsOf(coverage, source, target) {
     `${alarms.some((alarm) => isIn(words[0], alarm)) ? "Probably" : "Perhaps"} left out${unverified}: ${text}`);
   const madeUp = problemsOfWords(coverage.target_words ?? [], target, "target", (text) => `Perhaps made up: ${text}`);
   const doubts = [...leftOut, ...madeUp].filter(
-    ({ spans: [span] }) => !faults.some((fault) => fault.spans.some((other) => other.side === span.side && isIn(span, other))),
+    ({ spans: [span] }) => !faults.some((fault) => fault.spans.some((faultSpan) => faultSpan.side === span.side && isIn(span, faultSpan))),
   );
   const silentAlarms = alarms.filter((alarm) => ![...faults, ...leftOut].some(
     ({ spans }) => spans.some((span) => span.side === "source" && isIn(span, alarm))));
@@ -205,8 +205,8 @@ class MarkedTexts {
   /** Light up a problem in its text, and tell its story there. */
   pointAt(problem, span) {
     const text = this.sides[span.side];
-    for (const other of Object.values(this.sides)) {
-      other.light(({ start, end }) => [...problem.spans, span].some((lit) => lit.side === other.side && lit.start <= start && end <= lit.end));
+    for (const markedText of Object.values(this.sides)) {
+      markedText.light(({ start, end }) => [...problem.spans, span].some((lit) => lit.side === markedText.side && lit.start <= start && end <= lit.end));
     }
     const first = text.segments.find(({ start }) => start >= span.start);
     first.node.scrollIntoView({ block: "nearest" });
@@ -216,8 +216,8 @@ class MarkedTexts {
 
   /** Return the indices of the words on the other side that belong to a word. */
   partners(side, word) {
-    const [here, there] = side === "source" ? [0, 1] : [1, 0];
-    return this.pairs.filter((pair) => pair[here] === word).map((pair) => pair[there]);
+    const [sideIndex, otherIndex] = side === "source" ? [0, 1] : [1, 0];
+    return this.pairs.filter((pair) => pair[sideIndex] === word).map((pair) => pair[otherIndex]);
   }
 
   light(side, segment) {

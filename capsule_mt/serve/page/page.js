@@ -76,12 +76,12 @@ async function check() {
 
 /** Mark the problems of a translation in both texts and list them; return a message with their number. */
 function showMarks(coverage, pairs) {
-  const number = texts.show(coverage, pairs ?? []);
+  const numProblems = texts.show(coverage, pairs ?? []);
   $("choice").hidden = !settings.verified?.includes(`${sourceCode()}-${$("to").value}`);
   showTexts();
   if (!coverage) return "";
-  if (number === 0) return "No problems found.";
-  return number === 1 ? "1 thing to look at." : `${number} things to look at.`;
+  if (numProblems === 0) return "No problems found.";
+  return numProblems === 1 ? "1 thing to look at." : `${numProblems} things to look at.`;
 }
 
 // ---- files
@@ -166,11 +166,11 @@ function showLanguages() {
 }
 
 function swap() {
-  const [from, to] = [$("to").value, sourceCode()];
+  const [newSource, newTarget] = [$("to").value, sourceCode()];
   [$("source").value, $("target").value] = [$("target").value, $("source").value];
-  $("from").value = from;
+  $("from").value = newSource;
   showTargets();
-  $("to").value = to;
+  $("to").value = newTarget;
   showDetected(null);
   changeText();
 }

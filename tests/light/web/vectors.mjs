@@ -58,11 +58,11 @@ answers.copying = {
 answers.joining = {
   cases: vectors("joining").cases.map((joining) => {
     const { text, pieces, translations, copies, glued } = joining;
-    const placed = spansIn(text, pieces).map(([start, end], number) => ({ start, end, isGlued: glued.includes(number) }));
-    const joined = joinTranslations({ text, pieces: placed, copies }, translations);
-    joined.starts.forEach((start, number) => {
-      const written = joined.text.slice(start, start + translations[number].length);
-      if (written !== translations[number]) throw new Error(`${start}: ${written}`);
+    const spans = spansIn(text, pieces).map(([start, end], index) => ({ start, end, isGlued: glued.includes(index) }));
+    const joined = joinTranslations({ text, pieces: spans, copies }, translations);
+    joined.starts.forEach((start, index) => {
+      const written = joined.text.slice(start, start + translations[index].length);
+      if (written !== translations[index]) throw new Error(`${start}: ${written}`);
     });
     return { ...joining, joined: joined.text };
   }),
@@ -98,7 +98,7 @@ answers.marks = {
   }),
 };
 
-// a model that writes what the vectors say, whose words are tokens; a word attends to the same one in small letters
+// a model with the vectors' outputs, whose tokens are words; a word attends to itself, in any case
 function translated({ text, unknown, outputs }) {
   const words = ["<unk>", "</s>"];
   const idOf = (word) => (unknown.includes(word) ? 0 : words.includes(word) ? words.indexOf(word) : words.push(word) - 1);
@@ -112,12 +112,12 @@ function translated({ text, unknown, outputs }) {
   const segmenter = new Segmenter(new Vocabulary({ encode, decode }, 0, [1]), rules.en, Infinity, new Set([0, 1]));
   const document = segmenter.document(text);
   const writes = new Map(outputs);
-  const read = [];
+  const inputs = [];
   const write = (piece) => {
-    read.push(decode(piece.ids));
+    inputs.push(decode(piece.ids));
     piece.written = writes.get(decode(piece.ids)) ?? "";
-    const again = segmenter.again(piece, piece.written);
-    return again.length ? again.flatMap(write) : [piece];
+    const retries = segmenter.retries(piece, piece.written);
+    return retries.length ? retries.flatMap(write) : [piece];
   };
   document.pieces = document.pieces.flatMap(write);
   const translations = document.pieces.map(({ source, ids, offsets, written }) => {
@@ -126,7 +126,7 @@ function translated({ text, unknown, outputs }) {
     const align = () => target.map((word) => ids.map((token) => isSame(word, token)));
     return restored(source, offsets, target, decode, align);
   });
-  return { text, unknown, outputs: read.sort().map((part) => [part, writes.get(part)]), translation: joinTranslations(document, translations).text };
+  return { text, unknown, outputs: inputs.sort().map((part) => [part, writes.get(part)]), translation: joinTranslations(document, translations).text };
 }
 
 const { tags, copied } = vectors("restoring");
@@ -150,12 +150,12 @@ const vocabulary = vocabularyOf([...characters, ...words]);
 const plainOf = (character) => vocabulary.normalForm(`b${character}b`).text.slice(1, -1);
 answers.normal = {
   cases: forms.map(({ text, back }) => {
-    vocabulary.normalForm(text); // the second time from what is kept
+    vocabulary.normalForm(text); // the second call reads the caches
     const form = vocabulary.normalForm(text);
     const sourceOf = (part) => form.sourceSpan([form.text.indexOf(part), form.text.indexOf(part) + part.length]);
     return { text, form: form.text, back: back.map(([part]) => [part, text.slice(...sourceOf(part))]) };
   }),
-  plain: Object.fromEntries(Object.entries(plain).map(([form, all]) => [form, Array.from(all, plainOf)])),
+  plain: Object.fromEntries(Object.entries(plain).map(([form, variants]) => [form, Array.from(variants, plainOf)])),
   invisible: Array.from(invisible, plainOf).join(""),
 };
 
@@ -165,8 +165,8 @@ answers.casing = {
   cases: casing.cases.map(({ text, lines: parts }) => {
     const { text: read, lines } = inSentenceCase(text, casedVocabulary, rules.en);
     const lineOf = (part) => lines.find(({ start, end }) => start <= text.indexOf(part) && text.indexOf(part) < end);
-    const found = lines.length === parts.length ? parts.map(([part]) => [part, lineOf(part)?.case]) : lines;
-    return { text, read, lines: found };
+    const cases = lines.length === parts.length ? parts.map(([part]) => [part, lineOf(part)?.case]) : lines;
+    return { text, read, lines: cases };
   }),
   translations: casing.translations.map(({ text, case: sourceCase }) => (
     { text, case: sourceCase, restored: restoredCase(text, sourceCase, casedVocabulary) })),
