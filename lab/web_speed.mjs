@@ -68,62 +68,62 @@ async function onnx(packages, folder, { tokenizer, engine, defaults }) {
   const [encoder, decoder] = await Promise.all(["encoder_model", "decoder_model_merged"].map((name) =>
     ort.InferenceSession.create(readFileSync(join(folder, `onnx/${name}_quantized.onnx`)))));
   const { start, end } = engine.tokens;
-  const whole = (numbers) => new ort.Tensor("int64", BigInt64Array.from(numbers, BigInt), [1, numbers.length]);
+  const int64s = (numbers) => new ort.Tensor("int64", BigInt64Array.from(numbers, BigInt), [1, numbers.length]);
   const empty = Object.fromEntries(decoder.inputMetadata.filter(({ name }) => name.startsWith("past_key_values.")).map(({ name, shape }) => {
     const sizes = shape.map((size) => (size === "batch_size" ? 1 : typeof size === "string" ? 0 : size));
     return [name, new ort.Tensor("float32", new Float32Array(sizes.reduce((product, size) => product * size, 1)), sizes)];
   }));
   return async (text) => {
     const { ids } = tokenizer.encode(text);
-    const mask = whole(ids.map(() => 1));
-    const states = (await encoder.run({ input_ids: whole(ids), attention_mask: mask })).last_hidden_state;
-    const found = [];
+    const mask = int64s(ids.map(() => 1));
+    const states = (await encoder.run({ input_ids: int64s(ids), attention_mask: mask })).last_hidden_state;
+    const outputs = [];
     let [past, last] = [empty, start];
-    while (last !== end && found.length < Math.min(3 * ids.length + 30, defaults.longest_target ?? Infinity)) {
+    while (last !== end && outputs.length < Math.min(3 * ids.length + 30, defaults.longest_target ?? Infinity)) {
       const { logits, ...present } = await decoder.run({
         encoder_attention_mask: mask,
-        input_ids: whole([last]),
+        input_ids: int64s([last]),
         encoder_hidden_states: states,
-        use_cache_branch: new ort.Tensor("bool", [found.length > 0], [1]),
+        use_cache_branch: new ort.Tensor("bool", [outputs.length > 0], [1]),
         ...past,
       });
       past = Object.fromEntries(Object.entries(present).map(([name, value]) => [name.replace("present", "past_key_values"), value]));
       for (const token of defaults.suppressed) logits.data[token] = -Infinity;
-      found.push(last = logits.data.reduce((best, value, token) => (value > logits.data[best] ? token : best), 0));
+      outputs.push(last = logits.data.reduce((best, value, token) => (value > logits.data[best] ? token : best), 0));
     }
-    return tokenizer.decode(found);
+    return tokenizer.decode(outputs);
   };
 }
 
 const options = { num_beams: 1, split_sentences: false };
-const here = await Translator.load(model);
+const translator = await Translator.load(model);
 const inWorker = await TranslatorWorker.load(model);
 const runs = {
-  "capsule-mt-web": async (text) => here.translate(text, options).text,
+  "capsule-mt-web": async (text) => translator.translate(text, options).text,
   "capsule-mt-web, in a worker": async (text) => (await inWorker.translate(text, options)).text,
 };
-if (here.marks) runs["capsule-mt-web, marks"] = async (text) => here.translate(text, { ...options, coverage: true }).text;
-const other = values.student && (await bergamot(values.packages, values.student));
-if (other) runs["Bergamot's worker"] = other.translate;
-if (values.onnx) runs["onnxruntime-web"] = await onnx(values.packages, values.onnx, here);
+if (translator.marks) runs["capsule-mt-web, marks"] = async (text) => translator.translate(text, { ...options, coverage: true }).text;
+const bergamotTranslator = values.student && (await bergamot(values.packages, values.student));
+if (bergamotTranslator) runs["Bergamot's worker"] = bergamotTranslator.translate;
+if (values.onnx) runs["onnxruntime-web"] = await onnx(values.packages, values.onnx, translator);
 
 const seconds = Object.fromEntries(Object.keys(runs).map((name) => [name, []]));
-const written = {};
+const translations = {};
 for (let turn = 0; turn <= Number(values.repeats); turn++) {
   for (const [name, run] of Object.entries(runs)) {
-    const before = process.cpuUsage().user;
-    written[name] = [];
-    for (const text of texts) written[name].push(await run(text));
-    if (turn) seconds[name].push((process.cpuUsage().user - before) / 1e6); // the first is for warming up
+    const start = process.cpuUsage().user;
+    translations[name] = [];
+    for (const text of texts) translations[name].push(await run(text));
+    if (turn) seconds[name].push((process.cpuUsage().user - start) / 1e6); // the first is for warming up
   }
 }
-const median = (numbers) => numbers.sort((one, more) => one - more)[numbers.length >> 1];
-const first = median(seconds["capsule-mt-web"]);
+const median = (numbers) => numbers.sort((left, right) => left - right)[numbers.length >> 1];
+const baseline = median(seconds["capsule-mt-web"]);
 console.log(`${cpus()[0].model}, node ${process.versions.node}, ${texts.length} sentences, ${values.repeats} turns`);
-for (const [name, own] of Object.entries(seconds)) {
-  const time = median(own);
-  const same = written[name].filter((text, place) => text === written["capsule-mt-web"][place]).length;
-  console.log(`${name}: ${(texts.length / time).toFixed(1)} sentences/s, ${(time / first).toFixed(2)} times as long, ${same} texts the same`);
+for (const [name, turns] of Object.entries(seconds)) {
+  const time = median(turns);
+  const numSame = translations[name].filter((text, index) => text === translations["capsule-mt-web"][index]).length;
+  console.log(`${name}: ${(texts.length / time).toFixed(1)} sentences/s, ${(time / baseline).toFixed(2)} times as long, ${numSame} texts the same`);
 }
 inWorker.close();
-await other?.close();
+await bergamotTranslator?.close();

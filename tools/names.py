@@ -3,27 +3,33 @@
     python tools/names.py                 # the share of each package, and fail over the limit
     python tools/names.py --list engine   # each such name in files whose path has "engine", with its line
 
-A name is counted once for each function, class or module that binds it, parameters and attributes included.
+A name is counted once for each function, class or module that binds it, parameters and attributes included. In
+JavaScript, each declaration of a variable, a parameter, a method or a private field counts, and each assignment to
+`this`.
 """
 
 import argparse
 import ast
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from capsule_mt.web.minify import BEFORE_HEADER, RESERVED, located_tokens_of
+
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("capsule_mt", "hf_capsule_mt", "lab", "tests", "tools")
+PACKAGES = ("capsule_mt", "hf_capsule_mt", "lab", "tests", "tools", "web")
+SUFFIXES, GENERATED = (".py", ".js", ".mjs"), "interface.js"
 LIMIT = 0.005  # the share of names; sacreBLEU, nanochat, JoeyNMT and CTranslate2 have 0.000 to 0.001
 EMPTY_NAMES = frozenset(
     """
-    all another anything before between both done each either everything few found from_ given gone had
-    has held here it its kept known last_of least left made many meant more most much need needed
+    all another anything before between both done each either everything few found from given gone had
+    has held here it its kept known least left made many meant more most much need needed
     neither none nothing of one ones other others own place placed places rest said same seen so some
     something such taken that them these they thing things this those to told two wanted what when where
-    which whole whose with_ within
+    which whole whose with within
     """.split()  # noqa: SIM905  a word a line would be eighty lines
 )
 
@@ -38,7 +44,42 @@ class Binding(NamedTuple):
 
 def bindings(path: Path) -> Iterator[Binding]:
     """Yield each name that a file binds, once a scope."""
-    yield from _scope_bindings(path, ast.parse(path.read_text(encoding="utf-8")))
+    script = path.read_text(encoding="utf-8")
+    if path.suffix == ".py":
+        yield from _scope_bindings(path, ast.parse(script))
+        return
+    tokens = [(offset, text) for offset, kind, text in located_tokens_of(script) if kind != "template"]
+    for index in sorted({*_declared_in([text for _, text in tokens])}):
+        offset, name = tokens[index]
+        yield Binding(path, script.count("\n", 0, offset) + 1, name)
+
+
+def _declared_in(texts: list[str]) -> Iterator[int]:
+    """Yield the indices of the tokens of JavaScript that declare a name."""
+    openings: list[int] = []
+    declared: list[range] = []  # patterns: the left sides of `const` and `let`, and the parameters of functions
+    pattern_start, pattern_depth = -1, -1  # of the `const` or `let` whose left side goes on
+    for index, text in enumerate(texts):
+        previous, following = texts[index - 1] if index else "", texts[index + 1] if index + 1 < len(texts) else ""
+        if text in ("const", "let"):
+            pattern_start, pattern_depth = index, len(openings)
+        elif text in ("=", "of", "in", ";") and len(openings) == pattern_depth:
+            declared.append(range(pattern_start, index))
+            pattern_depth = -1
+        elif text in ("(", "[", "{"):
+            openings.append(index)
+        elif text in (")", "]", "}"):
+            opening = openings.pop()
+            is_method = following == "{" and texts[opening - 1] not in BEFORE_HEADER
+            if text == ")" and (following == "=>" or is_method):
+                declared.append(range(opening - is_method, index))
+        is_field = following == "=" and (text[0] == "#" or texts[index - 2 : index] == ["this", "."])
+        if previous in ("function", "class") or is_field:
+            declared.append(range(index, index + 1))
+    for index in (index for indices in declared for index in indices):
+        is_name = re.fullmatch(r"#?[A-Za-z_$][\w$]*", texts[index]) and texts[index] not in RESERVED
+        if is_name and texts[index + 1] != ":" and (texts[index - 1] != "." or texts[index - 2] == "this"):
+            yield index
 
 
 def _scope_bindings(path: Path, scope: ast.AST) -> Iterator[Binding]:
@@ -76,9 +117,19 @@ def _bound_by(node: ast.AST) -> list[str]:
     return []
 
 
-def is_empty(name: str) -> bool:
-    """Return whether a name says nothing of what it holds; `_found` is as empty as `found`, `__all__` is Python's."""
-    return not name.endswith("__") and name.strip("_").lower() in EMPTY_NAMES
+def empty_among(names: list[Binding]) -> list[Binding]:
+    """Return the names that say nothing of what they hold; `_found` is as empty as `found`, `__all__` is Python's.
+
+    `left` is a side, and so not empty, beside a `right` on its line.
+    """
+    sides = {("left", path, line) for path, line, name in names if name == "right"}
+    return [
+        binding
+        for binding in names
+        if not binding.name.endswith("__")
+        and binding.name.strip("_#").lower() in EMPTY_NAMES
+        and (binding.name, binding.path, binding.line) not in sides
+    ]
 
 
 def main() -> int:
@@ -86,14 +137,15 @@ def main() -> int:
     parser.add_argument("--list", metavar="PART", help="print the names in files whose path has this part")
     parser.add_argument("--limit", type=float, default=LIMIT, help="the largest share (default: %(default)s)")
     arguments = parser.parse_args()
-    files = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    paths = (path for package in PACKAGES for path in sorted((ROOT / package).rglob("*")))
+    files = [path for path in paths if path.suffix in SUFFIXES and path.name != GENERATED]
     names = [name for path in files for name in bindings(path)]
+    empty_names = empty_among(names)
     if arguments.list is not None:
-        for binding in names:
-            if is_empty(binding.name) and arguments.list in str(binding.path.relative_to(ROOT)):
-                print(f"{binding.path.relative_to(ROOT)}:{binding.line}: {binding.name}")
+        for path, line, name in empty_names:
+            if arguments.list in str(path.relative_to(ROOT)):
+                print(f"{path.relative_to(ROOT)}:{line}: {name}")
         return 0
-    empty_names = [binding for binding in names if is_empty(binding.name)]
     counts, empty_counts = (Counter(_package_of(binding) for binding in group) for group in (names, empty_names))
     shares = {package: empty_counts[package] / count for package, count in counts.items()}
     for package, share in shares.items():

@@ -90,7 +90,12 @@ def minified(script: str, exports: Iterable[str] = ()) -> str:
 
 
 def tokens_of(script: str) -> Iterator[Token]:
-    """Yield the tokens of JavaScript without comments and space.
+    """Yield the tokens of JavaScript without comments and space."""
+    return ((kind, text) for _, kind, text in located_tokens_of(script))
+
+
+def located_tokens_of(script: str) -> Iterator[tuple[int, str, str]]:
+    """Yield the tokens of JavaScript without comments and space, each after its offset.
 
     The strings of a template are tokens, and so is the code between them.
     """
@@ -108,7 +113,7 @@ def tokens_of(script: str) -> Iterator[Token]:
             depths[-1] += 1 if text == "{" else -1
         if kind not in ("space", "comment"):
             last = _last(kind, text)
-            yield kind, text
+            yield offset - len(text), kind, text
 
 
 def _token(script: str, offset: int, last: str, continues: bool) -> Token:
@@ -180,9 +185,9 @@ class _Names:
         for name in sorted(areas, key=lambda name: -len(uses[name])):
             conflicts = {
                 short
-                for other, short in names.items()
-                if any(index in areas[other] for index in uses[name])
-                and any(index in areas[name] for index in uses[other])
+                for named, short in names.items()
+                if any(index in areas[named] for index in uses[name])
+                and any(index in areas[name] for index in uses[named])
             }
             names[name] = next(_short_names(shared | conflicts))
         return names
