@@ -6,7 +6,7 @@ from typing import NamedTuple
 from capsule_mt.coverage.methods import Calibration, word_attention
 from capsule_mt.coverage.results import Adequacy, Coverage
 from capsule_mt.coverage.verified import (
-    Read,
+    ForcedPair,
     Reverse,
     covered_share,
     doubt_of,
@@ -47,7 +47,7 @@ def adequacies(
     """
     texts, translations = [text for text, _ in lines], [translation for _, translation in lines]
     length, alarm = judge.calibration.length or ExpectedLength(), judge.calibration.unrelated_alarm
-    reads = judge.reverse.read(translations, texts, with_information=True)
+    forced_pairs = judge.reverse.read(translations, texts, with_information=True)
     hypotheses = [hypothesis for _, hypothesis in pairs]
     forward = information_of(
         [hypothesis.log_probs for hypothesis in hypotheses],
@@ -59,18 +59,18 @@ def adequacies(
         words_by_text = [[word for word in coverage.words if not is_mark(word.text)] for coverage in coverages]
         missing = [1 - _mean([word.covered for word in words]) for words in words_by_text]
     else:
-        missing = [_missing_share(*pair, read) for pair, read in zip(pairs, reads, strict=True)]
+        missing = [_missing_share(*pair, forced_pair) for pair, forced_pair in zip(pairs, forced_pairs, strict=True)]
     results = []
     for index, (text, translation) in enumerate(lines):
         omission = (missing[index] + OMISSION_WEIGHT * length.shortness(text, translation)) / (1 + OMISSION_WEIGHT)
-        read = reads[index]
-        backward = 0.0 if read is None or read.information is None else read.information
+        forced_pair = forced_pairs[index]
+        backward = 0.0 if forced_pair is None or forced_pair.information is None else forced_pair.information
         hallucination = hallucination_of(forward[index], backward)
         results.append(Adequacy(omission, hallucination, None if alarm is None else hallucination > alarm))
     return results
 
 
-def _missing_share(piece: Piece, hypothesis: Hypothesis, read: Read | None) -> float:
+def _missing_share(piece: Piece, hypothesis: Hypothesis, forced_pair: ForcedPair | None) -> float:
     """Return the uncovered share of the content words, by their doubt without the costly pass for each word's loss.
 
     The loss, 0, was chosen of -1 to 4 on HalOmi's 78 German sentences and the even lines of 488 labelled translations
@@ -78,7 +78,7 @@ def _missing_share(piece: Piece, hypothesis: Hypothesis, read: Read | None) -> f
     sentences, it ranks omissions slightly better (0.852, 0.859) than exact losses over all words do (0.848, 0.840).
     """
     attention, shares = word_attention(piece, hypothesis.received or []), list[float]()
-    for word, received, log_prob in zip(piece.words, attention, word_log_probs(piece, read), strict=True):
+    for word, received, log_prob in zip(piece.words, attention, word_log_probs(piece, forced_pair), strict=True):
         if word.is_unknown:
             shares.append(0.0)
         elif word.is_copied:

@@ -14,7 +14,7 @@ from capsule_mt.coverage.supported import DOUBT_THRESHOLDS, attended_words, supp
 from capsule_mt.coverage.verified import (
     POINTS,
     Candidate,
-    Read,
+    ForcedPair,
     Reverse,
     covered_share,
     doubts,
@@ -168,12 +168,12 @@ def cover(
     decode: return the text of a translation, in which unchanged source words are looked up.
     """
     coverages: list[PieceCoverage] = []
-    reads: list[Read | None] | None = None
+    forced_pairs: list[ForcedPair | None] | None = None
     texts = [decode(hypothesis.ids) for hypothesis in hypotheses]
     if verifier is not None and verifier.support:  # reads every translation; "verified" uses the same readings
         has_alarm = method == "verified" and calibration.unrelated_alarm is not None
         source_texts = [piece.text for piece in pieces]
-        reads = verifier.reverse.read(texts, source_texts, with_head=True, with_information=has_alarm)
+        forced_pairs = verifier.reverse.read(texts, source_texts, with_head=True, with_information=has_alarm)
     if method == "deletion":
         coverages = list(_by_deletion(pieces, hypotheses, texts, decoder, calibration))
     else:
@@ -184,11 +184,13 @@ def cover(
             attention_coverage(piece, hypothesis.received or [], curves, text) for piece, hypothesis, text in rows
         ]
     elif method == "verified" and verifier is not None:
-        coverages = _by_verification(pieces, hypotheses, texts, decoder, calibration, verifier, reads)
-    if verifier is not None and reads is not None:
-        supports: Iterable[PieceSupport] = _piece_supports(hypotheses, texts, calibration.support, verifier, reads)
+        coverages = _by_verification(pieces, hypotheses, texts, decoder, calibration, verifier, forced_pairs)
+    if verifier is not None and forced_pairs is not None:
+        supports: Iterable[PieceSupport] = _piece_supports(
+            hypotheses, texts, calibration.support, verifier, forced_pairs
+        )
         if has_alarm:
-            alarms = _unrelated(pieces, hypotheses, reads, decoder, end, calibration, verifier)
+            alarms = _unrelated(pieces, hypotheses, forced_pairs, decoder, end, calibration, verifier)
             supports = [support._replace(is_unrelated=alarm) for support, alarm in zip(supports, alarms, strict=True)]
         coverages = [coverage._replace(support=support) for coverage, support in zip(coverages, supports, strict=True)]
     return coverages
@@ -236,7 +238,7 @@ def _by_verification(
     decoder: Decoder,
     calibration: Calibration,
     verifier: Verifier,
-    reads: Sequence[Read | None] | None,
+    forced_pairs: Sequence[ForcedPair | None] | None,
 ) -> list[PieceCoverage]:
     """Cover words by their doubt (see `verified`), and score a piece by its `completeness`."""
     fitted, length = calibration.methods.get("verified", {}), calibration.length
@@ -254,7 +256,7 @@ def _by_verification(
     ]
     coverages = []
     # "sure" marks fewer words than "likely", but scores read all doubts: keep them as exact, and so the same
-    doubts_by_piece = doubts(candidates, decoder, verifier.reverse, min(threshold, POINTS["likely"]), reads)
+    doubts_by_piece = doubts(candidates, decoder, verifier.reverse, min(threshold, POINTS["likely"]), forced_pairs)
     for piece, candidate, word_doubts in zip(pieces, candidates, doubts_by_piece, strict=True):
         covered = [
             1.0 if word.is_exempt else covered_share(doubt)
@@ -277,7 +279,7 @@ def _by_verification(
 def _unrelated(
     pieces: Sequence[Piece],
     hypotheses: Sequence[Hypothesis],
-    reads: Sequence[Read | None],
+    forced_pairs: Sequence[ForcedPair | None],
     decoder: Decoder,
     end: int,
     calibration: Calibration,
@@ -285,13 +287,14 @@ def _unrelated(
 ) -> list[bool]:
     """Return which translations raise the alarm of unrelated ones: see `Adequacy`."""
     assert calibration.unrelated_alarm is not None
-    targets, log_probs = [hypothesis.ids for hypothesis in hypotheses], [one.log_probs for one in hypotheses]
+    targets = [hypothesis.ids for hypothesis in hypotheses]
+    log_probs = [hypothesis.log_probs for hypothesis in hypotheses]
     if verifier.by_shortlist:
         log_probs = [
             forced.log_probs for forced in decoder.force([piece.ids for piece in pieces], targets, Readings())
         ]
     forward = information_of(log_probs, targets, decoder, end)
-    backward = [0.0 if read is None or read.information is None else read.information for read in reads]
+    backward = [0.0 if pair is None or pair.information is None else pair.information for pair in forced_pairs]
     return [hallucination_of(*shares) > calibration.unrelated_alarm for shares in zip(forward, backward, strict=True)]
 
 
@@ -300,12 +303,12 @@ def _piece_supports(
     texts: Sequence[str],
     fitted: Mapping[str, Any],
     verifier: Verifier,
-    reads: Sequence[Read | None],
+    forced_pairs: Sequence[ForcedPair | None],
 ) -> Iterator[PieceSupport]:
     """Yield the support of each translation's words by its source."""
     optional, threshold = frozenset(fitted.get("optional_words", ())), DOUBT_THRESHOLDS[verifier.marks]
-    for hypothesis, text, read in zip(hypotheses, texts, reads, strict=True):
-        words = [pair for pair in attended_words(text, read) if not is_mark(text[pair[0].start : pair[0].end])]
+    for hypothesis, text, forced_pair in zip(hypotheses, texts, forced_pairs, strict=True):
+        words = [(span, share) for span, share in attended_words(text, forced_pair) if not is_mark(text[slice(*span)])]
         offsets = offsets_of(text, hypothesis.ids, verifier.decode)
         word_doubts = support_doubts(text, offsets, hypothesis.log_probs, words)
         can_be_marked = [text[span.start : span.end].casefold() not in optional for span, _ in words]

@@ -15,7 +15,7 @@ The neighbours count because made-up words tend to stand in a row.
 from collections.abc import Sequence
 
 from capsule_mt.coverage.curves import evidence_of, sigmoid
-from capsule_mt.coverage.verified import Read
+from capsule_mt.coverage.verified import ForcedPair
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import Offsets, words_of
 
@@ -24,12 +24,12 @@ DOUBT_THRESHOLDS = {"sure": 6.0, "likely": 5.0, "all": 4.0}
 LOG_PROB_WEIGHT, MIN_LOG_PROB, NEIGHBOUR_WEIGHT = 0.4, -8.0, 0.5  # c, the bound of log p, and d
 
 
-def attended_words(text: str, read: Read | None) -> list[tuple[Span, float]]:
+def attended_words(text: str, forced_pair: ForcedPair | None) -> list[tuple[Span, float]]:
     """Return the words of a translation, each with the highest attention that it receives from the reverse model."""
-    if read is None:
+    if forced_pair is None:
         return []
-    rows = read.forced.received or []
-    words = words_of(text, read.source)
+    rows = forced_pair.forced.received or []
+    words = words_of(text, forced_pair.source)
     return [(span, max((row[column] for row in rows for column in columns), default=0.0)) for span, columns in words]
 
 

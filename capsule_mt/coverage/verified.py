@@ -24,8 +24,8 @@ SMALLEST_LOSS, LARGEST_LOSS = -1.0, 9.0
 POINTS = {"sure": 8.5, "likely": 7.0, "all": 5.0}
 
 
-class Read(NamedTuple):
-    """A forced pass over a text and its translation, and the spans of the tokens of both.
+class ForcedPair(NamedTuple):
+    """A text and its translation after a forced pass, with the spans of the tokens of both.
 
     information: the share of what the translation says that its text makes probable; `None` if it was not read.
     """
@@ -46,7 +46,7 @@ class Reverse(Protocol):
         *,
         with_head: bool = False,
         with_information: bool = False,
-    ) -> list[Read | None]:
+    ) -> list[ForcedPair | None]:
         """Force each translation; `None` for a blank text.
 
         with_head: also read the head that aligns words.
@@ -109,11 +109,11 @@ def doubts(
     decoder: Decoder,
     reverse: Reverse,
     threshold: float,
-    reads: Sequence[Read | None] | None = None,
+    forced_pairs: Sequence[ForcedPair | None] | None = None,
 ) -> list[list[float]]:
     """Return the doubt of each word of each candidate; it is exact where it is above `threshold`.
 
-    reads: the reverse model's readings of all candidates; by default it reads those that need it.
+    forced_pairs: the reverse model's readings of all candidates; by default it reads those that need it.
     """
 
     def can_pass(candidate: Candidate, word: int, log_prob: float) -> bool:
@@ -127,17 +127,17 @@ def doubts(
         for index, candidate in enumerate(candidates)
         if any(can_pass(candidate, word, SMALLEST_LOG_PROB) for word in range(len(candidate.attention)))
     ]
-    if reads is not None:
-        doubted_reads = [reads[index] for index in indices]
+    if forced_pairs is not None:
+        doubted_pairs = [forced_pairs[index] for index in indices]
     elif indices:
         translations = [candidates[index].translation for index in indices]
-        doubted_reads = reverse.read(translations, [candidates[index].piece.text for index in indices])
+        doubted_pairs = reverse.read(translations, [candidates[index].piece.text for index in indices])
     else:
-        doubted_reads = []
+        doubted_pairs = []
     doubted_words: list[tuple[int, int, float]] = []
-    for index, read in zip(indices, doubted_reads, strict=True):
+    for index, forced_pair in zip(indices, doubted_pairs, strict=True):
         candidate = candidates[index]
-        log_probs = word_log_probs(candidate.piece, read)
+        log_probs = word_log_probs(candidate.piece, forced_pair)
         doubts_by_candidate[index] = list(map(doubt_of, candidate.attention, log_probs))
         doubted_words += [
             (index, word, log_prob) for word, log_prob in enumerate(log_probs) if can_pass(candidate, word, log_prob)
@@ -148,12 +148,13 @@ def doubts(
     return doubts_by_candidate
 
 
-def word_log_probs(piece: Piece, read: Read | None) -> list[float]:
+def word_log_probs(piece: Piece, forced_pair: ForcedPair | None) -> list[float]:
     """Return the log-probability of each word of a source by the reverse model, given the translation."""
-    if read is None:  # the translation is blank
+    if forced_pair is None:  # the translation is blank
         return [SMALLEST_LOG_PROB] * len(piece.words)
-    tokens = dict(words_of(piece.text, read.target))
-    return [sum(read.forced.log_probs[token] for token in tokens.get(word.model_span, ())) for word in piece.words]
+    tokens = dict(words_of(piece.text, forced_pair.target))
+    log_probs = forced_pair.forced.log_probs
+    return [sum(log_probs[token] for token in tokens.get(word.model_span, ())) for word in piece.words]
 
 
 def without_tokens(source: Ids, positions: Sequence[int]) -> Ids:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # late: a call without coverage starts sooner
     from capsule_mt.coverage.methods import Calibration
     from capsule_mt.coverage.options import CoverageOptions
     from capsule_mt.coverage.results import Adequacy, Coverage
-    from capsule_mt.coverage.verified import Read
+    from capsule_mt.coverage.verified import ForcedPair
     from capsule_mt.text.glossary import Glossary
     from capsule_mt.text.restoring import Alignment
 
@@ -267,8 +267,8 @@ class Scorer:
 
         It is 1 - log p(translation | text) / log p(translation | no text), at least 0.
         """
-        reads = self.read(texts, translations, with_information=True)
-        return [None if read is None else read.information for read in reads]
+        forced_pairs = self.read(texts, translations, with_information=True)
+        return [None if pair is None else pair.information for pair in forced_pairs]
 
     def read(
         self,
@@ -277,34 +277,37 @@ class Scorer:
         *,
         with_head: bool = False,
         with_information: bool = False,
-    ) -> "list[Read | None]":
+    ) -> "list[ForcedPair | None]":
         """Return a forced pass over each given translation, with the characters that its tokens stand for.
 
         A blank text has none. Words beyond what the model takes have no tokens. `with_head`: also read the attention
         of the head that aligns words. `with_information`: also force it without its text.
         """
-        from capsule_mt.coverage.verified import Read, information_of, offsets_of
+        from capsule_mt.coverage.verified import ForcedPair, information_of, offsets_of
 
         documents, pairs = self._pairs(texts, translations, self._segmenter(SCORED))
         if with_head and self.calibration.head is None:
             raise ValueError(f"{self.loaded.name} has no head that aligns words: `capsule-mt calibrate` chooses one")
         readings = Readings(head=self.calibration.head if with_head else None)
         sources, targets = [piece.ids for piece, _ in pairs], [target.ids for _, target in pairs]
-        forced = self.loaded.decoder.force(sources, targets, readings) if pairs else []
+        results = self.loaded.decoder.force(sources, targets, readings) if pairs else []
         targets_read = [
             _without_tags(translation, document)
             for document, translation in zip(documents, translations, strict=True)
             if document.pieces
         ]
-        decode, reads = self._tokenizer(SCORED).decode, []
+        decode, forced_pairs = self._tokenizer(SCORED).decode, []
         shares: Sequence[float | None] = [None] * len(pairs)
         if with_information:
-            shares = information_of([read.log_probs for read in forced], targets, self.loaded.decoder, self.loaded.end)
-        for (piece, target), read, target_read, information in zip(pairs, forced, targets_read, shares, strict=True):
+            log_probs = [forced.log_probs for forced in results]
+            shares = information_of(log_probs, targets, self.loaded.decoder, self.loaded.end)
+        for (piece, target), forced, target_read, information in zip(
+            pairs, results, targets_read, shares, strict=True
+        ):
             offsets = offsets_of(target_read.text, target.ids, decode)
             spans = [span and target_read.user_span(Span(*span)) for span in offsets]
-            reads.append(Read(list(piece.source_offsets), spans, read, information))
-        return _by_text(documents, reads)
+            forced_pairs.append(ForcedPair(list(piece.source_offsets), spans, forced, information))
+        return _by_text(documents, forced_pairs)
 
     def _pairs(
         self, texts: Sequence[str], translations: Sequence[str], segmenter: Segmenter, with_tags: bool = False

@@ -9,7 +9,7 @@ from capsule_mt import CoverageOptions, Translator
 from capsule_mt.coverage.completeness import completeness, gap_of
 from capsule_mt.coverage.problems import problems_of
 from capsule_mt.coverage.supported import support_doubts
-from capsule_mt.coverage.verified import Candidate, Read, covered_share, doubt_of, doubts
+from capsule_mt.coverage.verified import Candidate, ForcedPair, covered_share, doubt_of, doubts
 from capsule_mt.engine.decoder import EngineDecoder
 from capsule_mt.engine.search import Forced
 from capsule_mt.files.lines import coverage_record
@@ -40,7 +40,7 @@ class Reverse:
 
     def read(self, texts, translations, *, with_head=False, with_information=False):
         self.texts.append(list(texts))
-        return [Read([], [*SPANS, None], Forced([*self.log_probs, -1.0])) for _ in texts]
+        return [ForcedPair([], [*SPANS, None], Forced([*self.log_probs, -1.0])) for _ in texts]
 
 
 class Losing:
@@ -283,8 +283,8 @@ def test_given_translations_are_read_without_tags(pair, caplog):
         [re.sub("<.*?>", "", text) for text in texts], [re.sub("<.*?>", "", t) for t in translations]
     )
     assert [result.adequacy for result in scored] == plain
-    (read,) = pair.read(texts[1:], translations[1:])
-    assert [translations[1][slice(*span)] for span in read.target if span][:2] == ["He", "'"]
+    (forced_pair,) = pair.read(texts[1:], translations[1:])
+    assert [translations[1][slice(*span)] for span in forced_pair.target if span][:2] == ["He", "'"]
     assert pair.score(["Er schläft."], translations[1:])[0].score == pytest.approx(scored[1].score, abs=1e-5)
     assert not caplog.records
 
@@ -295,5 +295,5 @@ def test_texts_with_tags_between_sentences_are_read_with_tags_and_a_warning(pair
     assert "Tags such as <p> and <br> cut a text into sentences" in caplog.text
     assert scored.segments[0].source_ids == tuple(pair.loaded.tokenizer.encode(text).ids)
     assert scored.segments[0].target_ids[1:] == tuple(pair.loaded.tokenizer.encode_target(translation))
-    (read,) = pair.read([text], [translation])
-    assert [translation[slice(*span)] for span in read.target if span][-1] == ">"
+    (forced_pair,) = pair.read([text], [translation])
+    assert [translation[slice(*span)] for span in forced_pair.target if span][-1] == ">"
