@@ -45,7 +45,7 @@ class BuildHook(BuildHookInterface):
         output = folder / "native" if in_place else Path(self.directory, "native", target)
         try:
             # a wheel to publish names its target, and is always compiled anew
-            library = build.build(target, output) if requested_target else build.built(target, output)
+            library = build.build(target, output) if requested_target else build.current_library(target, output)
         except (OSError, RuntimeError, ValueError) as error:
             self.app.display_warning(f"capsule-mt is installed without its native engine: {error}")
             return

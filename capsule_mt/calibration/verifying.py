@@ -133,15 +133,15 @@ def choose_unrelated_alarm(
         return None
     pairs.sort(key=lambda pair: len(pair[1]))
     originals, lines = map(list, zip(*pairs, strict=True))
-    own = _hallucinations(translator, originals, lines)
+    genuine = _hallucinations(translator, originals, lines)
     exchanged = _hallucinations(translator, originals, [*lines[1:], lines[0]])
 
-    def halfway(own: np.ndarray, exchanged: np.ndarray) -> float:
-        return float(np.quantile(own, 1 - FLAGGED_SHARE) + np.quantile(exchanged, FLAGGED_SHARE)) / 2
+    def halfway(genuine: np.ndarray, exchanged: np.ndarray) -> float:
+        return float(np.quantile(genuine, 1 - FLAGGED_SHARE) + np.quantile(exchanged, FLAGGED_SHARE)) / 2
 
-    alarms = [halfway(own[other_half::2], exchanged[other_half::2]) for other_half in (1, 0)]
-    alarm = round(halfway(own, exchanged), 3)
-    flagged = _cross_validated_share(np.greater, own, alarms)
+    alarms = [halfway(genuine[other_half::2], exchanged[other_half::2]) for other_half in (1, 0)]
+    alarm = round(halfway(genuine, exchanged), 3)
+    flagged = _cross_validated_share(np.greater, genuine, alarms)
     caught = {"another sentence's": _cross_validated_share(np.greater, exchanged, alarms)}
     print(f"alarm of unrelated translations: above {alarm}, flags {flagged:.1%} of own translations, catches {caught}")
     return {"score": alarm, "flagged": flagged, "caught": caught}

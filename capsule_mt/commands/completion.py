@@ -57,11 +57,11 @@ def candidates(words: list[str]) -> list[str]:
     *earlier, prefix = words or [""]
     names = {**COMMANDS, **{name: "" for _, names in further_commands().values() for name in names}}
     if not earlier or earlier == ["help"]:
-        found = [*names, *(() if earlier else ("help", "--help", "--version"))]
+        completions = [*names, *(() if earlier else ("help", "--help", "--version"))]
     else:
         parser = _parser_of(earlier[0]) if earlier[0] in names else None
-        found = [] if parser is None else list(_candidates_of(parser, earlier[1:], prefix))
-    return [name for name in found if name.startswith(prefix)]
+        completions = [] if parser is None else list(_candidates_of(parser, earlier[1:], prefix))
+    return [name for name in completions if name.startswith(prefix)]
 
 
 def _parser_of(command: str) -> argparse.ArgumentParser | None:

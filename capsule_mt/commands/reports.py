@@ -151,7 +151,7 @@ def _marked(text: str, side: str, problems: Sequence[Problem]) -> str:
     marked: list[tuple[Span, str]] = []
     for problem in problems:
         for span in problem.spans:
-            is_free = all(span.end <= other.start or other.end <= span.start for other, _ in marked)
+            is_free = all(span.end <= mark.start or mark.end <= span.start for mark, _ in marked)
             if span.side == side and is_free:
                 marked.append((span, problem.level))
     parts, position = list[str](), 0

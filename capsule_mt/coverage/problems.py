@@ -117,9 +117,9 @@ def _span_of(side: Side, text: str, words: str, is_last: bool = False) -> Span |
     parts = words.split()
     if not parts:
         return None
-    before = r"(?<![^\W_])" if HAS_LETTER.match(parts[0]) else ""
-    after = r"(?![^\W_])" if HAS_LETTER.match(parts[-1][-1]) else ""
-    pattern = before + BETWEEN_WORDS.join(map(re.escape, parts)) + after
+    word_start = r"(?<![^\W_])" if HAS_LETTER.match(parts[0]) else ""
+    word_end = r"(?![^\W_])" if HAS_LETTER.match(parts[-1][-1]) else ""
+    pattern = word_start + BETWEEN_WORDS.join(map(re.escape, parts)) + word_end
     spans = (Span(side, *match.span()) for match in re.finditer(pattern, text, re.IGNORECASE))
     return [None, *spans][-1] if is_last else next(spans, None)
 

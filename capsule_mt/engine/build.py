@@ -93,12 +93,12 @@ def build(name: str, output: Path, sanitize: str = "") -> Path:
         # a new file, and not the old one written over: a process may have it loaded
         shutil.copyfile(library, f"{path}.new")
         if sanitize:
-            os.utime(f"{path}.new", (0, 0))  # so that `built` never takes it
+            os.utime(f"{path}.new", (0, 0))  # so that `current_library` never takes it
         os.replace(f"{path}.new", path)
     return path
 
 
-def built(name: str, output: Path) -> Path:
+def current_library(name: str, output: Path) -> Path:
     """Return the library of a target in a folder; it is compiled unless it is newer than everything it is made of."""
     library = output / TARGETS[name].library if name in TARGETS else output
     parts = [*SOURCES.rglob("*.[ch]"), SOURCES.with_name("operations.def"), OPTIONS, Path(__file__)]
@@ -169,7 +169,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.if_changed:
         if arguments.target in TARGETS:  # elsewhere, the package is installed without the engine
-            built(arguments.target, arguments.output)
+            current_library(arguments.target, arguments.output)
         return
     print(build(arguments.target, arguments.output, arguments.sanitize))
 

@@ -92,13 +92,13 @@ class LiveLines:
 
     def _read(self) -> None:
         content = os.read(self._descriptor, BYTES_AT_ONCE)
-        *lines, rest = content.split(b"\n")
+        *lines, unfinished = content.split(b"\n")
         if lines:
             lines[0] = b"".join([*self._unfinished, lines[0]])
             self._unfinished = []
         self._lines.extend(line + b"\n" for line in lines)
-        if rest:
-            self._unfinished.append(rest)
+        if unfinished:
+            self._unfinished.append(unfinished)
         if not content:
             self._has_ended = True
             if self._unfinished:

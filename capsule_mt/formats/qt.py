@@ -79,9 +79,9 @@ class QtFile(Catalog):
 
         def write(forms: dict[str, str], needs_review: bool) -> None:
             inner = [part.raw.decode() for part in translation.children if isinstance(part, Text)]
-            before, after = (inner[0], inner[-1]) if inner else ("", "")
-            written = before.join(f"<numerusform>{form}</numerusform>" for form in forms.values())
-            translation.fill(f"{before}{written}{after}")
+            prefix, suffix = (inner[0], inner[-1]) if inner else ("", "")
+            written = prefix.join(f"<numerusform>{form}</numerusform>" for form in forms.values())
+            translation.fill(f"{prefix}{written}{suffix}")
             translation.set_attribute("type", "unfinished" if needs_review else None)
 
         self._add(Plural(sources, numbers), f"line {line}", write)

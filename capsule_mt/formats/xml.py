@@ -80,8 +80,8 @@ class Element:
         """Replace elements that stand side by side by others, with the white space that stands between them."""
         begin, end = self.children.index(forms[0]), self.children.index(forms[-1]) + 1
         previous = self.children[begin - 1] if begin else None
-        between = previous.raw.decode() if isinstance(previous, Text) and not previous.raw.strip() else ""
-        self.children[begin:end] = [Text(between.join(written).encode())]
+        separator = previous.raw.decode() if isinstance(previous, Text) and not previous.raw.strip() else ""
+        self.children[begin:end] = [Text(separator.join(written).encode())]
 
     def walk(self) -> list[Element]:
         """Return this element and all its descendants, in document order."""

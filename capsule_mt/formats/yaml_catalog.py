@@ -106,11 +106,11 @@ class YamlCatalog(TextCatalog):
         sources = {scalar.key: Message(scalar.text, STRFTIME) for scalar in group}
         forms = self._rule.forms_for(sources)
         start, end = group[0].key_start, group[-1].end
-        between = "\n" + " " * self._column(start)
+        separator = "\n" + " " * self._column(start)
 
         def write(texts: dict[str, str], _: bool) -> None:
             lines = [f"{name}: {self._styled(text, group[-1])}" for name, text in texts.items()]
-            self._edits.append(Edit(start, end, between.join(lines)))
+            self._edits.append(Edit(start, end, separator.join(lines)))
 
         self._add(Plural(sources, forms), f"line {self._line(start)}", write)
 

@@ -89,8 +89,8 @@ def frequencies_of(codes: bytes) -> "array[int]":
     frequencies = {code: max(1, round(count * TOTAL / len(codes))) for code, count in counts.items()}
     frequent = max(frequencies, key=lambda code: frequencies[code])
     if frequencies[frequent] > MAX_FREQUENCY:
-        other = frequent - 1 if frequent > 0 else frequent + 1
-        frequencies[other] = max(frequencies.get(other, 0), TOTAL - MAX_FREQUENCY)
+        neighbour = frequent - 1 if frequent > 0 else frequent + 1
+        frequencies[neighbour] = max(frequencies.get(neighbour, 0), TOTAL - MAX_FREQUENCY)
     while excess := sum(frequencies.values()) - TOTAL:  # the most frequent code bears the rest: that costs least
         code = max(frequencies, key=lambda code: frequencies[code])
         frequencies[code] -= min(excess, frequencies[code] // 2)

@@ -466,8 +466,8 @@ def stored_weights_of(config: Mapping[str, Any], most_layers: int, file: str) ->
             else:
                 _add_look_back(f"{layer}.self_attn", stored, variant, config["d_model"], add_map, weights)
                 kind = "aan" if variant.decoder_self == "average" else "rnn"
-                before = f"{stored}_rnn" if kind == "rnn" else None
-                add_norms(f"{layer}.self_attn", f"{stored}_{kind}_ffn", before)
+                pre_norm = f"{stored}_rnn" if kind == "rnn" else None
+                add_norms(f"{layer}.self_attn", f"{stored}_{kind}_ffn", pre_norm)
             if side == "decoder":
                 add_attention(f"{layer}.encoder_attn", f"{stored}_context")
             for number in range(1, getattr(variant, f"{side}_ffn_depth") + 1):

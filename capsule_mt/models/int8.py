@@ -40,11 +40,11 @@ class Int8File:
         open_file(file).close()
         self._digests = _read_digests(facts_file)
         self._stored = SafetensorsFile(file)
-        for names, others, owner in (
+        for names, owner_names, owner in (
             (self._stored, self._digests, FACTS_FILE),
             (self._digests, self._stored, INT8_FILE),
         ):
-            if missing := next((name for name in names if name not in others), None):
+            if missing := next((name for name in names if name not in owner_names), None):
                 raise CheckpointError(f"{os.path.join(folder, owner)}: lacks `{missing}`: convert the model again")
         for name in self._stored:
             matrix = name.removesuffix(".codes")

@@ -72,8 +72,8 @@ def load_model(
     if shortlist is True and not checkpoint.has_shortlist and getattr(tokenizer, "language_codes", None):
         from capsule_mt.models.scripts import ScriptShortlist  # late: as the next one
 
-        many = cast("FileTokenizer | FairseqTokenizer", tokenizer)
-        candidates = ScriptShortlist(many.target_texts, many.language_codes)
+        multilingual = cast("FileTokenizer | FairseqTokenizer", tokenizer)
+        candidates = ScriptShortlist(multilingual.target_texts, multilingual.language_codes)
     elif shortlist:
         candidates = _lexical_shortlist(shortlist, checkpoint, (program.embeddings, program.vocabulary))
     decoder = EngineDecoder(

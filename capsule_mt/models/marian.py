@@ -76,13 +76,13 @@ class _Marian:
 
         words, _, step, _ = self.writers
         embedded = self._embed(words, source_table, "encoder")
-        states = [self._before(words, embedded, "model.encoder.emb", self.variant.postprocess_emb)]
+        states = [self._preprocessed(words, embedded, "model.encoder.emb", self.variant.postprocess_emb)]
         for index in range(self._num_layers("encoder")):
             states.append(self._encoder_layer(self._connect(words, "encoder", states), index))
         source = self._top(words, self._aggregate(words, "encoder", states), embedded, "encoder")
         memory = self.writers.memory(source, self._num_layers("decoder"))
         embedded = self._embed(step, target_table, "decoder")
-        states = [self._before(step, embedded, "model.decoder.emb", self.variant.postprocess_emb)]
+        states = [self._preprocessed(step, embedded, "model.decoder.emb", self.variant.postprocess_emb)]
         for index in range(self._num_layers("decoder")):
             states.append(self._decoder_layer(self._connect(step, "decoder", states), index, memory))
         hidden = self._top(step, self._aggregate(step, "decoder", states), embedded, "decoder")
@@ -106,7 +106,7 @@ class _Marian:
             positions = self.parts.vector(name, self.positions.count // self.width, self.width)
         return writer.run("EMBED", writer.new(self.width), table=table, positions=positions, scale=self.scale)
 
-    def _before(self, writer: ModuleWriter, hidden: int, name: str, steps: str) -> int:
+    def _preprocessed(self, writer: ModuleWriter, hidden: int, name: str, steps: str) -> int:
         """Return what a layer reads: its input, or a normalised copy of it."""
         if not steps:
             return hidden
@@ -115,7 +115,7 @@ class _Marian:
             self._normalise(writer, hidden, f"{name}_pre_norm", step)
         return hidden
 
-    def _after(self, writer: ModuleWriter, hidden: int, output: int, name: str, steps: str | None = None) -> int:
+    def _postprocess(self, writer: ModuleWriter, hidden: int, output: int, name: str, steps: str | None = None) -> int:
         """Combine a layer's output with its input, `hidden`, which receives the result."""
         steps = self.variant.postprocess if steps is None else steps
         if steps == "an":  # one operation for both
@@ -134,7 +134,7 @@ class _Marian:
         steps = self.variant.postprocess_top
         if not steps:
             return hidden
-        return self._after(writer, writer.copy(embedded), writer.copy(hidden), f"model.{side}.top", steps)
+        return self._postprocess(writer, writer.copy(embedded), writer.copy(hidden), f"model.{side}.top", steps)
 
     def _normalise(self, writer: ModuleWriter, hidden: int, name: str, step: str) -> None:
         if step == "n":
@@ -161,19 +161,19 @@ class _Marian:
         return self._feed_forward(words, hidden, layer, "encoder")
 
     def _queries_keys_values(self, writer: ModuleWriter, hidden: int, name: str) -> int:
-        read = self._before(writer, hidden, name, self.variant.preprocess)
+        layer_input = self._preprocessed(writer, hidden, name, self.variant.preprocess)
         names = [f"{name}.{letter}_proj" for letter in "qkv"]
-        if self.variant.normalises_keys or read == hidden:
-            return writer.apply(read, *names, outputs=self.width)
-        queries = writer.apply(read, names[0], outputs=self.width)
+        if self.variant.normalises_keys or layer_input == hidden:
+            return writer.apply(layer_input, *names, outputs=self.width)
+        queries = writer.apply(layer_input, names[0], outputs=self.width)
         return writer.concatenate(queries, writer.apply(hidden, *names[1:], outputs=self.width))
 
     def _decoder_layer(self, below: int, index: int, memory: int) -> int:
         step, layer, heads = self.writers.step, f"model.decoder.layers.{index}", self._num_heads("decoder")
         hidden = step.copy(below)
         self.look_back(self, hidden, layer, index)
-        read = self._before(step, hidden, f"{layer}.encoder_attn", self.variant.preprocess)
-        attended = step.attend_source(read, memory, f"{layer}.encoder_attn", heads, index)
+        layer_input = self._preprocessed(step, hidden, f"{layer}.encoder_attn", self.variant.preprocess)
+        attended = step.attend_source(layer_input, memory, f"{layer}.encoder_attn", heads, index)
         self._project_heads(step, hidden, attended, f"{layer}.encoder_attn", "cross", index)
         return self._feed_forward(step, hidden, layer, "decoder")
 
@@ -187,24 +187,25 @@ class _Marian:
         """Apply the SSRU (Kim et al. 2019), the recurrent unit that replaces self-attention."""
         _, _, step, states = self.writers
         name = f"{layer}.self_attn"
-        read = self._before(step, hidden, name, self.variant.preprocess)
-        gates = self._normalised_gates(read, name) if self.variant.ssru_layer_norm else self._gates(read, name)
+        layer_input = self._preprocessed(step, hidden, name, self.variant.preprocess)
+        gates_of = self._normalised_gates if self.variant.ssru_layer_norm else self._gates
+        gates = gates_of(layer_input, name)
         output = step.run("SSRU", step.new(self.width), gates=gates, state=states.new(self.width))
         self._leave_recurrence(hidden, output, name)
 
-    def _gates(self, read: int, name: str) -> int:
+    def _gates(self, layer_input: int, name: str) -> int:
         forget = self.parts.linear(f"{name}.forget_gate", self.width, self.width)
         fresh = self.parts.linear(f"{name}.input_map", self.width, self.width, bias=False)
-        return self.writers.step.linear(read, forget, fresh)
+        return self.writers.step.linear(layer_input, forget, fresh)
 
-    def _normalised_gates(self, read: int, name: str) -> int:
+    def _normalised_gates(self, layer_input: int, name: str) -> int:
         """Return the gates of an SSRU with `layer-normalization`: the bias follows the normalisation."""
         step, gates = self.writers.step, []
         for gate, norm, bias in (
             ("forget_gate", "forget_norm", self.parts.vector(f"{name}.forget_gate.bias", self.width)),
             ("input_map", "input_norm", self._zeros),
         ):
-            gates.append(step.apply(read, f"{name}.{gate}", outputs=self.width, bias=False))
+            gates.append(step.apply(layer_input, f"{name}.{gate}", outputs=self.width, bias=False))
             gain = self.parts.vector(f"{name}.{norm}.weight", self.width)
             step.norm(gates[-1], -1, gain, bias, CELL_EPSILON)
         return step.concatenate(*gates)
@@ -213,14 +214,14 @@ class _Marian:
         """Apply the GRU of Marian's `dec-cell` "gru"."""
         _, _, step, states = self.writers
         name, width = f"{layer}.self_attn", self.width
-        read = self._before(step, hidden, name, self.variant.preprocess)
+        layer_input = self._preprocessed(step, hidden, name, self.variant.preprocess)
         state = states.new(width)
 
         def gates(side: str, bias: bool) -> list[Linear]:
             sizes = (("gates", 2 * width), ("candidate", width))
             return [self.parts.linear(f"{name}.{side}_{part}", size, width, bias=bias) for part, size in sizes]
 
-        from_input = step.linear(read, *gates("input", True))
+        from_input = step.linear(layer_input, *gates("input", True))
         from_state = step.linear(state, *gates("state", False))
         step.run("GRU_STEP", state, from_input=from_input, from_state=from_state, state=state)
         self._leave_recurrence(hidden, step.copy(state), name)
@@ -228,14 +229,14 @@ class _Marian:
     def _leave_recurrence(self, hidden: int, output: int, name: str) -> None:
         if self.variant.rnn_projection:
             output = self.writers.step.apply(output, f"{name}.out_proj", outputs=self.width)
-        self._after(self.writers.step, hidden, output, name)
+        self._postprocess(self.writers.step, hidden, output, name)
 
     def _average(self, hidden: int, layer: str, index: int) -> None:
         """Apply average attention (Zhang et al. 2018): the mean of all inputs so far, through layers and gates."""
         _, _, step, states = self.writers
         variant, name = self.variant, f"{layer}.self_attn"
         average = step.run("MEAN_PAST", step.new(self.width), source=hidden, state=states.new(self.width))
-        output = self._before(step, average, name, variant.preprocess)
+        output = self._preprocessed(step, average, name, variant.preprocess)
         for number in range(1, variant.average_ffn_depth):
             output = step.apply(
                 output,
@@ -247,18 +248,18 @@ class _Marian:
             output = step.apply(output, f"{name}.fc{variant.average_ffn_depth}", outputs=self.width)
         if variant.average_gates:
             gates = [
-                step.apply(read, f"{name}.{gate}_gate", outputs=self.width, activation="sigmoid")
-                for gate, read in (("input", hidden), ("forget", output))
+                step.apply(gate_input, f"{name}.{gate}_gate", outputs=self.width, activation="sigmoid")
+                for gate, gate_input in (("input", hidden), ("forget", output))
             ]
             output = self._weighted(step, step.concatenate(*gates), step.concatenate(hidden, output))
-        self._after(step, hidden, output, name)
+        self._postprocess(step, hidden, output, name)
 
     def _feed_forward(self, writer: ModuleWriter, hidden: int, layer: str, side: str) -> int:
         width, depth = self.settings.number(f"{side}_ffn_dim", 4096), getattr(self.variant, f"{side}_ffn_depth")
         output, activation, scale = hidden, self.activation, 1.0
         if self.variant.sigmoid_gelu:  # x sigmoid(s x) = silu(s x) / s
             activation, scale = "silu", SIGMOID_GELU_SCALE
-        output = self._before(writer, hidden, f"{layer}.final", self.variant.preprocess)
+        output = self._preprocessed(writer, hidden, f"{layer}.final", self.variant.preprocess)
         for number in range(1, depth + 1):
             is_last, inputs = number == depth, self.program.width(output)
             linear = self.parts.linear(f"{layer}.fc{number}", self.width if is_last else width, inputs)
@@ -266,7 +267,7 @@ class _Marian:
                 bias_scale = 1.0 if is_last else scale
                 linear = _scaled(linear, bias_scale if number == 1 else bias_scale / scale, bias_scale)
             output = writer.linear(output, linear, activation="none" if is_last else activation)
-        return self._after(writer, hidden, output, f"{layer}.final")
+        return self._postprocess(writer, hidden, output, f"{layer}.final")
 
     def _project_heads(
         self, writer: ModuleWriter, hidden: int, attended: int, attention: str, site: str, index: int
@@ -278,7 +279,7 @@ class _Marian:
         output = attended
         if self.variant.attention_projection:
             output = aggregate(self, writer, attended, f"{attention}.out_proj", site)
-        self._after(writer, hidden, output, attention)
+        self._postprocess(writer, hidden, output, attention)
 
     def _routes_heads(self, site: str) -> bool:
         method = self.settings.choice("head_aggregation", "concat", HEAD_AGGREGATIONS)

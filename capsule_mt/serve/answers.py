@@ -111,7 +111,7 @@ class Answers:
         for candidate in map(_lower, (code, tag, language)):
             if candidate in served:
                 return served[candidate]
-        matches = [other for other in self.codes if base_language(other) == base_language(language)]
+        matches = [served_code for served_code in self.codes if base_language(served_code) == base_language(language)]
         if not language.isalpha():  # it names a script, and a reader of one may not read the other
             matches = []
         if len(matches) != 1:

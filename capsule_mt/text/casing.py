@@ -196,13 +196,13 @@ def _margins(line: str, words: list[re.Match[str]], vocabulary: Vocabulary) -> l
     alone = [_name_margin(word[0], vocabulary) for word in words]
     margins = list(alone)
     for index, word in enumerate(words):
-        for other in (index - 1, index + 1):
-            if not 0 <= other < len(words):
+        for neighbour in (index - 1, index + 1):
+            if not 0 <= neighbour < len(words):
                 continue
-            left, right = sorted((word.span(), words[other].span()))
-            is_first = other == 0 and line[: words[0].start()].strip() == ""  # its capital says nothing
+            left, right = sorted((word.span(), words[neighbour].span()))
+            is_first = neighbour == 0 and line[: words[0].start()].strip() == ""  # its capital says nothing
             if line[left[1] : right[0]] == " " and not is_first:
-                share = NEIGHBOUR_SHARE * alone[other]
+                share = NEIGHBOUR_SHARE * alone[neighbour]
                 margins[index] += max(-MAX_FROM_NEIGHBOUR, min(MAX_FROM_NEIGHBOUR, share))
     return margins
 

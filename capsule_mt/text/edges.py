@@ -53,9 +53,9 @@ def label_in(text: str, sentence: Span) -> Span | None:
     match = LABEL.match(text, start, min(sentence.end, start + MAX_LABEL))
     if match is None or match.end() < sentence.end:
         return None
-    before = text[text.rfind("\n", 0, start) + 1 : start]
-    after = text[sentence.end :].partition("\n")[0]
-    is_alone = is_no_sentence(LANGUAGE_TOKEN.sub("", before) + after)
+    prefix = text[text.rfind("\n", 0, start) + 1 : start]
+    suffix = text[sentence.end :].partition("\n")[0]
+    is_alone = is_no_sentence(LANGUAGE_TOKEN.sub("", prefix) + suffix)
     return Span(start, match.end(1)) if is_alone else None
 
 

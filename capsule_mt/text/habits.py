@@ -107,9 +107,9 @@ def with_french_spaces(translation: str) -> str:
     output, end = "", 0
     for match in FRENCH_SPACES.finditer(_without_items(translation, "X")):
         space = THIN_SPACE if match["high"] else "\xa0"
-        before, after = ("", space) if match["opening"] else (space, "")
+        space_before, space_after = ("", space) if match["opening"] else (space, "")
         mark = next(filter(None, match.groups()))
-        output += translation[end : match.start()] + before + mark + after
+        output += translation[end : match.start()] + space_before + mark + space_after
         end = match.end()
     return output + translation[end:]
 

@@ -119,7 +119,7 @@ def rules_of(language: str | None) -> Rules:
     abbreviations = _words_of(ABBREVIATIONS, code) - final_abbreviations
     if not abbreviations:
         tables = (ABBREVIATIONS, FINAL_ABBREVIATIONS)
-        abbreviations = frozenset().union(*(_words_of(table, other) for table in tables for other in table))
+        abbreviations = frozenset().union(*(_words_of(table, key) for table in tables for key in table))
         abbreviations -= WORDS_ELSEWHERE - _words_of(ABBREVIATIONS, "en")
     return Rules(
         abbreviations,

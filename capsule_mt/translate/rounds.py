@@ -74,14 +74,14 @@ def with_retries(pieces: Sequence[Piece], results: list[Hypotheses], plan: Plan)
     ]
 
 
-def _better(piece: Piece, before: Hypotheses, retried: Hypotheses, plan: Plan) -> Hypotheses:
+def _better(piece: Piece, original: Hypotheses, retried: Hypotheses, plan: Plan) -> Hypotheses:
     """Return the hypotheses whose best has fewer faults; of equal ones, those whose best leaves less out."""
     by_faults = sorted(retried, key=lambda hypothesis: _count_faults(piece, hypothesis, plan))  # keeps their order
 
     def rank(hypotheses: Hypotheses) -> tuple[int, float]:
         return _count_faults(piece, hypotheses[0], plan), _omitted_share(hypotheses[0])
 
-    return min(before, by_faults[: plan.num_returned], key=rank)
+    return min(original, by_faults[: plan.num_returned], key=rank)
 
 
 def _count_faults(piece: Piece, hypothesis: Hypothesis, plan: Plan) -> int:
@@ -210,6 +210,8 @@ def with_terms(drafts: list[Draft], plan: Plan) -> list[Draft]:
             drafts[index] = drafts[index]._replace(hypotheses=hypotheses)
         forced |= prefixes
         pending = prefixes
+        if not pending:
+            break
     return drafts
 
 

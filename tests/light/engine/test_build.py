@@ -9,11 +9,11 @@ def test_it_is_compiled_only_where_it_is_not_newer_than_its_sources(tmp_path, mo
     name = build.this_platform()
     library = tmp_path / build.TARGETS[name].library
     monkeypatch.setattr(build, "build", lambda *_: "compiled")
-    assert build.built(name, tmp_path) == "compiled"
+    assert build.current_library(name, tmp_path) == "compiled"
     library.touch()
-    assert build.built(name, tmp_path) == library
+    assert build.current_library(name, tmp_path) == library
     os.utime(library, (0, 0))
-    assert build.built(name, tmp_path) == "compiled"
+    assert build.current_library(name, tmp_path) == "compiled"
 
 
 def test_the_command_compiles_always_or_only_what_has_changed(tmp_path, monkeypatch):
