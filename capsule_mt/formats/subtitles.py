@@ -27,6 +27,10 @@ EXAMPLES = {
     "vtt": "00:01.000 --> 00:02.500",
     "ass": "Dialogue: 0,0:00:01.00,0:00:02.50,Default,,0,0,0,,Text",
 }
+# Of the cues that do not end a sentence, the share before a capital from which on each cue is a text of its own. It is
+# 100 % of chapters, lyrics and descriptions, 8 % and 17 % of two films, whose sentences go on with a name or "I".
+TITLES_SHARE = 0.8
+MIN_TITLES = 4  # such cues
 MIN_TITLE = 5  # letters, all capitals, of a title or a sign
 MAX_PAUSE = 2.0  # seconds between two cues of a sentence
 MAX_SENTENCE_CUES = 8
@@ -176,8 +180,9 @@ def _sentences(cues: list[Cue], unescaped: Callable[[str], str]) -> list[_Senten
             sentences.append(_Sentence(markup, list(group)))
         group.clear()
 
+    are_titles = _are_titles(cues)
     for cue in cues:
-        if group and (_is_apart(group[-1][0], cue) or len(group) >= MAX_SENTENCE_CUES):
+        if group and (are_titles or _is_apart(group[-1][0], cue) or len(group) >= MAX_SENTENCE_CUES):
             end_sentence()
         for line in cue.speech:
             text = TAG.sub("", line.text).strip()
@@ -188,6 +193,14 @@ def _sentences(cues: list[Cue], unescaped: Callable[[str], str]) -> list[_Senten
                 end_sentence()
     end_sentence()
     return sentences
+
+
+def _are_titles(cues: list[Cue]) -> bool:
+    """Return whether each cue is a text of its own, although it does not end a sentence."""
+    texts = [TAG.sub("", cue.speech[-1].text).strip() for cue in cues if cue.speech]
+    starts = [TAG.sub("", cue.speech[0].text).strip()[:1] for cue in cues if cue.speech]
+    following = [start for text, start in zip(texts, starts[1:], strict=False) if text and not END.search(text)]
+    return len(following) >= MIN_TITLES and sum(map(str.isupper, following)) >= TITLES_SHARE * len(following)
 
 
 def _is_apart(last: Cue, cue: Cue) -> bool:

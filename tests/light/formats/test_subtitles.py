@@ -157,3 +157,10 @@ def test_a_cue_does_not_get_more_than_can_be_read_in_its_time():
     text = "When the long winter was over," + " he could finally sleep again" * 2
     written = translated("film.srt", content.encode(), lambda _: text).decode().split("\n\n")
     assert len(" ".join(written[0].split("\n")[2:])) <= 25
+
+
+@pytest.mark.parametrize(("second", "are_titles"), [("The hat", True), ("and a hat", False)])
+def test_titles_of_chapters_are_not_one_sentence(second, are_titles):
+    lines = ["Prologue", second, "The old man", second, "Closing credits", second]
+    cues = [f"00:0{index}.000 --> 00:0{index + 1}.000\n{line}\n" for index, line in enumerate(lines)]
+    assert (texts("film.vtt", "\n".join(["WEBVTT\n", *cues]).encode()) == lines) == are_titles
