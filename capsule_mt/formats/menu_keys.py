@@ -2,8 +2,8 @@
 
 import re
 
-# "_File" in GTK, "&File" and "E&xit" in Qt: the mark of a menu entry's key; not "R&D" or "&amp;"
-KEY = re.compile(r"(?<!\w)([_&])(?=[^\W\d_])(?!\w+;)|(?<=\w)(&)(?=[a-z])(?!\w+;)")
+# "_File" in GTK, "&File", "E&xit" and "Match #&1" in Qt: the mark of a menu entry's key; not "R&D", "&amp;" or "2>&1"
+KEY = re.compile(r"(?<!\w)([_&])(?=[^\W\d_])(?!\w+;)|(?<![\w>])(&)(?=\d)|(?<=\w)(&)(?=[a-z])(?!\w+;)")
 
 
 def without_key(text: str) -> str:
@@ -12,8 +12,8 @@ def without_key(text: str) -> str:
 
 
 def with_key(source: str, text: str) -> str:
-    """Mark the key of a translated menu entry: the letter of its source, or else the first letter."""
-    letters = [i for i, character in enumerate(text) if character.isalpha()]
+    """Mark the key of a translated menu entry: the letter or digit of its source, or else the first letter."""
+    letters = [i for i, character in enumerate(text) if character.isalnum()]
     if without_key(source) == source or not letters:
         return text
     match = KEY.search(source)

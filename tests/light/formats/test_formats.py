@@ -296,6 +296,8 @@ def test_po():
         ("&Help", "Help", "Ajuda (Help)", "Ajuda (&Help)"),
         ("R&D costs &amp; snake_case", "R&D costs &amp; snake_case", "Custos", "Custos"),
         ("_One _Two", "_One _Two", "Um", "Um"),
+        ("Match #&2", "Match #2", "Jogo #2", "Jogo #&2"),
+        ("Errors (2>&1)", "Errors (2>&1)", "Erros (2>&1)", "Erros (2>&1)"),
     ],
 )
 def test_the_key_of_a_menu_is_marked_in_its_translation(source, model_input, translation, written):
@@ -418,6 +420,11 @@ def test_tables():
     odd = "a\u2028b\tc\n".encode()
     assert translated("table.tsv", odd, lambda text: "1\t2\n3") == "a\u2028b\t1 2 3\n".encode()
     assert translated("table.csv").decode() == 'id;text\n1;"ER SAGT: ""GUT""; JA."\n'
+
+
+def test_a_table_whose_cells_are_all_quoted_stays_so():
+    content = b'"id","text"\r\n"1","Er schl\xc3\xa4ft."\r\n'
+    assert translated("table.csv", content).decode() == '"id","text"\r\n"1","ER SCHLÄFT."\r\n'
 
 
 def test_markup_that_a_translation_lost_or_crossed_is_put_behind_it():
