@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import sys
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -16,6 +17,7 @@ from capsule_mt.files.reading import open_text
 from capsule_mt.formats.reading import (
     FLAGGING_FORMATS,
     FORMATS,
+    MARKUP_START,
     TABLE_FORMATS,
     UNREADABLE_SUFFIXES,
     format_of,
@@ -34,6 +36,7 @@ FILE_SUFFIXES = (
     *(suffix for suffixes in FORMATS.values() for suffix in suffixes),
 )
 REPORT_SUFFIXES = (".tsv", ".html", ".jsonl")  # of a report of what to check
+MAX_START = 2048  # bytes of a file that may show that it is XML
 MAX_SHOWN = 5  # passages to be checked, on stderr
 MAX_SHOWN_TEXT = 60  # characters of each
 
@@ -131,6 +134,11 @@ def _choose_format(arguments: argparse.Namespace, parser: argparse.ArgumentParse
             f"{arguments.input}: there is no reader for {suffix}, but for {readers}; {advice}"
             f"--format {LINES} translates each line as text, keys and markup, too"
         )
+    if arguments.format is None and by_name is None and _begins_as_markup(arguments.input):
+        parser.error(
+            f"{arguments.input}: begins as XML or HTML, and its name does not tell which kind: --format html or "
+            f"--format xliff reads it as such; --format {LINES} translates each line as text, keys and markup, too"
+        )
     if arguments.format is None and by_name in TABLE_FORMATS and arguments.column is None:
         parser.error(
             f"{arguments.input}: name the column that is translated, a number or a name: --column 2; --format {LINES} "
@@ -148,6 +156,17 @@ def _choose_format(arguments: argparse.Namespace, parser: argparse.ArgumentParse
         return
     if arguments.n_best > 1:
         parser.error(f"--n-best {arguments.n_best} is for lines of text, the input is {arguments.format}")
+
+
+def _begins_as_markup(path: str | None) -> bool:
+    """Return whether a file begins as XML or HTML; what cannot be read is reported when it is read."""
+    if path is None or not os.path.isfile(path):
+        return False
+    try:
+        with open_text(path) as stream:
+            return MARKUP_START.match(stream.read(MAX_START)) is not None
+    except (OSError, EOFError, ValueError, zlib.error):
+        return False
 
 
 def input_name(arguments: argparse.Namespace) -> str:

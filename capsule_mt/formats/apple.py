@@ -13,6 +13,8 @@ STRING = re.compile(r'"((?:[^"\\]|\\(?s:.))*)"|([\w./$:-]+)')
 ESCAPE = re.compile(r"\\([0-7]{3}|[Uu][0-9A-Fa-f]{4}|(?s:.))")
 ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 VARIABLE = re.compile(r"%(?:\d+\$)?#@\w+@|%(?:\d+\$)?[-+ 0#]*\d*(?:\.\d+)?(?:hh|h|ll|l|q|z|t|j)?[@a-zA-Z%]")
+# dictionaries of texts for widths of the screen ("20") and for devices ("mac")
+VARIANTS = ("NSStringVariableWidthRuleType", "NSStringDeviceSpecificRuleType")
 MARKS = {"utf-16-le": codecs.BOM_UTF16_LE, "utf-16-be": codecs.BOM_UTF16_BE, "utf-8-sig": codecs.BOM_UTF8}
 
 
@@ -85,10 +87,14 @@ class StringsdictFile(Catalog):
         pairs = _pairs(element)
         if "NSStringLocalizedFormatKey" in pairs:
             self._add_text(pairs["NSStringLocalizedFormatKey"])
-        if pairs.get("NSStringFormatSpecTypeKey") is None or "other" not in pairs:
+        for variants in (pairs[key] for key in VARIANTS if key in pairs):
+            for value in _pairs(variants).values():
+                if value.local == "string":
+                    self._add_text(value)
+        if pairs.get("NSStringFormatSpecTypeKey") is None:
             return
         texts = {name: value for name, value in pairs.items() if name in CATEGORIES}
-        if self._rule is None:
+        if self._rule is None or "other" not in texts:  # without "other", they are for these numbers: "left" for 0
             for value in texts.values():
                 self._add_text(value)
             return

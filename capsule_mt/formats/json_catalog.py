@@ -1,4 +1,4 @@
-"""Catalogs in JSON: of i18next and its like, of Chrome's extensions (messages.json), and of Flutter (.arb).
+"""Catalogs in JSON: of i18next, go-i18n and their like, of Chrome's extensions (messages.json), and of Flutter (.arb).
 
 Keys, layout and everything but texts stay byte for byte. A file with numbers is not a catalog, and is refused.
 """
@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from capsule_mt.formats.catalog import Edit, Message, Plural, TextCatalog
 from capsule_mt.formats.plurals import CATEGORIES
+from capsule_mt.text.keeping import placeholders_of
 
 MAX_DEPTH = 50
 SPACE = re.compile(r"[ \t\r\n]*")
@@ -17,6 +18,7 @@ NULL = "null"
 SUFFIX = re.compile(rf"(.+)(?<!_ordinal)_({'|'.join(CATEGORIES)})")  # of i18next's plurals
 I18N = re.compile(r"\$t\([^()]*\)|\$\d+")  # another message of i18next, an argument of MediaWiki
 CHROME = re.compile(r"\$\w+\$|\$\d|\$\$")  # the placeholders of messages.json
+GO_METADATA = ("id", "hash", "description", "leftDelim", "rightDelim")  # beside the plural forms of a go-i18n message
 
 
 class Member(NamedTuple):
@@ -87,15 +89,27 @@ class JsonCatalog(TextCatalog):
                 if child.key.startswith("@"):  # metadata, as in MediaWiki
                     continue
                 group = group_of.get(child.key)
+                if group is None and child.key in GO_METADATA and fixed is I18N and _is_plural(member.value):
+                    continue
                 if group is None:
                     self._add_value(child, fixed)
                 elif child is group.first:
                     self._add_group(neighbours, group)
 
     def _groups(self, members: dict[str, Member]) -> "list[Group]":
-        """Return the plurals of i18next: "key_one" and "key_other", or before version 21 "key" and "key_plural"."""
+        """Return the plurals of an object.
+
+        The object itself may be one: its keys are the categories. Else the plurals are those of i18next: "key_one" and
+        "key_other", or before version 21 "key" and "key_plural".
+        """
         if self._rule is None:
             return []
+        if _is_plural(members):
+            texts = {name: member for name, member in members.items() if name in CATEGORIES}
+            if len(texts) == 1:  # a go-i18n message that does not depend on a number
+                return []
+            forms = self._rule.forms_for(texts)
+            return [Group(texts, forms, {name: name for name in forms})]
         by_stem: dict[str, dict[str, Member]] = {}
         for key, member in members.items():
             match = SUFFIX.fullmatch(key)
@@ -214,6 +228,16 @@ class JsonCatalog(TextCatalog):
         if not self._text.startswith(sign, offset):
             self._refuse(offset, f"`{sign}` is expected, got {self._text[offset : offset + 10]!r}")
         return offset + 1
+
+
+def _is_plural(members: dict[str, Member]) -> bool:
+    """Return whether an object is a message in plural forms: of go-i18n, or with a placeholder in its general form."""
+    general = members.get("other")
+    if general is None or not all(isinstance(member.value, str) for member in members.values()):
+        return False
+    if not members.keys() <= {*CATEGORIES, *GO_METADATA}:
+        return False
+    return not members.keys() <= {*CATEGORIES} or (len(members) > 1 and bool(placeholders_of(str(general.value))))
 
 
 def _is_chrome(member: Member) -> bool:

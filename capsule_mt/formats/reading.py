@@ -18,7 +18,7 @@ FORMATS = {
     "vtt": (".vtt",),
     "ass": (".ass", ".ssa"),
     "po": (".po", ".pot"),
-    "xliff": (".xliff", ".xlf", ".sdlxliff", ".mqxliff", ".mxliff"),
+    "xliff": (".xliff", ".xlf", ".sdlxliff", ".mqxliff", ".mxliff", ".poxliff"),
     "markdown": (".md", ".markdown", ".mdx"),
     "docx": (".docx",),
     "pptx": (".pptx",),
@@ -47,12 +47,17 @@ CONVERTERS = {".toml": "toml2po", ".ini": "ini2po", ".ftl": "fluent2po", ".php":
 UNREADABLE_SUFFIXES = {
     **{suffix: f"`{program}` of the Translate Toolkit makes a .po of it" for suffix, program in CONVERTERS.items()},
     ".adoc": "`asciidoc2po` of the Translate Toolkit makes a .po of it",
+    ".ics": "`ical2po` of the Translate Toolkit makes a .po of it",
+    ".sub": "`sub2po` of the Translate Toolkit makes a .po of it",
     ".xcstrings": "let Xcode export the localization as .xliff",
     **dict.fromkeys((".json5", ".jsonc"), "write it as .json, without comments"),
     **dict.fromkeys((".jsonl", ".tmx", ".svg", ".rst", ".tex", ".ipynb", ".sbv", ".ttml"), ""),
+    **dict.fromkeys((".tbx", ".dtd", ".catkeys"), ""),
 }
 GZIP = b"\x1f\x8b"
 MAX_UNPACKED = 256 << 20  # bytes
+# how a file begins that is XML or HTML, whatever its name is
+MARKUP_START = re.compile(rb"(?i)(?:\xef\xbb\xbf)?\s*<(?:\?xml\s|!doctype\s|!entity\s|[a-z][\w:.-]*\s[^<>]*\bxmlns\b)")
 PLAIN = "text"  # the whole file is one unit
 # where a file declares its encoding
 DECLARATIONS = {

@@ -19,7 +19,7 @@ class TableFile:
     def __init__(self, text: str, column: str, *, is_csv: bool = False, name: str = "the table") -> None:
         self._ending = "\r\n" if "\r\n" in text else "\n"
         self._is_csv, self._has_final_break = is_csv, text.endswith("\n")
-        self._delimiter = "\t"
+        self._delimiter, self._quotes_all = "\t", False
         if is_csv:
             first = text.partition("\n")[0]
             self._delimiter = max(DELIMITERS, key=first.count)
@@ -27,6 +27,7 @@ class TableFile:
                 self._rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=self._delimiter, strict=True))
             except csv.Error as error:
                 raise FormatError(f"{name}: not a valid .csv table ({error})") from None
+            self._quotes_all = self._written(self._rows, quotes_all=True) == text
         else:
             self._rows = [line.removesuffix("\r").split("\t") for line in text.removesuffix("\n").split("\n")]
         self._column_index, first_row = self._find_column(column, name)
@@ -48,11 +49,21 @@ class TableFile:
                 cell = translated.text if self._is_csv else BREAKS.sub(" ", translated.text)
                 rows[row_index][self._column_index] = cell
         if self._is_csv:
-            stream = io.StringIO(newline="")
-            csv.writer(stream, delimiter=self._delimiter, lineterminator=self._ending).writerows(rows)
-            return stream.getvalue().encode("utf-8")
+            return self._written(rows, self._quotes_all).encode("utf-8")
         table = self._ending.join("\t".join(row) for row in rows) + self._ending * self._has_final_break
         return table.encode("utf-8")
+
+    def _written(self, rows: Sequence[Sequence[str]], quotes_all: bool) -> str:
+        """Return a .csv whose cells are quoted, all or those that need it."""
+        stream = io.StringIO(newline="")
+        writer = csv.writer(
+            stream,
+            delimiter=self._delimiter,
+            lineterminator=self._ending,
+            quoting=csv.QUOTE_ALL if quotes_all else csv.QUOTE_MINIMAL,
+        )
+        writer.writerows(rows)
+        return stream.getvalue()
 
     def _find_column(self, column: str, name: str) -> tuple[int, int]:
         """Return the index of the column, and of the first row to translate."""

@@ -540,6 +540,23 @@ def test_a_model_stands_before_a_text(call, capfdbinary):
 
 
 @pytest.mark.parametrize(
+    "content",
+    [
+        b"\xef\xbb\xbf<?xml version='1.0'?>\n<martif/>\n",
+        b"<!DOCTYPE html>\n<p>Hut\n",
+        b'<!ENTITY hat "Hut">\n',
+        b'\n<Dictionary\n  xmlns="http://example.org/xaml">\n',
+    ],
+)
+def test_markup_with_another_name_is_not_translated_as_lines(run, capfdbinary, tmp_path, content):
+    (tmp_path / "a.strange").write_bytes(content)
+    with pytest.raises(SystemExit):
+        run("a.strange")
+    assert b"a.strange: begins as XML or HTML, and its name does not tell which kind" in capfdbinary.readouterr().err
+    assert run("a.strange", "--format", "lines")[0] == 0
+
+
+@pytest.mark.parametrize(
     "suffix", [".toml", ".sbv", ".svg", ".ini", ".tmx", ".rst", ".tex", ".jsonl", ".TMX.gz", ".ftl"]
 )
 def test_a_file_without_a_reader_is_translated_as_lines_only_on_request(run, expected, capfdbinary, tmp_path, suffix):

@@ -117,6 +117,20 @@ def test_stringsdict(language, forms):
         assert written.decode() == expected.replace("eine Datei", "EINE DATEI").replace("Dateien<", "DATEIEN<")
 
 
+def test_stringsdict_without_a_general_form():
+    """As VisualDiffer has it: "left" for 0 and "right" for 1."""
+    content = re.sub(r"<key>other</key>\s*<string>.*?</string>", "", STRINGSDICT)
+    forms = plistlib.loads(translated("a.stringsdict", content, "ru"))["files"]["files"]
+    assert {name: forms[name] for name in list(forms)[2:]} == {"one": "EINE DATEI"}
+
+
+@pytest.mark.parametrize("rule", ["NSStringVariableWidthRuleType", "NSStringDeviceSpecificRuleType"])
+def test_stringsdict_with_variants(rule):
+    content = plistlib.dumps({"hat": {rule: {"20": "Ein Hut", "50": "Ein roter Hut mit %d Federn"}}})
+    variants = plistlib.loads(translated("a.stringsdict", content))["hat"][rule]
+    assert variants == {"20": "EIN HUT", "50": "EIN ROTER HUT MIT %d FEDERN"}
+
+
 # ---- Android
 def test_android():
     assert texts("strings.xml", ANDROID) == [

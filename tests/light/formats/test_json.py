@@ -85,6 +85,22 @@ def test_plurals_in_any_order_of_their_keys():
     assert written.count(":") == 4
 
 
+def test_an_object_of_plural_forms_has_those_of_the_language():
+    def in_capitals(text):
+        return re.sub(r"(?<![.\w])\w+", lambda word: word[0].upper() if word[0] != "count" else word[0], text)
+
+    go = {"description": "Der Zähler", "hash": "ab", "one": "Ein Hut", "other": "{{.Count}} Hüte"}
+    vue = {"one": "Ein Hut", "other": "{{count}} Hüte"}
+    content = {"go": go, "vue": vue, "list": {"one": "Eins", "other": "Mehr"}}
+    written = json.loads(translated("a.json", json.dumps(content), "ru", in_capitals))
+    many = dict.fromkeys(("one", "few", "many", "other"), "{{.Count}} HÜTE")
+    assert written["go"] == {"description": "Der Zähler", "hash": "ab", **many}
+    assert written["vue"] == dict.fromkeys(many, "{{count}} HÜTE")
+    assert written["list"] == {"one": "EINS", "other": "MEHR"}  # without a number: not plural forms
+    single = json.loads(translated("a.json", '{"a": {"description": "Der Zähler", "other": "Hallo"}}', "en"))
+    assert single == {"a": {"description": "Der Zähler", "other": "HALLO"}}
+
+
 def test_plurals_stay_as_they_are_without_a_language():
     catalog = json.loads(translated("de.json", I18NEXT, None))
     assert (catalog["datei_one"], catalog["datei_other"]) == ("{{count}} DATEI", "{{count}} DATEIEN")
