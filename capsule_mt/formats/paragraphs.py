@@ -16,6 +16,7 @@ ACTION = re.compile("\ue000(\\d+)\ue001")
 ACTION_MARKS = re.compile("[\ue000\ue001]")
 BLANKS = re.compile(r"_{3,}|\.{5,}|\u2026{2,}")  # of a form, to be filled in
 DESCRIPTIONS = {"docPr": ("title", "descr"), "cNvPr": ("title", "descr"), "shape": ("alt",)}  # attributes of elements
+TABLE_DESCRIPTIONS = ("tblCaption", "tblDescription")  # elements in the properties of a table of Word
 # programs describe a picture by the name of its file until somebody does better
 PICTURE_FILE = re.compile(r"\s*|.*\.(?:bmp|emf|gif|jpe?g|png|svg|tiff?|webp|wmf)\s*", re.IGNORECASE)
 SOFT_HYPHEN = "\xad"  # where a word of the source may be broken
@@ -97,12 +98,10 @@ class Paragraph(ABC):
 
 
 class Description:
-    """What an attribute says of a picture or a shape, for those who do not see it: a text for each of its lines."""
+    """What an attribute says of a picture, shape or table for those who do not see it: a text for each line."""
 
-    kind = "picture"
-
-    def __init__(self, element: Element, attribute: str) -> None:
-        self._element, self._attribute = element, attribute
+    def __init__(self, element: Element, attribute: str, kind: str = "picture") -> None:
+        self._element, self._attribute, self.kind = element, attribute, kind
         self._lines = []
         for line in element.attributes[attribute].split("\n"):
             markup = Markup()
@@ -158,14 +157,24 @@ def numbered(elements: Iterator[Element], paragraph_of: Callable[[Element], Para
 
 
 def descriptions(tree: Element) -> list[tuple[int, Description]]:
-    """Return the descriptions of the pictures in Office Open XML, with the numbers of the pictures from 1."""
-    pictures = [element for element in tree.walk() if element.local in ("docPr", "cNvPr", "shape")]
-    return [
+    """Return the descriptions of the pictures and tables in Office Open XML, with their numbers from 1."""
+    pictures = [element for element in tree.walk() if element.local in DESCRIPTIONS]
+    of_pictures = [
         (number, Description(picture, attribute))
         for number, picture in enumerate(pictures, start=1)
         for attribute in DESCRIPTIONS[picture.local]
         if not PICTURE_FILE.fullmatch(picture.attributes.get(attribute, ""))
     ]
+    tables = (element for element in tree.walk() if element.local == "tbl")
+    of_tables = [
+        (number, Description(child, "w:val", "table"))
+        for number, table in enumerate(tables, start=1)
+        for properties in table.elements
+        if properties.local == "tblPr"
+        for child in properties.elements
+        if child.local in TABLE_DESCRIPTIONS and "w:val" in child.attributes
+    ]
+    return of_pictures + of_tables
 
 
 def _texts_of(holes: Sequence[Markup], translations: Sequence[Translated]) -> dict[int, str]:

@@ -7,8 +7,8 @@ import zipfile
 import pytest
 
 from capsule_mt.formats.reading import format_of, parse
-from capsule_mt.formats.units import FormatError
-from tests.light.formats.files import BOOK, MANIFEST, PRESENTATION, SLIDE, TEXT, docx, zipped
+from capsule_mt.formats.units import FormatError, Translated
+from tests.light.formats.files import BODY, BOOK, MANIFEST, PRESENTATION, SLIDE, TEXT, docx, zipped
 from tests.light.formats.test_formats import parts_of, read, texts, translated, word
 
 KINDS = {"slides.pptx": PRESENTATION, "text.odt": TEXT, "book.epub": BOOK}
@@ -163,6 +163,19 @@ def test_descriptions_of_pictures_in_word():
     assert [paragraph.text for paragraph in written.paragraphs] == ["DER HUT"] * 2
     descriptions = [shape._inline.docPr.get("descr") for shape in written.inline_shapes]
     assert descriptions == [DESCRIPTION.upper(), "Foto 1.PNG"]
+
+
+def test_descriptions_of_tables_in_word():
+    properties = (
+        '<w:tblPr><w:tblCaption w:val="Das Wetter"/><w:tblDescription w:val="Am &quot;Montag&quot;"/></w:tblPr>'
+    )
+    content = docx(BODY.replace("<w:tblPr/>", properties))
+    parsed = parse(content, "docx")
+    units = {unit.text: unit.location for unit in parsed.units}
+    assert (units["Das Wetter"], units['Am "Montag"']) == ("table 1", "table 1")
+    written = word(parsed.write([Translated(unit.text.upper()) for unit in parsed.units]))
+    assert '<w:tblCaption w:val="DAS WETTER"/>' in written
+    assert '<w:tblDescription w:val="AM &quot;MONTAG&quot;"/>'
 
 
 def test_descriptions_of_pictures_in_powerpoint():
