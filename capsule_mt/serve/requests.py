@@ -24,6 +24,7 @@ CLIENT_HAS_GONE = 499  # nginx's status for it; nobody reads the answer
 CLOSE = {"Connection": "close"}  # we do not read the rest of the request
 FORM, JSON, PARTS = "application/x-www-form-urlencoded", "application/json", "multipart/form-data"
 AUTO = "auto"
+SEARCH_OPTIONS = tuple(option.name for option in offered("server"))
 MIN_COUNTED = 16  # characters
 MAX_FORM_ITEMS = 1000  # a list is an item for each of its texts
 MAX_FIELDS = 100
@@ -129,6 +130,9 @@ class CoverRequest(TextRequest):
     """The fields of POST /cover."""
 
     translation: str | list[str] = Field(description="the translation of each text", examples=["Er schläft."])
+    format: Annotated[Literal["text"], BeforeValidator(lambda value: value or "text")] = Field(
+        "text", description="tags inside a text are read as tags; send the blocks of a page one by one"
+    )
     alignment: AlignmentField = False
     marks: MarksField = None
 
@@ -278,6 +282,8 @@ def _checked(values: dict[str, Any], model: type[AnyFields]) -> AnyFields:
     for name in values:
         if name in model.model_fields or name in SENT_BY_CLIENTS:
             continue
+        if name in SEARCH_OPTIONS:
+            raise HTTPException(400, f"`{name}` is a search option of /translate, and this path does not take it")
         # LibreTranslate ignores unknown fields, so clients may send any: refuse only a misspelt name of ours
         if hint := nearest(name[:40], model.model_fields, " ({})"):
             fields = ", ".join(model.model_fields)
