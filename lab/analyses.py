@@ -56,7 +56,7 @@ def _probes(named: Named) -> str:
     for result in named[PROBES]["results"]:
         by_encoder.setdefault(result["encoder"], []).append(100 * result["accuracy"])
     trained, untrained = (fmean(values) for values in by_encoder.values())
-    return f"{_IN_REPORT}; mean of the ten: {trained:.1f} the released encoder, {untrained:.1f} an untrained one"
+    return f"{_IN_REPORT}; mean of the ten: {trained:.1f} for the released encoder, {untrained:.1f} for an untrained one"
 
 
 def _movement(named: Named) -> str:
@@ -77,7 +77,7 @@ def _overlap(named: Named) -> str:
 
 def _capsules(named: Named) -> str:
     last = named[CAPSNMT]["routings"]["encoder.aggregation"][-1]
-    return f"{last['decided']:.0%} beyond 0.1 and 0.9; {last['effective_capsules']:.1f} of 8 capsules in use"
+    return f"{last['decided']:.0%} below 0.1 or above 0.9; {last['effective_capsules']:.1f} of 8 capsules in use"
 
 
 def _difference_in_coverage(named: Named) -> str:
@@ -106,13 +106,14 @@ ANALYSES = (
         "entropy and diversity of assignments by iteration",
         "entropy 6.24 / 5.93 / 5.86; diversity 0.0 / 0.09 / 0.18, encoder",
         _entropies,
-        f"{ANALYZE} on EM routing with 128 capsules, 200 sentences of the embedded corpus (96.7 BLEU). Uniform "
-        "assignments have 4.85 = ln 128 with us, 6.24 = ln 512 in the paper",
+        f"{ANALYZE} on EM routing, 200 sentences of the embedded corpus (96.7 BLEU). Uniform assignments have the "
+        "entropy ln 128 = 4.85 here, with 128 capsules, and ln 512 = 6.24 in the paper, with 512",
     ),
     Analysis(
         "Dou, Figure 2", "8 to 512 capsules", "BLEU rises with each doubling", _text(_IN_REPORT),
-        "8 to 128 capsules, three seeds. 512 need a model of width 512: `python -m lab.reproduce dou_512_capsules` "
-        "trains it, in 1.5 hours of a core a seed and row by the time of its steps (2.0 s of 2,635); not yet run",
+        "8 to 128 capsules, three seeds. 512 capsules need a model of width 512, which we have not trained: "
+        "`python -m lab.reproduce dou_512_capsules` would take 1.5 hours of a core for each seed and row (2,635 steps "
+        "of 2.0 s)",
     ),
     Analysis("Dou, Figure 3", "iterations", "best at 3", _text(_IN_REPORT), "1 to 5, three seeds"),
     Analysis(
@@ -120,46 +121,48 @@ ANALYSES = (
         _text("[below](#by-source-length)"), "`capsule-mt evaluate --sources` scores any translations by bins",
     ),
     Analysis(
-        "Li, Table 1", "ten probing tasks", "accuracies, 100,000 sentences a task", _probes,
-        "`python -m lab.probe`: encoders trained with each task, and the encoder of any checkpoint; at most 8,758 "
-        "sentences a task, all that the English Web Treebank gives",
+        "Li, Table 1", "ten probing tasks", "accuracies, with 100,000 sentences for each task", _probes,
+        "`python -m lab.probe`: encoders trained with each task, and the encoder of any checkpoint. A task has at most "
+        "8,758 sentences, all that the English Web Treebank gives",
     ),
     Analysis(
         "Zheng, Figures 1 and 4", "a word moves from FUTURE to PAST when it is said", "drawn for one sentence",
         _movement,
-        f"{ANALYZE} on the released `capsule-marian-de-en`, 500 sentences of Tatoeba's test part. One step before the "
-        "step that predicts a word's translation, at that step, one and two after. Links of a word aligner",
+        f"{ANALYZE} on the released `capsule-marian-de-en`, 500 sentences of Tatoeba's test set. The four "
+        "values are from one step before the step that predicts a word's translation, that step, and the two steps "
+        "after it. A word aligner links words to their translations",
     ),
     Analysis(
         "Zheng, 4.3", "overlap rate r_OL of predicted bags of words", "PAST 0.72, FUTURE 0.70", _overlap,
         f"{ANALYZE} on models with two iterations, 200 sentences of the embedded corpus, whose vocabulary is small",
     ),
     Analysis(
-        "Zheng, Table 3", "coverage difference ratio (CDR)", "0.73 Transformer, 0.79 ours", _difference_in_coverage,
-        "`capsule-mt evaluate --align-with` on the released `capsule-marian-de-en` and on its own plain model, "
-        "Tatoeba's test part. With models trained from the start on Multi30k, see [below](#by-source-length)",
+        "Zheng, Table 3", "coverage difference ratio (CDR)", "0.73 Transformer, 0.79 with guided routing", _difference_in_coverage,
+        "`capsule-mt evaluate --align-with` on the released `capsule-marian-de-en` and on the plain model that "
+        "it was made from, Tatoeba's test set. For models trained from the start on Multi30k, see "
+        "[below](#by-source-length)",
     ),
     Analysis(
         "Zheng, Table 3", "read blind: QUALITY from 1 to 5, OVER and UNDER in percent of the source's words",
-        "fewer errors with guided routing; UNDER 3.83 Transformer, 2.41 ours", _read,
-        "`lab.plain_beside_guided`, one reader, a language model: 100 of the 200 sentences that the two translate "
-        "differently, of 2,116. In brackets the 95 % interval of guided - plain",
+        "fewer errors with guided routing; UNDER 3.83 Transformer, 2.41 with guided routing", _read,
+        "`lab.plain_beside_guided`. One reader, a language model, read 100 of the 200 sentences that the two models "
+        "translate differently, of 2,116 sentences. Brackets hold the 95 % interval of guided minus plain",
     ),
     Analysis("Zheng, appendix", "iterations of guided routing", "a plot", _text(_IN_REPORT), "1 to 5, three seeds"),
     Analysis(
         "Wang, Table 4", "assignments of words to capsules", '"very close to 0 or 1"', _capsules,
-        f"{ANALYZE} on the released `capsnmt-de-en`, 500 sentences of Tatoeba's test part; it also draws the words of "
+        f"{ANALYZE} on the released `capsnmt-de-en`, 500 sentences of Tatoeba's test set. It also draws the words of "
         "each capsule",
     ),
     Analysis(
         "Wang, abstract", "the hybrid with attention", "named, without numbers",
-        _text(_NOT_MEASURED + "no hybrid was trained: the paper has neither an equation nor a row to compare with"),
-        "`source_attention: true`; `python -m lab.reproduce capsnmt_hybrid` trains it, in 20 minutes of a core by the "
-        "time of its steps (0.21 s of 5,616)",
+        _text(_NOT_MEASURED + "we did not train a hybrid, since the paper gives neither an equation nor a row to compare with"),
+        "`source_attention: true`; `python -m lab.reproduce capsnmt_hybrid` would take 20 minutes of a core (5,616 "
+        "steps of 0.21 s)",
     ),
     Analysis(
         "Wang, Table 1", "tokenised BLEU (multi-bleu)", "BLEU", _text("sacreBLEU alone"),
-        "our scores of CapsNMT are not comparable with tokenised ones, digit by digit",
+        "our scores of CapsNMT cannot be compared with tokenised ones, digit by digit",
     ),
 )  # fmt: skip
 
@@ -240,11 +243,11 @@ def by_length(records: Records) -> str:
             _mean([method - baseline for baseline, method in pairs], "+.3f"),
             str(len(pairs)),
         ])  # fmt: skip
-    header = ["paper", "method", "source words", "sentences", "baseline", "method's BLEU", "gain"]
-    header += ["words of a translation, baseline", "method's more", "of a reference"]
+    header = ["paper", "method", "source words", "sentences", "BLEU, baseline", "BLEU, method", "gain in BLEU"]
+    header += ["words per translation, baseline", "the method's additional words", "words per reference"]
     parts = [markdown_table(header, rows), "The coverage difference ratio of the same translations:"]
     return "\n\n".join(
-        [*parts, markdown_table(["paper", "method", "baseline", "method's", "gain", "seeds"], coverage)]
+        [*parts, markdown_table(["paper", "method", "ratio, baseline", "ratio, method", "gain", "seeds"], coverage)]
     )
 
 
@@ -252,4 +255,4 @@ def table(records: Records) -> str:
     """Return a row for each analysis, in the papers' order."""
     named = records.named("studies")
     rows = [[entry.paper, entry.about, entry.theirs, entry.ours(named), entry.how] for entry in ANALYSES]
-    return markdown_table(["paper", "analysis", "theirs", "ours", "how"], rows)
+    return markdown_table(["paper", "analysis", "result of the paper", "our result", "how we measured"], rows)

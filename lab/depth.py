@@ -186,7 +186,7 @@ def table(records: Records, name: str) -> str:
     complete = {run: by_seed for run, by_seed in scores.items() if len(by_seed) == len(task.seeds)}
     spread = blocks(complete)
     order = sorted(scores, key=lambda run: -fmean(scores[run].values()))
-    header = ["method", "parameters", "BLEU", "seeds", "gain, seeds in pairs", "gain, by the spread of all methods"]
+    header = ["method", "parameters", "BLEU", "seeds", "gain, paired by seed", "gain, spread pooled over methods"]
     parts.append(markdown_table(header, [_row(task, runs, scores, run, spread) for run in order]))
     parts.append(_missing(missing) + (f"Spread: {spread}." if spread else "Too few seeds for a spread."))
     estimates = contrasts(task, scores)

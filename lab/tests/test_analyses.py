@@ -24,11 +24,11 @@ def test_numbers_come_from_the_records(tmp_path):
     records.keep("studies", {"name": READ, "measures": {"under": entry}})
     text = table(records)
     assert "entropy 4.85 / 2.55 (2.50 to 2.60); diversity 0.00 / 0.38, encoder, 2 seeds" in text
-    assert "mean of the ten: 85.0 the released encoder, 45.0 an untrained one" in text
+    assert "mean of the ten: 85.0 for the released encoder, 45.0 for an untrained one" in text
     assert "0.900 plain, 0.912 guided" in text
     assert "UNDER 3.00 plain, 2.50 guided (-1.25 to +0.25)" in text
     assert "PAST 0.10 / 0.20 / 0.30 / 0.40; FUTURE 0.50 / 0.50 / 0.50 / 0.50, 9 words" in text
-    assert "73% beyond 0.1 and 0.9; 5.4 of 8 capsules in use" in text
+    assert "73% below 0.1 or above 0.9; 5.4 of 8 capsules in use" in text
     assert "PAST 0.60 (0.50 to 0.70), FUTURE 0.50 (0.40 to 0.60), three seeds" in text
     rows = [line.split("|")[1:-1] for line in text.strip().splitlines()[2:]]
     assert len(rows) == len(ANALYSES)
