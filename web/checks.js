@@ -78,7 +78,9 @@ function valuesOf(number) {
   const decimal = trimmed(`${integer}.${fraction}`);
   if (new Set(separators).size === 2) return [decimal];
   if (separators.length > 1) return [trimmed(plain), trimmed(digits)];
-  return fraction.length === 3 && integer.length <= 3 ? [decimal, trimmed(plain)] : [decimal];
+  // a calibre of ".22" is often written "22"
+  const mayBeInteger = !integer || (fraction.length === 3 && integer.length <= 3);
+  return mayBeInteger ? [decimal, trimmed(plain)] : [decimal];
 }
 
 function trimmed(value) {

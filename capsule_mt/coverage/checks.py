@@ -19,8 +19,8 @@ from capsule_mt.text.sentences import language_code
 from capsule_mt.text.words import WORDS
 
 KEPT_KINDS: tuple[CheckKind, ...] = ("tags", "urls", "placeholders")
-# a number with its separators: "1,234.56", "1 234,56", "1'234"; a time or a date is several numbers
-NUMBER = re.compile(r"\d+(?:[\u00a0\u202f ]\d{3}(?!\d))+(?:[.,]\d+)?|\d+(?:[.,'\u2019]\d+)*")
+# a number with its separators: "1,234.56", "1 234,56", "1'234", ".5"; a time or a date is several numbers
+NUMBER = re.compile(r"\d+(?:[\u00a0\u202f ]\d{3}(?!\d))+(?:[.,]\d+)?|\d+(?:[.,'\u2019]\d+)*|(?<![\w.,])[.,]\d+")
 # digits of other scripts and of exponents compare as plain ones
 DIGITS = {
     code: str(unicodedata.digit(chr(code)))
@@ -112,7 +112,8 @@ def values_of(number: str) -> frozenset[str]:
     else:
         integer_part, _, fraction = digits.rpartition(separators[0])
         values.add(f"{integer_part}.{fraction}")
-        if len(fraction) == 3 and len(integer_part) <= 3:
+        # a calibre of ".22" is often written "22"
+        if not integer_part or (len(fraction) == 3 and len(integer_part) <= 3):
             values.add(plain)
     return frozenset(_trimmed(value) for value in values)
 

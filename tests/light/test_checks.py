@@ -33,6 +33,7 @@ def test_values_of_a_number():
     assert values_of("1,234.50") == values_of("1.234,5") == values_of("1 234,50") == {"1234.5"}
     assert values_of("1,23") == {"1.23"}
     assert values_of("007") == {"7"}
+    assert values_of(".04") == {".04", "4"}
 
 
 def test_digits_of_other_scripts_are_digits():
