@@ -154,6 +154,9 @@ typedef struct {
     void (*softmax)(float *values, long rows, long count);
 } kernels_t;
 
+/* Products prefetch weights this many bytes ahead of those that they read; dispatch.c sets it before any call. */
+extern long prefetch_ahead;
+
 /* The table of a tier, or of the best tier that this processor has if `name` is NULL; NULL if it has no such tier. */
 const kernels_t *choose_kernels(const char *name);
 

@@ -183,7 +183,7 @@ static void preview(const linear_t *l, const void *packed, long rows, const void
     end *= BLOCK;
     for (long output = first; output < end; output += BLOCK) {
         const char *bits = parts.bits[0] + output * bytes;
-        dot_two(l, bits, bits + AHEAD, parts.sums[0] + output, rounded, row.zero, sums);
+        dot_two(l, bits, bits + prefetch_ahead, parts.sums[0] + output, rounded, row.zero, sums);
         block_scales_t by = scales_of(l, output);
         for (int k = 0; k < 2; k++) {
             vf estimates = (__builtin_convertvector(sums[k], vf) * all(4.f) - all(6 * total)) * step;

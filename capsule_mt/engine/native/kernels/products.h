@@ -383,11 +383,9 @@ INLINE void finish_int8(vi first, vi second, block_scales_t by, rounding_t row, 
            __builtin_convertvector(second, vf) * by.scales[1] * step + by.biases[1], y, count, relu);
 }
 
-#define AHEAD 16384 /* bytes */
-
 /* Asks for the weights that are needed some hundred steps later: all of a model's do not stay in a cache. */
-INLINE void prefetch_weights(const void *weight, const int bytes) {
-    for (int i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)weight + AHEAD + i);
+INLINE void prefetch_weights(const void *weight, const long ahead, const int bytes) {
+    for (int i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)weight + ahead + i);
 }
 
 /* The same for a tile of many rows, whose weights need not come sooner than it multiplies. They go into the second cache:
@@ -395,7 +393,7 @@ INLINE void prefetch_weights(const void *weight, const int bytes) {
  * weights, and gain by having them in the first. */
 #define FAR_AHEAD 65536
 #define MIN_FAR_ROWS 6
-INLINE void prefetch_for_rows(const int rows, const void *weight, const int bytes) {
+INLINE void prefetch_for_rows(const int rows, const void *weight, const long ahead, const int bytes) {
 #if defined(TIER_AVX512) /* measured on Zen 4 alone */
     if (rows >= MIN_FAR_ROWS) {
         for (int i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)weight + FAR_AHEAD + i, 0, 2);
@@ -403,7 +401,7 @@ INLINE void prefetch_for_rows(const int rows, const void *weight, const int byte
     }
 #endif
     (void)rows;
-    prefetch_weights(weight, bytes);
+    prefetch_weights(weight, ahead, bytes);
 }
 
 /* WebAssembly has no prefetch: a byte of each line is read. */
@@ -420,8 +418,9 @@ INLINE void tile_int8(const int rows, const int blocks, const linear_t *l, long 
     UNROLL_ALL
     for (int k = 0; k < rows * blocks; k++) first[k] = second[k] = all_int(0);
     const int8_t *next = weight + (output + 2 * blocks * BLOCK <= l->outputs ? blocks * BLOCK * stride : 0);
+    const long ahead = prefetch_ahead;
     for (long i = 0; i < stride; i += DEPTH, weight += BLOCK * DEPTH) {
-        if (blocks == 1) prefetch_for_rows(rows, weight, BLOCK * DEPTH);
+        if (blocks == 1) prefetch_for_rows(rows, weight, ahead, BLOCK * DEPTH);
         else read_lines(next + i * blocks * BLOCK, blocks * BLOCK * DEPTH);
         UNROLL_ALL
         for (int b = 0; b < blocks; b++) {
@@ -459,8 +458,9 @@ INLINE void tile_numbers(const int rows, const int halves, const linear_t *l, lo
         first[r] = load(l->bias + output);
         second[r] = load(l->bias + output + LANES);
     }
+    const long ahead = prefetch_ahead;
     for (long i = 0; i < l->inputs; i++, weight += bytes) {
-        prefetch_weights(weight, bytes);
+        prefetch_weights(weight, ahead, bytes);
         load_weights_of(weight, halves, two);
         UNROLL_ALL
         for (int r = 0; r < rows; r++) {
