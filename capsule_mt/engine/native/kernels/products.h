@@ -64,24 +64,6 @@ INLINE void copy_steps(char *target, long to_apart, const char *source, long fro
         for (long i = 0; i < steps; i++) memcpy(target + i * to_apart, source + i * from_apart, 2);
 }
 
-static void select_outputs(const linear_t *source, const int32_t *outputs, linear_t *target, char *memory) {
-    long size = step_bytes(source);
-    target->inputs = source->inputs;
-    target->int8 = source->int8;
-    target->halves = source->halves;
-    lay_out(target, memory);
-    for (long o = 0; o < target->outputs; o++) {
-        if (source->by_row)
-            copy_steps(weights_of(target, o), size * BLOCK, row_of(source, outputs[o]), size, num_steps(source), size);
-        else
-            copy_steps(weights_of(target, o), size * BLOCK, weights_of(source, outputs[o]), size * BLOCK,
-                       num_steps(source), size);
-        target->bias[o] = source->bias[outputs[o]];
-        target->scales[o] = source->scales[outputs[o]];
-        target->sums[o] = source->sums[outputs[o]];
-    }
-}
-
 static void unpack(const linear_t *l, long output, void *target) {
     long size = step_bytes(l);
     if (l->by_row) memcpy(target, row_of(l, output), (size_t)(num_steps(l) * size));
@@ -108,19 +90,62 @@ static void widen(const uint16_t *source, int bfloat, float *target, long count)
     }
 }
 
-/* Eight halves of each of eight outputs, `apart` numbers from one to the next -> eight outputs of each of eight inputs. */
-typedef uint16_t vh __attribute__((vector_size(16)));
-INLINE void turn_halves(const uint16_t *source, long apart, uint16_t *target, long to_apart) {
-    vh rows[8], next[8];
-    for (long k = 0; k < 8; k++) memcpy(rows + k, source + k * apart, 16);
-    for (int round = 0; round < 3; round++) {
-        for (int k = 0; k < 4; k++) {
-            next[2 * k] = __builtin_shufflevector(rows[k], rows[k + 4], 0, 8, 1, 9, 2, 10, 3, 11);
-            next[2 * k + 1] = __builtin_shufflevector(rows[k], rows[k + 4], 4, 12, 5, 13, 6, 14, 7, 15);
-        }
-        memcpy(rows, next, sizeof(rows));
+/* Eight numbers of each of eight outputs, from `offset` bytes on -> eight outputs of each of eight inputs. */
+typedef uint16_t eight_halves_t __attribute__((vector_size(16)));
+typedef uint32_t eight_words_t __attribute__((vector_size(32)));
+#define TURN(name, type) \
+    INLINE void name(const char *const *sources, long offset, char *target, long to_apart) { \
+        type rows[8], next[8]; \
+        for (long k = 0; k < 8; k++) memcpy(rows + k, sources[k] + offset, sizeof(type)); \
+        for (int round = 0; round < 3; round++) { \
+            for (int k = 0; k < 4; k++) { \
+                next[2 * k] = __builtin_shufflevector(rows[k], rows[k + 4], 0, 8, 1, 9, 2, 10, 3, 11); \
+                next[2 * k + 1] = __builtin_shufflevector(rows[k], rows[k + 4], 4, 12, 5, 13, 6, 14, 7, 15); \
+            } \
+            memcpy(rows, next, sizeof(rows)); \
+        } \
+        for (long k = 0; k < 8; k++) memcpy(target + k * to_apart, rows + k, sizeof(type)); \
     }
-    for (long k = 0; k < 8; k++) memcpy(target + k * to_apart, rows + k, 16);
+TURN(turn_halves, eight_halves_t)
+TURN(turn_words, eight_words_t)
+#undef TURN
+
+#if !defined(TIER_SIMD128)
+/* Packs eight outputs of a map by row into the lanes from `output` on. */
+static void select_eight(const linear_t *source, const int32_t *outputs, const linear_t *target, long output) {
+    long size = step_bytes(source), steps = num_steps(source), apart = size * BLOCK, turned = steps / 8 * 8;
+    char *packed = weights_of(target, output);
+    const char *rows[8];
+    for (long k = 0; k < 8; k++) rows[k] = row_of(source, outputs[k]);
+    for (long i = 0; i < turned; i += 8)
+        if (size == 4) turn_words(rows, i * size, packed + i * apart, apart);
+        else turn_halves(rows, i * size, packed + i * apart, apart);
+    for (long k = 0; k < 8; k++)
+        copy_steps(packed + turned * apart + k * size, apart, rows[k] + turned * size, size, steps - turned, size);
+}
+#endif
+
+static void select_outputs(const linear_t *source, const int32_t *outputs, linear_t *target, char *memory) {
+    long size = step_bytes(source), done = 0;
+    target->inputs = source->inputs;
+    target->int8 = source->int8;
+    target->halves = source->halves;
+    lay_out(target, memory);
+#if !defined(TIER_SIMD128) /* where code is to be small */
+    for (; source->by_row && done + 8 <= target->outputs; done += 8) select_eight(source, outputs + done, target, done);
+#endif
+    for (long o = done; o < target->outputs; o++) {
+        if (source->by_row)
+            copy_steps(weights_of(target, o), size * BLOCK, row_of(source, outputs[o]), size, num_steps(source), size);
+        else
+            copy_steps(weights_of(target, o), size * BLOCK, weights_of(source, outputs[o]), size * BLOCK,
+                       num_steps(source), size);
+    }
+    for (long o = 0; o < target->outputs; o++) {
+        target->bias[o] = source->bias[outputs[o]];
+        target->scales[o] = source->scales[outputs[o]];
+        target->sums[o] = source->sums[outputs[o]];
+    }
 }
 
 /* A few inputs of all outputs of a block, then the next ones: what they are written to stays in the cache. */
@@ -135,8 +160,10 @@ static void pack_numbers(linear_t *l, const char *weight, long first, long end) 
                 const char *source = weight + (o - first) * row + i * size;
                 char *target = weights_of(l, o) + i * size * BLOCK;
                 if (l->halves && o % 8 == 0 && o + 8 <= end && count == PACKED_AT_ONCE) {
+                    const char *rows[8];
+                    for (long k = 0; k < 8; k++) rows[k] = source + k * row;
                     for (long k = 0; k < PACKED_AT_ONCE; k += 8)
-                        turn_halves((const uint16_t *)source + k, l->inputs, (uint16_t *)target + k * BLOCK, BLOCK);
+                        turn_halves(rows, k * size, target + k * size * BLOCK, size * BLOCK);
                     o += 7;
                 } else {
                     copy_steps(target, size * BLOCK, source, size, count, size);
