@@ -122,6 +122,12 @@ INLINE void load_block(const char *head, long i, long width, const int halves, v
  * are asked for while these are worked on. */
 INLINE void attend_width(const queries_t *q, long first, long end, const long width, const int halves) {
     const long head_bytes = stored_width(width, halves);
+#if defined(TIER_SIMD128) /* where code is to be small */
+    const int is_block = 0;
+#else
+    const int is_block = width == BLOCK; /* a head's numbers of four keys stay in registers while all rows read them */
+#endif
+    vf blocks[4][2];
     long num_keys = q->num_keys;
     float scale = 1 / sqrtf((float)width);
     for (int of_values = 0; of_values < 2; of_values++) {
@@ -136,6 +142,7 @@ INLINE void attend_width(const queries_t *q, long first, long end, const long wi
                 long head = h * head_bytes;
                 for (long k = 0; k < 4; k++)
                     for (long i = 0; i < head_bytes; i += 64) __builtin_prefetch(next[k] + head + i);
+                for (long k = 0; is_block && k < 4; k++) load_block(now[k] + head, 0, width, halves, blocks[k]);
                 for (long r = 0; r < q->rows; r++) {
                     const float *query = q->query + r * q->query_step + h * width;
                     float *output = q->output + (r * q->heads + h) * width;
@@ -148,7 +155,8 @@ INLINE void attend_width(const queries_t *q, long first, long end, const long wi
                             if (j) low = GET(output, i, width, 0.f);
                             if (j && i + LANES < width) high = GET(output, i + LANES, width, 0.f);
                             for (long k = 0; k < 4; k++) {
-                                load_block(now[k] + head, i, width, halves, two);
+                                if (is_block) memcpy(two, blocks[k], sizeof(two));
+                                else load_block(now[k] + head, i, width, halves, two);
                                 low += sum[k] * two[0];
                                 high += sum[k] * two[1];
                             }
@@ -161,7 +169,8 @@ INLINE void attend_width(const queries_t *q, long first, long end, const long wi
                         vf low = GET(query, i, width, 0.f), high = all(0.f);
                         if (i + LANES < width) high = GET(query, i + LANES, width, 0.f);
                         for (long k = 0; k < 4; k++) {
-                            load_block(now[k] + head, i, width, halves, two);
+                            if (is_block) memcpy(two, blocks[k], sizeof(two));
+                            else load_block(now[k] + head, i, width, halves, two);
                             sum[k] += low * two[0];
                             sum[k] += high * two[1];
                         }

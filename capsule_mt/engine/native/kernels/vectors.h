@@ -286,25 +286,45 @@ static float largest_value(const float *values, long count) {
     return largest_of(top);
 }
 
-/* Of rows side by side, without the way through memory: each would wait for its own sums. */
-INLINE void softmax_short(const int rows, float *values, long count) {
-    vf numbers[4];
+/* Of rows side by side, of this number of vectors, without the way through memory: each would wait for its own sums. The
+ * numbers are those of the loop in `softmax`, bit for bit. */
+INLINE void softmax_short(const int rows, const int vectors, float *values, long count) {
+    vf numbers[4][4], total[4];
     UNROLL_ALL
-    for (int r = 0; r < rows; r++) numbers[r] = load_first(values + r * count, count, -INFINITY);
+    for (int r = 0; r < rows; r++)
+        for (int k = 0; k < vectors; k++) numbers[r][k] = GET(values + r * count, k * LANES, count, -INFINITY);
     UNROLL_ALL
-    for (int r = 0; r < rows; r++) numbers[r] = first_of(exp_of_low(numbers[r] - all(largest_of(numbers[r]))), count);
+    for (int r = 0; r < rows; r++) {
+        vf top = numbers[r][0];
+        for (int k = 1; k < vectors; k++) top = max_of(top, numbers[r][k]);
+        vf largest = all(largest_of(top));
+        for (int k = 0; k < vectors; k++) numbers[r][k] = exp_of_low(numbers[r][k] - largest);
+        numbers[r][vectors - 1] = first_of(numbers[r][vectors - 1], count - (vectors - 1) * LANES);
+    }
     UNROLL_ALL
-    for (int r = 0; r < rows; r++) store_first(values + r * count, numbers[r] * all(1 / sum_of(numbers[r])), count);
+    for (int r = 0; r < rows; r++) {
+        total[r] = numbers[r][0];
+        for (int k = 1; k < vectors; k++) total[r] += numbers[r][k];
+    }
+    UNROLL_ALL
+    for (int r = 0; r < rows; r++) {
+        vf scale = all(1 / sum_of(total[r]));
+        for (int k = 0; k < vectors; k++) PUT(values + r * count, k * LANES, count, numbers[r][k] * scale);
+    }
 }
 
 /* Of each of the rows. */
 static void softmax(float *values, long rows, long count) {
 #if !defined(TIER_SIMD128) /* where code is to be small */
-    for (; count <= LANES && rows >= 4; rows -= 4, values += 4 * count) softmax_short(4, values, count);
+    long vectors = (count + LANES - 1) / LANES;
+    for (; vectors == 1 && rows >= 4; rows -= 4, values += 4 * count) softmax_short(4, 1, values, count);
+    for (; vectors == 2 && rows >= 4; rows -= 4, values += 4 * count) softmax_short(4, 2, values, count);
+    for (; vectors == 3 && rows >= 2; rows -= 2, values += 2 * count) softmax_short(2, 3, values, count);
+    for (; vectors == 4 && rows >= 2; rows -= 2, values += 2 * count) softmax_short(2, 4, values, count);
 #endif
     for (; rows; rows--, values += count) {
         if (count <= LANES) {
-            softmax_short(1, values, count);
+            softmax_short(1, 1, values, count);
             continue;
         }
         float total = exp_below(values, count, largest_value(values, count));

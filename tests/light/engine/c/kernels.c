@@ -501,6 +501,22 @@ static void attention(long rows, long num_keys, long heads, long width, int halv
     release();
 }
 
+/* Rows side by side, against double precision, and bit for bit against a row that is alone. */
+static void softmaxes(long rows, long count) {
+    float *values = random_floats(rows * count, 20), *alone = copy_of(values, rows * count);
+    float *wanted = floats(rows * count);
+    for (long r = 0; r < rows; r++) {
+        double total = 0;
+        for (long i = 0; i < count; i++) total += exp(values[r * count + i]);
+        for (long i = 0; i < count; i++) wanted[r * count + i] = (float)(exp(values[r * count + i]) / total);
+        tier->softmax(alone + r * count, 1, count);
+    }
+    tier->softmax(values, rows, count);
+    check("softmax", rows, count, 0, values, wanted, rows * count, 1e-5);
+    check("softmax, a row alone", rows, count, 0, values, alone, rows * count, 0);
+    release();
+}
+
 /* The functions of numbers, one by one. */
 static void vectors(long count, double scale) {
     float *x = random_floats(count, scale), *y = random_floats(count, scale), *wanted = floats(count);
@@ -655,10 +671,13 @@ static void everything(void) {
         for (int j = 0; j < COUNT(inputs); j++) maps_by_row(inputs[j], width);
     }
     maps_by_row(64, 70);
+    maps_by_row(70, 70); /* more steps than a multiple of eight */
+    for (long count = 1; count <= 70; count++) softmaxes(1 + count % 6, count);
     norms(0, 5, 1, 0);
     vectors(0, 1);
     vectors(100003, 20);
     for (int kind = 0; kind < 4; kind++) largest(4100 + kind, 9, kind); /* by groups */
+    for (long keys = 17; keys < 70; keys += 7) attention(MAX_QUERIES, keys, 3, 32, 1, 1);
     attention(2, 400, 8, 64, 0, 1);
     attention(2, 400, 8, 64, 1, 1);
     for (int kind = 0; kind < 4; kind++) largest(100003, kind ? 10 : 1, kind);
