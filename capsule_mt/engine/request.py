@@ -181,7 +181,9 @@ class SearchCall(Call):
     def _list(self, joint: JointCandidates) -> None:
         """Restrict each source to its candidates."""
         self.numbers["num_candidates"] = len(joint.candidates)
-        self.arrays["candidates"] = self.tokens("i", "the shortlist", [joint.candidates])
+        is_array = isinstance(joint.candidates, array) and joint.candidates.typecode == "i"  # as the engine takes them
+        candidates = joint.candidates if is_array else self.tokens("i", "the shortlist", [joint.candidates])
+        self.arrays["candidates"] = cast("array[int]", candidates)
         self.arrays["list_lengths"], self.arrays["candidate_indices"] = joint.list_lengths, joint.indices
 
     def _set_options(self, options: SearchOptions) -> None:
