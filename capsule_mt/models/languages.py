@@ -1,7 +1,7 @@
 """The languages of one model for many: their codes, and the tokenizer of a direction."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Protocol
 
@@ -95,7 +95,7 @@ class Pairs:
         return self._pairs[source, target]
 
 
-def code_of(argument: str, language: str | None, codes: Mapping[str, int]) -> str:
+def code_of(argument: str, language: str | None, codes: Collection[str]) -> str:
     """Return the code among `codes` that a language has, which may be named by another model's: "de" or "deu_Latn".
 
     argument: the name for errors.

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from capsule_mt.models.languages import code_of
 from capsule_mt.text.tokenizer import Encoded
 from capsule_mt.text.words import Offsets, locate_tokens
 from hf_capsule_mt.modeling.target_text import decode_target
@@ -27,6 +28,9 @@ class TransformersTokenizer:
         clean_up_tokenization_spaces: bool | None = None,
     ) -> None:
         self.tokenizer, self.src_lang, self.tgt_lang = tokenizer, src_lang, tgt_lang
+        if hasattr(tokenizer, "_build_translation_inputs"):  # it has many languages
+            self.src_lang = language_code(tokenizer, "src_lang", src_lang)
+            self.tgt_lang = language_code(tokenizer, "tgt_lang", tgt_lang)
         self.clean_up = clean_up_tokenization_spaces
         self.unknown_id: int | None = tokenizer.unk_token_id
         self.special_ids = frozenset(tokenizer.all_special_ids) - {self.unknown_id}
@@ -40,9 +44,7 @@ class TransformersTokenizer:
     def encode(self, text: str) -> Encoded:
         options = {"return_offsets_mapping": True} if self.tokenizer.is_fast else {}
         build = getattr(self.tokenizer, "_build_translation_inputs", None)
-        if build is not None:  # tokenizers of many languages
-            for name in ("src_lang", "tgt_lang"):
-                check_language(self.tokenizer, name, getattr(self, name))
+        if build is not None:
             encoded = build(text, return_tensors=None, src_lang=self.src_lang, tgt_lang=self.tgt_lang, **options)
         else:
             encoded = self.tokenizer(text, verbose=False, **options)
@@ -88,19 +90,20 @@ def language_tokens(tokenizer: PreTrainedTokenizerBase) -> list[str]:
     return list(getattr(tokenizer, "supported_language_codes", None) or ())
 
 
-def check_language(tokenizer: PreTrainedTokenizerBase, name: str, code: str | None) -> None:
-    """Raise where a tokenizer of many languages, whose tokens are special or added ones, does not have this one."""
-    if code is None or {code, f"__{code.strip('_')}__"} & tokenizer.get_added_vocab().keys():
-        return
-    tokens = {*tokenizer.all_special_tokens, *(getattr(tokenizer, "lang_code_to_id", None) or ())}
-    languages = sorted(token.strip("_") for token in tokens if not token.startswith(("<", "[")))
-    if not languages or code.strip("_") in languages:
-        return
-    near = [word for word in languages if word.startswith(code[:2])] or languages
-    raise ValueError(
-        f"`{name}` {code!r} is no language of {type(tokenizer).__name__}; it has {', '.join(near[:8])}"
-        + (", ..." if len(near) > 8 else "")
-    )
+def language_code(tokenizer: PreTrainedTokenizerBase, argument: str, language: str | None) -> str | None:
+    """Return the code that a tokenizer of many languages has for one, which may be named by another model's code.
+
+    argument: the name for errors.
+    """
+    if language is None:
+        return None
+    special = (*tokenizer.all_special_tokens, *(getattr(tokenizer, "lang_code_to_id", None) or ()))
+    codes = {token.strip("_") for token in special if not token.startswith(("<", "["))}
+    added = tokenizer.get_added_vocab()
+    language = language.strip("_")
+    if not codes or language in added or f"__{language}__" in added:
+        return language
+    return code_of(argument, language, sorted(codes))
 
 
 def needs_more(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> bool:

@@ -21,7 +21,7 @@ import capsule_mt
 from capsule_mt.text.segments import Segmenter
 from capsule_mt.text.words import words_of
 from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianMTModel, CoverageOptions, Translator, to_fast
-from hf_capsule_mt.decoding.tokenizer import TransformersTokenizer, check_language, searched_offsets
+from hf_capsule_mt.decoding.tokenizer import TransformersTokenizer, language_code, searched_offsets
 from hf_capsule_mt.evaluation.metrics import compute_metrics
 from hf_capsule_mt.modeling.encoder_decoder import EncoderDecoderModel
 from hf_capsule_mt.modeling.target_text import decode_target
@@ -215,14 +215,22 @@ def test_a_given_translation_has_its_language(nllb):
     assert tokenizer.labels("nein") == [german, *tokenizer.encode_target("nein")]
 
 
+def test_languages_by_the_codes_of_other_models(nllb):
+    tokenizer = TransformersTokenizer(nllb, "en", "de_DE")
+    german, english = nllb.convert_tokens_to_ids(["deu_Latn", "eng_Latn"])
+    assert tokenizer.encode("no").ids[0] == english
+    assert tokenizer.settings == {"forced_bos_token_id": german}
+    assert tokenizer.labels("nein")[0] == german
+
+
 def test_a_language_that_the_tokenizer_lacks_is_refused(nllb):
-    with pytest.raises(ValueError, match="`tgt_lang` 'de' is no language of NllbTokenizer; it has deu_Latn"):
-        segmenter(nllb, src_lang="eng_Latn", tgt_lang="de").document("no")
+    with pytest.raises(ValueError, match=r"`tgt_lang` must be one of the model's languages, such as .*'Klingon'"):
+        segmenter(nllb, src_lang="eng_Latn", tgt_lang="Klingon")
     nllb.add_tokens(["tyv_Cyrl"])
     for name in ("eng_Latn", "tyv_Cyrl", None):
-        check_language(nllb, "src_lang", name)
+        assert language_code(nllb, "src_lang", name) == name
     nllb.add_special_tokens({"additional_special_tokens": ["tyv_Cyrl"]})
-    check_language(nllb, "src_lang", "eng_Latn")
+    assert language_code(nllb, "src_lang", "eng_Latn") == "eng_Latn"
 
 
 def test_words_that_a_translation_must_contain(fast):
