@@ -108,7 +108,8 @@ class WindowedOutput:
         if restart:
             self._discard()
         settings, old = json.loads(self.settings), read_object(self.folder / SETTINGS_FILE)
-        if old is not None and old != settings:
+        # a run that an error ended before it saved anything has nothing to resume or to lose
+        if old is not None and old != settings and not (is_main and self._is_empty):
             changed = [name for name in sorted({**old, **settings}) if old.get(name) != settings.get(name)]
             changes = "; ".join(f"{name}: {old.get(name)!r} then, {settings.get(name)!r} now" for name in changed)
             raise ValueError(
@@ -116,6 +117,10 @@ class WindowedOutput:
             )
         if is_main:
             write_output(self.folder / SETTINGS_FILE, self.settings)
+
+    @property
+    def _is_empty(self) -> bool:
+        return not any(path.suffix in (".part", ".rows") for path in self.folder.iterdir())
 
     def begin(self, window: Window) -> None:
         """Register the next window. Call it for every window, in order: the output consists of these windows."""

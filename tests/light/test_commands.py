@@ -237,6 +237,16 @@ def test_another_run_is_refused_and_named(run, word_for_word, tmp_path):
     assert run(*arguments, "c.tsv", "--restart", model=model)[0] == 0
 
 
+def test_a_run_that_failed_before_its_first_line_is_not_resumed(run, word_for_word, tmp_path):
+    (tmp_path / "in").write_text(LINES[0])
+    arguments = ("--input", "in", "--output", "out")
+    with pytest.raises(ValueError, match="needs a model of the other direction"):
+        run(*arguments, "--coverage", "c.tsv", "--coverage-method", "verified")
+    assert (tmp_path / "out.parts").exists()
+    assert run(*arguments)[0] == 0
+    assert not (tmp_path / "out.parts").exists()
+
+
 def test_several_processes_share_a_file_in_any_order(run, expected, monkeypatch, tmp_path):
     lines = [LINES[0], TOO_LONG, *LINES[1:], TOO_LONG]
     output = [expected[0], "", *expected[1:], ""]
