@@ -48,17 +48,20 @@ class Moments(NamedTuple):
     covariance: Array
 
 
-def write_small(folder: str | os.PathLike[str], out: str | os.PathLike[str], sources: Sequence[str]) -> None:
+def write_small(
+    folder: str | os.PathLike[str], out: str | os.PathLike[str], sources: Sequence[str], **settings: Any
+) -> None:
     """Write the model in `folder` to the folder `out` as a small checkpoint.
 
     Args:
         sources: sentences that the model translates, to see what its matrices multiply; some 500.
+        settings: options of these translations, such as `src_lang` and `tgt_lang`.
 
     Raises:
         UnsupportedModelError: a model that the engine does not take, or of Marian that Capsule Marian does not.
         CheckpointError: a damaged file, or files that do not fit together.
     """
-    moments = input_moments(folder, sources)
+    moments = input_moments(folder, sources, **settings)
 
     def write_weights(target: str | os.PathLike[str], weights: Weights, parts: Parts) -> None:
         write_small_weights(target, RoundedWeights(weights, parts, moments), parts)

@@ -9,7 +9,8 @@
 
 int8 and small take every model that the engine takes, in safetensors or pytorch_model.bin. int8 translates as before
 with --int8. small changes some translations a little: it rounds by what the model multiplies while it translates the
-first 500 lines of --text, sentences of the source language, and needs `pip install capsule-mt[calibrate]`. huggingface
+first 500 lines of --text, sentences of the source language, and needs `pip install capsule-mt[calibrate]`. A model of
+many languages translates them from --src-lang to --tgt-lang, and can be used for other pairs, too. huggingface
 writes a Capsule Marian that transformers can train further; to translate, a folder of Marian's needs no conversion.
 marian refuses, by name, what Marian cannot represent. web takes these models, and OPUS-MT. hf-capsule-mt adds
 transformers' MarianMTModel and capsules on top of any Marian: `capsule-mt convert --to marianmt --help`.
@@ -23,7 +24,7 @@ from pathlib import Path
 
 from capsule_mt.catalog.entries import FACTS_FILE
 from capsule_mt.commands import further_commands
-from capsule_mt.commands.console import CommandParser
+from capsule_mt.commands.console import CommandParser, add_languages
 from capsule_mt.files.reading import read_lines
 
 TARGETS = ("int8", "small", "huggingface", "marian", "web")
@@ -49,7 +50,10 @@ def main() -> None:
     parser.add_argument(
         "--text", type=Path, help="with --to small or web: sentences of the source language, one a line"
     )
+    add_languages(parser)
     arguments = parser.parse_args()
+    if arguments.to != "small" and (arguments.src_lang or arguments.tgt_lang):
+        raise ValueError(f"--src-lang and --tgt-lang go with --to small, not with --to {arguments.to}")
     if arguments.text is None and arguments.to == "small":
         raise ValueError("--to small needs --text FILE, sentences of the source language")
     if arguments.text is not None and arguments.to not in ("small", "web"):
@@ -79,7 +83,7 @@ def main() -> None:
 
         write_int8(model, arguments.out)
     elif arguments.to == "small":
-        _write_small(model, arguments.out, sources)
+        _write_small(model, arguments.out, sources, src_lang=arguments.src_lang, tgt_lang=arguments.tgt_lang)
     elif arguments.to == "huggingface":
         from capsule_mt.models.to_huggingface import write_huggingface
 
@@ -92,10 +96,10 @@ def main() -> None:
         print(file)
 
 
-def _write_small(model: Path, out: str | Path, sources: list[str]) -> None:
+def _write_small(model: Path, out: str | Path, sources: list[str], **languages: str | None) -> None:
     from capsule_mt.calibration.rounding import write_small  # late: needs numpy
 
-    write_small(model, out, sources)
+    write_small(model, out, sources, **languages)
 
 
 def _sentences(file: Path) -> list[str]:

@@ -43,6 +43,8 @@ def write_web(folder: str | os.PathLike[str], file: str | os.PathLike[str], sour
     folder = os.fspath(folder)
     checkpoint = open_checkpoint(folder)
     model = load_model(folder, int8=True, shortlist=checkpoint.has_shortlist)  # checks every file
+    if getattr(model.tokenizer, "language_codes", None):
+        raise UnsupportedModelError(f"{folder}: translates many languages; only models of one pair run in the browser")
     tokenizers = checkpoint.tokenizer_jsons()
     program, _ = write_program(checkpoint.config, checkpoint.weights, checkpoint.origin)
     rules = rules_of(source)

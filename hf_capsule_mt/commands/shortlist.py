@@ -10,7 +10,7 @@ the checkpoint, in shortlist.safetensors.
 
 from pathlib import Path
 
-from capsule_mt.commands.console import CommandParser, positive
+from capsule_mt.commands.console import CommandParser, add_languages, positive
 from capsule_mt.files.outputs import check_outputs
 from capsule_mt.files.reading import read_parallel
 from capsule_mt.models.shortlist import FILE_NAME
@@ -25,6 +25,7 @@ def main() -> None:
     parser.add_argument("--best", type=positive, default=100, help="translations of each source token")
     parser.add_argument("--frequent", type=positive, default=1000, help="target tokens for every translation")
     parser.add_argument("--output", type=Path, help="the file (default: shortlist.safetensors in the checkpoint)")
+    add_languages(parser)
     arguments = parser.parse_args()
     output = arguments.output or Path(arguments.model) / FILE_NAME
     if not output.parent.is_dir():
@@ -38,7 +39,7 @@ def main() -> None:
 
     model, tokenizer = load_checkpoint(arguments.model)
     vocabularies = model.get_input_embeddings().num_embeddings, len(model.get_output_embeddings().weight)
-    pairs = token_pairs(tokenizer, sources, targets)
+    pairs = token_pairs(tokenizer, sources, targets, src_lang=arguments.src_lang, tgt_lang=arguments.tgt_lang)
     shortlist = make_shortlist(pairs, vocabularies, best=arguments.best, frequent=arguments.frequent)
     shortlist.save(output)
     sizes = [len(shortlist.of_source(source)) for source, _ in pairs[:1000]]

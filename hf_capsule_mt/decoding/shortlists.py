@@ -7,6 +7,7 @@ from tqdm import tqdm
 
 from capsule_mt.calibration.word_alignment import AlignerSettings, WordAligner
 from capsule_mt.models.shortlist import Shortlist
+from hf_capsule_mt.decoding.tokenizer import language_code
 
 LONGEST = 100  # tokens of a sentence that the aligner reads
 MOST_PAIRS = 100_000  # more teach a table of words little, and take memory
@@ -33,6 +34,18 @@ def make_shortlist(
     return Shortlist.of_translations(translations, most_frequent, vocabularies)
 
 
-def token_pairs(tokenizer: Any, sources: list[str], targets: list[str]) -> list[tuple[list[int], list[int]]]:
+def token_pairs(
+    tokenizer: Any, sources: list[str], targets: list[str], **languages: str | None
+) -> list[tuple[list[int], list[int]]]:
+    """Return the token ids of each source and of its target.
+
+    languages: `src_lang` and `tgt_lang`, for tokenizers of many languages.
+    """
+    for argument, language in languages.items():
+        if hasattr(tokenizer, argument):
+            code = language_code(tokenizer, argument, language) or getattr(tokenizer, argument)
+            if code is None:
+                raise ValueError(f"a model of many languages needs `{argument}`")
+            setattr(tokenizer, argument, code)
     encoded = tokenizer(sources, verbose=False)["input_ids"]
     return list(zip(encoded, tokenizer(text_target=targets, verbose=False)["input_ids"], strict=True))

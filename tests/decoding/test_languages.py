@@ -12,7 +12,7 @@ import torch
 from transformers import M2M100Tokenizer, MBart50Tokenizer, NllbTokenizer
 
 from capsule_mt import Translator
-from capsule_mt.commands import doctor, score, serve, translate
+from capsule_mt.commands import convert, doctor, score, serve, translate
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.models.fairseq_tokenizer import LANGUAGES
 from capsule_mt.models.languages import code_of
@@ -259,30 +259,44 @@ def test_commands_take_languages(folders, call, tmp_path):
         call(translate, folder, *arguments, "--src-lang", "de", "--tgt-lang", "fra_Ltn", "--restart")
 
 
-def test_a_lexicon_of_the_pair(folders, tmp_path, monkeypatch, capsys):
-    folder, tokenizer, _ = folders["nllb"]
+@pytest.mark.parametrize("name", ["nllb", "m2m100"])
+def test_a_lexicon_of_the_pair(name, folders, tmp_path, call):
+    folder, tokenizer, _ = folders[name]
     for language in ("de", "en"):
         (tmp_path / language).write_text(f"{SENTENCES[language]}\n" * 3)
-    arguments = [
-        folder,
-        tmp_path / "de",
-        tmp_path / "en",
-        "--best",
-        "3",
-        "--frequent",
-        "5",
-        "--output",
-        tmp_path / "list",
-    ]
-    monkeypatch.setattr("sys.argv", ["shortlist", *map(str, arguments)])
-    shortlist.main()
+    arguments = [folder, tmp_path / "de", tmp_path / "en", "--best", 3, "--frequent", 5, "--output", tmp_path / "list"]
+    with pytest.raises(ValueError, match="a model of many languages needs `tgt_lang`"):
+        call(shortlist, *arguments)
+    call(shortlist, *arguments, "--src-lang", "de", "--tgt-lang", "en_XX")
     translator = Translator.from_pretrained(folder, shortlist=tmp_path / "list", src_lang="de", tgt_lang="en")
     segment = translator(SENTENCES["de"], max_new_tokens=12).segments[0]
-    english = tokenizer.convert_tokens_to_ids("eng_Latn")
+    english = translator.loaded.tokenizer.language_codes[CODES[name]["en"]]
     listed = translator.loaded.shortlist.of_source(segment.source_ids, tokenizer.eos_token_id, english)
     assert len(listed) < 100
     assert segment.target_ids[1] == english
     assert {*segment.target_ids[1:]} <= {*listed}
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_conversions(name, folders, call, tmp_path):
+    folder, *_ = folders[name]
+    translator = Translator.from_pretrained(folder, int8=True, src_lang="de", tgt_lang="en")
+    call(convert, folder, tmp_path / "int8", "--to", "int8")
+    for settings in (SHORT, {**SHORT, "num_beams": 1}):
+        converted = Translator.from_pretrained(tmp_path / "int8", int8=True, src_lang="de", tgt_lang="en")
+        assert converted(SENTENCES["de"], **settings) == translator(SENTENCES["de"], **settings)
+    (tmp_path / "text.de").write_text(f"{SENTENCES['de']}\n")
+    arguments = folder, tmp_path / "small", "--to", "small", "--text", tmp_path / "text.de"
+    with pytest.raises(ValueError, match="`tgt_lang` must be one of the model's languages"):
+        call(convert, *arguments)
+    call(convert, *arguments, "--src-lang", "de", "--tgt-lang", "en")
+    small = Translator.from_pretrained(tmp_path / "small", int8=True)
+    first_token = small(SENTENCES["en"], src_lang="en", tgt_lang="fr", **SHORT).segments[0].target_ids[1]
+    assert first_token == small.loaded.tokenizer.language_codes[CODES[name]["fr"]]
+    with pytest.raises(ValueError, match="--src-lang and --tgt-lang go with --to small, not with --to int8"):
+        call(convert, folder, tmp_path / "other", "--to", "int8", "--src-lang", "de")
+    with pytest.raises(UnsupportedModelError, match="translates many languages; only models of one pair run in"):
+        call(convert, folder, tmp_path / "web", "--to", "web", "--languages", "de-en")
 
 
 def test_coverage_alignment_and_terms_of_a_pair(folders):
