@@ -12,12 +12,16 @@ import os
 import platform
 import sys
 from importlib.metadata import PackageNotFoundError, version
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 from capsule_mt import __version__
 from capsule_mt.commands import further_commands
 from capsule_mt.commands.console import CommandParser
 from capsule_mt.commands.loading import load_translator
+from capsule_mt.files.progress import Progress
+from capsule_mt.messages import adding_up_shares
 
 PACKAGES = (
     "tokenizers",
@@ -70,28 +74,24 @@ def compare(model: str, src_lang: str | None, tgt_lang: str | None) -> tuple[int
     engine, judge = (
         load_translator(model, {"backend": backend, "cpu": True}) for backend in ("native", "transformers")
     )
-    num_equal = num_compared = 0
-    for num_beams in (1, 4):
-        for sentence in SENTENCES:
-            segments, expected = (
-                translator(
-                    sentence,
-                    src_lang=src_lang,
-                    tgt_lang=tgt_lang,
-                    num_beams=num_beams,
-                    copy=False,
-                    split_sentences=False,
-                ).segments
+    differences, num_compared = [], 2 * len(SENTENCES)
+    options: dict[str, Any] = {"src_lang": src_lang, "tgt_lang": tgt_lang, "copy": False, "split_sentences": False}
+    with adding_up_shares(), Progress(num_compared, "translations") as progress:
+        for num_beams, sentence in product((1, 4), SENTENCES):
+            tokens, expected = (
+                [
+                    (segment.source_ids, segment.target_ids)
+                    for segment in translator(sentence, num_beams=num_beams, **options).segments
+                ]
                 for translator in (engine, judge)
             )
-            tokens, expected_tokens = (
-                [(part.source_ids, part.target_ids) for part in parts] for parts in (segments, expected)
-            )
-            num_compared += 1
-            num_equal += tokens == expected_tokens
-            if tokens != expected_tokens:
-                print(f"{num_beams} beams: {sentence}\n  engine       {tokens}\n  transformers {expected_tokens}")
-    return num_equal, num_compared
+            if tokens != expected:
+                lines = f"{num_beams} beams: {sentence}", f"  engine       {tokens}", f"  transformers {expected}"
+                differences.append("\n".join(lines))
+            progress.update(1)
+    for difference in differences:
+        print(difference)
+    return num_compared - len(differences), num_compared
 
 
 def package_version(name: str) -> str:
