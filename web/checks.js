@@ -2,7 +2,8 @@
 
 import { doubled } from "./coverage.js";
 import {
-  BRACKET_FORMS, BRACKET_PAIRS, DIGIT_RUNS, KEPT_KINDS, MAX_INTEGER, MAX_SMALL_NUMBER, MIN_DOUBLED, MIN_UNTRANSLATED, PATTERNS, ROMAN_VALUES,
+  BRACKET_FORMS, BRACKET_PAIRS, DIGIT_RUNS, HALF, KEPT_KINDS, MAX_INTEGER, MAX_SMALL_NUMBER, MIN_DOUBLED, MIN_UNTRANSLATED, PATTERNS,
+  ROMAN_VALUES,
 } from "./interface.js";
 import { CHECKED_ITEMS, itemsOf } from "./keeping.js";
 import { folded, isAlphanumeric, isLower, WORDS } from "./words.js";
@@ -26,7 +27,8 @@ export function checksOf(source, translation, words) {
   const sides = [source, translation].map(itemsAndWords);
   const texts = sides.map((side) => side.words);
   const faults = [
-    ...itemChecks(...sides.map(({ items }) => items)), ...numberChecks(texts, words), ...signChecks(texts, words.sign_names), ...endCheck(texts, words.question_marks),
+    ...itemChecks(...sides.map(({ items }) => items)), ...numberChecks(texts, words), ...numberWordChecks(texts, words),
+    ...signChecks(texts, words.sign_names), ...endCheck(texts, words.question_marks),
     ...doubledChecks(...texts), ...untranslatedCheck(...texts), ...bracketChecks(...texts), ...negationChecks(texts, words.negations),
   ];
   return faults.map(([kind, missing, added]) => ({ kind, missing, added }));
@@ -125,11 +127,11 @@ function unexplained(numbers, otherNumbers, texts, words, sides) {
   const articles = wordsIn(text).filter((word) => words.articles[sides[0]].includes(folded(word)));
   wordValues.set(1, (wordValues.get(1) ?? 0) - articles.length);
   const afternoons = [text, otherText].map((sideText) => AFTERNOON.test(sideText));
-  const hasWholeHours = /\p{Nd}:00/u.test(text);
+  const hasWholeHours = /\p{Nd}[:h]00/u.test(text);
   const missing = numbers.filter((number) => {
     const time = sameTime(number, pool, ...afternoons);
     pool.remove(...time);
-    if (time.length || (number === "00" && hasWholeHours)) return false; // "10:00" and "10h"
+    if (time.length || (number === "00" && hasWholeHours)) return false; // "10:00" or "10h00", and "10h"
     const value = isPlainNumber(number) ? integerOf(number) : -1;
     const match = pool.first(relatedTo(value, ...afternoons));
     if (match !== undefined) {
@@ -188,6 +190,29 @@ class NumberPool {
 function keysOf(number) {
   const [, hour, minutes] = TIME.exec(number) ?? [];
   return [number, ...(isPlainNumber(number) ? [integerOf(number)] : []), ...(hour ? [`${Number(hour)}:${minutes}`] : [])];
+}
+
+/** Return number words that one side lacks, where each side has one: "two" and "três". */
+function numberWordChecks(texts, words) {
+  if (texts.some((text) => numbersIn(text).length)) return [];
+  const [source, target] = texts.map((text, side) => smallNumbers(text, words.numbers[side]));
+  const [missing, added] = [[source, target], [target, source]].map(([numbers, others]) =>
+    Array.from(numbers.keys()).filter((value) => !others.has(value)));
+  if (!missing.length || !added.length) return [];
+  return [
+    ...missing.map((value) => ["numbers", source.get(value), ""]), ...added.map((value) => ["numbers", "", target.get(value)]),
+  ];
+}
+
+/** Return the first word for each number from 2 to 12 in a text, without hours such as "halb acht". */
+function smallNumbers(text, names) {
+  const [numbers, words] = [new Map(), wordsIn(text)];
+  words.forEach((word, index) => {
+    const value = Object.hasOwn(names, folded(word)) ? names[folded(word)] : 0;
+    if (value < 2 || value > MAX_SMALL_NUMBER || numbers.has(value)) return;
+    if (!index || !HALF.includes(folded(words[index - 1]))) numbers.set(value, word);
+  });
+  return numbers;
 }
 
 /** Return how often a text has each number in words or in Roman numerals. */

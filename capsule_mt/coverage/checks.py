@@ -28,6 +28,7 @@ DIGITS = {
     if unicodedata.digit(chr(code), -1) >= 0
 }
 MAX_SMALL_NUMBER = 12  # larger numbers may be written as several words
+HALF = ("halb", "half")  # German "halb acht" and Dutch "half acht" are half past seven
 MAX_INTEGER = 999_999  # more than any number in words, and any year
 ROMAN_NUMERAL = re.compile(r"\b(?=[IVXL]{2})X{0,3}L?X{0,3}(?:IX|IV|V?I{0,3})\b")
 ROMAN_VALUES = {"I": 1, "V": 5, "X": 10, "L": 50}
@@ -57,6 +58,7 @@ def checks_of(
     (source_items, source_words), (target_items, target_words) = map(_items_and_words, (source, translation))
     checks = [*_item_checks(source_items, target_items)] if source_items or target_items else []
     checks += _number_checks(source_words, target_words, languages)
+    checks += _number_word_checks(source_words, target_words, languages)
     checks += _sign_checks(source_words, target_words, languages)
     checks += _end_check(source_words, target_words, languages)
     checks += _doubled_checks(source_words, target_words)
@@ -172,13 +174,13 @@ def _unexplained(
     articles = ARTICLES.get(languages[0] or "", ())
     word_values[1] -= sum(word.casefold() in articles for word in WORDS.findall(text))
     afternoons = AFTERNOON.search(text) is not None, AFTERNOON.search(other_text) is not None
-    has_whole_hours = re.search(r"\d:00", text) is not None
+    has_whole_hours = re.search(r"\d[:h]00", text) is not None
     for number in numbers:
         time_indices = _same_time(number, remaining, *afternoons)
         if time_indices:
             remaining.remove(*time_indices)
             continue
-        if number == "00" and has_whole_hours:  # "10:00" and "10h"
+        if number == "00" and has_whole_hours:  # "10:00" or "10h00", and "10h"
             continue
         value = _integer(number) if number.isdecimal() else -1
         index = remaining.first(_related(value, *afternoons))
@@ -238,6 +240,32 @@ def _values_in_words(text: str, language: str | None) -> Counter[int]:
     value_of_word = NUMBER_WORDS.get(language or "", {})
     values.update(value_of_word[word.casefold()] for word in WORDS.findall(text) if word.casefold() in value_of_word)
     return values
+
+
+def _number_word_checks(source: str, translation: str, languages: tuple[str | None, str | None]) -> Iterator[Check]:
+    """Yield number words that one side lacks, where each side has one: "two" and "três".
+
+    If only one side has one, the other may have a paraphrase, such as "both". If a text has digits, they may stand for
+    number words.
+    """
+    if _numbers(source) or _numbers(translation):
+        return
+    words, target_words = map(_small_numbers, (source, translation), languages)
+    missing, added = words.keys() - target_words.keys(), target_words.keys() - words.keys()
+    if missing and added:
+        yield from (Check("numbers", words[value], "") for value in words if value in missing)
+        yield from (Check("numbers", "", target_words[value]) for value in target_words if value in added)
+
+
+def _small_numbers(text: str, language: str | None) -> dict[int, str]:
+    """Return the first word for each number from 2 to 12 in a text, without hours such as "halb acht"."""
+    value_of_word, numbers = NUMBER_WORDS.get(language or "", {}), dict[int, str]()
+    words = WORDS.findall(text)
+    for previous, word in zip(["", *words], words, strict=False):
+        value = value_of_word.get(word.casefold(), 0)
+        if 2 <= value <= MAX_SMALL_NUMBER and previous.casefold() not in HALF:
+            numbers.setdefault(value, word)
+    return numbers
 
 
 def _integer(digits: str) -> int:
