@@ -1,7 +1,7 @@
 // What the model reads of a text: without tags, emoji and lone signs, and with stand-ins for some items. It follows
 // text/keeping.py; `restored` puts everything back.
 
-import { AROUND_ITEMS, BLOCK_BREAK, MAX_NUMBER, MAX_ROUNDS, PATTERNS, STAND_INS } from "./interface.js";
+import { AROUND_ITEMS, ARROWS, ARROW_STAND_IN, BLOCK_BREAK, MAX_NUMBER, MAX_ROUNDS, PATTERNS, STAND_INS } from "./interface.js";
 import { itemsOf } from "./keeping.js";
 
 const BLOCK_TAG = new RegExp(`^${PATTERNS.BLOCK_TAG}`, "u");
@@ -9,7 +9,7 @@ const TAG_NAME = new RegExp(`^${PATTERNS.TAG_NAME}`, "u");
 const [BEFORE_SIGN, LEFT_SIDE] = [PATTERNS.BEFORE_SIGN, PATTERNS.LEFT_SIDE].map((pattern) => new RegExp(pattern, "u"));
 const [AFTER_SIGN, RIGHT_SIDE] = [PATTERNS.AFTER_SIGN, PATTERNS.RIGHT_SIDE].map((pattern) => new RegExp(`^${pattern}`, "u"));
 const TAG_KINDS = ["tags", "emoji", "emphasis", "signs"]; // that the model does not read
-export const UNKNOWN_KINDS = ["unknown", "amounts", "signs"]; // of what the vocabulary lacks
+export const UNKNOWN_KINDS = ["unknown", "amounts", "signs", "arrows"]; // of what the vocabulary lacks
 const hasLetters = (text) => /\p{L}/u.test(text);
 const count = (part, text) => text.split(part).length - 1;
 const isTag = ({ kind }) => TAG_KINDS.includes(kind);
@@ -231,8 +231,8 @@ export class Masked {
     const standIns = new Map(this.standIns);
     const words = this.parts.map(({ text, kind }) => (kind === "amounts" ? "" : text)).join("");
     for (const index of items) {
-      const used = [...this.tried.flat(), ...standIns.values()];
-      // a stand-in that the sentence itself has could not be told apart in the translation
+      // arrows share one; a stand-in that the sentence itself has could not be told apart in the translation
+      const used = [...this.tried.flat(), ...(this.parts[index].kind === "arrows" ? [] : standIns.values())];
       const standIn = standInsOf(this.parts[index]).find((text) => !used.includes(text) && !countStandIn(text, words));
       if (standIn !== undefined) standIns.set(index, standIn);
     }
@@ -246,7 +246,7 @@ export class Masked {
    */
   itemsIn(translation) {
     const foreignItems = this.keeps ? itemsOf(translation) : [];
-    const standIns = [...this.standIns.values()].flatMap((text) =>
+    const standIns = [...new Set(this.standIns.values())].flatMap((text) =>
       Array.from(translation.matchAll(standInPattern(text)), ({ index }) => ({ text, start: index, end: index + text.length })));
     foreignItems.push(...standIns.filter((standIn) => !overlaps(standIn, foreignItems)));
     const matches = new Map();
@@ -258,7 +258,7 @@ export class Masked {
   }
 
   /**
-   * Return the items that a translation does not have, or whose stand-ins it does not have exactly once.
+   * Return the items that a translation does not have, or whose stand-ins it does not have as often as its source.
    *
    * A translation with a fragment of a placeholder, such as a spare "%", has lost all items.
    */
@@ -268,8 +268,9 @@ export class Masked {
     const words = this.parts.map(({ text, kind }) => (kind ? "" : text)).join("");
     const hasHalf = (sign) => count(sign, translation) - count(sign, items) > count(sign, words);
     if (this.keeps && [..."%{}"].some(hasHalf)) return this.items;
-    const leaks = (index) => this.standIns.has(index) && countStandIn(this.standIns.get(index), translation) !== 1;
-    return this.items.filter((index) => !matches.has(index) || leaks(index));
+    const standIns = [...this.standIns.values()];
+    const leaks = (text) => countStandIn(text, translation) !== standIns.filter((other) => other === text).length;
+    return this.items.filter((index) => !matches.has(index) || (this.standIns.has(index) && leaks(this.standIns.get(index))));
   }
 
   /** Return this text with new stand-ins for lost items; null if they have run out. */
@@ -305,6 +306,8 @@ export function withNumbers(text, spans) {
       let [leftSide, rightSide] = [LEFT_SIDE.exec(left), RIGHT_SIDE.exec(right)];
       if (!(/^\p{Sm}/u.test(sign) && leftSide && rightSide)) [leftSide, rightSide] = [BEFORE_SIGN.exec(left), AFTER_SIGN.exec(right)];
       if (/^\p{Sc}/u.test(sign) && leftSide && rightSide) [leftSide, rightSide] = rightSide[1] ? [leftSide, null] : [null, rightSide];
+      const isBetweenWords = hasLetters(left.slice(-3)) && hasLetters(right.slice(0, 3));
+      if (ARROWS.includes(sign) && !leftSide && !rightSide && isBetweenWords) kind = "arrows";
       start -= leftSide?.[0].length ?? 0;
       end += rightSide?.[0].length ?? 0;
       if (leftSide || rightSide) kind = "amounts";
@@ -315,6 +318,7 @@ export function withNumbers(text, spans) {
 }
 
 function standInsOf({ text, kind }) {
+  if (kind === "arrows") return [ARROW_STAND_IN];
   if (kind !== "amounts") return /^%.*[difugx]$/.test(text) ? STAND_INS.amount : STAND_INS.name;
   const numbers = text.match(/\p{Nd}+/gu) ?? [];
   return numbers.length === 1 ? [...numbers, ...STAND_INS.amount] : STAND_INS.amount;

@@ -5,7 +5,8 @@ sentence is translated again with a stand-in that models copy more often, such a
 back.
 
 Unless copying is off, everything but numbers is kept by default: emoji as tags are, and code and words that the
-vocabulary lacks as placeholders are. A sign that it lacks is kept with its number ("\xa320"), or alone like a tag.
+vocabulary lacks as placeholders are. A sign that it lacks is kept with its number ("\xa320"), or alone like a tag. The
+model reads an arrow between words, as in "Settings \u2192 Privacy", as ">".
 """
 
 import re
@@ -38,7 +39,9 @@ PATTERNS["emphasis"] = "|".join(
 )
 COPIED_KINDS = ("tags", "urls", "placeholders", "code", "emoji", "emphasis")  # kept by default
 # the kinds of items that the vocabulary lacks: words, signs with a number, and signs alone
-UNKNOWN, AMOUNT, SIGN = "unknown", "amounts", "signs"
+UNKNOWN, AMOUNT, SIGN, ARROW = "unknown", "amounts", "signs", "arrows"
+ARROWS = frozenset("\u2192\u21d2\u21e8\u279c\u279d\u279e\u27a1\u27a4\u27f6\u25b6\u25b8\u25ba")
+ARROW_STAND_IN = ">"  # in a menu path: without it, a model reorders "Settings Privacy" as one phrase
 AROUND_ITEMS = f" \t\xa0{OPENING}{CLOSING}"
 MAX_ROUNDS = 2  # of new stand-ins, before a sentence is cut around its items
 TAG_NAME = r"<(/?)([\w:-]+)"
@@ -56,7 +59,7 @@ YEAR = r"(?:1[5-9]|20)\d\d"
 
 
 class Item(str):
-    """A part of a text that is kept; its `kind` is one of `PATTERNS`, or UNKNOWN, AMOUNT or SIGN."""
+    """A part of a text that is kept; its `kind` is one of `PATTERNS`, or UNKNOWN, AMOUNT, SIGN or ARROW."""
 
     kind: str
 
@@ -67,6 +70,8 @@ class Item(str):
 
     @property
     def stand_ins(self) -> tuple[str, ...]:
+        if self.kind == ARROW:
+            return (ARROW_STAND_IN,)
         if self.kind == AMOUNT:
             numbers = re.findall(r"\d+", self)
             return (*numbers, *STAND_INS["amount"]) if len(numbers) == 1 else STAND_INS["amount"]
@@ -351,7 +356,7 @@ class Masked:
         parts = [part for part in parts if part[0]]
         kinds = (*self.kinds, *dict.fromkeys(spans.values()))
         items = {index: part for index, (part, _) in enumerate(parts) if isinstance(part, Item)}
-        unknown = {index: item for index, item in items.items() if item.kind in (UNKNOWN, AMOUNT)}
+        unknown = {index: item for index, item in items.items() if item.kind in (UNKNOWN, AMOUNT, ARROW)}
         # by the new parts: the number inside an amount is no longer plain text, so it may stand in for the amount
         stand_ins = Masked(parts, kinds)._stand_ins(unknown, {})
         return Masked(parts, kinds, self.prefix, stand_ins, self.normal)
@@ -362,15 +367,15 @@ class Masked:
         tried = frozenset().union(*self.tried)
         words = "".join(part for part, _ in self.parts if not isinstance(part, Item) or part.kind != AMOUNT)
         for index, item in items.items():
-            unavailable = (*tried, *stand_ins.values())
-            # a stand-in that the sentence itself has could not be told apart in the translation
+            # arrows share one; a stand-in that the sentence itself has could not be told apart in the translation
+            unavailable = tried if item.kind == ARROW else {*tried, *stand_ins.values()}
             available = (text for text in item.stand_ins if text not in unavailable and not _count(text, words))
             if stand_in := next(available, None):
                 stand_ins[index] = stand_in
         return stand_ins
 
     def lost(self, translation: str) -> list[int]:
-        """Return the items that a translation lacks, and those whose stand-ins it does not have exactly once.
+        """Return the items that a translation lacks, and those whose stand-ins are not as often in it.
 
         A translation with a fragment of a placeholder, such as a spare "%", has lost all items: a program that fills
         in placeholders would stumble over it.
@@ -382,7 +387,8 @@ class Masked:
         for sign in "%{}" if "placeholders" in self.kinds else "":
             if translation.count(sign) - items_text.count(sign) > words.count(sign):
                 return list(self.items)
-        leaks = {index for index, text in self.stand_ins.items() if _count(text, translation) != 1}
+        expected = Counter(self.stand_ins.values())
+        leaks = {index for index, text in self.stand_ins.items() if _count(text, translation) != expected[text]}
         return [index for index in self.items if index not in items or index in leaks]
 
     def with_stand_ins(self, lost: Sequence[int]) -> "Masked | None":
@@ -481,9 +487,18 @@ def with_numbers(text: str, spans: Mapping[Span, str]) -> dict[Span, str]:
             if unicodedata.category(text[start]) == "Sc" and left_side and right_side:  # a currency has one amount
                 left_side, right_side = (left_side, None) if right_side[1] else (None, right_side)
             start, end = left_side.start() if left_side else start, right_side.end() if right_side else end
-            kind = AMOUNT if left_side or right_side else SIGN
+            kind = AMOUNT if left_side or right_side else ARROW if _is_between_words(text, span) else SIGN
         widened[Span(start, end)] = kind
     return widened
+
+
+def _is_between_words(text: str, span: Span) -> bool:
+    """Return whether a span is an arrow with a word on both sides."""
+    return (
+        text[span.start : span.end] in ARROWS
+        and any(map(str.isalpha, text[max(span.start - 3, 0) : span.start]))
+        and any(map(str.isalpha, text[span.end : span.end + 3]))
+    )
 
 
 def _pattern(stand_in: str) -> str:

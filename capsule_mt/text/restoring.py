@@ -15,7 +15,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import cast
 
-from capsule_mt.text.keeping import AMOUNT, SIGN, UNKNOWN, Item, Masked, Part, overlaps, partners_of, parts_of
+from capsule_mt.text.keeping import AMOUNT, ARROW, SIGN, UNKNOWN, Item, Masked, Part, overlaps, partners_of, parts_of
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import WORDS, Offsets, is_mark, target_ends, with_space
 
@@ -244,7 +244,7 @@ def restored(source: Masked, ids: Ids, decode: Callable[[Ids], str], align: Call
     edits = [(span, "") for span in invented]
     edits += [(span, source.parts[index][0]) for index, span in items.items()]
     written = _edited(text, tags, edits)
-    without_pattern = (UNKNOWN, AMOUNT, SIGN)  # `parts_of` cannot find them
+    without_pattern = (UNKNOWN, AMOUNT, SIGN, ARROW)  # `parts_of` cannot find them
     expected = _items_of(part for part, _ in source.parts if getattr(part, "kind", UNKNOWN) not in without_pattern)
     restored_items = _items_of(parts_of(written, source.kinds))
     if not expected - restored_items and all(item.kind == "numbers" for item in restored_items - expected):

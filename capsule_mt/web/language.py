@@ -172,6 +172,8 @@ def constants() -> dict[str, Any]:
         "LONGEST_CHARACTER": sentences.LONGEST_CHARACTER,
         "WORD_REACH": normal.REACH,
         "STAND_INS": keeping.STAND_INS,
+        "ARROWS": "".join(sorted(keeping.ARROWS)),
+        "ARROW_STAND_IN": keeping.ARROW_STAND_IN,
         "AROUND_ITEMS": keeping.AROUND_ITEMS,
         "BLOCK_BREAK": keeping.BLOCK_BREAK,
         "MAX_NUMBER": keeping.MAX_NUMBER,
