@@ -20,6 +20,7 @@ END = re.compile(r"[.!?\u2026\u3002\uff01\uff1f:;\u266a][\"'\u201d\u2019\u00bb)\
 # a sound or a song: not part of the sentences around it
 CAPTION = re.compile(r"\[.*\]|\(.*\)|([\u266a\u266b#*]).*\1")
 SPEAKER = re.compile(r"[^\W\d_][\w.'\u2019 ]{0,24}:\s")  # "MARTHA: ...", with a capital first
+LABEL = re.compile(r"[^\W\d_][^:\n]{0,40}:\s\S")  # "Art Director: ..."
 TOGGLE = re.compile(r"\{\\([ibus])([01])\}")  # italics, bold, underline or strike-out on or off, in SubStation Alpha
 LAST_OVERRIDE = re.compile(r"\{\\[^{}]*\}\Z")
 EXAMPLES = {
@@ -31,6 +32,7 @@ EXAMPLES = {
 # 100 % of chapters, lyrics and descriptions, 8 % and 17 % of two films, whose sentences go on with a name or "I".
 TITLES_SHARE = 0.8
 MIN_TITLES = 4  # such cues
+MIN_LIST_LINES = 3  # of a cue
 MIN_TITLE = 5  # letters, all capitals, of a title or a sign
 MAX_PAUSE = 2.0  # seconds between two cues of a sentence
 MAX_SENTENCE_CUES = 8
@@ -125,10 +127,11 @@ def _speech_lines(raw: str) -> list[Line]:
     """Cut the text of a cue at the dashes of its speakers."""
     speech: list[Line] = []
     lines = [line.strip() for line in raw.split("\n") if line.strip()]
-    has_dashes = any(DASH.match(TAG.sub("", line)) for line in lines)
+    shown_lines = [TAG.sub("", line) for line in lines]
+    has_dashes, is_list = any(map(DASH.match, shown_lines)), _is_list(shown_lines)
     for text in lines:
         dash = DASH.match(text) if has_dashes else None
-        if speech and dash is None:
+        if speech and dash is None and not is_list:
             speech[-1].text += f" {text}"
             speech[-1].num_lines += 1
         else:
@@ -139,6 +142,14 @@ def _speech_lines(raw: str) -> list[Line]:
         line.text = re.sub(r"</([ibu])> <\1>", " ", line.text)  # italics of two lines are one element
         _strip_tags(line)
     return speech
+
+
+def _is_list(lines: list[str]) -> bool:
+    """Return whether each line of a cue is a text, as in credits; the lines of a sentence begin in small letters."""
+    if len(lines) > 1 and all(map(LABEL.match, lines)):
+        return True
+    has_end = any(END.search(line) for line in lines[:-1])
+    return len(lines) >= MIN_LIST_LINES and not has_end and not any(line[:1].islower() for line in lines)
 
 
 def _strip_tags(line: Line) -> None:

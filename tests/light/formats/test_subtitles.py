@@ -164,3 +164,19 @@ def test_titles_of_chapters_are_not_one_sentence(second, are_titles):
     lines = ["Prologue", second, "The old man", second, "Closing credits", second]
     cues = [f"00:0{index}.000 --> 00:0{index + 1}.000\n{line}\n" for index, line in enumerate(lines)]
     assert (texts("film.vtt", "\n".join(["WEBVTT\n", *cues]).encode()) == lines) == are_titles
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The Movie Team\nDirector: Bassam\nMusic: Jan", ["The Movie Team", "Director: Bassam", "Music: Jan"]),
+        ("Emo: Cas\nMusic & Sound: Jan", ["Emo: Cas", "Music & Sound: Jan"]),
+        ("The old man\nbuys\nA red hat.", ["The old man buys A red hat."]),
+        ("He saw\nMartha.", ["He saw Martha."]),
+    ],
+)
+def test_each_line_of_credits_is_a_text(text, expected):
+    content = f"WEBVTT\n\n00:01.000 --> 00:02.000\n{text}\n"
+    assert texts("film.vtt", content.encode()) == expected
+    lines = text.count("\n") + 1
+    assert translated("film.vtt", content.encode()).decode().strip().count("\n") == lines + 2
