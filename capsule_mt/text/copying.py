@@ -23,7 +23,7 @@ _PLACEHOLDER = (
     r"|\[\[[\w.]+\]\]|%%\w+%%|(?<![\w:/])@:[\w.]*\w"  # of Angular 1 and vue-i18n
     r"|(?<![\w:/@]):[A-Za-z_]\w+(?![\w:])"  # of Laravel
     rf"|%(?:\(\w+\)|\d+\$)?(?:[-+#0]*(?:[1-9]\d*)?(?:\.\d+)?(?:hh?|ll?|z)?[sdifucxXeg](?:\b|(?={UNIT}))|@)"
-    r"|%(?:L?\d{1,2}|n)\b|%\w+%|%%)"
+    r"|%(?:L?\d{1,2}|n)\b|%\w+%|(?<![\w%])%[A-Z][A-Z_]{2,}(?!\w)|%%)"  # %PRODUCTNAME is of LibreOffice
 )
 # Text glued to a placeholder is a part of it: "{w}px", "#{id}", "v{version}", "{path}/a.txt", "{year}-{month}".
 # A longer word, or a capitalised one, is not: a sentence ends or begins there.
