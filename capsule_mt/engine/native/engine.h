@@ -132,13 +132,13 @@ EXPORTED void engine_widen_codes(const int8_t *codes, const float *largest, floa
 EXPORTED void engine_round_codes(const float *source, int8_t *codes, float *largest, int64_t rows, int64_t width);
 /* Decodes a stream of `size` bytes (entropy.c) into the rows of a matrix of codes [rows, columns] whose class is `class`:
  * `classes` has four bits for each row, the lower ones first; or NULL, for all rows. `frequencies`: of the codes from
- * -`largest` to `largest`, each of them two bytes, little-endian. Returns 0, or -2 if the stream is damaged. */
-EXPORTED int engine_expand(const uint8_t *stream, int64_t size, const uint8_t *frequencies, int64_t largest,
+ * -`max_code` to `max_code`, each of them two bytes, little-endian. Returns 0, or -2 if the stream is damaged. */
+EXPORTED int engine_expand(const uint8_t *stream, int64_t size, const uint8_t *frequencies, int64_t max_code,
                            const uint8_t *classes, int class, int8_t *codes, int64_t rows, int64_t columns);
 /* The reverse, of all rows, into a stream with `room` for that many bytes; returns its size, -1 where that is more than the room, and -2
  * for a code that has no frequency. */
 EXPORTED int64_t engine_compress(const int8_t *codes, int64_t rows, int64_t columns, const uint8_t *frequencies,
-                                 int64_t largest, uint8_t *stream, int64_t room);
+                                 int64_t max_code, uint8_t *stream, int64_t room);
 /* The number of values of a type, but for CODES, that are infinite or NaN. */
 EXPORTED int64_t engine_count_infinite(const void *values, int type, int64_t count);
 EXPORTED model_t *engine_new(const char *tier, int64_t vocabulary, int64_t num_caches);

@@ -22,11 +22,11 @@ typedef struct {
     uint16_t starts[2 * MAX_CODE + 1], frequencies[2 * MAX_CODE + 1];
 } slots_t;
 
-/* Reads the frequencies of the codes -`largest` to `largest`; returns whether they sum up to TOTAL. */
-static int fill_slots(slots_t *slots, const uint8_t *frequencies, int64_t largest) {
+/* Reads the frequencies of the codes -`max_code` to `max_code`; returns whether they sum up to TOTAL. */
+static int fill_slots(slots_t *slots, const uint8_t *frequencies, int64_t max_code) {
     int total = 0;
-    if (largest < 0 || largest > MAX_CODE) return 0;
-    for (int symbol = 0; symbol <= 2 * largest; symbol++) {
+    if (max_code < 0 || max_code > MAX_CODE) return 0;
+    for (int symbol = 0; symbol <= 2 * max_code; symbol++) {
         int frequency = frequencies[2 * symbol] | frequencies[2 * symbol + 1] << 8;
         if (frequency > TOTAL - total) return 0;
         slots->starts[symbol] = (uint16_t)total;
@@ -47,12 +47,12 @@ static void write_number(uint8_t *bytes, int count, uint64_t number) {
     for (int i = 0; i < count; i++, number >>= 8) bytes[i] = (uint8_t)number;
 }
 
-int engine_expand(const uint8_t *stream, int64_t size, const uint8_t *frequencies, int64_t largest,
+int engine_expand(const uint8_t *stream, int64_t size, const uint8_t *frequencies, int64_t max_code,
                   const uint8_t *classes, int class, int8_t *codes, int64_t rows, int64_t columns) {
     slots_t slots;
     const uint8_t *end = stream + size;
     uint64_t states[LANES];
-    if (size < 8 * LANES || !fill_slots(&slots, frequencies, largest)) return refuse(DAMAGED);
+    if (size < 8 * LANES || !fill_slots(&slots, frequencies, max_code)) return refuse(DAMAGED);
     for (int lane = 0; lane < LANES; lane++, stream += 8) states[lane] = read_number(stream, 8);
     for (int64_t row = 0; row < rows; row++, codes += columns) {
         if (classes && (classes[row / 2] >> 4 * (row % 2) & 15) != class) continue;
@@ -66,7 +66,7 @@ int engine_expand(const uint8_t *stream, int64_t size, const uint8_t *frequencie
                 stream += WORD;
             }
             states[column % LANES] = state;
-            codes[column] = (int8_t)(symbol - largest);
+            codes[column] = (int8_t)(symbol - max_code);
         }
     }
     for (int lane = 0; lane < LANES; lane++) /* where the encoder began */
@@ -74,16 +74,16 @@ int engine_expand(const uint8_t *stream, int64_t size, const uint8_t *frequencie
     return stream == end ? 0 : refuse(DAMAGED);
 }
 
-int64_t engine_compress(const int8_t *codes, int64_t rows, int64_t columns, const uint8_t *frequencies, int64_t largest,
-                        uint8_t *stream, int64_t room) {
+int64_t engine_compress(const int8_t *codes, int64_t rows, int64_t columns, const uint8_t *frequencies,
+                        int64_t max_code, uint8_t *stream, int64_t room) {
     slots_t slots;
     uint8_t *first = stream + room;
     uint64_t states[LANES] = {LOWEST, LOWEST, LOWEST, LOWEST};
-    if (!fill_slots(&slots, frequencies, largest)) return refuse("frequencies that do not sum up to %d", TOTAL);
+    if (!fill_slots(&slots, frequencies, max_code)) return refuse("frequencies that do not sum up to %d", TOTAL);
     for (int64_t i = rows * columns - 1; i >= 0; i--) { /* what is written last is read first */
-        int64_t symbol = codes[i] + largest, lane = i % columns % LANES;
+        int64_t symbol = codes[i] + max_code, lane = i % columns % LANES;
         uint64_t state = states[lane];
-        if (symbol < 0 || symbol > 2 * largest || !slots.frequencies[symbol])
+        if (symbol < 0 || symbol > 2 * max_code || !slots.frequencies[symbol])
             return refuse("the code %d, whose frequency is 0", codes[i]);
         uint64_t frequency = slots.frequencies[symbol];
         if (state >= (LOWEST / TOTAL << 32) * frequency) { /* the decoder reads a word where the state is below LOWEST */

@@ -71,8 +71,8 @@ void keep_arena(chunk_t **arenas, chunk_t *chunks) {
     if (chunks) chunks->used = sizeof(chunk_t);
 #if !defined(IS_SANITIZED)
     for (int i = 0; chunks && i < MAX_ARENAS; i++) {
-        chunk_t *none = NULL;
-        if (__atomic_compare_exchange_n(arenas + i, &none, chunks, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return;
+        chunk_t *expected = NULL;
+        if (__atomic_compare_exchange_n(arenas + i, &expected, chunks, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return;
     }
 #endif
     free_chunks(chunks);

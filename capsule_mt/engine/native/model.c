@@ -117,10 +117,10 @@ void read_floats(const model_t *model, const void *source, int type, float large
     else model->kernels->widen((const uint16_t *)start, type == BFLOAT16, target, (long)count);
 }
 
-int engine_pack(model_t *model, int number, int64_t first, int64_t outputs, const void *weight, int type,
+int engine_pack(model_t *model, int index, int64_t first, int64_t outputs, const void *weight, int type,
                 const float *largest, const void *bias, int bias_type) {
-    if (number < 0 || number >= model->num_linears) return refuse("there is no linear map %d", number);
-    linear_t *linear = model->linears + number;
+    if (index < 0 || index >= model->num_linears) return refuse("there is no linear map %d", index);
+    linear_t *linear = model->linears + index;
     int64_t inputs = linear->inputs;
     if (first < 0 || first + outputs > linear->outputs)
         return refuse("outputs %lld to %lld of a linear map that has %ld", (long long)first,
@@ -190,17 +190,17 @@ int engine_add_table(model_t *model, const void *values, int64_t rows, int64_t w
     return model->num_vectors - 1;
 }
 
-int engine_add_packed_table(model_t *model, int number, const float *largest) {
-    if (number < 0 || number >= model->num_linears) return refuse("there is no linear map %d", number);
-    const linear_t *linear = model->linears + number;
-    if (!linear->bias) return refuse("a table of the linear map %d, which has no weights", number);
+int engine_add_packed_table(model_t *model, int index, const float *largest) {
+    if (index < 0 || index >= model->num_linears) return refuse("there is no linear map %d", index);
+    const linear_t *linear = model->linears + index;
+    if (!linear->bias) return refuse("a table of the linear map %d, which has no weights", index);
     if (linear->int8 && !largest) return refuse("a table of codes without their largest magnitudes");
     vector_t *table = new_vector(model, linear->int8 ? linear->outputs : 0, FLOAT32); /* room for `largest` */
     if (!table) return NO_MEMORY;
     table->count = (int64_t)linear->outputs * linear->inputs;
     table->width = linear->inputs;
     table->is_table = 1;
-    table->linear = number;
+    table->linear = index;
     if (linear->int8) {
         table->type = CODES;
         table->largest = table->values;
@@ -320,11 +320,11 @@ static linear_t *pack_whole(const model_t *model, const linear_t *linear) {
 
 const linear_t *whole_of(const model_t *model, linear_t *linear) {
     if (!linear->by_row) return linear;
-    linear_t *whole = __atomic_load_n(&linear->whole, __ATOMIC_ACQUIRE), *none = NULL;
+    linear_t *whole = __atomic_load_n(&linear->whole, __ATOMIC_ACQUIRE), *expected = NULL;
     if (whole || !(whole = pack_whole(model, linear))) return whole;
-    if (__atomic_compare_exchange_n(&linear->whole, &none, whole, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return whole;
+    if (__atomic_compare_exchange_n(&linear->whole, &expected, whole, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return whole;
     free_whole(whole); /* another thread was first */
-    return none;
+    return expected;
 }
 
 void engine_observe(model_t *model, observer_t observer) { model->observer = observer; }
@@ -336,15 +336,15 @@ void engine_observe(model_t *model, observer_t observer) { model->observer = obs
 #endif
 
 const void *preview_of(model_t *model, const linear_t *head) {
-    void *preview = __atomic_load_n(&model->preview, __ATOMIC_ACQUIRE), *none = NULL;
+    void *preview = __atomic_load_n(&model->preview, __ATOMIC_ACQUIRE), *expected = NULL;
     int64_t bytes = model->kernels->preview_bytes(head);
     if (preview || bytes < MIN_PREVIEW_BYTES) return preview;
     if (__atomic_add_fetch(&model->preview_steps, 1, __ATOMIC_RELAXED) < MIN_PREVIEW_STEPS) return NULL;
     preview = allocate_pages(bytes);
     if (!preview) return NULL;
     model->kernels->pack_preview(head, preview);
-    if (__atomic_compare_exchange_n(&model->preview, &none, preview, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+    if (__atomic_compare_exchange_n(&model->preview, &expected, preview, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
         return preview;
     free_pages(preview); /* another thread was first */
-    return none;
+    return expected;
 }

@@ -117,18 +117,18 @@ static void note_limits(model_t *model, const operation_t *op) {
         if (op->slots[EMBED_positions] >= 0) positions = COUNT(EMBED_positions) / width;
     }
     if (op->kind == ADD_POSITIONS) positions = COUNT(ADD_POSITIONS_positions) / width;
-    int64_t *longest = of_words ? &model->longest_source : &model->longest_target;
+    int64_t *limit = of_words ? &model->longest_source : &model->longest_target;
     if (of_words && rows < model->source_vocabulary) model->source_vocabulary = rows;
-    if (positions < *longest) *longest = positions;
+    if (positions < *limit) *limit = positions;
 }
 
 /* Finds the first and the last operation that need each buffer; the decoder's operations count on from the encoder's. All
  * operations need a buffer that persists from one position to the next; a buffer that is read before it is written
  * lives from the first operation on. */
 static void find_lifetimes(const model_t *model, int64_t *first, int64_t *last) {
-    int64_t encoder = model->num_operations[ENCODER], all = encoder + model->num_operations[DECODER];
+    int64_t encoder = model->num_operations[ENCODER], num_operations = encoder + model->num_operations[DECODER];
     for (int i = 0; i < model->num_buffers; i++) first[i] = last[i] = -1;
-    for (int64_t t = 0; t < all; t++) {
+    for (int64_t t = 0; t < num_operations; t++) {
         const operation_t *op = t < encoder ? model->programs[ENCODER] + t : model->programs[DECODER] + t - encoder;
         for (int i = MAX_SLOTS - 1; i >= 0; i--) { /* what is read, then what is written */
             int slot = kinds[op->kind].slots[i], buffer = op->slots[i];
@@ -137,7 +137,8 @@ static void find_lifetimes(const model_t *model, int64_t *first, int64_t *last) 
                         (slot == OUT && op->kind == COPY && op->slots[COPY_once]);
             int is_late = t >= encoder && first[buffer] >= 0 && first[buffer] < encoder;
             if (first[buffer] < 0 || stays) first[buffer] = stays || slot != OUT ? 0 : t;
-            if (last[buffer] < all) last[buffer] = stays || is_late || op == model->head ? all : t; /* `score_rows` */
+            int stays_to_end = stays || is_late || op == model->head; /* of a head: see `score_rows` */
+            if (last[buffer] < num_operations) last[buffer] = stays_to_end ? num_operations : t;
         }
     }
 }
@@ -156,9 +157,10 @@ int64_t num_fused(const model_t *model, int program, int64_t first) {
 /* Extends lifetimes to whole groups of fused operations, which run together on a block of rows. A buffer that only
  * passes rows inside a group is transient. */
 static void join_lifetimes(model_t *model, int64_t *first, int64_t *last) {
-    int64_t encoder = model->num_operations[ENCODER], all = encoder + model->num_operations[DECODER], count = 1;
+    int64_t encoder = model->num_operations[ENCODER], num_operations = encoder + model->num_operations[DECODER];
+    int64_t count = 1;
     for (int i = 0; i < model->num_buffers; i++) model->buffers[i].is_transient = 0;
-    for (int64_t t = 0; t < all; t += count) {
+    for (int64_t t = 0; t < num_operations; t += count) {
         int64_t fused = t < encoder ? num_fused(model, ENCODER, t) : num_fused(model, DECODER, t - encoder);
         count = fused > 1 ? fused : 1;
         for (int i = 0; i < model->num_buffers; i++) {
@@ -300,20 +302,21 @@ static int check_lists(const model_t *model, const char *name, const int64_t *to
 
 /* Checks that the sources and their limits fit the model's positions. */
 static int check_lengths(const model_t *model, const request_t *request) {
-    int64_t longest = 0;
+    int64_t longest_source = 0;
     for (int64_t i = 0; i < request->num_sources; i++) {
         if (request->lengths[i] < 1) return refuse("source %lld has no token", (long long)i);
         if (request->limits[i] < 1 || request->limits[i] > request->longest)
             return refuse("the limit of source %lld is %lld", (long long)i, (long long)request->limits[i]);
-        if (request->lengths[i] > longest) longest = request->lengths[i];
+        if (request->lengths[i] > longest_source) longest_source = request->lengths[i];
     }
-    if (longest > model->longest_source)
-        return refuse("a source of %lld tokens, but there are positions for %lld", (long long)longest,
+    if (longest_source > model->longest_source)
+        return refuse("a source of %lld tokens, but there are positions for %lld", (long long)longest_source,
                       (long long)model->longest_source);
     if (request->longest > model->longest_target)
         return refuse("a limit of %lld tokens, but there are positions for %lld", (long long)request->longest,
                       (long long)model->longest_target);
-    if (longest != request->longest_source) return refuse("the longest source has %lld tokens", (long long)longest);
+    if (longest_source != request->longest_source)
+        return refuse("the longest source has %lld tokens", (long long)longest_source);
     return 0;
 }
 

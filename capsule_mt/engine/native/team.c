@@ -217,7 +217,7 @@ team_t *team_new(int64_t num_threads) {
     if (num_threads <= 1) return NULL;
     for (int i = 0; i < MAX_WAITING_TEAMS; i++) {
         team_t *team = __atomic_exchange_n(waiting_teams + i, NULL, __ATOMIC_ACQ_REL);
-        if (!team || team->process != getpid()) continue; /* a fork has none of the other threads */
+        if (!team || team->process != getpid()) continue; /* a fork does not have the other threads */
         if (team->num_requested == num_threads) return team;
         team_free(team);
     }
@@ -227,8 +227,9 @@ team_t *team_new(int64_t num_threads) {
 void team_free(team_t *team) {
     if (!team) return;
     for (int i = 0; i < MAX_WAITING_TEAMS; i++) {
-        team_t *none = NULL;
-        if (__atomic_compare_exchange_n(waiting_teams + i, &none, team, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return;
+        team_t *expected = NULL;
+        if (__atomic_compare_exchange_n(waiting_teams + i, &expected, team, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+            return;
     }
     end_team(team);
 }
