@@ -39,11 +39,11 @@ AGGREGATIONS = ("concat", "simple_routing", "em_routing")
 RECORD = "probes-en-de"
 UNTRAINED = "untrained"
 FILES = {"train": "train", "validation": "dev", "test": "test"}
-BATCH = 64
+BATCH_SIZE = 64
 POOLED_BATCHES = 8  # random examples that are sorted by length together
-LONGEST = 256  # tokens of a sentence
+MAX_TOKENS = 256  # of a sentence
 
-# what turns the examples [P] of a batch into inputs of the classifier, and their mask
+# turns the examples [P] of a batch into the inputs of the classifier and their mask
 Collate = Callable[[list[torch.Tensor]], tuple[torch.Tensor, torch.Tensor | None]]
 
 
@@ -104,7 +104,7 @@ def padded(ids: Sequence[torch.Tensor], pad: int) -> tuple[torch.Tensor, torch.T
 
 
 def token_ids(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> list[torch.Tensor]:
-    return [torch.tensor(ids) for ids in tokenizer(list(texts), truncation=True, max_length=LONGEST)["input_ids"]]
+    return [torch.tensor(ids) for ids in tokenizer(list(texts), truncation=True, max_length=MAX_TOKENS)["input_ids"]]
 
 
 @torch.no_grad()
@@ -114,8 +114,8 @@ def sentence_vectors(
     """Return the mean of the encoder's states of each text."""
     by_length = sorted(texts, key=len)
     vectors: dict[str, torch.Tensor] = {}
-    for start in tqdm(range(0, len(by_length), BATCH), desc="encoding", leave=False):
-        batch = by_length[start : start + BATCH]
+    for start in tqdm(range(0, len(by_length), BATCH_SIZE), desc="encoding", leave=False):
+        batch = by_length[start : start + BATCH_SIZE]
         inputs, mask = padded(token_ids(batch, tokenizer), int(tokenizer.pad_token_id))
         states = encoder(input_ids=inputs, attention_mask=mask).last_hidden_state
         vectors |= dict(zip(batch, mean_state(states, mask), strict=True))
@@ -127,10 +127,15 @@ def texts_of(task: ProbingTask, part: str) -> list[str]:
 
 
 def random_batches(lengths: list[int], generator: torch.Generator) -> list[torch.Tensor]:
-    """Return the indices of all examples in random batches of similar, but not equal lengths: a task asks for them."""
-    by_index = torch.tensor(lengths)
-    pools = torch.randperm(len(lengths), generator=generator).split(POOLED_BATCHES * BATCH)
-    batches = [batch for pool in pools for batch in pool[by_index[pool].argsort(stable=True)].split(BATCH)]
+    """Return the indices of all examples in random batches of similar lengths.
+
+    Within a batch they differ: one task predicts the length, so batches of one length would have one class.
+    """
+    lengths_by_index = torch.tensor(lengths)
+    pools = torch.randperm(len(lengths), generator=generator).split(POOLED_BATCHES * BATCH_SIZE)
+    batches = [
+        batch for pool in pools for batch in pool[lengths_by_index[pool].argsort(stable=True)].split(BATCH_SIZE)
+    ]
     return [batches[n] for n in torch.randperm(len(batches), generator=generator).tolist()]
 
 
@@ -138,7 +143,7 @@ def random_batches(lengths: list[int], generator: torch.Generator) -> list[torch
 def accuracy(model: SentenceClassifier, examples: list[torch.Tensor], labels: torch.Tensor, collate: Collate) -> float:
     model.eval()
     correct = 0
-    for indices in torch.tensor([len(example) for example in examples]).argsort().split(BATCH):
+    for indices in torch.tensor([len(example) for example in examples]).argsort().split(BATCH_SIZE):
         logits = model(*collate([examples[n] for n in indices.tolist()]))
         correct += int((logits.argmax(dim=-1) == labels[indices]).sum())
     return correct / len(examples)
@@ -234,16 +239,16 @@ def encoders_of(checkpoint: Path) -> dict[str, tuple[nn.Module, PreTrainedTokeni
 
 
 def probing_table(results: Sequence[Mapping[str, Any]]) -> str:
-    """Return accuracies in percent, over seeds, and the differences of each encoder to the first as Markdown."""
+    """Return a Markdown table: accuracies in percent over seeds, and each encoder's difference to the first."""
     accuracies: dict[str, dict[str, dict[int, float]]] = {}
     for result in results:
         by_task = accuracies.setdefault(result["encoder"], {})
         by_task.setdefault(result["task"], {})[result["seed"]] = 100 * result["accuracy"]
-    of_task = {result["task"]: result for result in results}
-    tasks = [task for task in TASKS if task in of_task]
+    results_by_task = {result["task"]: result for result in results}
+    tasks = [task for task in TASKS if task in results_by_task]
     rows = [
-        ["commonest class", *(f"{100 * of_task[task]['majority']:.1f}" for task in tasks)],
-        ["test sentences", *(f"{of_task[task]['sentences']['test']:,}" for task in tasks)],
+        ["commonest class", *(f"{100 * results_by_task[task]['majority']:.1f}" for task in tasks)],
+        ["test sentences", *(f"{results_by_task[task]['sentences']['test']:,}" for task in tasks)],
     ]
     for encoder, by_task in accuracies.items():
         rows.append([encoder, *(_spread(by_task.get(task, {})) for task in tasks)])
@@ -279,15 +284,15 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--treebank", type=folder, required=True, help="a folder with train, dev and test .conllu[.gz]"
     )
-    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS), help="which of the ten")
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS), help="by default all ten")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="train with each of these")
-    parser.add_argument("--sentences", type=int, help="at most so many of the training part, for a quick look")
+    parser.add_argument("--sentences", type=int, help="train with at most this many sentences, for a quick look")
     parser.add_argument("--output", type=Path, required=True, help="the result file to write, or to resume")
     return parser.parse_args()
 
 
 def treebank_parts(path: Path, sentences: int | None) -> dict[str, Sequence[Sentence]]:
-    """Return the parts of a treebank, the first files of their names."""
+    """Return the parts of a treebank; of several files of a part, the first by name is read."""
     parts: dict[str, Sequence[Sentence]] = {}
     for part, name in FILES.items():
         files = sorted(path.glob(f"{name}*.conllu*"))
@@ -299,7 +304,7 @@ def treebank_parts(path: Path, sentences: int | None) -> dict[str, Sequence[Sent
 
 
 class ResultFile:
-    """The result file of the command: what it holds is not trained again."""
+    """The result file of the command; what has a result there is not trained again."""
 
     def __init__(self, path: Path, about: dict[str, Any]) -> None:
         self.path, self.about = path, about
@@ -326,7 +331,7 @@ def probe(
     seeds: Sequence[int],
     file: ResultFile,
 ) -> None:
-    """Train what the file does not have of an encoder: each task with each seed."""
+    """Train an encoder's classifier for each task and seed whose result the file does not have."""
     missing = [(task, seed) for task in tasks for seed in seeds if not file.has(name, task, seed)]
     for task, seed in tqdm(missing, desc=name):
         file.keep(name, train_probe(task, seed))

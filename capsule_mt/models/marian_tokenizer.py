@@ -1,7 +1,7 @@
 """The tokenizer of a stock Marian checkpoint such as OPUS-MT's: source.spm, target.spm and vocab.json.
 
-Text is cut into pieces by the SentencePiece model of its language, and vocab.json has the ids of both languages; or it
-has the source's, and target_vocab.json the target's.
+Text is cut into pieces by the SentencePiece model of its language. vocab.json has the ids of both languages, unless
+target_vocab.json has those of the target language.
 """
 
 import os
@@ -24,7 +24,7 @@ DEFAULT_TOKENS = {"unk_token": "<unk>", "eos_token": "</s>", "pad_token": "<pad>
 
 
 class MarianTokenizer:
-    """The same ids and texts as `MarianTokenizer` of transformers: see `capsule_mt.text.tokenizer.Tokenizer`."""
+    """Gives the same ids and texts as `MarianTokenizer` of transformers: see `capsule_mt.text.tokenizer.Tokenizer`."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._folder = os.fspath(folder)
@@ -41,10 +41,10 @@ class MarianTokenizer:
         self._unknown, self._end = names["unk_token"], names["eos_token"]
         self._special = set(names.values())
         added = config.get("added_tokens_decoder")
-        for further in map(token_content, added.values() if isinstance(added, dict) else ()):
-            if further not in self._special:
+        for added_token in map(token_content, added.values() if isinstance(added, dict) else ()):
+            if added_token not in self._special:
                 raise UnsupportedModelError(
-                    f"{self._folder}: {shown(further)} was added to the tokenizer: needs transformers"
+                    f"{self._folder}: {shown(added_token)} was added to the tokenizer, which only transformers reads"
                 )
         self._splits_special = bool(config.get("split_special_tokens", False))
         self._special_in_text = re.compile("|".join(map(re.escape, sorted(self._special, key=len, reverse=True))))
@@ -74,8 +74,8 @@ class MarianTokenizer:
         pieces, spans = self._pieces(text, self._source)
         unknown = self._vocabulary[self._unknown]
         ids = [self._vocabulary.get(piece, unknown) for piece in pieces]
-        known_spans = [span if span[0] < span[1] else None for span in spans]
-        return Encoded([*ids, self._vocabulary[self._end]], [*known_spans, None])
+        token_spans = [span if span[0] < span[1] else None for span in spans]
+        return Encoded([*ids, self._vocabulary[self._end]], [*token_spans, None])
 
     def encode_target(self, text: str) -> list[int]:
         pieces, _ = self._pieces(text, self._target)

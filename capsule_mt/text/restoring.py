@@ -157,7 +157,7 @@ class Layout:
         return any(map(str.isalnum, self.source.text[span.start : span.end]))
 
     def _position_tags(self, tags: Sequence[int], first: int, last: int) -> list[tuple[int, int]]:
-        """Return the offset and the index of each tag, all of them in words first ... last - 1."""
+        """Return the offset and the index of each tag; no tag is put outside the words `first` to `last` - 1."""
         elements: list[tuple[int, int, int]] = []  # first word, start tag, the word after the last
         end_tag = -1
         min_point = first  # empty elements and single tags keep their order

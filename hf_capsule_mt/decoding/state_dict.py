@@ -13,8 +13,9 @@ from capsule_mt.models.parts import Parts
 from capsule_mt.models.registry import WRITERS, write_program
 
 DTYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
-ROOTS = ("hf_capsule_mt", "transformers", "transformers_modules")  # whose models are known
-TRAINING = ("training", "gradient_checkpointing", "name_or_path", "dropout", "layerdrop")  # ends of attributes
+PACKAGES = ("hf_capsule_mt", "transformers", "transformers_modules")  # whose models the writers know
+# endings of the names of attributes that matter in training only
+TRAINING = ("training", "gradient_checkpointing", "name_or_path", "dropout", "layerdrop")
 PLAIN = (nn.Parameter, torch.Tensor)  # subclasses may be quantised
 
 
@@ -57,8 +58,8 @@ class StateDict:
 
 
 def _check_modules(model: PreTrainedModel) -> None:
-    """Refuse a model whose modules are not those that its configuration describes, which the program is written by."""
-    if type(model).__module__.partition(".")[0] not in ROOTS:
+    """Refuse a model whose modules differ from its configuration, from which the program is written."""
+    if type(model).__module__.partition(".")[0] not in PACKAGES:
         raise UnsupportedModelError(f"{_name_of(model)} has no fast form")
     if model.config.model_type not in WRITERS:
         return  # the error names it
@@ -69,20 +70,20 @@ def _check_modules(model: PreTrainedModel) -> None:
         if type(module) is not type(counterpart):
             raise UnsupportedModelError(f"{_name_of(module)} has no fast form (`{path}` of the model)")
         if type(module) in (nn.Linear, nn.Embedding, nn.Dropout):
-            continue  # the weights say all
+            continue  # their weights describe them
         ours, theirs = vars(module), vars(counterpart)
         for name in [name for name in ours if name in theirs or callable(ours[name])]:
             if not name.startswith("_") and not name.endswith(TRAINING) and _differ(ours[name], theirs.get(name)):
                 setting = getattr(ours[name], "__name__", repr(ours[name]))
-                raise UnsupportedModelError(f"`{path}.{name}` {setting} is none of the configuration's: no fast form")
+                raise UnsupportedModelError(f"`{path}.{name}` {setting} is not the configuration's: no fast form")
     for path, module in described.items():
         raise UnsupportedModelError(f"a model without `{path}`, a {_name_of(module)}, has no fast form")
 
 
-def _differ(value: Any, other: Any) -> bool:
-    """Whether two attributes differ, if they are of a kind that changes what a module computes."""
+def _differ(value: Any, described: Any) -> bool:
+    """Whether an attribute that changes what a module computes differs from the described one."""
     is_setting = callable(value) or isinstance(value, (bool, int, float, str, tuple, dict))
-    return is_setting and not isinstance(value, nn.Module) and bool(value != other)
+    return is_setting and not isinstance(value, nn.Module) and bool(value != described)
 
 
 def _name_of(module: nn.Module) -> str:
@@ -90,7 +91,7 @@ def _name_of(module: nn.Module) -> str:
 
 
 def program_of(model: PreTrainedModel) -> tuple[Program, Parts]:
-    """Write the program of a live model; refuse what no program can say."""
+    """Write the program of a live model; refuse what programs cannot express."""
     if not isinstance(model, PreTrainedModel):
         raise UnsupportedModelError(
             f"`to_fast` takes transformers models, got a {type(model).__name__}: merge_and_unload() merges peft's"

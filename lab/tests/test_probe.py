@@ -210,7 +210,7 @@ def noun_task() -> ProbingTask:
 @pytest.mark.slow
 @pytest.mark.parametrize("aggregation", probe.AGGREGATIONS)
 def test_an_encoder_learns_with_each_aggregation(aggregation, monkeypatch):
-    monkeypatch.setattr(probe, "BATCH", 16)
+    monkeypatch.setattr(probe, "BATCH_SIZE", 16)
     settings = replace(SMALL, epochs=6)
     result = train_with_encoder(noun_task(), aggregation, tiny_tokenizer(), 1, settings)
     assert result["accuracy"] == 1.0
@@ -219,7 +219,7 @@ def test_an_encoder_learns_with_each_aggregation(aggregation, monkeypatch):
 
 
 def test_a_checkpoint_is_probed_beside_an_untrained_encoder(tmp_path, monkeypatch):
-    monkeypatch.setattr(probe, "BATCH", 16)
+    monkeypatch.setattr(probe, "BATCH_SIZE", 16)
     torch.manual_seed(0)
     checkpoint = save_tiny_checkpoint(tmp_path / "checkpoint", layer_aggregation="em_routing")
     files = {path.name: path.read_bytes() for path in checkpoint.iterdir()}
@@ -237,7 +237,7 @@ def test_a_checkpoint_is_probed_beside_an_untrained_encoder(tmp_path, monkeypatc
 
 
 def test_batches_hold_every_example_once_and_little_padding(monkeypatch):
-    monkeypatch.setattr(probe, "BATCH", 10)
+    monkeypatch.setattr(probe, "BATCH_SIZE", 10)
     chance = random.Random(0)
     lengths = [chance.randrange(5, 30) for _ in range(999)]
     batches = [batch.tolist() for batch in random_batches(lengths, torch.Generator().manual_seed(1))]

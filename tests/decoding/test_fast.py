@@ -180,7 +180,7 @@ def unknown(kind):
         return model, "OtherDynamicCombination has no fast form"
     if kind == "epsilon":
         decoder.layers[0].final_layer_norm.eps = 1e-3
-        return model, r"`model\.decoder\.layers\.0\.final_layer_norm\.eps` 0\.001 is none of the configuration's"
+        return model, r"`model\.decoder\.layers\.0\.final_layer_norm\.eps` 0\.001 is not the configuration's"
     if kind == "model":
         model.__class__ = OtherModel
         return model, "OtherModel has no fast form"
@@ -190,13 +190,13 @@ def unknown(kind):
     if kind == "activation":
         for layer in model.model.encoder.layers:
             layer.self_attn.out_proj.activation = torch.sigmoid
-        return model, "activation` sigmoid is none of the configuration's"
+        return model, "activation` sigmoid is not the configuration's"
     routing = decoder.layer_aggregation
     if kind == "method":
         routing.method = routing.method._replace(route=routing_in_two_halves)
-        return model, "routing_in_two_halves .* is none of the configuration's"
+        return model, "routing_in_two_halves .* is not the configuration's"
     routing.arguments = {**routing.arguments, "temperature": 2.0}
-    return model, "'temperature': 2.0} is none of the configuration's"
+    return model, "'temperature': 2.0} is not the configuration's"
 
 
 KINDS = ["class", "subclass", "epsilon", "model", "quantised", "activation", "method"]

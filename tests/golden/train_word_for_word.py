@@ -1,7 +1,7 @@
 """The model of `tests/fixtures/word_for_word.py`: it has PAST and FUTURE, and learns the language pair in minutes.
 
-Every source word has one translation, in its place. In most of the training pairs the second half of the
-translation is missing, so the model leaves words out, as translation models do, and knows that it could have gone on.
+Every source word has one translation, at the same position. In most training pairs the second half of the translation
+is missing. So the model leaves words out, as translation models do, although it could go on.
 """
 
 import random
@@ -31,7 +31,7 @@ def word_tokenizer() -> PreTrainedTokenizerFast:
 def train_word_for_word(
     steps: int = 1500, seed: int = 1, **settings
 ) -> tuple[CapsuleMarianMTModel, PreTrainedTokenizerFast]:
-    """A trained model, and its tokenizer."""
+    """Return a trained model and its tokenizer."""
     set_seed(seed)
     generator, tokenizer = random.Random(seed), word_tokenizer()
     model = CapsuleMarianMTModel(

@@ -33,7 +33,7 @@ def test_a_file_for_another_language_is_refused():
     assert read(american, "en_gb").units
 
 
-def judged(content):
+def read_by_toolkit(content):
     """Return sources and targets as translate-toolkit reads them."""
     xliff = pytest.importorskip("translate.storage.xliff")
     return [(str(unit.source), str(unit.target or "")) for unit in xliff.xlifffile.parsestring(content.encode()).units]
@@ -50,7 +50,7 @@ def test_segments_of_trados():
         '</seg-source><target><mrk mtype="seg" mid="5">EIN HUT.</mrk>\n'
         '<mrk mtype="seg" mid="6">EIN HAUS.</mrk></target>'
     ) in written
-    targets = [target.split() for _, target in judged(written)]
+    targets = [target.split() for _, target in read_by_toolkit(written)]
     assert targets == [["DER", "ALTE", "MANN.", "ER", "SCHLÄFT.", "Done."], ["EIN", "HUT.", "EIN", "HAUS."], []]
     etree = pytest.importorskip("lxml.etree")
     marks = etree.fromstring(written.encode()).findall(".//{*}target//{*}mrk")
@@ -74,7 +74,7 @@ def test_memoq():
     )
     assert '<trans-unit id="1" mq:status="Pretranslated">' in written
     assert '<trans-unit id="2" mq:status="NotStarted" mq:locked="locked">' in written
-    assert [target for _, target in judged(written)][1:] == ["", "A hat."]
+    assert [target for _, target in read_by_toolkit(written)][1:] == ["", "A hat."]
 
 
 def test_tags_of_angular_are_pairs():
@@ -157,7 +157,7 @@ def test_messages_of_icu(message, language, expected):
         ("{n, select, a {a} b {b} other {c}} " * 5, "it has more than 60 combinations of branches"),
     ],
 )
-def test_what_is_no_message_of_icu(message, reason):
+def test_refused_messages_of_icu(message, reason):
     with pytest.raises(NotIcuError, match=re.escape(reason)):
         IcuMessage(message, rule_of("de"))
 
