@@ -13,7 +13,7 @@ from hf_capsule_mt.training.run import RESULT_FILE
 from hf_capsule_mt.training.run_data import load_corpus
 from hf_capsule_mt.training.run_identity import same_recipe_as_before
 
-# faster than the recipes: fewer test sentences, and fewer and larger steps
+# what makes a run faster than its recipe: fewer test sentences, and fewer but larger steps
 CHANGES: dict[str, Any] = {
     "data.test": {"embedded": 300},
     "training.gradient_accumulation_steps": 3,
@@ -30,7 +30,7 @@ def recipe_for(name: str, output: Path, seed: int) -> Recipe:
 
 
 def train(recipe: Recipe) -> dict[str, Any]:
-    """Return the result of a run, or of an earlier one of the same length that is finished."""
+    """Train, and return the result; an earlier run of this recipe that has finished is not repeated."""
     finished = Path(recipe.output_dir) / RESULT_FILE
     print(f"\n{recipe.about} -> {recipe.output_dir}")
     same_recipe_as_before(recipe, Path(recipe.output_dir), write=False)
@@ -42,8 +42,8 @@ def train(recipe: Recipe) -> dict[str, Any]:
     return result
 
 
-def show_translations(recipe: Recipe, plain_output: Path, number: int = 4) -> None:
-    pairs = load_corpus(recipe)["test"]["translation"][:number]
+def show_translations(recipe: Recipe, plain_output: Path, num_sentences: int = 4) -> None:
+    pairs = load_corpus(recipe)["test"]["translation"][:num_sentences]
     sources = [pair["en"] for pair in pairs]
     translations = [Translator.from_pretrained(folder)(sources) for folder in (plain_output, recipe.output_dir)]
     for pair, plain, capsules in zip(pairs, *translations, strict=True):
@@ -62,13 +62,13 @@ def show_coverage(recipe: Recipe) -> None:
 
 
 def quickstart(method: str, output: Path, seeds: Sequence[int]) -> None:
-    """Train the plain model and a method's, and compare them."""
+    """Train the plain model and one with a method, and compare them."""
     scores: dict[str, list[float]] = {"plain": [], method: []}
     for seed in seeds:
         suffix = "" if seed == seeds[0] else f"_seed{seed}"
         for name in scores:
-            plain_or_not = "_plain" if name == "plain" else ""
-            folder = output.with_name(f"{output.name}{plain_or_not}{suffix}")
+            kind_suffix = "_plain" if name == "plain" else ""
+            folder = output.with_name(f"{output.name}{kind_suffix}{suffix}")
             result = train(recipe_for(name, folder, seed))
             scores[name].append(result["scores"]["test_bleu"])
     plain_output = output.with_name(f"{output.name}_plain")

@@ -5,13 +5,14 @@
     python -m lab.published en-de.annotator1.jsonl en-de.annotator2.jsonl checkpoints/capsule-marian-en-de \\
         --reverse checkpoints/capsule-marian-de-en --output outputs/contrastive-en-de.json
 
-HalOmi (Dale et al. 2023) is a table with tabs; what people marked as left out of the source or made up in the
-translation stands between <<< and >>>. The annotations of Vamvas and Sennrich (2022), `annotations/*.jsonl` of their
-repository, judge what their method marks: `bad-translation`, or an error of the method. Those with two labels count,
-without errors of the source. What their method misses is not in them: recall is of what it finds.
+HalOmi (Dale et al. 2023) is a table with tabs: <<< and >>> enclose what people marked as left out of the source, or as
+made up in the translation. The annotations of Vamvas and Sennrich (2022), `annotations/*.jsonl` of their repository,
+judge the spans that their method marks: each is a `bad-translation`, or an error of the method. We take the
+annotations that have two labels and no error in the source. They do not contain the words that their method misses, so
+our recall is relative to the errors that their method finds.
 
-Measured are the area under the ROC curve of how little each word is covered or supported (of spans: its least word),
-how many marks of each point are right, and, where sentences have labels, the area of both numbers of `adequacy`.
+We measure the area under the ROC curve of the doubt of each word, or of the most doubtful word of a span; how many
+marks are right, for each choice of `marks`; and, if sentences have labels, the area for both scores of `adequacy`.
 """
 
 import argparse
@@ -38,11 +39,11 @@ _BRACKET = re.compile("<<<|>>>")
 
 
 class Judged(NamedTuple):
-    """A translation, and what people labelled.
+    """A translation and its labels by people, each by kind: "left out" of the source, "made up" in the translation.
 
-    wrong: the characters where something is, of the source ("left out") and of the translation ("made up").
-    judged: the characters that were looked at, and whether something is wrong there; empty for all words.
-    is_wrong: whether something is, of the sentence.
+    wrong: the spans of the errors.
+    judged: the spans that people judged, and whether these are errors; empty if people judged all words.
+    is_wrong: whether the sentence has an error.
     """
 
     source: str
@@ -54,7 +55,7 @@ class Judged(NamedTuple):
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
-    parser.add_argument("labelled", type=Path, nargs="+", help="the file of HalOmi, or those of annotations")
+    parser.add_argument("labelled", type=Path, nargs="+", help="the file of HalOmi, or files of annotations")
     parser.add_argument("model", help="the folder of a model of the direction")
     parser.add_argument("--reverse", required=True, help="the folder of a model of the other direction")
     parser.add_argument("--languages", nargs=2, metavar=("SOURCE", "TARGET"), help="of HalOmi, such as deu_Latn")
@@ -63,17 +64,17 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def bracketed(text: str) -> tuple[str, list[Span]]:
-    """Return a text without its brackets, and the characters between them."""
+    """Return a text without its brackets, and the spans that they enclosed."""
     plain, spans = "", list[Span]()
-    for number, part in enumerate(_BRACKET.split(text)):
-        if number % 2:
+    for index, part in enumerate(_BRACKET.split(text)):
+        if index % 2:
             spans.append((len(plain), len(plain) + len(part)))
         plain += part
     return plain, spans
 
 
 def read_halomi(path: Path, languages: Sequence[str]) -> list[Judged]:
-    """Return the pairs of a direction."""
+    """Return the translations from one language to another."""
     labelled = []
     for row in csv.DictReader(read_lines(path), delimiter="\t"):
         if [row["src_lang"], row["tgt_lang"]] == list(languages):
@@ -102,7 +103,7 @@ def read_annotations(path: Path) -> list[Judged]:
 
 
 def units_of(annotation: Judged, kind: str, coverage: Coverage) -> list[tuple[float, bool, bool]]:
-    """Return for each word, or each span that was judged, how doubtful it is, if it is marked, and if it is wrong."""
+    """Return the doubt of each word, or of each judged span, whether it is marked, and whether it is wrong."""
     words = [
         ((word.start, word.end), 1 - share, word.marked)
         for word, share in (
@@ -115,24 +116,24 @@ def units_of(annotation: Judged, kind: str, coverage: Coverage) -> list[tuple[fl
     judged = annotation.judged.get(kind, [])
     if not annotation.judged:
         judged = [
-            ([span], any(_meet(span, wrong_span) for wrong_span in annotation.wrong[kind])) for span, _, _ in words
+            ([span], any(_overlap(span, wrong_span) for wrong_span in annotation.wrong[kind])) for span, _, _ in words
         ]
     units = []
     for spans, is_wrong in judged:
         doubts = [
-            (doubt, marked) for word_span, doubt, marked in words if any(_meet(word_span, span) for span in spans)
+            (doubt, marked) for word_span, doubt, marked in words if any(_overlap(word_span, span) for span in spans)
         ]
         if doubts:
             units.append((max(doubt for doubt, _ in doubts), any(marked for _, marked in doubts), is_wrong))
     return units
 
 
-def _meet(first: Span, second: Span) -> bool:
+def _overlap(first: Span, second: Span) -> bool:
     return first[0] < second[1] and second[0] < first[1]
 
 
 def measured(labelled: Sequence[Judged], coverages: Mapping[Marks, list[Coverage]]) -> dict[str, Any]:
-    """Return, for each kind of words that somebody labelled, the area and the marks of each point."""
+    """Return, for each kind that has labels, the area, and the number of marks for each choice of `marks`."""
     record: dict[str, Any] = {}
     for kind in (LEFT_OUT, MADE_UP):
         by_point = {
@@ -156,13 +157,13 @@ def measured(labelled: Sequence[Judged], coverages: Mapping[Marks, list[Coverage
 
 
 def table(records: Sequence[Mapping[str, Any]]) -> str:
-    """Return results as Markdown."""
+    """Return results as a Markdown table."""
     rows = []
     for record in records:
         for kind, measures in record["measures"].items():
-            area, numbers = measures["auc"], [measures["marks"][point] for point in MARKS]
-            cells = [f"{counts['right']} of {counts['marks']}" for counts in numbers]
-            recall = numbers[1]["right"] / measures["wrong"]
+            area, counts_by_point = measures["auc"], [measures["marks"][point] for point in MARKS]
+            cells = [f"{counts['right']} of {counts['marks']}" for counts in counts_by_point]
+            recall = counts_by_point[1]["right"] / measures["wrong"]
             shown = f"{area['auc']:.2f} [{area['low']:.2f}, {area['high']:.2f}]"
             sentences = record["sentences"].get(kind)
             rows.append(
@@ -195,13 +196,13 @@ def main() -> None:
     }
     sentences: dict[str, Any] = {}
     if all(annotation.is_wrong for annotation in labelled):
-        numbers = [one for one in translator.adequacy(*texts) if one is not None]
+        scores = [score for score in translator.adequacy(*texts) if score is not None]
         by_kind = {
-            LEFT_OUT: [one.omission for one in numbers],
-            MADE_UP: [one.hallucination for one in numbers],
+            LEFT_OUT: [score.omission for score in scores],
+            MADE_UP: [score.hallucination for score in scores],
         }
         sentences = {
-            kind: area_under_curve(values, [one.is_wrong[kind] for one in labelled])
+            kind: area_under_curve(values, [annotation.is_wrong[kind] for annotation in labelled])
             for kind, values in by_kind.items()
         }
     record: dict[str, Any] = {"kind": "labelled by people", "file": arguments.labelled[0].name}

@@ -119,7 +119,10 @@ def read_object(path: Path) -> dict[str, Any] | None:
 
 
 def remove_partials(path: Path) -> None:
-    """Remove the partial files of killed processes, of a file or of a folder's files. Hold its lock meanwhile."""
+    """Remove the partial files that killed processes left of a file, or of all files of a folder.
+
+    The caller holds the lock of the file or the folder.
+    """
     target = path.resolve()
     folder, beginning = (target, ".+") if target.is_dir() else (target.parent, re.escape(_beginning(target)))
     for partial in folder.glob("*.partial"):
@@ -131,7 +134,7 @@ def _beginning(file: Path) -> str:
     """Return the beginning of a file's partial names: its name, cut to what every file system takes."""
     if len(file.name) <= 40:
         return file.name
-    import hashlib  # costs a tenth of the start of a program that writes no file
+    import hashlib  # late: importing it takes a tenth of the start of a program that writes no file
 
     return f"{file.name[:32]}-{hashlib.sha256(os.fsencode(file.name)).hexdigest()[:8]}"
 

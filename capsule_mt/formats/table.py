@@ -54,7 +54,7 @@ class TableFile:
         return table.encode("utf-8")
 
     def _written(self, rows: Sequence[Sequence[str]], quotes_all: bool) -> str:
-        """Return a .csv whose cells are quoted, all or those that need it."""
+        """Return rows as .csv; without `quotes_all`, only cells that need quotes have them."""
         stream = io.StringIO(newline="")
         writer = csv.writer(
             stream,

@@ -1,8 +1,8 @@
 """The parts of Marian's Transformer: positions, masks, multi-head attention and the two kinds of layer.
 
-The names and order of the parameters equal transformers' Marian's, so that its checkpoints load as they are. The
-head-aggregation seam is the output projection of an attention: see `head_aggregation.py`. The seam for the decoder's
-own past is the self-attention of its layers: see `ssru.py`.
+The names and order of the parameters equal transformers' Marian's, so that its checkpoints load as they are. Two
+modules can be replaced: the output projection of an attention, to aggregate heads (`head_aggregation.py`), and the
+self-attention of the decoder's layers, by an SSRU (`ssru.py`).
 
 Legend: B batch, S source positions, T target positions, K positions attended to, H heads, d model width. In every mask
 `True` keeps.
@@ -168,7 +168,7 @@ class MultiHead(nn.Module):
 
 
 class TransformerLayer(GradientCheckpointingLayer):
-    """Base of both kinds of layer: dropout, and the feed-forward network."""
+    """Base of encoder and decoder layers: dropout, and the feed-forward network."""
 
     config: CapsuleMarianConfig
     fc1: nn.Linear
@@ -208,7 +208,7 @@ class EncoderLayer(TransformerLayer):
         )
         hidden = self.self_attn_layer_norm(hidden + self.dropout(attended))
         hidden = self.final_layer_norm(hidden + self.dropout(self.feed_forward(hidden)))
-        if hidden.dtype == torch.float16:  # as Marian does: what overflowed becomes the largest number
+        if hidden.dtype == torch.float16:  # as transformers' Marian does: clamp what overflowed
             limit = torch.finfo(hidden.dtype).max - 1000
             hidden = torch.clamp(hidden, min=-limit, max=limit)
         return hidden, attentions, weights
@@ -222,9 +222,9 @@ DecoderLayerOutput = tuple[
 
 
 class DecoderLayer(TransformerLayer):
-    """The layer's own past, attention to the encoder, and feed-forward, each followed as in the encoder's layer.
+    """Self-attention or an SSRU, attention to the encoder, and feed-forward.
 
-    Its own past is causal self-attention, or an SSRU: `self_attn` in both, as its layer normalisation follows either.
+    Each is followed by dropout, residual and layer normalisation. `self_attn` is causal self-attention or the SSRU.
     """
 
     def __init__(self, config: CapsuleMarianConfig, layer: int) -> None:
@@ -251,13 +251,13 @@ class DecoderLayer(TransformerLayer):
         output_routing_weights: bool = False,
     ) -> DecoderLayerOutput:
         """[B, T, d] and the encoder's states [B, S, d] -> [B, T, d]."""
-        asked = {"output_attentions": output_attentions, "output_routing_weights": output_routing_weights}
-        attended, attentions, weights = self.self_attn(hidden, mask, None, cache, **asked)
+        options = {"output_attentions": output_attentions, "output_routing_weights": output_routing_weights}
+        attended, attentions, weights = self.self_attn(hidden, mask, None, cache, **options)
         hidden = self.self_attn_layer_norm(hidden + self.dropout(attended))
         cross_attentions = cross_weights = None
         if encoder_hidden is not None:
             attended, cross_attentions, cross_weights = self.encoder_attn(
-                hidden, encoder_mask, encoder_hidden, cache, **asked
+                hidden, encoder_mask, encoder_hidden, cache, **options
             )
             hidden = self.encoder_attn_layer_norm(hidden + self.dropout(attended))
         hidden = self.final_layer_norm(hidden + self.dropout(self.feed_forward(hidden)))

@@ -1,4 +1,4 @@
-"""Capsule Marian: all that every model must do, in every mix of settings, and what is Marian's own."""
+"""Capsule Marian: the checks of every model, in every mix of settings, and its equality with Marian."""
 
 import pytest
 import torch
@@ -86,7 +86,7 @@ class TestCapsuleMarian(TwoVocabulariesChecks):
             expected, _ = stack.layer_aggregation(outputs)
             changed = [output.clone() for output in outputs]
             for output in changed:
-                output[:, 3] = torch.randn(16)  # to add one number to all would be lost in the norm
+                output[:, 3] = torch.randn(16)  # not one number added to all: the norm would remove it
             aggregated, _ = stack.layer_aggregation(changed)
             positions = [0, 1, 2, 4]
             torch.testing.assert_close(aggregated[:, positions], expected[:, positions])
@@ -190,11 +190,11 @@ class TestEverythingOff:
 
 
 @pytest.mark.parametrize("method", ["simple_routing", "em_routing"])
-@pytest.mark.parametrize(("changes", "std"), [(None, 64**-0.5), (0.02, 0.02)])
-def test_votes_start_as_long_as_heads(method, changes, std):
+@pytest.mark.parametrize(("init_std", "std"), [(None, 64**-0.5), (0.02, 0.02)])
+def test_votes_start_as_long_as_heads(method, init_std, std):
     torch.manual_seed(0)
     config = CapsuleMarianConfig(
-        **SIZES | {"d_model": 64}, **SPECIAL, head_aggregation=method, head_aggregation_init_std=changes
+        **SIZES | {"d_model": 64}, **SPECIAL, head_aggregation=method, head_aggregation_init_std=init_std
     )
     attention = CapsuleMarianMTModel(config).model.encoder.layers[0].self_attn
     for linear in (attention.out_proj.input_capsules, attention.out_proj.votes):
@@ -202,10 +202,10 @@ def test_votes_start_as_long_as_heads(method, changes, std):
     assert attention.v_proj.weight.std().item() == pytest.approx(config.init_std, rel=0.05)
 
 
-@pytest.mark.parametrize(("changes", "std"), [(None, 0.02), (0.125, 0.125)])
-def test_what_makes_votes_of_layers_has_a_std_of_its_own(changes, std):
+@pytest.mark.parametrize(("init_std", "std"), [(None, 0.02), (0.125, 0.125)])
+def test_weights_of_layer_votes_have_their_own_std(init_std, std):
     torch.manual_seed(0)
-    settings = {"layer_aggregation": "em_routing", "layer_aggregation_init_std": changes}
+    settings = {"layer_aggregation": "em_routing", "layer_aggregation_init_std": init_std}
     model = CapsuleMarianMTModel(CapsuleMarianConfig(**SIZES | {"d_model": 64}, **SPECIAL, **settings)).model
     for name in ("input_capsules", "votes", "input_activation"):
         assert getattr(model.encoder.layer_aggregation, name).weight.std().item() == pytest.approx(std, rel=0.05)

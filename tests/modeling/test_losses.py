@@ -13,7 +13,7 @@ SMOOTHING = (0.0, 0.1, 1.0)
 
 
 def targets(vocabulary: int = 11, dtype: torch.dtype = torch.float64) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits [3, 5, V] and labels [3, 5], of which some are ignored, in the last sentence all."""
+    """Return logits [3, 5, V] and labels [3, 5]; some labels are ignored, and all of the last sentence."""
     torch.manual_seed(0)
     logits = (3 * torch.randn(3, 5, vocabulary, dtype=dtype)).requires_grad_()
     labels = torch.randint(0, vocabulary, (3, 5))
@@ -22,7 +22,7 @@ def targets(vocabulary: int = 11, dtype: torch.dtype = torch.float64) -> tuple[t
 
 
 def reference(logits: torch.Tensor, labels: torch.Tensor, label_smoothing: float) -> torch.Tensor:
-    """In double precision."""
+    """Return PyTorch's loss in double precision."""
     return nn.functional.cross_entropy(
         logits.double().flatten(0, 1), labels.flatten(), ignore_index=IGNORE_INDEX, label_smoothing=label_smoothing
     )
@@ -43,9 +43,10 @@ def test_loss_and_gradient_are_those_of_pytorch(label_smoothing):
     torch.testing.assert_close(
         torch.autograd.grad(5 * loss, logits, retain_graph=True)[0], torch.autograd.grad(5 * expected, logits)[0]
     )
-    again = torch.autograd.grad(5 * loss, logits)[0]  # a second time, from what has been kept
+    second_gradient = torch.autograd.grad(5 * loss, logits)[0]  # a second backward pass through the same graph
     assert torch.equal(
-        again, torch.autograd.grad(5 * cross_entropy(logits, labels, label_smoothing=label_smoothing), logits)[0]
+        second_gradient,
+        torch.autograd.grad(5 * cross_entropy(logits, labels, label_smoothing=label_smoothing), logits)[0],
     )
 
 
@@ -130,11 +131,14 @@ def inputs(lengths=(4, 2, 1)):
 
 
 def loops(losses, capsules, state, labels, embeddings):
-    """Both losses before weights: averaged over the steps of a sentence, summed over sentences, divided by tokens."""
+    """Return both losses without their weights.
+
+    Each is averaged over the steps of a sentence, summed over sentences, and divided by the number of tokens.
+    """
     bow = bca = 0.0
     for sentence, row in enumerate(labels.tolist()):
         words = [word for word in row if word != -100]
-        of_bow = of_bca = 0.0
+        sentence_bow = sentence_bca = 0.0
         for step in range(len(words)):
             past, future = capsules[sentence, step, :CAPSULES], capsules[sentence, step, CAPSULES:]
             exclusive = losses.bow_bags == "exclusive"
@@ -142,14 +146,14 @@ def loops(losses, capsules, state, labels, embeddings):
             for group, matrix, bag in zip((past, future), (losses.past_words, losses.future_words), bags, strict=True):
                 logits = embeddings @ (matrix.weight @ group.sum(dim=0))
                 nll = -sum(logits.log_softmax(dim=-1)[word] for word in bag)
-                of_bow += nll / max(1, len(bag))
+                sentence_bow += nll / max(1, len(bag))
             averages = (state[sentence, : step + 1].mean(dim=0), state[sentence, step : len(words)].mean(dim=0))
             for group, matrix, average in zip(
                 (past, future), (losses.past_content, losses.future_content), averages, strict=True
             ):
                 squares = (group.flatten() - matrix.weight @ average).square()
-                of_bca += squares.mean()
-        bow, bca = bow + of_bow / len(words), bca + of_bca / len(words)
+                sentence_bca += squares.mean()
+        bow, bca = bow + sentence_bow / len(words), bca + sentence_bca / len(words)
     count = (labels != -100).sum()
     return bow / count, bca / count
 
