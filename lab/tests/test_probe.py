@@ -284,5 +284,5 @@ def test_differences_in_the_table_are_of_the_same_seeds():
         "| test sentences | 1,234 | 1,234 |",
         "| plain | 40.0 | 55.0 ± 7.1 |",
         "| em | 80.0 | 71.0 ± 25.0 |",
-        "| em against plain |  | +2.0 (p=0.295) |",  # t = 2 with one degree of freedom: 1 - 2 / pi * atan(2)
+        "| em against plain |  | +2.0 (p: 0.295) |",  # t = 2 with one degree of freedom: 1 - 2 / pi * atan(2)
     ]
