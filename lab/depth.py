@@ -1,4 +1,4 @@
-"""Routing of the layers beside its successors at one seam: what to train, and a table that sorts itself.
+"""Compare routing of layers with newer layer aggregations in the same place: train them, and rank them in a table.
 
     python -m lab.depth deep --budget 60                                  # on the embedded corpus
     python -m lab.depth top --data-dir data/multi30k-en-de --budget 600
@@ -33,8 +33,8 @@ from lab.training_options import add_subset_options, add_training_options, chang
 class Task:
     """Methods that are trained alike.
 
-    setting: the recipes, those of a corpus.
-    methods: {run: what it is}, the baseline first.
+    setting: the recipes for a corpus.
+    methods: a description of each run, the baseline first.
     contrasts: the differences between two runs that Holm's correction counts.
     changes: fields of every recipe.
     failed: a BLEU below which a model has not learnt to translate: such a run counts, and the table names it.
@@ -70,10 +70,10 @@ _DEEP = {
     "model.encoder_layers": "18",
     "training.eval_strategy": '"no"',
 }
-# Each compares single contrasts, seeds as blocks: a seed gives all methods the same batches.
+# Each task tests contrasts of two methods, paired by seed: a seed gives all methods the same batches.
 TASKS = {
     # EM routing adds 2,215,168 parameters, depth attention at the same place 1,024: does routing do more? And do
-    # sums before every layer do more than one after the last? A half-width above 0.25 BLEU is said beside the table.
+    # sums before every layer do more than one after the last? A half-width above 0.25 BLEU is stated beside the table.
     "top": Task(
         title="Multi30k, 6 + 3 layers of a width of 128, three epochs",
         setting="multi30k",
@@ -154,8 +154,8 @@ def contrasts(task: Task, scores: Scores) -> dict[tuple[str, str], Estimate]:
     return {pair: estimate._replace(p=corrected[" - ".join(pair)]) for pair, estimate in estimated.items()}
 
 
-def _cost(runs: Runs, run: str) -> str:
-    """Return how many parameters a method has."""
+def _num_parameters(runs: Runs, run: str) -> str:
+    """Return the number of parameters of a method, as text."""
     return f"{next(iter(runs[run].values()))['parameters']:,}"
 
 
@@ -167,7 +167,7 @@ def _row(task: Task, runs: Runs, scores: Scores, run: str, spread: Spread | None
     unlearnt = sum(score < task.failed for score in values)
     return [
         task.methods[run],
-        _cost(runs, run),
+        _num_parameters(runs, run),
         f"{fmean(values):.2f}" + (f" ({unlearnt} of {len(values)} did not learn)" if unlearnt else ""),
         f"{len(values)} of {len(task.seeds)}",
         "" if run == task.baseline else effect(gains),

@@ -40,7 +40,7 @@ class Weights(Protocol):
     def __iter__(self) -> Iterator[str]: ...
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Return the shape of a tensor; raise an error if it is missing, or computed (quantised, say)."""
+        """Return the shape of a tensor; raise an error if it is missing, or quantised by other software."""
         ...
 
     def read(self, name: str) -> Tensor | Codes:

@@ -3,9 +3,9 @@
     capsule-mt convert outputs/embedded_plain as-marian --to marianmt  # transformers' MarianMTModel
     capsule-mt convert Helsinki-NLP/opus-mt-de-en start --from marian --set guided_routing=guided
 
-MarianMTModel takes a Capsule Marian whose switches are off. `capsule-mt convert --help` has the other targets: int8,
-the files of Marian itself, and huggingface, which reads them.
-`--from marian` keeps all weights that the settings leave a place for; train the new ones with `capsule-mt train`.
+Only a Capsule Marian without capsules can become a MarianMTModel. `capsule-mt convert --help` lists the other targets:
+int8, Marian's own files, and huggingface, which reads Marian's files.
+`--from marian` keeps the weights that the new model has, too. Train its other weights with `capsule-mt train`.
 """
 
 import argparse
@@ -29,7 +29,7 @@ def setting(text: str) -> tuple[str, Any]:
     try:
         return name, yaml.safe_load(value)
     except yaml.YAMLError as error:
-        raise argparse.ArgumentTypeError(f"the value of {name} is no YAML: {value} ({error})") from None
+        raise argparse.ArgumentTypeError(f"the value of {name} is not YAML: {value} ({error})") from None
 
 
 def main() -> None:
@@ -52,7 +52,7 @@ def main() -> None:
     if arguments.set and arguments.source is None:
         parser.error("--set goes with --from marian")
     if arguments.output.exists() and (not arguments.output.is_dir() or any(arguments.output.iterdir())):
-        parser.error(f"{arguments.output} exists and is no empty folder")
+        parser.error(f"{arguments.output} exists and is not an empty folder")
     if arguments.to in light.TARGETS:
         light.main()
         return

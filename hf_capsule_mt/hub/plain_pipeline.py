@@ -1,4 +1,4 @@
-"""The pipeline that leaves with an exported checkpoint: `generate()`, without the text tools of the package."""
+"""The pipeline that an exported checkpoint contains: `generate()`, without the text tools of the package."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from transformers.utils import ModelOutput
 
 from hf_capsule_mt.modeling.target_text import decode_target
 
-OF_RECORDS = ("return_tensors", "clean_up_tokenization_spaces")
+POSTPROCESSING = ("return_tensors", "clean_up_tokenization_spaces")
 
 
 class TranslationPipeline(Pipeline):
@@ -32,7 +32,7 @@ class TranslationPipeline(Pipeline):
     def _sanitize_parameters(self, **parameters: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         settings = {name: value for name, value in parameters.items() if value is not None}
         source = {"truncation": settings.pop("truncation")} if "truncation" in settings else {}
-        return source, settings, {name: settings.pop(name) for name in OF_RECORDS if name in settings}
+        return source, settings, {name: settings.pop(name) for name in POSTPROCESSING if name in settings}
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Translate a string or a list of strings into a list of dictionaries, and any other iterable lazily."""
@@ -56,7 +56,7 @@ class TranslationPipeline(Pipeline):
     def _forward(self, input_tensors: Any, **generate_kwargs: Any) -> Any:
         model: Any = self.model
         if generate_kwargs.get("stop_strings") or model.generation_config.stop_strings:
-            generate_kwargs.setdefault("tokenizer", self.tokenizer)  # with which `generate()` finds the strings
+            generate_kwargs.setdefault("tokenizer", self.tokenizer)  # `generate()` finds the strings with it
         output_ids = model.generate(**input_tensors, **generate_kwargs)
         sequences = output_ids["sequences"] if isinstance(output_ids, ModelOutput) else output_ids
         return {"sequences": sequences.unflatten(0, (len(input_tensors["input_ids"]), -1))}

@@ -169,5 +169,5 @@ def parse_overrides(words: Sequence[str]) -> dict[str, Any]:
         try:
             overrides[name] = yaml.load(text, Loader=_RecipeLoader)
         except yaml.YAMLError as error:
-            raise ValueError(f"--{name} {text!r} is no YAML ({' '.join(str(error).split())})") from None
+            raise ValueError(f"--{name} {text!r} is not YAML ({' '.join(str(error).split())})") from None
     return overrides

@@ -1,4 +1,4 @@
-"""The light distribution's readers and the configurations have the same defaults: each stands in both."""
+"""The light distribution's readers and the configurations have the same defaults, which both state."""
 
 import ast
 import re

@@ -11,7 +11,7 @@ from capsule_mt.models.marian_tokenizer import MarianTokenizer
 from hf_capsule_mt.data import sentence_pairs
 from tests.fixtures.opus_mt import save_opus_mt
 
-ODD = [
+ODD_TEXTS = [
     "",
     " ",
     "  two  spaces ",
@@ -34,14 +34,14 @@ def folders(tmp_path_factory):
     }
 
 
-def texts(number):
+def texts(count):
     generator = random.Random(3)
     characters = [
         chr(code) for code in (*range(32, 600), *range(0x300, 0x330), *range(0x2000, 0x2070), 0x3000, 0xFB01)
     ]
-    odd = ("".join(generator.choices(characters, k=generator.randint(1, 9))) for _ in range(number))
-    pairs = zip(sentence_pairs(), range(number), strict=False)
-    return [*ODD, *odd, *(text for pair, _ in pairs for text in pair)]
+    odd = ("".join(generator.choices(characters, k=generator.randint(1, 9))) for _ in range(count))
+    pairs = zip(sentence_pairs(), range(count), strict=False)
+    return [*ODD_TEXTS, *odd, *(text for pair, _ in pairs for text in pair)]
 
 
 @pytest.mark.parametrize("name", ["opus-mt-en-de", "opus-mt-en-gmw"])
@@ -51,9 +51,9 @@ def test_the_tokenizer_is_that_of_transformers(folders, name):
     assert light.unknown_id == heavy.unk_token_id
     assert light.special_ids == set(heavy.all_special_ids) - {heavy.unk_token_id}
     assert list(light.language_tokens) == heavy.supported_language_codes
-    begins = ["", ">>deu<< ", ">>nld<<", ">>xyz<< "]
-    for number, text in enumerate(texts(1000)):
-        text = begins[number % 4] + text
+    prefixes = ["", ">>deu<< ", ">>nld<<", ">>xyz<< "]
+    for index, text in enumerate(texts(1000)):
+        text = prefixes[index % 4] + text
         encoded = light.encode(text)
         assert encoded.ids == heavy(text)["input_ids"]
         assert all(span is None or 0 <= span[0] < span[1] <= len(text) for span in encoded.offsets)
@@ -64,17 +64,17 @@ def test_the_tokenizer_is_that_of_transformers(folders, name):
 
 @pytest.mark.parametrize("name", ["opus-mt-en-de", "opus-mt-en-gmw"])
 def test_translations_are_those_of_generate(folders, name):
-    """The beams of the checkpoint's own settings, without its padding."""
+    """With the number of beams that the checkpoint sets, and no padding in a batch."""
     light, model = Translator.from_pretrained(folders[name]), MarianMTModel.from_pretrained(folders[name]).eval()
     tokenizer = AutoTokenizer.from_pretrained(folders[name])
-    begins = ">>nld<< " if light.loaded.tokenizer.language_tokens else ""
+    prefix = ">>nld<< " if light.loaded.tokenizer.language_tokens else ""
     for pair, _ in zip(sentence_pairs(), range(6), strict=False):
-        text = begins + pair[0]
+        text = prefix + pair[0]
         generated = model.generate(**tokenizer(text, return_tensors="pt"), max_new_tokens=30)[0]
         translation = light(text, max_new_tokens=30, split_sentences=False, copy=False)
         assert translation.segments[0].target_ids == tuple(generated.tolist())
         assert translation.text == tokenizer.decode(generated, skip_special_tokens=True)
-    if begins:
+    if prefix:
         assert (
             light("A fish.", tgt_lang="nld").segments[0].source_ids[0]
             == light.loaded.tokenizer.encode(">>nld<<").ids[0]
@@ -82,12 +82,12 @@ def test_translations_are_those_of_generate(folders, name):
 
 
 def test_vocabularies_of_their_own(folders, tmp_path):
-    """`separate_vocabs`, as of the later models: other ids on the target side."""
+    """`separate_vocabs`, as later models have it: the target language has ids of its own."""
     for name in ("source.spm", "target.spm", "vocab.json"):
         (tmp_path / name).write_bytes((folders["opus-mt-en-de"] / name).read_bytes())
     tokens = list(json.loads((tmp_path / "vocab.json").read_text()))
     target = [*tokens[:2], *reversed(tokens[2:-1]), "<pad>"]
-    (tmp_path / "target_vocab.json").write_text(json.dumps({token: number for number, token in enumerate(target)}))
+    (tmp_path / "target_vocab.json").write_text(json.dumps({token: index for index, token in enumerate(target)}))
     (tmp_path / "tokenizer_config.json").write_text('{"separate_vocabs": true, "tokenizer_class": "MarianTokenizer"}')
     (tmp_path / "config.json").write_text('{"model_type": "marian"}')
     light, heavy = MarianTokenizer(tmp_path), AutoTokenizer.from_pretrained(tmp_path)

@@ -72,7 +72,7 @@ def test_a_training_that_diverges_is_stopped(tmp_path, at, pattern):
 
 
 def test_accumulation_is_the_large_batch(tmp_path):
-    """Batches of unequal numbers of tokens, accumulated, against the same examples in one batch: the gradients."""
+    """The gradients of accumulated batches, unequal in tokens, equal those of one batch of the same examples."""
     model = tiny_model(TOKENIZER, dropout=0.0, label_smoothing=0.1, layer_aggregation="em_routing").double()
     gradients = []
 
@@ -147,7 +147,7 @@ def test_attention_is_eager_on_a_cpu_where_onednn_multiplies(tmp_path, settings,
 
 
 def test_evaluation_leaves_no_trace(tmp_path):
-    """When it evaluates changes neither the weights nor how the model decodes."""
+    """Evaluations change neither the weights nor the settings of decoding."""
     evaluating = {"eval_strategy": "steps", "eval_steps": 2, "predict_with_generate": True}
     settings = {"compute_metrics": lambda prediction: {"tokens": (prediction.predictions >= 0).sum()}}
     evaluated = make_trainer(tmp_path, max_steps=6, **evaluating, trainer_settings=settings)
@@ -184,11 +184,11 @@ def test_early_stopping_and_what_is_kept(tmp_path):
     trainer.train()
     assert trainer.state.global_step == 8
     assert [folder.name for folder in find_checkpoints(tmp_path)] == ["checkpoint-4", "checkpoint-8"]
-    assert not list(tmp_path.rglob("*.py"))  # a checkpoint of a training is no place for code
-    again = make_trainer(tmp_path, **evaluating)
-    again.train("last")
-    assert again.state.global_step == 8
-    assert_same_bits(weights(again), weights(trainer))
+    assert not list(tmp_path.rglob("*.py"))  # checkpoints of a training do not contain code
+    resumed = make_trainer(tmp_path, **evaluating)
+    resumed.train("last")
+    assert resumed.state.global_step == 8
+    assert_same_bits(weights(resumed), weights(trainer))
 
 
 @pytest.mark.parametrize(("scores", "step"), [([5, 10, 30], 6), ([20, 30, 10], 4)])
@@ -214,7 +214,7 @@ RUN = {
 
 
 class DieAt(TrainerCallback):
-    """SIGKILL at an event of a step, such as in the middle of accumulating a batch."""
+    """Sends SIGKILL at an event of a step, such as in the middle of accumulating a batch."""
 
     def __init__(self, event, step):
         self.step = step
@@ -280,7 +280,7 @@ def test_killed_and_resumed_is_uninterrupted_to_the_bit(tmp_path, uninterrupted,
 
 
 class Send(TrainerCallback):
-    """SIGTERM in the step after this one."""
+    """Sends SIGTERM in the step after this one."""
 
     def __init__(self, step=4):
         self.step = step
@@ -317,9 +317,9 @@ def test_the_checkpoint_of_a_signal_displaces_none_and_is_not_averaged(tmp_path)
     names = [folder.name for folder in find_checkpoints(tmp_path)]
     assert names == ["checkpoint-2", "checkpoint-4", "checkpoint-5"]
     assert [folder.name for folder in last_checkpoints(tmp_path, 2)] == ["checkpoint-2", "checkpoint-4"]
-    again = make_trainer(tmp_path, **settings)
-    again.add_callback(Send(5))  # at a step that is saved anyway
-    again.train("last")
+    resumed = make_trainer(tmp_path, **settings)
+    resumed.add_callback(Send(5))  # at a step that is saved anyway
+    resumed.train("last")
     assert [folder.name for folder in find_checkpoints(tmp_path)] == ["checkpoint-4", "checkpoint-6"]
     assert find_checkpoints(tmp_path, by_signal=True) == []
 
@@ -395,7 +395,7 @@ MODELS = {
 
 
 def train_together(folder, name, processes, is_sharded, checkpointing, die_at=None):
-    """Predictions and losses go to `log.json`, the weights that are saved at the end to `model`."""
+    """Train; write predictions and losses to `log.json`, and the final weights to `model`."""
     torch.manual_seed(0)
     model = randomize(build_model(SIZES | GUIDED | MODELS[name], TOKENIZER))
     model.generation_config.max_new_tokens, model.generation_config.max_length = 8, None
