@@ -93,7 +93,7 @@ def load_tokenizer(name_or_path: NameOrPath, config: Any = None) -> PreTrainedTo
     Args:
         config: its model's, which saves reading it again.
     """
-    check_place(name_or_path)
+    check_name_or_path(name_or_path)
     tokenizer: Any = _named(
         name_or_path, lambda: AutoTokenizer.from_pretrained(name_or_path, config=config), "the tokenizer"
     )
@@ -102,7 +102,7 @@ def load_tokenizer(name_or_path: NameOrPath, config: Any = None) -> PreTrainedTo
     return cast(PreTrainedTokenizerBase, tokenizer)
 
 
-def check_place(name_or_path: NameOrPath) -> None:
+def check_name_or_path(name_or_path: NameOrPath) -> None:
     """Raise a `CheckpointError` for the path of a missing folder, which transformers would ask the hub for."""
     text, path = os.fspath(name_or_path), Path(name_or_path)
     if path.exists():
@@ -201,7 +201,7 @@ def _load(name_or_path: NameOrPath, *args: Any, **kwargs: Any) -> tuple[Any, str
             _check_family(folder / "config.json", kwargs)
             raise
 
-    check_place(name_or_path)
+    check_name_or_path(name_or_path)
     folder = Path(name_or_path)
     # only the mode without an error tells which tensors have another shape
     settings = {"ignore_mismatched_sizes": True} | kwargs | {"output_loading_info": True}

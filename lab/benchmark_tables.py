@@ -6,7 +6,7 @@ from typing import Any
 from hf_capsule_mt.evaluation.results import markdown_table
 
 DECODING = ("greedy", "beam 5")
-FIXED_LENGTH = 50  # of the side that does not vary
+FIXED_LENGTH = 50  # words of the side whose length does not vary
 
 
 def table(header: list[str], rows: list[list[Any]]) -> str:
@@ -50,7 +50,7 @@ def render_benchmark(result: Mapping[str, Any]) -> str:
                         row["speed_vs_stock"],
                         row["published"],
                         row["speed_vs_floor"],
-                        row.get("compiled_vs_floor"),  # of a form that older results measured
+                        row.get("compiled_vs_floor"),  # only older results have it
                     ]
                     for name, row in train.items()
                 ],
@@ -161,7 +161,7 @@ def render_campaign(result: Mapping[str, Any]) -> str:
     memory = result.get("memory")
     if memory:
         lines = list(next(iter(memory.values())))
-        peaks = [[f"`{backend}`", *map(str, of_backend.values())] for backend, of_backend in memory.items()]
+        peaks = [[f"`{backend}`", *map(str, peak_by_lines.values())] for backend, peak_by_lines in memory.items()]
         header = ["backend", *(f"{number} lines" for number in lines)]
         parts.append(f"Peak memory of `translate`, in MiB:\n\n{markdown_table(header, peaks)}")
     if failures:

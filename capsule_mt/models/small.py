@@ -78,8 +78,8 @@ class SmallFile:
 def write_small_weights(folder: str | os.PathLike[str], weights: Weights, parts: Parts) -> None:
     """Write the weights of a model to a folder as small.safetensors and small.json.
 
-    Codes stay as they are, and other matrices that the program rounds are rounded to int8: what is written translates
-    as `weights` do with `int8=True`, bit for bit.
+    Codes stay as they are; the other matrices that the program rounds are rounded to int8. So the written model
+    translates exactly as a model with `weights` does with `int8=True`.
     """
     tensors: dict[str, Tensor] = {}
     for name in names_to_write(folder, weights, parts):

@@ -1,4 +1,4 @@
-"""What the commands here and the laboratory share beside `capsule_mt.commands.console`."""
+"""Arguments and memory settings that these commands and `lab` share; see also `capsule_mt.commands.console`."""
 
 import argparse
 import ctypes
@@ -27,10 +27,10 @@ def checkpoint(text: str) -> str:
     """An `argparse` type: a folder with a saved model, or a name on the hub."""
     if Path(text).exists():
         return str(checkpoint_folder(text))
-    from hf_capsule_mt.loading import check_place  # as late as this: imports take seconds
+    from hf_capsule_mt.loading import check_name_or_path  # late: importing it takes seconds
 
     try:
-        check_place(text)
+        check_name_or_path(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     print(f"{text}: no such folder, looked for on the hub", file=sys.stderr)

@@ -12,7 +12,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 
 class EvaluationNLL(TrainerCallback):
-    """Average `nll_loss` over examples, as the Trainer averages `eval_loss`. Under `torch.compile` there is none."""
+    """Average `nll_loss` over examples, as the Trainer averages `eval_loss`; not for models under `torch.compile`."""
 
     def __init__(self) -> None:
         self._latest: torch.Tensor | None = None  # the loss of the batch, for each of its rows [B]
@@ -20,7 +20,7 @@ class EvaluationNLL(TrainerCallback):
 
     @contextlib.contextmanager
     def listening(self, model: nn.Module) -> Iterator[None]:
-        """Listen meanwhile to the losses that a model returns."""
+        """Collect the losses that a model returns during the block."""
         hook = model.register_forward_hook(self._note)
         try:
             yield
@@ -44,9 +44,9 @@ class EvaluationNLL(TrainerCallback):
             self._latest = None
 
     def take(self, prefix: str) -> dict[str, float]:
-        """Return the average of the evaluation that has just ended, by its name, and begin anew."""
+        """Return the average of the evaluation that has just ended, under its name in the log, and start anew."""
         total, self._total, self._latest = self._total, None, None
         if total is None:
             return {}
-        summed, number = total.tolist()
-        return {f"{prefix}_nll_loss": summed / number}
+        loss_sum, num_rows = total.tolist()
+        return {f"{prefix}_nll_loss": loss_sum / num_rows}

@@ -19,7 +19,7 @@ from capsule_mt.files.outputs import remove_partials
 from hf_capsule_mt.data.settings import without_nulls
 from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.metrics import metric_signature, sacrebleu_metric
-from hf_capsule_mt.loading import check_place, limit_tokenizer
+from hf_capsule_mt.loading import check_name_or_path, limit_tokenizer
 from hf_capsule_mt.modeling.target_text import decode_target
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.checkpoints import average_weights, last_checkpoints, load_weights, save_atomically
@@ -111,7 +111,7 @@ def _read_data(
 ) -> tuple[PreTrainedTokenizerBase, dict[str, Any]]:
     """Return the tokenizer and the encoded parts, or raise if the run in the folder began with others."""
     if recipe.init_from:
-        check_place(recipe.init_from)
+        check_name_or_path(recipe.init_from)
     with arguments.main_process_first(desc="data and tokenizer"):
         same_recipe_as_before(recipe, output, write=arguments.should_save)
         corpus = load_corpus(recipe)

@@ -85,7 +85,7 @@ def changed_program(case: Case) -> Program:
 
 
 def check_program(case: Case) -> None:
-    """A program is refused, or runs inside of its memory, which only a sanitizer sees."""
+    """Check that a program is refused, or runs inside its memory; only a sanitizer sees whether it does."""
     try:
         program = changed_program(case)
     except (IndexError, TypeError):

@@ -116,7 +116,7 @@ def test_marks_by_attention(case):
 
 
 class Sums:
-    """A token is as probable as the sum of the source, in thousandths, is high; keeps how much came at once."""
+    """Gives each token a log-probability of the sum of the source ids / 1000; notes the sources of each call."""
 
     def __init__(self):
         self.sources = []
@@ -205,12 +205,12 @@ def omitting(word_for_word):
 
 
 def calibrated(translate, **calibration):
-    """The same model with curves of its own."""
+    """Return the same model with this calibration."""
     return Translator(translate.loaded._replace(calibration=calibration))
 
 
 def test_it_finds_what_is_missing(omitting):
-    """The head is among those that read what is missing in this checkpoint; it marks no word by mistake."""
+    """With a head of this checkpoint that shows what is missing."""
     translations = calibrated(omitting, attention=HEAD)(TEXTS, batch_size=40, coverage=CoverageOptions())
     marks = [[word.marked for word in translation.coverage.words] for translation in translations]
     counts = count_marks([translation.text for translation in translations], marks)
@@ -226,17 +226,19 @@ def test_neither_the_batch_nor_who_translated_matters(omitting, method):
     translate = calibrated(omitting, attention=HEAD)
     alone = [translate(text, coverage=options) for text in TEXTS[:6]]
     together = translate(TEXTS[:6], batch_size=6, coverage=options)
-    of_pairs = translate.cover(TEXTS[:6], [translation.text for translation in alone], coverage=options, batch_size=3)
-    for single, in_batch, third in zip(alone, (result.coverage for result in together), of_pairs, strict=True):
-        assert single.coverage.score == pytest.approx(in_batch.score, abs=1e-5) == pytest.approx(third.score, abs=1e-4)
-        shares = [[word.covered for word in result.words] for result in (single.coverage, in_batch, third)]
+    coverages = translate.cover(TEXTS[:6], [translation.text for translation in alone], coverage=options, batch_size=3)
+    for single, in_batch, forced in zip(alone, (result.coverage for result in together), coverages, strict=True):
+        assert (
+            single.coverage.score == pytest.approx(in_batch.score, abs=1e-5) == pytest.approx(forced.score, abs=1e-4)
+        )
+        shares = [[word.covered for word in result.words] for result in (single.coverage, in_batch, forced)]
         assert shares[0] == pytest.approx(shares[1], abs=1e-5)
         assert shares[0] == pytest.approx(shares[2], abs=1e-4)
 
 
 # ---- calibrated
 def score_of(counted, curves=CURVES):
-    """What a calibrated coverage is of words that count: no more than the share that is not marked."""
+    """Return the expected score of counted words: by the curve, and at most the share of unmarked words."""
     score = on_curve(curves["sentences"], mean(word.covered for word in counted))
     return pytest.approx(min(score, 1 - mean(word.marked for word in counted)), abs=1e-5)
 
@@ -246,11 +248,11 @@ def test_curves_apply(omitting, method):
     head = HEAD if method == "attention" else {}
     options, texts = CoverageOptions(method=method), [*TEXTS[:6], "balu Xyz"]
     uncalibrated = calibrated(omitting, **{method: head} if head else {})(texts, coverage=options)
-    after = calibrated(omitting, **{method: CURVES | head})(texts, coverage=options)
-    for plain, curved in zip(uncalibrated, after, strict=True):
+    with_curves = calibrated(omitting, **{method: CURVES | head})(texts, coverage=options)
+    for plain, curved in zip(uncalibrated, with_curves, strict=True):
         expected = [on_curve(CURVES["words"], evidence_of(word.covered)) for word in plain.coverage.words]
         if plain.coverage.words[-1].text == "Xyz":
-            expected[-1] = 0.0  # which the vocabulary does not know
+            expected[-1] = 0.0  # the vocabulary lacks it
         assert [word.covered for word in curved.coverage.words] == pytest.approx(expected, abs=1e-5)
         assert [word.marked for word in curved.coverage.words] == [value < 0.5 for value in expected]
         assert curved.coverage.score == score_of(curved.coverage.words)
@@ -261,12 +263,12 @@ def test_optional_words_do_not_count(omitting, method):
     curves = {method: CURVES | (HEAD if method == "attention" else {})}
     text, *small_letters = TEXTS[0], *(word.casefold() for word in TEXTS[0].split()[1:])
     translations, options = [TRANSLATION[text.split()[0]]], CoverageOptions(method=method)
-    every, first = (
+    all_counted, first_counted = (
         calibrated(omitting, **curves, optional_words=optional).cover([text], translations, coverage=options)[0]
         for optional in ([], small_letters)
     )
-    assert any(word.marked for word in every.words[1:])
-    assert not any(word.marked for word in first.words[1:])
-    assert [word.covered for word in first.words] == [word.covered for word in every.words]
-    assert first.words[0] == every.words[0]
-    assert first.score == score_of(first.words[:1])
+    assert any(word.marked for word in all_counted.words[1:])
+    assert not any(word.marked for word in first_counted.words[1:])
+    assert [word.covered for word in first_counted.words] == [word.covered for word in all_counted.words]
+    assert first_counted.words[0] == all_counted.words[0]
+    assert first_counted.score == score_of(first_counted.words[:1])

@@ -1,4 +1,4 @@
-"""Every option of Marian's transformer: what Marian scores and translates, against what is read here."""
+"""Every option of Marian's transformer: our scores and translations against Marian's."""
 
 import pytest
 
@@ -32,6 +32,6 @@ def test_a_variant_is_read_as_marian_means_it(name, judge):
     for limit, (best, *_), (text, count) in zip(
         limits, model.decoder.translate(sources, search), judge.greedy(folder, vocabularies), strict=True
     ):
-        if count < limit:  # Marian's own limit
+        if count < limit:  # else Marian's own limit may have cut it
             text = text if vocabularies[1].endswith(".spm") else text.replace(" ", "").replace("\u2581", " ")
             assert model.tokenizer.decode([token for token in best.ids if token != model.end]) == text.strip()
