@@ -131,7 +131,7 @@ class CoverRequest(TextRequest):
 
     translation: str | list[str] = Field(description="the translation of each text", examples=["Er schläft."])
     format: Annotated[Literal["text"], BeforeValidator(lambda value: value or "text")] = Field(
-        "text", description="tags inside a text are read as tags; send the blocks of a page one by one"
+        "text", description="tags in both texts are not read; entities such as &amp; are read as text"
     )
     alignment: AlignmentField = False
     marks: MarksField = None

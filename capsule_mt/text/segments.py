@@ -126,6 +126,7 @@ class Segmenter(NamedTuple):
     keep: the kinds of `KEEP_KINDS` that a translation keeps.
     with_words, lists: find the words of each piece; the lists tell coverage's special words.
     is_foreign: tells whether a line is in another language, and copied.
+    joins_blocks: read a space for tags that end a sentence, such as <p>, if sentences are not split.
     """
 
     tokenizer: Tokenizer
@@ -140,6 +141,7 @@ class Segmenter(NamedTuple):
     with_words: bool = False
     lists: WordLists = NO_LISTS
     is_foreign: Callable[[str], bool] | None = None
+    joins_blocks: bool = False
 
     def document(self, text: str) -> Document:
         """Cut a text into pieces that fit; leave out pieces without a token of text, and unknown marks."""
@@ -169,6 +171,9 @@ class Segmenter(NamedTuple):
                 text_of_span = source.text[span.start : span.end]
                 has_unknown_word = self.tokenizer.unknown_id in encoded.ids and not is_mark(text_of_span)
                 part, ending = source.part(span, prefix), None
+                if self.joins_blocks and part.text.startswith(BLOCK_BREAK):  # of a tag at its start
+                    shift = part.text.index(text_of_span)
+                    encoded = encoded._replace(offsets=list(moved_offsets(encoded.offsets, -shift)))
                 if self.copies and span.end == sentence.end and end not in cuts and not was_cut:
                     part, encoded, ending = self._with_full_stop(document.text, part, encoded)
                 unknown = unknown_tokens(self.tokenizer, part.text, encoded)
@@ -348,7 +353,8 @@ class Segmenter(NamedTuple):
     def _sentences(self, source: Masked) -> list[Span]:
         if self.split_sentences:
             return split_sentences(source.shadow, self.src_lang)
-        blocks = re.finditer(f"[^{BLOCK_BREAK}]+" if source.kinds else r"(?s).+", source.text)
+        cuts_blocks = source.kinds and not self.joins_blocks
+        blocks = re.finditer(f"[^{BLOCK_BREAK}]+" if cuts_blocks else r"(?s).+", source.text)
         indented = ((block, len(block[0]) - len(block[0].lstrip())) for block in blocks if block[0].strip())
         return [Span(block.start() + indent, block.start() + len(block[0].rstrip())) for block, indent in indented]
 
@@ -379,7 +385,7 @@ class Segmenter(NamedTuple):
 
     def _encode(self, text: str, prefix: str) -> Encoded:
         """Tokenise a text after a prefix; offsets count from the text's beginning."""
-        encoded = self.tokenizer.encode(prefix + text)
+        encoded = self.tokenizer.encode(prefix + text.replace(BLOCK_BREAK, " "))
         return Encoded(encoded.ids, list(moved_offsets(encoded.offsets, len(prefix)))) if prefix else encoded
 
     def _truncated(self, source: Encoded, limit: int) -> Encoded:

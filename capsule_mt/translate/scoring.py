@@ -292,7 +292,7 @@ class Scorer:
         sources, targets = [piece.ids for piece, _ in pairs], [target.ids for _, target in pairs]
         results = self.loaded.decoder.force(sources, targets, readings) if pairs else []
         targets_read = [
-            _without_tags(translation, document)
+            _without_tags(translation)
             for document, translation in zip(documents, translations, strict=True)
             if document.pieces
         ]
@@ -319,7 +319,7 @@ class Scorer:
             (document.pieces[0], self._target(text, segmenter.tokenizer))
             for document, translation in zip(documents, translations, strict=True)
             if document.pieces
-            for text in [translation if with_tags else _read_text(translation, document)]
+            for text in [translation if with_tags else _read_text(translation)]
         ]
         for document, translation in zip(documents, translations, strict=True):
             for piece in document.pieces:
@@ -459,33 +459,29 @@ def _document(text: str, segmenter: Segmenter) -> Document:
     """Return a text as one piece, without its tags, as when it is translated."""
     if re.search(TAG, text) is None:
         return segmenter.document(text)
-    document = segmenter._replace(keep=("tags",)).document(text)
+    document = segmenter._replace(keep=("tags",), joins_blocks=True).document(text)
     document.copies = False  # a given translation need not have the text around the piece
-    if len(document.pieces) < 2:
-        return document
-    warn_once(
-        "Tags such as <p> and <br> cut a text into sentences, but texts are scored as one sentence each, so the model "
-        f"reads these tags as words and the scores are low. Score the sentences one by one: {text[:40]!r}"
-    )
-    return segmenter.document(text)
+    return document
 
 
-def _without_tags(translation: str, document: Document) -> Masked:
-    """Return a given translation without its tags, unless the model reads those of the text."""
-    reads_tags = document.pieces[0].masked is None and re.search(TAG, document.text) is not None
-    return masked(translation, () if reads_tags else ("tags",))
+def _without_tags(translation: str) -> Masked:
+    """Return a given translation without its tags."""
+    return masked(translation, ("tags",))
 
 
-def _read_text(translation: str, document: Document) -> str:
+def _read_text(translation: str) -> str:
     """Return what the model reads of a given translation."""
-    target = _without_tags(translation, document)
-    return target.text.replace(BLOCK_BREAK, " ").strip() if target.tags else translation
+    target = _without_tags(translation)
+    if target.tags or BLOCK_BREAK in translation:  # the latter if it is a text that another model has read
+        return target.text.replace(BLOCK_BREAK, " ").strip()
+    return translation
 
 
 def _read_line(document: Document, translation: str) -> tuple[str, str]:
     """Return what the model reads of a text and its translation; a text without tags as the user has it."""
     piece = document.pieces[0]
-    return document.text if piece.masked is None else piece.text, _read_text(translation, document)
+    text = document.text if piece.masked is None else piece.text.replace(BLOCK_BREAK, " ").strip()
+    return text, _read_text(translation)
 
 
 def _copied_into(translation: str, word: SourceWord, text: str) -> SourceWord:

@@ -289,11 +289,20 @@ def test_given_translations_are_read_without_tags(pair, caplog):
     assert not caplog.records
 
 
-def test_texts_with_tags_between_sentences_are_read_with_tags_and_a_warning(pair, caplog):
+def test_tags_between_sentences_are_read_as_a_space(pair, caplog):
     text, translation = "<p>Er schläft.</p><p>Er liest.</p>", "<p>He sleeps.</p><p>He reads.</p>"
-    (scored,) = pair.score([text], [translation])
-    assert "Tags such as <p> and <br> cut a text into sentences" in caplog.text
-    assert scored.segments[0].source_ids == tuple(pair.loaded.tokenizer.encode(text).ids)
-    assert scored.segments[0].target_ids[1:] == tuple(pair.loaded.tokenizer.encode_target(translation))
+    (scored,) = pair.score([text], [translation], coverage=CoverageOptions(support=True), adequacy=True)
+    (plain,) = pair.score(
+        ["Er schläft.  Er liest."], ["He sleeps.  He reads."], coverage=CoverageOptions(support=True), adequacy=True
+    )
+    assert scored.segments[0].source_ids == plain.segments[0].source_ids
+    assert scored.segments[0].target_ids == plain.segments[0].target_ids
+    assert scored.score == pytest.approx(plain.score, abs=1e-5)
+    for name in ("omission", "hallucination"):
+        assert getattr(scored.adequacy, name) == pytest.approx(getattr(plain.adequacy, name), abs=1e-5)
+    words = [word.text for word in scored.coverage.words]
+    assert words == [word.text for word in plain.coverage.words]
+    assert [text[word.start : word.end] for word in scored.coverage.words] == words
     (forced_pair,) = pair.read([text], [translation])
-    assert [translation[slice(*span)] for span in forced_pair.target if span][-1] == ">"
+    assert "".join(translation[slice(*span)] for span in forced_pair.target if span) == "Hesleeps.Hereads."
+    assert not caplog.records
