@@ -24,6 +24,7 @@ from capsule_mt.models.weights import (
 )
 
 INDEX_FILE = "pytorch_model.bin.index.json"
+MAX_DIMENSIONS = 64  # of a tensor, as torch has it
 LOCAL_HEADER = 30  # bytes of a zip's header before a file's name
 STORAGES = {
     "DoubleStorage": "F64",
@@ -210,6 +211,8 @@ def _rebuilt(function: Any, arguments: Any) -> Any:
     numbers = [offset, *shape, *strides]
     if not isinstance(storage, _Storage) or not all(type(number) is int and 0 <= number < 2**63 for number in numbers):
         raise TypeError("a tensor without a storage and sizes")
+    if len(shape) > MAX_DIMENSIONS:  # their steps take quadratic time
+        raise ValueError(f"a tensor of {len(shape)} dimensions")
     expected = [math.prod(shape[index + 1 :]) for index in range(len(shape))]
     if any(size > 1 and stride != step for size, stride, step in zip(shape, strides, expected, strict=True)):
         raise ValueError("a tensor whose numbers are not in row-major order")

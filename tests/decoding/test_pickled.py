@@ -14,6 +14,7 @@ from capsule_mt.models.registry import write_program
 from capsule_mt.models.weights import CheckpointError, read_json, write_safetensors
 from tests.decoding.models import build
 from tests.decoding.test_programs import contents
+from tests.fuzz.pickles import SOUND, STORAGES, archive
 
 NAME = "pytorch_model.bin"
 
@@ -114,6 +115,21 @@ def test_other_files(tmp_path):
     content = (tmp_path / NAME).read_bytes()
     (tmp_path / NAME).write_bytes(content[: len(content) // 2])
     with pytest.raises((CheckpointError, UnsupportedModelError)):
+        weights_in(str(tmp_path))
+
+
+def test_the_pickle_that_the_fuzzer_changes_is_one_of_torch(tmp_path):
+    archive(SOUND, tmp_path / NAME)
+    (loaded,) = torch.load(tmp_path / NAME, weights_only=True).values()
+    assert torch.equal(loaded, torch.arange(6.0).reshape(2, 3))
+    assert bytes(weights_in(str(tmp_path)).content("x")) == STORAGES["0"]
+
+
+@pytest.mark.parametrize("dimensions", [b"(" + b"K\x02" * 20000 + b"t", b"(" + b"K\x01" * 20000 + b"t"])
+def test_a_tensor_of_too_many_dimensions(dimensions, tmp_path):
+    """Their steps take quadratic time, in numbers of quadratic length."""
+    archive(SOUND.replace(b"K\x02K\x03\x86", dimensions), tmp_path / NAME)
+    with pytest.raises(CheckpointError, match="a tensor of 20000 dimensions"):
         weights_in(str(tmp_path))
 
 

@@ -31,6 +31,7 @@ from capsule_mt.serve.metrics import Metrics
 from tests.fixtures.marian_models import marian_folder
 from tests.fixtures.students import write_student
 from tests.fuzz import parsers
+from tests.fuzz.pickles import check_pickle, make_pickle
 from tests.fuzz.programs import check_program, make_program
 from tests.fuzz.searches import Case, check_search, make_search
 from tests.fuzz.values import VALUES, changed_value, paths_in
@@ -216,4 +217,5 @@ TARGETS: dict[str, tuple[Callable[[random.Random], Case], Callable[[Case], None]
     "catalog": (parsers.make_catalog, parsers.check_catalog),
     "calibration": (parsers.make_calibration, parsers.check_calibration_case),
     "program": (make_program, check_program),
+    "pickle": (make_pickle, check_pickle),
 }
