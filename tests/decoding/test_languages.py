@@ -11,7 +11,7 @@ import sentencepiece
 import torch
 from transformers import M2M100Tokenizer, MBart50Tokenizer, NllbTokenizer
 
-from capsule_mt import Translator
+from capsule_mt import CoverageOptions, Translator
 from capsule_mt.commands import convert, doctor, score, serve, translate
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.models.fairseq_tokenizer import LANGUAGES
@@ -299,16 +299,16 @@ def test_conversions(name, folders, call, tmp_path):
         call(convert, folder, tmp_path / "web", "--to", "web", "--languages", "de-en")
 
 
-def test_coverage_alignment_and_terms_of_a_pair(folders):
-    from capsule_mt import CoverageOptions
-
-    folder, *_ = folders["nllb"]
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_coverage_alignment_and_terms_of_a_pair(name, folders):
+    folder, *_ = folders[name]
     translator = Translator.from_pretrained(folder, src_lang="de", tgt_lang="en", glossary={"Hut": "hat"})
     translator.set_calibration({"attention": {"head": [1, 2]}})
     translation = translator(SENTENCES["de"], alignment=True, coverage=CoverageOptions(method="attention"), **SHORT)
     assert "hat" in translation.text.lower()
-    assert translation.segments[0].target_ids[1] == translator.loaded.tokenizer.language_codes["eng_Latn"]
-    assert translation.segments[0].target_ids.count(translator.loaded.tokenizer.language_codes["eng_Latn"]) == 1
+    english = translator.loaded.tokenizer.language_codes[CODES[name]["en"]]
+    assert translation.segments[0].target_ids[1] == english
+    assert translation.segments[0].target_ids.count(english) == 1
     assert [word.text for word in translation.coverage.words][:2] == ["Der", "alte"]
     assert translation.alignment is not None
 
