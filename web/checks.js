@@ -195,22 +195,19 @@ function keysOf(number) {
 /** Return number words that one side lacks, where each side has one: "two" and "três". */
 function numberWordChecks(texts, words) {
   if (texts.some((text) => numbersIn(text).length)) return [];
-  const [source, target] = texts.map((text, side) => smallNumbers(text, words.numbers[side]));
-  const [missing, added] = [[source, target], [target, source]].map(([numbers, others]) =>
-    Array.from(numbers.keys()).filter((value) => !others.has(value)));
+  const numbers = texts.map((text, side) => smallNumbers(text, words.numbers[side]));
+  const [missing, added] = numbers.map((wordOf, side) =>
+    Array.from(wordOf).filter(([value]) => !numbers[1 - side].has(value)).map(([, word]) => word));
   if (!missing.length || !added.length) return [];
-  return [
-    ...missing.map((value) => ["numbers", source.get(value), ""]), ...added.map((value) => ["numbers", "", target.get(value)]),
-  ];
+  return [...missing.map((word) => ["numbers", word, ""]), ...added.map((word) => ["numbers", "", word])];
 }
 
 /** Return the first word for each number from 2 to 12 in a text, without hours such as "halb acht". */
 function smallNumbers(text, names) {
   const [numbers, words] = [new Map(), wordsIn(text)];
-  words.forEach((word, index) => {
-    const value = Object.hasOwn(names, folded(word)) ? names[folded(word)] : 0;
-    if (value < 2 || value > MAX_SMALL_NUMBER || numbers.has(value)) return;
-    if (!index || !HALF.includes(folded(words[index - 1]))) numbers.set(value, word);
+  words.map(folded).forEach((word, index, all) => {
+    const value = Object.hasOwn(names, word) ? names[word] : 0;
+    if (value > 1 && value <= MAX_SMALL_NUMBER && !numbers.has(value) && !HALF.includes(all[index - 1])) numbers.set(value, words[index]);
   });
   return numbers;
 }
