@@ -6,7 +6,8 @@ import os
 import sys
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain, pairwise
+from itertools import chain
+from operator import sub
 from pathlib import Path
 from threading import current_thread, main_thread
 from typing import Any
@@ -17,7 +18,7 @@ from capsule_mt.engine.search import Ids
 from capsule_mt.engine.stopping import StoppedError
 from capsule_mt.options.table import request_layout
 
-VERSION = 19 * 65536 + request_layout()  # as ENGINE_VERSION of native/engine.h
+VERSION = 20 * 65536 + request_layout()  # as ENGINE_VERSION of native/engine.h
 TIER = "HF_CAPSULE_MT_TIER"  # environment variable: the tier of kernels to run, such as "avx2" or "portable"
 FOLDER = Path(__file__).parent / "native"
 SUFFIX = {"win32": "dll", "darwin": "dylib"}.get(sys.platform, "so")
@@ -81,6 +82,7 @@ def load_library() -> ctypes.CDLL:
         "engine_round_codes": (None, [pointer, pointer, pointer, number, number]),
         "engine_expand": (small, [pointer, number, pointer, number, pointer, small, pointer, number, number]),
         "engine_compress": (number, [pointer, number, number, pointer, number, pointer, number]),
+        "engine_read_pieces": (number, [pointer, number, *[pointer] * 5]),
         "engine_count_infinite": (number, [pointer, small, number]),
         "engine_new": (pointer, [text, number, number]),
         "engine_free": (None, [pointer]),
@@ -233,6 +235,24 @@ def expand(
     )
 
 
+def read_pieces(content: bytes) -> tuple[list[str], "array[float]", bytearray, int]:
+    """Read the leading pieces of a SentencePiece model: those of the usual layout, and whose texts have no zero.
+
+    Return their texts, scores and kinds, and the offset of the first other field.
+    """
+    texts, scores, kinds = (bytearray(len(content)) for _ in range(3))
+    counts = array("q", [0, 0])  # bytes of texts, pieces
+    texts_size, count = (counts.buffer_info()[0] + 8 * index for index in range(2))
+    addresses = [_address_of_bytes(values) for values in (content, texts, scores, kinds)]
+    offset = load_library().engine_read_pieces(
+        addresses[0], len(content), addresses[1], texts_size, *addresses[2:], count
+    )
+    numbers = array("f", scores[: 4 * counts[1]])
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return texts[: counts[0]].decode().split("\0")[:-1], numbers, kinds[: counts[1]], offset
+
+
 def _address_of_bytes(content: "bytes | bytearray | memoryview") -> int:
     return address_of(Tensor(content, "I8", (len(content),)))
 
@@ -363,7 +383,7 @@ class Lexicon(ctypes.Structure):
         halves, wide = (addresses[1], None) if tokens.typecode == "H" else (None, addresses[1])
         counts = len(starts) - 1, vocabulary
         super().__init__(*counts, addresses[0], halves, wide, len(frequent), addresses[2], multiple)
-        self._max_translations = max((end - start for start, end in pairwise(starts)), default=0)
+        self._max_translations = max(map(sub, starts[1:], starts), default=0)
 
     def candidates_of(self, sources: Sequence[Ids], further: Sequence[Ids]) -> JointCandidates:
         """Return the candidates of all sources, with `further` ones of each."""

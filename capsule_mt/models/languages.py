@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Protocol
 
 from capsule_mt.text.languages import TWO_LETTER_CODES
@@ -110,6 +109,8 @@ def code_of(argument: str, language: str | None, codes: Collection[str]) -> str:
         matches = usual or matches
     if len(matches) == 1:
         return matches[0]
+    from difflib import get_close_matches  # late: this is an error
+
     near = same_language or get_close_matches(language or "", codes, NUM_EXAMPLES, 0.5) or list(codes)
     examples = ", ".join(near[:NUM_EXAMPLES]) + (", ..." if len(near) > NUM_EXAMPLES else "")
     which = "which of them it is: " if len(matches) > 1 else "one of the model's languages, such as "

@@ -3,7 +3,7 @@
 The token id of a piece is its index in its model, or its number in a vocabulary of Marian's (*.yml).
 """
 
-import base64
+import binascii
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,6 +23,7 @@ from capsule_mt.models.sentencepiece import (
     SentencePieceEncoder,
     SentencePieceModel,
     joined_pieces,
+    of_kinds,
     read_sentencepiece,
     scores_of,
     symbols_of,
@@ -52,7 +53,7 @@ class Pieces:
                 f"{file}: `unused pieces` {shown(self.texts[kinds.index(UNUSED)])} are not known"
             )
         self.end, self.unknown = self.texts.index(END), kinds.index(UNKNOWN)
-        self.hidden = {index for index, kind in enumerate(kinds) if kind == CONTROL}
+        self.hidden = set(of_kinds(self.model, range(len(kinds)), CONTROL))
 
     def tokens(self, encoder: SentencePieceEncoder) -> Mapping[str, int]:
         """Return the tokens of the pieces that text is cut into."""
@@ -198,7 +199,7 @@ def _splitter(texts: Sequence[str]) -> dict[str, Any]:
 def _normalizer(model: SentencePieceModel) -> dict[str, Any] | None:
     steps: list[dict[str, Any]] = []
     if model.charsmap:
-        charsmap = base64.b64encode(model.charsmap).decode()
+        charsmap = binascii.b2a_base64(model.charsmap, newline=False).decode()
         steps.append({"type": "Precompiled", "precompiled_charsmap": charsmap})
     if model.remove_extra_whitespaces:
         steps.append({"type": "Replace", "pattern": {"Regex": "^ +| +$"}, "content": ""})

@@ -18,7 +18,7 @@
 #endif
 
 /* Of this interface, and of the options in a request. */
-#define ENGINE_VERSION (19 * 65536 + OPTIONS_LAYOUT)
+#define ENGINE_VERSION (20 * 65536 + OPTIONS_LAYOUT)
 
 /* What the rows of a buffer are: the words of all sources, the sources, the hypotheses, or states of the hypotheses, which
  * move along when beams are reordered. */
@@ -139,6 +139,11 @@ EXPORTED int engine_expand(const uint8_t *stream, int64_t size, const uint8_t *f
  * for a code that has no frequency. */
 EXPORTED int64_t engine_compress(const int8_t *codes, int64_t rows, int64_t columns, const uint8_t *frequencies,
                                  int64_t max_code, uint8_t *stream, int64_t room);
+/* Reads the leading pieces of a SentencePiece model of `size` bytes, up to the first that is not a text, a score and perhaps
+ * a kind in lengths of one byte; returns the bytes that they take. Each array has room for `size` bytes. `texts`: each text
+ * ends with a zero. `scores`: F32, little-endian. */
+EXPORTED int64_t engine_read_pieces(const uint8_t *content, int64_t size, uint8_t *texts, int64_t *texts_size,
+                                    uint8_t *scores, uint8_t *kinds, int64_t *count);
 /* The number of values of a type, but for CODES, that are infinite or NaN. */
 EXPORTED int64_t engine_count_infinite(const void *values, int type, int64_t count);
 EXPORTED model_t *engine_new(const char *tier, int64_t vocabulary, int64_t num_caches);

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
+from capsule_mt.engine.library import read_pieces
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.models.piece_tokenizer import Pieces, tokenizer_json
 from capsule_mt.models.sentencepiece import (
@@ -185,6 +186,51 @@ def test_what_a_file_says(tmp_path):
     after = train(tmp_path / "after.spm", treat_whitespace_as_suffix=True)
     with pytest.raises(UnsupportedModelError, match="the space after a word"):
         read_sentencepiece(after)
+
+
+@pytest.mark.parametrize("text", ["x" * 117, "x" * 118, "x" * 119, "x" * 120, "x" * 126, "x" * 128, "é" * 80])
+def test_pieces_of_every_layout(text, tmp_path):
+    """The engine reads the usual layout. Whatever it leaves, and the pieces after that, Python reads as well."""
+    good = train(tmp_path / "one.spm").read_bytes()
+    *_, end = read_pieces(good)
+    first = 2 + good[1]
+    for offset in (first, end):
+        for has_kind in (False, True):
+            piece = field(1, text.encode()) + b"\x15" + struct.pack("<f", -1.5) + b"\x18\x01" * has_kind
+            content = good[:offset] + field(1, piece) + good[offset:]
+            processor = library.SentencePieceProcessor(model_proto=content)
+            file = tmp_path / "changed.spm"
+            file.write_bytes(content)
+            model = read_sentencepiece(file)
+            numbers = list(range(len(processor)))
+            assert model.texts == [processor.id_to_piece(number) for number in numbers]
+            assert list(model.scores) == [processor.get_score(number) for number in numbers]
+            *_, read = read_pieces(content)
+            assert read == (end + len(field(1, piece)) if len(piece) < 128 else offset)
+
+
+def field(number: int, content: bytes) -> bytes:
+    """Return a field of a message of protobuf, whose length takes one byte or two."""
+    size = len(content)
+    return bytes([number << 3 | 2, *([size] if size < 128 else [size & 127 | 128, size >> 7])]) + content
+
+
+def test_a_piece_with_a_zero(tmp_path):
+    """The library refuses it; here it is read as it is, and does not become two."""
+    content = train(tmp_path / "one.spm").read_bytes()
+    file = tmp_path / "changed.spm"
+    file.write_bytes(field(1, field(1, b"a\0b") + b"\x15" + struct.pack("<f", -1.5)) + content)
+    assert read_sentencepiece(file).texts[:2] == ["a\0b", "<unk>"]
+
+
+def test_pieces_that_are_cut_off_anywhere(tmp_path):
+    content = train(tmp_path / "one.spm").read_bytes()
+    whole = read_sentencepiece(tmp_path / "one.spm")
+    for size in range(200):
+        texts, scores, kinds, offset = read_pieces(content[:size])
+        assert offset <= size
+        assert (texts, list(scores)) == (whole.texts[: len(texts)], list(whole.scores[: len(texts)]))
+        assert kinds == whole.kinds[: len(texts)]
 
 
 def test_damaged_files(tmp_path):
