@@ -3,20 +3,24 @@
 Matrices are rounded column by column, and what rounding a column costs is fed back into the columns after it, by the
 inputs that the matrix has while the model translates: GPTQ (Frantar et al. 2022, arXiv:2210.17323), but with one step
 and codes of any size instead of four bits. An entropy coder then spends bits where they are needed.
+
+How fine the steps must be depends on the model. So the loss is measured, and steps become finer until it is small.
 """
 
 import itertools
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from capsule_mt.engine.decoder import EngineDecoder
+from capsule_mt.engine.engine import Engine
 from capsule_mt.engine.library import widened
 from capsule_mt.engine.program import Codes, Tensor
+from capsule_mt.engine.search import Readings
 from capsule_mt.models.coded import LARGEST_CODE
 from capsule_mt.models.loading import open_checkpoint
 from capsule_mt.models.parts import Parts
@@ -29,16 +33,33 @@ from capsule_mt.translate.translator import Translator
 Array = npt.NDArray[np.float64]
 
 LOGITS_BIAS = "final_logits_bias"
-BATCH_SIZE = 32
-# With EXPONENT, of a dozen settings: those that change few translations of two Firefox students at 8.7 MB
-STEPS_PER_DEVIATION, TABLE_STEPS_PER_DEVIATION = 4.5, 3.45
+# of the translations that calibrate
+OPTIONS: dict[str, Any] = {
+    "batch_size": 32,
+    "num_beams": 1,
+    "scores": False,
+    "split_sentences": False,
+    "truncation": True,
+}
+# The coarsest steps. With EXPONENT, FINER and TABLE_DAMPING, of some twenty settings: those by which two Firefox
+# students lose little at 8.65 MB, by `Reference.loss` on half of FLORES and Tatoeba
+STEPS_PER_DEVIATION, TABLE_STEPS_PER_DEVIATION = 4.05, 3.45
+# Matrices that lose more for each byte than others have finer steps, by a part of their name: an SSRU's lost 10 times
+# as much, the decoder's attention 4 times, the encoder's 1.5 times. The first part that a name has counts.
+FINER = {".forget_gate.": 3.0, ".input_map.": 3.0, ".encoder_attn.": 1.8, ".self_attn.": 1.25}
 # A row of an embedding has a step in proportion to (number + FIRST_TOKENS)^EXPONENT: vocabularies number frequent
 # tokens first, and what is read often is worth more bits.
 EXPONENT, FIRST_TOKENS, TABLE_BLOCKS = 0.35, 100, 16
-DAMPING = 0.01  # of the mean of the diagonal, as in GPTQ: inputs that hardly occurred must not decide
+# Of the mean of the diagonal: inputs that hardly occurred must not decide. As in GPTQ; but the rows of a table are
+# embeddings, too, to which this covariance does not apply
+DAMPING, TABLE_DAMPING = 0.01, 1.0
 BLOCK = 128  # columns, whose errors are fed back to all later columns at once
 SMALLEST_STEP = 1e-30
 FLUSHED_ROWS = 2048  # are multiplied at once: products of few rows cost more than they compute
+# See `write_small`. On half of FLORES and Tatoeba, a nat a token costs these students some 25 BLEU: this is 0.15 BLEU
+MAX_LOSS = 0.006
+MAX_TRIES, MIN_REFINEMENT = 8, 1.05
+LOSS_EXPONENT = 2.5  # the loss shrinks with this power of the fineness, by measurement; 2 for errors that only add up
 
 
 class Moments(NamedTuple):
@@ -49,24 +70,81 @@ class Moments(NamedTuple):
 
 
 def write_small(
-    folder: str | os.PathLike[str], out: str | os.PathLike[str], sources: Sequence[str], **settings: Any
-) -> None:
-    """Write the model in `folder` to the folder `out` as a small checkpoint.
+    folder: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    sources: Sequence[str],
+    *,
+    max_loss: float = MAX_LOSS,
+    **settings: Any,
+) -> float:
+    """Write the model in `folder` to the folder `out` as a small checkpoint; return its loss.
 
     Args:
         sources: sentences that the model translates, to see what its matrices multiply; some 500.
+        max_loss: how much less probable rounding may make a token of these translations: the mean of log p, in nats.
+            Steps become finer, and files larger, until the loss is no larger.
         settings: options of these translations, such as `src_lang` and `tgt_lang`.
 
     Raises:
+        ValueError: the finest steps that int8 can hold lose more.
         UnsupportedModelError: a model that the engine does not take, or of Marian that Capsule Marian does not.
         CheckpointError: a damaged file, or files that do not fit together.
     """
     moments = input_moments(folder, sources, **settings)
+    reference = Reference(folder, sources, **settings)
+    checkpoint = open_checkpoint(os.fspath(folder))
+    _, parts = write_program(checkpoint.config, checkpoint.weights, checkpoint.origin)
+    fineness = 1.0
+    for _ in range(MAX_TRIES):
+        matrices = rounded_matrices(checkpoint.weights, parts, moments, fineness)
+        loss = reference.loss(RoundedWeights(checkpoint.weights, parts, matrices, moments))
+        if loss <= max_loss:
+            break
+        fineness *= max(MIN_REFINEMENT, (loss / max_loss) ** (1 / LOSS_EXPONENT))
+    else:
+        raise ValueError(
+            f"the loss must be at most {max_loss:g} nats a token, but it is {loss:.4f} after {MAX_TRIES} tries: allow "
+            f"a larger one, or convert {os.fspath(folder)} to int8"
+        )
 
     def write_weights(target: str | os.PathLike[str], weights: Weights, parts: Parts) -> None:
-        write_small_weights(target, RoundedWeights(weights, parts, moments), parts)
+        write_small_weights(target, RoundedWeights(weights, parts, matrices, moments), parts)
 
     write_checkpoint(folder, out, write_weights)
+    return loss
+
+
+class Reference:
+    """What a model in int8 writes for some sentences.
+
+    Log-probabilities of these tokens say in a few hundred sentences what rounding costs. BLEU takes thousands, as it
+    moves with each other choice of words.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], sources: Sequence[str], **settings: Any) -> None:
+        self._checkpoint = open_checkpoint(os.fspath(folder))
+        translator = Translator.from_pretrained(folder, int8=True)
+        translations = translator(list(sources), **OPTIONS, **settings)
+        segments = [segment for translation in translations for segment in translation.segments]
+        if not segments:
+            raise ValueError(
+                f"the model in {os.fspath(folder)} translates none of the {len(sources)} sentences: are they of its "
+                "source language?"
+            )
+        self._sources = [segment.source_ids for segment in segments]
+        self._targets = [segment.target_ids[1:] for segment in segments]  # without the start token
+        self._model = translator.loaded
+        self._log_prob = self._mean_log_prob(cast(EngineDecoder, self._model.decoder))
+
+    def loss(self, weights: Weights) -> float:
+        """Return how much less probable a token is by other weights of the model, in int8: the mean of log p."""
+        program, _ = write_program(self._checkpoint.config, weights, self._checkpoint.origin)
+        special = {"start": self._model.start, "end": self._model.end, "pad": self._model.pad}
+        return self._log_prob - self._mean_log_prob(EngineDecoder(Engine(program, int8=True), **special))
+
+    def _mean_log_prob(self, decoder: EngineDecoder) -> float:
+        forced = decoder.force(self._sources, self._targets, Readings())
+        return float(np.mean(np.concatenate([scores.log_probs for scores in forced])))
 
 
 class Observations:
@@ -121,31 +199,48 @@ def input_moments(folder: str | os.PathLike[str], sources: Sequence[str], **sett
     }
     observations = Observations({index: program.linears[index][0].inputs for index in maps.values()})
     translator = Translator.from_pretrained(folder)
-    cast(EngineDecoder, translator.loaded.decoder).engine.observe(observations.observe)
-    translator(
-        list(sources),
-        batch_size=BATCH_SIZE,
-        num_beams=1,
-        scores=False,
-        split_sentences=False,
-        truncation=True,
-        **settings,
-    )
+    engine = cast(EngineDecoder, translator.loaded.decoder).engine
+    engine.num_threads = 1  # sums depend on their order: several threads would write another file each time
+    engine.observe(observations.observe)
+    translator(list(sources), **OPTIONS, **settings)
     return {name: observations.moments(index) for name, index in maps.items()}
 
 
+def rounded_matrices(
+    weights: Weights, parts: Parts, moments: Mapping[str, Moments], fineness: float = 1.0
+) -> dict[str, Codes]:
+    """Return the matrices of a model rounded to few bits, by name, with steps `fineness` times as fine as usual."""
+    matrices: dict[str, Codes] = {}
+    for name in sorted(moments.keys() | parts.tables):
+        weight = _numbers(weights.read(name))
+        if name in parts.tables:
+            steps, damping = table_steps(weight, fineness), TABLE_DAMPING
+        else:
+            finer = next((factor for part, factor in FINER.items() if part in name), 1.0)
+            step = _step(weight, weight.std() / (STEPS_PER_DEVIATION * fineness * finer))
+            steps, damping = np.full(len(weight), step), DAMPING
+        if name in moments:
+            codes = fed_back(weight, moments[name].covariance, steps, damping)
+        else:
+            codes = np.rint(weight / steps[:, None])
+        content, magnitudes = codes.astype(np.int8).tobytes(), (LARGEST_CODE * steps).astype(np.float32).tobytes()
+        matrices[name] = Codes(Tensor(content, "I8", weight.shape), Tensor(magnitudes, "F32", weight.shape[:1]))
+    return matrices
+
+
 class RoundedWeights:
-    """The weights of a model, with its matrices rounded to few bits and its vectors in half precision.
+    """The weights of a model, with matrices rounded to few bits and its vectors in half precision.
 
     What rounding a matrix adds to the mean of its outputs is taken from its bias.
     """
 
-    def __init__(self, weights: Weights, parts: Parts, moments: dict[str, Moments]) -> None:
-        self._weights, self._tables, self._moments = weights, parts.tables, moments
+    def __init__(
+        self, weights: Weights, parts: Parts, matrices: Mapping[str, Codes], moments: Mapping[str, Moments]
+    ) -> None:
+        self._weights, self._matrices, self._moments = weights, matrices, moments
         biases = {name: f"{name.removesuffix('.weight')}.bias" for name in moments.keys() - parts.tables}
         biases |= dict.fromkeys(moments.keys() & parts.tables, LOGITS_BIAS)
         self._matrix_of_bias = {bias: name for name, bias in biases.items() if bias in weights}
-        self._rounded: dict[str, Codes] = {}
 
     def __contains__(self, name: object) -> bool:
         return name in self._weights
@@ -160,31 +255,16 @@ class RoundedWeights:
         return self._weights.problem(name, message)
 
     def read(self, name: str) -> Tensor | Codes:
-        if name in self._moments or name in self._tables:
-            return self._matrix(name)
+        if name in self._matrices:
+            return self._matrices[name]
         values = self._weights.read(name)
         if name in self._matrix_of_bias:
             matrix = self._matrix_of_bias[name]
-            added = _numbers(self._matrix(matrix)) - _numbers(self._weights.read(matrix))
+            added = _numbers(self._matrices[matrix]) - _numbers(self._weights.read(matrix))
             bias = _numbers(values)
             bias -= (added @ self._moments[matrix].mean).reshape(bias.shape)
             values = Tensor(bias.astype(np.float32).tobytes(), "F32", bias.shape)
         return _in_half(values)
-
-    def _matrix(self, name: str) -> Codes:
-        if name not in self._rounded:
-            weight = _numbers(self._weights.read(name))
-            if name in self._tables:
-                steps = table_steps(weight)
-                codes = np.rint(weight / steps[:, None])
-            else:
-                steps = np.full(len(weight), _step(weight, weight.std() / STEPS_PER_DEVIATION))
-                codes = fed_back(weight, self._moments[name].covariance, steps[0])
-            content, magnitudes = codes.astype(np.int8).tobytes(), (LARGEST_CODE * steps).astype(np.float32).tobytes()
-            self._rounded[name] = Codes(
-                Tensor(content, "I8", weight.shape), Tensor(magnitudes, "F32", weight.shape[:1])
-            )
-        return self._rounded[name]
 
 
 def _numbers(values: Tensor | Codes) -> Array:
@@ -206,11 +286,11 @@ def _step(weight: Array, step: float) -> float:
     return max(step, float(np.abs(weight).max(initial=0)) / LARGEST_CODE, SMALLEST_STEP)
 
 
-def table_steps(weight: Array) -> Array:
+def table_steps(weight: Array, fineness: float = 1.0) -> Array:
     """Return the step of each row of a table of tokens: the same one for the rows of a block."""
     rows = len(weight)
     sizes = np.power(np.arange(rows) + FIRST_TOKENS, EXPONENT, dtype=np.float64)
-    sizes *= weight.std() / TABLE_STEPS_PER_DEVIATION / np.exp(np.log(sizes).mean())
+    sizes *= weight.std() / (TABLE_STEPS_PER_DEVIATION * fineness) / np.exp(np.log(sizes).mean())
     shares = np.arange(TABLE_BLOCKS + 1) / TABLE_BLOCKS
     edges = np.unique(np.rint(FIRST_TOKENS * ((1 + rows / FIRST_TOKENS) ** shares - 1)).astype(int))
     for first, end in itertools.pairwise(edges):
@@ -218,13 +298,13 @@ def table_steps(weight: Array) -> Array:
     return sizes
 
 
-def fed_back(weight: Array, covariance: Array, step: float) -> Array:
+def fed_back(weight: Array, covariance: Array, steps: Array, damping: float = DAMPING) -> Array:
     """Return the codes of a matrix [outputs, inputs], whose errors are fed back: Frantar et al., algorithm 1.
 
-    covariance: of its inputs [inputs, inputs].
+    covariance: of its inputs [inputs, inputs]. steps: of each output.
     """
     width = len(covariance)
-    damped = covariance + np.eye(width) * max(DAMPING * np.diag(covariance).mean(), SMALLEST_STEP)
+    damped = covariance + np.eye(width) * max(damping * np.diag(covariance).mean(), SMALLEST_STEP)
     order = np.argsort(-np.diag(damped), kind="stable")  # the strongest inputs first, while many can make up for them
     # the upper factor of the inverse: its row j says how an error of column j is shared out to the columns after it
     shares = np.linalg.cholesky(np.linalg.inv(damped[np.ix_(order, order)])).T
@@ -233,9 +313,9 @@ def fed_back(weight: Array, covariance: Array, step: float) -> Array:
         end = min(first + BLOCK, width)
         errors = np.empty((end - first, len(weight)))
         for j in range(first, end):
-            code = np.clip(np.rint(columns[j] / step), -LARGEST_CODE, LARGEST_CODE)
+            code = np.clip(np.rint(columns[j] / steps), -LARGEST_CODE, LARGEST_CODE)
             codes[order[j]] = code
-            errors[j - first] = (columns[j] - code * step) / shares[j, j]
+            errors[j - first] = (columns[j] - code * steps) / shares[j, j]
             columns[j + 1 : end] -= np.outer(shares[j, j + 1 : end], errors[j - first])
         columns[end:] -= shares[first:end, end:].T @ errors
     return codes.T

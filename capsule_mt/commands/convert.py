@@ -1,7 +1,7 @@
 """Convert a model: between files of Marian (Firefox Translations) and of transformers, to fewer bits, for the browser.
 
     capsule-mt convert CHECKPOINT OUT --to int8       # a quarter of the size of float32: translate with --int8
-    capsule-mt convert CHECKPOINT OUT --to small --text en.txt    # about half of int8; --int8 here, too
+    capsule-mt convert CHECKPOINT OUT --to small --text en.txt    # some 0.6 of int8; --int8 here, too
     capsule-mt convert FOLDER OUT --to huggingface    # config.json, model.safetensors, tokenizer.json, shortlist
     capsule-mt convert CHECKPOINT OUT --to marian     # model.npz, vocabularies, shortlist, config.yml: for Marian
     capsule-mt convert FOLDER OUT --to web            # model.capsule in int8, for a page in the browser, or node
@@ -9,7 +9,8 @@
 
 int8 and small take every model that the engine takes, in safetensors or pytorch_model.bin. int8 translates as before
 with --int8. small changes some translations a little: it rounds by what the model multiplies while it translates the
-first 500 lines of --text, sentences of the source language, and needs `pip install capsule-mt[calibrate]`. A model of
+first 500 lines of --text, sentences of the source language, and needs `pip install capsule-mt[calibrate]`. It measures
+how much less probable these translations become, and makes steps finer until that is at most --max-loss. A model of
 many languages translates them from --src-lang to --tgt-lang, and can be used for other pairs, too. huggingface
 writes a Capsule Marian that transformers can train further; to translate, a folder of Marian's needs no conversion.
 marian refuses, by name, what Marian cannot represent. web takes these models, and OPUS-MT. hf-capsule-mt adds
@@ -19,6 +20,7 @@ transformers' MarianMTModel and capsules on top of any Marian: `capsule-mt conve
 import argparse
 import importlib
 import itertools
+import sys
 import tempfile
 from pathlib import Path
 
@@ -26,6 +28,7 @@ from capsule_mt.catalog.entries import FACTS_FILE
 from capsule_mt.commands import further_commands
 from capsule_mt.commands.console import CommandParser, add_languages
 from capsule_mt.files.reading import read_lines
+from capsule_mt.models.weights import SMALL_FILE
 
 TARGETS = ("int8", "small", "huggingface", "marian", "web")
 NUM_SENTENCES = 500  # that --to small translates
@@ -50,8 +53,16 @@ def main() -> None:
     parser.add_argument(
         "--text", type=Path, help="with --to small or web: sentences of the source language, one a line"
     )
+    parser.add_argument(
+        "--max-loss",
+        type=float,
+        metavar="NATS",
+        help="with --text: how much less probable a token may become, a mean of logarithms (0.006, some 0.15 BLEU)",
+    )
     add_languages(parser)
     arguments = parser.parse_args()
+    if arguments.max_loss is not None and (arguments.text is None or not arguments.max_loss > 0):
+        raise ValueError(f"--max-loss goes with --text, and must be above 0, got {arguments.max_loss:g}")
     if arguments.to != "small" and (arguments.src_lang or arguments.tgt_lang):
         raise ValueError(f"--src-lang and --tgt-lang go with --to small, not with --to {arguments.to}")
     if arguments.text is None and arguments.to == "small":
@@ -75,7 +86,7 @@ def main() -> None:
         source, target = languages_of(model, arguments.languages)
         with tempfile.TemporaryDirectory() as small:
             if sources:
-                _write_small(model, small, sources)
+                _write_small(model, small, sources, arguments.max_loss)
             arguments.out.mkdir(parents=True, exist_ok=True)
             write_web(small if sources else model, arguments.out / MODEL_FILE, source, target)
     elif arguments.to == "int8":
@@ -83,7 +94,8 @@ def main() -> None:
 
         write_int8(model, arguments.out)
     elif arguments.to == "small":
-        _write_small(model, arguments.out, sources, src_lang=arguments.src_lang, tgt_lang=arguments.tgt_lang)
+        languages = {"src_lang": arguments.src_lang, "tgt_lang": arguments.tgt_lang}
+        _write_small(model, arguments.out, sources, arguments.max_loss, **languages)
     elif arguments.to == "huggingface":
         from capsule_mt.models.to_huggingface import write_huggingface
 
@@ -96,10 +108,15 @@ def main() -> None:
         print(file)
 
 
-def _write_small(model: Path, out: str | Path, sources: list[str], **languages: str | None) -> None:
-    from capsule_mt.calibration.rounding import write_small  # late: needs numpy
+def _write_small(
+    model: Path, out: str | Path, sources: list[str], max_loss: float | None, **languages: str | None
+) -> None:
+    from capsule_mt.calibration.rounding import MAX_LOSS, write_small  # late: needs numpy
 
-    write_small(model, out, sources, **languages)
+    loss = write_small(model, out, sources, max_loss=max_loss or MAX_LOSS, **languages)
+    size = Path(out, SMALL_FILE).stat().st_size / 1e6
+    message = f"{size:.2f} MB; a token of the translations of --text is {loss:.4f} nats less probable than in int8"
+    print(message, file=sys.stderr)
 
 
 def _sentences(file: Path) -> list[str]:

@@ -24,12 +24,14 @@ np = pytest.importorskip("numpy")
 rounding = pytest.importorskip("capsule_mt.calibration.rounding")
 
 TEXTS = ["The old man buys a red hat.", "He sleeps.", "A dog, and 3 cats."]
+WORDS = ["balu desa fimo", "goni gore", "filu demo bare golu"]  # of the model word_for_word
+ANY_LOSS = 1000  # for models that are too small to lose little
 
 
 @pytest.fixture
 def text(tmp_path):
     file = tmp_path / "text.en"
-    file.write_text("\n\n".join(TEXTS) + "\n", encoding="utf-8")
+    file.write_text("\n\n".join([*TEXTS, *WORDS]) + "\n", encoding="utf-8")
     return file
 
 
@@ -43,15 +45,43 @@ def small(tmp_path, text, call):
 @pytest.mark.parametrize("name", ["word_for_word", "capsule_marian", "student"])
 def test_a_converted_model(name, tmp_path, text, call):
     folder = write_student(tmp_path / "student") if name == "student" else GOLDEN / name
-    _, printed, _ = call(convert, folder, tmp_path / "out", "--to", "small", "--text", text)
+    max_loss = 0.001 if name == "word_for_word" else ANY_LOSS
+    command = [folder, tmp_path / "out", "--to", "small", "--text", text, "--max-loss", max_loss]
+    _, printed, message = call(convert, *command)
+    size = (tmp_path / "out" / "small.safetensors").stat().st_size / 1e6
+    assert f"{size:.2f} MB; a token of the translations of --text is " in message
     names = {os.path.basename(line) for line in printed.splitlines()}
     assert {"config.json", "generation_config.json", "small.json", "small.safetensors", "tokenizer.json"} <= names
     assert not {"model.safetensors", "int8.safetensors"} & names
     original, after = (Translator.from_pretrained(path, int8=True) for path in (folder, tmp_path / "out"))
     assert after.loaded.calibration == original.loaded.calibration
-    translations = [[result.text for result in model(TEXTS, max_new_tokens=12)] for model in (original, after)]
     if name == "word_for_word":  # whose margins are wide
-        assert translations[0] == translations[1]
+        translations = [[result.text for result in model(WORDS)] for model in (original, after)]
+        assert translations[0] == translations[1] != WORDS
+
+
+def test_steps_become_finer_until_the_loss_is_small(tmp_path, monkeypatch):
+    """The loss is that of the file, against the model in int8."""
+    folder, files = write_student(tmp_path / "student"), []
+    reference = rounding.Reference(folder, TEXTS)
+    assert reference.loss(open_checkpoint(os.fspath(folder)).weights) == 0
+    coarse = rounding.write_small(folder, tmp_path / "coarse", TEXTS, max_loss=ANY_LOSS)
+    assert coarse > 0
+    loss = rounding.write_small(folder, tmp_path / "fine", TEXTS, max_loss=coarse / 10)
+    assert loss <= coarse / 10
+    for name, expected in (("coarse", coarse), ("fine", loss)):
+        assert reference.loss(SmallFile(tmp_path / name)) == expected
+        files.append((tmp_path / name / "small.safetensors").stat().st_size)
+    assert files[0] < files[1]
+    monkeypatch.setattr(rounding, "MAX_TRIES", 1)
+    with pytest.raises(ValueError, match=r"nats a token, but it is .* after 1 tries: .* convert .*student to int8"):
+        rounding.write_small(folder, tmp_path / "never", TEXTS, max_loss=coarse / 10)
+    assert not (tmp_path / "never").exists()
+
+
+def test_text_of_another_language_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="translates none of the 1 sentences"):
+        rounding.write_small(GOLDEN / "word_for_word", tmp_path / "out", ["Der alte Mann schläft."])
 
 
 def test_codes_are_written_without_loss(tmp_path):
@@ -83,6 +113,11 @@ def test_what_the_command_refuses(tmp_path, text, call):
         call(convert, model, out, "--to", "small")
     with pytest.raises(ValueError, match="--text goes with --to small or --to web, not with --to int8"):
         call(convert, model, out, "--to", "int8", "--text", text)
+    for loss in ("0", "-1", "nan"):
+        with pytest.raises(ValueError, match="--max-loss goes with --text, and must be above 0, got"):
+            call(convert, model, out, "--to", "small", "--text", text, "--max-loss", loss)
+    with pytest.raises(ValueError, match="--max-loss goes with --text, and must be above 0, got"):
+        call(convert, model, out, "--to", "int8", "--max-loss", "0.1")
     text.write_text(" \n\n")
     with pytest.raises(ValueError, match=r"text\.en: has no sentence"):
         call(convert, model, out, "--to", "small", "--text", text)
@@ -128,7 +163,7 @@ def test_errors_are_fed_back_as_least_squares_say():
     inputs = correlated_inputs(150)  # more than a block of columns
     moments = inputs.T @ inputs
     weight = np.random.default_rng(4).normal(size=(20, 150))
-    codes = rounding.fed_back(weight, moments, 0.4)
+    codes = rounding.fed_back(weight, moments, np.full(20, 0.4))
     damped = moments + np.eye(150) * rounding.DAMPING * np.diag(moments).mean()
     assert (codes == one_by_one(weight, damped, 0.4)).mean() > 0.999  # float64 may round a tie otherwise
     lost, plainly_lost = (
