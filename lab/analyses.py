@@ -1,7 +1,7 @@
-"""The analyses of the four papers: what they print, what ours are, and how each is made.
+"""The analyses of the four papers: the results that they print, our results, and how we measured them.
 
-Numbers come from lab/results: records of `capsule-mt analyze` and of `lab.plain_beside_guided` in studies.jsonl, by
-their names, and scores by source length of trained runs.
+Our numbers come from lab/results: named records of `capsule-mt analyze` and `lab.plain_beside_guided` in
+studies.jsonl, and scores by source length in the results of training runs.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,13 +17,20 @@ GUIDED, CAPSNMT = "analysis-guided-de-en", "analysis-capsnmt-de-en"
 OVERLAPS = tuple(f"analysis-gdr2-seed{seed}" for seed in (1, 2, 3))
 ROUTED = tuple(f"analysis-em-seed{seed}" for seed in (1, 2, 3))
 PROBES = "probes-en-de"
-BESIDE, READ = "plain-beside-guided-de-en", "read-plain-guided-de-en"
+EVALUATED, READ_BLIND = "plain-beside-guided-de-en", "read-plain-guided-de-en"
 ANALYZE = "`capsule-mt analyze`"
 _IN_REPORT = "[report](report.md)"
 
 
 class Analysis(NamedTuple):
-    """An analysis of a paper: where it is, what is printed, ours from the records, and how it is made."""
+    """An analysis of a paper.
+
+    paper: where the paper has it.
+    about: what it measures.
+    theirs: the result that the paper prints.
+    ours: returns our result, from the records by name.
+    how: how we measured.
+    """
 
     paper: str
     about: str
@@ -33,7 +40,7 @@ class Analysis(NamedTuple):
 
 
 def _entropies(named: Named) -> str:
-    """Return entropy and diversity by iteration, means over the seeds that were measured."""
+    """Return the mean entropy and diversity over the measured seeds, for each iteration."""
     by_seed = [named[name]["routings"]["encoder.layer_aggregation"] for name in ROUTED if name in named]
     parts = []
     for key in ("entropy", "diversity"):
@@ -49,16 +56,15 @@ def _mean_and_range(values: list[float]) -> str:
 
 
 def _probes(named: Named) -> str:
-    """Return how many points the released encoder knows more than an untrained one, over the tasks."""
+    """Return the mean accuracy over the tasks of the released encoder, and of an untrained one."""
     if PROBES not in named:
         return _IN_REPORT
     by_encoder: dict[str, list[float]] = {}
     for result in named[PROBES]["results"]:
         by_encoder.setdefault(result["encoder"], []).append(100 * result["accuracy"])
     trained, untrained = (fmean(values) for values in by_encoder.values())
-    return (
-        f"{_IN_REPORT}; mean of the ten: {trained:.1f} for the released encoder, {untrained:.1f} for an untrained one"
-    )
+    means = f"{trained:.1f} for the released encoder, {untrained:.1f} for an untrained one"
+    return f"{_IN_REPORT}; mean of the ten: {means}"
 
 
 def _movement(named: Named) -> str:
@@ -83,14 +89,14 @@ def _capsules(named: Named) -> str:
 
 
 def _difference_in_coverage(named: Named) -> str:
-    systems = named[BESIDE]["systems"]
+    systems = named[EVALUATED]["systems"]
     plain, guided = (systems[system]["coverage_difference_ratio"] for system in ("plain", "guided"))
     return f"{plain:.3f} plain, {guided:.3f} guided"
 
 
-def _read(named: Named) -> str:
+def _blind_reading(named: Named) -> str:
     parts = []
-    for measure, entry in named[READ]["measures"].items():
+    for measure, entry in named[READ_BLIND]["measures"].items():
         low, high = entry["interval"]
         values = f"{entry['plain']:.2f} plain, {entry['guided']:.2f} guided ({low:+.2f} to {high:+.2f})"
         parts.append(f"{measure.upper()} {values}")
@@ -146,7 +152,7 @@ ANALYSES = (
     ),
     Analysis(
         "Zheng, Table 3", "read blind: QUALITY from 1 to 5, OVER and UNDER in percent of the source's words",
-        "fewer errors with guided routing; UNDER 3.83 Transformer, 2.41 with guided routing", _read,
+        "fewer errors with guided routing; UNDER 3.83 Transformer, 2.41 with guided routing", _blind_reading,
         "`lab.plain_beside_guided`. One reader, a language model, read 100 of the 200 sentences that the two models "
         "translate differently, of 2,116 sentences. Brackets hold the 95 % interval of guided minus plain",
     ),
@@ -170,7 +176,7 @@ ANALYSES = (
 
 
 class LengthCurve(NamedTuple):
-    """A method beside its baseline by source length: a study of lab/results, its runs, and its seeds."""
+    """A method and its baseline by source length: their runs in a study of lab/results, and the seeds."""
 
     paper: str
     about: str
@@ -194,21 +200,21 @@ CURVES = (
     ),
     LengthCurve("Wang, Figure 4", "CapsNMT against pooling, Multi30k", "multi30k", "capsnmt", "pooling", (1,)),
 )  # fmt: skip
-SMALLEST_BIN = 30  # sentences: BLEU of fewer says nothing
+MIN_BIN = 30  # sentences; BLEU of fewer is noise
 
 
 def _curve(curve: LengthCurve, runs: Runs) -> list[list[str]]:
-    """Return a row for each bin: both scores, the gain over seeds, and the words of a translation."""
-    of_seeds = [[runs[run][seed]["by_length"] for seed in curve.seeds] for run in (curve.baseline, curve.run)]
+    """Return a row for each bin of source lengths: both scores, the gain over seeds, and the words per translation."""
+    bins_by_run = [[runs[run][seed]["by_length"] for seed in curve.seeds] for run in (curve.baseline, curve.run)]
     rows = []
-    for index, bucket in enumerate(of_seeds[0][0]):
-        if bucket["sentences"] < SMALLEST_BIN:
+    for index, bucket in enumerate(bins_by_run[0][0]):
+        if bucket["sentences"] < MIN_BIN:
             continue
         scores, words = (
-            [[by_length[index][key] for by_length in of_run] for of_run in of_seeds]
+            [[bins[index][key] for bins in bins_of_seeds] for bins_of_seeds in bins_by_run]
             for key in ("score", "hypothesis_words")
         )
-        gains, longer = (
+        gains, added_words = (
             [method - baseline for baseline, method in zip(*values, strict=True)] for values in (scores, words)
         )
         rows.append([
@@ -216,7 +222,7 @@ def _curve(curve: LengthCurve, runs: Runs) -> list[list[str]]:
             *(f"{fmean(values):.2f}" for values in scores),
             _mean(gains),
             f"{fmean(words[0]):.2f}",
-            _mean(longer),
+            _mean(added_words),
             f"{bucket['reference_words']:.2f}",
         ])  # fmt: skip
     return rows

@@ -1,6 +1,18 @@
 """The page of analyses: no cell is empty without a reason, and numbers are those of the records."""
 
-from lab.analyses import ANALYSES, BESIDE, CAPSNMT, CURVES, GUIDED, OVERLAPS, PROBES, READ, ROUTED, by_length, table
+from lab.analyses import (
+    ANALYSES,
+    CAPSNMT,
+    CURVES,
+    EVALUATED,
+    GUIDED,
+    OVERLAPS,
+    PROBES,
+    READ_BLIND,
+    ROUTED,
+    by_length,
+    table,
+)
 from lab.records import Records
 
 
@@ -19,9 +31,9 @@ def test_numbers_come_from_the_records(tmp_path):
     for record, rate in zip(OVERLAPS, (0.5, 0.6, 0.7), strict=True):
         records.keep("studies", {"name": record, "overlap_rates": {"past": rate, "future": rate - 0.1}})
     systems = {system: {"coverage_difference_ratio": ratio} for system, ratio in (("plain", 0.9), ("guided", 0.912))}
-    records.keep("studies", {"name": BESIDE, "systems": systems})
+    records.keep("studies", {"name": EVALUATED, "systems": systems})
     entry = {"plain": 3.0, "guided": 2.5, "interval": [-1.25, 0.25]}
-    records.keep("studies", {"name": READ, "measures": {"under": entry}})
+    records.keep("studies", {"name": READ_BLIND, "measures": {"under": entry}})
     text = table(records)
     assert "entropy 4.85 / 2.55 (2.50 to 2.60); diversity 0.00 / 0.38, encoder, 2 seeds" in text
     assert "mean of the ten: 85.0 for the released encoder, 45.0 for an untrained one" in text
