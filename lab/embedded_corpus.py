@@ -69,14 +69,14 @@ def _yes_no_question(chance: random.Random) -> tuple[str, str]:
 
 def _question_with_word(chance: random.Random) -> tuple[str, str]:
     clause = random_clause(chance)
-    asked = [name for name in ("time", "place") if getattr(clause, name)]
+    questions = [name for name in ("time", "place") if getattr(clause, name)]
     if clause.direct and not clause.direct.pronoun and clause.verb in TRANSITIVE:
-        asked.append("direct")
-    if not asked:
+        questions.append("direct")
+    if not questions:
         asked_subject = NounPhrase("who", {"nom": "wer"}, False, "m")
         clause = random_clause(chance, subject=asked_subject)
         return english_clause(clause) + "?", german_main_clause(clause) + "?"
-    question = chance.choice(asked)
+    question = chance.choice(questions)
     english, german = {"time": ("when", "wann"), "place": ("where", "wo"), "direct": ("what", "was")}[question]
     return english_question(clause, english, **{question: False}) + "?", german_question(
         clause, german, **{question: False}

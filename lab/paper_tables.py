@@ -1,8 +1,7 @@
 """The tables of the four papers as data: what to train for each row, and what the paper prints there.
 
-A run is what is trained, by a name of its own: rows of several tables share runs. It is a recipe of a setting (a
-folder of recipes: "embedded", "multi30k", "tatoeba") with some fields changed. Sizes are ours, the figures are the
-papers'.
+A run is a training with a name, which rows of several tables may share. It is a recipe of a setting (a folder of
+recipes: "embedded", "multi30k", "tatoeba") with some fields changed. The sizes are ours, the figures the papers'.
 """
 
 from collections.abc import Sequence
@@ -12,12 +11,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Run:
-    """One thing to train.
+    """A training.
 
     recipe: the recipe, by its name in the folder of the setting.
     model, training: fields that are changed in these sections.
     scale: fields of the model that are multiplied: the papers' "big".
-    distilled: train on what the run of this name says, instead of the references.
+    distilled: train on translations of the run of this name, instead of the references.
     init_from: start from the weights of the run of this name.
     """
 
@@ -30,15 +29,17 @@ class Run:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The runs that have to be there before."""
+        """The runs that must be trained before this one."""
         return tuple(name for name in (self.distilled, self.init_from) if name)
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row: its label, the run that it is (None: the paper's alone), the run it is compared with, and figures.
+    """A row of a table.
 
-    `printed` has a figure for each of the table's columns that the paper prints for this row.
+    run: `None` for a row that only the paper has.
+    printed: the paper's figures, by column; columns without a figure for this row are missing.
+    baseline: the run that it is compared with.
     """
 
     label: str
@@ -49,7 +50,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A table with the paper's columns; ours are always the same."""
+    """A table with the columns of a paper; columns for our results are added to each table."""
 
     title: str
     columns: tuple[str, ...]
@@ -135,7 +136,7 @@ RUNS: dict[str, Run] = {
     "capsnmt_own_weights": Run("capsnmt", ABLATED | {"share_iteration_weights": False}),
     "capsnmt_positions": Run("capsnmt", ABLATED | {"share_iteration_weights": False, "position_aware": True}),
     "capsnmt_hybrid": Run("capsnmt", {"source_attention": True}),
-    "capsnmt_softer": Run("capsnmt", {"score_scale": 128**-0.5}),  # of the root of the width of the embedded corpus
+    "capsnmt_softer": Run("capsnmt", {"score_scale": 128**-0.5}),  # 1 / the root of the width on the embedded corpus
     **{f"capsnmt_{number}_capsules": Run("capsnmt", {"num_capsules": number}) for number in (2, 4, 8)},
     **{f"capsnmt_{times}_iterations": Run("capsnmt", {"num_iterations": times}) for times in (2, 4)},
     **{
@@ -156,18 +157,18 @@ RUNS: dict[str, Run] = {
     **{f"gdr_{number}_iterations": Run("gdr", {"guided_num_iterations": number}) for number in (1, 2, 4, 5)},
     "rnmt": Run("rnmt"),
     "rnmt_gdr": Run("rnmt_gdr"),
-    # what was tried where a row does not gain
+    # experiments for rows without a gain
     "em_routing_no_residual": Run("em_routing", {"layer_aggregation_residual": False}),
     "em_routing_warm": Run("em_routing", init_from="plain"),
     "dynamic_routing_warm": Run("dynamic_routing", init_from="plain"),
     "plain_warm": Run("plain", init_from="plain"),
-    # the papers' own way: all go on from one plain model
+    # trained as in the papers, each from the same trained plain model
     "plain_further": Run("plain", training=FURTHER, init_from="plain"),
     "linear_further": Run("linear", training=FURTHER, init_from="plain"),
     "dynamic_combination_further": Run("dynamic_combination", training=FURTHER, init_from="plain"),
     "em_routing_further": Run("em_routing", training=FURTHER, init_from="plain"),
     "gdr_further": Run("gdr", {"guided_capsule_dim": 128}, FURTHER, init_from="plain"),
-    "plain_widened": Run("plain", WIDENED, init_from="plain"),  # made, not trained: lab/widening.py
+    "plain_widened": Run("plain", WIDENED, init_from="plain"),  # computed: see lab/widening.py
     "plain_widened_further": Run("plain", WIDENED, FURTHER, init_from="plain_widened"),
     # votes near 1 at the start, so that what is squashed is routed from the first step; at a width of 256
     "dynamic_routing_routed": Run("dynamic_routing", {"layer_aggregation_init_std": 0.036}),
@@ -198,7 +199,7 @@ def _table(
     *rows: tuple[str, str | None, str] | tuple[str, str | None, str, str],
     note: str = "",
 ) -> Table:
-    """Columns and figures are separated by spaces, "-" for none; a fourth entry of a row is its baseline."""
+    """Return a table from columns and figures in strings with spaces, "-" for none; rows may end with a baseline."""
     names = tuple(name.replace("_", " ") for name in columns.split())
     captions = []
     for label, run, figures, *baseline in rows:
@@ -446,7 +447,7 @@ TABLES: dict[str, Table] = {
 
 
 def runs_of(tables: Sequence[str]) -> list[str]:
-    """The runs that tables need, each once, those first that others need: as baseline, as teacher, as a start."""
+    """Return the runs that tables need, each once; baselines, teachers and initial models come before their users."""
     order: list[str] = []
 
     def add(name: str) -> None:
@@ -467,13 +468,13 @@ def runs_of(tables: Sequence[str]) -> list[str]:
 
 
 def baselines_of(run: str) -> list[str]:
-    """The runs that a run is compared with in any of the tables."""
+    """Return the runs that a run is compared with in any table."""
     rows = [row for table in TABLES.values() for row in table.rows if row.run == run]
     return list(dict.fromkeys(row.baseline for row in rows if row.baseline not in (None, run)))
 
 
 def share_among_equals(models: dict[str, Any]) -> dict[str, Any]:
-    """What is known of the models of some runs, for all with such a model: they differ in their training alone."""
+    """Return the values of models for all runs with an equal model, that is, which differ in training alone."""
 
     def model_of(run: Run) -> str:
         return repr((run.recipe, sorted(run.model.items()), sorted(run.scale.items())))

@@ -13,7 +13,7 @@ MAX_NUMBER = 2**27
 
 
 class Settings:
-    """A configuration as transformers writes it; `origin`, the file that it is from, opens each error."""
+    """A configuration as transformers writes it; each error begins with `origin`, the file that it is from."""
 
     def __init__(self, fields: Mapping[str, Any], origin: str = "the configuration") -> None:
         self.fields, self.origin = fields, origin
@@ -31,7 +31,7 @@ class Settings:
         """Return a whole number.
 
         This and every method below returns `default` if the field is missing or null, and refuses the configuration
-        if `default` is `None`: families differ in it.
+        if `default` is `None`: families have different defaults.
         """
         value = self._value(name, default)
         if type(value) is not int or not minimum <= value <= maximum:

@@ -5,7 +5,7 @@
 Writes the entropy and diversity of every routing at every iteration, the number of capsules in use, and average
 assignments. For the sentence pair that --show names it draws PAST and FUTURE of each source word, or the words of each
 capsule, where the model has them. A model that predicts bags of words also gets its overlap rates. A model with PAST
-and FUTURE gets their change around the step that says a word; word links are learnt from up to 5,000 of the lines.
+and FUTURE gets their change around the step that writes a word; word links are learnt from up to 5,000 of the lines.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def named(output: Path, ending: str) -> Path:
 
 
 def movement(model: Any, tokenizer: Any, batches: list[Any], text: tuple[list[str], list[str]]) -> list[Any]:
-    """Return PAST and FUTURE around the step that says a word, over the tokens that an aligner links."""
+    """Return PAST and FUTURE around the step that writes a word, over the tokens that an aligner links."""
     from capsule_mt.calibration.word_alignment import WordAligner
     from hf_capsule_mt.analysis.past_future import forced_curves, shares_around_step
 

@@ -1,4 +1,4 @@
-"""PAST and FUTURE in both families, properties 39 to 42, 45 and 46, and coverage of given translations."""
+"""PAST and FUTURE in both families, properties 39 to 42, 45 and 46, and coverage of translations by forced passes."""
 
 import pytest
 import torch
@@ -58,17 +58,17 @@ def test_parts_of_the_loss(batch, family, method):  # property 45
     output = model(**batch)
     torch.testing.assert_close(output.loss, output.nll_loss + output.bow_loss + output.bca_loss)
     assert min(output.nll_loss, output.bow_loss, output.bca_loss) > 0
-    once = make(family, guided_routing=method)
-    once.load_state_dict(model.state_dict())
-    torch.testing.assert_close(output.bow_loss, once(**batch).bow_loss / 2)
-    torch.testing.assert_close(output.bca_loss, 2 * once(**batch).bca_loss)
+    unweighted = make(family, guided_routing=method)
+    unweighted.load_state_dict(model.state_dict())
+    torch.testing.assert_close(output.bow_loss, unweighted(**batch).bow_loss / 2)
+    torch.testing.assert_close(output.bca_loss, 2 * unweighted(**batch).bca_loss)
     plain = make(family, guided_routing=method, guided_bow_weight=0.0, guided_bca_weight=0.0)
     plain.load_state_dict(model.state_dict(), strict=False)
-    without = plain(**batch)
-    assert without.bow_loss is None
-    assert without.bca_loss is None
-    assert torch.equal(without.logits, output.logits)
-    torch.testing.assert_close(without.loss, output.nll_loss)
+    without_losses = plain(**batch)
+    assert without_losses.bow_loss is None
+    assert without_losses.bca_loss is None
+    assert torch.equal(without_losses.logits, output.logits)
+    torch.testing.assert_close(without_losses.loss, output.nll_loss)
 
 
 def test_redundant_capsules_compete_but_are_not_read():  # property 42
@@ -77,16 +77,16 @@ def test_redundant_capsules_compete_but_are_not_read():  # property 42
     state = torch.randn(2, 3, 16, dtype=torch.float64)
     source = torch.randn(2, 5, 16, dtype=torch.float64)
     guidance(state, source, None).state.sum().backward()
-    of_capsules = guidance.votes.weight.grad.unflatten(0, (-1, 6)).abs().amax(dim=(1, 2))
-    assert len(of_capsules) == 2 * 2 + 3
-    assert (of_capsules[4:] > 0).all()
+    gradients = guidance.votes.weight.grad.unflatten(0, (-1, 6)).abs().amax(dim=(1, 2))
+    assert len(gradients) == 2 * 2 + 3
+    assert (gradients[4:] > 0).all()
     # with the assignment held fixed, nothing of a redundant capsule is left
     guidance.zero_grad()
     nn.init.zeros_(guidance.score.weight)
     guidance(state, source, None).state.sum().backward()
-    of_capsules = guidance.votes.weight.grad.unflatten(0, (-1, 6)).abs().amax(dim=(1, 2))
-    assert (of_capsules[4:] == 0).all()
-    assert (of_capsules[:4] > 0).all()
+    gradients = guidance.votes.weight.grad.unflatten(0, (-1, 6)).abs().amax(dim=(1, 2))
+    assert (gradients[4:] == 0).all()
+    assert (gradients[:4] > 0).all()
 
 
 @torch.no_grad()

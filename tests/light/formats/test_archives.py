@@ -1,4 +1,4 @@
-"""Zip files of XML: presentations, OpenDocument, electronic books, and what forms and Word put into their text."""
+"""Zip files of XML: presentations, OpenDocument, books; blanks of forms and descriptions of pictures in them."""
 
 import io
 import warnings
