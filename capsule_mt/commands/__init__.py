@@ -10,12 +10,12 @@ import sys
 GROUP = "capsule_mt.commands"
 COMMANDS = {
     "translate": "translate files and pipes of any size",
-    "score": "score given translations by a model: log-probabilities and coverage",
-    "serve": "answer HTTP requests for translations, as LibreTranslate does, and a page",
+    "score": "score existing translations with a model: log-probabilities and coverage",
+    "serve": "run a translation server with LibreTranslate's API and a page",
     "models": "find, download and remove models by name",
-    "calibrate": "make coverage a probability, by text with words dropped: marks for any model",
-    "convert": "between Marian's files, such as Firefox', and others'; capsules on Marian",
-    "doctor": "print versions and processor features, and what runs here",
+    "calibrate": "calibrate coverage: marks for any model, and scores that are probabilities",
+    "convert": "convert a model: files of Marian and transformers, fewer bits, the browser",
+    "doctor": "print versions, processor features, and what runs here",
     "completion": "print the script that completes commands and options in a shell",
 }
 USAGE = "usage: capsule-mt COMMAND [arguments]"

@@ -7,27 +7,28 @@
     capsule-mt calibrate checkpoints/capsule-marian-de-en dev.de dev.en --align-with train.de train.en \\
         --reverse checkpoints/capsule-marian-en-de
 
-The command drops 0, 1, 2 and half of the content words of each source from its reference, by the links of a word
-aligner, and fits to the remainder:
+A word aligner links the words of sources and references. From each reference, the command drops the translations of 0,
+1, 2 and half of the content words of its source. From what remains, it learns:
 
-- for the method "attention", the attention head of the decoder that separates dropped from translated words best, if
-  it does so well enough;
+- for the method "attention", the attention head of the decoder that separates dropped from translated words best. If
+  it does not separate them well enough, the model does not get this method;
 - a curve from the attention that a word gets to the probability that the word is translated, and the probability
   below which a word is marked;
-- a curve from the mean over the words to the score, the share of content words that are translated.
+- a curve from the mean over the words to the score, which is the share of content words that are translated.
 
 Words that complete references often leave out, such as the German "sich", are optional: coverage ignores them. The 50
-most frequent words count only where they are marked. The result goes into the checkpoint's config.json, for a folder
-of Marian's into coverage_calibration.json, and for a model by name into its folder in the cache.
+most frequent words count only if they are marked. The result is written into the checkpoint's config.json; for a
+folder of Marian, into coverage_calibration.json; for a model by name, into its folder in the cache.
 
 With --reverse, a model of the other direction verifies the marks, and the score also counts how short a translation
-is. Source words that the reverse model often doubts become optional, too, and target words that it often finds
-unsupported need no support. The marks of each operating point are measured on the model's own translations, labelled
-by the aligner (which counts mistranslated words as left out). The scores of these translations also give the alarm: a
-sentence with a lower score is flagged. As a check, the command prints the coverage of held-out sentences.
+is. If the reverse model often doubts a source word, the word becomes optional. If it often finds a target word
+unsupported, the word no longer needs support. The marks of each operating point are measured on the model's own
+translations. There the aligner is the judge, and it counts mistranslated words as left out. The scores of these
+translations also give the alarm: a sentence with a lower score is flagged. As a check, the command prints the coverage
+of held-out sentences.
 
-Use text that the model was not trained on, and give the aligner more text (--align-with). Without a translation, words
-are dropped from the model's own translations, up to 10,000 lines, and the marks are not measured.
+Use text that the model was not trained on, and give the aligner more text (--align-with). Without a reference, words
+are dropped from the model's own translations of up to 10,000 lines, and the marks are not measured.
 """
 
 import argparse
@@ -50,22 +51,29 @@ STATE_OF_TRAINING = ".pt", ".pth"
 def parse_arguments() -> argparse.Namespace:
     parser = CommandParser(description=__doc__)
     parser.add_argument("model", help="the folder of a model, or a name such as en-pt")
-    parser.add_argument("source", type=Path, help="text that the model was not trained on, a sentence a line")
+    parser.add_argument("source", type=Path, help="text that the model was not trained on, one sentence a line")
     parser.add_argument(
         "target",
         type=Path,
         nargs="?",
-        help="its translation (default: the model's own)",
+        help="its reference translation (default: the model's own translation)",
     )
     parser.add_argument(
-        "--align-with", type=Path, nargs=2, metavar=("SOURCE", "TARGET"), help="more text for the aligner"
+        "--align-with",
+        type=Path,
+        nargs=2,
+        metavar=("SOURCE", "TARGET"),
+        help="more parallel text for the word aligner",
     )
     parser.add_argument(
-        "--method", choices=get_args(CoveredBy), nargs="+", help="what to calibrate (default: what the model has)"
+        "--method",
+        choices=get_args(CoveredBy),
+        nargs="+",
+        help="the methods to calibrate (default: those that the model supports)",
     )
     parser.add_argument("--sentences", type=positive, default=500, help="the number of sentences to use")
     parser.add_argument(
-        "--reverse", metavar="MODEL", help="a model of the other direction: calibrate `verified` with it"
+        "--reverse", metavar="MODEL", help="a model of the other direction, to calibrate the method verified"
     )
     add_languages(parser)
     parser.add_argument("--output", type=Path, help="folder for the calibrated model (default: in place)")

@@ -4,8 +4,8 @@
     eval "$(capsule-mt completion zsh)"                   # in ~/.zshrc, after compinit
     capsule-mt completion fish | source                   # in ~/.config/fish/config.fish
 
-The shell then calls `capsule-mt completion candidates WORD ...`, which prints what the last word may become, a line
-each. Where nothing is printed, as for files, the shell completes as usual.
+The shell then calls `capsule-mt completion candidates WORD ...`, which prints what the last word may become, one
+candidate a line. If it does not print any, as for files, the shell completes as usual.
 """
 
 import argparse
@@ -45,7 +45,7 @@ def main() -> None:
         print(*candidates(sys.argv[2:]), sep="\n")
         return
     parser = CommandParser(description=__doc__)
-    parser.add_argument("shell", choices=tuple(SCRIPTS), help="whose script is printed")
+    parser.add_argument("shell", choices=tuple(SCRIPTS), help="the shell whose script is printed")
     print(SCRIPTS[parser.parse_args().shell], end="")
 
 

@@ -167,8 +167,8 @@ def _drop_unwritten_output() -> None:
 
 
 def add_languages(parser: "argparse._ActionsContainer") -> None:
-    parser.add_argument("--src-lang", help="the language of the sources, for tokenizers that have several")
-    parser.add_argument("--tgt-lang", help="the language of the translations, for tokenizers that have several")
+    parser.add_argument("--src-lang", help="the language of the sources, for models of several languages")
+    parser.add_argument("--tgt-lang", help="the language of the translations, for models of several languages")
 
 
 def add_search(parser: "argparse._ActionsContainer") -> None:

@@ -7,14 +7,18 @@
     capsule-mt convert FOLDER OUT --to web            # model.capsule in int8, for a page in the browser, or node
     capsule-mt convert en-pt OUT --to web --text en.txt    # the same, small; a name: `capsule-mt models --help`
 
-int8 and small take every model that the engine takes, in safetensors or pytorch_model.bin. int8 translates as before
-with --int8. small changes some translations a little: it rounds by what the model multiplies while it translates the
-first 500 lines of --text, sentences of the source language, and needs `pip install capsule-mt[calibrate]`. It measures
-how much less probable these translations become, and makes steps finer until that is at most --max-loss. A model of
-many languages translates them from --src-lang to --tgt-lang, and can be used for other pairs, too. huggingface
-writes a Capsule Marian that transformers can train further; to translate, a folder of Marian's needs no conversion.
-marian refuses, by name, what Marian cannot represent. web takes these models, and OPUS-MT. hf-capsule-mt adds
-transformers' MarianMTModel and capsules on top of any Marian: `capsule-mt convert --to marianmt --help`.
+- int8 and small convert every model that the engine supports, from safetensors or pytorch_model.bin. An int8
+  checkpoint translates as the original does with --int8. A small one changes some translations a little. Its rounding
+  is chosen while the model translates the first 500 lines of --text, which are sentences of the source language; this
+  needs `pip install capsule-mt[calibrate]`. A model of many languages translates them from --src-lang to --tgt-lang.
+  It can be used for other pairs, too.
+- huggingface writes a Capsule Marian that transformers can train further. To translate with a folder of Marian, you do
+  not need to convert it.
+- marian refuses features that Marian does not support, and names them.
+- web converts these models, and OPUS-MT.
+
+hf-capsule-mt adds transformers' MarianMTModel, and capsules on top of any Marian: `capsule-mt convert --to marianmt
+--help`.
 """
 
 import argparse
@@ -47,9 +51,11 @@ def main() -> None:
             return
     parser = CommandParser(description=__doc__)
     parser.add_argument("model", help="the folder of a model, a .zip of OPUS-MT, or a name such as en-pt")
-    parser.add_argument("out", type=Path, help="the folder to write; a new one, or an empty one")
+    parser.add_argument("out", type=Path, help="the folder to write; it must be new or empty")
     parser.add_argument("--to", choices=TARGETS, required=True, help="the kind of files to write")
-    parser.add_argument("--languages", metavar="SRC-TGT", help="with --to web, if the folder does not name them")
+    parser.add_argument(
+        "--languages", metavar="SRC-TGT", help="with --to web: the languages, if the folder does not name them"
+    )
     parser.add_argument(
         "--text", type=Path, help="with --to small or web: sentences of the source language, one a line"
     )

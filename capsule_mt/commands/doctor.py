@@ -3,8 +3,8 @@
     capsule-mt doctor
     capsule-mt doctor --compare nllb-200-distilled-600M --src-lang eng_Latn --tgt-lang deu_Latn
 
-Paste the output into a bug report. `--compare` translates 20 English sentences by the engine in float32 and by
-transformers, greedily and with 4 beams, and exits with 1 if a token differs; it needs hf-capsule-mt.
+Paste the output into a bug report. `--compare` translates 20 English sentences with the engine in float32 and with
+transformers, greedily and with 4 beams, and exits with 1 if a token differs. It needs hf-capsule-mt.
 """
 
 import importlib
@@ -132,9 +132,15 @@ def models() -> str:
 
 def main() -> None:
     parser = CommandParser(description=__doc__)
-    parser.add_argument("--compare", metavar="MODEL", help="the folder of a checkpoint, or a name")
-    parser.add_argument("--src-lang", help="with --compare, for a model of many languages: that of English")
-    parser.add_argument("--tgt-lang", help="with --compare, for a model of many languages: the target")
+    parser.add_argument(
+        "--compare",
+        metavar="MODEL",
+        help="compare this model with transformers: the folder of a checkpoint, or a name",
+    )
+    parser.add_argument("--src-lang", help="with --compare, for a model of many languages: its code for English")
+    parser.add_argument(
+        "--tgt-lang", help="with --compare, for a model of many languages: its code for the target language"
+    )
     arguments = parser.parse_args()
     if arguments.compare is not None:
         num_equal, num_compared = compare(arguments.compare, arguments.src_lang, arguments.tgt_lang)

@@ -56,14 +56,16 @@ def add_files(group: "argparse._ActionsContainer") -> None:
     group.add_argument(
         "--format",
         choices=(LINES, *FORMATS),
-        help="the kind of input (default: by the suffix of its name, else lines of text)",
+        help="the format of the input (default: by the extension of the file, else lines of text)",
     )
-    group.add_argument("--column", metavar="N", help="in a .tsv or .csv: translate this column, a number or a name")
+    group.add_argument(
+        "--column", metavar="N", help="in a .tsv or .csv: the column to translate, as a number or a name"
+    )
     group.add_argument(
         "--flag-all",
         action="store_true",
         help=f"in {', '.join(FORMATS[name][0] for name in FLAGGING_FORMATS)}: flag every translation for review "
-        "(fuzzy, needs-review-translation), not only those that fail a check",
+        "(fuzzy, needs-review-translation), not only those with a fault",
     )
     group.add_argument(
         "--encoding", type=encoding, help="the input's encoding (default: the one that the file states, or UTF-8)"

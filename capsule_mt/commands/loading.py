@@ -53,30 +53,30 @@ def add_model(parser: CommandParser, *, nargs: str | None = None) -> None:
         const=True,
         default=False,
         metavar="FILE",
-        help="score only the likely targets of each source word, by the shortlist beside the checkpoint or, "
-        "for a model of many languages without one, by the target's script; or by "
-        "--shortlist=FILE, a file of `capsule-mt shortlist`",
+        help="score only likely translations of each source word: those of the shortlist beside the checkpoint, or "
+        "of FILE, written by `capsule-mt shortlist`. A model of many languages does not need a shortlist: without "
+        "one, it is limited to the script of the target language",
     )
     parser.value_tests["--shortlist"] = _is_shortlist
     parser.add_argument(
         "--reverse",
         metavar="MODEL",
-        help="a model of the other direction, which verifies what coverage marks (default: the model that the "
-        "calibration names, if it is beside the checkpoint or, as pt-en for en-pt, downloaded)",
+        help="a model of the other direction, which verifies the marks of coverage (default: the model that the "
+        "calibration names, if it is beside the checkpoint or downloaded, such as pt-en for en-pt)",
     )
     parser.add_argument(
         "--backend",
         choices=BACKENDS,
         default="auto",
-        help="native is the engine in C; transformers is generate(), on a GPU if there is one, and needs "
-        "hf-capsule-mt; auto is native where it takes the model",
+        help="native: the engine in C; transformers: generate(), on a GPU if there is one, with hf-capsule-mt; auto: "
+        "native if it supports the model, otherwise transformers",
     )
-    parser.add_argument("--cpu", action="store_true", help="with --backend transformers: stay off a GPU")
+    parser.add_argument("--cpu", action="store_true", help="with --backend transformers: do not use a GPU")
     parser.add_argument(
         "--dtype",
         choices=("float32", "bfloat16", "float16"),
         default="float32",
-        help="with --backend transformers: dtype of the weights",
+        help="with --backend transformers: the dtype of the weights",
     )
 
 

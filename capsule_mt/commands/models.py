@@ -1,22 +1,22 @@
 """Find, download and remove models by name.
 
-    capsule-mt models                                       # the downloaded ones
+    capsule-mt models                                       # downloaded models
     capsule-mt models search portuguese                     # in Mozilla's registry, and OPUS-MT on the hub
     capsule-mt models download en-pt Helsinki-NLP/opus-mt-de-en
     capsule-mt models remove en-pt
-    capsule-mt models --check en-pt                         # is it read rightly? a row for docs/models.md
+    capsule-mt models --check en-pt                         # whether it is read correctly; a row for docs/models.md
 
     echo "Good morning." | capsule-mt translate en-pt       # downloads it the first time
 
 A name is a language pair of Mozilla's registry (Firefox Translations), with `:tiny` or `:base` for other sizes, or the
 name of a model on the Hugging Face hub. Pairs without a model go through English: `capsule-mt translate de-pt`.
 
-Marks of what was left out need a calibration. `capsule-mt calibrate en-pt ...` stores one with the model; calibrations
-of the pairs that we measured come with the program. The marks of en-pt are verified if the other direction, pt-en, is
-downloaded, and otherwise made by attention alone.
+To mark what was left out, a model needs a calibration. Those of en-pt and pt-en come with the program; for another
+model, `capsule-mt calibrate` stores one with the model. The marks of en-pt are verified if the other direction, pt-en,
+is downloaded; otherwise they come from attention alone.
 
-CAPSULE_MT_CACHE is the folder of downloaded models, CAPSULE_MT_OFFLINE=1 forbids the network, CAPSULE_MT_REGISTRY and
-HF_ENDPOINT name mirrors. Each model has its licence, which its NOTICE.txt repeats: credit its author.
+CAPSULE_MT_CACHE is the folder of downloaded models. CAPSULE_MT_OFFLINE=1 forbids the network. CAPSULE_MT_REGISTRY and
+HF_ENDPOINT name mirrors. Each model has its own licence, which its NOTICE.txt repeats: credit its author.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def parse_arguments() -> argparse.Namespace:
         "--check",
         nargs="+",
         metavar="NAME",
-        help="download models, compare their files with their digests, translate probes, and print what was read",
+        help="download models, compare their files with their digests, translate probes, and print the results",
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
     actions.add_parser("list", help="list the downloaded models (the default)")

@@ -6,12 +6,13 @@
     paste test.en test.de | capsule-mt score MODEL > scores.tsv
 
 Each line of the output has the number of its pair, from 1, the mean log-probability of the translation's tokens, and
-the number of these tokens, end token included. --adequacy adds two scores for ranking, from 0 (adequate) to 1:
+the number of these tokens, including the end token. --adequacy adds two scores for ranking, from 0 (adequate) to 1:
 omission (content that is missing) and hallucination (content that is unrelated to the source). --coverage adds the
-coverage. After either come what to check, in words, and both texts. An .html has only the pairs to check, marked, and
-a .jsonl every word. Each text is taken as one sentence, without its tags. With --output, the same command resumes an
-interrupted run. A pair that cannot be scored has no score; the reason is on stderr and in the output, and the exit
-code is 3.
+coverage. With either option, the line also tells what to check, and has both texts. An .html has only the pairs to
+check, with marks, and a .jsonl has every word.
+
+Each text is read as one sentence, without its tags. With --output, the same command resumes an interrupted run. A pair
+that cannot be scored does not get a score; stderr and the output give the reason, and the exit code is 3.
 """
 
 import argparse
@@ -48,9 +49,9 @@ def parse_arguments() -> argparse.Namespace:
     parser = CommandParser(description=__doc__)
     add_model(parser)
     parser.add_argument(
-        "--sources", type=Path, help="the sources, a line each, also as .gz (default: pairs from stdin)"
+        "--sources", type=Path, help="the sources, one a line, also as .gz (default: pairs from stdin)"
     )
-    parser.add_argument("--translations", type=Path, help="their translations, a line each")
+    parser.add_argument("--translations", type=Path, help="their translations, one a line")
     parser.add_argument(
         "--output", type=Path, help="where the scores go, as .tsv, .html or .jsonl (default: stdout, as TSV)"
     )
@@ -61,16 +62,16 @@ def parse_arguments() -> argparse.Namespace:
         nargs="?",
         const="auto",
         choices=METHODS,
-        help="also say what was left out: attention reads the head that `capsule-mt calibrate` has chosen, deletion "
-        "works with any model; auto (without a value) is the first that the model has",
+        help="also mark what was left out: attention uses the attention head that `capsule-mt calibrate` chose, "
+        "deletion works with any model; without a value, auto, the first method that the model supports",
     )
     parser.add_argument(
         "--adequacy",
         action="store_true",
-        help="also rank by omission and hallucination, with a model of the other direction (--reverse)",
+        help="also score omission and hallucination; needs a model of the other direction (--reverse)",
     )
     add_languages(parser)
-    parser.add_argument("--batch-tokens", type=positive, default=1024, help="tokens of a batch, padding included")
+    parser.add_argument("--batch-tokens", type=positive, default=1024, help="tokens in a batch, including padding")
     parser.add_argument("--window", type=positive, default=WINDOW, help="pairs read at once and sorted by length")
     arguments = parser.parse_args()
     if (arguments.sources is None) != (arguments.translations is None):

@@ -3,7 +3,7 @@
     capsule-mt serve checkpoints/capsule-marian-de-en                    # then open http://127.0.0.1:5000
     capsule-mt serve de-en=checkpoints/one en-de=checkpoints/two         # chosen by language pair
     capsule-mt serve en-pt pt-en de-pt                                   # models by name: `capsule-mt models --help`
-    capsule-mt serve en,de,fr=nllb-200-distilled-600M                    # all pairs of these, by one model for many
+    capsule-mt serve en,de,fr=nllb-200-distilled-600M                    # all pairs of these languages, by one model
     capsule-mt serve outputs/de-en --host 0.0.0.0 --port 5000 --int8     # for everyone who can reach it
 
     curl localhost:5000/translate -d q="Er schläft." -d source=de -d target=en -d coverage=true
@@ -59,46 +59,49 @@ def main() -> None:
         "checkpoints",
         nargs="*",
         metavar="CHECKPOINT",
-        help="a checkpoint or a model by name; SRC-TGT=CHECKPOINT if neither its recipe nor its name gives the "
-        "languages, LANG,LANG,...=CHECKPOINT for a model of many languages",
+        help="a folder or a model by name; SRC-TGT=FOLDER if neither its recipe nor its name gives the languages; "
+        "LANG,LANG,...=FOLDER for a model of many languages",
     )
     parser.add_argument(
         "--models",
         metavar="FILE",
-        help="more CHECKPOINTs, one a line; at SIGHUP, the server reads this file again, loads what is new or has "
-        "changed, and drops what is gone",
+        help="a file with more CHECKPOINTs, one a line; at SIGHUP, the server reads it again, loads new and changed "
+        "models, and drops those that are gone",
     )
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on")
-    parser.add_argument("--port", type=port_number, default=5000, help="the port; 0 takes a free one")
-    parser.add_argument("--max-characters", type=positive, default=5000, help="the longest request")
-    parser.add_argument("--max-beams", type=positive, default=8, help="the largest number of beams for a request")
+    parser.add_argument("--port", type=port_number, default=5000, help="the port; 0 chooses a free one")
+    parser.add_argument("--max-characters", type=positive, default=5000, help="the most characters in a request")
+    parser.add_argument("--max-beams", type=positive, default=8, help="the most beams in a request")
     parser.add_argument("--read-seconds", type=positive, default=10, help="time limit for a request to arrive")
     parser.add_argument(
         "--request-seconds",
         type=positive,
         default=60,
-        help="time limit for a translation; its request then gets 503",
+        help="time limit for a translation, beyond which the request gets 503",
     )
     parser.add_argument("--stop-seconds", type=at_least(0), default=10, help="time limit for stopping after a signal")
     parser.add_argument(
         "--cors",
         default="*",
         metavar="ORIGIN",
-        help="the origin of pages that may call the server, such as https://example.org, * for any, or none",
+        help="the site whose pages may call the server, such as https://example.org; * allows all sites, none allows "
+        "none",
     )
     parser.add_argument(
         "--req-limit",
         type=at_least(0),
         default=0,
-        help="the most requests a minute for each client, 0 for any number; more get 429",
+        help="the most requests of a client in a minute, beyond which it gets 429; 0 sets no limit",
     )
-    parser.add_argument("--max-connections", type=positive, default=1000, help="the most connections")
-    parser.add_argument("--max-connections-of-address", type=positive, default=100, help="the most from one address")
+    parser.add_argument("--max-connections", type=positive, default=1000, help="the most open connections")
+    parser.add_argument(
+        "--max-connections-of-address", type=positive, default=100, help="the most open connections from one address"
+    )
     parser.add_argument(
         "--hosts",
         metavar="NAME",
         nargs="+",
-        help="host names that clients may use (default: any; localhost alone if the server listens there)",
+        help="host names that clients may use (default: any; if the server listens on localhost, only localhost)",
     )
     parser.add_argument(
         "--proxies",
@@ -106,24 +109,25 @@ def main() -> None:
         nargs="+",
         type=network,
         default=[],
-        help="addresses or networks of proxies, which name their clients in X-Forwarded-For (default: none)",
+        help="addresses or networks of proxies, whose X-Forwarded-For names the client (default: none)",
     )
     parser.add_argument("--int8", action="store_true", help="multiply in int8: several times as fast")
     parser.add_argument(
         "--shortlist",
         action="store_true",
-        help="score only likely targets, by the file beside each checkpoint or, for a model of many languages without "
-        "one, the target's script",
+        help="score only likely translations of each source word: those of the shortlist beside the checkpoint; a "
+        "model of many languages without a shortlist is limited to the script of the target language",
     )
     parser.add_argument(
         "--api-keys",
         metavar="FILE",
-        help="a key a line, optionally with its limit of requests a minute; each request then needs an `api_key`",
+        help="a file with one key a line, optionally followed by its requests a minute; requests then need an "
+        "`api_key`",
     )
     parser.add_argument(
         "--check",
         action="store_true",
-        help="load everything, translate a text by each model, and exit: 0 if all is well",
+        help="load everything, translate a text with each model, and exit; the exit code is 0 if all is well",
     )
     arguments = parser.parse_args()
     if not arguments.checkpoints and arguments.models is None:

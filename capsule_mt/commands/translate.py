@@ -2,29 +2,29 @@
 
     echo "Er schläft." | capsule-mt translate checkpoints/capsule-marian-de-en
     echo "Good morning." | capsule-mt translate en-pt                  # a model by name: `capsule-mt models --help`
-    capsule-mt translate en-pt Good morning                            # a line that you type works, too
+    capsule-mt translate en-pt Good morning                            # the words after the model are the text
     capsule-mt translate MODEL --int8 --input text.en --output text.de --num-beams 4
     capsule-mt translate MODEL --input text.en --output text.de --n-best 5          # number ||| text ||| score
     capsule-mt translate MODEL --input text.en --output text.de --coverage text.coverage.tsv
     capsule-mt translate MODEL film.srt --output film.de.srt --coverage film.tsv       # cues to check
     RANK=5 WORLD_SIZE=40 capsule-mt translate MODEL --input text.en --output text.de   # the sixth of 40 jobs
 
-With transformers (hf-capsule-mt), also any of its models, on GPUs, and several models together:
+With transformers (hf-capsule-mt), the command also runs any of its models, several models together, and GPUs:
 
     capsule-mt translate MODEL_A MODEL_B --input text.en --output text.de
     accelerate launch scripts/translate.py MODEL --backend transformers --input text.en --output text.de
 
-Some formats are read, and written as the same kind of file: .html, .epub, .srt, .vtt, .ass, .po, .xliff, .md, .docx,
-.pptx, .odt, catalogs of apps (.json, .arb, .yml, .properties, .strings, .stringsdict, .resx, .ts, Android's .xml), and
-.tsv or .csv with --column. Any other file is translated line by line; .toml, .rst, .tex and the like need --format
-lines for that. A PDF, an image and the like are refused with what to do.
+These files keep their format: .html, .epub, .srt, .vtt, .ass, .po, .xliff, .md, .docx, .pptx, .odt, catalogs of apps
+(.json, .arb, .yml, .properties, .strings, .stringsdict, .resx, .ts, Android's .xml), and .tsv or .csv with --column.
+Other files are translated line by line. Structured ones, such as .toml, .rst and .tex, need --format lines. PDFs,
+images and the like are refused, with advice.
 
-With --output, the same command resumes an interrupted run; Ctrl-C exits with 130. Each line is a text: its sentences
-are translated one by one, an empty line stays empty. A line that cannot be translated is empty in the output; the
-reason is on stderr and in a .jsonl of coverage, and the exit code is 3. Progress goes to stderr.
+Each line is a text, whose sentences are translated one by one. An empty line stays empty. A line that cannot be
+translated becomes an empty line; stderr and a .jsonl of coverage give the reason, and the exit code is 3. Progress
+goes to stderr. With --output, the same command resumes an interrupted run. Ctrl-C exits with 130.
 
-Several processes, on any machines, share only the folder of the output: process RANK of WORLD_SIZE (torchrun and
-accelerate set them) translates every WORLD_SIZE-th window. The last process to end joins the output.
+Several processes, on any machines, can share the work through the folder of the output. Process RANK of WORLD_SIZE
+(torchrun and accelerate set both) translates every WORLD_SIZE-th window. The last process to end joins the output.
 """
 
 import argparse
@@ -83,45 +83,55 @@ def parse_arguments() -> argparse.Namespace:
 
 def add_file_options(files: "argparse._ArgumentGroup") -> None:
     files.add_argument(
-        "--input", type=Path, help="the file, also as .gz; it may also follow the model (default: stdin, as -)"
+        "--input",
+        type=Path,
+        help="the file, also as .gz, or - for stdin; it may also stand after the model (default: stdin)",
     )
     files.add_argument("--output", type=Path, help="where the translations go (default: stdout)")
     add_files(files)
     files.add_argument("--restart", action="store_true", help="discard the unfinished output of an interrupted run")
-    files.add_argument("-q", "--quiet", action="store_true", help="print errors, and neither progress nor warnings")
+    files.add_argument("-q", "--quiet", action="store_true", help="print only errors, without progress and warnings")
     files.add_argument("--strict", action="store_true", help="stop at the first line that cannot be translated")
-    files.add_argument("--n-best", type=positive, default=1, metavar="N", help="as number ||| text ||| score")
+    files.add_argument(
+        "--n-best",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="write the N best translations of each line, as number ||| text ||| score",
+    )
     files.add_argument(
         "--alignments",
         type=Path,
         metavar="FILE",
-        help="word alignments such as 0-0 1-2: words of the text and of the translation, split at spaces",
+        help="write word alignments such as 0-0 1-2: numbers of words, split at spaces, in the text and its "
+        "translation",
     )
 
 
 def add_text_options(text: "argparse._ArgumentGroup") -> None:
     add_languages(text)
-    text.add_argument("--no-split", action="store_true", help="translate each line as if it were one sentence")
+    text.add_argument("--no-split", action="store_true", help="translate each line as one sentence")
     text.add_argument(
-        "--no-copy", action="store_true", help="translate what is not a sentence, too: emoji, URLs, numbers, code"
+        "--no-copy", action="store_true", help="also translate what is not a sentence: emoji, URLs, numbers, code"
     )
     text.add_argument(
         "--copy-foreign",
         action="store_true",
-        help="copy lines that are surely in another language than the source's; needs the extra `auto`",
+        help="copy lines in another language than the source language; needs the extra `auto`",
     )
     text.add_argument(
         "--glossary",
         type=Path,
         metavar="FILE",
-        help="TERM<tab>TRANSLATION on each line; a term alone is not translated, * ends a stem",
+        help="a file with TERM<tab>TRANSLATION on each line; a TERM alone stays untranslated, a final * matches any "
+        "ending",
     )
     text.add_argument(
         "--keep",
         type=kinds_to_keep,
         default=[],
         metavar="KINDS",
-        help="copy these unchanged: tags,urls,placeholders,numbers",
+        help="copy these kinds unchanged, separated by commas: tags,urls,placeholders,numbers",
     )
 
 
@@ -136,38 +146,43 @@ def add_coverage_options(coverage: "argparse._ArgumentGroup") -> None:
         "--coverage",
         type=Path,
         metavar="FILE",
-        help="report what to check: .tsv with a row for each line, .html with the lines that need it, marked, or "
-        ".jsonl with every word",
+        help="write a report: .tsv has a row for each line, .html has the lines to check, with marks, and .jsonl has "
+        "every word",
     )
     coverage.add_argument(
         "--coverage-method",
         choices=METHODS,
         default="auto",
-        help="attention: the head that `capsule-mt calibrate` has chosen; verified: its doubts, checked by a model of "
-        "the other direction; deletion: any model, one pass for each word; auto: the first available of verified, "
-        "attention, deletion",
+        help="attention: by the attention head that `capsule-mt calibrate` chose; verified: the same, checked by a "
+        "model of the other direction; deletion: for any model, one pass for each word; auto: the first available of "
+        "verified, attention, deletion",
     )
     coverage.add_argument(
         "--marks",
         choices=MARKS,
-        help="which words verified marks (default: likely); for the released pair, see the precision of each in the "
-        "model's card",
+        help="how certain a mark must be, with the method verified (default: likely); the cards of the released "
+        "models give the precision of each",
     )
     coverage.add_argument(
-        "--support", action="store_true", help="also find the words of the translation that were made up"
+        "--support", action="store_true", help="also mark words of the translation that were made up"
     )
     coverage.add_argument(
         "--coverage-threshold",
         type=float,
-        help="warn of sentences with lower coverage (default: the alarm of the calibration); 0 never warns",
+        help="warn of sentences with lower coverage; 0 never warns (default: the alarm of the calibration)",
     )
     coverage.add_argument(
         "--coverage-retry",
         type=at_least(2),
         metavar="BEAMS",
-        help="translate those again with this many beams, and what doubles a phrase or changes a number",
+        help="translate such sentences again with this many beams, and also those with a doubled phrase or a changed "
+        "number",
     )
-    coverage.add_argument("--coverage-weight", type=float, help="rescore hypotheses by what they leave out")
+    coverage.add_argument(
+        "--coverage-weight",
+        type=float,
+        help="rank the hypotheses of beam search by completeness, too, with this weight",
+    )
 
 
 def check_arguments(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> None:

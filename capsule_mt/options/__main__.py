@@ -12,12 +12,12 @@ HEAD = """\
 
 Each option has one name everywhere: in a call of `Translator`, in `generation_config.json`, as a flag of
 `capsule-mt translate` (with dashes), as a field of `POST /translate`, and in `translate` of the npm package. Names and
-meanings are those of transformers' `generate()`. Without an option, the checkpoint's value holds, or else the default.
-Any other name is an error that names the nearest option, whatever its value.
+meanings are those of transformers' `generate()`. Any other name raises an error that suggests the nearest option.
+If you do not set an option, the checkpoint's value is used; if it does not have one, the default is.
 
-A `Translator` of `hf_capsule_mt` also takes what else `generate()` of its model takes.
+A `Translator` of `hf_capsule_mt` also accepts the other options of its model's `generate()`.
 
-| option | takes | default | effect | flag | server | npm |
+| option | value | default | effect | flag | server | npm |
 |---|---|---|---|---|---|---|
 """
 
@@ -31,8 +31,8 @@ def _cells(option: Option) -> Iterator[str]:
     yield f"`{option.name}`"
     yield option.expected
     yield {None: "", (): "none"}.get(option.default, f"`{option.default}`")
-    effect = option.help + ("; of beam search" if option.beams_only else "")
-    yield effect + ("; transformers lacks it" if option.ours else "")
+    effect = option.help + ("; only with beam search" if option.beams_only else "")
+    yield effect + ("; not in transformers" if option.ours else "")
     yield f"`{option.flag}`" if "flag" in option.interfaces else ""
     yield "yes" if "server" in option.interfaces else ""
     yield "yes" if "browser" in option.interfaces else ""

@@ -12,14 +12,14 @@ COMMANDS = {
         "quickstart": "train a plain and a capsule model in minutes, and translate with both",
         "train": "train a model by a recipe, or resume a run that was killed",
         "recipes": "list the recipes, or print one with everything that it inherits",
-        "distill": "translate a training set by a teacher (sequence-level distillation)",
+        "distill": "translate a training set with a teacher (sequence-level distillation)",
         "average": "average the weights of several checkpoints",
     },
     "Evaluate": {
         "evaluate": "score translations: BLEU, chrF, TER, by length, adequacy",
         "compare": "compare systems: scores, significance tests, sentences that differ",
         "analyze": "show what the routings of a checkpoint do, in numbers and pictures",
-        "shortlist": "find out what each source word may become, to decode faster",
+        "shortlist": "list likely translations of each source word, to decode faster",
     },
     "Publish": {
         "export": "write a checkpoint that loads without this package",

@@ -2,10 +2,11 @@
 
     capsule-mt analyze outputs/em --sources test.en --targets test.de --output outputs/analysis/em
 
-Writes the entropy and diversity of every routing at every iteration, the number of capsules in use, and average
-assignments. For the sentence pair that --show names it draws PAST and FUTURE of each source word, or the words of each
-capsule, where the model has them. A model that predicts bags of words also gets its overlap rates. A model with PAST
-and FUTURE gets their change around the step that writes a word; word links are learnt from up to 5,000 of the lines.
+The command writes the entropy and diversity of every routing at every iteration, the number of capsules in use, and
+average assignments. For the sentence pair that --show names, it draws PAST and FUTURE of each source word, or the
+words of each capsule, if the model has them. If the model predicts bags of words, it also writes their overlap rates.
+If the model has PAST and FUTURE, it writes how they change around the step that generates a word; a word aligner
+learns which words belong together from up to 5,000 of the lines.
 """
 
 import argparse
@@ -20,10 +21,10 @@ from capsule_mt.files.reading import read_parallel
 def parse_arguments() -> argparse.Namespace:
     parser = CommandParser(description=__doc__)
     parser.add_argument("checkpoint", type=checkpoint_folder, help="a folder with a model and its tokenizer")
-    parser.add_argument("--sources", type=Path, required=True, help="source sentences")
+    parser.add_argument("--sources", type=Path, required=True, help="source sentences, one a line")
     parser.add_argument("--targets", type=Path, required=True, help="their translations, by people or by the model")
-    parser.add_argument("--sentences", type=positive, default=200, help="how many of them to look at")
-    parser.add_argument("--show", type=positive, default=1, help="the number of the sentence that is drawn, from 1")
+    parser.add_argument("--sentences", type=positive, default=200, help="the number of sentences to analyse")
+    parser.add_argument("--show", type=positive, default=1, help="the number of the sentence to draw, from 1")
     parser.add_argument("--output", type=Path, required=True, help="prefix of the files to write")
     return parser.parse_args()
 

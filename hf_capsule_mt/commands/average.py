@@ -3,8 +3,8 @@
     capsule-mt average outputs/run --last 5 --output outputs/averaged
     capsule-mt average --checkpoints outputs/a outputs/b --output outputs/averaged
 
-`capsule-mt train ... --average_last 5` does the same at the end of a run and keeps as many checkpoints as it needs;
-without it `--save_total_limit` sets how many a run keeps.
+`capsule-mt train ... --average_last 5` does the same at the end of a run, and keeps as many checkpoints as it needs.
+Without it, `--save_total_limit` sets how many checkpoints a run keeps.
 """
 
 from pathlib import Path
@@ -16,9 +16,9 @@ from capsule_mt.files.outputs import check_output_folder
 def main() -> None:
     parser = CommandParser(description=__doc__)
     parser.add_argument("run", type=Path, nargs="?", help="the output folder of a training run")
-    parser.add_argument("--last", type=int, help="how many of its last checkpoints")
+    parser.add_argument("--last", type=int, help="the number of last checkpoints of the run to average")
     parser.add_argument("--checkpoints", type=Path, nargs="+", help="average these instead")
-    parser.add_argument("--output", type=Path, required=True, help="folder for the mean")
+    parser.add_argument("--output", type=Path, required=True, help="folder for the averaged checkpoint")
     arguments = parser.parse_args()
     chosen = (arguments.run, arguments.last, arguments.checkpoints)
     is_run, is_last, is_listed = (value is not None for value in chosen)

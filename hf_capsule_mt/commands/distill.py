@@ -1,11 +1,12 @@
-"""Translate a training set by a teacher: sequence-level knowledge distillation (CapsNMT, section 4.2).
+"""Translate a training set with a teacher: sequence-level knowledge distillation (CapsNMT, section 4.2).
 
     capsule-mt distill embedded/plain outputs/distilled_embedded --teacher outputs/embedded_plain
     torchrun --nproc_per_node 8 scripts/distill.py my.yaml outputs/distilled --teacher Helsinki-NLP/opus-mt-en-de
 
-Translates the `data.train` of the student's or the teacher's recipe, cleaned as the recipe says. A recipe takes the
-result as `data: {train: {jsonl: ./outputs/distilled/part-*.jsonl}}`. The same command again resumes a killed run.
-A line that cannot be translated is left out, its reason is on stderr, and the exit code is 3.
+The command translates the `data.train` of the student's or the teacher's recipe, cleaned as the recipe says. To train
+on the result, write `data: {train: {jsonl: ./outputs/distilled/part-*.jsonl}}` into a recipe. To resume a killed run,
+run the same command again. A line that cannot be translated is left out; stderr gives the reason, and the exit code
+is 3.
 """
 
 import argparse
@@ -26,20 +27,27 @@ BATCH_TOKENS = 4096  # of sources, with padding
 
 def parse_arguments() -> argparse.Namespace:
     parser = CommandParser(description=__doc__)
-    parser.add_argument("recipe", help="a name or a YAML file: whose training data to translate")
+    parser.add_argument("recipe", help="the recipe whose training data to translate: a name or a YAML file")
     parser.add_argument("output", type=Path, help="the folder of the result")
     parser.add_argument(
         "--teacher", type=checkpoint, required=True, help="a sequence-to-sequence checkpoint, a folder or a name"
     )
-    parser.add_argument("--data-dir", help="folder that relative file names in the recipe start from")
-    parser.add_argument("--num-beams", type=positive, default=4, help="width of the beam")
+    parser.add_argument("--data-dir", help="the folder of relative file names in the recipe")
+    parser.add_argument("--num-beams", type=positive, default=4, help="number of beams")
     parser.add_argument("--length-penalty", type=float, default=1.0, help="above 0 favours long translations")
-    parser.add_argument("--max-new-tokens", type=positive, help="longest translation (default: the translator's)")
-    parser.add_argument("--lines-per-part", type=positive, default=1024, help="most lines that a killed run repeats")
+    parser.add_argument(
+        "--max-new-tokens", type=positive, help="the most tokens of a translation (default: the translator's)"
+    )
+    parser.add_argument(
+        "--lines-per-part",
+        type=positive,
+        default=1024,
+        help="lines in each file of the result; a resumed run repeats at most this many",
+    )
     parser.add_argument(
         "--dtype", default="float32", choices=["float32", "bfloat16", "float16"], help="dtype of the teacher"
     )
-    parser.add_argument("--cpu", action="store_true", help="stay off a GPU")
+    parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
     return parser.parse_args()
 
 

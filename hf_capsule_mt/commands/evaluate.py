@@ -4,8 +4,9 @@
     capsule-mt evaluate --hypotheses test.hyp --references test.de test.de2 --sources test.en \\
         --metrics bleu chrf ter --align-with train.en train.de --output em.json
 
-With --sources it also scores by source length; with --align-with, parallel text to learn word alignment from, it
-measures how much of the source is covered (the coverage difference ratio of Zheng et al. 2019). Files may end in .gz.
+With --sources, the command also scores by source length. With --align-with, from which it learns word alignment, it
+also measures how much of the source is covered (the coverage difference ratio of Zheng et al. 2019). Files may end in
+.gz.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from hf_capsule_mt.evaluation.choices import DEFAULT_METRICS, METRICS
 
 def parse_arguments() -> argparse.Namespace:
     parser = CommandParser(description=__doc__)
-    parser.add_argument("--hypotheses", type=Path, required=True, help="the translations, one on a line")
+    parser.add_argument("--hypotheses", type=Path, required=True, help="the translations, one a line")
     parser.add_argument(
         "--references",
         type=Path,

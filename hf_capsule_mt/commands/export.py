@@ -1,9 +1,9 @@
-"""Write a checkpoint that loads without this package, by `trust_remote_code=True`, and test that it does.
+"""Write a checkpoint that loads without this package, with `trust_remote_code=True`, and test that it does.
 
     capsule-mt export outputs/demo outputs/exported
 
 The folder holds the weights, the tokenizer, the code of the model in one file, and a model card: the checkpoint's own
-README.md, or one that is made of `train_result.json` and `--results`.
+README.md, or one generated from `train_result.json` and `--results`.
 """
 
 from pathlib import Path

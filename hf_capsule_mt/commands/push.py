@@ -3,10 +3,11 @@
     capsule-mt push outputs/demo owner/model
     capsule-mt push outputs/demo owner/model --results outputs/newstest.json --private
 
-`capsule-mt export` writes the same folder, to look at it first, or to change its card: `hf upload owner/model FOLDER`
-sends it then.
+To look at the folder first, or to change its card, write it with `capsule-mt export`, and publish it with `hf upload
+owner/model FOLDER`.
 
-Others load it by `trust_remote_code=True`, without this package. Log in with `hf auth login`, or set HF_TOKEN.
+Others load the checkpoint with `trust_remote_code=True`, without this package. Log in with `hf auth login`, or set
+HF_TOKEN.
 """
 
 import argparse
@@ -41,7 +42,7 @@ def card_results(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 def main() -> None:
     parser = CommandParser(description=__doc__)
     parser.add_argument("checkpoint", type=checkpoint_folder, help="a folder with a model and its tokenizer")
-    parser.add_argument("repository", help="owner/name on the hub; made if it is not there")
+    parser.add_argument("repository", help="owner/name on the hub; created if it does not exist")
     add_card_options(parser)
     parser.add_argument("--private", action="store_true", help="make the repository private")
     arguments = parser.parse_args()

@@ -1,12 +1,13 @@
 """List the recipes of the package, or print one with everything that it inherits.
 
-    capsule-mt recipes                        # all of them, a line each
-    capsule-mt recipes embedded               # of one corpus or paper
-    capsule-mt recipes embedded/em_routing    # this one, as YAML
+    capsule-mt recipes                        # all recipes, one a line
+    capsule-mt recipes embedded               # the recipes of one corpus or paper
+    capsule-mt recipes embedded/em_routing    # this recipe, as YAML
     capsule-mt recipes my.yaml                # a file of your own, checked
 
-A small recipe is named by a corpus and a method, a paper's row by a method or `baseline` and the row. To
-change one, write `base: embedded/em_routing` and your changes into a YAML file, and give that to `capsule-mt train`.
+The name of a small recipe is a corpus and a method. The name of a paper's row is a method, or `baseline`, and the row.
+To change a recipe, write `base: embedded/em_routing` and your changes into a YAML file, and pass this file to
+`capsule-mt train`.
 """
 
 import dataclasses

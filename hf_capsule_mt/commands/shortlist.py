@@ -1,11 +1,11 @@
-"""Find out what each source word may become, so that decoding scores a few hundred tokens and not the vocabulary.
+"""List likely translations of each source word, so that decoding scores a few hundred tokens, not the vocabulary.
 
     capsule-mt shortlist outputs/demo train.en train.de
     capsule-mt translate outputs/demo --shortlist --input text.en --output text.de
 
-The text should be what the model was trained on. The word aligner learns from it which target tokens each source token
-becomes; the shortlist has the most likely of them, and the most frequent tokens for every sentence. It is kept beside
-the checkpoint, in shortlist.safetensors.
+Use the text that the model was trained on. From it, a word aligner learns which target tokens translate each source
+token. The shortlist has the most likely of them, and the most frequent target tokens for every sentence. It is written
+beside the checkpoint, into shortlist.safetensors.
 """
 
 from pathlib import Path
@@ -22,8 +22,12 @@ def main() -> None:
     parser.add_argument("model", type=checkpoint, help="a checkpoint")
     parser.add_argument("source", type=Path, help="source sentences, one a line")
     parser.add_argument("target", type=Path, help="their translations")
-    parser.add_argument("--best", type=positive, default=100, help="translations of each source token")
-    parser.add_argument("--frequent", type=positive, default=1000, help="target tokens for every translation")
+    parser.add_argument(
+        "--best", type=positive, default=100, help="number of likely target tokens of each source token"
+    )
+    parser.add_argument(
+        "--frequent", type=positive, default=1000, help="number of frequent target tokens for every sentence"
+    )
     parser.add_argument("--output", type=Path, help="the file (default: shortlist.safetensors in the checkpoint)")
     add_languages(parser)
     arguments = parser.parse_args()

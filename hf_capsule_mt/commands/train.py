@@ -4,12 +4,12 @@
     capsule-mt train my.yaml --max_steps 100 --model.dropout 0.2 --output_dir outputs/try
     torchrun --nproc_per_node 8 scripts/train.py my.yaml --bf16 true
 
-The same command again resumes a killed run, bit for bit on a CPU. SIGTERM and Ctrl-C save a checkpoint and end the run
-with exit code 0, also while it reads data or makes the last translations. docs/training.md has several GPUs and
-machines, mixed precision and FSDP.
+To resume a killed run, run the same command again; on a CPU, it ends bit-identical to an uninterrupted run. SIGTERM
+and Ctrl-C save a checkpoint and end the run with exit code 0, even while it reads data or writes the last
+translations. docs/training.md describes several GPUs and machines, mixed precision and FSDP.
 
-`capsule-mt recipes` lists the recipes. Set any field behind the recipe: by its name where that is unique, else as
-section.name. hf_capsule_mt/training/recipes.py describes the keys.
+`capsule-mt recipes` lists the recipes. After the recipe, set any of its fields: by its name if that is unique,
+otherwise as section.name. hf_capsule_mt/training/recipes.py describes the fields.
 """
 
 import os
