@@ -49,7 +49,9 @@ HELD_OUT_MARKS = (
 )
 ITS_MODELS = "  # its models"
 WITH_CODE = "After `import hf_capsule_mt`, with the package installed, `trust_remote_code` is not needed."
-WITHOUT_CODE = "`capsule-mt export` adds code, by which `trust_remote_code=True` loads it without the package."
+WITHOUT_CODE = (
+    "`capsule-mt export` adds code, with which the model loads without the package by `trust_remote_code=True`."
+)
 # in a wheel beside this file, in a clone where readers find it
 TEMPLATES = (Path(__file__).with_name("card_template.md"), Path(__file__).parents[2] / "model_cards" / "template.md")
 
@@ -204,7 +206,7 @@ def _introduction(
     if config.get("decoder_self") == "ssru":
         family += ", with a recurrent unit (SSRU) in the place of the decoder's self-attention"
     methods = [METHODS.get(method, f"`{method}`") for method in _methods(config)]
-    capsules = f"Capsules: {'; '.join(methods)}." if methods else "It has no capsules: it is a baseline."
+    capsules = f"Capsules: {'; '.join(methods)}." if methods else "It does not have capsules: it is a baseline."
     sentences = [does, f"The model is {family}.", capsules]
     if training:
         sentences.append(f"It has {training['parameters'] / 1e6:.1f} million parameters.")
@@ -219,9 +221,9 @@ def _has_coverage(config: Mapping[str, Any]) -> bool:
 
 
 def _limits(config: Mapping[str, Any], corpora: Sequence[Corpus], *, are_all: bool) -> str:
-    lines = ["- Nobody checks its output: do not act on it where a mistranslation does harm."]
+    lines = ["- Nobody checks its output: do not rely on it where a mistranslation could do harm."]
     if any(corpus is CORPORA["embedded"] for corpus in corpora):
-        lines.append("- It knows the words and patterns of a small grammar, and no other text.")
+        lines.append("- It knows only the words and patterns of a small grammar.")
     if any(corpus.title == CORPORA["tatoeba"].title for corpus in corpora):
         alone = ", the only text it was trained on" if len(corpora) == 1 and are_all else ""
         lines.append(
@@ -237,8 +239,8 @@ def _limits(config: Mapping[str, Any], corpora: Sequence[Corpus], *, are_all: bo
         )
     else:
         lines.append(
-            "- `return_coverage=True` takes a forward pass for each source word: it deletes the word, and marks it as "
-            "left out if the translation becomes more probable."
+            "- `return_coverage=True` deletes each source word in turn, which takes a forward pass for each. If the "
+            "translation becomes more probable, the word is marked as left out."
         )
     return "\n".join(lines)
 
@@ -300,12 +302,12 @@ def _coverage_quality(results: Sequence[Mapping[str, Any]]) -> str:
                 rows.append([_in_cell(kind), _in_cell(method), *values])
     if not rows:
         return ""
-    header = ["translations", "method", "AUC, words", "precision at recall 0.6", "AUC, sentences"]
+    header = ["translations", "method", "AUC for words", "precision at recall 0.6", "AUC for sentences"]
     explanation = (
-        "How well words that were left out are found. AUC is the area under the ROC curve: 0.5 is chance, 1 is "
-        "perfect. Where a model leaves out little, precision is low. *attention* reads the head of the decoder that "
-        "aligns words, *guided* (up to version 0.3) PAST and FUTURE; *deletion* deletes each source word in turn, "
-        "*length ratio* compares lengths alone."
+        "The table shows how well left-out words are found. AUC is the area under the ROC curve: 0.5 is chance, 1 is "
+        "perfect. If a model leaves out little, precision is low. *attention* uses the attention head that aligns "
+        "words, *guided* (up to version 0.3) uses PAST and FUTURE, *deletion* deletes each source word in turn, and "
+        "*length ratio* compares only the lengths."
     )
     return f"\n\n### Coverage\n\n{explanation}\n\n{_table(header, rows)}"
 
@@ -328,9 +330,9 @@ def _alarm(alarm: Mapping[str, Any]) -> str:
     by_share = sorted(alarm["caught"].items(), key=lambda pair: pair[1])
     catches = ", ".join(f"{share:.1%} of those that lack {name}" for name, share in by_share)
     return (
-        f"**Alarm**: a coverage below {alarm['score']:g} flags {alarm['flagged']:.1%} of its own translations of "
-        f"eight words or more. Of the same with words cut out in a row, it catches {catches}. Chosen on the "
-        "development text; measured on each half of it, with the alarm of the other."
+        f"**Alarm**: a coverage below {alarm['score']:g} flags {alarm['flagged']:.1%} of the model's own translations "
+        f"of eight words or more. If words in a row are deleted from them, it flags {catches}. The alarm was chosen "
+        "on the development text; the shares are measured on each half of this text, with the alarm of the other half."
     )
 
 
@@ -340,9 +342,10 @@ def _marks_read_by_hand(verified: Mapping[str, Any]) -> str:
         for point, counts in sorted(verified["marks"].items(), key=lambda pair: -pair[1]["precision"])
     ]
     return (
-        f"**Marks**, verified by `{verified['reverse']}`, on own translations of the development text, read by hand. "
-        f"This text chose the points, so expect fewer right elsewhere: {HELD_OUT_MARKS}\n\n"
-        + _table(["`marks`", "marks", "right", "omissions that have one"], rows)
+        f"**Marks**, verified by `{verified['reverse']}`: the table counts them in the model's own translations of "
+        "the development text, which were read one by one. The operating points were chosen on this text, so expect "
+        f"fewer right marks elsewhere: {HELD_OUT_MARKS}\n\n"
+        + _table(["`marks`", "number of marks", "share that is right", "share of omissions with a mark"], rows)
     )
 
 

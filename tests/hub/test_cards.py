@@ -73,12 +73,12 @@ def test_what_a_card_says(results):
         "- layer_aggregation-em_routing",
         "- Recipe: EM routing of the layers.",
         "the embedded corpus, sentence pairs of this package, made by a grammar (Apache-2.0)",
-        "no other text",
+        "It knows only the words and patterns of a small grammar.",
         "1,234,567 parameters, 500 steps, seed 1.",
         "| set | BLEU | chrF |\n|---|---|---|\n| test | 90.00 |  |\n| em_routing on newstest2014 | 24.13 ± 0.71 |",
         f"BLEU: `{SIGNATURE}`.\nchrF: `chrF2|version:2.6.0`.",
         hardware["cpu"],
-        "it deletes the word",
+        "deletes each source word in turn",
         "1902.05770",
         "1804.00344",
         "transformers 5.",
@@ -116,7 +116,7 @@ def test_marks_are_in_a_card_where_a_reader_judged_them():
         return verified_marks({"coverage_calibration": {"verified": verified | fields}})
 
     assert shown() == ""
-    flagged = "a coverage below 0.837 flags 1.1% of its own translations"
+    flagged = "a coverage below 0.837 flags 1.1% of the model's own translations"
     assert flagged in shown(alarm=alarm)
     assert "0.75" not in shown(alarm=alarm)
     shown_card = shown(alarm=alarm, labels="by hand")
