@@ -108,7 +108,7 @@ def check_name_or_path(name_or_path: NameOrPath) -> None:
     if path.exists():
         return
     if HUB_NAME.fullmatch(text) is None:
-        raise CheckpointError(f"{text}: no such folder, and no name on the hub (owner/name)")
+        raise CheckpointError(f"{text}: no such folder, and not a name on the hub (owner/name)")
     if "/" in text and path.parent.is_dir():
         raise CheckpointError(f"{text}: no such folder (the hub is not asked, as there is a folder {path.parent})")
 
@@ -295,12 +295,12 @@ def _loading_problem(model: PreTrainedModel, info: dict[str, Any], name_or_path:
     if reshaped:
         tensor, saved, expected = reshaped[0]
         return (
-            f"{_file_of(name_or_path, tensor)}: `{tensor}` is {list(saved)}, but the configuration asks for "
+            f"{_file_of(name_or_path, tensor)}: `{tensor}` is {list(saved)}, but the configuration requires "
             f"{list(expected)}{_and_more(reshaped)}"
         )
     missing = sorted(info["missing_keys"])
     if missing:
-        return f"{_file_of(name_or_path)}: lacks `{missing[0]}`, which the configuration asks for{_and_more(missing)}"
+        return f"{_file_of(name_or_path)}: lacks `{missing[0]}`, which the configuration requires{_and_more(missing)}"
     superfluous = sorted(info["unexpected_keys"])
     if superfluous and model.config.model_type in STRICT_FAMILIES:
         tensor = superfluous[0]
@@ -333,7 +333,7 @@ def _type_problem(model: PreTrainedModel, folder: Path) -> str | None:
     for tensor in stored:
         if tensor in state and state[tensor].is_floating_point() and stored.dtype(tensor) not in FLOATING_TYPES:
             dtype, accepted = stored.dtype(tensor), ", ".join(FLOATING_TYPES)
-            return str(stored.problem(tensor, f"`{tensor}` is saved as {dtype}, choose among {accepted}"))
+            return str(stored.problem(tensor, f"`{tensor}` is saved as {dtype}, choose one of {accepted}"))
     return None
 
 

@@ -38,7 +38,7 @@ def train(recipe: Recipe) -> dict[str, Any]:
     if result is None or result["recipe"]["training"] != recipe.training:
         result = run_recipe(recipe)
     if result is None:
-        raise SystemExit("Stopped by a signal. The same command resumes.")
+        raise SystemExit("Stopped by a signal. The same command resumes the run.")
     return result
 
 

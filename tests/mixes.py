@@ -133,7 +133,7 @@ RNMT: dict[str, Mix] = {
 MIXES = {"capsule_marian": MARIAN, "capsnmt": CAPSNMT, "capsule_rnmt": RNMT}
 FAMILIES = {name: family for family, mixes in MIXES.items() for name in mixes}  # of each mix
 
-# what has no fast form, and what differs from another in training alone
+# what is not supported by the engine, and what differs from another in training alone
 SLOW = {"classifier", "attention", "rnmt_classifier", "rnmt_attention", "scaled"}
 OF_TRAINING = {"rnmt_without_losses", "rnmt_bag_of_words"}
 FAST = [name for name in FAMILIES if name not in SLOW | OF_TRAINING]

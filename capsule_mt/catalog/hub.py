@@ -109,7 +109,7 @@ def _revision(name: str, reference: str = "main") -> tuple[str, dict[str, Any]]:
     facts = _get(f"/api/models/{urllib.parse.quote(name)}/revision/{urllib.parse.quote(reference, safe='')}", name)
     revision = facts.get("sha") if isinstance(facts, dict) else None
     if not isinstance(revision, str) or not re.fullmatch(r"[0-9a-f]{7,64}", revision):
-        raise CatalogError(f"{name}: the hub gives no commit for it")
+        raise CatalogError(f"{name}: the hub does not give a commit for it")
     return revision, facts
 
 

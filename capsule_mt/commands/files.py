@@ -81,11 +81,11 @@ def take_input(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -
     if len(files) + bool(texts) + (arguments.input is not None) > 1:
         parser.error(f"one file is translated at a time, got {', '.join(inputs)}")
     if not models:
-        parser.error(f"a model stands before the {'file' if files else 'text'}, got only {inputs[0]}")
+        parser.error(f"name a model before the {'file' if files else 'text'}, got only {inputs[0]}")
     for name in models[1:]:
         if not _is_model(name):
             parser.error(
-                f"{name}: no such file or model. A text that looks like the name of a file comes from a pipe: "
+                f"{name}: no such file or model. To translate a text that looks like a file name, pipe it in: "
                 f"`echo TEXT | {parser.prog} {models[0]}`"
             )
     arguments.model = models
@@ -134,22 +134,23 @@ def _choose_format(arguments: argparse.Namespace, parser: argparse.ArgumentParse
         advice = f"{UNREADABLE_SUFFIXES[suffix]}; " if UNREADABLE_SUFFIXES[suffix] else ""
         parser.error(
             f"{arguments.input}: there is no reader for {suffix}, but for {readers}; {advice}"
-            f"--format {LINES} translates each line as text, keys and markup, too"
+            f"--format {LINES} translates each line as text, including keys and markup"
         )
     if arguments.format is None and by_name is None and _begins_as_markup(arguments.input):
         parser.error(
             f"{arguments.input}: begins as XML or HTML, and its name does not tell which kind: --format html or "
-            f"--format xliff reads it as such; --format {LINES} translates each line as text, keys and markup, too"
+            f"--format xliff reads it as such; --format {LINES} translates each line as text, including keys "
+            "and markup"
         )
     if arguments.format is None and by_name in TABLE_FORMATS and arguments.column is None:
         parser.error(
-            f"{arguments.input}: name the column that is translated, a number or a name: --column 2; --format {LINES} "
+            f"{arguments.input}: name the column to translate, as a number or a name: --column 2; --format {LINES} "
             "translates whole lines"
         )
     if arguments.format is None:
         arguments.format = by_name or LINES
     if arguments.text is not None and (arguments.format != LINES or arguments.encoding is not None):
-        parser.error(f"--format and --encoding are of a file, the input is the text {arguments.text[:40]!r}")
+        parser.error(f"--format and --encoding apply to files, but the input is the text {arguments.text[:40]!r}")
     if arguments.flag_all and arguments.format not in FLAGGING_FORMATS:
         parser.error(f"--flag-all is for {', '.join(FLAGGING_FORMATS)}, the input is {arguments.format}")
     if arguments.format == LINES:

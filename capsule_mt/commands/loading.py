@@ -114,7 +114,7 @@ def load_translator(
     if reason and only_native:
         native = options["backend"] == "native"
         subject = "--backend native" if native else f"{pairs[0]} is a model for the engine alone, which"
-        raise ValueError(f"{subject} cannot do it: {reason}")
+        raise ValueError(f"{subject} does not support {reason}")
     problem: ValueError | None = None
     if not reason:
         from capsule_mt.engine.library import NativeUnavailableError

@@ -80,7 +80,7 @@ def parse_arguments() -> argparse.Namespace:
     if is_file and arguments.output.suffix not in REPORT_SUFFIXES:
         parser.error(f"--output writes {', '.join(REPORT_SUFFIXES)}, got {arguments.output}")
     if is_file and arguments.output.suffix == ".html" and not (arguments.coverage or arguments.adequacy):
-        parser.error(f"{arguments.output} has the pairs to check, which --coverage or --adequacy finds: add one")
+        parser.error(f"{arguments.output} lists the pairs to check, which needs --coverage or --adequacy: add one")
     return arguments
 
 

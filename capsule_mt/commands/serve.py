@@ -157,9 +157,7 @@ def check_languages(
     for pair, translator in translators.items():
         first = first_pairs.setdefault(id(translator), pair)
         if first != pair and not translator.is_multilingual:
-            raise ValueError(
-                f"{path_of[pair]}: translates one pair of languages, but {first} and {pair} are requested of it"
-            )
+            raise ValueError(f"{path_of[pair]}: translates one language pair, but is named for {first} and {pair}")
         try:
             translator.plan(TranslationOptions(src_lang=pair.source, tgt_lang=pair.target))
         except ValueError as error:
@@ -254,7 +252,7 @@ def names_in(path: str | None) -> list[str]:
         raise ValueError(f"`--models {path}` cannot be read as UTF-8 text: {error}") from None
     names = [line.partition("#")[0].strip() for line in lines]
     if not any(names):
-        raise ValueError(f"{path}: names no model; each line is one, such as en-pt or de-en=FOLDER")
+        raise ValueError(f"{path}: does not name a model; each line names one, such as en-pt or de-en=FOLDER")
     return [name for name in names if name]
 
 

@@ -194,13 +194,13 @@ def check_arguments(arguments: argparse.Namespace, parser: argparse.ArgumentPars
     if arguments.coverage is not None and arguments.coverage.suffix not in REPORT_SUFFIXES:
         parser.error(f"--coverage writes {', '.join(REPORT_SUFFIXES)}, got {arguments.coverage}")
     if arguments.support and arguments.coverage is None:
-        parser.error("--support finds words for the file of --coverage: name one")
+        parser.error("--support marks words in the file of --coverage: name a file with --coverage")
     if arguments.reverse is not None and not covers(arguments):
-        parser.error("--reverse verifies what --coverage marks: name a file for it")
+        parser.error("--reverse verifies the marks of --coverage: name a file with --coverage")
     if arguments.marks is not None and not covers(arguments):
-        parser.error("--marks chooses among what --coverage marks: name a file for it")
+        parser.error("--marks chooses among the marks of --coverage: name a file with --coverage")
     if arguments.coverage_method != "auto" and not covers(arguments):
-        parser.error("--coverage-method finds what --coverage marks: name a file for it")
+        parser.error("--coverage-method marks words in the file of --coverage: name a file with --coverage")
 
 
 def covers(arguments: argparse.Namespace) -> bool:
@@ -212,7 +212,7 @@ def covers(arguments: argparse.Namespace) -> bool:
 def kinds_to_keep(text: str) -> list[str]:
     kinds = text.split(",")
     if not set(kinds) <= set(KEEP_KINDS):
-        raise argparse.ArgumentTypeError(f"takes {','.join(KEEP_KINDS)} or some of them, got {text!r}")
+        raise argparse.ArgumentTypeError(f"takes some of {','.join(KEEP_KINDS)}, separated by commas, got {text!r}")
     return kinds
 
 

@@ -138,11 +138,13 @@ def choose_method(
     if method == "verified" and not has_reverse:
         raise ValueError(f'`method="verified"` needs a model of the other direction: give {name} a `reverse`')
     if method in ("attention", "verified") and not num_heads:
-        raise ValueError(f'`method="{method}"` needs a decoder built like Marian\'s, got {name}; "deletion" takes any')
+        raise ValueError(
+            f'`method="{method}"` needs a decoder built like Marian\'s, got {name}; "deletion" works with any model'
+        )
     if method in ("attention", "verified") and calibration.head is None:
         raise ValueError(
             f'`method="{method}"` needs a head that aligns words, which `capsule-mt calibrate` chooses; "deletion" '
-            "needs none"
+            "works without one"
         )
     return method  # type: ignore[return-value]  # METHODS were checked
 

@@ -80,7 +80,7 @@ def build(name: str, output: Path, sanitize: str = "") -> Path:
         sanitize: what `-fsanitize` gets, for tests, such as "address,undefined".
     """
     if name not in TARGETS:
-        raise ValueError(f"`target` {name!r} is not known, choose among {', '.join(TARGETS)}")
+        raise ValueError(f"`target` {name!r} is unknown, choose one of {', '.join(TARGETS)}")
     target = TARGETS[name]
     with tempfile.TemporaryDirectory() as folder:
         objects = compile_objects(name, compiler(name), Path(folder), sanitize)

@@ -44,7 +44,7 @@ class EngineDecoder:
         options = with_first_token(options)
         if options.further:
             names = ", ".join(f"`{name}`" + nearest(name, BY_NAME, " ({})") for name in options.further)
-            raise ValueError(f"the native engine does not take {names}")
+            raise ValueError(f"the native engine does not support {names}")
         results = self.engine.search(sources, options, start=self.start, end=self.end, pad=self.pad)
         batch: list[list[Hypothesis]] = []
         for limit, result in zip(options.limits, results, strict=True):

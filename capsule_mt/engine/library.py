@@ -350,7 +350,7 @@ def narrowed(tokens: "array[int]", vocabulary: int) -> "array[int]":
     target = None if narrow is None else narrow.buffer_info()[0]
     num_outside = load_library().engine_narrow_tokens(tokens.buffer_info()[0], len(tokens), vocabulary, target)
     if num_outside:
-        raise ValueError(f"{num_outside} of {len(tokens)} tokens are outside of the vocabulary of {vocabulary}")
+        raise ValueError(f"{num_outside} of {len(tokens)} tokens are outside the vocabulary of {vocabulary}")
     return tokens if narrow is None else narrow
 
 

@@ -93,7 +93,7 @@ class Call:
             return array(kind, chain.from_iterable(lists))
         except OverflowError:
             outlier = max(chain.from_iterable(lists), key=abs)
-            raise ValueError(f"{name}: token {outlier} is outside of the vocabulary of {self.vocabulary}") from None
+            raise ValueError(f"{name}: token {outlier} is outside the vocabulary of {self.vocabulary}") from None
 
     def read(self, readings: Readings | None, num_tokens: int) -> None:
         """Ask the engine for the attention of `num_tokens` tokens, if the readings name a head."""

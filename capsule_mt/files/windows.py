@@ -113,7 +113,7 @@ class WindowedOutput:
             changed = [name for name in sorted({**old, **settings}) if old.get(name) != settings.get(name)]
             changes = "; ".join(f"{name}: {old.get(name)!r} then, {settings.get(name)!r} now" for name in changed)
             raise ValueError(
-                f"{self.folder} is of an interrupted run with other settings ({changes}); `--restart` discards it"
+                f"{self.folder} is from an interrupted run with other settings ({changes}); `--restart` discards it"
             )
         if is_main:
             write_output(self.folder / SETTINGS_FILE, self.settings)

@@ -27,8 +27,8 @@ class AndroidFile(Catalog):
         root = next(iter(self._top.elements))
         if root.name != "resources":
             raise FormatError(
-                f"{name}, line {root.line}: of .xml, resources of Android are read, whose root is <resources>; got "
-                f"<{root.name[:40]}>: --format html or xliff reads other kinds"
+                f"{name}, line {root.line}: an .xml must be resources of Android, with the root <resources>, got "
+                f"<{root.name[:40]}>: other kinds need --format html or xliff"
             )
         for element in root.elements:
             if element.attributes.get("translatable") == "false":

@@ -78,7 +78,7 @@ class StringsdictFile(Catalog):
         self._rule = rule_of(language)
         root = next((element for element in self._top.elements if element.local == "plist"), None)
         if root is None:
-            raise FormatError(f"{name}: the root of a .stringsdict is <plist>, this one has another")
+            raise FormatError(f"{name}: the root of a .stringsdict must be <plist>")
         for element in root.walk():
             if element.local == "dict":
                 self._add_dictionary(element)

@@ -35,7 +35,7 @@ class EpubFile:
             if part in self._parts or part not in self._archive.names or media_type not in (*PAGES, CONTENTS):
                 continue
             if part in self._encrypted:
-                raise FormatError(f"{name}: {part[:80]} is encrypted: only books without copy protection can be read")
+                raise FormatError(f"{name}: {part[:80]} is encrypted: only books without copy protection are read")
             if media_type == CONTENTS:
                 self._parts[part] = _LabelFile(self._archive.tree(part, allows_doctype=True), _is_label, language)
             else:

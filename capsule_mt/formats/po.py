@@ -112,8 +112,8 @@ class PoFile:
             return stated, False
         if any(entry.has_text for entry in self._entries if entry.fields.get("msgid")):
             raise FormatError(
-                f"{self._name}, line {self._header_line}: it has translations into `Language: {stated[:40]}`, "
-                f"the model translates into {target}: take a catalog for {target}, or the template (.pot)"
+                f"{self._name}, line {self._header_line}: the catalog is for `Language: {stated[:40]}`, "
+                f"but the model translates into {target}: use a catalog for {target}, or the template (.pot)"
             )
         return target, True
 

@@ -35,12 +35,12 @@ class QtFile(Catalog):
         self._top = parse_text(text, name, allows_doctype=True)
         root = next((element for element in self._top.elements if element.name == "TS"), None)
         if root is None:
-            raise FormatError(f"{name}: the root of a .ts is <TS>, this one has another")
+            raise FormatError(f"{name}: the root of a .ts must be <TS>")
         stated = root.attributes.get("language")
         if is_other_language(stated, language):
             raise FormatError(
-                f"{name}, line {root.line}: the catalog is for {str(stated)[:40]}, the model translates into "
-                f"{language}: take another model, or correct `language` in the file"
+                f"{name}, line {root.line}: the catalog is for {str(stated)[:40]}, but the model translates into "
+                f"{language}: use another model, or correct `language` in the file"
             )
         self._name, self._root, self._language = name, root, stated or language
         self._rule = qt_rule(self._language)

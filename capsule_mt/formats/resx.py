@@ -13,7 +13,7 @@ class ResxFile(Catalog):
         self._top = parse_text(text, name)
         root = next(iter(self._top.elements))
         if root.name != "root":
-            raise FormatError(f"{name}, line {root.line}: the root of a .resx is <root>, got <{root.name[:40]}>")
+            raise FormatError(f"{name}, line {root.line}: the root of a .resx must be <root>, got <{root.name[:40]}>")
         for element in root.elements:
             value = element.find("value")
             is_text = not {"type", "mimetype"} & set(element.attributes)

@@ -46,7 +46,7 @@ class XliffFile:
         self._top = parse_text(text, name)
         root = next((element for element in self._top.elements if element.local == "xliff"), None)
         if root is None:
-            raise FormatError(f"{name}: the root of an XLIFF file is <xliff>, this one has another")
+            raise FormatError(f"{name}: the root of an XLIFF file must be <xliff>")
         self._root, self._language = root, language
         self._is_version_2 = root.attributes.get("version", "1.2").startswith("2")
         self._check_language(name)
@@ -77,8 +77,8 @@ class XliffFile:
             stated = element.attributes.get("trgLang", element.attributes.get("target-language"))
             if is_other_language(stated, self._language):
                 raise FormatError(
-                    f"{name}, line {element.line}: the file is for translations into {str(stated)[:40]}, the model "
-                    f"translates into {self._language}: take another model, or correct the language in the file"
+                    f"{name}, line {element.line}: the file is for translations into {str(stated)[:40]}, but the "
+                    f"model translates into {self._language}: use another model, or correct the language in the file"
                 )
 
     def _collect(self, element: Element, preserves_space: bool) -> None:

@@ -69,7 +69,7 @@ def _capsules(writers: Writers, settings: Settings, hidden: int) -> int:
     parts, program, name = words.parts, words.program, "model.encoder.aggregation"
     for field in ("score_scale", "compared_capsule_scale"):
         if settings.real(field, 1.0) != 1.0:
-            raise UnsupportedModelError(f"`{field}` {shown(settings[field])} has no fast form, only 1.0")
+            raise UnsupportedModelError(f"`{field}` {shown(settings[field])} is not supported by the engine, only 1.0")
     width, num_capsules = program.width(hidden), settings.number("num_capsules", 6)
     iterations = settings.number("num_iterations", 3, maximum=MAX_ITERATIONS)
     sets = 1 if settings.flag("share_iteration_weights", False) else iterations

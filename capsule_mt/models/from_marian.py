@@ -94,7 +94,7 @@ class MarianFolder(NamedTuple):
         if len(vocabularies) not in (1, 2) or len(shortlists) > 1:
             file_names = ", ".join((*vocabularies, *shortlists)) or "none"
             raise CheckpointError(
-                f"{folder}: needs one or two vocabularies (*.spm) and a shortlist at most, has {file_names}"
+                f"{folder}: needs one or two vocabularies (*.spm) and at most one shortlist, but has {file_names}"
             )
         source, target = (os.path.join(folder, name) for name in (vocabularies[0], vocabularies[-1]))
         shortlist = os.path.join(folder, shortlists[0]) if shortlists else None
@@ -112,7 +112,7 @@ def _pieces_beside(folder: str, vocabularies: Sequence[str]) -> tuple[str, str]:
     source, target = (os.path.join(folder, name) for name in PIECES_FILES)
     for file in (source, target):
         if not os.path.lexists(file):
-            raise CheckpointError(f"{file}: no such file, but {vocabularies[0]} needs it: it does not cut text")
+            raise CheckpointError(f"{file}: no such file, but {vocabularies[0]} needs it to split text into pieces")
     return source, target
 
 
@@ -363,7 +363,7 @@ class MarianWeights:
         if self._is_omitted(weight):
             return (1, self.size)
         if weight.name not in self._stored.items:
-            raise self.problem(name, f"lacks `{weight.name}`, which {OPTIONS} asks for")
+            raise self.problem(name, f"lacks `{weight.name}`, which {OPTIONS} requires")
         shape = self._stored.items[weight.name].shape
         is_row = weight.kind in ("row", "bias")
         if len(shape) != 2 or (is_row and shape[0] != 1):

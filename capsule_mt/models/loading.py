@@ -242,7 +242,7 @@ def _tokens(
             value = value[0]
         if isinstance(value, list):
             raise UnsupportedModelError(
-                f"{os.path.join(folder, file)}: `{name}` {shown(value)} has no fast form, only one"
+                f"{os.path.join(folder, file)}: `{name}` {shown(value)} is not supported by the engine, only one"
             )
         if value is not None and (type(value) is not int or not 0 <= value < vocabulary):
             last = vocabulary - 1

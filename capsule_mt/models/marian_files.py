@@ -59,7 +59,9 @@ def open_marian(file: str | os.PathLike[str]) -> "MarianFile":
 def options_of(weights: "MarianFile") -> dict[str, object]:
     """Return the options that the model was trained with."""
     if OPTIONS not in weights.items or weights.items[OPTIONS].dtype != "I8":
-        raise CheckpointError(f"{weights.file}: lacks `{OPTIONS}`, the options of the model: it is not of Marian")
+        raise CheckpointError(
+            f"{weights.file}: lacks `{OPTIONS}`, the options of the model: it is not a file of Marian"
+        )
     origin = f"{weights.file}: {OPTIONS}"
     try:
         text = bytes(weights.content(OPTIONS)).rstrip(b"\0").decode()
@@ -216,7 +218,7 @@ def read_numbers(weights: MarianFile, name: str) -> Tensor:
     """Return a tensor of floats as it is stored."""
     item = weights.items[name]
     if item.dtype not in ("F32", "F16"):
-        raise CheckpointError(f"{weights.file}: `{name}` is saved as {item.dtype}, choose among F32, F16")
+        raise CheckpointError(f"{weights.file}: `{name}` is saved as {item.dtype}, choose one of F32, F16")
     tensor = Tensor(weights.content(name), item.dtype, item.shape)
     if infinite := count_infinite(tensor):
         raise CheckpointError(f"{weights.file}: `{name}` has {infinite} of {tensor.size} numbers that are not finite")

@@ -31,10 +31,10 @@ class Parts:
         self._vectors: dict[str, Vector] = {}
 
     def expect(self, name: str, *shape: int) -> None:
-        """Refuse a tensor whose shape differs from `shape`, which the configuration asks for."""
+        """Refuse a tensor whose shape differs from `shape`, which the configuration requires."""
         stored_shape = tuple(self.weights.shape(name))
         if stored_shape != shape:
-            message = f"`{name}` is {list(stored_shape)}, but the configuration asks for {list(shape)}"
+            message = f"`{name}` is {list(stored_shape)}, but the configuration requires {list(shape)}"
             raise self.weights.problem(name, message)
         self.used.add(name)
 

@@ -44,9 +44,11 @@ def write_program(
     writer = WRITERS.get(model_type) if isinstance(model_type, str) else None
     if writer is None:
         families = ", ".join(WRITERS)
-        raise UnsupportedModelError(f"{origin}: a model of type {shown(model_type)} has no fast form, only {families}")
+        raise UnsupportedModelError(
+            f"{origin}: a model of type {shown(model_type)} is not supported by the engine, only {families}"
+        )
     if config.get("quantization_config") is not None:
-        raise UnsupportedModelError("a quantised model (`quantization_config`) has no fast form")
+        raise UnsupportedModelError("a quantised model (`quantization_config`) is not supported by the engine")
     module, function = writer
     write = getattr(import_module(f"capsule_mt.models.{module}"), function)
     program, parts = write(Settings(config, origin), weights)

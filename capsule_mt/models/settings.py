@@ -56,14 +56,17 @@ class Settings:
         """Return the name of a method; refuse one that no program can be written for."""
         value = self._value(name, default)
         if value not in list(choices):
-            raise UnsupportedModelError(f"`{name}` {shown(value)} has no fast form, only {', '.join(choices)}")
+            supported = ", ".join(choices)
+            raise UnsupportedModelError(f"`{name}` {shown(value)} is not supported by the engine, only {supported}")
         return str(value)
 
     def heads(self, side: str, width: int, default: int | None = None) -> int:
         """Return how many heads an attention of the encoder or the decoder has, which divide the model's width."""
         heads = self.number(f"{side}_attention_heads", default)
         if width % heads:
-            raise UnsupportedModelError(f"`{side}_attention_heads` {heads} has no fast form: it must divide {width}")
+            raise UnsupportedModelError(
+                f"`{side}_attention_heads` {heads} is not supported by the engine: it must divide {width}"
+            )
         return heads
 
     def divisor(self, name: str, total_field: str, total: int) -> int:

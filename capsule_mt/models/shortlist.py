@@ -114,7 +114,7 @@ class Shortlist:
             starts.fromfile(stream, num_starts)
             tokens.fromfile(stream, num_tokens)
         if not 0 < num_starts <= vocabularies[0] + 1 or frequent > vocabularies[1] or max(starts) > num_tokens:
-            raise CheckpointError(f"{file}: is of other vocabularies, or it is damaged")
+            raise CheckpointError(f"{file}: is for other vocabularies, or it is damaged")
         starts.extend(
             [starts[-1]] * (vocabularies[0] + 1 - len(starts))
         )  # the file may end before the last source tokens

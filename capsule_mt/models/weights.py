@@ -114,14 +114,14 @@ class SafetensorsFile:
 
     def shape(self, name: str) -> tuple[int, ...]:
         if name not in self._entries:
-            raise self.problem(name, f"lacks `{name}`, which the configuration asks for")
+            raise self.problem(name, f"lacks `{name}`, which the configuration requires")
         return self._entries[name].shape
 
     def read(self, name: str) -> Tensor | Codes:
         entry = self._entries[name]
         if entry.dtype not in FLOATING_TYPES:
             accepted = ", ".join(FLOATING_TYPES)
-            raise self.problem(name, f"`{name}` is saved as {entry.dtype}, choose among {accepted}")
+            raise self.problem(name, f"`{name}` is saved as {entry.dtype}, choose one of {accepted}")
         content = self.content(name)
         if entry.dtype == "F64":
             tensor = tensors.of_floats(array("d", bytes(content)), entry.shape)

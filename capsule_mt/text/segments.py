@@ -342,7 +342,7 @@ class Segmenter(NamedTuple):
             return token
         if tokens:
             examples = ", ".join(language.strip("<>") for language in tokens[:8])
-            warn_once(f"`tgt_lang` {self.tgt_lang!r} is none of the tokenizer's: {examples}")
+            warn_once(f"`tgt_lang` {self.tgt_lang!r} is not a language of the tokenizer: {examples}")
         return ""
 
     def _textless_ids(self, token: str) -> set[int]:

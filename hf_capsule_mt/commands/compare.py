@@ -44,7 +44,7 @@ def main() -> None:
 
     names = [name for name, _ in arguments.systems]
     if len(set(names)) != len(names) or len(names) < 2:
-        raise ValueError(f"two systems or more are needed, each with a name of its own, got {names}")
+        raise ValueError(f"at least two systems with different names are needed, got {names}")
     files = [path for _, path in arguments.systems]
     check_outputs([arguments.output], [*files, *arguments.references, arguments.sources])
     extra = [arguments.sources] if arguments.sources else []

@@ -83,7 +83,7 @@ def main() -> int:
     if needs_more(config, translator.tokenizer) and not any(LEADING_TOKEN.match(text) for text in sources[:1]):
         raise ValueError(
             f"--teacher {arguments.teacher}: sources need a language or a prefix, which this command does not give; "
-            "take a bilingual teacher, or translate the text by `capsule-mt translate --tgt-lang`"
+            "use a bilingual teacher, or translate the text with `capsule-mt translate --tgt-lang`"
         )
     search: dict[str, Any] = {"num_beams": arguments.num_beams, "length_penalty": arguments.length_penalty}
     if arguments.max_new_tokens is not None:

@@ -237,7 +237,7 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
     def validate_activation_function(self) -> None:
         if self.activation_function not in ACT2FN:
             names = ", ".join(ACT2FN)
-            raise ValueError(f"`activation_function` is {self.activation_function!r}, choose among {names}")
+            raise ValueError(f"`activation_function` is {self.activation_function!r}, choose one of {names}")
 
     def validate_routing(self) -> None:
         check_range(self, 1, MAX_ITERATIONS, "layer_aggregation_num_iterations", "head_aggregation_num_iterations")
@@ -278,7 +278,7 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
         for site in self.head_aggregation_sites:
             if site not in HEAD_AGGREGATION_SITES:
                 raise ValueError(
-                    f"`head_aggregation_sites` has {site!r}, choose among {', '.join(HEAD_AGGREGATION_SITES)}"
+                    f"`head_aggregation_sites` has {site!r}, choose one of {', '.join(HEAD_AGGREGATION_SITES)}"
                 )
         if self.head_aggregation == "concat":
             return

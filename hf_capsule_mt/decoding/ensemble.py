@@ -46,8 +46,8 @@ def check_same_vocabulary(tokenizer: PreTrainedTokenizerBase, path: str | os.Pat
     """Raise where the tokens of the checkpoint at a path mean other words."""
     if vocabularies_of(load_tokenizer(path)) != vocabularies_of(tokenizer):
         raise ValueError(
-            f"{path}: its tokens mean other words than those of {tokenizer.name_or_path}; the models of an ensemble "
-            "need one tokenizer"
+            f"{path}: its tokens stand for other words than those of {tokenizer.name_or_path}; the models of an "
+            "ensemble need one tokenizer"
         )
 
 

@@ -239,8 +239,8 @@ class FastTranslator:
             return  # reported already
         if self.strict:
             raise ValueError(
-                f'`backend="native"` does not take {error}: leave it out, or use `backend="auto"`, which falls back '
-                "to transformers"
+                f'`backend="native"` does not support {error}: leave it out, or use `backend="auto"`, which falls '
+                "back to transformers"
             ) from None
         self._report(f"{error} is left to transformers' generate().")
 
@@ -343,7 +343,7 @@ class FastTranslator:
         ):
             raise UnsupportedOptionError("padding on the left")
         if max(map(max, rows)) >= engine.embeddings or min(map(min, rows)) < 0:
-            raise UnsupportedOptionError(f"a token outside of the vocabulary of {engine.embeddings}")
+            raise UnsupportedOptionError(f"a token outside the vocabulary of {engine.embeddings}")
         longest = engine.longest_source
         if longest is not None and max(map(len, sources)) > longest:
             raise UnsupportedOptionError(f"a source of more than {longest} tokens")
@@ -363,7 +363,7 @@ class FastTranslator:
         vocabulary = cast(Engine, self._engine).vocabulary
         outside = [token for token in tokens if not 0 <= token < vocabulary]
         if outside:
-            raise UnsupportedOptionError(f"`{name}`: {outside[0]}, outside of the vocabulary of {vocabulary}")
+            raise UnsupportedOptionError(f"`{name}`: {outside[0]}, outside the vocabulary of {vocabulary}")
 
 
 class _WeightsToSave(StateDict):

@@ -42,10 +42,10 @@ class StateDict:
 
     def shape(self, name: str) -> tuple[int, ...]:
         if name not in self.tensors:
-            raise self.problem(name, f"lacks `{name}`, which the configuration asks for")
+            raise self.problem(name, f"lacks `{name}`, which the configuration requires")
         tensor = self.tensors[name]
         if type(tensor) not in PLAIN or not tensor.is_floating_point():
-            raise self.problem(name, f"a {type(tensor).__name__} of {tensor.dtype} has no fast form")
+            raise self.problem(name, f"a {type(tensor).__name__} of {tensor.dtype} is not supported by the engine")
         return tuple(tensor.shape)
 
     def read(self, name: str) -> Tensor:
@@ -60,7 +60,7 @@ class StateDict:
 def _check_modules(model: PreTrainedModel) -> None:
     """Refuse a model whose modules differ from its configuration, from which the program is written."""
     if type(model).__module__.partition(".")[0] not in PACKAGES:
-        raise UnsupportedModelError(f"{_name_of(model)} has no fast form")
+        raise UnsupportedModelError(f"{_name_of(model)} is not supported by the engine")
     if model.config.model_type not in WRITERS:
         return  # the error names it
     with torch.device("meta"):
@@ -68,16 +68,18 @@ def _check_modules(model: PreTrainedModel) -> None:
     for path, module in model.named_modules(remove_duplicate=False):
         counterpart = described.pop(path, None)
         if type(module) is not type(counterpart):
-            raise UnsupportedModelError(f"{_name_of(module)} has no fast form (`{path}` of the model)")
+            raise UnsupportedModelError(f"{_name_of(module)} is not supported by the engine (`{path}` of the model)")
         if type(module) in (nn.Linear, nn.Embedding, nn.Dropout):
             continue  # their weights describe them
         ours, theirs = vars(module), vars(counterpart)
         for name in [name for name in ours if name in theirs or callable(ours[name])]:
             if not name.startswith("_") and not name.endswith(TRAINING) and _differ(ours[name], theirs.get(name)):
                 setting = getattr(ours[name], "__name__", repr(ours[name]))
-                raise UnsupportedModelError(f"`{path}.{name}` {setting} is not the configuration's: no fast form")
+                raise UnsupportedModelError(
+                    f"`{path}.{name}` {setting} differs from the configuration, so the engine does not support it"
+                )
     for path, module in described.items():
-        raise UnsupportedModelError(f"a model without `{path}`, a {_name_of(module)}, has no fast form")
+        raise UnsupportedModelError(f"a model without `{path}`, a {_name_of(module)}, is not supported by the engine")
 
 
 def _differ(value: Any, described: Any) -> bool:
@@ -102,6 +104,6 @@ def program_of(model: PreTrainedModel) -> tuple[Program, Parts]:
             f"the native engine is for floating point models on a CPU, got {weight.dtype} on {weight.device}"
         )
     if any(module._forward_hooks or module._forward_pre_hooks for module in model.modules()):
-        raise UnsupportedModelError("a model with forward hooks has no fast form")
+        raise UnsupportedModelError("a model with forward hooks is not supported by the engine")
     _check_modules(model)
     return write_program(model.config.to_dict(), StateDict(model))

@@ -111,13 +111,12 @@ class Translator(capsule_mt.translate.translator.Translator):
         """
         if not os.path.exists(name_or_path) and pair_named(os.fspath(name_or_path)):
             raise ValueError(
-                f"{name_or_path}: no such folder; the name of a pair is for `capsule_mt.Translator`, whose "
-                "engine these models need"
+                f"{name_or_path}: no such folder; to load a pair by its name, use `capsule_mt.Translator`"
             )
         if is_marian(name_or_path):
             raise ValueError(
-                f"{name_or_path}: has files of Marian, which `capsule_mt.Translator` takes as they are; `capsule-mt "
-                "convert` makes a checkpoint of transformers of them"
+                f"{name_or_path}: has files of Marian, which `capsule_mt.Translator` reads directly; `capsule-mt "
+                "convert` makes a checkpoint of transformers from them"
             )
         model = CheckedSeq2SeqLM.from_pretrained(name_or_path, dtype=dtype)
         tokenizer = load_tokenizer(name_or_path)
@@ -141,7 +140,7 @@ class Translator(capsule_mt.translate.translator.Translator):
     def languages(self, languages: tuple[str | None, str | None]) -> None:
         source, target = languages
         if (source is None) != (target is None):
-            raise ValueError(f"`src_lang` and `tgt_lang` belong together, got {source} and {target}")
+            raise ValueError(f"`src_lang` and `tgt_lang` must be set together, got {source} and {target}")
         self.task = "translation" if source is None else f"translation_{source.strip('_')}_to_{str(target).strip('_')}"
 
     def set_calibration(self, values: Mapping[str, Any]) -> None:
@@ -191,7 +190,7 @@ class Translator(capsule_mt.translate.translator.Translator):
 
     @loaded.setter
     def loaded(self, model: LoadedModel) -> None:
-        raise AttributeError("`loaded` follows `model` and `tokenizer`")
+        raise AttributeError("`loaded` must come with `model` and `tokenizer`")
 
     @property
     def _generation(self) -> Mapping[str, Any]:

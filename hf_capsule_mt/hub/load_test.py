@@ -54,7 +54,7 @@ def main(folder: str, package: str) -> None:
     (record,) = pipeline("translation", model=folder, trust_remote_code=True)(TEXT, return_tensors=True, **SEARCH)
     probed = probe(model, tokenizer)
     if (ids := record["translation_token_ids"].tolist()) != probed.token_ids:
-        raise SystemExit(f"the pipeline gives {ids}, the model {probed.token_ids}")
+        raise SystemExit(f"the pipeline writes {ids}, but the model writes {probed.token_ids}")
     print(json.dumps(probed))
 
 

@@ -57,7 +57,7 @@ def _card_of(checkpoint: Path, results: Iterable[Mapping[str, Any]]) -> str | No
         ModelCard(card)
     except (ValueError, YAMLError) as error:  # a UnicodeDecodeError is a ValueError
         reason = " ".join(str(error).split())
-        raise ValueError(f"{file} is not a model card that can be read ({reason}): mend or remove it") from None
+        raise ValueError(f"{file} is not a model card that can be read ({reason}): correct or remove it") from None
     if results:
         raise ValueError(
             f"{file} is the card that the export keeps, and result files cannot be added to it: leave them out, or "

@@ -40,7 +40,7 @@ def warm_start(
     for keyword in loading.keys() - accepted:
         matches = difflib.get_close_matches(keyword, config_fields, n=1)
         hint = f"; did you mean `{matches[0]}`?" if matches else ""
-        raise ValueError(f"`from_marian` got `{keyword}`, which is no field of CapsuleMarianConfig{hint}")
+        raise ValueError(f"`from_marian` got `{keyword}`, which is not a field of CapsuleMarianConfig{hint}")
 
     if isinstance(model_or_path, PreTrainedModel):
         if loading:
@@ -71,7 +71,7 @@ def warm_start(
         replaced = re.compile(rf"{replaced.pattern}|\.decoder\..*\.self_attn\.[qkv]_proj\.(weight|bias)$")
     surprising = [name for name in unexpected if not replaced.search(name)]
     if surprising:
-        raise ValueError(f"the settings leave no place for these weights of the model: {surprising}")
+        raise ValueError(f"the settings have no use for these weights of the model: {surprising}")
     if missing:
         warm_start_logger.warning(f"New weights, to be trained: {', '.join(missing)}.")
     if unexpected:

@@ -80,7 +80,7 @@ def set_damaged_aside(output_dir: str | os.PathLike[str]) -> None:
         shutil.rmtree(aside, ignore_errors=True)
         folder.replace(aside)
         start = f"from {intact.name}" if intact else "from the beginning, as no checkpoint is left"
-        checkpoints_logger.warning(f"{folder} is damaged: {damage}. It is {aside.name} now; the run goes on {start}.")
+        checkpoints_logger.warning(f"{folder} is damaged: {damage}. It is now {aside.name}; the run resumes {start}.")
 
 
 def remove_checkpoint(folder: str | os.PathLike[str]) -> None:
@@ -119,7 +119,7 @@ def last_checkpoints(run: str | os.PathLike[str], number: int) -> list[Path]:
     """Return the last checkpoints of a run, signals' aside; raise for too few and for a damaged one."""
     checkpoints = find_checkpoints(run, by_signal=False)
     if not 0 < number <= len(checkpoints):
-        raise ValueError(f"{number} checkpoints are asked for, {run} has {len(checkpoints)} that are complete")
+        raise ValueError(f"{number} checkpoints are requested, but {run} has {len(checkpoints)} complete ones")
     for checkpoint in checkpoints[-number:]:
         damage = find_damage(checkpoint)
         if damage is not None:
@@ -188,8 +188,8 @@ def failing_in_one_sentence(folder: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except Exception as error:  # safetensors, tokenizers, torch and Python each have their own
         raise OSError(
-            f"{folder} could not be saved ({type(error).__name__}: {error}); what was saved before is unharmed. "
-            "Once there is room, the same command goes on from there"
+            f"{folder} could not be saved ({type(error).__name__}: {error}); earlier checkpoints are undamaged. "
+            "Free some space, then run the same command again to resume"
         ) from error
 
 

@@ -76,5 +76,5 @@ def refuse_divergence(values: Mapping[str, float], step: int, args: TrainingArgu
     if lost and not args.fp16:
         raise FloatingPointError(
             f"{lost[0]} is not finite at step {step}: the training has diverged. A lower `learning_rate` or more "
-            "`warmup_steps` may help; earlier checkpoints are unharmed"
+            "`warmup_steps` may help; earlier checkpoints are undamaged"
         )

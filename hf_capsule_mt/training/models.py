@@ -109,7 +109,7 @@ def _on_top_of(
     source = AutoModelForSeq2SeqLM.from_pretrained(init_from)
     missing, unexpected = result.load_state_dict(source.state_dict(), strict=False)
     if unexpected:
-        raise ValueError(f"the settings leave no place for these weights of {init_from}: {unexpected}")
+        raise ValueError(f"the settings have no use for these weights of {init_from}: {unexpected}")
     result.tie_weights()
     if missing:
         models_logger.warning(f"New weights, to be trained: {', '.join(missing)}.")

@@ -127,7 +127,7 @@ class _RecipeLoader(yaml.SafeLoader):
         for key in keys:
             if keys.count(key) > 1:
                 mark = node.start_mark
-                raise ValueError(f"{mark.name}, line {mark.line + 1}: the key `{key}` stands twice")
+                raise ValueError(f"{mark.name}, line {mark.line + 1}: the key `{key}` occurs twice")
         return super().construct_mapping(node, deep)
 
 
@@ -147,7 +147,7 @@ def read_yaml(path: Path) -> Values:
         with open(path, encoding="utf-8") as stream:
             values = yaml.load(stream, Loader=_RecipeLoader)
     except yaml.YAMLError as error:
-        raise ValueError(f"{path}: no YAML ({' '.join(str(error).split())})") from None
+        raise ValueError(f"{path}: not YAML ({' '.join(str(error).split())})") from None
     if not isinstance(values, dict):
         raise ValueError(f"{path}: a recipe is a mapping of keys to values")
     return values

@@ -60,7 +60,7 @@ def run_recipe(recipe: Recipe) -> dict[str, Any] | None:
             return _finish(trainer, recipe, parts, tokenizer)
     except StoppedBySignal as signal:
         if trainer is not None and trainer.stop_signal is not None:  # the second signal
-            print_once("Stopped at once. The same command goes on from the last checkpoint.")
+            print_once("Stopped at once. The same command resumes from the last checkpoint.")
             raise SystemExit(128 + signal.number) from None
         # the last step, where the recipe saves none, and the model still has its weights
         other_weights = arguments.average_last or arguments.load_best_model_at_end

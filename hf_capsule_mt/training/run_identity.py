@@ -67,7 +67,7 @@ def same_as_before(
         if different:
             raise ValueError(
                 f"{file.parent} {complaint} ({'; '.join(different)}): restore what changed, choose another output "
-                "folder, or remove the folder to begin anew"
+                "folder, or remove the folder to start again"
             )
     if write:
         file.parent.mkdir(parents=True, exist_ok=True)

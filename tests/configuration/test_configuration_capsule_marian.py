@@ -77,7 +77,7 @@ def test_round_trip(tmp_path):
         ({"head_aggregation": "em_routing", "head_aggregation_sites": []}, "at least one of `head_aggregation_sites`"),
         (
             {"head_aggregation": "em_routing", "head_aggregation_sites": ["encoder"]},
-            "has 'encoder', choose among encoder_self, decoder_self, cross",
+            "has 'encoder', choose one of encoder_self, decoder_self, cross",
         ),
         (
             {"head_aggregation": "em_routing", "head_aggregation_sites": ["cross"], "decoder_layers": 0},
@@ -98,7 +98,7 @@ def test_round_trip(tmp_path):
             "`marian_positions` needs an even `d_model` of at least 4, got 15",
         ),
         ({"layer_norm_eps": 0.0}, "`layer_norm_eps` must be positive and finite, got 0"),
-        ({"activation_function": "nonsense"}, "`activation_function` is 'nonsense', choose among .*gelu.*relu"),
+        ({"activation_function": "nonsense"}, "`activation_function` is 'nonsense', choose one of .*gelu.*relu"),
     ],
 )
 def test_mistakes_are_value_errors(settings, message):

@@ -53,5 +53,5 @@ def test_what_the_engine_alone_does_is_refused(run, word_for_word, tmp_path):
     for option, named in ((("--int8",), "`int8=True`"), (("--shortlist", "list"), "`shortlist`")):
         with pytest.raises(ValueError, match=f"{named} is for one float32 model on a CPU"):
             run(translate, word_for_word, "--backend", "transformers", *option)
-    with pytest.raises(ValueError, match="--backend native cannot do it: an ensemble of 2 models"):
+    with pytest.raises(ValueError, match="--backend native does not support an ensemble of 2 models"):
         run(translate, word_for_word, word_for_word, "--backend", "native")

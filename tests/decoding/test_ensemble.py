@@ -58,5 +58,5 @@ def test_a_member_of_another_vocabulary_of_the_same_size_is_refused(paths, tmp_p
     folder = save_tiny_checkpoint(tmp_path / "other")
     pairs = itertools.islice(sentence_pairs(), 1000, 1400)
     train_tokenizer((side.upper() for pair in pairs for side in pair), vocab_size=500).save_pretrained(folder)
-    with pytest.raises(ValueError, match=r"other: its tokens mean other words than those of .*first"):
+    with pytest.raises(ValueError, match=r"other: its tokens stand for other words than those of .*first"):
         pipeline("translation", model=paths[0], ensemble=[folder])

@@ -106,7 +106,7 @@ def test_what_it_does_not_know_is_left_to_transformers(caplog, monkeypatch):
         ({"max_new_tokens": 1000}, "60 positions"),
         ({"eos_token_id": [0, 1]}, r"eos_token_id=\[0, 1\]"),
         # the engine would read or write there
-        ({"suppress_tokens": [2 * 10**9]}, "`suppress_tokens`: 2000000000, outside of the vocabulary of 211"),
+        ({"suppress_tokens": [2 * 10**9]}, "`suppress_tokens`: 2000000000, outside the vocabulary of 211"),
         ({"eos_token_id": -5, "min_length": 3}, "`eos_token_id`: -5, outside"),
     ],
 )
@@ -174,29 +174,29 @@ def unknown(kind):
     decoder = model.model.decoder
     if kind == "class":
         decoder.layer_aggregation = MaxPool(model.config, 2).eval()
-        return model, r"tests\.decoding\.test_fast\.MaxPool has no fast form"
+        return model, r"tests\.decoding\.test_fast\.MaxPool is not supported by the engine"
     if kind == "subclass":
         decoder.layer_aggregation.__class__ = OtherDynamicCombination
-        return model, "OtherDynamicCombination has no fast form"
+        return model, "OtherDynamicCombination is not supported by the engine"
     if kind == "epsilon":
         decoder.layers[0].final_layer_norm.eps = 1e-3
-        return model, r"`model\.decoder\.layers\.0\.final_layer_norm\.eps` 0\.001 is not the configuration's"
+        return model, r"`model\.decoder\.layers\.0\.final_layer_norm\.eps` 0\.001 differs from the configuration"
     if kind == "model":
         model.__class__ = OtherModel
-        return model, "OtherModel has no fast form"
+        return model, "OtherModel is not supported by the engine"
     if kind == "quantised":
         decoder.layers[0].fc1.weight.requires_grad_(False).data = torch.ones(50, 40, dtype=torch.int8)
-        return model, r"a Parameter of torch\.int8 has no fast form"
+        return model, r"a Parameter of torch\.int8 is not supported by the engine"
     if kind == "activation":
         for layer in model.model.encoder.layers:
             layer.self_attn.out_proj.activation = torch.sigmoid
-        return model, "activation` sigmoid is not the configuration's"
+        return model, "activation` sigmoid differs from the configuration"
     routing = decoder.layer_aggregation
     if kind == "method":
         routing.method = routing.method._replace(route=routing_in_two_halves)
-        return model, "routing_in_two_halves .* is not the configuration's"
+        return model, "routing_in_two_halves .* differs from the configuration"
     routing.arguments = {**routing.arguments, "temperature": 2.0}
-    return model, "'temperature': 2.0} is not the configuration's"
+    return model, "'temperature': 2.0} differs from the configuration"
 
 
 KINDS = ["class", "subclass", "epsilon", "model", "quantised", "activation", "method"]
@@ -227,7 +227,7 @@ def test_settings_without_a_fast_form():
     assert not takes_fast(scaled)
     model = CapsuleMarianMTModel.from_marian(build("plain"), guided_routing="classifier")
     with pytest.raises(
-        UnsupportedModelError, match="`guided_routing` 'classifier' has no fast form, only none, guided"
+        UnsupportedModelError, match="`guided_routing` 'classifier' is not supported by the engine, only none, guided"
     ):
         strictly(model)
     wrapped = torch.nn.Sequential(model)  # as peft wraps one

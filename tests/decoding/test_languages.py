@@ -168,7 +168,7 @@ def test_a_server_of_many_pairs_loads_the_model_once(folders, monkeypatch):
     ("checkpoint", "message"),
     [("de,tlh=MODEL", "MODEL: de-tlh: `tgt_lang` must be one of the model's languages, such as"),
      ("MODEL", "MODEL: its languages are not known; name them, as in en-de=MODEL, or en,de,fr=MODEL for a model of"),
-     ("en,de=PAIR", "PAIR: translates one pair of languages, but en-de and de-en are requested of it")],
+     ("en,de=PAIR", "PAIR: translates one language pair, but is named for en-de and de-en")],
 )  # fmt: skip
 def test_pairs_that_a_server_cannot_serve(checkpoint, message, folders, monkeypatch):
     names = {"MODEL": str(folders["nllb"][0]), "PAIR": str(GOLDEN / "capsule_marian")}

@@ -113,7 +113,7 @@ def test_backends(plain):
         with pytest.raises(ValueError, match=named):
             Translator.from_pretrained(plain, device="cpu", **options)
     native = Translator.from_pretrained(plain, device="cpu", backend="native")
-    with pytest.raises(ValueError, match=r'`backend="native"` does not take `encoder_repetition_penalty=1.5`'):
+    with pytest.raises(ValueError, match=r'`backend="native"` does not support `encoder_repetition_penalty=1.5`'):
         native(TEXT, encoder_repetition_penalty=1.5)
 
 
@@ -138,7 +138,7 @@ def test_a_pair_and_any_other_model(tmp_path):
     words = translator(TEXT, num_beams=2, coverage=CoverageOptions(threshold=0.9, retry_beams=3)).coverage.words
     assert [word.text for word in words] == [*TEXT[:-1].split(), "."]
     assert all(0 <= word.covered <= 1 for word in words)
-    with pytest.raises(AttributeError, match="`loaded` follows `model` and `tokenizer`"):
+    with pytest.raises(AttributeError, match="`loaded` must come with `model` and `tokenizer`"):
         translator.loaded = translator.loaded
 
 

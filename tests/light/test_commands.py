@@ -455,7 +455,10 @@ def test_a_column_and_an_encoding(run, expected, tmp_path):
     [
         (("a.srt", "b.srt"), "one file is translated at a time, got a.srt, b.srt"),
         (("a.srt", "--column", 2), "`column` is for tables (tsv, csv), this is srt"),
-        (("a.txt", "--keep", "colours"), "argument --keep: takes tags,urls,placeholders,numbers or some of them"),
+        (
+            ("a.txt", "--keep", "colours"),
+            "argument --keep: takes some of tags,urls,placeholders,numbers, separated by commas",
+        ),
         (("a.txt", "--column", 2), "--column is for .tsv and .csv (or with --format tsv), got a.txt"),
         (("a.srt", "--encoding", "latin-99"), "must be one that Python knows, such as utf-8, utf-16 or cp1252, got"),
         (("nothing.srt",), "nothing.srt: no such file"),
@@ -463,18 +466,27 @@ def test_a_column_and_an_encoding(run, expected, tmp_path):
         (("a.srt", "text.de"), "one file is translated at a time, got a.srt, text.de"),
         (("a.srt", "Hello world"), "one file is translated at a time, got a.srt, 'Hello world'"),
         (("--input", "a.srt", "Hello world"), "one file is translated at a time, got 'Hello world', a.srt"),
-        (("Hello world", "--format", "srt"), "--format and --encoding are of a file, the input is the text 'Hello wo"),
-        (("Hello world", "--encoding", "cp1252"), "--format and --encoding are of a file, the input is the text"),
+        (
+            ("Hello world", "--format", "srt"),
+            "--format and --encoding apply to files, but the input is the text 'Hello wo",
+        ),
+        (("Hello world", "--encoding", "cp1252"), "--format and --encoding apply to files, but the input is the text"),
         (("Hello world", "--column", "2"), "--column is for .tsv and .csv (or with --format tsv), got the text"),
-        (("missing.xyz",), "missing.xyz: no such file or model. A text that looks like the name of a file comes from"),
+        (
+            ("missing.xyz",),
+            "missing.xyz: no such file or model. To translate a text that looks like a file name, pipe",
+        ),
         (("missing.odt",), "missing.odt: no such file"),
         (("folder/missing",), "folder/missing: no such file"),
         (("missing.json", "--format", "lines"), "missing.json: no such file"),
         (("my missing.pdf",), "my missing.pdf: no such file"),
-        (("t.csv",), "t.csv: name the column that is translated, a number or a name: --column 2; --format lines"),
-        (("--reverse", "other"), "--reverse verifies what --coverage marks: name a file for it"),
-        (("--marks", "sure"), "--marks chooses among what --coverage marks: name a file for it"),
-        (("--coverage-method", "deletion"), "--coverage-method finds what --coverage marks: name a file for it"),
+        (("t.csv",), "t.csv: name the column to translate, as a number or a name: --column 2; --format lines"),
+        (("--reverse", "other"), "--reverse verifies the marks of --coverage: name a file with --coverage"),
+        (("--marks", "sure"), "--marks chooses among the marks of --coverage: name a file with --coverage"),
+        (
+            ("--coverage-method", "deletion"),
+            "--coverage-method marks words in the file of --coverage: name a file with --coverage",
+        ),
     ],
 )
 def test_what_does_not_fit_a_file_is_named(run, capfdbinary, tmp_path, arguments, message):
@@ -546,7 +558,7 @@ def test_a_model_stands_before_a_text(call, capfdbinary):
     for arguments in (["Hello world"], ["missing.srt"]):
         with pytest.raises(SystemExit):
             call(translate, *arguments)
-        assert "a model stands before the" in capfdbinary.readouterr().err.decode()
+        assert "name a model before the" in capfdbinary.readouterr().err.decode()
 
 
 @pytest.mark.parametrize(
@@ -661,7 +673,7 @@ def test_marks_without_a_reverse_are_said_to_be_unverified(run, monkeypatch, cap
 
 
 def test_what_needs_transformers_is_named_where_the_engine_is_asked(run):
-    with pytest.raises(ValueError, match="--backend native cannot do it: --dtype bfloat16"):
+    with pytest.raises(ValueError, match="--backend native does not support --dtype bfloat16"):
         run("--backend", "native", "--dtype", "bfloat16")
     with pytest.raises(ValueError, match="Helsinki/opus: no such folder, and not a downloaded model; CAPSULE_MT"):
         run("--backend", "native", model="Helsinki/opus")

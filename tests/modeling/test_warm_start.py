@@ -118,5 +118,5 @@ def test_errors(marian):
     bart = BartForConditionalGeneration(BartConfig(vocab_size=31, d_model=16, encoder_layers=1, decoder_layers=1))
     with pytest.raises(ValueError, match="needs a MarianMTModel or a CapsuleMarianMTModel, got a Bart"):
         CapsuleMarianMTModel.from_marian(bart)
-    with pytest.raises(ValueError, match="no place for these weights"):
+    with pytest.raises(ValueError, match="no use for these weights"):
         CapsuleMarianMTModel.from_marian(marian, encoder_layers=2)

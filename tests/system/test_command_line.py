@@ -44,7 +44,7 @@ WRONG = {
     "analyze empty_folder --sources two --targets two --output out": "empty_folder: not a checkpoint",
     "analyze em --sources two --targets two --show 3 --output out": "--show 3: there are 2 sentences",
     "push nofolder owner/model": "nofolder: no such folder",
-    "train bad.yaml": "bad.yaml: no YAML",
+    "train bad.yaml": "bad.yaml: not YAML",
     "train embedded/plain --init_from empty_folder/a --output_dir out": "empty_folder/a: no such folder (the hub is",
     "train embedded/plain --bf16 maybe": "`training.bf16` must be bool, got 'maybe'",
     "translate em --input two --num-beams 0": "--num-beams: must be a whole number from 1 to 256, got 0",

@@ -63,7 +63,7 @@ def test_compare(script):
     assert row["difference"] < 0
     assert row["sign_test"]["losses"] > row["sign_test"]["wins"] == 0
     assert "Sentences that differ most: worse and good" in printed
-    with pytest.raises(SystemExit, match="two systems or more"):
+    with pytest.raises(SystemExit, match="at least two systems"):
         script("compare", "good.hyp --references test.de")
 
 

@@ -96,10 +96,10 @@ def test_what_is_wrong(tmp_path, values, message):
 
 def test_yaml_errors(tmp_path):
     (tmp_path / "a.yaml").write_text("seed: 1\nseed: 2\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"a\.yaml, line 1: the key `seed` stands twice"):
+    with pytest.raises(ValueError, match=r"a\.yaml, line 1: the key `seed` occurs twice"):
         load_recipe(tmp_path / "a.yaml")
     (tmp_path / "a.yaml").write_text("seed: [1\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"a\.yaml: no YAML"):
+    with pytest.raises(ValueError, match=r"a\.yaml: not YAML"):
         load_recipe(tmp_path / "a.yaml")
     (tmp_path / "b.yaml").write_text("base: c.yaml\n", encoding="utf-8")
     (tmp_path / "c.yaml").write_text("modle: {}\n", encoding="utf-8")

@@ -220,7 +220,7 @@ def test_a_second_signal_stops_at_once(tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit) as error:
         run_recipe(recipe(tmp_path, **settings))
     assert error.value.code == 128 + signal.SIGTERM
-    assert "The same command goes on from the last checkpoint" in capsys.readouterr().out
+    assert "The same command resumes from the last checkpoint" in capsys.readouterr().out
 
 
 def run_script(*words, launcher=(), **environment):

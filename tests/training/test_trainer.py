@@ -304,7 +304,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_taken(tmp_path, 
     (warning,) = [entry.message for entry in caplog.records if "damaged" in entry.message]
     assert "checkpoint-6 is damaged" in warning
     assert "model.safetensors" in warning
-    assert "goes on from checkpoint-4" in warning
+    assert "resumes from checkpoint-4" in warning
     assert (tmp_path / "damaged-checkpoint-6").exists()
     assert_same_bits(weights(resumed), weights(uninterrupted))
 
@@ -372,7 +372,7 @@ def test_a_full_disk_is_one_sentence(tmp_path):
         save_optimizer(folder)
 
     trainer._save_optimizer_and_scheduler = fail
-    with pytest.raises(OSError, match=r"checkpoint-4 could not be saved .*full.*; what was saved before is unharmed"):
+    with pytest.raises(OSError, match=r"checkpoint-4 could not be saved .*full.*; earlier checkpoints are undamaged"):
         trainer.train("last")
     assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-2"
 

@@ -264,7 +264,7 @@ int check_programs(model_t *model) {
 static int check_tokens(const char *name, const int64_t *tokens, int64_t count, int64_t vocabulary) {
     for (int64_t i = 0; i < count; i++)
         if (tokens[i] < 0 || tokens[i] >= vocabulary)
-            return refuse("%s: token %lld is outside of the vocabulary of %lld", name, (long long)tokens[i],
+            return refuse("%s: token %lld is outside the vocabulary of %lld", name, (long long)tokens[i],
                           (long long)vocabulary);
     return 0;
 }

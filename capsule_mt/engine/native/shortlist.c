@@ -15,7 +15,7 @@ static int add_translations(const lexicon_t *lexicon, const int64_t *words, int6
     for (int64_t i = 0; i < lexicon->num_frequent; i++) add_token(set, lexicon->frequent[i]);
     for (int64_t i = 0; i < length; i++) {
         if (words[i] < 0 || words[i] >= lexicon->source_vocabulary)
-            return refuse("the source: token %lld is outside of the vocabulary of %lld", (long long)words[i],
+            return refuse("the source: token %lld is outside the vocabulary of %lld", (long long)words[i],
                           (long long)lexicon->source_vocabulary);
         for (int64_t k = lexicon->starts[words[i]]; k < lexicon->starts[words[i] + 1]; k++)
             add_token(set, lexicon->small_tokens ? lexicon->small_tokens[k] : lexicon->tokens[k]);
@@ -47,7 +47,7 @@ static int find_candidates(const lexicon_t *lexicon, const sources_t *sources, b
         fill_up(lexicon, sets, count_tokens(sets, size));
         for (int64_t i = 0; i < sources->further_lengths[source]; i++) {
             if (further[i] < 0 || further[i] >= lexicon->vocabulary)
-                return refuse("the shortlist: token %lld is outside of the vocabulary of %lld", (long long)further[i],
+                return refuse("the shortlist: token %lld is outside the vocabulary of %lld", (long long)further[i],
                               (long long)lexicon->vocabulary);
             add_token(sets, further[i]);
         }

@@ -200,7 +200,7 @@ def test_translating_by_name(both, call, tmp_path):
     with pytest.raises(ValueError, match="`glossary` needs one model, and this pair goes through English by two"):
         call(translate, "de-pt", *arguments, "--restart", "--glossary", tmp_path / "terms")
     for further in (["en-pt"], ["--backend", "transformers"]):
-        with pytest.raises(ValueError, match="de-en is a model for the engine alone, which cannot do it: "):
+        with pytest.raises(ValueError, match="de-en is a model for the engine alone, which does not support "):
             call(translate, "de-en", *further, *arguments)
 
 

@@ -321,14 +321,14 @@ def test_a_list_that_sources_share_is_as_a_list_of_each():
 
 
 def test_options_of_generate_are_refused():
-    with pytest.raises(ValueError, match=r"not take `top_k`, `num_beam` \(did you mean `num_beams`\?\)$"):
+    with pytest.raises(ValueError, match=r"not support `top_k`, `num_beam` \(did you mean `num_beams`\?\)$"):
         decoder_of(PROGRAMS["plain"]).translate(SOURCES, options(further={"top_k": 5, "num_beam": 5}))
 
 
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda d: d.translate([[5, 61]], SearchOptions([5])), "token 61 is outside of the vocabulary of 61"),
+        (lambda d: d.translate([[5, 61]], SearchOptions([5])), "token 61 is outside the vocabulary of 61"),
         (lambda d: d.translate([[]], SearchOptions([5])), "source 0 has no token"),
         (lambda d: d.translate([[5] * 31], SearchOptions([5])), "31 tokens, but there are positions for 30"),
         (lambda d: d.translate([[5]], SearchOptions([31])), "`limits` must be a whole number from 1 to 30, got 31"),

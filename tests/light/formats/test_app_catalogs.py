@@ -210,7 +210,9 @@ def test_qt():
     assert '<translation type="unfinished">Done?</translation>' in written
     assert '<TS version="2.1" sourcelanguage="de" language="en">' in written
     assert '<translation type="unfinished">&amp;DATEI' in translated("app.ts", QT, needs_review=True).decode()
-    with pytest.raises(FormatError, match=r"^app.ts, line 3: the catalog is for de_AT, the model translates into pt"):
+    with pytest.raises(
+        FormatError, match=r"^app.ts, line 3: the catalog is for de_AT, but the model translates into pt"
+    ):
         read("app.ts", QT.replace("sourcelanguage", 'language="de_AT" sourcelanguage'), "pt")
 
 
@@ -253,13 +255,13 @@ def test_plural_forms_are_those_of_qt(tmp_path):
             b"bplist00\xd1\x01",
             "a.strings: is a binary property list, as in a built app: translate the file",
         ),
-        ("a.xml", "<html><p>a</p></html>", "a.xml, line 1: of .xml, resources of Android are read, whose root is"),
+        ("a.xml", "<html><p>a</p></html>", "a.xml, line 1: an .xml must be resources of Android, with the root"),
         ("a.xml", '<!DOCTYPE r [<!ENTITY a "b">]><resources/>', "a.xml, line 1: a DOCTYPE is refused"),
-        ("a.stringsdict", "<dict/>", "a.stringsdict: the root of a .stringsdict is <plist>"),
+        ("a.stringsdict", "<dict/>", "a.stringsdict: the root of a .stringsdict must be <plist>"),
         ("a.stringsdict", '<!DOCTYPE p [<!ENTITY a "b">]><plist/>', "a.stringsdict, line 1: a DOCTYPE is refused"),
         ("a.stringsdict", '<!DOCTYPE p SYSTEM "x"><plist>&a;</plist>', "a.stringsdict, line 1: a DOCTYPE is refused"),
-        ("a.resx", "<a/>", "a.resx, line 1: the root of a .resx is <root>, got <a>"),
-        ("a.ts", "<a/>", "a.ts: the root of a .ts is <TS>"),
+        ("a.resx", "<a/>", "a.resx, line 1: the root of a .resx must be <root>, got <a>"),
+        ("a.ts", "<a/>", "a.ts: the root of a .ts must be <TS>"),
         ("a.ts", "const a = 1;", "a.ts, line 1: not XML"),
         (
             "a.ts",

@@ -447,7 +447,7 @@ MARKS = re.compile(r"</?g\d>|\{\d\}")
     [
         ("a.xliff", b'<!DOCTYPE x [<!ENTITY a "aaaa">]><xliff>&a;</xliff>', "a.xliff, line 1: a DOCTYPE is refused"),
         ("a.xliff", b"<xliff><file>", "a.xliff, line 1: not XML (no element found)"),
-        ("a.xliff", b"<html/>", "a.xliff: the root of an XLIFF file is <xliff>"),
+        ("a.xliff", b"<html/>", "a.xliff: the root of an XLIFF file must be <xliff>"),
         ("a.xliff", b"<xliff>" + b"<a>" * 9999, "elements are nested more than 200 deep"),
         (
             "a.docx",

@@ -118,7 +118,7 @@ def test_the_language_of_the_header():
     pending = '\nmsgid "The house."\nmsgstr ""\n'
     assert "Language: de_AT" in translated(german + pending, language="de")
     assert "Language: de_AT" in translated(german + pending)
-    message = r"a.po, line 1: it has translations into `Language: de_AT`, the model translates into pt: take"
+    message = r"a.po, line 1: the catalog is for `Language: de_AT`, but the model translates into pt: use"
     with pytest.raises(FormatError, match=message):
         translated(german + pending + '\nmsgid "Done"\nmsgstr "Fertig"\n', language="pt")
     # the catalog of a program's own language is a template

@@ -27,7 +27,7 @@ def translated(content, translate=shout, language="en"):
 
 def test_a_file_for_another_language_is_refused():
     american = TRADOS.replace("source-language", 'target-language="en-US" source-language')
-    message = r"^a.xlf, line 3: the file is for translations into en-US, the model translates into pt: take another"
+    message = r"^a.xlf, line 3: the file is for translations into en-US, but the model translates into pt: use another"
     with pytest.raises(FormatError, match=message):
         read(american, "pt")
     assert read(american, "en_gb").units

@@ -334,7 +334,7 @@ def test_which_files_are_read(tmp_path):
     for vocabularies, message in (
         ("vocab.fsv", r"the vocabularies vocab\.fsv are not read, only SentencePiece models \(\*\.spm\), or \*\.yml"),
         ("vocab.xxyy.spm, vocab.yml", r"vocab\.yml: is not a SentencePiece model \(\*\.spm\), but .*xxyy\.spm is"),
-        ("vocab.yml", r"source\.spm: no such file, but vocab\.yml needs it: it does not cut text"),
+        ("vocab.yml", r"source\.spm: no such file, but vocab\.yml needs it to split text into pieces"),
         ("/one/vocab.yml, /two/vocab.yml", "`vocabs` of its configuration has two files of the same name"),
         ("/one/other.yml", "`vocabs` of its configuration has 'other.yml', which is not a file beside it"),
     ):

@@ -39,7 +39,7 @@ def test_a_converted_model_translates_as_before(name, tmp_path, call):
 def test_what_is_refused(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "t5"}')
     write_safetensors(tmp_path / "model.safetensors", {}, bytes, {})
-    with pytest.raises(UnsupportedModelError, match="a model of type 't5' has no fast form"):
+    with pytest.raises(UnsupportedModelError, match="a model of type 't5' is not supported by the engine"):
         write_int8(tmp_path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     damaged = tmp_path / "damaged"

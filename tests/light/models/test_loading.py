@@ -93,24 +93,41 @@ def test_a_shortlist(tmp_path):
         (
             "capsnmt",
             {"model_type": "nllb-moe"},
-            "type 'nllb-moe' has no fast form, only marian, capsule_marian, m2m_100",
+            "type 'nllb-moe' is not supported by the engine, only marian, capsule_marian, m2m_100",
         ),
         ("capsnmt", {"quantization_config": {"bits": 4}}, "a quantised model"),
         (
             "capsnmt",
             {"aggregation": "attention"},
-            "`aggregation` 'attention' has no fast form, only capsules",
+            "`aggregation` 'attention' is not supported by the engine, only capsules",
         ),
         ("capsule_marian", {"layer_aggregation": "other"}, "`layer_aggregation` 'other' .* only none, linear"),
-        ("capsule_marian", {"em_input_activation": "matrix"}, "`em_input_activation` 'matrix' has no fast form"),
+        (
+            "capsule_marian",
+            {"em_input_activation": "matrix"},
+            "`em_input_activation` 'matrix' is not supported by the engine",
+        ),
         (
             "capsule_marian",
             {"decoder_self": "ssru", "head_aggregation": "em_routing", "head_aggregation_sites": ["decoder_self"]},
             "`head_aggregation` on \"decoder_self\" has no heads with `decoder_self` 'ssru'",
         ),
-        ("capsule_marian", {"activation_function": "mish"}, "`activation_function` 'mish' has no fast form"),
-        ("capsule_marian", {"decoder_attention_heads": 5}, "`decoder_attention_heads` 5 has no fast form"),
-        ("capsule_marian", {"eos_token_id": [1, 2]}, r"`eos_token_id` \[1, 2\] has no fast form, only one"),
+        (
+            "capsule_marian",
+            {"activation_function": "mish"},
+            "`activation_function` 'mish' is not supported by the engine",
+        ),
+        (
+            "capsule_marian",
+            {"decoder_attention_heads": 5},
+            "`decoder_attention_heads` 5 is not supported by the engine",
+        ),
+        (
+            "capsule_marian",
+            {"eos_token_id": [1, 2]},
+            r"`eos_token_id` \[1, 2\] is not "
+            "supported by the engine, only one",
+        ),
     ],
 )
 def test_what_only_transformers_knows(family, fields, message, tmp_path):

@@ -46,9 +46,9 @@ def test_the_tokens_of_several_sources(vocabulary, multiple):
 @pytest.mark.parametrize(
     ("sources", "further", "message"),
     [
-        ([[5], [211]], [[], []], "the source: token 211 is outside of the vocabulary of 211"),
-        ([[-1]], [[]], "the source: token -1 is outside of the vocabulary of 211"),
-        ([[5], [6]], [[0], [211]], "the shortlist: token 211 is outside of the vocabulary of 211"),
+        ([[5], [211]], [[], []], "the source: token 211 is outside the vocabulary of 211"),
+        ([[-1]], [[]], "the source: token -1 is outside the vocabulary of 211"),
+        ([[5], [6]], [[0], [211]], "the shortlist: token 211 is outside the vocabulary of 211"),
     ],
 )
 def test_tokens_outside_of_the_vocabularies_are_refused(sources, further, message):

@@ -37,9 +37,9 @@ def test_types(tmp_path):
     for name in ("F64", "F32", "F16", "BF16"):
         assert file_of_types.shape(name) == (3, 2)
         assert numbers(file_of_types.read(name)) == values
-    with pytest.raises(CheckpointError, match=r"model\.safetensors: `I64` is saved as I64, choose among F64, F32"):
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: `I64` is saved as I64, choose one of F64, F32"):
         file_of_types.read("I64")
-    with pytest.raises(CheckpointError, match=r"model\.safetensors: lacks `F8`, which the configuration asks for"):
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: lacks `F8`, which the configuration requires"):
         file_of_types.shape("F8")
 
 

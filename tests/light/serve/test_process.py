@@ -153,4 +153,4 @@ def test_a_server_needs_a_model(tmp_path):
     assert f"`--models {tmp_path / 'models'}` cannot be read as UTF-8 text: [Errno 2] No such file" in process.stderr
     (tmp_path / "models").write_text("# none\n\n")
     process = serve("--port", "0", "--models", str(tmp_path / "models"))
-    assert f"{tmp_path / 'models'}: names no model; each line is one, such as en-pt" in process.stderr
+    assert f"{tmp_path / 'models'}: does not name a model; each line names one, such as en-pt" in process.stderr
