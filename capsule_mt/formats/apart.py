@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from typing import Any
+from weakref import finalize
 
 from capsule_mt.formats.reading import check_options, parse
 from capsule_mt.formats.units import Parsed, Translated
@@ -15,23 +16,20 @@ MAX_MESSAGE = 1 << 30  # bytes: what we read is our own user's
 
 
 class ParsedApart:
-    """A parsed file whose parser runs in a process of its own. To write the file, another process reads it again."""
+    """A parsed file whose parser runs in a process of its own, which reads the file again to write it."""
 
     def __init__(self, source: Source) -> None:
-        self._source = source
-        with self._worker() as worker:
-            texts = worker.read(source, MAX_MESSAGE)
+        size = len(source.content)
+        seconds, memory = SECONDS + SECONDS_PER_MIB * size / (1 << 20), max(MEMORY, MEMORY_PER_BYTE * size)
+        self._source, self._worker = source, Worker(seconds, memory, MAX_MESSAGE, forks=True)
+        finalize(self, self._worker.close)
+        texts = self._worker.read(source, MAX_MESSAGE)
         self.units, self.keep = texts.units, texts.keep
 
     def write(self, translations: Sequence[Translated]) -> bytes:
-        with self._worker() as worker:
+        with self._worker as worker:
             (content,) = worker.write(self._source, [translations])
         return content
-
-    def _worker(self) -> Worker:
-        size = len(self._source.content)
-        seconds, memory = SECONDS + SECONDS_PER_MIB * size / (1 << 20), max(MEMORY, MEMORY_PER_BYTE * size)
-        return Worker(seconds, memory, MAX_MESSAGE)
 
 
 def parse_apart(content: bytes, format: str, *, name: object, **options: Any) -> Parsed:

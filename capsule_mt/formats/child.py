@@ -4,11 +4,12 @@ A message is the length of a JSON object in four bytes, the object, and the file
 """
 
 import json
+import os
 import signal
 import struct
 import sys
 from collections.abc import Sequence
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from capsule_mt.formats.reading import NamedFile, named_errors, read, read_after_trial
 from capsule_mt.formats.units import FormatError, Translated
@@ -17,7 +18,7 @@ LENGTH = struct.Struct(">I")
 MAX_HEAD = 8 << 20  # bytes of JSON: parsing more would block the server
 MAX_CONTENTS = 64 << 20  # bytes
 LIMITS_SECONDS = hasattr(signal, "setitimer")  # not on Windows
-MAX_RESIDENT = 64 << 20  # bytes; a process that holds more after a file exits, which frees them
+MAX_GROWTH = 48 << 20  # bytes; a process that holds more after a file exits, which frees them
 
 
 def send(stream: BinaryIO, message: dict[str, Any], contents: Sequence[bytes] = ()) -> None:
@@ -47,36 +48,50 @@ def _exactly(stream: BinaryIO, length: int) -> bytes:
     return content
 
 
+class Limits(NamedTuple):
+    """The limits of a process: seconds of the processor and bytes of memory for a file, bytes of JSON and of files."""
+
+    seconds: float
+    memory: int
+    max_head: int
+    max_contents: int
+
+
 def main() -> None:
-    memory, max_head, max_contents = map(int, sys.argv[2:])
-    seconds = float(sys.argv[1])
+    limits = Limits(float(sys.argv[1]), *map(int, sys.argv[2:]))
+    serve(sys.stdin.buffer, sys.stdout.buffer, limits)
+
+
+def serve(stdin: BinaryIO, stdout: BinaryIO, limits: Limits) -> None:
+    """Answer messages until the other process ends, or until this one holds much memory."""
     # a service manager signals every process of a service, but the server still answers the requests it accepted
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, signal.SIG_IGN)
-    _limit("RLIMIT_AS", memory)
+    _limit("RLIMIT_AS", limits.memory + _memory()[0])
     _limit("RLIMIT_CORE", 0)
+    resident = _memory()[1]
     while True:
         try:
-            job, (content,) = receive(sys.stdin.buffer, max_head, max_contents)
+            job, (content,) = receive(stdin, limits.max_head, limits.max_contents)
         except EOFError:
             return  # the server has ended
-        _limit_seconds(seconds)
-        answer, files = _answer(job, content, memory, max_contents)
+        _limit_seconds(limits.seconds)
+        answer, files = _answer(job, content, limits)
         _limit_seconds(0)
-        answer["is_last"] = answer.get("is_last", False) or _resident() > MAX_RESIDENT
-        send(sys.stdout.buffer, answer, files)
+        answer["is_last"] = answer.get("is_last", False) or _memory()[1] > resident + MAX_GROWTH
+        send(stdout, answer, files)
         if answer["is_last"]:
             return
 
 
-def _answer(job: dict[str, Any], content: bytes, memory: int, max_contents: int) -> tuple[dict[str, Any], list[bytes]]:
+def _answer(job: dict[str, Any], content: bytes, limits: Limits) -> tuple[dict[str, Any], list[bytes]]:
     try:
-        return _read(job, content) if job["translations"] is None else _write(job, content, max_contents)
+        return _read(job, content) if job["translations"] is None else _write(job, content, limits.max_contents)
     except FormatError as error:
         return {"error": str(error)}, []
     except MemoryError:
         pass  # leave the handler first: the traceback holds the objects that filled the memory
-    message = f"{job['name']}: takes more than {memory >> 20} MB of memory to read or write"
+    message = f"{job['name']}: takes more than {limits.memory >> 20} MB of memory to read or write"
     return {"error": message, "is_last": True}, []
 
 
@@ -122,10 +137,12 @@ def _limit_seconds(seconds: float) -> None:
         signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
-def _resident() -> int:
-    """Return the resident bytes of this process; `ru_maxrss` would start at those of its parent."""
+def _memory() -> tuple[int, int]:
+    """Return this process's bytes of addresses and of resident memory; `ru_maxrss` would start at its parent's."""
     try:
         with open("/proc/self/statm", encoding="ascii") as sizes:
-            return int(sizes.read().split()[1]) * 4096
+            addresses, resident, *_ = sizes.read().split()
     except OSError:  # not Linux
-        return 0
+        return 0, 0
+    page = os.sysconf("SC_PAGE_SIZE")
+    return int(addresses) * page, int(resident) * page

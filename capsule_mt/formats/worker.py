@@ -10,9 +10,10 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
-from capsule_mt.formats.child import LIMITS_SECONDS, MAX_CONTENTS, MAX_HEAD, receive, send
+from capsule_mt.formats.child import LIMITS_SECONDS, MAX_CONTENTS, MAX_HEAD, Limits, receive, send, serve
+from capsule_mt.formats.forked import Forked, can_fork
 from capsule_mt.formats.units import FormatError, Translated, Unit
 
 SECONDS = 5.0  # of the processor to read a file, and again to write it
@@ -21,6 +22,7 @@ WAIT = 6 if LIMITS_SECONDS else 1  # times as many seconds until this process ki
 MEMORY = 512 << 20  # bytes
 # isolated, and without site-packages: the formats need only the standard library
 CODE = "import sys; sys.path.append({root!r}); from capsule_mt.formats.child import main; main()"
+Process: TypeAlias = "subprocess.Popen[bytes] | Forked"
 
 
 class Source(NamedTuple):
@@ -44,7 +46,7 @@ class Texts(NamedTuple):
 
 
 class StoppedError(Exception):
-    """The process was stopped because its client has gone."""
+    """The process was stopped because nobody waits for its answer."""
 
 
 class Worker:
@@ -53,14 +55,17 @@ class Worker:
     To write a file, it reads it again: no file stays in memory while its texts are being translated.
 
     max_message: bytes of texts, and of files, that are exchanged with the process; by default those of a server.
+    forks: fork this process if that is safe, instead of starting an interpreter.
     """
 
-    def __init__(self, seconds: float = SECONDS, memory: int = MEMORY, max_message: int | None = None) -> None:
-        self.seconds, self.memory = seconds, memory
+    def __init__(
+        self, seconds: float = SECONDS, memory: int = MEMORY, max_message: int | None = None, forks: bool = False
+    ) -> None:
+        self.seconds, self.memory, self.forks = seconds, memory, forks
         self.max_head, self.max_contents = max_message or MAX_HEAD, max_message or MAX_CONTENTS
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
         self._lock = threading.Lock()  # one file at a time
-        self._reason: str | None = None  # why we killed the process: "stopped" or "late"
+        self._is_stopped = self._is_late = False  # why we killed the process
 
     def read(self, source: Source, max_characters: int) -> Texts:
         """Return the texts to translate, or raise a `FormatError` that names the fault."""
@@ -76,25 +81,38 @@ class Worker:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process; the next file starts another one."""
         if self._process is not None:
             self._end(self._process)
 
     def stop(self) -> None:
-        """Kill the process, whatever it is doing; the next file starts another one."""
-        self._kill("stopped")
-
-    def _kill(self, reason: str) -> None:
+        """Kill the process, whatever it is doing, and raise `StoppedError` for each file until `resume`."""
+        self._is_stopped = True
         process = self._process
         if process is not None:
-            self._reason = reason
             process.kill()
+
+    def resume(self) -> None:
+        """Read files again after `stop`."""
+        self._is_stopped = False
+
+    def _kill_late(self, process: Process) -> None:
+        self._is_late = True
+        process.kill()
 
     def _send(self, source: Source, **job: Any) -> tuple[dict[str, Any], list[bytes]]:
         if len(source.content) > self.max_contents:
             raise FormatError(f"{source.name}: {len(source.content)} bytes, at most {self.max_contents} are read")
         with self._lock:
+            if self._is_stopped:
+                raise _stopped(source.name)
             process = self._running_process()
-            timer = threading.Timer(WAIT * self.seconds, self._kill, ["late"])
+            if self._is_stopped:  # while it started: `stop` did not see it
+                process.kill()
+            timer = threading.Timer(WAIT * self.seconds, self._kill_late, [process])
             timer.start()
             try:
                 message = {**source._asdict(), **job}
@@ -114,28 +132,35 @@ class Worker:
             raise FormatError(str(answer["error"]))
         return answer, files
 
-    def _running_process(self) -> "subprocess.Popen[bytes]":
+    def _running_process(self) -> Process:
         if self._process is None or self._process.poll() is not None:
-            root = str(Path(__file__).resolve().parents[2])
-            limits = map(str, (self.seconds, self.memory, self.max_head, self.max_contents))
-            command = [sys.executable, "-I", "-S", "-c", CODE.format(root=root), *limits]
-            self._reason = None
-            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            limits = Limits(self.seconds, self.memory, self.max_head, self.max_contents)
+            self._is_late = False
+            if self.forks and can_fork():
+                self._process = Forked(lambda stdin, stdout: serve(stdin, stdout, limits))
+            else:
+                root = str(Path(__file__).resolve().parents[2])
+                command = [sys.executable, "-I", "-S", "-c", CODE.format(root=root), *map(str, limits)]
+                self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         return self._process
 
-    def _error(self, name: str, process: "subprocess.Popen[bytes]") -> Exception:
+    def _error(self, name: str, process: Process) -> Exception:
         """Return the error that explains why a process has not answered, after it ended."""
         self._end(process)
-        if self._reason == "stopped":
-            return StoppedError(f"{name}: not read, its client has gone")
-        if self._reason == "late" or process.returncode == -getattr(signal, "SIGPROF", 0):
+        if self._is_stopped:
+            return _stopped(name)
+        if self._is_late or process.returncode == -getattr(signal, "SIGPROF", 0):
             return FormatError(f"{name}: takes longer than {self.seconds:g} s to read or write")
         return FormatError(f"{name}: the process that read it ended with code {process.returncode}")
 
-    def _end(self, process: "subprocess.Popen[bytes]") -> None:
+    def _end(self, process: Process) -> None:
         self._process = None
         process.kill()
         process.wait()
         for pipe in (process.stdin, process.stdout):
             with contextlib.suppress(OSError):  # closing flushes what the dead process has not read
                 cast(Any, pipe).close()
+
+
+def _stopped(name: str) -> StoppedError:
+    return StoppedError(f"{name}: not read, its client has gone")

@@ -32,18 +32,26 @@ class Readers:
 
     async def run(self, client: str, task: Task[Answer]) -> Answer:
         """Run a task in a process for a client; if it is cancelled, the process is killed."""
-        turn = self._turns.setdefault(client, asyncio.Lock())
-        async with turn, self._slots:
+        async with self._turns.setdefault(client, asyncio.Lock()):
+            await self._slots.acquire()
             if self._is_closed:
+                self._slots.release()
                 raise StoppedError("the server is stopping")
             worker = self._idle.pop()
+            work = asyncio.get_running_loop().run_in_executor(self._threads, task, worker)
+            work.add_done_callback(lambda _: self._set_idle(worker))
             try:
-                return await asyncio.get_running_loop().run_in_executor(self._threads, task, worker)
+                return await asyncio.shield(work)
             except asyncio.CancelledError:
                 worker.stop()
                 raise
-            finally:
-                self._idle.append(worker)
+
+    def _set_idle(self, worker: Worker) -> None:
+        """Let the next file have a worker; its thread has ended, so that a late `stop` cannot meet that file."""
+        if not self._is_closed:
+            worker.resume()
+        self._idle.append(worker)
+        self._slots.release()
 
     def close(self) -> None:
         """Kill the processes, whatever they are doing."""

@@ -1,5 +1,6 @@
 """Files that the command line reads in a process of its own: the same result, and an end of those that crawl."""
 
+import gc
 import os
 
 import pytest
@@ -16,7 +17,7 @@ CRAWLING = b"<a " * 300_000  # `html.parser` takes hours
 
 @pytest.fixture
 def no_worker(monkeypatch):
-    def refuse(*_):
+    def refuse(*_, **__):
         raise AssertionError("a process was started")
 
     monkeypatch.setattr(apart, "Worker", refuse)
@@ -32,7 +33,17 @@ def test_it_reads_and_writes_as_this_process_does(name, monkeypatch):
     assert isinstance(apart_file, ParsedApart)
     assert (list(apart_file.units), tuple(apart_file.keep)) == (list(file.units), tuple(file.keep))
     translations = [Translated(unit.text.upper()) for unit in file.units]
+    process = apart_file._worker._process
     assert apart_file.write(translations) == file.write(translations)
+    assert process.returncode is not None
+
+
+def test_a_file_that_is_not_written_leaves_no_process():
+    file = parse_apart(b"a" * SMALL, "markdown", name="a.md")
+    process = file._worker._process
+    del file
+    gc.collect()
+    assert process.returncode is not None
 
 
 def test_a_small_file_starts_no_process(no_worker):

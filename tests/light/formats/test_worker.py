@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 
@@ -145,7 +146,22 @@ def test_a_process_is_stopped_when_nobody_waits(worker):
     while_reading(worker, worker.stop)
     with pytest.raises(StoppedError):
         worker.read(SLOW, 100)
+    with pytest.raises(StoppedError):
+        worker.read(GOOD, 100)
+    worker.resume()
     assert works(worker)
+
+
+def test_a_stop_while_the_process_starts_is_not_lost(worker, monkeypatch):
+    def start_and_stop(*arguments, **options):
+        process = start(*arguments, **options)
+        worker.stop()
+        return process
+
+    start = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", start_and_stop)
+    with pytest.raises(StoppedError):
+        worker.read(SLOW, 100)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
@@ -162,7 +178,7 @@ def test_a_signal_to_all_processes_of_a_service_does_not_end_it(worker):
 def test_it_does_not_outlive_its_server():
     code = (
         "from tests.light.formats.test_worker import GOOD, SLOW, Worker, os, threading\n"
-        "worker = Worker(seconds=2)\nworker._kill = lambda reason: None\nworker.read(GOOD, 100)\n"
+        "worker = Worker(seconds=2)\nworker._kill_late = lambda process: None\nworker.read(GOOD, 100)\n"
         "threading.Timer(0.5, lambda: (print(worker._process.pid, flush=True), os._exit(0))).start()\n"
         "worker.read(SLOW, 100)"
     )
@@ -177,3 +193,69 @@ def test_it_does_not_outlive_its_server():
     else:
         os.kill(pid, signal.SIGKILL)
         pytest.fail("the process goes on without its server")
+
+
+def run_alone(code):
+    """Run code in a process with a single thread, which may fork; return what it prints."""
+    start = "import subprocess\nfrom tests.light.formats.test_worker import *\nsubprocess.Popen = None\n"
+    command = [sys.executable, "-c", start + textwrap.dedent(code)]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert process.returncode == 0, process.stderr
+    return process.stdout
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not show all threads of a process")
+def test_a_process_with_one_thread_forks():
+    printed = run_alone("""
+        import fcntl
+        print("printed once", end="")  # the copy must not write it, too
+        lock = open(os.__file__)  # a copy that held it would hold it after this process
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        worker = Worker(forks=True)
+        assert works(worker)
+        process = worker._process
+        assert worker.write(GOOD, [[Translated("B <g1>c</g1>")]]) == [b"B **c**"]
+        assert worker._process is process
+        assert sorted(os.listdir(f"/proc/{process.pid}/fd")) == ["0", "1", "2"]
+        for number in (signal.SIGINT, signal.SIGTERM):
+            os.kill(process.pid, number)
+        assert works(worker)
+        worker.close()
+        assert process.returncode == -signal.SIGKILL
+    """)
+    assert printed == "printed once"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not show all threads of a process")
+def test_the_limits_hold_in_a_fork():
+    run_alone("""
+        worker = Worker(seconds=0.5, forks=True)
+        with pytest.raises(FormatError, match=r"^a\\.html: takes longer than 0\\.5 s to read or write$"):
+            worker.read(SLOW, 100)
+        ballast = bytearray(300 << 20)
+        worker = Worker(seconds=60, memory=100 << 20, forks=True)
+        assert works(worker)
+        process = worker._process
+        assert works(worker)
+        assert worker._process is process  # the parent's memory does not count
+        bomb = Source(docx("<w:p/>" * 2_000_000), "docx", "a.docx")
+        with pytest.raises(FormatError, match=r"^a\\.docx: takes more than 100 MB of memory to read or write"):
+            worker.read(bomb, 100)
+        assert worker._process is None
+        assert works(worker)
+        while_reading(worker, lambda: os.kill(worker._process.pid, signal.SIGKILL))
+        with pytest.raises(FormatError, match=r"^a\\.html: the process that read it ended with code -9$"):
+            worker.read(SLOW, 100)
+    """)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not show all threads of a process")
+def test_a_process_with_threads_does_not_fork(monkeypatch):
+    monkeypatch.setattr("capsule_mt.formats.worker.Forked", None)
+    release = threading.Event()
+    thread = threading.Thread(target=release.wait)
+    thread.start()
+    with Worker(forks=True) as worker:
+        assert works(worker)
+    release.set()
+    thread.join()
