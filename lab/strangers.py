@@ -5,8 +5,8 @@
 
 Starts `capsule-mt serve` on the loopback interface; each client has its own address, which needs Linux. Ordinary
 clients send one to three sentences at a time; each answer must be that of the same sentences alone. They are by
-themselves and beside one client of each hostile kind, in turns. Prints their times and the memory of the server; exits
-with 1 if an answer was lost, wrong, or no error of the API.
+themselves and beside one client of each hostile kind, in turns. Prints their times, those of /health, and how the
+memory of the server grew; exits with 1 if an answer was lost, wrong, or no error of the API.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
+from statistics import linear_regression
 from typing import Any
 
 from capsule_mt.commands.console import HelpFormatter, checkpoint_folder, positive, run
@@ -39,7 +39,10 @@ LONGEST = 4999  # characters of a hostile text; a server takes 5,000
 SECONDS_TO_ANSWER = 300
 SECONDS_TO_STOP = 60
 PAUSE = 0.05  # of hostile clients
-MEMORY_EVERY = 5.0
+MEMORY_EVERY = 10.0
+HEALTH_EVERY = 0.1
+HEALTH_CLIENT = 280
+WARM_UP_SHARE = 3  # the first third of the time: allocators and caches grow
 OTHER_TEXTS = {
     "letters": "a" * LONGEST,
     "words": ("ab " * LONGEST)[:LONGEST],
@@ -100,6 +103,26 @@ def sends(text: str) -> Hostile:
 
     async def client(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
         status, answer = await ask(reader, writer, server.request(text))
+        assert status == 200 or isinstance(answer["error"], str)
+        return str(status)
+
+    return client
+
+
+def uploads(name: str, content: bytes) -> Hostile:
+    """Send a file, which a server must translate or refuse."""
+    boundary = b"strangers"
+
+    def part(head: str, value: bytes) -> bytes:
+        return b"--%s\r\nContent-Disposition: form-data; %s\r\n\r\n%s\r\n" % (boundary, head.encode(), value)
+
+    async def client(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+        languages = {"source": server.source, "target": server.target}
+        parts = [part(f'name="{field}"', language.encode()) for field, language in languages.items()]
+        body = b"".join([*parts, part(f'name="file"; filename="{name}"', content), b"--%s--\r\n" % boundary])
+        head = HEAD.replace("application/json", f"multipart/form-data; boundary={boundary.decode()}")
+        request = head.format(path="/translate_file", length=len(body)).encode() + body
+        status, answer = await ask(reader, writer, request)
         assert status == 200 or isinstance(answer["error"], str)
         return str(status)
 
@@ -178,6 +201,8 @@ async def many_connections(server: Server, reader: asyncio.StreamReader, writer:
 
 KINDS: dict[str, Hostile] = {
     **{name: sends(text) for name, text in OTHER_TEXTS.items()},
+    "slow page": uploads("a.html", b"<a b=" * 20_000),
+    "slow file": uploads("a.md", b"*a _b " * 15_000),
     "half a body": half_sent,
     "half a head": half_head,
     "leaves": leaves,
@@ -211,7 +236,8 @@ class Load:
     seconds: dict[bool, list[float]] = field(default_factory=lambda: {False: [], True: []})
     failures: list[str] = field(default_factory=list)
     answers: dict[str, Counter[str]] = field(default_factory=dict)
-    memory: list[float] = field(default_factory=list)
+    health: dict[bool, list[float]] = field(default_factory=lambda: {False: [], True: []})
+    memory: list[tuple[float, float]] = field(default_factory=list)  # seconds from the start, and MiB
     is_disturbed: bool = False
 
 
@@ -227,6 +253,21 @@ async def ordinary(server: Server, number: int, pairs: list[tuple[str, str]], lo
                 load.seconds[was_disturbed].append(time.perf_counter() - began)
             if status != 200 or answer["translatedText"] != [target for _, target in chosen]:
                 load.failures.append(f"an ordinary client got {status}: {str(answer)[:200]}")
+    finally:
+        writer.close()
+
+
+async def check_health(server: Server, load: Load) -> None:
+    """Ask for /health on one connection, again and again."""
+    reader, writer = await server.connect(HEALTH_CLIENT)
+    try:
+        while True:
+            was_disturbed, began = load.is_disturbed, time.perf_counter()
+            status, _ = await ask(reader, writer, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            load.health[was_disturbed].append(time.perf_counter() - began)
+            if status != 200:
+                load.failures.append(f"/health answered {status}")
+            await asyncio.sleep(HEALTH_EVERY)
     finally:
         writer.close()
 
@@ -262,7 +303,9 @@ async def try_strangers(server: Server, arguments: argparse.Namespace) -> Load:
         asyncio.create_task(_watched("an ordinary client", ordinary(server, number, pairs, load), load))
         for number in range(arguments.clients)
     ]
-    end = time.monotonic() + 60 * arguments.minutes
+    clients.append(asyncio.create_task(_watched("/health", check_health(server, load), load)))
+    start = time.monotonic()
+    end = start + 60 * arguments.minutes
     while time.monotonic() < end and not load.failures:
         hostile_clients = [
             asyncio.create_task(_watched(kind, hostile(server, 300 + index, kind, load.answers[kind]), load))
@@ -272,7 +315,7 @@ async def try_strangers(server: Server, arguments: argparse.Namespace) -> Load:
         until = time.monotonic() + arguments.turn_seconds
         while (remaining := until - time.monotonic()) > 0 and not load.failures:
             await asyncio.sleep(min(remaining, MEMORY_EVERY))
-            load.memory.append(server.memory)
+            load.memory.append((time.monotonic() - start, server.memory))
         await _end(hostile_clients)
         load.is_disturbed = not load.is_disturbed
     await _end(clients)
@@ -311,17 +354,26 @@ def summary(load: Load, arguments: argparse.Namespace) -> dict[str, Any]:
         for name, seconds in (("alone", load.seconds[False]), ("beside hostile ones", load.seconds[True]))
         if seconds
     }
-    tenth = max(len(load.memory) // 10, 1)
+    health = {
+        name: {"requests": len(seconds), "p50": percentile(seconds, 0.5), "p99": percentile(seconds, 0.99)}
+        for name, seconds in (("alone", load.health[False]), ("beside hostile ones", load.health[True]))
+        if seconds
+    }
+    warm = [point for point in load.memory if point[0] >= load.memory[-1][0] / WARM_UP_SHARE]
     return {
         "kind": "strangers",
         "minutes": arguments.minutes,
         "clients": arguments.clients,
         "times": times,
+        "health": health,
         "memory": {
-            "first": median(load.memory[:tenth]),
-            "last": median(load.memory[-tenth:]),
-            "most": max(load.memory),
+            "first": load.memory[0][1],
+            "warm": warm[0][1],
+            "last": load.memory[-1][1],
+            "most": max(memory for _, memory in load.memory),
+            "slope": 60 * linear_regression(*zip(*warm, strict=True)).slope if len(warm) > 1 else 0.0,
         },
+        "memory_by_second": load.memory,
         "answers": load.answers,
         "failures": load.failures,
     }
@@ -333,6 +385,11 @@ def render(result: dict[str, Any]) -> str:
         for name, times in result["times"].items()
     ]
     parts = [markdown_table([f"{result['clients']} ordinary clients", "answers", "p50 (ms)", "p95 (ms)"], rows)]
+    health = [
+        [name, f"{times['requests']:,}", f"{times['p50']:.0f}", f"{times['p99']:.0f}"]
+        for name, times in result["health"].items()
+    ]
+    parts.append(markdown_table(["/health", "answers", "p50 (ms)", "p99 (ms)"], health))
     kinds = [
         [kind, ", ".join(f"{number:,} x {answer}" for answer, number in sorted(times.items()))]
         for kind, times in result["answers"].items()
@@ -340,8 +397,9 @@ def render(result: dict[str, Any]) -> str:
     parts.append(markdown_table(["hostile client", "answers"], kinds))
     memory = result["memory"]
     parts.append(
-        f"Memory of the server: {memory['first']:.0f} MiB at the beginning, {memory['last']:.0f} at the end, at most "
-        f"{memory['most']:.0f}. {len(result['failures'])} failures."
+        f"Memory of the server: {memory['first']:.0f} MiB at the beginning, {memory['warm']:.0f} after the warm-up, "
+        f"{memory['last']:.0f} at the end, at most {memory['most']:.0f}; {memory['slope']:+.2f} MiB a minute after "
+        f"the warm-up. {len(result['failures'])} failures."
     )
     return "\n\n".join([*parts, *(f"- {failure}" for failure in result["failures"][:20])])
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import Any, TypeAlias, cast
 
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from capsule_mt.serve.clients import client_of
 
@@ -69,8 +69,11 @@ def max_open_files() -> int:
 
 
 def protocol_with(connections: Connections) -> type[asyncio.Protocol]:
-    """Return uvicorn's protocol with these limits."""
-    base: Any = AutoHTTPProtocol
+    """Return uvicorn's protocol with these limits.
+
+    Always that of h11, which uvicorn needs: `httptools` does not tell how much of the next head has arrived.
+    """
+    base: Any = H11Protocol
 
     class Limited(base):
         def connection_made(self, transport: asyncio.Transport) -> None:
@@ -93,6 +96,14 @@ def protocol_with(connections: Connections) -> type[asyncio.Protocol]:
             if cycle is not None and not cycle.response_complete:
                 self.stop_awaiting()
             elif self.head_timer is None:
+                self.await_head()
+
+        def on_response_complete(self) -> None:
+            """Limit the time of a next head that began to arrive before this answer was sent."""
+            super().on_response_complete()
+            unread, _ = self.conn.trailing_data
+            if self.cycle.response_complete and unread and not self.transport.is_closing():
+                self._unset_keepalive_if_required()
                 self.await_head()
 
         def eof_received(self) -> bool:

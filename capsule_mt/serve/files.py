@@ -41,10 +41,12 @@ class Readers:
             work = asyncio.get_running_loop().run_in_executor(self._threads, task, worker)
             work.add_done_callback(lambda _: self._set_idle(worker))
             try:
-                return await asyncio.shield(work)
+                await asyncio.wait({work})  # which does not cancel it
             except asyncio.CancelledError:
                 worker.stop()
+                work.add_done_callback(asyncio.Future.exception)  # or it would be logged as never retrieved
                 raise
+            return work.result()
 
     def _set_idle(self, worker: Worker) -> None:
         """Let the next file have a worker; its thread has ended, so that a late `stop` cannot meet that file."""

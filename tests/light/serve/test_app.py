@@ -1,6 +1,7 @@
 """The HTTP API, in this process, and the languages that a checkpoint translates between."""
 
 import asyncio
+import contextlib
 import copy
 import json
 import re
@@ -559,6 +560,29 @@ def test_a_request_has_a_limit_of_fields(client):
     assert error_of(client(("POST", "/translate", {"json": fields}))[0], 400) == (
         "the request has 101 fields; at most 100 are read"
     )
+
+
+def test_health_and_metrics_wait_for_no_model(client):
+    """They are answered while threads hold every lock of the batchers."""
+    locks = [lock for batcher in client.batchers.values() for lock in (batcher._changed, batcher._tokenizing)]
+    holding, release = threading.Event(), threading.Event()
+
+    def hold():
+        with contextlib.ExitStack() as stack:
+            for lock in locks:
+                stack.enter_context(lock)
+            holding.set()
+            release.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    holding.wait()
+    try:
+        for path in ("/health", "/metrics"):
+            assert client.get(path).status_code == 200
+    finally:
+        release.set()
+        thread.join()
 
 
 def test_others_are_answered_while_a_language_is_detected(make_client):
