@@ -7,6 +7,8 @@ import socket
 import ssl
 import subprocess
 import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -14,6 +16,7 @@ pytest.importorskip("uvicorn")
 
 import httpx
 
+from capsule_mt.serve.clients import WRONG_KEYS_A_MINUTE
 from tests.light.serve.processes import ROOT
 
 PAGE = ROOT / "docs" / "serving.md"
@@ -54,14 +57,20 @@ def caddy(folder, port, server):
     return ["caddy", "run", "--adapter", "caddyfile", "--config", folder / "Caddyfile"], f"http://127.0.0.1:{port}"
 
 
+def client_at(address, local_address=None):
+    """Return a client of a proxy, which connects from this address."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    transport = httpx.HTTPTransport(verify=context, local_address=local_address)
+    return httpx.Client(base_url=address, headers={"Host": HOST}, transport=transport, timeout=120)
+
+
 @contextlib.contextmanager
 def running(command, address):
     proxy = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
-        with httpx.Client(base_url=address, headers={"Host": HOST}, verify=context, timeout=30) as client:
-            for _ in range(100):
+        with client_at(address) as client:
+            for _ in range(600):
                 if proxy.poll() is not None:
                     raise AssertionError(proxy.stderr.read())
                 with contextlib.suppress(httpx.TransportError):
@@ -91,12 +100,16 @@ def test_only_a_named_proxy_names_its_clients(options, status, serve):
         assert httpx.post(f"{server}/translate", json=REQUEST, headers=headers).status_code == expected
 
 
+@pytest.fixture(params=[nginx, caddy])
+def proxy(request):
+    if shutil.which(request.param.__name__) is None:
+        pytest.skip(f"{request.param.__name__} is not installed")
+    return request.param
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("proxy", [nginx, caddy])
 def test_the_examples_of_the_page(proxy, serve, tmp_path):
     """They pass requests on, with the client's address and the host's name, and refuse what is too long."""
-    if shutil.which(proxy.__name__) is None:
-        pytest.skip(f"{proxy.__name__} is not installed")
     _, server = serve("--hosts", HOST, "--proxies", "127.0.0.1", "--req-limit", "3", "--read-seconds", "2")
     folder = tmp_path / "proxy"
     folder.mkdir()
@@ -109,3 +122,33 @@ def test_the_examples_of_the_page(proxy, serve, tmp_path):
             last = client.post("/translate", json=REQUEST, headers={"X-Forwarded-For": address})
         assert last.status_code == 429
         assert httpx.post(f"{server}/translate", json=REQUEST).status_code == 400  # by another name
+
+
+@pytest.mark.slow
+def test_files_and_keys_through_the_examples_of_the_page(proxy, serve, tmp_path):
+    """A file is fetched by the proxy's own address, a large one is refused, and wrong keys count for their client."""
+    folder, keys = tmp_path / "proxy", tmp_path / "keys"
+    folder.mkdir()
+    keys.write_text("right")
+    _, server = serve("--hosts", HOST, "--proxies", "127.0.0.1", "--api-keys", str(keys))
+    command, address = proxy(folder, free_port(), server.removeprefix("http://"))
+    with running(command, address) as client, client_at(address, "127.0.0.2") as stranger:
+
+        def upload(content):
+            data = {"source": "en", "target": "de", "api_key": "right"}
+            return client.post("/translate_file", data=data, files={"file": ("a.md", content)})
+
+        response = upload(b"a *b*\n")
+        assert response.status_code == 200, response.text
+        url = httpx.URL(response.json()["translatedFileUrl"])
+        assert (url.scheme, url.host) == (httpx.URL(address).scheme, HOST)
+        assert client.get(url.raw_path.decode()).content.endswith(b"\n")
+        with contextlib.suppress(httpx.TransportError):  # the proxy closes before it has read all
+            assert upload(b"a" * 1_000_000).status_code in (413, 502)
+        with ThreadPoolExecutor(WRONG_KEYS_A_MINUTE + 5) as threads:  # at once: an allowance comes back by and by
+            wrong = {"json": {**REQUEST, "api_key": "wrong"}}
+            tries = [threads.submit(stranger.post, "/translate", **wrong) for _ in range(WRONG_KEYS_A_MINUTE + 5)]
+        statuses = Counter(attempt.result().status_code for attempt in tries)
+        assert statuses.keys() == {403, 429}
+        assert statuses[403] >= WRONG_KEYS_A_MINUTE
+        assert client.post("/translate", json={**REQUEST, "api_key": "right"}).status_code == 200
