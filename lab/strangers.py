@@ -258,18 +258,18 @@ async def ordinary(server: Server, number: int, pairs: list[tuple[str, str]], lo
 
 
 async def check_health(server: Server, load: Load) -> None:
-    """Ask for /health on one connection, again and again."""
-    reader, writer = await server.connect(HEALTH_CLIENT)
-    try:
-        while True:
-            was_disturbed, began = load.is_disturbed, time.perf_counter()
+    """Ask for /health again and again, each time on a new connection, as monitors do."""
+    while True:
+        was_disturbed, began = load.is_disturbed, time.perf_counter()
+        reader, writer = await server.connect(HEALTH_CLIENT)
+        try:
             status, _ = await ask(reader, writer, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            load.health[was_disturbed].append(time.perf_counter() - began)
-            if status != 200:
-                load.failures.append(f"/health answered {status}")
-            await asyncio.sleep(HEALTH_EVERY)
-    finally:
-        writer.close()
+        finally:
+            writer.close()
+        load.health[was_disturbed].append(time.perf_counter() - began)
+        if status != 200:
+            load.failures.append(f"/health answered {status}")
+        await asyncio.sleep(HEALTH_EVERY)
 
 
 async def _watched(name: str, work: Awaitable[None], load: Load) -> None:

@@ -12,7 +12,7 @@ PARTS = re.compile(r"word/(?:document|header\d*|footer\d*|footnotes|endnotes)\.x
 DIALECT = Dialect(
     "w",
     '<w:t xml:space="preserve">',
-    re.compile(rb"<w:(?:lang|noProof)\b[^>]*/>|<w:rPr>\s*</w:rPr>|<w:rPr/>"),
+    re.compile(rb"<w:(?:lang|noProof)\b[^<>]*/>|<w:rPr>\s*</w:rPr>|<w:rPr/>"),
 )
 
 

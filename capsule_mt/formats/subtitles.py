@@ -170,7 +170,7 @@ def _strip_first_tags(line: Line) -> None:
         element = re.match(r"<([A-Za-z]+)", tag[0])
         content, closing_tag = line.text[tag.end() :], ""
         if element is not None:
-            closing_tags = list(re.finditer(rf"</{element[1]}[^>]*>", content))
+            closing_tags = list(re.finditer(rf"</{element[1]}[^<>]*>", content))
             if len(closing_tags) > 1 or (closing_tags and content[closing_tags[0].end() :].strip()):
                 return
             closing_tag = closing_tags[0][0] if closing_tags else ""

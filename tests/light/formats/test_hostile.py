@@ -2,10 +2,12 @@
 
 import io
 import random
+import time
 import zipfile
 
 import pytest
 
+from capsule_mt.formats import docx as docx_format
 from capsule_mt.formats.reading import format_of, parse
 from capsule_mt.formats.units import FormatError, Parsed, Translated
 from capsule_mt.formats.worker import Source, Worker
@@ -271,3 +273,12 @@ def test_no_pattern_crawls(name):
         assert worker.write(source, [[Translated(unit.text) for unit in texts.units]])
     finally:
         worker.stop()
+
+
+def test_tags_that_do_not_end_take_linear_time():
+    """They took a minute for a megabyte: each tag was searched for its end through all that follow."""
+    start = time.process_time()
+    assert docx_format.DIALECT.no_format.sub(b"", b"<w:lang " * 60_000 + b"<w:noProof/>") == b"<w:lang " * 60_000
+    cue = b"1\n00:00:01,000 --> 00:00:02,000\n<i>a" + b"</i" * 60_000 + b"\n"
+    assert parse(cue, "srt", name="a.srt").units
+    assert time.process_time() - start < 3
