@@ -1,14 +1,15 @@
 # The translation server: build with `docker build -t translator .`, then
 #   docker run -p 5000:5000 -v "$PWD/outputs/gdr:/models/en-de:ro" translator en-de=/models/en-de
 # `docker stop` lets it answer what it accepted, for 7 s. More: docs/serving.md
-FROM python:3.11-slim AS build
+ARG BASE=python:3.11-slim
+FROM ${BASE} AS build
 WORKDIR /source
 COPY constraints.txt ./
 COPY capsule_mt capsule_mt
 RUN python -m venv /environment \
  && /environment/bin/pip install --no-cache-dir --constraint constraints.txt "./capsule_mt[serve,auto]"
 
-FROM python:3.11-slim
+FROM ${BASE}
 RUN useradd --create-home --uid 1000 capsule
 COPY --from=build /environment /environment
 USER capsule
