@@ -68,8 +68,8 @@ class Paragraph(ABC):
             self._add(child)
 
     @abstractmethod
-    def _xml(self, filled: str) -> str:
-        """Return the XML of a text with actions."""
+    def _xml(self, text: str) -> str:
+        """Return a text with actions as XML."""
 
     def _escaped(self, text: str) -> str:
         """Return a text as `_xml` takes it."""

@@ -15,15 +15,15 @@ CHARACTERS = {"noBreakHyphen": "\u2011", "softHyphen": SOFT_HYPHEN}
 
 
 class Dialect(NamedTuple):
-    """The elements of a program: their prefix, the start tag of text, and what is not a format in the properties."""
+    """How Word or PowerPoint writes runs."""
 
-    prefix: str
-    text_start: str
-    no_format: re.Pattern[bytes]
+    prefix: str  # of element names
+    text_start: str  # the start tag of an element with text
+    ignored_properties: re.Pattern[bytes]  # properties of a run that do not change how its text looks
 
 
 class RunParagraph(Paragraph):
-    """A paragraph of runs. Adjacent runs of one format are a text without markup."""
+    """A paragraph of runs. Adjacent runs with the same format are joined, without markup between them."""
 
     first_names, last_names = frozenset({"pPr"}), frozenset({"endParaRPr"})
 
@@ -39,12 +39,12 @@ class RunParagraph(Paragraph):
         self._base = self._format = formats.most_common(1)[0][0] if formats else ""
         super().__init__(element)
 
-    def _xml(self, filled: str) -> str:
-        """Return the XML of the runs of a text with actions."""
+    def _xml(self, text: str) -> str:
+        """Return a text with actions as runs."""
         prefix, text_start = self._dialect.prefix, self._dialect.text_start
         written, current = [], self._base
-        for index, part in enumerate(ACTION.split(filled)):
-            if index % 2:  # the index in an `ACTION`; even parts are text
+        for index, part in enumerate(ACTION.split(text)):
+            if index % 2:  # odd parts are indices of actions; even parts are text
                 action = self._actions[int(part)]
                 if callable(action):
                     written.append(action())
@@ -89,7 +89,10 @@ class RunParagraph(Paragraph):
                 self._markup.add_point(self._action(_wrapped(run, properties, child)))
 
     def _add_field(self, element: Element) -> None:
-        """Collect the runs of a field up to its result, which is text; a field without a result is a point."""
+        """Collect the runs of a field that precede its result. The result is translated as text in the field.
+
+        A field without a result is markup without text.
+        """
         mark = _field_mark(element)
         self._field.append(element)
         self._field_depth += (mark == "begin") - (mark == "end")
@@ -103,14 +106,14 @@ class RunParagraph(Paragraph):
             return
         self._field_depth, self._field = 0, []
 
-    def _set_format(self, new: str) -> None:
-        if new == self._format:
+    def _set_format(self, new_format: str) -> None:
+        if new_format == self._format:
             return
         if self._format != self._base:
             self._markup.close(self._action(self._base), "format")
-        if new != self._base:
-            self._markup.open(self._action(new), "format")
-        self._format = new
+        if new_format != self._base:
+            self._markup.open(self._action(new_format), "format")
+        self._format = new_format
 
     def _add_break(self, action: Action) -> None:
         self._set_format(self._base)
@@ -121,10 +124,10 @@ class RunParagraph(Paragraph):
         super()._end()
 
     def _format_of(self, run: Element) -> str:
-        """Return the format of a run, without its language."""
-        # twice: without its language, the element may be empty
-        no_format = self._dialect.no_format
-        return no_format.sub(b"", no_format.sub(b"", _properties(run))).decode()
+        """Return the properties of a run as XML, without those that do not change its look, such as its language."""
+        pattern = self._dialect.ignored_properties
+        # the second pass removes an element of properties that the first one has emptied
+        return pattern.sub(b"", pattern.sub(b"", _properties(run))).decode()
 
 
 def _properties(run: Element) -> bytes:
@@ -138,5 +141,5 @@ def _field_mark(run: Element) -> str:
 
 
 def _wrapped(run: Element, properties: str, child: Element) -> Callable[[], str]:
-    """Return an action that writes a run with one child."""
+    """Return an action that writes a child alone in a copy of its run."""
     return lambda: f"{run.start.decode()}{properties}{child.raw.decode()}{run.end.decode()}"
