@@ -1,7 +1,7 @@
-"""The rules of `text` and `checks` that JavaScript needs: constants, and patterns in JavaScript's syntax.
+"""The rules of `text` and `checks` for JavaScript: constants, and patterns in its syntax.
 
-They are written into interface.js, and what depends on a model's languages into its file, so that each stands once.
-tests/vectors hold for both languages.
+The build writes them into interface.js, so that JavaScript does not have a second copy. Rules that depend on a model's
+languages go into the model file. The cases in tests/vectors check Python and JavaScript alike.
 """
 
 import re
@@ -24,12 +24,12 @@ from capsule_mt.text import (
 )
 
 WORD_CHARACTERS, DIGITS, SPACES = r"\p{L}\p{N}_", r"\p{Nd}", r"\s\x1c-\x1f\x85"  # as Python's \w, \d and \s
-# of Python's classes, inside of brackets and outside of them
+# Python's character classes, as they are written inside brackets
 CLASSES = {"w": WORD_CHARACTERS, "d": DIGITS, "s": SPACES}
 BOUNDARY = rf"(?:(?<=[{WORD_CHARACTERS}])(?![{WORD_CHARACTERS}])|(?<![{WORD_CHARACTERS}])(?=[{WORD_CHARACTERS}]))"
-# a \W inside of brackets, where it is negated
+# JavaScript cannot negate a class inside brackets: write these sets out
 NEGATED = {r"[^\W_]": r"[\p{L}\p{N}]", r"[^\W\d_]": r"[\p{L}\p{Nl}\p{No}]"}
-# "u" takes no escape of any other character
+# with the flag "u", only these characters may be escaped
 SYNTAX = frozenset(r"^$\.*+?()[]{}|/")
 TOKENS = re.compile(r"\(\?i:[^()]*\)|\(\?[a-z]:|\(\?P<|\[\^?\]?(?:\\.|[^\]\\])*\]|\\.|.", re.DOTALL)
 
@@ -42,29 +42,29 @@ CHECKS = ("KEPT_KINDS", "HALF", "MAX_SMALL_NUMBER", "MAX_INTEGER", "ROMAN_VALUES
 
 
 def javascript_pattern(pattern: str) -> str:
-    """Return a regular expression of Python as JavaScript reads it with the flag "u"."""
+    """Return a regular expression of Python in JavaScript's syntax, for the flag "u"."""
     written = ""
-    dots = [r"[^\n]"]  # what `.` is in each of the groups around
+    dot_forms = [r"[^\n]"]  # what `.` stands for in each open group: the last entry is for the innermost one
     for token in TOKENS.findall(pattern):
         if token.startswith("(?i:"):
             inner = re.sub(r"(?<!\\)[a-z]", lambda letter: f"[{letter[0]}{letter[0].upper()}]", token[4:-1])
             written += f"(?:{javascript_pattern(inner)})"
         elif token == "(?s:":
             written += "(?:"
-            dots.append("[^]")
+            dot_forms.append("[^]")
         elif token == "(?P<":
             written += "(?<"
-            dots.append(dots[-1])
+            dot_forms.append(dot_forms[-1])
         elif token[0] == "[":
             written += NEGATED.get(token) or re.sub(r"\\(U[\da-f]{8}|.)", _escape_in_brackets, token, flags=re.DOTALL)
         elif token[0] == "\\" and len(token) == 2:
             written += _escape(token[1])
         else:
             if token == "(":
-                dots.append(dots[-1])
+                dot_forms.append(dot_forms[-1])
             elif token == ")":
-                dots.pop()
-            written += dots[-1] if token == "." else token
+                dot_forms.pop()
+            written += dot_forms[-1] if token == "." else token
     return written
 
 
@@ -74,7 +74,7 @@ def _escape(letter: str) -> str:
     if letter.lower() in CLASSES:
         return f"[^{CLASSES[letter.lower()]}]"
     if letter.isalnum():
-        return {"b": BOUNDARY, "A": "^", "Z": "$"}.get(letter) or _same_escape(letter)
+        return {"b": BOUNDARY, "A": "^", "Z": "$"}.get(letter) or _shared_escape(letter)
     return f"\\{letter}" if letter in SYNTAX else letter
 
 
@@ -85,14 +85,16 @@ def _escape_in_brackets(match: re.Match[str]) -> str:
     if letter in CLASSES:
         return CLASSES[letter]
     if letter.isalnum():
-        return _same_escape(letter)
+        return _shared_escape(letter)
     return match[0] if letter in SYNTAX or letter == "-" else letter
 
 
-def _same_escape(letter: str) -> str:
-    """Return the escape of a letter that both languages have."""
+def _shared_escape(letter: str) -> str:
+    """Return a letter's escape if it means the same in Python and in JavaScript; refuse others."""
     if letter not in "nrvfxu":
-        raise ValueError(f"a pattern has \\{letter}: write it otherwise, or translate it here")
+        raise ValueError(
+            f"\\{letter} in a pattern: JavaScript may read it otherwise; avoid it, or convert it in `_escape`"
+        )
     return rf"\{letter}"
 
 
@@ -148,7 +150,7 @@ def patterns() -> dict[str, str]:
 
 
 def constants() -> dict[str, Any]:
-    """Return what JavaScript reads of the rules of `text`, by its names there."""
+    """Return the constants and patterns of `text` and `checks` by their names in JavaScript."""
     return {
         "PATTERNS": {name: javascript_pattern(pattern) for name, pattern in patterns().items()},
         "KEPT_PATTERNS": {kind: javascript_pattern(keeping.PATTERNS[kind]) for kind in keeping.COPIED_KINDS},
@@ -197,9 +199,9 @@ def constants() -> dict[str, Any]:
 
 
 def digit_runs() -> list[list[int]]:
-    """Return the digits that checks read as plain ones: runs of a first code, its value, and a length."""
+    """Return the digits that `checks` reads as ASCII ones: runs of characters, [first code, its value, length]."""
     digits = [(code, int(digit)) for code, digit in checks.DIGITS.items()]
-    # in a run, the code less its place, and the value less its place, stay the same
+    # along a run, the code and the value both grow by 1 a step, so each minus the index is constant
     runs = [
         [digit for _, digit in run]
         for _, run in groupby(enumerate(digits), lambda entry: (entry[1][0] - entry[0], entry[1][1] - entry[0]))
@@ -208,7 +210,7 @@ def digit_runs() -> list[list[int]]:
 
 
 def habits_of(language: str | None) -> dict[str, Any]:
-    """Return the habits of a target language: see habits.js."""
+    """Return how a target language writes quotes, colons and spaces: see habits.js."""
     has_spaces = habits.has_french_spaces(language)
     return {
         "quotes": habits.quotes_of(language),
@@ -218,7 +220,7 @@ def habits_of(language: str | None) -> dict[str, Any]:
 
 
 def words_of_checks(source: str | None, target: str | None) -> dict[str, Any]:
-    """Return what `checks` reads of a pair of languages; each list has the source's entry, then the target's."""
+    """Return the words of two languages for `checks`; each list has the source's entry, then the target's."""
     codes = [sentences.language_code(language) or "" for language in (source, target)]
     negations = [check_words.NEGATION.get(code) for code in codes]
     return {
