@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from capsule_mt.translate.translator import Translator
 
-if TYPE_CHECKING:  # late: most models are one, and have no glossary
+if TYPE_CHECKING:  # late: most calls load one model without a glossary
     from capsule_mt.text.glossary import Glossary
     from capsule_mt.translate.pivot import PivotTranslator
     from capsule_mt.translate.scoring import Scorer
@@ -23,16 +23,16 @@ def load(
     tgt_lang: str | None = None,
     loaded: MutableMapping[str, Translator] | None = None,
 ) -> "Translator | PivotTranslator":
-    """Load the model in a folder or of a name, or both models of a pair that goes through English.
+    """Load a model by its folder or name, or both models of a language pair that goes through English.
 
-    The arguments are those of `Translator.from_pretrained`, and `loaded`. `reverse`, `glossary`, `src_lang` and
-    `tgt_lang` cannot be used with a pair that goes through English. A `PivotTranslator` translates, and finds what was
-    left out; it does not have what needs a single model, such as `score`.
+    All arguments but `loaded` are those of `Translator.from_pretrained`. `reverse`, `glossary`, `src_lang` and
+    `tgt_lang` need a single model. So do some methods, such as `score`: a `PivotTranslator`, which translates through
+    English, only translates and marks omissions.
 
     Args:
-        loaded: the translators of earlier calls with the same `int8` and `shortlist`, by folder: their models are
-            shared, and new ones are added. A model that is loaded with one of the other arguments is neither taken
-            from here nor added.
+        loaded: translators by folder, from earlier calls with the same `int8` and `shortlist`. A model that is here is
+            not loaded again; a new one is added. Ignored for a model with `reverse`, `glossary`, `src_lang` or
+            `tgt_lang`.
     """
     if os.path.isdir(name_or_folder):
         folders = [os.fspath(name_or_folder)]
@@ -40,12 +40,17 @@ def load(
         from capsule_mt.catalog.store import model_folders  # late: a folder needs no catalog
 
         folders = model_folders(name_or_folder)
-    single: dict[str, Any] = {"reverse": reverse, "glossary": glossary, "src_lang": src_lang, "tgt_lang": tgt_lang}
-    options = [name for name, value in single.items() if value is not None]
-    if len(folders) == 1 and options:
-        return Translator.from_pretrained(folders[0], int8=int8, shortlist=shortlist, **single)
-    if options:
-        raise ValueError(f"`{options[0]}` needs one model, and {name_or_folder} goes through English by two")
+    single_model_options: dict[str, Any] = {
+        "reverse": reverse,
+        "glossary": glossary,
+        "src_lang": src_lang,
+        "tgt_lang": tgt_lang,
+    }
+    used_options = [name for name, value in single_model_options.items() if value is not None]
+    if len(folders) == 1 and used_options:
+        return Translator.from_pretrained(folders[0], int8=int8, shortlist=shortlist, **single_model_options)
+    if used_options:
+        raise ValueError(f"`{used_options[0]}` needs one model, but {name_or_folder} goes through English with two")
     loaded = {} if loaded is None else loaded
     for folder in folders:
         if folder not in loaded:

@@ -184,7 +184,7 @@ def single_model(translator: TextTranslator, purpose: str) -> "Scorer":
 
 def _needs_one_model(purpose: str) -> ValueError:
     """Return the error of something that two models one after the other cannot do."""
-    return ValueError(f"{purpose} needs one model, and this pair goes through English by two")
+    return ValueError(f"{purpose} needs one model, but this pair goes through English with two")
 
 
 def _to_pivot(options: TranslationOptions) -> TranslationOptions:

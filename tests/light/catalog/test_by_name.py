@@ -130,10 +130,10 @@ def test_what_needs_one_model_is_refused(both):
     translator = PivotTranslator(*both)
     support = {"coverage": CoverageOptions(support=True)}
     for name, options in (("alignment", {"alignment": True}), ("support", support)):
-        with pytest.raises(ValueError, match=f"`{name}` needs one model, and this pair goes through English by two"):
+        with pytest.raises(ValueError, match=f"`{name}` needs one model, but this pair goes through English with two"):
             translator(TEXTS[0], **options)
     for name, value in (("reverse", both[0]), ("glossary", {"ba": "be"})):
-        with pytest.raises(ValueError, match=f"`{name}` needs one model, and de-pt goes through English by two"):
+        with pytest.raises(ValueError, match=f"`{name}` needs one model, but de-pt goes through English with two"):
             load("de-pt", **{name: value})
     assert not any(hasattr(translator, name) for name in ("score", "cover", "adequacy", "reverse", "from_pretrained"))
 
@@ -141,7 +141,9 @@ def test_what_needs_one_model_is_refused(both):
 def test_scoring_by_two_models_is_refused(both, call, tmp_path):
     (tmp_path / "in").write_text(f"{TEXTS[0]}\n")
     arguments = ("--sources", tmp_path / "in", "--translations", tmp_path / "in")
-    with pytest.raises(ValueError, match="a given translation needs one model, and this pair goes through English by"):
+    with pytest.raises(
+        ValueError, match="a given translation needs one model, but this pair goes through English with"
+    ):
         call(score, "de-pt", *arguments)
 
 
@@ -197,7 +199,7 @@ def test_translating_by_name(both, call, tmp_path):
     with pytest.raises(CatalogError, match="similar names: "):
         call(translate, "en-pr", *arguments)
     (tmp_path / "terms").write_text(f"{SOURCE[0]}\t{LAST[3]}\n")
-    with pytest.raises(ValueError, match="`glossary` needs one model, and this pair goes through English by two"):
+    with pytest.raises(ValueError, match="`glossary` needs one model, but this pair goes through English with two"):
         call(translate, "de-pt", *arguments, "--restart", "--glossary", tmp_path / "terms")
     for further in (["en-pt"], ["--backend", "transformers"]):
         with pytest.raises(ValueError, match="de-en is a model for the engine alone, which does not support "):
