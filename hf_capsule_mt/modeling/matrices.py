@@ -1,28 +1,28 @@
-"""The matrix of a linear layer that a routing multiplies itself, also when a library has changed the layer."""
+"""Weights and biases of linear layers for code that multiplies them itself, also of quantised and adapted layers."""
 
 import torch
 from torch import nn
 
 
 def is_plain(linear: nn.Linear) -> bool:
-    """Return whether no library has quantised a linear layer or put an adapter (LoRA) around it."""
+    """Return whether a linear layer is as torch made it: not quantised, and without an adapter such as LoRA."""
     return isinstance(linear, nn.Linear) and type(linear.weight) is nn.Parameter and linear.weight.is_floating_point()
 
 
 def matrix_of(linear: nn.Linear) -> torch.Tensor:
-    """Return the weight [out, in] of a linear layer as numbers.
+    """Return the weight [out, in] of a linear layer as floating-point numbers.
 
-    A quantised layer may keep integers, or an object that only its own product understands, and the weight of a layer
-    with an adapter lacks the adapter's part. The matrix is then the product with the unit matrix.
+    A quantised layer may store integers, or an object that only the layer itself can multiply. An adapted layer stores
+    the adapter's part elsewhere. So these layers are applied to the identity matrix, and the bias is subtracted.
     """
     weight = linear.weight
     if is_plain(linear) or (torch.compiler.is_compiling() and isinstance(linear, nn.Linear)):
         return weight
-    device = getattr(weight, "device", None)  # of torch.ao's layers `weight` is a method
-    unit = torch.eye(linear.in_features, device=device if isinstance(device, torch.device) else None)
-    learns = any(parameter.requires_grad for parameter in linear.parameters())
-    with torch.set_grad_enabled(learns and torch.is_grad_enabled()):
-        return (linear(unit) - linear(torch.zeros_like(unit[:1]))).t()
+    device = getattr(weight, "device", None)  # a method in torch.ao's layers
+    identity = torch.eye(linear.in_features, device=device if isinstance(device, torch.device) else None)
+    is_trainable = any(parameter.requires_grad for parameter in linear.parameters())
+    with torch.set_grad_enabled(is_trainable and torch.is_grad_enabled()):
+        return (linear(identity) - linear(torch.zeros_like(identity[:1]))).t()
 
 
 def vector_of(linear: nn.Linear) -> torch.Tensor:
