@@ -1,4 +1,4 @@
-"""The tokenizer in a folder; tests/decoding/test_tokenizer.py holds it to transformers'."""
+"""The tokenizer in a folder. tests/decoding/test_tokenizer.py compares it with transformers'."""
 
 import pytest
 
@@ -12,15 +12,15 @@ def folder(tmp_path):
     return golden("capsule_marian", tmp_path / "model")
 
 
-def test_names_of_special_tokens_in_a_text_are_text(folder):
+def test_text_that_looks_like_a_special_token_is_split_by_default(folder):
     text = "A </s> in a <pad>."
-    splitting = FileTokenizer(folder)
-    assert splitting.decode(splitting.encode(text).ids) == text
+    tokenizer = FileTokenizer(folder)
+    assert tokenizer.decode(tokenizer.encode(text).ids) == text
     edit_json(folder / "tokenizer_config.json", split_special_tokens=False)
     assert FileTokenizer(folder).encode(text).ids.count(1) == 2
 
 
-def test_spaces_are_cleaned_up_where_a_tokenizer_asks(folder):
+def test_spaces_are_cleaned_up_if_the_configuration_says_so(folder):
     ids = FileTokenizer(folder).encode("He does n't sing , he reads .").ids
     edit_json(folder / "tokenizer_config.json", clean_up_tokenization_spaces=True, unk_token={"content": "<unk>"})
     tokenizer = FileTokenizer(folder)
@@ -28,7 +28,7 @@ def test_spaces_are_cleaned_up_where_a_tokenizer_asks(folder):
     assert tokenizer.unknown_id == 2
 
 
-def test_a_tokenizer_of_another_kind(folder):
+def test_a_folder_without_tokenizer_json_is_refused(folder):
     (folder / "tokenizer.json").unlink()
     with pytest.raises(UnsupportedModelError, match=r"tokenizer\.json: no such file; .* needs hf-capsule-mt"):
         FileTokenizer(folder)

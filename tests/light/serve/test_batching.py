@@ -9,7 +9,7 @@ from capsule_mt.files.line_failures import Failure
 from capsule_mt.serve.batching import Batcher, QueueFullError, RequestSettings, StoppingError
 from tests.light.serve.fakes import Upper, until
 
-NUM_THREADS = 2  # threads translate
+NUM_THREADS = 2  # of a batcher
 
 
 @pytest.fixture
@@ -29,12 +29,12 @@ def batcher(upper):
 
 
 def hold(batcher, upper):
-    """Let both threads be busy with a text each."""
+    """Occupy both threads with one text each until `upper.free` is set."""
     texts = ["first", "second"]
     orders = []
-    for number, text in enumerate(texts):
+    for index, text in enumerate(texts):
         orders.append(batcher.submit([text], client=text))
-        until(lambda number=number: len(upper.calls) > number)
+        until(lambda index=index: len(upper.calls) > index)
     return orders
 
 
@@ -45,16 +45,16 @@ def results(*orders):
 
 
 def batches(upper):
-    """Return the batches after those that were held, in the order of their calls.
+    """Return the batches after those of `hold`, in the order in which the translator was called.
 
-    Two threads take batches in an order that the queue decides, and call the translator in any: sort two that may run
-    at once.
+    The queue decides which batch starts next, but two threads may call the translator in either order: sort batches
+    that may run at once.
     """
     return [texts for texts, _ in upper.calls[NUM_THREADS:]]
 
 
 # ---- batches
-def test_sentences_that_wait_are_translated_together(batcher, upper):
+def test_waiting_sentences_are_translated_together(batcher, upper):
     orders = hold(batcher, upper)
     orders += [batcher.submit([text]) for text in ("a", "b;c", "d")]
     assert batcher.num_waiting(None) == 4
@@ -64,32 +64,32 @@ def test_sentences_that_wait_are_translated_together(batcher, upper):
     assert sorted(batches(upper)) == [["a", "b;", "c"], ["d"]]
 
 
-def test_a_batch_waits_for_more():
+def test_a_batch_waits_until_it_is_full():
     upper = Upper()
     batcher = Batcher(upper, max_batch=2, wait_seconds=60)
     first = batcher.submit(["one"])
     time.sleep(0.05)
-    assert upper.calls == []  # sixty seconds are not over
+    assert upper.calls == []  # the batch is not full, and `wait_seconds` have not passed
     assert results(first, batcher.submit(["two"])) == ["ONE", "TWO"]
     three = batcher.submit(["three"])
-    batcher.close()  # does not wait for more
+    batcher.close()  # starts the batch at once
     assert results(three) == ["THREE"]
     assert [texts for texts, _ in upper.calls] == [["one", "two"], ["three"]]
 
 
-def test_a_pair_is_well_while_its_threads_start(batcher, upper, monkeypatch):
-    start, healthy = threading.Thread.start, []
+def test_a_batcher_is_alive_while_its_threads_start(batcher, upper, monkeypatch):
+    start, alive = threading.Thread.start, []
 
     def start_thread(thread):
-        healthy.append(batcher.is_alive)
+        alive.append(batcher.is_alive)
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", start_thread)
     hold(batcher, upper)
-    assert healthy == [True, True, True]
+    assert alive == [True, True, True]
 
 
-def test_texts_of_equal_settings_are_translated_together(batcher, upper):
+def test_texts_with_equal_settings_are_translated_together(batcher, upper):
     orders = hold(batcher, upper)
     covered = RequestSettings(coverage=True)
     orders += [batcher.submit(["a"], covered), batcher.submit(["b"], covered), batcher.submit(["c"])]
@@ -99,19 +99,19 @@ def test_texts_of_equal_settings_are_translated_together(batcher, upper):
     assert sorted(batches) == [(["a", "b"], True), (["c"], False)]
 
 
-def test_more_beams_prefer_what_leaves_least_out(batcher, upper):
+def test_beam_search_ranks_by_coverage(batcher, upper):
     upper.free.set()
-    four, greedy = (RequestSettings(coverage=True, search=(("num_beams", number),)) for number in (4, 1))
-    assert results(batcher.submit(["a quick fox"], four)) == ["A QUICK FOX"]
+    beam, greedy = (RequestSettings(coverage=True, search=(("num_beams", num_beams),)) for num_beams in (4, 1))
+    assert results(batcher.submit(["a quick fox"], beam)) == ["A QUICK FOX"]
     (_, options) = upper.calls[-1]
     assert (options["num_beams"], options["coverage"].weight) == (4, 5.0)
     assert results(batcher.submit(["a quick fox"], greedy)) == ["A QUICK FOX"]
-    assert upper.calls[-1][1]["coverage"].weight is None  # there is nothing to choose from
+    assert upper.calls[-1][1]["coverage"].weight is None  # a single hypothesis cannot be ranked
 
 
 # ---- clients
-def test_whoever_has_had_least_is_next(batcher, upper):
-    """Of four who wait for a batch of three, whoever has had most waits longest, though it came first."""
+def test_the_most_served_client_waits_longest(batcher, upper):
+    """Four clients wait for a batch of three: the most-served one is left out, although its text came first."""
     upper.free.set()
     results(batcher.submit(["z z"], client="before"))
     upper.free.clear()
@@ -122,8 +122,8 @@ def test_whoever_has_had_least_is_next(batcher, upper):
     assert sorted(batches(upper)) == [["a", "b", "c"], ["before"]]
 
 
-def test_a_client_with_one_sentence_waits_for_no_large_batch(upper):
-    """A batch of several clients is small, whatever one of them has queued before."""
+def test_a_client_with_one_sentence_does_not_wait_for_a_large_batch(upper):
+    """A batch of several clients stays small, however much one of them has queued."""
     batcher = Batcher(upper, wait_seconds=0.0)
     orders = [*hold(batcher, upper), batcher.submit(list("abcdefghijkl"), client="many")]
     orders.append(batcher.submit(["one"], client="one"))
@@ -133,22 +133,22 @@ def test_a_client_with_one_sentence_waits_for_no_large_batch(upper):
     assert sorted(batches(upper)) == [["a", "one", *"bcdefg"], list("hijkl")]
 
 
-def test_what_takes_long_gives_way_and_has_one_of_the_threads(batcher, upper):
+def test_slow_clients_share_one_thread(batcher, upper):
     upper.free.set()
     first = batcher.submit(["slow"], client="hostile")
     until(lambda: len(upper.calls) == 1)
     second = batcher.submit(["slow too"], client="another")
     until(lambda: len(upper.calls) == 2)
     assert results(batcher.submit(["a"], client="other")) == ["A"]
-    third = batcher.submit(["b"], client="another")  # which is slow now: no further trial
+    third = batcher.submit(["b"], client="another")  # this client is slow now, so the text waits
     assert results(batcher.submit(["c"], client="other")) == ["C"]
     assert batches(upper) == [["slow too"], ["a"], ["c"]]
     upper.freed_slow.set()
     assert results(first, second, third) == ["SLOW", "SLOW TOO", "B"]
 
 
-def test_slow_clients_have_a_thread_while_others_keep_asking(batcher, upper, monkeypatch):
-    """The first batch of others ends only after that of the slow client has begun."""
+def test_slow_clients_get_a_thread_while_fast_ones_keep_it_busy(batcher, upper, monkeypatch):
+    """The fast clients' first batch does not end before the slow client's batch starts."""
     orders = [*hold(batcher, upper), batcher.submit(["z"], client="slow")]
     batcher._clients["slow"].is_slow = True
     orders += [batcher.submit([f"{letter};{letter}"], client=letter) for letter in "abcdefgh"]
@@ -164,7 +164,7 @@ def test_slow_clients_have_a_thread_while_others_keep_asking(batcher, upper, mon
     assert ["z"] in batches(upper)[:2]
 
 
-def test_of_a_batch_of_several_clients_that_takes_long_each_is_tried_alone(batcher, upper):
+def test_the_clients_of_a_slow_batch_are_then_tried_alone(batcher, upper):
     orders = [*hold(batcher, upper), batcher.submit(["slow"], client="hostile"), batcher.submit(["a"], client="one")]
     upper.free.set()
     until(lambda: len(upper.calls) == NUM_THREADS + 1)
@@ -177,15 +177,15 @@ def test_of_a_batch_of_several_clients_that_takes_long_each_is_tried_alone(batch
     assert not batcher._clients["one"].is_slow
 
 
-# ---- what goes wrong
-def test_a_broken_text_costs_the_others_nothing(batcher, upper):
+# ---- failures, refusals and cancelled requests
+def test_a_broken_text_does_not_harm_the_others(batcher, upper):
     orders = [*hold(batcher, upper), batcher.submit(["a", "b;broken", "c"])]
     upper.free.set()
     assert results(*orders) == ["FIRST", "SECOND", "A", Failure("ValueError: a broken text"), "C"]
 
 
-def test_a_full_queue_takes_all_texts_of_a_request_or_none(batcher, upper):
-    """A client may fill a quarter of it; what it has waiting counts, so that its first request always fits."""
+def test_a_full_queue_accepts_all_texts_of_a_request_or_none(batcher, upper):
+    """A client may fill a quarter of the queue, but its first request may be larger."""
     orders = [*hold(batcher, upper), batcher.submit(["a " * 8])]
     with pytest.raises(QueueFullError, match="the server is busy; try again in 1 s") as refused:
         batcher.submit(["b", "c c"])
@@ -198,7 +198,7 @@ def test_a_full_queue_takes_all_texts_of_a_request_or_none(batcher, upper):
     assert batcher.num_waiting(None) == 0
 
 
-def test_what_was_cancelled_is_not_translated(batcher, upper):
+def test_a_cancelled_text_is_not_translated(batcher, upper):
     orders = hold(batcher, upper)
     order = batcher.submit(["a", "b"])
     cancelled, _ = order.results
@@ -209,7 +209,7 @@ def test_what_was_cancelled_is_not_translated(batcher, upper):
     assert batches(upper) == [["b"]]
 
 
-def test_what_nobody_waits_for_is_stopped(batcher, upper):
+def test_a_running_batch_that_is_cancelled_is_stopped(batcher, upper):
     upper.free.set()
     order = batcher.submit(["slow"])
     until(lambda: upper.calls)
@@ -220,8 +220,8 @@ def test_what_nobody_waits_for_is_stopped(batcher, upper):
     assert len(upper.calls) == 1
 
 
-# ---- the end
-def test_the_end_finishes_what_was_accepted(batcher, upper):
+# ---- stopping
+def test_closing_finishes_accepted_texts(batcher, upper):
     orders = [*hold(batcher, upper), batcher.submit(list("abcde"))]
     stopper = threading.Thread(target=batcher.close)
     stopper.start()
@@ -233,19 +233,19 @@ def test_the_end_finishes_what_was_accepted(batcher, upper):
     assert results(*orders) == ["FIRST", "SECOND", *"ABCDE"]
 
 
-def test_a_tokenizer_with_a_state_is_used_by_one_thread_at_a_time(monkeypatch):
-    """Also where a line fails, and the probe is cut; and nothing is cut that nobody sent."""
+def test_a_stateful_tokenizer_is_used_by_one_thread_at_a_time(monkeypatch):
+    """That holds also for the probe that follows a failed text. Nothing else is tokenized."""
     monkeypatch.setattr(Upper, "tokenizes_in_threads", False)
-    upper, counts = Upper(), []
+    upper, calls = Upper(), []
     batcher = Batcher(upper, wait_seconds=0.0)
-    cut = upper.documents
+    documents = upper.documents
     monkeypatch.setattr(
         upper,
         "documents",
-        lambda texts, options: counts.append((texts, batcher._tokenizing.locked())) or cut(texts, options),
+        lambda texts, options: calls.append((texts, batcher._tokenizing.locked())) or documents(texts, options),
     )
     assert results(batcher.submit(["one"])) == ["ONE"]
-    assert counts == [(["one"], True)]
+    assert calls == [(["one"], True)]
     assert isinstance(results(batcher.submit(["broken"]))[0], Failure)
-    assert counts[1:] == [(["broken"], True), (["a"], True)]
+    assert calls[1:] == [(["broken"], True), (["a"], True)]
     batcher.close()
