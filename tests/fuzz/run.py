@@ -1,10 +1,10 @@
-"""Try hostile inputs, and keep those that break something.
+"""Try hostile inputs, and keep those that fail.
 
     python -m tests.fuzz.run --seconds 600 --seed 7                 # all targets
     python -m tests.fuzz.run --cases 500 --targets search,file      # the same cases on every machine
 
-Each case is written to `last.json` before it is tried: a crash of the process leaves it there. A case that fails is
-kept in tests/fuzz/corpus, where `pytest tests/fuzz` tries it ever after. Under sanitizers, build the engine with
+Each case is written to `last.json` before it runs, so it is still there if the process crashes. A case that fails goes
+into tests/fuzz/corpus, and from then on `pytest tests/fuzz` runs it. To fuzz with sanitizers, build the engine with
 `CC=gcc python -m capsule_mt.engine.build --sanitize address,undefined`.
 """
 
@@ -20,42 +20,46 @@ from pathlib import Path
 from tests.fuzz.cases import TARGETS
 
 CORPUS = Path(__file__).parent / "corpus"
-SLOW_SECONDS = 60.0  # of processor time; a case that takes more fails
+SLOW_SECONDS = 60.0  # processor time; a slower case fails
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    length = parser.add_mutually_exclusive_group(required=True)
-    length.add_argument("--seconds", type=float, default=math.inf)
-    length.add_argument("--cases", type=float, default=math.inf, help="the number of cases, of all targets together")
-    parser.add_argument("--seed", type=int, default=1, help="printed, for one that is new each night")
+    limit = parser.add_mutually_exclusive_group(required=True)
+    limit.add_argument("--seconds", type=float, default=math.inf)
+    limit.add_argument("--cases", type=float, default=math.inf, help="how many cases to run, over all targets")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="printed, so that a nightly run with a new seed can be repeated"
+    )
     parser.add_argument("--targets", default=",".join(TARGETS))
-    parser.add_argument("--keep", type=Path, default=CORPUS, help="where what fails is written")
+    parser.add_argument(
+        "--keep", type=Path, default=CORPUS, help="the folder for failing cases (default: %(default)s)"
+    )
     arguments = parser.parse_args()
     generator, targets = random.Random(arguments.seed), arguments.targets.split(",")
     print(f"seed {arguments.seed}", flush=True)
-    end, tried, failed = time.monotonic() + arguments.seconds, 0, 0
-    while time.monotonic() < end and tried < arguments.cases:
-        target = targets[tried % len(targets)]
+    end, num_cases, num_failures = time.monotonic() + arguments.seconds, 0, 0
+    while time.monotonic() < end and num_cases < arguments.cases:
+        target = targets[num_cases % len(targets)]
         make, check = TARGETS[target]
         case = {"target": target, **make(generator)}
         content = json.dumps(case)
         (arguments.keep / "last.json").write_text(content + "\n")
-        began = time.process_time()
+        start = time.process_time()
         try:
             check({name: value for name, value in json.loads(content).items() if name != "target"})
-            assert time.process_time() - began < SLOW_SECONDS, "it took too long"
+            assert time.process_time() - start < SLOW_SECONDS, f"took over {SLOW_SECONDS:.0f} s of processor time"
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
-            failed += 1
+            num_failures += 1
             name = f"{target}-{sha256(content.encode()).hexdigest()[:10]}.json"
             (arguments.keep / name).write_text(content + "\n")
             print(f"{name}: {type(error).__name__}: {' '.join(str(error).split())[:200]}", flush=True)
-        tried += 1
+        num_cases += 1
     (arguments.keep / "last.json").unlink()
-    print(f"{tried} cases, {failed} failed")
-    sys.exit(1 if failed else 0)
+    print(f"{num_cases} cases, {num_failures} failed")
+    sys.exit(1 if num_failures else 0)
 
 
 if __name__ == "__main__":
