@@ -1,6 +1,6 @@
-"""What the catalogs of apps share: messages with placeholders, and plural forms that the target language names.
+"""Base classes for catalogs of apps: messages with placeholders, and the plural forms of the target language.
 
-These files are loaded by programs, so a translation with other placeholders than its text is not written.
+Programs load these files, so a translation whose placeholders differ from its source's is not written.
 """
 
 import re
@@ -16,15 +16,15 @@ from capsule_mt.text.keeping import Item, parts_of
 
 
 class Message:
-    """A text of a catalog; `texts` is what is translated of it, nothing if it does not have words.
+    """A message of a catalog. `texts` are its parts to translate, none for a message without words.
 
-    `note` says which part of it stays as it is, and why.
+    `note` says which part is not translated, and why.
 
     Args:
-        fixed: what is copied beside the placeholders that every text keeps.
-        is_icu: whether its programs read branches of ICU; they get the plural forms of `rule`.
-        markup: the text if it has markup; `escape` writes what is not markup.
-        has_key: whether a mark may stand before the key of a menu entry, as in "&File".
+        fixed: matches what is copied, in addition to the placeholders of `keep`.
+        is_icu: whether the message may have ICU branches; they get the plural forms of `rule`.
+        markup: the parsed text if it has markup; `escape` is applied to everything outside markup.
+        has_key: whether a mark may precede the key of a menu entry, as in "&File".
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Message:
         if markup is None:
             patterns = [*([fixed] if fixed else []), *([QUOTED] if is_icu else [])]
             self._markup.add_text(without_key(text) if has_key else text, patterns)
-        self.text = self._markup.text.strip()  # with marks for what is fixed
+        self.text = self._markup.text.strip()  # with marks in place of fixed parts
         self._edges = self._markup.text.partition(self.text)[::2] if self.text else ("", "")
         self._is_icu = is_icu
         self._icu: IcuMessage | None = None
@@ -58,17 +58,17 @@ class Message:
 
     def filled(self, results: Sequence[Translated]) -> str | None:
         """Return the translated message, `None` if it stays as it is."""
-        filled = (
+        translation = (
             self._restore(self.text, results[0]) if self._icu is None else self._icu.filled(results, self._restore)
         )
-        return None if filled is None else filled.join(map(self._escape, self._edges))
+        return None if translation is None else translation.join(map(self._escape, self._edges))
 
     def _restore(self, text: str, result: Translated) -> str | None:
         if result.text is None or has_other_placeholders(text, result.text) or _tags(text) != _tags(result.text):
             return None
         translation = with_key(self._source, result.text.strip())
         if self._is_icu and self._icu is None and "'{" not in text:
-            translation = translation.replace("'{", "\u2019{")  # which would quote the argument
+            translation = translation.replace("'{", "\u2019{")  # "'{" would quote the argument
         return self._markup.filled(translation, self._escape, text)
 
 
@@ -77,11 +77,11 @@ def _tags(text: str) -> list[str]:
 
 
 class Plural:
-    """A message in the plural forms of a catalog; `texts` are what is translated for those of the target language.
+    """A message in several plural forms. `texts` are translated for the plural forms of the target language.
 
     Args:
-        sources: its texts by category.
-        forms: the numbers of each form of the target language.
+        sources: its messages by plural category.
+        forms: the numbers n of each form of the target language.
     """
 
     def __init__(self, sources: Mapping[str, Message], forms: Mapping[str, Sequence[int]]) -> None:
@@ -119,7 +119,7 @@ def edited(text: str, edits: Sequence[Edit]) -> str:
 
 
 class Catalog:
-    """A file of messages. A subclass adds them, each with a function that writes its translation into the file."""
+    """A file of messages. Subclasses add messages, each with a function that writes its translation."""
 
     keep: Sequence[str] = (*MARKUP, "urls")
 
@@ -131,9 +131,9 @@ class Catalog:
         remaining, is_changed = iter(translations), False
         for message, write in self._messages:
             results = [next(remaining) for _ in message.texts]
-            filled = message.filled(results)
-            if filled is not None:
-                write(filled, any(result.needs_review for result in results))
+            translation = message.filled(results)
+            if translation is not None:
+                write(translation, any(result.needs_review for result in results))
                 is_changed = True
         if is_changed:
             self._state_language()
@@ -146,7 +146,7 @@ class Catalog:
             self.units += [Unit(text, location, message.note) for text in message.texts]
 
     def _state_language(self) -> None:
-        """Write the target language into a file that states its language."""
+        """Update the language that the file states, if any."""
 
     def _content(self) -> bytes:
         """Return the bytes of the file with the translations that have been written."""
@@ -154,40 +154,40 @@ class Catalog:
 
 
 class TextCatalog(Catalog):
-    """A file of messages whose translations replace spans of its text."""
+    """A catalog whose translations replace spans of the file's text."""
 
     def __init__(self, text: str, name: str, language: str | None) -> None:
         super().__init__()
         self._text, self._name, self._language = text, name, language
         self._rule = rule_of(language)
         self._edits: list[Edit] = []
-        self._counted = 0, 1  # an offset and its line
+        self._last_line = 0, 1  # an offset and its line number
 
     def _replace(self, start: int, end: int) -> Callable[[str, bool], None]:
-        """Return the function that replaces a span by a translation, which is escaped."""
+        """Return a function that escapes a translation and puts it in place of a span."""
         return lambda text, _: self._edits.append(Edit(start, end, self._escaped(text)))
 
     def _escaped(self, text: str) -> str:
-        """Return a text as it is written into the file."""
+        """Return a text escaped as the file requires."""
         raise NotImplementedError
 
     def _content(self) -> bytes:
         return edited(self._text, self._edits).encode("utf-8")
 
     def _line(self, offset: int) -> int:
-        """Return the number of a line; ascending offsets take linear time together."""
-        start, line = self._counted if offset >= self._counted[0] else (0, 1)
-        self._counted = offset, line + self._text.count("\n", start, offset)
-        return self._counted[1]
+        """Return the line number of an offset. Ascending offsets take linear time in total."""
+        start, line = self._last_line if offset >= self._last_line[0] else (0, 1)
+        self._last_line = offset, line + self._text.count("\n", start, offset)
+        return self._last_line[1]
 
     def _joined(self, text: str, offset: int) -> str:
-        """Return a text whose pairs of surrogates are characters; half a pair is refused."""
+        """Return a text with each surrogate pair joined into its character; refuse an unpaired surrogate."""
         if text.isascii():
             return text
         try:
             return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
         except UnicodeError:
-            self._refuse(offset, "half a pair of surrogates (`\\uD800` to `\\uDFFF`) is not a character")
+            self._refuse(offset, "an unpaired surrogate (`\\uD800` to `\\uDFFF`) is not a character")
 
     def _refuse(self, offset: int, reason: str) -> NoReturn:
         raise FormatError(f"{self._name}, line {self._line(offset)}: {reason}")

@@ -1,6 +1,6 @@
-"""Catalogs of gettext (.po, .pot): entries without a translation are translated; what a person wrote stays.
+"""Catalogs of gettext (.po, .pot): fills in missing translations, and leaves existing ones as they are.
 
-If a check of a translation fails, the entry is flagged `fuzzy`: gettext does not use it before a person has seen it.
+If a translation fails a check, its entry gets the flag `fuzzy`: gettext ignores it until a person removes the flag.
 """
 
 import re
@@ -44,7 +44,7 @@ class Entry:
 
 
 class PoFile:
-    """A catalog. Texts that are translated or fuzzy, comments and obsolete entries stay as they are."""
+    """A catalog. Translated and fuzzy texts, comments and obsolete entries stay as they are."""
 
     keep = ("placeholders", "tags", "urls")
 
@@ -57,7 +57,7 @@ class PoFile:
         self._header_value = self._header.fields["msgstr"] if self._header else ""
         self._header_line = self._header.line if self._header else 1
         self._language, self._is_of_other_language = self._check_language(language)
-        self._plural_forms: str | None = None  # what the header lacks
+        self._plural_forms: str | None = None  # to be added to the header; `None`: it has them, or needs none
         self._forms: dict[str, list[int]] = {}
         self.units: list[Unit] = []
         self._pending: list[tuple[Entry, PluralMessage | None]] = []
@@ -89,7 +89,7 @@ class PoFile:
             for name, result in results.items():
                 if result.text is not None and not values[name]:
                     is_plural = "msgid_plural" in entry.fields and name != "msgstr[0]"
-                    values[name] = _like(entry.fields["msgid_plural" if is_plural else "msgid"], result.text)
+                    values[name] = _adapted_to(entry.fields["msgid_plural" if is_plural else "msgid"], result.text)
                     needs_review |= result.needs_review
             if all(values.values()):
                 _rewrite(entry, values, needs_review)
@@ -99,7 +99,7 @@ class PoFile:
         return written.replace("\n", self._ending).encode("utf-8")
 
     def _check_language(self, target: str | None) -> tuple[str | None, bool]:
-        """Return the code of the catalog's language, and whether its header has another one.
+        """Return the language of the translations, and whether the header states another one.
 
         A catalog with translations into another language is refused. One without any, such as the `en.po` of a
         program in English, is a template.
@@ -107,18 +107,18 @@ class PoFile:
         match = LANGUAGE.search(self._header_value)
         if match is None:
             return target, False
-        stated = match[1].strip()
-        if not is_other_language(stated, target):
-            return stated, False
+        header_language = match[1].strip()
+        if not is_other_language(header_language, target):
+            return header_language, False
         if any(entry.has_text for entry in self._entries if entry.fields.get("msgid")):
             raise FormatError(
-                f"{self._name}, line {self._header_line}: the catalog is for `Language: {stated[:40]}`, "
+                f"{self._name}, line {self._header_line}: the catalog is for `Language: {header_language[:40]}`, "
                 f"but the model translates into {target}: use a catalog for {target}, or the template (.pot)"
             )
         return target, True
 
     def _read_forms(self) -> dict[str, list[int]]:
-        """Return the numbers of each plural form, by the header or else by the language."""
+        """Return the numbers n of each plural form, from the header or from the language's rule."""
         rule = rule_of(self._language)
         count = NUMBER_OF_PLURALS.search(self._header_value)
         if count is None or (self._is_of_other_language and rule is not None):
@@ -144,17 +144,17 @@ class PoFile:
 
     def _complete_header(self) -> None:
         """Set the encoding to UTF-8, and add the language and its plural forms if the header lacks them."""
-        if self._header is None:  # without one, gettext takes the catalog for ASCII
+        if self._header is None:  # gettext reads a catalog without a header as ASCII
             self._header = Entry(1, ['msgid ""', 'msgstr ""', ""], {"msgid": "", "msgstr": ""})
             self._header_value = "Content-Type: text/plain; charset=UTF-8\nContent-Transfer-Encoding: 8bit\n"
             self._entries.insert(0, self._header)
         lines = re.sub(r"(charset=)[\w.:-]+", r"\g<1>UTF-8", self._header_value).split("\n")
-        replaces = {"Plural-Forms": True, "Language": self._is_of_other_language}
+        can_replace = {"Plural-Forms": True, "Language": self._is_of_other_language}
         for name, value in (("Language", self._language), ("Plural-Forms", self._plural_forms)):
             index = next((index for index, line in enumerate(lines) if line.startswith(f"{name}:")), None)
             if value and index is None:
                 lines.insert(len(lines) - 1, f"{name}: {value}")
-            elif value and index is not None and (replaces[name] or lines[index].strip() == f"{name}:"):
+            elif value and index is not None and (can_replace[name] or lines[index].strip() == f"{name}:"):
                 lines[index] = f"{name}: {value}"
         is_template = self._header.is_fuzzy and self._language is not None
         if "\n".join(lines) != self._header.fields["msgstr"] or is_template:
@@ -195,24 +195,24 @@ def _entries(text: str, name: str) -> list[Entry]:
 
 def _rewrite(entry: Entry, values: dict[str, str], is_fuzzy: bool) -> None:
     """Replace the `msgstr`s of an entry, and set or clear its flag `fuzzy`."""
-    begin = next(index for index, line in enumerate(entry.lines) if line.startswith("msgstr"))
+    start = next(index for index, line in enumerate(entry.lines) if line.startswith("msgstr"))
     end = max(index for index, line in enumerate(entry.lines) if line.startswith(("msgstr", '"'))) + 1
-    head = [line for line in entry.lines[:begin] if is_fuzzy or not line.startswith("#|")]
-    index = next(index for index, line in enumerate(head) if line.startswith(("#,", "#|", "#~", "msg")))
-    flags = [flag for line in head if line.startswith("#,") for flag in _flags(line) if flag != "fuzzy"]
-    head = [line for line in head if not line.startswith("#,")]
+    lines_before = [line for line in entry.lines[:start] if is_fuzzy or not line.startswith("#|")]
+    index = next(index for index, line in enumerate(lines_before) if line.startswith(("#,", "#|", "#~", "msg")))
+    flags = [flag for line in lines_before if line.startswith("#,") for flag in _flags(line) if flag != "fuzzy"]
+    lines_before = [line for line in lines_before if not line.startswith("#,")]
     if is_fuzzy or flags:
-        head.insert(index, f"#, {', '.join(['fuzzy'] * is_fuzzy + flags)}")
-    written = [line for name, text in values.items() for line in _quoted(name, text)]
-    entry.lines = [*head, *written, *entry.lines[end:]]
+        lines_before.insert(index, f"#, {', '.join(['fuzzy'] * is_fuzzy + flags)}")
+    msgstr_lines = [line for name, text in values.items() for line in _quoted(name, text)]
+    entry.lines = [*lines_before, *msgstr_lines, *entry.lines[end:]]
 
 
 def _flags(line: str) -> list[str]:
     return [flag.strip() for flag in line[2:].split(",") if flag.strip()]
 
 
-def _like(source: str, text: str) -> str:
-    """Return a translation with its source's key, and its line breaks at both ends, which gettext requires."""
+def _adapted_to(source: str, text: str) -> str:
+    """Return a translation with its source's menu key and outer line breaks: gettext compares the latter."""
     text = with_key(source, text.strip("\n"))
     return "\n" * source.startswith("\n") + text + "\n" * source.endswith("\n")
 
@@ -222,7 +222,7 @@ def _unquoted(text: str) -> str:
 
 
 def _quoted(name: str, text: str) -> list[str]:
-    """Return the lines of a field; a value of several lines starts below its name."""
+    """Return the lines of a field. A value of several lines starts on the line after the name."""
     names = {character: name for name, character in ESCAPES.items()}
     lines = [
         '"' + re.sub(r'[\\"\n\t\r\a\b\f\v]', lambda match: "\\" + names.get(match[0], match[0]), line) + '"'

@@ -245,7 +245,7 @@ def test_plural_forms_are_those_of_qt(tmp_path):
     ("name", "content", "message"),
     [
         ("a.properties", "a = b c\nd = \\u12x", "a.properties, line 2: `\\u` must have four hexadecimal digits"),
-        ("a.properties", "a = b c \\uD800", "a.properties, line 1: half a pair of surrogates"),
+        ("a.properties", "a = b c \\uD800", "a.properties, line 1: an unpaired surrogate"),
         ("a.strings", '"a" = "b";\n"c" = "d"', "a.strings, line 2: `;` is expected, got ''"),
         ("a.strings", '"a" "b";', "a.strings, line 1: `;` is expected, got '\"b\";'"),
         ("a.strings", '"a" = \u201cb\u201d;', "a.strings, line 1: a value in double quotes is expected behind `=`"),
