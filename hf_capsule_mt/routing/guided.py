@@ -18,7 +18,7 @@ from hf_capsule_mt.routing.squash import squash
 
 
 class GuidedScorer(NamedTuple):
-    """The weights of the scores: W_z [D, d], W_v [D, D], W_o [D, D] and w [D]."""
+    """The weights that compute scores: W_z [D, d], W_v [D, D], W_o [D, D] and w [D]."""
 
     query_weight: torch.Tensor
     vote_weight: torch.Tensor
@@ -27,7 +27,7 @@ class GuidedScorer(NamedTuple):
 
 
 class GuidedVotes(NamedTuple):
-    """The votes, shared by all queries, with the output capsules in front: weighted sums are then matrix products.
+    """Votes that all queries share. M comes before N, so that weighted sums over N are matrix products.
 
     votes: V [..., M, N, D], zero where the mask is False.
     projected: W_v V [..., M, N, D].
@@ -57,7 +57,7 @@ def guided_routing(
         Omega_tm = squash(sum_n C_tnm V_nm)
         B_tnm   += w . tanh(W_b [z_t; V_nm; Omega_tm])       (not after the last)
 
-    where W_b [z; V; Omega] = W_z z + W_v V + W_o Omega, so that a vote is projected once and not once per query.
+    where W_b [z; V; Omega] = W_z z + W_v V + W_o Omega, so votes are projected only once for all queries.
 
     Args:
         votes: V [..., N, M, D], the same for all queries.
@@ -71,8 +71,8 @@ def guided_routing(
     Returns:
         `RoutingOutput`: Omega [..., T, M, D] and, for each iteration, C [..., T, N, M], in the dtype of the votes.
 
-    Relations: with w = 0, or one iteration, C is uniform and the query has no influence. `project_votes` and then
-    `route_guided_votes` for each query give the same: a decoder does that, and projects once per sentence.
+    Relations: with w = 0, or one iteration, C is uniform and the query has no influence. A decoder gets the same
+    with one `project_votes` per sentence and a `route_guided_votes` per step.
     """
     check_votes(votes, num_iterations, mask)
     width = votes.shape[-1]
@@ -86,19 +86,21 @@ def guided_routing(
     check_shape("capsule_weight", capsule_weight, torch.Size([width, width]), votes)
     check_shape("score_weight", score_weight, torch.Size([width]), votes)
     scorer = GuidedScorer(query_weight, vote_weight, capsule_weight, score_weight)
-    prepared = project_votes(votes.transpose(-2, -3).contiguous(), vote_weight, mask)
+    guided_votes = project_votes(votes.transpose(-2, -3).contiguous(), vote_weight, mask)
     return route_guided_votes(
-        prepared, query, scorer, num_iterations=num_iterations, mask=mask, return_weights=return_weights
+        guided_votes, query, scorer, num_iterations=num_iterations, mask=mask, return_weights=return_weights
     )
 
 
 def project_votes(
     votes: torch.Tensor, vote_weight: torch.Tensor | None, mask: torch.Tensor | None = None
 ) -> GuidedVotes:
-    """Mask votes V [..., M, N, D] by [..., N] and project them by W_v; without W_v, which one iteration does not need,
-    return the votes in its place."""
+    """Set masked votes V [..., M, N, D] to zero, mask [..., N], and compute W_v V.
+
+    A single iteration does not need W_v V: `vote_weight` may then be `None`, and `projected` is V.
+    """
     if mask is not None:
-        votes = votes.masked_fill(~mask[..., None, :, None], 0)  # whatever padding holds, even NaN, must not spread
+        votes = votes.masked_fill(~mask[..., None, :, None], 0)  # padding may hold NaN, which times 0 would spread
     if vote_weight is None:
         return GuidedVotes(votes, votes)
     dtype = iteration_dtype(votes)
@@ -107,7 +109,7 @@ def project_votes(
 
 
 def route_guided_votes(
-    prepared: GuidedVotes,
+    guided_votes: GuidedVotes,
     query: torch.Tensor,
     scorer: GuidedScorer | None,
     *,
@@ -115,21 +117,21 @@ def route_guided_votes(
     mask: torch.Tensor | None = None,
     return_weights: bool = True,
 ) -> RoutingOutput:
-    """Route votes that `project_votes` prepared with the same mask [..., N], as `guided_routing` does.
+    """Route the votes of `project_votes`, called with the same mask [..., N], for T queries: see `guided_routing`.
 
     Args:
-        prepared: V and W_v V, each [..., M, N, D].
+        guided_votes: V and W_v V, each [..., M, N, D].
         query: z [..., T, d].
-        scorer: `None` for a single iteration, which scores nothing.
+        scorer: may be `None` for a single iteration, which does not compute scores.
     """
-    votes = prepared.votes
+    votes = guided_votes.votes
     check_num_iterations(num_iterations)
     if scorer is None and num_iterations > 1:
         raise ValueError(f"`scorer` must be given for `num_iterations` {num_iterations}, got None")
     dtype = iteration_dtype(votes)
     with without_autocast(votes):
         capsules, weights = _route_guided(
-            GuidedVotes(*(tensor.to(dtype) for tensor in prepared)),
+            GuidedVotes(*(tensor.to(dtype) for tensor in guided_votes)),
             query.to(dtype),
             None if scorer is None else GuidedScorer(*(weight.to(dtype) for weight in scorer)),
             num_iterations,
@@ -144,19 +146,19 @@ def route_guided_votes(
 
 
 def _route_guided(
-    prepared: GuidedVotes,
+    guided_votes: GuidedVotes,
     query: torch.Tensor,
     scorer: GuidedScorer | None,
     num_iterations: int,
     mask: torch.Tensor | None,
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """The equations, with the queries behind the output capsules, so that weighted sums are matrix products.
+    """Compute the equations of `guided_routing`, with M before T in all tensors.
 
-    The first iteration does not depend on the query and is computed once for all of them. The tensors of
-    [..., M, T, N, D] inside the scores exist a slice at a time: see `additive_scores`. A training step holds about
-    12 M D numbers for each word of the batch, whatever the length of its sentence, and the assignments [..., T, M, N].
+    The first iteration does not depend on the query and is computed once for all of them. Scores need
+    tensors [..., M, T, N, D], of which `additive_scores` computes a slice at a time. A training step stores the
+    assignments [..., T, M, N], and about 12 M D numbers for each word of the batch, for sentences of any length.
     """
-    votes, projected = prepared  # [..., M, N, D]
+    votes, projected = guided_votes  # [..., M, N, D]
     num_outputs, num_inputs = votes.shape[-3:-1]
     uniform = votes.new_full((*query.shape[:-1], num_outputs, num_inputs), 1 / num_outputs)  # [..., T, M, N]
     weights = [uniform if mask is None else uniform * mask[..., None, None, :]]

@@ -14,7 +14,7 @@ from tests.routing import reference
 WIDTH, QUERY_WIDTH = 3, 4
 
 
-def make(num_inputs=5, num_outputs=4, num_queries=2, batch=(), dtype=torch.float64):
+def make_inputs(num_inputs=5, num_outputs=4, num_queries=2, batch=(), dtype=torch.float64):
     arguments = {
         "votes": torch.randn(*batch, num_inputs, num_outputs, WIDTH, dtype=dtype),
         "query": torch.randn(*batch, num_queries, QUERY_WIDTH, dtype=dtype),
@@ -30,8 +30,8 @@ def make(num_inputs=5, num_outputs=4, num_queries=2, batch=(), dtype=torch.float
 
 @pytest.mark.parametrize("num_iterations", [1, 2, 4])
 @pytest.mark.parametrize("masked", [False, True])
-def test_equals_the_loops(num_iterations, masked):
-    arguments, weights = make()
+def test_equals_plain_loops(num_iterations, masked):
+    arguments, weights = make_inputs()
     mask = torch.tensor([True, False, True, True, False]) if masked else None
     output = guided_routing(**arguments, **weights, num_iterations=num_iterations, mask=mask)
     lists = {name: weight.tolist() for name, weight in weights.items()}
@@ -54,21 +54,21 @@ def test_equals_the_loops(num_iterations, masked):
         )
 
 
-def test_padding_is_worth_nothing():  # property 39
-    arguments, weights = make(batch=(2,))
+def test_padding_has_no_influence():  # property 39
+    arguments, weights = make_inputs(batch=(2,))
     expected = guided_routing(**arguments, **weights, num_iterations=3)
     padded = torch.cat([arguments["votes"], torch.full((2, 3, 4, WIDTH), float("nan"), dtype=torch.float64)], dim=1)
     mask = torch.arange(8).expand(2, 8) < 5
     output = guided_routing(padded, arguments["query"], **weights, num_iterations=3, mask=mask)
     torch.testing.assert_close(output.capsules, expected.capsules)
-    for iteration, of_unpadded in zip(output.weights, expected.weights, strict=True):
-        torch.testing.assert_close(iteration[:, :, :5], of_unpadded)
+    for iteration, unpadded in zip(output.weights, expected.weights, strict=True):
+        torch.testing.assert_close(iteration[:, :, :5], unpadded)
         assert (iteration[:, :, 5:] == 0).all()
         torch.testing.assert_close(iteration[:, :, :5].sum(dim=-1), torch.ones(2, 2, 5, dtype=torch.float64))
 
 
-def test_the_query_guides():  # property 40
-    arguments, weights = make()
+def test_the_query_changes_the_assignments():  # property 40
+    arguments, weights = make_inputs()
     output = guided_routing(**arguments, **weights, num_iterations=3)
     assert torch.equal(output.weights[0][0], output.weights[0][1])
     assert not torch.allclose(output.weights[1][0], output.weights[1][1])
@@ -80,7 +80,7 @@ def test_the_query_guides():  # property 40
 
 
 def test_gradient():
-    arguments, weights = make(num_inputs=3, num_outputs=2)
+    arguments, weights = make_inputs(num_inputs=3, num_outputs=2)
     mask = torch.tensor([True, False, True])
     tensors = [value.requires_grad_() for value in (*arguments.values(), *weights.values())]
 
@@ -91,8 +91,8 @@ def test_gradient():
     assert torch.autograd.gradcheck(run, tensors)
 
 
-def test_refuses_sizes_that_do_not_fit():
-    arguments, weights = make()
+def test_mismatched_shapes_are_refused():
+    arguments, weights = make_inputs()
     with pytest.raises(ValueError, match=r"`query` must be .* got \[2, 2, 4\] for `votes` of shape \[5, 4, 3\]"):
         guided_routing(arguments["votes"], torch.randn(2, 2, 4), **weights, num_iterations=1)
     with pytest.raises(ValueError, match=r"`vote_weight` must have shape \[3, 3\] .* got \[3, 4\]"):
@@ -100,21 +100,21 @@ def test_refuses_sizes_that_do_not_fit():
 
 
 def test_votes_projected_once_serve_every_query():
-    arguments, weights = make(batch=(2,))
+    arguments, weights = make_inputs(batch=(2,))
     mask = torch.arange(5).expand(2, 5) < torch.tensor([[5], [3]])
     expected = guided_routing(**arguments, **weights, num_iterations=3, mask=mask)
-    prepared = project_votes(arguments["votes"].transpose(-2, -3).contiguous(), weights["vote_weight"], mask)
+    guided_votes = project_votes(arguments["votes"].transpose(-2, -3).contiguous(), weights["vote_weight"], mask)
     for step in range(2):
         query = arguments["query"][:, step : step + 1]
-        output = route_guided_votes(prepared, query, GuidedScorer(**weights), num_iterations=3, mask=mask)
+        output = route_guided_votes(guided_votes, query, GuidedScorer(**weights), num_iterations=3, mask=mask)
         torch.testing.assert_close(output.capsules, expected.capsules[:, step : step + 1])
-        for alone, together in zip(output.weights, expected.weights, strict=True):
-            torch.testing.assert_close(alone, together[:, step : step + 1])
+        for weights_of_step, weights_of_all in zip(output.weights, expected.weights, strict=True):
+            torch.testing.assert_close(weights_of_step, weights_of_all[:, step : step + 1])
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_iterates_in_float32(dtype):
-    arguments, weights = make(dtype=torch.float32)
+def test_iterations_run_in_float32(dtype):
+    arguments, weights = make_inputs(dtype=torch.float32)
     expected = guided_routing(**arguments, **weights, num_iterations=3)
     with torch.autocast("cpu", dtype=dtype):
         under_autocast = guided_routing(**arguments, **weights, num_iterations=3)
