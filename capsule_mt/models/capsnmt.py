@@ -1,4 +1,4 @@
-"""The program of CapsNMT: a fixed number of capsules of the source, an input of every step of an LSTM decoder."""
+"""The program of CapsNMT: each step of its LSTM decoder reads a fixed number of capsules of the source."""
 
 import math
 from typing import Any
@@ -10,7 +10,7 @@ from capsule_mt.models.recurrent import attend, both_directions, even_width, log
 from capsule_mt.models.settings import MAX_ITERATIONS, Settings
 from capsule_mt.models.weights import Weights
 
-LONGEST_SOURCE = 1024  # words; the engine's table of positions ends here, the model itself has no limit
+LONGEST_SOURCE = 1024  # tokens in the engine's table of positions; the model itself does not have a limit
 NUM_POOLED_VECTORS = 4
 TIED = ("model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head")
 
@@ -19,15 +19,15 @@ def capsnmt_program(settings: Settings, weights: Weights) -> tuple[Program, Part
     """Return the program of a CapsNMT, and the weights that it uses."""
     parts = Parts(weights)
     width, vocabulary = even_width(settings), settings.number("vocab_size", 50000)
-    narrow = settings.number("embedding_size", width)
-    scale = math.sqrt(narrow) if settings.flag("scale_embedding", True) else 1.0
+    embedding_width = settings.number("embedding_size", width)
+    scale = math.sqrt(embedding_width) if settings.flag("scale_embedding", True) else 1.0
     aggregation = settings.choice("aggregation", "capsules", ("capsules", "pooling"))
     program = Program(vocabulary=vocabulary, embeddings=vocabulary)
     words, sources, step, states = writers = Writers.for_program(parts, program)
 
     def embed(writer: ModuleWriter, side: str) -> int:
-        embedded = lookup(writer, parts.tied(f"model.{side}.embed_tokens", *TIED), vocabulary, narrow, scale)
-        if narrow == width:
+        embedded = lookup(writer, parts.tied(f"model.{side}.embed_tokens", *TIED), vocabulary, embedding_width, scale)
+        if embedding_width == width:
             return embedded
         return writer.apply(embedded, f"model.{side}.embedding_projection", outputs=width, bias=False)
 
@@ -38,13 +38,13 @@ def capsnmt_program(settings: Settings, weights: Weights) -> tuple[Program, Part
         capsules = sources.run("POOL_WORDS", sources.new(NUM_POOLED_VECTORS * width), words=hidden)
     else:
         capsules = _capsules(writers, settings, hidden)
-    is_short = aggregation == "capsules" and not settings.flag("normalize_capsules", False)
+    has_short_capsules = aggregation == "capsules" and not settings.flag("normalize_capsules", False)
     projection = parts.linear(
         "model.decoder.source_projection",
         width,
         program.width(capsules),
         bias=False,
-        scale=math.sqrt(width) if is_short else 1.0,
+        scale=math.sqrt(width) if has_short_capsules else 1.0,
     )
     source = sources.linear(capsules, projection)
 
@@ -59,21 +59,23 @@ def capsnmt_program(settings: Settings, weights: Weights) -> tuple[Program, Part
                 step.apply(attended, f"{name}.output", outputs=width, bias=False), top, f"{name}.norm"
             )
     table = parts.tied("lm_head", *(TIED if settings.flag("tie_word_embeddings", True) else ()))
-    program.logits = logits(step, top, "output_projection", table, vocabulary, narrow)
+    program.logits = logits(step, top, "output_projection", table, vocabulary, embedding_width)
     return program, parts
 
 
 def _capsules(writers: Writers, settings: Settings, hidden: int) -> int:
-    """Route the words [S, D] to a fixed number of capsules; return the buffer with all of them."""
+    """Route the encoder's states `hidden` [S, D] to a fixed number of capsules; return the buffer with all of them."""
     words, sources, _, _ = writers
     parts, program, name = words.parts, words.program, "model.encoder.aggregation"
     for field in ("score_scale", "compared_capsule_scale"):
         if settings.real(field, 1.0) != 1.0:
-            raise UnsupportedModelError(f"`{field}` {shown(settings[field])} is not supported by the engine, only 1.0")
+            raise UnsupportedModelError(
+                f"`{field}` {shown(settings[field])} is not supported by the engine: it must be 1.0"
+            )
     width, num_capsules = program.width(hidden), settings.number("num_capsules", 6)
     iterations = settings.number("num_iterations", 3, maximum=MAX_ITERATIONS)
-    sets = 1 if settings.flag("share_iteration_weights", False) else iterations
-    routing: dict[str, Any] = {"capsules": num_capsules, "iterations": iterations, "sets": sets}
+    num_weight_sets = 1 if settings.flag("share_iteration_weights", False) else iterations
+    routing: dict[str, Any] = {"capsules": num_capsules, "iterations": iterations, "sets": num_weight_sets}
     positioned = hidden
     if settings.flag("position_aware", True):
         program.longest_source = max(LONGEST_SOURCE, num_capsules)
@@ -81,7 +83,7 @@ def _capsules(writers: Writers, settings: Settings, hidden: int) -> int:
         words.run("ADD_POSITIONS", positioned, positions=Positions(program.longest_source, width))
         routing["positions"] = Positions(num_capsules, width)
     votes = words.apply(
-        positioned, f"{name}.votes", outputs=sets * num_capsules * width, bias=False, activation="relu"
+        positioned, f"{name}.votes", outputs=num_weight_sets * num_capsules * width, bias=False, activation="relu"
     )
     if settings.flag("separable_scoring", True):
         inner = words.apply(positioned, f"{name}.inner_scoring", outputs=width, activation="relu")

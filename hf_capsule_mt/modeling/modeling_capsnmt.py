@@ -179,10 +179,10 @@ class CapsNMTDecoder(RecurrentStack):
         self.source_projection = nn.Linear(
             config.num_source_vectors * config.hidden_size, config.hidden_size, bias=False
         )
-        # A capsule's length is below one, and it has to be heard beside the words, whose length is about sqrt(d). W_c
-        # could absorb this factor; outside of it, the entries of W_c keep the size that optimisers expect.
-        is_short = config.aggregation == "capsules" and not config.normalize_capsules
-        self.source_scale = math.sqrt(config.hidden_size) if is_short else 1.0
+        # A capsule is shorter than 1 and is added to words of a length of about sqrt(d), so it needs this factor. W_c
+        # could absorb it, but then its entries would be larger than optimisers expect.
+        has_short_capsules = config.aggregation == "capsules" and not config.normalize_capsules
+        self.source_scale = math.sqrt(config.hidden_size) if has_short_capsules else 1.0
         self.layers = nn.ModuleList(
             [ResidualLSTM(config.hidden_size, config.dropout, False) for _ in range(config.decoder_layers)]
         )
