@@ -7,15 +7,14 @@ from capsule_mt.options.table import Readings
 from capsule_mt.text.segments import batches_of
 from capsule_mt.translate.plan import Plan
 
-ALIGNED_TOKENS = 2048  # of one forced pass, padding included
+ALIGNED_TOKENS = 2048  # the limit of a forced pass, with padding
 
 
 def aligned_rows(pairs: Sequence[tuple[Ids, Hypothesis]], plan: Plan) -> list[list[list[float]]]:
     """Return how strongly each token of each translation aligns with each token of its source [T][S].
 
-    By the head that coverage reads, which attends to the word that the decoder has just read; a forced pass reads it
-    if the search has not. A model without such a head: by how much less probable a token becomes without the source
-    token.
+    The strengths are the attention of the head that coverage uses; translations without it get a forced pass. For a
+    model without such a head, a strength is the drop of a token's log-probability if the source token is deleted.
     """
     decoder = plan.model.decoder
     if plan.head is None:
@@ -23,12 +22,12 @@ def aligned_rows(pairs: Sequence[tuple[Ids, Hypothesis]], plan: Plan) -> list[li
 
         return [deletion_gains_by_token(source, hypothesis.ids, decoder) for source, hypothesis in pairs]
     attentions = [hypothesis.attention for _, hypothesis in pairs]
-    unread = [index for index, attention in enumerate(attentions) if attention is None]
-    lengths = [max(len(pairs[index][0]), len(pairs[index][1].ids)) for index in unread]
+    missing_indices = [index for index, attention in enumerate(attentions) if attention is None]
+    lengths = [max(len(pairs[index][0]), len(pairs[index][1].ids)) for index in missing_indices]
     for batch in batches_of(lengths, 1, ALIGNED_TOKENS):
-        indices = [unread[number] for number in batch]
+        indices = [missing_indices[i] for i in batch]
         sources, targets = [pairs[index][0] for index in indices], [pairs[index][1].ids for index in indices]
         for index, forced in zip(indices, decoder.force(sources, targets, Readings(head=plan.head)), strict=True):
             attentions[index] = forced.received
-    # a head attends to the word just read, one step after the token that stands for it
+    # the head attends to the source of the token before: shift by one step, and repeat the last row
     return [[*rows[1:], *rows[-1:]] for rows in (attention or [] for attention in attentions)]
