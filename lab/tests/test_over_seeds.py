@@ -18,8 +18,8 @@ from lab.over_seeds import (
     ("degrees", "five_percent", "one_percent"),
     [(1, 12.706, 63.657), (2, 4.303, 9.925), (3, 3.182, 5.841), (4, 2.776, 4.604), (30, 2.042, 2.750)],
 )
-def test_students_table(degrees, five_percent, one_percent):
-    # as close as three printed decimals allow
+def test_students_t_matches_printed_tables(degrees, five_percent, one_percent):
+    # the tables print three decimals
     assert student_two_sided(five_percent - 5e-4, degrees) > 0.05 > student_two_sided(five_percent + 5e-4, degrees)
     assert student_two_sided(5e-4 - one_percent, degrees) > 0.01 > student_two_sided(-5e-4 - one_percent, degrees)
     assert student_two_sided(0.0, degrees) == 1.0
@@ -27,7 +27,7 @@ def test_students_table(degrees, five_percent, one_percent):
     assert student_quantile(0.01, degrees) == pytest.approx(one_percent, abs=5e-4)
 
 
-def test_seeds_by_hand():
+def test_p_values_computed_by_hand():
     # two seeds: T has Cauchy's distribution
     assert paired_t_test([1.0, 3.0]) == pytest.approx(1 - 2 / math.pi * math.atan(2))
     # three seeds: mean 2, deviation 1, t = 2 sqrt(3); p = 1 - t / sqrt(2 + t^2)
@@ -48,12 +48,12 @@ def test_an_interval_touches_zero_where_p_is_five_percent():
     assert interval_over_seeds([1.0]) is None
 
 
-REFERENCE = [f"the {noun} is on the small table in room {n}" for n, noun in enumerate(["cat", "dog", "cup"] * 8)]
-BASELINE = [line.replace("small", "little") if n % 2 else line for n, line in enumerate(REFERENCE)]
-SYSTEM = [line.replace("on the", "upon a") if n % 12 == 0 else line for n, line in enumerate(REFERENCE)]
+REFERENCE = [f"the {noun} is on the small table in room {room}" for room, noun in enumerate(["cat", "dog", "cup"] * 8)]
+BASELINE = [line.replace("small", "little") if index % 2 else line for index, line in enumerate(REFERENCE)]
+SYSTEM = [line.replace("on the", "upon a") if index % 12 == 0 else line for index, line in enumerate(REFERENCE)]
 
 
-def test_one_seed_over_seeds_is_the_paired_bootstrap() -> None:
+def test_with_one_seed_it_equals_the_paired_bootstrap() -> None:
     row = compare_systems({"a": BASELINE, "b": SYSTEM}, [REFERENCE], ["bleu"], 300, 1)["b"]["bleu"]
     difference, p_value = bootstrap_over_seeds([SYSTEM], [BASELINE], [REFERENCE], samples=300)
     assert difference == pytest.approx(row.difference)

@@ -1,4 +1,4 @@
-"""`from_marian`: every old weight is kept, what is new is listed, training starts where it can at the old model."""
+"""`from_marian`: keeps all old weights, lists new ones, and computes the old function where it can."""
 
 import pytest
 import torch
@@ -33,11 +33,11 @@ def test_every_old_weight_is_kept(marian, settings):  # property 28
     old, new = marian.state_dict(), model.state_dict()
     assert set(new) - set(old) == set(info["new_weights"])
     assert set(old) - set(new) == set(info["dropped_weights"])
-    replaced = (".out_proj.", ".decoder.") if model.config.decoder_self == "ssru" else (".out_proj.",)
-    assert all(any(part in name for part in replaced) for name in info["dropped_weights"])
+    droppable = (".out_proj.", ".decoder.") if model.config.decoder_self == "ssru" else (".out_proj.",)
+    assert all(any(part in name for part in droppable) for name in info["dropped_weights"])
     for name in set(old) & set(new):
-        keeps = "embed_positions" not in name or not model.config.marian_positions
-        assert torch.equal(old[name], new[name]) == keeps, name
+        is_unchanged = "embed_positions" not in name or not model.config.marian_positions
+        assert torch.equal(old[name], new[name]) == is_unchanged, name
     assert model.generation_config.num_beams == 3
     assert model.generation_config.bad_words_ids == [[1]]
     assert model.config.architectures == ["CapsuleMarianMTModel"]
@@ -49,29 +49,31 @@ def test_a_residual_starts_at_the_old_function(marian, inputs, method, side):
     model = CapsuleMarianMTModel.from_marian(
         marian, layer_aggregation=method, layer_aggregation_side=side, layer_aggregation_residual=True
     ).eval()
-    # what is added is LayerNorm(...) with gain and bias 0, which is 0: no tolerance needed
+    # the aggregation is added by a LayerNorm with gain and bias 0: the logits are equal, without a tolerance
     assert torch.equal(model(**inputs).logits, marian(**inputs).logits)
     loss = model.train()(input_ids=inputs["input_ids"], labels=inputs["decoder_input_ids"]).loss
     loss.backward()
     gains = [p.grad.abs().max() for n, p in model.named_parameters() if n.endswith("aggregation.layer_norm.weight")]
     assert gains
-    assert all(gain > 0 for gain in gains)  # so that the rest of the aggregation learns from the second step on
+    assert all(
+        gain > 0 for gain in gains
+    )  # the other weights get gradients from the second step on, when the gain is not 0
 
 
 @pytest.mark.parametrize(
     ("method", "connections"),
     [*((method, False) for method in DEPTH_SUMS), ("dense", True), ("depth_attention", True)],
 )
-def test_sums_that_start_at_the_top_layer_start_at_the_old_function(marian, inputs, method, connections):
+def test_depth_sums_start_at_the_old_function_if_they_start_at_the_top_layer(marian, inputs, method, connections):
     model = CapsuleMarianMTModel.from_marian(marian, layer_aggregation=method, depth_connections=connections).eval()
-    is_old = torch.equal(model(**inputs).logits, marian(**inputs).logits)
-    assert is_old == (method in ("dense", "mudd"))
+    is_old_function = torch.equal(model(**inputs).logits, marian(**inputs).logits)
+    assert is_old_function == (method in ("dense", "mudd"))
     model.train()(input_ids=inputs["input_ids"], labels=inputs["decoder_input_ids"]).loss.backward()
     names = {"dense": "weights", "depth_attention": "query", "mudd": "outer", "grn": "direction"}
-    seams = ("layer_aggregation", "depth_connections") if connections else ("layer_aggregation",)
-    for seam in seams:
-        parameters = {n: p for n, p in model.named_parameters() if seam in n and n.endswith(f".{names[method]}")}
-        assert len(parameters) == (2 if seam == "layer_aggregation" else 3)  # 3 + 2 layers have 2 + 1 connections
+    modules = ("layer_aggregation", "depth_connections") if connections else ("layer_aggregation",)
+    for module in modules:
+        parameters = {n: p for n, p in model.named_parameters() if module in n and n.endswith(f".{names[method]}")}
+        assert len(parameters) == (2 if module == "layer_aggregation" else 3)  # 3 + 2 layers have 2 + 1 connections
         assert all(parameter.grad.abs().max() > 0 for parameter in parameters.values())
 
 
@@ -82,7 +84,7 @@ def test_connections_with_a_residual_start_at_the_old_function(marian, inputs):
 
 
 @pytest.mark.parametrize("method", ["guided", "classifier", "attention"])
-def test_past_and_future_start_at_the_old_function(marian, inputs, method):  # property 46
+def test_guided_routing_starts_at_the_old_function(marian, inputs, method):  # property 46
     model, info = CapsuleMarianMTModel.from_marian(
         marian, **{**GUIDED, "guided_routing": method}, output_loading_info=True
     )
@@ -91,11 +93,11 @@ def test_past_and_future_start_at_the_old_function(marian, inputs, method):  # p
     assert "model.decoder.guidance.fc2.weight" in info["new_weights"]
     assert "guided_losses.past_words.weight" in info["new_weights"]
     model.train()(input_ids=inputs["input_ids"], labels=inputs["decoder_input_ids"]).nll_loss.backward()
-    assert model.model.decoder.guidance.fc2.weight.grad.abs().max() > 0  # so that the rest learns from the second step
-    # what has been trained stays when more is added
+    assert model.model.decoder.guidance.fc2.weight.grad.abs().max() > 0  # the rest learns from the second step on
+    # trained weights are kept when another part is added
     randomize(model)
-    again = CapsuleMarianMTModel.from_marian(model, guided_bow_weight=0.5)
-    assert torch.equal(again.model.decoder.guidance.fc2.weight, model.model.decoder.guidance.fc2.weight)
+    extended = CapsuleMarianMTModel.from_marian(model, guided_bow_weight=0.5)
+    assert torch.equal(extended.model.decoder.guidance.fc2.weight, model.model.decoder.guidance.fc2.weight)
 
 
 def test_separate_vocabularies_and_dtype(tmp_path):
@@ -108,7 +110,7 @@ def test_separate_vocabularies_and_dtype(tmp_path):
     assert torch.equal(model.model.decoder.embed_tokens.weight, marian.model.decoder.embed_tokens.weight)
 
 
-def test_errors(marian):
+def test_wrong_arguments_are_refused(marian):
     with pytest.raises(ValueError, match="did you mean `layer_aggregation`"):
         CapsuleMarianMTModel.from_marian(marian, layer_agregation="linear")
     with pytest.raises(ValueError, match=r"revision.* apply to a checkpoint, but `from_marian` was given a model"):

@@ -8,19 +8,21 @@ from tests.fixtures.students import OPTIONS, PIECES, write_student
 SOURCES = ["the old man buys a red hat.", "a hat"]
 
 
-def content_of(folder):
-    """Return the files of a student by their kinds in the registry."""
+def registry_files(folder):
+    """Return a student's files by the names of their kinds in the registry."""
     kinds = {"model": "model", "vocab": "vocab", "lex": "lexicalShortlist"}
     kinds |= {"srcvocab": "srcVocab", "trgvocab": "trgVocab"}
     files = (file for file in folder.iterdir() if file.name.partition(".")[0] in kinds)
     return {kinds[file.name.partition(".")[0]]: file.read_bytes() for file in files if file.suffix in (".bin", ".spm")}
 
 
-@pytest.mark.parametrize("targets", [None, ["</s>", "<unk>", *reversed(PIECES[2:])]], ids=["one", "two"])
-def test_a_student(targets, registry, tmp_path):
+@pytest.mark.parametrize(
+    "targets", [None, ["</s>", "<unk>", *reversed(PIECES[2:])]], ids=["one vocabulary", "two vocabularies"]
+)
+def test_a_student_by_name_translates_as_from_its_folder(targets, registry, tmp_path):
     tied = {"tied-embeddings-all": targets is None, "tied-embeddings": targets is not None}
     folder = write_student(tmp_path / "student", targets=targets, options=OPTIONS | tied)
-    registry.add("en-cs", content=content_of(folder))
+    registry.add("en-cs", content=registry_files(folder))
     registry.publish()
     for settings in ({}, {"int8": True, "shortlist": True}):
         translations = Translator.from_pretrained("en-cs", **settings)(

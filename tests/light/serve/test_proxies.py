@@ -1,4 +1,4 @@
-"""The configurations of nginx and Caddy on the page, loaded before a server; ports and certificates are ours."""
+"""nginx and Caddy in front of a server, with the configurations of docs/serving.md and our ports and certificates."""
 
 import contextlib
 import re
@@ -24,9 +24,9 @@ HOST = "translate.example.org"
 REQUEST = {"q": "a b", "source": "en", "target": "de"}
 
 
-def example(beginning):
-    """Return the block of the page that begins so."""
-    return re.search(rf"```\n({re.escape(beginning)}.*?)```", PAGE.read_text(), re.DOTALL)[1]
+def example(first_words):
+    """Return the code block of the page that starts with these words."""
+    return re.search(rf"```\n({re.escape(first_words)}.*?)```", PAGE.read_text(), re.DOTALL)[1]
 
 
 def free_port():
@@ -58,7 +58,7 @@ def caddy(folder, port, server):
 
 
 def client_at(address, local_address=None):
-    """Return a client of a proxy, which connects from this address."""
+    """Return a client of the proxy at `address`, which connects from `local_address`."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     transport = httpx.HTTPTransport(verify=context, local_address=local_address)
@@ -83,8 +83,8 @@ def running(command, address):
         proxy.communicate()
 
 
-def refusal(client):
-    """Return the status of what is too long. The server closes before it has read all, which may cut its answer."""
+def status_of_long_request(client):
+    """Post a request that is too long and return the status; retry, as the server's early close may cut its answer."""
     for _ in range(5):
         with contextlib.suppress(httpx.RemoteProtocolError):
             headers = {"Content-Type": "application/json"}
@@ -93,7 +93,7 @@ def refusal(client):
 
 
 @pytest.mark.parametrize(("options", "status"), [((), 429), (("--proxies", "127.0.0.0/8"), 200)])
-def test_only_a_named_proxy_names_its_clients(options, status, serve):
+def test_only_a_trusted_proxy_may_state_client_addresses(options, status, serve):
     _, server = serve("--req-limit", "1", *options)
     for address, expected in (("192.0.2.1", 200), ("192.0.2.2", status)):
         headers = {"X-Forwarded-For": address}
@@ -109,24 +109,26 @@ def proxy(request):
 
 @pytest.mark.slow
 def test_the_examples_of_the_page(proxy, serve, tmp_path):
-    """They pass requests on, with the client's address and the host's name, and refuse what is too long."""
+    """They forward requests with the client's address and the host name, and refuse long ones."""
     _, server = serve("--hosts", HOST, "--proxies", "127.0.0.1", "--req-limit", "3", "--read-seconds", "2")
     folder = tmp_path / "proxy"
     folder.mkdir()
     with running(*proxy(folder, free_port(), server.removeprefix("http://"))) as client:
         assert client.post("/translate", json=REQUEST).status_code == 200
-        assert refusal(client) in (413, 502)  # of Caddy 2.6
+        assert status_of_long_request(client) in (413, 502)  # Caddy 2.6 answers 502
         response = client.post("/translate", json=REQUEST, headers={"X-Forwarded-For": "10.0.0.1"})
-        assert response.status_code == 200  # as the client's own: what it says of its address is not believed
+        assert response.status_code == 200  # counted for its real address: the client's header is ignored
         for address in ("10.0.0.2", "10.0.0.3"):
             last = client.post("/translate", json=REQUEST, headers={"X-Forwarded-For": address})
         assert last.status_code == 429
-        assert httpx.post(f"{server}/translate", json=REQUEST).status_code == 400  # by another name
+        assert (
+            httpx.post(f"{server}/translate", json=REQUEST).status_code == 400
+        )  # under a host name that is not allowed
 
 
 @pytest.mark.slow
 def test_files_and_keys_through_the_examples_of_the_page(proxy, serve, tmp_path):
-    """A file is fetched by the proxy's own address, a large one is refused, and wrong keys count for their client."""
+    """A file's link has the proxy's address, large files are refused, and wrong keys count against their client."""
     folder, keys = tmp_path / "proxy", tmp_path / "keys"
     folder.mkdir()
     keys.write_text("right")
@@ -143,12 +145,12 @@ def test_files_and_keys_through_the_examples_of_the_page(proxy, serve, tmp_path)
         url = httpx.URL(response.json()["translatedFileUrl"])
         assert (url.scheme, url.host) == (httpx.URL(address).scheme, HOST)
         assert client.get(url.raw_path.decode()).content.endswith(b"\n")
-        with contextlib.suppress(httpx.TransportError):  # the proxy closes before it has read all
+        with contextlib.suppress(httpx.TransportError):  # the proxy closes the connection early
             assert upload(b"a" * 1_000_000).status_code in (413, 502)
-        with ThreadPoolExecutor(WRONG_KEYS_A_MINUTE + 5) as threads:  # at once: an allowance comes back by and by
-            wrong = {"json": {**REQUEST, "api_key": "wrong"}}
-            tries = [threads.submit(stranger.post, "/translate", **wrong) for _ in range(WRONG_KEYS_A_MINUTE + 5)]
-        statuses = Counter(attempt.result().status_code for attempt in tries)
+        with ThreadPoolExecutor(WRONG_KEYS_A_MINUTE + 5) as threads:  # at once, as the allowance refills with time
+            options = {"json": {**REQUEST, "api_key": "wrong"}}
+            attempts = [threads.submit(stranger.post, "/translate", **options) for _ in range(WRONG_KEYS_A_MINUTE + 5)]
+        statuses = Counter(attempt.result().status_code for attempt in attempts)
         assert statuses.keys() == {403, 429}
         assert statuses[403] >= WRONG_KEYS_A_MINUTE
         assert client.post("/translate", json={**REQUEST, "api_key": "right"}).status_code == 200
