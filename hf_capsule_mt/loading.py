@@ -251,7 +251,7 @@ def _state_of_codes(folder: Path) -> dict[str, torch.Tensor]:
         weight = file.read(name)
         if isinstance(weight, Codes):
             codes = torch.frombuffer(bytearray(weight.codes.buffer), dtype=torch.int8).view(weight.codes.shape)
-            state[name] = from_codes(codes, _floats(weight.largest))
+            state[name] = from_codes(codes, _floats(weight.magnitudes))
         else:
             state[name] = _floats(weight)
     return state

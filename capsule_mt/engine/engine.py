@@ -102,7 +102,7 @@ class Engine:
         (weight, _), *further = weights
         if further or (self.int8 and not isinstance(weight, Codes)):
             return {}
-        return {parts[0]: (number, weight.largest if self.int8 and isinstance(weight, Codes) else None)}
+        return {parts[0]: (number, weight.magnitudes if self.int8 and isinstance(weight, Codes) else None)}
 
     def _add_vector(self, vector: Vector | Positions, width: int | None) -> None:
         """Add a vector, or a table with rows of this width."""
@@ -116,7 +116,7 @@ class Engine:
         if size != vector.count:
             raise ValueError(f"a vector of {vector.count} numbers was read as {size}")
         if width is not None:
-            if width < 1 or size % width or (isinstance(values, Codes) and values.largest.size * width != size):
+            if width < 1 or size % width or (isinstance(values, Codes) and values.magnitudes.size * width != size):
                 raise ValueError(f"a table of {size} numbers cannot have rows of {width}")
             self._model.add_table(values, vector.count // width, width)
         elif isinstance(values, Tensor):

@@ -152,9 +152,9 @@ def widened(tensor: Tensor | Codes) -> Tensor:
     Rounding these again gives the same codes and largest magnitudes, bit for bit, of rows with a code of 127 or -127.
     """
     if isinstance(tensor, Codes):
-        codes, largest = tensor
+        codes, magnitudes = tensor
         wide = Tensor(bytearray(4 * codes.size), "F32", codes.shape)
-        addresses = address_of(codes), address_of(largest), address_of(wide)
+        addresses = address_of(codes), address_of(magnitudes), address_of(wide)
         load_library().engine_widen_codes(*addresses, codes.shape[0], codes.size // codes.shape[0])
         return wide
     if tensor.dtype == "F32":
@@ -170,16 +170,16 @@ def rounded(tensor: Tensor | Codes) -> Codes:
         return tensor
     rows, width = tensor.shape
     codes = Tensor(bytearray(rows * width), "I8", (rows, width))
-    largest = Tensor(bytearray(4 * rows), "F32", (rows,))
+    magnitudes = Tensor(bytearray(4 * rows), "F32", (rows,))
     content, row_bytes = memoryview(tensor.buffer).cast("B"), width * DTYPES[tensor.dtype]
     block = max(1, WIDENED_NUMBERS // width)
     for first in range(0, rows, block):  # so that few numbers at a time take four bytes
         count = min(block, rows - first)
         buffer = content[first * row_bytes : (first + count) * row_bytes]
         numbers = widened(Tensor(buffer, tensor.dtype, (count, width)))
-        targets = address_of(codes) + first * width, address_of(largest) + 4 * first
+        targets = address_of(codes) + first * width, address_of(magnitudes) + 4 * first
         load_library().engine_round_codes(address_of(numbers), *targets, count, width)
-    return Codes(codes, largest)
+    return Codes(codes, magnitudes)
 
 
 def count_infinite(tensor: Tensor) -> int:
@@ -212,8 +212,8 @@ def compressed(codes: Tensor, frequencies: bytes) -> bytes:
     room = 2 * codes.size + 64  # a code takes 14 bits at most
     stream = bytearray(room)
     addresses = address_of(codes), _address_of_bytes(frequencies), _address_of_bytes(stream)
-    largest = len(frequencies) // 4
-    size = load_library().engine_compress(addresses[0], *codes.shape, addresses[1], largest, addresses[2], room)
+    max_code = len(frequencies) // 4
+    size = load_library().engine_compress(addresses[0], *codes.shape, addresses[1], max_code, addresses[2], room)
     return bytes(stream[: _checked(size)])
 
 
@@ -227,10 +227,10 @@ def expand(
     classes, class_index = rows_of or (b"", 0)
     addresses = [_address_of_bytes(content) for content in (stream, frequencies, classes)]
     addresses[2] = addresses[2] if rows_of else 0
-    largest, shape = len(frequencies) // 4, codes.shape
+    max_code, shape = len(frequencies) // 4, codes.shape
     _checked(
         load_library().engine_expand(
-            addresses[0], len(stream), addresses[1], largest, addresses[2], class_index, address_of(codes), *shape
+            addresses[0], len(stream), addresses[1], max_code, addresses[2], class_index, address_of(codes), *shape
         )
     )
 
@@ -279,11 +279,11 @@ class NativeModel:
         self, number: int, first_row: int, shape: tuple[int, int], weight: Tensor | Codes, bias: Tensor | None
     ) -> None:
         """Pack the rows of a linear map from `first_row` on."""
-        weight, largest = _with_largest(weight)
+        weight, magnitudes = _with_magnitudes(weight)
         if tuple(weight.shape) != shape or (bias is not None and bias.size != shape[0]):
             shapes = list(weight.shape), None if bias is None else list(bias.shape)
             raise ValueError(f"a linear map {list(shape)} was read with a weight {shapes[0]} and a bias {shapes[1]}")
-        addresses = [None if tensor is None else address_of(tensor) for tensor in (weight, largest, bias)]
+        addresses = [None if tensor is None else address_of(tensor) for tensor in (weight, magnitudes, bias)]
         types = TYPES[weight.dtype], TYPES["F32" if bias is None else bias.dtype]
         _checked(
             self._library.engine_pack(
@@ -297,15 +297,17 @@ class NativeModel:
 
     def add_table(self, values: Tensor | Codes, rows: int, width: int) -> None:
         """Add the rows that an EMBED operation looks up."""
-        values, largest = _with_largest(values)
-        scales = None if largest is None else address_of(largest)
+        values, magnitudes = _with_magnitudes(values)
+        magnitudes_address = None if magnitudes is None else address_of(magnitudes)
         kind = TYPES[values.dtype]
-        _checked(self._library.engine_add_table(self._model, address_of(values), rows, width, kind, scales))
+        _checked(
+            self._library.engine_add_table(self._model, address_of(values), rows, width, kind, magnitudes_address)
+        )
 
-    def add_packed_table(self, number: int, largest: Tensor | None) -> None:
-        """Add the rows of a linear map as a table; `largest` as it was packed from codes."""
-        magnitudes = None if largest is None else address_of(largest)
-        _checked(self._library.engine_add_packed_table(self._model, number, magnitudes))
+    def add_packed_table(self, number: int, magnitudes: Tensor | None) -> None:
+        """Add the rows of a linear map as a table; `magnitudes` as for the codes that were packed."""
+        address = None if magnitudes is None else address_of(magnitudes)
+        _checked(self._library.engine_add_packed_table(self._model, number, address))
 
     def add_positions(self, count: int, width: int, span: int, start: int) -> None:
         _checked(self._library.engine_add_positions(self._model, count, width, span, start))
@@ -401,5 +403,5 @@ class Lexicon(ctypes.Structure):
         return JointCandidates(candidates[:count], list_lengths, indices)
 
 
-def _with_largest(values: Tensor | Codes) -> tuple[Tensor, Tensor | None]:
+def _with_magnitudes(values: Tensor | Codes) -> tuple[Tensor, Tensor | None]:
     return values if isinstance(values, Codes) else (values, None)

@@ -50,7 +50,7 @@ class Codes(NamedTuple):
     """A weight in int8: codes [outputs, inputs] of dtype I8, and the largest magnitude of each row [outputs], F32."""
 
     codes: Tensor
-    largest: Tensor
+    magnitudes: Tensor  # `NAME.largest` in files
 
 
 class Linear:

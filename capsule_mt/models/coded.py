@@ -43,7 +43,7 @@ def coded(matrix: Codes) -> dict[str, Tensor]:
         tables.append(frequencies_of(content))
         part = Tensor(content, "I8", (len(rows_of_class), columns))
         streams.append(compressed(part, _little_endian(tables[-1])))
-    magnitudes = array("f", bytes(matrix.largest.buffer))
+    magnitudes = array("f", bytes(matrix.magnitudes.buffer))
     runs = array("i", [len(list(equal)) for _, equal in groupby(magnitudes)])
     if len(runs) > MAX_RUNS:
         runs = array("i", [rows])

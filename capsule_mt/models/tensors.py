@@ -25,7 +25,7 @@ def decoded(tensor: Tensor | Codes) -> Tensor:
 def scaled(tensor: Tensor | Codes, scale: float) -> Tensor | Codes:
     """Return a tensor times a number, rounded to float32 once."""
     if isinstance(tensor, Codes):
-        return Codes(tensor.codes, _scaled(tensor.largest, scale))
+        return Codes(tensor.codes, _scaled(tensor.magnitudes, scale))
     return _scaled(tensor, scale)
 
 

@@ -58,5 +58,5 @@ def test_transformers_loads_the_numbers_that_the_codes_stand_for(folder, tmp_pat
         values = stored.read(name)
         if isinstance(values, Codes):
             codes = torch.frombuffer(bytearray(values.codes.buffer), dtype=torch.int8).view(values.codes.shape)
-            steps = torch.frombuffer(bytearray(values.largest.buffer), dtype=torch.float32)[:, None] / 127
+            steps = torch.frombuffer(bytearray(values.magnitudes.buffer), dtype=torch.float32)[:, None] / 127
             assert torch.allclose(state[name], codes * steps, rtol=1e-6)

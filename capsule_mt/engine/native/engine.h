@@ -24,8 +24,8 @@
  * move along when beams are reordered. */
 enum space { OF_WORDS, OF_SOURCES, OF_HYPOTHESES, OF_STATES };
 
-/* How weights are given; CODES of int8 with the largest magnitude of each row. A linear map of CODES_BY_ROW keeps
- * codes in the order of its rows: for a head of which most calls select a few outputs. */
+/* How weights are stored. CODES of int8 come with `magnitudes`, the largest magnitude of each row. A linear map of
+ * CODES_BY_ROW keeps codes in the order of its rows: for a head of which most calls select a few outputs. */
 enum type { FLOAT32, FLOAT16, BFLOAT16, CODES, CODES_BY_ROW };
 
 /* A request's `stop`: FINISH ends it with the translations so far, GIVE_UP with none. */
@@ -127,9 +127,10 @@ EXPORTED void engine_product(const float *a, const float *b, float *c, int64_t r
 /* count numbers of a type, but for CODES, as floats. */
 EXPORTED void engine_widen(const void *source, int type, float *target, int64_t count);
 /* CODES [rows, width], as floats. */
-EXPORTED void engine_widen_codes(const int8_t *codes, const float *largest, float *target, int64_t rows, int64_t width);
+EXPORTED void engine_widen_codes(const int8_t *codes, const float *magnitudes, float *target, int64_t rows,
+                                 int64_t width);
 /* The reverse: what `engine_pack` makes of floats [rows, width] in an int8 map. */
-EXPORTED void engine_round_codes(const float *source, int8_t *codes, float *largest, int64_t rows, int64_t width);
+EXPORTED void engine_round_codes(const float *source, int8_t *codes, float *magnitudes, int64_t rows, int64_t width);
 /* Decodes a stream of `size` bytes (entropy.c) into the rows of a matrix of codes [rows, columns] whose class is `class`:
  * `classes` has four bits for each row, the lower ones first; or NULL, for all rows. `frequencies`: of the codes from
  * -`max_code` to `max_code`, each of them two bytes, little-endian. Returns 0, or -2 if the stream is damaged. */
@@ -153,16 +154,16 @@ EXPORTED void engine_free(model_t *model);
 /* `type` says how its weights are stored: FLOAT32, FLOAT16, which takes no other weights, CODES, or CODES_BY_ROW, which only
  * the head may be. */
 EXPORTED int engine_add_linear(model_t *model, int64_t outputs, int64_t inputs, int type);
-/* Packs `outputs` rows of a linear map, from `first` on; `bias` may be NULL. `largest` is for CODES. A map takes memory when
- * its first rows are packed. */
+/* Packs `outputs` rows of a linear map, from `first` on; `bias` may be NULL. `magnitudes` is for CODES. A map takes
+ * memory when its first rows are packed. */
 EXPORTED int engine_pack(model_t *model, int linear, int64_t first, int64_t outputs, const void *weight, int type,
-                         const float *largest, const void *bias, int bias_type);
+                         const float *magnitudes, const void *bias, int bias_type);
 EXPORTED int engine_add_vector(model_t *model, const void *values, int64_t count, int type);
-/* Rows of numbers for EMBED, which are kept as they are stored; `largest` is for CODES. */
+/* Rows of numbers for EMBED, which are kept as they are stored; `magnitudes` is for CODES. */
 EXPORTED int engine_add_table(model_t *model, const void *values, int64_t rows, int64_t width, int type,
-                              const float *largest);
-/* The rows of a linear map that is packed, for EMBED: `largest` as it was packed from CODES in int8, else NULL. */
-EXPORTED int engine_add_packed_table(model_t *model, int linear, const float *largest);
+                              const float *magnitudes);
+/* The rows of a linear map that is packed, for EMBED: `magnitudes` as it was packed from CODES in int8, else NULL. */
+EXPORTED int engine_add_packed_table(model_t *model, int linear, const float *magnitudes);
 /* Marian's positions: sines in the first half of the width, then cosines; number k of either has the frequency
  * 10000^(-2 k / span). `start`: the number of the first position. */
 EXPORTED int engine_add_positions(model_t *model, int64_t count, int64_t width, int64_t span, int64_t start);

@@ -70,7 +70,7 @@ typedef struct linear {
     int int8, halves, by_row;
     void *packed;
     int8_t *rows;
-    struct linear *whole; /* of a map by row, packed once a product needs all of it: see `whole_of` */
+    struct linear *packed_copy; /* of a map by row, made when a product first needs all outputs: see `packed_map_of` */
     float *bias;    /* zeros where there is none */
     float *scales;  /* int8: of each output */
     int32_t *sums;  /* int8: of the weights of each output */
@@ -84,8 +84,8 @@ typedef struct {
     void (*lay_out)(linear_t *linear, char *memory);
     /* Packs the weights of outputs `first` to `end`: floats, or numbers in half precision for a map of `halves`. */
     void (*pack)(linear_t *linear, const void *weight, long first, long end);
-    /* The same of codes [outputs, inputs], for an int8 map; `largest` of each output is what 127 stands for. */
-    void (*pack_codes)(linear_t *linear, const int8_t *codes, const float *largest, long first, long end);
+    /* Packs codes [outputs, inputs] of an int8 map. `magnitudes` has the number for which 127 stands, of each output. */
+    void (*pack_codes)(linear_t *linear, const int8_t *codes, const float *magnitudes, long first, long end);
     /* Half precision to float, bfloat16 if `bfloat`. */
     void (*widen)(const uint16_t *source, int bfloat, float *target, long count);
     /* Fills in `target`, whose number of outputs is set, with these outputs of a packed map; `memory` as for `lay_out`. */

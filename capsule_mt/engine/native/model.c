@@ -54,9 +54,9 @@ static char *keep(model_t *model, int64_t bytes) {
     return block->memory + block->used - bytes;
 }
 
-static void free_whole(linear_t *whole) {
-    if (whole) free_pages(whole->bias); /* where its memory begins: see `lay_out` */
-    free(whole);
+static void free_packed_copy(linear_t *copy) {
+    if (copy) free_pages(copy->bias); /* where its memory begins: see `lay_out` */
+    free(copy);
 }
 
 void engine_free(model_t *model) {
@@ -68,11 +68,11 @@ void engine_free(model_t *model) {
     }
     for (int i = 0; i < model->num_vectors; i++) {
         free(model->vectors[i].values);
-        free(model->vectors[i].largest);
+        free(model->vectors[i].magnitudes);
     }
     for (int i = 0; i < MAX_ARENAS; i++) free_chunks(model->arenas[i]);
     free_pages(model->preview);
-    for (int i = 0; i < model->num_linears; i++) free_whole(model->linears[i].whole);
+    for (int i = 0; i < model->num_linears; i++) free_packed_copy(model->linears[i].packed_copy);
     free(model->regions);
     free(model->linears);
     free(model->vectors);
@@ -103,22 +103,24 @@ static int64_t size_of(int type) { return type == FLOAT32 ? 4 : type == CODES ? 
 #define LARGEST_CODE 127
 
 /* Rounding these numbers again gives the same codes and the same largest magnitude, bit for bit. */
-static void widen_codes(const int8_t *codes, float largest, float *target, int64_t count) {
-    float step = largest / LARGEST_CODE;
+static void widen_codes(const int8_t *codes, float magnitude, float *target, int64_t count) {
+    float step = magnitude / LARGEST_CODE;
     for (int64_t i = 0; i < count; i++)
-        target[i] = codes[i] == LARGEST_CODE ? largest : codes[i] == -LARGEST_CODE ? -largest : (float)codes[i] * step;
+        target[i] = codes[i] == LARGEST_CODE    ? magnitude
+                    : codes[i] == -LARGEST_CODE ? -magnitude
+                                                : (float)codes[i] * step;
 }
 
-void read_floats(const model_t *model, const void *source, int type, float largest, int64_t first, int64_t count,
+void read_floats(const model_t *model, const void *source, int type, float magnitude, int64_t first, int64_t count,
                  float *target) {
     const char *start = (const char *)source + first * size_of(type);
     if (type == FLOAT32) memcpy(target, start, (size_t)count * 4);
-    else if (type == CODES) widen_codes((const int8_t *)start, largest, target, count);
+    else if (type == CODES) widen_codes((const int8_t *)start, magnitude, target, count);
     else model->kernels->widen((const uint16_t *)start, type == BFLOAT16, target, (long)count);
 }
 
 int engine_pack(model_t *model, int index, int64_t first, int64_t outputs, const void *weight, int type,
-                const float *largest, const void *bias, int bias_type) {
+                const float *magnitudes, const void *bias, int bias_type) {
     if (index < 0 || index >= model->num_linears) return refuse("there is no linear map %d", index);
     linear_t *linear = model->linears + index;
     int64_t inputs = linear->inputs;
@@ -134,16 +136,16 @@ int engine_pack(model_t *model, int index, int64_t first, int64_t outputs, const
     if ((type == FLOAT32 && !linear->by_row) || linear->halves) {
         model->kernels->pack(linear, weight, (long)first, (long)(first + outputs));
     } else if (type == CODES && linear->int8) {
-        model->kernels->pack_codes(linear, weight, largest, (long)first, (long)(first + outputs));
+        model->kernels->pack_codes(linear, weight, magnitudes, (long)first, (long)(first + outputs));
     } else {
-        float *row = malloc((size_t)inputs * 5 + 64), row_largest;
+        float *row = malloc((size_t)inputs * 5 + 64), row_magnitude;
         if (!row) return NO_MEMORY;
         int8_t *codes = (int8_t *)(row + inputs); /* for a map by row */
         for (int64_t o = 0; o < outputs; o++) {
-            read_floats(model, weight, type, largest ? largest[o] : 0, o * inputs, inputs, row);
+            read_floats(model, weight, type, magnitudes ? magnitudes[o] : 0, o * inputs, inputs, row);
             if (linear->by_row) {
-                engine_round_codes(row, codes, &row_largest, 1, inputs);
-                model->kernels->pack_codes(linear, codes, &row_largest, (long)(first + o), (long)(first + o + 1));
+                engine_round_codes(row, codes, &row_magnitude, 1, inputs);
+                model->kernels->pack_codes(linear, codes, &row_magnitude, (long)(first + o), (long)(first + o + 1));
             } else {
                 model->kernels->pack(linear, row, (long)(first + o), (long)(first + o + 1));
             }
@@ -175,7 +177,8 @@ int engine_add_vector(model_t *model, const void *values, int64_t count, int typ
     return model->num_vectors - 1;
 }
 
-int engine_add_table(model_t *model, const void *values, int64_t rows, int64_t width, int type, const float *largest) {
+int engine_add_table(model_t *model, const void *values, int64_t rows, int64_t width, int type,
+                     const float *magnitudes) {
     if (rows < 0 || width < 1 || rows > INT64_MAX / 8 / width)
         return refuse("a table of %lld rows of %lld numbers", (long long)rows, (long long)width);
     vector_t *table = new_vector(model, rows * width, type);
@@ -184,18 +187,18 @@ int engine_add_table(model_t *model, const void *values, int64_t rows, int64_t w
     table->width = width;
     memcpy(table->values, values, (size_t)(rows * width * size_of(type)));
     if (type != CODES) return model->num_vectors - 1;
-    table->largest = malloc((size_t)rows * 4 + 4);
-    if (!table->largest) return NO_MEMORY;
-    memcpy(table->largest, largest, (size_t)rows * 4);
+    table->magnitudes = malloc((size_t)rows * 4 + 4);
+    if (!table->magnitudes) return NO_MEMORY;
+    memcpy(table->magnitudes, magnitudes, (size_t)rows * 4);
     return model->num_vectors - 1;
 }
 
-int engine_add_packed_table(model_t *model, int index, const float *largest) {
+int engine_add_packed_table(model_t *model, int index, const float *magnitudes) {
     if (index < 0 || index >= model->num_linears) return refuse("there is no linear map %d", index);
     const linear_t *linear = model->linears + index;
     if (!linear->bias) return refuse("a table of the linear map %d, which has no weights", index);
-    if (linear->int8 && !largest) return refuse("a table of codes without their largest magnitudes");
-    vector_t *table = new_vector(model, linear->int8 ? linear->outputs : 0, FLOAT32); /* room for `largest` */
+    if (linear->int8 && !magnitudes) return refuse("a table of codes without their largest magnitudes");
+    vector_t *table = new_vector(model, linear->int8 ? linear->outputs : 0, FLOAT32); /* room for `magnitudes` */
     if (!table) return NO_MEMORY;
     table->count = (int64_t)linear->outputs * linear->inputs;
     table->width = linear->inputs;
@@ -203,9 +206,9 @@ int engine_add_packed_table(model_t *model, int index, const float *largest) {
     table->linear = index;
     if (linear->int8) {
         table->type = CODES;
-        table->largest = table->values;
+        table->magnitudes = table->values;
         table->values = NULL;
-        memcpy(table->largest, largest, (size_t)linear->outputs * 4);
+        memcpy(table->magnitudes, magnitudes, (size_t)linear->outputs * 4);
     }
     if (linear->halves) table->type = FLOAT16;
     return model->num_vectors - 1;
@@ -231,15 +234,15 @@ void engine_widen(const void *source, int type, float *target, int64_t count) {
     else choose_kernels(NULL)->widen(source, type == BFLOAT16, target, (long)count);
 }
 
-void engine_widen_codes(const int8_t *codes, const float *largest, float *target, int64_t rows, int64_t width) {
-    for (int64_t r = 0; r < rows; r++) widen_codes(codes + r * width, largest[r], target + r * width, width);
+void engine_widen_codes(const int8_t *codes, const float *magnitudes, float *target, int64_t rows, int64_t width) {
+    for (int64_t r = 0; r < rows; r++) widen_codes(codes + r * width, magnitudes[r], target + r * width, width);
 }
 
-void engine_round_codes(const float *source, int8_t *codes, float *largest, int64_t rows, int64_t width) {
+void engine_round_codes(const float *source, int8_t *codes, float *magnitudes, int64_t rows, int64_t width) {
     for (int64_t r = 0; r < rows; r++, source += width, codes += width) {
-        largest[r] = 1e-30f;
-        for (int64_t i = 0; i < width; i++) largest[r] = fmaxf(largest[r], fabsf(source[i]));
-        float factor = LARGEST_CODE / largest[r];
+        magnitudes[r] = 1e-30f;
+        for (int64_t i = 0; i < width; i++) magnitudes[r] = fmaxf(magnitudes[r], fabsf(source[i]));
+        float factor = LARGEST_CODE / magnitudes[r];
         for (int64_t i = 0; i < width; i++) codes[i] = (int8_t)rintf(source[i] * factor);
     }
 }
@@ -302,28 +305,28 @@ int engine_set_programs(model_t *model, const operation_t *encoder, int64_t num_
     return failed;
 }
 
-/* All outputs of a map by row, as a shortlist of all. */
-static linear_t *pack_whole(const model_t *model, const linear_t *linear) {
-    linear_t *whole = malloc(sizeof(linear_t));
+/* Packs all outputs of a map by row, as it packs those of a shortlist. */
+static linear_t *pack_copy(const model_t *model, const linear_t *linear) {
+    linear_t *copy = malloc(sizeof(linear_t));
     int32_t *outputs = malloc((size_t)linear->outputs * 4 + 4);
-    if (whole) *whole = (linear_t){linear->outputs, linear->inputs, .int8 = 1};
-    char *memory = whole && outputs ? allocate_pages(model->kernels->packed_bytes(whole)) : NULL;
+    if (copy) *copy = (linear_t){linear->outputs, linear->inputs, .int8 = 1};
+    char *memory = copy && outputs ? allocate_pages(model->kernels->packed_bytes(copy)) : NULL;
     if (memory) {
         for (long o = 0; o < linear->outputs; o++) outputs[o] = (int32_t)o;
-        model->kernels->select(linear, outputs, whole, memory);
+        model->kernels->select(linear, outputs, copy, memory);
     } else {
-        free(whole);
+        free(copy);
     }
     free(outputs);
-    return memory ? whole : NULL;
+    return memory ? copy : NULL;
 }
 
-const linear_t *whole_of(const model_t *model, linear_t *linear) {
+const linear_t *packed_map_of(const model_t *model, linear_t *linear) {
     if (!linear->by_row) return linear;
-    linear_t *whole = __atomic_load_n(&linear->whole, __ATOMIC_ACQUIRE), *expected = NULL;
-    if (whole || !(whole = pack_whole(model, linear))) return whole;
-    if (__atomic_compare_exchange_n(&linear->whole, &expected, whole, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return whole;
-    free_whole(whole); /* another thread was first */
+    linear_t *copy = __atomic_load_n(&linear->packed_copy, __ATOMIC_ACQUIRE), *expected = NULL;
+    if (copy || !(copy = pack_copy(model, linear))) return copy;
+    if (__atomic_compare_exchange_n(&linear->packed_copy, &expected, copy, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return copy;
+    free_packed_copy(copy); /* another thread was first */
     return expected;
 }
 

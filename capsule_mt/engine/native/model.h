@@ -10,7 +10,7 @@ typedef struct {
     void *values; /* floats, but for a table, which is kept as it is stored */
     int64_t count, width; /* numbers, and of a table also the numbers of a row */
     int type, is_table;
-    float *largest; /* of each row of a table of CODES */
+    float *magnitudes; /* of a table of CODES: the largest one of each row */
     int linear;     /* whose packed weights are the rows of a table, or -1 */
 } vector_t;
 
@@ -79,13 +79,13 @@ int check_request(const model_t *model, const request_t *request);
 
 /* model.c */
 
-/* Numbers from `first` on, as floats; codes with their largest magnitude. */
-void read_floats(const model_t *model, const void *source, int type, float largest, int64_t first, int64_t count,
+/* Numbers from `first` on, as floats; of codes, with the largest magnitude of their row. */
+void read_floats(const model_t *model, const void *source, int type, float magnitude, int64_t first, int64_t count,
                  float *target);
 /* What previews read of the head, packed after many steps could have read it; NULL before, for a small head, and where the
  * tier has no previews. */
 const void *preview_of(model_t *model, const linear_t *head);
 /* A linear map that products take: of one by row, a packed copy, which the first call makes; NULL where memory is short. */
-const linear_t *whole_of(const model_t *model, linear_t *linear);
+const linear_t *packed_map_of(const model_t *model, linear_t *linear);
 
 #endif

@@ -54,7 +54,7 @@ static void multiply_twice(run_t *run, const linear_t *linear, const float *x, i
 void map_rows(run_t *run, const operation_t *op, const float *x, int64_t rows, float *y) {
     int is_shortened = run->request->candidates && OUT_OF(op) == run->model->logits;
     const linear_t *linear =
-        is_shortened ? &run->logits.shortlist : whole_of(run->model, run->model->linears + op->slots[LINEAR_map]);
+        is_shortened ? &run->logits.shortlist : packed_map_of(run->model, run->model->linears + op->slots[LINEAR_map]);
     if (!linear) longjmp(run->failed, NO_MEMORY);
     if (run->model->observer) run->model->observer(op->slots[LINEAR_map], x, rows);
     if (find_best_tokens(run, op, linear, x, rows)) return;
@@ -80,10 +80,10 @@ static void embed(run_t *run, const operation_t *op) {
     for (int64_t row = 0; row < count; row++) {
         int64_t token = tokens[row], position = row_positions ? row_positions[row] : run->rows.step;
         float *out = row_of(run, OUT_OF(op), row);
-        float largest = table->largest ? table->largest[token] : 0;
+        float magnitude = table->magnitudes ? table->magnitudes[token] : 0;
         if (unpacked) run->model->kernels->unpack(run->model->linears + table->linear, (long)token, unpacked);
-        read_floats(run->model, unpacked ? unpacked : table->values, table->type, largest, unpacked ? 0 : token * width,
-                    width, out);
+        read_floats(run->model, unpacked ? unpacked : table->values, table->type, magnitude,
+                    unpacked ? 0 : token * width, width, out);
         for (int64_t i = 0; i < width; i++) out[i] = scale * out[i] + (positions ? positions[position * width + i] : 0);
     }
 }

@@ -97,7 +97,7 @@ def test_a_matrix_comes_back(rows, num_scales):
     result = decoded(contents(tensors))
     assert result.codes.shape == matrix.codes.shape
     assert bytes(result.codes.buffer) == matrix.codes.buffer
-    assert array("f", bytes(result.largest.buffer)) == matrix.largest.buffer
+    assert array("f", bytes(result.magnitudes.buffer)) == matrix.magnitudes.buffer
 
 
 def test_a_stream_takes_what_shannon_says():

@@ -140,7 +140,7 @@ def test_the_codes_of_int8_are_the_rounded_weights(tmp_path):
     for name in (name for name, item in stored.items.items() if item.dtype == "CODES"):
         codes, weights = read_matrix(stored, name), read_matrix(exact, name)
         assert isinstance(codes, Codes)
-        largest, numbers = array("f", bytes(codes.largest.buffer)), array("f", bytes(weights.buffer))
+        largest, numbers = array("f", bytes(codes.magnitudes.buffer)), array("f", bytes(weights.buffer))
         step = largest[0] / 127
         for code, weight in zip(array("b", bytes(codes.codes.buffer)), numbers, strict=True):
             assert abs(code * step - weight) <= 0.501 * step

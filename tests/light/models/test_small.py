@@ -96,7 +96,7 @@ def test_codes_are_written_without_loss(tmp_path):
         assert type(values) is type(again)
         if isinstance(values, Codes):
             assert bytes(values.codes.buffer) == bytes(again.codes.buffer)
-            assert bytes(values.largest.buffer) == bytes(again.largest.buffer)
+            assert bytes(values.magnitudes.buffer) == bytes(again.magnitudes.buffer)
 
 
 def test_a_small_checkpoint_becomes_one_in_int8(small, tmp_path, call):

@@ -204,7 +204,7 @@ static void pack(linear_t *l, const void *weights, long first, long end) {
     }
 }
 
-static void pack_codes(linear_t *l, const int8_t *codes, const float *largest, long first, long end) {
+static void pack_codes(linear_t *l, const int8_t *codes, const float *magnitudes, long first, long end) {
     for (long o = first; o < end; o++, codes += l->inputs) {
         char *target = l->by_row ? row_of(l, o) : weights_of(l, o);
         int32_t sum = 0;
@@ -215,7 +215,7 @@ static void pack_codes(linear_t *l, const int8_t *codes, const float *largest, l
         for (long i = full; i < round_up(l->inputs, DEPTH); i++)
             target[full * apart + i - full] = i < l->inputs ? codes[i] : 0;
         for (long i = 0; i < l->inputs; i++) sum += codes[i];
-        l->scales[o] = largest[o - first] / 127.f;
+        l->scales[o] = magnitudes[o - first] / 127.f;
         l->sums[o] = sum;
     }
 }
