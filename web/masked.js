@@ -269,7 +269,7 @@ export class Masked {
     const hasHalf = (sign) => count(sign, translation) - count(sign, items) > count(sign, words);
     if (this.keeps && [..."%{}"].some(hasHalf)) return this.items;
     const standIns = [...this.standIns.values()];
-    const leaks = (text) => countStandIn(text, translation) !== standIns.filter((other) => other === text).length;
+    const leaks = (text) => countStandIn(text, translation) !== standIns.filter((standIn) => standIn === text).length;
     return this.items.filter((index) => !matches.has(index) || (this.standIns.has(index) && leaks(this.standIns.get(index))));
   }
 

@@ -108,10 +108,8 @@ class StringsdictFile(Catalog):
             raise FormatError(f"{self._name}, line {keys[0].line}: write the plural forms side by side")
 
         def write(translations: dict[str, str], _: bool) -> None:
-            between = element.children[
-                element.children.index(keys[0]) + 1 : element.children.index(texts[keys[0].text])
-            ]
-            space = "".join(part.raw.decode() for part in between)
+            key_index, text_index = map(element.children.index, (keys[0], texts[keys[0].text]))
+            space = "".join(part.raw.decode() for part in element.children[key_index + 1 : text_index])
             element.replace_forms(
                 children[first : first + 2 * len(keys)],
                 [f"<key>{name}</key>{space}<string>{escaped(text)}</string>" for name, text in translations.items()],

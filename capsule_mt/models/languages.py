@@ -113,8 +113,8 @@ def code_of(argument: str, language: str | None, codes: Collection[str]) -> str:
 
     near = same_language or get_close_matches(language or "", codes, NUM_EXAMPLES, 0.5) or list(codes)
     examples = ", ".join(near[:NUM_EXAMPLES]) + (", ..." if len(near) > NUM_EXAMPLES else "")
-    which = "which of them it is: " if len(matches) > 1 else "one of the model's languages, such as "
-    raise ValueError(f"`{argument}` must be {which}{examples}; got {language!r}")
+    accepted = "one of" if len(matches) > 1 else "one of the model's languages, such as"
+    raise ValueError(f"`{argument}` must be {accepted} {examples}; got {language!r}")
 
 
 def _agree(region: str, other: str) -> bool:

@@ -328,7 +328,7 @@ def test_languages_by_other_names(language, expected):
     ("language", "message"),
     [("deu_Ltn", "one of the model's languages, such as deu_Latn; got 'deu_Ltn'"),
      ("srp_Latn", "one of the model's languages, such as srp_Cyrl"),
-     ("zh_ID", "which of them it is: zho_Hans, zho_Hant; got 'zh_ID'"),
+     ("zh_ID", "must be one of zho_Hans, zho_Hant; got 'zh_ID'"),
      (None, "one of the model's languages, such as deu_Latn, srp_Cyrl, zho_Hans, zho_Hant; got None"),
      ("Klingon", "got 'Klingon'")],
 )  # fmt: skip
