@@ -15,7 +15,7 @@ from capsule_mt.models.weights import CheckpointError
 from capsule_mt.translate import first_use
 from tests.fixtures.marian_models import marian_folder
 from tests.fixtures.students import write_student
-from tests.light.catalog.test_students import content_of
+from tests.light.catalog.test_students import registry_files
 
 RELEASED = Path(__file__).parents[3] / "checkpoints" / "capsule-marian-de-en"
 PROBES = ("Das kostet 20 Euro.", "Es ist 10 Uhr.", "Ich habe 3 Katzen.")  # what this small model knows
@@ -91,7 +91,7 @@ def test_files_that_changed_on_the_disk_are_refused():
 
 
 def test_a_student_with_random_weights_is_refused(registry, tmp_path):
-    registry.add("en-cs", content=content_of(write_student(tmp_path / "student")))
+    registry.add("en-cs", content=registry_files(write_student(tmp_path / "student")))
     registry.publish()
     with pytest.raises(CheckpointError, match="en-cs: does not translate, so its files are damaged or read wrongly"):
         load("en-cs")
