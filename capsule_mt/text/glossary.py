@@ -1,4 +1,4 @@
-"""Glossaries: terms of a source, and the translation that each must get."""
+"""Glossaries: source terms and their required translations."""
 
 import os
 import re
@@ -11,16 +11,18 @@ from capsule_mt.text.words import is_mark, target_words, with_space
 
 WORD = re.compile(r"\w+")
 SEPARATORS = re.compile(r"[\s\-\u2010\u2011]+")
-MIN_SHARE_OF_BEST = 0.5  # a word beside the best one belongs to the same term from this part of its share
+MIN_SHARE_OF_BEST = (
+    0.5  # a word next to a term's best one belongs to the term if it gets this fraction of its attention
+)
 STEM = "*"  # at the end of a term: any ending
 SEPARATOR = r"(?:\s+|\s*[-\u2010\u2011]\s*)"  # between the words of a term, which a hyphen may join
 
 
 class Term(NamedTuple):
-    """A term in a text: its characters there, and the words that the translation must have; a stem ends in `STEM`."""
+    """A term in a source text."""
 
     span: Span
-    target: str
+    target: str  # its required translation; ends in `STEM` if the model may choose the ending
 
     @property
     def is_stem(self) -> bool:
@@ -28,13 +30,13 @@ class Term(NamedTuple):
 
 
 class Glossary:
-    """Terms by their first word. The longest match counts, and matches do not overlap.
+    """Terms and their translations. Matches do not overlap: the leftmost counts, and from one start the longest.
 
     Case matters only in terms with capitals after a first letter, such as "IT" or "iOS". A hyphen matches a space.
     """
 
     def __init__(self, terms: Mapping[str, str]) -> None:
-        # by the first word; stems of one word by their first letter
+        # keyed by the first word of a term; stems of a single word by their first letter
         self._patterns: dict[str, list[tuple[re.Pattern[str], str]]] = {}
         self.terms = dict(terms)
         for source, target in sorted(self.terms.items(), key=lambda term: -len(term[0])):
@@ -50,8 +52,8 @@ class Glossary:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> "Glossary":
-        """Read a file with `term<tab>translation` on each line; a term alone stays as it is."""
-        from capsule_mt.files.reading import iterate_lines  # late: a dictionary does without
+        """Read a file with `term<tab>translation` on each line; a term without a translation stays as it is."""
+        from capsule_mt.files.reading import iterate_lines  # late: only for files
 
         terms: dict[str, str] = {}
         for line_number, line in enumerate(iterate_lines(path), start=1):
@@ -87,27 +89,27 @@ class Glossary:
 
 
 def glossary_of(glossary: Glossary | Mapping[str, str] | str | os.PathLike[str] | None) -> Glossary | None:
-    """Return a glossary, or make one from a dictionary or a file."""
+    """Return a glossary as it is, or one made from a dictionary or a file."""
     if glossary is None or isinstance(glossary, Glossary):
         return glossary
     return Glossary(glossary) if isinstance(glossary, Mapping) else Glossary.from_file(glossary)
 
 
-def lacking(terms: Sequence[Term], translation: str) -> list[Term]:
-    """Return the terms that a translation has less often than its source; their endings may differ."""
+def missing_terms(terms: Sequence[Term], translation: str) -> list[Term]:
+    """Return the terms that occur less often in a translation than in its source. Endings may differ."""
     missing = []
     counts: dict[str, int] = {}
     for term in terms:
         target = term.target.removesuffix(STEM)
         counts[target] = counts.get(target, 0) + 1
-        if len(_beginning(target).findall(translation)) < counts[target]:
+        if len(_pattern_of(target).findall(translation)) < counts[target]:
             missing.append(term)
     return missing
 
 
 @cache
-def _beginning(target: str) -> re.Pattern[str]:
-    """Return a pattern for the beginning of a term in a translation, whatever its ending."""
+def _pattern_of(target: str) -> re.Pattern[str]:
+    """Return a pattern for a term in a translation, with any ending."""
     return re.compile(rf"(?<!\w){SEPARATOR.join(map(re.escape, SEPARATORS.split(target)))}", re.IGNORECASE)
 
 
@@ -118,20 +120,20 @@ def prefixes_with_term(
     rows: Sequence[Sequence[float]],
     start: int,
 ) -> tuple[str, str]:
-    """Return the prefix to force, so that a translation has the first of its missing terms.
+    """Return two prefixes to force, so that a translation gets the first of its missing terms.
 
-    The term replaces the run of words that attends most to it in the source. The second result also has the next
-    word; it is empty for a stem, since the model writes its ending.
+    The term replaces the words of the translation that attend most to it. The second prefix also has the word after
+    it; it is empty for a stem, whose ending the model writes.
 
     Args:
-        terms: each with its tokens of the source.
+        terms: the missing terms, each with its tokens in the source.
         ids: the tokens of the translation.
         rows: how much each token of the translation attends to each token of the source [T][S].
-        start: the offset in the translation from which it may change.
+        start: the first offset in the translation that may change.
     """
     text, words = decode(ids), target_words(decode, ids)
     words = [(span, tokens) for span, tokens in words if span.start >= start and not is_mark(text[slice(*span)])]
-    # with the leftmost term first, later passes keep what this prefix has and add the others after it
+    # take the leftmost term: later passes keep this prefix and add the other terms after it
     span, term = min((_aligned_span(words, tokens, rows) or _end(text, start), term) for tokens, term in terms)
     prefix = with_term(text[: span.start], term.target)
     return prefix, "" if term.is_stem else prefix + next_word(text[span.end :])
@@ -140,7 +142,7 @@ def prefixes_with_term(
 def _aligned_span(
     words: Sequence[tuple[Span, Sequence[int]]], term_tokens: Sequence[int], rows: Sequence[Sequence[float]]
 ) -> Span | None:
-    """Return the characters of the run of words that attends most to a term's tokens; `None` without words."""
+    """Return the span of the adjacent words that attend most to a term's tokens; `None` without words."""
     if not words:
         return None
     shares = [sum(rows[t][s] for t in tokens for s in term_tokens) / max(len(tokens), 1) for _, tokens in words]
@@ -154,21 +156,21 @@ def _aligned_span(
 
 
 def _end(text: str, start: int) -> Span:
-    """Return the empty span before the marks at the end of a text, not before `start`."""
+    """Return the empty span before a text's final punctuation, but at least at `start`."""
     end = max(start, len(text.rstrip(" .!?")))
     return Span(end, end)
 
 
 def next_word(text: str) -> str:
-    """Return the beginning of a text up to the end of its first word."""
+    """Return a text up to the end of its first word."""
     match = re.match(r"\W*\w+", text)
     return match[0] if match else text
 
 
 def with_term(prefix: str, term: str) -> str:
-    """Append a term to the beginning of a translation, with a capital at the beginning of the sentence.
+    """Append a term to a prefix of a translation, with a capital if it starts the sentence.
 
-    Of a stem, the model may write the ending.
+    A stem is appended without its mark, as the model writes the ending.
     """
     term = term.removesuffix(STEM)
     if not prefix.strip():

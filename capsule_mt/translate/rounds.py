@@ -180,7 +180,7 @@ def with_terms(drafts: list[Draft], plan: Plan) -> list[Draft]:
     for each term that it lacks, and one more if the model extends the term's last word (a suffix, say): the next word
     is then forced, too. Half the beams find as good a continuation, and leave room for twice the pieces.
     """
-    from capsule_mt.text.glossary import lacking, prefixes_with_term
+    from capsule_mt.text.glossary import missing_terms, prefixes_with_term
 
     decode, encode = plan.tokenizer.decode, plan.tokenizer.encode_target
     num_beams = min(plan.num_beams, max(2, plan.num_beams // 2, plan.num_returned))
@@ -197,7 +197,7 @@ def with_terms(drafts: list[Draft], plan: Plan) -> list[Draft]:
             longer = with_next_word.pop(index, "")
             if longer and text[len(forced[index]) :][:1].isalnum():
                 prefixes[index] = longer
-            elif terms := [term for term in lacking(piece.terms, text) if _can_write(term, plan.tokenizer)]:
+            elif terms := [term for term in missing_terms(piece.terms, text) if _can_write(term, plan.tokenizer)]:
                 missing[index] = terms
         aligned = aligned_rows([(drafts[index].piece.ids, drafts[index].hypotheses[0]) for index in missing], plan)
         for (index, terms), rows in zip(missing.items(), aligned, strict=True):

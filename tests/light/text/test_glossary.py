@@ -5,7 +5,7 @@ import re
 import pytest
 
 from capsule_mt import Translator
-from capsule_mt.text.glossary import Glossary, lacking, next_word, with_term
+from capsule_mt.text.glossary import Glossary, missing_terms, next_word, with_term
 from tests.light.test_translator import RELEASED
 
 
@@ -31,8 +31,8 @@ def test_terms_in_a_text(terms, text, expected):
 
 def test_what_a_translation_lacks():
     terms = Glossary({"Hut": "hat", "Haus*": "house*"}).find("Hut Hut Haus")
-    assert [term.target for term in lacking(terms, "The hats and housing.")] == ["hat", "house*"]
-    assert lacking(terms, "Hat, hat, houses") == []
+    assert [term.target for term in missing_terms(terms, "The hats and housing.")] == ["hat", "house*"]
+    assert missing_terms(terms, "Hat, hat, houses") == []
 
 
 def test_a_term_after_the_beginning_of_a_translation():
