@@ -6,7 +6,7 @@ from typing import Any
 from capsule_mt.engine.program import Positions, Program, UnsupportedModelError
 from capsule_mt.messages import shown
 from capsule_mt.models.parts import ModuleWriter, Parts, Writers
-from capsule_mt.models.recurrent import attend, both_directions, even_width, logits, lookup, maps
+from capsule_mt.models.recurrent import attend, bidirectional_layer, hidden_width, logits, lookup, maps
 from capsule_mt.models.settings import MAX_ITERATIONS, Settings
 from capsule_mt.models.weights import Weights
 
@@ -18,7 +18,7 @@ TIED = ("model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head")
 def capsnmt_program(settings: Settings, weights: Weights) -> tuple[Program, Parts]:
     """Return the program of a CapsNMT, and the weights that it uses."""
     parts = Parts(weights)
-    width, vocabulary = even_width(settings), settings.number("vocab_size", 50000)
+    width, vocabulary = hidden_width(settings), settings.number("vocab_size", 50000)
     embedding_width = settings.number("embedding_size", width)
     scale = math.sqrt(embedding_width) if settings.flag("scale_embedding", True) else 1.0
     aggregation = settings.choice("aggregation", "capsules", ("capsules", "pooling"))
@@ -33,7 +33,7 @@ def capsnmt_program(settings: Settings, weights: Weights) -> tuple[Program, Part
 
     hidden = embed(words, "encoder")
     for index in range(settings.number("encoder_layers", 4)):
-        hidden = both_directions(words, hidden, f"model.encoder.layers.{index}", "norm", "lstm", width)
+        hidden = bidirectional_layer(words, hidden, f"model.encoder.layers.{index}", "norm", "lstm", width)
     if aggregation == "pooling":
         capsules = sources.run("POOL_WORDS", sources.new(NUM_POOLED_VECTORS * width), words=hidden)
     else:

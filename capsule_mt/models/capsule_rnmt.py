@@ -3,7 +3,7 @@
 from capsule_mt.engine.program import Program
 from capsule_mt.models.guidance import guide
 from capsule_mt.models.parts import TIED, ModuleWriter, Parts, Writers
-from capsule_mt.models.recurrent import attend, both_directions, even_width, gru_step, logits, lookup
+from capsule_mt.models.recurrent import attend, bidirectional_layer, gru_step, hidden_width, logits, lookup
 from capsule_mt.models.settings import Settings
 from capsule_mt.models.weights import Weights
 
@@ -11,7 +11,7 @@ from capsule_mt.models.weights import Weights
 def rnmt_program(settings: Settings, weights: Weights) -> tuple[Program, Parts]:
     """Return the program of an RNMT, and the weights that it uses."""
     parts = Parts(weights)
-    width, vocabulary = even_width(settings), settings.number("vocab_size", 32000)
+    width, vocabulary = hidden_width(settings), settings.number("vocab_size", 32000)
     narrow = settings.number("embedding_size", width)
     is_shared = settings.flag("share_encoder_decoder_embeddings", True)
     targets = vocabulary if is_shared else settings.number("decoder_vocab_size", vocabulary)
@@ -25,7 +25,7 @@ def rnmt_program(settings: Settings, weights: Weights) -> tuple[Program, Parts]:
 
     hidden = embed(words, parts.tied(encoder, *tied_tables), vocabulary, "encoder")
     for index in range(settings.number("encoder_layers", 2)):
-        hidden = both_directions(words, hidden, f"model.encoder.layers.{index}", "layer_norm", "gru", width)
+        hidden = bidirectional_layer(words, hidden, f"model.encoder.layers.{index}", "layer_norm", "gru", width)
     mean = sources.run("MEAN_WORDS", sources.new(width), words=hidden)
     num_layers = settings.number("decoder_layers", 2)
     first = sources.apply(mean, "model.decoder.first_states", outputs=num_layers * width, activation="tanh")

@@ -1,4 +1,4 @@
-"""What CapsNMT and RNMT share: recurrent layers, additive attention and the output projection, as operations."""
+"""Operations that CapsNMT and RNMT share: recurrent layers, additive attention and the output projection."""
 
 from capsule_mt.engine.program import Linear
 from capsule_mt.models.parts import ModuleWriter, Parts, Writers
@@ -8,17 +8,17 @@ from capsule_mt.models.weights import CheckpointError
 GATES = {"lstm": 4, "gru": 3}
 
 
-def even_width(settings: Settings) -> int:
-    """Return the width of the states; each direction of the encoder has half of it."""
+def hidden_width(settings: Settings) -> int:
+    """Return the width of the states, which must be even: each direction of the encoder has half of it."""
     width = settings.number("hidden_size", 512, minimum=2)
     if width % 2:
         raise CheckpointError(f"{settings.origin}: `hidden_size` must be even, got {width}")
     return width
 
 
-def lookup(rows: ModuleWriter, table: str, num_tokens: int, width: int, scale: float = 1.0) -> int:
-    """Look tokens up in a table [tokens, width]."""
-    return rows.run("EMBED", rows.new(width), table=rows.parts.table(table, num_tokens, width), scale=scale)
+def lookup(writer: ModuleWriter, table: str, num_tokens: int, width: int, scale: float = 1.0) -> int:
+    """Look up the embeddings of tokens in a table [tokens, width]."""
+    return writer.run("EMBED", writer.new(width), table=writer.parts.table(table, num_tokens, width), scale=scale)
 
 
 def maps(parts: Parts, name: str, kind: str, width: int, inputs: int, suffix: str = "_l0") -> tuple[Linear, Linear]:
@@ -31,7 +31,7 @@ def maps(parts: Parts, name: str, kind: str, width: int, inputs: int, suffix: st
     return from_input, from_state
 
 
-def both_directions(words: ModuleWriter, hidden: int, layer: str, norm: str, kind: str, width: int) -> int:
+def bidirectional_layer(words: ModuleWriter, hidden: int, layer: str, norm: str, kind: str, width: int) -> int:
     """Apply a bidirectional recurrent layer and its LayerNorm, with a residual connection if both widths are equal."""
     outputs, inputs, half = words.new(width), words.program.width(hidden), width // 2
     for direction, suffix in enumerate(("_l0", "_l0_reverse")):
@@ -52,7 +52,7 @@ def gru_step(step: ModuleWriter, cell: str, hidden: int, state: int, out: int, s
 
 
 def attend(writers: Writers, source: int, hidden: int, name: str) -> int:
-    """Attend from the states to the words by additive attention."""
+    """Attend from the decoder's state `hidden` to the words `source` by additive attention."""
     words, _, step, _ = writers
     width = words.program.width(source)
     keys = words.run("EXP_TWICE", words.apply(source, f"{name}.key_projection", outputs=width))
@@ -62,7 +62,7 @@ def attend(writers: Writers, source: int, hidden: int, name: str) -> int:
 
 
 def logits(step: ModuleWriter, hidden: int, projection: str, table: str, num_tokens: int, width: int) -> int:
-    """Project states to the vocabulary, by way of the embeddings' width if that differs from theirs."""
+    """Project states to the vocabulary. If embeddings have another `width`, project states to it first."""
     if step.program.width(hidden) != width:
         hidden = step.apply(hidden, projection, outputs=width, bias=False)
     return step.linear(hidden, step.parts.map(table, None, num_tokens, width))

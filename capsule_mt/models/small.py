@@ -1,5 +1,6 @@
-"""Small checkpoints: small.safetensors has the matrices entropy-coded (`coded.py`) and the other tensors as they are;
-small.json has the format and the file's SHA-256. They are decoded to int8 when they are loaded.
+"""Small checkpoints: small.safetensors has entropy-coded matrices (`coded.py`) and all other tensors unchanged.
+
+small.json has the format's version and the file's SHA-256. Loading decodes the matrices to int8.
 """
 
 import os
@@ -29,7 +30,7 @@ FORMAT = 1
 
 
 class SmallFile:
-    """The weights of a small checkpoint, by the names that they have in any other."""
+    """The weights of a small checkpoint, by the names of tensors before coding."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         file = os.path.join(folder, SMALL_FILE)
@@ -78,8 +79,8 @@ class SmallFile:
 def write_small_weights(folder: str | os.PathLike[str], weights: Weights, parts: Parts) -> None:
     """Write the weights of a model to a folder as small.safetensors and small.json.
 
-    Codes stay as they are; the other matrices that the program rounds are rounded to int8. So the written model
-    translates exactly as a model with `weights` does with `int8=True`.
+    Codes stay as they are, and other matrices that the program rounds are rounded to int8. So the written model
+    translates exactly as `weights` do with `int8=True`.
     """
     tensors: dict[str, Tensor] = {}
     for name in names_to_write(folder, weights, parts):
@@ -88,7 +89,7 @@ def write_small_weights(folder: str | os.PathLike[str], weights: Weights, parts:
             tensors[name] = values
         else:
             tensors |= {f"{name}.{part}": tensor for part, tensor in coded(rounded(values)).items()}
-    # streams last: their sizes are not multiples of 4, and numbers that begin elsewhere are copied to be read
+    # streams last: their sizes are not multiples of 4, and reading has to copy tensors that are not aligned
     names = sorted(tensors, key=lambda name: name.endswith(".stream"))
     file = os.path.join(folder, SMALL_FILE)
     shapes = {name: (tensors[name].dtype, tensors[name].shape) for name in names}

@@ -1,7 +1,7 @@
-"""Check a downloaded model when it is first used: sizes, digests, and the translations of probes.
+"""Check a downloaded model at its first use: file sizes, digests, and translations of probes.
 
-A model that is read wrongly still loads, and then repeats a token up to the limit, or loses its source. Names and
-numbers show both, whatever its languages are. The record of a check is in `capsule-mt.json`, beside the model.
+A model that is read wrongly may still load, and then repeat a token up to the limit, or ignore its source. Probes with
+names and numbers reveal both in any language. The result is recorded in `capsule-mt.json` beside the model.
 """
 
 import json
@@ -27,18 +27,18 @@ PROBES = (
     "+49 30 12345",
     "Boeing 747",
 )
-# how many probes must keep their digits. Chosen on the student en-pt, which keeps 6, and at most 1 if it is read
-# wrongly in one of 16 ways (another activation, transposed weights, shifted ids, ...); pt-en keeps 6, and then none.
-# Six smaller faults, such as a missing bias or a wrong number of heads, pass: the models still translate.
+# of the six probes, those that must keep their digits. Chosen on the student en-pt: it keeps 6, but at most 1 if it
+# is read wrongly in any of 16 ways (another activation, transposed weights, shifted ids, ...). pt-en keeps 6, and 0.
+# Six smaller faults, such as a missing bias or a wrong number of heads, pass, since these models still translate.
 MIN_KEPT = 2
 CHECKED = "checked"
 
 
 def check_files(folder: str, *, digests: bool = False) -> None:
-    """Refuse files that are not as they were downloaded: by size, and by SHA-256 before the first use.
+    """Refuse files that have changed since the download: by size, and before the first use by SHA-256.
 
     Args:
-        digests: compare the digests again.
+        digests: compare the digests at a later use, too.
     """
     facts = _facts(folder)
     digests = digests or not _is_checked(facts)
@@ -46,23 +46,23 @@ def check_files(folder: str, *, digests: bool = False) -> None:
     for name, expected in files.items() if isinstance(files, dict) else ():
         file = os.path.join(folder, name)
         if not os.path.isfile(file):
-            raise CheckpointError(f"{file}: no such file: {_again(facts)}")
+            raise CheckpointError(f"{file}: no such file: {_advice(facts)}")
         size = os.path.getsize(file)
         if size != expected["size"]:
             raise CheckpointError(
-                f"{file}: has {size} bytes, but had {expected['size']} when it was downloaded: {_again(facts)}"
+                f"{file}: has {size} bytes, but had {expected['size']} when it was downloaded: {_advice(facts)}"
             )
         if digests and file_digest(file) != expected["sha256"]:
-            raise CheckpointError(f"{file}: its content has changed since it was downloaded: {_again(facts)}")
+            raise CheckpointError(f"{file}: its content has changed since it was downloaded: {_advice(facts)}")
 
 
 def check_translations(folder: str, model: LoadedModel) -> None:
-    """Translate probes by a downloaded model, unless this version of the program has done so; keep a record.
+    """Translate probes with a downloaded model, unless this version has done so before, and record the result.
 
     Only models of Mozilla's registry are probed: others may need a language, or do something other than translating.
 
     Raises:
-        CheckpointError: the model does not translate, so that it is damaged, or read wrongly.
+        CheckpointError: the model does not translate: it is damaged, or read wrongly.
     """
     facts = _facts(folder)
     if _is_checked(facts):
@@ -71,7 +71,7 @@ def check_translations(folder: str, model: LoadedModel) -> None:
     if pair_named(name):
         translations = translate_probes(model)
         if num_kept(translations) < MIN_KEPT:
-            raise CheckpointError(_wrong(name, folder, translations))
+            raise CheckpointError(_probe_failure(name, folder, translations))
     record = {"version": __version__, "translations": translations}
     with suppress(OSError):  # if this user cannot write the cache, the model is checked at every use
         write_output(Path(folder, FACTS_FILE), json.dumps({**facts, CHECKED: record}, indent=2) + "\n")
@@ -108,11 +108,11 @@ def _is_checked(facts: dict[str, Any]) -> bool:
     return isinstance(record, dict) and record.get("version") == __version__
 
 
-def _again(facts: dict[str, Any]) -> str:
+def _advice(facts: dict[str, Any]) -> str:
     return f"run `capsule-mt models remove {facts.get('name')}`, and use the model again"
 
 
-def _wrong(name: str, folder: str, translations: dict[str, str]) -> str:
+def _probe_failure(name: str, folder: str, translations: dict[str, str]) -> str:
     probe = next(probe for probe in translations if _digits(probe) != _digits(translations[probe]))
     return (
         f"{name}: does not translate, so its files are damaged or read wrongly: of {len(translations)} probes it "
