@@ -1,10 +1,10 @@
-"""Warnings through the logger "capsule_mt", whose module the first one imports, and values as messages show them."""
+"""Warnings through the logger "capsule_mt", and values for messages. `logging` is imported by the first warning."""
 
 import contextlib
 from collections.abc import Iterator
 
 MAX_SHOWN = 200  # characters of a value in a message
-ITEMS_OF_WARNING = 2048  # that one warning of a share is about, while a command adds them up
+ITEMS_PER_WARNING = 2048  # inside `adding_up_shares`, a warning of a share waits for this many items
 
 _messages_logged: set[str] = set()
 _shares: dict[str, tuple[int, int]] | None = None
@@ -23,45 +23,45 @@ def warn_once(message: str) -> None:
 
 
 def warn_of_share(template: str, count: int, total: int) -> None:
-    """Warn that something is true of `count` of `total` items, such as "{} of {} texts are long"."""
+    """Warn that something applies to `count` of `total` items, by a template such as "{} of {} texts are long"."""
     if _shares is None:
         shares = {template: (count, total)}
     else:
         earlier_count, earlier_total = _shares.pop(template, (0, 0))
         shares = {template: (count + earlier_count, total + earlier_total)}
-        if shares[template][1] < ITEMS_OF_WARNING:
+        if shares[template][1] < ITEMS_PER_WARNING:
             _shares.update(shares)
             return
-    _warn_of(shares)
+    _log_shares(shares)
 
 
 @contextlib.contextmanager
 def adding_up_shares() -> Iterator[None]:
-    """Add up the warnings of shares in the block: one for `ITEMS_OF_WARNING` items, and one at its end."""
+    """In the block, warn of shares once per `ITEMS_PER_WARNING` items, and at the end for those that remain."""
     global _shares
     _shares = {}
     try:
         yield
     finally:
         shares, _shares = _shares, None
-        _warn_of(shares)
+        _log_shares(shares)
 
 
-def _warn_of(shares: dict[str, tuple[int, int]]) -> None:
+def _log_shares(shares: dict[str, tuple[int, int]]) -> None:
     for template, (count, total) in shares.items():
         if count:
             warn(template.format(count, total))
 
 
 def silence() -> None:
-    """Print no more warnings of this process."""
+    """Stop printing warnings in this process."""
     import logging
 
     logging.getLogger("capsule_mt").setLevel(logging.ERROR)
 
 
 def shown(value: object) -> str:
-    """Return at most 200 characters of a value for a message: a file may hold megabytes in one field."""
+    """Return the first `MAX_SHOWN` characters of a value for a message: a field of a file may hold megabytes."""
     try:
         text = repr(value[: MAX_SHOWN + 1] if isinstance(value, str) else value)
     except RecursionError:

@@ -17,7 +17,7 @@ from hf_capsule_mt.routing import RoutingOutput
 
 @dataclass
 class Timing:
-    """Seconds over the counted runs."""
+    """Seconds of a run, over all runs after the warmup."""
 
     median: float
     minimum: float
@@ -30,7 +30,7 @@ class Timing:
 
 @contextlib.contextmanager
 def frozen_garbage() -> Iterator[None]:
-    """Freeze all existing objects, so that collecting garbage inside is quick."""
+    """Freeze all existing objects, so that garbage collection in the block is quick."""
     gc.collect()
     gc.freeze()
     try:
@@ -40,7 +40,7 @@ def frozen_garbage() -> Iterator[None]:
 
 
 def steady_clock(device: str) -> Callable[[], float]:
-    """Return the clock that other work disturbs least: processor time, if one thread does everything."""
+    """Return the clock that other processes disturb least: processor time for one thread on the CPU."""
     return time.process_time if device == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
 
 
@@ -78,9 +78,9 @@ def time_in_turns(
 
 
 def peak_memory(run: Callable[[], Any], device: str) -> int:
-    """Return the peak of the bytes that tensors hold during the run, beyond what they held before it.
+    """Return the peak number of bytes that tensors take during a run, minus those before it.
 
-    Free first what the run would free: it would count as negative.
+    Before the call, free tensors that the run would free, as they would lower the result.
     """
     gc.collect()
     if device != "cpu":
@@ -90,9 +90,9 @@ def peak_memory(run: Callable[[], Any], device: str) -> int:
         run()
         torch.cuda.synchronize()
         return torch.cuda.max_memory_allocated() - allocated
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         run()
-    events = [event for event in recorded.profiler.kineto_results.events() if event.name() == "[memory]"]
+    events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
     current = peak = 0
     for event in sorted(events, key=lambda event: event.start_ns()):
         current += event.nbytes()
@@ -107,7 +107,7 @@ def mean_of_votes(
     input_activation: torch.Tensor | None = None,
     return_weights: bool = False,
 ) -> RoutingOutput:
-    """Average the votes, and add the mean of an input activation to keep the product that computes it."""
+    """Average the votes; add the mean of the input activation, so that the product that computes it still runs."""
     mean = votes.mean(dim=-3)
     if input_activation is not None:  # [..., N, M], or [..., N]
         vector = input_activation if input_activation.dim() == mean.dim() else input_activation.unsqueeze(-1)
@@ -117,9 +117,9 @@ def mean_of_votes(
 
 @contextlib.contextmanager
 def routing_replaced_by_mean() -> Iterator[None]:
-    """Replace every routing by the mean of its votes: what remains are the matrix products around it.
+    """In the block, replace every routing by the mean of its votes, so only the matrix products around it remain.
 
-    The time of a model inside is the floor of its time outside, backward pass included.
+    A model with real routing cannot be faster than in the block, with and without the backward pass.
     """
     route = Router.route
     Router.route = mean_of_votes  # type: ignore[assignment, method-assign]
