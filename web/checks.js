@@ -205,9 +205,9 @@ function numberWordChecks(texts, words) {
 /** Return the first word for each number from 2 to 12 in a text, without hours such as "halb acht". */
 function smallNumbers(text, names) {
   const [numbers, words] = [new Map(), wordsIn(text)];
-  words.map(folded).forEach((word, index, all) => {
+  words.map(folded).forEach((word, index, foldedWords) => {
     const value = Object.hasOwn(names, word) ? names[word] : 0;
-    if (value > 1 && value <= MAX_SMALL_NUMBER && !numbers.has(value) && !HALF.includes(all[index - 1])) numbers.set(value, words[index]);
+    if (value > 1 && value <= MAX_SMALL_NUMBER && !numbers.has(value) && !HALF.includes(foldedWords[index - 1])) numbers.set(value, words[index]);
   });
   return numbers;
 }

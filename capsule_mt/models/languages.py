@@ -117,12 +117,12 @@ def code_of(argument: str, language: str | None, codes: Collection[str]) -> str:
     raise ValueError(f"`{argument}` must be {accepted} {examples}; got {language!r}")
 
 
-def _agree(region: str, other: str) -> bool:
+def _agree(region: str, other_region: str) -> bool:
     """Return whether codes of one language may mean the same: a country tells no script, and "XX" nothing."""
-    if region == other or "" in (region, other):
+    if region == other_region or "" in (region, other_region):
         return True
-    lengths = sorted((len(region), len(other)))
-    return lengths == [2, 4] or (lengths == [2, 2] and "xx" in (region, other))
+    lengths = sorted((len(region), len(other_region)))
+    return lengths == [2, 4] or (lengths == [2, 2] and "xx" in (region, other_region))
 
 
 def language_and_region(language: str) -> tuple[str, str]:
