@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from capsule_mt.messages import warn_once
 from capsule_mt.options.table import (
     BY_NAME,
     MAX_TOKEN_ID,
@@ -206,6 +207,11 @@ def _limits(model: Searched, lengths: Sequence[int], call_options: Mapping[str, 
     if call_options.get("max_new_tokens") is not None or call_options.get("max_length") is not None:
         # as in `generate()`: the checkpoint's `max_new_tokens` wins over `max_length`, unless the call sets it to None
         new_tokens = {"max_new_tokens": model.generation.get("max_new_tokens"), **call_options}["max_new_tokens"]
+        if new_tokens is not None and "max_new_tokens" not in call_options:
+            warn_once(
+                f"`max_length` is ignored, as in transformers' `generate()`: the checkpoint sets `max_new_tokens` to "
+                f"{new_tokens}; set `max_new_tokens`"
+            )
         longest = int(call_options["max_length"]) - 1 if new_tokens is None else int(new_tokens)
         return [longest] * len(lengths), [forced] * len(lengths)
     allowed = limit_of_checkpoint(model)

@@ -43,7 +43,10 @@ class Stack(CapsulePreTrainedModel):
     def embeddings_of(self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> torch.Tensor:
         """Return the embeddings [B, T, e] of token ids [B, T], or those that are given in their place."""
         if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError(f"{type(self).__name__} needs exactly one of `input_ids` and `inputs_embeds`")
+            raise ValueError(
+                f"{type(self).__name__} needs exactly one of `input_ids` and `inputs_embeds`: for a decoder, these "
+                "are the model's `decoder_input_ids` and `decoder_inputs_embeds`, and `labels` can take their place"
+            )
         return self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
 
     def checked_mask(self, name: str, mask: torch.Tensor | None, hidden: torch.Tensor) -> torch.Tensor | None:
@@ -54,10 +57,14 @@ class Stack(CapsulePreTrainedModel):
             )
         return padding_mask_or_none(mask)
 
-    def source_mask(self, attention_mask: torch.Tensor | None, hidden: torch.Tensor) -> torch.Tensor | None:
-        """Check the padding mask [B, S] of a source, of which every row needs a word."""
+    def check_has_words(self, hidden: torch.Tensor) -> None:
+        """Refuse a source [B, S, d] without a word, for which a decoder would invent a translation."""
         if hidden.shape[1] == 0:
             raise ValueError(f"the source is empty: it has the shape {list(hidden.shape[:2])}")
+
+    def source_mask(self, attention_mask: torch.Tensor | None, hidden: torch.Tensor) -> torch.Tensor | None:
+        """Check the padding mask [B, S] of a source, of which every row needs a word."""
+        self.check_has_words(hidden)
         mask = self.checked_mask("attention_mask", attention_mask, hidden)
         if mask is not None and reads_are_free(mask) and not bool(mask.any(dim=1).all()):
             rows = (~mask.any(dim=1)).nonzero().flatten().tolist()

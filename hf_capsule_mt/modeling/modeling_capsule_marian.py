@@ -156,6 +156,7 @@ class CapsuleMarianEncoder(TransformerStack):
             self.config, output_attentions, output_hidden_states
         )
         hidden = self.embed(input_ids, inputs_embeds)
+        self.check_has_words(hidden)
         mask = bidirectional_mask(attention_mask, hidden.shape[1])
         states, attentions, routings = [hidden], [], {}
         for number, (connection, layer) in enumerate(zip(self.depth_connections, self.layers, strict=True)):

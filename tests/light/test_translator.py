@@ -271,6 +271,18 @@ def test_limits(settings, facts, limits, forced):
     assert (options.limits, options.forces_end) == (limits, forced)
 
 
+def test_a_maximum_length_that_the_checkpoint_overrides_is_said(monkeypatch):
+    warnings = []
+    monkeypatch.setattr("capsule_mt.translate.options.warn_once", warnings.append)
+    generation = {"max_new_tokens": 12}
+    asked((4,), {"max_new_tokens": 5, "max_length": 9}, generation=generation)
+    asked((4,), {"max_new_tokens": None, "max_length": 9}, generation=generation)
+    assert warnings == []
+    asked((4,), {"max_length": 9}, generation=generation)
+    assert len(warnings) == 1
+    assert "the checkpoint sets `max_new_tokens` to 12" in warnings[0]
+
+
 def test_the_checkpoints_settings_and_the_calls():
     generation = {"num_beams": 4, "length_penalty": 0.6, "bad_words_ids": [[7], [1]], "min_length": 3, "max_length": 9}
     options = asked(generation=generation)

@@ -210,3 +210,16 @@ def test_weights_of_layer_votes_have_their_own_std(init_std, std):
     for name in ("input_capsules", "votes", "input_activation"):
         assert getattr(model.encoder.layer_aggregation, name).weight.std().item() == pytest.approx(std, rel=0.05)
     assert model.encoder.layers[0].fc1.weight.std().item() == pytest.approx(0.02, rel=0.05)
+
+
+def test_a_source_without_a_word_is_refused():
+    """It would get a fluent translation of nothing."""
+    model = TestCapsuleMarian().model({})
+    empty = torch.zeros(2, 0, dtype=torch.long)
+    with pytest.raises(ValueError, match=r"the source is empty: it has the shape \[2, 0\]"):
+        model.generate(input_ids=empty, attention_mask=empty)
+
+
+def test_a_call_without_a_target_says_what_it_lacks():
+    with pytest.raises(ValueError, match=r"`decoder_input_ids`.*`labels` can take their place"):
+        TestCapsuleMarian().model({})(input_ids=torch.tensor([[5, 6, 1]]))
