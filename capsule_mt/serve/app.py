@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from capsule_mt import __version__
 from capsule_mt.catalog.pairs import LanguagePair
 from capsule_mt.serve.answers import Answers, Limits
 from capsule_mt.serve.batching import Batcher
@@ -48,6 +49,7 @@ def build_app(
     answers = Answers(batchers, limits, metrics, detector, readers or Readers())
     app = FastAPI(
         title="capsule-mt",
+        version=__version__,
         summary="Translation with coverage, in the shape of LibreTranslate's API",
         # FastAPI's own 422 has another form than these errors
         responses={400: {"description": "`error` names the fault", "content": {"application/json": {}}}},

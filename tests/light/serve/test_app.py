@@ -17,7 +17,7 @@ pytest.importorskip("fastapi")
 
 import httpx
 
-from capsule_mt import CoverageOptions, Translator
+from capsule_mt import CoverageOptions, Translator, __version__
 from capsule_mt.catalog.pairs import LanguagePair, language_pairs
 from capsule_mt.commands.serve import pivots_of
 from capsule_mt.files.lines import coverage_record
@@ -677,7 +677,9 @@ def test_the_other_paths(client):
     assert "does not detect languages" in error_of(client(("POST", "/detect", {"json": {"q": "a"}}))[0], 501)
     assert "does not detect languages" in error_of(client.translate(q="a", source="auto"), 501)
     assert error_of(client.post("/suggest", q="a"), 403) == "Suggestions are disabled on this server."
-    assert client.get("/spec").json() == client.get("/openapi.json").json()
+    specification = client.get("/spec").json()
+    assert specification == client.get("/openapi.json").json()
+    assert specification["info"]["version"] == __version__
     assert error_of(client.get("/nowhere"), 404) == "Not Found"
     assert error_of(client.get("/translate"), 405) == "Method Not Allowed"
     assert "swagger" in client.get("/docs").text
