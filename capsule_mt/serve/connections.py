@@ -68,87 +68,93 @@ def max_open_files() -> int:
     return 65536 if soft == resource.RLIM_INFINITY else soft
 
 
-def protocol_with(connections: Connections) -> type[asyncio.Protocol]:
-    """Return uvicorn's protocol with these limits.
+_Protocol: Any = H11Protocol
+
+
+class LimitedProtocol(_Protocol):
+    """uvicorn's protocol with limits; `protocol_with` names the connections that it counts.
 
     Always that of h11, which uvicorn needs: `httptools` does not tell how much of the next head has arrived.
     """
-    base: Any = H11Protocol
 
-    class Limited(base):
-        def connection_made(self, transport: asyncio.Transport) -> None:
-            self.is_refused, self.head_timer = False, None
-            peer = transport.get_extra_info("peername")
-            self.address = str(peer[0]) if isinstance(peer, tuple) and peer else ""
-            connections.number += 1
-            connections.by_address[client_of(self.address)] += 1
-            super().connection_made(transport)
-            if reason := connections.refusal(self.address):
-                self.refuse("503 Service Unavailable", reason)
-            else:
-                self.await_head()
+    open_connections: Connections
 
-        def data_received(self, data: bytes) -> None:
-            if self.is_refused:
-                return
-            super().data_received(data)
-            cycle = getattr(self, "cycle", None)
-            if cycle is not None and not cycle.response_complete:
-                self.stop_awaiting()
-            elif self.head_timer is None:
-                self.await_head()
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        self.is_refused, self.head_timer = False, None
+        peer = transport.get_extra_info("peername")
+        self.address = str(peer[0]) if isinstance(peer, tuple) and peer else ""
+        self.open_connections.number += 1
+        self.open_connections.by_address[client_of(self.address)] += 1
+        super().connection_made(transport)
+        if reason := self.open_connections.refusal(self.address):
+            self.refuse("503 Service Unavailable", reason)
+        else:
+            self.await_head()
 
-        def on_response_complete(self) -> None:
-            """Limit the time of a next head that began to arrive before this answer was sent."""
-            super().on_response_complete()
-            unread, _ = self.conn.trailing_data
-            if self.cycle.response_complete and unread and not self.transport.is_closing():
-                self._unset_keepalive_if_required()
-                self.await_head()
-
-        def eof_received(self) -> bool:
-            """Keep a connection whose client has closed its sending side and waits for the answer."""
-            cycle = getattr(self, "cycle", None)
-            if self.is_refused or cycle is None or cycle.more_body or cycle.response_complete:
-                return False
-            cycle.keep_alive = False
-            if not cycle.response_started:
-                self.transport.write(CONTINUE)  # a client that has gone answers with a reset, which `probe` sees
-            self.probe()
-            return True
-
-        def probe(self) -> None:
-            if self.transport.is_closing():
-                return
-            if self.transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-                self.transport.abort()
-            else:
-                self.loop.call_later(PROBE_SECONDS, self.probe)
-
-        def connection_lost(self, error: Exception | None) -> None:
+    def data_received(self, data: bytes) -> None:
+        if self.is_refused:
+            return
+        super().data_received(data)
+        cycle = getattr(self, "cycle", None)
+        if cycle is not None and not cycle.response_complete:
             self.stop_awaiting()
-            connections.number -= 1
-            connections.by_address[client_of(self.address)] -= 1
-            connections.by_address += Counter()  # drops addresses without connections
-            super().connection_lost(error)
+        elif self.head_timer is None:
+            self.await_head()
 
-        def await_head(self) -> None:
-            self.head_timer = self.loop.call_later(connections.head_seconds, self.give_up)
+    def on_response_complete(self) -> None:
+        """Limit the time of a next head that began to arrive before this answer was sent."""
+        super().on_response_complete()
+        unread, _ = self.conn.trailing_data
+        if self.cycle.response_complete and unread and not self.transport.is_closing():
+            self._unset_keepalive_if_required()
+            self.await_head()
 
-        def stop_awaiting(self) -> None:
-            if self.head_timer is not None:
-                self.head_timer.cancel()
-                self.head_timer = None
+    def eof_received(self) -> bool:
+        """Keep a connection whose client has closed its sending side and waits for the answer."""
+        cycle = getattr(self, "cycle", None)
+        if self.is_refused or cycle is None or cycle.more_body or cycle.response_complete:
+            return False
+        cycle.keep_alive = False
+        if not cycle.response_started:
+            self.transport.write(CONTINUE)  # a client that has gone answers with a reset, which `probe` sees
+        self.probe()
+        return True
 
-        def give_up(self) -> None:
-            seconds = connections.head_seconds
-            self.refuse("408 Request Timeout", f"the request did not arrive within {seconds:g} s")
+    def probe(self) -> None:
+        if self.transport.is_closing():
+            return
+        if self.transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self.transport.abort()
+        else:
+            self.loop.call_later(PROBE_SECONDS, self.probe)
 
-        def refuse(self, status: str, reason: str) -> None:
-            """Answer without reading the request, and close."""
-            self.is_refused = True
-            body = f'{{"error": "{reason}"}}'.encode()
-            self.transport.write(ANSWER.format(status=status, length=len(body)).encode() + body)
-            self.transport.close()
+    def connection_lost(self, error: Exception | None) -> None:
+        self.stop_awaiting()
+        self.open_connections.number -= 1
+        self.open_connections.by_address[client_of(self.address)] -= 1
+        self.open_connections.by_address += Counter()  # drops addresses without connections
+        super().connection_lost(error)
 
-    return cast(type[asyncio.Protocol], Limited)
+    def await_head(self) -> None:
+        self.head_timer = self.loop.call_later(self.open_connections.head_seconds, self.give_up)
+
+    def stop_awaiting(self) -> None:
+        if self.head_timer is not None:
+            self.head_timer.cancel()
+            self.head_timer = None
+
+    def give_up(self) -> None:
+        seconds = self.open_connections.head_seconds
+        self.refuse("408 Request Timeout", f"the request did not arrive within {seconds:g} s")
+
+    def refuse(self, status: str, reason: str) -> None:
+        """Answer without reading the request, and close."""
+        self.is_refused = True
+        body = f'{{"error": "{reason}"}}'.encode()
+        self.transport.write(ANSWER.format(status=status, length=len(body)).encode() + body)
+        self.transport.close()
+
+
+def protocol_with(connections: Connections) -> type[asyncio.Protocol]:
+    """Return the protocol that limits these connections."""
+    return cast(type[asyncio.Protocol], type("LimitedProtocol", (LimitedProtocol,), {"open_connections": connections}))
