@@ -16,6 +16,7 @@ from capsule_mt.files.lines import one_line
 from capsule_mt.files.windows import Header, Totals
 
 UNRELATED = "Probably a translation of another text."
+EMPTY = "The translation is empty."
 TSV_COLUMNS = ("what to check", "source", "translation")  # after those of the row
 PAGE_HEAD = (
     '<!doctype html><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>To check</title>'
@@ -50,7 +51,9 @@ class Row(NamedTuple):
 
 def problems_in(source: str, translation: str, record: Mapping[str, Any]) -> list[Problem]:
     """Return what to check in a translation, most certain first."""
-    problems = [Problem("doubt", UNRELATED)] if record.get("is_unrelated") else []
+    problems = [Problem("fault", EMPTY)] if source.strip() and not translation.strip() else []
+    if record.get("is_unrelated"):
+        problems.append(Problem("doubt", UNRELATED))
     if "language" in record:
         problems.append(Problem("doubt", f"The text seems to be in another language: {record['language']}"))
     if "unknown" in record:
@@ -73,7 +76,9 @@ def report_lines(form: str, row: Row) -> list[str]:
     return list(_html(row))
 
 
-def report_header(form: str, names: Sequence[str], unit: str, columns: Sequence[str] = ("score",)) -> Header | None:
+def report_header(
+    form: str, names: Sequence[str], unit: str, columns: Sequence[str] = ("score",), note: str = ""
+) -> Header | None:
     """Return what makes the first lines of a report: what it is about, and the names of its columns.
 
     A .jsonl does not have a header: each of its lines is a line of the input.
@@ -82,13 +87,14 @@ def report_header(form: str, names: Sequence[str], unit: str, columns: Sequence[
         names: of the program with its version, of the input and of the models.
         unit: the plural of what is counted, such as "lines".
         columns: the names of those of `Row.columns`.
+        note: what the report cannot tell.
     """
     if form == "jsonl":
         return None
 
     def header(totals: Totals) -> bytes:
         counts = f"{totals.lines} {unit}, {totals.flagged} to check, {totals.failed} failed"
-        subject = one_line(f"{', '.join(names)}: {counts}")
+        subject = one_line("; ".join([f"{', '.join(names)}: {counts}", *filter(None, [note])]))
         if form == "html":
             return f"{PAGE_HEAD}<p>{html.escape(subject)}</p>\n{TABLE_HEAD}\n".encode()
         columns_line = "\t".join((unit.removesuffix("s"), *columns, *TSV_COLUMNS))

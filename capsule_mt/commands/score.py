@@ -42,6 +42,9 @@ from capsule_mt.files.windows import Header, Totals, WindowedOutput, holding_bac
 
 WINDOW = 2048
 COLUMN = "\t"
+NO_UNRELATED_ALARM = (
+    "no alarm of unrelated translations: the calibration has none; `capsule-mt calibrate` adds it, with --reverse"
+)
 Pair = tuple[str, str]
 
 
@@ -126,7 +129,7 @@ def tsv_columns(record: dict[str, Any] | Failure) -> list[str]:
     return [*columns, finite(record["coverage"]["score"])] if "coverage" in record else columns
 
 
-def header_of(arguments: argparse.Namespace, form: str) -> Header | None:
+def header_of(arguments: argparse.Namespace, form: str, note: str) -> Header | None:
     """Return the header of the report, unless it is a .jsonl or goes to stdout, whose rows come at once."""
     if arguments.output is None:
         return None
@@ -134,7 +137,7 @@ def header_of(arguments: argparse.Namespace, form: str) -> Header | None:
     columns += ["omission", "hallucination"] if arguments.adequacy else []
     columns += ["coverage"] if arguments.coverage else []
     names = [f"capsule-mt {__version__}", str(arguments.translations or "stdin"), f"model {arguments.model}"]
-    return report_header(form, names, "pairs", columns)
+    return report_header(form, names, "pairs", columns, note)
 
 
 def main() -> int:
@@ -152,6 +155,10 @@ def main() -> int:
 
         translator = single_model(load_translator(arguments.model, vars(arguments)), "a given translation")
         coverage = None if arguments.coverage is None else CoverageOptions(method=arguments.coverage)
+        note = ""
+        if arguments.adequacy and translator.calibration.unrelated_alarm is None:
+            note = NO_UNRELATED_ALARM
+            print(note, file=sys.stderr)
         form = "tsv"
         if arguments.output is not None and arguments.output.suffix in REPORT_SUFFIXES:
             form = arguments.output.suffix[1:]
@@ -176,7 +183,7 @@ def main() -> int:
             return bool(problems_in(*pair, record))
 
         lines = RowMaker(score, columns, "pair", needs_check, arguments.strict, (PROBE, PROBE))
-        header = header_of(arguments, form) if has_checks or form == "html" else None
+        header = header_of(arguments, form, note) if has_checks or form == "html" else None
         output, stream = None, sys.stdout.buffer
         if resumes:
             names = (

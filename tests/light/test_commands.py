@@ -19,6 +19,7 @@ import pytest
 
 from capsule_mt import CoverageOptions, Translator
 from capsule_mt.commands import score, translate
+from capsule_mt.coverage.methods import Calibration
 from capsule_mt.files.lines import coverage_record
 from capsule_mt.files.reading import LiveLines
 from capsule_mt.files.windows import WindowedOutput
@@ -753,6 +754,29 @@ def test_scores_from_files_and_pipes(run_score, word_for_word, tmp_path):
     assert [f"{record['coverage']['score']:.4f}" for record in records] == [row[3] for row in covered]
     assert [record["tokens"] for record in records] == [int(row[2]) for row in rows]
     assert records[-1]["score"] is None
+
+
+def test_adequacy_lists_empty_translations_and_names_a_missing_alarm(run_score, word_for_word, monkeypatch, tmp_path):
+    reverse = ("--adequacy", "--reverse", word_for_word)
+    note = "no alarm of unrelated translations: the calibration has none; `capsule-mt calibrate` adds it"
+    (tmp_path / "target").write_text("\n" * len(SOURCES))
+    num_empty = sum(bool(source.strip()) for source in SOURCES)
+    for options in (reverse, ("--coverage",)):
+        run_score(*FILES, *options, "--output", "scores.tsv", "--restart")
+        subject, names, *rows = lines_of(tmp_path / "scores.tsv")
+        column = names.split("\t").index("what to check")
+        is_listed = [row.split("\t")[column].startswith("The translation is empty") for row in rows]
+        assert is_listed == [bool(source.strip()) for source in SOURCES]
+        assert f": {len(SOURCES)} pairs, {num_empty} to check, 0 failed" in subject
+        assert (note in subject) == (options == reverse)
+    assert run_score(*FILES, *reverse, "--window", 2)[2].count(note) == 1
+    assert note not in run_score(*FILES, "--coverage")[2]
+    run_score(*FILES, *reverse, "--output", "scores.html")
+    assert note in (tmp_path / "scores.html").read_text()
+    monkeypatch.setattr(Calibration, "unrelated_alarm", 0.9)
+    assert note not in run_score(*FILES, *reverse)[2]
+    run_score(*FILES, *reverse, "--output", "scores.html")
+    assert note not in (tmp_path / "scores.html").read_text()
 
 
 def test_no_pairs_are_an_error(run_score, tmp_path):

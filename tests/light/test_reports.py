@@ -56,6 +56,16 @@ def test_what_is_known_about_a_text_is_in_the_list():
     assert messages == ["The placeholder <Stuhl> is missing in the translation."]  # once, and it explains the word
 
 
+def test_an_empty_translation_is_a_fault():
+    """With the scores of adequacy alone, with a coverage that marks nothing, and with one that marks words."""
+    expected = ("fault", "The translation is empty.", ())
+    for record in ({"omission": 1.0, "is_unrelated": None}, record_of(False), record_of()):
+        for translation in ("", " \t\n"):
+            assert problems_in(SOURCE, translation, record)[0] == expected
+        assert expected not in problems_in(SOURCE, "x", record)
+    assert problems_in(" ", "", {"omission": None, "is_unrelated": None}) == []
+
+
 def columns_of(suffix, records, **options):
     lines = [
         OutputFormat(coverage=suffix, **options).columns(index, SOURCE, record) for index, record in enumerate(records)
