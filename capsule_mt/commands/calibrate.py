@@ -34,6 +34,7 @@ are dropped from the model's own translations of up to 10,000 lines, and the mar
 import argparse
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -73,7 +74,10 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--sentences", type=positive, default=500, help="the number of sentences to use")
     parser.add_argument(
-        "--reverse", metavar="MODEL", help="a model of the other direction, to calibrate the method verified"
+        "--reverse",
+        metavar="MODEL",
+        help="a model of the other direction, to calibrate the method verified (default: the one that the "
+        "calibration names, if it is there)",
     )
     add_languages(parser)
     parser.add_argument("--output", type=Path, help="folder for the calibrated model (default: in place)")
@@ -94,10 +98,14 @@ def main() -> None:
     folder = _folder_of(arguments)
     translator.languages = (arguments.src_lang, arguments.tgt_lang)
     methods = arguments.method or methods_of(translator)
+    prepare_reverse(translator, methods, arguments)
     examples = examples_of(translator, arguments.source, arguments.target, arguments.align_with, arguments.sentences)
     if set(translator.loaded.calibration) <= {*methods, "optional_words", "function_words", "support", "length"}:
         translator.set_calibration({})  # all of it is fitted anew
     for method in methods:
+        if method == "verified" and not arguments.method and translator.calibration.head is None:
+            print("verified: not calibrated, as it needs the head of attention")
+            continue
         try:
             calibrate(translator, examples, method)
         except NoHeadError as error:
@@ -109,6 +117,24 @@ def main() -> None:
             if method == "verified":
                 measure(translator, examples)
     print(f"\n{_write_calibration(translator, folder, arguments.output or folder)}")
+
+
+def prepare_reverse(translator: Any, methods: Sequence[str], arguments: argparse.Namespace) -> None:
+    """Load the model of the other direction while the calibration, which may name it, is still there.
+
+    Raises:
+        ValueError: `--method verified` without such a model.
+    """
+    if "verified" in methods:
+        if translator.reverse is None:
+            raise ValueError(
+                "--method verified needs a model of the other direction: name it by `--reverse MODEL`, or leave out "
+                '"verified"'
+            )
+        if arguments.reverse is None:
+            print(f"verified: by {translator.reverse.loaded.name}, the model that the calibration names")
+    elif not arguments.method and "attention" in methods:
+        print("verified: not calibrated, as it needs a model of the other direction: name it by `--reverse MODEL`")
 
 
 def _folder_of(arguments: argparse.Namespace) -> Path:

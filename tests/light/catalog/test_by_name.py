@@ -232,6 +232,41 @@ def test_calibrating_by_name(keep, call, monkeypatch, tmp_path):
         call(calibrate, "de-pt", tmp_path / "en", tmp_path / "pt")
 
 
+def test_calibrating_again_without_naming_the_reverse(keep, call, monkeypatch, tmp_path):
+    """All that the model supports is fitted and saved; `verified` by the reverse that the calibration names."""
+    keep("en-pt")
+    keep("pt-en", TARGET, SOURCE)
+    texts = sentences(60, seed=5)
+    (tmp_path / "en").write_text("".join(f"{text}\n" for text in texts))
+    arguments = ("en-pt", tmp_path / "en", "--sentences", "20")
+
+    def methods_calibrated():
+        return {"attention", "verified", "deletion"} & set(Translator.from_pretrained("en-pt").loaded.calibration)
+
+    monkeypatch.setattr(calibrating, "MIN_AREA", 2.0)  # no head can be good enough
+    printed = call(calibrate, *arguments, "--reverse", "pt-en")[1]
+    assert "verified: not calibrated, as it needs the head of attention\n" in printed
+    assert methods_calibrated() == {"deletion"}
+    monkeypatch.setattr(calibrating, "MIN_AREA", 0.0)
+    call(calibrate, *arguments, "--reverse", "pt-en")
+    printed = call(calibrate, *arguments)[1]
+    assert f"verified: by {cache_folder() / 'mozilla' / 'pt-en'}, the model that the calibration names\n" in printed
+    assert Translator.from_pretrained("en-pt").calibration.reverse == "pt-en"
+    assert methods_calibrated() == {"attention", "verified", "deletion"}
+    call(models, "remove", "pt-en")
+    printed = call(calibrate, *arguments)[1]
+    assert (
+        "verified: not calibrated, as it needs a model of the other direction: name it by `--reverse MODEL`\n"
+        in printed
+    )
+    assert printed.splitlines()[-1].endswith(FIELD)
+    monkeypatch.setattr(calibrating, "examples_of", None)  # refused before any work
+    with pytest.raises(
+        ValueError, match=r"^--method verified needs a model of the other direction.*`--reverse MODEL`"
+    ):
+        call(calibrate, *arguments, "--method", "attention", "verified")
+
+
 def test_a_folder_that_is_mistyped_is_not_looked_for_on_the_hub(hub, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "checkpoints").mkdir()
