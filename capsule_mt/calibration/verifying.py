@@ -122,12 +122,14 @@ def choose_unrelated_alarm(
 ) -> dict[str, Any] | None:
     """Return the `hallucination` that raises an alarm, and the shares of own and exchanged translations above it.
 
-    A translation is exchanged with the next longer one, as length would give away a random one. The alarm lies halfway
+    A translation is exchanged with the next longer one, as length would give away a random one. Of equal ones, only
+    one is used: the exchange of two would give each its own translation. The alarm lies halfway
     between what 1 % of a model's own translations exceed and what 1 % of the exchanged ones stay below: a translation
     that lost a half should not seem unrelated. It is chosen on `MOST_EXCHANGED` pairs; the shares are cross-validated,
     as those of `choose_alarm` are. `None` if there are too few.
     """
-    pairs = [pair for pair in zip(sources, translations, strict=True) if pair[1].strip()][:MOST_EXCHANGED]
+    source_by_translation = dict(zip(translations, sources, strict=True))
+    pairs = [(source, line) for line, source in source_by_translation.items() if line.strip()][:MOST_EXCHANGED]
     if len(pairs) < MIN_TRANSLATIONS:
         print(f"alarm of unrelated translations: none; {len(pairs)} of the {MIN_TRANSLATIONS} needed are there")
         return None

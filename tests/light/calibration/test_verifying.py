@@ -62,6 +62,9 @@ def test_an_alarm_of_unrelated_translations_flags_few_own_ones(monkeypatch):
     assert alarm["flagged"] <= 2 * verifying.FLAGGED_SHARE
     assert alarm["caught"] == {"another sentence's": 1.0}
     assert verifying.choose_unrelated_alarm(translator, texts[:50], texts[:50]) is None
+    # text with several references has most sources twice: two equal translations are not exchanged
+    assert verifying.choose_unrelated_alarm(translator, texts + texts[:300], texts + texts[:300]) == alarm
+    assert verifying.choose_unrelated_alarm(translator, texts[:50] * 4, texts[:50] * 4) is None
 
 
 def test_an_alarm_flags_few_whole_translations(monkeypatch):
