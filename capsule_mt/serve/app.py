@@ -97,7 +97,9 @@ def _guard(app: FastAPI, limits: Limits, doorkeeper: Doorkeeper) -> None:
     async def guard(request: Request, call_next: Next) -> Response:
         host = request.url.hostname or ""
         if limits.hosts and host.lower() not in limits.hosts:
-            return JSONResponse({"error": f"the server is not called {host[:80]!r} (`--hosts`)"}, 400)
+            name = host[:80]
+            message = f"the server is not called {name!r}: start it with `--hosts {name}`"
+            return JSONResponse({"error": message}, 400)
         if limits.keys and request.url.path in PRIVATE:
             if not (key := key_in_head(request)):
                 return JSONResponse({"error": "this path needs `Authorization: Bearer KEY`"}, 403)

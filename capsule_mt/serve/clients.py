@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, field
 from hashlib import sha256
 from ipaddress import IPv6Address, ip_address, ip_network
+from pathlib import Path
 
 from fastapi import HTTPException, Request
 
@@ -29,18 +30,24 @@ class Keys:
     def load(cls, file: str | os.PathLike[str]) -> "Keys":
         """Read a file with one key a line, optionally followed by its requests a minute; `#` starts a comment."""
         limits: dict[bytes, int | None] = {}
-        with open(file, encoding="utf-8") as lines:
-            for line_number, line in enumerate(lines, 1):
-                words = line.partition("#")[0].split()
-                if not words:
-                    continue
-                key = _digest(words[0])
-                if len(words) > 2 or (len(words) == 2 and not words[1].isdecimal()) or key in limits:
-                    raise ValueError(
-                        f"{file}, line {line_number}: must be a key that no other line has, and optionally its limit "
-                        "in requests a minute, as in `KEY 60`"
-                    )
-                limits[key] = int(words[1]) if len(words) == 2 else None
+        try:
+            lines = Path(file).read_text(encoding="utf-8").split("\n")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise ValueError(
+                f"`--api-keys {file}` cannot be read: {reason}; name a file with one key a line"
+            ) from None
+        for line_number, line in enumerate(lines, 1):
+            words = line.partition("#")[0].split()
+            if not words:
+                continue
+            key = _digest(words[0])
+            if len(words) > 2 or (len(words) == 2 and not words[1].isdecimal()) or key in limits:
+                raise ValueError(
+                    f"{file}, line {line_number}: must be a key that no other line has, and optionally its limit "
+                    "in requests a minute, as in `KEY 60`"
+                )
+            limits[key] = int(words[1]) if len(words) == 2 else None
         if not limits:
             raise ValueError(f"{file}: has no key")
         return cls(limits)

@@ -1,6 +1,7 @@
 """Run the application under uvicorn, and stop it without losing an accepted request."""
 
 import asyncio
+import errno
 import logging
 import os
 import signal
@@ -38,7 +39,8 @@ def bind(host: str, port: int) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except (OSError, OverflowError) as error:
-        raise OSError(f"`--host {host} --port {port}` cannot be listened on: {error}") from None
+        advice = "; choose another --port" if getattr(error, "errno", None) == errno.EADDRINUSE else ""
+        raise OSError(f"`--host {host} --port {port}` cannot be listened on: {error}{advice}") from None
     return listener
 
 

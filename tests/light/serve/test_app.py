@@ -661,7 +661,7 @@ def test_the_name_of_the_server_is_checked(make_client):
     """Else a page of another site could call a server of this machine by a name that leads to its address."""
     client = make_client(Limits(hosts=frozenset({"localhost", "::1"})))
     assert error_of(client.get("/health", host="evil.example"), 400) == (
-        "the server is not called 'evil.example' (`--hosts`)"
+        "the server is not called 'evil.example': start it with `--hosts evil.example`"
     )
     for host in ("localhost", "LOCALHOST:5000", "[::1]:5000"):
         assert client.get("/health", host=host).status_code == 200

@@ -110,7 +110,21 @@ def test_a_taken_port_is_one_sentence(serve_fake):
     process = serve(f"en-de={GOLDEN}", "--port", port)
     assert process.returncode == 1
     assert f"error: `--host 127.0.0.1 --port {port}` cannot be listened on" in process.stderr
+    assert process.stderr.endswith("; choose another --port\n")
     assert "Traceback" not in process.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"), [(None, "No such file or directory"), (b"\xff", "'utf-8' codec can't")]
+)
+def test_keys_that_cannot_be_read_are_named(content, reason, tmp_path):
+    keys = tmp_path / "keys"
+    if content is not None:
+        keys.write_bytes(content)
+    process = serve(f"en-de={GOLDEN}", "--port", "0", "--api-keys", str(keys))
+    assert process.returncode == 1
+    assert f"error: `--api-keys {keys}` cannot be read: {reason}" in process.stderr
+    assert process.stderr.endswith("; name a file with one key a line\n")
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="Windows does not have SIGHUP")
