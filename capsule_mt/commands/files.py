@@ -35,6 +35,8 @@ FILE_SUFFIXES = (
     *UNREADABLE_SUFFIXES,
     *(suffix for suffixes in FORMATS.values() for suffix in suffixes),
 )
+# suffixes that tell the kind of a file; a .txt may have anything
+KNOWN_SUFFIXES = frozenset(FILE_SUFFIXES) - {".txt", ".gz"}
 REPORT_SUFFIXES = (".tsv", ".html", ".jsonl")  # of a report of what to check
 MAX_START = 2048  # bytes of a file that may show that it is XML
 MAX_SHOWN = 5  # passages to be checked, on stderr
@@ -95,7 +97,9 @@ def take_input(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -
         arguments.input = Path(files[0])
     if arguments.input == Path(STDIN):
         arguments.input = None
+    format_is_stated = arguments.format is not None
     _choose_format(arguments, parser)
+    _check_output_suffix(arguments, parser, format_is_stated)
 
 
 def _is_file(text: str) -> bool:
@@ -159,6 +163,25 @@ def _choose_format(arguments: argparse.Namespace, parser: argparse.ArgumentParse
         return
     if arguments.n_best > 1:
         parser.error(f"--n-best {arguments.n_best} is for lines of text, the input is {arguments.format}")
+
+
+def _check_output_suffix(
+    arguments: argparse.Namespace, parser: argparse.ArgumentParser, format_is_stated: bool
+) -> None:
+    """Refuse an output whose name tells another kind of file than the one that is written: that of the input."""
+    suffix, input_suffix, format = suffix_of(arguments.output), suffix_of(arguments.input), arguments.format
+    # the name of text.en does not tell a kind, and text.ts may be its translation into Tsonga
+    if format == LINES and (format_is_stated or input_suffix != ".txt"):
+        return
+    suffixes = FORMATS.get(format, (".txt",))
+    if suffix not in KNOWN_SUFFIXES or suffix in (input_suffix, *suffixes):
+        return
+    kind = "lines of text" if format == LINES else format
+    right_suffix = input_suffix if input_suffix in suffixes else suffixes[0]
+    parser.error(
+        f"--output {arguments.output}: is named as {suffix}, but the output has the kind of the input, and "
+        f"{input_name(arguments)} is {kind}: end its name in {right_suffix}"
+    )
 
 
 def _begins_as_markup(path: str | None) -> bool:

@@ -619,6 +619,53 @@ def test_a_file_that_is_not_text_is_refused_by_its_name(run, expected, capfdbina
     assert run(name, "--format", "lines")[1] == expected
 
 
+@pytest.mark.parametrize(
+    ("arguments", "output", "kind", "expected_suffix"),
+    [
+        (["a.srt"], "a.pt.vtt", "a.srt is srt", ".srt"),
+        (["a.srt"], "b.vtt.gz", "a.srt is srt", ".srt"),
+        (["a.srt.gz"], "b.ass", "a.srt.gz is srt", ".srt"),
+        (["a.srt"], "b.pdf", "a.srt is srt", ".srt"),
+        (["report.docx"], "b.odt", "report.docx is docx", ".docx"),
+        (["a.htm"], "b.md", "a.htm is html", ".htm"),
+        (["--format", "html"], "b.srt", "stdin is html", ".html"),
+        (["a.txt"], "b.srt", "a.txt is lines of text", ".txt"),
+    ],
+)
+def test_an_output_named_as_another_kind_is_refused(run, capfdbinary, arguments, output, kind, expected_suffix):
+    with pytest.raises(SystemExit):
+        run(*arguments, "--output", output)
+    suffix = Path(output.removesuffix(".gz")).suffix
+    message = f"--output {output}: is named as {suffix}, but the output has the kind of the input, and {kind}"
+    assert f"error: {message}: end its name in {expected_suffix}\n" in capfdbinary.readouterr().err.decode()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "output"),
+    [
+        (["a.srt"], "b.SRT"),
+        (["a.srt"], "b.txt"),
+        (["a.srt"], "b"),
+        (["a.srt"], "b.portuguese"),
+        (["a.htm"], "b.xhtml"),
+        (["page.php", "--format", "html"], "b.php"),
+        (["a.md", "--format", "lines"], "b.md"),
+        (["a.md", "--format", "lines"], "b.srt"),
+        (["a.en"], "b.ts"),
+        ([], "b.tsv"),
+    ],
+)
+def test_an_output_of_the_same_or_an_unknown_kind_is_written(run, tmp_path, arguments, output):
+    (tmp_path / "a.srt").write_text(subtitles(LINES))
+    for name in ("a.htm", "page.php"):
+        (tmp_path / name).write_text(f"<p>{LINES[0]}</p>")
+    for name in ("a.md", "a.en"):
+        (tmp_path / name).write_text(LINES[0])
+    code, printed, _ = run(*arguments, "--output", output, lines=[] if arguments else LINES)
+    assert (code, printed) == (0, [])
+    assert (tmp_path / output).stat().st_size > 0
+
+
 def test_a_packed_file_has_the_format_of_its_name(run, tmp_path):
     (tmp_path / "film.srt").write_text(subtitles(LINES))
     (tmp_path / "film.srt.gz").write_bytes(gzip.compress(subtitles(LINES).encode()))
