@@ -453,6 +453,8 @@ def line_translator(
 ) -> Callable[[list[str]], list[list[dict[str, Any]]]]:
     """Load the model; return a function from lines to the records of each."""
     translator, other_language = load(arguments), foreign_language_detector(arguments)
+    # refuses languages that the model does not have before any output is begun
+    translator.plan(TranslationOptions(src_lang=options.src_lang, tgt_lang=options.tgt_lang))
 
     def translate(lines: list[str]) -> list[list[dict[str, Any]]]:
         records = [records_of(translations) for translations in translator.translate(lines, options)]

@@ -110,6 +110,23 @@ def language_of(code: str | None) -> str:
     return TWO_LETTER_CODES.get(language, language)
 
 
+def check_language(argument: str, language: str | None, model_language: str, name: str) -> None:
+    """Raise an error for a language of a call that is surely not that of a model for one pair.
+
+    Codes that do not have two letters are accepted: those of groups such as "gmw" may contain the language.
+
+    Args:
+        argument: the name for errors.
+        name: what the model is, for errors.
+    """
+    codes = [language_of(code) for code in (language, model_language)]
+    if is_other_language(*codes) and all(len(code) == 2 for code in codes):
+        raise ValueError(
+            f"`{argument}` must be {model_language} or left out, got {language!r}: {name}; for another language, "
+            "choose another model"
+        )
+
+
 def is_other_language(code: str | None, other_code: str | None) -> bool:
     """Return whether both codes name a language, and not the same one; the codes of Norwegian are the same."""
     languages = {language_of(code), language_of(other_code)}

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from capsule_mt.coverage.names import head_of
@@ -13,6 +14,7 @@ from capsule_mt.models.model import LoadedModel
 from capsule_mt.options.table import Readings
 from capsule_mt.text.copying import TAG
 from capsule_mt.text.keeping import BLOCK_BREAK, Masked, masked
+from capsule_mt.text.languages import check_language
 from capsule_mt.text.segments import Document, Piece, Segmenter, batches_of
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.tokenizer import Tokenizer
@@ -25,6 +27,7 @@ from capsule_mt.translate.results import Translation
 from capsule_mt.translate.searching import cover_hypotheses
 
 if TYPE_CHECKING:  # late: a call without coverage starts sooner
+    from capsule_mt.catalog.pairs import LanguagePair
     from capsule_mt.coverage.methods import Calibration
     from capsule_mt.coverage.options import CoverageOptions
     from capsule_mt.coverage.results import Adequacy, Coverage
@@ -334,10 +337,10 @@ class Scorer:
         return bool(getattr(tokenizer, "language_codes", None) or tokenizer.language_tokens)
 
     def _tokenizer(self, options: TranslationOptions) -> Tokenizer:
+        source, target = self._languages(options)
         for_pair = getattr(self.loaded.tokenizer, "for_pair", None)
         if for_pair is None or not self.loaded.tokenizer.language_codes:  # type: ignore[attr-defined]
             return self.loaded.tokenizer
-        source, target = self._languages(options)
         return cast(Tokenizer, for_pair(source, target or self._first_language()))
 
     def _first_language(self) -> str | None:
@@ -347,8 +350,22 @@ class Scorer:
         return next((code for code, index in codes.items() if index == first_token), None)
 
     def _languages(self, options: TranslationOptions) -> tuple[str | None, str | None]:
+        """Return the languages of a call; refuse those that a model of one pair does not translate."""
         source, target = self.languages
-        return options.src_lang or source, options.tgt_lang or target
+        languages = options.src_lang or source, options.tgt_lang or target
+        if any(languages) and self._pair is not None:
+            for argument, language, model_language in zip(
+                ("src_lang", "tgt_lang"), languages, self._pair, strict=True
+            ):
+                check_language(argument, language, model_language, f"{self._folder} translates {self._pair}")
+        return languages
+
+    @cached_property
+    def _pair(self) -> "LanguagePair | None":
+        """The language pair of a model for one pair, if its folder tells it."""
+        from capsule_mt.catalog.pairs import pair_of  # late: most calls do not name a language
+
+        return pair_of(self._folder) if self._folder and not self.is_multilingual else None
 
     def _segmenter(self, options: TranslationOptions) -> Segmenter:
         src_lang, tgt_lang = self._languages(options)

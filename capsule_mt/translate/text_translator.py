@@ -71,7 +71,8 @@ class TextTranslator:
             batch_tokens: how many of their tokens, padding included, instead of how many sentences.
             split_sentences: False translates each text as if it were one sentence, and refuses one that is too long.
             truncation: cut a source to what the model takes, with a warning.
-            src_lang, tgt_lang: for tokenizers that have languages, and for the rules about sentences.
+            src_lang, tgt_lang: for tokenizers that have languages, and for the rules about sentences. A model of one
+                pair refuses other languages, if its folder tells the pair.
             copy: leave as it is what is no sentence, such as numbers and list marks; and in sentences URLs, tags,
                 placeholders, code, emoji, and words that the vocabulary does not know.
             keep: "numbers" that a translation has as its source does; without `copy`, any of `KEEP_KINDS`.

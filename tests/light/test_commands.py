@@ -666,6 +666,18 @@ def test_an_output_of_the_same_or_an_unknown_kind_is_written(run, tmp_path, argu
     assert (tmp_path / output).stat().st_size > 0
 
 
+def test_another_language_than_the_models_is_refused_before_the_work(run, word_for_word, tmp_path):
+    pair = shutil.copytree(word_for_word, tmp_path / "en-pt")
+    (tmp_path / "film.srt").write_text(subtitles(LINES))
+    for arguments in (["film.srt"], ["film.srt", "--output", "film.de.srt"], ["Good", "morning."]):
+        with pytest.raises(
+            ValueError, match=r"`tgt_lang` must be pt or left out, got 'de': .*en-pt translates en-pt; for"
+        ):
+            run(*arguments, "--tgt-lang", "de", model=pair)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["en-pt", "film.srt"]
+    assert run("film.srt", "--tgt-lang", "pt-BR", model=pair)[0] == 0
+
+
 def test_a_packed_file_has_the_format_of_its_name(run, tmp_path):
     (tmp_path / "film.srt").write_text(subtitles(LINES))
     (tmp_path / "film.srt.gz").write_bytes(gzip.compress(subtitles(LINES).encode()))

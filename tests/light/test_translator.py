@@ -1,6 +1,8 @@
 """`Translator`: what it asks of a decoder, and what it makes of the answers. No torch, and mostly no model."""
 
 import pickle
+import re
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -13,12 +15,14 @@ from capsule_mt.models.loading import load_model
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.models.shortlist import Shortlist
 from capsule_mt.text.keeping import KEEP_KINDS, Item, parts_of
-from capsule_mt.translate.options import search_options
+from capsule_mt.translate.options import TranslationOptions, search_options
+from capsule_mt.translate.pivot import PivotTranslator
 from tests.fixtures.word_for_word import TEXTS as WORDS
 from tests.light.decoders import Echo, translator
 from tests.light.text.fakes import WordTokenizer
 
 ROOT = Path(__file__).parents[2]
+GOLDEN = ROOT / "tests" / "golden" / "capsule_marian"
 RELEASED = ROOT / "checkpoints" / "capsule-marian-de-en"
 TEXTS = ["one two three", "four!", "Five six seven eight nine!", "two one"]
 
@@ -458,3 +462,47 @@ def test_a_retry_whose_coverage_fails_does_not_win(monkeypatch):
     monkeypatch.setattr("capsule_mt.coverage.methods.cover", lambda *arguments: next(covers)(*arguments))
     translation = translator(Echo(lost=1))("one two three", coverage=CoverageOptions(threshold=0.9, retry_beams=2))
     assert (translation.text, translation.coverage.score) == ("one two", pytest.approx(2 / 3))
+
+
+# ---- a model of one pair
+@pytest.fixture
+def pair(tmp_path):
+    """The folder of a model from English to German, whose name says so."""
+    return shutil.copytree(GOLDEN, tmp_path / "student-en-de")
+
+
+def refusal(argument, expected, language, folder):
+    return re.escape(f"`{argument}` must be {expected} or left out, got {language!r}: {folder} translates en-de; ")
+
+
+@pytest.mark.parametrize(
+    ("argument", "expected", "language"),
+    [("tgt_lang", "de", "fr"), ("src_lang", "en", "de"), ("tgt_lang", "de", "fra_Latn"), ("src_lang", "en", "pt-BR")],
+)
+def test_a_model_of_one_pair_refuses_another_language(argument, expected, language, pair):
+    message, option = refusal(argument, expected, language, pair), {argument: language}
+    with pytest.raises(ValueError, match=message):
+        Translator.from_pretrained(pair, **option)
+    translate = Translator.from_pretrained(pair)
+    for call in (translate, lambda text, **options: translate.score([text], ["Er"], **options)):
+        with pytest.raises(ValueError, match=message):
+            call("He sleeps.", **option)
+
+
+@pytest.mark.parametrize("languages", [("en", "de"), ("en-GB", "de_AT"), ("eng_Latn", "deu"), (None, "gmw")])
+def test_a_model_of_one_pair_accepts_other_codes_of_its_languages(languages, pair):
+    options = dict(zip(("src_lang", "tgt_lang"), languages, strict=True))
+    assert Translator.from_pretrained(pair)("He sleeps.", **options).text == "Er schläft."
+    assert Translator.from_pretrained(pair, **options)("He sleeps.").text == "Er schläft."
+
+
+def test_a_model_whose_pair_is_not_known_accepts_any_language():
+    assert Translator.from_pretrained(GOLDEN)("He sleeps.", src_lang="fr", tgt_lang="pt").text == "Er schläft."
+
+
+def test_a_pair_through_english_refuses_another_language(pair, tmp_path):
+    first = shutil.copytree(GOLDEN, tmp_path / "pt-en")
+    pivot = PivotTranslator(Translator.from_pretrained(first), Translator.from_pretrained(pair))
+    pivot.plan(TranslationOptions(src_lang="pt", tgt_lang="de"))
+    with pytest.raises(ValueError, match=refusal("tgt_lang", "de", "fr", pair)):
+        pivot.plan(TranslationOptions(src_lang="pt", tgt_lang="fr"))

@@ -102,6 +102,10 @@ def test_a_check_translates_by_each_model_and_ends(tmp_path):
     process = serve("--check", "--port", "0", f"en-de={broken}")
     assert (process.returncode, process.stdout) == (1, "")
     assert f"error: {broken}" in process.stderr
+    pair = shutil.copytree(GOLDEN, tmp_path / "en-de")
+    process = serve("--check", "--port", "0", f"en-fr={pair}")
+    assert (process.returncode, process.stdout) == (1, "")
+    assert f"error: {pair}: en-fr: `tgt_lang` must be de or left out, got 'fr': {pair} translates" in process.stderr
 
 
 def test_a_taken_port_is_one_sentence(serve_fake):
