@@ -18,6 +18,12 @@ COMMANDS = {
     "doctor": "print versions, processor features, and what runs here",
     "completion": "print the script that completes commands and options in a shell",
 }
+# what hf-capsule-mt adds: the program names it to a user who does not have it
+HF_COMMANDS = (
+    *("quickstart", "train", "recipes", "distill", "average"),
+    *("evaluate", "compare", "analyze", "shortlist", "export", "push"),
+)
+HF_INSTALL = "in a clone, `pip install ./capsule_mt .` adds hf-capsule-mt"
 USAGE = "usage: capsule-mt COMMAND [arguments]"
 FOOTER = "`capsule-mt help COMMAND` explains a command with examples; `capsule-mt -V` prints the version."
 is_program = False  # True once `main` runs: other distributions then postpone slow imports
@@ -122,9 +128,15 @@ def _run_named() -> int:
             importlib.import_module(module).start(name)
             return 0
         summaries |= commands
+    if name in HF_COMMANDS:
+        print(
+            f"capsule-mt: {name!r} is a command of hf-capsule-mt, which is not installed; {HF_INSTALL}",
+            file=sys.stderr,
+        )
+        return 2
     import difflib
 
-    similar = difflib.get_close_matches(name, summaries, n=1)
+    similar = difflib.get_close_matches(name, [*summaries, *HF_COMMANDS], n=1)
     hint = f"did you mean `capsule-mt {similar[0]}`?" if similar else "`capsule-mt --help` lists them"
     print(f"capsule-mt: no command is called {name!r}; {hint}", file=sys.stderr)
     return 2

@@ -29,12 +29,13 @@ import tempfile
 from pathlib import Path
 
 from capsule_mt.catalog.entries import FACTS_FILE
-from capsule_mt.commands import further_commands
+from capsule_mt.commands import HF_INSTALL, further_commands
 from capsule_mt.commands.console import CommandParser, add_languages
 from capsule_mt.files.reading import read_lines
 from capsule_mt.models.weights import SMALL_FILE
 
 TARGETS = ("int8", "small", "huggingface", "marian", "web")
+HF_TARGETS = ("marianmt",)  # those of hf-capsule-mt
 NUM_SENTENCES = 500  # that --to small translates
 
 
@@ -49,6 +50,9 @@ def main() -> None:
         if modules:
             importlib.import_module(modules[0]).start("convert")
             return
+        if direction.source is not None or direction.target in HF_TARGETS:
+            option = f"--to {direction.target}" if direction.source is None else f"--from {direction.source}"
+            raise ValueError(f"{option} needs hf-capsule-mt, which is not installed; {HF_INSTALL}")
     parser = CommandParser(description=__doc__)
     parser.add_argument("model", help="the folder of a model, a .zip of OPUS-MT, or a name such as en-pt")
     parser.add_argument("out", type=Path, help="the folder to write; it must be new or empty")

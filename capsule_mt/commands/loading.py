@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from capsule_mt.catalog.entries import HUB_OFFLINE, OFFLINE, CatalogError, is_archive, is_offline, pair_named
+from capsule_mt.commands import HF_INSTALL
 from capsule_mt.commands.console import CommandParser, checkpoint_folder, folder
 
 GROUP = "capsule_mt.translators"
@@ -141,5 +142,4 @@ def load_translator(
             if problem is not None and is_offline(HUB_OFFLINE):
                 raise problem from None
             raise
-    advice = "this needs transformers; in a clone, `pip install ./capsule_mt .` adds hf-capsule-mt"
-    raise problem or ValueError(f"{reason}: {advice}")
+    raise problem or ValueError(f"{reason}: this needs transformers; {HF_INSTALL}")

@@ -16,8 +16,6 @@ from capsule_mt.commands import convert as light
 from capsule_mt.commands.console import CommandParser
 from hf_capsule_mt.commands.arguments import checkpoint
 
-TARGETS = ("marianmt",)
-
 
 def setting(text: str) -> tuple[str, Any]:
     """An `argparse` type: a field of `CapsuleMarianConfig` and its value, as YAML writes it."""
@@ -37,7 +35,7 @@ def main() -> None:
     parser.add_argument("checkpoint", type=checkpoint, help="a folder with a model and its tokenizer, or a hub name")
     parser.add_argument("output", type=Path, help="the folder to write")
     direction = parser.add_mutually_exclusive_group(required=True)
-    direction.add_argument("--to", choices=(*TARGETS, *light.TARGETS), help="what to write")
+    direction.add_argument("--to", choices=(*light.HF_TARGETS, *light.TARGETS), help="what to write")
     direction.add_argument("--from", dest="source", choices=("marian",), help="what to read, to add capsules to it")
     parser.add_argument(
         "--set",

@@ -52,6 +52,26 @@ def test_every_command_is_listed_once():
     assert len(PACKAGES) == len(capsule_mt.commands.COMMANDS) + sum(map(len, hf_capsule_mt.commands.COMMANDS.values()))
 
 
+def test_the_program_knows_the_commands_of_hf_capsule_mt():
+    names = [name for commands in hf_capsule_mt.commands.COMMANDS.values() for name in commands]
+    assert list(capsule_mt.commands.HF_COMMANDS) == names
+
+
+def test_without_hf_capsule_mt_its_commands_say_how_to_install_it(program, monkeypatch, tmp_path):
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: ())
+    install = "hf-capsule-mt, which is not installed; in a clone, `pip install ./capsule_mt .` adds hf-capsule-mt\n"
+    for name in capsule_mt.commands.HF_COMMANDS:
+        refusal = f"capsule-mt: {name!r} is a command of {install}"
+        assert program(name) == (2, "", refusal)
+        assert program("help", name) == (2, "", refusal)
+    assert program("trian")[2].endswith("did you mean `capsule-mt train`?\n")
+    for option in (["--to", "marianmt"], ["--to=marianmt", "--help"], ["--from", "marian"]):
+        code, _, complaint = program("convert", str(tmp_path), str(tmp_path / "out"), *option)
+        direction = " ".join(option).replace("=", " ").removesuffix(" --help")
+        assert (code, f"{complaint}\n") == (1, f"capsule-mt convert: error: {direction} needs {install}")
+    assert "invalid choice: 'nothing'" in program("convert", "a", "b", "--to", "nothing")[2]
+
+
 def python(code):
     """Run code in a process of its own, which must succeed; return what it printed."""
     return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
