@@ -53,6 +53,18 @@ class CommandParser(argparse.ArgumentParser):
         super().__init__(formatter_class=HelpFormatter, **settings)
         self.value_tests: dict[str, Callable[[str], bool]] = {}
 
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        arguments, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            self._refuse(unknown, arguments)
+        return arguments
+
+    def parse_intermixed_args(self, args: Any = None, namespace: Any = None) -> Any:
+        arguments, unknown = self.parse_known_intermixed_args(args, namespace)
+        if unknown:
+            self._refuse(unknown, arguments)
+        return arguments
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         return super().parse_known_args(self._without_values(args), namespace)
 
@@ -67,6 +79,26 @@ class CommandParser(argparse.ArgumentParser):
             if is_value is not None and not is_value(following):
                 arguments[index] = f"{option}="
         return arguments
+
+    def _refuse(self, unknown: list[str], arguments: argparse.Namespace) -> NoReturn:
+        """Refuse unknown arguments, and suggest the options that they resemble."""
+        import difflib  # late: this is an error
+
+        options, similar = self._options_of(arguments), []
+        for argument in unknown:
+            name = argument.partition("=")[0]
+            similar += difflib.get_close_matches(name, options, n=1) if name.startswith("-") else []
+        hint = f"; did you mean {', '.join(f'`{option}`' for option in similar)}?" if similar else ""
+        self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+
+    def _options_of(self, arguments: argparse.Namespace) -> list[str]:
+        """Return the options of this parser, and of the action that the arguments name, such as `models search`."""
+        options = list(self._option_string_actions)
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                chosen = action.choices.get(getattr(arguments, action.dest))
+                options += [] if chosen is None else chosen._option_string_actions
+        return options
 
     def print_help(self, file: Any = None) -> None:
         if print_help is None:

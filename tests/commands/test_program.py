@@ -126,6 +126,24 @@ def test_a_mistyped_command(program, typed, suggestion):
     assert "`capsule-mt --help` lists them" in program("xyzzy")[2]
 
 
+MISTYPED = {
+    "translate model film.srt --ouput out.srt": "`--output`",
+    "translate model film.srt --output out.srt --covrage=report.tsv": "`--coverage`",
+    "translate model film.srt --ouput out.srt --covrage report.tsv": "`--output`, `--coverage`",
+    "score model --sorces test.en": "`--sources`",
+    "models search en --hlep": "`--help`",
+    "evaluate --hypotheses a --references b --source c --souces d": "`--sources`",
+}
+
+
+@pytest.mark.parametrize("line", MISTYPED)
+def test_a_mistyped_option(program, line):
+    code, _, complaint = program(*line.split())
+    assert code == 2
+    assert f"; did you mean {MISTYPED[line]}?\n" in complaint
+    assert "did you mean" not in program("models", "search", "en", "--xyzzy", "outputs")[2]
+
+
 # ---- extras
 
 
