@@ -13,6 +13,7 @@ from capsule_mt.catalog.entries import is_archive, pair_named
 from capsule_mt.files.binary import REFUSED_SUFFIXES, refusal_of
 from capsule_mt.files.line_failures import Failure
 from capsule_mt.files.lines import one_line, pharaoh
+from capsule_mt.files.progress import write_line
 from capsule_mt.files.reading import open_text
 from capsule_mt.formats.reading import (
     FLAGGING_FORMATS,
@@ -300,15 +301,20 @@ def checked_units(lines: bytes) -> list[CheckedUnit]:
 def report(parsed: Parsed, units: list[CheckedUnit], coverage: Path | None) -> None:
     """Print on stderr which passages a person should check, and why, and what stays in the source language."""
     for location, note in notes_of(parsed.units):
-        print(f"{location}: {note}; translate it by hand", file=sys.stderr)
+        write_line(f"{location}: {note}; translate it by hand")
     to_check = [(source, unit) for source, unit in zip(parsed.units, units, strict=True) if unit.messages]
-    if not to_check:
+    if not to_check and coverage is None:
         return
-    reference = f": see {coverage}" if coverage is not None else ""
-    print(f"{len(to_check)} of {len(units)} passages are to be checked{reference}", file=sys.stderr)
+    report_count(len(to_check), len(units), "passages", coverage)
     for source, unit in to_check[:MAX_SHOWN]:
         text = one_line(source.text)
         shown = f"{text[:MAX_SHOWN_TEXT]}..." if len(text) > MAX_SHOWN_TEXT else text
-        print(f"  {source.location}: {unit.messages[0].rstrip('.')}: {shown}", file=sys.stderr)
+        write_line(f"  {source.location}: {unit.messages[0].rstrip('.')}: {shown}")
     if len(to_check) > MAX_SHOWN:
-        print(f"  and {len(to_check) - MAX_SHOWN} more", file=sys.stderr)
+        write_line(f"  and {len(to_check) - MAX_SHOWN} more")
+
+
+def report_count(num_flagged: int, total: int, unit: str, coverage: Path | None) -> None:
+    """Print on stderr how many lines or passages a person should check, and which report lists them."""
+    reference = f": see {coverage}" if coverage is not None else ""
+    write_line(f"{num_flagged} of {total} {unit} are to be checked{reference}")

@@ -36,7 +36,7 @@ from capsule_mt.files.line_failures import FAILED_LINES_STATUS, PROBE, Failure
 from capsule_mt.files.lines import RowMaker, coverage_record
 from capsule_mt.files.lock import lock_output
 from capsule_mt.files.outputs import check_outputs, is_stream, open_output
-from capsule_mt.files.progress import Progress
+from capsule_mt.files.progress import Progress, write_line
 from capsule_mt.files.reading import decode_lines, iterate_lines, open_text
 from capsule_mt.files.windows import Header, Totals, WindowedOutput, holding_back, windows_of, write_windows
 
@@ -204,6 +204,9 @@ def main() -> int:
             raise ValueError(f"{arguments.sources or 'stdin'}: no pairs to score")
         if output is not None:
             lines.report(output.finish(headers=None if header is None else {0: header}))
+            if output.totals is not None:
+                counts = f", {output.totals.flagged} to check" if has_checks else ""
+                write_line(f"{output.totals.lines} pairs{counts}: see {arguments.output}")
         elif held_back is not None and header is not None:
             held_back.release(header(Totals(progress.count, lines.flagged, len(lines.failures))))
     if lines.failures:

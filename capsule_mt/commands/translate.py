@@ -48,6 +48,7 @@ from capsule_mt.commands.files import (
     language_of,
     read_file,
     report,
+    report_count,
     take_input,
 )
 from capsule_mt.commands.loading import add_model, folders_of, load_translator
@@ -499,6 +500,8 @@ def write_translations(
         if output is not None:
             failures = join_parts(output, share, convert=None if parsed is None else convert, headers=headers)
             lines.report(failures)
+            if output.totals is not None and parsed is None and arguments.coverage is not None and not arguments.quiet:
+                report_count(output.totals.flagged, output.totals.lines, "lines", arguments.coverage)
             lines.failures = failures  # a process that does not join exits with 0: torchrun would end the others
         elif parsed is not None:
             streams[0].write(convert(units.getvalue()))

@@ -100,6 +100,7 @@ class WindowedOutput:
         self.folder = first.with_name(first.name + ".parts")
         self.stems: list[str] = []
         self.num_lines = 0
+        self.totals: Totals | None = None  # `None` until this process joins the windows
         self.settings = json.dumps(settings, indent=2, sort_keys=True)
         if is_main:
             _remove(self._finished)
@@ -173,6 +174,7 @@ class WindowedOutput:
             headers: what precedes the lines of an output, by its index.
         """
         failures: dict[int, str] = {}
+        num_flagged = 0
         joined: list[bytes] = []
         with contextlib.ExitStack() as stack:
             streams = [stack.enter_context(open_output(path)) for path in self.outputs]
@@ -188,9 +190,11 @@ class WindowedOutput:
                 for stream, text in list(zip(streams, part.texts, strict=True))[1 if convert else 0 :]:
                     stream.write(text)
                 failures |= part.failures
+                num_flagged += part.flagged
             if convert is not None:
                 streams[0].write(convert(b"".join(joined)))
         self._discard()
+        self.totals = Totals(self.num_lines, num_flagged, len(failures))
         return failures
 
     @property

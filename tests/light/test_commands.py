@@ -415,6 +415,32 @@ def test_a_film_is_translated_resumed_and_tells_where_to_look(run, word_for_word
     assert [json.loads(row)["place"] for row in lines_of(tmp_path / "c.jsonl")] == [row[0] for row in rows]
 
 
+def test_a_report_is_named_also_if_there_is_nothing_to_check(run, tmp_path):
+    (tmp_path / "film.srt").write_text(subtitles(LINES[:1]))
+    film = ("film.srt", "--output", "out.srt", "--coverage")
+    assert run(*film, "c.tsv")[::2] == (0, "0 of 1 passages are to be checked: see c.tsv\n")
+    assert "0 of 1 passages" in run("film.srt", "--coverage", "c.html")[2]
+    assert run(*film, "c.tsv", "--quiet")[2] == run(*film[:-1])[2] == ""
+
+
+@pytest.mark.parametrize("report", ["c.tsv", "c.jsonl"])
+def test_the_report_of_lines_is_named_with_its_count(run, tmp_path, report):
+    (tmp_path / "in").write_text("".join(f"{line}\n" for line in LINES))
+    arguments = ("--input", "in", "--output", "out", "--coverage", report, "--window", 3)
+    _, _, complaints = run(*arguments)
+    rows = lines_of(tmp_path / report)
+    if report == "c.jsonl":
+        flagged = sum(bool(json.loads(row)["problems"]) for row in rows)
+    else:
+        flagged = sum(bool(row.split("\t")[2]) for row in rows[2:])
+    assert 0 < flagged < len(LINES)
+    count = f"{flagged} of {len(LINES)} lines are to be checked: see {report}"
+    assert count in complaints.splitlines()
+    assert run("--coverage", report, lines=LINES)[2] == ""  # a pipe stays quiet
+    assert count not in run(*arguments, "--quiet")[2]
+    assert "to be checked" not in run("--input", "in", "--output", "out")[2]
+
+
 def test_branches_that_stay_are_named(run, tmp_path):
     (tmp_path / "en.json").write_text('{"a": "sam ran home", "b": "{n, plural, one {a file}}"}')
     _, _, complaints = run("en.json", "--output", "out.json")
@@ -800,7 +826,9 @@ def test_scores_from_files_and_pipes(run_score, word_for_word, tmp_path):
         f", target, model {word_for_word}: 6 pairs, {flagged} to check, 0 failed</p>"
         in (tmp_path / "scores.html").read_text()
     )
-    run_score(*FILES, "--coverage", "--output", "scores.tsv")
+    _, _, complaints = run_score(*FILES, "--coverage", "--output", "scores.tsv")
+    assert complaints == f"6 pairs, {flagged} to check: see scores.tsv\n"
+    assert run_score(*FILES, "--output", "plain.tsv")[2] == "6 pairs: see plain.tsv\n"
     assert lines_of(tmp_path / "scores.tsv")[1].split("\t")[:5] == [
         "pair",
         "score",

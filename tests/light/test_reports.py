@@ -144,3 +144,5 @@ def test_the_terminal_says_where_to_look_and_why(capsys):
     ]
     report(File, [units[1]] * 8, None)
     assert capsys.readouterr().err == ""
+    report(File, [units[1]] * 8, "c.tsv")
+    assert capsys.readouterr().err == "0 of 8 passages are to be checked: see c.tsv\n"
