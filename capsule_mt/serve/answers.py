@@ -16,7 +16,7 @@ from capsule_mt.serve.batching import Batcher, Order, QueueFullError, RequestSet
 from capsule_mt.serve.clients import Doorkeeper, Keys, key_in_head
 from capsule_mt.serve.files import Readers, Task
 from capsule_mt.serve.metrics import Metrics
-from capsule_mt.serve.requests import AUTO, AnyFields, TextRequest, read_request, unless_gone
+from capsule_mt.serve.requests import AUTO, TOO_LONG_ADVICE, AnyFields, TextRequest, read_request, unless_gone
 from capsule_mt.text.detecting import Detected, Detector
 from capsule_mt.text.languages import LANGUAGES, without_region
 from capsule_mt.text.languages import language_of as base_language
@@ -100,8 +100,9 @@ class Answers:
 
     def check_length(self, characters: int) -> None:
         if characters > self.limits.max_characters:
-            too_long = f"request ({characters}) exceeds text limit ({self.limits.max_characters})"
-            raise HTTPException(400, f"Invalid request: {too_long}")
+            # LibreTranslate's words, and what to do
+            too_long = f"Invalid request: request ({characters}) exceeds text limit ({self.limits.max_characters})"
+            raise HTTPException(400, f"{too_long}: {TOO_LONG_ADVICE}")
 
     def language_of(self, code: str) -> str:
         """Return the served language of a code: of "pt", "pt-BR" and "PT_br", whichever of "pt" and "por_Latn" is."""

@@ -23,6 +23,7 @@ from capsule_mt.text.segments import LONE_SURROGATES
 CLIENT_HAS_GONE = 499  # nginx's status for it; nobody reads the answer
 CLOSE = {"Connection": "close"}  # we do not read the rest of the request
 FORM, JSON, PARTS = "application/x-www-form-urlencoded", "application/json", "multipart/form-data"
+TOO_LONG_ADVICE = "send less at once, or start the server with a higher --max-characters"
 AUTO = "auto"
 SEARCH_OPTIONS = tuple(option.name for option in offered("server"))
 MIN_COUNTED = 16  # characters
@@ -227,7 +228,7 @@ async def _read_body(request: Request, max_bytes: int) -> bytes:
     async for chunk in request.stream():
         body += chunk
         if len(body) > max_bytes:
-            raise HTTPException(413, f"the request has more than {max_bytes} bytes", CLOSE)
+            raise HTTPException(413, f"the request has more than {max_bytes} bytes: {TOO_LONG_ADVICE}", CLOSE)
     return bytes(body)
 
 

@@ -126,6 +126,7 @@ def test_a_checkpoint(make_client):
 
 
 # the requests of LibreTranslate's documentation and of its clients, in every way that they are sent
+ADVICE = "send less at once, or start the server with a higher --max-characters"
 FROM_EN = {"source": "en", "target": "de"}
 REQUESTS = [
     ({"q": "a", **FROM_EN}, {"translatedText": "A"}),
@@ -409,7 +410,7 @@ def test_requests_at_once_get_their_own_translations(make_client):
         ({"q": "a", "no_repeat_ngram": None}, "(did you mean `no_repeat_ngram_size`?)"),
         ({"q": "a", "length_penalty": "x"}, "`length_penalty`: input should be a valid number"),
         ({"q": "a", "num_beams": 9}, "`num_beams`: at most 8 are accepted, got 9"),
-        ({"q": ["x" * 2500, "x" * 2501]}, "request (5001) exceeds text limit (5000)"),
+        ({"q": ["x" * 2500, "x" * 2501]}, f"Invalid request: request (5001) exceeds text limit (5000): {ADVICE}"),
     ],
 )
 def test_errors_have_the_form_of_libretranslate(client, fields, message):
@@ -423,7 +424,7 @@ def test_errors_have_the_form_of_libretranslate(client, fields, message):
         (b'"text"', "application/json", 400, "Invalid JSON format: the request must be an object, got a str"),
         (b"--x", "multipart/form-data", 400, "cannot be read: Missing boundary"),
         (b"q", "text/plain", 415, "application/x-www-form-urlencoded or multipart/form-data, got 'text/plain'"),
-        (b"x" * 200_000, "application/json", 413, "more than 125536 bytes"),
+        (b"x" * 200_000, "application/json", 413, f"more than 125536 bytes: {ADVICE}"),
     ],
 )
 def test_requests_that_cannot_be_read(client, content, kind, status, message):
