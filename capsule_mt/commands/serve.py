@@ -53,7 +53,7 @@ def network(text: str) -> "Network":
         raise argparse.ArgumentTypeError(f"must be an address or a network such as 10.0.0.0/8, {error}") from None
 
 
-def main() -> None:
+def command_parser() -> CommandParser:
     parser = CommandParser(description=__doc__)
     parser.add_argument(
         "checkpoints",
@@ -129,6 +129,11 @@ def main() -> None:
         action="store_true",
         help="load everything, translate a text with each model, and exit; the exit code is 0 if all is well",
     )
+    return parser
+
+
+def main() -> None:
+    parser = command_parser()
     arguments = parser.parse_args()
     if not arguments.checkpoints and arguments.models is None:
         parser.error("name a CHECKPOINT, or a file of them by --models")
