@@ -278,7 +278,7 @@ def serve(arguments: argparse.Namespace) -> bool:
         arguments.max_beams,
         arguments.read_seconds,
         arguments.request_seconds,
-        Keys.load(arguments.api_keys) if arguments.api_keys else Keys(),
+        Keys.load(arguments.api_keys) if arguments.api_keys is not None else Keys(),
         arguments.req_limit,
         hosts_of(arguments),
         None if arguments.cors == "none" else arguments.cors,

@@ -131,6 +131,13 @@ def test_keys_that_cannot_be_read_are_named(content, reason, tmp_path):
     assert process.stderr.endswith("; name a file with one key a line\n")
 
 
+def test_an_empty_name_of_keys_does_not_serve_without_keys():
+    """As an unset variable of the shell gives it."""
+    process = serve(f"en-de={GOLDEN}", "--port", "0", "--check", "--api-keys", "")
+    assert process.returncode == 1
+    assert "error: `--api-keys ` cannot be read: " in process.stderr
+
+
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="Windows does not have SIGHUP")
 def test_the_list_of_models_is_read_again(start, tmp_path):
     models = tmp_path / "models"
