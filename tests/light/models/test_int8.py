@@ -139,7 +139,7 @@ def measured(imports, call):
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="only Linux tells the peak of a process's memory")
-def test_the_peak_of_memory_is_at_most_one_and_a_half_times_the_file(tmp_path):
+def test_the_peak_of_memory_while_converting_and_loading_is_bounded_by_the_file(tmp_path):
     size, folder, out = write_large(tmp_path / "large"), str(tmp_path / "large"), str(tmp_path / "out")
     imports = "from capsule_mt.models.to_int8 import write_int8"
     assert measured(imports, f"write_int8({folder!r}, {out!r})") < 1.5 * size
@@ -151,5 +151,6 @@ def test_the_peak_of_memory_is_at_most_one_and_a_half_times_the_file(tmp_path):
         "from capsule_mt.engine.engine import Engine"
     )
     load = "opened = open_checkpoint({!r}); Engine(write_program(opened.config, opened.weights)[0], int8=True)"
-    assert measured(imports, load.format(folder)) < 1.5 * size
-    assert measured(imports, load.format(out)) < 1.5 * smaller
+    # With the table mapped while all maps are in memory, these would be 1.04 and 1.38.
+    assert measured(imports, load.format(folder)) < 0.85 * size
+    assert measured(imports, load.format(out)) < 1.25 * smaller
