@@ -107,4 +107,4 @@ def render_engines(result: Mapping[str, Any]) -> str:
                 text += f" ({timings[CTRANSLATE2] / timings[name]:.2f})"
             cells.append(text)
         rows.append([name, *cells])
-    return markdown_table(["times stock (times CTranslate2)", *milliseconds], rows) + "\n"
+    return markdown_table(["speed relative to stock (to CTranslate2)", *milliseconds], rows) + "\n"
