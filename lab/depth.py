@@ -75,7 +75,7 @@ TASKS = {
     # EM routing adds 2,215,168 parameters, depth attention at the same place 1,024: does routing do more? And do
     # sums before every layer do more than one after the last? A half-width above 0.25 BLEU is stated beside the table.
     "top": Task(
-        title="Multi30k, 6 + 3 layers of a width of 128, three epochs",
+        title="Multi30k, 6 + 3 layers of width 128, three epochs",
         setting="multi30k",
         seeds=(1, 2, 3, 4),
         methods={
@@ -105,7 +105,7 @@ TASKS = {
     ),
     # With 18 thin encoder layers a post-norm model may not learn at all. Gradients reach low layers through sums.
     "deep": Task(
-        title="embedded corpus, 18 + 3 layers of a width of 64, 2.5 epochs",
+        title="embedded corpus, 18 + 3 layers of width 64, 2.5 epochs",
         setting="embedded",
         seeds=(1, 2, 3),
         methods={
@@ -182,20 +182,20 @@ def table(records: Records, name: str) -> str:
     parts = [f"## {task.title[0].upper()}{task.title[1:]} (`{name}`)"]
     missing = [task.methods[run] for run in task.methods if run not in scores]
     if not scores:
-        return "\n\n".join([*parts, "Nothing is trained yet."])
+        return "\n\n".join([*parts, "No model has been trained yet."])
     complete = {run: by_seed for run, by_seed in scores.items() if len(by_seed) == len(task.seeds)}
     spread = blocks(complete)
     order = sorted(scores, key=lambda run: -fmean(scores[run].values()))
-    header = ["method", "parameters", "BLEU", "seeds", "gain, paired by seed", "gain, spread pooled over methods"]
+    header = ["method", "parameters", "BLEU", "seeds", "gain, interval from its own seeds", "gain, pooled spread"]
     parts.append(markdown_table(header, [_row(task, runs, scores, run, spread) for run in order]))
-    parts.append(_missing(missing) + (f"Spread: {spread}." if spread else "Too few seeds for a spread."))
+    parts.append(_missing(missing) + (f"Pooled spread: {spread}." if spread else "Too few seeds for a spread."))
     estimates = contrasts(task, scores)
     if estimates:
         rows = [
-            [f"{task.methods[ours]}; against: {task.methods[theirs]}", estimated(estimate), shown_p(estimate.p)]
+            [task.methods[ours], task.methods[theirs], estimated(estimate), shown_p(estimate.p)]
             for (ours, theirs), estimate in estimates.items()
         ]
-        parts.append(markdown_table(["contrast", "gain", "p (Holm)"], rows))
+        parts.append(markdown_table(["method", "compared with", "gain, pooled spread", "p, Holm-corrected"], rows))
     return "\n\n".join(parts)
 
 

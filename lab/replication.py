@@ -355,7 +355,7 @@ def main() -> int:
     settings = vars(arguments) | {"setting": "multi30k", "study": plan.shares or arguments.plan, "seeds": seeds}
     reproduction = Replication(plan, argparse.Namespace(**settings, changes=changes))
     failed = reproduction.train_and_score(runs)
-    print(table(reproduction.records, arguments.plan) or "Nothing is trained yet.")
+    print(table(reproduction.records, arguments.plan) or "No model has been trained yet.")
     print("\n".join(failed))
     return 1 if failed else 0
 

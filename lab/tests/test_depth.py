@@ -38,7 +38,7 @@ def keep(records, scores):
 
 def test_the_table_sorts_itself_and_says_what_is_missing(tmp_path):
     records = Records(tmp_path)
-    assert "Nothing is trained yet." in table(records, "deep")
+    assert "No model has been trained yet." in table(records, "deep")
     keep(records, {"plain": [1.0, 60.0, 62.0], "dense_everywhere": [70.0, 71.0, 72.0], "dense": [40.0]})
     text = table(records, "deep")
     rows = [line.split(" | ")[0].removeprefix("| ") for line in text.splitlines() if line.startswith("| ")]
