@@ -117,27 +117,28 @@ ANALYSES = (
         "entropy ln 128 = 4.85 here, with 128 capsules, and ln 512 = 6.24 in the paper, with 512",
     ),
     Analysis(
-        "Dou, Figure 2", "8 to 512 capsules", "BLEU rises with each doubling", _text(_IN_REPORT),
+        "Dou, Figure 2", "number of capsules: 8 to 512", "BLEU rises with each doubling", _text(_IN_REPORT),
         "8 to 128 capsules, three seeds. 512 capsules need a model of width 512, which we have not trained: "
-        "`python -m lab.reproduce dou_512_capsules` would take 1.5 hours of a core for each seed and row (2,635 steps "
-        "of 2.0 s)",
+        "`python -m lab.reproduce dou_512_capsules` would take 1.5 core-hours for each seed and row (2,635 steps of "
+        "2.0 s)",
     ),
-    Analysis("Dou, Figure 3", "iterations", "best at 3", _text(_IN_REPORT), "1 to 5, three seeds"),
+    Analysis("Dou, Figure 3", "number of iterations", "best at 3", _text(_IN_REPORT), "1 to 5, three seeds"),
     Analysis(
         "Dou, Figure 5; Zheng, Figure 5; Wang, Figure 4", "BLEU and length by source length", "plots",
-        _text("[below](#by-source-length)"), "`capsule-mt evaluate --sources` scores any translations by bins",
+        _text("[below](#by-source-length)"),
+        "`capsule-mt evaluate --sources` scores any translations by bins of source length",
     ),
     Analysis(
         "Li, Table 1", "ten probing tasks", "accuracies, with 100,000 sentences for each task", _probes,
-        "`python -m lab.probe`: encoders trained with each task, and the encoder of any checkpoint. A task has at "
-        "most 8,758 sentences, all that the English Web Treebank gives",
+        "`python -m lab.probe`: trains an encoder on each task, or probes the encoder of a checkpoint. A task has at "
+        "most 8,758 sentences, all that the English Web Treebank offers",
     ),
     Analysis(
-        "Zheng, Figures 1 and 4", "a word moves from FUTURE to PAST when it is said", "drawn for one sentence",
+        "Zheng, Figures 1 and 4", "a word moves from FUTURE to PAST when it is translated", "drawn for one sentence",
         _movement,
         f"{ANALYZE} on the released `capsule-marian-de-en`, 500 sentences of Tatoeba's test set. The four "
-        "values are from one step before the step that predicts a word's translation, that step, and the two steps "
-        "after it. A word aligner links words to their translations",
+        "values are mean shares of a source word: one step before the step that predicts its translation, at that "
+        "step, and one and two steps after it. A word aligner finds the translation of each word",
     ),
     Analysis(
         "Zheng, 4.3", "overlap rate r_OL of predicted bags of words", "PAST 0.72, FUTURE 0.70", _overlap,
@@ -151,26 +152,27 @@ ANALYSES = (
         "[below](#by-source-length)",
     ),
     Analysis(
-        "Zheng, Table 3", "read blind: QUALITY from 1 to 5, OVER and UNDER in percent of the source's words",
+        "Zheng, Table 3",
+        "blind reading: QUALITY from 1 to 5, OVER- and UNDER-translation in percent of the source's words",
         "fewer errors with guided routing; UNDER 3.83 Transformer, 2.41 with guided routing", _blind_reading,
         "`lab.plain_beside_guided`. One reader, a language model, read 100 of the 200 sentences that the two models "
         "translate differently, of 2,116 sentences. Brackets hold the 95 % interval of guided minus plain",
     ),
-    Analysis("Zheng, appendix", "iterations of guided routing", "a plot", _text(_IN_REPORT), "1 to 5, three seeds"),
+    Analysis("Zheng, appendix", "number of guided iterations", "a plot", _text(_IN_REPORT), "1 to 5, three seeds"),
     Analysis(
         "Wang, Table 4", "assignments of words to capsules", '"very close to 0 or 1"', _capsules,
         f"{ANALYZE} on the released `capsnmt-de-en`, 500 sentences of Tatoeba's test set. It also draws the words of "
         "each capsule",
     ),
     Analysis(
-        "Wang, abstract", "the hybrid with attention", "named, without numbers",
+        "Wang, abstract", "the hybrid with attention", "mentioned, without numbers",
         _text(_IN_REPORT),
         "`source_attention: true`, one seed of the embedded corpus, whose test set a model with attention translates "
-        "almost without a fault",
+        "almost perfectly",
     ),
     Analysis(
-        "Wang, Table 1", "tokenised BLEU (multi-bleu)", "BLEU", _text("sacreBLEU alone"),
-        "our scores of CapsNMT cannot be compared with tokenised ones, digit by digit",
+        "Wang, Table 1", "tokenised BLEU (multi-bleu)", "BLEU", _text("sacreBLEU only"),
+        "our scores of CapsNMT are not directly comparable with tokenised ones",
     ),
 )  # fmt: skip
 
@@ -196,9 +198,9 @@ CURVES = (
         "Zheng, Figure 5", "guided routing, recurrent model, Multi30k", "recurrent", "rnmt_gdr", "rnmt", (2, 3, 4)
     ),
     LengthCurve(
-        "Wang, Figure 4", "CapsNMT against pooling, embedded corpus", "embedded", "capsnmt", "pooling", (1, 2, 3)
+        "Wang, Figure 4", "CapsNMT (baseline: pooling), embedded corpus", "embedded", "capsnmt", "pooling", (1, 2, 3)
     ),
-    LengthCurve("Wang, Figure 4", "CapsNMT against pooling, Multi30k", "multi30k", "capsnmt", "pooling", (1,)),
+    LengthCurve("Wang, Figure 4", "CapsNMT (baseline: pooling), Multi30k", "multi30k", "capsnmt", "pooling", (1,)),
 )  # fmt: skip
 MIN_BIN = 30  # sentences; BLEU of fewer is noise
 
@@ -252,7 +254,7 @@ def by_length(records: Records) -> str:
             str(len(pairs)),
         ])  # fmt: skip
     header = ["paper", "method", "source words", "sentences", "BLEU, baseline", "BLEU, method", "gain in BLEU"]
-    header += ["words per translation, baseline", "the method's additional words", "words per reference"]
+    header += ["words per translation, baseline", "additional words with the method", "words per reference"]
     parts = [markdown_table(header, rows), "The coverage difference ratio of the same translations:"]
     return "\n\n".join(
         [*parts, markdown_table(["paper", "method", "ratio, baseline", "ratio, method", "gain", "seeds"], coverage)]
