@@ -165,7 +165,8 @@ NEUTRAL: dict[str, Any] = {
 # the shortlist's candidates, given targets, scores, and the first step's logits
 NEED_LOGITS = ("candidates", "targets", "scored", "first_logits")
 BY_NAME = {option.name: option for option in SEARCH_OPTIONS}
-# options that keep scores from being computed after the search: it needs the logits, or scores are by other tokens
+# With these options, scores are computed while searching: the search needs all logits anyway, or its scores are
+# normalised over other tokens than those of a later forced pass.
 SCORED_WHILE_SEARCHING = tuple(
     option for option in SEARCH_OPTIONS if option.forbids_preview or option.name == "renormalize_logits"
 )
@@ -175,7 +176,7 @@ DEFAULTS = {option.name: option.default for option in SEARCH_OPTIONS}
 class Candidates(Protocol):
     """A lexical shortlist: the tokens that the translation of a source may have.
 
-    One that also has `of_sources`, which returns a `JointCandidates` for a batch, is asked for that.
+    If it also has `of_sources`, which returns a `JointCandidates` for a batch, that is called instead.
     """
 
     def of_source(self, source: Ids, *further: int) -> Sequence[int]:
@@ -184,7 +185,7 @@ class Candidates(Protocol):
 
 
 class Readings(NamedTuple):
-    """What to read besides tokens: the attention of a layer and a head to the source."""
+    """What a pass returns besides tokens: the attention of a layer and a head to the source."""
 
     head: tuple[int, int] | None = None
 

@@ -27,9 +27,10 @@ PROBES = (
     "+49 30 12345",
     "Boeing 747",
 )
-# of the six probes, those that must keep their digits. Chosen on the student en-pt: it keeps 6, but at most 1 if it
-# is read wrongly in any of 16 ways (another activation, transposed weights, shifted ids, ...). pt-en keeps 6, and 0.
-# Six smaller faults, such as a missing bias or a wrong number of heads, pass, since these models still translate.
+# How many of the six probes must keep their digits. Chosen on the student en-pt: it keeps 6, but at most 1 if it is
+# read wrongly in any of 16 ways (another activation, transposed weights, shifted ids, ...). The student pt-en keeps 6,
+# or 0 if read wrongly. Six smaller faults, such as a missing bias or a wrong number of heads, go unnoticed, since the
+# models still translate.
 MIN_KEPT = 2
 CHECKED = "checked"
 
@@ -117,6 +118,6 @@ def _probe_failure(name: str, folder: str, translations: dict[str, str]) -> str:
     return (
         f"{name}: does not translate, so its files are damaged or read wrongly: of {len(translations)} probes it "
         f"keeps the digits of {num_kept(translations)}, and translates {probe!r} by {translations[probe][:40]!r}; "
-        f"please report what `capsule-mt models --check {name}` prints. Without its {FACTS_FILE}, {folder} is read "
-        "all the same"
+        f"please report what `capsule-mt models --check {name}` prints. To load the model without this check, delete "
+        f"{os.path.join(folder, FACTS_FILE)}"
     )

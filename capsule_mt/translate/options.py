@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 BATCHES_READ_AHEAD = 32
 # how many texts (not batches) are read ahead with `batch_tokens`
 TEXTS_READ_AHEAD = 2048
-# of transformers, which puts it into a generation config by itself: nobody has chosen it
+# transformers' default, which it also writes into generation configs that do not set a `max_length`
 UNCHOSEN_MAX_LENGTH = 20
-# what a generation config says beside the search, and what is read elsewhere
+# entries of a generation config that do not concern the search, or that are read elsewhere
 IGNORED = frozenset(
     {
         *("transformers_version", "cache_implementation", "output_attentions", "output_hidden_states"),
@@ -39,7 +39,7 @@ SPECIAL_TOKENS = (
 )
 SAMPLED = frozenset({"temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff"})
 CLEAN_UP = "clean_up_tokenization_spaces"
-# all that may follow the options of `TranslationOptions` in a call
+# the options that a call may have besides the fields of `TranslationOptions`
 NAMES = frozenset({*BY_NAME, *NEUTRAL, *SPECIAL_TOKENS, *SAMPLED, *IGNORED, CLEAN_UP})
 _DEFAULTS = {option.name: option.default for option in SEARCH_FIELDS}
 
@@ -54,9 +54,9 @@ def _is_token(value: object, minimum: int) -> bool:
 
 
 class TranslationOptions(NamedTuple):
-    """The settings of one call of a `Translator`, as its docstring explains them; a user's go through `checked()`.
+    """The options of one call, which `TextTranslator.__call__` documents; a user's go through `checked()`.
 
-    generate_kwargs: how to search, by the names of the table of options.
+    generate_kwargs: the options of the search, by their names in the table of options.
     """
 
     batch_size: int = 1
@@ -80,7 +80,7 @@ class TranslationOptions(NamedTuple):
         return cls(**fields, generate_kwargs=options).checked()
 
     def checked(self) -> "TranslationOptions":
-        """Return these options, or raise an error that names the one that cannot be."""
+        """Return these options, or raise an error that names the first invalid one."""
         for name in ("batch_size", "batch_tokens"):
             number = getattr(self, name)
             if number is not None and number < 1:
@@ -91,7 +91,7 @@ class TranslationOptions(NamedTuple):
             if name in BY_NAME:
                 BY_NAME[name].check(value)
             elif name in SPECIAL_TOKENS:
-                minimum = -1 if name == "eos_token_id" else 0  # nothing ends at -1, so all reach their limit
+                minimum = -1 if name == "eos_token_id" else 0  # at -1, all translations run up to their limit
                 wrong = [token for token in _flat(value) if not _is_token(token, minimum)]
                 if wrong:
                     raise ValueError(
@@ -102,8 +102,7 @@ class TranslationOptions(NamedTuple):
             from capsule_mt.coverage.options import CoverageOptions  # late: most calls lack it
 
             if not isinstance(self.coverage, CoverageOptions):
-                message = "`coverage` must be `CoverageOptions()`, with what is to be set"
-                raise TypeError(f"{message}, got {self.coverage!r}")
+                raise TypeError(f"`coverage` must be a `CoverageOptions`, got {self.coverage!r}")
         if isinstance(self.keep, str) or not set(self.keep) <= set(KEEP_KINDS):
             raise ValueError(f"`keep` takes a list of {', '.join(KEEP_KINDS)}, got {self.keep!r}")
         return self
@@ -125,7 +124,7 @@ def refuse_unknown(options: Iterable[str], names: Collection[str] = NAMES) -> No
 
 
 class Searched(Protocol):
-    """What a search asks of a `LoadedModel`."""
+    """The fields of a `LoadedModel` that the options of a search depend on."""
 
     @property
     def generation(self) -> Mapping[str, Any]: ...
@@ -138,7 +137,7 @@ class Searched(Protocol):
 
 
 def setting(model: Searched, call_options: Mapping[str, Any], name: str) -> Any:
-    """Return an option of the search: of the call, or else of the checkpoint."""
+    """Return the value of a search option: the call's, or else the checkpoint's."""
     return call_options[name] if call_options.get(name) is not None else model.generation.get(name)
 
 
@@ -151,12 +150,11 @@ def search_options(
     scores: bool = True,
     readings: Readings | None = None,
 ) -> SearchOptions:
-    """Return how to search for translations of sources of these lengths.
+    """Return the options of a search for translations of sources of these lengths.
 
-    Without a limit among the options, a translation has at most three times the tokens of its source and thirty more:
-    one that reaches this limit repeats itself, so it is ended there. The limit depends on its own source alone.
+    If the options set no limit, a translation has at most three times as many tokens as its source, plus thirty: a
+    longer one repeats itself. The limit depends on its own source alone, so that batching does not change it.
     """
-
     values = dict(_DEFAULTS)
     for settings in (model.generation, call_options):
         values |= {name: value for name, value in settings.items() if value is not None}
@@ -221,7 +219,7 @@ def _limits(model: Searched, lengths: Sequence[int], call_options: Mapping[str, 
 
 
 def limit_of_checkpoint(model: Searched) -> int | None:
-    """Return how many tokens a translation may have by the checkpoint's settings and its positions."""
+    """Return how many tokens the checkpoint's settings and its positions allow in a translation."""
     limits = [] if model.longest_target is None else [model.longest_target - 1]
     new_tokens, length = (model.generation.get(name) for name in ("max_new_tokens", "max_length"))
     if new_tokens is not None:

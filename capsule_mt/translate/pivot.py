@@ -31,7 +31,7 @@ class PivotPiece(Piece):
     """A sentence, with the text that it is part of."""
 
     def __init__(self, piece: Piece, document_text: str) -> None:
-        vars(self).update(vars(piece))  # also what was set after it was made
+        vars(self).update(vars(piece))  # also the attributes that were set after its construction
         self.document_text = document_text
 
 
@@ -70,8 +70,8 @@ class PivotTranslator(TextTranslator):
 
     `score` is the mean log-probability of a token of both translations. `segments` are spans of the source, but
     their tokens are those of the English. A sentence's coverage is the product of the two models' coverages; it raises
-    an alarm below the smaller of their two thresholds. A glossary, alignments, support and given translations need
-    one model.
+    an alarm below the smaller of their two thresholds. A glossary, alignments, support, and scoring given translations
+    need one model.
     """
 
     def __init__(self, first: Leg, second: Leg) -> None:
@@ -122,7 +122,7 @@ class PivotTranslator(TextTranslator):
         return translations
 
     def _coverage_of_foreign(self, document: Document, plan: PivotPlan) -> list[Coverage]:
-        """Return the coverage of the sentences without a word that the first model knows, if there are any."""
+        """Return the coverage of the spans that are copied because the first model cannot translate them, if any."""
         if not document.foreign or plan.options.coverage is None:
             return []
         copied = Document(document.text, document.copies, foreign=document.foreign)
@@ -154,7 +154,7 @@ class PivotTranslator(TextTranslator):
         return Coverage(score, words, sentences, repetitions, threshold, method=method)
 
     def _lost(self, text: str, english: str, second: Coverage, spans: Sequence[Span]) -> dict[Span, float]:
-        """Return the words of a text whose English the second model marks, with how much it covers of that.
+        """Return the words of a text whose English the second model marks, each with the coverage of its English.
 
         An English word is taken to come from the source word for which the product of two shares is largest: the share
         of the English word's attention that goes to the source word, and the share of all attention to that source
@@ -183,7 +183,7 @@ def single_model(translator: TextTranslator, purpose: str) -> "Scorer":
 
 
 def _needs_one_model(purpose: str) -> ValueError:
-    """Return the error of something that two models one after the other cannot do."""
+    """Return the error for a `purpose` that two models in a row cannot serve."""
     return ValueError(f"{purpose} needs one model, but this pair goes through English with two")
 
 

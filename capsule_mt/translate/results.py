@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-if TYPE_CHECKING:  # late: who asks for no coverage starts sooner
+if TYPE_CHECKING:  # late: a call without coverage starts sooner
     from capsule_mt.coverage.results import Adequacy, Coverage
 
 
@@ -23,16 +23,18 @@ class Segment(NamedTuple):
 Score = float | Callable[[], float | None] | None  # a function computes it when it is first read
 
 
-class Translation:  # no tuple: pipelines of transformers take tuples apart
+class Translation:  # not a tuple: pipelines of transformers unpack tuples
     """The translation of one text.
 
-    `score` is the mean log-probability of a token, end tokens included; `None` for a blank text. Where the search is
-    faster without it, it is computed for all texts of a call when the first one is read, which keeps the model alive
-    until then. `coverage` is `None`
-    where it was not asked for. `unknown` is the share of the source's tokens that the vocabulary lacks, without those
-    of placeholders and other copied items: above a fifth, the text is probably of another language. `alignment` has
-    pairs of words of the text and of the translation, as `str.split` counts them, from 0; `None` where it was not
-    asked for. `adequacy` is of `Scorer.score(adequacy=True)`.
+    score: the mean log-probability of a token, end tokens included; `None` for a blank text. Where the search is
+        faster without scores, the first one that is read computes those of all texts of the call; until then, the
+        translations keep the model alive.
+    coverage: what was left out; `None` if it was not requested.
+    unknown: the share of the source's tokens that the vocabulary lacks, without those of placeholders and other
+        copied items. Above a fifth, the text is probably in another language.
+    alignment: pairs of a word of the text and a word of the translation, as indices into `str.split`; `None` if it was
+        not requested.
+    adequacy: the result of `Scorer.score(adequacy=True)`.
     """
 
     def __init__(

@@ -143,7 +143,7 @@ def _most_frequent(candidates: Sequence[Draft], tokenizer: Tokenizer) -> Draft:
 def with_stand_ins(drafts: list[Draft], plan: Plan) -> list[Draft]:
     """Retry pieces that lost a protected item: with stand-ins, and after a few rounds in parts around the items.
 
-    A piece may become several. A stand-in is never printed: a further hypothesis that holds one gives way to the best.
+    A piece may become several. A stand-in is never printed: the best hypothesis replaces any other that holds one.
     """
     while True:
         checked = [_without_stand_ins(draft, plan.tokenizer) for draft in drafts]
@@ -178,7 +178,7 @@ def with_terms(drafts: list[Draft], plan: Plan) -> list[Draft]:
 
     The prefix is the translation up to the word that attends most to the term, then the term. A piece takes a pass
     for each term that it lacks, and one more if the model extends the term's last word (a suffix, say): the next word
-    is then forced, too. Half the beams find as good a continuation, and leave room for twice the pieces.
+    is then forced, too. With half the beams, the continuation is as good, and a batch has room for twice the pieces.
     """
     from capsule_mt.text.glossary import missing_terms, prefixes_with_term
 
@@ -222,7 +222,7 @@ def _with_prefix(piece: Piece, prefix: list[int]) -> Piece:
 
 
 def _can_write(term: "Term", tokenizer: Tokenizer) -> bool:
-    """Return whether the vocabulary has a term's target; warn where it has not."""
+    """Return whether the vocabulary can write a term's target; warn if it cannot."""
     if tokenizer.unknown_id not in tokenizer.encode_target(term.target):
         return True
     warn_once(f"the vocabulary cannot write {term.target!r} of the glossary: it is left out")

@@ -1,4 +1,4 @@
-"""`Scorer`: what a model says of given translations, such as another system's: scores, coverage, adequacy."""
+"""`Scorer`: scores, coverage and adequacy of given translations, such as another system's."""
 
 import os
 import re
@@ -42,18 +42,18 @@ Result = TypeVar("Result")
 
 
 class Scorer:
-    """A model, its calibration and what translates in the other direction; what they say of given translations.
+    """Judges given translations by a model, its calibration, and the model of the other direction.
 
     Args:
-        model: what scores, and translates.
-        glossary: terms and what they become: see `from_pretrained`.
-        reverse: what translates in the other direction, a `Translator` or its folder: it verifies what coverage marks.
-            By default the model that the calibration names, if that is a folder beside this one's or is downloaded: it
-            is looked for once.
+        model: the model that scores, and translates.
+        glossary: terms and their translations: see `from_pretrained`.
+        reverse: the model of the other direction, a `Translator` or its folder, which verifies the marks of coverage.
+            By default, it is the model that the calibration names, if its folder is beside this model's or it is
+            downloaded.
     """
 
     glossary: "Glossary | None" = None
-    languages: tuple[str | None, str | None] = (None, None)  # of calls that name none
+    languages: tuple[str | None, str | None] = (None, None)  # source and target of calls that do not name them
     _looked_for: tuple[str | None, str | None] = (None, None)  # the reverse that a calibration names, and its folder
 
     def __init__(
@@ -90,12 +90,12 @@ class Scorer:
 
     @property
     def backend(self) -> str:
-        """What decodes."""
+        """The name of the decoder: "native" is the engine."""
         return "native"
 
     @property
     def reverse(self) -> "Scorer | None":
-        """What translates in the other direction, loaded when it is first needed."""
+        """The model of the other direction, loaded when it is first needed."""
         if not isinstance(self._reverse, Scorer) and (folder := self._reverse_folder()) is not None:
             self._reverse = self._load(folder)
         return self._reverse if isinstance(self._reverse, Scorer) else None
@@ -113,8 +113,8 @@ class Scorer:
     def precision(self) -> dict[str, float] | None:
         """The share of marks that a reader found right, by `marks` of `CoverageOptions`; None if nobody read them.
 
-        A calibration of before 0.3.1 may have shares by a word aligner. They are not reported: on two students they
-        say 0.75 and 0.95 at "likely", where a reader found 14 of 40 and 26 of 47 marks right.
+        A calibration from before 0.3.1 may have shares by a word aligner. They are not reported: on two students they
+        claim 0.75 and 0.95 at "likely", where a reader found 14 of 40 and 26 of 47 marks right.
         """
         verified = self.calibration.methods.get("verified", {})
         is_read = self.has_reverse and verified.get("labels") == "by hand"
@@ -122,11 +122,11 @@ class Scorer:
         return {point: float(counts["precision"]) for point, counts in points.items()} or None
 
     def _load(self, folder: str) -> "Scorer":
-        """Load a model as this one was loaded."""
+        """Load a model with the options that this one was loaded with."""
         raise NotImplementedError
 
     def _reverse_folder(self) -> str | None:
-        """Return the folder that was given, or that of the model that the calibration names: beside, or downloaded."""
+        """Return the folder of `reverse`, or of the model that the calibration names, beside or downloaded."""
         if isinstance(self._reverse, (str, os.PathLike)):
             return os.fspath(self._reverse)
         name = self.calibration.reverse
@@ -182,14 +182,14 @@ class Scorer:
     ) -> list[Translation]:
         """Return given translations, such as another system's, with their scores and what they cover.
 
-        Each text is taken as one sentence, and read without tags, as when it is translated. A source or a translation
-        that is longer than the model takes is cut, with a warning, and `was_cut` says so. A blank text has no score.
+        Each text counts as one sentence. Its tags are not read, as in translating. A source or a translation that is
+        longer than the model takes is cut, with a warning, and `was_cut` is True. The score of a blank text is `None`.
 
         Args:
             texts: the sources.
             translations: a translation of each.
             coverage: find what was left out, and how.
-            adequacy: also find what `adequacy` returns, by three more forced passes.
+            adequacy: also return what the method `adequacy` does, by three more forced passes.
             alignment: find which words belong together.
             batch_size: how many pairs go through the model at once.
             batch_tokens: how many of their tokens, padding included, of the longer side; instead of how many pairs.
@@ -199,7 +199,9 @@ class Scorer:
             if isinstance(argument, str):
                 raise TypeError(f"`{name}` must be a list of strings, got the string {argument[:40]!r}")
         if len(texts) != len(translations):
-            raise ValueError(f"`texts` are {len(texts)}, but `translations` {len(translations)}")
+            raise ValueError(
+                f"there must be one of `translations` for each of `texts`, got {len(translations)} for {len(texts)}"
+            )
         if adequacy and self.reverse is None:
             raise ValueError(f"`adequacy` needs a model of the other direction: give {self.loaded.name} a `reverse`")
         options = SCORED._replace(
@@ -248,16 +250,16 @@ class Scorer:
     def adequacy(
         self, texts: Sequence[str], translations: Sequence[str], *, batch_size: int = 16
     ) -> "list[Adequacy | None]":
-        """Return how inadequate given translations are, such as another system's; `None` for a blank text.
+        """Return the adequacy of given translations, such as another system's; `None` for a blank text.
 
-        It takes a model of the other direction and four forced passes. The length to expect is the calibration's, or
-        without one that of the text.
+        It takes a model of the other direction and four forced passes. The calibration predicts the expected length;
+        without one, it is the length of the text.
         """
         scored = self.score(texts, translations, adequacy=True, batch_size=batch_size)
         return [translation.adequacy for translation in scored]
 
     def _judged(self, pairs: Sequence[Pair], lines: Sequence[tuple[str, str]]) -> "list[Adequacy]":
-        """Return how inadequate translations are that have been scored."""
+        """Return the adequacy of translations that have been scored; `lines` are the texts that it has read."""
         from capsule_mt.coverage.adequacy import Judge, adequacies  # late: most calls do not ask for it
 
         assert self.reverse is not None
@@ -266,7 +268,7 @@ class Scorer:
         return adequacies(judge, pairs, lines, coverages)
 
     def information(self, texts: Sequence[str], translations: Sequence[str]) -> list[float | None]:
-        """Return the share of what each translation says that its text makes probable; `None` for a blank text.
+        """Return the share of each translation's information that its text predicts; `None` for a blank text.
 
         It is 1 - log p(translation | text) / log p(translation | no text), at least 0.
         """
@@ -283,8 +285,11 @@ class Scorer:
     ) -> "list[ForcedPair | None]":
         """Return a forced pass over each given translation, with the characters that its tokens stand for.
 
-        A blank text has none. Words beyond what the model takes have no tokens. `with_head`: also read the attention
-        of the head that aligns words. `with_information`: also force it without its text.
+        The result for a blank text is `None`. Words beyond the model's limit do not have tokens.
+
+        Args:
+            with_head: also read the attention of the head that aligns words.
+            with_information: also force each translation without its text, for `ForcedPair.information`.
         """
         from capsule_mt.coverage.verified import ForcedPair, information_of, offsets_of
 
@@ -344,13 +349,13 @@ class Scorer:
         return cast(Tokenizer, for_pair(source, target or self._first_language()))
 
     def _first_language(self) -> str | None:
-        """Return the language that translations of the checkpoint begin with, if no call names one."""
+        """Return the language whose token the checkpoint's own settings force at the start, if there is one."""
         codes: Mapping[str, int] = self.loaded.tokenizer.language_codes  # type: ignore[attr-defined]
         first_token = self.loaded.generation.get(FIRST_TOKEN)
         return next((code for code, index in codes.items() if index == first_token), None)
 
     def _languages(self, options: TranslationOptions) -> tuple[str | None, str | None]:
-        """Return the languages of a call; refuse those that a model of one pair does not translate."""
+        """Return the languages of a call; a model of one pair refuses all others."""
         source, target = self.languages
         languages = options.src_lang or source, options.tgt_lang or target
         if any(languages) and self._pair is not None:
@@ -412,7 +417,7 @@ class Scorer:
             name=model.name,
             has_reverse=has_reverse,
         )
-        # an error of the reverse is an error of the options, not of one text: it would cost every coverage
+        # load the reverse here: later, its error would be a warning for each batch, with all coverage missing
         reverse = self.reverse if method == "verified" or coverage.support else None
         if reverse is not None and coverage.support and reverse.calibration.head is None:
             raise ValueError(
@@ -450,7 +455,7 @@ class Scorer:
         return self.has_reverse and self.calibration.head is not None
 
     def aligned(self, text: str, translation: str) -> "Alignment":
-        """Return which characters of a text that is not blank those of a given translation are of."""
+        """Return how the characters of a given translation align with those of its text, which must not be blank."""
         from capsule_mt.text.restoring import Alignment  # late: few ask for it
 
         plan = self._plan(SCORED)
@@ -463,7 +468,7 @@ class Scorer:
         return tokenizer.encode_target(translation)
 
     def _target(self, translation: str, tokenizer: Tokenizer) -> Hypothesis:
-        """Return the tokens of a given translation, which is cut to what the model takes."""
+        """Return the tokens of a given translation, cut to the model's limit with a warning."""
         ids = self._labels(translation, tokenizer)
         limit = self.loaded.longest_target
         if limit is None or len(ids) <= limit:
@@ -482,7 +487,7 @@ def _document(text: str, segmenter: Segmenter) -> Document:
 
 
 def _without_tags(translation: str) -> Masked:
-    """Return a given translation without its tags."""
+    """Return a given translation, masked so that the model does not read its tags."""
     return masked(translation, ("tags",))
 
 
@@ -502,12 +507,12 @@ def _read_line(document: Document, translation: str) -> tuple[str, str]:
 
 
 def _copied_into(translation: str, word: SourceWord, text: str) -> SourceWord:
-    """Return a word, as a copied one if the vocabulary lacks it and a given translation has it as it is."""
+    """Return a word, marked as copied if the vocabulary lacks it and the translation contains it."""
     return word._replace(is_unknown=False, is_copied=True) if word.is_unknown and text in translation else word
 
 
 def _score_batch(pairs: Sequence[Pair], plan: Plan) -> None:
-    """Force the translations of a batch, and let each hypothesis have its scores and its coverage."""
+    """Force the translations of a batch, and set the scores and the coverage of each hypothesis."""
     pieces, hypotheses = zip(*pairs, strict=True)
     readings = (None if plan.coverage is None else plan.coverage.readings) or Readings()
     if plan.options.alignment and plan.head is not None:

@@ -1,4 +1,4 @@
-"""`TextTranslator`: what a translator of one model and one of two have in common, from texts to `Translation`s."""
+"""`TextTranslator`: the base of translators with one model and with two, from texts to `Translation`s."""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, overload
@@ -7,15 +7,15 @@ from capsule_mt.text.segments import Document, Piece, TranslationIterator
 from capsule_mt.translate.options import NAMES, TranslationOptions, refuse_unknown
 from capsule_mt.translate.results import Translation
 
-if TYPE_CHECKING:  # late: who asks for no coverage starts sooner
+if TYPE_CHECKING:  # late: a call without coverage starts sooner
     from capsule_mt.coverage.options import CoverageOptions
 
 
 class TextTranslator:
-    """Text in, `Translation`s out. A subclass has the steps: `plan` to `put_together`."""
+    """Text in, `Translation`s out. A subclass implements the steps, from `plan` to `put_together`."""
 
-    tokenizes_in_threads = True  # at the same time
-    option_names: Collection[str] = NAMES  # of the search, which a call may have
+    tokenizes_in_threads = True  # whether several threads may tokenise at the same time
+    option_names: Collection[str] = NAMES  # the search options that a call may have
 
     @property
     def is_multilingual(self) -> bool:
@@ -60,7 +60,7 @@ class TextTranslator:
 
         A text of several sentences is translated sentence by sentence, and the space between them is kept; a blank
         text stays blank. A sentence that is longer than the model takes is translated in pieces. A translation that
-        reaches its limit is reported by a warning. Lone surrogates, which are no characters, are read as U+FFFD.
+        reaches its limit is reported by a warning. Lone surrogates, which are not characters, are read as U+FFFD.
 
         Args:
             texts: what to translate.
@@ -68,22 +68,23 @@ class TextTranslator:
             scores: True computes `Translation.score` while translating, False never. By default it is computed while
                 translating, or, where the search is faster without it (greedy, int8, no shortlist), once it is read.
             batch_size: how many sentences go through the model at once.
-            batch_tokens: how many of their tokens, padding included, instead of how many sentences.
+            batch_tokens: how many tokens, padding included, go through the model at once; overrides `batch_size`.
             split_sentences: False translates each text as if it were one sentence, and refuses one that is too long.
             truncation: cut a source to what the model takes, with a warning.
             src_lang, tgt_lang: for tokenizers that have languages, and for the rules about sentences. A model of one
                 pair refuses other languages, if its folder tells the pair.
-            copy: leave as it is what is no sentence, such as numbers and list marks; and in sentences URLs, tags,
-                placeholders, code, emoji, and words that the vocabulary does not know.
-            keep: "numbers" that a translation has as its source does; without `copy`, any of `KEEP_KINDS`.
+            copy: copy what is not a sentence, such as numbers and list marks; and in sentences URLs, tags,
+                placeholders, code, emoji, and words that the vocabulary lacks.
+            keep: kinds of text that a translation keeps as they are: ["numbers"]; without `copy`, any of `KEEP_KINDS`.
             copy_foreign: copy lines that are surely not in the source language instead of translating them; needs the
                 extra `auto` and the source language.
-            alignment: find which words of the translation are of which words of the text.
-            options: how to search, by the names of transformers: docs/options.md lists them. `max_time` is of a batch.
+            alignment: find which words of the text and of the translation belong together.
+            options: how to search, by the names of transformers: docs/options.md lists them. `max_time` limits each
+                batch.
 
         Returns:
             A `Translation` for a string, a list of them for a list or a tuple, an iterable for any other iterable,
-            in the order of the texts. With `num_return_sequences` above one, each text has a list of its own.
+            in the order of the texts. With `num_return_sequences` above one, each text gets a list of `Translation`s.
         """
         requested = TranslationOptions.from_call(coverage=coverage, **options)
         refuse_unknown(requested.generate_kwargs, self.option_names)
@@ -111,7 +112,7 @@ class TextTranslator:
 
     # ---- the steps of `translate`, which the server calls for batches of several requests
     def plan(self, options: TranslationOptions) -> Any:
-        """Resolve the options of a call, once; what it returns is for the other steps."""
+        """Resolve the options of a call, once, into the plan that the other steps take."""
         raise NotImplementedError
 
     def completed(self, options: TranslationOptions) -> TranslationOptions:

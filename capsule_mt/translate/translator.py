@@ -33,11 +33,11 @@ class Translator(Scorer, TextTranslator):
         >>> translation = translator("Der alte Mann kauft einen roten Hut.", coverage=CoverageOptions())
         >>> translation.text, translation.score, [word.text for word in translation.coverage.untranslated]
 
-    `hf_capsule_mt.Translator` is the same with any model of transformers.
-    Given translations are scored by the methods of `Scorer`, which also has the arguments.
+    `hf_capsule_mt.Translator` is the same with any model of transformers. `Scorer` documents the arguments of the
+    constructor, and the methods that score given translations.
     """
 
-    _loads_with: Mapping[str, Any] = {}  # how `from_pretrained` was called, and loads the reverse
+    _loads_with: Mapping[str, Any] = {}  # options of `from_pretrained`, with which the reverse is loaded, too
 
     @classmethod
     def from_pretrained(
@@ -51,20 +51,20 @@ class Translator(Scorer, TextTranslator):
         src_lang: str | None = None,
         tgt_lang: str | None = None,
     ) -> "Translator":
-        """Load the checkpoint in a folder, or the model of a name, which is downloaded first if it is not there.
+        """Load a checkpoint by its folder, or a model by its name, which is downloaded unless it is in the cache.
 
         A name is a pair such as "en-pt" of Mozilla's registry, or one of the Hugging Face hub. A pair without a model
         of its own goes through English by two models: `capsule_mt.load` loads those, too.
 
         Args:
             int8: multiply in int8, which is several times as fast.
-            shortlist: score only the tokens that the words of a source are likely to become, which `capsule-mt
-                shortlist` finds out: its file, or True for the one beside the checkpoint. True without one, for a
-                model of many languages: the tokens of the target's script.
-            reverse: what translates in the other direction: see `Scorer`.
-            glossary: terms and what they become: a dictionary, or a file with `term<tab>translation` on each line.
-            src_lang, tgt_lang: the languages of calls that name none, for a model of many languages: its codes, or
-                others such as "de" and "deu_Latn".
+            shortlist: score only the likely translations of a source's tokens: a file that `capsule-mt shortlist` has
+                written, or True for the one beside the checkpoint. If a model of many languages does not have one,
+                True selects the tokens of the target's script.
+            reverse: the model of the other direction: see `Scorer`.
+            glossary: terms and their translations: a dictionary, or a file with `term<tab>translation` on each line.
+            src_lang, tgt_lang: the languages of calls that do not name them, for a model of many languages: its codes,
+                or others such as "de" and "deu_Latn".
         """
         from capsule_mt.models.loading import load_model
 
@@ -90,7 +90,7 @@ class Translator(Scorer, TextTranslator):
         return type(self).from_pretrained(folder, **self._loads_with)
 
     def check_languages(self) -> None:
-        """Refuse languages of calls that name none which the model does not have."""
+        """Refuse `languages` that the model does not have."""
         if any(self.languages):
             self._tokenizer(TranslationOptions())
 
