@@ -59,7 +59,7 @@ ABBREVIATIONS = {
     "tzn tzv ul vyd zb zv zák č čl",
 }
 
-# may be the last word of a sentence: it is before a word of `SENTENCE_STARTERS`
+# may be the last word of a sentence: it is, if a word of `SENTENCE_STARTERS` follows
 FINAL_ABBREVIATIONS = {
     "da": "a.m aps co corp etc inc jr kr ltd mia mio mm mv osv p.m sr",
     "de": "co e.v etc inc jr m.w max min mio mrd n.chr o.g o.ä sen std u.a u.ä usf usw v.chr",

@@ -96,7 +96,7 @@ def numbered_links(
         pair = source_indices[source.start], target_indices[target.start]
         if min(pair) < 0:  # a space inside of the quotes of French has no counterpart
             continue
-        # a mark at the end of a word says nothing of the word
+        # the link of a mark at the end of a word says nothing about the word
         words = split_source[pair[0]] + split_target[pair[1]]
         if not is_mark(document.text[source.start : source.end]) or is_mark(words):
             pairs.add(pair)

@@ -23,7 +23,7 @@ def without_capitals(text: str) -> str | None:
     if sum(map(len, words)) < MIN_LETTERS or not "".join(words).isupper():
         return None
     lowercase = "".join(part if isinstance(part, Item) else part.lower() for part in parts)
-    if len(lowercase) != len(text):  # offsets must stay, and a few letters become two
+    if len(lowercase) != len(text):  # offsets must stay valid, but a few letters become two
         return None
     without_items = "".join(" " * len(part) if isinstance(part, Item) else part for part in parts)
     starts = {match.end() - 1 for match in re.finditer(SENTENCE_START, without_items)}

@@ -123,7 +123,7 @@ def _is_title(words: list[re.Match[str]], vocabulary: Vocabulary) -> bool:
     starts = {match.end() - 1 for match in MAY_START.finditer(words[0].string)} if words else set()
     later_words = [word for word in words if len(word[0]) > 1 and word.start() not in starts]
     texts = [word[0] for word in later_words]
-    if len(texts) < MIN_TITLE_WORDS or any(_is_small_in_no_title(word) for word in later_words):
+    if len(texts) < MIN_TITLE_WORDS or any(_is_long_small_word(word) for word in later_words):
         return False
     capitalised = [text for text in texts if text[0].isupper() and not text[1:].isupper()]
     if len(capitalised) < MIN_CAPITAL_SHARE * len(texts):
@@ -135,7 +135,7 @@ def _is_title(words: list[re.Match[str]], vocabulary: Vocabulary) -> bool:
     return num_known >= max(min_known, MIN_KNOWN_SHARE * len(capitalised))
 
 
-def _is_small_in_no_title(word: re.Match[str]) -> bool:
+def _is_long_small_word(word: re.Match[str]) -> bool:
     """Whether a word is too long for a headline to write small; after a bracket or a slash any word may be small."""
     return len(word[0]) > MAX_SHORT_WORD and word[0].islower() and word.string[word.start() - 1] == " "
 

@@ -37,7 +37,7 @@ _GLUED_AFTER = (
 )
 BARE_PLACEHOLDERS = rf"{_PLACEHOLDER}(?:[-_.:/x\xd7+@]?{_PLACEHOLDER})*"
 PLACEHOLDER = f"{_GLUED_BEFORE}{BARE_PLACEHOLDERS}{_GLUED_AFTER}"
-# code, hashtags, users, paths, identifiers
+# code, hashtags and @users, paths, identifiers
 CODE = r"`[^`\n]+`|(?<!\w)[#@]\w+|\b[A-Za-z]:\\\S+|(?<!\S)(?:~|\.{0,2})/\S*\w|\b\w*[A-Za-z]_\w+"
 NO_WORDS = rf"{URL}|{TAG}|{PLACEHOLDER}|{CODE}"
 MAYBE_NO_WORDS = (
@@ -57,7 +57,7 @@ MAYBE_NO_WORDS = (
     "~~",
 )  # `NO_WORDS` matches only around these
 EMOJI = "[\xa9\xae\u2122\U0001f000-\U0001faff\u2600-\u27bf\u2b00-\u2bff\ufe0f\u200d\u20e3\U000e0020-\U000e007f]"
-# bullets, "3)" and "a)", boxes to tick; not "3.", which may be a date
+# bullets, "3)" and "a)", checkboxes; not "3.", which may be a date
 LIST_MARK = r"(?:[-\u2013\u2014*+\u2022\u2023\u25aa\u25e6\u00b7>#]+|\(?(?:\d{1,3}|[A-Za-z])\))\s+(?:\[[ xX]\]\s+)?"
 EMOJI_BEFORE = rf"(?:{EMOJI}+\s*)+"
 
@@ -86,7 +86,7 @@ def without_copied_edges(text: str, sentence: Span) -> Span:
         for pattern in (LIST_MARK, EMOJI_BEFORE):
             match = re.compile(pattern).match(text, start, end)
             start = match.end() if match else start
-    if text[end - 1] > "\u1fff":  # where emoji are
+    if text[end - 1] > "\u1fff":  # emoji have higher code points
         emoji = re.compile(EMOJI)
         if emoji.match(text, end - 1):  # a loop, since a pattern anchored at the end takes quadratic time
             while text[end - 1].isspace() or emoji.match(text, end - 1):

@@ -11,9 +11,9 @@ from capsule_mt.text.sentences import language_code
 from capsule_mt.text.words import WORDS
 
 MIN_WORDS = 3
-# Probability of the detected language divided by that of the expected one. py3langid is unsure of short lines: at 5,
-# it took 2 % of lines of three words for another language. Of 100, 150, 200, 300 and 1000, 300 is the lowest that
-# keeps this below 0.5 in 1,000 development lines, whatever their length. docs/translating.md has the rates.
+# Probability of the detected language divided by that of the expected one. py3langid is unsure of short lines: at a
+# ratio of 5, it took 2 % of lines of three words for another language. Of 100, 150, 200, 300 and 1000, 300 is the
+# lowest that keeps this rate below 0.05 % on development lines of every length. docs/translating.md has the rates.
 MIN_RATIO = 300.0
 
 
@@ -23,9 +23,12 @@ class Detected(NamedTuple):
 
 
 class Detector:
-    """Finds the language of a text among some codes of ISO 639-1, by default all of py3langid's; it ignores others.
+    """Detects the language of a text among candidates.
 
-    The first question loads the model, with 80 MB of numpy.
+    The first detection loads the model, with 80 MB of numpy.
+
+    Args:
+        languages: ISO 639-1 codes of the candidates; by default, all languages of py3langid. Others are ignored.
 
     Raises:
         ModuleNotFoundError: py3langid is not installed.

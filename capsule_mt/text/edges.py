@@ -21,7 +21,7 @@ LABEL_END = re.compile(r"(?<=[^\W_])\s?[.:\u3002\uff1a](?=(?:<[^<>]*>|[*_~])*\s*
 # the lookbehind keeps a search from starting again inside a row of marks
 FIRST_LETTER = re.compile(r"((?:(?<![*_~>])(?:<[^<>]*>|[*_~])+)?)([^\W_])")
 FULL_STOPS = ".\u3002\uff0e\u0964\u0589\u06d4"
-# a final full stop, and none of "..."; tags, marks of emphasis, closing quotes and brackets may follow
+# a final full stop, but not one of "..."; tags, marks of emphasis, closing quotes and brackets may follow
 FINAL_STOP = re.compile(rf"(?<![{FULL_STOPS}])[{FULL_STOPS}](?=(?:<[^<>]*>|[*_~\s\"'\u201d\u2019\xbb)\]])*\Z)")
 
 

@@ -11,9 +11,8 @@ from capsule_mt.text.words import is_mark, target_words, with_space
 
 WORD = re.compile(r"\w+")
 SEPARATORS = re.compile(r"[\s\-\u2010\u2011]+")
-MIN_SHARE_OF_BEST = (
-    0.5  # a word next to a term's best one belongs to the term if it gets this fraction of its attention
-)
+# a word next to the one that attends most to a term belongs to the term, too, if it has this share of its attention
+MIN_SHARE_OF_BEST = 0.5
 STEM = "*"  # at the end of a term: any ending
 SEPARATOR = r"(?:\s+|\s*[-\u2010\u2011]\s*)"  # between the words of a term, which a hyphen may join
 

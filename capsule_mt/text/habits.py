@@ -37,7 +37,7 @@ CLOSING_QUOTE = re.compile(r'(?<=[^\s"])"(?!\w)')
 
 
 def quotes_of(language: str | None) -> tuple[str, str] | None:
-    """Return the opening and closing quotation marks of a language, such as "deu_Latn", if it has only one habit."""
+    """Return the opening and closing quotation marks of a language, such as "deu_Latn", if it uses only one pair."""
     return QUOTES_OF_LANGUAGE.get(language_code(language) or "")
 
 
@@ -53,7 +53,9 @@ def typographic_quotes_of(source: Masked) -> list[str]:
 def with_quotes(translation: str, source_quotes: Sequence[str], habit: tuple[str, str] | None) -> str:
     """Return a translation with typographic quotes instead of its straight ones, if it has as many as its source.
 
-    source_quotes: the replacements in order, unless the target language has a `habit` and the quotes form pairs.
+    Args:
+        source_quotes: the replacements, in order.
+        habit: the quotation marks of the target language, which replace them if the straight ones form pairs.
     """
     offsets = _offsets_of_quotes(translation) if source_quotes else []
     if not offsets or len(offsets) != len(source_quotes):

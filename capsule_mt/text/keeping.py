@@ -326,7 +326,7 @@ class Masked:
         return Masked(parts, self.kinds, self.prefix, normal=self.normal)
 
     def in_small_letters(self) -> "Masked":
-        """Return this text in small letters, unless one of these is several; items stay as they are."""
+        """Return this text in small letters; items, and parts whose length would change, stay as they are."""
         parts = [
             (part if isinstance(part, Item) or len(part.lower()) != len(part) else part.lower(), span)
             for part, span in self.parts
@@ -375,7 +375,7 @@ class Masked:
         return stand_ins
 
     def lost(self, translation: str) -> list[int]:
-        """Return the items that a translation lacks, and those whose stand-ins are not as often in it.
+        """Return the items that a translation lacks, and those whose stand-in it has more or less often than expected.
 
         A translation with a fragment of a placeholder, such as a spare "%", has lost all items: a program that fills
         in placeholders would stumble over it.
@@ -468,7 +468,7 @@ MAX_NUMBER = 32  # characters beside a sign that may be its number
 
 
 def with_numbers(text: str, spans: Mapping[Span, str]) -> dict[Span, str]:
-    """Widen the spans of signs to the numbers beside them, as in "\xa320" or "3 \xd7 4"; return spans by kind."""
+    """Widen the spans of signs to the numbers beside them, as in "\xa320" or "3 \xd7 4"; return each span's kind."""
     widened: dict[Span, str] = {}
     for span, kind in sorted(spans.items()):
         start, end, previous_end = *span, max((item_span.end for item_span in widened), default=0)

@@ -70,7 +70,8 @@ LANGUAGES = {
     "zh_hant": "Traditional Chinese",
 }
 
-# of the codes of three letters of NLLB-200, macrolanguages for their usual member; and Norwegian as Bokmål
+# The three-letter codes of NLLB-200. A language such as Standard Arabic (arb) has the code of its macrolanguage (ar);
+# Norwegian (no) counts as Bokmål.
 TWO_LETTER_CODES = dict(
     pair.split(":")
     for pair in """
@@ -92,7 +93,7 @@ TRADITIONAL_CHINESE = ("tw", "hk", "mo", "hant")
 
 
 def without_region(code: str) -> str:
-    """Return the code of the language that models have for a code such as "pt-BR": "pt"; for "zh-TW", "zh_hant".
+    """Return a code without its region or script, as models have it: "pt" for "pt-BR"; but "zh_hant" for "zh-TW".
 
     Upper and lower case mean the same, as in BCP 47.
     """
@@ -104,20 +105,20 @@ def without_region(code: str) -> str:
 
 
 def language_of(code: str | None) -> str:
-    """Return the language of a code such as "pt_BR", "deu" or "de_DE.UTF-8"; of two letters if there is one."""
+    """Return the language of a code such as "pt_BR", "deu" or "de_DE.UTF-8", in two letters if possible."""
     match = re.match(r"[A-Za-z]{2,3}(?![A-Za-z])", code or "")
     language = match[0].lower() if match else ""
     return TWO_LETTER_CODES.get(language, language)
 
 
 def check_language(argument: str, language: str | None, model_language: str, name: str) -> None:
-    """Raise an error for a language of a call that is surely not that of a model for one pair.
+    """Raise an error if a call names a language that surely is not the model's, which translates one pair.
 
     Codes that do not have two letters are accepted: those of groups such as "gmw" may contain the language.
 
     Args:
-        argument: the name for errors.
-        name: what the model is, for errors.
+        argument: the name of the argument, for the error.
+        name: the model and its pair, for the error.
     """
     codes = [language_of(code) for code in (language, model_language)]
     if is_other_language(*codes) and all(len(code) == 2 for code in codes):

@@ -1,4 +1,4 @@
-"""The expected length of a translation, by the words of its source: "Sehr geehrte Damen und Herren" becomes short."""
+"""The expected length of a translation, by the words of its source: German salutations, say, become shorter."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -12,9 +12,9 @@ RELIABLE_LENGTH = 40  # characters; the length of a shorter translation says les
 
 
 class ExpectedLength(NamedTuple):
-    """The expected characters of a translation: `start`, and `slope` for each character of its source.
+    """The expected number of characters of a translation, by its source; by default, the length of the source.
 
-    Each case-folded word of the source adds its `extra_by_word`. The default is the length of the source.
+    It is `start`, plus `slope` for each character, plus the `extra_by_word` of each word (case-folded).
     """
 
     start: float = 0.0

@@ -76,7 +76,7 @@ class NormalForm:
         return Span(self._spans[span.start].start, self._spans[span.end - 1].end)
 
     def offset(self, source_offset: int) -> int:
-        """Return the offset in the form of an offset in the user's text; of a dropped character, the next one's."""
+        """Map an offset in the user's text to one in the form; that of a dropped character, to the next character."""
         return source_offset if self._spans is None else bisect_left(self._spans, (source_offset,))
 
     def source_text(self, span: Span) -> str:
@@ -86,7 +86,7 @@ class NormalForm:
 
 
 class Vocabulary:
-    """Answers a normal form's questions about a tokenizer, and caches them."""
+    """What a normal form needs to know about a tokenizer: which characters and words it has; with a cache."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer

@@ -326,7 +326,7 @@ class Segmenter(NamedTuple):
         return pieces
 
     def language_token(self, text: str) -> tuple[int, str]:
-        """Return the target language's token at the beginning of a text, or "", after the offset at which it ends."""
+        """Return the end offset and the text of the target language's token at a text's beginning; else 0 and ""."""
         match = LEADING_TOKEN.match(text)
         if match is None or match[1] not in self.tokenizer.language_tokens:
             return 0, ""
@@ -342,7 +342,7 @@ class Segmenter(NamedTuple):
             return token
         if tokens:
             examples = ", ".join(language.strip("<>") for language in tokens[:8])
-            warn_once(f"`tgt_lang` {self.tgt_lang!r} is not a language of the tokenizer: {examples}")
+            warn_once(f"`tgt_lang` {self.tgt_lang!r} is not a language of the tokenizer, which has: {examples}")
         return ""
 
     def _textless_ids(self, token: str) -> set[int]:

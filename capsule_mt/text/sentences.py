@@ -58,7 +58,7 @@ INITIALS = r"(?:[^\W\d_]{1,2}\.)+[^\W\d_]{1,2}"  # "U.S."
 # languages whose texts often begin a sentence with a small letter: a long word or a question may then end one
 SMALL_START_LANGUAGES = frozenset({"el", "kk"})
 MIN_LAST_WORD = 4  # letters of that long word
-# languages of Cyrillic texts that lack the space between sentences: "жағдайы.XVIII"
+# a full stop of Cyrillic texts that lack the space between sentences: "жағдайы.XVIII"
 UNSPACED_END = r"(?<=[\u0430-\u045f\u0491-\u04ff]{3})\.(?=[\u0410-\u042fA-Z])"
 
 _STOPS = re.escape(SPACED_STOPS)
@@ -89,7 +89,7 @@ class Rules(NamedTuple):
     """What a language adds to the rules.
 
     abbreviations: words with a full stop that are never the last of a sentence.
-    final_abbreviations: those that are the last before a word of `starters`, as are initials such as "U.S.".
+    final_abbreviations: those that end a sentence if a word of `starters` follows, as initials such as "U.S." do.
     starters: words that often begin a sentence.
     has_ordinals: a full stop follows ordinal numbers.
     stops: further stops.
@@ -154,7 +154,7 @@ def split_sentences(text: str, language: str | None = None) -> list[Span]:
 
 
 def _ends_of(text: str, line: Span, rules: Rules) -> list[int]:
-    """Return where sentences of a line end, but for the last one."""
+    """Return the offsets at which sentences of a line end, except the last one."""
     items = _item_starts(text, line)
     start, ends = line.start, list(items)
     quotes: list[Span] | None = None
@@ -181,7 +181,7 @@ def _quotes_in(line: str) -> list[Span]:
 
 
 def _without_spaced_dots(text: str) -> str:
-    """Replace the dots of ". . ." that do not end a sentence: all but the first after a word, or a fourth one."""
+    """Replace the dots of ". . ." that do not end a sentence: all but the first one after a word, or a fourth one."""
     if ". . ." not in text:
         return text
 

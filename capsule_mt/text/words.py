@@ -12,10 +12,10 @@ from capsule_mt.text.sentences import Span
 # words, and each mark by itself
 WORDS = re.compile(r"\w+(?:['\u2019\-]\w+)*|[^\w\s]")
 # scripts without spaces between words, where a token of the vocabulary stands for a word
-UNSPACED_SCRIPTS = r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]"  # slow to compile
-# letters and marks of Chinese and Japanese, and what is beside them in quotation
-CJK = r"[\u3000-\u30ff\u3400-\u9fff\uff00-\uffef\U00020000-\U0003ffff]"  # slow to compile, too
-CJK_NEIGHBOURS = "\"'\u201c\u201d\u2018\u2019\u2026\u2014"
+UNSPACED_SCRIPTS = r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]"  # a string: slow to compile
+# letters and marks of Chinese and Japanese
+CJK = r"[\u3000-\u30ff\u3400-\u9fff\uff00-\uffef\U00020000-\U0003ffff]"  # a string: slow to compile
+CJK_NEIGHBOURS = "\"'\u201c\u201d\u2018\u2019\u2026\u2014"  # marks that both scripts use, with or without spaces
 MAX_UNKNOWN = 64  # characters in a row that a vocabulary lacks
 MAX_DRIFT = 8  # characters that may stand between a token and the one before
 Offsets = Sequence[tuple[int, int] | None]
@@ -158,7 +158,7 @@ def moved_offsets(offsets: Offsets, length: int) -> Offsets:
 
 
 def locate_tokens(text: str, pieces: Sequence[str | None]) -> Offsets:
-    """Return the characters that each token stands for, for tokenizers that do not tell.
+    """Return the characters that each token stands for, for tokenizers that do not return offsets.
 
     Each token is searched for after the one before.
 

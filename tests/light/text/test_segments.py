@@ -78,7 +78,7 @@ def test_languages(caplog):
     assert tokenizer.decode(piece.ids) == ">>ita<< one"
     for _ in range(2):
         pieces_of("one", tokenizer, tgt_lang="deu")
-    assert caplog.messages == ["`tgt_lang` 'deu' is not a language of the tokenizer: fra, ita"]
+    assert caplog.messages == ["`tgt_lang` 'deu' is not a language of the tokenizer, which has: fra, ita"]
 
 
 def test_a_prefix_is_read_before_each_sentence():
