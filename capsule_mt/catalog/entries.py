@@ -98,7 +98,7 @@ def pair_named(name: str) -> re.Match[str] | None:
 
 
 def without_regions(name: str) -> str:
-    """Return "en-pt" for "en-pt-BR", and any name but such a pair as it is."""
+    """Return a language pair without regions ("en-pt" for "en-pt-BR"), and any other name as it is."""
     code = TAG.replace("?P<language>", "?:").replace("?P<subtag>", "?:")
     pair = re.fullmatch(rf"({code}|[a-z]{{2,3}})-({code}|[a-z]{{2,3}})(:.+)?", name)
     return f"{without_region(pair[1])}-{without_region(pair[2])}{pair[3] or ''}" if pair else name

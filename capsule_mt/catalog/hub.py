@@ -52,7 +52,7 @@ def entry_of(name: str) -> Entry:
 def _converted_weights(name: str, listing: dict[str, dict[str, Any]]) -> list[RemoteFile]:
     """Return the safetensors that the hub's converter made from pytorch_model.bin, if they are in its pull request.
 
-    transformers takes them, too. Pull requests by others are ignored, and one that converts another pytorch_model.bin.
+    transformers loads them, too. Ignored are pull requests by others, and one that converts another pytorch_model.bin.
     """
     if PICKLED not in listing:
         return []

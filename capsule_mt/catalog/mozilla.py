@@ -165,7 +165,7 @@ def _problem(name: str, version: Mapping[str, Any], url: str) -> str:
 
 
 def _rank(version: Mapping[str, Any]) -> tuple[bool, int, int]:
-    """Return a sorting key: released versions for desktops first, unlisted values last, and then what is not read."""
+    """Return a sorting key: `STATUSES` and `SIZES` in their order, then other values; unreadable versions last."""
     status, size = version.get("releaseStatus"), version["architecture"]
     return (
         bool(_problem("", version, "")),

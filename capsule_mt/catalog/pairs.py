@@ -40,7 +40,7 @@ def language_pairs(checkpoints: Iterable[str]) -> dict[LanguagePair, str]:
         for pair in pairs:
             if pair in checkpoint_of:
                 raise ValueError(
-                    f"{pair}: one checkpoint for each language pair, got {checkpoint_of[pair]} and {path}"
+                    f"{pair}: name one checkpoint for each language pair, got {checkpoint_of[pair]} and {path}"
                 )
             checkpoint_of[pair] = path
     return checkpoint_of

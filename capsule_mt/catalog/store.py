@@ -201,7 +201,7 @@ def remove_model(name: str) -> Path:
     partial = folder.with_name(f"{folder.name}{PARTIAL}")
     if not folder.exists() and not partial.exists():
         names = ", ".join(model.name for model in downloaded_models()) or "none"
-        raise CatalogError(f"{name} is not downloaded; these models are: {names}")
+        raise CatalogError(f"{name} is not downloaded; downloaded models: {names}")
     with lock_output(folder.with_name(f"{folder.name}.download")):
         for path in (folder, partial):
             if path.exists():

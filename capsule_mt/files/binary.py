@@ -69,7 +69,7 @@ def refuse_binary(beginning: bytes, name: object, encoding: str | None = None) -
         encoding: the requested encoding; without one, the text must be UTF-8, which does not have NUL bytes.
     """
     for signature, kind, advice in SIGNATURES:
-        # letters alone may begin a text: "RIFF" or "ID3" do only beside bytes that no text has
+        # a text may begin with "RIFF" or "ID3", too: signatures of letters count only beside NUL bytes
         if beginning.startswith(signature) and (not signature.isalnum() or NUL in beginning):
             raise ValueError(f"{name}: is {kind}, not text: {advice}")
     if NUL in beginning and encoding is None:

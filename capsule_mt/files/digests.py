@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 BLOCK = 1 << 20
+# the files of a checkpoint that translations depend on
 NAMES = ("config.json", "generation_config.json", "special_tokens_map.json", "added_tokens.json")
 BEGINNINGS = ("tokenizer", "vocab", "merges", "source_", "target_")
 ENDINGS = (".safetensors", ".bin", ".npz", ".spm", ".model", ".yml")

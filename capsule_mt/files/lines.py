@@ -80,9 +80,8 @@ def one_line(text: str) -> str:
 def coverage_record(coverage: Any) -> dict[str, Any]:
     """Return a coverage (`capsule_mt.Coverage`) as plain values, with the keys of the output files.
 
-    Sentences have `below_threshold` if a threshold is set.
-    `support` and the words of the translation are there if they were requested. Marks are unverified unless `method`
-    is "verified".
+    Sentences have `below_threshold` if a threshold is set. `support` and `target_words` are there if they were
+    requested. Marks are unverified unless `method` is "verified".
     """
     sentences = [
         {"start": sentence.start, "end": sentence.end, "score": sentence.score} for sentence in coverage.sentences

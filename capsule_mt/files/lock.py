@@ -47,7 +47,7 @@ def lock_output(path: str | os.PathLike[str], *, wait: bool = False) -> Iterator
         for lock_file in (holder, file):  # before the lock is released, or the files may be another process's
             with contextlib.suppress(OSError):  # Windows does not remove an open file
                 lock_file.unlink()
-        _set_lock(descriptor, False)  # processes that were forked have the descriptor, too
+        _set_lock(descriptor, is_locked=False)  # closing is not enough: forked processes have the descriptor, too
         os.close(descriptor)
 
 
@@ -56,7 +56,7 @@ def _locked(file: Path) -> int | None:
     while True:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            _set_lock(descriptor, True)
+            _set_lock(descriptor, is_locked=True)
             if _is_at(descriptor, file):
                 return descriptor
         except (BlockingIOError, PermissionError):  # the latter on Windows

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 NAMES_OF_STREAMS = ("/dev/fd/", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/proc/")
-NUMBERS = itertools.count()  # two outputs of a process may be open at once
+NUMBERS = itertools.count()  # of partial files: a process may have several open at once
 
 
 def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path | None] = ()) -> None:
@@ -119,7 +119,7 @@ def read_object(path: Path) -> dict[str, Any] | None:
 
 
 def remove_partials(path: Path) -> None:
-    """Remove the partial files that killed processes left of a file, or of all files of a folder.
+    """Remove the partial files of a file, or of all files in a folder, that killed processes left behind.
 
     The caller holds the lock of the file or the folder.
     """

@@ -118,7 +118,7 @@ def _decode_by_wrapper(stream: BinaryIO, name: str | os.PathLike[str], encoding:
 def decoded(content: bytes, name: object, encoding: str | None = None) -> str:
     """Return the text of a file; without an `encoding`, by its byte-order mark, or else as UTF-8.
 
-    The error of another encoding names the line, and the encoding that the file looks like.
+    If the bytes are not in that encoding, the error names the line and the encoding that the file looks like.
     """
     from capsule_mt.files.encodings import MAX_SAMPLE, check_encoding, encoding_hint, encoding_of_mark  # late
 

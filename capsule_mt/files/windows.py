@@ -184,7 +184,7 @@ class WindowedOutput:
                 part = self._read(stem)
                 if part is None:
                     raise ValueError(
-                        f"{self._path(stem)} is missing or damaged: the same command again translates its lines again"
+                        f"{self._path(stem)} is missing or damaged: run the same command again to translate its lines"
                     )
                 joined += part.texts[:1] if convert else []
                 for stream, text in list(zip(streams, part.texts, strict=True))[1 if convert else 0 :]:
@@ -244,6 +244,7 @@ class HeldBack(NamedTuple):
 
 @contextlib.contextmanager
 def holding_back(stream: IO[bytes]) -> Iterator[HeldBack]:
+    """Yield a stream with a temporary file for its rows."""
     import tempfile  # late: most runs write no report
 
     with tempfile.TemporaryFile() as rows:
@@ -251,13 +252,13 @@ def holding_back(stream: IO[bytes]) -> Iterator[HeldBack]:
 
 
 class Pace:
-    """Chooses how many lines to translate at once: those of `SECONDS_AT_ONCE`, by the speed of the last ones."""
+    """Chooses how many lines to translate at once: as many as take `SECONDS_AT_ONCE` at the latest speed."""
 
     def __init__(self) -> None:
         self.num_lines = FIRST_LINES
 
     def update(self, num_lines: int, seconds: float) -> None:
-        """Take note of how long some lines took."""
+        """Choose by how long the last lines took."""
         self.num_lines = max(FIRST_LINES, round(num_lines / max(seconds, 1e-6) * SECONDS_AT_ONCE))
 
 

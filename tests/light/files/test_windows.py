@@ -52,7 +52,7 @@ def test_a_damaged_part_is_done_again(outputs, tmp_path, damage, caplog):
     part.write_bytes({"empty": b"", "cut": content[:-1], "changed": content[:-1] + b"x"}.get(damage, b""))
     if damage == "gone":
         part.unlink()
-    with pytest.raises(ValueError, match="is missing or damaged: the same command again"):
+    with pytest.raises(ValueError, match="is missing or damaged: run the same command again"):
         output.finish()
     assert not outputs[0].exists()
     output, translated = write_letters(outputs, {})

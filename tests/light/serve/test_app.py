@@ -780,7 +780,7 @@ def test_languages_that_are_unknown_or_served_twice():
         language_pairs(["outputs/gdr"])
     with pytest.raises(ValueError, match="nothere: no such folder, and not the name of a model"):
         language_pairs(["nothere"])
-    with pytest.raises(ValueError, match="en-de: one checkpoint for each language pair, got one and two"):
+    with pytest.raises(ValueError, match="en-de: name one checkpoint for each language pair, got one and two"):
         language_pairs(["en-de=one", "en-de=two"])
     with pytest.raises(ValueError, match="en,de,en=many: names the language en twice, name it once"):
         language_pairs(["en,de,en=many"])
