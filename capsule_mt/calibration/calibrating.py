@@ -49,8 +49,10 @@ class Examples(NamedTuple):
     """What calibration fits and checks on.
 
     fitted, checked: four variants of each sentence, with 0, 1, 2 and half of the content words dropped.
-    complete: references without omissions, outside `checked`; extra: a sample of such from the aligner's extra text.
-    function_words: case-folded. text: all sources with their references.
+    complete: references without omissions, outside `checked`.
+    function_words: case-folded.
+    text: all sources with their references.
+    extra: a sample of the aligner's extra text, also without omissions.
     length: the expected length of translations, fitted on all text, in a calibration's form.
     are_own: whether the references are the model's own translations.
     """
@@ -100,7 +102,7 @@ def examples_of(
     if len(by_sentence) < 10:
         raise ValueError(
             f"{source}: {len(by_sentence)} sentences have three content words that the aligner links; "
-            "calibration needs at least 10. Give it more text, `--align-with` too"
+            "calibration needs at least 10. Give it more text, also by `--align-with`"
         )
     by_sentence = by_sentence[:num_sentences]
     num_checked = int(CHECKED_SHARE * len(by_sentence))
@@ -288,7 +290,7 @@ def _evidence(words: Sequence[Word]) -> list[float]:
 
 
 def check(translator: Translator, examples: list[WithOmissions], method: CoveredBy) -> None:
-    """Print how coverage does on held-out sentences."""
+    """Print how well coverage finds the dropped words of held-out sentences."""
     coverages = coverage_of_examples(translator, examples, method)
     print(f"\n{method}, on {len(examples) // len(AMOUNTS)} held-out sentences:")
     print("words dropped  share of content words translated  mean score")

@@ -14,12 +14,15 @@ from capsule_mt.files.reading import read_parallel
 FUNCTION_WORDS, SHARE_OF_VOCABULARY = 50, 0.01
 # content words to drop: a number of them, or (as a float) a share
 AMOUNTS: tuple[int | float, ...] = (0, 1, 2, 0.5)
-MIN_WORDS = 8  # a translation needs for `cut_out`
+MIN_WORDS = 8  # that a translation must have for `cut_out`
 _SPACE_BEFORE_MARK = re.compile(r"\s+(?=[,.;:!?])")
 
 
 class WithOmissions(NamedTuple):
-    """A source, the remainder of its reference, and for the span of each content word whether it was dropped."""
+    """A source, the remainder of its reference, and for the span of each content word whether it was dropped.
+
+    amount: the entry of `AMOUNTS`, or the number of omitted words.
+    """
 
     source: str
     translation: str

@@ -33,7 +33,7 @@ from capsule_mt.translate.translator import Translator
 Array = npt.NDArray[np.float64]
 
 LOGITS_BIAS = "final_logits_bias"
-# of the translations that calibrate
+# options of the translations that show what matrices multiply, and what rounding costs
 OPTIONS: dict[str, Any] = {
     "batch_size": 32,
     "num_beams": 1,
@@ -41,21 +41,22 @@ OPTIONS: dict[str, Any] = {
     "split_sentences": False,
     "truncation": True,
 }
-# The coarsest steps. With EXPONENT, FINER and TABLE_DAMPING, of some twenty settings: those by which two Firefox
-# students lose little at 8.65 MB, by `Reference.loss` on half of FLORES and Tatoeba
+# The coarsest steps: a standard deviation of the weights has this many. Chosen with EXPONENT, FINER and TABLE_DAMPING
+# among some twenty settings, so that two Firefox students lose little at 8.65 MB, by `Reference.loss` on half of
+# FLORES and Tatoeba.
 STEPS_PER_DEVIATION, TABLE_STEPS_PER_DEVIATION = 4.05, 3.45
 # Matrices that lose more for each byte than others have finer steps, by a part of their name: an SSRU's lost 10 times
 # as much, the decoder's attention 4 times, the encoder's 1.5 times. The first part that a name has counts.
 FINER = {".forget_gate.": 3.0, ".input_map.": 3.0, ".encoder_attn.": 1.8, ".self_attn.": 1.25}
-# A row of an embedding has a step in proportion to (number + FIRST_TOKENS)^EXPONENT: vocabularies number frequent
-# tokens first, and what is read often is worth more bits.
+# A row of an embedding has a step in proportion to (token id + FIRST_TOKENS)^EXPONENT: frequent tokens have low ids,
+# and what is read often is worth more bits.
 EXPONENT, FIRST_TOKENS, TABLE_BLOCKS = 0.35, 100, 16
-# Of the mean of the diagonal: inputs that hardly occurred must not decide. As in GPTQ; but the rows of a table are
-# embeddings, too, to which this covariance does not apply
+# Added to the diagonal of the covariance, as shares of its mean, so that inputs that hardly occurred do not decide.
+# DAMPING is GPTQ's. A table has more: its rows are also embeddings, to which this covariance does not apply.
 DAMPING, TABLE_DAMPING = 0.01, 1.0
 BLOCK = 128  # columns, whose errors are fed back to all later columns at once
 SMALLEST_STEP = 1e-30
-FLUSHED_ROWS = 2048  # are multiplied at once: products of few rows cost more than they compute
+FLUSHED_ROWS = 2048  # multiplied at once: the overhead of a product of few rows is larger than its arithmetic
 # See `write_small`. On half of FLORES and Tatoeba, a nat a token costs these students some 25 BLEU: this is 0.15 BLEU
 MAX_LOSS = 0.006
 MAX_TRIES, MIN_REFINEMENT = 8, 1.05
@@ -115,10 +116,10 @@ def write_small(
 
 
 class Reference:
-    """What a model in int8 writes for some sentences.
+    """A model's own translations in int8, whose log-probabilities tell what rounding costs.
 
-    Log-probabilities of these tokens say in a few hundred sentences what rounding costs. BLEU takes thousands, as it
-    moves with each other choice of words.
+    For this, log-probabilities take a few hundred sentences. BLEU takes thousands, since it changes with every choice
+    of words.
     """
 
     def __init__(self, folder: str | os.PathLike[str], sources: Sequence[str], **settings: Any) -> None:
@@ -137,7 +138,7 @@ class Reference:
         self._log_prob = self._mean_log_prob(cast(EngineDecoder, self._model.decoder))
 
     def loss(self, weights: Weights) -> float:
-        """Return how much less probable a token is by other weights of the model, in int8: the mean of log p."""
+        """Return by how much the mean log-probability of a token falls with other weights of the model, in int8."""
         program, _ = write_program(self._checkpoint.config, weights, self._checkpoint.origin)
         special = {"start": self._model.start, "end": self._model.end, "pad": self._model.pad}
         return self._log_prob - self._mean_log_prob(EngineDecoder(Engine(program, int8=True), **special))
@@ -151,7 +152,7 @@ class Observations:
     """Sums over the inputs of some linear maps of an engine.
 
     Args:
-        widths: the inputs of each map, by its number.
+        widths: the number of inputs of each map, by its index.
     """
 
     def __init__(self, widths: dict[int, int]) -> None:

@@ -14,7 +14,7 @@ from capsule_mt.translate.translator import Translator
 
 FLAGGED_SHARE = 0.01  # of the model's own translations, which an alarm may flag
 MIN_TRANSLATIONS = 100  # of its own, to choose an alarm by
-MOST_EXCHANGED = 1000  # pairs, for the alarm of unrelated translations: each takes eight forced passes
+MAX_EXCHANGED = 1000  # pairs, for the alarm of unrelated translations: each takes eight forced passes
 # words cut out of its own translations, to see which of the damaged ones the alarm catches
 LOSSES: dict[str, int | float] = {"three words": 3, "a quarter": 0.25, "a half": 0.5}
 
@@ -30,7 +30,7 @@ def measure(translator: Translator, examples: Examples) -> None:
     translations = references if examples.are_own else own_translations(translator, sources)
     if not examples.are_own:
         print_marks(translator, _labelled_by_aligner(examples, translations))
-    # an alarm is for rare sentences, so it takes many to place it
+    # few sentences may raise the alarm, so choosing it takes many
     extra_sources = [example.source for example in examples.extra]
     extra_translations = own_translations(translator, extra_sources)
     alarm = choose_alarm(translator, [*sources, *extra_sources], [*translations, *extra_translations])
@@ -122,14 +122,14 @@ def choose_unrelated_alarm(
 ) -> dict[str, Any] | None:
     """Return the `hallucination` that raises an alarm, and the shares of own and exchanged translations above it.
 
-    A translation is exchanged with the next longer one, as length would give away a random one. Of equal ones, only
-    one is used: the exchange of two would give each its own translation. The alarm lies halfway
-    between what 1 % of a model's own translations exceed and what 1 % of the exchanged ones stay below: a translation
-    that lost a half should not seem unrelated. It is chosen on `MOST_EXCHANGED` pairs; the shares are cross-validated,
-    as those of `choose_alarm` are. `None` if there are too few.
+    A translation is exchanged with the next longer one, as length would give away a random one. Of equal translations,
+    one is used: two exchanged ones would be their own translations. The alarm lies halfway between what 1 % of a
+    model's own translations exceed and what 1 % of the exchanged ones stay below: a translation that lost a half
+    should not seem unrelated. It is chosen on `MAX_EXCHANGED` pairs; the shares are cross-validated, as those of
+    `choose_alarm` are. `None` if there are too few.
     """
     source_by_translation = dict(zip(translations, sources, strict=True))
-    pairs = [(source, line) for line, source in source_by_translation.items() if line.strip()][:MOST_EXCHANGED]
+    pairs = [(source, line) for line, source in source_by_translation.items() if line.strip()][:MAX_EXCHANGED]
     if len(pairs) < MIN_TRANSLATIONS:
         print(f"alarm of unrelated translations: none; {len(pairs)} of the {MIN_TRANSLATIONS} needed are there")
         return None

@@ -1,7 +1,7 @@
 """Word alignment in numpy: IBM model 1, then a hidden Markov model, in two directions trained to agree.
 
 IBM model 1 (Brown et al. 1993) with a prior on the diagonal (Dyer et al. 2013) initialises the hidden Markov model of
-Vogel et al. 1996, in which a word's position depends on the last word's. Both directions are trained jointly
+Vogel et al. 1996, in which a word's position depends on the previous word's. Both directions are trained jointly
 on the product of their posteriors (Liang et al. 2006). The result is deterministic. Sentence pairs of the same two
 lengths form one array, without padding.
 
@@ -172,6 +172,8 @@ class _Shape:
 
 class _Direction:
     """One direction: the probability that a word of one side (the emitter) emits a word of the other side.
+
+    Legend: I words of the emitting side, J words of the other side.
 
     table: p(emitted | emitter) of each pair seen in training; then of other pairs, and of other pairs of equal words.
     null: p(emitted | no word) for each emitted word, and a last entry for unknown words (index -1).

@@ -29,7 +29,7 @@ from capsule_mt.text.segments import Piece
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import NO_LISTS, WORDS, SourceWord, WordLists, is_mark
 
-CALIBRATED_THRESHOLD = 0.5  # for older calibrations, which store none
+CALIBRATED_THRESHOLD = 0.5  # for older calibrations, which do not store one
 MIN_COPIED_LETTERS = 4  # shorter words often belong to both languages
 # without a calibration, a word below these is left out
 ATTENTION_THRESHOLD, DELETION_THRESHOLD = 0.2, 0.5
@@ -257,14 +257,17 @@ def _by_verification(
         for piece, hypothesis, text in zip(pieces, hypotheses, texts, strict=True)
     ]
     coverages = []
-    # "sure" marks fewer words than "likely", but scores read all doubts: keep them as exact, and so the same
+    # "sure" marks fewer words than "likely", but must give the same scores: compute the doubts as exactly
     doubts_by_piece = doubts(candidates, decoder, verifier.reverse, min(threshold, POINTS["likely"]), forced_pairs)
     for piece, candidate, word_doubts in zip(pieces, candidates, doubts_by_piece, strict=True):
         covered = [
             1.0 if word.is_exempt else covered_share(doubt)
             for word, doubt in zip(piece.words, word_doubts, strict=True)
         ]
-        marked = [is_open and doubt > threshold for is_open, doubt in zip(candidate.is_open, word_doubts, strict=True)]
+        marked = [
+            is_markable and doubt > threshold
+            for is_markable, doubt in zip(candidate.markable, word_doubts, strict=True)
+        ]
         omitted_share, text = _omitted_share(piece, covered), candidate.translation
         coverage = _piece_coverage(piece, covered, marked, omitted_share, curves, text, by_curve=False)
         if curves is not None:
@@ -313,10 +316,10 @@ def _piece_supports(
         words = [(span, share) for span, share in attended_words(text, forced_pair) if not is_mark(text[slice(*span)])]
         offsets = offsets_of(text, hypothesis.ids, verifier.decode)
         word_doubts = support_doubts(text, offsets, hypothesis.log_probs, words)
-        can_be_marked = [text[span.start : span.end].casefold() not in optional for span, _ in words]
-        marked = [is_open and doubt > threshold for is_open, doubt in zip(can_be_marked, word_doubts, strict=True)]
+        markable = [text[span.start : span.end].casefold() not in optional for span, _ in words]
+        marked = [is_markable and doubt > threshold for is_markable, doubt in zip(markable, word_doubts, strict=True)]
         shares = [support_share(doubt) for doubt in word_doubts]
-        counted = [share for is_open, share in zip(can_be_marked, shares, strict=True) if is_open]
+        counted = [share for is_markable, share in zip(markable, shares, strict=True) if is_markable]
         score = sum(counted) / len(counted) if counted else 1.0
         yield PieceSupport([span for span, _ in words], shares, marked, score)
 

@@ -10,8 +10,8 @@ from capsule_mt.coverage.names import CoveredBy
 class Word:
     """A word of the source, the characters `start` to `end` of the text.
 
-    `covered` is the share of it that was translated. A word is `marked` if it was probably left out, and if the
-    vocabulary lacks it, with a `covered` of 0. Optional words, which calibration finds, are never marked.
+    `covered` is the share of it that was translated. A word is `marked` if it was probably left out. A word that the
+    vocabulary lacks is marked, too, with a `covered` of 0. Optional words, which calibration finds, are never marked.
     """
 
     text: str
@@ -74,7 +74,7 @@ CheckKind = Literal[
 class Check:
     """A fault that a rule finds: the translation lacks `missing`, or has `added`, which the source lacks.
 
-    Of the `kind` "end", they are the marks that the texts end with; "untranslated" text is `missing`.
+    If the `kind` is "end", they are the final marks of both texts; if it is "untranslated", `missing` is that text.
     """
 
     kind: CheckKind

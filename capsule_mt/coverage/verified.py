@@ -27,7 +27,7 @@ POINTS = {"sure": 8.5, "likely": 7.0, "all": 5.0}
 class ForcedPair(NamedTuple):
     """A text and its translation after a forced pass, with the spans of the tokens of both.
 
-    information: the share of what the translation says that its text makes probable; `None` if it was not read.
+    information: the share of the translation's information that its text predicts; `None` if it was not read.
     """
 
     source: Offsets
@@ -56,7 +56,7 @@ class Reverse(Protocol):
 
 
 def doubt_of(attention: float, log_prob: float = 0.0, loss: float = LARGEST_LOSS) -> float:
-    """Return the doubt of a word; with the defaults, of a word that the reverse model does not doubt."""
+    """Return the doubt of a word; with the defaults, the lowest that its attention allows."""
     bounded_loss = min(max(loss, SMALLEST_LOSS), LARGEST_LOSS)
     return -evidence_of(attention) - LOG_PROB * max(log_prob, SMALLEST_LOG_PROB) - LOSS * bounded_loss
 
@@ -64,7 +64,7 @@ def doubt_of(attention: float, log_prob: float = 0.0, loss: float = LARGEST_LOSS
 def information_of(
     log_probs: Sequence[Sequence[float]], targets: Sequence[Ids], decoder: Decoder, end: int
 ) -> list[float]:
-    """Return the share of what each translation says that its text makes probable: 1 - log p / log p without the text.
+    """Return the share of each translation's information that its text predicts: 1 - log p / log p without the text.
 
     Args:
         log_probs: of the tokens of each translation, given its text.
@@ -78,7 +78,7 @@ def information_of(
 
 
 def hallucination_of(forward: float, backward: float) -> float:
-    """Return the share of what a text and its translation say that the other one does not make probable."""
+    """Return the share of the information in a text and its translation that the other one does not predict."""
     return 1 - (forward + backward) / 2
 
 
@@ -92,7 +92,7 @@ class Candidate(NamedTuple):
 
     target: its tokens.
     attention: for each word of the source, the most that it received.
-    is_open: for each word, whether it may be marked.
+    markable: for each word, whether it may be marked.
     log_prob: of the complete translation; `None` if the search scored it within a shortlist.
     """
 
@@ -100,7 +100,7 @@ class Candidate(NamedTuple):
     translation: str
     target: Ids
     attention: Sequence[float]
-    is_open: Sequence[bool]
+    markable: Sequence[bool]
     log_prob: float | None = None
 
 
@@ -118,7 +118,7 @@ def doubts(
 
     def can_pass(candidate: Candidate, word: int, log_prob: float) -> bool:
         """Return whether the doubt of a word would be above the threshold with the smallest loss."""
-        return candidate.is_open[word] and doubt_of(candidate.attention[word], log_prob, SMALLEST_LOSS) > threshold
+        return candidate.markable[word] and doubt_of(candidate.attention[word], log_prob, SMALLEST_LOSS) > threshold
 
     doubts_by_candidate = [list(map(doubt_of, candidate.attention)) for candidate in candidates]
     # first attention alone, then the reverse model, and only then a pass without the word: each round reads fewer

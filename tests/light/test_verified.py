@@ -102,7 +102,7 @@ def test_only_doubts_that_may_pass_are_verified():
 
 def test_a_closed_word_and_one_of_an_empty_translation():
     reverse, decoder = Reverse(-9.0, -9.0, -9.0), Losing(token_5=0.0, token_6=0.0, token_7=0.0)
-    doubts([CANDIDATE._replace(is_open=[False] * 3)], decoder, reverse, threshold=0.0)
+    doubts([CANDIDATE._replace(markable=[False] * 3)], decoder, reverse, threshold=0.0)
     assert (reverse.texts, decoder.sources) == ([], [])
     reverse.read = lambda texts, translations, with_head=False: [None for _ in texts]
     assert min(doubts([CANDIDATE._replace(attention=[0.0] * 3)], decoder, reverse, threshold=7.0)[0]) > 7
