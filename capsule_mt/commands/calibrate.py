@@ -1,7 +1,7 @@
 """Calibrate the coverage of a model, so that its shares are probabilities.
 
     capsule-mt calibrate en-pt dev.en dev.pt --align-with train.en train.pt --reverse pt-en
-    capsule-mt calibrate en-pt some.en --reverse pt-en     # without a translation of it
+    capsule-mt calibrate en-pt dev.en --reverse pt-en      # without reference translations
     capsule-mt calibrate outputs/gdr dev.en dev.de --align-with train.en train.de
     capsule-mt calibrate Helsinki-NLP/opus-mt-de-en dev.de dev.en --align-with train.de train.en
     capsule-mt calibrate checkpoints/capsule-marian-de-en dev.de dev.en --align-with train.de train.en \\

@@ -34,7 +34,7 @@ MODELS = ("model", "checkpoints", "names", "reverse")  # arguments that name a m
 
 
 class _ParserError(Exception):
-    """Brings the parser of a command, instead of its help."""
+    """Carries a command's parser out of the command, instead of printing its help."""
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
         self.parser = parser
@@ -51,10 +51,9 @@ def main() -> None:
 
 def candidates(words: list[str]) -> list[str]:
     """Return what the last word may become."""
-    words = [word for word in words[:-1] if word != "="] + [
-        word.removeprefix("=") for word in words[-1:]
-    ]  # as bash cuts
     *earlier, prefix = words or [""]
+    # bash cuts `--option=value` into three words
+    earlier, prefix = [word for word in earlier if word != "="], prefix.removeprefix("=")
     names = {**COMMANDS, **{name: "" for _, names in further_commands().values() for name in names}}
     if not earlier or earlier == ["help"]:
         completions = [*names, *(() if earlier else ("help", "--help", "--version"))]
@@ -65,12 +64,12 @@ def candidates(words: list[str]) -> list[str]:
 
 
 def _parser_of(command: str) -> argparse.ArgumentParser | None:
-    """Return the parser of a command: that whose help `--help` prints, so nothing of the command is run."""
+    """Return the parser of a command, which raises it instead of printing `--help`: nothing else of it runs."""
     import importlib
 
     modules = {name: module for module, names in further_commands().values() for name in names}
     sys.argv = [f"capsule-mt {command}", "--help"]
-    console.print_help = _bring
+    console.print_help = _raise_parser
     try:
         importlib.import_module(f"{modules.get(command, 'capsule_mt.commands')}.{command}").main()
     except _ParserError as error:
@@ -80,7 +79,7 @@ def _parser_of(command: str) -> argparse.ArgumentParser | None:
     return None
 
 
-def _bring(parser: argparse.ArgumentParser) -> NoReturn:
+def _raise_parser(parser: argparse.ArgumentParser) -> NoReturn:
     raise _ParserError(parser)
 
 

@@ -1,7 +1,7 @@
 """Convert a model: between files of Marian (Firefox Translations) and of transformers, to fewer bits, for the browser.
 
     capsule-mt convert CHECKPOINT OUT --to int8       # a quarter of the size of float32: translate with --int8
-    capsule-mt convert CHECKPOINT OUT --to small --text en.txt    # some 0.6 of int8; --int8 here, too
+    capsule-mt convert CHECKPOINT OUT --to small --text en.txt    # 0.6 times the size of int8; --int8, too
     capsule-mt convert FOLDER OUT --to huggingface    # config.json, model.safetensors, tokenizer.json, shortlist
     capsule-mt convert CHECKPOINT OUT --to marian     # model.npz, vocabularies, shortlist, config.yml: for Marian
     capsule-mt convert FOLDER OUT --to web            # model.capsule in int8, for a page in the browser, or node
@@ -67,7 +67,8 @@ def main() -> None:
         "--max-loss",
         type=float,
         metavar="NATS",
-        help="with --text: how much less probable a token may become, a mean of logarithms (0.006, some 0.15 BLEU)",
+        help="with --text: the most log-probability that rounding may cost, in nats a token (default: 0.006, which "
+        "is about 0.15 BLEU)",
     )
     add_languages(parser)
     arguments = parser.parse_args()

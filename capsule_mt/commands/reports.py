@@ -37,8 +37,8 @@ class Row(NamedTuple):
     label: the number of the line, from 1, or the location of a passage.
     translation: `None` if there is none.
     record: what is known about the translation, or why there is none.
-    columns: what a .tsv has between the label and what to check.
-    values: what a .jsonl adds to the texts.
+    columns: the cells of a .tsv between the label and what to check.
+    values: what a .jsonl has besides the texts.
     """
 
     label: int | str
@@ -79,14 +79,14 @@ def report_lines(form: str, row: Row) -> list[str]:
 def report_header(
     form: str, names: Sequence[str], unit: str, columns: Sequence[str] = ("score",), note: str = ""
 ) -> Header | None:
-    """Return what makes the first lines of a report: what it is about, and the names of its columns.
+    """Return a function that formats the first lines of a report: its subject, and the names of its columns.
 
     A .jsonl does not have a header: each of its lines is a line of the input.
 
     Args:
-        names: of the program with its version, of the input and of the models.
+        names: the program with its version, the input and the models.
         unit: the plural of what is counted, such as "lines".
-        columns: the names of those of `Row.columns`.
+        columns: the names of `Row.columns`.
         note: what the report cannot tell.
     """
     if form == "jsonl":

@@ -130,7 +130,7 @@ def tsv_columns(record: dict[str, Any] | Failure) -> list[str]:
 
 
 def header_of(arguments: argparse.Namespace, form: str, note: str) -> Header | None:
-    """Return the header of the report, unless it is a .jsonl or goes to stdout, whose rows come at once."""
+    """Return the header of the report; `None` for a .jsonl, and for stdout, where rows are written at once."""
     if arguments.output is None:
         return None
     columns = ["score", "tokens"]

@@ -215,7 +215,7 @@ class ModelList:
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._arguments = arguments
         self._loaded: dict[str, Translator] = {}  # by folder: a model that several pairs need is loaded once
-        self._files: dict[str, list[tuple[str, int, int]]] = {}  # of each folder, when it was loaded
+        self._files: dict[str, list[tuple[str, int, int]]] = {}  # `files_in` each folder when it was loaded
 
     def load(self) -> "tuple[dict[LanguagePair, TextTranslator], Detector | None]":
         """Load the models, and a detector of their languages; those whose files have not changed stay."""

@@ -176,8 +176,8 @@ def add_coverage_options(coverage: "argparse._ArgumentGroup") -> None:
         "--coverage-retry",
         type=at_least(2),
         metavar="BEAMS",
-        help="translate such sentences again with this many beams, and also those with a doubled phrase or a changed "
-        "number",
+        help="translate sentences with lower coverage, a doubled phrase or a changed number again, with this many "
+        "beams",
     )
     coverage.add_argument(
         "--coverage-weight",
@@ -282,9 +282,9 @@ def records_of(translations: list[Any]) -> list[dict[str, Any]]:
 
 
 def foreign_language_detector(arguments: argparse.Namespace) -> Callable[[str], str | None] | None:
-    """Return a function that names the language of a text that is not in the source's.
+    """Return a function that names the language of a text that is not in the source language.
 
-    It is `None` for a pipe, without py3langid, and for a source language that py3langid does not know.
+    `None` for a pipe, without py3langid, and for a source language that py3langid does not know.
     """
     if arguments.output is None and arguments.format == LINES:
         return None
@@ -303,7 +303,7 @@ def foreign_language_detector(arguments: argparse.Namespace) -> Callable[[str], 
 def note_foreign(
     texts: list[str], records: list[list[dict[str, Any]]], other_language: Callable[[str], str | None]
 ) -> None:
-    """Add the language of foreign texts to their records, and warn of them."""
+    """Add the language of texts that are not in the source language to their records, and warn of them."""
     num_foreign = 0
     for text, records_of_text in zip(texts, records, strict=True):
         language = other_language(text)
@@ -387,7 +387,7 @@ def check_files(arguments: argparse.Namespace, share: Share) -> None:
 
 
 def join_parts(output: WindowedOutput, share: Share, **conversions: Any) -> dict[int, str]:
-    """Join the parts if all are there; return why lines failed, by their number. `conversions` are those of `finish`.
+    """Join the parts if all are there; return why lines failed, by their index. `conversions` are those of `finish`.
 
     If windows of other processes are missing, say so on stderr: the last process joins the parts.
     """
@@ -408,7 +408,9 @@ def join_parts(output: WindowedOutput, share: Share, **conversions: Any) -> dict
     return {}
 
 
-def settings_of(arguments: argparse.Namespace, options: TranslationOptions, form: OutputFormat) -> dict[str, Any]:
+def settings_of(
+    arguments: argparse.Namespace, options: TranslationOptions, output_format: OutputFormat
+) -> dict[str, Any]:
     """Return everything but the text that the output depends on: a run resumes only if all of it is equal."""
     from capsule_mt.files.digests import checkpoint_digests, file_digest
 
@@ -430,7 +432,7 @@ def settings_of(arguments: argparse.Namespace, options: TranslationOptions, form
         **digests,
         **{name: getattr(arguments, name) for name in names},
         "coverage_options": None if options.coverage is None else vars(options.coverage),
-        **{name: getattr(form, name) for name in ("n_best", "coverage", "alignments")},
+        **{name: getattr(output_format, name) for name in ("n_best", "coverage", "alignments")},
     }
 
 
@@ -551,11 +553,11 @@ def main() -> int:
         translate = line_translator(arguments, options)
         coverage_format = arguments.coverage.suffix[1:] if arguments.coverage else None
         labels = None if parsed is None else [unit.location for unit in parsed.units]
-        form = OutputFormat(arguments.n_best, coverage_format, arguments.alignments is not None, labels)
+        output_format = OutputFormat(arguments.n_best, coverage_format, arguments.alignments is not None, labels)
         prefix = f"{input_name(arguments)}{', line' if labels is None else ','}"
         lines = RowMaker(
             translate,
-            form.columns,
+            output_format.columns,
             prefix,
             **({} if arguments.coverage is None else {"needs_check": needs_check}),
             strict=arguments.strict,
@@ -563,13 +565,13 @@ def main() -> int:
         )
         output = None
         if resumes:
-            settings = settings_of(arguments, options, form)
+            settings = settings_of(arguments, options, output_format)
             output = WindowedOutput(paths, settings, arguments.restart, is_main=share.rank == 0)
         with adding_up_shares():
             write_translations(arguments, parsed, lines, output, share)
     if lines.failures:
         message = "lines could not be translated: they are empty in the output"
         if parsed is not None:
-            message = "texts could not be translated: they are as they were in the output"
+            message = "texts could not be translated: the output has them in the source language"
         print(f"{len(lines.failures)} {message}", file=sys.stderr)
     return FAILED_LINES_STATUS if lines.failures else 0

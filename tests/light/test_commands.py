@@ -457,7 +457,7 @@ def test_a_text_that_fails_stays_as_it_is(run, tmp_path):
     assert page.endswith(f"<p>{TOO_LONG}</p>")
     assert not page.startswith(f"<p>{LINES[0]}")
     assert f"page.html, line 1: {REASON}" in complaints
-    assert "1 texts could not be translated: they are as they were in the output" in complaints
+    assert "1 texts could not be translated: the output has them in the source language" in complaints
 
 
 def test_a_dash_is_stdin(run, expected):
