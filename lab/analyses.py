@@ -158,7 +158,9 @@ ANALYSES = (
         "`lab.plain_beside_guided`. One reader, a language model, read 100 of the 200 sentences that the two models "
         "translate differently, of 2,116 sentences. Brackets hold the 95 % interval of guided minus plain",
     ),
-    Analysis("Zheng, appendix", "number of guided iterations", "a plot", _text(_IN_REPORT), "1 to 5, three seeds"),
+    Analysis(
+        "Zheng, appendix", "number of iterations of guided routing", "a plot", _text(_IN_REPORT), "1 to 5, three seeds"
+    ),
     Analysis(
         "Wang, Table 4", "assignments of words to capsules", '"very close to 0 or 1"', _capsules,
         f"{ANALYZE} on the released `capsnmt-de-en`, 500 sentences of Tatoeba's test set. It also draws the words of "
