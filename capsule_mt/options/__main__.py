@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from capsule_mt.options.table import SEARCH_OPTIONS, Option
 
 HEAD = """\
-# Options of a search
+# Search options
 
 Each option has one name everywhere: in a call of `Translator`, in `generation_config.json`, as a flag of
 `capsule-mt translate` (with dashes), as a field of `POST /translate`, and in `translate` of the npm package. Names and
 meanings are those of transformers' `generate()`. Any other name raises an error that suggests the nearest option.
-If you do not set an option, the checkpoint's value is used; if it does not have one, the default is.
+An option that you do not set has the checkpoint's value or, if the checkpoint does not set it, the default.
 
 A `Translator` of `hf_capsule_mt` also accepts the other options of its model's `generate()`.
 
