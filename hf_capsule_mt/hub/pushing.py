@@ -2,7 +2,8 @@
 
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,11 @@ from hf_capsule_mt.loading import load_checkpoint, stored_dtype
 CARD = "README.md"
 # transformers prefers a single file to shards, so weights of an earlier commit must go
 WEIGHT_FILES = ("model*.safetensors", "pytorch_model*.bin", "*.index.json")
+# a push is one commit, which the hub makes as a whole or not at all
+AFTER_FAILURE = (
+    "the repository has its old files or all of the new ones; to try again, run the same command: files that arrived "
+    "are not sent twice"
+)
 
 
 def write_folder(
@@ -76,8 +82,8 @@ def push(
 ) -> CommitInfo:
     """Upload what `write_folder` makes of a checkpoint, as one commit; nothing else of its folder is sent.
 
-    Weight files that the commit does not replace are removed from the repository. Call it again after an interruption:
-    files that have arrived are not sent twice.
+    Weight files that the commit does not replace are removed from the repository. After an interruption, the
+    repository has its old files or all of the new ones. Call it again: files that have arrived are not sent twice.
 
     Args:
         repo_id: "owner/name". The repository is created if it does not exist.
@@ -86,10 +92,23 @@ def push(
     with tempfile.TemporaryDirectory() as folder:
         write_folder(checkpoint, folder, repo_id, results, license)
         api = HfApi()
-        api.create_repo(repo_id, private=private, exist_ok=True)
-        return api.upload_folder(
-            repo_id=repo_id,
-            folder_path=folder,
-            delete_patterns=list(WEIGHT_FILES),
-            commit_message="Upload the checkpoint",
-        )
+        with _explained_failures(repo_id):
+            api.create_repo(repo_id, private=private, exist_ok=True)
+            return api.upload_folder(
+                repo_id=repo_id,
+                folder_path=folder,
+                delete_patterns=list(WEIGHT_FILES),
+                commit_message="Upload the checkpoint",
+            )
+
+
+@contextmanager
+def _explained_failures(repo_id: str) -> Iterator[None]:
+    """Say after an error or Ctrl-C what the repository has, and what to do."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        raise KeyboardInterrupt(AFTER_FAILURE) from interrupt
+    except Exception as error:  # of huggingface_hub or of its HTTP library, which changes with its version
+        reasons = [str(reason) for reason in (error, error.__cause__) if reason is not None]
+        raise ConnectionError(f"{repo_id}: the upload failed ({': '.join(reasons)}); {AFTER_FAILURE}") from error
