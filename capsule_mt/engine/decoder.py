@@ -13,8 +13,8 @@ FIRST_TOKEN = "forced_bos_token_id"
 def with_first_token(options: SearchOptions) -> SearchOptions:
     """Return options whose prefixes begin with the checkpoint's or the call's `forced_bos_token_id`.
 
-    The engine scores a prefix as `generate()` does this token: not at all. A prefix that begins with it already, as a
-    translation of the tokenizer may, stays as it is.
+    The engine does not score a prefix, and `generate()` does not score this token. A prefix that begins with it
+    already, as the tokenizer's own may, stays as it is.
     """
     token = options.further.get(FIRST_TOKEN)
     if token is None:

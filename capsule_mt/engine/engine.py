@@ -79,7 +79,7 @@ class Engine:
         if int8:
             for number, size in enumerate(sizes):
                 self._model.add_linear(*size, BY_ROW if number == self._by_row else "I8")
-        # in int8, the largest first: what was read of it is freed before the others take their memory
+        # in int8, the largest first: its weights as they were read are freed before the others take their memory
         for number in sorted(range(len(sizes)), key=lambda number: -math.prod(sizes[number]) if int8 else number):
             exact |= self._pack_linear(number, program.linears[number], rounded_with_table)
         return exact
@@ -87,7 +87,10 @@ class Engine:
     def _pack_linear(
         self, number: int, parts: tuple[Linear, ...], rounded_with_table: Container[Linear | None]
     ) -> dict[Linear, tuple[int, Tensor | None]]:
-        """Pack a linear map, which is added in float, when its weights are read; return it as `_pack_linears` does."""
+        """Read and pack a linear map; in float, also add it, now that its dtype is known.
+
+        Return it as `_pack_linears` does.
+        """
         weights = [part.read() for part in parts]
         if parts[0] in rounded_with_table:  # Python needs the magnitudes, which the table shares
             weights = [(rounded(weight), bias) for weight, bias in weights]

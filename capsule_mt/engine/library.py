@@ -24,8 +24,8 @@ FOLDER = Path(__file__).parent / "native"
 SUFFIX = {"win32": "dll", "darwin": "dylib"}.get(sys.platform, "so")
 LIBRARY = FOLDER / f"engine.{SUFFIX}"
 TYPES = {"F32": 0, "F16": 1, "BF16": 2, "I8": 3}
-BY_ROW = "I8 by row"  # of a linear map alone
-WIDENED_NUMBERS = 1 << 22  # at a time, by `rounded`
+BY_ROW = "I8 by row"  # CODES_BY_ROW of native/engine.h
+WIDENED_NUMBERS = 1 << 22  # that `rounded` holds at a time
 _FIELD_TYPES: dict[str, Any] = {
     "i": ctypes.c_int64,
     "p": ctypes.c_void_p,
@@ -258,7 +258,7 @@ def _address_of_bytes(content: "bytes | bytearray | memoryview") -> int:
 
 
 class NativeModel:
-    """A `model_t` of native/engine.h. Its methods are the functions there; they raise what these refuse."""
+    """A `model_t` of native/engine.h. Its methods call the functions there, and raise an error if these refuse."""
 
     def __init__(self, tier: str, vocabulary: int, num_caches: int) -> None:
         self._library = load_library()

@@ -77,8 +77,9 @@ class Vector:
 class Positions:
     """The sinusoids of Marian for `count` positions: sines in the first half of the width, then cosines.
 
-    span: number k of either has the frequency 10000^(-2 k / span). transformers has the width, which is the default;
-    Marian the width without two. start: the number of the first position.
+    span: number k of either has the frequency 10000^(-2 k / span). In transformers it is the width, the default here;
+        in Marian, the width minus two.
+    start: the number of the first position.
     """
 
     def __init__(self, count: int, width: int, span: int | None = None, start: int = 0) -> None:

@@ -32,9 +32,11 @@ _NO_SEARCH = {option.name: option.default for option in OPTIONS if option.kind i
 class SearchResult(NamedTuple):
     """What `Engine.search` returns for a source: an entry for each translation, best first.
 
-    tokens: after the start token. scores: the log-probability over the length to the power of the length penalty, as
-    `generate()` computes it, without a forced end. log_probs: of each token, forced ends included. received: by
-    each token [T][S].
+    tokens: those after the start token.
+    scores: the log-probability over the length to the power of the length penalty, as `generate()` computes it,
+        without a forced end.
+    log_probs: those of each token, forced ends included.
+    received: the attention of each token [T][S].
     """
 
     tokens: list[list[int]]
@@ -174,11 +176,11 @@ class SearchCall(Call):
             self.arrays["prefix_lengths"] = array("q", map(len, prefixes))
         if options.shortlist is not None:
             end = [tokens.end] if tokens.end >= 0 else []
-            self._list(joint_candidates(options.shortlist, sources, [[*end, *prefix] for prefix in prefixes]))
+            self._restrict(joint_candidates(options.shortlist, sources, [[*end, *prefix] for prefix in prefixes]))
         self._set_options(options)
         self.read(options.readings, num_results * self.longest)
 
-    def _list(self, joint: JointCandidates) -> None:
+    def _restrict(self, joint: JointCandidates) -> None:
         """Restrict each source to its candidates."""
         self.numbers["num_candidates"] = len(joint.candidates)
         is_array = isinstance(joint.candidates, array) and joint.candidates.typecode == "i"  # as the engine takes them

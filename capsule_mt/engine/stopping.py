@@ -14,7 +14,7 @@ _current: ContextVar["Stop | None"] = ContextVar("stop", default=None)
 
 
 class StoppedError(BaseException):
-    """A call of a decoder was stopped by `Stop.set`. It is no `Exception`, so that nothing takes it for a failure."""
+    """A call of a decoder was stopped by `Stop.set`. Not an `Exception`, so that nothing takes it for a failure."""
 
     def __init__(self) -> None:
         super().__init__("the translation was stopped")
@@ -60,7 +60,7 @@ def stoppable() -> Iterator["array[int]"]:
     if stop is None:
         yield flag
         return
-    stop._flags.append(flag)  # before `is_set` is read: whoever sets it now finds the flag
+    stop._flags.append(flag)  # before `is_set` is read: a `set` from now on finds the flag
     try:
         raise_if_stopped()
         yield flag
@@ -71,7 +71,7 @@ def stoppable() -> Iterator["array[int]"]:
 
 @contextmanager
 def finished_after(seconds: float | None, flag: "array[int]") -> Iterator[None]:
-    """Let the calls with this flag finish after so many seconds."""
+    """Let the calls with this flag finish with what they have once `seconds` are over."""
     if seconds is None:
         yield
         return

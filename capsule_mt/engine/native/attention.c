@@ -5,13 +5,13 @@ typedef struct {
     run_t *run;
     int out, query;       /* buffers */
     int64_t heads, width; /* width of all heads */
-    int64_t bytes;        /* of the keys of a row; as many, its values, follow */
-    const char *stored;     /* of the rows that are attended to, or NULL: those of the steps before, in `cache` */
-    int64_t cache, head;  /* -1, or whose attention is recorded */
+    int64_t bytes;        /* of a row's keys; its values, of as many bytes, follow */
+    const char *stored;   /* keys and values of the rows that are attended to; NULL: each step's are in the cache */
+    int64_t cache, head;  /* the number of the cache, and the head whose attention is recorded; or -1 */
     float *scores;
 } attention_t;
 
-/* Keeps the keys and the values of rows of a buffer, which begin at these columns, in `kept`. */
+/* Stores the keys and the values of rows of a buffer, which begin at these columns. */
 static void store_rows(run_t *run, const attention_t *attention, int buffer, int64_t keys, int64_t values, int64_t rows,
                       char *stored) {
     const kernels_t *kernels = run->model->kernels;

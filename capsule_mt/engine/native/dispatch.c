@@ -40,8 +40,8 @@ static int may_use_tiles(void) {
 }
 #endif
 
-/* Zen 4 prefetches weights by itself, and slows down if the code does, too: a product with one row read its weights from the
- * third cache at 70 GB/s, and at 88 without prefetches, or with those of lines that are about to be read. */
+/* Zen 4 prefetches weights by itself, and slows down if the code does, too: with prefetches far ahead, a product with one row
+ * read its weights from the third cache at 70 GB/s; without them, or with those of lines that are about to be read, at 88. */
 static __attribute__((constructor)) void set_prefetch(void) {
     enum { FAMILY_OF_ZEN_4 = 25, AMD = 0x68747541 /* Auth, of AuthenticAMD */ };
     unsigned a, b, c, d;

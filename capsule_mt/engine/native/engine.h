@@ -17,7 +17,7 @@
 #define EXPORTED __attribute__((visibility("default")))
 #endif
 
-/* Of this interface, and of the options in a request. */
+/* Changes with this interface, and with the options in a request. */
 #define ENGINE_VERSION (20 * 65536 + OPTIONS_LAYOUT)
 
 /* What the rows of a buffer are: the words of all sources, the sources, the hypotheses, or states of the hypotheses, which
@@ -107,7 +107,7 @@ typedef struct {
                              * [num_sources, num_return_sequences] */
     float *log_probs;       /* of each token, of a forced end too [num_sources, num_return_sequences, longest] */
     float *first_logits;    /* [num_sources, vocabulary], or NULL, as it is with a shortlist */
-    /* With `layer` and `head`: what each token of a translation attends to, 0 where that is an end token alone
+    /* With `layer` and `head`: what each token of a translation attends to, zeros for one that is an end token alone
      * [num_sources, num_return_sequences, longest, longest_source]. With `targets`: each of their tokens
      * [tokens of all targets, longest_source]. */
     float *received;
@@ -124,9 +124,9 @@ EXPORTED const char *engine_tier(const char *name);
 EXPORTED const void *engine_kernels(const char *tier);
 /* c [rows, columns] = a [rows, inner] b [inner, columns], summed in double precision. */
 EXPORTED void engine_product(const float *a, const float *b, float *c, int64_t rows, int64_t inner, int64_t columns);
-/* count numbers of a type, but for CODES, as floats. */
+/* Widens `count` numbers of any type but CODES to floats. */
 EXPORTED void engine_widen(const void *source, int type, float *target, int64_t count);
-/* CODES [rows, width], as floats. */
+/* Widens CODES [rows, width] to floats. */
 EXPORTED void engine_widen_codes(const int8_t *codes, const float *magnitudes, float *target, int64_t rows,
                                  int64_t width);
 /* The reverse: what `engine_pack` makes of floats [rows, width] in an int8 map. */
@@ -136,8 +136,8 @@ EXPORTED void engine_round_codes(const float *source, int8_t *codes, float *magn
  * -`max_code` to `max_code`, each of them two bytes, little-endian. Returns 0, or -2 if the stream is damaged. */
 EXPORTED int engine_expand(const uint8_t *stream, int64_t size, const uint8_t *frequencies, int64_t max_code,
                            const uint8_t *classes, int class, int8_t *codes, int64_t rows, int64_t columns);
-/* The reverse, of all rows, into a stream with `room` for that many bytes; returns its size, -1 where that is more than the room, and -2
- * for a code that has no frequency. */
+/* The reverse, for all rows, into a stream with room for `room` bytes; returns its size, -1 if it does not fit, or -2 for a
+ * code whose frequency is 0. */
 EXPORTED int64_t engine_compress(const int8_t *codes, int64_t rows, int64_t columns, const uint8_t *frequencies,
                                  int64_t max_code, uint8_t *stream, int64_t room);
 /* Reads the leading pieces of a SentencePiece model of `size` bytes, up to the first that is not a text, a score and perhaps
@@ -145,7 +145,7 @@ EXPORTED int64_t engine_compress(const int8_t *codes, int64_t rows, int64_t colu
  * ends with a zero. `scores`: F32, little-endian. */
 EXPORTED int64_t engine_read_pieces(const uint8_t *content, int64_t size, uint8_t *texts, int64_t *texts_size,
                                     uint8_t *scores, uint8_t *kinds, int64_t *count);
-/* The number of values of a type, but for CODES, that are infinite or NaN. */
+/* The number of values of any type but CODES that are infinite or NaN. */
 EXPORTED int64_t engine_count_infinite(const void *values, int type, int64_t count);
 EXPORTED model_t *engine_new(const char *tier, int64_t vocabulary, int64_t num_caches);
 EXPORTED void engine_free(model_t *model);
@@ -178,11 +178,11 @@ EXPORTED void engine_observe(model_t *model, observer_t observer);
 typedef struct {
     int64_t source_vocabulary, vocabulary;
     const int32_t *starts;        /* [source_vocabulary + 1] */
-    const uint16_t *small_tokens; /* NULL for a vocabulary that two bytes do not number */
-    const int32_t *tokens;        /* then these */
+    const uint16_t *small_tokens; /* NULL if the ids of the vocabulary need more than two bytes */
+    const int32_t *tokens;        /* used if `small_tokens` is NULL */
     int64_t num_frequent;
     const int32_t *frequent; /* what every translation may have */
-    int64_t multiple;        /* of what the number of candidates is rounded up to, before further ones */
+    int64_t multiple;        /* the number of candidates is rounded up to a multiple of this, before further ones */
 } lexicon_t;
 
 /* Returns how many tokens are outside of a vocabulary; narrows them to two bytes unless `narrow` is NULL. */

@@ -3,7 +3,7 @@
 #include "run.h"
 
 typedef struct {
-    int64_t source, step, input, output; /* tokens */
+    int64_t source, step, input, output; /* the latter two are tokens */
     int64_t result;                      /* the index of `output` among all targets' tokens */
 } position_t;
 

@@ -12,7 +12,7 @@
 
 /* ---- norm, attention */
 
-/* Of rows side by side: the sums of one would wait for each other. */
+/* Rows side by side: the sums of a single one would wait for each other. */
 INLINE void norm_rows(const int rows, float *x, const float *residual, const float *gain, const float *bias, long width,
                       float epsilon) {
     vf total[4], squares[4];
@@ -57,14 +57,14 @@ static void add_norm(float *x, const float *residual, const float *gain, const f
         norm_rows(1, x, residual, gain, bias, width, epsilon);
 }
 
-/* Of a head are kept its floats or its halves, in whole blocks. */
+/* A head is stored as floats, or as halves in whole blocks. */
 static long stored_width(long width, int halves) { return halves ? round_up(width, BLOCK) * 2 : width * 4; }
 static long stored_bytes(long heads, long width, int halves) { return heads * stored_width(width, halves); }
 
 #define LARGEST_HALF 65504.f
 
-/* The halves of a block: in half precision where the processor reads it, else the upper half of each number, to the nearest,
- * those of the second vector above those of the first. */
+/* Stores a block in 16 bits a number: in half precision if the processor reads it, else the upper half of each number,
+ * rounded to the nearest; the halves of the second vector are then above those of the first. */
 INLINE void store_halves(char *target, vf low, vf high) {
 #if defined(TIER_AVX512)
     _mm256_storeu_si256((__m256i *)target, _mm512_cvtps_ph((__m512)low, _MM_FROUND_TO_NEAREST_INT));
@@ -107,7 +107,7 @@ static void store_heads(const float *source, long heads, long width, int halves,
         }
 }
 
-/* Numbers `i` to `i` + BLOCK of a kept head, zeros beyond its end. */
+/* Loads numbers `i` to `i` + BLOCK of a stored head, with zeros beyond its end. */
 INLINE void load_block(const char *head, long i, long width, const int halves, vf *two) {
     if (halves) {
         load_halves(head + 2 * i, two);
@@ -118,8 +118,8 @@ INLINE void load_block(const char *head, long i, long width, const int halves, v
     if (i + LANES < width) two[1] = GET((const float *)head, i + LANES, width, 0.f);
 }
 
-/* Every head of four keys before the next four: a key's numbers lie side by side, those of the next one further on, and
- * are asked for while these are worked on. */
+/* Works on every head of four keys before the next four: a key's numbers lie side by side, and those of the next keys, which
+ * lie elsewhere, are prefetched meanwhile. */
 INLINE void attend_width(const queries_t *q, long first, long end, const long width, const int halves) {
     const long head_bytes = stored_width(width, halves);
 #if defined(TIER_SIMD128) /* where code is to be small */
@@ -231,8 +231,8 @@ static void ssru(const float *gates, const float *before, float *state, float *o
 /* ---- search */
 
 #if defined(TIER_AVX512)
-/* exp(x - top) with fewer instructions: a power of two, with larger errors far below the top, where nothing shows; 0 of
- * -INFINITY. */
+/* exp(x - top) with fewer instructions, as a power of two: its errors are larger far below the top, where they do not show.
+ * -INFINITY gives 0. */
 INLINE vf exp_below_top(vf x, float top) {
     vf exponent = (x - all(top)) * all(1.44269504088896341f);
     vf power = (vf)_mm512_roundscale_ps((__m512)exponent, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -270,7 +270,7 @@ static float log_sum_exp(const float *values, long count) {
 #define MAX_GROUPS 1024
 #define MAX_K 64
 
-/* Finds the largest value of each group; returns the k-th largest of these: no smaller value is among the k largest. */
+/* Fills in the largest value of each group; returns the k-th largest of these: no smaller value is among the k largest. */
 static float largest_of_groups(const float *values, long groups, long k, float *largest) {
     long num_highest = 0;
     float highest[MAX_K];

@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-/* Queries [rows, heads * width] that attend to the same keys; the rows of the outputs are as far apart as they are long. */
+/* Queries [rows, heads * width] that attend to the same keys; each row of the output follows the one before directly. */
 typedef struct {
     const float *query;
     float *output;
@@ -105,15 +105,15 @@ typedef struct {
                      long first, long end);
     /* Bytes of a preview of an int8 map, which has fewer bits of its weights, aligned to 64; 0 where the tier has none. */
     int64_t (*preview_bytes)(const linear_t *linear);
-    /* Fills them in. */
+    /* Packs a preview into that many bytes. */
     void (*pack_preview)(const linear_t *linear, void *preview);
     /* Rows that are previewed at once, at most. */
     long (*max_preview_rows)(const linear_t *linear);
     /* From this many rows on, finding the largest outputs by the weights themselves is faster than writing all outputs. */
     long (*min_unwritten_rows)(const linear_t *linear);
     /* Notes which outputs of rows, of blocks `first` to `end`, may be the largest by `preview`, or by the weights themselves
-     * if that is NULL; `scratch` holds what `round_inputs` left. A previewed output is off by its radius * |x|, as standard
-     * deviation: by what its weights are off, times the inputs. Of a row that is alone, it only estimates all outputs;
+     * if that is NULL; `scratch` holds what `round_inputs` left. The standard deviation of a previewed output's error is its
+     * radius * |x|, since the inputs multiply the errors of its weights. A single row only gets estimates of all outputs;
      * `refine` then notes those that may be above the threshold. */
     void (*preview)(const linear_t *linear, const void *preview, long rows, const void *scratch, contenders_t *contenders,
                     long first, long end);
@@ -150,7 +150,7 @@ typedef struct {
     long (*top)(const float *values, long count, long k, float *best, int32_t *indices);
     /* See routing/squash.py. */
     void (*squash)(float *capsule, long width);
-    /* Of each of the rows. */
+    /* The softmax of each row. */
     void (*softmax)(float *values, long rows, long count);
 } kernels_t;
 

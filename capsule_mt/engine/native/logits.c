@@ -14,23 +14,23 @@ int find_best_tokens(run_t *run, const operation_t *op, const linear_t *head, co
 typedef struct {
     run_t *run;
     const linear_t *head;
-    const void *weights; /* fewer bits of the head, or NULL: all, whose largest outputs are found without writing them */
+    const void *weights; /* fewer bits of the head; NULL: all bits, by which only the largest outputs are noted */
     const float *x;
     int64_t rows;
     void *rounded;           /* the rows, for the products */
     contenders_t *contenders; /* [threads, rows] */
-    int is_refined;           /* of a row that is alone: its estimates are there, now contenders are noted by all bits */
+    int is_refined;           /* a single row has its estimates: its contenders are noted by all bits */
 } preview_t;
 
 static contenders_t *contenders_of(const preview_t *preview, int64_t thread, int64_t row) {
     return preview->contenders + thread * preview->rows + row;
 }
 
-/* How far a logit may be from its preview, in standard deviations. Of random signs it is further once in 10^13 times; of
- * 15 million logits of three real models none was by more than 6.0. */
+/* How far a logit may be from its preview, in standard deviations. With errors of random signs, one in 10^13 is farther off;
+ * of 15 million logits of three real models, none was off by more than 6.0. */
 #define DEVIATIONS 7.5f
 
-/* The inputs of a head that is previewed are a multiple of eight. */
+/* The Euclidean length; the number of inputs of a previewed head is a multiple of eight. */
 static float length_of(const float *x, int64_t count) {
     float squares = 0, parts[8] = {0};
     for (int64_t i = 0; i < count; i += 8)
@@ -87,7 +87,7 @@ static preview_t new_preview(run_t *run, const linear_t *head, const void *weigh
     return preview;
 }
 
-/* Computes the logit with the largest estimate: what cannot reach it is out before its lower bits are read. */
+/* Computes the logit with the largest estimate: outputs that cannot reach it are dropped before their lower bits are read. */
 static void refine_row(preview_t *preview) {
     const kernels_t *kernels = preview->run->model->kernels;
     int64_t threads = team_size(preview->run->team);

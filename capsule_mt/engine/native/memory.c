@@ -43,7 +43,7 @@ chunk_t *add_chunk(arena_t *arena, int64_t bytes) {
     int64_t size = bytes + (int64_t)sizeof(chunk_t);
 #if !defined(IS_SANITIZED)
     size = (size + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE;
-    if (arena->chunks && size < arena->chunks->size) size = arena->chunks->size; /* at least as much again */
+    if (arena->chunks && size < arena->chunks->size) size = arena->chunks->size; /* as large as the last chunk at least */
 #endif
     chunk_t *chunk = bytes < 0 ? NULL : allocate_pages(size);
     if (!chunk) return NULL;

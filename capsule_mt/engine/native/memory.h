@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* The sanitizers get a chunk for all that is taken, to see where it ends. */
+/* Under sanitizers, each allocation is a chunk of its own, so that they see where it ends. */
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #define IS_SANITIZED
@@ -36,7 +36,7 @@ typedef struct {
     int64_t scratch_size;
 } arena_t;
 
-/* Arenas of former runs that a model keeps: as many threads translate without asking the system for memory. */
+/* The arenas of former runs that a model keeps, at most: this many threads translate without asking the system for memory. */
 #define MAX_ARENAS 16
 
 /* Takes the chunk of a former run, or NULL, out of `kept` [MAX_ARENAS]. Threads may call it at the same time. */

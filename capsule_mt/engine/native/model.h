@@ -8,7 +8,7 @@
 
 typedef struct {
     void *values; /* floats, but for a table, which is kept as it is stored */
-    int64_t count, width; /* numbers, and of a table also the numbers of a row */
+    int64_t count, width; /* numbers in all, and in a row of a table */
     int type, is_table;
     float *magnitudes; /* of a table of CODES: the largest one of each row */
     int linear;     /* whose packed weights are the rows of a table, or -1 */
@@ -39,13 +39,13 @@ struct model {
     buffer_t *buffers, *regions; /* each region is as wide as the widest buffer in it */
     int num_regions;
     void *preview;         /* fewer bits of the head, once they pay: see `preview_of` */
-    int64_t preview_steps; /* that could have read it */
+    int64_t preview_steps; /* so far, that could have read it */
     chunk_t *arenas[MAX_ARENAS];
     int num_linears, num_vectors, num_buffers, logits;
     operation_t *programs[2]; /* of the ENCODER and the DECODER */
     int64_t num_operations[2];
     const operation_t *head; /* of the decoder's program: writes the logits */
-    int halves;              /* of keys and values, where products are in int8 */
+    int halves;              /* keys and values are stored in 16 bits, as some linear map is in int8 */
     int is_recurrent;        /* some state but SSRU's needs the step before, so given targets go step by step, too */
     int64_t source_vocabulary, longest_source, longest_target; /* the limits of tables and positions */
     observer_t observer; /* or NULL */

@@ -32,7 +32,7 @@ void multiply(run_t *run, const linear_t *linear, const float *x, int64_t rows, 
 /* Rows that are rounded twice at once, at most. */
 #define MAX_ROUNDED_ROWS 256
 
-/* The product of an int8 map with nearly all that the rows hold: their rounded numbers, and the rounded residuals. */
+/* Multiplies the rounded rows, and then their rounded residuals, by an int8 map: little of the rows' precision is lost. */
 static void multiply_twice(run_t *run, const linear_t *linear, const float *x, int64_t rows, float *y) {
     const kernels_t *kernels = run->model->kernels;
     int64_t max_rows = rows < MAX_ROUNDED_ROWS ? rows : MAX_ROUNDED_ROWS;

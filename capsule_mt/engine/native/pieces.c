@@ -1,4 +1,4 @@
-/* The pieces of a SentencePiece model: a protobuf message, which Python reads in ten times the time. */
+/* The pieces of a SentencePiece model: a protobuf message, which takes Python ten times as long to read. */
 #include "engine.h"
 
 #include <string.h>

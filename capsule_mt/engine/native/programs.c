@@ -1,4 +1,4 @@
-/* Checks that programs and requests fit a model, which the operations rely on; and which buffers share memory. */
+/* Checks that programs and requests fit a model, which the operations rely on; plans which buffers share memory. */
 #include "model.h"
 
 #include <stdarg.h>

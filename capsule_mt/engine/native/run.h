@@ -1,4 +1,4 @@
-/* One translation: who owns what of its state, and the rows of its buffers. */
+/* One translation: its state, by the file that owns each part, and the rows of its buffers. */
 #ifndef CAPSULE_MT_RUN_H
 #define CAPSULE_MT_RUN_H
 
@@ -54,7 +54,7 @@ typedef struct {
 
 typedef struct {
     const caller_t *functions; /* or NULL */
-    void *released;            /* what its lock is regained with */
+    void *released;            /* the argument of `regain` */
     double last_look;
 } caller_state_t;
 

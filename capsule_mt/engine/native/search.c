@@ -156,7 +156,7 @@ static void sum_rows(void *context, int64_t first, int64_t end, int thread) {
     }
 }
 
-/* A greedy search for tokens alone takes no exponentials. */
+/* Whether a search needs the softmax: a greedy search for tokens alone does not. */
 static int is_scored(const request_t *request) { return request->num_beams > 1 || request->scored; }
 
 /* Lets the threads fill in `totals`. */
@@ -185,7 +185,7 @@ static candidate_t follow_prefix(const request_t *request, const search_t *searc
     return (candidate_t){hypothesis->score, log_prob, 0, token};
 }
 
-/* Adds a candidate in the order of the scores, of equal ones behind; returns whether it is among the best. */
+/* Inserts a candidate by its score, behind equal ones; returns whether it is among the best. */
 static int add_candidate(beam_t *beam, candidate_t candidate) {
     candidate_t *best = beam->best;
     int64_t rank = beam->count;
@@ -266,7 +266,7 @@ static void finish(const run_t *run, search_t *search, int64_t first_row, candid
     } else {
         search->num_finished++;
     }
-    hypothesis_t slot = finished[rank]; /* whose memory is free: of none yet, or of the worst */
+    hypothesis_t slot = finished[rank]; /* its memory is reused: it is unused yet, or the worst hypothesis */
     for (; rank > 0 && finished[rank - 1].score < score; rank--) finished[rank] = finished[rank - 1];
     extend(&slot, search->running + candidate.row, candidate);
     slot.score = score;

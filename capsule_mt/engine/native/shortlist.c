@@ -58,7 +58,7 @@ static int find_candidates(const lexicon_t *lexicon, const sources_t *sources, b
     return 0;
 }
 
-/* Writes the tokens of the last set, then where those of each source are among them. */
+/* Writes the tokens of the last set, and the indices of each source's tokens among them. */
 static int64_t write_candidates(const bits_t *sets, int64_t num_sources, int64_t size, int32_t *ranks, int32_t *candidates,
                                 int64_t *list_lengths, int32_t *indices) {
     const bits_t *joint = sets + num_sources * size;

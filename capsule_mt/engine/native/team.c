@@ -254,7 +254,7 @@ void team_step(team_t *team, int64_t step, double now) {
     team->min_cost = only_large ? FAR_FACTOR * MIN_PART_COST : MIN_PART_COST;
 }
 
-/* What a loop is split into for each thread, so that one that is slow leaves some to the others. */
+/* Parts of a loop for each thread: a slow thread leaves some of its parts to the others. */
 #define PARTS_PER_THREAD 4
 
 void team_share(team_t *team, int64_t count, int64_t cost, body_t body, void *context) {

@@ -12,7 +12,7 @@
 
 #include <limits.h>
 
-/* A step in root mean squares of the weights: larger ones are coarser, smaller ones cut more weights off. */
+/* A step, as a multiple of the weights' root mean square: a larger one is coarser, a smaller one clips more weights. */
 #define STEP_OF_MEAN 0.335f
 
 static float compute(const linear_t *l, long rows, long row, const void *memory, long output) {
@@ -42,8 +42,8 @@ INLINE vi dot_bits(vi sum, bits_t bits, int32_t four) {
 #endif
 }
 
-/* A packed preview. Of each output: its step; the root mean square error of a weight by the upper bits (`coarse`) and by all
- * (`fine`); the sums of its upper and its lower bits; then these bits, laid out as the weights are. */
+/* A packed preview. For each output: its step; the root mean square error of its weights by the upper bits (`coarse`) and by
+ * all (`fine`); the sums of the upper and of the lower bits; then these bits, laid out as the weights are. */
 typedef struct {
     float *steps, *coarse, *fine;
     int32_t *sums[2];
@@ -67,7 +67,7 @@ static int64_t preview_bytes(const linear_t *l) {
 /* Input `d` of the four that a word of codes has. */
 INLINE vi code_of(vi codes, int d) { return codes << (24 - 8 * d) >> 24; }
 
-/* Of LANES outputs. */
+/* Packs LANES outputs. */
 static void pack_outputs(const linear_t *l, preview_t parts, long output) {
     const char *codes = weights_of(l, output);
     long apart = BLOCK * DEPTH, offset = output / BLOCK * BLOCK * l->inputs / 4 + output % BLOCK * 4;
@@ -145,7 +145,7 @@ INLINE void dot_two(const linear_t *l, const char *bits, const char *later, cons
     }
 }
 
-/* The place of the largest estimate that is not forbidden, among these and the one before, or -1. */
+/* The output with the largest estimate that is not forbidden, among these and the best one so far, or -1. */
 static long largest_estimate(const linear_t *l, const contenders_t *contenders, long first, long last) {
     long best = contenders->best;
     float largest = best < 0 ? -INFINITY : contenders->estimates[best];
@@ -169,7 +169,7 @@ static long next_contending(const contenders_t *contenders, preview_t parts, lon
     return output;
 }
 
-/* Estimates all logits of a row that is alone, by the upper bits. */
+/* Estimates all logits of a single row by the upper bits. */
 static void preview(const linear_t *l, const void *packed, long rows, const void *scratch, contenders_t *contenders,
                     long first, long end) {
     const rounded_t *rounded = scratch;
@@ -207,7 +207,7 @@ static void refine(const linear_t *l, const void *packed, const void *scratch, c
     float total = (float)total_of(l, rounded, row.zero);
     vf step = all(row.step);
     vi sums[2];
-    contenders->radii = parts.fine; /* another thread may have estimated */
+    contenders->radii = parts.fine; /* here, as `preview` may have run on other threads alone */
     first *= BLOCK;
     end *= BLOCK;
     long coming[BLOCKS_AHEAD], last = first - BLOCK;

@@ -22,7 +22,7 @@ INLINE int is_int8(const linear_t *l) {
 #endif
 }
 
-/* What lies side by side of an output: the codes of DEPTH inputs, or one number. */
+/* Bytes of an output that lie side by side: the codes of DEPTH inputs, or one number. */
 INLINE long step_bytes(const linear_t *l) { return is_int8(l) ? DEPTH : l->halves ? 2 : 4; }
 INLINE long num_steps(const linear_t *l) { return is_int8(l) ? round_up(l->inputs, DEPTH) / DEPTH : l->inputs; }
 
@@ -31,7 +31,7 @@ static int64_t packed_bytes(const linear_t *l) { /* a `long` of Windows ends at 
     return 3 * round_up(outputs * 4, 64) + (int64_t)outputs * num_steps(l) * step_bytes(l) + 64;
 }
 
-/* Where the weights of an output begin; those of its next step are BLOCK times as far on as they are long. */
+/* Where the weights of an output begin; each further step is BLOCK * step_bytes(l) bytes after the one before. */
 static char *weights_of(const linear_t *l, long output) {
     int64_t block = output / BLOCK, lane = output % BLOCK;
     return (char *)l->packed + (block * BLOCK * num_steps(l) + lane) * step_bytes(l);
@@ -56,7 +56,7 @@ static void lay_out(linear_t *l, char *memory) {
     if (last < l->outputs) memset(weights_of(l, last), 0, (size_t)(BLOCK * num_steps(l) * step_bytes(l)));
 }
 
-/* Steps of `size` bytes, 2 or 4, that are so far apart. */
+/* Copies steps of `size` bytes, 2 or 4, between places with these distances from one step to the next. */
 INLINE void copy_steps(char *target, long to_apart, const char *source, long from_apart, long steps, long size) {
     if (size == 4)
         for (long i = 0; i < steps; i++) memcpy(target + i * to_apart, source + i * from_apart, 4);
@@ -231,11 +231,11 @@ static long scratch(const linear_t *l, long rows) {
     return is_int8(l) ? rows * bytes + 128 : 0;
 }
 
-/* Two fewer than there are bytes: the smallest and the largest number may both be rounded away from zero. */
+/* Two fewer than the values of a byte: the smallest and the largest number may both be rounded away from zero. */
 #define STEPS 254
 
-/* Each row with a rounding of its own, so that a batch gives what its sentences give. Its steps reach from its smallest
- * number to its largest, zero among them: a row that a relu has left has none below. */
+/* Rounds each row by steps of its own, so that a sentence gives the same in any batch. They reach from the smallest number
+ * to the largest, and include zero: after a relu, none is below it. */
 static void round_rows(const float *x, long rows, long inputs, rounded_t *rounded, rounding_t *roundings) {
     long stride = round_up(inputs, DEPTH);
     for (long r = 0; r < rows; r++, x += inputs, rounded += stride) {
@@ -371,7 +371,7 @@ INLINE vi dot(vi sum, const rounded_t *x, weights_t weights) {
 #endif
 }
 
-/* What the accumulators of a row hold -> the two vectors of its outputs; the last block may be incomplete. */
+/* Writes the accumulators of a row to its two vectors of outputs; the last block may be incomplete. */
 OUTLINE void finish(vf first, vf second, float *y, long count, int relu) {
     if (relu) {
         first = max_of(first, all(0.f));
@@ -386,7 +386,7 @@ OUTLINE void finish(vf first, vf second, float *y, long count, int relu) {
     if (count > LANES) store_first(y + LANES, second, count - LANES);
 }
 
-/* What makes outputs of the sums of a block. */
+/* What turns the sums of a block into outputs. */
 typedef struct {
     vi sums[2];
     vf scales[2], biases[2];
@@ -410,14 +410,14 @@ INLINE void finish_int8(vi first, vi second, block_scales_t by, rounding_t row, 
            __builtin_convertvector(second, vf) * by.scales[1] * step + by.biases[1], y, count, relu);
 }
 
-/* Asks for the weights that are needed some hundred steps later: all of a model's do not stay in a cache. */
+/* Prefetches the weights that are needed some hundred steps later: the caches do not hold all of a model. */
 INLINE void prefetch_weights(const void *weight, const long ahead, const int bytes) {
     for (int i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)weight + ahead + i);
 }
 
-/* The same for a tile of many rows, whose weights need not come sooner than it multiplies. They go into the second cache:
- * in the first one, they would drive out the rows and the block that the next tile reads. A few rows wait for their
- * weights, and gain by having them in the first. */
+/* The same for a tile of several rows. From MIN_FAR_ROWS rows on, multiplying takes longer than reading the weights: they go
+ * into the second cache, since in the first they would displace the rows and the block that the next tile reads. Fewer rows
+ * wait for their weights, and gain by having them in the first. */
 #define FAR_AHEAD 65536
 #define MIN_FAR_ROWS 6
 INLINE void prefetch_for_rows(const int rows, const void *weight, const long ahead, const int bytes) {
@@ -436,7 +436,7 @@ INLINE void read_lines(const int8_t *weight, const int bytes) {
     for (int i = 0; i < bytes; i += 64) (void)*(volatile const int8_t *)(weight + i);
 }
 
-/* Rows by blocks of outputs that follow each other. */
+/* Multiplies rows by consecutive blocks of outputs. */
 INLINE void tile_int8(const int rows, const int blocks, const linear_t *l, long output, const rounded_t *x,
                       const rounding_t *roundings, float *y, int relu) {
     long stride = round_up(l->inputs, DEPTH);
@@ -571,14 +571,14 @@ static void subtract_rounded(const linear_t *l, const float *x, long rows, const
 
 static long num_blocks(const linear_t *l) { return round_up(l->outputs, BLOCK) / BLOCK; }
 
-/* What the products do not do themselves, of outputs `first` to `last`. */
+/* Applies an activation that the products do not apply themselves to outputs `first` to `last`. */
 static void activate(const linear_t *l, long rows, float *y, int activation, long first, long last) {
     if (activation != NO_ACTIVATION && activation != RELU)
         for (long row = 0; row < rows && first < last; row++)
             apply(y + row * l->outputs + first, last - first, activation);
 }
 
-/* So many rows of the inputs stay in the cache next to the processor while all weights pass. */
+/* Rows of the inputs that stay in the first cache while all weights pass. */
 #define CHUNK 48
 
 static void multiply(const linear_t *l, const float *x, long rows, float *y, int activation, const void *memory,
@@ -631,7 +631,7 @@ static void multiply(const linear_t *l, const float *x, long rows, float *y, int
 /* The tier `amx` is `avx512` with this product: the same weights, and the same numbers bit for bit. */
 #define TILE_ROWS 16
 #define TILE_BYTES 64
-#define MIN_TILED_ROWS (MAX_ROWS + 1) /* from here on the other product reads the weights twice */
+#define MIN_TILED_ROWS (MAX_ROWS + 1) /* from this many on, the other product reads the weights twice */
 #define MAX_TILED_INPUTS (1 << 15)    /* the sums of their weights have 22 bits */
 
 /* Eight tiles: four of sums and two of inputs, all with `rows` rows, and two of weights. */
@@ -663,8 +663,8 @@ INLINE void prefetch_tiles(const int8_t *weight, const int bytes) {
 
 #define BY_TILES __attribute__((target("amx-tile,amx-int8")))
 
-/* Outputs `first` to `last`, of two tiles of rows at a time: into `y`, or noted in `contenders` if they may be the largest.
- * All tiles are as high: the rows that the last one shares with another get the same numbers twice. */
+/* Computes outputs `first` to `last`, two tiles of rows at a time: writes them to `y`, or notes in `contenders` those that may
+ * be the largest. All tiles have the same height: the last one may overlap another, whose rows get the same numbers twice. */
 INLINE BY_TILES void tile_rows(const linear_t *l, const rounded_t *x, const rounding_t *roundings, long rows, float *y,
                                int relu, contenders_t *contenders, long first, long last) {
     long stride = l->inputs, num_tiles = (rows + TILE_ROWS - 1) / TILE_ROWS, height = (rows + num_tiles - 1) / num_tiles;
@@ -733,7 +733,7 @@ static __attribute__((noinline)) BY_TILES void tiles_int8(const linear_t *l, con
 static __attribute__((noinline)) BY_TILES void tiles_near(const linear_t *l, const rounded_t *x,
                                                            const rounding_t *roundings, long rows, contenders_t *contenders,
                                                            long first, long last) {
-    for (long r = 0; r < rows; r++) contenders[r].radii = l->scales; /* which a reach of 0 leaves out */
+    for (long r = 0; r < rows; r++) contenders[r].radii = l->scales; /* any numbers do, as the reach is 0 */
     tile_rows(l, x, roundings, rows, NULL, 0, contenders, first, last);
 }
 

@@ -14,7 +14,7 @@
 typedef uint8_t rounded_t;
 #define ZERO_POINT 128
 #define HAS_HALVES /* instructions that read half precision */
-#if defined(__linux__) /* the system that lends tiles to who asks: see dispatch.c */
+#if defined(__linux__) /* the only system that is asked for tiles: see dispatch.c */
 #define HAS_TILES
 #endif
 #elif defined(TIER_AVX2)
@@ -286,8 +286,8 @@ static float largest_value(const float *values, long count) {
     return largest_of(top);
 }
 
-/* Of rows side by side, of this number of vectors, without the way through memory: each would wait for its own sums. The
- * numbers are those of the loop in `softmax`, bit for bit. */
+/* Works on rows side by side, each of this number of vectors, in registers: a single row would wait for its own sums. The
+ * results are those of the loop in `softmax`, bit for bit. */
 INLINE void softmax_short(const int rows, const int vectors, float *values, long count) {
     vf numbers[4][4], total[4];
     UNROLL_ALL
@@ -313,7 +313,7 @@ INLINE void softmax_short(const int rows, const int vectors, float *values, long
     }
 }
 
-/* Of each of the rows. */
+/* The softmax of each row. */
 static void softmax(float *values, long rows, long count) {
 #if !defined(TIER_SIMD128) /* where code is to be small */
     long vectors = (count + LANES - 1) / LANES;
