@@ -26,10 +26,10 @@ from capsule_mt.translate.results import Translation
 MAX_ESCAPE = 12
 ROOM_FOR_OTHER_FIELDS = 65536  # bytes
 SHORT = 40  # characters up to which a text is too short to detect its language
-LONG = 1000  # characters of an order: longer orders are cut into sentences one at a time
+LONG = 1000  # characters of a request's texts; longer requests are cut into sentences one at a time
 MAX_TAG_GROWTH = 4  # `<b>` becomes `<g1000/>`
-# an alternative whose tokens are on average less probable than the likeliest's by this log-probability is dropped: of
-# such ones, 41 % lose 20 points of chrF to the translation; of closer ones, 12 % (Tatoeba, en-pt)
+# Alternatives whose mean log-probability of a token is lower than the likeliest's by more than this are dropped: 41 %
+# of them are 20 points of chrF worse than the translation; of the others, 12 % (Tatoeba, en-pt).
 MAX_SCORE_GAP = 0.4
 LIBRETRANSLATE_CODES = {"pb": "pt-BR", "zt": "zh-Hant"}
 Submit = Callable[[Batcher, LanguagePair, list[str]], Order]
@@ -41,12 +41,12 @@ class Limits:
     """The limits of a request.
 
     Attributes:
-        max_characters: of all its texts together.
-        max_beams: that it may ask for.
-        read_seconds: in which it must arrive.
-        request_seconds: that its translation may take.
-        keys: the accepted API keys; without any, a request needs no key.
-        requests_a_minute: of a client; 0 for no limit.
+        max_characters: the most characters in all its texts together.
+        max_beams: the most beams that it may ask for.
+        read_seconds: the time limit for its arrival.
+        request_seconds: the time limit for its translation.
+        keys: the accepted API keys; without any, requests do not need one.
+        requests_a_minute: the most requests of a client in a minute; 0 sets no limit.
         hosts: the names by which requests may address the server; empty for any.
         cors: the origin whose pages may send requests, "*" for any, `None` for none.
     """
@@ -105,7 +105,7 @@ class Answers:
             raise HTTPException(400, f"{too_long}: {TOO_LONG_ADVICE}")
 
     def language_of(self, code: str) -> str:
-        """Return the served language of a code: of "pt", "pt-BR" and "PT_br", whichever of "pt" and "por_Latn" is."""
+        """Return the served language that a code names: "pt", "pt-BR" and "PT_br" name "pt" or else "por_Latn"."""
         served = {_lower(language): language for language in self.codes}
         tag = LIBRETRANSLATE_CODES.get(code.lower(), code)
         language = without_region(tag)
@@ -113,7 +113,7 @@ class Answers:
             if candidate in served:
                 return served[candidate]
         matches = [served_code for served_code in self.codes if base_language(served_code) == base_language(language)]
-        if not language.isalpha():  # it names a script, and a reader of one may not read the other
+        if not language.isalpha():  # it names a script: readers of one script may not read another
             matches = []
         if len(matches) != 1:
             raise HTTPException(400, f"{code[:40]} is not supported; these are: {', '.join(self.codes)}")
@@ -127,7 +127,7 @@ class Answers:
         return [(await self.detect(text))[0] if len(text) > SHORT else joined[0] for text in fields.texts]
 
     async def detect(self, text: str) -> list[Detected]:
-        """Return the languages that a text may be in; a thread detects them, as other requests wait for this one."""
+        """Return the languages that a text may be in; a thread detects them, so that other requests go on."""
         async with self._detecting:  # one at a time
             ranked = [] if self.detector is None else await asyncio.to_thread(self.detector.rank, text)
         if not ranked:
@@ -203,7 +203,8 @@ class Answers:
     ) -> list[list[Translation]]:
         """Translate texts from these languages, with alternatives; a text in the target language stays as it is.
 
-        The translation is the one without alternatives: these are searched for separately, with more beams.
+        The best translation is the one that a request without alternatives gets: a second search, with more beams,
+        finds the alternatives.
         """
 
         def submit_with(settings: RequestSettings) -> Submit:

@@ -34,7 +34,7 @@ class HeadAsGet:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # a copy: uvicorn looks at the method of its own one
+        # a copy: uvicorn reads the method of its own scope
         await self.app({**scope, "method": "GET"} if scope.get("method") == "HEAD" else scope, receive, send)
 
 
@@ -51,11 +51,11 @@ def build_app(
         title="capsule-mt",
         version=__version__,
         summary="Translation with coverage, in the shape of LibreTranslate's API",
-        # FastAPI's own 422 has another form than these errors
+        # instead of FastAPI's 422, since these errors have another form
         responses={400: {"description": "`error` names the fault", "content": {"application/json": {}}}},
     )
-    # the last one that is added is the first one to see a request
     app.state.answers = answers
+    # the middleware that is added last is the first to see a request
     app.add_middleware(HeadAsGet)
     _count_requests(app, metrics)
     _guard(app, limits, answers.doorkeeper)

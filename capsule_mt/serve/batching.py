@@ -218,7 +218,7 @@ class Batcher:
         self._workers: list[threading.Thread] = []
 
     def _start(self) -> None:
-        """Start the threads, with the lock held: a pair that nobody asks for does without."""
+        """Start the threads, with the lock held; only at the first request, since some pairs never get one."""
         workers = [threading.Thread(target=self._work, name="batcher", daemon=True) for _ in range(2)]
         for thread in (*workers, threading.Thread(target=self._watch, name="watcher", daemon=True)):
             thread.start()
@@ -384,7 +384,9 @@ class Batcher:
         run_times = [batch.seconds for batch in self._running if not batch.is_slow]
         # beside a batch of other clients, slow clients are first; else they are last
         for is_slow in (True, False) if run_times else (False, True):
-            if has_slow if is_slow else run_times and min(run_times) < PATIENCE:
+            # one batch of slow clients at a time; a second one of others only if the first takes long
+            is_blocked = has_slow if is_slow else bool(run_times) and min(run_times) < PATIENCE
+            if is_blocked:
                 continue
             clients = [client for client in self._idle_clients() if client.waiting and client.is_slow == is_slow]
             if clients and (sentences := self._take(sorted(clients, key=lambda client: client.served))):
@@ -452,12 +454,13 @@ class Batcher:
                 if not (batch.stop.is_set or self._takes_long(batch)):
                     for sentence in batch.sentences:
                         sentence.client.is_slow = False
-                # a running mean; without stopped batches, a machine that got slower would have every batch stopped
+                # a running mean, also over stopped batches: else, once the machine got slower, all would be stopped
                 share = SMOOTHING if self._seconds_per_token else 1.0
                 self._seconds_per_token += share * (batch.seconds / batch.tokens - self._seconds_per_token)
                 self._changed.notify_all()
 
     def _put_back(self, batch: Batch) -> None:
+        """Queue the sentences of a stopped batch again; if one client has them all, it is slow."""
         with self._changed:
             batch.sentences[0].client.is_slow |= not batch.is_shared
             for sentence in reversed(batch.sentences):

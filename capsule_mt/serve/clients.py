@@ -49,7 +49,7 @@ class Keys:
                 )
             limits[key] = int(words[1]) if len(words) == 2 else None
         if not limits:
-            raise ValueError(f"{file}: has no key")
+            raise ValueError(f"{file}: has no key; write one key a line")
         return cls(limits)
 
     def __bool__(self) -> bool:
@@ -59,7 +59,7 @@ class Keys:
         return _digest(str(key)) in self.limits
 
     def limit(self, key: str) -> int | None:
-        """Return the limit of a key in requests a minute, or `None` if its line has none."""
+        """Return the limit of a key in requests a minute, or `None` if its line does not set one."""
         return self.limits[_digest(key)]
 
 
@@ -132,7 +132,7 @@ class Doorkeeper:
 
 
 def client_of(address: str) -> str:
-    """Return the client that has an address: itself, or for IPv6 its network, as anyone has all addresses of one."""
+    """Return the name of an address's client: the address, or for IPv6 its network, all of which a client has."""
     try:
         ip = ip_address(address.partition("%")[0])
     except ValueError:  # of a Unix socket, say

@@ -74,7 +74,7 @@ _Protocol: Any = H11Protocol
 class LimitedProtocol(_Protocol):
     """uvicorn's protocol with limits; `protocol_with` names the connections that it counts.
 
-    Always that of h11, which uvicorn needs: `httptools` does not tell how much of the next head has arrived.
+    It is the one by h11, which uvicorn always has: `httptools` does not tell how much of the next head has arrived.
     """
 
     open_connections: Connections

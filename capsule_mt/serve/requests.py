@@ -26,7 +26,7 @@ FORM, JSON, PARTS = "application/x-www-form-urlencoded", "application/json", "mu
 TOO_LONG_ADVICE = "send less at once, or start the server with a higher --max-characters"
 AUTO = "auto"
 SEARCH_OPTIONS = tuple(option.name for option in offered("server"))
-MIN_COUNTED = 16  # characters
+MIN_COUNTED = 16  # characters of the limit that each text of a list takes, however short it is
 MAX_FORM_ITEMS = 1000  # a list is an item for each of its texts
 MAX_FIELDS = 100
 # fields that LibreTranslate's clients send to any of its paths: `secret` from its page, `apiKey` from its npm client
@@ -53,7 +53,7 @@ ANSWER_EXAMPLES: dict[str, Any] = {
 
 
 def counted(texts: Iterable[str]) -> int:
-    """Return the characters of texts that count against the limit: those of a short one cost as much as 16."""
+    """Return the characters of texts that count against the limit: a short text counts for `MIN_COUNTED`."""
     return sum(max(len(text), MIN_COUNTED) for text in texts)
 
 
@@ -90,7 +90,8 @@ class TextRequest(Fields):
 
 AlignmentField = Annotated[bool, Field(description="add which words belong together, for each text")]
 MarksField = Annotated[
-    Marks | None, Field(description="which words coverage marks: those that are surely wrong, likely, or all doubts")
+    Marks | None,
+    Field(description="which words coverage marks: those that are surely wrong, likely, or all in doubt"),
 ]
 
 

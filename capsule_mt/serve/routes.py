@@ -173,7 +173,7 @@ def state_router(answers: Answers) -> APIRouter:
 
     @router.get("/frontend/settings")
     async def settings() -> dict[str, Any]:
-        """Return what a page has to know of this server."""
+        """Return what a page has to know about this server."""
         return _page_settings(answers)
 
     @router.get("/spec")

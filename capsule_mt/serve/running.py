@@ -86,7 +86,7 @@ class Server(uvicorn.Server):
 
 
 class Reloader:
-    """Serves other models from SIGHUP on, without a request that notices."""
+    """Replaces the models at SIGHUP, without disturbing any request."""
 
     def __init__(self, server: Server, answers: Answers, load: Callable[[], Models]) -> None:
         self.server, self.answers, self.load = server, answers, load

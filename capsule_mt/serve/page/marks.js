@@ -1,4 +1,4 @@
-// The marks in the two texts, the list of problems beside them, and the story of a word.
+// The marks in the two texts, the list of problems beside them, and the story of a word: a note on what became of it.
 "use strict";
 
 const $ = (id) => document.getElementById(id);
@@ -20,7 +20,7 @@ function element(tag, text, attributes = {}) {
 }
 
 // ---- what is wrong with a translation, the most certain first: see capsule_mt/coverage/problems.py
-/** Return where a text has these words, and no part of a longer word or number; `null` if it does not have them. */
+/** Return where a text has these words, not as a part of a longer word or number; `null` if it does not have them. */
 function spanOf(side, text, words, isLast = false) {
   const escaped = words.trim().split(/\s+/).map((word) => word.replace(/[.*+?^${}()|[\]\\/]/g, "\\$&"));
   const [wordStart, wordEnd] = [/^[\p{L}\p{N}]/u.test(words) ? "(?<![\\p{L}\\p{N}])" : "", /[\p{L}\p{N}]$/u.test(words) ? "(?![\\p{L}\\p{N}])" : ""];

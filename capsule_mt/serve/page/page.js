@@ -135,7 +135,7 @@ function showTexts() {
   remember();
 }
 
-/** Take a change of a text or a language: the marks are then of another translation. */
+/** After a change of a text or a language, remove the marks: they belong to the translation before it. */
 function changeText() {
   texts.clear();
   showTexts();
