@@ -88,7 +88,8 @@ def write_small(
 
     Raises:
         ValueError: the finest steps that int8 can hold lose more.
-        UnsupportedModelError: a model that the engine does not take, or of Marian that Capsule Marian does not.
+        UnsupportedModelError: a model that the engine does not support, or a feature of Marian that Capsule Marian
+            lacks.
         CheckpointError: a damaged file, or files that do not fit together.
     """
     moments = input_moments(folder, sources, **settings)

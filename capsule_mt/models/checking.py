@@ -39,7 +39,7 @@ def _calibration_schema(layers: int, heads: int) -> Schema:
         return is_pair and 0 <= head[0] < layers and 0 <= head[1] < heads
 
     head = {"head": Rule(is_head, f"a layer and a head of {layers} and {heads}")}
-    # "guided" is read no more, but calibrations of before 0.4 name it
+    # "guided" is not read any more, but calibrations from before 0.4 have it
     methods = {"guided": FITTED, "deletion": FITTED, "attention": METHOD.extended(head, required=("head",))}
     return Schema({**WORD_LISTS, **methods, "verified": VERIFIED, "support": Schema(WORD_LISTS), "length": LENGTH})
 

@@ -4,7 +4,7 @@ A matrix NAME [rows, columns] is these tensors of a file. Rows of a class hold c
 
 - `NAME.stream`: U8, the codes of the rows of each class, one class after the other;
 - `NAME.layout`: I32, the columns, and the bytes of each class in the stream;
-- `NAME.frequencies`: U16 [classes, 2 n + 1], how often each code from -n to n comes, in 16,384 parts;
+- `NAME.frequencies`: U16 [classes, 2 n + 1], the frequency of each code from -n to n, as a number of 16,384ths;
 - `NAME.classes`: U8, the class of each row in four bits, the lower ones first; empty if there is one class;
 - `NAME.runs`: I32, how many consecutive rows have the same scale;
 - `NAME.largest`: F32, what the code 127 stands for in each run; in each row, if there is one run.
@@ -22,7 +22,7 @@ from capsule_mt.engine.program import Codes, Tensor
 Content = bytes | memoryview
 PARTS = {"stream": "U8", "layout": "I32", "frequencies": "U16", "classes": "U8", "runs": "I32", "largest": "F32"}
 TOTAL = 1 << 14  # of the frequencies of a class
-# Of one code, at most: so a code takes an eighth of a bit or more, and a small file cannot ask for much memory.
+# The largest frequency of a code: so each code takes at least an eighth of a bit, and a small file little memory.
 MAX_FREQUENCY, MAX_CODES_PER_BYTE = 15_000, 64
 LARGEST_CODE = 127
 MAX_RUNS = 64  # a matrix with more has a scale for each row
@@ -99,7 +99,7 @@ def frequencies_of(codes: bytes) -> "array[int]":
 
 
 def fault_of(shapes: Mapping[str, tuple[str, tuple[int, ...]]], content: Mapping[str, Content]) -> str | None:
-    """Return what is wrong with the tensors of a matrix; `None` if nothing is, but perhaps the stream.
+    """Return what is wrong with the tensors of a matrix; `None` if nothing is. Only decoding checks the stream.
 
     shapes: the type and the shape of each. content: of those with the types and the dimensions of `PARTS`.
     """

@@ -1,7 +1,7 @@
 """A folder of Marian's, such as a student of Firefox Translations, as a checkpoint, without changing its files.
 
 Tokens come from the SentencePiece vocabularies, or from Marian's own (*.yml) beside these. One more token follows,
-which pads and starts: its embedding is zeros, as what Marian's decoder reads first.
+which pads and starts: its embedding is zeros, as is what Marian's decoder reads first.
 """
 
 import math
@@ -117,7 +117,7 @@ def _pieces_beside(folder: str, vocabularies: Sequence[str]) -> tuple[str, str]:
 
 
 def _refuse_packed(folder: str, names: Sequence[str], *, has_model: bool) -> None:
-    """Refuse a folder with a compressed file, as HPLT's and Mozilla's downloads are: its model, or one of a model."""
+    """Refuse a folder whose model or one of its other files is compressed, as HPLT's and Mozilla's are."""
     for name in names:
         unpacked, suffix = os.path.splitext(name)
         belongs = has_model and (unpacked.endswith(".spm") or unpacked.startswith("lex") or "vocab" in unpacked)
@@ -127,7 +127,7 @@ def _refuse_packed(folder: str, names: Sequence[str], *, has_model: bool) -> Non
 
 
 def _chosen(folder: str, names: Sequence[str], kind: str) -> str:
-    """Return the only name; of what training leaves, the one of the best model by the metric that it validated."""
+    """Return the only name; among those that training wrote, that of the best model by its validation metric."""
     best = [name for name in names if BEST in name]
     candidates = (
         best if len(best) == 1 and all(name.startswith(best[0].partition(BEST)[0]) for name in names) else names
@@ -287,7 +287,7 @@ def _read_pieces(files: MarianFolder) -> tuple[Pieces | NumberedPieces, Pieces |
 
 
 def _settings(options: Mapping[str, Any], origin: str, vocabulary: int) -> dict[str, Any]:
-    """Return the configuration of a model with these options; refuse options that it lacks."""
+    """Return the configuration of a model with these options; refuse those that are not supported."""
     for name, value in options.items():
         if name in REQUIRED and value not in REQUIRED[name]:
             accepted = " or ".join(map(repr, REQUIRED[name]))
@@ -412,8 +412,8 @@ class StoredWeight(NamedTuple):
     kind: str
 
 
-def stored_weights_of(config: Mapping[str, Any], most_layers: int, file: str) -> dict[str, StoredWeight]:
-    """Return the weight of Marian that each weight of a Capsule Marian is."""
+def stored_weights_of(config: Mapping[str, Any], max_layers: int, file: str) -> dict[str, StoredWeight]:
+    """Return for each weight of a Capsule Marian the weight of Marian's file that it is stored as."""
     weights = {"final_logits_bias": StoredWeight("decoder_ff_logit_out_b", "bias")}
     if config["share_encoder_decoder_embeddings"]:
         weights["model.shared.weight"] = StoredWeight(SHARED, "table")
@@ -452,7 +452,7 @@ def stored_weights_of(config: Mapping[str, Any], most_layers: int, file: str) ->
     variant = config.get("marian_variant") or MarianVariant(decoder_self=config["decoder_self"])
     for side, stack in (("encoder", "encoder_layers"), ("decoder", "decoder_layers")):
         depth = config[stack]
-        if type(depth) is not int or not 1 <= depth <= most_layers:
+        if type(depth) is not int or not 1 <= depth <= max_layers:
             raise CheckpointError(f"{file}: `{side[:3]}-depth` is {shown(depth)}, but it has weights for fewer layers")
         add_norm(f"model.{side}.emb_pre_norm", f"{side}_emb", variant.postprocess_emb, "_pre")
         add_norm(f"model.{side}.top_layer_norm", f"{side}_top", variant.postprocess_top)

@@ -118,7 +118,7 @@ def code_of(argument: str, language: str | None, codes: Collection[str]) -> str:
 
 
 def _agree(region: str, other_region: str) -> bool:
-    """Return whether codes of one language may mean the same: a country tells no script, and "XX" nothing."""
+    """Return whether codes of one language may mean the same: a country does not tell a script, and "XX" nothing."""
     if region == other_region or "" in (region, other_region):
         return True
     lengths = sorted((len(region), len(other_region)))

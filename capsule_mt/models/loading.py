@@ -47,9 +47,9 @@ def load_model(
 
     Args:
         int8: multiply in int8, with a scale for each row.
-        shortlist: score only the likely translations of a source's tokens: a file of `capsule-mt
-            shortlist`, a `lex.*.bin` of Marian, or True for the one beside the checkpoint. True without one, for a
-            model of many languages: the tokens of the target's script.
+        shortlist: score only the likely translations of a source's tokens: a file of `capsule-mt shortlist`, a
+            `lex.*.bin` of Marian, or True for the one beside the checkpoint. If a model of many languages does not
+            have one, True selects the tokens of the target's script.
 
     Raises:
         UnsupportedModelError: a family, a method or a tokenizer that only transformers knows.

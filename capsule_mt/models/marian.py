@@ -130,7 +130,7 @@ class _Marian:
         return writer.run("COPY", hidden, source=output)
 
     def _top(self, writer: ModuleWriter, hidden: int, embedded: int, side: str) -> int:
-        """Apply the steps after the last layer, whose input counts as the embeddings."""
+        """Apply the steps after the last layer, in which the embeddings count as the layer's input."""
         steps = self.variant.postprocess_top
         if not steps:
             return hidden
@@ -399,7 +399,10 @@ class _Marian:
     def _capsule_map(
         self, name: str, field: str, num_capsules: int, inputs: int, outputs: int, *, bias: bool = True
     ) -> Linear:
-        """Return the map to each capsule's outputs, from the inputs of all capsules, or for `own` from its own."""
+        """Return the map to each capsule's outputs: from the inputs of all capsules, or only its own.
+
+        field: the setting that says which: "all" or "own".
+        """
         rows, columns = num_capsules * outputs, num_capsules * inputs
         if self.settings.choice(field, "all", ("all", "own")) == "all":
             return self.parts.linear(name, rows, columns, bias=bias)

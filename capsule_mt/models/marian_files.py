@@ -1,9 +1,9 @@
 """Files of Marian's weights: `.bin`, also with matrices in int8, and `.npz`. Sizes in their headers are never trusted.
 
 A `.bin`: version and count, for each item the lengths of its name, shape and data and its type, all in uint64; the
-names; the shapes in int32; the length of a padding, and that; the data. An int8 matrix has its codes, and then one
-number: a weight is the code over it. The matrices of `.npz` and of float32 are [inputs, outputs], int8 ones are stored
-as [outputs, inputs], but for embeddings.
+names; the shapes in int32; the length of the padding, and the padding; the data. An int8 matrix has its codes, and
+then one number: a weight is its code divided by that. Matrices in `.npz` and in float32 are stored as [inputs,
+outputs], int8 ones as [outputs, inputs], except embeddings.
 """
 
 import math
@@ -25,7 +25,7 @@ OPTIONS = "special:model.yml"
 VERSION = 1
 MAX_VERSION = 255  # a larger number at the beginning is the text or the magic of another format
 # of a `.bin`; the types missing here are unsigned, or packed for one kind of processor. `intgemm8` is 0x4101 for the
-# Marian of Bergamot, and 0x10001 for Marian 1.12, which scrambles matrices whose sizes are no multiples of `TILE`
+# Marian of Bergamot, and 0x10001 for Marian 1.12, which scrambles matrices whose sizes are not multiples of `TILE`
 INTGEMM8, TILE = 0x10001, 16
 TYPES = {0x404: "F32", 0x402: "F16", 0x101: "I8", 0x4101: "CODES", INTGEMM8: "CODES"}
 NUMPY_TYPES = {"<f4": "F32", "<f2": "F16", **dict.fromkeys(("|i1", "<i1", "|u1", "|S1"), "I8")}

@@ -100,7 +100,7 @@ def _entries(file: str) -> Iterator[tuple[str, Entry]]:
             raise CheckpointError(f"{file}: its files are compressed, which torch does not do")
         state = _state_dict(file, archive.read(pickle_name))
     folder = pickle_name.removesuffix("data.pkl")
-    tied: set[_Tensor] = set()  # what has a name already: the writers look for it under each
+    tied: set[_Tensor] = set()  # that have a name already: the writers look for a tied tensor under each of its names
     with open(file, "rb") as stream:
         for name, tensor in state.items():
             if tensor in tied:

@@ -115,9 +115,8 @@ class Shortlist:
             tokens.fromfile(stream, num_tokens)
         if not 0 < num_starts <= vocabularies[0] + 1 or frequent > vocabularies[1] or max(starts) > num_tokens:
             raise CheckpointError(f"{file}: is for other vocabularies, or it is damaged")
-        starts.extend(
-            [starts[-1]] * (vocabularies[0] + 1 - len(starts))
-        )  # the file may end before the last source tokens
+        # the file may end before the last source tokens
+        starts.extend([starts[-1]] * (vocabularies[0] + 1 - len(starts)))
         try:
             return cls(starts, tokens, range(frequent), vocabularies[1], MARIAN_MULTIPLE)
         except ValueError as error:
@@ -169,7 +168,7 @@ class Shortlist:
         return sorted(candidates)
 
     def of_sources(self, sources: Sequence[Sequence[int]], further: Sequence[Sequence[int]]) -> JointCandidates:
-        """Return the same of several sources, each with `further` tokens; in C, for speed."""
+        """Return the same for several sources, each with `further` tokens; in C, for speed."""
         return self._lexicon.candidates_of(sources, further)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Any model that the engine takes as a checkpoint with fewer bits, without torch."""
+"""Write any model that the engine supports as a checkpoint with fewer bits, without torch."""
 
 import os
 import re
@@ -25,7 +25,8 @@ def write_int8(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> N
     With `int8=True` it translates as the original does, bit for bit. Tensors are read one at a time.
 
     Raises:
-        UnsupportedModelError: a model that the engine does not take, or of Marian that Capsule Marian does not.
+        UnsupportedModelError: a model that the engine does not support, or a feature of Marian that Capsule Marian
+            lacks.
         CheckpointError: a damaged file, or files that do not fit together.
     """
     write_checkpoint(folder, out, write_int8_weights)

@@ -96,7 +96,7 @@ def _load(file: str, splits_special_tokens: bool) -> FastTokenizer:
     content = read_file(file)
     try:
         tokenizer = FastTokenizer.from_buffer(content)
-    except BaseException as error:  # `tokenizers` raises nothing more special, or panics
+    except BaseException as error:  # `tokenizers` raises nothing more specific, or panics
         if not may_be_line_error(error):
             raise
         raise CheckpointError(f"{file}: does not load: {error}") from None
