@@ -133,7 +133,9 @@ def renamed_card(card: str, name: str, *, license: str | None = None) -> ModelCa
         data.model_name = name
     if license is not None:
         data.license, data.license_name, data.license_link = license, None, None
-    text = renamed.text.replace(f"import hf_capsule_mt{ITS_MODELS}\n", "").replace(WITHOUT_CODE, WITH_CODE)
+    text = renamed.text.replace(f"import hf_capsule_mt{ITS_MODELS}\n", "")
+    # not `WITHOUT_CODE`: cards of older versions word the sentence differently
+    text = re.sub("^`capsule-mt export` adds code, .*$", WITH_CODE, text, flags=re.MULTILINE)
     heading = re.search("^# (.+)$", text, re.MULTILINE)
     if heading is not None:
         text = text[: heading.start(1)] + name + text[heading.end(1) :]

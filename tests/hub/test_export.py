@@ -17,6 +17,7 @@ from hf_capsule_mt import CapsuleMarianMTModel, Translator, to_fast
 from hf_capsule_mt.data import sentence_pairs, separate_tokenizer, train_separate_tokenizers
 from hf_capsule_mt.hub import LoadTestError, export, pushing, write_folder
 from hf_capsule_mt.hub import load_test as load_test_program
+from hf_capsule_mt.hub.cards import WITH_CODE
 from hf_capsule_mt.hub.exporting import check_export
 from hf_capsule_mt.loading import load_checkpoint, stored_dtype
 from hf_capsule_mt.training.checkpoints import average_checkpoints
@@ -153,6 +154,8 @@ def test_a_released_checkpoint_keeps_its_card(checkpoint, tmp_path, monkeypatch)
     assert parts[0] == parts[1]
     assert new.text.count('"tester/exported", trust_remote_code=True)') == 3
     assert checkpoint.name not in new.text[: new.text.index("## Intended use")]
+    assert WITH_CODE in new.text
+    assert "adds code" not in new.text
     write_folder(tmp_path / "out", tmp_path / "again", "tester/exported", license="mit")
     again = ModelCard((tmp_path / "again" / "README.md").read_text())
     assert (again.text, again.data.license) == (new.text, "mit")
