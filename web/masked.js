@@ -12,6 +12,8 @@ const TAG_KINDS = ["tags", "emoji", "emphasis", "signs"]; // that the model does
 export const UNKNOWN_KINDS = ["unknown", "amounts", "signs", "arrows"]; // of what the vocabulary lacks
 const hasLetters = (text) => /\p{L}/u.test(text);
 const count = (part, text) => text.split(part).length - 1;
+const NUMBER_PLACEHOLDER = new RegExp(`^(?:${PATTERNS.NUMBER_PLACEHOLDER})$`, "u");
+const isNumberPlaceholder = ({ text, kind }) => kind === "placeholders" && NUMBER_PLACEHOLDER.test(text);
 const isTag = ({ kind }) => TAG_KINDS.includes(kind);
 export const overlaps = (span, spans) => spans.some(({ start, end }) => span.start < end && start < span.end);
 
@@ -226,6 +228,12 @@ export class Masked {
     return result.#changed({ standIns: result.#standInsFor(unknown) });
   }
 
+  /** Return this text with a number for each placeholder of a number: see keeping.py. */
+  withNumbersForPlaceholders() {
+    const placeholders = this.items.filter((index) => isNumberPlaceholder(this.parts[index]));
+    return placeholders.length ? this.#changed({ standIns: this.#standInsFor(placeholders) }) : this;
+  }
+
   /** Return the used stand-ins, and an unused one for each of these items, while they last. */
   #standInsFor(items) {
     const standIns = new Map(this.standIns);
@@ -273,12 +281,13 @@ export class Masked {
     return this.items.filter((index) => !matches.has(index) || (this.standIns.has(index) && leaks(this.standIns.get(index))));
   }
 
-  /** Return this text with new stand-ins for lost items; null if they have run out. */
+  /** Return this text with new stand-ins for lost items; null if they have run out. A placeholder that lost its first number is read as it is. */
   withStandIns(lost) {
     const tried = [...this.tried, lost.flatMap((index) => this.standIns.get(index) ?? [])];
     const unchanged = new Map([...this.standIns].filter(([index]) => !lost.includes(index)));
-    const standIns = this.#changed({ standIns: unchanged, tried }).#standInsFor(lost);
-    return tried.length <= MAX_ROUNDS && lost.every((index) => standIns.has(index)) ? this.#changed({ standIns, tried }) : null;
+    const lostItems = lost.filter((index) => this.tried.length || !this.standIns.has(index) || !isNumberPlaceholder(this.parts[index]));
+    const standIns = this.#changed({ standIns: unchanged, tried }).#standInsFor(lostItems);
+    return tried.length <= MAX_ROUNDS && lostItems.every((index) => standIns.has(index)) ? this.#changed({ standIns, tried }) : null;
   }
 
   /** Return the parts between items that have words. */
@@ -317,9 +326,10 @@ export function withNumbers(text, spans) {
   });
 }
 
-function standInsOf({ text, kind }) {
+function standInsOf(item) {
+  const { text, kind } = item;
   if (kind === "arrows") return [ARROW_STAND_IN];
-  if (kind !== "amounts") return /^%.*[difugx]$/.test(text) ? STAND_INS.amount : STAND_INS.name;
+  if (kind !== "amounts") return isNumberPlaceholder(item) ? STAND_INS.count : STAND_INS.name;
   const numbers = text.match(/\p{Nd}+/gu) ?? [];
   return numbers.length === 1 ? [...numbers, ...STAND_INS.amount] : STAND_INS.amount;
 }

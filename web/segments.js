@@ -115,7 +115,7 @@ export class Segmenter {
     const complete = mayLackStop ? this.#withFullStop(text, plain) : plain;
     const unknown = unknownTokens(this.vocabulary, complete.text, complete);
     const hasUnknown = unknown.size > 0;
-    const piece = hasUnknown && copies ? this.#withoutUnknown(complete, unknown) : complete;
+    const piece = this.#withNumbersForPlaceholders(hasUnknown && copies ? this.#withoutUnknown(complete, unknown) : complete);
     piece.ending = complete.ending;
     const hasText = piece.source.hasWords && (hasUnknownWord || piece.ids.some((token) => !this.textless.has(token)));
     return { piece, hasText, hasUnknown };
@@ -166,6 +166,13 @@ export class Segmenter {
     const changed = spans.length ? source.withUnknown(withNumbers(text, spans)) : source;
     const protectedPiece = this.#encoded(changed);
     return protectedPiece.ids.length <= this.limit ? protectedPiece : piece;
+  }
+
+  /** Return a sentence with numbers instead of placeholders of numbers, if the result fits. */
+  #withNumbersForPlaceholders(piece) {
+    const source = piece.source.withNumbersForPlaceholders();
+    const changed = source === piece.source ? piece : this.#encoded(source);
+    return changed.ids.length <= this.limit ? changed : piece;
   }
 
   /** Return what to translate instead of a piece whose translation lost items: with other stand-ins, or the parts between items. */

@@ -1,7 +1,8 @@
 """Plural forms by language: the expressions of gettext's headers, and the categories of CLDR, which app catalogs name.
 
 A language with more forms than the source gets one translation for each: for Russian, "%d files" is translated as
-"2 files" and as "5 files", and the number becomes the placeholder again.
+"2 files" and as "5 files", and the number becomes the placeholder again. The singular "%d file" is translated as
+"1 file": the translator reads placeholders of numbers as large numbers.
 """
 
 import gettext
@@ -10,7 +11,7 @@ from collections.abc import Container, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from capsule_mt.formats.units import Translated
-from capsule_mt.text.keeping import placeholders_of
+from capsule_mt.text.keeping import Item, placeholders_of
 from capsule_mt.text.languages import language_of
 
 Source = TypeVar("Source")
@@ -142,11 +143,16 @@ class PluralMessage:
         needs_samples = sum(bool(numbers) and 1 not in numbers for numbers in forms.values()) > 1
         for name, numbers in forms.items():
             source = text = source_of_form(name, numbers, sources, placeholder)
-            sample = str(min((number for number in numbers if number > 1), default=0)) if numbers else ""
-            shown = ""
-            if needs_samples and numbers and 1 not in numbers and sample not in re.findall(r"\d+", source):
+            sample, shown = "", ""
+            if 1 in numbers and source == sources.get("one") != sources["other"]:
+                sample, shown = "1", number_placeholder(source, placeholder)
+                shown = shown if Item(shown, "placeholders").is_number_placeholder else ""
+            elif needs_samples and numbers and 1 not in numbers:
+                sample = str(min((number for number in numbers if number > 1), default=0))
                 shown = number_placeholder(source, placeholder)
-                text = source.replace(shown, sample) if shown else source
+            if shown and sample in re.findall(r"\d+", source):
+                shown = ""
+            text = source.replace(shown, sample) if shown else source
             if text not in self.texts:
                 self.texts.append(text)
             self._forms[name] = Form(self.texts.index(text), source, sample if shown else "", shown)

@@ -37,6 +37,23 @@ _GLUED_AFTER = (
 )
 BARE_PLACEHOLDERS = rf"{_PLACEHOLDER}(?:[-_.:/x\xd7+@]?{_PLACEHOLDER})*"
 PLACEHOLDER = f"{_GLUED_BEFORE}{BARE_PLACEHOLDERS}{_GLUED_AFTER}"
+# A placeholder that a program fills with a number: by its name ({count}, {num_files}, {fileCount}, %COUNT%), its type
+# in printf, Python, .NET or ICU, or as Qt and the branches of an ICU plural have it
+_NUMBER_WORDS = (
+    "n|num|nb|number|count|counter|cnt|total|amount|quantity|qty|length|size|limit|max|min|maximum|minimum"
+    "|days|hours|minutes|seconds|weeks|months|years|percent|percentage"
+)
+_NUMBER_NAME = (
+    rf"(?:(?<![A-Za-z\"'])(?:{_NUMBER_WORDS})(?![a-z])"
+    rf"|(?<=[a-z])(?:{_NUMBER_WORDS.title()})(?![a-z])"
+    rf"|(?<![A-Za-z])(?:{_NUMBER_WORDS.upper()})(?![A-Za-z]))"
+)
+NUMBER_PLACEHOLDER = (
+    rf"(?:[$%#]?\{{{{1,3}}|%\()[^{{}}()]{{0,80}}{_NUMBER_NAME}[^{{}}()]{{0,80}}(?:\}}{{1,3}}|\)[a-z])"
+    rf"|(?:[:$]|%%?)\w{{0,80}}{_NUMBER_NAME}\w{{0,80}}%{{0,2}}"
+    r"|%(?:\(\w+\)|\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:hh?|ll?|z)?[difuxXeg]"
+    r"|\{\w*:[-+,.\d]*[,dfnN]\d*\}|\{[^{}]{1,80},\s*number\b[^{}]{0,80}\}|%n|%L\d+|\{#\}"
+)
 # code, hashtags and @users, paths, identifiers
 CODE = r"`[^`\n]+`|(?<!\w)[#@]\w+|\b[A-Za-z]:\\\S+|(?<!\S)(?:~|\.{0,2})/\S*\w|\b\w*[A-Za-z]_\w+"
 NO_WORDS = rf"{URL}|{TAG}|{PLACEHOLDER}|{CODE}"

@@ -182,6 +182,7 @@ class Segmenter(NamedTuple):
                 document.num_tokens += len(encoded.ids) - len(copied_tokens)
                 if unknown and self.copies:
                     part, encoded = self._without_unknown(part, encoded, unknown)
+                part, encoded = self._with_numbers_for_placeholders(part, encoded)
                 if part.has_words and (has_unknown_word or not textless_ids.issuperset(encoded.ids)):
                     document.pieces.append(self._piece(part, encoded, was_cut))
                     document.pieces[-1].is_glued = span.start in cuts
@@ -250,6 +251,15 @@ class Segmenter(NamedTuple):
         if not spans:
             return source, encoded
         changed = source.with_unknown(spans)
+        changed_encoded = self._encode(changed.text, changed.prefix)
+        is_too_long = self.limit is not None and len(changed_encoded.ids) > self.limit
+        return (source, encoded) if is_too_long else (changed, changed_encoded)
+
+    def _with_numbers_for_placeholders(self, source: Masked, encoded: Encoded) -> tuple[Masked, Encoded]:
+        """Return a sentence with numbers instead of placeholders of numbers, if the result fits."""
+        changed = source.with_numbers_for_placeholders()
+        if changed is source:
+            return source, encoded
         changed_encoded = self._encode(changed.text, changed.prefix)
         is_too_long = self.limit is not None and len(changed_encoded.ids) > self.limit
         return (source, encoded) if is_too_long else (changed, changed_encoded)

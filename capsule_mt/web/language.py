@@ -120,6 +120,7 @@ def patterns() -> dict[str, str]:
         "LABEL_END": edges.LABEL_END.pattern,
         "FIRST_LETTER": edges.FIRST_LETTER.pattern,
         "BARE_PLACEHOLDERS": copying.BARE_PLACEHOLDERS,
+        "NUMBER_PLACEHOLDER": copying.NUMBER_PLACEHOLDER,
         "NUMBER": checks.NUMBER.pattern,
         "ROMAN_NUMERAL_IN_TEXT": checks.ROMAN_NUMERAL.pattern,
         "AFTERNOON": checks.AFTERNOON.pattern,

@@ -140,7 +140,7 @@ def test_android():
         "Ein Hut",
         "Erster Tag",
         "@home und Über",
-        "%d Datei",
+        "1 Datei",
         "%d Dateien",
     ]
     written = translated("strings.xml", ANDROID).decode()

@@ -35,7 +35,7 @@ def test_i18next():
     assert [(unit.text, unit.location) for unit in units] == [
         ("Der alte Mann", "line 2"),
         ("Hallo {{name}}, <0>willkommen</0> bei {1}!", "line 3"),
-        ("{{count}} Datei", "line 4"),
+        ("1 Datei", "line 4"),
         ("{{count}} Dateien", "line 4"),
         ("Ein Hut", "line 6"),
         ("{{count}} Hüte", "line 6"),

@@ -73,7 +73,7 @@ def test_every_language_by_any_of_its_codes():
 
 def test_each_plural_form_is_translated_with_a_number_of_it():
     catalog = HEADER + "\n" + PLURAL
-    forms = {"%d file": "%d файл", "2 files": "2 файла", "5 files": "5 файлов"}
+    forms = {"1 file": "1 файл", "2 files": "2 файла", "5 files": "5 файлов"}
     written = translated(catalog, forms.__getitem__, "ru")
     assert 'msgstr[0] "%d файл"\nmsgstr[1] "%d файла"\nmsgstr[2] "%d файлов"\n' in written
     assert "fuzzy" not in written
@@ -89,7 +89,25 @@ def test_a_plural_form_that_lost_its_number_takes_another_one_for_review():
 
 def test_a_number_that_the_message_also_has_is_no_sample():
     message = PluralMessage({"one": "%d of 2", "other": "%d of 2 parts"}, rule_of("ru").numbers)
-    assert message.texts == ["%d of 2", "%d of 2 parts", "5 of 2 parts"]
+    assert message.texts == ["1 of 2", "%d of 2 parts", "5 of 2 parts"]
+    message = PluralMessage({"one": "%d of 1", "other": "%d of 1 parts"}, rule_of("de").numbers)
+    assert message.texts == ["%d of 1", "%d of 1 parts"]
+
+
+@pytest.mark.parametrize("count", ["%d", "%(count)s", "{n}", "{{count}}"])
+def test_a_singular_is_translated_with_the_number_one(count):
+    message = PluralMessage({"one": f"{count} file", "other": f"{count} files"}, rule_of("pt").numbers)
+    assert message.texts == ["1 file", f"{count} files"]
+    translations = [Translated("1 arquivo"), Translated(f"{count} arquivos")]
+    assert message.filled(translations)["one"].text == f"{count} arquivo"
+    lost = message.filled([Translated("um arquivo"), translations[1]])["one"]
+    assert lost == Translated(f"{count} arquivos", needs_review=True)
+
+
+@pytest.mark.parametrize("name", ["%s", "{name}", "{0}"])
+def test_a_singular_with_a_name_keeps_it(name):
+    message = PluralMessage({"one": f"{name} has a file", "other": f"{name} has files"}, rule_of("pt").numbers)
+    assert message.texts == [f"{name} has a file", f"{name} has files"]
 
 
 @pytest.mark.parametrize("language", ["de", "pt_BR"])

@@ -84,7 +84,7 @@ def test_tags(case):
     assert Fake(writing(case))(case["text"]) == case["translation"]
 
 
-@pytest.mark.parametrize("kind", ["tags", "copied"])
+@pytest.mark.parametrize("kind", ["tags", "copied", "counts"])
 def test_what_is_put_back_by_default(kind):
     for case in vectors("restoring")[kind]:
         fake = Fake(writing(case))

@@ -129,8 +129,8 @@ function translated({ text, unknown, outputs }) {
   return { text, unknown, outputs: inputs.sort().map((part) => [part, writes.get(part)]), translation: joinTranslations(document, translations).text };
 }
 
-const { tags, copied } = vectors("restoring");
-answers.restoring = { tags: tags.map(translated), copied: copied.map(translated) };
+const { tags, copied, counts } = vectors("restoring");
+answers.restoring = { tags: tags.map(translated), copied: copied.map(translated), counts: counts.map(translated) };
 
 // a vocabulary that has these texts; it cuts others into characters
 function vocabularyOf(texts) {
