@@ -107,7 +107,7 @@ export class Translator {
   readonly marks: boolean;
   translate(text: string, options?: TranslationOptions): Translation;
   translate(texts: string[], options?: TranslationOptions): Translation[];
-  /** Return what a translation of a text leaves out and makes up; the text is read as one sentence. */
+  /** Return what a translation of a text leaves out and makes up; the text is read as one sentence, without tags. */
   cover(text: string, translation: string, options?: { support?: boolean }): Coverage;
   /** End the threads; needed only where there are several. */
   close(): void;

@@ -4,9 +4,10 @@
 
 import { KEPT_KINDS, KEPT_PATTERNS, MAYBE_NO_WORDS, PATTERNS } from "./interface.js";
 
-const itemPattern = (kinds) => new RegExp(kinds.map((kind) => `(?<${kind}>${KEPT_PATTERNS[kind]})`).join("|"), "gu");
-const ITEMS = itemPattern(Object.keys(KEPT_PATTERNS));
-export const CHECKED_ITEMS = itemPattern(KEPT_KINDS);
+const patternOfKinds = (kinds) => new RegExp(kinds.map((kind) => `(?<${kind}>${KEPT_PATTERNS[kind]})`).join("|"), "gu");
+export const ITEMS = patternOfKinds(Object.keys(KEPT_PATTERNS));
+export const CHECKED_ITEMS = patternOfKinds(KEPT_KINDS);
+export const TAGS = patternOfKinds(["tags"]);
 const { tags, urls, placeholders, code } = KEPT_PATTERNS;
 const NO_WORDS = new RegExp(`${urls}|${tags}|${placeholders}|${code}`, "gu");
 const EMOJI = new RegExp(PATTERNS.EMOJI, "u");

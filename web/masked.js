@@ -2,7 +2,7 @@
 // text/keeping.py; `restored` puts everything back.
 
 import { AROUND_ITEMS, ARROWS, ARROW_STAND_IN, BLOCK_BREAK, MAX_NUMBER, MAX_ROUNDS, PATTERNS, STAND_INS } from "./interface.js";
-import { itemsOf } from "./keeping.js";
+import { itemsOf, TAGS } from "./keeping.js";
 
 const BLOCK_TAG = new RegExp(`^${PATTERNS.BLOCK_TAG}`, "u");
 const TAG_NAME = new RegExp(`^${PATTERNS.TAG_NAME}`, "u");
@@ -54,9 +54,14 @@ export function partnersOf(parts) {
   return partners;
 }
 
-/** Return a text in its normal form as the model reads it; `copies`: keep items. */
-export function masked(text, vocabulary, copies) {
-  const items = copies ? itemsOf(text) : [];
+/** Return a given translation as the model reads it: without tags. */
+export function withoutTags(translation) {
+  const text = translation.replace(TAGS, (tag) => (BLOCK_TAG.test(tag) ? " " : ""));
+  return text === translation ? text : text.trim();
+}
+
+/** Return a text in its normal form as the model reads it, without these items or with stand-ins for them. */
+export function masked(text, vocabulary, items) {
   const form = vocabulary.normalForm(text, items.map(({ start, end }) => [start, end]));
   const parts = [];
   let lastEnd = 0;

@@ -4,7 +4,7 @@ import { inSentenceCase } from "./casing.js";
 import { isAround, lacksFullStop, withoutBrackets } from "./edges.js";
 import { colonOfLabel, separatorWithQuotes } from "./habits.js";
 import { BLOCK_BREAK, ELLIPSES, MAX_WORD, PATTERNS } from "./interface.js";
-import { withoutCopiedEdges } from "./keeping.js";
+import { ITEMS, itemsOf, TAGS, withoutCopiedEdges } from "./keeping.js";
 import { labelIn } from "./labels.js";
 import { masked, withNumbers } from "./masked.js";
 import { EXTENDS, unknownTokens } from "./normal.js";
@@ -25,7 +25,7 @@ class Piece {
   forms = []; // of a label: pieces that the model reads, too; the translation that most forms have wins
 
   constructor(source, { ids, offsets }) {
-    Object.assign(this, { source, ids, offsets, text: source.text });
+    Object.assign(this, { source, ids, offsets, text: source.text.replaceAll(BLOCK_BREAK, " ") });
     [this.start, this.end] = source.span;
   }
 
@@ -57,9 +57,10 @@ export class Segmenter {
   /**
    * Cut a text into pieces that fit.
    *
-   * `copies`: leave out what is not a sentence, and keep items in sentences; `truncates`: return the first piece alone.
+   * `copies`: leave out what is not a sentence, and keep items in sentences; `isForced`: return one piece without tags, the
+   * first one that fits.
    */
-  document(userText, { splits = true, copies = true, truncates = false } = {}) {
+  document(userText, { isForced = false, splits = !isForced, copies = !isForced } = {}) {
     const text = userText.replace(LONE_SURROGATES, "\ufffd");
     const foreign = [];
     const shortened = !splits || text.length <= MAX_WORD ? text : text.replace(LONG_WORD, (word, start) => {
@@ -67,15 +68,16 @@ export class Segmenter {
       return "\n".repeat(word.length);
     });
     const cased = copies ? inSentenceCase(shortened, this.vocabulary, this.rules) : { text: shortened, lines: [] };
-    const source = masked(cased.text, this.vocabulary, copies);
+    const itemPattern = isForced ? TAGS : ITEMS;
+    const source = masked(cased.text, this.vocabulary, copies || isForced ? itemsOf(cased.text, itemPattern) : []);
     const document = { text, copies: copies || foreign.length > 0, foreign, pieces: [] };
     const cuts = gluedCuts(source);
-    for (const sentence of cutAt(cuts, this.#sentences(source, splits))) {
+    for (const sentence of cutAt(cuts, this.#sentences(source, splits, isForced))) {
       const inner = copies ? innerSentence(text, source, withoutCopiedEdges(source.text, sentence)) : sentence;
       const label = copies ? labelIn(source.text, inner) : null;
       const span = label ?? inner;
       if (span[0] === span[1]) continue;
-      for (const part of this.#fitting(source.text, span).slice(0, truncates ? 1 : undefined)) {
+      for (const part of this.#fitting(source.text, span).slice(0, isForced ? 1 : undefined)) {
         const mayLackStop = copies && part[1] === span[1] && !cuts.has(sentence[1]);
         const { piece, hasText, hasUnknown } = this.#piece(text, source.part(part), copies, mayLackStop);
         piece.isGlued = cuts.has(part[0]);
@@ -93,14 +95,19 @@ export class Segmenter {
     return new Piece(source, this.#encode(source.text));
   }
 
+  /** Tokenise a text; tags that end a sentence are read as spaces. */
   #encode(text) {
-    return this.vocabulary.tokenizer.encode(text);
+    if (!text.includes(BLOCK_BREAK)) return this.vocabulary.tokenizer.encode(text);
+    const spaced = text.replaceAll(BLOCK_BREAK, " ");
+    const start = spaced.length - spaced.trimStart().length;
+    const { ids, offsets } = this.vocabulary.tokenizer.encode(spaced.trim());
+    return { ids, offsets: offsets.map((span) => span && span.map((offset) => offset + start)) };
   }
 
-  #sentences({ text, shadow, keeps }, splits) {
+  #sentences({ text, shadow, keeps }, splits, joinsBlocks) {
     if (splits) return splitSentences(shadow, this.rules);
-    const blocks = keeps ? spansBetween(BLOCK_BREAKS, text) : [[0, text.length]];
-    return blocks.map((block) => stripped(text, block)).filter(([start, end]) => start < end);
+    const blocks = keeps && !joinsBlocks ? spansBetween(BLOCK_BREAKS, text) : [[0, text.length]];
+    return blocks.map((block) => stripped(text.replaceAll(BLOCK_BREAK, " "), block)).filter(([start, end]) => start < end);
   }
 
   #fitting(text, span) {

@@ -8,6 +8,7 @@ import { Engine, readBytes } from "./engine.js";
 import { typographicQuotesOf, withFrenchSpaces, withQuotes } from "./habits.js";
 import { OPTIONS } from "./interface.js";
 import { asLabel, mostFrequent } from "./labels.js";
+import { withoutTags } from "./masked.js";
 import { ModelFile } from "./model_file.js";
 import { Vocabulary } from "./normal.js";
 import { restored } from "./restoring.js";
@@ -109,15 +110,16 @@ export class Translator {
     this.#check(support);
     const piece = this.#forced(text, translation);
     const document = { text, pieces: piece ? [piece] : [], foreign: [] };
-    return this.#coverage(document, { text: translation, starts: [0] }, [translation], [translation], support);
+    const outputs = document.pieces.map((part) => this.#output(part));
+    return this.#coverage(document, { text: translation, starts: [0] }, outputs, [translation], support);
   }
 
   /** Return a text as a piece with the user's translation; undefined for a blank text. */
   #forced(text, translation) {
-    const [piece] = this.segmenter.document(text, { splits: false, copies: false, truncates: true }).pieces;
+    const [piece] = this.segmenter.document(text, { isForced: true }).pieces;
     if (!piece) return undefined;
     const limit = this.defaults.longest_target ?? Infinity;
-    const target = this.tokenizer.encodeTarget(translation);
+    const target = this.tokenizer.encodeTarget(withoutTags(translation));
     const ids = target.length > limit ? [...target.slice(0, limit - 1), target.at(-1)] : target;
     const [{ logProbs, received }] = this.engine.force([piece.ids], [ids], this.calibration.head);
     const isEmpty = ids[0] === this.engine.tokens.end;
@@ -210,7 +212,7 @@ export class Translator {
 
   #support({ text, hypothesis: { ids, logProbs } }, translation) {
     const offsets = this.tokenizer.offsetsIn(translation, ids);
-    return supportPiece({ translation, offsets, logProbs, reading: this.reverse.#forced(translation, text) }, this.calibration);
+    return supportPiece({ translation, offsets, logProbs, reading: this.reverse.#forced(translation, text.trim()) }, this.calibration);
   }
 }
 

@@ -18,6 +18,7 @@ from capsule_mt.text.segments import Piece
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import SourceWord
 from tests.conftest import GOLDEN
+from tests.fixtures.vectors import vectors
 from tests.light.decoders import Echo, translator
 from tests.light.text.fakes import WordTokenizer
 
@@ -287,6 +288,18 @@ def test_given_translations_are_read_without_tags(pair, caplog):
     assert [translations[1][slice(*span)] for span in forced_pair.target if span][:2] == ["He", "'"]
     assert pair.score(["Er schläft."], translations[1:])[0].score == pytest.approx(scored[1].score, abs=1e-5)
     assert not caplog.records
+
+
+@pytest.mark.parametrize("case", vectors("forced")["cases"], ids=lambda case: case["text"])
+def test_what_is_read_of_a_given_translation(case):
+    decoder, tokenizer, text = Echo(), WordTokenizer(), case["text"]
+    (forced_pair,) = translator(decoder, tokenizer).read([text], [case["translation"]])
+    if case["source"] is None:
+        assert forced_pair is None
+        return
+    ((sources, targets),) = decoder.forced
+    assert [text[slice(*span)] for span in forced_pair.source if span] == case["source"]
+    assert [tokenizer.decode(sources[0]), tokenizer.decode(targets[0])] == [case["read"], case["target"]]
 
 
 def test_tags_between_sentences_are_read_as_a_space(pair, caplog):

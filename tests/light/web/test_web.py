@@ -431,8 +431,8 @@ def test_words_that_were_made_up(name, node, portable, tmp_path):
         command(CHECKPOINTS / f"capsule-marian-{pair}", tmp_path / pair, "--to", "web")
     folder, reverse = CHECKPOINTS / f"capsule-marian-{name}", f"{name[3:]}-{name[:2]}"
     texts = json.loads((folder / "translations.json").read_text(encoding="utf-8"))["sources"]
-    if name == "de-en":
-        texts += ODD[:3]
+    tagged = ["Der <b>alte</b> Mann <a href='x'>schläft</a>.", "<p>Er schläft.</p><p>Er liest &amp; <i>isst</i>.</p>"]
+    texts += [*ODD[:3], *tagged] if name == "de-en" else TAGGED
     unrelated = [*texts[1:], texts[0]]  # of other texts
     script = """
     const options = { reverse: argument.reverse };
@@ -456,7 +456,8 @@ def test_words_that_were_made_up(name, node, portable, tmp_path):
     assert nearly(actual["translated"], expected)
     assert actual["again"] == actual["translated"]
     covered = translator.cover(texts, unrelated, coverage=options)
-    assert nearly(actual["covered"], [coverage_record(coverage) for coverage in covered])
+    records = map(in_utf16, map(coverage_record, covered), texts, unrelated)
+    assert nearly(actual["covered"], list(records))
     assert sum(
         word["unsupported"] for coverage in actual["covered"] for word in coverage.get("target_words", ())
     ) > len(texts)

@@ -11,7 +11,7 @@ import { withEnding } from "./edges.js";
 import { colonOfLabel, separatorWithQuotes, withFrenchSpaces, withQuotes } from "./habits.js";
 import { itemsOf, withoutCopiedEdges } from "./keeping.js";
 import { asLabel, labelIn, mostFrequent } from "./labels.js";
-import { masked } from "./masked.js";
+import { masked, withoutTags } from "./masked.js";
 import { Vocabulary } from "./normal.js";
 import { restored } from "./restoring.js";
 import { joinTranslations, Segmenter } from "./segments.js";
@@ -98,8 +98,8 @@ answers.marks = {
   }),
 };
 
-// a model with the vectors' outputs, whose tokens are words; a word attends to itself, in any case
-function translated({ text, unknown, outputs }) {
+// a segmenter whose tokens are words
+function segmenterOfWords(unknown) {
   const words = ["<unk>", "</s>"];
   const idOf = (word) => (unknown.includes(word) ? 0 : words.includes(word) ? words.indexOf(word) : words.push(word) - 1);
   const encode = (part) => {
@@ -108,8 +108,14 @@ function translated({ text, unknown, outputs }) {
     return { ids: [...matches.map(([word]) => idOf(word)), 1], offsets: [...offsets, null] };
   };
   const decode = (ids) => ids.filter((token) => token !== 1).map((token) => words[token]).join(" ");
-  const bare = (token) => words[token].replace(/^[.,:!()]+|[.,:!()]+$/g, "").toUpperCase();
   const segmenter = new Segmenter(new Vocabulary({ encode, decode }, 0, [1]), rules.en, Infinity, new Set([0, 1]));
+  return { segmenter, encode, decode, words };
+}
+
+// a model with the vectors' outputs; a word attends to itself, in any case
+function translated({ text, unknown, outputs }) {
+  const { segmenter, encode, decode, words } = segmenterOfWords(unknown);
+  const bare = (token) => words[token].replace(/^[.,:!()]+|[.,:!()]+$/g, "").toUpperCase();
   const document = segmenter.document(text);
   const writes = new Map(outputs);
   const inputs = [];
@@ -183,6 +189,16 @@ answers.edges = {
   translations: edges.translations.map(({ text, ending }) => ({ text, ending, restored: withEnding(text, ending) })),
 };
 
+answers.forced = {
+  cases: vectors("forced").cases.map(({ text, translation }) => {
+    const { segmenter: wordSegmenter, decode, encode } = segmenterOfWords([]);
+    const [piece] = wordSegmenter.document(text, { isForced: true }).pieces;
+    const source = piece ? piece.offsets.filter((span) => span).map((span) => piece.sourceText(span)) : null;
+    const target = piece ? decode(encode(withoutTags(translation)).ids) : null;
+    return { text, translation, source, read: piece ? decode(piece.ids) : null, target };
+  }),
+};
+
 const labels = vectors("labels");
 answers.labels = {
   labels: labels.labels.map(({ text, label }) => {
@@ -199,7 +215,7 @@ answers.labels = {
 
 answers.emphasis = {
   cases: vectors("emphasis").cases.map(({ text }) => {
-    const source = masked(text, segmenter.vocabulary, true);
+    const source = masked(text, segmenter.vocabulary, itemsOf(text));
     return { text, read: source.text, marks: source.parts.filter(({ kind }) => kind === "emphasis").map((part) => part.text) };
   }),
 };
