@@ -116,8 +116,8 @@ function isTitle({ shadow, words }, vocabulary) {
   const starts = new Set(lastLetters(MAY_START, shadow).map(({ start }) => start));
   const later = words.filter(({ text, start }) => lengthOf(text) > 1 && !starts.has(start));
   // after a bracket or a slash any word may be small
-  const isInNoTitle = ({ text, start }) => lengthOf(text) > MAX_SHORT_WORD && isLower(text) && shadow[start - 1] === " ";
-  if (later.length < MIN_TITLE_WORDS || later.some(isInNoTitle)) return false;
+  const isLongSmallWord = ({ text, start }) => lengthOf(text) > MAX_SHORT_WORD && isLower(text) && shadow[start - 1] === " ";
+  if (later.length < MIN_TITLE_WORDS || later.some(isLongSmallWord)) return false;
   const texts = later.map(({ text }) => text);
   const capitalWords = texts.filter((text) => isUpper(firstOf(text)) && !isUpper(text.slice(firstOf(text).length)));
   if (capitalWords.length < MIN_CAPITAL_SHARE * texts.length) return false;
@@ -205,7 +205,7 @@ function withSmallStart(translation, vocabulary) {
   });
 }
 
-/** Return a text in capitals as it is else written, letter for letter; null for any other text. */
+/** Return a text in capitals in sentence case, letter for letter; null for any other text. */
 export function withoutCapitals(text) {
   const numCapitals = text.match(/\p{Uppercase}/gu)?.length ?? 0;
   if (!isUpper(text) && !(mayHaveNoWords(text) && numCapitals >= MIN_CAPITALS)) return null;
@@ -213,11 +213,11 @@ export function withoutCapitals(text) {
   const letters = (shadow.match(WORDS) ?? []).filter((word) => /^\p{L}+$/u.test(word)).join("");
   if (lengthOf(letters) < MIN_CAPITALS || !isUpper(letters)) return null;
   const small = withItems(text, (part) => part.toLowerCase());
-  if (small.length !== text.length) return null; // offsets must stay, and a few letters become two
+  if (small.length !== text.length) return null; // offsets must stay valid, but a few letters become two
   return withWords(small, lastLetters(CAPITAL_BEGINS, shadow), (letter) => letter);
 }
 
-/** Return a translation in capitals, letter for letter, but for what is kept. */
+/** Return a translation in capitals, letter for letter, except for copied items. */
 export function withCapitals(text) {
   return withItems(text, (part) => Array.from(part, capital).join(""));
 }

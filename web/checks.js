@@ -122,7 +122,7 @@ function unexplained(numbers, otherNumbers, texts, words, sides) {
   const pool = new NumberPool(otherNumbers, keysOf);
   const [text, otherText] = sides.map((side) => texts[side]);
   const [textValues, wordValues] = sides.map((side) => valuesInWords(texts[side], words.numbers[side]));
-  // what translates a number word or an article ("a", "um") of this text explains no digits
+  // a number word that translates one of this text, or an article ("a", "um"), does not explain digits
   for (const [value, count] of textValues) wordValues.set(value, Math.max((wordValues.get(value) ?? 0) - count, 0));
   const articles = wordsIn(text).filter((word) => words.articles[sides[0]].includes(folded(word)));
   wordValues.set(1, (wordValues.get(1) ?? 0) - articles.length);

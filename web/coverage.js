@@ -1,5 +1,5 @@
-// What a translation leaves out, by what the words of the source receive of a head's attention (see coverage/methods.py),
-// and what it makes up, by what its words receive from a model of the other direction (see coverage/supported.py).
+// What a translation leaves out: source words that get little attention from one head (see coverage/methods.py). And what
+// it makes up: words of its own that get little from a model of the other direction (see coverage/supported.py).
 
 import { inPlainLetters } from "./normal.js";
 import { folded, isMark, WORDS, wordsOf } from "./words.js";
@@ -28,6 +28,7 @@ function onCurve(points, value) {
   return y0 + Math.min(Math.max((value - x0) / (x1 - x0), 0), 1) * (y1 - y0);
 }
 
+/** Return the log-odds of a share of attention, at most LARGEST_EVIDENCE either way. */
 function evidenceOf(share) {
   if (!(share > 0 && share < 1)) return share >= 0.5 ? LARGEST_EVIDENCE : -LARGEST_EVIDENCE;
   return Math.min(Math.max(Math.log(share / (1 - share)), -LARGEST_EVIDENCE), LARGEST_EVIDENCE);
@@ -37,7 +38,7 @@ function evidenceOf(share) {
  * Cover the words of a piece of a text. `received`: the most attention that each token gets in any step; the calibration's
  * lists of words are sets.
  *
- * Return the words, and of the piece its score and how much it counts.
+ * Return the piece's words, its score, and its weight in the score of the text.
  */
 export function coverPiece(piece, received, calibration, unknown, translation) {
   const { text, ids, offsets, userTranslation } = piece;
@@ -76,14 +77,15 @@ export function coverPiece(piece, received, calibration, unknown, translation) {
 }
 
 /**
- * Find which words of a translation its source supports. `offsets`, `logProbs`: of its tokens; `reading`: the translation
- * as a piece of the other direction, with the attention that its tokens receive there; undefined for a blank one.
+ * Find which words of a translation its source supports. `offsets`, `logProbs`: of the translation's tokens; `reading`: the
+ * translation as a piece of the other direction, with the attention that its tokens receive there; undefined if blank.
  *
  * Return its words, and their mean support.
  */
 export function supportPiece({ translation, offsets, logProbs, reading }, { optional_targets: optional = [] }) {
   const tokensOfSpan = new Map(wordsOf(translation, offsets).map(({ span, tokens }) => [span.join(), tokens]));
-  const words = reading ? wordsOf(translation, reading.offsets.map((index) => index && reading.sourceSpan(index))).filter(({ span }) => !isMark(translation.slice(...span))) : [];
+  const offsetsOfReading = reading?.offsets.map((span) => span && reading.sourceSpan(span));
+  const words = reading ? wordsOf(translation, offsetsOfReading).filter(({ span }) => !isMark(translation.slice(...span))) : [];
   const doubts = words.map(({ span, tokens }) => {
     const logProbsOfWord = (tokensOfSpan.get(span.join()) ?? []).map((token) => logProbs[token]);
     const logProb = Math.max(logProbsOfWord.length ? mean(logProbsOfWord) : 0, MIN_LOG_PROB);
@@ -102,8 +104,8 @@ export function supportPiece({ translation, offsets, logProbs, reading }, { opti
 }
 
 /**
- * Return the coverage of a text. Each piece has its `coverPiece`, and, if support is checked, its `supportPiece`; its span,
- * source and translation, and the offset `targetStart` of this translation in the whole one.
+ * Return the coverage of a text. Each piece has what `coverPiece` returned as `covered` and, if support is checked, what
+ * `supportPiece` did as `support`; its span, source and translation; and where this translation starts in the whole one.
  */
 export function coverText(pieces, alarm) {
   const supportedPieces = pieces.filter(({ support }) => support);

@@ -52,7 +52,7 @@ export function colonOfLabel(separator, colon) {
   return colon ? separator.replace(LABEL_COLON, colon) : separator;
 }
 
-/** Return a translation with no-break spaces before ? ! ; : and inside of guillemets; `pattern`: of these. */
+/** Return a translation with no-break spaces before ? ! ; : and inside guillemets; `pattern` matches these marks. */
 export function withFrenchSpaces(translation, pattern) {
   let [output, end] = ["", 0];
   for (const { 0: { length }, index, groups } of withoutItems(translation, "X").matchAll(new RegExp(pattern, "gu"))) {

@@ -4,7 +4,7 @@ import { WorkerClient } from "./workers.js";
 
 export { Translator } from "./translator.js";
 
-/** A translator in a worker of its own: the same, but that it answers with promises. */
+/** A translator in a worker of its own: the same methods, which return promises. */
 export class TranslatorWorker {
   static async load(model, { reverse, ...options } = {}) {
     const translator = new TranslatorWorker(await WorkerClient.create());
@@ -36,7 +36,7 @@ export class TranslatorWorker {
   }
 }
 
-/** A worker has another base for addresses. */
+/** Return a model with its full address: a worker would resolve a relative one against its own file. */
 function forWorker(model) {
   if (model instanceof URL) return model.href;
   return typeof model === "string" && typeof document === "object" ? new URL(model, document.baseURI).href : model;

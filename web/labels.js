@@ -1,4 +1,4 @@
-// Labels, words alone on their lines as in menus, which models often translate twice: the model reads them in several forms.
+// Labels: words alone on their lines, as in menus. Models often say such a word twice, so they read it in several forms.
 //
 // It follows text/edges.py and translate/rounds.py.
 

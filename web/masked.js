@@ -149,7 +149,7 @@ export class Masked {
     return this.#withParts([...this.parts.slice(0, last), { text: ":", start: end, end }, ...this.parts.slice(last)]);
   }
 
-  /** Return this text in small letters, unless one of these is several; items stay as they are. */
+  /** Return this text in small letters; items, and parts whose length would change, stay as they are. */
   inSmallLetters() {
     return this.#withParts(this.parts.map((part) => {
       const text = part.text.toLowerCase();
@@ -187,7 +187,7 @@ export class Masked {
     return !this.items.length || this.parts.some(({ text, kind }) => !kind && hasLetters(text));
   }
 
-  /** Return a span of `text` with its tags; one at an edge only if its partner is further inside, and once. */
+  /** Return a span of `text` with its tags; one at an edge only if its partner is inside, too, and not returned before. */
   part([spanStart, spanEnd]) {
     const selected = [];
     this.parts.forEach((part, index) => {

@@ -28,7 +28,7 @@ export class ModelFile {
   tensor(name) {
     if (!(name in this.header)) return null;
     const [start, end] = this.header[name].data_offsets;
-    if (end > this.data.byteLength) throw new Error("the model is cut off");
+    if (end > this.data.byteLength) throw new Error("the model is cut off: download it again");
     return this.data.subarray(start, end);
   }
 
@@ -55,7 +55,7 @@ export class ModelFile {
     const packed = sizes.length > 1 ? Math.ceil(outputs / 2) : 0;
     const symbols = frequencies.length / 2 / sizes.length; // of the codes from -n to n
     if (columns !== inputs || total !== stream.length || classes.length !== packed || symbols % 2 !== 1) {
-      throw new Error(`the model's ${name} is damaged`);
+      throw new Error(`the model's ${name} is damaged: download or convert it again`);
     }
     return { stream, frequencies, classes, sizes, largest: this.#magnitudes(name, outputs) };
   }
@@ -67,7 +67,7 @@ export class ModelFile {
     const largest = runs.length === magnitudes.length ? new Float32Array(rows) : magnitudes;
     let row = 0;
     if (largest !== magnitudes) magnitudes.forEach((magnitude, run) => largest.fill(magnitude, row, row += runs[run]));
-    if (largest.length !== rows || (row && row !== rows)) throw new Error(`the model's ${name} is damaged`);
+    if (largest.length !== rows || (row && row !== rows)) throw new Error(`the model's ${name} is damaged: download or convert it again`);
     return largest;
   }
 }

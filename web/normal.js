@@ -29,7 +29,7 @@ export class NormalForm {
     return [offset, offset];
   }
 
-  /** Return the offset in the form of an offset in the user's text; of a dropped character, the next one's. */
+  /** Map an offset in the user's text to one in the form; that of a dropped character, to the next character. */
   offset(sourceOffset) {
     if (!this.spans) return sourceOffset;
     let [low, high] = [0, this.spans.length];
@@ -47,7 +47,7 @@ export class NormalForm {
   }
 }
 
-/** Answers a normal form's questions about a tokenizer, and caches them. */
+/** What a normal form needs to know about a tokenizer: which characters and words it has; with a cache. */
 export class Vocabulary {
   /** `unknown`: the token of characters that it lacks; `special`: tokens without text. */
   constructor(tokenizer, unknown, special) {

@@ -182,7 +182,7 @@ export class Segmenter {
     return changed.ids.length <= this.limit ? changed : piece;
   }
 
-  /** Return what to translate instead of a piece whose translation lost items: with other stand-ins, or the parts between items. */
+  /** Return what to translate instead of a piece whose translation lost items: it with other stand-ins, or its parts between items. */
   retries(piece, translation) {
     const lost = piece.source.lost(translation);
     if (!lost.length) return [];
@@ -247,6 +247,7 @@ export function joinTranslations({ text, pieces, copies }, translations, { quote
   return { text: joined, starts };
 }
 
+/** Cut each span at the offsets inside it. */
 function cutAt(cuts, spans) {
   return spans.flatMap(([start, end]) => {
     const edges = [start, ...[...cuts].filter((cut) => start < cut && cut < end).sort((left, right) => left - right), end];

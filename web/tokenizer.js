@@ -1,7 +1,7 @@
 // A tokenizer as tokenizer.json describes it, with the characters that each token stands for.
 //
 // A text goes through a normaliser, is cut into words, and each word into pieces of the vocabulary. Offsets count
-// JavaScript's units of UTF-16. It is the part of Hugging Face's tokenizers that translation models have.
+// JavaScript's units of UTF-16. Of Hugging Face's tokenizers it knows the components that translation models have.
 
 const encoder = new TextEncoder();
 const PUNCTUATION = /[\p{P}$+<=>^`|~]/gu; // as in Rust, with the symbols of ASCII
@@ -14,7 +14,7 @@ const escaped = (text) => text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
 const patternOf = ({ String: plain, Regex: pattern }) => new RegExp(plain === undefined ? pattern : escaped(plain), "g");
 const byteToken = (byte) => `<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`;
 
-/** Return the builder of a component by its type. */
+/** Build a component by its description; `component`: what an error calls it. */
 function build(builders, description, component) {
   const builder = builders[description.type];
   if (!builder) throw new Error(`the tokenizer has the ${component} ${description.type}, which is not known here`);
@@ -24,6 +24,8 @@ function build(builders, description, component) {
 const chained = (parts) => (value) => parts.reduce((result, part) => part(result), value);
 
 // ---- normalisers: from a text, with the offsets of each character in the original text, to another one
+
+/** Return a text with contents instead of spans; each character of a content stands for its whole span. */
 function replaced({ text, starts, ends }, spans, contents) {
   if (spans.length === 0) return { text, starts, ends };
   const result = { text: "", starts: [], ends: [] };
@@ -310,7 +312,7 @@ function idMapOf({ vocabulary, model }, pieces) {
 }
 
 export class Tokenizer {
-  /** source, target: of their tokenizer.json; `cleanUp`: pairs of a string and its replacement in translations. */
+  /** source, target: what their tokenizer.json says; `cleanUp`: pairs of a string and its replacement in translations. */
   constructor(source, target = source, cleanUp = []) {
     const { normalizer, pre_tokenizer: cutter, post_processor: frame, model } = source;
     this.normalize = normalizer ? build(NORMALIZERS, normalizer, "normalizer") : (normal) => normal;

@@ -25,7 +25,7 @@ export const lastOf = (text) => Array.from(text.slice(-2)).at(-1) ?? "";
 /** Return a word as Python's `casefold` does, as far as word lists need it. */
 export const folded = (word) => word.toLowerCase().replaceAll("ß", "ss");
 
-/** Return the spans of the words and marks of a text; a number, such as 1,000.50, is one. */
+/** Return the spans of the words and marks of a text; a number, such as 1,000.50, is one word. */
 export function numbersAndWords(text) {
   return Array.from(text.matchAll(NUMBERS_AND_WORDS), ({ 0: word, index }) => ({ start: index, end: index + word.length }));
 }
@@ -38,7 +38,7 @@ export function wordsOf(text, offsets) {
     const span = [match.index, match.index + match[0].length];
     const tokens = tokensOf(span);
     if (!UNSPACED_SCRIPTS.test(match[0])) return [{ span, tokens }];
-    // a token stands for a word
+    // no spaces show where its words end: each token counts as one
     const parts = new Map(tokens.map((token) => {
       const part = [Math.max(offsets[token][0], span[0]), Math.min(offsets[token][1], span[1])];
       return [part.join(), part];

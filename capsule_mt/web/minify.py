@@ -1,8 +1,8 @@
 """Join the modules of the npm package into one file for a page, with short names and without comments.
 
 A variable has one short name in a whole statement of a module, or member of a class. So the scopes inside do not
-matter, only which names are variables and which are properties: see `_Names`. It reads the package's JavaScript, not
-everybody's.
+matter, only which names are variables and which are properties: see `_Names`. It reads JavaScript as the package
+writes it, not all of the language.
 """
 
 import re
@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 
-# of the language, and of its hosts as far as the package uses them
+# the names of the language, and those of browsers and node that the package uses
 KEYWORDS = """
     as async await break case catch class const continue delete do else export extends false finally for from function
     get if import in instanceof let new null of return static super switch this throw true try typeof undefined void
@@ -31,11 +31,11 @@ TOKEN = re.compile(
 COMMENT = re.compile(r"(?P<comment>//[^\n]*|/\*.*?\*/)", re.DOTALL)
 REGEX = re.compile(r"(?P<regex>/(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\[\n])+/[a-z]*)")
 TEMPLATE = re.compile(r"(?P<template>[`}](?:\\.|\$(?!\{)|[^`\\$])*(?:`|\$\{))", re.DOTALL)
-# a "/" after one of these begins a regular expression, and a "{" an object or a pattern
 MODIFIERS = ("async", "static", "get", "*")  # of members
+# a "/" after one of these begins a regular expression, and a "{" an object or a pattern
 OPENING = "( , [ = : ? ?? || && ... return of in const let throw ! + -"
 BEFORE_OBJECT = frozenset(OPENING.split())
-BEFORE_HEADER = ("if", "for", "while", "switch", "catch")  # of a block, which is not a function
+BEFORE_HEADER = ("if", "for", "while", "switch", "catch")  # then come (...) and a block, as in a method
 BEFORE_VALUE = BEFORE_OBJECT | {"", "=>", "{", "}", ";"}
 MODULE = r' from "\./\w+\.js"'
 IMPORT = re.compile(r'^import \{[^}]*\} from "\./(\w+)\.js";\n', re.MULTILINE)
@@ -130,7 +130,7 @@ def _token(script: str, offset: int, last: str, continues: bool) -> Token:
 
 
 def _last(kind: str, text: str) -> str:
-    """Return what a token is for the one that follows it."""
+    """Return what the next token takes this one for: a template that ends for a value, its `${` for a bracket."""
     if kind != "template":
         return text
     return "(" if text.endswith("${") else "`"
@@ -170,7 +170,7 @@ class _Names:
     def _local_names(self, uses: Mapping[str, list[int]], scopes: list[range]) -> dict[str, str]:
         """Return a short name for each local name of a unit, other than those of the shared names that it uses.
 
-        uses: the indices of the tokens that are the name.
+        uses: for each name, the indices of the tokens that are it.
         """
         shared = {self.shared[name] for name in uses if name in self.shared}
         unit = range(len(self.tokens))
@@ -276,10 +276,10 @@ def _start(scope: range) -> int:
 
 
 def _scopes(tokens: list[Token], objects: Collection[int]) -> Iterator[range]:
-    """Yield the tokens of each function, parameters included, and of each block."""
+    """Yield the range of tokens of each function, parameters included, and of each block."""
     texts = [*(text for _, text in tokens), "", ""]
     ends = _ends_of_brackets(tokens)
-    bodies: set[int] = set()  # of functions, whose names and parameters may not be the same
+    bodies: set[int] = set()  # of functions: a body and its parameters are one scope
     for opening, end in ends.items():
         is_method = texts[end] == "{" and texts[opening - 1] not in BEFORE_HEADER
         body = end if is_method else end + 1
@@ -345,7 +345,7 @@ def _joined(tokens: Iterable[Token]) -> str:
 def _plainer(tokens: list[Token]) -> Iterator[Token]:
     """Yield tokens without those that JavaScript does not need.
 
-    These are the brackets around the only parameter of a function `=>`, quotes around keys, and the last comma or
+    These are the brackets around the only parameter of an arrow function, quotes around keys, and the last comma or
     semicolon in brackets.
     """
     texts = ["", *(text for _, text in tokens), "", "", ""]

@@ -97,8 +97,11 @@ def _kind(program: Program, index: int) -> list[Any]:
 
 
 def _tensors(program: Program) -> NamedTensors:
-    """Yield the weights of a program by index: matrices as entropy-coded codes, tables as they are stored or the same,
-    other numbers as F32."""
+    """Yield the weights of a program by index.
+
+    Matrices are entropy-coded codes, as are tables that are stored in codes. Other tables stay as they are stored;
+    other numbers are F32.
+    """
     for index, parts in enumerate(program.linears):
         yield from _linear_tensors(f"linears.{index}", parts)
     for index, vector in enumerate(program.vectors):

@@ -507,11 +507,11 @@ def test_damaged_files(node, word_for_word, tmp_path):
     assert [errors[name] for name in ("stream", "frequencies")] == [
         "the engine refused: a damaged stream of codes"
     ] * 2
-    assert errors["layout"] == "the model's linears.0 is damaged"
+    assert errors["layout"] == "the model's linears.0 is damaged: download or convert it again"
     assert set(errors.values()) <= {
         "the model is not a file of `capsule-mt convert --to web`, or it is cut off",
-        "the model is cut off",
-        "the model's linears.0 is damaged",
+        "the model is cut off: download it again",
+        "the model's linears.0 is damaged: download or convert it again",
         "the engine refused: a damaged stream of codes",
     }
 
