@@ -1,4 +1,4 @@
-"""Read a large file, or a package, in a process of its own, as the server does: a parser that crawls can be ended."""
+"""Read a large file, or a package, in a process of its own, as the server does: so a slow parser can be stopped."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ SMALL = 16 << 10  # bytes: `html.parser` takes less than three seconds for the w
 PACKAGE = b"PK"  # begins .docx, .epub and their like, which are larger inside
 SECONDS, SECONDS_PER_MIB = 60.0, 60.0  # of the processor
 MEMORY, MEMORY_PER_BYTE = 4 << 30, 128  # an XML document takes about 60 bytes for each of its own
-MAX_MESSAGE = 1 << 30  # bytes: what we read is our own user's
+MAX_MESSAGE = 1 << 30  # bytes: more than the server allows, since the file is the user's own
 
 
 class ParsedApart:

@@ -33,7 +33,7 @@ class StringsFile(TextCatalog):
             if text.startswith("=", offset):
                 value = STRING.match(text, self._skip(offset + 1))
                 if value is None:
-                    self._refuse(offset, "a value in double quotes is expected behind `=`")
+                    self._refuse(offset, "a value in double quotes is expected after `=`")
                 if value[1] is not None:
                     message = Message(self._unescaped(value[1], value.start()), VARIABLE)
                     self._add(

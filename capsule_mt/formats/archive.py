@@ -11,7 +11,7 @@ from typing import NamedTuple
 from capsule_mt.formats.units import FormatError
 from capsule_mt.formats.xml import MAX_BYTES, Element, parse
 
-# those of office programs; bzip2 and LZMA inflate far more, whatever size the archive states
+# the methods that office programs use; bzip2 and LZMA inflate far more, whatever size the archive states
 COMPRESSION_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 

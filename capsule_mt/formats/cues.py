@@ -12,7 +12,7 @@ TAG = re.compile(r"(</?[A-Za-z][^<>\n]*>)|(<[\d:.]+>|\{\\[^{}]*\})")
 INNER_TIME = re.compile(r"<[\d:.]+>")
 CLASS = re.compile(r"</?c(?:\.[^<>\s]*)?>")
 MIN_ROLLING_CUES = 3
-ROLLING_SHARE = 0.5  # of the cues that repeat the end of the one before; a film has single ones
+ROLLING_SHARE = 0.5  # of cues that repeat the end of the one before; a film has a few such cues, too
 MAX_ROLLING_PAUSE = 0.1  # seconds between such cues
 
 

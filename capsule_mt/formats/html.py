@@ -253,7 +253,7 @@ class HtmlFile:
             name, value = attribute[1].lower(), attribute[2]
             if value is None or name not in names:
                 continue
-            names.remove(name)  # of two, browsers take the first
+            names.remove(name)  # of two attributes with one name, browsers take the first
             markup = Markup()
             markup.add_text(html.unescape(value[1:-1] if value[0] in "\"'" else value))
             if markup.has_words:

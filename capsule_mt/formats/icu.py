@@ -68,7 +68,7 @@ class IcuMessage:
     def filled(self, translations: Sequence[Translated], restore: Restore) -> str | None:
         """Return the translated message; `None` if a text is not translated.
 
-        restore: makes of a branch of the message and its translation what is written.
+        restore: returns what is written for a branch of the message and its translation.
         """
         return self._fill([result._replace(text=self._as_text(result.text)) for result in translations], restore)
 
@@ -90,7 +90,7 @@ class IcuMessage:
         argument, around = parts[index], [*parts[:index], *parts[index + 1 :]]
         assert isinstance(argument, Branches)
         if argument.kind != "select" and any("#" in part for part in around if isinstance(part, str)):
-            # inside of the branches it would be another number
+            # moved into the branches, it would be another number
             raise NotIcuError("a # stands outside of the plural's branches")
         return Tree(
             argument.head,
@@ -102,7 +102,7 @@ class IcuMessage:
         )
 
     def _planned(self, tree: str | Tree) -> Callable[[Sequence[Translated], Restore], str | None]:
-        """Add the texts of a tree to `texts`; return the function that makes its message of their translations."""
+        """Add the texts of a tree to `texts`; return the function that builds the message from their translations."""
         if isinstance(tree, str):
             index = self._add(tree)
             return lambda translations, restore: restore(tree, translations[index])

@@ -31,7 +31,7 @@ class Member(NamedTuple):
     value: "str | list[Member] | dict[str, Member] | None"
 
 
-Neighbours = tuple[Member | None, Member | None]  # the members before and behind one of an object
+Neighbours = tuple[Member | None, Member | None]  # the members before and after one in its object
 
 
 class Group(NamedTuple):
@@ -57,7 +57,7 @@ class JsonCatalog(TextCatalog):
         if not isinstance(root.value, dict):
             self._refuse(start, "a catalog is one object, `{...}`")
         if self._skip(end) != len(text):
-            self._refuse(self._skip(end), "the file goes on behind its object")
+            self._refuse(self._skip(end), "the file goes on after its object")
         self._locale = root.value.get("@@locale") if is_arb else None
         if is_arb:
             for key, member in root.value.items():
@@ -162,7 +162,7 @@ class JsonCatalog(TextCatalog):
         return _quoted(text)
 
     def _read(self, key: str, start: int, offset: int, depth: int) -> tuple[Member, int]:
-        """Return the value at an offset, and the offset behind it."""
+        """Return the value at an offset, and the offset after it."""
         text = self._text
         sign = text[offset : offset + 1]
         if depth > MAX_DEPTH:

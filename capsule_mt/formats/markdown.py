@@ -35,7 +35,7 @@ QUOTES = re.compile(r"(?:[ \t]{0,3}>(?:[ \t]{0,4}>)*[ \t]?)?")
 ITEM = re.compile(r"[ \t]*(?:[-*+:]|\d{1,9}[.)])[ \t]+")
 HEADING = re.compile(r"(?:[ \t]{0,3}>(?:[ \t]{0,4}>)*[ \t]?)?[ \t]*#{1,6}[ \t]")
 RULE = re.compile(r"[ \t]{0,3}(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,}|=+[ \t]*)$")
-# in no pattern do two repetitions of the same character meet: that would take quadratic time
+# no pattern repeats a character twice in a row, as `=*=*` does: that would take quadratic time
 TABLE_RULE = re.compile(r"[ \t]*(?:\|[ \t]*)?:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*(?:\|[ \t]*)?$")
 SETEXT = re.compile(r"[ \t]{0,3}(?:=+|-+)[ \t]*$")
 DEFINITION = re.compile(r"[ \t]{0,3}\[(?!\^)((?:[^\[\]\\]|\\.){1,200})\]:[ \t]*\S")
@@ -158,7 +158,7 @@ class MarkdownFile:
             self._indents.append(_column(inner) + 4)
 
     def _end_of_code(self, index: int, inner: str) -> int | None:
-        """Return the index of the line after code, a blank line or another line that stays, or `None`."""
+        """Return the index after code, a blank line or another line to copy, if one begins here, else `None`."""
         line = self._lines[index]
         fence = FENCE.match(_without(PREFIX, line) if ITEM.match(inner) else inner)
         if not inner.strip():
@@ -216,7 +216,7 @@ class MarkdownFile:
         return 0
 
     def _html(self, first: int, line: str) -> int:
-        """Add a block of HTML: its texts, but not comments and what is in quotes, where lines have signs before them.
+        """Add a block of HTML: its texts, but not comments, nor what is in a quote, whose lines begin with signs.
 
         The block ends at a blank line, one of raw text at its end tag, a comment at its `-->`.
         """

@@ -9,9 +9,8 @@ from collections.abc import Callable, Sequence
 
 from capsule_mt.text.copying import is_no_sentence
 
-Raw = (
-    str | Callable[[], str]
-)  # what stands for a tag: a text, or a function that returns it when a translation is filled
+# the markup that a tag stands for: a text, or a function that returns it when a translation is filled
+Raw = str | Callable[[], str]
 MARK = re.compile(r"<(/?)g(\d+)(/?)>|\{(\d+)\}")
 TAG = re.compile(r"<(/?)([A-Za-z][\w-]*)")
 VOID = ("br", "img", "wbr")
@@ -92,7 +91,7 @@ class Markup:
     def filled(self, translation: str, escape: Callable[[str], str] = str, text: str | None = None) -> str:
         """Return a translation with the markup restored and its text escaped.
 
-        If tags are missing, or cross, all markup is put behind the text: nothing is lost, and it stays well-formed.
+        If tags are missing, or cross, all markup is put after the text: nothing is lost, and it stays well-formed.
         With `text`, the translation is of this part of the text.
         """
         text = self.text if text is None else text

@@ -26,13 +26,13 @@ Action = Callable[[], str] | str
 class Paragraph(ABC):
     """A paragraph, cut at its breaks into parts; `holes` are the parts with words.
 
-    The markup of a part stands for *actions*: a string is the format of the text behind it, a function returns XML.
-    It is called when the paragraph is written: then those inside of it, as in a text box, have been written.
+    The markup of a part stands for *actions*: a string is the format of the text after it, a function returns XML.
+    The function is called when the paragraph is written: by then, those inside of it, as in a text box, have been.
     """
 
     kind = "paragraph"
-    first_names: frozenset[str] = frozenset()  # of its elements that stay before and behind the text
-    last_names: frozenset[str] = frozenset()
+    first_names: frozenset[str] = frozenset()  # of elements that stay before the text
+    last_names: frozenset[str] = frozenset()  # and after it
 
     def __init__(self, element: Element) -> None:
         self._element = element

@@ -53,7 +53,7 @@ class PropertiesFile(TextCatalog):
             if match[1].startswith("\n"):
                 return ""
             if BAD_ESCAPE.match(match[1]):
-                self._refuse(start, "`\\u` must have four hexadecimal digits behind it, Java does not read the file")
+                self._refuse(start, "`\\u` must have four hexadecimal digits after it, or Java cannot read the file")
             is_code = len(match[1]) > 1
             return chr(int(match[1].lstrip("u"), 16)) if is_code else ESCAPES.get(match[1], match[1])
 

@@ -28,8 +28,8 @@ EXAMPLES = {
     "vtt": "00:01.000 --> 00:02.500",
     "ass": "Dialogue: 0,0:00:01.00,0:00:02.50,Default,,0,0,0,,Text",
 }
-# Of the cues that do not end a sentence, the share before a capital from which on each cue is a text of its own. It is
-# 100 % of chapters, lyrics and descriptions, 8 % and 17 % of two films, whose sentences go on with a name or "I".
+# Each cue is a text of its own if, of those that do not end a sentence, this share is followed by a capital. The share
+# is 100 % in chapters, lyrics and descriptions, 8 % and 17 % in two films, whose sentences go on with a name or "I".
 TITLES_SHARE = 0.8
 MIN_TITLES = 4  # such cues
 MIN_LIST_LINES = 3  # of a cue

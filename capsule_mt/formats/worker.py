@@ -17,8 +17,9 @@ from capsule_mt.formats.forked import Forked, can_fork
 from capsule_mt.formats.units import FormatError, Translated, Unit
 
 SECONDS = 5.0  # of the processor to read a file, and again to write it
-# the process ends itself after these seconds; on a busy machine they last longer, and a good file must not be refused
-WAIT = 6 if LIMITS_SECONDS else 1  # times as many seconds until this process kills it
+# The process ends itself after these seconds of the processor. On a busy machine they take longer by the clock, and a
+# good file must not be refused: so this process kills it only after this many times as many seconds.
+WAIT = 6 if LIMITS_SECONDS else 1
 MEMORY = 512 << 20  # bytes
 # isolated, and without site-packages: the formats need only the standard library
 CODE = "import sys; sys.path.append({root!r}); from capsule_mt.formats.child import main; main()"

@@ -18,7 +18,7 @@ ELEMENTS = frozenset({"g", "pc", "mrk"})
 # a point that opens an element, and the one that closes it: the attribute that they share
 OPENING = {"bpt": "id", "bx": "id", "sc": "id", "sm": "id"}
 CLOSING = {"ept": "id", "ex": "id", "ec": "startRef", "em": "startRef"}
-TAG_ID = re.compile(r"(START|CLOSE)_(\w+?)(?:_\d+)?|LINE_BREAK")  # Angular's ids of elements that stand for no word
+TAG_ID = re.compile(r"(START|CLOSE)_(\w+?)(?:_\d+)?|LINE_BREAK")  # Angular's ids of tags, not of values in a sentence
 UNTRANSLATED = frozenset({"new", "initial", "needs-translation"})
 LOCKED = {"translate": "no", "approved": "yes", "mq:locked": "locked", "m:locked": "true", "sdl:locked": "true"}
 UNKNOWN_LANGUAGE = "und"  # version 2 requires a target language where there are targets
@@ -99,7 +99,7 @@ class XliffFile:
             self._add(element, source, preserves_space)
 
     def _is_translated(self, unit: Element, source: Element) -> bool:
-        """Return whether a unit has a translation; a copy of the source that a program put there is none."""
+        """Return whether a unit has a translation; a copy of the source that a program put there does not count."""
         target = unit.find("target")
         if target is None or not (_content(target).strip() or target.elements):
             return False
@@ -159,7 +159,7 @@ class XliffFile:
         if target is None:
             name = f"{source.name.removesuffix('source')}target"
             target = Element(name, {}, 0, f"<{name}>".encode(), [], f"</{name}>".encode())
-            # behind the source, indented by a copy of the white space before it
+            # after the source, indented by a copy of the white space before it
             index = unit.children.index(source)
             is_space = [isinstance(child, Text) and not child.raw.strip() for child in unit.children[:index]]
             first = max((i + 1 for i in range(index) if not is_space[i]), default=0)

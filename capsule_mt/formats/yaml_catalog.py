@@ -1,7 +1,8 @@
-"""Catalogs in YAML, as Rails has them: mappings and lists of texts. What is not read is refused by line.
+"""Catalogs in YAML, as Rails has them: mappings and lists of texts.
 
 Read are block mappings and sequences, scalars of all styles, also over several lines, lists in brackets on one line,
-anchors, aliases and comments. Tags, mappings in braces, complex keys and several documents are not.
+anchors, aliases and comments. Anything else (tags, mappings in braces, complex keys, several documents) is an error
+that names its line.
 """
 
 import re
@@ -143,7 +144,7 @@ class YamlCatalog(TextCatalog):
         return offset - (self._text.rfind("\n", 0, offset) + 1)
 
     def _read_line(self, offset: int) -> int:
-        """Read the line at an offset, and those into which its value goes on; return the offset behind them."""
+        """Read the line at an offset, and those into which its value goes on; return the offset after them."""
         start = offset
         while self._text.startswith(" ", start):
             start += 1
@@ -314,7 +315,7 @@ class YamlCatalog(TextCatalog):
         return offset
 
     def _end_of_line(self, offset: int) -> int | None:
-        """Return the offset behind a line whose rest is empty or a comment; `None` for another."""
+        """Return the offset after the line if its rest is empty or a comment, else `None`."""
         match = BLANK.match(self._text, offset)
         return match.end() if match else None
 

@@ -248,7 +248,7 @@ def test_plural_forms_are_those_of_qt(tmp_path):
         ("a.properties", "a = b c \\uD800", "a.properties, line 1: an unpaired surrogate"),
         ("a.strings", '"a" = "b";\n"c" = "d"', "a.strings, line 2: `;` is expected, got ''"),
         ("a.strings", '"a" "b";', "a.strings, line 1: `;` is expected, got '\"b\";'"),
-        ("a.strings", '"a" = \u201cb\u201d;', "a.strings, line 1: a value in double quotes is expected behind `=`"),
+        ("a.strings", '"a" = \u201cb\u201d;', "a.strings, line 1: a value in double quotes is expected after `=`"),
         ("a.strings", '"a" = "\\351t";', "a.strings, line 1: write the character for \\351"),
         (
             "a.strings",

@@ -176,7 +176,7 @@ def test_a_text_whose_placeholders_are_lost_stays(lossy):
         ),
         ('{"a": true}', "a.json, line 1: a catalog holds texts, objects and lists, got 'true'"),
         ('["a b"]', "a.json, line 1: a catalog is one object, `{...}`"),
-        ('{"a": "b"} x', "a.json, line 1: the file goes on behind its object"),
+        ('{"a": "b"} x', "a.json, line 1: the file goes on after its object"),
         ('{\n// one\n"a": "b"}', "a.json, line 2: a key in double quotes is expected"),
         ('{"a": "b"\n "c": "d"}', 'a.json, line 2: `,` is expected, got \'"c": "d"}\''),
         ('{"a": "b",\n"a": "c"}', "a.json, line 2: the key 'a' occurs twice"),
