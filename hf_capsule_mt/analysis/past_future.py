@@ -13,7 +13,7 @@ from hf_capsule_mt.modeling.coverage import PastFutureCurves, past_future_curves
 from hf_capsule_mt.modeling.losses import IGNORE_INDEX
 
 GuidedModel = CapsuleMarianMTModel | CapsuleRNMTForConditionalGeneration
-TIMES = 5  # Top holds 5 words for each word of the bag
+TOP_WORDS_PER_WORD = 5  # Top holds 5 words for each word of the bag
 
 
 class OverlapRate(NamedTuple):
@@ -58,7 +58,7 @@ def overlap_rate(
             if types:
                 allowed = scores.clone()
                 allowed[list(ignored)] = -torch.inf
-                top = set(allowed.topk(min(TIMES * count, len(allowed) - len(ignored))).indices.tolist())
+                top = set(allowed.topk(min(TOP_WORDS_PER_WORD * count, len(allowed) - len(ignored))).indices.tolist())
                 rates.append(len(top & types) / len(types))
     return OverlapRate(_mean(past), _mean(future))
 

@@ -153,7 +153,7 @@ class TargetVocabulary:
 
     @property
     def target_vocab_size(self) -> int:
-        """The number of words that the decoder can read and write."""
+        """The number of tokens that the decoder can read and write."""
         if self.share_encoder_decoder_embeddings or self.decoder_vocab_size is None:
             return self.vocab_size
         return self.decoder_vocab_size
@@ -197,7 +197,7 @@ def check_probability(config: PreTrainedConfig, *names: str) -> None:
 
 
 def check_divides(config: PreTrainedConfig, divisor: str, dividend: str) -> None:
-    """A divisor of `None` stands for the dividend itself."""
+    """Raise a `ValueError` if one field does not divide another; a divisor of `None` stands for the dividend."""
     divisor_value, dividend_value = getattr(config, divisor), getattr(config, dividend)
     if divisor_value is not None and (divisor_value < 1 or dividend_value % divisor_value):
         raise ValueError(f"`{divisor}` ({divisor_value}) must divide `{dividend}` ({dividend_value})")

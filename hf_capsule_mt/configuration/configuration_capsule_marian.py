@@ -96,7 +96,7 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
         head_aggregation_sites (`list[str]`, defaults to `["encoder_self"]`):
             The attentions that aggregate their heads so, among `"encoder_self"`, `"decoder_self"` and `"cross"`.
         head_aggregation_layers (`list[int]`, *optional*):
-            The layers in which they do, 0 being the lowest; `None` is all of them.
+            The layers in which these attentions aggregate their heads, 0 being the lowest; `None` is all of them.
         head_aggregation_num_capsules (`int`, *optional*):
             Number of output capsules, a divisor of `d_model`; `None` is `d_model` itself.
         head_aggregation_num_iterations (`int`, defaults to 3):

@@ -1,6 +1,6 @@
 """The conditional GRU (Sennrich et al. 2017): two GRUs with an additive attention between them, over target positions.
 
-For each position t, of what the first GRU makes of the word before (x_t), and source states h with their keys k,
+For each position t, with the word x_t before it, and source states h with their keys k,
 
     s'_t = GRU_1(x_t, s_(t-1));  c_t = attention(s'_t, h, k);  s_t = GRU_2(c_t, s'_t)
 

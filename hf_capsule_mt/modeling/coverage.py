@@ -55,8 +55,8 @@ class CoverageScore:
 
     past, future, redundant: [B, S], the shares of each source word when the whole translation has been read; 0 for
         padding.
-    covered: [B, S], how much of what left FUTURE left it with words that the model agreed to, and less if most of it
-        is still there; 0 for padding.
+    covered: [B, S], of what left FUTURE, the share that left it at words that the model agreed to; less if most of the
+        source word is still FUTURE at the end; 0 for padding.
     words: [B, S], which positions count: neither padding nor one of the special tokens.
     untranslated: [B, S], the words whose coverage is below the threshold.
     score: [B], the mean coverage of the words of a sentence; 1 for a sentence without words.
@@ -79,8 +79,9 @@ class CoverageScore:
 class PastFutureReading(NamedTuple):
     """What a forced pass sees of the source words [B, S], and the mean log-probability of a token [B].
 
-    `past` and `future` when the whole translation has been read, 0 for padding; the sum of the falls of FUTURE; the
-    same, each times the agreement of its step.
+    past, future: when the whole translation has been read; 0 for padding.
+    fall: the sum of the falls of FUTURE.
+    agreed: the same sum, each fall times the agreement of its step.
     """
 
     past: torch.Tensor
@@ -111,11 +112,11 @@ class PastFutureModel(TranslationModel):
     ) -> CoverageScore:
         """Return how much of each source word given translations cover, by forced decoding.
 
-        At the end most is PAST, also of a translation that left words out: the model sees the full stop, and believes
-        it. What tells is how a word left FUTURE. When its translation is read, the model expected that; when the next
-        words are read instead, it did not, or was of two minds. So each step's fall of a word's FUTURE counts by the
-        step's agreement, the odds of the word read against the best other one, and coverage is the part of the fall
-        that is agreed to:
+        At the end most words are PAST, even if the translation left some out: the model sees the full stop, and
+        believes it. What tells is how a word left FUTURE: while its translation was read, which the model expected, or
+        while the next words were read instead, which it expected less or not. So each step's fall of a word's
+        FUTURE counts by the step's agreement, the odds of the word read against the best other one, and coverage is
+        the part of the fall that is agreed to:
 
             agreement_t = p(word read) / (p(word read) + max p(another word))
             covered_s = sum_t fall_ts agreement_t / sum_t fall_ts

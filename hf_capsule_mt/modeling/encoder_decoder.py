@@ -81,7 +81,7 @@ class Stack(CapsulePreTrainedModel):
         )
 
 
-# Of one vocabulary, where the weights are those of `shared`: in a base model, and in a generation model around it
+# Weights that are those of `shared` if there is one vocabulary: in a base model, and in a generation model around it
 TIED_TO_SHARED = {
     "decoder.embed_tokens.weight": "shared.weight",
     "encoder.embed_tokens.weight": "shared.weight",
@@ -137,7 +137,7 @@ class EncoderDecoderModel(CapsulePreTrainedModel):
         if encoder_outputs is None:
             source = input_ids if inputs_embeds is None else inputs_embeds
             if attention_mask is not None and source is not None and attention_mask.shape == source.shape[:2]:
-                attention_mask = padding_mask_or_none(attention_mask)  # asked here, once a sentence, and nowhere else
+                attention_mask = padding_mask_or_none(attention_mask)  # looked at once a sentence, here
             encoded: BaseModelOutput = self.encoder(
                 input_ids=input_ids,
                 attention_mask=attention_mask,

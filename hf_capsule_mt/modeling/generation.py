@@ -32,7 +32,7 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
 
     model: EncoderDecoderModel
     lm_head: nn.Linear
-    guided_losses: Any  # `GuidedLosses`, which not every family takes along, or None
+    guided_losses: Any  # `GuidedLosses` or None; not every family has the attribute
     accepts_loss_kwargs = True  # the Trainer's `num_items_in_batch`
 
     def logits_of(self, states: torch.Tensor) -> torch.Tensor:
@@ -123,7 +123,7 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
         return embeddings
 
     def _prepare_decoder_input_ids_for_generation(self, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
-        """Also drop a source mask that masks nothing: asked here, once a sentence, and at no step."""
+        """Also drop a source mask that masks nothing: looked at here, once a sentence, and not at every step."""
         prepared: Any = super()._prepare_decoder_input_ids_for_generation(*args, **kwargs)  # type: ignore[misc]
         input_ids, model_kwargs = prepared
         mask = model_kwargs.get("attention_mask")

@@ -29,7 +29,7 @@ class HeadAggregation(Router):
         self.num_heads = num_heads
         self.activation = ACTIVATIONS[config.head_aggregation_activation]
         width, source = config.d_model, config.head_aggregation_vote_input
-        # f_h, H maps d -> d / H of all heads
+        # f_1 ... f_H, each of which maps all heads, d -> d / H
         self.input_capsules = nn.Linear(width, width)
         # The votes of each of the H capsules.
         # Deviation: equation 6 is V_h->n = Omega_h W_h->n, from its own. By default all make them: the paper's numbers

@@ -9,7 +9,7 @@ from transformers.utils import logging
 losses_logger = logging.get_logger(__name__)
 
 IGNORE_INDEX = -100
-# numbers of the logits that a pass over them holds: on a CPU they stay in the cache, elsewhere they keep a device busy
+# how many logits a pass holds at once: on a CPU they stay in the cache, elsewhere they keep a device busy
 LOGITS_ON_CPU, LOGITS_ELSEWHERE = 2**18, 2**25
 
 
@@ -21,7 +21,7 @@ def token_log_probs(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
 def check_labels_given(
     labels: torch.Tensor | None, num_items_in_batch: torch.Tensor | int | None, has_other_losses: bool = False
 ) -> None:
-    """Raise where the Trainer kept the labels, as it does to smooth them, and the model has losses beside.
+    """Raise where the Trainer kept the labels, as it does to smooth them, and the model needs them for other losses.
 
     Without other losses the Trainer's smoothing takes the place of the model's, with one warning.
     """

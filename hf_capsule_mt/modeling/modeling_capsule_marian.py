@@ -365,7 +365,7 @@ class CapsuleMarianMTModel(CapsuleMarianPreTrainedModel, PastFutureModel, Genera
         return embeddings
 
     def resize_decoder_token_embeddings(self, new_num_tokens: int) -> nn.Embedding:
-        """For a separate target vocabulary."""
+        """Resize the embeddings of a separate target vocabulary."""
         embeddings = super().resize_decoder_token_embeddings(new_num_tokens)
         self._resize_final_logits_bias(new_num_tokens)
         return embeddings

@@ -1,4 +1,4 @@
-"""RNMT: the attentional GRU encoder-decoder of Bahdanau et al. (2015), in the strong form the field gave it.
+"""RNMT: the attentional GRU encoder-decoder of Bahdanau et al. (2015), in the stronger form of later work.
 
 The encoder is a stack of bidirectional GRU layers. The decoder's lowest layer is a conditional GRU (Sennrich et al.
 2017): a first GRU reads the last word, its state asks the additive attention for a context of the source, a second GRU
@@ -72,7 +72,7 @@ class CapsuleRNMTPreTrainedModel(CapsulePreTrainedModel):
 
 def _init_gates(weight: torch.Tensor, initialize: Callable[[torch.Tensor], object]) -> None:
     """Initialise the three gates of a GRU's matrix [3d, in] one by one, unless it was loaded from a checkpoint."""
-    if not getattr(weight, "_is_hf_initialized", False):  # which the parts do not know
+    if not getattr(weight, "_is_hf_initialized", False):  # a mark that the parts do not have
         for part in weight.chunk(3):
             initialize(part)
 

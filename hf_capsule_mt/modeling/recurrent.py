@@ -108,7 +108,7 @@ class FusedLayer(nn.RNNBase):
         """
         if state is None:
             state = (hidden.new_zeros(hidden.shape[0], self.hidden_size),) * self.state_size
-        is_step = hidden.shape[1] == 1 and not torch.is_grad_enabled()  # with which fused kernels are slow
+        is_step = hidden.shape[1] == 1 and not torch.is_grad_enabled()  # fused kernels are slow at one position
         if torch.compiler.is_compiling() or is_step or (lengths is not None and not self.bidirectional):
             return self.plain(hidden, state, lengths)
         # under autocast the state is of another precision than the input

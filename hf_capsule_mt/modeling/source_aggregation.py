@@ -33,7 +33,7 @@ class SourceCapsules(nn.Module):
         self.num_weights = 1 if config.share_iteration_weights else config.num_iterations
         self.position_aware = config.position_aware
         self.votes = nn.Linear(width, self.num_weights * self.num_capsules * width, bias=False)
-        set_initial_std(self.votes, math.sqrt(2) / math.sqrt(width))  # the root of two is what the rectifier takes
+        set_initial_std(self.votes, math.sqrt(2) / math.sqrt(width))  # the rectifier halves the mean square
         self.score_scale, self.comparison_scale = config.score_scale, config.compared_capsule_scale
         self.has_scales = self.score_scale != 1 or self.comparison_scale != 1
         self.norm = nn.LayerNorm(width) if config.normalize_capsules else nn.Identity()
@@ -57,7 +57,7 @@ class SourceCapsules(nn.Module):
             capsule_positions = sinusoids(self.num_capsules, width, states.device).to(states.dtype)
             positions = sinusoids(states.shape[1], width, states.device).to(states.dtype)
             if mask is not None:
-                positions = positions[(mask.cumsum(dim=1) - 1).clamp(min=0)]  # those among the words alone
+                positions = positions[(mask.cumsum(dim=1) - 1).clamp(min=0)]  # counted without padding
             states = states + positions
         votes = self.votes(states).relu()  # [B, S, num_weights * M * d]
         votes = votes.unflatten(-1, (self.num_weights, self.num_capsules, width))

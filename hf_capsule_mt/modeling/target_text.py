@@ -30,5 +30,5 @@ def target_vocabulary(tokenizer: Any) -> dict[str, int]:
 
 
 def vocabularies_of(tokenizer: Any) -> list[dict[str, int]]:
-    """Return what the tokens of a tokenizer mean, of the source and of the target."""
+    """Return the source and the target vocabulary of a tokenizer: the id of each token."""
     return [tokenizer.get_vocab(), target_vocabulary(tokenizer)]

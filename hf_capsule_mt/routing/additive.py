@@ -12,8 +12,8 @@ import torch
 from hf_capsule_mt.routing.chunks import chunk_numbers
 from hf_capsule_mt.routing.common import is_traced, iteration_dtype, reads_are_free, without_autocast
 
-# e^(2q) and e^(2k) of numbers up to this size and their product are either good float32 numbers, or so large or small
-# that the tanh of the sum is one
+# for q and k up to this size, float32 holds e^(2q) and e^(2k); where their product overflows or underflows,
+# tanh(q + k) is 1 or -1 anyway
 LARGEST_SEPARABLE = 40.0
 
 
@@ -41,7 +41,7 @@ def additive_scores(query: torch.Tensor, keys: torch.Tensor, weight: torch.Tenso
 
 
 class _AdditiveScores(torch.autograd.Function):
-    """With r = sigmoid(-2 (q + k)): tanh(q + k) = 1 - 2 r, and its slope is 4 r (1 - r).
+    """Compute the scores from gates r = sigmoid(-2 (q + k)): tanh(q + k) = 1 - 2 r, and its slope is 4 r (1 - r).
 
     The gates r are computed a chunk at a time, and once more in the backward pass. On a CPU, where a tanh costs as
     much as forty multiplications, r = 1 / (1 + e^(2q) e^(2k)): exponentials of queries and keys, not of their pairs.

@@ -14,7 +14,8 @@ import torch
 
 from hf_capsule_mt.routing.common import is_on_host
 
-# from votes [P, N, M, D] and what belongs to their positions or is the same for all, to capsules [P, M, D]
+# a function of votes [P, N, M, D], of what belongs to their positions and of what is the same for all, which returns
+# capsules [P, M, D]
 Route = Callable[..., torch.Tensor]
 
 
@@ -22,8 +23,8 @@ def chunk_numbers(tensor: torch.Tensor, total: int | None = None) -> int:
     """Return how many numbers an elementwise pass should hold at once, of the `total` that it goes through.
 
     On a CPU about 2^18 numbers (one MiB) stay in the cache. On a GPU a chunk has to be large enough to keep it busy,
-    and the dozen buffers of one chunk small beside the whole: a sixteenth, as a power of two from 2^22 to 2^25. By
-    default the total is the size of the tensor.
+    but its dozen buffers small beside the whole: it is about a sixteenth of the total, a power of two from 2^22 to
+    2^25. By default the total is the size of the tensor.
     """
     if is_on_host(tensor):
         return 2**18

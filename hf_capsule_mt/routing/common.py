@@ -58,7 +58,7 @@ def uniform_log_assignment(votes: torch.Tensor) -> torch.Tensor:
 
 
 def without_masked(logits: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """Return logits [..., N, M] of which those that a mask [..., N] drops add nothing; finite where it drops all."""
+    """Return logits [..., N, M] so low where a mask [..., N] is False that they add nothing to a sum, but finite."""
     return logits if mask is None else logits.masked_fill(~mask.unsqueeze(-1), torch.finfo(logits.dtype).min)
 
 

@@ -129,8 +129,8 @@ def _route_em(
     for iteration, inverse_temperature in enumerate(lambdas):
         log_assignment = log_assignments[-1].detach() if detach else log_assignments[-1]
 
-        # M-step; as few passes as possible go over all votes. R is kept relative to its largest, so that a sum is at
-        # least 1. That factor leaves mu and sigma, and is a constant: their slope by it is 0.
+        # M-step; as few passes as possible go over all votes. R is divided by its largest value, so that a sum is at
+        # least 1. This factor cancels in mu and sigma: their slope by it is 0, so it counts as a constant.
         log_mass = log_assignment if log_presence is None else log_assignment + log_presence
         log_mass = without_masked(log_mass, mask)  # log R [..., N, M]
         peak = log_mass.detach().amax(dim=-2)  # [..., M]
