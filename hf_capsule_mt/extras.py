@@ -16,7 +16,7 @@ EXTRAS = {
     "eval": Extra("BLEU, chrF, TER and significance tests", ("evaluate", "sacrebleu")),
     "analysis": Extra("pictures", ("matplotlib",)),
 }
-# of the commands that need one; the others need the core alone
+# the extra that a command needs; commands that are not here need the core alone
 EXTRA_OF = {
     "train": "train",
     "recipes": "train",

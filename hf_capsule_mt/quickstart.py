@@ -11,7 +11,7 @@ from hf_capsule_mt.training import load_recipe, run_recipe
 from hf_capsule_mt.training.recipes import Recipe
 from hf_capsule_mt.training.run import RESULT_FILE
 from hf_capsule_mt.training.run_data import load_corpus
-from hf_capsule_mt.training.run_identity import same_recipe_as_before
+from hf_capsule_mt.training.run_identity import check_same_recipe
 
 # what makes a run faster than its recipe: fewer test sentences, and fewer but larger steps
 CHANGES: dict[str, Any] = {
@@ -33,7 +33,7 @@ def train(recipe: Recipe) -> dict[str, Any]:
     """Train, and return the result; an earlier run of this recipe that has finished is not repeated."""
     finished = Path(recipe.output_dir) / RESULT_FILE
     print(f"\n{recipe.about} -> {recipe.output_dir}")
-    same_recipe_as_before(recipe, Path(recipe.output_dir), write=False)
+    check_same_recipe(recipe, Path(recipe.output_dir), write=False)
     result = read_result(finished) if finished.exists() else None
     if result is None or result["recipe"]["training"] != recipe.training:
         result = run_recipe(recipe)
@@ -55,8 +55,8 @@ def show_coverage(recipe: Recipe) -> None:
     translator = Translator.from_pretrained(recipe.output_dir)
     pair = load_corpus(recipe)["test"]["translation"][0]
     words = pair["de"].split()
-    sources = [pair["de"], " ".join(words[: len(words) // 2]) + "."]
-    for target, coverage in zip(sources, translator.cover([pair["en"]] * len(sources), sources), strict=True):
+    targets = [pair["de"], " ".join(words[: len(words) // 2]) + "."]
+    for target, coverage in zip(targets, translator.cover([pair["en"]] * len(targets), targets), strict=True):
         missing = ", ".join(word.text for word in coverage.untranslated)
         print(f"\n{pair['en']}\n  {target}\n  coverage {coverage.score:.2f}, left out: {missing or 'nothing'}")
 

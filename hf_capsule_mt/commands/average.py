@@ -16,7 +16,7 @@ from capsule_mt.files.outputs import check_output_folder
 def main() -> None:
     parser = CommandParser(description=__doc__)
     parser.add_argument("run", type=Path, nargs="?", help="the output folder of a training run")
-    parser.add_argument("--last", type=int, help="the number of last checkpoints of the run to average")
+    parser.add_argument("--last", type=int, help="average this many of the run's last checkpoints")
     parser.add_argument("--checkpoints", type=Path, nargs="+", help="average these instead")
     parser.add_argument("--output", type=Path, required=True, help="folder for the averaged checkpoint")
     arguments = parser.parse_args()

@@ -33,7 +33,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--sources", type=Path, help="source sentences to show")
     parser.add_argument("--metrics", nargs="+", choices=METRICS, default=["bleu", "chrf", "ter"], help="which metrics")
-    parser.add_argument("--output", type=Path, help="a result file")
+    parser.add_argument("--output", type=Path, help="the result file to write")
     return parser.parse_args()
 
 

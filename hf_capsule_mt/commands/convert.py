@@ -61,7 +61,7 @@ def main() -> None:
 
     tokenizer = load_tokenizer(arguments.checkpoint)
     if arguments.source is not None:
-        settings = {"dtype": torch.float32, **dict(arguments.set)}  # to be trained
+        settings = {"dtype": torch.float32, **dict(arguments.set)}  # in which the new weights are trained
         model = CapsuleMarianMTModel.from_marian(arguments.checkpoint, **settings)
         model.save_pretrained(arguments.output)
         share_weights(arguments.output)

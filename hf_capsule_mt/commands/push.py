@@ -20,7 +20,7 @@ TRAINING_RESULT = "train_result.json"
 
 
 def add_card_options(parser: argparse.ArgumentParser) -> None:
-    """Add what a model card is made of beside the checkpoint."""
+    """Add the options for what a model card says beyond the checkpoint."""
     parser.add_argument(
         "--results",
         type=Path,

@@ -116,7 +116,7 @@ def last_checkpoint(output_dir: str | os.PathLike[str]) -> Path | None:
 
 
 def last_checkpoints(run: str | os.PathLike[str], number: int) -> list[Path]:
-    """Return the last checkpoints of a run, signals' aside; raise for too few and for a damaged one."""
+    """Return the last checkpoints of a run that no signal saved; raise if too few are there, or one is damaged."""
     checkpoints = find_checkpoints(run, by_signal=False)
     if not 0 < number <= len(checkpoints):
         raise ValueError(f"{number} checkpoints are requested, but {run} has {len(checkpoints)} complete ones")

@@ -15,7 +15,7 @@ from capsule_mt.files.line_failures import Failure, translate_lines
 from capsule_mt.files.lock import lock_output
 from capsule_mt.files.outputs import read_object, remove_partials, write_output
 from capsule_mt.files.windows import WindowedOutput, windows_of
-from hf_capsule_mt.training.run_identity import same_as_before
+from hf_capsule_mt.training.run_identity import check_same_facts
 
 SETTINGS_FILE = "settings.json"
 RESULT_FILE = "part-000000.jsonl"  # the recipes read every `part-*.jsonl` of a folder
@@ -67,7 +67,7 @@ def distill(
             stack.enter_context(lock_output(folder))
             remove_partials(folder)
         with processes.main_process_first():
-            same_as_before(
+            check_same_facts(
                 folder / SETTINGS_FILE, facts, "holds another distillation", write=processes.is_main_process
             )
         earlier = read_object(summary)

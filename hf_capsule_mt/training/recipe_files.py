@@ -149,7 +149,7 @@ def read_yaml(path: Path) -> Values:
     except yaml.YAMLError as error:
         raise ValueError(f"{path}: not YAML ({' '.join(str(error).split())})") from None
     if not isinstance(values, dict):
-        raise ValueError(f"{path}: a recipe is a mapping of keys to values")
+        raise ValueError(f"{path}: a recipe must be a mapping of keys to values")
     return values
 
 

@@ -32,7 +32,7 @@ from hf_capsule_mt.training.run_data import (
     print_once,
     training_set,
 )
-from hf_capsule_mt.training.run_identity import same_data_as_before, same_recipe_as_before
+from hf_capsule_mt.training.run_identity import check_same_data, check_same_recipe
 from hf_capsule_mt.training.sections import CHECKPOINTING
 from hf_capsule_mt.training.signals import StoppedBySignal, first_signal, stop
 from hf_capsule_mt.training.trainer import TranslationTrainer, unwrapped
@@ -62,7 +62,7 @@ def run_recipe(recipe: Recipe) -> dict[str, Any] | None:
         if trainer is not None and trainer.stop_signal is not None:  # the second signal
             print_once("Stopped at once. The same command resumes from the last checkpoint.")
             raise SystemExit(128 + signal.number) from None
-        # the last step, where the recipe saves none, and the model still has its weights
+        # save the last step, unless the recipe does, if the model still has its weights
         other_weights = arguments.average_last or arguments.load_best_model_at_end
         if trainer is not None and is_trained and not other_weights and arguments.world_size == 1:
             trainer.save_for_signal()
@@ -85,7 +85,7 @@ def _training_settings(recipe: Recipe) -> dict[str, Any]:
 
 
 def _rename_checkpointing(settings: dict[str, Any]) -> None:
-    """Take `gradient_checkpointing` and `activation_checkpointing`, its name from transformers 5.23 on, for one."""
+    """Treat `gradient_checkpointing` and `activation_checkpointing`, its name from transformers 5.23 on, as one."""
     names = {entry.name for entry in dataclasses.fields(TranslationTrainingArguments)}
     name = next(name for name in CHECKPOINTING if name in names)
     for suffix in ("", "_kwargs"):
@@ -113,12 +113,12 @@ def _read_data(
     if recipe.init_from:
         check_name_or_path(recipe.init_from)
     with arguments.main_process_first(desc="data and tokenizer"):
-        same_recipe_as_before(recipe, output, write=arguments.should_save)
+        check_same_recipe(recipe, output, write=arguments.should_save)
         corpus = load_corpus(recipe)
         tokenizer = load_or_train_tokenizer(recipe, corpus, output / "tokenizer")
         parts = {name: encode_part(recipe, corpus, name, tokenizer) for name in corpus}
         if arguments.should_save:
-            same_data_as_before(recipe, output, corpus, parts)
+            check_same_data(recipe, output, corpus, parts)
     return tokenizer, parts
 
 
@@ -184,7 +184,7 @@ def _finish(
 ) -> dict[str, Any]:
     """Average if asked to, save the model, evaluate with the recipe's search, and write a result file.
 
-    Whatever fails in the evaluation, the weights are there.
+    The weights are saved first: whatever fails in the evaluation, they are there.
     """
     arguments = trainer.args
     output = Path(recipe.output_dir)

@@ -31,23 +31,23 @@ MAY_CHANGE = {
 }
 
 
-def same_recipe_as_before(recipe: Recipe, output: Path, write: bool) -> None:
+def check_same_recipe(recipe: Recipe, output: Path, write: bool) -> None:
     """Raise if the folder holds a run of another recipe; else record this one."""
     train = recipe.data["train"]
     sources = train if isinstance(train, list) else [train]
     is_embedded = any("embedded" in source for source in sources)  # its training part is what the test part leaves
     may_change = MAY_CHANGE if is_embedded else MAY_CHANGE | {"data.test"}
     facts = dataclasses.asdict(recipe)
-    same_as_before(output / RECIPE_FILE, facts, "holds a run of another recipe", write=write, may_change=may_change)
+    check_same_facts(output / RECIPE_FILE, facts, "holds a run of another recipe", write=write, may_change=may_change)
 
 
-def same_data_as_before(recipe: Recipe, output: Path, corpus: Corpus, parts: Mapping[str, Any]) -> None:
+def check_same_data(recipe: Recipe, output: Path, corpus: Corpus, parts: Mapping[str, Any]) -> None:
     """Raise if the run began with other data or tokens; else record them."""
     facts = dict(_data_facts(recipe, corpus, parts))
-    same_as_before(output / DATA_FILE, facts, "holds a run on other data", write=True)
+    check_same_facts(output / DATA_FILE, facts, "holds a run on other data", write=True)
 
 
-def same_as_before(
+def check_same_facts(
     file: Path, facts: dict[str, Any], complaint: str, *, write: bool, may_change: Container[str] = ()
 ) -> None:
     """Record what a run depends on; raise if an earlier run in the folder has recorded otherwise.
@@ -78,7 +78,7 @@ def same_as_before(
 
 
 def _flat(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return facts by section.name; what is empty is not there, as are the fields of a later version."""
+    """Return facts by section.name, without empty ones, so that a record still fits that lacks a later field."""
     flat: dict[str, Any] = {}
     for section, value in facts.items():
         if isinstance(value, dict):

@@ -13,7 +13,7 @@ from hf_capsule_mt.data.sources import check_sources
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 
 DATA_PARTS = ("train", "validation", "test")
-# its names from transformers 5.23 on, and before
+# the names of one argument, from transformers 5.23 on and before
 CHECKPOINTING = ("activation_checkpointing", "gradient_checkpointing")
 
 
@@ -72,7 +72,7 @@ METRICS = tuple(f"{prefix}{name}" for prefix in ("", "eval_") for name in ("bleu
 TYPES = {
     **typing.get_type_hints(TranslationTrainingArguments),
     **dict.fromkeys(CHECKPOINTING, bool),
-    # transformers annotates neither True, which turns sharding on, nor the names
+    # the annotations of transformers lack True, which turns sharding on, and the names
     "fsdp": bool | str,
     "report_to": str | list,
     "metric_for_best_model": Literal[METRICS],
@@ -90,7 +90,7 @@ def _training_field(entry: Any) -> Any:
     return limited(min(entry.default, 0)) if is_number else field(default=None)
 
 
-# the recipe itself has the others
+# of the arguments, the recipe itself has `output_dir` and `seed`
 ARGUMENTS = {entry.name: entry for entry in fields(TranslationTrainingArguments) if entry.init}
 NAMES = [name for name in dict.fromkeys([*ARGUMENTS, *CHECKPOINTING]) if name not in ("output_dir", "seed")]
 Training: Any = strict(

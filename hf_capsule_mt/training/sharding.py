@@ -53,7 +53,7 @@ def refuse_recomputed_dropout(accelerator: Accelerator, model: nn.Module) -> Non
 
 
 def let_accelerate_shard_on_cpus() -> None:
-    """Make accelerate obey `fsdp` on CPUs, where it would train with plain DDP without a word; call it before."""
+    """Make accelerate obey `fsdp` on CPUs, where it would silently train with DDP; call it before the Trainer."""
     if PartialState().distributed_type == DistributedType.MULTI_CPU:
         PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
 
@@ -81,7 +81,7 @@ def shard_what_can_be(accelerator: Accelerator) -> None:
 
 @contextlib.contextmanager
 def _replaced(model: nn.Module, name: str, value: Any) -> Iterator[None]:
-    """Replace an attribute of one object meanwhile, whether it has it from its class or itself."""
+    """Replace an attribute of one object during the block, whether it is the object's own or its class's."""
     old = model.__dict__.get(name)
     setattr(model, name, value)
     try:

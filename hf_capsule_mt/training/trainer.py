@@ -43,10 +43,11 @@ from hf_capsule_mt.training.sharding import (
 )
 from hf_capsule_mt.training.signals import first_signal
 
-# Five methods of the Trainer are overridden, where it has no hook:
+# Six methods of the Trainer are overridden, where it has no hook:
 # - get_train_dataloader: its samplers give examples, not batches;
 # - compute_loss: `compute_loss_func` takes the labels away, from which the models make their auxiliary losses;
 # - evaluation_loop: nothing is called before an evaluation;
+# - prediction_step: it changes the model's generation config;
 # - train: nothing is called before a checkpoint is chosen and loaded, or after a failure;
 # - _save_checkpoint: nothing is called before a checkpoint is written.
 

@@ -15,7 +15,7 @@ from hf_capsule_mt import extras, quickstart
 from hf_capsule_mt.commands import quickstart as quickstart_command
 from hf_capsule_mt.commands import recipes
 from hf_capsule_mt.training import load_recipe
-from hf_capsule_mt.training.run_identity import same_recipe_as_before
+from hf_capsule_mt.training.run_identity import check_same_recipe
 from tests.fixtures.tiny import save_tiny_checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -181,7 +181,7 @@ def test_doctor(program, monkeypatch):
 
 def test_quickstart_takes_no_other_run_for_its_own(tmp_path, monkeypatch):
     first_recipe = quickstart.recipe_for("em_routing", tmp_path / "demo", 1)
-    same_recipe_as_before(first_recipe, tmp_path / "demo", write=True)
+    check_same_recipe(first_recipe, tmp_path / "demo", write=True)
     result = {"recipe": {"training": first_recipe.training}}
     (tmp_path / "demo" / "train_result.json").write_text(json.dumps(result))
     assert quickstart.train(first_recipe) == result
