@@ -1,7 +1,7 @@
 """Load a checkpoint for use, and refuse one whose weights, configuration and tokenizer do not fit together.
 
 `from_pretrained` initialises missing weights at random and ignores superfluous ones, so that training can start from
-them. To translate with such a model gives noise.
+them. Such a model would translate into noise.
 """
 
 import os
@@ -40,7 +40,7 @@ from capsule_mt.models.weights import (
 Loaded = TypeVar("Loaded")
 NameOrPath = str | os.PathLike[str]
 
-# of other families, weights without a place are common and harmless
+# families whose weights must all have a place; in others, weights without one are common and harmless
 STRICT_FAMILIES = frozenset({"marian", "capsule_marian", "capsule_rnmt", "capsnmt"})
 HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 LARGEST_CODE = 127  # of a weight in int8
@@ -81,7 +81,7 @@ def load_model(name_or_path: NameOrPath, **kwargs: Any) -> Any:
 
 
 def stored_dtype(folder: NameOrPath) -> torch.dtype:
-    """Return the dtype in which a folder's weights are stored, float32 if they are of several or in int8."""
+    """Return the dtype in which a folder's weights are stored; float32 if they have several, or are in int8."""
     stored = stored_weights(folder)
     dtypes = set() if stored is None else {stored.dtype(name) for name in stored}
     return DTYPES.get(dtypes.pop(), torch.float32) if len(dtypes) == 1 else torch.float32
@@ -122,7 +122,7 @@ def stored_weights(folder: NameOrPath) -> SafetensorsFile | None:
 
 @torch.no_grad()
 def limit_tokenizer(tokenizer: PreTrainedTokenizerBase, config: Any) -> PreTrainedTokenizerBase:
-    """Lower the tokenizer's `model_max_length` to the positions of its model, if that counts them; return it."""
+    """Lower the tokenizer's `model_max_length` to its model's positions, if the model has a limit; return it."""
     positions = getattr(config, "max_position_embeddings", None)
     if positions is not None and positions < tokenizer.model_max_length:
         tokenizer.model_max_length = positions
@@ -140,7 +140,7 @@ def share_weights(folder: NameOrPath) -> None:
 
 
 def check_weights(model: PreTrainedModel) -> None:
-    """Raise a `CheckpointError` if loading left a problem, or a weight or a logit of the first token is not finite."""
+    """Raise a `CheckpointError` if loading noted a problem, or a weight or a first token's logit is not finite."""
     problem = getattr(model, "loading_problem", None)
     if problem is not None:
         raise CheckpointError(str(problem))
@@ -279,7 +279,7 @@ def _check_kernels(file: Path) -> None:
 
 
 def _check_family(file: Path, kwargs: Mapping[str, Any]) -> None:
-    """Refuse a model type that nothing here knows; code in the folder is for those who trust it."""
+    """Refuse a model type that nothing here knows, unless the caller trusts the code in the folder."""
     if not file.is_file() or "config" in kwargs or kwargs.get("trust_remote_code"):
         return
     model_type = read_json(str(file)).get("model_type")

@@ -32,7 +32,7 @@ def encode(
         truncation = {"truncation": True, "max_length": max_length} if max_length else {}
         encoded = tokenizer(sources, text_target=targets, return_attention_mask=False, **truncation)
         if truncation and tokenizer.is_fast:
-            tokenizer.backend_tokenizer.no_truncation()  # which a saved tokenizer would go on with
+            tokenizer.backend_tokenizer.no_truncation()  # else a saved tokenizer would go on truncating
         return {
             "input_ids": encoded["input_ids"],
             "labels": encoded["labels"],

@@ -47,7 +47,7 @@ KINDS = {"hub": ("config", "split", "revision"), "text": (), "tsv": ("columns",)
 
 
 def check_sources(sources: Any, section: str) -> list[Source]:
-    """Return sources as a list, without the keys that are null, or raise for what is none.
+    """Return sources as a list, without the keys that are null, or raise for what is not a source.
 
     Args:
         section: where they stand, such as "data.train".

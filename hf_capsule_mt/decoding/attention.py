@@ -26,11 +26,11 @@ def cross_attentions(model: PreTrainedModel) -> list[nn.Module]:
 def read_head(
     model: PreTrainedModel, layer_and_head: tuple[int, int], mask: torch.Tensor
 ) -> Iterator[list[torch.Tensor]]:
-    """Collect, of the forward pass in the block, the attention of a layer and a head to the source: one [N, T, S].
+    """Collect the attention of one head to the source, from the forward pass in the block: one tensor [N, T, S].
 
         attention_ts = softmax_s(q_t . k_s / sqrt(d_h))
 
-    Calls of the model by other threads are not looked at.
+    Calls of the model by other threads are ignored.
 
     Args:
         mask: [N, S], True keeps a source token.

@@ -43,7 +43,7 @@ def load_members(
 
 
 def check_same_vocabulary(tokenizer: PreTrainedTokenizerBase, path: str | os.PathLike[str]) -> None:
-    """Raise where the tokens of the checkpoint at a path mean other words."""
+    """Raise if the tokens of the checkpoint at a path stand for other words."""
     if vocabularies_of(load_tokenizer(path)) != vocabularies_of(tokenizer):
         raise ValueError(
             f"{path}: its tokens stand for other words than those of {tokenizer.name_or_path}; the models of an "
@@ -59,7 +59,7 @@ class EnsembleLogits(LogitsProcessor):
     """
 
     def __init__(self, members: list[PreTrainedModel], input_ids: torch.Tensor, attention_mask: torch.Tensor) -> None:
-        """The sources [B, S] and their mask [B, S], 1 keeps."""
+        """input_ids, attention_mask: the sources [B, S] and their mask [B, S], 1 keeps."""
         self.members = members
         self.input_ids = input_ids
         self.attention_mask = attention_mask

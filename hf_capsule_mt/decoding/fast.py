@@ -60,7 +60,7 @@ def to_fast(
 
 
 def takes_fast(model: PreTrainedModel) -> bool:
-    """Whether a program can be written for this model."""
+    """Whether the engine takes this model: a program can be written for it."""
     try:
         program_of(model)
     except UnsupportedModelError:
@@ -69,7 +69,7 @@ def takes_fast(model: PreTrainedModel) -> bool:
 
 
 class _Settings(NamedTuple):
-    """What a call of `generate()` goes by; with what `search_options` asks of a model."""
+    """What a call of `generate()` needs; `search_options` reads some of it as it reads a model."""
 
     config: GenerationConfig
     start: int
@@ -208,8 +208,9 @@ class FastTranslator:
         """Write the model as an int8 checkpoint, a third to a quarter of the size of one in float32.
 
         `Translator.from_pretrained(folder, int8=True)` and every command load it, and the engine then translates as
-        `self` does, bit for bit. Rounded are the matrices of which the engine takes the codes alone: not what is
-        multiplied out beforehand, and embeddings of M2M100 and its relatives only. Save the tokenizer beside it.
+        `self` does, bit for bit. The matrices that the engine uses only as codes are rounded: neither what is
+        multiplied out beforehand, nor embeddings other than those of M2M100 and its relatives. Save the tokenizer
+        beside it.
         """
         if not self.int8:
             raise ValueError("`save` writes int8 checkpoints, but `int8` is False: use `model.save_pretrained`")
@@ -259,7 +260,7 @@ class FastTranslator:
         self._packed = weights
 
     def _settings(self, config: GenerationConfig | None, options: dict[str, Any]) -> _Settings:
-        """The settings of a call but for `max_new_tokens`, which each may have of its own.
+        """The settings of a call but for `max_new_tokens`, which may be another one in each call.
 
         They are kept for the next call: making them takes longer than a short sentence.
         """

@@ -19,7 +19,7 @@ from hf_capsule_mt.decoding.fast import FastTranslator
 from hf_capsule_mt.decoding.processors import FiniteLogits, ForcedEnds, TargetPrefix
 from hf_capsule_mt.modeling.losses import token_log_probs
 
-# numbers of the logits that are computed at once
+# how many logits are computed at once
 LOGITS_AT_ONCE = 2**23
 
 
@@ -58,7 +58,7 @@ class GenerateDecoder:
         return int(self._setting("pad_token_id") or 0)
 
     def _setting(self, name: str) -> Any:
-        """Of the generation config, or else of the model's."""
+        """Return a setting of the generation config, or else of the model's config."""
         value = getattr(self.model.generation_config, name)
         return getattr(self.model.config, name, None) if value is None else value
 
@@ -124,7 +124,7 @@ class GenerateDecoder:
             "logits_processor": LogitsProcessorList([*processors, FiniteLogits()]),
         }
         longest = max(options.limits)
-        if self.model.generation_config.max_length is None:  # both of them would give a warning
+        if self.model.generation_config.max_length is None:  # with both, transformers warns
             settings["max_new_tokens"] = longest
         else:
             settings["max_length"] = longest + 1

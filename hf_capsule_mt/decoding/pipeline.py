@@ -96,7 +96,7 @@ class TranslationPipeline(Pipeline):
         return TranslationIterator(inputs, translate, options.window)
 
     def preprocess(self, input_: str) -> str:  # type: ignore[override]
-        """Check that a text is one."""
+        """Check that an input is a string."""
         if not isinstance(input_, str):
             raise ValueError(f"the pipeline translates strings and lists of strings, got a {type(input_).__name__}")
         return input_

@@ -11,7 +11,7 @@ from hf_capsule_mt.decoding.tokenizer import language_code
 
 LONGEST = 100  # tokens of a sentence that the aligner reads
 MOST_PAIRS = 100_000  # more teach a table of words little, and take memory
-# each direction alone, without a sparse prior: a translation too many costs little, one that is missing a word
+# each direction alone, without a sparse prior: an extra translation costs little, a missing one costs a word
 SETTINGS = AlignerSettings(model1_iterations=5, hmm_iterations=0, agreement=False, concentration=0.5)
 
 

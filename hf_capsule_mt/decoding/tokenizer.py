@@ -9,7 +9,7 @@ from capsule_mt.text.tokenizer import Encoded
 from capsule_mt.text.words import Offsets, locate_tokens
 from hf_capsule_mt.modeling.target_text import decode_target
 
-# a tokenizer's `model_max_length` above this says that it knows none
+# a tokenizer's `model_max_length` above this means that it has no limit
 NO_LIMIT = 1_000_000
 MODEL_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "offset_mapping")
 
@@ -72,7 +72,7 @@ class TransformersTokenizer:
 
 
 def searched_offsets(tokenizer: PreTrainedTokenizerBase, text: str, token_ids: list[int]) -> Offsets:
-    """Return the characters that each token stands for, for tokenizers that do not know it."""
+    """Return the characters that each token stands for, where the tokenizer does not tell: look for its text."""
     tokens = tokenizer.convert_ids_to_tokens(token_ids)
     if getattr(tokenizer, "separate_vocabs", False):  # those were of the target
         of_source = {number: token for token, number in tokenizer.encoder.items()}
@@ -91,7 +91,7 @@ def language_tokens(tokenizer: PreTrainedTokenizerBase) -> list[str]:
 
 
 def language_code(tokenizer: PreTrainedTokenizerBase, argument: str, language: str | None) -> str | None:
-    """Return the code that a tokenizer of many languages has for one, which may be named by another model's code.
+    """Return a multilingual tokenizer's code of a language, which may be given by another model's code.
 
     argument: the name for errors.
     """

@@ -133,7 +133,7 @@ class Translator(capsule_mt.translate.translator.Translator):
 
     @property
     def languages(self) -> tuple[str | None, str | None]:
-        """Those of the task."""
+        """The languages that the task names."""
         return languages_of_task(self.task)
 
     @languages.setter
@@ -194,7 +194,7 @@ class Translator(capsule_mt.translate.translator.Translator):
 
     @property
     def _generation(self) -> Mapping[str, Any]:
-        """What the generation config sets; found anew where it has changed, for that takes a millisecond."""
+        """What the generation config sets; read again only if it has changed, for that takes a millisecond."""
         now = vars(self.model.generation_config)
         if self._read is None or settings_differ([now], [self._read[0]]):
             changed = self.model.generation_config.to_diff_dict()
@@ -206,7 +206,7 @@ class Translator(capsule_mt.translate.translator.Translator):
         return str(self.model.name_or_path)
 
     def _downloaded(self, name: str) -> str | None:
-        """None: models by name are for the engine alone."""
+        """Return `None`: only the engine loads models by their names."""
         return None
 
     @property

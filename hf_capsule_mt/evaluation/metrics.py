@@ -79,7 +79,9 @@ def check_parallel(hypotheses: Sequence[str], references: Sequence[Sequence[str]
     if isinstance(hypotheses, str) or any(isinstance(lines, str) for lines in references):
         raise TypeError("`hypotheses` must be a list of strings, and `references` a list of such lists")
     if not references or not hypotheses:
-        raise ValueError(f"got {len(references)} set(s) of references for {len(hypotheses)} hypotheses: need some")
+        raise ValueError(
+            f"got {len(references)} set(s) of references for {len(hypotheses)} hypotheses: give at least one of each"
+        )
     for number, lines in enumerate(references):
         if len(lines) != len(hypotheses):
             raise ValueError(

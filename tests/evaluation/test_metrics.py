@@ -71,7 +71,7 @@ def test_text_that_is_not_parallel_is_refused():
         score_corpus(HYPOTHESES, [REFERENCES[0], REFERENCES[1][:4]])
     with pytest.raises(TypeError, match="must be a list of strings"):
         score_corpus(HYPOTHESES, REFERENCES[0])
-    with pytest.raises(ValueError, match="need some"):
+    with pytest.raises(ValueError, match="give at least one of each"):
         score_corpus([], [[]])
     with pytest.raises(ValueError, match=r"`name` must be one of bleu, .*, got 'meteor'"):
         score_corpus(HYPOTHESES, REFERENCES, ["meteor"])
