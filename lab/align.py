@@ -61,7 +61,7 @@ def alignment_error_rate(predicted: Sequence[Links], sure: Sequence[Links], poss
     hits = sum(len(a & s) + len(a & (s | p)) for a, s, p in zip(predicted, sure, possible, strict=True))
     size = sum(len(a) + len(s) for a, s in zip(predicted, sure, strict=True))
     if size == 0:
-        raise ValueError("the alignment error rate needs at least one link, got none in `found` and `sure`")
+        raise ValueError("the alignment error rate needs at least one link, got none in `predicted` and `sure`")
     return 1.0 - hits / size
 
 

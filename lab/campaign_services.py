@@ -28,7 +28,7 @@ BROKEN = (http.client.HTTPException, ConnectionError)
 
 # ---- a server
 class Client(threading.Thread):
-    """Asks for line after line over one connection, until it breaks; what it has been told is compared."""
+    """Asks for line after line over one connection until it breaks, and compares each answer with the expected one."""
 
     def __init__(self, port: int, lines: list[str], expected: list[str], chance: random.Random) -> None:
         super().__init__(daemon=True)

@@ -35,7 +35,7 @@ from lab.records import Records
 
 SINGLE, PAIRS = (7, 11), (15, 20)  # upper edges of the bins; the last has none, and pairs begin at 12
 LONGEST_LOOP = 4  # tokens of what is repeated
-TIMES = 3
+TIMES = 3  # in a row, which make a loop
 RECORDS = {"released": "capsnmt-loops-de-en", "as printed": "capsnmt-loops-printed", "softer": "capsnmt-loops-softer"}
 ROUTING = "encoder.aggregation"
 

@@ -35,7 +35,7 @@ def convert_to_ctranslate2(
         marian.final_logits_bias[0, marian.config.pad_token_id] = NEVER
 
     class Loader(BartLoader):
-        """CTranslate2's own takes the last word for padding, and starts from zero instead of that word."""
+        """Loads a Marian. CTranslate2's own loader pads with the last word, but starts from zero instead of it."""
 
         @property
         def architecture_name(self) -> str:

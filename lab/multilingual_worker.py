@@ -31,7 +31,7 @@ def token_text(index: int) -> str:
 
 
 class FirstTokens:
-    """A shortlist of as many tokens, the same for every source, as one by script is."""
+    """A shortlist of the first `size` tokens, the same for every source, as a shortlist by script is."""
 
     def __init__(self, size: int) -> None:
         self.size = size

@@ -26,7 +26,7 @@ from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.results import markdown_table
 
 TURNS = 3
-# beams of the translation beside which it is, and what is asked; `MARKS` change nothing and are only timed
+# beams of the translation to compare with, and the options; those of `MARKS` change no text and are only timed
 MARKS: dict[str, tuple[int, CoverageOptions]] = {
     "marks alone": (1, CoverageOptions(threshold=0)),
     "`support=True`": (1, CoverageOptions(support=True, threshold=0)),

@@ -42,7 +42,7 @@ class Plan:
     shared_start: all runs of a seed start from the same model, so seeds are blocks.
     with_before: a plan whose seeds are pooled with these, on the first part of the test set.
     test: the parts of the test set and their sentences, if it is not the recipe's.
-    on_gpu: trained there, in float32 with TF32 products; the other plans on CPUs, in bfloat16.
+    on_gpu: whether it was trained on a GPU, in float32 with TF32 products; other plans on CPUs, in bfloat16.
     ended: how its runs are repeated, if their program is no longer here.
     """
 

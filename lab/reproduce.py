@@ -121,9 +121,9 @@ class Reproduction:
         """Run a script; return False if the budget is used up first, after stopping it.
 
         Raises:
-            OutputTakenError: Another call runs it.
+            OutputTakenError: Another call runs the script.
         """
-        if log in self.failed:  # several rows may need it: it is tried for the first of them
+        if log in self.failed:  # several rows may need what failed: only the first tries it
             raise self.failed[log]
         log.parent.mkdir(parents=True, exist_ok=True)
         with lock_output(log), log.open("a") as output:

@@ -273,7 +273,7 @@ async def check_health(server: Server, load: Load) -> None:
 
 
 async def _watched(name: str, work: Awaitable[None], load: Load) -> None:
-    """Note how a client failed."""
+    """Run a client, and note how it failed if it did."""
     try:
         await work
     except Exception as error:
@@ -281,7 +281,7 @@ async def _watched(name: str, work: Awaitable[None], load: Load) -> None:
 
 
 async def _end(tasks: Collection[asyncio.Task[None]]) -> None:
-    """Cancel them until they have ended: before Python 3.12 `wait_for` loses a cancellation that meets an answer."""
+    """Cancel tasks until they have ended: before Python 3.12 `wait_for` loses a cancellation that meets an answer."""
     while tasks:
         for task in tasks:
             task.cancel()

@@ -38,7 +38,7 @@ START = "start"  # the run that is the student itself, of every seed
 SEEDS = (1, 2, 3)
 LANGUAGES = ("en", "pt")
 LOGGED = 50  # steps between two losses
-AT_THE_END = 5  # so many losses make the one that a result has
+AT_THE_END = 5  # losses whose mean is the training loss of a result
 
 
 @dataclass(frozen=True)

@@ -102,9 +102,9 @@ SETTINGS = {
 
 
 def worth_showing(results: Runs) -> list[str]:
-    """Return the tables with two seeds or more of all rows, or with a row that is no headline row.
+    """Return the tables that have two seeds or more of all rows, or a row that is no headline row.
 
-    The headline rows are one, unless the others have them all.
+    The table of the headline rows is one of them, unless the others have all of its rows.
     """
     rows = {key: {row.run for row in table.rows if row.run} for key, table in TABLES.items()}
     headline = rows.pop("headline")
@@ -114,7 +114,7 @@ def worth_showing(results: Runs) -> list[str]:
 
 
 def left_out(setting: str) -> str:
-    """Return the paragraph below the tables of a setting that lacks some."""
+    """Return the paragraph below the tables of a setting, which says that some are left out."""
     return (
         "Tables that would add nothing are left out; "
         f"`python -m lab.reproduce TABLE --setting {setting} --seeds 1 2 3` trains one."

@@ -32,7 +32,7 @@ STOCK, SHORTLISTED = "generate() float32", "native int8, shortlist"
 NATIVE = {"native float32": False, "native int8": True}  # whether in int8
 LIGHT = "native int8, lists"  # as the light distribution calls it: no tensors, as with CTranslate2
 PARTS = ("encode", "translate")
-SAME_SHARE = 0.98  # engines add in other orders, which may decide a tie
+SAME_SHARE = 0.98  # of translations: engines add in different orders, which may decide a tie
 Tokens = list[list[int]]
 # sources, beams, the least and the largest number of new tokens -> tokens after the start token
 Engine = Callable[[Tokens, int, int, int], Tokens]
@@ -150,7 +150,7 @@ def engines_of(model: Any, threads: int, shortlist: Path | None = None) -> dict[
     if os.path.isdir(model.name_or_path):
         engines[LIGHT] = light_engine(model.name_or_path, threads)
     if importlib.util.find_spec("ctranslate2"):
-        with contextlib.suppress(ValueError):  # capsules have no place there
+        with contextlib.suppress(ValueError):  # CTranslate2 has no capsules
             for name, int8 in {"float32": False, "int8": True}.items():
                 engines[f"CTranslate2 {name}"] = ctranslate2_engine(model, threads, int8=int8)
     return engines

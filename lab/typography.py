@@ -23,7 +23,7 @@ from hf_capsule_mt.evaluation import write_result
 from hf_capsule_mt.evaluation.results import markdown_table
 
 Change = Callable[[str], str]
-LEAST_LINES = 8  # of which a change must change as many to be scored
+LEAST_LINES = 8  # that a change must change to be scored
 LONG_WORD = 10  # letters of a word that a change makes bold
 ADDED = re.compile('[\u00ad\u200b\U0001f600*"()«»“”„]|^\\s*(?:• |3\\) )')  # what the changes add
 END = re.compile(r"[.…\s]+$")

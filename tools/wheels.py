@@ -51,7 +51,7 @@ SYSTEM_LIBRARIES = {
     "PE": r"(?i)kernel32\.dll|ntdll\.dll|ucrtbase\.dll|msvcrt\.dll|api-ms-win-crt-.*\.dll",
 }
 FORMATS = {"linux": "ELF", "macos": "Mach-O", "windows": "PE"}
-# names of lief's for those of our targets
+# lief's names for the processors of our targets
 PROCESSORS = {"x86_64": {"X86_64", "AMD64"}, "aarch64": {"AARCH64"}, "arm64": {"ARM64"}}
 
 
@@ -86,7 +86,7 @@ def read_library(data: bytes) -> Library:
 
 
 def check_library(library: Library, target: str) -> None:
-    """Raise a ValueError that says why a library is not one for a target."""
+    """Raise a ValueError that says why a library is not for a target, if it is not."""
     processor, _, system = target.partition("-")
     wrong = []
     if library.format != FORMATS[system] or library.processor not in PROCESSORS[processor]:
@@ -102,7 +102,7 @@ def check_library(library: Library, target: str) -> None:
     if target == "arm64-macos" and not library.signed:
         wrong.append("it is not signed, and macOS refuses it")
     if wrong:
-        raise ValueError(f"the library is none for {target}: {'; '.join(wrong)}")
+        raise ValueError(f"the library is not for {target}: {'; '.join(wrong)}")
 
 
 def build_wheel(target: str, output: Path) -> Path:

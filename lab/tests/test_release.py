@@ -62,7 +62,7 @@ def test_the_library_of_this_platform():
     library = read_library(LIBRARY.read_bytes())
     check_library(library, this_platform())
     for platform in TARGETS.keys() - {this_platform()}:
-        with pytest.raises(ValueError, match=f"the library is none for {platform}: it is "):
+        with pytest.raises(ValueError, match=f"the library is not for {platform}: it is "):
             check_library(library, platform)
 
 
