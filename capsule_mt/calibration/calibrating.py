@@ -30,6 +30,7 @@ from capsule_mt.files.progress import Progress
 from capsule_mt.files.reading import read_lines, read_parallel
 from capsule_mt.text.lengths import ExpectedLength
 from capsule_mt.text.words import is_mark
+from capsule_mt.translate.results import Translation
 from capsule_mt.translate.translator import Translator
 
 # in this order: "verified" reads the head chosen for "attention", and extends its optional words
@@ -68,16 +69,22 @@ class Examples(NamedTuple):
     are_own: bool = False
 
 
-def own_translations(translator: Translator, sources: Sequence[str]) -> list[str]:
-    """Translate each line as one sentence."""
-    translations: list[str] = []
+def translate_lines(translator: Translator, sources: Sequence[str], **options: Any) -> list[Translation]:
+    """Translate each line as one sentence, with a line of progress; `options` are more options of the search."""
+    translations: list[Translation] = []
     with Progress(len(sources), "lines translated") as progress:
         for first in range(0, len(sources), WINDOW):
             window = list(sources[first : first + WINDOW])
-            results = translator(window, batch_size=32, scores=False, split_sentences=False, truncation=True)
-            translations += [translation.text for translation in results]
+            translations += translator(
+                window, batch_size=32, scores=False, split_sentences=False, truncation=True, **options
+            )
             progress.update(len(window))
     return translations
+
+
+def own_translations(translator: Translator, sources: Sequence[str]) -> list[str]:
+    """Return the model's translation of each line as one sentence."""
+    return [translation.text for translation in translate_lines(translator, sources)]
 
 
 def examples_of(

@@ -16,11 +16,13 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
+from capsule_mt.calibration.calibrating import WINDOW, translate_lines
 from capsule_mt.engine.decoder import EngineDecoder
 from capsule_mt.engine.engine import Engine
 from capsule_mt.engine.library import widened
 from capsule_mt.engine.program import Codes, Tensor
 from capsule_mt.engine.search import Readings
+from capsule_mt.files.progress import Progress
 from capsule_mt.models.coded import LARGEST_CODE
 from capsule_mt.models.loading import open_checkpoint
 from capsule_mt.models.parts import Parts
@@ -33,14 +35,6 @@ from capsule_mt.translate.translator import Translator
 Array = npt.NDArray[np.float64]
 
 LOGITS_BIAS = "final_logits_bias"
-# options of the translations that show what matrices multiply, and what rounding costs
-OPTIONS: dict[str, Any] = {
-    "batch_size": 32,
-    "num_beams": 1,
-    "scores": False,
-    "split_sentences": False,
-    "truncation": True,
-}
 # The coarsest steps: a standard deviation of the weights has this many. Chosen with EXPONENT, FINER and TABLE_DAMPING
 # among some twenty settings, so that two Firefox students lose little at 8.65 MB, by `Reference.loss` on half of
 # FLORES and Tatoeba.
@@ -126,7 +120,7 @@ class Reference:
     def __init__(self, folder: str | os.PathLike[str], sources: Sequence[str], **settings: Any) -> None:
         self._checkpoint = open_checkpoint(os.fspath(folder))
         translator = Translator.from_pretrained(folder, int8=True)
-        translations = translator(list(sources), **OPTIONS, **settings)
+        translations = translate_lines(translator, sources, num_beams=1, **settings)
         segments = [segment for translation in translations for segment in translation.segments]
         if not segments:
             raise ValueError(
@@ -145,8 +139,14 @@ class Reference:
         return self._log_prob - self._mean_log_prob(EngineDecoder(Engine(program, int8=True), **special))
 
     def _mean_log_prob(self, decoder: EngineDecoder) -> float:
-        forced = decoder.force(self._sources, self._targets, Readings())
-        return float(np.mean(np.concatenate([scores.log_probs for scores in forced])))
+        log_probs: list[Any] = []
+        with Progress(len(self._sources), "translations scored") as progress:
+            for first in range(0, len(self._sources), WINDOW):
+                window = slice(first, first + WINDOW)
+                forced = decoder.force(self._sources[window], self._targets[window], Readings())
+                log_probs += [scores.log_probs for scores in forced]
+                progress.update(len(forced))
+        return float(np.mean(np.concatenate(log_probs)))
 
 
 class Observations:
@@ -204,7 +204,7 @@ def input_moments(folder: str | os.PathLike[str], sources: Sequence[str], **sett
     engine = cast(EngineDecoder, translator.loaded.decoder).engine
     engine.num_threads = 1  # sums depend on their order: several threads would write another file each time
     engine.observe(observations.observe)
-    translator(list(sources), **OPTIONS, **settings)
+    translate_lines(translator, sources, num_beams=1, **settings)
     return {name: observations.moments(index) for name, index in maps.items()}
 
 
@@ -213,21 +213,26 @@ def rounded_matrices(
 ) -> dict[str, Codes]:
     """Return the matrices of a model rounded to few bits, by name, with steps `fineness` times as fine as usual."""
     matrices: dict[str, Codes] = {}
-    for name in sorted(moments.keys() | parts.tables):
-        weight = _numbers(weights.read(name))
-        if name in parts.tables:
-            steps, damping = table_steps(weight, fineness), TABLE_DAMPING
-        else:
-            finer = next((factor for part, factor in FINER.items() if part in name), 1.0)
-            step = _step(weight, weight.std() / (STEPS_PER_DEVIATION * fineness * finer))
-            steps, damping = np.full(len(weight), step), DAMPING
-        if name in moments:
-            codes = fed_back(weight, moments[name].covariance, steps, damping)
-        else:
-            codes = np.rint(weight / steps[:, None])
-        content, magnitudes = codes.astype(np.int8).tobytes(), (LARGEST_CODE * steps).astype(np.float32).tobytes()
-        matrices[name] = Codes(Tensor(content, "I8", weight.shape), Tensor(magnitudes, "F32", weight.shape[:1]))
+    names = sorted(moments.keys() | parts.tables)
+    with Progress(len(names), "matrices rounded") as progress:
+        for name in names:
+            matrices[name] = _rounded_matrix(name, _numbers(weights.read(name)), parts, moments.get(name), fineness)
+            progress.update(1)
     return matrices
+
+
+def _rounded_matrix(name: str, weight: Array, parts: Parts, moments: Moments | None, fineness: float) -> Codes:
+    if name in parts.tables:
+        steps, damping = table_steps(weight, fineness), TABLE_DAMPING
+    else:
+        finer = next((factor for part, factor in FINER.items() if part in name), 1.0)
+        step = _step(weight, weight.std() / (STEPS_PER_DEVIATION * fineness * finer))
+        steps, damping = np.full(len(weight), step), DAMPING
+    codes = (
+        np.rint(weight / steps[:, None]) if moments is None else fed_back(weight, moments.covariance, steps, damping)
+    )
+    content, magnitudes = codes.astype(np.int8).tobytes(), (LARGEST_CODE * steps).astype(np.float32).tobytes()
+    return Codes(Tensor(content, "I8", weight.shape), Tensor(magnitudes, "F32", weight.shape[:1]))
 
 
 class RoundedWeights:

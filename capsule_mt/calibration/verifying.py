@@ -6,9 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from capsule_mt.calibration.calibrating import Examples, coverage_of_examples, often_marked, own_translations
+from capsule_mt.calibration.calibrating import (
+    WINDOW,
+    Examples,
+    coverage_of_examples,
+    often_marked,
+    own_translations,
+)
 from capsule_mt.calibration.omissions import MIN_WORDS, WithOmissions, cut_out, omissions_of
 from capsule_mt.coverage.names import MARKS
+from capsule_mt.files.progress import Progress
 from capsule_mt.text.sentences import split_sentences
 from capsule_mt.translate.translator import Translator
 
@@ -156,6 +163,11 @@ def _cross_validated_share(raises: np.ufunc, values: np.ndarray, alarms: Sequenc
 
 
 def _hallucinations(translator: Translator, sources: Sequence[str], translations: Sequence[str]) -> np.ndarray:
-    return np.array(
-        [scores.hallucination for scores in translator.adequacy(sources, translations) if scores is not None]
-    )
+    hallucinations: list[float] = []
+    with Progress(len(sources), "translations: adequacy") as progress:
+        for first in range(0, len(sources), WINDOW):
+            window = slice(first, first + WINDOW)
+            adequacies = translator.adequacy(sources[window], translations[window])
+            hallucinations += [scores.hallucination for scores in adequacies if scores is not None]
+            progress.update(len(adequacies))
+    return np.array(hallucinations)

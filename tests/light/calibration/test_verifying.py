@@ -1,5 +1,6 @@
 """What `capsule-mt calibrate --reverse` measures, with a model whose coverage is given."""
 
+import sys
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -47,7 +48,8 @@ def test_points_are_compared_with_the_aligner(monkeypatch, capsys):
         assert line.startswith(f"marks={point!r}: the aligner agrees with {hits} of {marks}, {omissions}")
 
 
-def test_an_alarm_of_unrelated_translations_flags_few_own_ones(monkeypatch):
+def test_an_alarm_of_unrelated_translations_flags_few_own_ones(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     texts = [f"{number} words" + " more" * (number % 7) for number in range(400)]
 
     def adequacy(sources, translations):  # every 50th translation of its own seems half unrelated
@@ -59,6 +61,7 @@ def test_an_alarm_of_unrelated_translations_flags_few_own_ones(monkeypatch):
     translator = SimpleNamespace(adequacy=adequacy)
     alarm = verifying.choose_unrelated_alarm(translator, texts, texts)
     assert alarm["score"] == pytest.approx(0.7)  # halfway between 0.5 and 0.9
+    assert capsys.readouterr().err.count("400 of 400 translations: adequacy") == 2  # own ones, then exchanged ones
     assert alarm["flagged"] <= 2 * verifying.FLAGGED_SHARE
     assert alarm["caught"] == {"another sentence's": 1.0}
     assert verifying.choose_unrelated_alarm(translator, texts[:50], texts[:50]) is None

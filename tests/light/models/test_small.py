@@ -4,6 +4,8 @@ import json
 import math
 import os
 import random
+import re
+import sys
 from array import array
 
 import pytest
@@ -58,6 +60,18 @@ def test_a_converted_model(name, tmp_path, text, call):
     if name == "word_for_word":  # whose margins are wide
         translations = [[result.text for result in model(WORDS)] for model in (original, after)]
         assert translations[0] == translations[1] != WORDS
+
+
+def test_a_terminal_shows_the_progress_of_each_phase(tmp_path, text, call, monkeypatch):
+    command = [convert, GOLDEN / "word_for_word", tmp_path / "piped", "--to", "small", "--text", text]
+    assert len(call(*command)[2].splitlines()) == 1
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    command[2] = tmp_path / "shown"
+    lines = call(*command)[2]
+    for unit in ("lines translated", "matrices rounded", "translations scored"):
+        assert re.search(rf"(\d+) of \1 {unit}, [\d,.]+ a second\n", lines), unit
+    weights = [(folder / "small.safetensors").read_bytes() for folder in (tmp_path / "piped", tmp_path / "shown")]
+    assert weights[0] == weights[1]
 
 
 def test_steps_become_finer_until_the_loss_is_small(tmp_path, monkeypatch):
