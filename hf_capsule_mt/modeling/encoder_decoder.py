@@ -34,6 +34,18 @@ class CapsulePreTrainedModel(PreTrainedModel):
         config.validate()  # a field may have been set since the configuration was made
         super().__init__(config)
 
+    def get_position_embeddings(self) -> Any:
+        raise NotImplementedError(self._why_no_positions("get_position_embeddings"))
+
+    def resize_position_embeddings(self, new_num_position_embeddings: int) -> None:
+        raise NotImplementedError(self._why_no_positions("resize_position_embeddings"))
+
+    def _why_no_positions(self, method: str) -> str:
+        return (
+            f"`{method}`: {type(self).__name__} does not have position embeddings; its recurrent layers take "
+            "sequences of any length"
+        )
+
 
 class Stack(CapsulePreTrainedModel):
     """Base of the encoders and the decoders."""
@@ -47,7 +59,21 @@ class Stack(CapsulePreTrainedModel):
                 f"{type(self).__name__} needs exactly one of `input_ids` and `inputs_embeds`: for a decoder, these "
                 "are the model's `decoder_input_ids` and `decoder_inputs_embeds`, and `labels` can take their place"
             )
-        return self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        if inputs_embeds is None:
+            assert input_ids is not None
+            if input_ids.dim() != 2:
+                hint = ": for one sentence, give `input_ids[None]`" if input_ids.dim() == 1 else ""
+                raise ValueError(
+                    f"`input_ids` of {type(self).__name__} must be [batch, tokens], got {list(input_ids.shape)}{hint}"
+                )
+            return self.embed_tokens(input_ids)
+        width = self.embed_tokens.embedding_dim
+        if inputs_embeds.dim() != 3 or inputs_embeds.shape[-1] != width:
+            raise ValueError(
+                f"`inputs_embeds` of {type(self).__name__} must be [batch, tokens, {width}], got "
+                f"{list(inputs_embeds.shape)}"
+            )
+        return inputs_embeds
 
     def checked_mask(self, name: str, mask: torch.Tensor | None, hidden: torch.Tensor) -> torch.Tensor | None:
         """Check a padding mask [B, T] of states [B, T, d]; return it as bools, `None` if nothing is padding."""

@@ -85,11 +85,6 @@ class RecurrentStack(CapsNMTPreTrainedModel, Stack):
     def embed(self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> torch.Tensor:
         """Token ids [B, T], or their embeddings [B, T, e] -> [B, T, d]."""
         inputs_embeds = self.embeddings_of(input_ids, inputs_embeds)
-        if inputs_embeds.dim() != 3 or inputs_embeds.shape[-1] != self.embed_tokens.embedding_dim:
-            raise ValueError(
-                f"{type(self).__name__} needs `input_ids` [B, T] or `inputs_embeds` [B, T, "
-                f"{self.embed_tokens.embedding_dim}], got embeddings of shape {list(inputs_embeds.shape)}"
-            )
         if self.config.scale_embedding:
             inputs_embeds = inputs_embeds * math.sqrt(inputs_embeds.shape[-1])
         projected: torch.Tensor = self.embedding_projection(inputs_embeds)

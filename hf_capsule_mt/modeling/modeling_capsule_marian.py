@@ -89,6 +89,31 @@ class CapsuleMarianPreTrainedModel(CapsulePreTrainedModel):
         elif isinstance(module, (Router, ZeroGainLayerNorm)):
             module.reset_parameters()
 
+    def get_position_embeddings(self) -> Any:
+        """Return the positions of an encoder or a decoder; of a model, those of both."""
+        positions = tuple(module for module in self.modules() if isinstance(module, SinusoidalPositions))
+        return positions[0] if len(positions) == 1 else positions
+
+    @torch.no_grad()
+    def resize_position_embeddings(self, new_num_position_embeddings: int) -> None:
+        """Compute the sinusoids of another number of positions: of longer sequences, say.
+
+        Raises:
+            ValueError: the configuration does not take this `max_position_embeddings`.
+        """
+        old_number = self.config.max_position_embeddings
+        self.config.max_position_embeddings = new_num_position_embeddings
+        try:
+            self.config.validate()
+        except ValueError:
+            self.config.max_position_embeddings = old_number
+            raise
+        for stack in self.modules():
+            if isinstance(stack, TransformerStack):
+                positions = SinusoidalPositions(self.config).to(stack.embed_positions.weight)
+                positions.weight.copy_(positions.create_weight())
+                stack.embed_positions = positions
+
 
 class TransformerStack(CapsuleMarianPreTrainedModel, Stack):
     """Base of the encoder and the decoder: embedding, positions and LayerDrop."""

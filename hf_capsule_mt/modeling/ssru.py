@@ -80,9 +80,9 @@ class SSRU(nn.Module):
 
     def __init__(self, config: CapsuleMarianConfig, layer: int) -> None:
         super().__init__()
+        self.config = config
         self.layer = layer
         self.num_heads = config.decoder_attention_heads
-        self.max_length = config.max_position_embeddings
         self.forget_gate = nn.Linear(config.d_model, config.d_model)
         self.input_map = nn.Linear(config.d_model, config.d_model, bias=False)
 
@@ -107,7 +107,7 @@ class SSRU(nn.Module):
         if cache is not None:
             previous = self.last_state(cache, update)
             update = torch.cat([update[:, :1] + forget[:, :1] * previous, update[:, 1:]], dim=1)
-        states = linear_recurrence(forget, update, self.max_length)
+        states = linear_recurrence(forget, update, self.config.max_position_embeddings)
         if cache is not None:
             states_as_keys = states.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # [B, H, T, d / H]
             cache.self_attention_cache.update(states_as_keys, states_as_keys[..., :0], self.layer)

@@ -41,6 +41,13 @@ class SinusoidalPositions(nn.Embedding):
         return super().forward(torch.arange(length, device=self.weight.device) + start)
 
 
+def check_mask_shape(mask: torch.Tensor) -> None:
+    if mask.dim() != 2:
+        raise ValueError(
+            f"an attention mask must be [batch, tokens] or [batch, 1, tokens, tokens], got {list(mask.shape)}"
+        )
+
+
 def bidirectional_mask(padding_mask: torch.Tensor | None, query_length: int) -> torch.Tensor | None:
     """Expand a padding mask [B, K] to the form that `attend` takes [B, 1, T, K].
 
@@ -48,6 +55,7 @@ def bidirectional_mask(padding_mask: torch.Tensor | None, query_length: int) -> 
     """
     if padding_mask is None or padding_mask.dim() == 4:
         return padding_mask
+    check_mask_shape(padding_mask)
     return padding_mask.bool()[:, None, None, :].expand(-1, 1, query_length, -1)
 
 
@@ -63,6 +71,8 @@ def causal_mask(
     """
     if padding_mask is not None and padding_mask.dim() == 4:
         return padding_mask
+    if padding_mask is not None:
+        check_mask_shape(padding_mask)
     batch_size, query_length = hidden.shape[:2]
     past_length = 0 if cache is None else cache.get_seq_length()
     key_length = query_length if cache is None else cache.get_mask_sizes(query_length, 0)[0]

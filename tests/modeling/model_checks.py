@@ -554,6 +554,27 @@ class ModelChecks:
         )
         assert AutoConfig.from_pretrained(tmp_path / "whole") == model.config
 
+    def test_inputs_without_a_batch(self):
+        model, batch = self.model({}), self.batch()
+        source, target = self.source(batch), batch["decoder_input_ids"]
+        for call in (model, model.generate):
+            with pytest.raises(
+                ValueError, match=r"`input_ids` of \w+Encoder must be \[batch, tokens\], got \[7\]: .*e, give"
+            ):
+                call(source["input_ids"][0])
+            with pytest.raises(
+                ValueError, match=r"`input_ids` of \w+Encoder must be \[batch, tokens\], got \[1, 3, 7\]$"
+            ):
+                call(source["input_ids"][None])
+            with pytest.raises(ValueError, match=r"attention.mask.* must be \[.*\], got \[7\]"):
+                call(source["input_ids"][:1], attention_mask=source["attention_mask"][0])
+        with pytest.raises(ValueError, match=r"`input_ids` of \w+Decoder must be \[batch, tokens\], got \[6\]"):
+            model(**source, decoder_input_ids=target[0])
+        embeddings = model.get_input_embeddings()(source["input_ids"])
+        for wrong in (embeddings[0], embeddings[..., 1:]):
+            with pytest.raises(ValueError, match=r"`inputs_embeds` of \w+Encoder must be \[batch, tokens, \d+\], got"):
+                model(inputs_embeds=wrong, decoder_input_ids=target)
+
     @pytest.mark.parametrize("tied", [True, False])
     def test_embeddings_tied_and_untied_are_saved_and_resized(self, mix, tied, tmp_path):
         model, batch = self.model(mix, tie_word_embeddings=tied), self.batch()
@@ -673,6 +694,13 @@ class RecurrentChecks(ModelChecks):
             model(**self.source(batch))
         with pytest.raises(ValueError, match="`cache` has 7 layers, but `decoder_layers` is 2"):
             model(**batch, cache=RecurrentCache(7))
+
+    def test_positions_cannot_be_resized(self):
+        for module in (model := self.model({}), model.model, model.get_encoder(), model.get_decoder()):
+            with pytest.raises(NotImplementedError, match=rf"{type(module).__name__} does not have position emb"):
+                module.get_position_embeddings()
+            with pytest.raises(NotImplementedError, match=rf"{type(module).__name__} does not have position emb"):
+                module.resize_position_embeddings(64)
 
     def test_padding_among_the_words_of_the_target(self, mix):
         model, batch = self.model(mix), self.batch()

@@ -45,7 +45,7 @@ class TestCapsNMT(RecurrentChecks):
         model, batch = self.model({}), self.batch()
         with pytest.raises(ValueError, match=r"the source has 3 rows, but the target has 2"):
             model(**{**batch, "decoder_input_ids": batch["decoder_input_ids"][:2]})
-        with pytest.raises(ValueError, match=r"CapsNMTEncoder needs .* got embeddings of shape \[3, 7, 5\]"):
+        with pytest.raises(ValueError, match=r"`inputs_embeds` of CapsNMTEncoder must be .*, got \[3, 7, 5\]"):
             model(inputs_embeds=torch.zeros(3, 7, 5), decoder_input_ids=batch["decoder_input_ids"])
         with pytest.raises(ValueError, match=r"`capsules` must be \[B, "):
             model.get_decoder()(input_ids=batch["decoder_input_ids"], capsules=torch.zeros(3, 2, 16))

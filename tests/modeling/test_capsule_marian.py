@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from transformers import MarianConfig, MarianMTModel
+from transformers import MarianConfig, MarianMTModel, PegasusConfig, PegasusForConditionalGeneration
 
 from hf_capsule_mt import CapsuleMarianConfig, CapsuleMarianModel, CapsuleMarianMTModel
 from tests.mixes import MARIAN
@@ -21,6 +21,7 @@ SIZES = {
     "attention_dropout": 0.1,
     "forced_eos_token_id": None,
 }
+HEADS = {"encoder_attention_heads": 4, "decoder_attention_heads": 2}
 SPECIAL = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 3}
 
 
@@ -71,6 +72,50 @@ class TestCapsuleMarian(TwoVocabulariesChecks):
         else:
             assert len(output.decoder_attentions) == 2
             assert (output.decoder_attentions[0].triu(1) == 0).all()  # causal
+
+    @pytest.mark.parametrize("decoder_self", ["attention", "ssru"])
+    @pytest.mark.parametrize("number", [64, 12])
+    def test_positions_are_resized(self, number, decoder_self, tmp_path):
+        """As in a model that was made with this number of positions."""
+        model, batch = self.model({"decoder_self": decoder_self}), self.batch()
+        with torch.no_grad():
+            logits = model(**batch).logits
+            model.resize_position_embeddings(number)
+            torch.testing.assert_close(model(**batch).logits, logits, rtol=0, atol=0)
+            longest = {
+                "input_ids": torch.randint(4, 31, (1, number)),
+                "decoder_input_ids": torch.randint(4, 31, (1, number)),
+            }
+            made_so = self.model({"decoder_self": decoder_self}, max_position_embeddings=number)
+            made_so.load_state_dict(model.state_dict())
+            logits = model(**longest).logits
+            torch.testing.assert_close(logits, made_so(**longest).logits, rtol=0, atol=0)
+            model.save_pretrained(tmp_path)
+            loaded = CapsuleMarianMTModel.from_pretrained(tmp_path).eval()
+            torch.testing.assert_close(loaded(**longest).logits, logits, rtol=0, atol=0)
+        assert model.config.max_position_embeddings == loaded.config.max_position_embeddings == number
+        with pytest.raises(ValueError, match=f"{number + 1} tokens, but `max_position_embeddings` is {number}"):
+            model(input_ids=torch.full((1, number + 1), 5), labels=torch.full((1, 2), 5))
+
+    def test_positions_like_those_of_pegasus(self):
+        """transformers' Marian cannot be resized; its Pegasus, which has the same positions, can."""
+        model = self.model({"pad_token_id": 0})
+        names = ("vocab_size", "d_model", "encoder_layers", "decoder_layers", "max_position_embeddings")
+        pegasus = PegasusForConditionalGeneration(PegasusConfig(**{name: SIZES[name] for name in names}, **HEADS))
+        for ours, theirs in ((model, pegasus), (model.get_encoder(), pegasus.get_encoder())):
+            for number in (None, 70):
+                if number is not None:
+                    ours.resize_position_embeddings(number)
+                    theirs.resize_position_embeddings(number)
+                positions = [module.get_position_embeddings() for module in (ours, theirs)]
+                pairs = zip(*positions, strict=True) if isinstance(positions[1], tuple) else [positions]
+                for our_positions, their_positions in pairs:
+                    torch.testing.assert_close(our_positions.weight, their_positions.weight)
+        assert not model.model.decoder.embed_positions.weight.requires_grad
+        for wrong in (0, -1, "many"):
+            with pytest.raises((ValueError, TypeError), match="max_position_embeddings"):
+                model.resize_position_embeddings(wrong)
+            assert model.config.max_position_embeddings == 70
 
     def test_sequences_longer_than_the_positions_are_an_error(self):
         model, batch = self.model({}), self.batch()
