@@ -25,7 +25,9 @@ class Detected(NamedTuple):
 class Detector:
     """Detects the language of a text among candidates.
 
-    The first detection loads the model, with 80 MB of numpy.
+    A confidence is the probability among all of py3langid's languages, as LibreTranslate's is among all of its
+    detector's: a text in a language that is not a candidate has a low one for each candidate. The first detection
+    loads the model, with 80 MB of numpy.
 
     Args:
         languages: ISO 639-1 codes of the candidates; by default, all languages of py3langid. Others are ignored.
@@ -42,26 +44,25 @@ class Detector:
 
     @cached_property
     def _identifier(self) -> Any:
-        """py3langid's identifier of the candidate languages; `None` if it supports none of them."""
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-        identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-        if self._candidates is None:
-            return identifier
-        supported = sorted(self._candidates & set(identifier.nb_classes))
-        if not supported:
-            return None
-        identifier.set_languages(supported)
-        return identifier
+        return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+
+    @cached_property
+    def _supported(self) -> frozenset[str]:
+        """The candidate languages that py3langid knows."""
+        known = frozenset(map(str, self._identifier.nb_classes))
+        return known if self._candidates is None else known & self._candidates
 
     def _rank(self, text: str) -> list[Detected]:
         """Return the candidate languages of a text, the likeliest first."""
-        if self._identifier is None:
+        if not self._supported:
             return []
-        return [Detected(str(language), float(confidence)) for language, confidence in self._identifier.rank(text)]
+        ranked = [(str(language), float(confidence)) for language, confidence in self._identifier.rank(text)]
+        return [Detected(language, confidence) for language, confidence in ranked if language in self._supported]
 
     def knows(self, language: str) -> bool:
-        return self._identifier is not None and language in self._identifier.nb_classes
+        return language in self._supported
 
     def other_language(self, text: str, language: str) -> str | None:
         """Return the language of a text that is not in `language`; `None` if it may be, or if it is too short."""

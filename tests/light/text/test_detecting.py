@@ -31,6 +31,19 @@ def test_it_is_silent_where_nothing_can_be_said():
     assert detector.other_language(SENTENCES["en"], "xx") is None
 
 
+def test_a_confidence_is_among_all_languages():
+    """As LibreTranslate's: its `Detector(("de", "en"))` gives the Portuguese sentence a confidence of 0."""
+    everything, served = Detector(), Detector({"de", "en", "xx"})
+    for language, text in SENTENCES.items():
+        ranked = served.rank(text)
+        assert {detected.language for detected in ranked} == {"de", "en"}
+        assert ranked == [detected for detected in everything.rank(text) if detected.language in ("de", "en")]
+        assert ranked[0].language == language or language == "pt"
+        assert ranked[0].confidence < 0.01 if language == "pt" else ranked[0].confidence > 0.9
+    assert not served.knows("pt")
+    assert Detector({"xx"}).rank(SENTENCES["en"]) == []
+
+
 # py3langid prefers another language by a factor of 5 to 50 for each
 SHORT_LINES = (
     ("en", "He paid 1,250 euros."),
