@@ -19,7 +19,7 @@ from hf_capsule_mt.loading import CheckedSeq2SeqLM
 
 TASK = "translation"
 CONSTRUCTION = ("ensemble", "int8", "backend", "shortlist", "reverse")
-OF_RECORDS = ("return_tensors", "return_scores", "return_coverage")
+OF_RECORDS = ("return_tensors", "return_text", "return_scores", "return_coverage")
 OF_CALL = {*TranslationOptions._fields} - {"batch_size", "scores", "generate_kwargs"}
 Records = list[dict[str, object]]
 
@@ -38,6 +38,7 @@ class TranslationPipeline(Pipeline):
     Takes the parameters of `Translator` and of its call, at construction or at a call, and further:
 
     - `return_tensors`: token ids (`translation_token_ids`) in place of text, those of all sentences in a row;
+    - `return_text`: ignored, as by transformers 4, where `return_tensors` alone decides;
     - `return_scores`: add `score`, the mean log-probability of a token of the translation;
     - `return_coverage`: add `coverage`, a dictionary (see `capsule_mt.files.lines.coverage_record`), as
       `coverage=CoverageOptions()` does.

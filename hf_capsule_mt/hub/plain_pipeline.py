@@ -8,7 +8,7 @@ from transformers.utils import ModelOutput
 
 from hf_capsule_mt.modeling.target_text import decode_target
 
-POSTPROCESSING = ("return_tensors", "clean_up_tokenization_spaces")
+POSTPROCESSING = ("return_tensors", "return_text", "clean_up_tokenization_spaces")
 
 
 class TranslationPipeline(Pipeline):
@@ -20,8 +20,9 @@ class TranslationPipeline(Pipeline):
 
     A string gives a list of one dictionary, a list of strings a list of dictionaries. With `num_return_sequences`
     above one, each string has a list of its own. `truncation` cuts a source to what the model takes; other parameters
-    are those of `generate()`. With `return_tensors`, token ids (`translation_token_ids`) take the place of text. With
-    hf_capsule_mt installed, its `Translator` splits texts into sentences, decodes faster and says what was left out.
+    are those of `generate()`. With `return_tensors`, token ids (`translation_token_ids`) take the place of text;
+    `return_text` is ignored, as by transformers 4. With hf_capsule_mt installed, its `Translator` splits texts into
+    sentences, decodes faster and says what was left out.
     """
 
     _load_processor: Any = False
@@ -65,6 +66,7 @@ class TranslationPipeline(Pipeline):
         self,
         model_outputs: dict[str, torch.Tensor],
         return_tensors: bool = False,
+        return_text: bool | None = None,
         clean_up_tokenization_spaces: bool | None = None,
     ) -> list[dict[str, Any]]:
         records: list[dict[str, Any]] = []

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 from datasets import Dataset
 from transformers import GenerationConfig, pipeline
 from transformers.pipelines.pt_utils import KeyDataset
@@ -54,6 +55,20 @@ def test_shapes_of_the_results(translator):
     settings = {"num_beams": 3, "num_return_sequences": 2}
     assert [texts_of(records) for records in several] == [by_hand(translator, text, **settings) for text in TEXTS]
     assert translator([]) == []
+
+
+@pytest.mark.parametrize("return_text", [None, False, True])
+def test_what_records_hold(translator, return_text):
+    """As in transformers 4.57.1: `return_tensors` alone decides, whatever `return_text` is."""
+    exported = plain_pipeline.TranslationPipeline(model=translator.model, tokenizer=translator.tokenizer)
+    expected = translator(TEXTS)
+    ids = translator.model.generate(**translator.tokenizer(TEXTS[0], return_tensors="pt"))[0]
+    for pipe in (translator, exported):
+        for return_tensors in (None, False):
+            assert pipe(TEXTS, return_tensors=return_tensors, return_text=return_text) == expected
+        (record,) = pipe(TEXTS[0], return_tensors=True, return_text=return_text)
+        assert record.keys() == {"translation_token_ids"}
+        assert torch.equal(record["translation_token_ids"], ids)
 
 
 def test_lazy_inputs(translator):
