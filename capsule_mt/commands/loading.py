@@ -33,8 +33,8 @@ def shortlist_file(text: str) -> str | bool:
     """An `argparse` type: a shortlist file, or an empty text for the shortlist beside the checkpoint."""
     if os.path.isfile(text) and not _is_shortlist(text):
         raise argparse.ArgumentTypeError(
-            f"{text} is not a shortlist, a file of `capsule-mt shortlist` or a lex.*.bin; --shortlist alone takes the "
-            "one beside the checkpoint"
+            f"{text} is not a shortlist, a file of `capsule-mt shortlist` (of hf-capsule-mt) or a lex.*.bin; "
+            "--shortlist alone takes the one beside the checkpoint"
         )
     return text or True
 
@@ -55,8 +55,8 @@ def add_model(parser: CommandParser, *, nargs: str | None = None) -> None:
         default=False,
         metavar="FILE",
         help="score only likely translations of each source word: those of the shortlist beside the checkpoint, or "
-        "of FILE, written by `capsule-mt shortlist`. A model of many languages does not need a shortlist: without "
-        "one, it is limited to the script of the target language",
+        "of FILE, written by `capsule-mt shortlist` of hf-capsule-mt. A model of many languages does not need a "
+        "shortlist: without one, it is limited to the script of the target language",
     )
     parser.value_tests["--shortlist"] = _is_shortlist
     parser.add_argument(

@@ -82,7 +82,8 @@ class Shortlist:
         file = os.path.join(file, FILE_NAME) if os.path.isdir(file) else file
         if not os.path.lexists(file):
             raise FileNotFoundError(
-                f"there is no shortlist {file}: `capsule-mt shortlist CHECKPOINT SOURCE TARGET` makes one"
+                f"there is no shortlist {file}: `capsule-mt shortlist CHECKPOINT SOURCE TARGET` of hf-capsule-mt "
+                "makes one"
             )
         stored = SafetensorsFile(file)
         vocabulary = str(stored.metadata.get("vocabulary", ""))

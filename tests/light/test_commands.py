@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from capsule_mt import CoverageOptions, Translator
+from capsule_mt import CoverageOptions, Translator, commands
 from capsule_mt.commands import score, translate
 from capsule_mt.coverage.methods import Calibration
 from capsule_mt.files.lines import coverage_record
@@ -747,8 +747,21 @@ def test_a_shortlist_does_not_take_the_input_for_its_file(run, listed, expected,
         with pytest.raises(SystemExit):
             run(*arguments, model=model)
         assert "argument --shortlist: in.txt is not a shortlist" in capfdbinary.readouterr().err.decode()
-    with pytest.raises(FileNotFoundError, match=r"there is no shortlist nothing: `capsule-mt shortlist CHECKPOINT"):
+    with pytest.raises(
+        FileNotFoundError, match=r"there is no shortlist nothing: `capsule-mt shortlist CHECKPOINT.* of hf-c"
+    ):
         run("--shortlist=nothing", "in.txt", model=model)
+
+
+@pytest.mark.parametrize("name", commands.COMMANDS)
+def test_help_names_the_package_of_another_distributions_command(name, monkeypatch, capfdbinary):
+    """Whoever has capsule-mt alone is told that the command is of hf-capsule-mt."""
+    monkeypatch.setattr("sys.argv", ["capsule-mt", name, "--help"])
+    with pytest.raises(SystemExit):
+        commands.program()
+    help = " ".join(capfdbinary.readouterr().out.decode().split()).replace("- ", "-")  # lines break at hyphens
+    for mention in re.finditer(r"`?capsule-mt (\w+)`?(.{0,120})", help):
+        assert mention[1] not in commands.HF_COMMANDS or "hf-capsule-mt" in mention[2], mention[0]
 
 
 def test_marks_without_a_reverse_are_said_to_be_unverified(run, monkeypatch, caplog):
