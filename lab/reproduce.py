@@ -48,7 +48,7 @@ from hf_capsule_mt.training.signals import StoppedBySignal, first_signal, stop
 from lab.over_seeds import bootstrap_over_seeds
 from lab.paper_tables import RUNS, TABLES, Run, baselines_of, runs_of
 from lab.records import Records
-from lab.tables import SETTINGS
+from lab.tables import DATA_SOURCES, SETTINGS
 from lab.training_options import add_training_options
 
 SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
@@ -162,6 +162,23 @@ class Reproduction:
     def distilled_texts(self, folder: Path) -> str | list[str]:
         """Return the files of a teacher's folder to train on."""
         return os.path.join(".", folder, "part-*.jsonl")
+
+    def check_data(self) -> None:
+        """Refuse a folder without the setting's files, once: each run would fail on its own.
+
+        Raises:
+            FileNotFoundError: a file of the training or the test part is missing.
+        """
+        recipe = load_recipe(self.recipe("plain"), self.overrides(RUNS["plain"], seed=1))
+        if recipe.data_dir is None:
+            return
+        files = [file for part in ("train", "test") for file in recipe.data[part]["text"]]
+        missing = [file for file in files if not Path(recipe.data_dir, file).is_file()]
+        if missing:
+            raise FileNotFoundError(
+                f"the folder {recipe.data_dir} lacks {', '.join(missing)}: {DATA_SOURCES[self.setting]}. Put them "
+                "there, or name their folder by --data-dir"
+            )
 
     def train(self, name: str, seed: int) -> bool:
         """Train a run; return False if the budget is used up first."""
@@ -306,6 +323,8 @@ class Reproduction:
         failed: list[str] = []
         asked = [(name, seed) for seed in self.arguments.seeds for name in names]
         missing = [run for run in asked if self.records.run(self.file, *run) is None]
+        if missing:
+            self.check_data()
         waiting: list[tuple[str, int]] = []
         while missing := [run for run in missing if self._is_taken(*run, failed)]:
             if missing != waiting:

@@ -99,6 +99,11 @@ SETTINGS = {
     "multi30k": "Multi30k (English-German, 29,000 sentences, test2016)",
     "tatoeba": "Tatoeba (German-English, 162,000 sentences)",
 }
+# where the files of a setting come from; those of the embedded corpus are made
+DATA_SOURCES = {
+    "multi30k": "they are in data/task1/raw of https://github.com/multi30k/dataset",
+    "tatoeba": "they are sentence pairs of https://tatoeba.org, one sentence a line",
+}
 
 
 def worth_showing(results: Runs) -> list[str]:

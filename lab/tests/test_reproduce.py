@@ -54,6 +54,31 @@ def test_no_test_sentence_is_trained_on(setting, left_out, tmp_path, monkeypatch
     assert {word for word, value in pairwise(command) if value == "null"} == left_out
 
 
+@pytest.mark.parametrize(
+    ("setting", "file", "source"),
+    [("multi30k", "test_2016_flickr.de.gz", "github.com/multi30k/dataset"), ("tatoeba", "test.en.gz", "tatoeba.org")],
+)
+def test_missing_data_stops_a_call_before_its_first_run(setting, file, source, tmp_path, monkeypatch):
+    trained = []
+    monkeypatch.setattr(Reproduction, "_is_taken", lambda self, name, seed, failed: trained.append(name))
+    arguments = argparse.Namespace(
+        setting=setting, study=None, data_dir=str(tmp_path), work=tmp_path, results=tmp_path, budget=1, changes=[],
+        seeds=[1, 2],
+    )  # fmt: skip
+    with pytest.raises(FileNotFoundError, match=rf"the folder {tmp_path} lacks train\..*{source}.* by --data-dir"):
+        Reproduction(arguments).train_and_score(["plain", "em_routing"])
+    assert trained == []
+    recipe = load_recipe(f"{setting}/plain")
+    files = [name for part in ("train", "test") for name in recipe.data[part]["text"]]
+    for name in files:
+        (tmp_path / name).touch()
+    Reproduction(arguments).train_and_score(["plain", "em_routing"])
+    assert trained == ["plain", "em_routing"] * 2
+    (tmp_path / file).unlink()
+    with pytest.raises(FileNotFoundError, match=rf"lacks {file}: "):
+        Reproduction(arguments).train_and_score(["plain"])
+
+
 @pytest.mark.slow
 def test_reproduce_trains_resumes_and_renders(command):
     tiny = " ".join(
