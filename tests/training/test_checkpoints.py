@@ -161,7 +161,7 @@ def lora_targets() -> dict[str, list[str]]:
 
 LORA_MODELS = {
     "Capsule Marian": ["plain", "linear"],
-    "Capsule Marian, routing of heads, on all sites": ["heads"],
+    "Capsule Marian, routing of the heads of all three kinds of attention": ["heads"],
     "Capsule Marian, routing of layers": ["em", "dynamic"],
     "Capsule Marian, PAST and FUTURE": ["guided"],
     "RNMT": ["rnmt"],
