@@ -19,7 +19,7 @@ ROUTED = tuple(f"analysis-em-seed{seed}" for seed in (1, 2, 3))
 PROBES = "probes-en-de"
 EVALUATED, READ_BLIND = "plain-beside-guided-de-en", "read-plain-guided-de-en"
 ANALYZE = "`capsule-mt analyze`"
-_IN_REPORT = "[report](report.md)"
+_IN_REPORT = "[report](../lab/REPORT.md)"
 
 
 class Analysis(NamedTuple):
