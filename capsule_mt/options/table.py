@@ -58,7 +58,7 @@ class Option(NamedTuple):
         """What the option takes, as it follows "must be"."""
         minimum, maximum = self.range
         if self.kind == "integer":
-            return f"a whole number from {minimum:.0f} to {maximum:.0f}"
+            return f"a whole number from {minimum:,.0f} to {maximum:,.0f}"
         if self.kind == "number":
             start = f"above {minimum:g}" if self.excludes_minimum else f"from {minimum:g}"
             end = "" if maximum == math.inf else f" {'and at most' if self.excludes_minimum else 'to'} {maximum:g}"
@@ -66,7 +66,7 @@ class Option(NamedTuple):
         if self.kind == "choice":
             *names, last = (f'"{choice}"' if isinstance(choice, str) else str(choice) for choice in self.choices)
             return f"{', '.join(names)} or {last}"
-        token_ids = f"token ids from 0 to {MAX_TOKEN_ID}"
+        token_ids = f"token ids from 0 to {MAX_TOKEN_ID:,}"
         lists = {"tokens": f"a list of {token_ids}", "phrases": f"a list of lists of {token_ids}"}
         return lists.get(self.kind, "True or False")
 

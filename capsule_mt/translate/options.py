@@ -95,7 +95,7 @@ class TranslationOptions(NamedTuple):
                 wrong = [token for token in _flat(value) if not _is_token(token, minimum)]
                 if wrong:
                     raise ValueError(
-                        f"`{name}` takes token ids, whole numbers from {minimum} to {MAX_TOKEN_ID} that the "
+                        f"`{name}` takes token ids, whole numbers from {minimum} to {MAX_TOKEN_ID:,} that the "
                         f"vocabulary has, got {wrong[0]!r}"
                     )
         if self.coverage is not None:

@@ -213,17 +213,17 @@ def test_what_is_refused():
         for wrong in (0, -1, True, "3"):
             with pytest.raises(ValueError, match=f"`{name}` must be a whole number from 1 to .*, got {wrong!r}"):
                 translate("one", **{name: wrong})
-    with pytest.raises(ValueError, match="`min_new_tokens` must be a whole number from 0 to 16777216, got -1"):
+    with pytest.raises(ValueError, match="`min_new_tokens` must be a whole number from 0 to 16,777,216, got -1"):
         translate("one", min_new_tokens=-1)
     wrong_ids = (("eos_token_id", 2**40, 2**40), ("pad_token_id", True, True), ("forced_eos_token_id", "a", "'a'"))
     for name, value, wrong in wrong_ids:
-        ids = f"`{name}` takes token ids, whole numbers from -?[01] to 2147483647 that the vocabulary has, got {wrong}"
+        ids = f"`{name}` takes token ids, .* from -?[01] to 2,147,483,647 that the vocabulary has, got {wrong}"
         with pytest.raises(ValueError, match=ids):
             translate("one", **{name: value})
     with pytest.raises(TypeError, match="`coverage` must be a `CoverageOptions`, got True"):
         translate("one", coverage=True)
     for name, wrong in (("suppress_tokens", [3, -7]), ("bad_words_ids", [[2**40]]), ("suppress_tokens", 3)):
-        with pytest.raises(ValueError, match=f"`{name}` must be a list .* from 0 to 2147483647, got "):
+        with pytest.raises(ValueError, match=f"`{name}` must be a list .* from 0 to 2,147,483,647, got "):
             translate("one", **{name: wrong})
     for keep in ("tags", ["colours"]):
         with pytest.raises(ValueError, match="`keep` takes a list of tags, urls, placeholders, numbers, got "):
