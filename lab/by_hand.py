@@ -43,7 +43,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     parser.add_argument("sheet", type=Path, help="a sheet of lab/sheets")
     parser.add_argument("model", type=Path, help="the folder of the model that translates")
-    parser.add_argument("--reverse", type=Path, required=True, help="the folder of the model of the other direction")
+    parser.add_argument("--reverse", type=Path, required=True, help="the folder of the reverse model")
     parser.add_argument(
         "--student", action="store_true", help="translate in int8, with the shortlist, sentence by sentence"
     )

@@ -57,7 +57,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     parser.add_argument("labelled", type=Path, nargs="+", help="the file of HalOmi, or files of annotations")
     parser.add_argument("model", help="the folder of a model of the direction")
-    parser.add_argument("--reverse", required=True, help="the folder of a model of the other direction")
+    parser.add_argument("--reverse", required=True, help="the folder of a reverse model")
     parser.add_argument("--languages", nargs=2, metavar=("SOURCE", "TARGET"), help="of HalOmi, such as deu_Latn")
     parser.add_argument("--output", type=Path, default=Path("outputs/published.json"), help="the result file")
     return parser.parse_args()

@@ -44,7 +44,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("model", help="the folder of the model that translates")
     parser.add_argument("source", type=Path, help="text that chose nothing, a sentence a line")
     parser.add_argument("target", type=Path, help="its reference")
-    parser.add_argument("--reverse", required=True, help="the folder of the model of the other direction")
+    parser.add_argument("--reverse", required=True, help="the folder of the reverse model")
     parser.add_argument("--student", action="store_true", help="translate in int8, with the shortlist")
     parser.add_argument("--timed", type=positive, default=300, help="sentences that are timed")
     parser.add_argument("--output", type=Path, default=Path("outputs/repair.json"), help="the result file")

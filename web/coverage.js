@@ -1,5 +1,5 @@
 // What a translation leaves out: source words that get little attention from one head (see coverage/methods.py). And what
-// it makes up: words of its own that get little from a model of the other direction (see coverage/supported.py).
+// it makes up: words of its own that get little from a reverse model (see coverage/supported.py).
 
 import { inPlainLetters } from "./normal.js";
 import { folded, isMark, WORDS, wordsOf } from "./words.js";

@@ -12,7 +12,7 @@ export interface LoadingOptions {
    * Translations do not depend on it. By default 1.
    */
   threads?: number;
-  /** A file of a model of the other direction, for `support`. */
+  /** A file of a reverse model, which translates in the other direction, for `support`. */
   reverse?: Model;
 }
 

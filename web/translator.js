@@ -131,7 +131,7 @@ export class Translator {
     if (!this.marks) {
       throw new Error("the model has no head that aligns words, which `capsule-mt calibrate` chooses before it is converted");
     }
-    if (support && !this.reverse) throw new Error("support needs a model of the other direction: load this one with `reverse`");
+    if (support && !this.reverse) throw new Error("support needs a reverse model: load this one with `reverse`");
   }
 
   #search(pieces, options, head) {

@@ -20,12 +20,12 @@ Words that complete references often leave out, such as the German "sich", are o
 most frequent words count only if they are marked. The result is written into the checkpoint's config.json; for a
 folder of Marian, into coverage_calibration.json; for a model by name, into its folder in the cache.
 
-With --reverse, a model of the other direction verifies the marks, and the score also counts how short a translation
-is. If the reverse model often doubts a source word, the word becomes optional. If it often finds a target word
-unsupported, the word no longer needs support. The marks of each operating point are measured on the model's own
-translations. There the aligner is the judge, and it counts mistranslated words as left out. The scores of these
-translations also give the alarm: a sentence with a lower score is flagged. As a check, the command prints the coverage
-of held-out sentences.
+With --reverse, a reverse model, which translates in the other direction, verifies the marks, and the score also counts
+how short a translation is. If the reverse model often doubts a source word, the word becomes optional. If it often
+finds a target word unsupported, the word no longer needs support. The marks of each operating point are measured on
+the model's own translations. There the aligner is the judge, and it counts mistranslated words as left out. The scores
+of these translations also give the alarm: a sentence with a lower score is flagged. As a check, the command prints the
+coverage of held-out sentences.
 
 Use text that the model was not trained on, and give the aligner more text (--align-with). Without a reference, words
 are dropped from the model's own translations of up to 10,000 lines, and the marks are not measured.
@@ -76,8 +76,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--reverse",
         metavar="MODEL",
-        help="a model of the other direction, to calibrate the method verified (default: the one that the "
-        "calibration names, if it is there)",
+        help="a reverse model, to calibrate the method verified (default: the one that the calibration names, if it "
+        "is there)",
     )
     add_languages(parser)
     parser.add_argument("--output", type=Path, help="folder for the calibrated model (default: in place)")
@@ -120,7 +120,7 @@ def main() -> None:
 
 
 def prepare_reverse(translator: Any, methods: Sequence[str], arguments: argparse.Namespace) -> None:
-    """Load the model of the other direction while the calibration, which may name it, is still there.
+    """Load the reverse model while the calibration, which may name it, is still there.
 
     Raises:
         ValueError: `--method verified` without such a model.
@@ -128,13 +128,12 @@ def prepare_reverse(translator: Any, methods: Sequence[str], arguments: argparse
     if "verified" in methods:
         if translator.reverse is None:
             raise ValueError(
-                "--method verified needs a model of the other direction: name it by `--reverse MODEL`, or leave out "
-                '"verified"'
+                '--method verified needs a reverse model: name it by `--reverse MODEL`, or leave out "verified"'
             )
         if arguments.reverse is None:
             print(f"verified: by {translator.reverse.loaded.name}, the model that the calibration names")
     elif not arguments.method and "attention" in methods:
-        print("verified: not calibrated, as it needs a model of the other direction: name it by `--reverse MODEL`")
+        print("verified: not calibrated, as it needs a reverse model: name it by `--reverse MODEL`")
 
 
 def _folder_of(arguments: argparse.Namespace) -> Path:

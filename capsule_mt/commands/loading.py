@@ -62,8 +62,8 @@ def add_model(parser: CommandParser, *, nargs: str | None = None) -> None:
     parser.add_argument(
         "--reverse",
         metavar="MODEL",
-        help="a model of the other direction, which verifies the marks of coverage (default: the model that the "
-        "calibration names, if it is beside the checkpoint or downloaded, such as pt-en for en-pt)",
+        help="a reverse model, which translates in the other direction and verifies the marks of coverage (default: "
+        "the model that the calibration names, if it is beside the checkpoint or downloaded, such as pt-en for en-pt)",
     )
     parser.add_argument(
         "--backend",

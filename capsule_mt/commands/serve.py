@@ -147,7 +147,7 @@ def check(translators: "Mapping[LanguagePair, TextTranslator]", detector: "Detec
     for pair, translator in translators.items():
         started = time.process_time()
         translator(PROBE, coverage=CoverageOptions(), src_lang=pair.source, tgt_lang=pair.target)
-        suffix = ", verified by the model of the other direction" if translator.has_reverse else ""
+        suffix = ", verified by the reverse model" if translator.has_reverse else ""
         print(f"{pair}: translates, in {time.process_time() - started:.2f} s of processor time{suffix}")
     print("languages are detected" if detector is not None and detector.rank(PROBE) else "languages are not detected")
 

@@ -155,8 +155,8 @@ def add_coverage_options(coverage: "argparse._ArgumentGroup") -> None:
         choices=METHODS,
         default="auto",
         help="attention: by the attention head that `capsule-mt calibrate` chose; verified: the same, checked by a "
-        "model of the other direction; deletion: for any model, one pass for each word; auto: the first available of "
-        "verified, attention, deletion",
+        "reverse model; deletion: for any model, one pass for each word; auto: the first available of verified, "
+        "attention, deletion",
     )
     coverage.add_argument(
         "--marks",

@@ -65,7 +65,7 @@ class PieceSupport(NamedTuple):
 
 
 class Verifier(NamedTuple):
-    """What verifies marks: a model of the other direction, and the function that decodes a translation.
+    """What verifies marks: a reverse model, and the function that decodes a translation.
 
     support: also find words of the translation that the source does not support.
     by_shortlist: the log-probabilities of a hypothesis are over a shortlist's tokens, not over the whole vocabulary.
@@ -107,7 +107,7 @@ class Calibration:
 
     @property
     def reverse(self) -> str | None:
-        """The name of the model of the other direction that the marks were fitted with."""
+        """The name of the reverse model that the marks were fitted with."""
         return self.methods.get("verified", {}).get("reverse")
 
     def alarm(self, method: CoveredBy) -> float | None:
@@ -136,7 +136,7 @@ def choose_method(
             )
         return "attention" if calibration.head is not None else "deletion"
     if method == "verified" and not has_reverse:
-        raise ValueError(f'`method="verified"` needs a model of the other direction: give {name} a `reverse`')
+        raise ValueError(f'`method="verified"` needs a reverse model: give {name} a `reverse`')
     if method in ("attention", "verified") and not num_heads:
         raise ValueError(
             f'`method="{method}"` needs a decoder built like Marian\'s, got {name}; "deletion" works with any model'

@@ -11,9 +11,9 @@ class CoverageOptions:
 
     Attributes:
         method: "attention" reads the head that `capsule-mt calibrate` has chosen; "verified" checks its doubts by a
-            model of the other direction (`reverse` of a `Translator`). "deletion" works with any model: it scores the
-            translation without each source word, one pass a word. "auto" is the first available of "verified",
-            "attention" and "deletion".
+            reverse model (`reverse` of a `Translator`). "deletion" works with any model: it scores the translation
+            without each source word, one pass a word. "auto" is the first available of "verified", "attention" and
+            "deletion".
         marks: the words that "verified" marks: only those "sure" to be left out, the "likely" ones (the default), or
             "all" that may be. `Translator.precision` is the share of marks that a human reader confirmed, if one
             checked them. Other methods have one set of unverified marks; they ignore this option with a warning.

@@ -1,4 +1,4 @@
-"""Find made-up words by a model of the other direction: words of a translation that the source does not support.
+"""Find made-up words by a reverse model: words of a translation that the source does not support.
 
 A word of the translation counts as made up if its doubt is large:
 

@@ -1,4 +1,4 @@
-"""Verify left-out words: words of the source that a translation leaves out, by a model of the other direction.
+"""Verify left-out words: words of the source that a translation leaves out, by a reverse model.
 
 A word of the source counts as left out if its doubt is large:
 
@@ -37,7 +37,7 @@ class ForcedPair(NamedTuple):
 
 
 class Reverse(Protocol):
-    """A model of the other direction; `Translator` is one."""
+    """A reverse model; `Translator` is one."""
 
     def read(
         self,

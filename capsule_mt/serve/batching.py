@@ -280,7 +280,7 @@ class Batcher:
 
     def _coverage(self, settings: RequestSettings) -> CoverageOptions:
         weight = DEFAULT_COVERAGE_WEIGHT if settings.num_beams > 1 else None
-        # only a model of the other direction can find words that were made up
+        # only a reverse model can find words that were made up
         return CoverageOptions(weight=weight, marks=settings.marks, support=self.translator.has_reverse)
 
     def _queue(self, texts: list[QueuedText], name: str) -> Order:

@@ -27,7 +27,7 @@ class CoveragePlan(NamedTuple):
     method: what "auto" stands for here.
     threshold: the score below which a sentence is an alarm.
     readings: what a search or a forced pass reads for the method.
-    verifier: the model of the other direction, if the method or `support` needs it; it is loaded.
+    verifier: the reverse model, if the method or `support` needs it; it is loaded.
     """
 
     options: "CoverageOptions"

@@ -42,14 +42,14 @@ Result = TypeVar("Result")
 
 
 class Scorer:
-    """Judges given translations by a model, its calibration, and the model of the other direction.
+    """Judges given translations by a model, its calibration, and the reverse model.
 
     Args:
         model: the model that scores, and translates.
         glossary: terms and their translations: see `from_pretrained`.
-        reverse: the model of the other direction, a `Translator` or its folder, which verifies the marks of coverage.
-            By default, it is the model that the calibration names, if its folder is beside this model's or it is
-            downloaded.
+        reverse: the reverse model, which translates in the other direction and verifies the marks of coverage: a
+            `Translator` or its folder. By default, it is the model that the calibration names, if its folder is beside
+            this model's or it is downloaded.
     """
 
     glossary: "Glossary | None" = None
@@ -95,7 +95,7 @@ class Scorer:
 
     @property
     def reverse(self) -> "Scorer | None":
-        """The model of the other direction, loaded when it is first needed."""
+        """The reverse model, loaded when it is first needed."""
         if not isinstance(self._reverse, Scorer) and (folder := self._reverse_folder()) is not None:
             self._reverse = self._load(folder)
         return self._reverse if isinstance(self._reverse, Scorer) else None
@@ -106,7 +106,7 @@ class Scorer:
 
     @property
     def has_reverse(self) -> bool:
-        """Whether there is a model of the other direction; it need not be loaded."""
+        """Whether there is a reverse model; it need not be loaded."""
         return isinstance(self._reverse, Scorer) or self._reverse_folder() is not None
 
     @property
@@ -203,7 +203,7 @@ class Scorer:
                 f"there must be one of `translations` for each of `texts`, got {len(translations)} for {len(texts)}"
             )
         if adequacy and self.reverse is None:
-            raise ValueError(f"`adequacy` needs a model of the other direction: give {self.loaded.name} a `reverse`")
+            raise ValueError(f"`adequacy` needs a reverse model: give {self.loaded.name} a `reverse`")
         options = SCORED._replace(
             batch_size=batch_size,
             batch_tokens=batch_tokens,
@@ -252,8 +252,8 @@ class Scorer:
     ) -> "list[Adequacy | None]":
         """Return the adequacy of given translations, such as another system's; `None` for a blank text.
 
-        It takes a model of the other direction and four forced passes. The calibration predicts the expected length;
-        without one, it is the length of the text.
+        It takes a reverse model and four forced passes. The calibration predicts the expected length; without one, it
+        is the length of the text.
         """
         scored = self.score(texts, translations, adequacy=True, batch_size=batch_size)
         return [translation.adequacy for translation in scored]
@@ -402,13 +402,13 @@ class Scorer:
         return plan_of(options, model, self._segmenter(options), head_of(model.calibration), coverage)
 
     def _coverage_plan(self, coverage: "CoverageOptions", options: TranslationOptions) -> CoveragePlan:
-        """Choose the method and the threshold, and load the model of the other direction if they need it."""
+        """Choose the method and the threshold, and load the reverse model if they need it."""
         from capsule_mt.coverage.methods import Verifier, choose_method, readings_of
         from capsule_mt.coverage.names import DEFAULT_MARKS
 
         model, calibration, has_reverse = self.loaded, self.calibration, self.has_reverse
         if coverage.support and not has_reverse:
-            raise ValueError(f"`support` needs a model of the other direction: give {model.name} a `reverse`")
+            raise ValueError(f"`support` needs a reverse model: give {model.name} a `reverse`")
         layers, heads = model.head_shape
         method = choose_method(
             coverage.method,
@@ -426,7 +426,7 @@ class Scorer:
             )
         if coverage.marks is not None and method != "verified" and not coverage.support:
             warn_once(
-                f'`marks="{coverage.marks}"` chooses among marks that a model of the other direction has verified. '
+                f'`marks="{coverage.marks}"` chooses among marks that a reverse model has verified. '
                 f'Those of {model.name} are unverified, by `method="{method}"`: {self._way_to_verify()}.'
             )
         threshold = calibration.alarm(method) if coverage.threshold is None else coverage.threshold
@@ -444,14 +444,14 @@ class Scorer:
     def _way_to_verify(self) -> str:
         """Return what gives this model verified marks."""
         if not self.has_reverse:
-            return "name the other direction's model by `reverse` (`--reverse`)"
+            return "name the reverse model by `reverse` (`--reverse`)"
         if self.calibration.head is None:
             return "`capsule-mt calibrate` finds the head that they need"
         return 'use `method="verified"`'
 
     @property
     def verifies_marks(self) -> bool:
-        """Whether a model of the other direction verifies marks by default."""
+        """Whether a reverse model verifies marks by default."""
         return self.has_reverse and self.calibration.head is not None
 
     def aligned(self, text: str, translation: str) -> "Alignment":

@@ -24,12 +24,12 @@ class TextTranslator:
 
     @property
     def has_reverse(self) -> bool:
-        """Whether there is a model of the other direction; it need not be loaded."""
+        """Whether there is a reverse model; it need not be loaded."""
         return False
 
     @property
     def verifies_marks(self) -> bool:
-        """Whether a model of the other direction verifies marks by default."""
+        """Whether a reverse model verifies marks by default."""
         return False
 
     @property

@@ -61,7 +61,7 @@ class Translator(Scorer, TextTranslator):
             shortlist: score only the likely translations of a source's tokens: a file that `capsule-mt shortlist` has
                 written, or True for the one beside the checkpoint. If a model of many languages does not have one,
                 True selects the tokens of the target's script.
-            reverse: the model of the other direction: see `Scorer`.
+            reverse: the reverse model: see `Scorer`.
             glossary: terms and their translations: a dictionary, or a file with `term<tab>translation` on each line.
             src_lang, tgt_lang: the languages of calls that do not name them, for a model of many languages: its codes,
                 or others such as "de" and "deu_Latn".

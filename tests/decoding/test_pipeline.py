@@ -145,7 +145,7 @@ def test_what_is_refused(translator):
     for parameters, message in (
         ({"num_beams": 0}, "`num_beams` must be a whole number from 1 to 256, got 0"),
         ({"coverage": CoverageOptions(weight=1.0)}, "`num_beams` is 1"),
-        ({"coverage": CoverageOptions(method="verified")}, '"verified"` needs a model of the other direction'),
+        ({"coverage": CoverageOptions(method="verified")}, '"verified"` needs a reverse model'),
         ({"return_coverages": False}, "`return_coverages` is not an option of .* `return_coverage`"),
         ({"num_beems": None}, "`num_beems` is not an option of .* `num_beams`"),
     ):

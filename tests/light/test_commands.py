@@ -241,7 +241,7 @@ def test_another_run_is_refused_and_named(run, word_for_word, tmp_path):
 def test_a_run_that_failed_before_its_first_line_is_not_resumed(run, word_for_word, tmp_path):
     (tmp_path / "in").write_text(LINES[0])
     arguments = ("--input", "in", "--output", "out")
-    with pytest.raises(ValueError, match="needs a model of the other direction"):
+    with pytest.raises(ValueError, match="needs a reverse model"):
         run(*arguments, "--coverage", "c.tsv", "--coverage-method", "verified")
     assert (tmp_path / "out.parts").exists()
     assert run(*arguments)[0] == 0

@@ -80,9 +80,9 @@ def test_options_that_are_refused():
         ValueError, match=r"`retry_beams` \(4\) needs a `threshold`: the calibration of an echo has no"
     ):
         translator()("one two", coverage=CoverageOptions(retry_beams=4))
-    with pytest.raises(ValueError, match='"verified"` needs a model of the other direction: give an echo a `reverse`'):
+    with pytest.raises(ValueError, match='"verified"` needs a reverse model: give an echo a `reverse`'):
         translator()("one two", coverage=CoverageOptions(method="verified"))
-    with pytest.raises(ValueError, match="`support` needs a model of the other direction: give an echo a `reverse`"):
+    with pytest.raises(ValueError, match="`support` needs a reverse model: give an echo a `reverse`"):
         translator()("one two", coverage=CoverageOptions(support=True))
 
 

@@ -1,4 +1,4 @@
-"""Marks that a model of the other direction verifies, by hand and by the released pair."""
+"""Marks that a reverse model verifies, by hand and by the released pair."""
 
 import math
 import re
@@ -136,9 +136,9 @@ def test_marks_that_nothing_verifies_are_said_once(caplog, monkeypatch):
         translate("one two", coverage=CoverageOptions(marks="likely"))
         translate.cover(["one two"], ["one"], coverage=CoverageOptions(marks="likely"))
     (message,) = caplog.messages
-    assert message.startswith('`marks="likely"` chooses among marks that a model of the other direction has verified')
+    assert message.startswith('`marks="likely"` chooses among marks that a reverse model has verified')
     assert "are unverified" in message
-    assert message.endswith("name the other direction's model by `reverse` (`--reverse`).")
+    assert message.endswith("name the reverse model by `reverse` (`--reverse`).")
     translate.reverse = translator(Echo(), words)
     translate("one two", coverage=CoverageOptions(marks="sure"))
     assert len(caplog.messages) == 1

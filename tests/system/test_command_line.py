@@ -51,7 +51,7 @@ WRONG = {
     "translate em --input two --int8 --dtype bfloat16": "`int8=True` is for one float32 model on a CPU",
     "translate em --input two --coverage out.tsv --coverage-method attention": "needs a head that aligns words",
     "score em --sources two --translations three": "two: has 2 lines, but three has more",
-    "score em --sources two --translations two --coverage verified": "a model of the other direction: give em a",
+    "score em --sources two --translations two --coverage verified": "a reverse model: give em a",
     "shortlist em empty empty": "empty: no sentences",
     "translate em --input two --shortlist": "`capsule-mt shortlist CHECKPOINT SOURCE TARGET` makes one",
     # outputs are refused before anything is read

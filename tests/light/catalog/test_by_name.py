@@ -255,15 +255,10 @@ def test_calibrating_again_without_naming_the_reverse(keep, call, monkeypatch, t
     assert methods_calibrated() == {"attention", "verified", "deletion"}
     call(models, "remove", "pt-en")
     printed = call(calibrate, *arguments)[1]
-    assert (
-        "verified: not calibrated, as it needs a model of the other direction: name it by `--reverse MODEL`\n"
-        in printed
-    )
+    assert "verified: not calibrated, as it needs a reverse model: name it by `--reverse MODEL`\n" in printed
     assert printed.splitlines()[-1].endswith(FIELD)
     monkeypatch.setattr(calibrating, "examples_of", None)  # refused before any work
-    with pytest.raises(
-        ValueError, match=r"^--method verified needs a model of the other direction.*`--reverse MODEL`"
-    ):
+    with pytest.raises(ValueError, match=r"^--method verified needs a reverse model.*`--reverse MODEL`"):
         call(calibrate, *arguments, "--method", "attention", "verified")
 
 
