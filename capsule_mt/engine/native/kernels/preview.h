@@ -17,7 +17,7 @@
 
 static float compute(const linear_t *l, long rows, long row, const void *memory, long output) {
     long stride = round_up(l->inputs, DEPTH);
-    const rounded_t *x = (const rounded_t *)memory + row * stride;
+    const rounded_t *x = (const rounded_t *)memory + row * row_stride(l->inputs);
     const int8_t *codes = (const int8_t *)weights_of(l, output);
     rounding_t rounding = roundings_of(l, rows, memory)[row];
     int32_t sum = 0;
@@ -271,11 +271,11 @@ static BY_TILES void preview_by_tiles(const linear_t *l, const void *packed, lon
     preview_t parts = parts_of(l, packed);
     char codes[MAX_UNPACKED * BLOCK] __attribute__((aligned(64)));
     const char *high = parts.bits[0] + first * BLOCK * l->inputs / 4, *low = parts.bits[1] + first * BLOCK * l->inputs / 4;
-    const long part = TILE_BYTES / 4 * BLOCK;
+    const long part = TILE_BYTES / 4 * BLOCK, stride = row_stride(l->inputs);
     float total[TILE_ROWS];
     vi sums[TILE_ROWS][2];
     for (long r = 0; r < rows; r++) {
-        total[r] = 7.5f * (float)total_of(l, rounded + r * l->inputs, roundings[r].zero);
+        total[r] = 7.5f * (float)total_of(l, rounded + r * stride, roundings[r].zero);
         contenders[r].radii = parts.fine;
     }
     tiles_t tiles = tiles_of((uint8_t)rows);
@@ -287,7 +287,7 @@ static BY_TILES void preview_by_tiles(const linear_t *l, const void *packed, lon
         _tile_zero(1);
         for (long i = 0; i < l->inputs; i += TILE_BYTES) {
             char *unpacked = codes + i * BLOCK;
-            _tile_loadd(4, rounded + i, l->inputs);
+            _tile_loadd(4, rounded + i, stride);
             _tile_loadd(6, unpacked, BLOCK * DEPTH);
             _tile_dpbusd(0, 4, 6);
             _tile_loadd(7, unpacked + LANES * DEPTH, BLOCK * DEPTH);

@@ -226,8 +226,15 @@ typedef struct {
     int32_t zero;
 } rounding_t;
 
+/* How far a rounded row is from the next one. Rows that are 2 KiB apart share a few sets of the first cache, too few for a
+ * tile: each step would drive out the numbers of the next one. */
+static long row_stride(long inputs) {
+    long stride = round_up(inputs, DEPTH), of_sets = 2048 / (long)sizeof(rounded_t);
+    return stride % of_sets ? stride : stride + 64 / (long)sizeof(rounded_t);
+}
+
 static long scratch(const linear_t *l, long rows) {
-    long bytes = round_up(l->inputs, DEPTH) * (long)sizeof(rounded_t) + (long)sizeof(rounding_t);
+    long bytes = row_stride(l->inputs) * (long)sizeof(rounded_t) + (long)sizeof(rounding_t);
     return is_int8(l) ? rows * bytes + 128 : 0;
 }
 
@@ -237,7 +244,7 @@ static long scratch(const linear_t *l, long rows) {
 /* Rounds each row by steps of its own, so that a sentence gives the same in any batch. They reach from the smallest number
  * to the largest, and include zero: after a relu, none is below it. */
 static void round_rows(const float *x, long rows, long inputs, rounded_t *rounded, rounding_t *roundings) {
-    long stride = round_up(inputs, DEPTH);
+    long stride = row_stride(inputs);
     for (long r = 0; r < rows; r++, x += inputs, rounded += stride) {
         vf none = all(0.f), lowest[4] = {none, none, none, none}, highest[4] = {none, none, none, none};
         long fours = inputs / (4 * LANES) * (4 * LANES), done = 0;
@@ -439,7 +446,7 @@ INLINE void read_lines(const int8_t *weight, const int bytes) {
 /* Multiplies rows by consecutive blocks of outputs. */
 INLINE void tile_int8(const int rows, const int blocks, const linear_t *l, long output, const rounded_t *x,
                       const rounding_t *roundings, float *y, int relu) {
-    long stride = round_up(l->inputs, DEPTH);
+    long stride = round_up(l->inputs, DEPTH), apart = row_stride(l->inputs);
     const int8_t *weight = (const int8_t *)l->packed + output * stride;
     vi first[MAX_ROWS], second[MAX_ROWS];
     UNROLL_ALL
@@ -455,8 +462,8 @@ INLINE void tile_int8(const int rows, const int blocks, const linear_t *l, long 
             weights_t weights0 = load_weights(of_block), weights1 = load_weights(of_block + LANES * DEPTH);
             UNROLL_ALL
             for (int r = 0; r < rows; r++) {
-                first[b * rows + r] = dot(first[b * rows + r], x + r * stride + i, weights0);
-                second[b * rows + r] = dot(second[b * rows + r], x + r * stride + i, weights1);
+                first[b * rows + r] = dot(first[b * rows + r], x + r * apart + i, weights0);
+                second[b * rows + r] = dot(second[b * rows + r], x + r * apart + i, weights1);
             }
         }
     }
@@ -548,7 +555,7 @@ static __attribute__((noinline)) void int8_wide(const linear_t *l, long output, 
 
 /* Where scratch holds how each row was rounded: after the rounded rows. */
 static rounding_t *roundings_of(const linear_t *l, long rows, const void *memory) {
-    return (rounding_t *)((char *)memory + round_up(rows * round_up(l->inputs, DEPTH) * (long)sizeof(rounded_t), 64));
+    return (rounding_t *)((char *)memory + round_up(rows * row_stride(l->inputs) * (long)sizeof(rounded_t), 64));
 }
 
 static void round_inputs(const linear_t *l, const float *x, long rows, void *memory) {
@@ -558,7 +565,7 @@ static void round_inputs(const linear_t *l, const float *x, long rows, void *mem
 static void subtract_rounded(const linear_t *l, const float *x, long rows, const void *memory, float *residual) {
     const rounded_t *rounded = memory;
     const rounding_t *roundings = roundings_of(l, rows, memory);
-    for (long r = 0; r < rows; r++, x += l->inputs, residual += l->inputs, rounded += round_up(l->inputs, DEPTH))
+    for (long r = 0; r < rows; r++, x += l->inputs, residual += l->inputs, rounded += row_stride(l->inputs))
         for (long i = 0; i < l->inputs; i++) {
 #if defined(__wasm_relaxed_simd__) /* whose bytes are unsigned or signed */
             int32_t number = ZERO_POINT ? rounded[i] : (int8_t)rounded[i];
@@ -584,7 +591,7 @@ static void activate(const linear_t *l, long rows, float *y, int activation, lon
 static void multiply(const linear_t *l, const float *x, long rows, float *y, int activation, const void *memory,
                      long first, long end) {
     const rounded_t *rounded = memory;
-    long stride = round_up(l->inputs, DEPTH), last = end * BLOCK < l->outputs ? end * BLOCK : l->outputs;
+    long stride = row_stride(l->inputs), last = end * BLOCK < l->outputs ? end * BLOCK : l->outputs;
     long begin = first * BLOCK;
     const rounding_t *roundings = is_int8(l) ? roundings_of(l, rows, memory) : NULL;
 #if defined(WIDE)
@@ -667,11 +674,11 @@ INLINE void prefetch_tiles(const int8_t *weight, const int bytes) {
  * be the largest. All tiles have the same height: the last one may overlap another, whose rows get the same numbers twice. */
 INLINE BY_TILES void tile_rows(const linear_t *l, const rounded_t *x, const rounding_t *roundings, long rows, float *y,
                                int relu, contenders_t *contenders, long first, long last) {
-    long stride = l->inputs, num_tiles = (rows + TILE_ROWS - 1) / TILE_ROWS, height = (rows + num_tiles - 1) / num_tiles;
+    long stride = row_stride(l->inputs), num_tiles = (rows + TILE_ROWS - 1) / TILE_ROWS, height = (rows + num_tiles - 1) / num_tiles;
     vi sums[2 * TILE_ROWS][2];
     tiles_t tiles = tiles_of((uint8_t)height);
     _tile_loadconfig(&tiles);
-    long of_group = round_up(GROUP_BYTES / stride, BLOCK);
+    long of_group = round_up(GROUP_BYTES / l->inputs, BLOCK);
     for (long group = first; group < last; group += of_group)
     for (long row = 0; row < rows; row += 2 * height) {
         int two = rows - row > height;
@@ -679,12 +686,12 @@ INLINE BY_TILES void tile_rows(const linear_t *l, const rounded_t *x, const roun
         if (start[two] > rows - height) start[two] = rows - height;
         const rounded_t *low = x + start[0] * stride, *high = x + start[1] * stride;
         for (long output = group; output < last && output < group + of_group; output += BLOCK) {
-            const int8_t *weight = (const int8_t *)l->packed + output * stride;
+            const int8_t *weight = (const int8_t *)l->packed + output * l->inputs;
             _tile_zero(0);
             _tile_zero(1);
             _tile_zero(2);
             _tile_zero(3);
-            for (long i = 0; i < stride; i += TILE_BYTES, weight += TILE_BYTES * BLOCK) {
+            for (long i = 0; i < l->inputs; i += TILE_BYTES, weight += TILE_BYTES * BLOCK) {
                 if (row == 0) prefetch_tiles(weight, TILE_BYTES * BLOCK);
                 _tile_loadd(6, weight, BLOCK * DEPTH);
                 _tile_loadd(4, low + i, stride);

@@ -434,6 +434,10 @@ static void all_products(void) {
                 products(1 + 4 * (i == o), many[i], many[o], kind, (i + o) % 2, RELU * (i % 2));
         products(2, 3, 100003, kind, 0, NO_ACTIVATION);
     }
+    for (enum weights kind = ROUNDED; kind < NUM_WEIGHTS; kind++) { /* rounded rows that do not follow each other */
+        products(14, 2048, 35, kind, 0, RELU);
+        products(5, 4096, 35, kind, 1, NO_ACTIVATION);
+    }
 }
 
 static void norms(long rows, long width, double scale, int residual) {
