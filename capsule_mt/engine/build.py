@@ -130,7 +130,7 @@ def compile_objects(name: str, command: list[str], folder: Path, sanitize: str =
     """Compile the engine and each tier of a target's kernels with a compiler; return the object files."""
     write_options(folder)
     flags = ["-std=gnu11", "-fno-math-errno", "-fno-stack-protector", "-fvisibility=hidden", f"-I{folder}"]
-    flags.append("-Werror=switch")  # an operation that is executed or checked nowhere
+    flags.append("-Werror=switch")  # refuses an operation that a switch has forgotten
     if "windows" not in name:
         flags.append("-fPIC")
     flags += ["-O1", "-g", f"-fsanitize={sanitize}", "-fno-sanitize-recover"] if sanitize else ["-O3", "-DNDEBUG"]

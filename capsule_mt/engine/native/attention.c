@@ -34,7 +34,7 @@ static void find_past(const attention_t *attention, int64_t row, queries_t *quer
     queries->num_keys = (long)step + 1;
 }
 
-/* Points `keys` at rows that lie side by side: the words of a source, or of a given target the positions up to this one. */
+/* Points `keys` at rows that lie side by side: the words of a source, or the positions of a given target up to this one. */
 static void find_stored(const attention_t *attention, int64_t row, queries_t *queries, const char **keys) {
     const run_t *run = attention->run;
     int64_t source = source_of(run, space_of(run, attention->out), row), first = run->words.first[source];

@@ -1,8 +1,8 @@
-/* Codes of int8 in as many bits as they carry: an entropy coder, the range variant of asymmetric numeral systems (Duda 2013,
- * arXiv:1311.2540). Decoding a code takes two table lookups and one multiplication.
+/* Codes of int8 in as few bits as their frequencies allow: an entropy coder, the range variant of asymmetric numeral systems
+ * (Duda 2013, arXiv:1311.2540). Decoding a code takes two table lookups and one multiplication.
  *
- * A stream is the LANES first states, 8 bytes each, and then words of 4 bytes, all little-endian. The code of a column belongs
- * to lane column % LANES: neighbours do not wait for each other.
+ * A stream is the first state of each of the LANES lanes, 8 bytes each, and then words of 4 bytes, all little-endian. The code
+ * of a column belongs to lane column % LANES: neighbours do not wait for each other.
  */
 #include "model.h"
 

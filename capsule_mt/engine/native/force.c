@@ -1,5 +1,5 @@
-/* The log-probabilities of given translations. All positions of all translations are rows of one step; a model whose
- * states another operation than SSRU writes goes from one token to the next. */
+/* The log-probabilities of given translations. All positions of all translations are rows of one step. Only a model with
+ * states that another operation than SSRU writes goes from one token to the next. */
 #include "run.h"
 
 typedef struct {
@@ -11,7 +11,7 @@ typedef struct {
     run_t *run;
     position_t *positions;
     int64_t *row_positions; /* the position of each row */
-    int64_t first;
+    int64_t first;          /* the row of the first logits that are scored */
 } scores_t;
 
 /* Fills in the positions of all targets, one after the other. */

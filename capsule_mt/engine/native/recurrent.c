@@ -71,8 +71,8 @@ void gru_step(run_t *run, const operation_t *op) {
                                  row_of(run, op->slots[GRU_STEP_state], row), row_of(run, OUT_OF(op), row), (long)width);
 }
 
-/* The row with the state of the step before: in a search, the row itself. All positions of a given target are rows: the one
- * before; for the first token, the row itself, which is zero. */
+/* The row that holds the state of the step before: in a search, the row itself. Where all positions of a given target are
+ * rows, it is the row before; for the first token, the row itself, which is zero. */
 static int64_t row_before(const run_t *run, int64_t row) {
     return run->rows.position && run->rows.position[row] ? row - 1 : row;
 }

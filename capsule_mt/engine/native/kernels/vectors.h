@@ -224,7 +224,7 @@ INLINE vf load_half(const uint16_t *p) {
     return (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
 #elif defined(TIER_DOTPROD)
     return (vf)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
-#else /* 2^112 moves the exponent of a half, also of one without an exponent, to that of a float */
+#else /* 2^112 moves the exponent of a half, also of a subnormal one, to that of a float */
     vu bits = __builtin_convertvector(*(const vh_any *)p, vu);
     return (vf)((vu)((vf)((bits & 0x7fff) << 13) * all(0x1p112f)) | (bits & 0x8000) << 16);
 #endif
