@@ -12,7 +12,7 @@ Curve = list[list[float]]
 WORD_BINS = 20
 # the upper limit of a sentence curve's sigmoid; a linear term above it keeps complete sentences ranked
 SIGMOID_LIMIT = 0.97
-# the grid of its parameters, and the weight of single sentences' error beside that of groups
+# the grid of a sentence curve's parameters, and the weight of single sentences' error beside that of groups
 LOW_SLOPES, HIGH_SLOPES, OFFSETS = np.geomspace(0.25, 4, 13), np.geomspace(0.25, 8, 16), np.linspace(-3, 5, 33)
 SENTENCE_WEIGHT = 0.3
 SENTENCE_POINTS = np.array([0.0, *(1 / (1 + np.exp(-np.linspace(-7, 7, 36)))), 1.0])

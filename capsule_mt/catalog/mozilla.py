@@ -37,7 +37,7 @@ FRESH_SECONDS = 24 * 3600
 STATUSES = ("Release", "Release Desktop", "Release Android")
 SIZES = ("base-memory", "base", "tiny")
 FILES = ("model", "vocab", "srcVocab", "trgVocab", "lexicalShortlist")
-# of a model's format, as Firefox counts: 2 adds base models and a vocabulary for each language, 3 packs files by zstd
+# the newest format that is read, as Firefox counts: 2 adds base models and a vocabulary a language, 3 packs by zstd
 MAX_VERSION = 3
 ZSTD = ".zst"
 LICENCE, AUTHOR = "MPL-2.0", "Mozilla (Firefox Translations)"

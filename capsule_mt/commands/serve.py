@@ -155,7 +155,7 @@ def check(translators: "Mapping[LanguagePair, TextTranslator]", detector: "Detec
 def check_languages(
     translators: "Mapping[LanguagePair, TextTranslator]", path_of: "Mapping[LanguagePair, str]"
 ) -> None:
-    """Refuse languages that a model of many does not have, and several pairs for a model of one."""
+    """Refuse languages that a multilingual model does not have, and several pairs for a bilingual model."""
     from capsule_mt.translate.options import TranslationOptions
 
     first_pairs: dict[int, LanguagePair] = {}

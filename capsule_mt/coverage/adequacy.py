@@ -1,4 +1,4 @@
-"""How inadequate given translations are: `Adequacy`, by both directions, each with and without its source."""
+"""How inadequate given translations are (`Adequacy`), by a model and its reverse, each with and without its source."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -19,7 +19,7 @@ MARKS = {"utf-16-le": codecs.BOM_UTF16_LE, "utf-16-be": codecs.BOM_UTF16_BE, "ut
 
 
 class StringsFile(TextCatalog):
-    """A file .strings, written with the byte-order mark and in the encoding of its `content`."""
+    """A .strings file, written with the byte-order mark and in the encoding of its `content`."""
 
     def __init__(self, text: str, name: str, language: str | None, content: bytes) -> None:
         super().__init__(text, name, language)
@@ -69,7 +69,7 @@ class StringsFile(TextCatalog):
 
 
 class StringsdictFile(Catalog):
-    """A file .stringsdict: each variable of a message has a text for each plural form."""
+    """A .stringsdict file: each variable of a message has a text for each plural form."""
 
     def __init__(self, text: str, name: str, language: str | None) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class StringsdictFile(Catalog):
         if pairs.get("NSStringFormatSpecTypeKey") is None:
             return
         texts = {name: value for name, value in pairs.items() if name in CATEGORIES}
-        if self._rule is None or "other" not in texts:  # without "other", they are for these numbers: "left" for 0
+        if self._rule is None or "other" not in texts:  # without "other", these are texts for single numbers
             for value in texts.values():
                 self._add_text(value)
             return

@@ -1,4 +1,4 @@
-"""Electronic books (.epub): their pages, which are XHTML, in the order in which they are read, and their contents."""
+"""Electronic books (.epub): their pages, which are XHTML, in reading order, and their tables of contents."""
 
 import posixpath
 import re
@@ -123,7 +123,7 @@ def _is_label(name: str) -> bool:
 
 
 def _items(package: Element, folder: str) -> list[tuple[str, str]]:
-    """Return the part and the media type of each item: those that are read first, in their order."""
+    """Return the part and the media type of each item: first those in the reading order, then all others."""
     elements = package.walk()
     items = {}
     for element in elements:

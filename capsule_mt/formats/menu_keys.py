@@ -1,4 +1,4 @@
-"""The keys of menu entries, which a mark stands before, such as the underscore of "_File"."""
+"""The keys of menu entries: the letter after a mark, such as the underscore of "_File"."""
 
 import re
 

@@ -173,7 +173,7 @@ def read(
     if format in ("strings", "stringsdict") and content.startswith(b"bplist"):
         raise FormatError(f"{name}: is a binary property list, as in a built app: translate the file of the project")
     declared = encoding or encoding_of_mark(content) or _declared(content, format)
-    if format == "properties" and declared is None and not is_utf8(content):  # as before Java 9
+    if format == "properties" and declared is None and not is_utf8(content):  # the encoding before Java 9
         declared = "latin-1"
     try:
         check_encoding(declared or "utf-8")
@@ -189,7 +189,7 @@ def read(
         from capsule_mt.formats.html import HtmlFile
 
         return HtmlFile(text, declared or "utf-8", language)
-    if format == "po":  # whose programs refuse a byte-order mark
+    if format == "po":  # written without a byte-order mark, which gettext refuses
         from capsule_mt.formats.po import PoFile
 
         return PoFile(text, name, language)

@@ -21,7 +21,7 @@ INVISIBLE = frozenset(
     "\u00ad\u034f\u061c\u180e\u200b\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2060\u2061\u2062\u2063\u2064"
     "\u2066\u2067\u2068\u2069\ufeff"
 )
-# They carry meaning in Persian, Indic scripts and emoji, but not between letters up to this one.
+# zero-width joiners carry meaning in Persian, Indic scripts and emoji, but not between letters up to the next constant
 JOINERS = "\u200c\u200d"
 LAST_WITHOUT_JOINERS = "\u052f"  # Latin, Greek and Cyrillic end here
 PLAIN = {

@@ -12,7 +12,7 @@ from hf_capsule_mt.data.separate_tokenizer import SeparateVocabulariesTokenizer
 SPECIAL = [PAD, EOS, UNK] = ["<pad>", "</s>", "<unk>"]
 SPACE = "▁"
 BYTE_TOKENS = [f"<0x{byte:02X}>" for byte in range(256)]
-# A space becomes "▁", so escape a "▁" of the text as this character and "1", and the character itself as it and "0"
+# A space becomes "▁". So a "▁" of the text is escaped as ESCAPE and "1", and an ESCAPE of the text as ESCAPE and "0"
 ESCAPE = "\uf8ff"
 
 FastTokenizer = TypeVar("FastTokenizer", bound=PreTrainedTokenizerFast)

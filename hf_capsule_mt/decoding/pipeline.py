@@ -18,6 +18,7 @@ from hf_capsule_mt.decoding.translator import TASK_WITH_LANGUAGES, Translator, o
 from hf_capsule_mt.loading import CheckedSeq2SeqLM
 
 TASK = "translation"
+# parameters that make the `Translator`, that say what a record has, and that a call of the `Translator` takes by name
 CONSTRUCTION = ("ensemble", "int8", "backend", "shortlist", "reverse")
 OF_RECORDS = ("return_tensors", "return_text", "return_scores", "return_coverage")
 OF_CALL = {*TranslationOptions._fields} - {"batch_size", "scores", "generate_kwargs"}
