@@ -37,20 +37,18 @@ _GLUED_AFTER = (
 )
 BARE_PLACEHOLDERS = rf"{_PLACEHOLDER}(?:[-_.:/x\xd7+@]?{_PLACEHOLDER})*"
 PLACEHOLDER = f"{_GLUED_BEFORE}{BARE_PLACEHOLDERS}{_GLUED_AFTER}"
-# A placeholder that a program fills with a number: by its name ({count}, {num_files}, {fileCount}, %COUNT%), its type
-# in printf, Python, .NET or ICU, or as Qt and the branches of an ICU plural have it
+# A placeholder that a program fills with a number: by its name ({count}, {num_files}, {fileCount}), by its type in
+# printf, Python, .NET or ICU, or as Qt and the branches of an ICU plural have it
 _NUMBER_WORDS = (
-    "n|num|nb|number|count|counter|cnt|total|amount|quantity|qty|length|size|limit|max|min|maximum|minimum"
-    "|days|hours|minutes|seconds|weeks|months|years|percent|percentage"
+    "n num number count counter cnt total amount quantity length size limit max min maximum minimum"
+    " days hours minutes seconds weeks months years percent"
 )
 _NUMBER_NAME = (
-    rf"(?:(?<![A-Za-z\"'])(?:{_NUMBER_WORDS})(?![a-z])"
-    rf"|(?<=[a-z])(?:{_NUMBER_WORDS.title()})(?![a-z])"
-    rf"|(?<![A-Za-z])(?:{_NUMBER_WORDS.upper()})(?![A-Za-z]))"
+    r"(?:(?<![A-Za-z\"'])|(?<=[a-z])(?=[A-Z]))"
+    rf"(?:{'|'.join(f'[{word[0]}{word[0].upper()}]{word[1:]}' for word in _NUMBER_WORDS.split())})(?![a-z])"
 )
 NUMBER_PLACEHOLDER = (
-    rf"(?:[$%#]?\{{{{1,3}}|%\()[^{{}}()]{{0,80}}{_NUMBER_NAME}[^{{}}()]{{0,80}}(?:\}}{{1,3}}|\)[a-z])"
-    rf"|(?:[:$]|%%?)\w{{0,80}}{_NUMBER_NAME}\w{{0,80}}%{{0,2}}"
+    rf"(?:[$%#]?\{{{{1,3}}|%\(|[:$]|%%?)[^{{}}()/]{{0,80}}{_NUMBER_NAME}[^{{}}()/]{{0,80}}(?:\}}{{0,3}}|\)[a-z]|%%?)"
     r"|%(?:\(\w+\)|\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:hh?|ll?|z)?[difuxXeg]"
     r"|\{\w*:[-+,.\d]*[,dfnN]\d*\}|\{[^{}]{1,80},\s*number\b[^{}]{0,80}\}|%n|%L\d+|\{#\}"
 )
