@@ -147,17 +147,18 @@ def compile_objects(name: str, command: list[str], folder: Path, sanitize: str =
     return objects
 
 
-def run_side_by_side(commands: list[list[str]], folder: Path) -> None:
-    """Run compilers side by side."""
+def run_side_by_side(commands: list[list[str]], folder: Path) -> list[str]:
+    """Run compilers side by side; return what each printed."""
     environment = os.environ | {"ZIG_LOCAL_CACHE_DIR": str(folder / "cache")}
     running = [
         subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         for command in commands
     ]
-    outputs = [process.communicate()[0] for process in running]
+    outputs = [process.communicate()[0].decode(errors="replace") for process in running]
     for process, output in zip(running, outputs, strict=True):
         if process.returncode:
-            raise RuntimeError(f"the compiler failed: {output.decode(errors='replace')}")
+            raise RuntimeError(f"the compiler failed: {output}")
+    return outputs
 
 
 def main() -> None:
