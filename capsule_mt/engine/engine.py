@@ -1,6 +1,5 @@
 """`Engine`: a program whose weights are packed for the processor, which searches and scores on several threads."""
 
-import math
 import os
 from collections.abc import Callable, Container, Sequence
 from typing import Any
@@ -79,8 +78,9 @@ class Engine:
         if int8:
             for number, size in enumerate(sizes):
                 self._model.add_linear(*size, BY_ROW if number == self._by_row else "I8")
-        # in int8, the largest first: its weights as they were read are freed before the others take their memory
-        for number in sorted(range(len(sizes)), key=lambda number: -math.prod(sizes[number]) if int8 else number):
+        # In int8, the head first: its weights as they were read are freed before the others take their memory.
+        # Those lie in the order in which the program reads them: a product prefetches the beginning of the next.
+        for number in sorted(range(len(sizes)), key=lambda number: int8 and number != program.head):
             exact |= self._pack_linear(number, program.linears[number], rounded_with_table)
         return exact
 
