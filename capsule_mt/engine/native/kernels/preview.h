@@ -169,9 +169,36 @@ static long next_contending(const contenders_t *contenders, preview_t parts, lon
     return output;
 }
 
+/* Notes which outputs may be the largest, by the weights themselves, a block at a time: nothing is written that is read only
+ * after it has left the cache. */
+static void note_products(const linear_t *l, long rows, const void *scratch, contenders_t *contenders, long first,
+                          long end) {
+    const rounded_t *rounded = scratch;
+    const rounding_t *roundings = roundings_of(l, rows, scratch);
+    float outputs[MAX_ROWS * BLOCK] __attribute__((aligned(64)));
+    for (long row = 0; row < rows; row++) contenders[row].radii = l->scales; /* which a reach of 0 leaves out */
+    for (long output = first * BLOCK; output < end * BLOCK; output += BLOCK) {
+        linear_t block = {.inputs = l->inputs, .outputs = BLOCK, .int8 = 1, .packed = weights_of(l, output),
+                          .bias = l->bias + output, .scales = l->scales + output, .sums = l->sums + output};
+        for (long row = 0, count; row < rows; row += count) {
+            count = rows_at_once(rows - row);
+            multiply_block(&block, 0, count, NULL, rounded + row * row_stride(l->inputs), roundings + row, outputs, 0);
+            for (long r = 0; r < count; r++) {
+                vf halves[] = {load(outputs + r * BLOCK), load(outputs + r * BLOCK + LANES)};
+                if (!lanes_above(max_of(halves[0], halves[1]), contenders[row + r].threshold)) continue;
+                for (int k = 0; k < 2; k++) note(l, contenders + row + r, halves[k], output + k * LANES);
+            }
+        }
+    }
+}
+
 /* Estimates all logits of a single row by the upper bits. */
 static void preview(const linear_t *l, const void *packed, long rows, const void *scratch, contenders_t *contenders,
                     long first, long end) {
+    if (!packed) {
+        note_products(l, rows, scratch, contenders, first, end);
+        return;
+    }
     const rounded_t *rounded = scratch;
     rounding_t row = *roundings_of(l, rows, scratch);
     preview_t parts = parts_of(l, packed);
@@ -225,7 +252,7 @@ static void refine(const linear_t *l, const void *packed, const void *scratch, c
 }
 
 static long max_preview_rows(const linear_t *l) { return (void)l, 1; }
-static long min_unwritten_rows(const linear_t *l) { return (void)l, LONG_MAX; }
+static long min_unwritten_rows(const linear_t *l) { return l->int8 ? 2 : LONG_MAX; }
 
 #if defined(HAS_TILES)
 #define MAX_UNPACKED 1024 /* inputs: a block of them stays in the first cache */

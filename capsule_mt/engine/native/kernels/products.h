@@ -585,6 +585,38 @@ static void activate(const linear_t *l, long rows, float *y, int activation, lon
             apply(y + row * l->outputs + first, last - first, activation);
 }
 
+/* The outputs from `output` on of up to MAX_ROWS rows: a block of them. */
+static void multiply_block(const linear_t *l, long output, long rows, const float *x, const rounded_t *rounded,
+                           const rounding_t *roundings, float *y, int relu) {
+#define TILE(n) \
+    case n: \
+        if (is_int8(l)) int8_##n(l, output, rounded, roundings, y, relu); \
+        else if (l->halves) halves_##n(l, output, x, y, relu); \
+        else float_##n(l, output, x, y, relu); \
+        break;
+    switch (rows) {
+        TILE(1)
+        TILE(2)
+        TILE(3)
+        TILE(4)
+#if MAX_ROWS > 4
+        TILE(5)
+        TILE(6)
+#endif
+#if MAX_ROWS > 6
+        TILE(7)
+        TILE(8)
+        TILE(9)
+        TILE(10)
+        TILE(11)
+        TILE(12)
+#endif
+    }
+#undef TILE
+}
+
+INLINE long rows_at_once(long num_left) { return num_left < MAX_ROWS ? num_left : MAX_ROWS; }
+
 /* Rows of the inputs that stay in the first cache while all weights pass. */
 #define CHUNK 48
 
@@ -598,38 +630,14 @@ static void multiply(const linear_t *l, const float *x, long rows, float *y, int
     for (; rows == 1 && is_int8(l) && first + WIDE <= end; first += WIDE)
         int8_wide(l, first * BLOCK, rounded, roundings, y, activation == RELU);
 #endif
-    for (long chunk = 0; chunk < rows; chunk += CHUNK)
-    for (long output = first * BLOCK; output < last; output += BLOCK) {
-        for (long row = chunk, stop = rows - chunk < CHUNK ? rows : chunk + CHUNK; row < stop;) {
-            int relu = activation == RELU;
-            long num_left = stop - row;
-#define TILE(n) \
-    case n: \
-        if (is_int8(l)) int8_##n(l, output, rounded + row * stride, roundings + row, y + row * l->outputs, relu); \
-        else if (l->halves) halves_##n(l, output, x + row * l->inputs, y + row * l->outputs, relu); \
-        else float_##n(l, output, x + row * l->inputs, y + row * l->outputs, relu); \
-        row += n; \
-        break;
-            switch (num_left < MAX_ROWS ? num_left : MAX_ROWS) {
-                TILE(1)
-                TILE(2)
-                TILE(3)
-                TILE(4)
-#if MAX_ROWS > 4
-                TILE(5)
-                TILE(6)
-#endif
-#if MAX_ROWS > 6
-                TILE(7)
-                TILE(8)
-                TILE(9)
-                TILE(10)
-                TILE(11)
-                TILE(12)
-#endif
+    for (long chunk = 0; chunk < rows; chunk += CHUNK) {
+        long stop = rows - chunk < CHUNK ? rows : chunk + CHUNK;
+        for (long output = first * BLOCK; output < last; output += BLOCK)
+            for (long row = chunk, count; row < stop; row += count) {
+                count = rows_at_once(stop - row);
+                multiply_block(l, output, count, x + row * l->inputs, rounded + row * stride, roundings + row,
+                               y + row * l->outputs, activation == RELU);
             }
-#undef TILE
-        }
     }
     activate(l, rows, y, activation, begin, last);
 }

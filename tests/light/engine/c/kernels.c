@@ -412,7 +412,9 @@ static void tiles(long rows, long inputs, long outputs, int activation) {
 
 static void all_products(void) {
     static const long few[] = {1, 2, 3, 5, 8, 17, 33}, many[] = {0, 64, 100, 129, 513, 1000};
-    for (long rows = 13; rows <= 70; rows += 3) wholes(rows, rows % 3 * 64 + 64, 31 + 7 * rows);
+    for (long rows = 2; rows <= 70; rows += 3) wholes(rows, rows % 3 * 64 + 64, 31 + 7 * rows);
+    wholes(26, 37, 200);
+    wholes(17, 2048, 70);
     for (long rows = 12; rows <= 82; rows++) tiles(rows, rows % 4 * 64, 29 + rows, rows % 6);
     tiles(320, 512, 1000, RELU);
     for (long outputs = 1; outputs < 100; outputs += 7) {
