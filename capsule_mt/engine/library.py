@@ -7,7 +7,6 @@ import sys
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
-from operator import sub
 from pathlib import Path
 from threading import current_thread, main_thread
 from typing import Any
@@ -235,12 +234,16 @@ def expand(
     )
 
 
+MIN_PIECE_BYTES = 9  # its tag and size, those of its text, and the tag and the number of its score
+
+
 def read_pieces(content: bytes) -> tuple[list[str], "array[float]", bytearray, int]:
     """Read the leading pieces of a SentencePiece model: those of the usual layout, and whose texts have no zero.
 
     Return their texts, scores and kinds, and the offset of the first other field.
     """
-    texts, scores, kinds = (bytearray(len(content)) for _ in range(3))
+    max_pieces = len(content) // MIN_PIECE_BYTES
+    texts, scores, kinds = (bytearray(size) for size in (len(content), 4 * max_pieces, max_pieces))
     counts = array("q", [0, 0])  # bytes of texts, pieces
     texts_size, count = (counts.buffer_info()[0] + 8 * index for index in range(2))
     addresses = [_address_of_bytes(values) for values in (content, texts, scores, kinds)]
@@ -346,14 +349,19 @@ def _checked(number: int) -> int:
 MAX_NARROW_VOCABULARY = 1 << 16
 
 
-def narrowed(tokens: "array[int]", vocabulary: int) -> "array[int]":
-    """Return tokens "i" of a vocabulary in as many bytes as it needs, "H" or "i"; refuse those outside of it."""
-    narrow = array("H", bytes(2 * len(tokens))) if vocabulary <= MAX_NARROW_VOCABULARY else None
+def narrowed(content: "bytes | memoryview | array[int]", vocabulary: int) -> "array[int]":
+    """Return tokens in as many bytes as their vocabulary needs, "H" or "i"; refuse those outside of it.
+
+    content: the tokens in int32.
+    """
+    count = memoryview(content).nbytes // 4
+    narrow = array("H", [0]) * count if vocabulary <= MAX_NARROW_VOCABULARY else None
     target = None if narrow is None else narrow.buffer_info()[0]
-    num_outside = load_library().engine_narrow_tokens(tokens.buffer_info()[0], len(tokens), vocabulary, target)
+    address = address_of(Tensor(content, "I8", (4 * count,)))
+    num_outside = load_library().engine_narrow_tokens(address, count, vocabulary, target)
     if num_outside:
-        raise ValueError(f"{num_outside} of {len(tokens)} tokens are outside the vocabulary of {vocabulary}")
-    return tokens if narrow is None else narrow
+        raise ValueError(f"{num_outside} of {count} tokens are outside the vocabulary of {vocabulary}")
+    return array("i", bytes(content)) if narrow is None else narrow
 
 
 class _Sources(ctypes.Structure):
@@ -366,7 +374,10 @@ class _Sources(ctypes.Structure):
 
 
 class Lexicon(ctypes.Structure):
-    """A `lexicon_t` of native/engine.h. It keeps its arrays: offsets "i", tokens "H" or "i", frequent tokens "i"."""
+    """A `lexicon_t` of native/engine.h. It keeps its arrays: offsets "i", tokens "H" or "i", frequent tokens "i".
+
+    max_translations: the most tokens of a source token.
+    """
 
     _fields_ = [
         ("source_vocabulary", ctypes.c_int64),
@@ -378,14 +389,20 @@ class Lexicon(ctypes.Structure):
     ]
 
     def __init__(
-        self, starts: "array[int]", tokens: "array[int]", frequent: "array[int]", vocabulary: int, multiple: int
+        self,
+        starts: "array[int]",
+        tokens: "array[int]",
+        frequent: "array[int]",
+        vocabulary: int,
+        multiple: int,
+        max_translations: int,
     ) -> None:
         self._arrays = starts, tokens, frequent
         addresses = [values.buffer_info()[0] for values in self._arrays]
         halves, wide = (addresses[1], None) if tokens.typecode == "H" else (None, addresses[1])
         counts = len(starts) - 1, vocabulary
         super().__init__(*counts, addresses[0], halves, wide, len(frequent), addresses[2], multiple)
-        self._max_translations = max(map(sub, starts[1:], starts), default=0)
+        self._max_translations = max_translations
 
     def candidates_of(self, sources: Sequence[Ids], further: Sequence[Ids]) -> JointCandidates:
         """Return the candidates of all sources, with `further` ones of each."""

@@ -8,9 +8,9 @@ import os
 import re
 import struct
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
-from itertools import compress, repeat
+from itertools import compress
 from typing import Any, NamedTuple, TypeVar
 
 from capsule_mt.engine.library import read_pieces
@@ -76,7 +76,7 @@ def read_sentencepiece(file: str | os.PathLike[str]) -> SentencePieceModel:
         charsmap = bytes(memoryview(normalizer.get(2, b"")))
     except (AttributeError, IndexError, TypeError, ValueError, struct.error):
         raise CheckpointError(f"{file}: is not a SentencePiece model, or it is damaged") from None
-    if not all(map(math.isfinite, scores)):
+    if not math.isfinite(sum(scores)):  # of float32 in double precision: finite ones do not overflow
         raise CheckpointError(f"{file}: has pieces with scores that are not finite")
     if kinds.count(UNKNOWN) != 1:
         raise CheckpointError(
@@ -133,7 +133,7 @@ class SentencePieceEncoder:
             model.add_dummy_prefix
             and model.remove_extra_whitespaces
             and SPACE in self.piece_ids
-            and "".join(self.piece_ids).count(SPACE) == sum(map(str.startswith, self.piece_ids, repeat(SPACE)))
+            and not _has_inner_spaces(self.piece_ids)
             and not any(SPACE in text or " " in text for text in symbols)
         )
         self._words: dict[str, tuple[list[str], list[Span]]] = {}
@@ -254,14 +254,21 @@ def of_kinds(model: SentencePieceModel, values: Iterable[Value], *kinds: int) ->
 
 def scores_of(model: SentencePieceModel) -> "array[float]":
     """Return the score of each piece; the user's symbols win over any others, as the library scores them."""
-    scores = array("d", model.scores)
     if USER_DEFINED not in model.kinds:
-        return scores
+        return model.scores
+    scores = array("d", model.scores)
     best = max(SMALLEST_FLOAT, *of_kinds(model, scores, NORMAL))
     for index, text in enumerate(model.texts):
         if model.kinds[index] == USER_DEFINED:
             scores[index] = len(text.encode()) * best - 0.1
     return scores
+
+
+def _has_inner_spaces(pieces: Collection[str]) -> bool:
+    """Return whether a piece may have a space after its beginning; without a loop in Python."""
+    joined = "\0".join(pieces)
+    num_leading = joined.startswith(SPACE) + joined.count(f"\0{SPACE}")
+    return joined.count("\0") != len(pieces) - 1 or joined.count(SPACE) != num_leading
 
 
 def symbols_of(model: SentencePieceModel) -> list[str]:

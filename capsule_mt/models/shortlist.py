@@ -3,12 +3,14 @@
 As in Marian and CTranslate2: the most likely translations of each source token, and the most frequent target tokens.
 """
 
+import mmap
 import os
 import sys
 from array import array
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import islice, pairwise
+from operator import sub
 
 from capsule_mt.engine.library import Lexicon, narrowed
 from capsule_mt.engine.request import JointCandidates
@@ -36,7 +38,7 @@ class Shortlist:
     """The likely translations of each source token.
 
     starts: [source vocabulary + 1], the offset of each token's translations in `tokens`.
-    tokens: [translations], the most likely translations of each source token.
+    tokens: [translations], the most likely translations of each source token; a memoryview has them in int32.
     frequent: tokens that every translation may have.
     vocabulary: how many target tokens there are.
     multiple: as in Marian, the number of candidates is rounded up to a multiple of this, with the tokens that follow
@@ -46,23 +48,25 @@ class Shortlist:
     def __init__(
         self,
         starts: Sequence[int],
-        tokens: Sequence[int],
+        tokens: "Sequence[int] | memoryview",
         frequent: Sequence[int],
         vocabulary: int,
         multiple: int = 1,
     ) -> None:
-        self.starts, self.frequent = array("i", starts), array("i", frequent)
-        self._frequent = frozenset(self.frequent)
         self.vocabulary, self.multiple = vocabulary, multiple
-        is_list = bool(self.starts) and self.starts[0] == 0 and self.starts[-1] == len(tokens)
         try:
-            if not is_list or self.starts.tolist() != sorted(self.starts):
+            self.starts, self.frequent = array("i", starts), array("i", frequent)
+            numbers = tokens if isinstance(tokens, memoryview) else array("i", tokens)
+            num_translations = list(map(sub, self.starts[1:], self.starts))  # of each source token
+            is_list = bool(self.starts) and self.starts[0] == 0 and self.starts[-1] == len(numbers)
+            if not is_list or min(num_translations, default=0) < 0:
                 raise ValueError("offsets that do not ascend to the number of tokens")
-            numbers = tokens if isinstance(tokens, array) and tokens.typecode == "i" else array("i", tokens)
             self.tokens = narrowed(numbers, vocabulary)
             narrowed(self.frequent, vocabulary)
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             raise ValueError(f"`shortlist` is damaged: {error}") from None
+        self._frequent = frozenset(self.frequent)
+        self._max_translations = max(num_translations, default=0)
 
     @classmethod
     def of_translations(
@@ -105,7 +109,7 @@ class Shortlist:
         (uint64), and the translations (uint32).
         """
         file = os.fspath(file)
-        starts, tokens = array("Q"), array("i")
+        starts = array("Q")
         with open_file(file) as stream:
             size = os.fstat(stream.fileno()).st_size
             numbers = array("Q", stream.read(48).ljust(48, b"\0"))
@@ -113,8 +117,9 @@ class Shortlist:
             if mark != MARIAN_MARK or size != 48 + 8 * num_starts + 4 * num_tokens:
                 raise CheckpointError(f"{file}: is not a shortlist of Marian, or it is cut off")
             starts.fromfile(stream, num_starts)
-            tokens.fromfile(stream, num_tokens)
-        if not 0 < num_starts <= vocabularies[0] + 1 or frequent > vocabularies[1] or max(starts) > num_tokens:
+            mapped = mmap.mmap(stream.fileno(), size, access=mmap.ACCESS_READ)  # copying them takes longer
+            tokens = memoryview(mapped)[size - 4 * num_tokens :].cast("i")
+        if not 0 < num_starts <= vocabularies[0] + 1 or frequent > vocabularies[1]:
             raise CheckpointError(f"{file}: is for other vocabularies, or it is damaged")
         # the file may end before the last source tokens
         starts.extend([starts[-1]] * (vocabularies[0] + 1 - len(starts)))
@@ -174,4 +179,4 @@ class Shortlist:
 
     @cached_property
     def _lexicon(self) -> Lexicon:
-        return Lexicon(self.starts, self.tokens, self.frequent, self.vocabulary, self.multiple)
+        return Lexicon(self.starts, self.tokens, self.frequent, self.vocabulary, self.multiple, self._max_translations)
