@@ -19,17 +19,16 @@ from hf_capsule_mt.routing.common import is_on_host
 Route = Callable[..., torch.Tensor]
 
 
-def chunk_numbers(tensor: torch.Tensor, total: int | None = None) -> int:
+def chunk_numbers(tensor: torch.Tensor, total: int | None = None, max_on_host: int = 2**18) -> int:
     """Return how many numbers an elementwise pass should hold at once, of the `total` that it goes through.
 
-    On a CPU about 2^18 numbers (one MiB) stay in the cache. On a GPU a chunk has to be large enough to keep it busy,
-    but its dozen buffers small beside the whole: it is about a sixteenth of the total, a power of two from 2^22 to
-    2^25. By default the total is the size of the tensor.
+    It is about a sixteenth of the total (by default, of the tensor), a power of two. On a CPU it is from 2^18, whose
+    MiB stays in the cache of a core, to `max_on_host`. On a GPU it is from 2^22 to 2^25: a chunk has to be large enough
+    to keep it busy, but its dozen buffers small beside the whole.
     """
-    if is_on_host(tensor):
-        return 2**18
+    smallest, largest = (2**18, max_on_host) if is_on_host(tensor) else (2**22, 2**25)
     sixteenth = (tensor.numel() if total is None else total) // 16
-    return min(max(1 << sixteenth.bit_length(), 2**22), 2**25)
+    return min(max(1 << sixteenth.bit_length(), smallest), largest)
 
 
 def chunk_rows(votes: torch.Tensor) -> int:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from hf_capsule_mt.routing import additive_scores, guided_routing
+from hf_capsule_mt.routing.additive import _chunks_of_gates
 
 
 def plain(query, keys, weight):
@@ -21,7 +22,7 @@ def make(num_queries=4, num_keys=5, width=3, batch=(2,), dtype=torch.float64, sc
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0, 1e3])
 @pytest.mark.parametrize("numbers", [2**18, 40, 7])  # one chunk; some queries of a row; one query at a time
 def test_equals_the_plain_form(scale, numbers, monkeypatch):
-    monkeypatch.setattr("hf_capsule_mt.routing.additive.chunk_numbers", lambda keys, total: numbers)
+    monkeypatch.setattr("hf_capsule_mt.routing.additive.chunk_numbers", lambda keys, total, max_on_host: numbers)
     arguments = [tensor.requires_grad_() for tensor in make(batch=(2, 3), scale=scale)]
     expected, actual = plain(*arguments), additive_scores(*arguments)
     torch.testing.assert_close(actual, expected)
@@ -30,6 +31,16 @@ def test_equals_the_plain_form(scale, numbers, monkeypatch):
         torch.autograd.grad(actual, arguments, grad), torch.autograd.grad(expected, arguments, grad), strict=True
     ):
         torch.testing.assert_close(ours, theirs, atol=1e-10, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("num_rows", "num_chunks"), [(1, 3), (24, 24), (96, 96)])
+def test_chunks_are_few_and_small(num_rows, num_chunks):
+    """Threads wait for each other after each pass over a chunk, so many small chunks take long on a busy machine."""
+    query, keys, _ = make(32, 43, 512, batch=(num_rows,), dtype=torch.float32)
+    sizes = [gates.numel() for _, _, gates in _chunks_of_gates(query, keys)]
+    assert sum(sizes) == num_rows * 32 * 43 * 512
+    assert len(sizes) <= num_chunks
+    assert max(sizes) <= 2**20  # 4 MiB
 
 
 def test_large_numbers_that_cancel():
