@@ -18,6 +18,7 @@ from capsule_mt.serve.batching import Batcher
 from capsule_mt.serve.clients import Doorkeeper, key_in_head
 from capsule_mt.serve.files import Readers
 from capsule_mt.serve.metrics import Metrics
+from capsule_mt.serve.requests import CLOSE
 from capsule_mt.serve.routes import file_router, state_router, text_router
 from capsule_mt.text.detecting import Detector
 
@@ -91,10 +92,12 @@ def _count_requests(app: FastAPI, metrics: Metrics) -> None:
 
 
 def _guard(app: FastAPI, limits: Limits, doorkeeper: Doorkeeper) -> None:
-    """Refuse requests to other hosts, and requests for private paths without a key."""
+    """Refuse requests to other hosts or with two lengths, and requests for private paths without a key."""
 
     @app.middleware("http")
     async def guard(request: Request, call_next: Next) -> Response:
+        if {"content-length", "transfer-encoding"} <= set(request.headers):  # a proxy may go by the other one
+            return JSONResponse({"error": "a request has Content-Length or Transfer-Encoding, not both"}, 400, CLOSE)
         host = request.url.hostname or ""
         if limits.hosts and host.lower() not in limits.hosts:
             name = host[:80]

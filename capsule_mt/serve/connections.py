@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import Any, TypeAlias, cast
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from capsule_mt.serve.clients import client_of
@@ -146,6 +147,13 @@ class LimitedProtocol(_Protocol):
     def give_up(self) -> None:
         seconds = self.open_connections.head_seconds
         self.refuse("408 Request Timeout", f"the request did not arrive within {seconds:g} s")
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is not HTTP; close if the answer to its beginning was sent before the whole request arrived."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            self.refuse("400 Bad Request", "the request is not HTTP/1.1 that can be read")
+        else:
+            self.transport.close()
 
     def refuse(self, status: str, reason: str) -> None:
         """Answer without reading the request, and close."""

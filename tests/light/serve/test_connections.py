@@ -53,6 +53,62 @@ def test_a_head_has_some_time_to_arrive(serve_fake):
         assert later == b"HTTP/1.1 408 Request Timeout", halves
 
 
+@pytest.mark.parametrize("length", [b"3", b"38"])
+def test_a_request_with_two_lengths_is_refused_and_what_follows_it_is_not_read(serve_fake, length):
+    """A proxy may go by the other length: what it takes for a body would be a request of its next client's."""
+    _, address = serve_fake()
+    lengths = b"Content-Length: " + length + b"\r\n" + CHUNKED
+
+    async def send():
+        reader, _ = await connect(address, HEAD + lengths + b"0\r\n\r\n" + GET_HEALTH + b"\r\n")
+        return await read_answer(reader), await reader.read()
+
+    (head, answer), rest = asyncio.run(send())
+    assert head.split()[1] == "400"
+    assert answer == {"error": "a request has Content-Length or Transfer-Encoding, not both"}
+    assert rest == b""
+
+
+GET_HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
+CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "statuses"),
+    [
+        (b"GET / HTTP/1.1 x\r\n\r\n", ["400"]),
+        (GET_HEALTH + b"\r\nGET / HTTP/1.1 x\r\n\r\n", ["200", "400"]),
+        (HEAD + CHUNKED + b"3\r\nabc\r\nzz\r\n", ["400"]),
+    ],
+)
+def test_what_is_not_http_is_refused_as_everything_else(serve_fake, request_bytes, statuses):
+    _, address = serve_fake()
+
+    async def send():
+        reader, _ = await connect(address, request_bytes)
+        answers = [await read_answer(reader) for _ in statuses]
+        assert await reader.read() == b""
+        return answers
+
+    answers = asyncio.run(send())
+    assert [head.split()[1] for head, _ in answers] == statuses
+    assert answers[-1][1] == {"error": "the request is not HTTP/1.1 that can be read"}
+
+
+def test_what_is_not_http_after_the_answer_closes_the_connection(serve_fake, tmp_path):
+    """/health does not wait for the body of a request; a second answer would be an error of the server's."""
+    _, address = serve_fake()
+
+    async def send():
+        reader, writer = await connect(address, GET_HEALTH + CHUNKED)
+        head, _ = await read_answer(reader)
+        writer.write(b"zz\r\n")
+        return head.split()[1], await reader.read()
+
+    assert asyncio.run(send()) == ("200", b"")
+    assert "Traceback" not in (tmp_path / "stderr").read_text()
+
+
 def test_who_sends_no_more_gets_an_answer_and_who_has_gone_is_not_waited_for(serve_fake):
     _, address = serve_fake(seconds=1.0)
 
