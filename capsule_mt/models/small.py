@@ -12,7 +12,6 @@ from capsule_mt.files.digests import file_digest
 from capsule_mt.messages import shown
 from capsule_mt.models.coded import PARTS, coded, decoded, fault_of, shape_of
 from capsule_mt.models.int8 import names_to_write
-from capsule_mt.models.opening import open_file
 from capsule_mt.models.parts import Parts
 from capsule_mt.models.tensors import floats
 from capsule_mt.models.weights import (
@@ -34,8 +33,10 @@ class SmallFile:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         file = os.path.join(folder, SMALL_FILE)
+        self._stored = SafetensorsFile(
+            file
+        )  # first: it compares the file's size with the header, and the hash reads all
         _check_facts(file, os.path.join(folder, FACTS_FILE))
-        self._stored = SafetensorsFile(file)
         self._shapes: dict[str, tuple[int, ...]] = {}
         for stream in self._stored:
             name = stream.removesuffix(".stream")
@@ -104,7 +105,6 @@ def write_facts(folder: str | os.PathLike[str]) -> None:
 
 
 def _check_facts(file: str, facts_file: str) -> None:
-    open_file(file).close()
     if not os.path.lexists(facts_file):
         raise CheckpointError(f"{facts_file}: no such file; it has the SHA-256 of {SMALL_FILE}")
     facts = read_json(facts_file)

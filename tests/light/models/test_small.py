@@ -216,6 +216,14 @@ def test_facts_are_checked(small, key, value, message):
         load_model(small)
 
 
+def test_the_size_is_checked_before_all_of_the_file_is_read(small, monkeypatch):
+    """Hashing a file that was made longer, which takes no room on the disk, would take minutes."""
+    monkeypatch.setattr("capsule_mt.models.small.file_digest", lambda file: pytest.fail("the file is hashed"))
+    os.truncate(small / "small.safetensors", 1 << 34)
+    with pytest.raises(CheckpointError, match=r"small\.safetensors"):
+        load_model(small)
+
+
 def write_matrix(folder, changes):
     codes = Tensor(bytes(random.Random(1).choices(range(9), k=1200 * 4)), "I8", (1200, 4))
     tensors = coded(Codes(codes, Tensor(array("f", [1.0]) * 1200, "F32", (1200,)))) | changes
