@@ -31,6 +31,7 @@ from capsule_mt.serve.metrics import Metrics
 from tests.fixtures.marian_models import marian_folder
 from tests.fixtures.students import write_student
 from tests.fuzz import parsers
+from tests.fuzz.folders import check_folder, make_folder
 from tests.fuzz.pickles import check_pickle, make_pickle
 from tests.fuzz.programs import check_program, make_program
 from tests.fuzz.searches import Case, check_search, make_search
@@ -208,6 +209,7 @@ def check_request(case: Case) -> None:
 
 TARGETS: dict[str, tuple[Callable[[random.Random], Case], Callable[[Case], None]]] = {
     "file": (make_file, check_file),
+    "folder": (make_folder, check_folder),
     "search": (make_search, check_search),
     "text": (make_text, check_text),
     "request": (make_request, check_request),
