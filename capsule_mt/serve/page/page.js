@@ -3,6 +3,7 @@
 
 const STORAGE = "capsule-mt"; // the key of what this browser remembers
 const AUTO = "auto";
+const TEXT_SUFFIX = ".txt";
 const buttons = ["translate", "upload", "check", "again", "swap", "clear"].map($);
 const texts = new MarkedTexts();
 let languages = [];
@@ -85,11 +86,26 @@ function showMarks(coverage, pairs) {
 }
 
 // ---- files
+/** Return the text of a file, for a page that does not translate files. */
+async function textOf(file) {
+  if (!file.name.toLowerCase().endsWith(TEXT_SUFFIX)) {
+    throw new Error(`${file.name} is not a text file (${TEXT_SUFFIX}), and this page opens no others. ` +
+      "Paste its text here, or translate the file with `capsule-mt translate` or a server.");
+  }
+  try {
+    const text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
+    if (!text.includes("\0")) return text;
+  } catch (error) {
+    if (!(error instanceof TypeError)) throw error; // the file cannot be read
+  }
+  throw new Error(`${file.name} is not text in UTF-8. Save it as UTF-8, or paste its text here.`);
+}
+
 /** Translate a file, or open its text where files are not translated. */
 async function openFile(file) {
   $("translated-file").hidden = true;
   if (!settings.filesTranslation) {
-    $("source").value = await file.text();
+    $("source").value = await textOf(file);
     changeText();
     return `Opened ${file.name}.`;
   }
@@ -210,7 +226,11 @@ async function start() {
   const state = remembered();
   const sources = languages.filter((language) => targetsOf(language).length);
   const options = sources.map(({ code, name }) => element("option", name, { value: code }));
-  if (settings.language?.source.code === AUTO) options.unshift(element("option", "Detect language", { value: AUTO }));
+  options.unshift(
+    settings.language?.source.code === AUTO
+      ? element("option", "Detect language", { value: AUTO })
+      : element("option", "Choose the language: it is not detected here", { value: "", disabled: true }),
+  );
   $("from").replaceChildren(...options);
   const select = (id, ...codes) => {
     const code = codes.find((code) => [...$(id).options].some(({ value }) => value === code));
@@ -223,7 +243,7 @@ async function start() {
     if ($(id).value === "" && typeof state[id] === "string") $(id).value = state[id];
   }
   $("key").hidden = !settings.keyRequired;
-  $("file").accept = (settings.filesTranslation ? settings.supportedFilesFormat : [".txt"]).join(",");
+  $("file").accept = (settings.filesTranslation ? settings.supportedFilesFormat : [TEXT_SUFFIX]).join(",");
   buttons.forEach((button) => (button.disabled = false));
   showStatus("");
   showLanguages();

@@ -184,6 +184,32 @@ def test_detect_and_swap(browser):
         assert not page.problems
 
 
+# of both lists of languages, the width that the chosen name needs, and the list's
+WIDTHS_OF_LISTS = """() => ["from", "to"].map((id) => {
+  const list = document.getElementById(id);
+  const copy = list.cloneNode();
+  copy.append(list.selectedOptions[0].cloneNode(true));
+  copy.style.cssText = "position: absolute; width: max-content; max-width: none";
+  document.body.append(copy);
+  const widths = [copy.getBoundingClientRect().width, list.getBoundingClientRect().width];
+  copy.remove();
+  return widths; })"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_name_of_a_language_is_cut(browser, screenshots, width):
+    with served({EN_DE: Upper(), LanguagePair("en", "pt"): Upper()}, detector=Detector()) as address:
+        page = open_page(browser, address, width)
+        page.locator("#to").select_option("pt")
+        translate(page, "fox")
+        assert texts_of(page, "#from option:checked, #to option:checked") == ["English (detected)", "Portuguese"]
+        for required, actual in page.evaluate(WIDTHS_OF_LISTS):
+            assert required <= actual
+        page.screenshot(path=screenshots / f"detected-{width}.png")
+        readable(page)
+
+
 @pytest.mark.slow
 def test_the_pair_and_the_texts_are_remembered(browser):
     with served({EN_DE: Upper(), DE_EN: Upper()}) as address:

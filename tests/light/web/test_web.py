@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from capsule_mt import CoverageOptions, Translator, __version__
+from capsule_mt.catalog.pairs import LanguagePair, describe_languages
 from capsule_mt.commands import convert
 from capsule_mt.engine.library import TIER
 from capsule_mt.files.lines import coverage_record
@@ -638,6 +639,48 @@ def test_a_page_gives_the_same_tokens(threads, served_site, browser, portable):
     if "avxvnni" in TIERS:
         module = "engine.relaxed.wasm" if threads == 1 else "engine.threads.relaxed.wasm"
         assert set(MODULES) & set(loaded) == {module}
+
+
+@pytest.fixture
+def site_without_models(tmp_path, monkeypatch):
+    """The address of a site for German into English that does not have a model."""
+    monkeypatch.setattr(site, "is_current", lambda folder: True)
+    monkeypatch.setattr(site, "MODULES", ())
+    site.write_site(tmp_path / "site", [])
+    description = json.loads((tmp_path / "site/site.json").read_text())
+    description["languages"] = describe_languages([LanguagePair("de", "en")])
+    (tmp_path / "site/site.json").write_text(json.dumps(description))
+    files = functools.partial(Isolated, directory=tmp_path / "site")
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), files)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+
+
+@pytest.mark.slow
+def test_the_page_says_what_it_does_not_do(site_without_models, browser):
+    """It opens text files only, and does not detect the language."""
+    page = open_page(browser, site_without_models)
+    assert texts_of(page, "#from option") == ["Choose the language: it is not detected here", "German"]
+    assert page.locator("#from").input_value() == "de"
+    assert page.locator("#from option").first.is_disabled()
+
+    def open_file(name, content):
+        page.locator("#source").fill("before")
+        page.locator("#file").set_input_files({"name": name, "mimeType": "", "buffer": content})
+        page.locator(f"#status:not(.busy):has-text('{name}')").wait_for()
+        return page.locator("#status").inner_text(), page.locator("#source").input_value()
+
+    advice = "Paste its text here, or translate the file with `capsule-mt translate` or a server."
+    for name in ("report.docx", "page.html", "no suffix"):
+        message = f"{name} is not a text file (.txt), and this page opens no others. {advice}"
+        assert open_file(name, b"PK\x03\x04") == (message, "before")
+        assert page.locator("#status").get_attribute("class") == "error"
+    for content in (b"\xff\xfea\0", b"Caf\xe9", b"PK\x03\x04\0\0"):
+        message = "notes.txt is not text in UTF-8. Save it as UTF-8, or paste its text here."
+        assert open_file("notes.txt", content) == (message, "before")
+    assert open_file("NOTES.TXT", "\ufeffgrün\n".encode()) == ("Opened NOTES.TXT.", "grün\n")
+    assert page.problems == []
 
 
 @pytest.mark.slow
