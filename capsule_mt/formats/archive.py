@@ -57,9 +57,11 @@ class Archive:
     def _errors(self) -> Iterator[None]:
         try:
             yield
+        except FormatError:
+            raise
         except (
             *(zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error),
-            *(EOFError, NotImplementedError, RuntimeError, OSError),
+            *(EOFError, NotImplementedError, RuntimeError, OSError, ValueError),
         ) as error:
             raise FormatError(f"{self.name}: not {self._kind.name}, or a damaged one ({str(error)[:200]})") from None
 

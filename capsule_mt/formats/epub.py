@@ -74,6 +74,7 @@ class EpubFile:
     def _page(self, part: str, language: str | None) -> HtmlFile:
         from capsule_mt.files.encodings import check_encoding, encoding_of_mark  # late: most formats need neither
         from capsule_mt.files.reading import decoded
+        from capsule_mt.formats.reading import named_errors
 
         content = self._archive.read(part)
         declared = ENCODING.match(content)
@@ -84,9 +85,11 @@ class EpubFile:
         except ValueError as error:
             raise FormatError(f"{name}: {error}") from None
         try:
-            return HtmlFile(decoded(content, name, encoding), encoding, language)
+            text = decoded(content, name, encoding)
         except ValueError as error:
             raise FormatError(str(error)) from None
+        with named_errors(name, "XHTML"):
+            return HtmlFile(text, encoding, language)
 
 
 class _LabelFile:

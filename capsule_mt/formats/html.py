@@ -59,9 +59,9 @@ class _Reader(HTMLParser):
             self._lines.append(match.end())
         self.feed(text)
         self.close()
-        ends = [event.start for event in self.events[1:]] + [len(text)]
-        for event, end in zip(self.events, ends, strict=True):
-            event.raw = text[event.start : end]
+        end = len(text)
+        for event in reversed(self.events):
+            event.raw, end = text[event.start : end], event.start
 
     def _add(self, kind: str, name: str = "", attributes: dict[str, str] | None = None) -> None:
         line, column = self.getpos()

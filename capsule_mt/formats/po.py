@@ -123,8 +123,9 @@ class PoFile:
         count = NUMBER_OF_PLURALS.search(self._header_value)
         if count is None or (self._is_of_other_language and rule is not None):
             if rule is None:
+                language = (self._language or "its language")[:40]
                 raise FormatError(
-                    f"{self._name}, line {self._header_line}: the plural forms of {self._language or 'its language'} "
+                    f"{self._name}, line {self._header_line}: the plural forms of {language} "
                     "are not known: write them into the header as `Plural-Forms: nplurals=2; plural=(n != 1);`"
                 )
             self._plural_forms = rule.header

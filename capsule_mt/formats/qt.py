@@ -68,8 +68,9 @@ class QtFile(Catalog):
 
     def _add_plural(self, text: str, line: int, translation: Element) -> None:
         if self._rule is None:
+            language = (self._language or "the language")[:40]
             raise FormatError(
-                f"{self._name}, line {line}: the plural forms of {self._language or 'the language'} are not known: "
+                f"{self._name}, line {line}: the plural forms of {language} are not known: "
                 'name it in the file, as <TS language="pt">'
             )
         # "%n file(s)" is a message's only form in a catalog of Qt

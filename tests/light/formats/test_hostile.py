@@ -1,5 +1,6 @@
 """Damaged and hostile files: each is read, or refused with a `FormatError`, before anything is translated."""
 
+import codecs
 import io
 import random
 import time
@@ -11,7 +12,7 @@ from capsule_mt.formats import docx as docx_format
 from capsule_mt.formats.reading import format_of, parse
 from capsule_mt.formats.units import FormatError, Parsed, Translated
 from capsule_mt.formats.worker import Source, Worker
-from tests.light.formats.files import BODY, FILES, PO, XLIFF_2, content_of, docx
+from tests.light.formats.files import BODY, BOOK, FILES, PO, XLIFF_2, content_of, docx, zipped
 
 ROUNDS = 120
 COLUMNS = {"tsv": "2", "csv": "text"}
@@ -113,6 +114,12 @@ def docx_of(method: int, **parts: bytes) -> bytes:
     return stream.getvalue()
 
 
+def with_far_directory(content: bytes) -> bytes:
+    """Return a zip file that says that the list of its parts is behind its end."""
+    end = content.rindex(b"PK\5\6")
+    return content[: end + 16] + b"\xff\xff\xff\0" + content[end + 20 :]
+
+
 def po_with_nplurals(plurals: str) -> bytes:
     return PO.replace("nplurals=2", f"nplurals={plurals}").encode()
 
@@ -127,7 +134,24 @@ def po_with_nplurals(plurals: str) -> bytes:
         ("a.docx", docx_of(zipfile.ZIP_BZIP2), "word/document.xml is compressed by method 12; a Word document has 8"),
         ("a.docx", docx_of(zipfile.ZIP_LZMA), "word/document.xml is compressed by method 14"),
         ("a.docx", docx()[:-30], "a.docx: not a Word document, or a damaged one"),
+        ("a.docx", with_far_directory(docx()), "a.docx: not a Word document, or a damaged one (negative seek value"),
+        (
+            "a.epub",
+            zipped(BOOK | {"book/page 1.xhtml": "<p>&#" + "9" * 5000 + ";</p>"}),
+            "a.epub, book/page 1.xhtml: not XHTML that can be read and written (ValueError: Exceeds the limit",
+        ),
+        (
+            "a.ts",
+            f'<TS language="{"9" * 5000}"><context><message numerus="yes"><source>%n</source><translation/></message>'
+            "</context></TS>".encode(),
+            "a.ts, line 1: the plural forms of 9999",
+        ),
         ("a.docx", docx(BODY + "</w:p>"), "a.docx, word/document.xml, line 1: not XML (mismatched tag)"),
+        (
+            "a.po",
+            b'msgid ""\nmsgstr ""\n"Language: %b\\n"\n\nmsgid "a"\nmsgid_plural "b"\nmsgstr[0] ""\n' % (b"x" * 5000),
+            "a.po, line 1: the plural forms of xxxx",
+        ),
         ("a.po", po_with_nplurals("1000000"), "a.po, line 2: `nplurals` must be 1 to 10, got 1000000"),
         ("a.po", po_with_nplurals("0"), "a.po, line 2: `nplurals` must be 1 to 10, got 0"),
         ("a.po", po_with_nplurals("9" * 5000), "a.po, line 2: `nplurals` must be 1 to 10, got 9999"),
@@ -142,6 +166,13 @@ def test_the_error_names_the_fault(name, content, message):
         parse(content, format_of(name), name=name)
     assert message in str(error.value)
     assert len(str(error.value)) < 300
+
+
+@pytest.mark.parametrize("content", [b"", codecs.BOM_UTF8])
+def test_an_empty_page_does_not_have_texts(content):
+    page = parse(content, "html")
+    assert page.units == []
+    assert page.write([]) == content
 
 
 def test_a_file_that_cannot_be_written_is_refused_before_translation(monkeypatch):
