@@ -31,6 +31,7 @@ from capsule_mt.serve.metrics import Metrics
 from tests.fixtures.marian_models import marian_folder
 from tests.fixtures.students import write_student
 from tests.fuzz import parsers
+from tests.fuzz.built import check_built, make_built
 from tests.fuzz.folders import check_folder, make_folder
 from tests.fuzz.pickles import check_pickle, make_pickle
 from tests.fuzz.programs import check_program, make_program
@@ -214,6 +215,7 @@ TARGETS: dict[str, tuple[Callable[[random.Random], Case], Callable[[Case], None]
     "text": (make_text, check_text),
     "request": (make_request, check_request),
     "format": (parsers.make_format, parsers.check_format),
+    "built": (make_built, check_built),
     "yml": (parsers.make_yml, parsers.check_yml),
     "vocabulary": (parsers.make_vocabulary, parsers.check_vocabulary),
     "catalog": (parsers.make_catalog, parsers.check_catalog),
