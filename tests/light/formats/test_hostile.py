@@ -3,6 +3,7 @@
 import codecs
 import io
 import random
+import sys
 import time
 import zipfile
 
@@ -11,7 +12,7 @@ import pytest
 from capsule_mt.formats import docx as docx_format
 from capsule_mt.formats.reading import format_of, parse
 from capsule_mt.formats.units import FormatError, Parsed, Translated
-from capsule_mt.formats.worker import Source, Worker
+from capsule_mt.formats.worker import SECONDS, Source, Worker
 from tests.light.formats.files import BODY, BOOK, FILES, PO, XLIFF_2, content_of, docx, zipped
 
 ROUNDS = 120
@@ -86,6 +87,14 @@ def check(name: str, content: bytes) -> bool:
         file = parsed(name, content)
         assert isinstance(file.write([Translated(translate(unit.text)) for unit in file.units]), bytes)
     return True
+
+
+def seconds_of_children() -> float:
+    """Return the processor time of the processes that have ended."""
+    import resource
+
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -315,3 +324,37 @@ def test_tags_that_do_not_end_take_linear_time():
     cue = b"1\n00:00:01,000 --> 00:00:02,000\n<i>a" + b"</i" * 60_000 + b"\n"
     assert parse(cue, "srt", name="a.srt").units
     assert time.process_time() - start < 3
+
+
+LARGEST_REQUEST = 125_536  # bytes, by default
+BEGINNINGS = (
+    "<a ",
+    "<a b=",
+    "<a b='",
+    "<a/",
+    "<!--",
+    "<!",
+    "<?",
+    "</",
+    "</a ",
+    "<b><i>",
+    "&",
+    "<![CDATA[",
+    "<p title='x' ",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="it needs the processor time of children")
+@pytest.mark.parametrize("beginning", BEGINNINGS)
+def test_a_hostile_page_of_the_largest_size_takes_at_most_the_seconds_of_a_file(beginning):
+    """html.parser takes quadratic time for some of them, which would be minutes."""
+    content = (beginning * LARGEST_REQUEST)[:LARGEST_REQUEST].encode()
+    before, message = seconds_of_children(), None
+    with Worker() as worker:
+        try:
+            worker.read(Source(content, "html", "a.html"), 10**9)
+        except FormatError as error:
+            message = str(error)
+    assert message in (None, "a.html: takes longer than 5 s to read or write")
+    assert seconds_of_children() - before < SECONDS + 1  # and the start of the process
