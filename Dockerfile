@@ -1,7 +1,10 @@
 # The translation server: build with `docker build -t translator .`, then
 #   docker run -p 5000:5000 -v "$PWD/outputs/gdr:/models/en-de:ro" translator en-de=/models/en-de
 # `docker stop` lets it answer what it accepted, for 7 s. More: docs/serving.md
-ARG BASE=python:3.11-slim
+# The base image: Python 3.11.16 on Debian 13, of 1 September 2026, for amd64, arm64 and six other processors, as
+# docker-library/repo-info records it. The tag alone would name another image after each of its updates. To take a newer
+# one: docs/serving.md
+ARG BASE=python:3.11-slim@sha256:9534e5a8e315485d4061ed659af0fd78a284c015f9b73661b41d6bab25604534
 FROM ${BASE} AS build
 WORKDIR /source
 COPY constraints.txt ./
