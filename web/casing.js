@@ -7,7 +7,7 @@ import {
   MIN_KNOWN_IN_HEADLINE, MIN_KNOWN_IN_TITLE, MIN_KNOWN_SHARE, MIN_SMALL_WORDS, MIN_TITLE_WORDS, NAME_MARGIN, NEIGHBOUR_SHARE, PATTERNS,
   SHORT_TITLE_WORD, SMALL, TITLE,
 } from "./interface.js";
-import { mayHaveNoWords, withItems } from "./keeping.js";
+import { mayHaveNonWords, withItems } from "./keeping.js";
 import { splitSentences } from "./sentences.js";
 import { firstOf, isLower, isMark, isUpper, lastOf, WORDS } from "./words.js";
 
@@ -77,7 +77,7 @@ export function restoredCase(translation, sourceCase, vocabulary) {
 
 /** Whether a line may have another case than a sentence: a fast answer for most lines. */
 function mayHaveOtherCase(line) {
-  if (isLower(line) || isUpper(line) || mayHaveNoWords(line)) return true;
+  if (isLower(line) || isUpper(line) || mayHaveNonWords(line)) return true;
   return !line.split(/\s+/).some((word) => /^\p{L}/u.test(word) && isLower(word) && lengthOf(word) > MAX_SHORT_WORD);
 }
 
@@ -99,7 +99,7 @@ function lineInSentenceCase(line, vocabulary, rules) {
 /** Return a line with a digit for each character of its items, and the words outside items and language tokens. */
 function wordsOutsideItems(line) {
   const blank = (token) => " ".repeat(token.length);
-  const shadow = mayHaveNoWords(line)
+  const shadow = mayHaveNonWords(line)
     ? withItems(line, (part) => part, (item) => "0".repeat(item.length)).replace(LANGUAGE_TOKEN, blank) : line;
   const words = Array.from(shadow.matchAll(CASED_WORD), ({ 0: text, index }) => ({ text, start: index, end: index + text.length }));
   return { shadow, words };
@@ -208,7 +208,7 @@ function withSmallStart(translation, vocabulary) {
 /** Return a text in capitals in sentence case, letter for letter; null for any other text. */
 export function withoutCapitals(text) {
   const numCapitals = text.match(/\p{Uppercase}/gu)?.length ?? 0;
-  if (!isUpper(text) && !(mayHaveNoWords(text) && numCapitals >= MIN_CAPITALS)) return null;
+  if (!isUpper(text) && !(mayHaveNonWords(text) && numCapitals >= MIN_CAPITALS)) return null;
   const shadow = withItems(text, (part) => part, (item) => " ".repeat(item.length));
   const letters = (shadow.match(WORDS) ?? []).filter((word) => /^\p{L}+$/u.test(word)).join("");
   if (lengthOf(letters) < MIN_CAPITALS || !isUpper(letters)) return null;

@@ -2,23 +2,23 @@
 //
 // It follows text/copying.py and text/keeping.py.
 
-import { KEPT_KINDS, KEPT_PATTERNS, MAYBE_NO_WORDS, PATTERNS } from "./interface.js";
+import { KEPT_KINDS, KEPT_PATTERNS, NON_WORD_SIGNS, PATTERNS } from "./interface.js";
 
 const patternOfKinds = (kinds) => new RegExp(kinds.map((kind) => `(?<${kind}>${KEPT_PATTERNS[kind]})`).join("|"), "gu");
 export const ITEMS = patternOfKinds(Object.keys(KEPT_PATTERNS));
 export const CHECKED_ITEMS = patternOfKinds(KEPT_KINDS);
 export const TAGS = patternOfKinds(["tags"]);
 const { tags, urls, placeholders, code } = KEPT_PATTERNS;
-const NO_WORDS = new RegExp(`${urls}|${tags}|${placeholders}|${code}`, "gu");
+const NON_WORDS = new RegExp(`${urls}|${tags}|${placeholders}|${code}`, "gu");
 const EMOJI = new RegExp(PATTERNS.EMOJI, "u");
 const EDGES = [PATTERNS.LIST_MARK, PATTERNS.EMOJI_BEFORE].map((pattern) => new RegExp(pattern, "uy"));
 const LETTER = /\p{L}/u;
 
-export const mayHaveNoWords = (text) => MAYBE_NO_WORDS.some((sign) => text.includes(sign));
+export const mayHaveNonWords = (text) => NON_WORD_SIGNS.some((sign) => text.includes(sign));
 
 /** Return the parts of a text that its translation has as they are, by their kinds. */
 export function itemsOf(text, pattern = ITEMS) {
-  if (!mayHaveNoWords(text) && !EMOJI.test(text)) return [];
+  if (!mayHaveNonWords(text) && !EMOJI.test(text)) return [];
   return Array.from(text.matchAll(pattern)).flatMap(({ 0: item, index, groups }) => {
     const kind = Object.keys(groups).find((name) => groups[name] !== undefined);
     return kind === "emphasis" ? emphasised(item, index) : [{ text: item, start: index, end: index + item.length, kind }];
@@ -47,14 +47,14 @@ export function withItems(text, change, changeItem = (item) => item) {
 }
 
 /** Whether a text has nothing to translate: no letters outside of URLs, tags, placeholders and code. */
-export function hasNoWords(text) {
-  return !LETTER.test(text) || (mayHaveNoWords(text) && !LETTER.test(text.replace(NO_WORDS, " ")));
+export function lacksWords(text) {
+  return !LETTER.test(text) || (mayHaveNonWords(text) && !LETTER.test(text.replace(NON_WORDS, " ")));
 }
 
 /** Return the part of a sentence that is translated, without the bullets and emoji around it; empty if there is none. */
 export function withoutCopiedEdges(text, [start, end]) {
   const sentence = text.slice(0, end);
-  if (hasNoWords(text.slice(start, end))) return [start, start];
+  if (lacksWords(text.slice(start, end))) return [start, start];
   if (!/^\p{L}{2}$/u.test(text.slice(start, start + 2))) {
     for (const pattern of EDGES) {
       pattern.lastIndex = start;

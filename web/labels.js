@@ -5,7 +5,7 @@
 import { capital, LANGUAGE_TOKEN } from "./casing.js";
 import { doubled } from "./coverage.js";
 import { MAX_LABEL, PATTERNS } from "./interface.js";
-import { hasNoWords } from "./keeping.js";
+import { lacksWords } from "./keeping.js";
 import { firstOf, folded, isUpper } from "./words.js";
 
 const LABEL = new RegExp(`^${PATTERNS.LABEL}`, "u");
@@ -17,7 +17,7 @@ export function labelIn(text, [start, end]) {
   if (!match || match[0].length < end - start) return null;
   const prefix = text.slice(text.slice(0, start).lastIndexOf("\n") + 1, start);
   const [suffix] = text.slice(end).split("\n", 1);
-  return hasNoWords(prefix.replace(LANGUAGE_TOKEN, "") + suffix) ? [start, start + match[1].length] : null;
+  return lacksWords(prefix.replace(LANGUAGE_TOKEN, "") + suffix) ? [start, start + match[1].length] : null;
 }
 
 /** Return the translation of a label without a colon or a full stop, and with a capital if its source has one. */

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from capsule_mt.coverage.check_words import ARTICLES, LARGE_NUMBER, NEGATION, NUMBER_WORDS, SIGN_NAMES
 from capsule_mt.coverage.repetition import doubled_phrases
 from capsule_mt.coverage.results import Check, CheckKind
-from capsule_mt.text.copying import may_have_no_words
+from capsule_mt.text.copying import may_have_non_words
 from capsule_mt.text.keeping import Item, bare, parts_of
 from capsule_mt.text.sentences import language_code
 from capsule_mt.text.words import WORDS
@@ -71,7 +71,7 @@ def checks_of(
 # ---- placeholders, tags and URLs
 def _items_and_words(text: str) -> tuple[list[Item], str]:
     """Return the items of a text, without letters glued to placeholders, and the text with a space for each item."""
-    if not may_have_no_words(text):
+    if not may_have_non_words(text):
         return [], text
     items, words = list[Item](), list[str]()
     for part in parts_of(text, KEPT_KINDS):

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from capsule_mt.text.copying import is_no_sentence
+from capsule_mt.text.copying import lacks_words
 
 # the markup that a tag stands for: a text, or a function that returns it when a translation is filled
 Raw = str | Callable[[], str]
@@ -86,7 +86,7 @@ class Markup:
 
     @property
     def has_words(self) -> bool:
-        return not is_no_sentence(MARK.sub(" ", self.text))
+        return not lacks_words(MARK.sub(" ", self.text))
 
     def filled(self, translation: str, escape: Callable[[str], str] = str, text: str | None = None) -> str:
         """Return a translation with the markup restored and its text escaped.

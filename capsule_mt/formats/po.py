@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from capsule_mt.formats.menu_keys import with_key, without_key
 from capsule_mt.formats.plurals import PluralMessage, numbers_of_forms, rule_of
 from capsule_mt.formats.units import FormatError, Translated, Unit
-from capsule_mt.text.copying import is_no_sentence
+from capsule_mt.text.copying import lacks_words
 from capsule_mt.text.languages import is_other_language
 
 FIELD = re.compile(r"(msgctxt|msgid_plural|msgid|msgstr(?:\[\d\])?)\s+(\"(?:[^\"\\]|\\.)*\")\s*")
@@ -67,7 +67,7 @@ class PoFile:
             if all(entry.fields[name] for name in entry.msgstrs):
                 continue
             sources = [entry.fields[name] for name in ("msgid", "msgid_plural") if name in entry.fields]
-            if all(map(is_no_sentence, sources)):
+            if all(map(lacks_words, sources)):
                 continue
             texts, message = list(map(without_key, sources)), None
             if len(sources) == 2:

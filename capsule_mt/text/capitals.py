@@ -2,7 +2,7 @@
 
 import re
 
-from capsule_mt.text.copying import may_have_no_words
+from capsule_mt.text.copying import may_have_non_words
 from capsule_mt.text.keeping import COPIED_KINDS, Item, parts_of
 from capsule_mt.text.words import WORDS
 
@@ -16,7 +16,7 @@ def without_capitals(text: str) -> str | None:
 
     Items that a translation copies, such as URLs and placeholders, stay as they are.
     """
-    if not (text.isupper() or (may_have_no_words(text) and sum(map(str.isupper, text)) >= MIN_LETTERS)):
+    if not (text.isupper() or (may_have_non_words(text) and sum(map(str.isupper, text)) >= MIN_LETTERS)):
         return None  # a fast answer for most texts
     parts = parts_of(text, COPIED_KINDS)
     words = [word for part in parts if not isinstance(part, Item) for word in WORDS.findall(part) if word.isalpha()]

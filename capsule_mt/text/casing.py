@@ -8,7 +8,7 @@ import re
 from typing import NamedTuple
 
 from capsule_mt.text.capitals import capital, with_capitals, without_capitals
-from capsule_mt.text.copying import may_have_no_words
+from capsule_mt.text.copying import may_have_non_words
 from capsule_mt.text.keeping import COPIED_KINDS, Item, parts_of
 from capsule_mt.text.normal import INVISIBLE, Vocabulary
 from capsule_mt.text.sentences import Span, split_sentences
@@ -81,7 +81,7 @@ def restored_case(translation: str, case: str | None, vocabulary: Vocabulary) ->
 
 def _may_have_other_case(line: str) -> bool:
     """Whether a line may have another case than a sentence: a fast answer for most lines."""
-    if line.islower() or line.isupper() or may_have_no_words(line):
+    if line.islower() or line.isupper() or may_have_non_words(line):
         return True
     return not any(len(word) > MAX_SHORT_WORD and word[0].isalpha() and word.islower() for word in line.split())
 
@@ -103,7 +103,7 @@ def _line_in_sentence_case(line: str, vocabulary: Vocabulary, language: str | No
 
 def _words_outside_items(line: str) -> list[re.Match[str]]:
     """Return the words outside copied items and language tokens; the offsets of the matches are those of the line."""
-    if not may_have_no_words(line):
+    if not may_have_non_words(line):
         return list(CASED_WORD.finditer(line))
     parts = parts_of(line, COPIED_KINDS)
     # a digit for each character of an item, as if it were a word without letters

@@ -54,8 +54,8 @@ NUMBER_PLACEHOLDER = (
 )
 # code, hashtags and @users, paths, identifiers
 CODE = r"`[^`\n]+`|(?<!\w)[#@]\w+|\b[A-Za-z]:\\\S+|(?<!\S)(?:~|\.{0,2})/\S*\w|\b\w*[A-Za-z]_\w+"
-NO_WORDS = rf"{URL}|{TAG}|{PLACEHOLDER}|{CODE}"
-MAYBE_NO_WORDS = (
+NON_WORDS = rf"{URL}|{TAG}|{PLACEHOLDER}|{CODE}"
+NON_WORD_SIGNS = (
     "`",
     "<",
     "@",
@@ -70,23 +70,23 @@ MAYBE_NO_WORDS = (
     "[[",
     "*",
     "~~",
-)  # `NO_WORDS` matches only around these
+)  # `NON_WORDS` matches only around these
 EMOJI = "[\xa9\xae\u2122\U0001f000-\U0001faff\u2600-\u27bf\u2b00-\u2bff\ufe0f\u200d\u20e3\U000e0020-\U000e007f]"
 # bullets, "3)" and "a)", checkboxes; not "3.", which may be a date
 LIST_MARK = r"(?:[-\u2013\u2014*+\u2022\u2023\u25aa\u25e6\u00b7>#]+|\(?(?:\d{1,3}|[A-Za-z])\))\s+(?:\[[ xX]\]\s+)?"
 EMOJI_BEFORE = rf"(?:{EMOJI}+\s*)+"
 
 
-def may_have_no_words(text: str) -> bool:
-    """Whether `NO_WORDS` may match in a text: a fast check before the slow pattern."""
-    return any(sign in text for sign in MAYBE_NO_WORDS)
+def may_have_non_words(text: str) -> bool:
+    """Whether `NON_WORDS` may match in a text: a fast check before the slow pattern."""
+    return any(sign in text for sign in NON_WORD_SIGNS)
 
 
-def is_no_sentence(text: str) -> bool:
+def lacks_words(text: str) -> bool:
     """Whether a text has nothing to translate: no letters outside URLs, tags, placeholders and code."""
     if not any(map(str.isalpha, text)):
         return True
-    return may_have_no_words(text) and not any(map(str.isalpha, re.sub(NO_WORDS, " ", text)))
+    return may_have_non_words(text) and not any(map(str.isalpha, re.sub(NON_WORDS, " ", text)))
 
 
 def without_copied_edges(text: str, sentence: Span) -> Span:
@@ -95,7 +95,7 @@ def without_copied_edges(text: str, sentence: Span) -> Span:
     The span is empty if nothing remains to translate.
     """
     start, end = sentence
-    if is_no_sentence(text[start:end]):
+    if lacks_words(text[start:end]):
         return Span(start, start)
     if not text[start : start + 2].isalpha():
         for pattern in (LIST_MARK, EMOJI_BEFORE):

@@ -6,7 +6,7 @@ from functools import cached_property, lru_cache
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-from capsule_mt.text.copying import NO_WORDS
+from capsule_mt.text.copying import NON_WORDS
 from capsule_mt.text.sentences import language_code
 from capsule_mt.text.words import WORDS
 
@@ -66,7 +66,7 @@ class Detector:
 
     def other_language(self, text: str, language: str) -> str | None:
         """Return the language of a text that is not in `language`; `None` if it may be, or if it is too short."""
-        text = re.sub(NO_WORDS, " ", text)
+        text = re.sub(NON_WORDS, " ", text)
         if sum(any(map(str.isalpha, match[0])) for match in WORDS.finditer(text)) < MIN_WORDS:
             return None
         confidences = dict(self.rank(text.lower() if text.isupper() else text))

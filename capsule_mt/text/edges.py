@@ -8,7 +8,7 @@ import re
 
 from capsule_mt.text.capitals import capital
 from capsule_mt.text.casing import CASED_WORD, LANGUAGE_TOKEN
-from capsule_mt.text.copying import is_no_sentence
+from capsule_mt.text.copying import lacks_words
 from capsule_mt.text.normal import LAST_WITHOUT_JOINERS, QUOTES
 from capsule_mt.text.sentences import Span
 
@@ -55,7 +55,7 @@ def label_in(text: str, sentence: Span) -> Span | None:
         return None
     prefix = text[text.rfind("\n", 0, start) + 1 : start]
     suffix = text[sentence.end :].partition("\n")[0]
-    is_alone = is_no_sentence(LANGUAGE_TOKEN.sub("", prefix) + suffix)
+    is_alone = lacks_words(LANGUAGE_TOKEN.sub("", prefix) + suffix)
     return Span(start, match.end(1)) if is_alone else None
 
 

@@ -6,7 +6,7 @@ A translation gets the quotes of its source back, in the habit of its own langua
 import re
 from collections.abc import Sequence
 
-from capsule_mt.text.copying import may_have_no_words
+from capsule_mt.text.copying import may_have_non_words
 from capsule_mt.text.keeping import COPIED_KINDS, Item, Masked, parts_of
 from capsule_mt.text.normal import PLAIN
 from capsule_mt.text.sentences import Span, language_code
@@ -90,7 +90,7 @@ def _offsets_of_quotes(text: str) -> list[int]:
 
 def _without_items(text: str, character: str) -> str:
     """Return a text of the same length, whose copied items consist of `character` alone."""
-    parts = parts_of(text, COPIED_KINDS) if may_have_no_words(text) else [text]
+    parts = parts_of(text, COPIED_KINDS) if may_have_non_words(text) else [text]
     return "".join(character * len(part) if isinstance(part, Item) else part for part in parts)
 
 

@@ -25,7 +25,7 @@ from capsule_mt.text.copying import (
     PLACEHOLDER,
     TAG,
     URL,
-    may_have_no_words,
+    may_have_non_words,
 )
 from capsule_mt.text.normal import NormalForm, Vocabulary
 from capsule_mt.text.sentences import CLOSING, OPENING, Span
@@ -117,7 +117,7 @@ def parts_of(text: str, kinds: Sequence[str]) -> list[str]:
 
 def placeholders_of(text: str) -> Counter[str]:
     """Count the placeholders of a text, without what is glued to them, which may be translated: "{}th" and "{}."."""
-    if not may_have_no_words(text):
+    if not may_have_non_words(text):
         return Counter()
     items = (part for part in parts_of(text, ("tags", "urls", "placeholders")) if isinstance(part, Item))
     return Counter(bare(item) for item in items if item.kind == "placeholders")
@@ -480,7 +480,7 @@ def masked(text: str, kinds: Sequence[str] = (), copies: bool = False, vocabular
     vocabulary: bring what is not kept into its normal form.
     """
     parts = parts_of(text, kinds)
-    if copies and (may_have_no_words(text) or not (text.isascii() or re.search(EMOJI, text) is None)):
+    if copies and (may_have_non_words(text) or not (text.isascii() or re.search(EMOJI, text) is None)):
         all_kinds = tuple(kind for kind in PATTERNS if kind in kinds or kind in COPIED_KINDS)
         with_copied = parts_of(text, all_kinds)
         if any(isinstance(part, Item) for part in with_copied):

@@ -155,7 +155,7 @@ def constants() -> dict[str, Any]:
     return {
         "PATTERNS": {name: javascript_pattern(pattern) for name, pattern in patterns().items()},
         "KEPT_PATTERNS": {kind: javascript_pattern(keeping.PATTERNS[kind]) for kind in keeping.COPIED_KINDS},
-        "MAYBE_NO_WORDS": copying.MAYBE_NO_WORDS,
+        "NON_WORD_SIGNS": copying.NON_WORD_SIGNS,
         "MIN_CAPITALS": capitals.MIN_LETTERS,
         "CJK_NEIGHBOURS": words.CJK_NEIGHBOURS,
         "PLAIN": normal.PLAIN,

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from capsule_mt.text.copying import is_no_sentence
+from capsule_mt.text.copying import lacks_words
 from capsule_mt.text.segments import Segmenter, batches_of, join_translations
 from tests.light.text.fakes import WordTokenizer
 
@@ -51,8 +51,8 @@ def test_chinese_has_no_long_words():
 @pytest.mark.parametrize(
     "text", ["", "\n", "😀", "1234567890", "...", "a.b@c.de, www.a.de", "`ls -l`", "<br/>", "3,5 %"]
 )
-def test_what_is_no_sentence_is_copied(text):
-    assert is_no_sentence(text)
+def test_text_without_words_is_copied(text):
+    assert lacks_words(text)
     assert pieces_of(text) == []
     assert in_capitals(text) == text
 
