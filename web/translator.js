@@ -27,8 +27,13 @@ export class Translator {
     reverseTranslator?.#check();
     const isAddress = typeof model === "string" || model instanceof URL;
     const bytes = isAddress ? await readBytes(model) : new Uint8Array(model.buffer ?? model, model.byteOffset ?? 0, model.byteLength);
-    const file = new ModelFile(bytes);
-    return new Translator(await Engine.create(file, threads), file, reverseTranslator);
+    try {
+      const file = new ModelFile(bytes);
+      return new Translator(await Engine.create(file, threads), file, reverseTranslator);
+    } catch (error) {
+      if (error.constructor === Error) throw error; // ours, which says what is wrong
+      throw new Error(`the model cannot be loaded: download or convert it again (${error})`);
+    }
   }
 
   constructor(engine, file, reverse) {
