@@ -11,8 +11,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any, BinaryIO, NamedTuple
 
-from capsule_mt.formats.reading import NamedFile, named_errors, read, read_after_trial
-from capsule_mt.formats.units import FormatError, Translated
+from capsule_mt.formats.reading import NamedFile, read, read_after_trial
+from capsule_mt.formats.units import FormatError, Translated, named_errors
 
 LENGTH = struct.Struct(">I")
 MAX_HEAD = 8 << 20  # bytes of JSON: parsing more would block the server

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 from capsule_mt.formats.archive import Archive, Kind
 from capsule_mt.formats.html import HtmlFile
 from capsule_mt.formats.markup import MARKUP, Markup
-from capsule_mt.formats.units import FormatError, Parsed, Translated, Unit
+from capsule_mt.formats.units import FormatError, Parsed, Translated, Unit, named_errors
 from capsule_mt.formats.xml import Element, Text, escaped
 
 KIND = Kind("an EPUB book", "META-INF/container.xml")
@@ -74,7 +74,6 @@ class EpubFile:
     def _page(self, part: str, language: str | None) -> HtmlFile:
         from capsule_mt.files.encodings import check_encoding, encoding_of_mark  # late: most formats need neither
         from capsule_mt.files.reading import decoded
-        from capsule_mt.formats.reading import named_errors
 
         content = self._archive.read(part)
         declared = ENCODING.match(content)

@@ -4,12 +4,11 @@ import codecs
 import io
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from capsule_mt.formats.units import FormatError, Parsed, Translated, Unit, translated
+from capsule_mt.formats.units import FormatError, Parsed, Translated, Unit, named_errors, translated
 
 # the formats and the suffixes of their files
 FORMATS = {
@@ -119,19 +118,6 @@ def check_options(format: str, name: str, column: str | None, flag_all: bool) ->
         raise ValueError(f"{name}: `column` is for tables ({', '.join(TABLE_FORMATS)}), this is {format}")
     if flag_all and format not in FLAGGING_FORMATS:
         raise ValueError(f"{name}: `flag_all` is for {', '.join(FLAGGING_FORMATS)}; {format} does not have flags")
-
-
-@contextmanager
-def named_errors(name: str, format: str) -> Iterator[None]:
-    """Turn every error of a parser, also of the standard library's, into a `FormatError` that names the file."""
-    try:
-        yield
-    except (FormatError, MemoryError):  # a lack of memory is not a fault of the file
-        raise
-    except Exception as error:
-        reason = " ".join(str(error).split())[:200]
-        shown = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
-        raise FormatError(f"{name}: not {format} that can be read and written ({shown})") from error
 
 
 class NamedFile:

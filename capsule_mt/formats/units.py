@@ -1,7 +1,8 @@
 """The interface of every format: units of text with their locations, and the file around them."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
 from capsule_mt.text.keeping import placeholders_of
@@ -12,6 +13,19 @@ UNNUMBERED_PLACEHOLDER = re.compile(r"%[-+#0]*\d*(?:\.\d+)?(?:hh?|ll?|z)?[dioufc
 
 class FormatError(ValueError):
     """A file that cannot be read or written; the message names the file and the fault."""
+
+
+@contextmanager
+def named_errors(name: str, format: str) -> Iterator[None]:
+    """Turn every error of a parser, also of the standard library's, into a `FormatError` that names the file."""
+    try:
+        yield
+    except (FormatError, MemoryError):  # a lack of memory is not a fault of the file
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        shown = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
+        raise FormatError(f"{name}: not {format} that can be read and written ({shown})") from error
 
 
 class Unit(NamedTuple):

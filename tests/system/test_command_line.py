@@ -53,7 +53,7 @@ WRONG = {
     "score em --sources two --translations three": "two: has 2 lines, but three has more",
     "score em --sources two --translations two --coverage verified": "a reverse model: give em a",
     "shortlist em empty empty": "empty: no sentences",
-    "translate em --input two --shortlist": "`capsule-mt shortlist CHECKPOINT SOURCE TARGET` makes one",
+    "translate em --input two --shortlist": "`capsule-mt shortlist CHECKPOINT SOURCE TARGET` of hf-capsule-mt",
     # outputs are refused before anything is read
     "translate broken --input two --output two": "two is read and written",
     "compare a=three b=two --references two --output empty/out": "empty is a file",
