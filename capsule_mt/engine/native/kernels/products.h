@@ -241,86 +241,107 @@ static long scratch(const linear_t *l, long rows) {
 /* Two fewer than the values of a byte: the smallest and the largest number may both be rounded away from zero. */
 #define STEPS 254
 
-/* Rounds each row by steps of its own, so that a sentence gives the same in any batch. They reach from the smallest number
- * to the largest, and include zero: after a relu, none is below it. */
+/* Returns how a row is rounded, and the factor of its numbers. The steps reach from the smallest number to the largest, and
+ * include zero: after a relu, none is below it. */
+INLINE rounding_t rounding_of(const float *x, long inputs, vf *factor) {
+    vf none = all(0.f), lowest[4] = {none, none, none, none}, highest[4] = {none, none, none, none};
+    long fours = inputs / (4 * LANES) * (4 * LANES);
+    for (long i = 0; i < fours; i += 4 * LANES)
+        for (long k = 0; k < 4; k++) {
+            vf numbers = load(x + i + k * LANES);
+            lowest[k] = min_of(lowest[k], numbers);
+            highest[k] = max_of(highest[k], numbers);
+        }
+    FOR_VECTORS(i, inputs - fours) {
+        vf numbers = GET(x + fours, i, inputs - fours, 0.f);
+        lowest[0] = min_of(lowest[0], numbers);
+        highest[0] = max_of(highest[0], numbers);
+    }
+    for (long k = 1; k < 4; k++) {
+        lowest[0] = min_of(lowest[0], lowest[k]);
+        highest[0] = max_of(highest[0], highest[k]);
+    }
+    float below = largest_of(-lowest[0]), range = largest_of(highest[0]) + below + 1e-30f;
+    *factor = all(STEPS / range);
+    int32_t zero = sizeof(rounded_t) == 1 ? (int32_t)rintf(below * (*factor)[0]) - 128 + ZERO_POINT : 0;
+    return (rounding_t){range / STEPS, zero};
+}
+
+/* Rounds four vectors to the nearest integers, as round_of does. */
+#if defined(TIER_AVX512)
+#define ROUNDS_FOUR
+INLINE void round_four(const float *x, vf factor, int32_t zero, rounded_t *rounded) {
+    __m512i four[4];
+    for (long k = 0; k < 4; k++) four[k] = _mm512_cvtps_epi32((__m512)(load(x + k * LANES) * factor));
+    __m512i low = _mm512_packs_epi32(four[0], four[1]), high = _mm512_packs_epi32(four[2], four[3]);
+    __m512i zeros = _mm512_set1_epi16((short)zero);
+    __m512i bytes = _mm512_packus_epi16(_mm512_add_epi16(low, zeros), _mm512_add_epi16(high, zeros));
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    _mm512_storeu_si512(rounded, _mm512_permutexvar_epi32(order, bytes));
+}
+#elif defined(TIER_AVX2)
+#define ROUNDS_FOUR
+INLINE void round_four(const float *x, vf factor, int32_t zero, rounded_t *rounded) {
+    __m256i four[4];
+    for (long k = 0; k < 4; k++) four[k] = _mm256_cvtps_epi32((__m256)(load(x + k * LANES) * factor));
+    __m256i low = _mm256_packs_epi32(four[0], four[1]), high = _mm256_packs_epi32(four[2], four[3]);
+#if defined(TIER_AVXVNNI)
+    __m256i zeros = _mm256_set1_epi16((short)zero);
+    __m256i bytes = _mm256_packus_epi16(_mm256_add_epi16(low, zeros), _mm256_add_epi16(high, zeros));
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    _mm256_storeu_si256((__m256i *)rounded, _mm256_permutevar8x32_epi32(bytes, order));
+#else
+    (void)zero;
+    _mm256_storeu_si256((__m256i *)rounded, _mm256_permute4x64_epi64(low, 0xd8));
+    _mm256_storeu_si256((__m256i *)rounded + 1, _mm256_permute4x64_epi64(high, 0xd8));
+#endif
+}
+#elif defined(TIER_SIMD128)
+#define ROUNDS_FOUR
+INLINE void round_four(const float *x, vf factor, int32_t zero, rounded_t *rounded) {
+    v128_t four[4];
+    for (long k = 0; k < 4; k++)
+        four[k] = (v128_t)__builtin_convertvector(round_of(load(x + k * LANES) * factor), vi);
+    v128_t low = wasm_i16x8_narrow_i32x4(four[0], four[1]), high = wasm_i16x8_narrow_i32x4(four[2], four[3]);
+#if defined(__wasm_relaxed_simd__)
+    v128_t zeros = wasm_i16x8_splat((int16_t)(zero - ZERO_POINT));
+    v128_t bytes = wasm_i8x16_narrow_i16x8(wasm_i16x8_add(low, zeros), wasm_i16x8_add(high, zeros));
+    wasm_v128_store(rounded, wasm_v128_xor(bytes, wasm_i8x16_splat((int8_t)ZERO_POINT)));
+#else
+    (void)zero;
+    wasm_v128_store(rounded, low);
+    wasm_v128_store(rounded + 2 * LANES, high);
+#endif
+}
+#endif
+
+/* Rounds the numbers of a row from `first` on, a vector at a time. */
+INLINE void round_from(const float *x, long first, long inputs, vf factor, int32_t zero, rounded_t *rounded) {
+    for (long i = first; i < inputs; i += LANES) {
+        vi integers = __builtin_convertvector(round_of(GET(x, i, inputs, 0.f) * factor), vi) + all_int(zero);
+        long count = inputs - i < LANES ? inputs - i : LANES;
+#if defined(TIER_AVX512)
+        if (count == LANES) {
+            _mm_storeu_si128((__m128i *)(rounded + i), _mm512_cvtepi32_epi8((__m512i)integers));
+            continue;
+        }
+#endif
+        for (long j = 0; j < count; j++) rounded[i + j] = (rounded_t)integers[j];
+    }
+}
+
+/* Rounds each row by steps of its own, so that a sentence gives the same in any batch. */
 static void round_rows(const float *x, long rows, long inputs, rounded_t *rounded, rounding_t *roundings) {
     long stride = row_stride(inputs);
     for (long r = 0; r < rows; r++, x += inputs, rounded += stride) {
-        vf none = all(0.f), lowest[4] = {none, none, none, none}, highest[4] = {none, none, none, none};
-        long fours = inputs / (4 * LANES) * (4 * LANES), done = 0;
-        for (long i = 0; i < fours; i += 4 * LANES)
-            for (long k = 0; k < 4; k++) {
-                vf numbers = load(x + i + k * LANES);
-                lowest[k] = min_of(lowest[k], numbers);
-                highest[k] = max_of(highest[k], numbers);
-            }
-        FOR_VECTORS(i, inputs - fours) {
-            vf numbers = GET(x + fours, i, inputs - fours, 0.f);
-            lowest[0] = min_of(lowest[0], numbers);
-            highest[0] = max_of(highest[0], numbers);
-        }
-        for (long k = 1; k < 4; k++) {
-            lowest[0] = min_of(lowest[0], lowest[k]);
-            highest[0] = max_of(highest[0], highest[k]);
-        }
-        float below = largest_of(-lowest[0]), range = largest_of(highest[0]) + below + 1e-30f;
-        vf factor = all(STEPS / range);
-        int32_t zero = sizeof(rounded_t) == 1 ? (int32_t)rintf(below * factor[0]) - 128 + ZERO_POINT : 0;
-        roundings[r] = (rounding_t){range / STEPS, zero};
-#if defined(TIER_AVX512)
-        for (; done < fours; done += 4 * LANES) { /* to the nearest integer, as round_of does */
-            __m512i four[4];
-            for (long k = 0; k < 4; k++)
-                four[k] = _mm512_cvtps_epi32((__m512)(load(x + done + k * LANES) * factor));
-            __m512i low = _mm512_packs_epi32(four[0], four[1]), high = _mm512_packs_epi32(four[2], four[3]);
-            __m512i zeros = _mm512_set1_epi16((short)zero);
-            __m512i bytes = _mm512_packus_epi16(_mm512_add_epi16(low, zeros), _mm512_add_epi16(high, zeros));
-            const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-            _mm512_storeu_si512(rounded + done, _mm512_permutexvar_epi32(order, bytes));
-        }
-#elif defined(TIER_AVX2)
-        for (; done < fours; done += 4 * LANES) {
-            __m256i four[4];
-            for (long k = 0; k < 4; k++)
-                four[k] = _mm256_cvtps_epi32((__m256)(load(x + done + k * LANES) * factor));
-            __m256i low = _mm256_packs_epi32(four[0], four[1]), high = _mm256_packs_epi32(four[2], four[3]);
-#if defined(TIER_AVXVNNI)
-            __m256i zeros = _mm256_set1_epi16((short)zero);
-            __m256i bytes = _mm256_packus_epi16(_mm256_add_epi16(low, zeros), _mm256_add_epi16(high, zeros));
-            const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-            _mm256_storeu_si256((__m256i *)(rounded + done), _mm256_permutevar8x32_epi32(bytes, order));
-#else
-            _mm256_storeu_si256((__m256i *)(rounded + done), _mm256_permute4x64_epi64(low, 0xd8));
-            _mm256_storeu_si256((__m256i *)(rounded + done) + 1, _mm256_permute4x64_epi64(high, 0xd8));
+        vf factor;
+        long done = 0;
+        rounding_t rounding = roundings[r] = rounding_of(x, inputs, &factor);
+#if defined(ROUNDS_FOUR)
+        for (; done + 4 * LANES <= inputs; done += 4 * LANES)
+            round_four(x + done, factor, rounding.zero, rounded + done);
 #endif
-        }
-#elif defined(TIER_SIMD128)
-        for (; done < fours; done += 4 * LANES) {
-            v128_t four[4];
-            for (long k = 0; k < 4; k++)
-                four[k] = (v128_t)__builtin_convertvector(round_of(load(x + done + k * LANES) * factor), vi);
-            v128_t low = wasm_i16x8_narrow_i32x4(four[0], four[1]), high = wasm_i16x8_narrow_i32x4(four[2], four[3]);
-#if defined(__wasm_relaxed_simd__)
-            v128_t zeros = wasm_i16x8_splat((int16_t)(zero - ZERO_POINT));
-            v128_t bytes = wasm_i8x16_narrow_i16x8(wasm_i16x8_add(low, zeros), wasm_i16x8_add(high, zeros));
-            wasm_v128_store(rounded + done, wasm_v128_xor(bytes, wasm_i8x16_splat((int8_t)ZERO_POINT)));
-#else
-            wasm_v128_store(rounded + done, low);
-            wasm_v128_store(rounded + done + 2 * LANES, high);
-#endif
-        }
-#endif
-        for (long i = done; i < inputs; i += LANES) {
-            vi integers = __builtin_convertvector(round_of(GET(x, i, inputs, 0.f) * factor), vi) + all_int(zero);
-            long count = inputs - i < LANES ? inputs - i : LANES;
-#if defined(TIER_AVX512)
-            if (count == LANES) {
-                _mm_storeu_si128((__m128i *)(rounded + i), _mm512_cvtepi32_epi8((__m512i)integers));
-                continue;
-            }
-#endif
-            for (long j = 0; j < count; j++) rounded[i + j] = (rounded_t)integers[j];
-        }
+        round_from(x, done, inputs, factor, rounding.zero, rounded);
         for (long i = inputs; i < stride; i++) rounded[i] = 0;
     }
 }
