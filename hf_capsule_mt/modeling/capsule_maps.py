@@ -1,4 +1,4 @@
-"""Linear maps from input capsules to input capsules, votes or activations: from all capsules, or from its own."""
+"""Linear maps from capsules to capsules, votes or activations: each result from all capsules, or from its own one."""
 
 import torch
 from torch import nn
@@ -27,7 +27,7 @@ class PerCapsuleLinear(nn.Module):
 
 
 def capsule_map(source: str, num_capsules: int, in_features: int, out_features: int, bias: bool = True) -> nn.Module:
-    """L * in -> L * out: each result from "all" capsules, or from its "own"."""
+    """L * in -> L * out: each of the L results from "all" capsules, or from its "own", which has the same index."""
     if source == "own":
         return PerCapsuleLinear(num_capsules, in_features, out_features, bias)
     return nn.Linear(num_capsules * in_features, num_capsules * out_features, bias)

@@ -18,7 +18,7 @@ from hf_capsule_mt.modeling.losses import IGNORE_INDEX, token_log_probs
 
 # a word whose FUTURE falls by less has not been seen to be translated
 SMALLEST_FALL = 1e-3
-# coverage begins to suffer when FUTURE holds more than 1 - 1 / 2.5, which is 0.6, of a word at the end
+# the coverage of a word is multiplied by min(1, 2.5 (1 - FUTURE at the end)), which is below 1 from FUTURE > 0.6 on
 SHARE_AT_THE_END = 2.5
 
 
