@@ -36,7 +36,7 @@ class EngineDecoder:
 
     @property
     def prefers_no_scores(self) -> bool:
-        """In int8 there is a preview of the logits, which scores forbid; a forced pass is the same bit for bit."""
+        """An int8 search without scores previews the logits, and a forced pass gives the same scores, bit for bit."""
         return self.engine.int8
 
     def translate(self, sources: Sequence[Ids], options: SearchOptions) -> list[list[Hypothesis]]:

@@ -26,7 +26,7 @@ LABEL_COLON = re.compile("[ \xa0\u202f]?:")
 TYPOGRAPHIC_QUOTES = frozenset(PLAIN['"'])
 FRENCH_MARKS, THIN_SPACE = frozenset("?!;:\xab\xbb"), "\u202f"
 _SPACE = "[ \xa0\u2009\u202f]{0,2}"
-# a space precedes a mark that follows a word or a closing mark and may end a sentence: not in "14:30", "a != b", ";)"
+# ? ! ; : after a word or a closing mark, where a sentence may end: not in "14:30", "a != b", ";)"; and guillemets
 FRENCH_SPACES = re.compile(
     rf"(?<=[\w)\]\"'\u2019\u201d\xbb%\u2026.]){_SPACE}"
     rf"(?:(?P<high>[?!](?=[?!]*(?:[\s\"'\u201d\xbb)\]]|\Z))|;(?=\s|\Z))|(?P<colon>:)(?=\s|\Z))"
@@ -42,7 +42,7 @@ def quotes_of(language: str | None) -> tuple[str, str] | None:
 
 
 def typographic_quotes_of(source: Masked) -> list[str]:
-    """Return the typographic quotes of a source that the model reads as straight ones; `[]` if any is straight."""
+    """Return a source's quotes, which the model reads as straight ones, if all are typographic; `[]` otherwise."""
     if source.normal is None or source.normal.text == source.normal.source or '"' not in source.text:
         return []
     spans = (source.user_span(Span(*match.span())) for match in re.finditer('"', source.text))
@@ -54,8 +54,8 @@ def with_quotes(translation: str, source_quotes: Sequence[str], habit: tuple[str
     """Return a translation with typographic quotes instead of its straight ones, if it has as many as its source.
 
     Args:
-        source_quotes: the replacements, in order.
-        habit: the quotation marks of the target language, which replace them if the straight ones form pairs.
+        source_quotes: the replacements in order, unless the target language has a `habit` and the quotes form pairs.
+        habit: the opening and closing quotation marks of the target language.
     """
     offsets = _offsets_of_quotes(translation) if source_quotes else []
     if not offsets or len(offsets) != len(source_quotes):
@@ -75,7 +75,11 @@ def with_quotes(translation: str, source_quotes: Sequence[str], habit: tuple[str
 
 
 def separator_with_quotes(separator: str, habit: tuple[str, str], is_first: bool, is_last: bool) -> str:
-    """Return the text between two sentences, with the quotes that touch a sentence in a language's `habit`."""
+    """Return the text between two sentences, with the quotes that touch a sentence in a language's `habit`.
+
+    Args:
+        is_first, is_last: there is no sentence before the separator, or none after it.
+    """
     if not is_first and separator[:1] in TYPOGRAPHIC_QUOTES:
         return habit[1] + separator_with_quotes(separator[1:], habit, True, is_last)
     if not is_last and separator[-1:] in TYPOGRAPHIC_QUOTES:
@@ -117,7 +121,7 @@ def with_french_spaces(translation: str) -> str:
 
 
 def colon_of_label(separator: str, language: str | None) -> str:
-    """Return the text after a label, whose colon is spaced as in `language` if that is not `None`."""
+    """Return the text after a label, with its colon, if any, as `language` writes it; as it is without a language."""
     code, match = language_code(language), LABEL_COLON.match(separator)
     if code is None or match is None:
         return separator

@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # late: a call without coverage starts sooner
     from capsule_mt.text.glossary import Glossary
     from capsule_mt.text.restoring import Alignment
 
-# texts whose translations are scored are not cut
+# a text whose translation is scored is not split into sentences
 SCORED = TranslationOptions(split_sentences=False, truncation=True, copy=False)
 Pair = tuple[Piece, Hypothesis]
 Result = TypeVar("Result")
@@ -132,7 +132,7 @@ class Scorer:
         name = self.calibration.reverse
         if name is None:
             return None
-        if self._looked_for[0] != name:  # once: a translator does not change what verifies its marks
+        if self._looked_for[0] != name:  # looked for once: what is downloaded later does not change a translator
             beside = os.path.join(os.path.dirname(os.path.abspath(self._folder)), name)
             self._looked_for = name, beside if os.path.isdir(beside) else self._downloaded(name)
         return self._looked_for[1]
@@ -192,7 +192,7 @@ class Scorer:
             adequacy: also return what the method `adequacy` does, by three more forced passes.
             alignment: find which words belong together.
             batch_size: how many pairs go through the model at once.
-            batch_tokens: how many of their tokens, padding included, of the longer side; instead of how many pairs.
+            batch_tokens: instead, how many tokens, padding included; a pair counts by its longer side.
             src_lang, tgt_lang: for tokenizers that have languages.
         """
         for name, argument in (("texts", texts), ("translations", translations)):
@@ -259,7 +259,7 @@ class Scorer:
         return [translation.adequacy for translation in scored]
 
     def _judged(self, pairs: Sequence[Pair], lines: Sequence[tuple[str, str]]) -> "list[Adequacy]":
-        """Return the adequacy of translations that have been scored; `lines` are the texts that it has read."""
+        """Return the adequacy of scored translations; `lines` are what the model read of each text and translation."""
         from capsule_mt.coverage.adequacy import Judge, adequacies  # late: most calls do not ask for it
 
         assert self.reverse is not None
@@ -494,13 +494,13 @@ def _without_tags(translation: str) -> Masked:
 def _read_text(translation: str) -> str:
     """Return what the model reads of a given translation."""
     target = _without_tags(translation)
-    if target.tags or BLOCK_BREAK in translation:  # the latter if it is a text that another model has read
+    if target.tags or BLOCK_BREAK in translation:  # the latter if `translation` is a text that another model read
         return target.text.replace(BLOCK_BREAK, " ").strip()
     return translation
 
 
 def _read_line(document: Document, translation: str) -> tuple[str, str]:
-    """Return what the model reads of a text and its translation; a text without tags as the user has it."""
+    """Return what the model reads of a text and its translation; without tags, that is the user's text."""
     piece = document.pieces[0]
     text = document.text if piece.masked is None else piece.text.replace(BLOCK_BREAK, " ").strip()
     return text, _read_text(translation)

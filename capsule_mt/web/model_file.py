@@ -83,7 +83,7 @@ def _program(program: Program) -> dict[str, Any]:
 
 
 def _kind(program: Program, index: int) -> list[Any]:
-    """Return the kind of a vector and its sizes; "packed" has the codes of a linear map, which are stored once."""
+    """Return the kind of a vector and its sizes; "packed" is the weight of a linear map, stored with it."""
     vector, width = program.vectors[index], program.table_widths.get(index)
     if isinstance(vector, Positions):
         return ["positions", vector.count // vector.width, vector.width, vector.span, vector.start]
@@ -99,8 +99,8 @@ def _kind(program: Program, index: int) -> list[Any]:
 def _tensors(program: Program) -> NamedTensors:
     """Yield the weights of a program by index.
 
-    Matrices are entropy-coded codes, as are tables that are stored in codes. Other tables stay as they are stored;
-    other numbers are F32.
+    Matrices are entropy-coded int8, and so are tables if the checkpoint has them in int8; other tables keep their
+    dtype. Other numbers are F32.
     """
     for index, parts in enumerate(program.linears):
         yield from _linear_tensors(f"linears.{index}", parts)
@@ -149,7 +149,7 @@ def _search(model: LoadedModel) -> dict[str, Any]:
     options = search_options(model, [1], {})
     if options.further:
         raise UnsupportedModelError(
-            f"{model.name}: {', '.join(options.further)} of its settings have no form for the browser"
+            f"{model.name}: its settings {', '.join(options.further)} do not work in the browser"
         )
     return {
         "options": {option.name: getattr(options, option.name) for option in offered("browser")},
