@@ -42,7 +42,7 @@ class Command:
     Args:
         folder: the working folder.
         file_size: the bytes after which no file grows, which looks to the command like a full disk.
-        environment: variables that it has beside those of the server.
+        environment: variables that it has besides those of the server.
 
     Attributes:
         peak: the most memory that it had, in MiB, once it has ended by itself; before, 0.
@@ -108,7 +108,7 @@ class Command:
 
 
 def start_server(folder: Path) -> None:
-    """Import everything in the server; a folder takes the caches of the commands."""
+    """Set what the server imports, once the first command starts it, and the folder of the commands' caches."""
     os.environ.update(ENVIRONMENT, HF_DATASETS_CACHE=str(folder / "datasets"))
     CONTEXT.set_forkserver_preload(PRELOADED)
 
@@ -155,7 +155,7 @@ def _run(
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
         os.write(1, b"\n")
         runpy.run_module("capsule_mt", run_name="__main__", alter_sys=True)
-    except KeyboardInterrupt as stopped:  # before the program runs, no program can do better
+    except KeyboardInterrupt as stopped:  # before `main` runs, no program can report it in one sentence
         if any(frame.name == "main" for frame in traceback.extract_tb(stopped.__traceback__)):
             raise
         sys.exit(CODE_OF_SIGINT)

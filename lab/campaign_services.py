@@ -1,4 +1,7 @@
-"""The tries of the campaign over the network and under changing files: a server, a changed model, downloads."""
+"""Further tries of the campaign: a server with clients, a model that changes while it is read, broken downloads.
+
+Each try returns the number of its disturbances.
+"""
 
 import gzip
 import hashlib
@@ -20,7 +23,7 @@ from lab.campaign_processes import LONGEST, Command, check_refusal, contents
 from lab.campaign_tries import Bench
 
 CLIENTS = 6
-MOST_CHANGES = 5  # of weights, until one meets a running translator
+MOST_CHANGES = 5  # changes of weights in a try: a change counts once it meets a running translator
 PAIR = {"source": "en", "target": "de"}
 HEAD = b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 90\r\n\r\n{"
 BROKEN = (http.client.HTTPException, ConnectionError)
@@ -71,9 +74,9 @@ def served(bench: Bench, chance: random.Random) -> int:
     """Ask a server from several clients, beside slow ones, and end it at a random moment; then ask another one."""
     lines = bench.text
     expected = bench.jobs["translate"].expected["out"].decode().split("\n")[:-1]
-    number = chance.choice([signal.SIGKILL, signal.SIGTERM])
+    first_signal = chance.choice([signal.SIGKILL, signal.SIGTERM])
     answered = 0
-    for ends_by in (number, signal.SIGTERM):
+    for ends_by in (first_signal, signal.SIGTERM):
         server = Command(["serve", f"en-de={bench.checkpoint}", "--port", "0", "--read-seconds", "2"], bench.folder)
         port = port_of(server)
         clients = [Client(port, lines, expected, chance) for _ in range(CLIENTS)]
@@ -98,7 +101,7 @@ def served(bench: Bench, chance: random.Random) -> int:
         if ends_by == signal.SIGTERM:
             assert code == 0, f"SIGTERM ended the server with {code}: {message[-1000:]}"
         else:
-            assert code in (0, -number), f"exit code {code}: {message[-1000:]}"
+            assert code in (0, -first_signal), f"exit code {code}: {message[-1000:]}"
         assert "Traceback" not in message, f"a traceback: {message[-1500:]}"
     assert answered, "no client got any answer"
     return 2
@@ -197,7 +200,7 @@ def registry(content: dict[str, bytes], chance: random.Random) -> Iterator[str]:
 
 
 def broken_downloads(bench: Bench, chance: random.Random) -> int:
-    """Download a model by its name while connections break off and the command is killed: it is there in whole."""
+    """Download a model by its name while connections break off and the command is killed: in the end it is whole."""
     content = {"model.enpt.bin": chance.randbytes(300_000), "vocab.enpt.spm": chance.randbytes(9_000)}
     cache, kills = bench.new(), 0
     with registry(content, chance) as url:

@@ -473,7 +473,7 @@ def baselines_of(run: str) -> list[str]:
     return list(dict.fromkeys(row.baseline for row in rows if row.baseline not in (None, run)))
 
 
-def share_among_equals(models: dict[str, Any]) -> dict[str, Any]:
+def shared_with_equal_models(models: dict[str, Any]) -> dict[str, Any]:
     """Return the values of models for all runs with an equal model, that is, which differ in training alone."""
 
     def model_of(run: Run) -> str:

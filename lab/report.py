@@ -1,4 +1,4 @@
-"""Write the tables of the report and of Speed, and a picture, of all results in lab/results.
+"""Write the tables of lab/REPORT.md and of pages of docs, and a picture, from all results in lab/results.
 
     python -m lab.report                                       # lab/REPORT.md, and pages and a picture of docs
     python -m lab.report --keep outputs/adequacy-de-en.json     # first add a result file to lab/results
@@ -18,7 +18,7 @@ from capsule_mt.files.outputs import write_output
 from hf_capsule_mt.evaluation import read_result
 from lab import analyses, capsnmt_loops, depth, probe, strong_student, strong_teacher, studies
 from lab.effects import Columns, draw_effects, effects_table, embedded_gains
-from lab.paper_tables import TABLES, share_among_equals
+from lab.paper_tables import TABLES, shared_with_equal_models
 from lab.records import SPEEDS, Records
 from lab.replication import PLANS
 from lab.replication import gains as planned_gains
@@ -55,7 +55,7 @@ def tables(records: Records) -> str:
         if not (runs := records.runs(setting)):
             continue
         named = records.named(setting)
-        speeds = share_among_equals(named[SPEEDS]["models"]) if SPEEDS in named else {}
+        speeds = shared_with_equal_models(named[SPEEDS]["models"]) if SPEEDS in named else {}
         signature = next(iter(next(iter(runs.values())).values()))["scores"]["bleu"]["signature"]
         parts += [f"## {title}", f"BLEU: `{signature}`"]
         shown = worth_showing(runs)
@@ -81,7 +81,7 @@ def effects(records: Records) -> Columns:
 
 
 def plans(records: Records) -> str:
-    """Return the answers to what was planned before it was trained."""
+    """Return what the planned experiments show; each plan was written before its models were trained."""
     return "\n\n".join(filter(None, (plan_table(records, name) for name in PLANS))) or "No run has ended yet."
 
 
