@@ -1,8 +1,10 @@
 """Damaged and hostile files: each is read, or refused with a `FormatError`, before anything is translated."""
 
 import codecs
+import gzip
 import io
 import random
+import re
 import sys
 import time
 import zipfile
@@ -358,3 +360,41 @@ def test_a_hostile_page_of_the_largest_size_takes_at_most_the_seconds_of_a_file(
             message = str(error)
     assert message in (None, "a.html: takes longer than 5 s to read or write")
     assert seconds_of_children() - before < SECONDS + 1  # and the start of the process
+
+
+BOMBS = {
+    "report.docx": "word/document.xml",
+    "slides.pptx": "ppt/slides/slide1.xml",
+    "text.odt": "content.xml",
+    "book.epub": "book/page 1.xhtml",
+}
+
+
+def bomb(name: str, size: int) -> bytes:
+    """Return a file that unpacks to so many bytes more, in the part with its text."""
+    content = content_of(name.removesuffix(".gz"))
+    if name.endswith(".gz"):
+        return gzip.compress(content + b" " * size, mtime=0)
+    archive = zipfile.ZipFile(io.BytesIO(content))
+    parts = {part: archive.read(part) for part in archive.namelist()}
+    parts[BOMBS[name]] = parts[BOMBS[name]].replace(b"</", b" " * size + b"</", 1)
+    return zipped(parts)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("name", "size"),  # 100 MB are unpacked, but their tree needs more memory than there is
+    [
+        ("report.docx", 100 << 20),
+        *((name, 300 << 20) for name in (*BOMBS, "film.srt.gz", "messages.po.gz", "page.md.gz")),
+    ],
+)
+def test_a_bomb_is_refused_and_the_next_file_is_read(name, size):
+    content = bomb(name, size)
+    assert len(content) < size / 100
+    with Worker() as worker:
+        with pytest.raises(FormatError) as error:
+            worker.read(Source(content, format_of(name), name), 10**9)
+        assert re.fullmatch(rf"{name}: .*(at most|more than|longer than) .*", str(error.value))
+        assert worker.read(Source(b"<p>a", "html", "a.html"), 10**9).units
