@@ -1,10 +1,10 @@
 """`EngineDecoder`: the decoder that runs in the engine."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import cast
 
 from capsule_mt.engine.engine import Engine
-from capsule_mt.engine.search import Forced, Hypothesis, Ids, Readings, SearchOptions
+from capsule_mt.engine.search import Forced, Hypothesis, Ids, Readings, Restriction, SearchOptions
 from capsule_mt.options.table import BY_NAME, nearest
 
 FIRST_TOKEN = "forced_bos_token_id"
@@ -56,7 +56,15 @@ class EngineDecoder:
             batch.append(hypotheses)
         return batch
 
-    def force(self, sources: Sequence[Ids], targets: Sequence[Ids], readings: Readings) -> list[Forced]:
+    def force(
+        self,
+        sources: Sequence[Ids],
+        targets: Sequence[Ids],
+        readings: Readings,
+        positions: Sequence[Collection[int]] | None = None,
+        restriction: Restriction | None = None,
+    ) -> list[Forced]:
         """Score these translations, from the first token after the start token on."""
-        scores = self.engine.force(sources, targets, readings, start=self.start, end=self.end, pad=self.pad)
+        tokens = {"start": self.start, "end": self.end, "pad": self.pad}
+        scores = self.engine.force(sources, targets, readings, positions, restriction, **tokens)
         return [Forced(log_probs, received) for log_probs, received in scores]

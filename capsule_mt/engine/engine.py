@@ -1,7 +1,7 @@
 """`Engine`: a program whose weights are packed for the processor, which searches and scores on several threads."""
 
 import os
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 from typing import Any
 
 from capsule_mt.engine.library import BY_ROW, NativeModel, native_tier, rounded
@@ -14,7 +14,7 @@ from capsule_mt.engine.request import (
     SearchResult,
     SpecialTokens,
 )
-from capsule_mt.engine.search import Ids, Readings, SearchOptions
+from capsule_mt.engine.search import Ids, Readings, Restriction, SearchOptions
 from capsule_mt.engine.stopping import finished_after, run_all, stoppable
 
 MAX_TARGET_TOKENS = 2**31 - 1  # tokens, where a model has no limit
@@ -175,14 +175,28 @@ class Engine:
         return self._in_parts([by_length[number::parts] for number in range(parts)], call, options.max_time)
 
     def force(
-        self, sources: Sequence[Ids], targets: Sequence[Ids], readings: Readings, *, start: int, end: int, pad: int
+        self,
+        sources: Sequence[Ids],
+        targets: Sequence[Ids],
+        readings: Readings,
+        positions: Sequence[Collection[int]] | None = None,
+        restriction: Restriction | None = None,
+        *,
+        start: int,
+        end: int,
+        pad: int,
     ) -> list[Scored]:
-        """Score these targets, one for each source."""
-        if len(sources) != len(targets):
-            raise ValueError(f"`targets` must be as many as the {len(sources)} sources, got {len(targets)}")
+        """Score these targets, one for each source; with `positions`, only these tokens of each."""
+        further = {"positions": positions, "restriction.sources": restriction and restriction.sources}
+        for name, lists in {"targets": targets, **further}.items():
+            if lists is not None and len(sources) != len(lists):
+                raise ValueError(f"`{name}` must be as many as the {len(sources)} sources, got {len(lists)}")
         for row, target in enumerate(targets):
             if not len(target):
                 raise ValueError(f"target {row} has no token")
+            for position in () if positions is None else positions[row]:
+                if not 0 <= position < len(target):
+                    raise ValueError(f"target {row} has {len(target)} tokens, and so no position {position}")
         tokens = SpecialTokens(start, end, pad)
         parts: list[list[int]] = []
         size = MAX_ROWS
@@ -196,7 +210,9 @@ class Engine:
 
         def call(rows: list[int]) -> ForcedCall:
             pairs = [sources[row] for row in rows], [targets[row] for row in rows]
-            return ForcedCall(*pairs, readings, tokens, self.vocabulary)
+            scored = None if positions is None else [positions[row] for row in rows]
+            part = restriction and restriction._replace(sources=[restriction.sources[row] for row in rows])
+            return ForcedCall(*pairs, readings, tokens, self.vocabulary, scored, part)
 
         return self._in_parts(parts, call)
 

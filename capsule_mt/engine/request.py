@@ -9,13 +9,14 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, count
 from typing import Any, NamedTuple, cast
 
-from capsule_mt.engine.search import Candidates, Ids, Readings, SearchOptions
+from capsule_mt.engine.search import Candidates, Ids, Readings, Restriction, SearchOptions
 from capsule_mt.options.table import offered, request_fields
 
 _FIELDS = """
     num_sources: i; words, lengths, limits, forced: p; scored, start_token, end_token, pad_token: i;
     longest, longest_source, layer, head, num_threads: i; candidates: p; num_candidates: i;
-    list_lengths, candidate_indices, prefixes, prefix_lengths, targets, target_lengths, target_log_probs: p;
+    list_lengths, candidate_indices, prefixes, prefix_lengths: p;
+    targets, target_lengths, scored_targets, target_log_probs: p;
     tokens, translation_lengths, scores, log_probs, first_logits, received, stop: p
 """
 # the fields of `request_t`, in order: numbers of 64 bits, pointers, floats; options come first
@@ -47,7 +48,7 @@ class SearchResult(NamedTuple):
 
 
 class Scored(NamedTuple):
-    """What `Engine.force` returns for a target: log-probabilities [T], attention [T][S]."""
+    """What `Engine.force` returns for a target: attention [T][S], and log-probabilities [T], NaN if not requested."""
 
     log_probs: list[float]
     received: list[list[float]] | None
@@ -97,6 +98,14 @@ class Call:
             outlier = max(chain.from_iterable(lists), key=abs)
             raise ValueError(f"{name}: token {outlier} is outside the vocabulary of {self.vocabulary}") from None
 
+    def restrict(self, joint: JointCandidates) -> None:
+        """Restrict each source to its candidates."""
+        self.numbers["num_candidates"] = len(joint.candidates)
+        is_array = isinstance(joint.candidates, array) and joint.candidates.typecode == "i"  # as the engine takes them
+        candidates = joint.candidates if is_array else self.tokens("i", "the shortlist", [joint.candidates])
+        self.arrays["candidates"] = cast("array[int]", candidates)
+        self.arrays["list_lengths"], self.arrays["candidate_indices"] = joint.list_lengths, joint.indices
+
     def read(self, readings: Readings | None, num_tokens: int) -> None:
         """Ask the engine for the attention of `num_tokens` tokens, if the readings name a head."""
         head = None if readings is None else readings.head
@@ -114,7 +123,10 @@ class Call:
 
 
 class ForcedCall(Call):
-    """Score given targets."""
+    """Score given targets; with `positions`, only these tokens of each.
+
+    With a `restriction`, probabilities are among the tokens of its sources' shortlists and of the targets.
+    """
 
     def __init__(
         self,
@@ -123,6 +135,8 @@ class ForcedCall(Call):
         readings: Readings,
         tokens: SpecialTokens,
         vocabulary: int,
+        positions: Sequence[Iterable[int]] | None = None,
+        restriction: Restriction | None = None,
     ) -> None:
         super().__init__(sources, tokens, vocabulary)
         lengths = array("q", map(len, targets))
@@ -130,6 +144,15 @@ class ForcedCall(Call):
         self.arrays |= {"limits": lengths, "target_lengths": lengths}
         self.arrays["targets"] = self.tokens("q", "the targets", targets)
         self.arrays["target_log_probs"] = empty("f", sum(lengths))
+        if positions is not None:
+            scored, first = empty("b", sum(lengths)), 0
+            for length, scored_positions in zip(lengths, positions, strict=True):
+                for position in scored_positions:
+                    scored[first + position] = 1
+                first += length
+            self.arrays["scored_targets"] = scored
+        if restriction is not None:
+            self.restrict(joint_candidates(restriction.shortlist, restriction.sources, targets))
         self.read(readings, sum(lengths))
 
     def results(self) -> list[Scored]:
@@ -176,17 +199,9 @@ class SearchCall(Call):
             self.arrays["prefix_lengths"] = array("q", map(len, prefixes))
         if options.shortlist is not None:
             end = [tokens.end] if tokens.end >= 0 else []
-            self._restrict(joint_candidates(options.shortlist, sources, [[*end, *prefix] for prefix in prefixes]))
+            self.restrict(joint_candidates(options.shortlist, sources, [[*end, *prefix] for prefix in prefixes]))
         self._set_options(options)
         self.read(options.readings, num_results * self.longest)
-
-    def _restrict(self, joint: JointCandidates) -> None:
-        """Restrict each source to its candidates."""
-        self.numbers["num_candidates"] = len(joint.candidates)
-        is_array = isinstance(joint.candidates, array) and joint.candidates.typecode == "i"  # as the engine takes them
-        candidates = joint.candidates if is_array else self.tokens("i", "the shortlist", [joint.candidates])
-        self.arrays["candidates"] = cast("array[int]", candidates)
-        self.arrays["list_lengths"], self.arrays["candidate_indices"] = joint.list_lengths, joint.indices
 
     def _set_options(self, options: SearchOptions) -> None:
         for option in OPTIONS:

@@ -1,11 +1,11 @@
 """The requests and results of a decoder, as plain values. Legend: S source tokens, T target tokens."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from capsule_mt.options.table import Candidates, Ids, Readings, SearchOptions
 
-__all__ = ["Candidates", "Decoder", "Forced", "Hypothesis", "Ids", "Readings", "SearchOptions"]
+__all__ = ["Candidates", "Decoder", "Forced", "Hypothesis", "Ids", "Readings", "Restriction", "SearchOptions"]
 
 
 class Hypothesis:
@@ -35,7 +35,7 @@ class Hypothesis:
     @property
     def received(self) -> list[float] | None:
         """The most attention that each source token [S] receives from any token, the end token included."""
-        return None if self.attention is None else [max(column) for column in zip(*self.attention, strict=True)]
+        return None if self.attention is None else [*map(max, zip(*self.attention, strict=True))]
 
     def read(self, forced: "Forced", end: int) -> None:
         """Keep what a forced pass over these tokens has read; a translation of an end token alone covers nothing."""
@@ -56,6 +56,13 @@ class Forced(NamedTuple):
     received: list[list[float]] | None = None
 
 
+class Restriction(NamedTuple):
+    """A shortlist, and for each translation the source whose list restricts it."""
+
+    shortlist: Candidates
+    sources: Sequence[Ids]
+
+
 class Decoder(Protocol):
     """Anything that translates token ids: the engine, or `generate()` of transformers.
 
@@ -68,6 +75,17 @@ class Decoder(Protocol):
         """Return the best translations of each source, the best first."""
         ...
 
-    def force(self, sources: Sequence[Ids], targets: Sequence[Ids], readings: Readings) -> list[Forced]:
-        """Score these translations, from the first token after the start token on, in one pass."""
+    def force(
+        self,
+        sources: Sequence[Ids],
+        targets: Sequence[Ids],
+        readings: Readings,
+        positions: Sequence[Collection[int]] | None = None,
+        restriction: Restriction | None = None,
+    ) -> list[Forced]:
+        """Score these translations, from the first token after the start token on, in one pass.
+
+        positions: for each translation, the tokens whose log-probabilities are needed; those of others may be NaN.
+        restriction: probabilities are among the listed tokens and those of the translation; by default among all.
+        """
         ...

@@ -4,14 +4,14 @@ Legend: B sources, R translations of each, N = B * R rows, S source tokens, T ta
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, cast
 
 import torch
 from transformers import LogitsProcessorList, PreTrainedModel
 
 from capsule_mt.engine.decoder import EngineDecoder
-from capsule_mt.engine.search import Forced, Hypothesis, Ids, Readings, SearchOptions
+from capsule_mt.engine.search import Forced, Hypothesis, Ids, Readings, Restriction, SearchOptions
 from capsule_mt.options.table import SEARCH_FIELDS
 from hf_capsule_mt.decoding.attention import read_head
 from hf_capsule_mt.decoding.ensemble import EnsembleLogits
@@ -90,11 +90,18 @@ class GenerateDecoder:
         return hypotheses
 
     @torch.no_grad()
-    def force(self, sources: Sequence[Ids], targets: Sequence[Ids], readings: Readings) -> list[Forced]:
+    def force(
+        self,
+        sources: Sequence[Ids],
+        targets: Sequence[Ids],
+        readings: Readings,
+        positions: Sequence[Collection[int]] | None = None,
+        restriction: Restriction | None = None,
+    ) -> list[Forced]:
         """Score given translations, from the first token after the start token on."""
         engine: EngineDecoder | None = None if self.fast is None else self.fast.decoder_for(readings)
         if engine is not None:
-            return engine.force(sources, targets, readings)
+            return engine.force(sources, targets, readings, positions, restriction)
         vocabulary = self.model.get_output_embeddings()
         width = self.model.config.vocab_size if vocabulary is None else len(vocabulary.weight)
         longest = max(map(len, targets), default=1)

@@ -37,7 +37,7 @@ class Echo:
         ]
         return Hypothesis(ids, [-1.0 - lost] * len(ids), len(ids) >= limit, attention)
 
-    def force(self, sources, targets, readings):
+    def force(self, sources, targets, readings, positions=None):
         """A token is as probable as it is in the source: e^-1 if it is there, e^-3 if not."""
         self.forced.append((list(sources), [list(target) for target in targets]))
         forced = []

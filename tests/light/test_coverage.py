@@ -121,7 +121,7 @@ class Sums:
     def __init__(self):
         self.sources = []
 
-    def force(self, sources, targets, readings):
+    def force(self, sources, targets, readings, positions=None):
         self.sources.append([list(source) for source in sources])
         return [Forced([sum(source) / 1000] * len(target)) for source, target in zip(sources, targets, strict=True)]
 

@@ -65,9 +65,9 @@ class Counted(EngineDecoder):
         self.searched_scores.append(options.scores)
         return super().translate(sources, options)
 
-    def force(self, sources, targets, readings):
+    def force(self, sources, targets, readings, positions=None):
         self.num_forced.append(len(targets))
-        return super().force(sources, targets, readings)
+        return super().force(sources, targets, readings, positions)
 
 
 @pytest.fixture

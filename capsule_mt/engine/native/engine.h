@@ -97,9 +97,10 @@ typedef struct {
     /* Tokens that the translations of each source begin with, one source after the other, and their number; or NULL. */
     const int64_t *prefixes, *prefix_lengths;
     /* Given translations, or NULL for a search: their tokens after the start token, one target after the other. The
-     * program's states, limits, beams and shortlists are ignored. */
+     * program's states, limits and beams are ignored. With a shortlist, log-probabilities are among its tokens. */
     const int64_t *targets, *target_lengths;
-    float *target_log_probs; /* result [tokens of all targets] */
+    const int8_t *scored_targets; /* [tokens of all targets] 0: no log-probability, which saves its logits; NULL: all */
+    float *target_log_probs;      /* result [tokens of all targets], NaN where there is none */
     /* Results of a search. A length is 0 where there are fewer translations than `num_return_sequences`. */
     int64_t *tokens;        /* [num_sources, num_return_sequences, longest], padded */
     int64_t *translation_lengths; /* [num_sources, num_return_sequences] */

@@ -155,7 +155,7 @@ int find_best_tokens(run_t *run, const operation_t *op, const linear_t *head, co
 }
 #endif
 
-void score_rows(run_t *run, int64_t first, int64_t count) {
+void score_rows(run_t *run, const float *inputs, int64_t count) {
     const operation_t *head = run->model->head;
-    map_rows(run, head, row_of(run, head->slots[LINEAR_source], first), count, run->values[OUT_OF(head)]);
+    map_rows(run, head, inputs, count, run->values[OUT_OF(head)]);
 }

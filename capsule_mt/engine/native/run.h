@@ -152,8 +152,8 @@ void run_program(run_t *run, int program);
 
 /* ---- logits.c */
 
-/* With given targets: the logits of up to SCORED_ROWS rows, from the `first` on, at the start of their buffer. */
-void score_rows(run_t *run, int64_t first, int64_t count);
+/* With given targets: the logits of up to SCORED_ROWS rows of the head's inputs, at the start of their buffer. */
+void score_rows(run_t *run, const float *inputs, int64_t count);
 #define SCORED_ROWS 48
 
 /* ---- search.c */

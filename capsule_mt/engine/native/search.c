@@ -1,5 +1,5 @@
 /* Greedy and beam search, by the rules of transformers' `generate()`. */
-#include "run.h"
+#include "lists.h"
 
 #include <math.h>
 
@@ -10,13 +10,6 @@ typedef struct {
     float *log_probs; /* of all tokens */
     int32_t *rows; /* of a finished one, if attention is read: the row that it had at each step */
 } hypothesis_t;
-
-/* The tokens that a source may write, ascending; all if `tokens` is NULL. */
-typedef struct {
-    int64_t length;
-    const int32_t *indices; /* among the candidates of the batch */
-    int32_t *tokens;
-} list_t;
 
 /* The search for the translations of one source. */
 typedef struct {
@@ -43,40 +36,6 @@ typedef struct {
 } beam_t;
 
 /* ---- what a source may write */
-
-/* The index of a token in a list, or -1. */
-static int64_t index_of(const list_t *list, int64_t token) {
-    if (!list->tokens) return token;
-    int64_t first = 0, end = list->length;
-    while (first < end) {
-        int64_t middle = (first + end) / 2;
-        if (list->tokens[middle] < token) first = middle + 1;
-        else end = middle;
-    }
-    return first < list->length && list->tokens[first] == token ? first : -1;
-}
-
-/* Takes the list of a source out of the request; `num_listed` counts the tokens of those before it. */
-static list_t list_of(run_t *run, int64_t source, int64_t *num_listed) {
-    const request_t *request = run->request;
-    list_t list = {0, NULL, NULL};
-    if (!request->candidates) return list;
-    list.length = request->list_lengths[source];
-    list.indices = request->candidate_indices + *num_listed;
-    list.tokens = take(run, list.length * 4);
-    for (int64_t i = 0; i < list.length; i++) list.tokens[i] = request->candidates[list.indices[i]];
-    *num_listed += list.length;
-    return list;
-}
-
-/* The logits of what a source may write, and their count; those of a list are copied into `memory`. */
-static float *logits_of(const run_t *run, const list_t *list, int64_t row, float *memory, long *count) {
-    *count = list->tokens ? (long)list->length : (long)run->model->vocabulary;
-    if (!list->tokens) return row_of(run, run->model->logits, row);
-    const float *logits = run->values[run->model->logits] + row * run->request->num_candidates;
-    for (int64_t i = 0; i < list->length; i++) memory[i] = logits[list->indices[i]];
-    return memory;
-}
 
 static void forbid_token(const list_t *list, int64_t token, float *logits) {
     int64_t index = index_of(list, token);

@@ -1,5 +1,6 @@
 """Searching and forced passes, against plain loops and against each other."""
 
+import math
 import os
 import signal
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from capsule_mt.engine.decoder import EngineDecoder
 from capsule_mt.engine.engine import Engine
 from capsule_mt.engine.program import Codes, Program, Tensor, operations
-from capsule_mt.engine.search import Readings, SearchOptions
+from capsule_mt.engine.search import Readings, Restriction, SearchOptions
 from capsule_mt.options.table import offered
 from tests.light.engine.conftest import TIERS
 from tests.light.engine.plain import Plain, log_probs_of
@@ -245,6 +246,22 @@ def test_more_words_than_are_worked_on_at_once_change_nothing(name, int8):
     assert decoder.force(SOURCES * times, TARGETS * times, readings) == forced * times
 
 
+@pytest.mark.parametrize("int8", [False, True])
+@names
+def test_requested_positions_alone_are_scored_bit_for_bit(name, int8):
+    decoder = decoder_of(PROGRAMS[name], int8=int8, num_threads=2)
+    readings = readings_of(decoder)
+    positions = [range(len(target))[row % 2 :: row + 1] for row, target in enumerate(TARGETS)]
+    complete = decoder.force(SOURCES, TARGETS, readings)
+    partial = decoder.force(SOURCES, TARGETS, readings, positions)
+    assert [forced.received for forced in partial] == [forced.received for forced in complete]
+    for scored_positions, full, forced in zip(positions, complete, partial, strict=True):
+        for position, log_prob in enumerate(forced.log_probs):
+            is_scored = position in scored_positions
+            assert log_prob == full.log_probs[position] if is_scored else math.isnan(log_prob)
+    assert all(map(math.isnan, decoder.force(SOURCES[:1], TARGETS[:1], readings, [()])[0].log_probs))
+
+
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the test counts threads as Linux does")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_threads_wait_for_the_next_call_and_a_fork_has_its_own():
@@ -300,6 +317,31 @@ def test_only_listed_tokens_are_written(name):
             assert label != "greedy" or hypotheses[0].ids == expected[0].ids
 
 
+@pytest.mark.parametrize("int8", [False, True])
+def test_restricted_probabilities_are_shares_of_the_list(int8):
+    """They are those of a search with that list, and by plain loops: p over the sum of p of the list."""
+    decoder, limits = decoder_of(PROGRAMS["plain"], int8=int8, num_threads=2), [12] * len(SOURCES)
+    results = decoder.translate(SOURCES, SearchOptions(limits, shortlist=Listed()))
+    targets = [hypotheses[0].ids for hypotheses in results]
+    restriction = Restriction(Listed(), SOURCES)
+    forced = decoder.force(SOURCES, targets, Readings(), restriction=restriction)
+    for hypotheses, scored in zip(results, forced, strict=True):
+        assert scored.log_probs == pytest.approx(hypotheses[0].log_probs, abs=1e-6)
+    assert decoder.force(SOURCES[1:2], targets[1:2], Readings(), restriction=Restriction(Listed(), SOURCES[1:2])) == [
+        forced[1]
+    ]
+    shorter = [source[1:] for source in SOURCES if len(source) > 1]  # the list stays that of the complete source
+    complete = [source for source in SOURCES if len(source) > 1]
+    kept_targets = [target for source, target in zip(SOURCES, targets, strict=True) if len(source) > 1]
+    forced = decoder.force(shorter, kept_targets, Readings(), restriction=Restriction(Listed(), complete))
+    for source, full_source, target, scored in zip(shorter, complete, kept_targets, forced, strict=True):
+        plain, tokens = Plain(PROGRAMS["plain"], source, PAD), Listed().of_source(full_source, *target)
+        steps = [log_probs_of(plain.read(token)) for token in (PAD, *target)][:-1]
+        for token, log_probs, log_prob in zip(target, steps, scored.log_probs, strict=True):
+            share = log_probs[token] - math.log(sum(math.exp(log_probs[listed]) for listed in tokens))
+            assert log_prob == pytest.approx(share, abs=0.05 if int8 else 2e-4)
+
+
 class Shared:
     """A list of tokens for every source: one object, or a copy for each."""
 
@@ -353,6 +395,8 @@ def test_options_of_generate_are_refused():
         (lambda d: d.translate([[5]], SearchOptions([5], no_repeat_ngram_size=2.0)), "`no_repeat_ngram_size` must be"),
         (lambda d: d.force([[5]], [[]], Readings()), "target 0 has no token"),
         (lambda d: d.force([[5]], [[7], [8]], Readings()), "as many as the 1 sources, got 2"),
+        (lambda d: d.force([[5]], [[7]], Readings(), [[], []]), "`positions` must be as many as the 1 sources, got 2"),
+        (lambda d: d.force([[5]], [[7]], Readings(), [[1]]), "target 0 has 1 tokens, and so no position 1"),
     ],
 )
 def test_a_request_that_does_not_fit_is_refused(ask, message):
