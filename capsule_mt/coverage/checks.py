@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
 from capsule_mt.coverage.check_words import ARTICLES, LARGE_NUMBER, NEGATION, NUMBER_WORDS, SIGN_NAMES
-from capsule_mt.coverage.repetition import doubled_phrases
+from capsule_mt.coverage.repetition import doubled_among
 from capsule_mt.coverage.results import Check, CheckKind
 from capsule_mt.text.copying import may_have_non_words
 from capsule_mt.text.keeping import Item, bare, parts_of
@@ -28,6 +28,7 @@ DIGITS = {
     for code in (*range(0xB2, 0xBA), *range(0x660, 0x2090), *range(0xFF10, 0xFF1A))
     if unicodedata.digit(chr(code), -1) >= 0
 }
+HAS_DIGIT = re.compile(rf"[\d{''.join(map(chr, DIGITS))}]")
 MAX_SMALL_NUMBER = 12  # larger numbers may be written as several words
 HALF = ("halb", "half")  # German "halb acht" and Dutch "half acht" are half past seven
 MAX_INTEGER = 999_999  # more than any number in words, and any year
@@ -59,11 +60,13 @@ def checks_of(
     (source_items, source_words), (target_items, target_words) = map(_items_and_words, (source, translation))
     checks = [*_item_checks(source_items, target_items)] if source_items or target_items else []
     checks += _number_checks(source_words, target_words, languages)
-    checks += _number_word_checks(source_words, target_words, languages)
+    tokens, target_tokens = WORDS.findall(source_words), WORDS.findall(target_words)
+    if not _numbers(source_words) and not _numbers(target_words):  # digits may stand for number words
+        checks += _number_word_checks(tokens, target_tokens, languages)
     checks += _sign_checks(source_words, target_words, languages)
     checks += _end_check(source_words, target_words, languages)
-    checks += _doubled_checks(source_words, target_words)
-    checks += _untranslated_check(source_words, target_words)
+    checks += _doubled_checks(tokens, target_tokens)
+    checks += _untranslated_check(tokens, target_tokens)
     checks += _bracket_checks(source_words, target_words)
     checks += _negation_check(source_words, target_words, languages)
     return tuple(checks)
@@ -127,9 +130,9 @@ def _trimmed(value: str) -> str:
 
 
 def _numbers(text: str) -> list[str]:
-    if not text.isascii():
-        text = text.translate(DIGITS)
-    return NUMBER.findall(text)
+    if not HAS_DIGIT.search(text):
+        return []
+    return NUMBER.findall(text if text.isascii() else text.translate(DIGITS))
 
 
 def _number_checks(source: str, translation: str, languages: tuple[str | None, str | None]) -> Iterator[Check]:
@@ -243,14 +246,13 @@ def _values_in_words(text: str, language: str | None) -> Counter[int]:
     return values
 
 
-def _number_word_checks(source: str, translation: str, languages: tuple[str | None, str | None]) -> Iterator[Check]:
+def _number_word_checks(
+    source: Sequence[str], translation: Sequence[str], languages: tuple[str | None, str | None]
+) -> Iterator[Check]:
     """Yield number words that one side lacks, where each side has one: "two" and "três".
 
-    If only one side has one, the other may have a paraphrase, such as "both". If a text has digits, they may stand for
-    number words.
+    If only one side has one, the other may have a paraphrase, such as "both".
     """
-    if _numbers(source) or _numbers(translation):
-        return
     words, target_words = map(_small_numbers, (source, translation), languages)
     missing, added = words.keys() - target_words.keys(), target_words.keys() - words.keys()
     if missing and added:
@@ -258,10 +260,11 @@ def _number_word_checks(source: str, translation: str, languages: tuple[str | No
         yield from (Check("numbers", "", target_words[value]) for value in target_words if value in added)
 
 
-def _small_numbers(text: str, language: str | None) -> dict[int, str]:
+def _small_numbers(words: Sequence[str], language: str | None) -> dict[int, str]:
     """Return the first word for each number from 2 to 12 in a text, without hours such as "halb acht"."""
-    value_of_word, numbers = NUMBER_WORDS.get(language or "", {}), dict[int, str]()
-    words = WORDS.findall(text)
+    value_of_word, numbers = NUMBER_WORDS.get(language or ""), dict[int, str]()
+    if value_of_word is None:
+        return numbers
     for previous, word in zip(["", *words], words, strict=False):
         value = value_of_word.get(word.casefold(), 0)
         if 2 <= value <= MAX_SMALL_NUMBER and previous.casefold() not in HALF:
@@ -346,24 +349,22 @@ def _end_check(source: str, translation: str, languages: tuple[str | None, str |
         yield Check("end", *marks)
 
 
-def _doubled_checks(source: str, translation: str) -> Iterator[Check]:
+def _doubled_checks(source: Sequence[str], translation: Sequence[str]) -> Iterator[Check]:
     """Yield the phrases that a translation says twice in a row, if its source has fewer such phrases.
 
     A phrase that the source doubles, too, as a name or "ha ha", accounts for itself.
     """
-    phrases = doubled_phrases(translation)
-    source_phrases = doubled_phrases(source) if phrases else phrases
+    phrases = doubled_among(translation)
+    source_phrases = doubled_among(source) if phrases else phrases
     if phrases.total() > source_phrases.total():
         for phrase in phrases - source_phrases:
             if len(phrase) >= MIN_DOUBLED:
                 yield Check("doubled", "", phrase)
 
 
-def _untranslated_check(source: str, translation: str) -> Iterator[Check]:
+def _untranslated_check(source: Sequence[str], translation: Sequence[str]) -> Iterator[Check]:
     """Yield the longest run of words that both texts have, if it has enough lower-case words, which are not names."""
-    words, target_words = (
-        [word for word in WORDS.findall(text) if word[0].isalnum()] for text in (source, translation)
-    )
+    words, target_words = ([word for word in words if word[0].isalnum()] for words in (source, translation))
     run = _longest_run(words, target_words)
     if sum(word.islower() for word in run) >= MIN_UNTRANSLATED:
         yield Check("untranslated", " ".join(run), "")

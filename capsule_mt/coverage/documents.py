@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import attrgetter
 
 from capsule_mt.coverage.checks import checks_of
 from capsule_mt.coverage.methods import PieceCoverage, PieceSupport
@@ -33,17 +34,17 @@ def coverage_of(
     parts, weights = [], []
     rows = zip(document.pieces, pieces, translations, written, strict=True)
     for piece, coverage, (translation, offset), output in rows:
-        words, weight = [], 0
-        for index, word in enumerate(piece.words):
-            is_marked = coverage.marked[index] and not word.is_mark
+        words, weight, text = [], 0, document.text
+        for word, covered, marked in zip(piece.words, coverage.covered, coverage.marked, strict=True):
+            is_marked = marked and not word.is_mark
             weight += is_marked or not (word.is_mark or word.is_optional or word.is_function)
             start, end = word.span
-            words.append(Word(document.text[start:end], start, end, coverage.covered[index], is_marked))
+            words.append(Word(text[start:end], start, end, covered, is_marked))
         part = Coverage(
             coverage.score,
             tuple(words),
             (SentenceCoverage(*piece.span, score=coverage.score),),
-            tuple(repeated_phrases(translation, document.text[piece.span.start : piece.span.end])),
+            tuple(repeated_phrases(translation, text[piece.span.start : piece.span.end])),
         )
         if coverage.support is not None:
             target_words = tuple(_target_words(coverage.support, output, translation, offset))
@@ -61,7 +62,8 @@ def coverage_of(
 
 def with_checks(coverage: Coverage, text: str, translation: str, languages: tuple[str | None, str | None]) -> Coverage:
     """Return a coverage with the faults that rules find in the translation of a text."""
-    return replace(coverage, checks=checks_of(text, translation, *languages))
+    checks = checks_of(text, translation, *languages)
+    return replace(coverage, checks=checks) if checks else coverage
 
 
 def joined(
@@ -73,7 +75,7 @@ def joined(
     supports = [part.support for part in parts if part.support is not None]
     return Coverage(
         weighted / total if total else 1.0,
-        tuple(sorted((word for part in parts for word in part.words), key=lambda word: word.start)),
+        tuple(sorted((word for part in parts for word in part.words), key=attrgetter("start"))),
         tuple(sentence for part in parts for sentence in part.sentences),
         tuple(phrase for part in parts for phrase in part.repetitions),
         threshold,

@@ -1,6 +1,8 @@
 """Phrases that a text says twice in a row."""
 
 from collections import Counter
+from collections.abc import Sequence
+from operator import eq
 
 from capsule_mt.text.words import WORDS
 
@@ -15,9 +17,16 @@ def repeated_phrases(translation: str, source: str) -> list[str]:
 
 def doubled_phrases(text: str) -> Counter[str]:
     """Count the phrases that are followed by themselves, longest phrases first."""
-    words = [match[0].casefold() for match in WORDS.finditer(text)]
+    return doubled_among(WORDS.findall(text))
+
+
+def doubled_among(words: Sequence[str]) -> Counter[str]:
+    """Count the phrases of these words that are followed by themselves, longest phrases first."""
+    words = [word.casefold() for word in words]
     counts: Counter[str] = Counter()
-    if len(set(words)) == len(words):
+    lengths = range(1, LONGEST_REPEATED_PHRASE + 1)
+    # nearly all texts end here: of a doubled phrase of n words, each word stands again n words further on
+    if not any(sum(map(eq, words, words[length:])) >= length for length in lengths):
         return counts
     index = 0
     while index < len(words):

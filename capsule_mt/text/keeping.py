@@ -14,6 +14,7 @@ import unicodedata
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from itertools import accumulate
 from typing import cast
 
@@ -275,8 +276,17 @@ class Masked:
         words = (part for part, _ in self.parts if not isinstance(part, Item))
         return not self.items or any(character.isalpha() for part in words for character in part)
 
+    @cached_property
+    def shift(self) -> int | None:
+        """The offset in the user's text of the first character, if `text` stands there as it is."""
+        (part, (start, end)), *further = self.parts or [("", Span(0, 0))]
+        is_run = not further and not isinstance(part, Item) and end - start == len(part) > 0
+        return start if is_run and (self.normal is None or self.normal.is_unchanged) else None
+
     def user_span(self, span: Span) -> Span:
         """Return the span of the user's text behind a span of `text`; an item is never cut."""
+        if self.shift is not None:
+            return Span(span.start + self.shift, span.end + self.shift)
         first, last = bisect_right(self.starts, span.start) - 1, bisect_right(self.starts, span.end - 1) - 1
         start, end = self.parts[first][1].start, self.parts[last][1].end
         start += 0 if isinstance(self.parts[first][0], Item) else span.start - self.starts[first]

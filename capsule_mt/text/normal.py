@@ -66,6 +66,11 @@ class NormalForm:
     def __init__(self, source: str, text: str | None = None, spans: Sequence[Span] | None = None) -> None:
         self.source, self.text, self._spans = source, source if text is None else text, spans
 
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether each character of the form stands for itself."""
+        return self._spans is None
+
     def source_span(self, span: Span) -> Span:
         """Return the span of the user's text behind a span of the form."""
         if self._spans is None:

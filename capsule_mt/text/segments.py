@@ -223,8 +223,11 @@ class Segmenter(NamedTuple):
         if self.with_words:
             unknown_id = self.tokenizer.unknown_id
             words = source_words(source.text, encoded.offsets, encoded.ids, unknown_id, self.lists)
-            words = [_of_user(word, source) for word in words if not source.is_added(word.model_span)]
-        return Piece(source.span, encoded.ids, _merged(words), [], was_cut, source, source.text, encoded.offsets)
+            if source.shift is None:
+                words = _merged([_of_user(word, source) for word in words if not source.is_added(word.model_span)])
+            elif source.shift:
+                words = [word._replace(span=source.user_span(word.span)) for word in words]
+        return Piece(source.span, encoded.ids, words, [], was_cut, source, source.text, encoded.offsets)
 
     def _without_unknown(self, source: Masked, encoded: Encoded, unknown: set[int]) -> tuple[Masked, Encoded]:
         """Protect words and signs with unknown tokens, which no model can translate, if the result fits."""

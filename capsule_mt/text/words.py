@@ -4,6 +4,7 @@ import re
 import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -74,23 +75,20 @@ def source_words(
 
     offsets: for each token, the characters that it stands for, or `None`.
     """
-    return [
-        SourceWord(
-            span,
-            tokens,
-            is_mark=is_mark(text[span.start : span.end]),
-            is_unknown=unknown_id is not None and any(token_ids[token] == unknown_id for token in tokens),
-            is_optional=text[span.start : span.end].casefold() in lists.optional,
-            is_function=text[span.start : span.end].casefold() in lists.function,
-            model_span=span,
-        )
-        for span, tokens in words_of(text, offsets)
-    ]
+    has_unknown = unknown_id is not None and unknown_id in token_ids
+    words = []
+    for span, tokens in words_of(text, offsets):
+        word = text[span.start : span.end]
+        folded = word.casefold()
+        is_unknown = has_unknown and any(token_ids[token] == unknown_id for token in tokens)
+        is_optional, is_function = folded in lists.optional, folded in lists.function
+        words.append(SourceWord(span, tokens, is_mark(word), is_unknown, is_optional, is_function, span))
+    return words
 
 
 def is_mark(word: str) -> bool:
     """Whether a word has neither letters nor digits."""
-    return not any(map(str.isalnum, word))
+    return not word.isalnum() and not any(map(str.isalnum, word))
 
 
 def with_space(text: str, addition: str) -> str:
@@ -114,23 +112,30 @@ def words_of(text: str, offsets: Offsets) -> list[tuple[Span, list[int]]]:
     """
     words: list[tuple[Span, list[int]]] = []
     tokens_by_span = sorted((span, token) for token, span in enumerate(offsets) if span)
-    # both ascend, so that a binary search finds the tokens of a word in a long text
+    tokens = [token for _, token in tokens_by_span]
     starts = [span[0] for span, _ in tokens_by_span]
-    ends = list(accumulate((span[1] for span, _ in tokens_by_span), max))
+    ends = [span[1] for span, _ in tokens_by_span]
+    # both ascend, so that a binary search finds the tokens of a word in a long text
+    latest_ends = list(accumulate(ends, max))
+    is_in_order = latest_ends == ends and tokens == sorted(tokens)
 
-    def tokens_of(word: tuple[int, int]) -> dict[int, tuple[int, int]]:
-        """Return the tokens that share a character with a word, and their spans."""
-        candidates = tokens_by_span[bisect_right(ends, word[0]) : bisect_left(starts, word[1])]
-        return dict(sorted((token, span) for span, token in candidates if span[1] > word[0]))
+    def tokens_of(start: int, end: int) -> list[int]:
+        """Return the tokens that share a character with a word."""
+        first, last = bisect_right(latest_ends, start), bisect_left(starts, end)
+        if is_in_order:
+            return tokens[first:last]
+        return sorted(tokens[index] for index in range(first, last) if ends[index] > start)
 
+    has_unspaced = not text.isascii() and re.search(UNSPACED_SCRIPTS, text) is not None
     for match in WORDS.finditer(text):
-        token_spans = tokens_of(match.span())
-        if not match[0].isascii() and re.search(UNSPACED_SCRIPTS, match[0]):
-            parts = {(max(start, match.start()), min(end, match.end())) for start, end in token_spans.values()}
-            groups = [(part, list(tokens_of(part))) for part in sorted(parts)]
-        else:
-            groups = [(match.span(), list(token_spans))]
-        words += [(Span(start, end), tokens) for (start, end), tokens in groups if tokens]
+        start, end = match.span()
+        word_tokens = tokens_of(start, end)
+        if has_unspaced and re.search(UNSPACED_SCRIPTS, match[0]):
+            spans = [span for span in (offsets[token] for token in word_tokens) if span]
+            parts = sorted({(max(span[0], start), min(span[1], end)) for span in spans})
+            words += [(Span(*part), tokens_of(*part)) for part in parts]
+        elif word_tokens:
+            words.append((Span(start, end), word_tokens))
     return words
 
 
@@ -179,7 +184,7 @@ def locate_tokens(text: str, pieces: Sequence[str | None]) -> Offsets:
         if piece is None:
             pending.append(len(offsets) - 1)
             continue
-        surface = _normalized(piece.replace("▁", " ").strip())[0]
+        surface = _surface(piece)
         limit = position + len(surface) + missed + (MAX_UNKNOWN if pending else MAX_DRIFT)
         start = text.find(surface, position, limit) if surface else -1
         if start < 0:
@@ -192,9 +197,18 @@ def locate_tokens(text: str, pieces: Sequence[str | None]) -> Offsets:
     return offsets
 
 
+@lru_cache(maxsize=1 << 16)
+def _surface(piece: str) -> str:
+    """Return the characters that a token stands for, as `_normalized` has them."""
+    return _normalized(piece.replace("▁", " ").strip())[0]
+
+
 def _normalized(text: str) -> tuple[str, list[tuple[int, int]]]:
     """Return a text as sentencepiece reads it (NFKC, single spaces), and the source span of each of its characters."""
-    if text.isascii() and text.isprintable() and "  " not in text:  # the same, five times as fast
+    is_normal = text.isascii() or (
+        unicodedata.is_normalized("NFKC", text) and not any(map(unicodedata.combining, text))
+    )
+    if is_normal and text.isprintable() and "  " not in text:  # the same, five times as fast
         return text, list(pairwise(range(len(text) + 1)))
     characters: list[str] = []
     spans: list[tuple[int, int]] = []
