@@ -79,7 +79,8 @@ def _missing_share(piece: Piece, hypothesis: Hypothesis, forced_pair: ForcedPair
     do (0.848, 0.840).
     """
     attention, shares = word_attention(piece, hypothesis.received or []), list[float]()
-    for word, received, log_prob in zip(piece.words, attention, word_log_probs(piece, forced_pair), strict=True):
+    log_probs = word_log_probs(piece, forced_pair, piece.words)
+    for word, received, log_prob in zip(piece.words, attention, log_probs, strict=True):
         if word.is_unknown:
             shares.append(0.0)
         elif word.is_copied:

@@ -23,7 +23,7 @@ from capsule_mt.coverage.verified import (
     offsets_of,
     without_tokens,
 )
-from capsule_mt.engine.search import Decoder, Hypothesis, Ids, Readings
+from capsule_mt.engine.search import Candidates, Decoder, Hypothesis, Ids, Readings
 from capsule_mt.text.lengths import ExpectedLength
 from capsule_mt.text.segments import Piece
 from capsule_mt.text.sentences import Span
@@ -68,14 +68,14 @@ class Verifier(NamedTuple):
     """What verifies marks: a reverse model, and the function that decodes a translation.
 
     support: also find words of the translation that the source does not support.
-    by_shortlist: the log-probabilities of a hypothesis are over a shortlist's tokens, not over the whole vocabulary.
+    shortlist: the tokens among which hypotheses have their log-probabilities; `None` for the whole vocabulary.
     """
 
     reverse: Reverse
     decode: Callable[[Ids], str]
     marks: Marks = "likely"
     support: bool = False
-    by_shortlist: bool = False
+    shortlist: Candidates | None = None
 
 
 @dataclass(frozen=True)
@@ -245,20 +245,10 @@ def _by_verification(
     """Cover words by their doubt (see `verified`), and score a piece by its `completeness`."""
     fitted, length = calibration.methods.get("verified", {}), calibration.length
     curves, threshold = fitted if "words" in fitted else None, POINTS[verifier.marks]
-    candidates = [
-        Candidate(
-            piece,
-            text,
-            hypothesis.ids,
-            word_attention(piece, hypothesis.received or []),
-            [not (word.is_exempt or word.is_optional or word.is_unknown) for word in piece.words],
-            None if verifier.by_shortlist else sum(hypothesis.log_probs),
-        )
-        for piece, hypothesis, text in zip(pieces, hypotheses, texts, strict=True)
-    ]
-    coverages = []
+    candidates, coverages = list(map(_candidate, pieces, hypotheses, texts)), []
     # "sure" marks fewer words than "likely", but must give the same scores: compute the doubts as exactly
-    doubts_by_piece = doubts(candidates, decoder, verifier.reverse, min(threshold, POINTS["likely"]), forced_pairs)
+    exact_above = min(threshold, POINTS["likely"])
+    doubts_by_piece = doubts(candidates, decoder, verifier.reverse, exact_above, forced_pairs, verifier.shortlist)
     for piece, candidate, word_doubts in zip(pieces, candidates, doubts_by_piece, strict=True):
         covered = [
             1.0 if word.is_exempt else covered_share(doubt)
@@ -281,6 +271,13 @@ def _by_verification(
     return coverages
 
 
+def _candidate(piece: Piece, hypothesis: Hypothesis, translation: str) -> Candidate:
+    """Return a translation to verify."""
+    markable = [not (word.is_exempt or word.is_optional or word.is_unknown) for word in piece.words]
+    attention = word_attention(piece, hypothesis.received or [])
+    return Candidate(piece, translation, hypothesis.ids, attention, markable, sum(hypothesis.log_probs))
+
+
 def _unrelated(
     pieces: Sequence[Piece],
     hypotheses: Sequence[Hypothesis],
@@ -294,7 +291,7 @@ def _unrelated(
     assert calibration.unrelated_alarm is not None
     targets = [hypothesis.ids for hypothesis in hypotheses]
     log_probs = [hypothesis.log_probs for hypothesis in hypotheses]
-    if verifier.by_shortlist:
+    if verifier.shortlist is not None:
         log_probs = [
             forced.log_probs for forced in decoder.force([piece.ids for piece in pieces], targets, Readings())
         ]

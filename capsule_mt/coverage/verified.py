@@ -6,22 +6,25 @@ A word of the source counts as left out if its doubt is large:
 
 attention: the most that the word receives from the head that aligns words. log p: of the word by the reverse model,
 which reads the translation. loss: the log-probability that the translation loses without the word. The last two cost
-forced passes, which are made only if they can lift the doubt above the threshold.
+forced passes, which are made only for words whose doubt they can lift above the threshold.
 """
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from capsule_mt.coverage.curves import evidence_of, sigmoid
-from capsule_mt.engine.search import Decoder, Forced, Ids, Readings
+from capsule_mt.engine.search import Candidates, Decoder, Forced, Ids, Readings, Restriction
 from capsule_mt.text.segments import Piece
-from capsule_mt.text.words import Offsets, locate_tokens, words_of
+from capsule_mt.text.sentences import Span
+from capsule_mt.text.words import Offsets, SourceWord, locate_tokens, words_of
 
 LOG_PROB, LOSS = 0.5, 1.0  # a and b
 SMALLEST_LOG_PROB = -12.0
 SMALLEST_LOSS, LARGEST_LOSS = -1.0, 9.0
 # the doubt above which a word is marked: chosen by reading translations of dev text by both released models
 POINTS = {"sure": 8.5, "likely": 7.0, "all": 5.0}
+# what log p and the loss can add to the doubt of a word that the reverse model does not doubt
+MAX_INCREASE = LARGEST_LOSS - SMALLEST_LOSS - LOG_PROB * SMALLEST_LOG_PROB
 
 
 class ForcedPair(NamedTuple):
@@ -46,11 +49,13 @@ class Reverse(Protocol):
         *,
         with_head: bool = False,
         with_information: bool = False,
+        spans: Sequence[Sequence[Span]] | None = None,
     ) -> list[ForcedPair | None]:
         """Force each translation; `None` for a blank text.
 
         with_head: also read the head that aligns words.
         with_information: also force each translation without its text.
+        spans: the characters of each translation whose log-probabilities are needed; by default all.
         """
         ...
 
@@ -93,7 +98,7 @@ class Candidate(NamedTuple):
     target: its tokens.
     attention: for each word of the source, the most that it received.
     markable: for each word, whether it may be marked.
-    log_prob: of the complete translation; `None` if the search scored it within a shortlist.
+    log_prob: of the complete translation.
     """
 
     piece: Piece
@@ -101,7 +106,7 @@ class Candidate(NamedTuple):
     target: Ids
     attention: Sequence[float]
     markable: Sequence[bool]
-    log_prob: float | None = None
+    log_prob: float = 0.0
 
 
 def doubts(
@@ -110,51 +115,60 @@ def doubts(
     reverse: Reverse,
     threshold: float,
     forced_pairs: Sequence[ForcedPair | None] | None = None,
+    shortlist: Candidates | None = None,
 ) -> list[list[float]]:
     """Return the doubt of each word of each candidate; it is exact where it is above `threshold`.
 
     forced_pairs: the reverse model's readings of all candidates; by default it reads those that need it.
+    shortlist: the tokens among which the candidates were scored; `None` for all.
     """
-
-    def can_pass(candidate: Candidate, word: int, log_prob: float) -> bool:
-        """Return whether the doubt of a word would be above the threshold with the smallest loss."""
-        return candidate.markable[word] and doubt_of(candidate.attention[word], log_prob, SMALLEST_LOSS) > threshold
 
     doubts_by_candidate = [list(map(doubt_of, candidate.attention)) for candidate in candidates]
     # first attention alone, then the reverse model, and only then a pass without the word: each round reads fewer
-    indices = [
-        index
+    doubted = {
+        index: words
         for index, candidate in enumerate(candidates)
-        if any(can_pass(candidate, word, SMALLEST_LOG_PROB) for word in range(len(candidate.attention)))
-    ]
+        for words in [_words_above(threshold - MAX_INCREASE, doubts_by_candidate[index])]
+        if any(candidate.markable[word] for word in words)
+    }
+    words_by_index = {
+        index: [candidates[index].piece.words[word] for word in words] for index, words in doubted.items()
+    }
+    doubted_pairs: list[ForcedPair | None] = []
     if forced_pairs is not None:
-        doubted_pairs = [forced_pairs[index] for index in indices]
-    elif indices:
-        translations = [candidates[index].translation for index in indices]
-        doubted_pairs = reverse.read(translations, [candidates[index].piece.text for index in indices])
-    else:
-        doubted_pairs = []
+        doubted_pairs = [forced_pairs[index] for index in doubted]
+    elif doubted:
+        doubted_pairs = reverse.read(
+            [candidates[index].translation for index in doubted],
+            [candidates[index].piece.text for index in doubted],
+            spans=[[word.model_span for word in words] for words in words_by_index.values()],
+        )
     doubted_words: list[tuple[int, int, float]] = []
-    for index, forced_pair in zip(indices, doubted_pairs, strict=True):
+    for (index, words), forced_pair in zip(doubted.items(), doubted_pairs, strict=True):
         candidate = candidates[index]
-        log_probs = word_log_probs(candidate.piece, forced_pair)
-        doubts_by_candidate[index] = list(map(doubt_of, candidate.attention, log_probs))
-        doubted_words += [
-            (index, word, log_prob) for word, log_prob in enumerate(log_probs) if can_pass(candidate, word, log_prob)
-        ]
-    losses = losses_without([(candidates[index], word) for index, word, _ in doubted_words], decoder)
+        log_probs = word_log_probs(candidate.piece, forced_pair, words_by_index[index])
+        for word, log_prob in zip(words, log_probs, strict=True):
+            attention = candidate.attention[word]
+            doubts_by_candidate[index][word] = doubt_of(attention, log_prob)
+            if candidate.markable[word] and doubt_of(attention, log_prob, SMALLEST_LOSS) > threshold:
+                doubted_words.append((index, word, log_prob))
+    losses = losses_without([(candidates[index], word) for index, word, _ in doubted_words], decoder, shortlist)
     for (index, word, log_prob), loss in zip(doubted_words, losses, strict=True):
         doubts_by_candidate[index][word] = doubt_of(candidates[index].attention[word], log_prob, loss)
     return doubts_by_candidate
 
 
-def word_log_probs(piece: Piece, forced_pair: ForcedPair | None) -> list[float]:
-    """Return the log-probability of each word of a source by the reverse model, given the translation."""
+def _words_above(threshold: float, doubts: Sequence[float]) -> list[int]:
+    return [word for word, doubt in enumerate(doubts) if doubt > threshold]
+
+
+def word_log_probs(piece: Piece, forced_pair: ForcedPair | None, words: Sequence[SourceWord]) -> list[float]:
+    """Return the log-probability of words of a source by the reverse model, given the translation."""
     if forced_pair is None:  # the translation is blank
-        return [SMALLEST_LOG_PROB] * len(piece.words)
+        return [SMALLEST_LOG_PROB] * len(words)
     tokens = dict(words_of(piece.text, forced_pair.target))
     log_probs = forced_pair.forced.log_probs
-    return [sum(log_probs[token] for token in tokens.get(word.model_span, ())) for word in piece.words]
+    return [sum(log_probs[token] for token in tokens.get(word.model_span, ())) for word in words]
 
 
 def without_tokens(source: Ids, positions: Sequence[int]) -> Ids:
@@ -163,22 +177,20 @@ def without_tokens(source: Ids, positions: Sequence[int]) -> Ids:
     return [token for position, token in enumerate(source) if position not in dropped] or [source[-1]]
 
 
-def losses_without(words: Sequence[tuple[Candidate, int]], decoder: Decoder) -> list[float]:
+def losses_without(
+    words: Sequence[tuple[Candidate, int]], decoder: Decoder, shortlist: Candidates | None = None
+) -> list[float]:
     """Return the nats of log-probability that a translation loses without a word of its source."""
-    # candidates whose complete translation is not scored yet go first in the same batch
-    unscored = {id(candidate): candidate for candidate, _ in words if candidate.log_prob is None}
-    pairs: list[tuple[Ids, Ids]] = [(candidate.piece.ids, candidate.target) for candidate in unscored.values()]
-    for candidate, word in words:
-        tokens = candidate.piece.words[word].tokens
-        pairs.append((without_tokens(candidate.piece.ids, tokens), candidate.target))
-    if not pairs:
+    if not words:
         return []
-    forced = decoder.force([source for source, _ in pairs], [target for _, target in pairs], Readings())
-    totals = [sum(result.log_probs) for result in forced]
-    complete = {id(candidate): candidate.log_prob for candidate, _ in words if candidate.log_prob is not None}
-    complete |= dict(zip(unscored, totals, strict=False))
-    without_word = totals[len(unscored) :]
-    return [complete[id(candidate)] - total for (candidate, _), total in zip(words, without_word, strict=True)]
+    sources = [without_tokens(candidate.piece.ids, candidate.piece.words[word].tokens) for candidate, word in words]
+    targets = [candidate.target for candidate, _ in words]
+    if shortlist is None:
+        forced = decoder.force(sources, targets, Readings())
+    else:  # among the same tokens as with the word
+        restriction = Restriction(shortlist, [candidate.piece.ids for candidate, _ in words])
+        forced = decoder.force(sources, targets, Readings(), restriction=restriction)
+    return [candidate.log_prob - sum(result.log_probs) for (candidate, _), result in zip(words, forced, strict=True)]
 
 
 def offsets_of(text: str, ids: Ids, decode: Callable[[Ids], str]) -> Offsets:

@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import compress
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from capsule_mt.coverage.names import head_of
@@ -13,12 +14,12 @@ from capsule_mt.messages import warn, warn_once
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.options.table import Readings
 from capsule_mt.text.copying import TAG
-from capsule_mt.text.keeping import BLOCK_BREAK, Masked, masked
+from capsule_mt.text.keeping import BLOCK_BREAK, Masked, masked, overlaps
 from capsule_mt.text.languages import check_language
 from capsule_mt.text.segments import Document, Piece, Segmenter, batches_of
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.tokenizer import Tokenizer
-from capsule_mt.text.words import NO_LISTS, SourceWord, target_ends
+from capsule_mt.text.words import NO_LISTS, Offsets, SourceWord, target_ends
 from capsule_mt.translate.aligning import aligned_rows
 from capsule_mt.translate.assembling import links_between, segment_of
 from capsule_mt.translate.options import TranslationOptions
@@ -212,7 +213,7 @@ class Scorer:
             src_lang=src_lang,
             tgt_lang=tgt_lang,
         ).checked()
-        plan = self._plan(options)
+        plan = self._plan(options, is_given=True)
         documents, pairs = self._pairs(texts, translations, plan.segmenter)
         lengths = [max(len(piece.ids), len(target.ids)) for piece, target in pairs]
         judged: list[Adequacy | None] = [None] * len(pairs)
@@ -282,6 +283,7 @@ class Scorer:
         *,
         with_head: bool = False,
         with_information: bool = False,
+        spans: Sequence[Sequence[Span]] | None = None,
     ) -> "list[ForcedPair | None]":
         """Return a forced pass over each given translation, with the characters that its tokens stand for.
 
@@ -289,7 +291,9 @@ class Scorer:
 
         Args:
             with_head: also read the attention of the head that aligns words.
-            with_information: also force each translation without its text, for `ForcedPair.information`.
+            with_information: also force each translation without its text, for `ForcedPair.information`; this takes all
+                log-probabilities.
+            spans: read only the log-probabilities of these characters of each translation.
         """
         from capsule_mt.coverage.verified import ForcedPair, information_of, offsets_of
 
@@ -298,23 +302,29 @@ class Scorer:
             raise ValueError(f"{self.loaded.name} has no head that aligns words: `capsule-mt calibrate` chooses one")
         readings = Readings(head=self.calibration.head if with_head else None)
         sources, targets = [piece.ids for piece, _ in pairs], [target.ids for _, target in pairs]
-        results = self.loaded.decoder.force(sources, targets, readings) if pairs else []
-        targets_read = [
-            _without_tags(translation)
-            for document, translation in zip(documents, translations, strict=True)
-            if document.pieces
-        ]
-        decode, forced_pairs = self._tokenizer(SCORED).decode, []
+        has_pair, decode = [bool(document.pieces) for document in documents], self._tokenizer(SCORED).decode
+        offsets_by_pair: list[Offsets] = []
+        for translation, target_ids in zip(compress(translations, has_pair), targets, strict=True):
+            target_read = _without_tags(translation)
+            offsets = offsets_of(target_read.text, target_ids, decode)
+            offsets_by_pair.append([span and target_read.user_span(Span(*span)) for span in offsets])
+        positions = None
+        if spans is not None and not with_information:
+            positions = [
+                [token for token, span in enumerate(offsets) if span and overlaps(Span(*span), pair_spans)]
+                for offsets, pair_spans in zip(offsets_by_pair, compress(spans, has_pair), strict=True)
+            ]
+            # a token depends on those before it alone
+            targets = [target[: max(tokens, default=0) + 1] for target, tokens in zip(targets, positions, strict=True)]
+        results = self.loaded.decoder.force(sources, targets, readings, positions=positions) if pairs else []
         shares: Sequence[float | None] = [None] * len(pairs)
         if with_information:
             log_probs = [forced.log_probs for forced in results]
             shares = information_of(log_probs, targets, self.loaded.decoder, self.loaded.end)
-        for (piece, target), forced, target_read, information in zip(
-            pairs, results, targets_read, shares, strict=True
-        ):
-            offsets = offsets_of(target_read.text, target.ids, decode)
-            spans = [span and target_read.user_span(Span(*span)) for span in offsets]
-            forced_pairs.append(ForcedPair(list(piece.source_offsets), spans, forced, information))
+        forced_pairs = [
+            ForcedPair(piece.source_offsets if with_head else (), offsets, forced, information)
+            for (piece, _), offsets, forced, information in zip(pairs, offsets_by_pair, results, shares, strict=True)
+        ]
         return _by_text(documents, forced_pairs)
 
     def _pairs(
@@ -395,13 +405,16 @@ class Scorer:
         )
 
     # ---- the plan of a call
-    def _plan(self, options: TranslationOptions) -> Plan:
-        """Resolve the options of a call by the model and its calibration."""
+    def _plan(self, options: TranslationOptions, *, is_given: bool = False) -> Plan:
+        """Resolve the options of a call by the model and its calibration.
+
+        is_given: translations are given, not searched for, so that a shortlist does not restrict them.
+        """
         model = self.loaded
-        coverage = None if options.coverage is None else self._coverage_plan(options.coverage, options)
+        coverage = None if options.coverage is None else self._coverage_plan(options.coverage, options, is_given)
         return plan_of(options, model, self._segmenter(options), head_of(model.calibration), coverage)
 
-    def _coverage_plan(self, coverage: "CoverageOptions", options: TranslationOptions) -> CoveragePlan:
+    def _coverage_plan(self, coverage: "CoverageOptions", options: TranslationOptions, is_given: bool) -> CoveragePlan:
         """Choose the method and the threshold, and load the reverse model if they need it."""
         from capsule_mt.coverage.methods import Verifier, choose_method, readings_of
         from capsule_mt.coverage.names import DEFAULT_MARKS
@@ -437,8 +450,8 @@ class Scorer:
             )
         verifier = None
         if reverse is not None:
-            marks, by_shortlist = coverage.marks or DEFAULT_MARKS, model.shortlist is not None
-            verifier = Verifier(reverse, self._tokenizer(options).decode, marks, coverage.support, by_shortlist)
+            marks, shortlist = coverage.marks or DEFAULT_MARKS, None if is_given else model.shortlist
+            verifier = Verifier(reverse, self._tokenizer(options).decode, marks, coverage.support, shortlist)
         return CoveragePlan(coverage, method, threshold, readings_of(method, calibration), calibration, verifier)
 
     def _way_to_verify(self) -> str:

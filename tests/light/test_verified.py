@@ -13,6 +13,7 @@ from capsule_mt.coverage.verified import Candidate, ForcedPair, covered_share, d
 from capsule_mt.engine.decoder import EngineDecoder
 from capsule_mt.engine.search import Forced
 from capsule_mt.files.lines import coverage_record
+from capsule_mt.text.keeping import overlaps
 from capsule_mt.text.lengths import ExpectedLength
 from capsule_mt.text.segments import Piece
 from capsule_mt.text.sentences import Span
@@ -39,8 +40,9 @@ class Reverse:
     def __init__(self, *log_probs):
         self.log_probs, self.texts = list(log_probs), []
 
-    def read(self, texts, translations, *, with_head=False, with_information=False):
+    def read(self, texts, translations, *, with_head=False, with_information=False, spans=None):
         self.texts.append(list(texts))
+        self.spans = spans
         return [ForcedPair([], [*SPANS, None], Forced([*self.log_probs, -1.0])) for _ in texts]
 
 
@@ -91,13 +93,15 @@ def test_a_length_by_hand():
 def test_only_doubts_that_may_pass_are_verified():
     reverse, decoder = Reverse(-1.0, -8.0, -2.0), Losing(token_5=4.0, token_6=-1.0, token_7=5.0)
     exact = doubts([CANDIDATE], decoder, reverse, threshold=-99.0)[0]
-    assert decoder.sources == [[5, 6, 7, 1], [6, 7, 1], [5, 7, 1], [5, 6, 1]]  # the whole, and without each word
+    assert reverse.spans == [SPANS]
+    assert decoder.sources == [[6, 7, 1], [5, 7, 1], [5, 6, 1]]  # without each word
     assert exact[1] == pytest.approx(doubt_of(0.1, -8.0, -1.0))
     for above in (0.0, 3.0, 5.0, 7.0, 11.0):
         reverse.texts, decoder.sources = [], []
         verified = doubts([CANDIDATE], decoder, reverse, above)[0]
         assert [doubt > above for doubt in verified] == [doubt > above for doubt in exact]
-        assert len(decoder.sources) == {0.0: 3, 3.0: 2, 5.0: 2, 7.0: 2, 11.0: 0}[above]
+        assert len(decoder.sources) == {0.0: 2, 3.0: 1, 5.0: 1, 7.0: 1, 11.0: 0}[above]
+        assert not reverse.texts or reverse.spans == [{0.0: SPANS, 3.0: SPANS, 5.0: SPANS[1:], 7.0: SPANS[1:]}[above]]
     assert reverse.texts == []  # the most that a word may have is 9.2
 
 
@@ -105,7 +109,7 @@ def test_a_closed_word_and_one_of_an_empty_translation():
     reverse, decoder = Reverse(-9.0, -9.0, -9.0), Losing(token_5=0.0, token_6=0.0, token_7=0.0)
     doubts([CANDIDATE._replace(markable=[False] * 3)], decoder, reverse, threshold=0.0)
     assert (reverse.texts, decoder.sources) == ([], [])
-    reverse.read = lambda texts, translations, with_head=False: [None for _ in texts]
+    reverse.read = lambda texts, translations, spans: [None for _ in texts]
     assert min(doubts([CANDIDATE._replace(attention=[0.0] * 3)], decoder, reverse, threshold=7.0)[0]) > 7
 
 
@@ -215,9 +219,9 @@ def test_both_numbers_take_four_forced_passes(pair, monkeypatch):
     expected = pair.adequacy(texts, translations)
     forced = []
 
-    def counted(self, sources, *arguments):
+    def counted(self, sources, *arguments, **further):
         forced.append(len(sources))
-        return force(self, sources, *arguments)
+        return force(self, sources, *arguments, **further)
 
     monkeypatch.setattr(EngineDecoder, "force", counted)
     scored = pair.score(texts, translations, adequacy=True)
@@ -226,6 +230,25 @@ def test_both_numbers_take_four_forced_passes(pair, monkeypatch):
     assert [translation.score for translation in scored] == [
         translation.score for translation in pair.score(texts, translations)
     ]
+
+
+def test_the_reverse_reads_requested_words_alone(pair):
+    """Their log-probabilities are the same; what follows the last of them is not read."""
+    verb, garden = (Span(SOURCE.index(word), SOURCE.index(word) + len(word)) for word in ("spielen", "Garten"))
+    (complete,) = pair.reverse.read([COMPLETE], [SOURCE])
+    partial, blank, nothing = pair.reverse.read(
+        [COMPLETE, " ", COMPLETE], [SOURCE] * 3, spans=[[verb, garden], [], []]
+    )
+    assert (blank, len(nothing.forced.log_probs)) == (None, 1)
+    assert complete.target == partial.target
+    requested = [bool(span) and overlaps(Span(*span), [verb, garden]) for span in partial.target]
+    assert sum(requested) >= 2
+    assert not requested[len(partial.forced.log_probs) :].count(True)
+    assert len(partial.forced.log_probs) < len(complete.forced.log_probs)
+    for is_requested, log_prob, expected in zip(
+        requested, partial.forced.log_probs, complete.forced.log_probs, strict=False
+    ):
+        assert log_prob == expected if is_requested else math.isnan(log_prob)
 
 
 def test_support_raises_the_alarm_of_unrelated_translations(pair):
