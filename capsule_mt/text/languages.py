@@ -87,6 +87,21 @@ TWO_LETTER_CODES = dict(
     """.split()  # noqa: SIM905
 )
 
+# codes of three letters, most of them of NLLB-200, for members of a language with a code of two letters
+MEMBERS = dict(
+    pair.split(":")
+    for pair in """
+    acm:ar acq:ar aeb:ar ajp:ar apc:ar ars:ar ary:ar arz:ar azb:az bjn:ms ckb:ku cmn:zh ltg:lv min:ms prs:fa yue:zh
+    """.split()  # noqa: SIM905
+)
+# the others of NLLB-200 without a code of two letters; other codes of three letters may be of a group, such as "gmw"
+OTHER_LANGUAGES = frozenset(
+    """
+    ace ast awa ban bem bho bug ceb cjk crh dik dyu fon fur hne ilo kab kac kam kbp kea kmb lij lmo lua luo lus mag mai
+    mni mos nus pag pap sat scn shn szl taq tpi tum tzm umb vec war
+    """.split()  # noqa: SIM905
+)
+
 # a code with a region or a script, in their usual case: pt-BR, pt_BR, zh-Hant
 TAG = r"(?P<language>[a-z]{2,3})[-_](?P<subtag>[A-Z]{2}|[A-Z][a-z]{3})"
 TRADITIONAL_CHINESE = ("tw", "hk", "mo", "hant")
@@ -114,14 +129,15 @@ def language_of(code: str | None) -> str:
 def check_language(argument: str, language: str | None, model_language: str, name: str) -> None:
     """Raise an error if a call names a language that surely is not the model's, which translates one pair.
 
-    Codes that do not have two letters are accepted: those of groups such as "gmw" may contain the language.
+    Other codes of three letters are accepted: a group such as "gmw" may contain the language.
 
     Args:
         argument: the name of the argument, for the error.
         name: the model and its pair, for the error.
     """
     codes = [language_of(code) for code in (language, model_language)]
-    if is_other_language(*codes) and all(len(code) == 2 for code in codes):
+    codes = [MEMBERS.get(code, code) for code in codes]
+    if is_other_language(*codes) and all(len(code) == 2 or code in OTHER_LANGUAGES for code in codes):
         raise ValueError(
             f"`{argument}` must be {model_language} or left out, got {language!r}: {name}; for another language, "
             "choose another model"

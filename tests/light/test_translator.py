@@ -4,6 +4,7 @@ import pickle
 import re
 import shutil
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from capsule_mt.models.loading import load_model
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.models.shortlist import Shortlist
 from capsule_mt.text.keeping import KEEP_KINDS, Item, parts_of
+from capsule_mt.text.languages import check_language
 from capsule_mt.translate.options import TranslationOptions, search_options
 from capsule_mt.translate.pivot import PivotTranslator
 from tests.fixtures.word_for_word import TEXTS as WORDS
@@ -477,7 +479,15 @@ def refusal(argument, expected, language, folder):
 
 @pytest.mark.parametrize(
     ("argument", "expected", "language"),
-    [("tgt_lang", "de", "fr"), ("src_lang", "en", "de"), ("tgt_lang", "de", "fra_Latn"), ("src_lang", "en", "pt-BR")],
+    [
+        ("tgt_lang", "de", "fr"),
+        ("src_lang", "en", "de"),
+        ("tgt_lang", "de", "fra_Latn"),
+        ("src_lang", "en", "pt-BR"),
+        ("tgt_lang", "de", "ast"),
+        ("src_lang", "en", "arz_Arab"),
+        ("tgt_lang", "de", "yue"),
+    ],
 )
 def test_a_model_of_one_pair_refuses_another_language(argument, expected, language, pair):
     message, option = refusal(argument, expected, language, pair), {argument: language}
@@ -494,6 +504,28 @@ def test_a_model_of_one_pair_accepts_other_codes_of_its_languages(languages, pai
     options = dict(zip(("src_lang", "tgt_lang"), languages, strict=True))
     assert Translator.from_pretrained(pair)("He sleeps.", **options).text == "Er schläft."
     assert Translator.from_pretrained(pair, **options)("He sleeps.").text == "Er schläft."
+
+
+@pytest.mark.parametrize(
+    ("language", "model_language", "is_refused"),
+    [
+        ("ast", "es", True),
+        ("ast", "ast", False),
+        ("ceb", "ast", True),
+        ("arz", "ar", False),
+        ("arz", "fa", True),
+        ("yue", "zh", False),
+        ("gmw", "de", False),
+        ("ast", "roa", False),
+        ("cmn", "zh", False),
+    ],
+)
+def test_codes_of_three_letters(language, model_language, is_refused):
+    refused = pytest.raises(
+        ValueError, match=f"`tgt_lang` must be {model_language} or left out, got {language!r}: M; "
+    )
+    with refused if is_refused else nullcontext():
+        check_language("tgt_lang", language, model_language, "M")
 
 
 def test_a_model_whose_pair_is_not_known_accepts_any_language():
