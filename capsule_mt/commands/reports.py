@@ -17,6 +17,11 @@ from capsule_mt.files.windows import Header, Totals
 
 UNRELATED = "Probably a translation of another text."
 EMPTY = "The translation is empty."
+# notes of a report
+NO_UNRELATED_ALARM = (
+    "no alarm of unrelated translations: the calibration has none; `capsule-mt calibrate` adds it, with --reverse"
+)
+UNVERIFIED_UNRELATED = "no alarm of unrelated translations: marks are unverified"
 TSV_COLUMNS = ("what to check", "source", "translation")  # after those of the row
 PAGE_HEAD = (
     '<!doctype html><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>To check</title>'

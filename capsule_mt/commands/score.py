@@ -27,7 +27,7 @@ from capsule_mt import __version__
 from capsule_mt.commands.console import CommandParser, add_languages, positive, resumable
 from capsule_mt.commands.files import REPORT_SUFFIXES
 from capsule_mt.commands.loading import add_model, folders_of, load_translator
-from capsule_mt.commands.reports import Row, finite, problems_in, report_header, report_lines
+from capsule_mt.commands.reports import NO_UNRELATED_ALARM, Row, finite, problems_in, report_header, report_lines
 from capsule_mt.commands.translate import count_lines
 from capsule_mt.coverage.names import METHODS
 from capsule_mt.coverage.options import CoverageOptions
@@ -42,9 +42,6 @@ from capsule_mt.files.windows import Header, Totals, WindowedOutput, holding_bac
 
 WINDOW = 2048
 COLUMN = "\t"
-NO_UNRELATED_ALARM = (
-    "no alarm of unrelated translations: the calibration has none; `capsule-mt calibrate` adds it, with --reverse"
-)
 Pair = tuple[str, str]
 
 

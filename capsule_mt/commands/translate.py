@@ -451,11 +451,23 @@ def load(arguments: argparse.Namespace) -> Any:
     return translator
 
 
+def missing_alarm(translator: Any, options: TranslationOptions) -> str:
+    """Return a note if `--support` cannot raise the alarm of unrelated translations, else an empty text."""
+    if options.coverage is None or not options.coverage.support:
+        return ""
+    from capsule_mt.commands.reports import NO_UNRELATED_ALARM, UNVERIFIED_UNRELATED
+
+    coverage = translator.plan(options).coverage
+    if coverage.method != "verified":
+        return UNVERIFIED_UNRELATED
+    return "" if coverage.calibration.unrelated_alarm is not None else NO_UNRELATED_ALARM
+
+
 def line_translator(
-    arguments: argparse.Namespace, options: TranslationOptions
+    translator: Any, arguments: argparse.Namespace, options: TranslationOptions
 ) -> Callable[[list[str]], list[list[dict[str, Any]]]]:
-    """Load the model; return a function from lines to the records of each."""
-    translator, other_language = load(arguments), foreign_language_detector(arguments)
+    """Return a function from lines to the records of each."""
+    other_language = foreign_language_detector(arguments)
     # refuses languages that the model does not have before any output is begun
     translator.plan(TranslationOptions(src_lang=options.src_lang, tgt_lang=options.tgt_lang))
 
@@ -476,8 +488,12 @@ def write_translations(
     lines: RowMaker,
     output: WindowedOutput | None,
     share: Share,
+    note: str,
 ) -> None:
-    """Translate the input window by window; write to `output` if that resumes, or else to streams."""
+    """Translate the input window by window; write to `output` if that resumes, or else to streams.
+
+    note: what the report cannot tell.
+    """
 
     def convert(units: bytes) -> bytes:
         """Return the file whose units `OutputFormat` wrote as JSON."""
@@ -487,7 +503,7 @@ def write_translations(
             report(parsed, checked, arguments.coverage)
         return parsed.write([Translated(unit.text, bool(unit.messages)) for unit in checked])
 
-    headers = report_headers(arguments, "lines" if parsed is None else "passages")
+    headers = report_headers(arguments, "lines" if parsed is None else "passages", note)
     with contextlib.ExitStack() as stack:
         streams: list[BinaryIO] = [] if arguments.output else [sys.stdout.buffer]
         streams += [] if output else [stack.enter_context(open_output(path)) for path in output_paths(arguments)]
@@ -511,7 +527,7 @@ def write_translations(
             report_stream.release(headers[index](Totals(progress.count, lines.flagged, len(lines.failures))))
 
 
-def report_headers(arguments: argparse.Namespace, unit: str) -> dict[int, Header]:
+def report_headers(arguments: argparse.Namespace, unit: str, note: str) -> dict[int, Header]:
     """Return the header of the report, if it has one, by its index among the outputs."""
     if arguments.coverage is None:
         return {}
@@ -519,7 +535,7 @@ def report_headers(arguments: argparse.Namespace, unit: str) -> dict[int, Header
 
     reverse = [] if arguments.reverse is None else [f"reverse {arguments.reverse}"]
     names = [f"capsule-mt {__version__}", input_name(arguments), f"model {' '.join(arguments.model)}", *reverse]
-    header = report_header(arguments.coverage.suffix[1:], names, unit)
+    header = report_header(arguments.coverage.suffix[1:], names, unit, note=note)
     return {} if header is None else {1: header}
 
 
@@ -550,7 +566,11 @@ def main() -> int:
                 from capsule_mt.files.lock import lock_output
 
                 stack.enter_context(lock_output(path))
-        translate = line_translator(arguments, options)
+        translator = load(arguments)
+        translate = line_translator(translator, arguments, options)
+        note = missing_alarm(translator, options)
+        if note and share.rank == 0 and not arguments.quiet:
+            print(note, file=sys.stderr)
         coverage_format = arguments.coverage.suffix[1:] if arguments.coverage else None
         labels = None if parsed is None else [unit.location for unit in parsed.units]
         output_format = OutputFormat(arguments.n_best, coverage_format, arguments.alignments is not None, labels)
@@ -568,7 +588,7 @@ def main() -> int:
             settings = settings_of(arguments, options, output_format)
             output = WindowedOutput(paths, settings, arguments.restart, is_main=share.rank == 0)
         with adding_up_shares():
-            write_translations(arguments, parsed, lines, output, share)
+            write_translations(arguments, parsed, lines, output, share, note)
     if lines.failures:
         message = "lines could not be translated: they are empty in the output"
         if parsed is not None:

@@ -28,6 +28,7 @@ from capsule_mt.translate.scoring import Scorer
 from tests.conftest import device_like
 from tests.fixtures.word_for_word import sentences
 
+RELEASED = Path(__file__).parents[2] / "checkpoints"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
 # the program, which is killed when it begins the fourth window
 KILLED_IN_WINDOW_3 = """
@@ -715,6 +716,22 @@ def test_a_reverse_that_does_not_load_is_an_error_before_any_line(run, word_for_
         run("--coverage", "out.tsv", "--support", "--reverse", "nowhere", lines=LINES)
     with pytest.raises(ValueError, match="`support` needs a `reverse` with a head that aligns words"):
         run("--coverage", "out.tsv", "--support", "--reverse", word_for_word, lines=LINES)
+
+
+def test_support_names_a_missing_alarm_once(run, monkeypatch, tmp_path):
+    de_en, en_de = (str(RELEASED / f"capsule-marian-{pair}") for pair in ("de-en", "en-de"))
+    note, lines = "no alarm of unrelated translations", ["Guten Morgen.", "Gute Nacht."]
+    files = ("--window", 1, "--coverage", "out.tsv", "--output", "out.txt", "--restart", "--reverse", en_de)
+
+    def notes(*options):
+        complaints = run(*files, *options, lines=lines, model=de_en)[2]
+        return complaints.count(note), lines_of(tmp_path / "out.tsv")[0].count(note)
+
+    assert notes("--support") == notes() == (0, 0)
+    monkeypatch.setattr(Calibration, "unrelated_alarm", None)
+    assert (notes("--support"), notes("--support", "--quiet"), notes()) == ((1, 1), (0, 1), (0, 0))
+    monkeypatch.setattr(Calibration, "unrelated_alarm", 0.9)
+    assert notes("--support", "--coverage-method", "attention") == (1, 1)
 
 
 @pytest.fixture
