@@ -268,7 +268,9 @@ def test_calibrations_that_come_with_the_package_are_sound():
     for name in shipped.SHIPPED.values():
         values = read_json(os.path.join(shipped.FOLDER, name))
         check_calibration(values, (2, 8), name)
-        assert Calibration.of_config(values).reverse is not None
+        calibration = Calibration.of_config(values)
+        assert calibration.reverse is not None
+        assert None not in (calibration.alarm("verified"), calibration.unrelated_alarm)
         assert "marks" not in values["verified"]  # only an aligner labelled them
 
 
