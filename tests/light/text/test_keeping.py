@@ -2,6 +2,7 @@
 
 import random
 import re
+import time
 from collections import Counter
 from itertools import product
 from pathlib import Path
@@ -113,6 +114,20 @@ def writing(case):
 def test_the_sign_of_a_note_follows_its_word():
     fake = Fake(lambda source: source.upper().split())
     assert fake("one two<img/> three<img/>, four <img/>five") == "ONE TWO<img/> THREE<img/>, FOUR <img/>FIVE"
+
+
+@pytest.mark.parametrize("text", ["It costs $100.", "{name} has %s of 100 files.", "{w}px and %d%%", "<b>count</b>"])
+def test_text_without_placeholders_for_numbers_is_read_as_it_is(text):
+    source = masked(text, KEEP_KINDS)
+    assert source.with_numbers_for_placeholders() is source
+
+
+@pytest.mark.parametrize("part", ["n.", "n, ", "count_"])
+def test_long_placeholders_take_linear_time(part):
+    start = time.process_time()
+    for opening in "{", "$":
+        assert not Item(f"{opening}{part * (200_000 // len(part))}(", "placeholders").is_number_placeholder
+    assert time.process_time() - start < 5  # a quadratic pattern needs minutes
 
 
 def test_stand_ins():
