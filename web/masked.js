@@ -4,7 +4,7 @@
 import { AROUND_ITEMS, ARROWS, ARROW_STAND_IN, BLOCK_BREAK, MAX_NUMBER, MAX_ROUNDS, PATTERNS, STAND_INS } from "./interface.js";
 import { itemsOf, TAGS } from "./keeping.js";
 
-const BLOCK_TAG = new RegExp(`^${PATTERNS.BLOCK_TAG}`, "u");
+const BLOCK_TAG = new RegExp(`^${PATTERNS.BLOCK_TAG}`, "iu");
 const TAG_NAME = new RegExp(`^${PATTERNS.TAG_NAME}`, "u");
 const [BEFORE_SIGN, LEFT_SIDE] = [PATTERNS.BEFORE_SIGN, PATTERNS.LEFT_SIDE].map((pattern) => new RegExp(pattern, "u"));
 const [AFTER_SIGN, RIGHT_SIDE] = [PATTERNS.AFTER_SIGN, PATTERNS.RIGHT_SIDE].map((pattern) => new RegExp(`^${pattern}`, "u"));

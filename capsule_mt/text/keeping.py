@@ -56,7 +56,9 @@ AROUND_ITEMS = f" \t\xa0{OPENING}{CLOSING}"
 MAX_ROUNDS = 2  # of new stand-ins, before a sentence is cut around its items
 TAG_NAME = r"<(/?)([\w:-]+)"
 # tags that end a sentence: the model reads a line break
-BLOCK_TAG = r"</?(?i:p|div|br|hr|h[1-6]|ul|ol|dl|li|dt|dd|table|thead|tbody|tr|td|th|pre|blockquote|section|article)\b"
+BLOCK_TAG = re.compile(
+    r"</?(?:p|div|br|hr|h[1-6]|ul|ol|dl|li|dt|dd|table|thead|tbody|tr|td|th|pre|blockquote|section|article)\b", re.I
+)
 BLOCK_BREAK = "\x1e"
 # frequent in training data: models copy them reliably, and translate the words around them well
 STAND_INS = {
@@ -222,7 +224,7 @@ class Masked:
         self.normal, self.tried = normal, tried
         self.offsets: Offsets = ()  # of its tokens
         self.written = [
-            (BLOCK_BREAK if re.match(BLOCK_TAG, part) else "") if is_tag(part) else stand_ins.get(index, part)
+            (BLOCK_BREAK if BLOCK_TAG.match(part) else "") if is_tag(part) else stand_ins.get(index, part)
             for index, (part, _) in enumerate(parts)
         ]
         self.text = "".join(self.written)  # what the model reads

@@ -131,7 +131,7 @@ def patterns() -> dict[str, str]:
         "EMOJI_BEFORE": copying.EMOJI_BEFORE,
         "LIST_MARK": copying.LIST_MARK,
         "LONG_WORD": segments.LONG_WORD,
-        "BLOCK_TAG": keeping.BLOCK_TAG,
+        "BLOCK_TAG": keeping.BLOCK_TAG.pattern,
         "TAG_NAME": keeping.TAG_NAME,
         "BEFORE_SIGN": keeping.BEFORE_SIGN.pattern,
         "AFTER_SIGN": keeping.AFTER_SIGN.pattern,
