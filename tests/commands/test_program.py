@@ -1,4 +1,4 @@
-"""The program `capsule-mt`: its commands and recipes, how it begins one, and what it says of a missing extra."""
+"""The program `capsule-mt`: its commands and recipes, how it starts a command, and what it says of a missing extra."""
 
 import dataclasses
 import json
@@ -47,7 +47,7 @@ def program(monkeypatch, capsys):
 def test_every_command_is_listed_once():
     for package in (capsule_mt.commands, hf_capsule_mt.commands):
         files = {path.stem for path in Path(package.__file__).parent.glob("*.py")} - SHARED
-        handed_over = {"convert"} if package is hf_capsule_mt.commands else set()  # by the command of that name
+        handed_over = {"convert"} if package is hf_capsule_mt.commands else set()  # by capsule_mt's `convert`
         assert files == {name for name, package_of in PACKAGES.items() if package_of is package} | handed_over
     assert len(PACKAGES) == len(capsule_mt.commands.COMMANDS) + sum(map(len, hf_capsule_mt.commands.COMMANDS.values()))
 
@@ -78,7 +78,7 @@ def python(code):
 
 
 def test_help_imports_nothing_heavy():
-    """Neither the program nor a command may import these."""
+    """Neither the program nor a command may import `HEAVY` modules for its help."""
     code = f"""
 import sys
 from capsule_mt.commands import main
@@ -96,7 +96,7 @@ for name in {tuple(PACKAGES)}:
 
 
 def test_the_package_registers_its_models():
-    """At once where a user imports it; in the program, which imports it to list commands, with the first model."""
+    """It does at once if a user imports it. The program imports it to list commands: there, with the first model."""
     registered = """
 from transformers import AutoConfig, AutoModelForSeq2SeqLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING as models

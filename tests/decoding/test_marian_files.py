@@ -15,7 +15,7 @@ from capsule_mt.models.to_marian import write_marian
 from hf_capsule_mt import CapsuleMarianMTModel
 from tests.decoding.models import PAD, batch, build
 from tests.fixtures import marian_models
-from tests.fixtures.marian_models import PRINTED, marian_folder, oracle_of
+from tests.fixtures.marian_models import PRINTED_STEP, marian_folder, oracle_of
 from tests.light.models.files import edit_json
 
 WIDTH, TARGETS = 40, 150
@@ -73,7 +73,7 @@ def test_a_converted_model_scores_as_marian_does(name, tmp_path):
         labels = torch.tensor([tokenizer.encode_target(target)])
         logits = model(torch.tensor([tokenizer.encode(source).ids]), labels=labels).logits  # [1, T, V]
         log_probs = logits.log_softmax(-1).gather(-1, labels[..., None])[0, :, 0]
-        assert log_probs.tolist() == pytest.approx(scores, abs=2 * PRINTED)
+        assert log_probs.tolist() == pytest.approx(scores, abs=2 * PRINTED_STEP)
 
 
 def test_training_keeps_the_start_at_zero(tmp_path):

@@ -40,7 +40,7 @@ from tests.fuzz.values import VALUES, changed_value, paths_in
 from tests.light.models.files import edit_json, golden
 from tests.light.serve.fakes import Upper
 
-# a checkpoint of this project, the forms of a student of Marian's, a folder as OPUS-MT packs it, a small checkpoint
+# a checkpoint of this project; a student of Marian's in two forms, int8 and npz; OPUS-MT's folder; a small checkpoint
 KINDS = ("capsule_marian", "int8", "npz", "opus", "small")
 TEXT = "The old man buys a red hat."
 
@@ -94,6 +94,7 @@ def changed(content: bytes, case: Case) -> bytes:
                 content_bytes[position] = byte
         return bytes(content_bytes)
     value = changed_value(json.loads(content), case)
+    # a whole document that is deleted, or becomes null, leaves an empty file
     return b"" if value is None and not case.get("delete", case.get("at")) else json.dumps(value).encode()
 
 
@@ -107,7 +108,7 @@ def check_file(case: Case) -> None:
         except (KeyError, IndexError, TypeError):
             return  # the sound input has become another
         file.write_bytes(content)
-        if case["file"] == SMALL_FILE:  # or its digest, which whoever changes it can write, would hide what follows
+        if case["file"] == SMALL_FILE:  # with the old digest, no change would get past the check of the digest
             write_facts(folder)
         try:
             model = load_model(folder, shortlist=case["file"].startswith("lex"))

@@ -9,7 +9,7 @@ from capsule_mt.catalog.mozilla import read_registry
 from capsule_mt.catalog.store import model_folder
 from capsule_mt.commands import convert, models
 from capsule_mt.engine.search import Readings
-from tests.fixtures.marian_models import PRINTED, SOURCES, TARGETS
+from tests.fixtures.marian_models import PRINTED_STEP, SOURCES, TARGETS
 from tests.light.catalog.conftest import Registry
 from tests.marian.judge import Judge
 from tests.marian.variants import options_of
@@ -62,7 +62,7 @@ def test_every_form_scores_by_name_as_marian(registry, judge):
         expected = judge.scores(folder, folder / "model.npz", vocabularies)
         translator = Translator.from_pretrained(name)
         for scores, expected_scores in zip(log_probs(translator), expected, strict=True):
-            assert scores == pytest.approx(expected_scores, abs=2 * PRINTED)
+            assert scores == pytest.approx(expected_scores, abs=2 * PRINTED_STEP)
 
 
 def test_every_form_in_int8(registry, judge):

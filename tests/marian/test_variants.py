@@ -5,7 +5,7 @@ import pytest
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.engine.search import Readings, SearchOptions
 from capsule_mt.models.loading import load_model
-from tests.fixtures.marian_models import PRINTED, SOURCES, TARGETS
+from tests.fixtures.marian_models import PRINTED_STEP, SOURCES, TARGETS
 from tests.marian.judge import normalises_keys_alone
 from tests.marian.variants import REFUSED, VARIANTS, options_of
 
@@ -24,7 +24,7 @@ def test_a_variant_is_read_as_marian_means_it(name, judge):
     targets = [model.tokenizer.encode_target(text) for text in TARGETS]
     scores = judge.scores(folder, folder / "model.npz", vocabularies)
     for hypothesis, expected in zip(model.decoder.force(sources, targets, Readings()), scores, strict=True):
-        assert hypothesis.log_probs == pytest.approx(expected, abs=2 * PRINTED)
+        assert hypothesis.log_probs == pytest.approx(expected, abs=2 * PRINTED_STEP)
     if normalises_keys_alone(options):
         return
     limits = [3 * len(ids) for ids in sources]

@@ -5,7 +5,7 @@ import pytest
 from capsule_mt.engine.search import Readings
 from capsule_mt.models.loading import load_model
 from capsule_mt.models.marian_yaml import read_vocabulary
-from tests.fixtures.marian_models import FOLDER, PRINTED
+from tests.fixtures.marian_models import FOLDER, PRINTED_STEP
 from tests.marian.variants import options_of
 
 pytestmark = pytest.mark.slow
@@ -78,4 +78,4 @@ def test_unknown_characters_are_pieces_as_for_marian(name, num_unknown, judge):
     assert sum(token == model.tokenizer.unknown_id for ids in source_ids for token in ids) == num_unknown
     expected = judge.scores(folder, folder / "model.npz", vocabularies, "unknown")
     for hypothesis, scores in zip(model.decoder.force(source_ids, target_ids, Readings()), expected, strict=True):
-        assert hypothesis.log_probs == pytest.approx(scores, abs=2 * PRINTED)
+        assert hypothesis.log_probs == pytest.approx(scores, abs=2 * PRINTED_STEP)

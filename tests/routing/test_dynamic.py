@@ -1,4 +1,4 @@
-"""Squashing (properties 1 and 2) and dynamic routing, against the plain loops of their equations."""
+"""Squashing and dynamic routing, against the plain loops of their equations."""
 
 import pytest
 import torch
@@ -7,13 +7,13 @@ from hf_capsule_mt.routing import RoutingOutput, dynamic_routing, squash
 from tests.routing import reference
 
 
-def test_known_values():
+def test_squash_of_known_values():  # property 1
     torch.testing.assert_close(squash(torch.tensor([3.0, 4.0])), torch.tensor([0.576923, 0.769231]))
     for value, expected in ((0.5, 0.2), (-2.0, -0.8), (1.0, 0.5)):
         torch.testing.assert_close(squash(torch.tensor([value])), torch.tensor([expected]))
 
 
-def test_shorter_than_one_and_same_direction():
+def test_squashed_capsules_are_shorter_than_one_and_keep_their_direction():  # property 1
     capsules = torch.randn(1000, 7, dtype=torch.float64) * torch.logspace(-6, 6, 1000, dtype=torch.float64)[:, None]
     squashed = squash(capsules)
     assert (squashed.norm(dim=-1) <= 1).all()
@@ -22,7 +22,7 @@ def test_shorter_than_one_and_same_direction():
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-def test_finite_with_finite_gradient_in_every_dtype(dtype):  # property 2
+def test_squash_is_finite_with_a_finite_gradient_in_every_dtype(dtype):  # property 2
     values = torch.tensor([0.0, 1e-4, 1.0, 300.0, 1000.0], dtype=dtype)
     capsules = values[:, None].repeat(1, 5).requires_grad_()
     squashed = squash(capsules)
@@ -83,10 +83,10 @@ def test_equals_the_loops(normalize, num_inputs, num_outputs, width, masked):  #
         )
 
 
-def test_the_printed_form_does_not_route_with_512_capsules():  # property 29
+def test_the_form_in_the_paper_does_not_route_with_512_capsules():  # property 29
     votes = torch.randn(50, 6, 512, 1)
-    printed = dynamic_routing(votes, num_iterations=3)
-    assert printed.capsules.square().mean().sqrt() < 1e-3
-    assert (512 * printed.weights[-1] - 1).abs().max() < 1e-2
+    in_paper = dynamic_routing(votes, num_iterations=3)
+    assert in_paper.capsules.square().mean().sqrt() < 1e-3
+    assert (512 * in_paper.weights[-1] - 1).abs().max() < 1e-2
     normalized = dynamic_routing(votes, num_iterations=3, normalize_total_input=True)
     assert (512 * normalized.weights[-1] - 1).abs().max() > 0.5

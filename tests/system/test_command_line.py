@@ -82,7 +82,7 @@ def raising(error):
     return Mock(side_effect=error)
 
 
-def test_run(monkeypatch):
+def test_errors_of_the_user_are_one_line_and_bugs_have_a_traceback(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["scripts/some.py"])
     run(lambda: None)
     with pytest.raises(SystemExit, match=r"^3$"):

@@ -11,7 +11,7 @@ from capsule_mt import __version__
 
 pytest.importorskip("hatchling", reason="hatchling builds the wheels")
 ROOT = Path(__file__).resolve().parents[2]
-# beside the Python files of the package
+# files of a package that are neither Python files nor found by the suffixes below
 FURTHER = {
     "capsule_mt": {
         "py.typed",
@@ -24,7 +24,7 @@ PROGRAM = ["[console_scripts]", "capsule-mt", "=", "capsule_mt.commands:program"
 
 def built(folder: Path, output: Path) -> zipfile.ZipFile:
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", output]
-    # the name of no platform leaves the engine out, which takes a minute to compile
+    # a target that is no platform: the wheel is built without the engine, which takes a minute to compile
     environment = {"PATH": "", "HF_CAPSULE_MT_TARGET": "none"}
     subprocess.run(command, cwd=folder, env=environment, check=True, timeout=300, capture_output=True)
     (wheel,) = output.glob("*.whl")

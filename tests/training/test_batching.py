@@ -34,13 +34,13 @@ def test_budget_coverage_and_count(number, multiple_of):
             assert padded_tokens(batch, source, target) <= 512
 
 
-def test_a_pure_function_of_seed_and_epoch():
+def test_batches_are_a_pure_function_of_seed_and_epoch():
     source, target = lengths(500)
 
     def batches(seed, epoch, visited=()):
         sampler = TokenBudgetBatchSampler(source, target, 512, seed=seed)
-        for num_before in visited:
-            sampler.set_epoch(num_before)
+        for earlier_epoch in visited:
+            sampler.set_epoch(earlier_epoch)
             list(sampler)
         sampler.set_epoch(epoch)
         return list(sampler)

@@ -17,7 +17,7 @@ from capsule_mt.models.to_huggingface import write_huggingface
 from capsule_mt.models.weights import CheckpointError
 from tests.fixtures.marian_models import (
     FOLDER,
-    PRINTED,
+    PRINTED_STEP,
     SOURCES,
     TARGETS,
     marian_folder,
@@ -49,7 +49,7 @@ def assert_scores_are_marians(model: LoadedModel, name: str) -> None:
     sources = [tokenizer.encode(text).ids for text in SOURCES]
     forced = model.decoder.force(sources, [tokenizer.encode_target(text) for text in TARGETS], Readings())
     for hypothesis, scores in zip(forced, oracle["scores"], strict=True):
-        assert hypothesis.log_probs == pytest.approx(scores, abs=2 * PRINTED)
+        assert hypothesis.log_probs == pytest.approx(scores, abs=2 * PRINTED_STEP)
 
 
 def assert_as_marian_says(model: LoadedModel, name: str) -> None:
