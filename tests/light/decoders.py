@@ -11,8 +11,8 @@ END = 1
 class Echo:
     """Answers with the tokens of the source; `calls` are its sources and options.
 
-    With `lost` of them and one beam, each translation lacks so many words at its end. The hypothesis of rank r lacks r
-    words more, and what is attended to is what is there.
+    With one beam, each translation lacks the last `lost` words. The hypothesis of rank r lacks r more words. Each
+    token attends to its own word.
     """
 
     prefers_no_scores = False
@@ -38,7 +38,7 @@ class Echo:
         return Hypothesis(ids, [-1.0 - lost] * len(ids), len(ids) >= limit, attention)
 
     def force(self, sources, targets, readings, positions=None):
-        """A token is as probable as it is in the source: e^-1 if it is there, e^-3 if not."""
+        """A token has the probability e^-1 if the source has it, and e^-3 otherwise."""
         self.forced.append((list(sources), [list(target) for target in targets]))
         forced = []
         for source, target in zip(sources, targets, strict=True):

@@ -109,7 +109,7 @@ def test_the_longest_run_of_both_texts(seed):
 
 
 def test_the_longest_run_takes_linear_time():
-    """Of words that repeat, the steps of plain loops grow with the square of the words, or their cube."""
+    """If words repeat, plain loops take quadratic or cubic time."""
 
     class Word(str):
         num_compared = 0

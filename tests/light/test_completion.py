@@ -21,6 +21,7 @@ SHELLS = {
 
 @pytest.fixture(autouse=True)
 def restored(monkeypatch):
+    """Undo, after a test, what completion replaces in this process."""
     monkeypatch.setattr(console, "print_help", None)
     monkeypatch.setattr(sys, "argv", [])
 

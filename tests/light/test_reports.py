@@ -1,4 +1,4 @@
-"""What to check in a translation, in words, and the reports that say it."""
+"""The problems of a translation, in words, and the reports that list them."""
 
 import csv
 import io

@@ -5,7 +5,7 @@ import pytest
 from capsule_mt import CoverageOptions, Translator
 from tests.light.test_translator import RELEASED
 
-# as they went in
+# lines that come out as they went in
 COPIED = [
     *("", "\t", "\u200b", "\xa0", "…", "-> <-", "§ 5", "12:30", "+49 (0)30 1234-567", "2+2=4", "© 2024"),
     *("👍🏽", "🇩🇪", "👨\u200d👩\u200d👧", "😀 😀  😀", "https://example.org/a?b=1&c=2#d", "<!-- Kommentar -->"),
@@ -19,7 +19,7 @@ AROUND = [
     *("- {}", "• {}", "> {}", "# {}", "1) {}", "a) {}", "- [x] {}", "😀 {}", "{} 😀", "{}  ", "\t{}", "{}\r"),
     *("{} https://example.org/a.", "{} 3.", "{}\n\n{}", "- {}\n- {}", "{} `x = 1`"),
 ]
-# what must be in the translation, of what stands inside a sentence
+# a sentence, and the item in it that its translation must have
 INSIDE = [
     ("Die Datei C:\\a\\b.txt ist mit snake_case_name in `x = 1` gut.", "C:\\a\\b.txt"),
     ("Der Mann hat snake_case_name in `x = 1` gekauft.", "snake_case_name"),

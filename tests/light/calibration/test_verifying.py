@@ -29,7 +29,7 @@ def marks_of(source, *marked):
     return SimpleNamespace(words=words, score=1 - 0.2 * len(marked))
 
 
-def test_points_are_compared_with_the_aligner(monkeypatch, capsys):
+def test_the_marks_of_each_option_are_compared_with_the_aligner(monkeypatch, capsys):
     labelled = [
         WithOmissions(source, "", {match.span(): match.start() in lost for match in WORDS.finditer(source)}, 0)
         for source, lost in zip(SOURCES, LOST, strict=True)
@@ -43,16 +43,16 @@ def test_points_are_compared_with_the_aligner(monkeypatch, capsys):
     verifying.print_marks(None, labelled)
     printed = capsys.readouterr().out.splitlines()
     agreed = [(1, 1), (2, 3), (3, 5)]
-    for point, (hits, marks), line in zip(MARKS, agreed, printed, strict=True):
+    for option, (hits, marks), line in zip(MARKS, agreed, printed, strict=True):
         omissions = f"which have {hits} of the 3 omissions that it sees"
-        assert line.startswith(f"marks={point!r}: the aligner agrees with {hits} of {marks}, {omissions}")
+        assert line.startswith(f"marks={option!r}: the aligner agrees with {hits} of {marks}, {omissions}")
 
 
-def test_an_alarm_of_unrelated_translations_flags_few_own_ones(monkeypatch, capsys):
+def test_an_alarm_of_unrelated_translations_flags_few_related_ones(monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     texts = [f"{number} words" + " more" * (number % 7) for number in range(400)]
 
-    def adequacy(sources, translations):  # every 50th translation of its own seems half unrelated
+    def adequacy(sources, translations):  # every 50th of the texts' own translations seems half unrelated
         return [
             SimpleNamespace(hallucination=0.9 if source != line else 0.5 if int(source.split()[0]) % 50 == 0 else 0.1)
             for source, line in zip(sources, translations, strict=True)

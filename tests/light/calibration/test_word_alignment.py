@@ -12,7 +12,7 @@ from capsule_mt.calibration.words import split_words, word_stem
 
 
 def made_up_text(sentences: int, seed: int = 0):
-    """Text in a emitted-up language: words translated one by one, neighbours now and then swapped, fillers put in."""
+    """Text in a made-up language: words translated one by one, neighbours now and then swapped, fillers put in."""
     chance = random.Random(seed)
     words = [f"w{n}" for n in range(60)]
     pairs, gold = [], []

@@ -16,7 +16,7 @@ TEXT = ">>eng<< Mach mit!"
 
 @pytest.fixture
 def zip_file(tmp_path, monkeypatch):
-    """An archive as of the Tatoeba Challenge: files of one folder, and others."""
+    """An archive like those of the Tatoeba Challenge: a model's folder, and files that no model needs."""
     monkeypatch.setenv("CAPSULE_MT_CACHE", str(tmp_path / "cache"))
     folder, file = marian_folder("yml", tmp_path / "folder"), tmp_path / "opus-2021-02-22.zip"
     (folder / "preprocess.sh").write_text("#!/bin/bash\n")

@@ -21,7 +21,7 @@ RELEASED = Path(__file__).parents[3] / "checkpoints" / "capsule-marian-de-en"
 PROBES = ("Das kostet 20 Euro.", "Es ist 10 Uhr.", "Ich habe 3 Katzen.")  # what this small model knows
 
 
-def keep(**changes):
+def put_into_cache(**changes):
     """Put the released model into the cache as de-en, with another configuration; return its folder."""
     folder = shutil.copytree(RELEASED, cache_folder() / "mozilla" / "de-en")
     config = json.loads((folder / "config.json").read_text())
@@ -38,7 +38,7 @@ def probes(hub, monkeypatch):
 
 
 def test_the_first_use_keeps_a_record(monkeypatch):
-    folder = keep()
+    folder = put_into_cache()
     translations = {
         PROBES[0]: "It costs 20 euros.",
         PROBES[1]: "It's 10 o'clock.",
@@ -59,7 +59,7 @@ def test_the_first_use_keeps_a_record(monkeypatch):
 
 @pytest.mark.parametrize("changes", [{"activation_function": "swish"}, {"scale_embedding": False}], ids=str)
 def test_a_model_that_is_read_wrongly_is_refused(changes, call, tmp_path):
-    folder = keep(**changes)
+    folder = put_into_cache(**changes)
     message = r"^de-en: does not translate, .* of 3 probes it keeps the digits of 0, and translates 'Das kostet"
     for use in (load, Translator.from_pretrained):
         with pytest.raises(CheckpointError, match=message):
@@ -76,7 +76,7 @@ def test_a_model_that_is_read_wrongly_is_refused(changes, call, tmp_path):
 
 
 def test_files_that_changed_on_the_disk_are_refused():
-    folder = keep()
+    folder = put_into_cache()
     weights = folder / "model.safetensors"
     content = weights.read_bytes()
     weights.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))

@@ -209,7 +209,7 @@ def _sum(numbers: int | None, count: int) -> int:
 
 
 def _memory_at(address: int | None, size: int) -> bytes:
-    """Return so many bytes after their number, or after -1 where there is no place."""
+    """Return the size of a place in memory and its bytes; -1 if there is no address."""
     return _number(-1) if address is None else _number(size) + ctypes.string_at(address, size)
 
 

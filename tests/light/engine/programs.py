@@ -122,5 +122,5 @@ VARIANTS = {
 }
 PROGRAMS = {name: program_of(name, seed) for seed, name in enumerate(FAST)}
 PROGRAMS |= {name: program_of_variant(variant, seed) for seed, (name, variant) in enumerate(VARIANTS.items())}
-# together they have every operation, but those that new mixes bring
+# together they have every operation of today's mixes
 SMALL_SET = ("combination", "dynamic", "combined", "ssru_combined", "rnmt_guided", "pooling", "hybrid", *VARIANTS)

@@ -5,7 +5,7 @@ import os
 from capsule_mt.engine import build
 
 
-def test_it_is_compiled_only_where_it_is_not_newer_than_its_sources(tmp_path, monkeypatch):
+def test_it_is_compiled_if_it_is_missing_or_older_than_its_sources(tmp_path, monkeypatch):
     name = build.this_platform()
     library = tmp_path / build.TARGETS[name].library
     monkeypatch.setattr(build, "build", lambda *_: "compiled")

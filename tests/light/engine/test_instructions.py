@@ -1,4 +1,4 @@
-"""How many instructions a token takes, beside the tracked table: what makes the engine slower by 3 % fails here."""
+"""How many instructions a token takes, beside the tracked table: a change of 3 % fails here."""
 
 import pytest
 
@@ -16,6 +16,6 @@ def program(tmp_path_factory):
 
 @pytest.mark.parametrize("title", CELLS)
 def test_a_token_takes_as_many_instructions_as_in_the_table(title, program, tmp_path):
-    """Where fewer are meant, `python -m tests.light.engine.instructions` writes the table anew."""
+    """After an intended change, `python -m tests.light.engine.instructions` writes the table anew."""
     counted = instructions_per_token(CELLS[title], program, tmp_path)
     assert counted == pytest.approx(read_table()["instructions_per_token"][title], rel=0.03)

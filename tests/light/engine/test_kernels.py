@@ -84,10 +84,10 @@ def test_small_loops_are_shared_where_that_is_faster(tmp_path):
     program = build_driver("team.c", tmp_path, ZIG, str(SOURCES / "team.c"), "-lpthread")
     counted = subprocess.run([program], capture_output=True, text=True, check=True).stdout.split()
     near, far, near_again, short_calls, large = map(int, counted)
-    assert 950 < near < 1000  # some try how it is without
+    assert 950 < near < 1000  # the others measure it without sharing
     assert 20 < far < 150
     assert 800 < near_again < 980
-    assert short_calls > 950  # too short to see anything: as it was before
+    assert short_calls > 950  # too short to measure: shared, as before
     assert large == 4000
 
 
@@ -137,7 +137,7 @@ def arm64(request, tmp_path_factory):
 @pytest.mark.slow
 @needs_gcc
 def test_each_allocation_may_fail(tmp_path, monkeypatch):
-    """The call says so or does without; nothing is read that is not there, and all is freed."""
+    """The call reports it or does without the memory; it reads nothing that is missing, and frees everything."""
     program = build_failing("replay.c", tmp_path)
     monkeypatch.setenv("ASAN_OPTIONS", "detect_leaks=0")  # the program keeps all that it reads
 

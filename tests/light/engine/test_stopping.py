@@ -14,7 +14,7 @@ from tests.light.engine.programs import END, PAD, PROGRAMS, SMALL_SET, SOURCES
 from tests.light.engine.test_search import decoder_of
 
 LONG = 300_000  # tokens: many seconds of work
-SOON = 1.0  # seconds of the processor, which no other process takes; 0.02 where it does nothing else
+SOON = 1.0  # seconds of this process's processor time; 0.02 is enough on an idle machine
 
 
 def search(decoder: EngineDecoder, **further):
@@ -98,7 +98,7 @@ def test_threads_share_a_model_and_wait_for_no_other():
 
 
 @threads
-def test_a_search_has_so_much_time(decoder):
+def test_a_search_ends_after_max_time(decoder):
     began, due = time.monotonic(), time.process_time() + 3 * 0.2
     results = search(decoder, max_time=0.2, num_beams=2)
     assert time.monotonic() - began >= 0.2
@@ -109,7 +109,7 @@ def test_a_search_has_so_much_time(decoder):
 
 
 @pytest.mark.parametrize("name", SMALL_SET)
-def test_what_is_found_until_then_has_all_its_readings(name):
+def test_what_is_found_within_max_time_has_all_its_readings(name):
     """Without any time there is one step: the translations are as with a limit of one token."""
     decoder = decoder_of(PROGRAMS[name])
     engine = decoder.engine

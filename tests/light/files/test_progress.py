@@ -1,11 +1,11 @@
-"""A line of progress: on a terminal, and nowhere else."""
+"""The line of progress: how much is done, how fast, and how long the rest takes."""
 
 import time
 
 from capsule_mt.files.progress import Progress, write_line
 
 
-def test_a_line_for_those_who_want_one(capsys, monkeypatch):
+def test_the_line_is_rewritten_with_the_rate_and_the_time_left(capsys, monkeypatch):
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     with Progress(5000, "lines", shown=True) as progress:

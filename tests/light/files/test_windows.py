@@ -35,7 +35,7 @@ def test_parts_are_put_together_and_done_once(outputs, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["notes", "text"]
 
 
-def test_other_text_is_translated_and_told(outputs, caplog):
+def test_changed_text_is_translated_again_with_a_warning(outputs, caplog):
     write_letters(outputs, {})
     output, translated = write_letters(outputs, {}, lines="abcdxf")
     assert translated == [1]

@@ -52,12 +52,12 @@ def test_a_small_file_starts_no_process(no_worker):
 
 
 @pytest.mark.parametrize("content", [b"a" * SMALL, PACKAGE])
-def test_a_large_file_and_a_package_do(content, no_worker):
+def test_a_large_file_and_a_package_start_one(content, no_worker):
     with pytest.raises(AssertionError, match="a process was started"):
         parse_apart(content, "markdown", name="a.md")
 
 
-def test_an_option_of_another_format_is_refused_before(no_worker):
+def test_an_option_of_another_format_is_refused_without_a_process(no_worker):
     with pytest.raises(ValueError, match=r"^a\.md: `column` is for tables"):
         parse_apart(b"a" * SMALL, "markdown", name="a.md", column="2")
 

@@ -8,7 +8,7 @@ import pytest
 from tests.light.formats.files import SITE
 from tests.light.formats.test_formats import read, texts, translated
 
-# what stays as it is, of constructs that no parser here reads
+# parts of constructs that no parser here reads, which stay as they are
 LITERALS = re.compile(
     r"\{%.*?%\}|\{\{.*?\}\}|\{[#:.][^{}\n]*\}|^[ \t>]*:{3,}[ \t]*\{?[\w-]*|^[ \t>]*(?:!!!|\?\?\?|===)[ \t]*\w*"
     r"|^(?:import|export).*|^/// ?\w*|\[![A-Za-z]+\]|^\*\[.*|</?[A-Z]\w*|\\\\\(.*?\\\\\)|\\\(e.*?\\\)|\{/.*?/\}"
@@ -43,7 +43,7 @@ def shape(page):
         links = [str(mark.attrs.get("href", mark.attrs.get("src", ""))) for mark in marks]
         links = [anchors.index(link[1:]) if link[1:] in anchors else link for link in links]
         verbatim = [mark.content for mark in marks if mark.type in ("code_inline", "html_inline", "math_inline")]
-        # CommonMark takes what is in an admonition of MkDocs for code, and a fenced note of MyST
+        # CommonMark takes text for code in admonitions of MkDocs and in fenced notes of MyST
         has_text = token.type in ("html_block", "code_block") or token.info == "{note}"
         body = "" if token.type == "inline" else token.content.upper() if has_text else token.content
         classes = [str(mark.attrs.get("class", "")) for mark in marks]

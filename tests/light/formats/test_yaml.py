@@ -48,7 +48,7 @@ def test_rails():
         "Erste Zeile\n  Zweite Zeile\n\nDritte",
         "Ein langer Satz\nNoch einer",
     ]
-    content = YAML.replace("    anders: *de\n", "")  # which holds itself
+    content = YAML.replace("    anders: *de\n", "")  # an alias inside of its own anchor
     assert texts(content) == expected
     original, after = yaml.safe_load(content), yaml.safe_load(translated(content))
     shouted_values = shouted(original)

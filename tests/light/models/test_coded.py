@@ -1,4 +1,4 @@
-"""Entropy-coded matrices: the C coder beside one in plain Python, and beside Shannon's entropy."""
+"""Entropy-coded matrices: the C coder compared with one in plain Python, and with Shannon's entropy."""
 
 import math
 import random

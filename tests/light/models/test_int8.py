@@ -72,7 +72,7 @@ def test_every_changed_byte_is_noticed(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        # two matrices of one shape change places, and a matrix its type or its shape
+        # two matrices of one shape change places; a matrix has another type; names are changed
         (b"k_proj.weight.codes", b"q_proj.weight.codes", r"int8\.safetensors: the SHA-256 of `.*` is"),
         (b'"I8"', b'"U8"', "must be a matrix of I8"),
         (b"__metadata__", b"__metadatb__", "which is not a tensor"),

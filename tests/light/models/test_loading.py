@@ -1,4 +1,4 @@
-"""`load_model`: the golden checkpoints translate as ever, alone, and what does not fit is an error that names it."""
+"""`load_model`: the golden checkpoints translate as recorded, and what does not fit is an error that names it."""
 
 import json
 import math

@@ -12,7 +12,7 @@ from capsule_mt.models.opening import CheckpointError, open_file, read_file
 from tests.fixtures.students import write_student
 from tests.light.models.files import edit_json, golden
 
-MARIAN = "npz"  # beside "int8", the two forms of a student
+MARIAN = "npz"  # a form of a student; the other one is "int8"
 
 
 def folder_of(kind, path):

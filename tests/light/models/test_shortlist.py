@@ -1,4 +1,4 @@
-"""Files of shortlists."""
+"""Shortlists: the tokens of one source and of several, and their files."""
 
 import pytest
 
@@ -27,7 +27,7 @@ class OneByOne:
 @pytest.mark.parametrize("vocabulary", [1, 63, 64, 65, 211, 70_000])
 @pytest.mark.parametrize("multiple", [1, 8])
 def test_the_tokens_of_several_sources(vocabulary, multiple):
-    """In C as in Python, with tokens of two bytes and of four, and where there are too few to fill up."""
+    """C gives what Python gives, for tokens of two bytes and of four, also where too few are left for `multiple`."""
     last = vocabulary - 1
     translations = {token: [token * k % vocabulary for k in range(token % 40)] for token in range(0, vocabulary, 3)}
     shortlist = Shortlist.of_translations(translations, [0, last // 2], (vocabulary, vocabulary))

@@ -20,7 +20,7 @@ from tests.light.engine.conftest import needs_engine
 from tests.light.engine.programs import END, PAD, PROGRAMS
 
 ROOT = Path(__file__).resolve().parents[3]
-# values that each kind of option refuses; a token outside of the vocabulary is refused where that is known
+# values that each kind of option refuses, whatever the model: so no token outside of its vocabulary
 WRONG = {
     "integer": [-1, 2**40, 1.5, "3", True],
     "number": [math.nan, math.inf, -1e9, "3", True],

@@ -13,7 +13,7 @@ from tests.light.serve.processes import FAKE, GOLDEN, ROOT
 
 @pytest.fixture
 def start(tmp_path):
-    """Start a command that serves, which may have so many `files`; return the process and its address."""
+    """Start a command that serves, with at most `files` files open at once; return the process and its address."""
     started = []
 
     def start(*command, files=None):

@@ -14,7 +14,7 @@ from capsule_mt.text.sentences import Span
 
 
 def until(condition):
-    """Wait for what another thread does."""
+    """Wait until another thread has made a condition true."""
     deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
@@ -24,9 +24,9 @@ def until(condition):
 class Upper:
     """Translates into upper case and leaves out words with a "q", unless it has several beams.
 
-    A sentence ends with a semicolon. One with "broken" is an error. `free` holds what is translated; `calls` are the
-    sentences of each batch, and the options that tell them apart. It takes `seconds` for a batch, and for one with a
-    word "slow" until it is stopped or freed. If it `verifies`, words of a translation that its text lacks are made up.
+    A sentence ends with a semicolon. One with "broken" is an error. `calls` are the sentences of each batch, and the
+    options that tell them apart. A batch waits until `free` is set, then takes `seconds`; one with a word "slow" lasts
+    until it is stopped or `freed_slow` is set. If it `verifies`, words that the text lacks are made up.
     """
 
     tokenizes_in_threads = True

@@ -188,7 +188,7 @@ def test_no_more_connections_than_files_may_be_open(monkeypatch):
 
 @pytest.mark.slow
 def test_unfinished_heads_do_not_close_the_server(serve, tmp_path):
-    """As many as the system lets a server have files: it answers others, and logs nothing."""
+    """Even if they use up the files that the server may open, it answers others, and logs nothing."""
     _, address = serve("--read-seconds", "2", files=256)
 
     async def attack():

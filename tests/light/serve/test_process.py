@@ -52,7 +52,7 @@ def test_a_half_sent_request_does_not_keep_the_server_from_stopping(serve_fake):
     assert server.stdout.read() == "all answered\n"
 
 
-def test_what_takes_longer_than_the_server_has_gets_an_error(serve_fake):
+def test_a_request_that_outlasts_the_stop_seconds_gets_an_error(serve_fake):
     server, address = serve_fake(seconds=30, stop_seconds=1)
 
     async def ask():
@@ -131,8 +131,8 @@ def test_keys_that_cannot_be_read_are_named(content, reason, tmp_path):
     assert process.stderr.endswith("; name a file with one key a line\n")
 
 
-def test_an_empty_name_of_keys_does_not_serve_without_keys():
-    """As an unset variable of the shell gives it."""
+def test_an_empty_name_of_the_file_of_keys_is_an_error():
+    """A shell gives it for an unset variable; the server must not run without keys then."""
     process = serve(f"en-de={GOLDEN}", "--port", "0", "--check", "--api-keys", "")
     assert process.returncode == 1
     assert "error: `--api-keys ` cannot be read: " in process.stderr

@@ -1,4 +1,4 @@
-"""What strangers send to a server in a process of its own: others are answered, memory stays, and it ends."""
+"""What strangers send to a server in a process of its own: others are answered, memory stays small, and it ends."""
 
 import asyncio
 import io

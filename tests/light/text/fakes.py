@@ -1,4 +1,4 @@
-"""Tokenizers for tests. 1 is the end."""
+"""Tokenizers for tests. Token 1 ends a text."""
 
 import re
 

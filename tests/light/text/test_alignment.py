@@ -23,7 +23,7 @@ def test_a_word_is_linked_to_those_that_it_attends_to():
     rows = [[0.1, 0.8, 0.1], [0.45, 0.1, 0.45]]
     assert aligned("one two three", "ZWEI EINS", rows) == [("two", "ZWEI"), ("one", "EINS"), ("three", "EINS")]
     assert aligned("a b c d", "X", [[0.25] * 4]) == []
-    # by deletion: nats, also negative ones
+    # by deletion, rows are gains in nats, which may be negative
     assert aligned("one two", "ZWEI EINS", [[-0.5, 4.0], [0.2, -3.0]]) == [("two", "ZWEI"), ("one", "EINS")]
     # a mark is linked to marks alone
     assert aligned("one !", "? EINS", [[0.9, 0.1], [0.9, 0.1]]) == [("one", "EINS")]

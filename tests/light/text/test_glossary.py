@@ -73,7 +73,7 @@ def test_a_translation_has_the_terms_and_no_other_sentence_changes(tmp_path, mon
             for part in expected:
                 assert part in translation.text
     assert model("Der Hut ist rot, und der Hut ist alt.").text.count("headgear") == 2
-    assert calls == []  # the search has read what attends to a term
+    assert calls == []  # no forced pass: the search has read the attention to the terms
     assert "headgear" not in model("Kennst du https://example.org/Hut?").text
     without_terms = ["Er schläft.", "Wann kommt dein Bruder?"]
     assert [result.text for result in model(without_terms)] == [result.text for result in plain(without_terms)]

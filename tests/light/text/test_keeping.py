@@ -55,7 +55,7 @@ def test_what_is_kept(text, expected):
 
 
 class Fake:
-    """A model of words, which may write anything; each word is of the source word that it is in capitals."""
+    """A model that writes what `write` returns; a word aligns with the source words that are equal but for case."""
 
     prefers_no_scores = False
 
@@ -139,7 +139,7 @@ def test_stand_ins():
 
     fake = Fake(write)
     assert fake("go https://a.de/1 or {x} at 7:15 and 9 Tom") == "Tom 9 and 7:15 at {x} or https://a.de/1 go"
-    assert fake.sources[-1] == "go John or Boston at 7:15 and 9 Tom"  # there is a Tom
+    assert fake.sources[-1] == "go John or Boston at 7:15 and 9 Tom"  # not Tom, whom the text has
 
 
 def test_a_sentence_is_cut_around_what_the_model_never_keeps():
@@ -218,7 +218,7 @@ def test_what_is_glued_and_what_the_vocabulary_lacks_is_kept(real, kind):
     covers = vocabulary_of(real.loaded.tokenizer).covers
     for (text, items), translation in zip(VECTORS[kind], real(texts, batch_size=32), strict=True):
         for item in items:
-            if kind == "placeholders" or not covers(re.sub(r"[\w.,\s]", "", item)):  # else it is the model's
+            if kind == "placeholders" or not covers(re.sub(r"[\w.,\s]", "", item)):  # the model may change others
                 assert translation.text.count(item) == text.count(item), (text, translation.text)
         assert not NAMES.search(translation.text) or NAMES.search(text), (text, translation.text)
 

@@ -29,7 +29,7 @@ def test_translations_of_labels(case):
 
 
 @pytest.mark.parametrize("case", VECTORS["forms"], ids=repr)
-def test_forms(case):
+def test_the_forms_of_a_label(case):
     segmenter = Segmenter(WordTokenizer(), None)
     (piece,) = segmenter.document(case["text"]).pieces
     assert piece.is_label
@@ -85,7 +85,7 @@ def test_only_labels_take_another_search():
     assert translate("Edit", {"Edit": "Edit Edit"}, copy=False)[0].text == "Edit Edit"
 
 
-def test_what_comes_with_the_translation():
+def test_coverage_and_alignment_are_of_the_label_itself():
     translations = {"Editar": "Edit Edit", "Editar:": "Edit:", "editar:": "edit:"}
     options = {"coverage": CoverageOptions(), "alignment": True, "num_beams": 2, "num_return_sequences": 2}
     for translation in translate("Editar", translations, **options)[0]:

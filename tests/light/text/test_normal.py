@@ -23,7 +23,7 @@ def characters_and_words(characters=VECTORS["characters"], words=VECTORS["words"
 @pytest.mark.parametrize("case", VECTORS["cases"], ids=[case["text"] for case in VECTORS["cases"]])
 def test_vectors(case):
     vocabulary = Vocabulary(characters_and_words())
-    for _ in range(2):  # the second time from what is kept
+    for _ in range(2):  # the second time from the cache
         form = vocabulary.normal_form(case["text"])
         assert form.text == case["form"]
         for part, source in case["back"]:
@@ -56,7 +56,7 @@ def test_what_is_protected_stays_as_it_is():
     assert [part for part, _ in source.parts] == ["it's \"", "<i title='don’t'>", '" x']
 
 
-def test_whatever_the_text_each_character_has_its_own():
+def test_each_character_of_any_normal_form_has_a_span_of_the_source():
     vocabulary = Vocabulary(characters_and_words())
     for first in range(0x20, 0x3000, 7):
         text = "".join(map(chr, range(first, first + 7))) + "e\u0301 \u00ad"
@@ -73,7 +73,7 @@ def released():
 
 
 def test_a_released_tokenizer_reads_typography_as_plain_text(released):
-    plain = "He said: I don't know Tom's dog - the café is open."  # it has curly quotes
+    plain = "He said: I don't know Tom's dog - the café is open."  # curly quotes are in the vocabulary
     changes = {
         "apostrophe": plain.replace("'", "\u02bc"),
         "soft hyphens": plain.replace("know", "kn\u00adow").replace("open", "o\u00adpen"),
@@ -100,7 +100,7 @@ def test_marks_and_alignments_are_of_the_users_text(released):
     assert max(source for source, _ in translation.alignment) < len(text.split())
 
 
-def test_a_vocabulary_is_asked_once():
+def test_the_vocabulary_of_a_tokenizer_is_made_once():
     tokenizer = WordTokenizer()
     assert vocabulary_of(tokenizer) is vocabulary_of(tokenizer)
     assert vocabulary_of(tokenizer) is not vocabulary_of(WordTokenizer())

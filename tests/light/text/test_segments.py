@@ -1,4 +1,4 @@
-"""Texts, the pieces they are translated in, and what is copied because it is no sentence."""
+"""Texts, the pieces they are translated in, and what is copied because it has no words."""
 
 import logging
 import time
@@ -33,7 +33,7 @@ def test_a_text_is_cut_and_joined():
 
 @pytest.mark.parametrize("letter", ["a", "漢", "a\u200d", "<!--", "x_", "@"])
 def test_a_word_of_megabytes_is_copied_and_recorded(letter, caplog):
-    """It took hours, or had no end."""
+    """Such a word once took hours, or was never done."""
     word, began = letter * (3_000_000 // len(letter)), time.process_time()
     with caplog.at_level(logging.WARNING):
         document = Segmenter(WordTokenizer(), None).document(text := f"One two {word} three. Four. {word}")
@@ -61,7 +61,7 @@ def test_a_piece_without_tokens_is_left_out():
     assert pieces_of("One. \u00a7.", WordTokenizer(unknown=["One.", "\u00a7."]), copies=False) == ["One."]
 
 
-def test_what_is_cut_has_fewer_words():
+def test_a_truncated_piece_has_only_the_words_that_are_left():
     (piece,) = Segmenter(WordTokenizer(), 4, truncation=True, with_words=True).document("a b c d").pieces
     assert (len(piece.words), piece.was_cut) == (3, True)
 
