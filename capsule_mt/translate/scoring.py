@@ -291,8 +291,8 @@ class Scorer:
 
         Args:
             with_head: also read the attention of the head that aligns words.
-            with_information: also force each translation without its text, for `ForcedPair.information`; this takes all
-                log-probabilities.
+            with_information: also force each translation without its text, for `ForcedPair.information`; this takes
+                all log-probabilities.
             spans: read only the log-probabilities of these characters of each translation.
         """
         from capsule_mt.coverage.verified import ForcedPair, information_of, offsets_of
