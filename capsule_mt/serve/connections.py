@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import Any, TypeAlias, cast
 
-import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from capsule_mt.serve.clients import client_of
@@ -150,7 +149,7 @@ class LimitedProtocol(_Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is not HTTP; close if the answer to its beginning was sent before the whole request arrived."""
-        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+        if str(self.conn.our_state) in ("IDLE", "SEND_RESPONSE"):  # h11's names: nothing of an answer has been sent
             self.refuse("400 Bad Request", "the request is not HTTP/1.1 that can be read")
         else:
             self.transport.close()

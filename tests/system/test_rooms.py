@@ -72,7 +72,7 @@ ALLOWED |= {
 CORE = {f"hf_capsule_mt.{room}" for room in ("routing", "configuration", "modeling")}
 CORE_LIBRARIES = {"torch", "transformers", "huggingface_hub"}
 # the light distribution; all but tokenizers come with its extras
-LIGHT_LIBRARIES = {"tokenizers", "fastapi", "h11", "py3langid", "pydantic", "starlette", "uvicorn"}
+LIGHT_LIBRARIES = {"tokenizers", "fastapi", "py3langid", "pydantic", "starlette", "uvicorn"}
 NEEDS_NUMPY = "capsule_mt.calibration"  # the extra `calibrate`
 OWN = {*PACKAGES, "scripts", "lab", "tests", "tools"}
 
