@@ -18,7 +18,7 @@
 #endif
 
 /* Changes with this interface, and with the options in a request. */
-#define ENGINE_VERSION (20 * 65536 + OPTIONS_LAYOUT)
+#define ENGINE_VERSION (21 * 65536 + OPTIONS_LAYOUT)
 
 /* What the rows of a buffer are: the words of all sources, the sources, the hypotheses, or states of the hypotheses, which
  * move along when beams are reordered. */
