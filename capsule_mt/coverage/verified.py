@@ -55,7 +55,8 @@ class Reverse(Protocol):
 
         with_head: also read the head that aligns words.
         with_information: also force each translation without its text.
-        spans: the characters of each translation whose log-probabilities are needed; by default all.
+        spans: the characters of each translation whose log-probabilities are needed, by default all; with spans, the
+            result does not have the offsets of the text.
         """
         ...
 

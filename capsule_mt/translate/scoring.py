@@ -291,9 +291,9 @@ class Scorer:
 
         Args:
             with_head: also read the attention of the head that aligns words.
-            with_information: also force each translation without its text, for `ForcedPair.information`; this takes
-                all log-probabilities.
-            spans: read only the log-probabilities of these characters of each translation.
+            with_information: also force each translation without its text, for `ForcedPair.information`.
+            spans: read only the log-probabilities of these characters of each translation, and no offsets of its text;
+                ignored `with_information`, which takes all log-probabilities.
         """
         from capsule_mt.coverage.verified import ForcedPair, information_of, offsets_of
 
@@ -322,7 +322,7 @@ class Scorer:
             log_probs = [forced.log_probs for forced in results]
             shares = information_of(log_probs, targets, self.loaded.decoder, self.loaded.end)
         forced_pairs = [
-            ForcedPair(piece.source_offsets if with_head else (), offsets, forced, information)
+            ForcedPair(list(piece.source_offsets) if spans is None else (), offsets, forced, information)
             for (piece, _), offsets, forced, information in zip(pairs, offsets_by_pair, results, shares, strict=True)
         ]
         return _by_text(documents, forced_pairs)
