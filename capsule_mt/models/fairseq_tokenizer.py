@@ -85,12 +85,9 @@ class FairseqTokenizer:
 
     def encode_text(self, text: str) -> Encoded:
         pieces, spans = self._encoder.encode(text)
-        unknown_id = self.unknown_id
+        unknown_id = self._ids[UNKNOWN_TOKEN]
         ids = [self._ids.get(piece, unknown_id) for piece in pieces]
-        return Encoded(
-            [token_id for token_id in ids if token_id is not None],
-            [span if span[0] < span[1] else None for span in spans],
-        )
+        return Encoded(ids, [span if span[0] < span[1] else None for span in spans])
 
     def encode(self, text: str) -> Encoded:
         ids, offsets = self.encode_text(text)
