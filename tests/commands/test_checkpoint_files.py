@@ -46,7 +46,7 @@ def test_calibrate(run, tmp_path):
     assert "attention: the decoder has no head that shows missing words; the best has an area" in printed
     for method in curves:
         assert f"{method}, on 18 held-out sentences" in printed
-    # the whole translations are whole
+    # whole translations have high scores
     shares = re.findall(r"^0 +1\.00 +(\d\.\d+)$", printed, re.MULTILINE)
     assert [float(score) > 0.9 for score in shares] == [True]
     translator = Translator.from_pretrained(tmp_path / "model")
@@ -68,7 +68,7 @@ def test_calibrate(run, tmp_path):
 
 
 def test_a_stock_marian(run, tmp_path):
-    """Of which the configuration has no such field."""
+    """Its configuration has no field for a calibration."""
     fields = json.loads((tmp_path / "model" / "config.json").read_text())
     config = MarianConfig(**{name: fields[name] for name in MarianConfig().to_dict() if name in fields})
     shutil.copytree(tmp_path / "model", tmp_path / "stock")
@@ -155,7 +155,7 @@ def checkpoint(tmp_path_factory):
     return folder / "checkpoint"
 
 
-def test_it_finds_the_translations(checkpoint):
+def test_a_shortlist_finds_the_translations(checkpoint):
     translator = Translator.from_pretrained(checkpoint, device="cpu")
     shortlist = Shortlist.load(checkpoint)
     ids = translator.tokenizer.convert_tokens_to_ids

@@ -99,7 +99,7 @@ def test_the_merges_are_those_of_the_library(tokenizer):
         assert segmenter.with_dropout(text, 0.0, random.Random(0)) == tokenizer(text)["input_ids"]
 
 
-def test_a_pure_function(tokenizer):
+def test_dropout_is_a_pure_function_of_seed_epoch_and_index(tokenizer):
     def encoded(seed, epoch, order=1):
         dropout = BPEDropout(tokenizer, 0.2, seed)
         ids = {index: dropout.encode(TEXTS[index], epoch=epoch, index=index) for index in range(100)[::order]}

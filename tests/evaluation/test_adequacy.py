@@ -89,7 +89,7 @@ def test_short_sentences_are_left_out_and_function_words_do_not_count():
     assert all((0, 3) not in example.is_omitted for example in drop_words(text, text, links, {"the"}))
 
 
-def test_probabilities_come_back():
+def test_a_fitted_curve_gives_the_probabilities_of_its_words():
     chance = np.random.default_rng(1)
     evidence = chance.normal(0, 4, 20_000)
     truth = 1 / (1 + np.exp(-evidence - 1))
@@ -100,7 +100,7 @@ def test_probabilities_come_back():
     assert list(values) == sorted(values)
 
 
-def test_what_does_not_rise_is_pooled():
+def test_a_curve_pools_words_whose_shares_do_not_rise():
     curve = fit_words([1, 2, 3, 4], [True, False, True, True])
     assert curve == [[1.5, 0.5], [3.5, 1.0]]
     assert fit_words([1.0] * 50, [n % 2 == 0 for n in range(50)]) == [[1.0, 0.5]]

@@ -61,7 +61,7 @@ XML = (
     *(b"<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>", b"<!DOCTYPE a SYSTEM 'file:///etc/passwd'><a/>"),
 )
 NAMES = ("../../etc/passwd", "/absolute", "a\0b", "a" * 60_000, "word/", "WORD/DOCUMENT.XML", "./word/document.xml")
-RECORDS = {b"PK\1\2": 46, b"PK\3\4": 30, b"PK\5\6": 22}  # the lengths of a zip file's
+RECORDS = {b"PK\1\2": 46, b"PK\3\4": 30, b"PK\5\6": 22}  # of a zip file, and their lengths
 
 
 def nested(generator: random.Random) -> tuple[str, bytes]:

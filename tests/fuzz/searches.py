@@ -118,7 +118,7 @@ def options_of(case: Case) -> SearchOptions:
 
 
 def check_search(case: Case) -> None:
-    """A search gives hypotheses of tokens in the vocabulary, and reads what a forced pass does, or a `ValueError`."""
+    """A search is a `ValueError`, or gives tokens of the vocabulary and reads what a forced pass reads of them."""
     decoder, options = decoder_of(case.get("model", MODELS[0]), case.get("int8", False)), options_of(case)
     decoder.engine.num_threads = case.get("threads", 1)
     readings = options.readings or Readings()

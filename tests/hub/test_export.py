@@ -186,8 +186,8 @@ def test_the_tokenizer_knows_how_much_the_model_takes(exported):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="Windows has no modes")
-def test_everybody_may_read_what_everybody_may_read(exported, tmp_path):
-    """safetensors 0.8 leaves weights to their owner alone."""
+def test_all_files_of_a_saved_model_have_the_same_permissions(exported, tmp_path):
+    """safetensors 0.8 lets only their owner read weights."""
     model, tokenizer = load_checkpoint(exported)
     folders = [exported, tmp_path / "averaged", tmp_path / "fast", tmp_path / "translator"]
     average_checkpoints([exported], folders[1])
@@ -219,7 +219,7 @@ def test_a_tokenizer_of_ours_keeps_its_code(exported, tmp_path):
     assert (path / "separate_tokenizer.py").read_text() == Path(separate_tokenizer.__file__).read_text()
 
 
-def test_only_models_of_the_package(tmp_path):
+def test_only_models_of_the_package_are_exported(tmp_path):
     save_tiny_marian(tmp_path)
     tokenizer = tiny_tokenizer()
     with pytest.raises(TypeError, match=r"takes a translation model of hf_capsule_mt, got a transformers\..*MarianMT"):

@@ -58,7 +58,7 @@ def test_what_auto_stands_for_and_what_a_model_lacks():
 
 
 def test_a_calibration_of_the_removed_method_is_refused_by_name():
-    """Its alarm and scores were those of "guided"; a head that aligns words came first already."""
+    """Its alarm and scores belong to "guided"; with a head that aligns words, they were never used."""
     model = {"num_heads": 8, "name": "a model"}
     guided = {"guided": {"words": [[0.0, 0.0]]}, "deletion": {"words": [[0.0, 0.0]]}}
     with pytest.raises(ValueError, match=r'of a model is of "guided", .* `capsule-mt calibrate`, or .*"deletion"`'):

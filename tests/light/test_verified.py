@@ -35,7 +35,7 @@ CANDIDATE = Candidate(PIECE, "eins", [8, 1], [0.9, 0.1, 0.4], [True] * 3)
 
 
 class Reverse:
-    """The words have these log-probabilities."""
+    """A reverse model that gives the words these log-probabilities."""
 
     def __init__(self, *log_probs):
         self.log_probs, self.texts = list(log_probs), []
@@ -47,7 +47,7 @@ class Reverse:
 
 
 class Losing:
-    """Without a token, the translation loses these nats."""
+    """A decoder: the translation loses so many nats for each token that its source lacks."""
 
     def __init__(self, **losses):
         self.losses, self.sources = losses, []
@@ -102,7 +102,7 @@ def test_only_doubts_that_may_pass_are_verified():
         assert [doubt > above for doubt in verified] == [doubt > above for doubt in exact]
         assert len(decoder.sources) == {0.0: 2, 3.0: 1, 5.0: 1, 7.0: 1, 11.0: 0}[above]
         assert not reverse.texts or reverse.spans == [{0.0: SPANS, 3.0: SPANS, 5.0: SPANS[1:], 7.0: SPANS[1:]}[above]]
-    assert reverse.texts == []  # the most that a word may have is 9.2
+    assert reverse.texts == []  # no doubt can exceed 9.2, so none above 11 is verified
 
 
 def test_a_closed_word_and_one_of_an_empty_translation():
@@ -131,7 +131,7 @@ def test_words_of_a_text():
     assert (blank.score, blank.target_words) == (1.0, ())
 
 
-def test_marks_that_nothing_verifies_are_said_once(caplog, monkeypatch):
+def test_a_choice_among_unverified_marks_warns_once(caplog, monkeypatch):
     monkeypatch.setattr("capsule_mt.messages._messages_logged", set())
     translate = translator(Echo(lost=1), words := WordTokenizer())
     translate("one two", coverage=CoverageOptions())

@@ -59,7 +59,7 @@ def layers(method, **settings):
 
 
 @pytest.mark.parametrize("sizes", [BASE, BIG], ids=["base", "big"])
-def test_body(sizes):
+def test_the_plain_body_has_the_parameters_of_the_table(sizes):
     assert added(sizes) == 0
 
 

@@ -33,7 +33,7 @@ def prepare(model_kwargs=None, **settings):
     return model_kwargs.get(CACHE_NAME)
 
 
-def test_goes_back():
+def test_the_cache_goes_back_to_earlier_steps():
     cache = RecurrentCache(NUM_LAYERS)
     prefix = make_states()
     cache.append(prefix, num_tokens=3)

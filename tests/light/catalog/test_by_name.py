@@ -17,7 +17,7 @@ from tests.fixtures.word_for_word import SOURCE, TARGET, TRANSLATION, sentences
 
 TEXTS = sentences(40, seed=8)
 FIELD = "`coverage_calibration`"
-# what the first of two models writes, since a text in capitals would be read in small letters, and the second of that
+# the words between the two models, not in capitals, which the second would read in small letters; and what it writes
 MIDDLE = [word.lower() for word in TARGET]
 LAST = [f"{word}x" for word in MIDDLE]
 
@@ -43,7 +43,7 @@ def keep(registry, word_for_word):
 
 @pytest.fixture
 def both(keep):
-    """Both legs of de-pt, and what they are when loaded alone."""
+    """Both models of de-pt, each loaded alone."""
     return [
         Translator.from_pretrained(keep("de-en", SOURCE, MIDDLE)),
         Translator.from_pretrained(keep("en-pt", MIDDLE, LAST)),

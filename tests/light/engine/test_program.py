@@ -200,7 +200,7 @@ def as_half(values: Tensor, dtype: str) -> Tensor:
 
 
 def in_half(read, dtype: str, keep: bool):
-    """What reads the same in half precision; as floats again unless `keep`."""
+    """A function that reads what `read` does in half precision, widened to floats again unless `keep`."""
 
     def convert(values):
         half = as_half(values, dtype)

@@ -59,7 +59,7 @@ def all_results(decoder: EngineDecoder, limit: int = 12):
 
 
 def length_until_repeated(ids, max_repeated: int) -> int:
-    """How many tokens there are until so many in a row are those that came 1 to 16 tokens before each."""
+    """Count the tokens up to the end of the first `max_repeated` that repeat those 1 to 16 places before them."""
     for length in range(1, len(ids) + 1):
         for cycle in range(1, min(16, length - max_repeated) + 1):
             if ids[length - max_repeated : length] == ids[length - max_repeated - cycle : length - cycle]:
@@ -130,8 +130,8 @@ class CodedWeights(DrawnWeights):
 
 
 @pytest.mark.parametrize("tier", [tier for tier in TIERS if tier not in ("avx2", "portable")])
-def test_of_a_large_vocabulary_too_one_at_a_time_has_the_tokens_of_a_batch(monkeypatch, tier):
-    """Most logits of a row are estimated where it is alone, and none is written where there are many rows."""
+def test_a_sentence_alone_has_its_tokens_of_a_batch_with_a_large_vocabulary_too(monkeypatch, tier):
+    """For a single row, most logits are only estimated; for many rows, none is stored."""
     monkeypatch.setenv("HF_CAPSULE_MT_TIER", tier)
     monkeypatch.setitem(SIZES, "vocab_size", 70_000)
     monkeypatch.setitem(SIZES, "d_model", 64)

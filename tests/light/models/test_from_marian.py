@@ -286,12 +286,12 @@ def test_calibrations_that_come_with_the_package_are_sound():
         ("transformer-mirrors", 3, "`transformer-mirrors` 3 is not supported"),
     ],
 )
-def test_what_no_program_can_say(name, value, message, tmp_path):
+def test_options_that_no_program_can_express(name, value, message, tmp_path):
     with pytest.raises(UnsupportedModelError, match=rf"model\.xxyy\.bin: special:model\.yml: .*{message}"):
         load_model(write_student(tmp_path / "student", options=OPTIONS | {name: value}))
 
 
-def test_weights_that_the_options_do_not_say(tmp_path):
+def test_weights_that_do_not_fit_the_options(tmp_path):
     omits = OPTIONS | {"output-omit-bias": True, "dim-vocabs": [len(PIECES)] * 2}
     untied = UNTIED | {"dim-vocabs": [len(PIECES)] * 2}
     without, transposed = weights(omits), weights(untied)
@@ -348,7 +348,7 @@ def test_which_files_are_read(tmp_path):
 
 
 @pytest.mark.parametrize("damage", MALFORMED)
-def test_a_malformed_one_is_refused(damage, tmp_path):
+def test_a_malformed_folder_is_refused(damage, tmp_path):
     folder = write_student(tmp_path / "student")
     change, message = MALFORMED[damage]
     change(folder)

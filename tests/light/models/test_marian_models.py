@@ -250,7 +250,7 @@ def test_what_is_not_supported_is_refused_by_name(old, new, message, tmp_path):
         load_model(folder)
 
 
-def test_numbers_of_their_own_have_no_tokenizer_json(tmp_path):
+def test_a_vocabulary_with_an_order_of_its_own_has_no_tokenizer_json(tmp_path):
     with pytest.raises(
         UnsupportedModelError, match=r"joint\.yml: numbers tokens in an order of its own, which has no"
     ):

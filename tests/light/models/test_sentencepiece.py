@@ -190,7 +190,7 @@ def test_what_a_file_says(tmp_path):
 
 @pytest.mark.parametrize("text", ["x" * 117, "x" * 118, "x" * 119, "x" * 120, "x" * 126, "x" * 128, "é" * 80])
 def test_pieces_of_every_layout(text, tmp_path):
-    """The engine reads the usual layout. Whatever it leaves, and the pieces after that, Python reads as well."""
+    """The engine reads pieces of the usual layout; at the first other one, Python goes on."""
     good = train(tmp_path / "one.spm").read_bytes()
     *_, end = read_pieces(good)
     first = 2 + good[1]
