@@ -166,6 +166,7 @@ class EmulatedLibrary:
             "prefix_lengths": 8 * number,
             "targets": 8 * _sum(request.target_lengths, number),
             "target_lengths": 8 * number,
+            "scored_targets": _sum(request.target_lengths, number),
             "stop": 4,
         }
         searched = number * returned * request.longest

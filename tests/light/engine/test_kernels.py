@@ -68,6 +68,7 @@ def check_programs(num_threads: int = 1) -> None:
         test_search.all_results(decoder, limit=4)
         test_search.test_translations_begin_with_their_prefixes(name)
         test_search.test_only_listed_tokens_are_written(name)
+        test_search.test_requested_positions_alone_are_scored_bit_for_bit(name, int8=False)
 
 
 @needs_engine
