@@ -207,9 +207,11 @@ def read_file(arguments: argparse.Namespace) -> Parsed | None:
         return None
     from capsule_mt.formats.apart import parse_apart  # late: lines of text need no parser
 
-    stream = sys.stdin.buffer if arguments.input is None else open_text(arguments.input)
-    with stream:
-        content = stream.read()
+    if arguments.input is None:
+        content = sys.stdin.buffer.read()  # left open: the progress line asks whether it is a terminal
+    else:
+        with open_text(arguments.input) as stream:
+            content = stream.read()
     return parse_apart(
         content,
         arguments.format,

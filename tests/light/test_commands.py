@@ -466,6 +466,12 @@ def test_a_dash_is_stdin(run, expected):
     assert run("--input", "-", lines=LINES)[1] == expected
 
 
+def test_a_pipe_has_the_format_that_is_named(run, expected):
+    _, printed, complaints = run("--format", "html", lines=[f"<p>{line}</p>" for line in LINES[:2]])
+    assert printed == [f"<p>{line}</p>" for line in expected[:2]]
+    assert complaints == ""
+
+
 def test_a_column_and_an_encoding(run, expected, tmp_path):
     rows = "".join(f"schön\t{line}\n" for line in LINES)
     (tmp_path / "t.tsv").write_bytes(rows.encode("cp1252"))
