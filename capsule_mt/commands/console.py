@@ -224,7 +224,8 @@ def _option_type(option: Option) -> Callable[[str], int | float]:
 def folder(text: str) -> Path:
     """An `argparse` type: a folder that exists."""
     if not Path(text).is_dir():
-        raise argparse.ArgumentTypeError(f"{text}: no such folder")
+        problem = "is a file, not a folder" if Path(text).exists() else "no such folder"
+        raise argparse.ArgumentTypeError(f"{text}: {problem}")
     return Path(text)
 
 

@@ -86,6 +86,11 @@ def take_input(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -
     if not models:
         parser.error(f"name a model before the {'file' if files else 'text'}, got only {inputs[0]}")
     for name in models[1:]:
+        if os.path.isdir(name) and not os.path.isfile(os.path.join(name, "config.json")):
+            parser.error(
+                f"{name}: is a folder, but neither a file to translate nor a checkpoint that decodes together with "
+                f"{models[0]} (it lacks a config.json). Translate each of its files by a command of its own"
+            )
         if not _is_model(name):
             parser.error(
                 f"{name}: no such file or model. To translate a text that looks like a file name, pipe it in: "

@@ -110,7 +110,10 @@ def load_translator(
     elif options["dtype"] != "float32":
         reason = f"--dtype {options['dtype']}"
     if Path(models[0]).exists() and (reason or not is_archive(models[0])):
-        (checkpoint_folder if reason else folder)(models[0])
+        try:
+            (checkpoint_folder if reason else folder)(models[0])
+        except argparse.ArgumentTypeError as error:
+            raise ValueError(f"{error}{f', which {reason} needs' if reason else ''}") from None
     only_native = options["backend"] == "native" or bool(pairs)
     if reason and only_native:
         native = options["backend"] == "native"

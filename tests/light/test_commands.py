@@ -19,6 +19,7 @@ import pytest
 
 from capsule_mt import CoverageOptions, Translator, commands
 from capsule_mt.commands import score, translate
+from capsule_mt.commands.loading import load_translator
 from capsule_mt.coverage.methods import Calibration
 from capsule_mt.files.lines import coverage_record
 from capsule_mt.files.reading import LiveLines
@@ -512,6 +513,7 @@ def test_a_column_and_an_encoding(run, expected, tmp_path):
         ),
         (("missing.odt",), "missing.odt: no such file"),
         (("folder/missing",), "folder/missing: no such file"),
+        (("folder",), "folder: is a folder, but neither a file to translate nor a checkpoint that decodes"),
         (("missing.json", "--format", "lines"), "missing.json: no such file"),
         (("my missing.pdf",), "my missing.pdf: no such file"),
         (("t.csv",), "t.csv: name the column to translate, as a number or a name: --column 2; --format lines"),
@@ -794,9 +796,16 @@ def test_marks_without_a_reverse_are_said_to_be_unverified(run, monkeypatch, cap
     assert "are unverified" in caplog.messages[0]
 
 
-def test_what_needs_transformers_is_named_where_the_engine_is_asked(run):
+def test_what_needs_transformers_is_named_where_the_engine_is_asked(run, word_for_word, tmp_path):
+    empty_folder = tmp_path / "empty"
+    empty_folder.mkdir()
     with pytest.raises(ValueError, match="--backend native does not support --dtype bfloat16"):
         run("--backend", "native", "--dtype", "bfloat16")
+    with pytest.raises(ValueError, match=r"empty: not a checkpoint .*, which an ensemble of 2 models needs"):
+        run(word_for_word, model=empty_folder)
+    (empty_folder / "note").touch()
+    with pytest.raises(ValueError, match=r"note: is a file, not a folder$"):
+        load_translator(str(empty_folder / "note"), {})
     with pytest.raises(ValueError, match="Helsinki/opus: no such folder, and not a downloaded model; CAPSULE_MT"):
         run("--backend", "native", model="Helsinki/opus")
 
