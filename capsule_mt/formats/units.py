@@ -5,10 +5,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
+from capsule_mt.text.copying import PRINTF_FORMAT
 from capsule_mt.text.keeping import placeholders_of
 
 # "%s" takes the next argument of the formatting call, so their order must be kept; "%1$s" and "%(name)s" may move
-UNNUMBERED_PLACEHOLDER = re.compile(r"%[-+#0]*\d*(?:\.\d+)?(?:hh?|ll?|z)?[dioufcxXegsp@](?!\w*%)")
+UNNUMBERED_PLACEHOLDER = re.compile(rf"%{PRINTF_FORMAT}[dioufcxXegsp@](?!\w*%)")
+# arguments with texts in them, which are copied; catalogs with messages of ICU translate those but `choice` one by one
+COPIED_BRANCHES = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select(?:ordinal)?|choice)\s*,")
 
 
 class FormatError(ValueError):
@@ -48,8 +51,14 @@ class Note(NamedTuple):
 
 
 def notes_of(units: Sequence[Unit]) -> list[Note]:
-    """Return each note of these units once, in their order."""
-    return list(dict.fromkeys(Note(unit.location, unit.note) for unit in units if unit.note))
+    """Return each note of these units once, in their order; texts inside of placeholders have one, too."""
+    notes = (Note(unit.location, unit.note or _note_of_branches(unit.text)) for unit in units)
+    return [note for note in dict.fromkeys(notes) if note.note]
+
+
+def _note_of_branches(text: str) -> str:
+    match = COPIED_BRANCHES.search(text)
+    return f"{match[0]} ...}} stays as it is: this format's reader does not translate the texts in it" if match else ""
 
 
 class Translated(NamedTuple):

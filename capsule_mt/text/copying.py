@@ -15,14 +15,19 @@ _ICU_DEPTH = 6  # of braces inside a plural or a selection of ICU, which may hol
 _ICU_BODY = "[^{}]*"
 for _ in range(_ICU_DEPTH):
     _ICU_BODY = rf"(?:[^{{}}]|\{{{_ICU_BODY}\}})*"
+# types of arguments of ICU and of Java's `MessageFormat`
+_ARGUMENT_TYPE = "(?:plural|select(?:ordinal)?|choice|number|date|time|spellout|ordinal|duration)"
+_PRINTF_NAME = r"%(?:\(\w+\)|<\w+>|\d+\$)?"  # printf's %, with a name of Python or Ruby, or with an index
+# flags, width, precision and size of the argument; a "*" takes an argument of its own
+PRINTF_FORMAT = r"[-+#0]*(?:[1-9]\d*|\*)?(?:\.(?:\d+|\*))?(?:hh?|ll?|z|j|I64)?"
 # of Mustache, Jinja, Liquid, Angular; statements and remarks of Jinja; ERB; ICU, left whole; shells, Ruby, Python; Qt
 _PLACEHOLDER = (
     r"(?:\{\{\{[^{}\n]{0,120}\}\}\}|\{\{[^{}\n]{0,120}\}\}|\{%.{0,120}?%\}|\{#.{0,120}?#\}|<%.{0,120}?%>"
-    rf"|\{{\s*\w+\s*,\s*(?:plural|select(?:ordinal)?|number|date|time)\b{_ICU_BODY}\}}"
+    rf"|\{{\s*\w+\s*,\s*{_ARGUMENT_TYPE}\b{_ICU_BODY}\}}"
     r"|[$%#]?\{\{?[^{}\s]*\}\}?|\{\s?[\w.]+\s?\}|\$[A-Za-z_]\w+"
     r"|\[\[[\w.]+\]\]|%%\w+%%|(?<![\w:/])@:[\w.]*\w"  # of Angular 1 and vue-i18n
     r"|(?<![\w:/@]):[A-Za-z_]\w+(?![\w:])"  # of Laravel
-    rf"|%(?:\(\w+\)|\d+\$)?(?:[-+#0]*(?:[1-9]\d*)?(?:\.\d+)?(?:hh?|ll?|z)?[sdifucxXeg](?:\b|(?={UNIT}))|@)"
+    rf"|{_PRINTF_NAME}(?:{PRINTF_FORMAT}[sdifucxXeg](?:\b|(?={UNIT}))|@)"
     r"|%(?:L?\d{1,2}|n)\b|%\w+%|(?<![\w%])%[A-Z][A-Z_]{2,}(?!\w)|%%)"  # %PRODUCTNAME is of LibreOffice
 )
 # Text glued to a placeholder is a part of it: "{w}px", "#{id}", "v{version}", "{path}/a.txt", "{year}-{month}".
@@ -49,7 +54,7 @@ _NUMBER_NAME = (
 )
 NUMBER_PLACEHOLDER = (
     rf"(?:[$%#]?\{{{{1,3}}|%\(|[:$]|%%?)[^{{}}()/]{{0,80}}{_NUMBER_NAME}[^{{}}()/]{{0,80}}(?:\}}{{0,3}}|\)[a-z]|%%?)"
-    r"|%(?:\(\w+\)|\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:hh?|ll?|z)?[difuxXeg]"
+    rf"|{_PRINTF_NAME}{PRINTF_FORMAT}[difuxXeg]"
     r"|\{\w*:[-+,.\d]*[,dfnN]\d*\}|\{[^{}]{1,80},\s*number\b[^{}]{0,80}\}|%n|%L\d+|\{#\}"
 )
 # code, hashtags and @users, paths, identifiers

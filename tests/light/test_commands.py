@@ -449,6 +449,11 @@ def test_branches_that_stay_are_named(run, tmp_path):
     reason = "line 1: {n, plural, ...} stays as it is: the branch `other` is missing; translate it by hand"
     assert reason in complaints.splitlines()
     assert reason not in run("en.json", "--output", "out.json", "--quiet")[2]
+    (tmp_path / "en.properties").write_text("a=sam ran home\nb=sam ate {0,choice,0#no apples|1#one apple}\n")
+    _, printed, complaints = run("en.properties")
+    assert printed[1].count("{0,choice,0#no apples|1#one apple}") == 1
+    reason = "line 2: {0,choice, ...} stays as it is: this format's reader does not translate the texts in it"
+    assert f"{reason}; translate it by hand" in complaints.splitlines()
 
 
 def test_a_text_that_fails_stays_as_it_is(run, tmp_path):

@@ -2,16 +2,19 @@
 
 import shutil
 import subprocess
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from capsule_mt import Translator
 from capsule_mt.formats.plurals import RULES, PluralMessage, rule_of
 from capsule_mt.formats.reading import parse, translate_file
 from capsule_mt.formats.units import FormatError, Translated, has_other_placeholders
 from capsule_mt.text.languages import LANGUAGES
 from tests.light.formats.files import PO
 
+ROOT = Path(__file__).resolve().parents[3]
 HEADER = 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n'
 PLURAL = '#, c-format\nmsgid "%d file"\nmsgid_plural "%d files"\nmsgstr[0] ""\nmsgstr[1] ""\n'
 
@@ -52,6 +55,21 @@ def test_gettext_takes_a_translated_template_in_every_language(language, tmp_pat
     assert catalog.info()["language"] == language
     for number in (1, 2, 5, 21):
         assert catalog.ngettext("%d file", "%d files", number) in (texts[0], texts[3])
+
+
+def test_gettext_takes_placeholders_of_java_ruby_and_c(tmp_path):
+    entries = "".join(
+        f'\n#, {kind}-format\nmsgid "{text}"\nmsgstr ""\n'
+        for kind, text in (
+            ("java", "There {0,choice,0#are no files|1#is one file|1<are {0,number,integer} files}."),
+            ("ruby", "%<count>d files by %<name>s"),
+            ("c", "%-*s is %.*f metres"),
+        )
+    )
+    model = Translator.from_pretrained(ROOT / "checkpoints/capsule-marian-en-de", int8=True)
+    written = translate_file((HEADER + entries).encode(), "po", model).decode()
+    assert "fuzzy" not in written
+    check_by_msgfmt(written, tmp_path)
 
 
 @pytest.mark.parametrize("language", sorted(set(LANGUAGES) - {"gl", "vi"}))  # CLDR 49 (babel 2.19) changes these two
