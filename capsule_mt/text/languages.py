@@ -129,19 +129,22 @@ def language_of(code: str | None) -> str:
 def check_language(argument: str, language: str | None, model_language: str, name: str) -> None:
     """Raise an error if a call names a language that surely is not the model's, which translates one pair.
 
-    Other codes of three letters are accepted: a group such as "gmw" may contain the language.
-
     Args:
         argument: the name of the argument, for the error.
         name: the model and its pair, for the error.
     """
-    codes = [language_of(code) for code in (language, model_language)]
-    codes = [MEMBERS.get(code, code) for code in codes]
-    if is_other_language(*codes) and all(len(code) == 2 or code in OTHER_LANGUAGES for code in codes):
+    if is_surely_other_language(language, model_language):
         raise ValueError(
             f"`{argument}` must be {model_language} or left out, got {language!r}: {name}; for another language, "
             "choose another model"
         )
+
+
+def is_surely_other_language(code: str | None, other_code: str | None) -> bool:
+    """Return whether two codes cannot mean the same language; a group of languages such as "gmw" may contain one."""
+    languages = [language_of(code), language_of(other_code)]
+    codes = [MEMBERS.get(language, language) for language in languages]
+    return is_other_language(*codes) and all(len(code) == 2 or code in OTHER_LANGUAGES for code in codes)
 
 
 def is_other_language(code: str | None, other_code: str | None) -> bool:

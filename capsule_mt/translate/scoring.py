@@ -15,7 +15,7 @@ from capsule_mt.models.model import LoadedModel
 from capsule_mt.options.table import Readings
 from capsule_mt.text.copying import TAG
 from capsule_mt.text.keeping import BLOCK_BREAK, Masked, masked, overlaps
-from capsule_mt.text.languages import check_language
+from capsule_mt.text.languages import check_language, is_surely_other_language
 from capsule_mt.text.segments import Document, Piece, Segmenter, batches_of
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.tokenizer import Tokenizer
@@ -98,12 +98,26 @@ class Scorer:
     def reverse(self) -> "Scorer | None":
         """The reverse model, loaded when it is first needed."""
         if not isinstance(self._reverse, Scorer) and (folder := self._reverse_folder()) is not None:
-            self._reverse = self._load(folder)
+            reverse = self._load(folder)
+            self._check_direction(reverse)
+            self._reverse = reverse
         return self._reverse if isinstance(self._reverse, Scorer) else None
 
     @reverse.setter
     def reverse(self, translator: "Scorer | None") -> None:
         self._reverse = translator
+
+    def _check_direction(self, reverse: "Scorer") -> None:
+        """Refuse a reverse model of other languages: it would verify the marks by chance."""
+        pair, reverse_pair = self._pair, reverse._pair
+        if pair is None or reverse_pair is None:
+            return
+        expected = f"{pair.target}-{pair.source}"
+        if any(map(is_surely_other_language, reverse_pair, reversed(pair))):
+            raise ValueError(
+                f"`reverse` must translate {expected}, since {self._folder} translates {pair}; got {reverse._folder}, "
+                f"which translates {reverse_pair}"
+            )
 
     @property
     def has_reverse(self) -> bool:

@@ -731,6 +731,14 @@ def test_a_reverse_that_does_not_load_is_an_error_before_any_line(run, word_for_
         run("--coverage", "out.tsv", "--support", "--reverse", word_for_word, lines=LINES)
 
 
+def test_a_reverse_of_the_same_direction_is_refused(run):
+    german, english = (RELEASED / f"capsule-marian-{pair}" for pair in ("de-en", "en-de"))
+    message = r"`reverse` must translate en-de, since .*de-en translates de-en; got .*de-en, which translates de-en$"
+    with pytest.raises(ValueError, match=message):
+        run("--coverage", "out.tsv", "--reverse", german, lines=LINES, model=german)
+    assert run("--coverage", "out.tsv", "--reverse", english, lines=LINES, model=german)[0] == 0
+
+
 def test_support_names_a_missing_alarm_once(run, monkeypatch, tmp_path):
     de_en, en_de = (str(RELEASED / f"capsule-marian-{pair}") for pair in ("de-en", "en-de"))
     note, lines = "no alarm of unrelated translations", ["Guten Morgen.", "Gute Nacht."]
