@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import torch
 from transformers import Seq2SeqTrainingArguments
+from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 
 from hf_capsule_mt.training.sharding import let_accelerate_shard_on_cpus
 
@@ -53,6 +54,7 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
                 "`average_tokens_across_devices` must be True: losses are divided by the number of "
                 "target tokens in a step"
             )
+        _check_loggers(self.report_to)
         if self.average_last < 0:
             raise ValueError(f"`average_last` must not be negative, got {self.average_last}")
         if self.early_stopping_patience is not None and self.eval_strategy == "no":
@@ -80,3 +82,16 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
             raise ValueError("`bpe_dropout` changes with the epoch, `dataloader_persistent_workers` must be False")
         if self.max_tokens_per_batch is not None and self.max_tokens_per_batch < 2:
             raise ValueError(f"`max_tokens_per_batch` must be at least 2, got {self.max_tokens_per_batch}")
+
+
+def _check_loggers(report_to: str | list[str] | None) -> None:
+    """Refuse loggers that are unknown or not installed, which the Trainer does only once the data are read."""
+    for logger in [report_to] if isinstance(report_to, str) else report_to or []:
+        callback = INTEGRATION_TO_CALLBACK.get(logger)
+        if callback is None:
+            accepted = ", ".join(["none", "all", *INTEGRATION_TO_CALLBACK])
+            raise ValueError(f"`report_to` must be among {accepted}, got {logger!r}")
+        try:
+            callback()
+        except (RuntimeError, ImportError) as error:
+            raise ValueError(f"`report_to` {logger!r} cannot be used: {error}") from None

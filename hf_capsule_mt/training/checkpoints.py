@@ -119,7 +119,10 @@ def last_checkpoints(run: str | os.PathLike[str], number: int) -> list[Path]:
     """Return the last checkpoints of a run that no signal saved; raise if too few are there, or one is damaged."""
     checkpoints = find_checkpoints(run, by_signal=False)
     if not 0 < number <= len(checkpoints):
-        raise ValueError(f"{number} checkpoints are requested, but {run} has {len(checkpoints)} complete ones")
+        raise ValueError(
+            f"{number} checkpoints are to be averaged, but {run} has {len(checkpoints)} that are complete: choose a "
+            "smaller number (`--average_last` of `capsule-mt train`)"
+        )
     for checkpoint in checkpoints[-number:]:
         damage = find_damage(checkpoint)
         if damage is not None:

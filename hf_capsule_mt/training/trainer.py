@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import math
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -305,6 +306,8 @@ class _RunCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
         self.trainer._saved_step = -1
+        if state.global_step == 0:
+            _check_average(cast(TranslationTrainingArguments, args), state)
 
     def on_epoch_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
@@ -345,6 +348,21 @@ class _RunCallback(TrainerCallback):
 
 def _ends_an_epoch(state: TrainerState) -> bool:
     return state.epoch is not None and float(state.epoch).is_integer()
+
+
+def _check_average(args: TranslationTrainingArguments, state: TrainerState) -> None:
+    """Refuse an average of more checkpoints than the run will save: it would fail after the last step."""
+    if args.save_strategy == "no":
+        count = 0
+    elif args.save_strategy == "epoch":
+        count = state.num_train_epochs
+    else:
+        count = math.ceil(state.max_steps / state.save_steps)  # the last step is always saved
+    if args.average_last > count:
+        raise ValueError(
+            f"`average_last` is {args.average_last}, but this run of {state.max_steps} steps saves only {count} "
+            f"checkpoints: set `average_last` to at most {count}, or save more often (`save_strategy`, `save_steps`)"
+        )
 
 
 def _is_out_of_patience(args: TranslationTrainingArguments, log_history: list[dict[str, float]]) -> bool:

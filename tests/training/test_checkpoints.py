@@ -64,7 +64,7 @@ def test_only_complete_checkpoints_are_averaged(tmp_path):
     run = save_run(tmp_path, 2)
     (run / "checkpoint-2" / "model.safetensors").unlink()
     assert names(last_checkpoints(run, 1)) == ["checkpoint-1"]
-    with pytest.raises(ValueError, match=r"2 checkpoints are requested, but .* has 1 complete ones"):
+    with pytest.raises(ValueError, match=r"2 checkpoints are to be averaged, but .* has 1 that are complete"):
         last_checkpoints(run, 2)
 
 

@@ -5,11 +5,14 @@ import logging
 import os
 import signal
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, TrainerCallback
+from transformers.integrations import integration_utils
 
+from hf_capsule_mt.training import TranslationTrainingArguments
 from hf_capsule_mt.training.checkpoints import (
     find_checkpoints,
     last_checkpoint,
@@ -123,6 +126,7 @@ def test_the_loss_of_an_evaluation_without_the_auxiliary_losses(tmp_path, genera
     ("arguments", "message"),
     [
         ({"average_last": -1}, "`average_last` must not be negative, got -1"),
+        ({"report_to": "tensorbord"}, "`report_to` must be among none, all, .*tensorboard.*, got 'tensorbord'"),
         ({"early_stopping_patience": 2}, "needs `eval_strategy`"),
         ({"eval_strategy": "epoch", "save_strategy": "steps"}, "use the same for both"),
         ({"max_tokens_per_batch": 1}, "must be at least 2, got 1"),
@@ -139,6 +143,31 @@ def test_the_loss_of_an_evaluation_without_the_auxiliary_losses(tmp_path, genera
 def test_arguments_that_contradict(tmp_path, arguments, message):
     with pytest.raises(ValueError, match=message):
         make_trainer(tmp_path, **arguments)
+
+
+def test_a_logger_that_is_not_installed_is_named(tmp_path, monkeypatch):
+    missing = Mock(side_effect=RuntimeError("requires tensorboard to be installed"))
+    monkeypatch.setitem(integration_utils.INTEGRATION_TO_CALLBACK, "tensorboard", missing)
+    with pytest.raises(ValueError, match="`report_to` 'tensorboard' cannot be used: requires tensorboard"):
+        TranslationTrainingArguments(output_dir=str(tmp_path), report_to="tensorboard", use_cpu=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "count"),
+    [
+        ({"save_strategy": "no"}, 0),
+        ({"save_strategy": "steps", "save_steps": 4}, 4),
+        ({"save_strategy": "epoch", "max_steps": -1, "num_train_epochs": 1.5}, 2),
+    ],
+)
+def test_an_average_of_more_checkpoints_than_the_run_saves_is_refused_at_the_start(tmp_path, arguments, count):
+    trainer = make_trainer(tmp_path, average_last=count + 1, **arguments)
+    with pytest.raises(ValueError, match=f"saves only {count} checkpoints: set `average_last` to at most {count},"):
+        trainer.train()
+    assert trainer.state.global_step == 0
+    trainer = make_trainer(tmp_path, average_last=count, **arguments)
+    trainer.train()
+    assert len(find_checkpoints(tmp_path, by_signal=False)) == count
 
 
 @pytest.mark.parametrize(("settings", "chosen"), [({}, "sdpa"), ({"bf16": True}, "eager")])
