@@ -226,11 +226,11 @@ async function start() {
   const state = remembered();
   const sources = languages.filter((language) => targetsOf(language).length);
   const options = sources.map(({ code, name }) => element("option", name, { value: code }));
-  options.unshift(
-    settings.language?.source.code === AUTO
-      ? element("option", "Detect language", { value: AUTO })
-      : element("option", "Choose the language: it is not detected here", { value: "", disabled: true }),
-  );
+  if (settings.language?.source.code === AUTO) {
+    options.unshift(element("option", "Detect language", { value: AUTO }));
+  } else if (sources.length > 1) {
+    options.unshift(element("option", "Choose the language: it is not detected here", { value: "", disabled: true }));
+  }
   $("from").replaceChildren(...options);
   const select = (id, ...codes) => {
     const code = codes.find((code) => [...$(id).options].some(({ value }) => value === code));

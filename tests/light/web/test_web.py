@@ -655,12 +655,12 @@ def test_a_page_gives_the_same_tokens(threads, served_site, browser, portable):
 
 @pytest.fixture
 def site_without_models(tmp_path, monkeypatch):
-    """The address of a site for German into English that does not have a model."""
+    """The address of a site for German and English that does not have a model."""
     monkeypatch.setattr(site, "is_current", lambda folder: True)
     monkeypatch.setattr(site, "MODULES", ())
     site.write_site(tmp_path / "site", [])
     description = json.loads((tmp_path / "site/site.json").read_text())
-    description["languages"] = describe_languages([LanguagePair("de", "en")])
+    description["languages"] = describe_languages([LanguagePair("de", "en"), LanguagePair("en", "de")])
     (tmp_path / "site/site.json").write_text(json.dumps(description))
     files = functools.partial(Isolated, directory=tmp_path / "site")
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), files)
@@ -673,7 +673,7 @@ def site_without_models(tmp_path, monkeypatch):
 def test_the_page_says_what_it_does_not_do(site_without_models, browser):
     """It opens text files only, and does not detect the language."""
     page = open_page(browser, site_without_models)
-    assert texts_of(page, "#from option") == ["Choose the language: it is not detected here", "German"]
+    assert texts_of(page, "#from option") == ["Choose the language: it is not detected here", "German", "English"]
     assert page.locator("#from").input_value() == "de"
     assert page.locator("#from option").first.is_disabled()
 
