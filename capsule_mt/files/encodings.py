@@ -52,9 +52,11 @@ def is_utf8(content: bytes) -> bool:
 
 
 def encoding_hint(content: bytes) -> str:
-    """Return the end of an error message with the likely encoding of these bytes, or an empty string."""
+    """Return the end of an error message: the likely encoding of these bytes, and what to do."""
     likely = likely_encoding(content)
-    return f"; it looks like {likely}: `--encoding {likely}` reads it" if likely else ""
+    if likely is None:
+        return "; if it is text, save it as UTF-8 or name its encoding by `--encoding`"
+    return f"; it looks like {likely}: `--encoding {likely}` reads it, or save it as UTF-8"
 
 
 def likely_encoding(content: bytes) -> str | None:

@@ -331,7 +331,7 @@ def zip_archive():
         (b"RIFF\x24\0\0\0WAVEfmt ", "is audio or video, not text"),
         (Path(sys.executable).resolve().read_bytes()[:5000], "not text"),
         ("Er schläft.\n".encode("utf-16-le"), "NUL bytes; it looks like utf-16-le: `--encoding utf-16-le` reads it"),
-        (b"\x12\x34\0\0a\n", "is not text in UTF-8, since it has NUL bytes"),
+        (b"\x12\x34\0\0a\n", "has NUL bytes; if it is text, save it as UTF-8 or name its encoding by `--encoding`"),
     ],
 )
 def test_a_file_that_is_not_text_is_refused_by_what_it_is(run, tmp_path, content, message):
@@ -482,7 +482,7 @@ def test_a_column_and_an_encoding(run, expected, tmp_path):
     rows = "".join(f"schön\t{line}\n" for line in LINES)
     (tmp_path / "t.tsv").write_bytes(rows.encode("cp1252"))
     with pytest.raises(
-        ValueError, match=r"t\.tsv, line 1: not UTF-8 .*; it looks like cp1252: `--encoding cp1252` reads it"
+        ValueError, match=r"t\.tsv, line 1: not UTF-8 .*; it looks like cp1252: `--encoding cp1252` reads it, or save"
     ):
         run("t.tsv", "--column", 2)
     assert run("t.tsv", "--column", 2, "--encoding", "cp1252")[1] == [f"schön\t{line}" for line in expected]
