@@ -5,7 +5,7 @@ import contextlib
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
@@ -47,11 +47,13 @@ class CommandParser(argparse.ArgumentParser):
     """A parser that shows defaults in its help, and errors without the usage of all options before them.
 
     value_tests: for each option with an optional value, whether the next argument is its value.
+    advice: what to write instead of an option that another program has.
     """
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(formatter_class=HelpFormatter, **settings)
         self.value_tests: dict[str, Callable[[str], bool]] = {}
+        self.advice: Mapping[str, str] = {}
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         arguments, unknown = self.parse_known_args(args, namespace)
@@ -87,6 +89,8 @@ class CommandParser(argparse.ArgumentParser):
         options, similar = self._options_of(arguments), []
         for argument in unknown:
             name = argument.partition("=")[0]
+            if name in self.advice:
+                self.error(f"unrecognized arguments: {' '.join(unknown)}; {self.advice[name]}")
             similar += difflib.get_close_matches(name, options, n=1) if name.startswith("-") else []
         hint = f"; did you mean {', '.join(f'`{option}`' for option in similar)}?" if similar else ""
         self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")

@@ -53,8 +53,21 @@ def network(text: str) -> "Network":
         raise argparse.ArgumentTypeError(f"must be an address or a network such as 10.0.0.0/8, {error}") from None
 
 
+# options of LibreTranslate under other names; docs/coming-from.md lists all
+LIBRETRANSLATE_ADVICE = {
+    "--load-only": "name the models instead, as in `capsule-mt serve en-pt pt-en`",
+    "--char-limit": "LibreTranslate's --char-limit is `--max-characters`",
+    "--alternatives-limit": "LibreTranslate's --alternatives-limit N is `--max-beams` N+1",
+    "--metrics": "/metrics is always on: leave the option out",
+    "--ssl": "put a TLS proxy in front of the server (docs/serving.md)",
+    "--url-prefix": "let a proxy remove the prefix (docs/serving.md)",
+    "--threads": "requests are translated together: leave the option out",
+}
+
+
 def command_parser() -> CommandParser:
     parser = CommandParser(description=__doc__)
+    parser.advice = LIBRETRANSLATE_ADVICE
     parser.add_argument(
         "checkpoints",
         nargs="*",

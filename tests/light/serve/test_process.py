@@ -13,6 +13,7 @@ pytest.importorskip("uvicorn")
 
 import httpx
 
+from capsule_mt.commands.serve import LIBRETRANSLATE_ADVICE, command_parser
 from tests.light.serve.fakes import until
 from tests.light.serve.processes import GOLDEN, ROOT, body_of, open_request, read_answer
 
@@ -106,6 +107,15 @@ def test_a_check_translates_by_each_model_and_ends(tmp_path):
     process = serve("--check", "--port", "0", f"en-fr={pair}")
     assert (process.returncode, process.stdout) == (1, "")
     assert f"error: {pair}: en-fr: `tgt_lang` must be de or left out, got 'fr': {pair} translates" in process.stderr
+
+
+def test_an_option_of_libretranslate_gets_advice(capsys):
+    page = (ROOT / "docs/coming-from.md").read_text(encoding="utf-8")
+    for option, advice in LIBRETRANSLATE_ADVICE.items():
+        assert option in page
+        with pytest.raises(SystemExit, match=r"^2$"):
+            command_parser().parse_args(["en-pt", option, "3"])
+        assert f"unrecognized arguments: {option} 3; {advice}\n" in capsys.readouterr().err
 
 
 def test_a_taken_port_is_one_sentence(serve_fake):
