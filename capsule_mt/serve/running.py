@@ -27,6 +27,11 @@ from capsule_mt.translate.text_translator import TextTranslator
 
 SWITCH_SECONDS = 0.001  # a thread's turn in Python: cutting a long text takes many milliseconds
 LOADING_ERRORS = (ArithmeticError, ImportError, MemoryError, OSError, TypeError, ValueError)
+LISTENING_ADVICE: dict[int | None, str] = {
+    errno.EADDRINUSE: "; choose another --port",
+    errno.EACCES: "; choose a --port from 1024 on, and put a proxy in front of it",
+    errno.EADDRNOTAVAIL: "; choose a --host that is an address of this machine, or 0.0.0.0 for all of them",
+}
 Models = tuple[Mapping[LanguagePair, TextTranslator], Detector | None]
 SECONDS_TO_ANSWER = 2  # to send errors to the remaining requests, after the time to stop is over
 
@@ -39,7 +44,7 @@ def bind(host: str, port: int) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except (OSError, OverflowError) as error:
-        advice = "; choose another --port" if getattr(error, "errno", None) == errno.EADDRINUSE else ""
+        advice = LISTENING_ADVICE.get(getattr(error, "errno", None), "")
         raise OSError(f"`--host {host} --port {port}` cannot be listened on: {error}{advice}") from None
     return listener
 

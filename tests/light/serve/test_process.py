@@ -1,9 +1,11 @@
 """The server as a process on the loopback interface: its end, and its command. lab.strangers puts it under load."""
 
 import asyncio
+import errno
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 
@@ -14,6 +16,7 @@ pytest.importorskip("uvicorn")
 import httpx
 
 from capsule_mt.commands.serve import LIBRETRANSLATE_ADVICE, command_parser
+from capsule_mt.serve.running import bind
 from tests.light.serve.fakes import until
 from tests.light.serve.processes import GOLDEN, ROOT, body_of, open_request, read_answer
 
@@ -126,6 +129,18 @@ def test_a_taken_port_is_one_sentence(serve_fake):
     assert f"error: `--host 127.0.0.1 --port {port}` cannot be listened on" in process.stderr
     assert process.stderr.endswith("; choose another --port\n")
     assert "Traceback" not in process.stderr
+
+
+def test_an_address_that_cannot_be_bound_gets_advice(monkeypatch):
+    class Refusing(socket.socket):
+        def bind(self, address):
+            raise PermissionError(errno.EACCES, "Permission denied")
+
+    with pytest.raises(OSError, match=r"--port 0` cannot be listened on: .*; choose a --host that is an address of"):
+        bind("192.0.2.1", 0)  # reserved for documentation
+    monkeypatch.setattr(socket, "socket", Refusing)
+    with pytest.raises(OSError, match=r"--port 80` cannot be .* Permission denied; choose a --port from 1024 on"):
+        bind("127.0.0.1", 80)
 
 
 @pytest.mark.parametrize(
