@@ -190,4 +190,7 @@ def _download_error(url: str, error: Exception) -> DownloadError:
         return download_error
     reason = getattr(error, "reason", None) or error
     host = urllib.parse.urlsplit(url).netloc or url
-    return DownloadError(f"{url}: {host} cannot be reached ({reason}); downloaded models need no network")
+    return DownloadError(
+        f"{url}: {host} cannot be reached ({reason}); without a network, name a downloaded model (`capsule-mt models` "
+        "lists them) or a folder"
+    )

@@ -233,7 +233,7 @@ def test_without_a_network(registry, monkeypatch):
     monkeypatch.delenv("CAPSULE_MT_OFFLINE")
     registry.hub.stop()
     assert Path(resolve("en-pt")).is_dir()
-    with pytest.raises(DownloadError, match=r"127\.0\.0\.1:\d+ cannot be reached .*; downloaded models need no"):
+    with pytest.raises(DownloadError, match=r"127\.0\.0\.1:\d+ cannot be reached .*; without a network, name a downl"):
         resolve("pt-en")
     (cache_folder() / "mozilla" / "models.json").unlink()
     with pytest.raises(DownloadError, match="cannot be reached"):
