@@ -7,7 +7,7 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from capsule_mt.catalog.entries import languages_in
+from capsule_mt.catalog.entries import is_archive, languages_in
 from capsule_mt.catalog.store import name_of
 from capsule_mt.files.outputs import read_object
 from capsule_mt.messages import shown
@@ -48,10 +48,12 @@ def language_pairs(checkpoints: Iterable[str]) -> dict[LanguagePair, str]:
 
 def _path_and_pairs(text: str) -> tuple[str, list[LanguagePair]]:
     """Split an argument into a path and its language pairs."""
-    if match := LANGUAGES_AND_PATH.fullmatch(text):
-        return match["path"], [LanguagePair(*pair) for pair in permutations(_languages_before(match), 2)]
-    match = PAIR_AND_PATH.fullmatch(text)
+    match = LANGUAGES_AND_PATH.fullmatch(text) or PAIR_AND_PATH.fullmatch(text)
     path = match["path"] if match else text
+    if os.path.isfile(path) and not is_archive(path):
+        raise ValueError(f"{path}: is a file, not a folder with a model; if it lists models, name it by --models")
+    if match and match.re is LANGUAGES_AND_PATH:
+        return path, [LanguagePair(*pair) for pair in permutations(_languages_before(match), 2)]
     pair = _pair_in(match) if match else pair_of(path)
     if pair is None:
         if not Path(path).exists():

@@ -773,7 +773,13 @@ def test_a_pair_comes_from_the_command_line_the_recipe_the_tokenizer_or_the_name
     }
 
 
-def test_languages_that_are_unknown_or_served_twice():
+def test_languages_that_are_unknown_or_served_twice(tmp_path):
+    (tmp_path / "models").write_text("en-pt\n")
+    for prefix in ("", "en-pt=", "en,pt,fr="):
+        with pytest.raises(
+            ValueError, match=r"/models: is a file, not a folder with a model; if it lists models, name it by"
+        ):
+            language_pairs([f"{prefix}{tmp_path / 'models'}"])
     with pytest.raises(
         ValueError, match="outputs/gdr: its languages are not known; name them, as in en-de=outputs/gdr"
     ):
