@@ -56,6 +56,11 @@ def to_fast(
         shortlist: score only the tokens that the words of a source are likely to become: a file of `capsule-mt
             shortlist`, or True for the one beside the checkpoint. Scores are among these tokens then.
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"`to_fast` takes a model, as `AutoModelForSeq2SeqLM.from_pretrained` returns it, got a "
+            f"{type(model).__name__}"
+        )
     return FastTranslator(model, int8=int8, shortlist=shortlist)
 
 

@@ -236,6 +236,13 @@ def test_settings_without_a_fast_form():
         strictly(wrapped)
 
 
+def test_only_a_model_is_made_fast():
+    fast = to_fast(build("plain"))
+    for argument, kind in (("checkpoints/capsule-marian-de-en", "str"), (fast, "FastTranslator")):
+        with pytest.raises(TypeError, match=f"`to_fast` takes a model, .*, got a {kind}"):
+            to_fast(argument)
+
+
 def test_models_that_are_still_what_their_configuration_says():
     """After loading, resizing, half precision and training without dropout."""
     model = build("combined")
