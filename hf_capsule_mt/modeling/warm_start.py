@@ -47,6 +47,7 @@ def warm_start(
             raise ValueError(f"{sorted(loading)} apply to a checkpoint, but `from_marian` was given a model")
         source = model_or_path
     else:
+        _check_folder(model_or_path, loading.get("subfolder", ""))
         source = AutoModelForSeq2SeqLM.from_pretrained(model_or_path, **loading)
     if not isinstance(source, (MarianMTModel, model_class)):
         raise ValueError(
@@ -78,3 +79,15 @@ def warm_start(
         warm_start_logger.warning(f"Replaced, and dropped: {', '.join(unexpected)}.")
     model.train(source.training)
     return model.to(source.device), {"new_weights": missing, "dropped_weights": unexpected}
+
+
+def _check_folder(path: str | os.PathLike[str], subfolder: str) -> None:
+    """Refuse a folder of Marian's own files, which the method's name seems to ask for.
+
+    Without `capsule_mt`, which an exported model must not import.
+    """
+    if os.path.isdir(path) and not os.path.exists(os.path.join(path, subfolder, "config.json")):
+        raise ValueError(
+            f"{os.fspath(path)}: does not have a config.json of transformers. `from_marian` reads checkpoints of "
+            "MarianMTModel; from Marian's own files, make one with `capsule-mt convert FOLDER TARGET --to huggingface`"
+        )

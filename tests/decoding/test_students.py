@@ -57,3 +57,7 @@ def test_a_folder_of_marian_is_for_the_light_translator(tmp_path):
     folder = write_student(tmp_path / "student")
     with pytest.raises(ValueError, match=r"student: has files of Marian, which `capsule_mt\.Translator`"):
         Translator.from_pretrained(folder)
+    with pytest.raises(ValueError, match=r"student: does not have a config\.json .*`capsule-mt convert"):
+        CapsuleMarianMTModel.from_marian(folder)
+    write_huggingface(folder, folder / "hub")  # and in a subfolder, as on the hub
+    assert CapsuleMarianMTModel.from_marian(folder, subfolder="hub").config.marian_positions
