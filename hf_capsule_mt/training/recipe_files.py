@@ -37,6 +37,8 @@ def read_values(
     """
     if isinstance(recipe, Path) or recipe.endswith((".yaml", ".yml")):
         path = (folder / recipe).resolve()
+        if not path.is_file():
+            raise ValueError(f"{path}: no such file; `capsule-mt recipes` lists the recipes with names")
         values, origin = read_yaml(path), str(path)
         refuse_unknown(values, [*keys, "base"], origin)
         values.setdefault("output_dir", f"outputs/{path.parent.name}_{path.stem}")

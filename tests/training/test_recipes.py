@@ -157,6 +157,12 @@ def test_rules_between_fields_wait_for_the_checkpoint_that_fills_in_the_others(t
         load_recipe(write(tmp_path, model=model))
 
 
+def test_a_missing_recipe_is_one_sentence(tmp_path):
+    for recipe in (tmp_path / "missing.yaml", write(tmp_path, base="missing.yaml")):
+        with pytest.raises(ValueError, match=r"missing\.yaml: no such file; `capsule-mt recipes` lists"):
+            load_recipe(recipe)
+
+
 @pytest.mark.parametrize("text", ["", "training:\n", "- a\n"])
 def test_a_blank_recipe_is_one_sentence(tmp_path, text):
     (tmp_path / "blank.yaml").write_text(text)
