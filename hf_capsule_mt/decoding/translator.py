@@ -31,6 +31,7 @@ from hf_capsule_mt.decoding.tokenizer import TransformersTokenizer, max_source_t
 from hf_capsule_mt.loading import CheckedSeq2SeqLM, check_tokenizer, check_weights, load_tokenizer, share_weights
 
 BACKENDS = ("auto", "native", "transformers")
+ACCELERATORS = ("cuda", "mps", "xpu")  # others, such as "xla", are not in `torch.accelerator`
 TASK_WITH_LANGUAGES = re.compile(r"translation_(?P<source>[^_]+(?:_[^_]+)*?)_to_(?P<target>.+)")
 
 
@@ -118,9 +119,10 @@ class Translator(capsule_mt.translate.translator.Translator):
                 f"{name_or_path}: has files of Marian, which `capsule_mt.Translator` reads directly; `capsule-mt "
                 "convert` makes a checkpoint of transformers from them"
             )
+        _check_dtype(dtype)
+        device = _available_device(device)
         model = CheckedSeq2SeqLM.from_pretrained(name_or_path, dtype=dtype)
         tokenizer = load_tokenizer(name_or_path)
-        device = torch.device(device or torch.accelerator.current_accelerator(check_available=True) or "cpu")
         if dtype == "auto" and device.type == "cpu" and model.dtype in (torch.float16, torch.bfloat16):
             model = model.float()
         options: dict[str, Any] = {"int8": int8, "backend": backend}
@@ -288,6 +290,24 @@ def load_translator(
     target_device = "cpu" if device is None else torch.device(device.type, int(os.environ.get("LOCAL_RANK", "0")))
     options: dict[str, Any] = {"int8": int8, "backend": backend, "shortlist": shortlist, "reverse": reverse}
     return Translator.from_pretrained(models[0], device=target_device, dtype=dtype, ensemble=models[1:], **options)
+
+
+def _check_dtype(dtype: str | torch.dtype) -> None:
+    """Refuse a dtype that transformers would look up in torch without a check."""
+    if isinstance(dtype, str) and dtype != "auto" and not isinstance(getattr(torch, dtype, None), torch.dtype):
+        raise ValueError(f"`dtype` must be 'auto', 'float32', 'bfloat16', 'float16' or a torch.dtype, got {dtype!r}")
+
+
+def _available_device(device: str | torch.device | None) -> torch.device:
+    """Return the device, or the first accelerator, or the CPU; refuse an accelerator that torch does not have."""
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    chosen = torch.device(device or accelerator or "cpu")
+    if chosen.type in ACCELERATORS and (accelerator is None or accelerator.type != chosen.type):
+        raise ValueError(
+            f"`device` is {str(chosen)!r}, but torch {torch.__version__} does not find such a device here: use 'cpu', "
+            "or install torch for this device"
+        )
+    return chosen
 
 
 def _engine_of(

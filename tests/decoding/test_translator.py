@@ -117,6 +117,18 @@ def test_backends(plain):
         native(TEXT, encoder_repetition_penalty=1.5)
 
 
+def test_a_dtype_and_a_device_that_torch_does_not_have_are_named(plain, monkeypatch):
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: None)
+    for options, message in (
+        ({"dtype": "float61"}, "`dtype` must be 'auto', 'float32', .*, got 'float61'"),
+        ({"dtype": "nn"}, "`dtype` must be 'auto', 'float32', .*, got 'nn'"),  # in torch, but not a dtype
+        ({"device": "cuda"}, "`device` is 'cuda', but torch .* does not find such a device here: use 'cpu'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Translator.from_pretrained(plain, **options)
+    assert Translator.from_pretrained(plain, dtype="float32").fast.backend == "native"
+
+
 @pytest.mark.parametrize("value", [None, False, 0, 3])
 def test_an_unknown_option_is_an_error_whatever_its_value(plain, value):
     for backend in ("native", "transformers"):
