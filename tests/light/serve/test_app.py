@@ -773,7 +773,8 @@ def test_a_pair_comes_from_the_command_line_the_recipe_the_tokenizer_or_the_name
     }
 
 
-def test_languages_that_are_unknown_or_served_twice(tmp_path):
+def test_languages_that_are_unknown_or_served_twice(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # a clone has a folder `outputs` after a training
     (tmp_path / "models").write_text("en-pt\n")
     for prefix in ("", "en-pt=", "en,pt,fr="):
         with pytest.raises(
