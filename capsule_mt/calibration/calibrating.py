@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple, cast
@@ -69,16 +69,22 @@ class Examples(NamedTuple):
     are_own: bool = False
 
 
+def windows(count: int, unit: str, *, shown: bool | None = None) -> Iterator[slice]:
+    """Yield slices of up to `WINDOW` items, with a line of progress; `unit` and `shown` are those of `Progress`."""
+    with Progress(count, unit, shown=shown) as progress:
+        for first in range(0, count, WINDOW):
+            window = slice(first, min(first + WINDOW, count))
+            yield window
+            progress.update(window.stop - first)
+
+
 def translate_lines(translator: Translator, sources: Sequence[str], **options: Any) -> list[Translation]:
     """Translate each line as one sentence, with a line of progress; `options` are more options of the search."""
     translations: list[Translation] = []
-    with Progress(len(sources), "lines translated") as progress:
-        for first in range(0, len(sources), WINDOW):
-            window = list(sources[first : first + WINDOW])
-            translations += translator(
-                window, batch_size=32, scores=False, split_sentences=False, truncation=True, **options
-            )
-            progress.update(len(window))
+    for window in windows(len(sources), "lines translated"):
+        translations += translator(
+            list(sources[window]), batch_size=32, scores=False, split_sentences=False, truncation=True, **options
+        )
     return translations
 
 
@@ -137,12 +143,9 @@ def coverage_of_examples(
 ) -> list[Coverage]:
     """Score the translation of each example; `options` are fields of `CoverageOptions`."""
     coverages: list[Coverage] = []
-    with Progress(len(examples), f"sentences: coverage by {method}", shown=None if progress else False) as line:
-        for first in range(0, len(examples), WINDOW):
-            window = examples[first : first + WINDOW]
-            sides = ([getattr(example, side) for example in window] for side in ("source", "translation"))
-            coverages += translator.cover(*sides, coverage=CoverageOptions(method=method, **options))
-            line.update(len(window))
+    for window in windows(len(examples), f"sentences: coverage by {method}", shown=None if progress else False):
+        sides = ([getattr(example, side) for example in examples[window]] for side in ("source", "translation"))
+        coverages += translator.cover(*sides, coverage=CoverageOptions(method=method, **options))
     return coverages
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from capsule_mt.calibration.calibrating import WINDOW, translate_lines
+from capsule_mt.calibration.calibrating import translate_lines, windows
 from capsule_mt.engine.decoder import EngineDecoder
 from capsule_mt.engine.engine import Engine
 from capsule_mt.engine.library import widened
@@ -140,12 +140,9 @@ class Reference:
 
     def _mean_log_prob(self, decoder: EngineDecoder) -> float:
         log_probs: list[Any] = []
-        with Progress(len(self._sources), "translations scored") as progress:
-            for first in range(0, len(self._sources), WINDOW):
-                window = slice(first, first + WINDOW)
-                forced = decoder.force(self._sources[window], self._targets[window], Readings())
-                log_probs += [scores.log_probs for scores in forced]
-                progress.update(len(forced))
+        for window in windows(len(self._sources), "translations scored"):
+            forced = decoder.force(self._sources[window], self._targets[window], Readings())
+            log_probs += [scores.log_probs for scores in forced]
         return float(np.mean(np.concatenate(log_probs)))
 
 

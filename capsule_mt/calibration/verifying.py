@@ -7,15 +7,14 @@ from typing import Any
 import numpy as np
 
 from capsule_mt.calibration.calibrating import (
-    WINDOW,
     Examples,
     coverage_of_examples,
     often_marked,
     own_translations,
+    windows,
 )
 from capsule_mt.calibration.omissions import MIN_WORDS, WithOmissions, cut_out, omissions_of
 from capsule_mt.coverage.names import MARKS
-from capsule_mt.files.progress import Progress
 from capsule_mt.text.sentences import split_sentences
 from capsule_mt.translate.translator import Translator
 
@@ -164,10 +163,7 @@ def _cross_validated_share(raises: np.ufunc, values: np.ndarray, alarms: Sequenc
 
 def _hallucinations(translator: Translator, sources: Sequence[str], translations: Sequence[str]) -> np.ndarray:
     hallucinations: list[float] = []
-    with Progress(len(sources), "translations: adequacy") as progress:
-        for first in range(0, len(sources), WINDOW):
-            window = slice(first, first + WINDOW)
-            adequacies = translator.adequacy(sources[window], translations[window])
-            hallucinations += [scores.hallucination for scores in adequacies if scores is not None]
-            progress.update(len(adequacies))
+    for window in windows(len(sources), "translations: adequacy"):
+        adequacies = translator.adequacy(sources[window], translations[window])
+        hallucinations += [scores.hallucination for scores in adequacies if scores is not None]
     return np.array(hallucinations)

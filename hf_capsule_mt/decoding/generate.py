@@ -98,7 +98,11 @@ class GenerateDecoder:
         positions: Sequence[Collection[int]] | None = None,
         restriction: Restriction | None = None,
     ) -> list[Forced]:
-        """Score given translations, from the first token after the start token on."""
+        """Score given translations, from the first token after the start token on.
+
+        Only the engine reads `positions` and `restriction`. PyTorch scores all tokens, among the whole vocabulary, as
+        in its searches.
+        """
         engine: EngineDecoder | None = None if self.fast is None else self.fast.decoder_for(readings)
         if engine is not None:
             return engine.force(sources, targets, readings, positions, restriction)
