@@ -164,6 +164,6 @@ def firefox():
             browser.new_page().close()
         except playwright.Error as error:
             browser.close()
-            pytest.skip(f"playwright needs another version of Firefox than {browser.version}: {error}")
+            pytest.skip(f"playwright needs a newer Firefox than {browser.version}, or Firefox an older one: {error}")
         yield browser
         browser.close()
