@@ -80,7 +80,7 @@ def click_word(page, side, word):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize(("browser_name", "scheme"), [("browser", "dark"), ("browser", "light"), ("firefox", "dark")])
+@pytest.mark.parametrize(("browser_name", "scheme"), [("browser", "dark"), ("browser", "light"), ("firefox", "light")])
 def test_problems_are_marked_and_listed(request, screenshots, browser_name, scheme, width):
     with served({EN_DE: Checked()}) as address:
         page = open_page(request.getfixturevalue(browser_name), address, width, scheme)
