@@ -6,7 +6,7 @@
     tests/fuzz/sanitized.sh threads                 # under the thread sanitizer
 
 Options are tested alone elsewhere. Here each takes a value that is not its default, with each other one that does, in
-float32 and int8, on one thread and on two.
+float32 and int8, on one thread and on two. The kernels of this processor's other tiers count as an option.
 """
 
 import argparse
@@ -17,8 +17,12 @@ from typing import Any
 
 from capsule_mt.options.table import SEARCH_FIELDS
 from tests.fuzz.searches import Case, check_search, decoder_of, options_of
+from tests.light.engine.conftest import TIERS
 
-MODELS = ("capsule_marian", "capsule_rnmt", "capsnmt", "ssru", "marian/aan", "marian/rnn-gru", "marian/highway")
+MODELS = (
+    *("capsule_marian", "capsule_rnmt", "capsnmt", "ssru", "m2m_100"),
+    *("marian/aan", "marian/rnn-gru", "marian/highway"),
+)
 SOURCES = [[5, 6, 7, 1], [90, 5, 5, 6, 8, 1], [7, 1], [6, 90, 1]]
 LIMITS = [12, 5, 20, 9]
 # of each field of a search, values that change what it does
@@ -38,6 +42,7 @@ VALUES: dict[str, list[Any]] = {
     "shortlist": [[5, 6, 7, 8, 9, 10, 11, 12, 95]],
     "scores": [True],
     "readings": [{"head": [0, 0]}],
+    "tier": TIERS[1:],  # the first is the default
 }
 NOT_TRIED = {"max_time"}  # its results depend on the clock
 WITHOUT_HEADS = {"capsnmt", "capsule_rnmt"}  # that attend to the source in layers of the decoder
@@ -70,7 +75,7 @@ def check_pair(case: Case) -> None:
     """The call passes `check_search`, and each source alone gets the same hypotheses as in the batch."""
     batch = {**case, "sources": SOURCES, "limits": LIMITS}
     check_search(batch)
-    decoder = decoder_of(case["model"], case["int8"])
+    decoder = decoder_of(case["model"], case["int8"], case.get("tier"))
     together = decoder.translate(SOURCES, options_of(batch))
     for index, source in enumerate(SOURCES):
         single = {**case, "limits": [LIMITS[index]]}

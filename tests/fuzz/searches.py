@@ -2,22 +2,27 @@
 
 import math
 import random
+import shutil
+import struct
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from capsule_mt.engine.decoder import EngineDecoder
+from capsule_mt.engine.library import TIER
 from capsule_mt.engine.search import Ids, Readings, SearchOptions
 from capsule_mt.models.loading import load_model
 from capsule_mt.options.table import SEARCH_FIELDS, Option
 from tests.fixtures.marian_models import marian_folder
-from tests.light.models.files import golden
+from tests.light.models.files import FOLDER as GOLDEN
+from tests.light.models.files import TOKENIZER_FILES, golden, write_m2m100
 
 Case = dict[str, Any]
 MODELS = ("capsule_marian", "capsule_rnmt", "capsnmt", "ssru")  # the first two have PAST and FUTURE
-VOCABULARY, PAD, POSITIONS = 700, 0, 64
+VOCABULARY, WIDTH, PAD, END, POSITIONS = 700, 32, 0, 1, 64
 NUMBERS = [0, 1, 2, 3, 5, 64, 65, 700, -1, -(2**31), 2**31, 2**40, 2**63 - 1, 2**64 + 1, True]
 SOUND_TOKENS, ODD_TOKENS = [1, 5, 6, 7, 300, 699], [700, -1, 2**31, 2**64]
 
@@ -83,14 +88,38 @@ class Listed:
         return sorted({*self.tokens, *source, *further})
 
 
+def random_m2m100(folder: Path) -> Path:
+    """Write an M2M100 of the size of the golden checkpoints, with random weights and their tokenizer."""
+    sizes = {"layers": 2, "attention_heads": 4, "ffn_dim": 64}
+    fields = {f"{side}_{size}": value for side in ("encoder", "decoder") for size, value in sizes.items()}
+    fields |= {"vocab_size": VOCABULARY, "d_model": WIDTH, "max_position_embeddings": POSITIONS}
+    fields |= {"pad_token_id": PAD, "decoder_start_token_id": END, "eos_token_id": END}
+    generator = random.Random(0)
+
+    def halves(name: str, count: int) -> bytes:
+        mean, deviation = (1.0, 0.2) if name.endswith("norm.weight") else (0.0, 0.35)
+        numbers = [generator.gauss(mean, deviation) for _ in range(count)]
+        if name == "model.shared.weight":  # a token is not its own best successor, and translations end
+            numbers = [number / 4 for number in numbers]
+            numbers[END * WIDTH : (END + 1) * WIDTH] = [2 * number for number in numbers[END * WIDTH :][:WIDTH]]
+        return struct.pack(f"<{count}e", *numbers)
+
+    write_m2m100(folder, halves, **fields)
+    for file in TOKENIZER_FILES:
+        shutil.copy(GOLDEN / "capsule_marian" / file, folder)
+    return folder
+
+
 @cache
-def decoder_of(name: str, int8: bool) -> EngineDecoder:
-    """Load a golden checkpoint, or a model that Marian wrote, as in "marian/aan"."""
+def decoder_of(name: str, int8: bool, tier: str | None = None) -> EngineDecoder:
+    """Load a golden checkpoint, a random `m2m_100`, or a model that Marian wrote, as in "marian/aan"."""
     target = Path(tempfile.mkdtemp()) / Path(name).name
-    folder = (
-        marian_folder(name.removeprefix("marian/"), target) if name.startswith("marian/") else golden(name, target)
-    )
-    decoder = load_model(folder, int8=int8).decoder
+    if name.startswith("marian/"):
+        folder = marian_folder(name.removeprefix("marian/"), target)
+    else:
+        folder = random_m2m100(target) if name == "m2m_100" else golden(name, target)
+    with patch.dict("os.environ", {TIER: tier} if tier else {}):
+        decoder = load_model(folder, int8=int8).decoder
     assert isinstance(decoder, EngineDecoder)
     return decoder
 
@@ -119,7 +148,8 @@ def options_of(case: Case) -> SearchOptions:
 
 def check_search(case: Case) -> None:
     """A search is a `ValueError`, or gives tokens of the vocabulary and reads what a forced pass reads of them."""
-    decoder, options = decoder_of(case.get("model", MODELS[0]), case.get("int8", False)), options_of(case)
+    decoder = decoder_of(case.get("model", MODELS[0]), case.get("int8", False), case.get("tier"))
+    options = options_of(case)
     decoder.engine.num_threads = case.get("threads", 1)
     readings = options.readings or Readings()
     try:

@@ -1,7 +1,5 @@
 """`capsule-mt convert --to int8`: what it writes translates as the model that it read, in little memory."""
 
-import json
-import math
 import os
 import subprocess
 import sys
@@ -16,7 +14,7 @@ from capsule_mt.models.to_int8 import write_int8
 from capsule_mt.models.weights import CheckpointError, write_safetensors
 from tests.conftest import GOLDEN
 from tests.fixtures.students import write_student
-from tests.light.models.files import read_header
+from tests.light.models.files import read_header, write_m2m100
 
 TEXTS = ["The old man buys a red hat.", "He sleeps.", "A dog, and 3 cats."]
 
@@ -105,32 +103,12 @@ print(peak() - before)
 
 def write_large(folder):
     """An M2M100 of ones, 142 MB in float16, whose table is two fifths of it; return the size of its weights."""
-    folder.mkdir()
-    linears, norms = {}, ["model.encoder.layer_norm", "model.decoder.layer_norm"]
-    for index in range(LAYERS):
-        layer = f"model.encoder.layers.{index}"
-        linears |= {f"{layer}.self_attn.{kind}_proj": (WIDTH, WIDTH) for kind in ("q", "k", "v", "out")}
-        linears |= {f"{layer}.fc1": (INNER, WIDTH), f"{layer}.fc2": (WIDTH, INNER)}
-        norms += [f"{layer}.self_attn_layer_norm", f"{layer}.final_layer_norm"]
-    shapes = {"model.shared.weight": (ROWS, WIDTH)}
-    shapes |= {f"{name}.weight": shape for name, shape in linears.items()}
-    shapes |= {f"{name}.bias": shape[:1] for name, shape in linears.items()}
-    shapes |= {f"{name}.{kind}": (WIDTH,) for name in norms for kind in ("weight", "bias")}
     half_ones = memoryview(b"\x00\x3c" * ROWS * WIDTH)
-    write_safetensors(
-        folder / "model.safetensors",
-        {name: ("F16", shape) for name, shape in shapes.items()},
-        lambda name: half_ones[: 2 * math.prod(shapes[name])],
-        {},
-    )
-    config = {"model_type": "m2m_100", "vocab_size": ROWS, "d_model": WIDTH, "scale_embedding": True}
-    config |= {"encoder_layers": LAYERS, "decoder_layers": 0, "max_position_embeddings": 64}
-    for side in ("encoder", "decoder"):
-        config |= {f"{side}_attention_heads": 8, f"{side}_ffn_dim": INNER}
-    config["activation_function"] = "relu"
-    special = {"pad_token_id": 1, "decoder_start_token_id": 2, "eos_token_id": 2}
-    (folder / "config.json").write_text(json.dumps(config | special))
-    return (folder / "model.safetensors").stat().st_size
+    fields = {"vocab_size": ROWS, "d_model": WIDTH, "max_position_embeddings": 64}
+    fields |= {"encoder_layers": LAYERS, "decoder_layers": 0, "encoder_ffn_dim": INNER, "decoder_ffn_dim": INNER}
+    fields |= {"encoder_attention_heads": 8, "decoder_attention_heads": 8}
+    fields |= {"pad_token_id": 1, "decoder_start_token_id": 2, "eos_token_id": 2}
+    return write_m2m100(folder, lambda _, count: half_ones[: 2 * count], **fields)
 
 
 def measured(imports, call):
