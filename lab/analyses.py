@@ -113,8 +113,8 @@ ANALYSES = (
         "entropy and diversity of assignments by iteration",
         "entropy 6.24 / 5.93 / 5.86; diversity 0.0 / 0.09 / 0.18, encoder",
         _entropies,
-        f"{ANALYZE} on EM routing, 200 sentences of the embedded corpus (96.7 BLEU). Uniform assignments have the "
-        "entropy ln 128 = 4.85 here, with 128 capsules, and ln 512 = 6.24 in the paper, with 512",
+        f"{ANALYZE} on EM routing, 200 sentences of the embedded corpus (96.7 BLEU). If all assignments are equal, "
+        "the entropy is ln 128 = 4.85 with our 128 capsules, and ln 512 = 6.24 with the paper's 512",
     ),
     Analysis(
         "Dou, Figure 2", "number of capsules: 8 to 512", "BLEU rises with each doubling", _text(_IN_REPORT),
@@ -130,33 +130,34 @@ ANALYSES = (
     ),
     Analysis(
         "Li, Table 1", "ten probing tasks", "accuracies, with 100,000 sentences for each task", _probes,
-        "`python -m lab.probe`: trains an encoder on each task, or probes the encoder of a checkpoint. A task has at "
-        "most 8,758 sentences, all that the English Web Treebank offers",
+        "`python -m lab.probe`: trains an encoder on each task, or probes the encoder of a checkpoint. Our "
+        "tasks have at most 8,758 sentences, because the English Web Treebank does not have more",
     ),
     Analysis(
         "Zheng, Figures 1 and 4", "a word moves from FUTURE to PAST when it is translated", "drawn for one sentence",
         _movement,
-        f"{ANALYZE} on the released `capsule-marian-de-en`, 500 sentences of Tatoeba's test set. The four "
-        "values are mean shares of a source word: one step before the step that predicts its translation, at that "
-        "step, and one and two steps after it. A word aligner finds the translation of each word",
+        f"{ANALYZE} on the released `capsule-marian-de-en`, 500 sentences of Tatoeba's test set. The values "
+        "are mean shares of a source word at four steps: the one before its translation is predicted, the one that "
+        "predicts it, and the next two. A word aligner finds the translation of each word",
     ),
     Analysis(
         "Zheng, 4.3", "overlap rate r_OL of predicted bags of words", "PAST 0.72, FUTURE 0.70", _overlap,
-        f"{ANALYZE} on models with two iterations, 200 sentences of the embedded corpus, whose vocabulary is small",
+        f"{ANALYZE} on models with two iterations, 200 sentences of the embedded corpus. Its vocabulary is small, so "
+        "the rates cannot be compared with the paper's",
     ),
     Analysis(
         "Zheng, Table 3", "coverage difference ratio (CDR)", "0.73 Transformer, 0.79 with guided routing",
         _difference_in_coverage,
-        "`capsule-mt evaluate --align-with` on the released `capsule-marian-de-en` and on the plain model that "
-        "it was made from, Tatoeba's test set. For models trained from the start on Multi30k, see "
-        "[below](#by-source-length)",
+        "`capsule-mt evaluate --align-with`, Tatoeba's test set. The guided model is the released "
+        "`capsule-marian-de-en`; the plain model is the one that guided routing was added to. "
+        "[Below](#by-source-length) are models trained from the start on Multi30k, and what CDR means",
     ),
     Analysis(
         "Zheng, Table 3",
         "blind reading: QUALITY from 1 to 5, OVER- and UNDER-translation in percent of the source's words",
         "fewer errors with guided routing; UNDER 3.83 Transformer, 2.41 with guided routing", _blind_reading,
-        "`lab.plain_beside_guided`. One reader, a language model, read 100 of the 200 sentences that the two models "
-        "translate differently, of 2,116 sentences. Brackets hold the 95 % interval of guided minus plain",
+        "`lab.plain_beside_guided`. The two models translate 200 of 2,116 sentences differently. One reader, a "
+        "language model, read 100 of these 200. Parentheses hold the 95 % interval of guided minus plain",
     ),
     Analysis(
         "Zheng, appendix", "number of iterations of guided routing", "a plot", _text(_IN_REPORT), "1 to 5, three seeds"
@@ -169,8 +170,7 @@ ANALYSES = (
     Analysis(
         "Wang, abstract", "the hybrid with attention", "mentioned, without numbers",
         _text(_IN_REPORT),
-        "`source_attention: true`, one seed of the embedded corpus, whose test set a model with attention translates "
-        "almost perfectly",
+        "`source_attention: true`, one seed of the embedded corpus, which is too easy to show a gain",
     ),
     Analysis(
         "Wang, Table 1", "tokenised BLEU (multi-bleu)", "BLEU", _text("sacreBLEU only"),
