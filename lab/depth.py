@@ -185,17 +185,20 @@ def table(records: Records, name: str) -> str:
         return "\n\n".join([*parts, "No model has been trained yet."])
     complete = {run: by_seed for run, by_seed in scores.items() if len(by_seed) == len(task.seeds)}
     spread = blocks(complete)
+    pooled = spread and (
+        f"The pooled standard deviation is {spread.deviation:.2f} BLEU, with {spread.degrees} degrees of freedom."
+    )
     order = sorted(scores, key=lambda run: -fmean(scores[run].values()))
-    header = ["method", "parameters", "BLEU", "seeds", "gain, interval from its own seeds", "gain, pooled spread"]
+    header = ["method", "parameters", "BLEU", "seeds", "gain, interval from its own seeds", "gain, pooled interval"]
     parts.append(markdown_table(header, [_row(task, runs, scores, run, spread) for run in order]))
-    parts.append(_missing(missing) + (f"Pooled spread: {spread}." if spread else "Too few seeds for a spread."))
+    parts.append(_missing(missing) + (pooled or "Too few seeds for a pooled interval."))
     estimates = contrasts(task, scores)
     if estimates:
         rows = [
             [task.methods[ours], task.methods[theirs], estimated(estimate), shown_p(estimate.p)]
             for (ours, theirs), estimate in estimates.items()
         ]
-        parts.append(markdown_table(["method", "compared with", "gain, pooled spread", "p, Holm-corrected"], rows))
+        parts.append(markdown_table(["method", "compared with", "gain, pooled interval", "p, Holm-corrected"], rows))
     return "\n\n".join(parts)
 
 
