@@ -208,11 +208,11 @@ def compressed(codes: Tensor, frequencies: bytes) -> bytes:
 
     frequencies: of the codes -n to n, in 16 bits each, little-endian.
     """
-    room = 2 * codes.size + 64  # a code takes 14 bits at most
-    stream = bytearray(room)
+    max_size = 2 * codes.size + 64  # a code takes 14 bits at most
+    stream = bytearray(max_size)
     addresses = address_of(codes), _address_of_bytes(frequencies), _address_of_bytes(stream)
     max_code = len(frequencies) // 4
-    size = load_library().engine_compress(addresses[0], *codes.shape, addresses[1], max_code, addresses[2], room)
+    size = load_library().engine_compress(addresses[0], *codes.shape, addresses[1], max_code, addresses[2], max_size)
     return bytes(stream[: _checked(size)])
 
 

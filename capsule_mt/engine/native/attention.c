@@ -5,13 +5,14 @@ typedef struct {
     run_t *run;
     int out, query;       /* buffers */
     int64_t heads, width; /* width of all heads */
-    int64_t bytes;        /* of a row's keys; its values, of as many bytes, follow */
-    const char *stored;   /* keys and values of the rows that are attended to; NULL: each step's are in the cache */
-    int64_t cache, head;  /* the number of the cache, and the head whose attention is recorded; or -1 */
+    int64_t bytes;        /* of a row's keys, and also of its values, which follow them */
+    const char *stored;   /* the keys and values to attend to, side by side; NULL if the cache has those of each step */
+    int64_t cache;        /* the index of the cache, or -1 */
+    int64_t head;         /* the head whose attention is recorded, or -1 */
     float *scores;
 } attention_t;
 
-/* Stores the keys and the values of rows of a buffer, which begin at these columns. */
+/* Stores the keys and the values of a buffer's rows; `keys` and `values` are the columns where they begin. */
 static void store_rows(run_t *run, const attention_t *attention, int buffer, int64_t keys, int64_t values, int64_t rows,
                       char *stored) {
     const kernels_t *kernels = run->model->kernels;
@@ -139,7 +140,8 @@ void attend_past(run_t *run, const operation_t *op) {
     if (run->rows.position) attention.stored = block;
     else run->cache.past[attention.cache * run->rows.max_steps + run->rows.step] = block;
     attention.scores = scratch_of(run, scores_size(run, &attention));
-    share_attention(run, &attention, run->rows.position ? run->request->longest / 2 + 1 : run->rows.step + 1);
+    int64_t mean_past = run->request->longest / 2 + 1; /* of the positions of a target that are computed at once */
+    share_attention(run, &attention, run->rows.position ? mean_past : run->rows.step + 1);
 }
 
 void attend_additively(run_t *run, const operation_t *op) {

@@ -9,10 +9,10 @@
 
 double seconds(void) {
 #if defined(_WIN32)
-    LARGE_INTEGER now, of_second;
+    LARGE_INTEGER now, ticks_per_second;
     QueryPerformanceCounter(&now);
-    QueryPerformanceFrequency(&of_second);
-    return (double)now.QuadPart / (double)of_second.QuadPart;
+    QueryPerformanceFrequency(&ticks_per_second);
+    return (double)now.QuadPart / (double)ticks_per_second.QuadPart;
 #elif defined(__wasm__)
     return 0; /* there is no clock */
 #else

@@ -88,8 +88,8 @@ typedef struct {
     int64_t longest_source; /* the largest length */
     int64_t layer, head;    /* whose attention to the source is read; -1 for none */
     int64_t num_threads;    /* that share the work on a row; results do not depend on it */
-    /* The shortlist, or NULL: the tokens that any source may write, ascending; the number that each source may write; and
-     * their indices among the candidates, ascending, one source after the other. */
+    /* The shortlist, or NULL: the tokens that the translations of any source may have, ascending; how many of them those of
+     * each source may have; and their indices among the candidates, ascending, one source after the other. */
     const int32_t *candidates;
     int64_t num_candidates;
     const int64_t *list_lengths;
@@ -137,10 +137,10 @@ EXPORTED void engine_round_codes(const float *source, int8_t *codes, float *magn
  * -`max_code` to `max_code`, each of them two bytes, little-endian. Returns 0, or -2 if the stream is damaged. */
 EXPORTED int engine_expand(const uint8_t *stream, int64_t size, const uint8_t *frequencies, int64_t max_code,
                            const uint8_t *classes, int class, int8_t *codes, int64_t rows, int64_t columns);
-/* The reverse, for all rows, into a stream with room for `room` bytes; returns its size, -1 if it does not fit, or -2 for a
+/* The reverse, for all rows, into a stream of at most `max_size` bytes; returns its size, -1 if it does not fit, or -2 for a
  * code whose frequency is 0. */
 EXPORTED int64_t engine_compress(const int8_t *codes, int64_t rows, int64_t columns, const uint8_t *frequencies,
-                                 int64_t max_code, uint8_t *stream, int64_t room);
+                                 int64_t max_code, uint8_t *stream, int64_t max_size);
 /* Reads the leading pieces of a SentencePiece model of `size` bytes, up to the first that is not a text, a score and perhaps
  * a kind in lengths of one byte; returns the bytes that they take. Each array has room for `size` bytes. `texts`: each text
  * ends with a zero. `scores`: F32, little-endian. */

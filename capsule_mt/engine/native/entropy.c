@@ -75,9 +75,9 @@ int engine_expand(const uint8_t *stream, int64_t size, const uint8_t *frequencie
 }
 
 int64_t engine_compress(const int8_t *codes, int64_t rows, int64_t columns, const uint8_t *frequencies,
-                        int64_t max_code, uint8_t *stream, int64_t room) {
+                        int64_t max_code, uint8_t *stream, int64_t max_size) {
     slots_t slots;
-    uint8_t *first = stream + room;
+    uint8_t *first = stream + max_size;
     uint64_t states[LANES] = {LOWEST, LOWEST, LOWEST, LOWEST};
     if (!fill_slots(&slots, frequencies, max_code)) return refuse("frequencies that do not sum up to %d", TOTAL);
     for (int64_t i = rows * columns - 1; i >= 0; i--) { /* what is written last is read first */
@@ -97,6 +97,6 @@ int64_t engine_compress(const int8_t *codes, int64_t rows, int64_t columns, cons
     if (first - stream < 8 * LANES) return NO_MEMORY;
     first -= 8 * LANES;
     for (int lane = 0; lane < LANES; lane++) write_number(first + 8 * lane, 8, states[lane]);
-    memmove(stream, first, (size_t)(stream + room - first));
-    return stream + room - first;
+    memmove(stream, first, (size_t)(stream + max_size - first));
+    return stream + max_size - first;
 }

@@ -83,13 +83,13 @@ INLINE void store_halves(char *target, vf low, vf high) {
 #endif
 }
 
-INLINE void load_halves(const char *source, vf *two) {
+INLINE void load_halves(const char *source, vf *block) {
 #if defined(HAS_HALVES)
-    for (int i = 0; i < 2; i++) two[i] = load_half((const uint16_t *)source + i * LANES);
+    for (int i = 0; i < 2; i++) block[i] = load_half((const uint16_t *)source + i * LANES);
 #else
     vu words = *(const vu_any *)source;
-    two[0] = (vf)(words << 16);
-    two[1] = (vf)(words & 0xffff0000u);
+    block[0] = (vf)(words << 16);
+    block[1] = (vf)(words & 0xffff0000u);
 #endif
 }
 
@@ -108,21 +108,21 @@ static void store_heads(const float *source, long heads, long width, int halves,
 }
 
 /* Loads numbers `i` to `i` + BLOCK of a stored head, with zeros beyond its end. */
-INLINE void load_block(const char *head, long i, long width, const int halves, vf *two) {
+INLINE void load_block(const char *head, long i, long width, const int halves, vf *block) {
     if (halves) {
-        load_halves(head + 2 * i, two);
+        load_halves(head + 2 * i, block);
         return;
     }
-    two[1] = all(0.f);
-    two[0] = GET((const float *)head, i, width, 0.f);
-    if (i + LANES < width) two[1] = GET((const float *)head, i + LANES, width, 0.f);
+    block[1] = all(0.f);
+    block[0] = GET((const float *)head, i, width, 0.f);
+    if (i + LANES < width) block[1] = GET((const float *)head, i + LANES, width, 0.f);
 }
 
 /* Works on every head of four keys before the next four: a key's numbers lie side by side, and those of the next keys, which
  * lie elsewhere, are prefetched meanwhile. */
 INLINE void attend_width(const queries_t *q, long first, long end, const long width, const int halves) {
     const long head_bytes = stored_width(width, halves);
-#if defined(TIER_SIMD128) /* where code is to be small */
+#if defined(TIER_SIMD128) /* a page loads faster without this code */
     const int is_block = 0;
 #else
     const int is_block = width == BLOCK; /* a head's numbers of four keys stay in registers while all rows read them */
@@ -130,12 +130,12 @@ INLINE void attend_width(const queries_t *q, long first, long end, const long wi
     vf blocks[4][2];
     long num_keys = q->num_keys;
     float scale = 1 / sqrtf((float)width);
-    for (int of_values = 0; of_values < 2; of_values++) {
+    for (int sums_values = 0; sums_values < 2; sums_values++) { /* first scores the keys, then sums up the values */
         for (long j = 0; j < num_keys; j += 4) {
             const char *now[4], *next[4];
             for (long k = 0; k < 4; k++) {
-                now[k] = q->keys[j + k < num_keys ? j + k : num_keys - 1] + of_values * q->value_offset;
-                if (j + 4 + k < num_keys) next[k] = q->keys[j + 4 + k] + of_values * q->value_offset;
+                now[k] = q->keys[j + k < num_keys ? j + k : num_keys - 1] + sums_values * q->value_offset;
+                if (j + 4 + k < num_keys) next[k] = q->keys[j + 4 + k] + sums_values * q->value_offset;
                 else next[k] = q->keys[k < num_keys ? k : 0] + q->value_offset; /* the first values */
             }
             for (long h = first; h < end; h++) {
@@ -147,18 +147,18 @@ INLINE void attend_width(const queries_t *q, long first, long end, const long wi
                     const float *query = q->query + r * q->query_step + h * width;
                     float *output = q->output + (r * q->heads + h) * width;
                     float *score = q->scores + (r * q->heads + h) * num_keys + j;
-                    vf two[2], sum[4] = {all(0.f), all(0.f), all(0.f), all(0.f)};
-                    if (of_values) {
+                    vf block[2], sum[4] = {all(0.f), all(0.f), all(0.f), all(0.f)};
+                    if (sums_values) {
                         for (long k = 0; k < 4; k++) sum[k] = all(j + k < num_keys ? score[k] : 0.f);
                         for (long i = 0; i < width; i += BLOCK) {
                             vf low = all(0.f), high = all(0.f);
                             if (j) low = GET(output, i, width, 0.f);
                             if (j && i + LANES < width) high = GET(output, i + LANES, width, 0.f);
                             for (long k = 0; k < 4; k++) {
-                                if (is_block) memcpy(two, blocks[k], sizeof(two));
-                                else load_block(now[k] + head, i, width, halves, two);
-                                low += sum[k] * two[0];
-                                high += sum[k] * two[1];
+                                if (is_block) memcpy(block, blocks[k], sizeof(block));
+                                else load_block(now[k] + head, i, width, halves, block);
+                                low += sum[k] * block[0];
+                                high += sum[k] * block[1];
                             }
                             PUT(output, i, width, low);
                             if (i + LANES < width) PUT(output, i + LANES, width, high);
@@ -169,10 +169,10 @@ INLINE void attend_width(const queries_t *q, long first, long end, const long wi
                         vf low = GET(query, i, width, 0.f), high = all(0.f);
                         if (i + LANES < width) high = GET(query, i + LANES, width, 0.f);
                         for (long k = 0; k < 4; k++) {
-                            if (is_block) memcpy(two, blocks[k], sizeof(two));
-                            else load_block(now[k] + head, i, width, halves, two);
-                            sum[k] += low * two[0];
-                            sum[k] += high * two[1];
+                            if (is_block) memcpy(block, blocks[k], sizeof(block));
+                            else load_block(now[k] + head, i, width, halves, block);
+                            sum[k] += low * block[0];
+                            sum[k] += high * block[1];
                         }
                     }
                     four_t sums = four_sums(sum) * scale;
@@ -182,7 +182,7 @@ INLINE void attend_width(const queries_t *q, long first, long end, const long wi
                 }
             }
         }
-        for (long r = 0; r < q->rows && !of_values; r++)
+        for (long r = 0; r < q->rows && !sums_values; r++)
             softmax(q->scores + (r * q->heads + first) * num_keys, end - first, num_keys);
     }
 }
@@ -191,7 +191,7 @@ static void attend(const queries_t *q, long first, long end) {
     if (q->halves && q->width == 64) attend_width(q, first, end, 64, 1);
     else if (q->halves && q->width == 32) attend_width(q, first, end, 32, 1);
     else if (q->halves) attend_width(q, first, end, q->width, 1);
-#if !defined(TIER_SIMD128) /* whose models are in int8 */
+#if !defined(TIER_SIMD128) /* there, models are in int8, with `halves` */
     else if (q->width == 64) attend_width(q, first, end, 64, 0);
     else if (q->width == 32) attend_width(q, first, end, 32, 0);
     else attend_width(q, first, end, q->width, 0);

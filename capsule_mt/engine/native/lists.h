@@ -1,10 +1,10 @@
-/* What each source may write: the lists of a shortlist, for a search and for given targets. */
+/* Which tokens the translations of each source may have: a shortlist, for a search and for given targets. */
 #ifndef CAPSULE_MT_LISTS_H
 #define CAPSULE_MT_LISTS_H
 
 #include "run.h"
 
-/* The tokens that a source may write, ascending; all if `tokens` is NULL. */
+/* The tokens that the translations of a source may have, ascending; all if `tokens` is NULL. */
 typedef struct {
     int64_t length;
     const int32_t *indices; /* among the candidates of the batch */
@@ -36,7 +36,7 @@ static inline list_t list_of(run_t *run, int64_t source, int64_t *num_listed) {
     return list;
 }
 
-/* The logits of what a source may write, and their count; those of a list are copied into `memory`. */
+/* The logits of the tokens that a translation may have, and their count; those of a list are copied into `memory`. */
 static inline float *logits_of(const run_t *run, const list_t *list, int64_t row, float *memory, long *count) {
     *count = list->tokens ? (long)list->length : (long)run->model->vocabulary;
     if (!list->tokens) return row_of(run, run->model->logits, row);

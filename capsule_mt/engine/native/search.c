@@ -4,18 +4,18 @@
 #include <math.h>
 
 typedef struct {
-    float score;     /* of a finished one with the length penalty; a prefix and a forced end are left out */
+    float score; /* without the tokens of a prefix and a forced end; with the length penalty once it is finished */
     int64_t length;
     int32_t *tokens;
     float *log_probs; /* of all tokens */
-    int32_t *rows; /* of a finished one, if attention is read: the row that it had at each step */
+    int32_t *rows;    /* the row that it had at each step, once it is finished, if attention is read */
 } hypothesis_t;
 
 /* The search for the translations of one source. */
 typedef struct {
     int64_t source, num_finished;
-    int64_t rows; /* in this step: one until its hypotheses differ, then one for each beam; none after the last token */
-    const int64_t *prefix; /* what its translations begin with */
+    int64_t rows; /* in this step: 1 until its hypotheses differ, then one for each beam; 0 after the last token */
+    const int64_t *prefix; /* the tokens that its translations begin with */
     int64_t prefix_length;
     list_t list;
     float *unpenalized; /* the logits of the start token and the tokens so far, before `repetition_penalty`, or NULL */
@@ -35,7 +35,7 @@ typedef struct {
     int32_t *indices;
 } beam_t;
 
-/* ---- what a source may write */
+/* ---- which tokens may come next */
 
 static void forbid_token(const list_t *list, int64_t token, float *logits) {
     int64_t index = index_of(list, token);
@@ -126,7 +126,7 @@ static void sum_exponentials(run_t *run, const list_t *lists) {
     team_share(run->team, run->rows.count, count * 32, sum_rows, &sums);
 }
 
-/* The log-probability of a token, or 0 where a shortlist is without it. */
+/* The log-probability of a token, or 0 if the shortlist lacks it. */
 static float log_prob_of(const list_t *list, int64_t token, const float *logits, float total) {
     int64_t index = index_of(list, token);
     return index < 0 ? 0 : logits[index] - total;
@@ -173,7 +173,7 @@ static void find_continuations(run_t *run, const search_t *search, int64_t first
         float forced_log_prob = 0;
         int64_t num_values = 1;
         int is_forced = 0;
-        if (!run->team && is_scored(request)) *totals = kernels->log_sum_exp(logits, count); /* they are in the cache */
+        if (!run->team && is_scored(request)) *totals = kernels->log_sum_exp(logits, count); /* while they are in the cache */
         float total = is_scored(request) ? *totals : 0;
         if (follows_prefix(search)) {
             beam->best[0] = follow_prefix(request, search, logits, total);

@@ -5,19 +5,20 @@
 #include "../kernels.h"
 #include "vectors.h"
 
-/* Drops the outputs that cannot be the largest any more; returns whether there is room. */
-static int has_room(contenders_t *contenders) {
-    long num_left = 0, count = contenders->count;
-    if (count < MAX_CONTENDERS) return 1;
-    for (long i = 0; i < count && count == MAX_CONTENDERS; i++) {
+/* Makes room in a full list by dropping the outputs that cannot be the largest any more. Returns whether there is room; if
+ * not, the count becomes MAX_CONTENDERS + 1 and stays so. */
+static int make_room(contenders_t *contenders) {
+    if (contenders->count != MAX_CONTENDERS) return contenders->count < MAX_CONTENDERS;
+    long num_left = 0;
+    for (long i = 0; i < MAX_CONTENDERS; i++) {
         int32_t output = contenders->outputs[i];
         float value = contenders->values[i];
         if (!(value + contenders->reach * contenders->radii[output] >= contenders->threshold)) continue;
         contenders->outputs[num_left] = output;
         contenders->values[num_left++] = value;
     }
-    contenders->count = count == MAX_CONTENDERS && num_left < count ? num_left : MAX_CONTENDERS + 1;
-    return contenders->count < MAX_CONTENDERS;
+    contenders->count = num_left < MAX_CONTENDERS ? num_left : MAX_CONTENDERS + 1;
+    return num_left < MAX_CONTENDERS;
 }
 
 static int is_forbidden(const contenders_t *contenders, int32_t output) {
@@ -31,7 +32,7 @@ static __attribute__((noinline)) void note_lanes(const linear_t *l, contenders_t
     for (int k = 0; lanes; k++, lanes >>= 1) {
         int32_t output = (int32_t)(first + k);
         float value = values[k];
-        if (!(lanes & 1) || output >= l->outputs || is_forbidden(contenders, output) || !has_room(contenders)) continue;
+        if (!(lanes & 1) || output >= l->outputs || is_forbidden(contenders, output) || !make_room(contenders)) continue;
         contenders->outputs[contenders->count] = output;
         contenders->values[contenders->count++] = value;
         contenders->threshold = fmaxf(contenders->threshold, value - contenders->reach * contenders->radii[output]);
@@ -43,7 +44,7 @@ INLINE unsigned may_contend(const contenders_t *contenders, vf values, vf radii)
     return lanes_above(values + all(contenders->reach) * radii, contenders->threshold);
 }
 
-/* Notes those of LANES outputs, from the `first` on, that may be the largest. */
+/* Notes which of the LANES outputs from `first` on may be the largest. */
 INLINE void note(const linear_t *l, contenders_t *contenders, vf values, long first) {
     unsigned lanes = may_contend(contenders, values, load(contenders->radii + first));
     if (lanes) note_lanes(l, contenders, values, lanes, first);

@@ -2,7 +2,8 @@
  * the logits next to the largest matter. See ../logits.c.
  *
  * Each output's weights are quantised to 16 levels n of its own step, as step * (n - 7.5). The upper two bits of n, which
- * suffice for most outputs, and the lower two lie apart. A byte of either has four inputs, each DEPTH after the one before.
+ * suffice for most outputs, are stored apart from the lower two. A byte of either has four inputs, each DEPTH after the one
+ * before.
  */
 #ifndef CAPSULE_MT_PREVIEW_H
 #define CAPSULE_MT_PREVIEW_H
@@ -32,13 +33,13 @@ static float compute(const linear_t *l, long rows, long row, const void *memory,
 typedef uint8_t bits_t __attribute__((vector_size(LANES * 4), may_alias));
 #define AT_ONCE (4 * DEPTH) /* inputs of a vector of bits */
 
-INLINE vi dot_bits(vi sum, bits_t bits, int32_t four) {
+INLINE vi dot_bits(vi sum, bits_t bits, int32_t inputs) {
 #if defined(TIER_AVX512)
-    return (vi)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)bits, (__m512i)all_int(four));
+    return (vi)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)bits, (__m512i)all_int(inputs));
 #elif defined(TIER_AVXVNNI)
-    return (vi)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)bits, (__m256i)all_int(four));
+    return (vi)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)bits, (__m256i)all_int(inputs));
 #else
-    return (vi)vdotq_s32((int32x4_t)sum, (int8x16_t)bits, (int8x16_t)all_int(four));
+    return (vi)vdotq_s32((int32x4_t)sum, (int8x16_t)bits, (int8x16_t)all_int(inputs));
 #endif
 }
 
@@ -70,12 +71,12 @@ INLINE vi code_of(vi codes, int d) { return codes << (24 - 8 * d) >> 24; }
 /* Packs LANES outputs. */
 static void pack_outputs(const linear_t *l, preview_t parts, long output) {
     const char *codes = weights_of(l, output);
-    long apart = BLOCK * DEPTH, offset = output / BLOCK * BLOCK * l->inputs / 4 + output % BLOCK * 4;
+    long stride = BLOCK * DEPTH, offset = output / BLOCK * BLOCK * l->inputs / 4 + output % BLOCK * 4;
     vf squares = all(0.f), errors[2] = {all(0.f), all(0.f)};
     vi sums[2] = {all_int(0), all_int(0)};
     for (long i = 0; i < l->inputs; i += DEPTH)
         for (int d = 0; d < DEPTH; d++) {
-            vf code = __builtin_convertvector(code_of(*(const vi_any *)(codes + i / DEPTH * apart), d), vf);
+            vf code = __builtin_convertvector(code_of(*(const vi_any *)(codes + i / DEPTH * stride), d), vf);
             squares += code * code;
         }
     vf step, mean = squares / all((float)l->inputs);
@@ -85,20 +86,20 @@ static void pack_outputs(const linear_t *l, preview_t parts, long output) {
         vi bits[2] = {all_int(0), all_int(0)};
         for (int j = 0; j < 4; j++)
             for (int d = 0; d < DEPTH; d++) {
-                vf code = __builtin_convertvector(code_of(*(const vi_any *)(codes + (i / DEPTH + j) * apart), d), vf);
+                vf code = __builtin_convertvector(code_of(*(const vi_any *)(codes + (i / DEPTH + j) * stride), d), vf);
                 vf level = max_of(min_of(round_of(code * factor + all(7.5f)), all(15.f)), all(0.f));
-                vi n = __builtin_convertvector(level, vi), two[2] = {n >> 2, n & 3};
+                vi n = __builtin_convertvector(level, vi), pairs[2] = {n >> 2, n & 3}; /* of bits: the upper and the lower */
                 vf error = code - (level - all(7.5f)) * step;
-                vf coarse_error = code - (__builtin_convertvector(two[0], vf) * all(4.f) - all(6.f)) * step;
+                vf coarse_error = code - (__builtin_convertvector(pairs[0], vf) * all(4.f) - all(6.f)) * step;
                 errors[0] += coarse_error * coarse_error;
                 errors[1] += error * error;
                 for (int part = 0; part < 2; part++) {
-                    sums[part] += two[part];
-                    bits[part] |= two[part] << (8 * d + 2 * j);
+                    sums[part] += pairs[part];
+                    bits[part] |= pairs[part] << (8 * d + 2 * j);
                 }
             }
         for (int part = 0; part < 2; part++)
-            *(vi_any *)(parts.bits[part] + offset + i / AT_ONCE * apart) = bits[part];
+            *(vi_any *)(parts.bits[part] + offset + i / AT_ONCE * stride) = bits[part];
     }
     for (int k = 0; k < LANES; k++) {
         float scale = l->scales[output + k];
@@ -121,27 +122,27 @@ INLINE int32_t total_of(const linear_t *l, const rounded_t *rounded, int32_t zer
     return total;
 }
 
-/* Sums of the products of two bits of a block, and of a row; prefetches as many bytes from `later` on. */
-INLINE void dot_two(const linear_t *l, const char *bits, const char *later, const int32_t *zeros, const rounded_t *x,
+/* Multiplies a row by the upper or the lower two bits of a block's weights; prefetches as many bytes from `later` on. */
+INLINE void dot_bit_pairs(const linear_t *l, const char *bits, const char *later, const int32_t *zeros, const rounded_t *x,
                     int32_t zero, vi *result) {
     vi sums[2][4];
     for (int k = 0; k < 8; k++) sums[k / 4][k % 4] = all_int(0);
     for (long i = 0; i < l->inputs; i += AT_ONCE, bits += BLOCK * 4, later += BLOCK * 4) {
-        int32_t fours[4];
-        memcpy(fours, x + i, sizeof(fours));
-        for (int j = 0; j < 4; j++) fours[j] ^= ZERO_POINT * 0x01010101; /* of each byte */
+        int32_t inputs[4];
+        memcpy(inputs, x + i, sizeof(inputs));
+        for (int j = 0; j < 4; j++) inputs[j] ^= ZERO_POINT * 0x01010101; /* of each byte */
         for (int k = 0; k < BLOCK * 4; k += 64) __builtin_prefetch(later + k);
         for (int k = 0; k < 2; k++) {
-            bits_t four = *(const bits_t *)(bits + k * LANES * 4);
-            sums[k][0] = dot_bits(sums[k][0], four & 3, fours[0]);
-            sums[k][1] = dot_bits(sums[k][1], four & 12, fours[1]);
-            sums[k][2] = dot_bits(sums[k][2], four & 48, fours[2]);
-            sums[k][3] = dot_bits(sums[k][3], four >> 6, fours[3]);
+            bits_t pairs = *(const bits_t *)(bits + k * LANES * 4); /* four in each byte */
+            sums[k][0] = dot_bits(sums[k][0], pairs & 3, inputs[0]);
+            sums[k][1] = dot_bits(sums[k][1], pairs & 12, inputs[1]);
+            sums[k][2] = dot_bits(sums[k][2], pairs & 48, inputs[2]);
+            sums[k][3] = dot_bits(sums[k][3], pairs >> 6, inputs[3]);
         }
     }
     for (int k = 0; k < 2; k++) {
-        vi of_zero = *(const vi_any *)(zeros + k * LANES) * all_int(zero - ZERO_POINT);
-        result[k] = sums[k][0] + (sums[k][1] >> 2) + (sums[k][2] >> 4) + sums[k][3] - of_zero;
+        vi excess = *(const vi_any *)(zeros + k * LANES) * all_int(zero - ZERO_POINT);
+        result[k] = sums[k][0] + (sums[k][1] >> 2) + (sums[k][2] >> 4) + sums[k][3] - excess;
     }
 }
 
@@ -169,14 +170,14 @@ static long next_contending(const contenders_t *contenders, preview_t parts, lon
     return output;
 }
 
-/* Notes which outputs may be the largest, by the weights themselves, a block at a time: nothing is written that is read only
- * after it has left the cache. */
+/* Notes which outputs may be the largest, by the weights themselves, a block at a time: its products are read while they are
+ * still in the cache. */
 static void note_products(const linear_t *l, long rows, const void *scratch, contenders_t *contenders, long first,
                           long end) {
     const rounded_t *rounded = scratch;
     const rounding_t *roundings = roundings_of(l, rows, scratch);
     float outputs[MAX_ROWS * BLOCK] __attribute__((aligned(64)));
-    for (long row = 0; row < rows; row++) contenders[row].radii = l->scales; /* which a reach of 0 leaves out */
+    for (long row = 0; row < rows; row++) contenders[row].radii = l->scales; /* not used: the reach is 0 */
     for (long output = first * BLOCK; output < end * BLOCK; output += BLOCK) {
         linear_t block = {.inputs = l->inputs, .outputs = BLOCK, .int8 = 1, .packed = weights_of(l, output),
                           .bias = l->bias + output, .scales = l->scales + output, .sums = l->sums + output};
@@ -210,18 +211,18 @@ static void preview(const linear_t *l, const void *packed, long rows, const void
     end *= BLOCK;
     for (long output = first; output < end; output += BLOCK) {
         const char *bits = parts.bits[0] + output * bytes;
-        dot_two(l, bits, bits + prefetch_ahead, parts.sums[0] + output, rounded, row.zero, sums);
-        block_scales_t by = scales_of(l, output);
+        dot_bit_pairs(l, bits, bits + prefetch_ahead, parts.sums[0] + output, rounded, row.zero, sums);
+        block_scales_t block = scales_of(l, output);
         for (int k = 0; k < 2; k++) {
             vf estimates = (__builtin_convertvector(sums[k], vf) * all(4.f) - all(6 * total)) * step;
-            estimates = estimates * load(parts.steps + output + k * LANES) + by.biases[k];
+            estimates = estimates * load(parts.steps + output + k * LANES) + block.biases[k];
             store(contenders->estimates + output + k * LANES, estimates);
         }
     }
     contenders->best = largest_estimate(l, contenders, first, end);
 }
 
-#define BLOCKS_AHEAD 4 /* whose lower bits are prefetched: no processor foresees which come next */
+#define BLOCKS_AHEAD 4 /* blocks whose lower bits are prefetched: the processor cannot predict which come next */
 
 /* Notes, by all bits, the outputs that may be the largest by their upper bits. */
 static void refine(const linear_t *l, const void *packed, const void *scratch, contenders_t *contenders, long first,
@@ -234,7 +235,7 @@ static void refine(const linear_t *l, const void *packed, const void *scratch, c
     float total = (float)total_of(l, rounded, row.zero);
     vf step = all(row.step);
     vi sums[2];
-    contenders->radii = parts.fine; /* here, as `preview` may have run on other threads alone */
+    contenders->radii = parts.fine; /* not in `preview`, which other threads may have run */
     first *= BLOCK;
     end *= BLOCK;
     long coming[BLOCKS_AHEAD], last = first - BLOCK;
@@ -242,7 +243,7 @@ static void refine(const linear_t *l, const void *packed, const void *scratch, c
     for (int next = 0; coming[next] < end; next = (next + 1) % BLOCKS_AHEAD) {
         long output = coming[next];
         coming[next] = last = next_contending(contenders, parts, last + BLOCK, end);
-        dot_two(l, bits + output * bytes, bits + last * bytes, parts.sums[1] + output, rounded, row.zero, sums);
+        dot_bit_pairs(l, bits + output * bytes, bits + last * bytes, parts.sums[1] + output, rounded, row.zero, sums);
         for (int k = 0; k < 2; k++) {
             long lane = output + k * LANES;
             vf addend = (__builtin_convertvector(sums[k], vf) - all(1.5f * total)) * step;
@@ -281,14 +282,14 @@ INLINE void unpack_bits(const char *upper, const char *lower, char *bytes) {
         }
 }
 
-/* A block is unpacked in the place of the one before, while the tiles multiply that. */
+/* Previews several rows. The codes of a block overwrite those of the one before, while the tiles multiply these. */
 static BY_TILES void preview_by_tiles(const linear_t *l, const void *packed, long rows, const void *scratch,
                                       contenders_t *contenders, long first, long end) {
     const rounded_t *rounded = scratch;
     const rounding_t *roundings = roundings_of(l, rows, scratch);
     if (!packed) {
         long last = end * BLOCK < l->outputs ? end * BLOCK : l->outputs;
-        tiles_near(l, rounded, roundings, rows, contenders, first * BLOCK, last);
+        tile_contenders(l, rounded, roundings, rows, contenders, first * BLOCK, last);
         return;
     }
     if (rows == 1) {
@@ -326,17 +327,17 @@ static BY_TILES void preview_by_tiles(const linear_t *l, const void *packed, lon
         }
         _tile_stored(0, sums[0], BLOCK * 4);
         _tile_stored(1, sums[0] + 1, BLOCK * 4);
-        block_scales_t by = scales_of(l, output);
+        block_scales_t scales = scales_of(l, output);
         vf steps[2];
         for (int k = 0; k < 2; k++) {
             long lane = output + k * LANES;
-            by.sums[k] = two_parts(*(vi_any *)(parts.sums[0] + lane) * 4 + *(vi_any *)(parts.sums[1] + lane));
+            scales.sums[k] = two_parts(*(vi_any *)(parts.sums[0] + lane) * 4 + *(vi_any *)(parts.sums[1] + lane));
             steps[k] = load(parts.steps + lane);
         }
         for (long r = 0; r < rows; r++)
             for (int k = 0; k < 2; k++) {
-                vf logits = __builtin_convertvector(less_zeros(sums[r][k], by.sums[k], roundings[r].zero), vf);
-                logits = (logits - all(total[r])) * all(roundings[r].step) * steps[k] + by.biases[k];
+                vf logits = __builtin_convertvector(subtract_zeros(sums[r][k], scales.sums[k], roundings[r].zero), vf);
+                logits = (logits - all(total[r])) * all(roundings[r].step) * steps[k] + scales.biases[k];
                 note(l, contenders + r, logits, output + k * LANES);
             }
     }

@@ -12,7 +12,7 @@
 
 static long round_up(long n, long multiple) { return (n + multiple - 1) / multiple * multiple; }
 
-/* Nothing else is compiled into a tier whose models are in int8. */
+/* A constant in the tier of WebAssembly, whose models are always in int8: its other products are not compiled. */
 INLINE int is_int8(const linear_t *l) {
 #if defined(TIER_SIMD128)
     (void)l;
@@ -22,7 +22,7 @@ INLINE int is_int8(const linear_t *l) {
 #endif
 }
 
-/* Bytes of an output that lie side by side: the codes of DEPTH inputs, or one number. */
+/* Bytes of an output that a step of the inner loop reads: the codes of DEPTH inputs, or one number. */
 INLINE long step_bytes(const linear_t *l) { return is_int8(l) ? DEPTH : l->halves ? 2 : 4; }
 INLINE long num_steps(const linear_t *l) { return is_int8(l) ? round_up(l->inputs, DEPTH) / DEPTH : l->inputs; }
 
@@ -43,7 +43,7 @@ static char *row_of(const linear_t *l, long output) {
 }
 
 static void lay_out(linear_t *l, char *memory) {
-    long part = round_up(round_up(l->outputs, BLOCK) * 4, 64), last = l->outputs / BLOCK * BLOCK;
+    long part = round_up(round_up(l->outputs, BLOCK) * 4, 64), full = l->outputs / BLOCK * BLOCK;
     l->bias = (float *)memory;
     l->scales = (float *)(memory + part);
     l->sums = (int32_t *)(memory + 2 * part);
@@ -53,15 +53,15 @@ static void lay_out(linear_t *l, char *memory) {
         return;
     }
     l->packed = memory + 3 * part;
-    if (last < l->outputs) memset(weights_of(l, last), 0, (size_t)(BLOCK * num_steps(l) * step_bytes(l)));
+    if (full < l->outputs) memset(weights_of(l, full), 0, (size_t)(BLOCK * num_steps(l) * step_bytes(l)));
 }
 
-/* Copies steps of `size` bytes, 2 or 4, between places with these distances from one step to the next. */
-INLINE void copy_steps(char *target, long to_apart, const char *source, long from_apart, long steps, long size) {
+/* Copies steps of `size` bytes, 2 or 4; the strides are in bytes, from one step to the next. */
+INLINE void copy_steps(char *target, long target_stride, const char *source, long source_stride, long steps, long size) {
     if (size == 4)
-        for (long i = 0; i < steps; i++) memcpy(target + i * to_apart, source + i * from_apart, 4);
+        for (long i = 0; i < steps; i++) memcpy(target + i * target_stride, source + i * source_stride, 4);
     else
-        for (long i = 0; i < steps; i++) memcpy(target + i * to_apart, source + i * from_apart, 2);
+        for (long i = 0; i < steps; i++) memcpy(target + i * target_stride, source + i * source_stride, 2);
 }
 
 static void unpack(const linear_t *l, long output, void *target) {
@@ -90,11 +90,11 @@ static void widen(const uint16_t *source, int bfloat, float *target, long count)
     }
 }
 
-/* Eight numbers of each of eight outputs, from `offset` bytes on -> eight outputs of each of eight inputs. */
 typedef uint16_t eight_halves_t __attribute__((vector_size(16)));
 typedef uint32_t eight_words_t __attribute__((vector_size(32)));
-#define TURN(name, type) \
-    INLINE void name(const char *const *sources, long offset, char *target, long to_apart) { \
+/* Transposes eight inputs of each of eight outputs, from `offset` bytes on, into eight outputs of each input. */
+#define TRANSPOSE(name, type) \
+    INLINE void name(const char *const *sources, long offset, char *target, long stride) { \
         type rows[8], next[8]; \
         for (long k = 0; k < 8; k++) memcpy(rows + k, sources[k] + offset, sizeof(type)); \
         for (int round = 0; round < 3; round++) { \
@@ -104,24 +104,24 @@ typedef uint32_t eight_words_t __attribute__((vector_size(32)));
             } \
             memcpy(rows, next, sizeof(rows)); \
         } \
-        for (long k = 0; k < 8; k++) memcpy(target + k * to_apart, rows + k, sizeof(type)); \
+        for (long k = 0; k < 8; k++) memcpy(target + k * stride, rows + k, sizeof(type)); \
     }
-TURN(turn_halves, eight_halves_t)
-TURN(turn_words, eight_words_t)
-#undef TURN
+TRANSPOSE(transpose_halves, eight_halves_t)
+TRANSPOSE(transpose_words, eight_words_t)
+#undef TRANSPOSE
 
 #if !defined(TIER_SIMD128)
 /* Packs eight outputs of a map by row into the lanes from `output` on. */
 static void select_eight(const linear_t *source, const int32_t *outputs, const linear_t *target, long output) {
-    long size = step_bytes(source), steps = num_steps(source), apart = size * BLOCK, turned = steps / 8 * 8;
+    long size = step_bytes(source), steps = num_steps(source), stride = size * BLOCK, full = steps / 8 * 8;
     char *packed = weights_of(target, output);
     const char *rows[8];
     for (long k = 0; k < 8; k++) rows[k] = row_of(source, outputs[k]);
-    for (long i = 0; i < turned; i += 8)
-        if (size == 4) turn_words(rows, i * size, packed + i * apart, apart);
-        else turn_halves(rows, i * size, packed + i * apart, apart);
+    for (long i = 0; i < full; i += 8)
+        if (size == 4) transpose_words(rows, i * size, packed + i * stride, stride);
+        else transpose_halves(rows, i * size, packed + i * stride, stride);
     for (long k = 0; k < 8; k++)
-        copy_steps(packed + turned * apart + k * size, apart, rows[k] + turned * size, size, steps - turned, size);
+        copy_steps(packed + full * stride + k * size, stride, rows[k] + full * size, size, steps - full, size);
 }
 #endif
 
@@ -131,7 +131,7 @@ static void select_outputs(const linear_t *source, const int32_t *outputs, linea
     target->int8 = source->int8;
     target->halves = source->halves;
     lay_out(target, memory);
-#if !defined(TIER_SIMD128) /* where code is to be small */
+#if !defined(TIER_SIMD128) /* a page loads faster without this code */
     for (; source->by_row && done + 8 <= target->outputs; done += 8) select_eight(source, outputs + done, target, done);
 #endif
     for (long o = done; o < target->outputs; o++) {
@@ -148,7 +148,7 @@ static void select_outputs(const linear_t *source, const int32_t *outputs, linea
     }
 }
 
-/* A few inputs of all outputs of a block, then the next ones: what they are written to stays in the cache. */
+/* Inputs that are packed of all outputs of a block before the next ones are: the target then stays in the cache. */
 #define PACKED_AT_ONCE 32
 
 static void pack_numbers(linear_t *l, const char *weight, long first, long end) {
@@ -163,7 +163,7 @@ static void pack_numbers(linear_t *l, const char *weight, long first, long end) 
                     const char *rows[8];
                     for (long k = 0; k < 8; k++) rows[k] = source + k * row;
                     for (long k = 0; k < PACKED_AT_ONCE; k += 8)
-                        turn_halves(rows, k * size, target + k * size * BLOCK, size * BLOCK);
+                        transpose_halves(rows, k * size, target + k * size * BLOCK, size * BLOCK);
                     o += 7;
                 } else {
                     copy_steps(target, size * BLOCK, source, size, count, size);
@@ -208,29 +208,29 @@ static void pack_codes(linear_t *l, const int8_t *codes, const float *magnitudes
     for (long o = first; o < end; o++, codes += l->inputs) {
         char *target = l->by_row ? row_of(l, o) : weights_of(l, o);
         int32_t sum = 0;
-        long full = l->inputs / DEPTH * DEPTH, apart = l->by_row ? 1 : BLOCK;
+        long full = l->inputs / DEPTH * DEPTH, stride = l->by_row ? 1 : BLOCK;
         if (l->by_row) memcpy(target, codes, (size_t)full);
         else
             for (long i = 0; i < full; i += DEPTH) memcpy(target + i * BLOCK, codes + i, DEPTH);
         for (long i = full; i < round_up(l->inputs, DEPTH); i++)
-            target[full * apart + i - full] = i < l->inputs ? codes[i] : 0;
+            target[full * stride + i - full] = i < l->inputs ? codes[i] : 0;
         for (long i = 0; i < l->inputs; i++) sum += codes[i];
         l->scales[o] = magnitudes[o - first] / 127.f;
         l->sums[o] = sum;
     }
 }
 
-/* How a row was rounded: a number is `step` times what its rounded one is above `zero`. */
+/* How a row was rounded: number = step * (rounded - zero). */
 typedef struct {
     float step;
     int32_t zero;
 } rounding_t;
 
-/* How far a rounded row is from the next one. Rows that are 2 KiB apart share a few sets of the first cache, too few for a
- * tile: each step would drive out the numbers of the next one. */
+/* The distance from a rounded row to the next one. Rows at multiples of 2 KiB share a few sets of the first cache, too few
+ * for a tile: each step would evict the numbers of the next one. */
 static long row_stride(long inputs) {
-    long stride = round_up(inputs, DEPTH), of_sets = 2048 / (long)sizeof(rounded_t);
-    return stride % of_sets ? stride : stride + 64 / (long)sizeof(rounded_t);
+    long stride = round_up(inputs, DEPTH), same_sets = 2048 / (long)sizeof(rounded_t);
+    return stride % same_sets ? stride : stride + 64 / (long)sizeof(rounded_t);
 }
 
 static long scratch(const linear_t *l, long rows) {
@@ -244,16 +244,16 @@ static long scratch(const linear_t *l, long rows) {
 /* Returns how a row is rounded, and the factor of its numbers. The steps reach from the smallest number to the largest, and
  * include zero: after a relu, none is below it. */
 INLINE rounding_t rounding_of(const float *x, long inputs, vf *factor) {
-    vf none = all(0.f), lowest[4] = {none, none, none, none}, highest[4] = {none, none, none, none};
-    long fours = inputs / (4 * LANES) * (4 * LANES);
-    for (long i = 0; i < fours; i += 4 * LANES)
+    vf zeros = all(0.f), lowest[4] = {zeros, zeros, zeros, zeros}, highest[4] = {zeros, zeros, zeros, zeros};
+    long full = inputs / (4 * LANES) * (4 * LANES); /* four vectors at a time do not wait for each other */
+    for (long i = 0; i < full; i += 4 * LANES)
         for (long k = 0; k < 4; k++) {
             vf numbers = load(x + i + k * LANES);
             lowest[k] = min_of(lowest[k], numbers);
             highest[k] = max_of(highest[k], numbers);
         }
-    FOR_VECTORS(i, inputs - fours) {
-        vf numbers = GET(x + fours, i, inputs - fours, 0.f);
+    FOR_VECTORS(i, inputs - full) {
+        vf numbers = GET(x + full, i, inputs - full, 0.f);
         lowest[0] = min_of(lowest[0], numbers);
         highest[0] = max_of(highest[0], numbers);
     }
@@ -414,7 +414,7 @@ OUTLINE void finish(vf first, vf second, float *y, long count, int relu) {
     if (count > LANES) store_first(y + LANES, second, count - LANES);
 }
 
-/* What turns the sums of a block into outputs. */
+/* Of a block's outputs: the sums of their weights, their scales and their biases. */
 typedef struct {
     vi sums[2];
     vf scales[2], biases[2];
@@ -428,14 +428,14 @@ INLINE block_scales_t scales_of(const linear_t *l, long output) {
     };
 }
 
-INLINE void finish_int8(vi first, vi second, block_scales_t by, rounding_t row, float *y, long count, int relu) {
+INLINE void finish_int8(vi first, vi second, block_scales_t block, rounding_t row, float *y, long count, int relu) {
     vf step = all(row.step);
     if (sizeof(rounded_t) == 1) { /* else zero is 0 */
-        first -= by.sums[0] * all_int(row.zero);
-        second -= by.sums[1] * all_int(row.zero);
+        first -= block.sums[0] * all_int(row.zero);
+        second -= block.sums[1] * all_int(row.zero);
     }
-    finish(__builtin_convertvector(first, vf) * by.scales[0] * step + by.biases[0],
-           __builtin_convertvector(second, vf) * by.scales[1] * step + by.biases[1], y, count, relu);
+    finish(__builtin_convertvector(first, vf) * block.scales[0] * step + block.biases[0],
+           __builtin_convertvector(second, vf) * block.scales[1] * step + block.biases[1], y, count, relu);
 }
 
 /* Prefetches the weights that are needed some hundred steps later: the caches do not hold all of a model. */
@@ -459,7 +459,7 @@ INLINE void prefetch_for_rows(const int rows, const void *weight, const long ahe
     prefetch_weights(weight, ahead, bytes);
 }
 
-/* WebAssembly has no prefetch: a byte of each line is read. */
+/* WebAssembly cannot prefetch: read a byte of each cache line instead. */
 INLINE void read_lines(const int8_t *weight, const int bytes) {
     for (int i = 0; i < bytes; i += 64) (void)*(volatile const int8_t *)(weight + i);
 }
@@ -467,7 +467,7 @@ INLINE void read_lines(const int8_t *weight, const int bytes) {
 /* Multiplies rows by consecutive blocks of outputs. */
 INLINE void tile_int8(const int rows, const int blocks, const linear_t *l, long output, const rounded_t *x,
                       const rounding_t *roundings, float *y, int relu) {
-    long stride = round_up(l->inputs, DEPTH), apart = row_stride(l->inputs);
+    long stride = round_up(l->inputs, DEPTH), x_stride = row_stride(l->inputs);
     const int8_t *weight = (const int8_t *)l->packed + output * stride;
     vi first[MAX_ROWS], second[MAX_ROWS];
     UNROLL_ALL
@@ -479,12 +479,12 @@ INLINE void tile_int8(const int rows, const int blocks, const linear_t *l, long 
         else read_lines(next + i * blocks * BLOCK, blocks * BLOCK * DEPTH);
         UNROLL_ALL
         for (int b = 0; b < blocks; b++) {
-            const int8_t *of_block = weight + b * BLOCK * stride;
-            weights_t weights0 = load_weights(of_block), weights1 = load_weights(of_block + LANES * DEPTH);
+            const int8_t *block = weight + b * BLOCK * stride;
+            weights_t weights0 = load_weights(block), weights1 = load_weights(block + LANES * DEPTH);
             UNROLL_ALL
             for (int r = 0; r < rows; r++) {
-                first[b * rows + r] = dot(first[b * rows + r], x + r * apart + i, weights0);
-                second[b * rows + r] = dot(second[b * rows + r], x + r * apart + i, weights1);
+                first[b * rows + r] = dot(first[b * rows + r], x + r * x_stride + i, weights0);
+                second[b * rows + r] = dot(second[b * rows + r], x + r * x_stride + i, weights1);
             }
         }
     }
@@ -498,16 +498,16 @@ INLINE void tile_int8(const int rows, const int blocks, const linear_t *l, long 
     }
 }
 
-INLINE void load_weights_of(const char *weight, const int halves, vf *two) {
+INLINE void load_block_weights(const char *weight, const int halves, vf *weights) {
     for (int i = 0; i < 2; i++)
-        two[i] = halves ? load_half((const uint16_t *)weight + i * LANES) : load((const float *)weight + i * LANES);
+        weights[i] = halves ? load_half((const uint16_t *)weight + i * LANES) : load((const float *)weight + i * LANES);
 }
 
 INLINE void tile_numbers(const int rows, const int halves, const linear_t *l, long output, const float *x, float *y,
                          int relu) {
     const long bytes = halves ? 2 * BLOCK : 4 * BLOCK;
     const char *weight = weights_of(l, output);
-    vf two[2], first[MAX_ROWS], second[MAX_ROWS];
+    vf weights[2], first[MAX_ROWS], second[MAX_ROWS];
     UNROLL_ALL
     for (int r = 0; r < rows; r++) {
         first[r] = load(l->bias + output);
@@ -516,12 +516,12 @@ INLINE void tile_numbers(const int rows, const int halves, const linear_t *l, lo
     const long ahead = prefetch_ahead;
     for (long i = 0; i < l->inputs; i++, weight += bytes) {
         prefetch_weights(weight, ahead, bytes);
-        load_weights_of(weight, halves, two);
+        load_block_weights(weight, halves, weights);
         UNROLL_ALL
         for (int r = 0; r < rows; r++) {
             vf broadcast = all(x[r * l->inputs + i]);
-            first[r] += broadcast * two[0];
-            second[r] += broadcast * two[1];
+            first[r] += broadcast * weights[0];
+            second[r] += broadcast * weights[1];
         }
     }
     UNROLL_ALL
@@ -588,7 +588,7 @@ static void subtract_rounded(const linear_t *l, const float *x, long rows, const
     const rounding_t *roundings = roundings_of(l, rows, memory);
     for (long r = 0; r < rows; r++, x += l->inputs, residual += l->inputs, rounded += row_stride(l->inputs))
         for (long i = 0; i < l->inputs; i++) {
-#if defined(__wasm_relaxed_simd__) /* whose bytes are unsigned or signed */
+#if defined(__wasm_relaxed_simd__) /* its bytes are unsigned where ZERO_POINT is not 0, else signed */
             int32_t number = ZERO_POINT ? rounded[i] : (int8_t)rounded[i];
 #else
             int32_t number = rounded[i];
@@ -606,7 +606,7 @@ static void activate(const linear_t *l, long rows, float *y, int activation, lon
             apply(y + row * l->outputs + first, last - first, activation);
 }
 
-/* The outputs from `output` on of up to MAX_ROWS rows: a block of them. */
+/* Computes the block of outputs from `output` on, for up to MAX_ROWS rows. */
 static void multiply_block(const linear_t *l, long output, long rows, const float *x, const rounded_t *rounded,
                            const rounding_t *roundings, float *y, int relu) {
 #define TILE(n) \
@@ -668,7 +668,7 @@ static void multiply(const linear_t *l, const float *x, long rows, float *y, int
 #define TILE_ROWS 16
 #define TILE_BYTES 64
 #define MIN_TILED_ROWS (MAX_ROWS + 1) /* from this many on, the other product reads the weights twice */
-#define MAX_TILED_INPUTS (1 << 15)    /* the sums of their weights have 22 bits */
+#define MAX_TILED_INPUTS (1 << 15)    /* the sum of so many weights fits the 22 bits of `two_parts` */
 
 /* Eight tiles: four of sums and two of inputs, all with `rows` rows, and two of weights. */
 typedef struct {
@@ -681,13 +681,13 @@ INLINE tiles_t tiles_of(uint8_t rows) {
     return (tiles_t){1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {rows, rows, rows, rows, rows, rows, 16, 16}};
 }
 
-/* Numbers of 22 bits in two parts of 16: the upper one stands for 128 times as much. */
+/* Splits numbers of 22 bits into two parts of 16 bits: the upper one counts 128 times as much. */
 INLINE vi two_parts(vi number) { return (number & all_int(127)) | ((number >> 7) << 16); }
 
 /* sums - number * zero, for a `zero` of 8 bits and the `parts` of the number. */
-INLINE vi less_zeros(vi sums, vi parts, int32_t zero) {
-    int32_t twice = (int32_t)((uint32_t)(-128 * zero) << 16 | (uint16_t)-zero);
-    return (vi)_mm512_dpwssd_epi32((__m512i)sums, (__m512i)parts, (__m512i)all_int(twice));
+INLINE vi subtract_zeros(vi sums, vi parts, int32_t zero) {
+    int32_t factors = (int32_t)((uint32_t)(-128 * zero) << 16 | (uint16_t)-zero); /* of the two parts */
+    return (vi)_mm512_dpwssd_epi32((__m512i)sums, (__m512i)parts, (__m512i)all_int(factors));
 }
 
 INLINE void prefetch_tiles(const int8_t *weight, const int bytes) {
@@ -707,14 +707,14 @@ INLINE BY_TILES void tile_rows(const linear_t *l, const rounded_t *x, const roun
     vi sums[2 * TILE_ROWS][2];
     tiles_t tiles = tiles_of((uint8_t)height);
     _tile_loadconfig(&tiles);
-    long of_group = round_up(GROUP_BYTES / l->inputs, BLOCK);
-    for (long group = first; group < last; group += of_group)
+    long group_size = round_up(GROUP_BYTES / l->inputs, BLOCK);
+    for (long group = first; group < last; group += group_size)
     for (long row = 0; row < rows; row += 2 * height) {
-        int two = rows - row > height;
+        int has_second = rows - row > height;
         long start[2] = {row, row + height};
-        if (start[two] > rows - height) start[two] = rows - height;
+        if (start[has_second] > rows - height) start[has_second] = rows - height;
         const rounded_t *low = x + start[0] * stride, *high = x + start[1] * stride;
-        for (long output = group; output < last && output < group + of_group; output += BLOCK) {
+        for (long output = group; output < last && output < group + group_size; output += BLOCK) {
             const int8_t *weight = (const int8_t *)l->packed + output * l->inputs;
             _tile_zero(0);
             _tile_zero(1);
@@ -727,27 +727,27 @@ INLINE BY_TILES void tile_rows(const linear_t *l, const rounded_t *x, const roun
                 _tile_dpbusd(0, 4, 6);
                 _tile_loadd(7, weight + LANES * DEPTH, BLOCK * DEPTH);
                 _tile_dpbusd(1, 4, 7);
-                if (!two) continue;
+                if (!has_second) continue;
                 _tile_loadd(5, high + i, stride);
                 _tile_dpbusd(2, 5, 6);
                 _tile_dpbusd(3, 5, 7);
             }
             _tile_stored(0, sums[0], BLOCK * 4);
             _tile_stored(1, sums[0] + 1, BLOCK * 4);
-            if (two) {
+            if (has_second) {
                 _tile_stored(2, sums[height], BLOCK * 4);
                 _tile_stored(3, sums[height] + 1, BLOCK * 4);
             }
-            block_scales_t by = scales_of(l, output);
-            for (int k = 0; k < 2; k++) by.sums[k] = two_parts(by.sums[k]);
-            for (int tile = 0; tile <= two; tile++)
+            block_scales_t block = scales_of(l, output);
+            for (int k = 0; k < 2; k++) block.sums[k] = two_parts(block.sums[k]);
+            for (int tile = 0; tile <= has_second; tile++)
                 for (long r = 0; r < height; r++, weight += BLOCK * DEPTH) {
                     rounding_t rounding = roundings[start[tile] + r];
                     if (row == 0) prefetch_tiles(weight, BLOCK * DEPTH); /* of the next block: reading does not pause */
                     vf logits[2];
                     for (int k = 0; k < 2; k++) {
-                        vi sum = less_zeros(sums[tile * height + r][k], by.sums[k], rounding.zero);
-                        logits[k] = __builtin_convertvector(sum, vf) * by.scales[k] * all(rounding.step) + by.biases[k];
+                        vi sum = subtract_zeros(sums[tile * height + r][k], block.sums[k], rounding.zero);
+                        logits[k] = __builtin_convertvector(sum, vf) * block.scales[k] * all(rounding.step) + block.biases[k];
                     }
                     long row_index = start[tile] + r;
                     float *outputs = y + row_index * l->outputs + output;
@@ -766,10 +766,10 @@ static __attribute__((noinline)) BY_TILES void tiles_int8(const linear_t *l, con
     tile_rows(l, x, roundings, rows, y, relu, NULL, first, last);
 }
 
-static __attribute__((noinline)) BY_TILES void tiles_near(const linear_t *l, const rounded_t *x,
-                                                           const rounding_t *roundings, long rows, contenders_t *contenders,
-                                                           long first, long last) {
-    for (long r = 0; r < rows; r++) contenders[r].radii = l->scales; /* any numbers do, as the reach is 0 */
+static __attribute__((noinline)) BY_TILES void tile_contenders(const linear_t *l, const rounded_t *x,
+                                                                const rounding_t *roundings, long rows,
+                                                                contenders_t *contenders, long first, long last) {
+    for (long r = 0; r < rows; r++) contenders[r].radii = l->scales; /* not used: the reach is 0 */
     tile_rows(l, x, roundings, rows, NULL, 0, contenders, first, last);
 }
 
