@@ -77,19 +77,19 @@ export function coverPiece(piece, received, calibration, unknown, translation) {
 }
 
 /**
- * Find which words of a translation its source supports. `offsets`, `logProbs`: of the translation's tokens; `reading`: the
+ * Find which words of a translation its source supports. `offsets`, `logProbs`: of the translation's tokens; `reversed`: the
  * translation as a piece of the other direction, with the attention that its tokens receive there; undefined if blank.
  *
  * Return its words, and their mean support.
  */
-export function supportPiece({ translation, offsets, logProbs, reading }, { optional_targets: optional = [] }) {
+export function supportPiece({ translation, offsets, logProbs, reversed }, { optional_targets: optional = [] }) {
   const tokensOfSpan = new Map(wordsOf(translation, offsets).map(({ span, tokens }) => [span.join(), tokens]));
-  const offsetsOfReading = reading?.offsets.map((span) => span && reading.sourceSpan(span));
-  const words = reading ? wordsOf(translation, offsetsOfReading).filter(({ span }) => !isMark(translation.slice(...span))) : [];
+  const reversedOffsets = reversed?.offsets.map((span) => span && reversed.sourceSpan(span));
+  const words = reversed ? wordsOf(translation, reversedOffsets).filter(({ span }) => !isMark(translation.slice(...span))) : [];
   const doubts = words.map(({ span, tokens }) => {
     const logProbsOfWord = (tokensOfSpan.get(span.join()) ?? []).map((token) => logProbs[token]);
     const logProb = Math.max(logProbsOfWord.length ? mean(logProbsOfWord) : 0, MIN_LOG_PROB);
-    return -evidenceOf(Math.max(...tokens.map((token) => reading.received[token]))) - LOG_PROB_WEIGHT * logProb;
+    return -evidenceOf(Math.max(...tokens.map((token) => reversed.received[token]))) - LOG_PROB_WEIGHT * logProb;
   });
   const supported = words.map(({ span: [start, end] }, index) => {
     const neighbours = [doubts[index - 1], doubts[index + 1]].filter((value) => value !== undefined);

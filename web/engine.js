@@ -178,7 +178,7 @@ export class Engine {
     const numTokens = sources.length * maxLength;
     const [tokens, lengths] = [new Int32Array(2 * numTokens), new Int32Array(2 * sources.length)]; // numbers of 64 bits
     const logProbs = new Float32Array(numTokens);
-    const received = head && new Float32Array(numTokens * width);
+    const attention = head && new Float32Array(numTokens * width);
     this.#translate({
       ...this.#common(sources, width, head),
       limits: int64s(limits),
@@ -188,13 +188,13 @@ export class Engine {
       num_return_sequences: 1,
       longest: maxLength,
       ...(shortlist && shortlistFields(sources, shortlist)),
-    }, { tokens, translation_lengths: lengths, scores: new Float32Array(sources.length), log_probs: logProbs, received });
+    }, { tokens, translation_lengths: lengths, scores: new Float32Array(sources.length), log_probs: logProbs, attention });
     return sources.map((source, row) => {
       const [start, length] = [row * maxLength, lengths[2 * row]];
       return {
         ids: Array.from({ length }, (_, index) => tokens[2 * (start + index)]),
         logProbs: Array.from(logProbs.subarray(start, start + length)),
-        received: received && rows(received, start, length, width, source.length),
+        attention: attention && rows(attention, start, length, width, source.length),
       };
     });
   }
@@ -205,7 +205,7 @@ export class Engine {
     const lengths = targets.map((target) => target.length);
     const numTokens = lengths.reduce((sum, length) => sum + length, 0);
     const logProbs = new Float32Array(numTokens);
-    const received = head && new Float32Array(numTokens * width);
+    const attention = head && new Float32Array(numTokens * width);
     this.#translate({
       ...this.#common(sources, width, head),
       limits: int64s(lengths),
@@ -214,14 +214,14 @@ export class Engine {
       longest: Math.max(...lengths),
       num_beams: 1,
       num_return_sequences: 1,
-    }, { target_log_probs: logProbs, received });
+    }, { target_log_probs: logProbs, attention });
     let end = 0;
     return sources.map((source, row) => {
       const [start, length] = [end, lengths[row]];
       end += length;
       return {
         logProbs: Array.from(logProbs.subarray(start, end)),
-        received: received && rows(received, start, length, width, source.length),
+        attention: attention && rows(attention, start, length, width, source.length),
       };
     });
   }

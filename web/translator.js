@@ -126,9 +126,9 @@ export class Translator {
     const limit = this.defaults.longest_target ?? Infinity;
     const target = this.tokenizer.encodeTarget(withoutTags(translation));
     const ids = target.length > limit ? [...target.slice(0, limit - 1), target.at(-1)] : target;
-    const [{ logProbs, received }] = this.engine.force([piece.ids], [ids], this.calibration.head);
+    const [{ logProbs, attention }] = this.engine.force([piece.ids], [ids], this.calibration.head);
     const isEmpty = ids[0] === this.engine.tokens.end;
-    const fields = { userTranslation: translation, hypothesis: { ids, logProbs }, received: mostReceived(piece.ids, isEmpty ? [] : received) };
+    const fields = { userTranslation: translation, hypothesis: { ids, logProbs }, received: mostReceived(piece.ids, isEmpty ? [] : attention) };
     return Object.assign(piece, fields);
   }
 
@@ -153,7 +153,7 @@ export class Translator {
     });
     pieces.forEach((piece, index) => {
       piece.hypothesis = hypotheses[index];
-      piece.received = head && mostReceived(piece.ids, piece.hypothesis.received);
+      piece.received = head && mostReceived(piece.ids, piece.hypothesis.attention);
     });
   }
 
@@ -186,9 +186,9 @@ export class Translator {
   }
 
   /** Return how strongly each token of a translation aligns with each token of its source [T][S]: see aligning.py. */
-  #alignedRows(source, { ids, received }) {
+  #alignedRows(source, { ids, attention }) {
     if (this.calibration) {
-      const rows = received ?? this.engine.force([source], [ids], this.calibration.head)[0].received;
+      const rows = attention ?? this.engine.force([source], [ids], this.calibration.head)[0].attention;
       // a head attends to the word just read, one step after the token that stands for it
       return [...rows.slice(1), ...rows.slice(-1)];
     }
@@ -217,7 +217,7 @@ export class Translator {
 
   #support({ text, hypothesis: { ids, logProbs } }, translation) {
     const offsets = this.tokenizer.offsetsIn(translation, ids);
-    return supportPiece({ translation, offsets, logProbs, reading: this.reverse.#forced(translation, text.trim()) }, this.calibration);
+    return supportPiece({ translation, offsets, logProbs, reversed: this.reverse.#forced(translation, text.trim()) }, this.calibration);
   }
 }
 

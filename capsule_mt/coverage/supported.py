@@ -28,7 +28,7 @@ def attended_words(text: str, forced_pair: ForcedPair | None) -> list[tuple[Span
     """Return the words of a translation, each with the highest attention that it receives from the reverse model."""
     if forced_pair is None:
         return []
-    rows = forced_pair.forced.received or []
+    rows = forced_pair.forced.attention or []
     words = words_of(text, forced_pair.source)
     return [(span, max((row[column] for row in rows for column in columns), default=0.0)) for span, columns in words]
 

@@ -50,7 +50,7 @@ class EngineDecoder:
         for limit, result in zip(options.limits, results, strict=True):
             hypotheses = []
             for index, ids in enumerate(result.tokens):
-                attention = None if result.received is None else result.received[index]
+                attention = None if result.attention is None else result.attention[index]
                 was_cut = len(ids) >= limit or (self.end >= 0 and ids[-1] != self.end)
                 hypotheses.append(Hypothesis(ids, result.log_probs[index], was_cut, attention))
             batch.append(hypotheses)
@@ -67,4 +67,4 @@ class EngineDecoder:
         """Score these translations, from the first token after the start token on."""
         tokens = {"start": self.start, "end": self.end, "pad": self.pad}
         scores = self.engine.force(sources, targets, readings, positions, restriction, **tokens)
-        return [Forced(log_probs, received) for log_probs, received in scores]
+        return [Forced(log_probs, attention) for log_probs, attention in scores]

@@ -17,7 +17,7 @@ _FIELDS = """
     longest, longest_source, layer, head, num_threads: i; candidates: p; num_candidates: i;
     list_lengths, candidate_indices, prefixes, prefix_lengths: p;
     targets, target_lengths, scored_targets, target_log_probs: p;
-    tokens, translation_lengths, scores, log_probs, first_logits, received, stop: p
+    tokens, translation_lengths, scores, log_probs, first_logits, attention, stop: p
 """
 # the fields of `request_t`, in order: numbers of 64 bits, pointers, floats; options come first
 REQUEST_FIELDS = request_fields() | {
@@ -37,13 +37,13 @@ class SearchResult(NamedTuple):
     scores: the log-probability over the length to the power of the length penalty, as `generate()` computes it,
         without a forced end.
     log_probs: those of each token, forced ends included.
-    received: the attention of each token [T][S].
+    attention: of each token to the source [T][S], for each translation.
     """
 
     tokens: list[list[int]]
     scores: list[float]
     log_probs: list[list[float]]
-    received: list[list[list[float]]] | None
+    attention: list[list[list[float]]] | None
     first_logits: "array[float] | None"
 
 
@@ -51,7 +51,7 @@ class Scored(NamedTuple):
     """What `Engine.force` returns for a target: attention [T][S], and log-probabilities [T], NaN if not requested."""
 
     log_probs: list[float]
-    received: list[list[float]] | None
+    attention: list[list[float]] | None
 
 
 class JointCandidates(NamedTuple):
@@ -111,15 +111,15 @@ class Call:
         head = None if readings is None else readings.head
         self.numbers["layer"], self.numbers["head"] = head or (-1, -1)
         if head is not None:
-            self.arrays["received"] = empty("f", num_tokens * self.width)
+            self.arrays["attention"] = empty("f", num_tokens * self.width)
 
-    def received(self, first: int, count: int, source: Ids) -> list[list[float]] | None:
+    def attention_of(self, first: int, count: int, source: Ids) -> list[list[float]] | None:
         """Return the attention to the source of `count` tokens from `first` on, if it was read."""
-        received = self.arrays.get("received")
-        if received is None:
+        attention = self.arrays.get("attention")
+        if attention is None:
             return None
         starts = range(first * self.width, (first + count) * self.width, self.width)
-        return [received[start : start + len(source)].tolist() for start in starts]
+        return [attention[start : start + len(source)].tolist() for start in starts]
 
 
 class ForcedCall(Call):
@@ -159,7 +159,7 @@ class ForcedCall(Call):
         log_probs, results, first = self.arrays["target_log_probs"], [], 0
         for source, length in zip(self.sources, self.arrays["target_lengths"], strict=True):
             end = first + length
-            results.append(Scored(log_probs[first:end].tolist(), self.received(first, length, source)))
+            results.append(Scored(log_probs[first:end].tolist(), self.attention_of(first, length, source)))
             first = end
         return results
 
@@ -221,7 +221,7 @@ class SearchCall(Call):
             [],
             [],
             [],
-            [] if "received" in self.arrays else None,
+            [] if "attention" in self.arrays else None,
             None if logits is None else logits[index * size : (index + 1) * size],
         )
         for row in range(index * self.num_returned, (index + 1) * self.num_returned):
@@ -231,9 +231,9 @@ class SearchCall(Call):
             result.tokens.append(self.arrays["tokens"][first : first + length].tolist())
             result.scores.append(self.arrays["scores"][row])
             result.log_probs.append(self.arrays["log_probs"][first : first + length].tolist())
-            received = self.received(first, length, source)
-            if result.received is not None and received is not None:
-                result.received.append(received)
+            attention = self.attention_of(first, length, source)
+            if result.attention is not None and attention is not None:
+                result.attention.append(attention)
         return result
 
 

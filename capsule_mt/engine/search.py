@@ -40,20 +40,20 @@ class Hypothesis:
     def read(self, forced: "Forced", end: int) -> None:
         """Keep what a forced pass over these tokens has read; a translation of an end token alone covers nothing."""
         self.log_probs = forced.log_probs
-        if forced.received is not None:
+        if forced.attention is not None:
             is_empty = self.ids[:1] == [end]
-            self.attention = [[0.0] * len(row) for row in forced.received] if is_empty else forced.received
+            self.attention = [[0.0] * len(row) for row in forced.attention] if is_empty else forced.attention
 
 
 class Forced(NamedTuple):
     """A given translation, scored.
 
     log_probs: of each of its tokens [T].
-    received: the attention of each step to each source token [T][S].
+    attention: of each step to each source token [T][S].
     """
 
     log_probs: list[float]
-    received: list[list[float]] | None = None
+    attention: list[list[float]] | None = None
 
 
 class Restriction(NamedTuple):

@@ -28,6 +28,6 @@ def aligned_rows(pairs: Sequence[tuple[Ids, Hypothesis]], plan: Plan) -> list[li
         indices = [missing_indices[i] for i in batch]
         sources, targets = [pairs[index][0] for index in indices], [pairs[index][1].ids for index in indices]
         for index, forced in zip(indices, decoder.force(sources, targets, Readings(head=plan.head)), strict=True):
-            attentions[index] = forced.received
+            attentions[index] = forced.attention
     # the head attends to the source of the token before: shift by one step, and repeat the last row
     return [[*rows[1:], *rows[-1:]] for rows in (attention or [] for attention in attentions)]

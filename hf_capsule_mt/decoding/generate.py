@@ -172,8 +172,8 @@ class GenerateDecoder:
         log_probs = token_log_probs(logits.float(), labels).tolist()
         forced = []
         for row in range(len(sources)):
-            received = attention[0][row, : lengths[row]][:, mask[row].bool()].tolist() if attention else None
-            forced.append(Forced(log_probs[row][: lengths[row]], received))
+            rows = attention[0][row, : lengths[row]][:, mask[row].bool()].tolist() if attention else None
+            forced.append(Forced(log_probs[row][: lengths[row]], rows))
         return forced
 
     def _collate(self, sources: Sequence[Ids]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -121,7 +121,7 @@ def test_forced_passes_and_heads_are_those_of_transformers(model_type):
         forced = light.decoder_for(readings).force(sources, targets, readings)
         for result, reference in zip(forced, expected, strict=True):
             assert result.log_probs == pytest.approx(reference.log_probs, abs=2e-4)
-            for step, reference_step in zip(result.received or [], reference.received or [], strict=True):
+            for step, reference_step in zip(result.attention or [], reference.attention or [], strict=True):
                 assert step == pytest.approx(reference_step, abs=1e-4)
 
 

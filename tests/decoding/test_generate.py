@@ -68,8 +68,8 @@ def test_forced_passes_are_equal(family, monkeypatch):
         expected, actual = (decoder.force(sources, ragged, readings) for decoder in (light.decoder, heavy))
         for expected_one, actual_one in zip(expected, actual, strict=True):
             assert expected_one.log_probs == pytest.approx(actual_one.log_probs, abs=1e-4)
-            assert (expected_one.received is None) == (actual_one.received is None) == (readings.head is None)
-            for step, expected_step in zip(expected_one.received or [], actual_one.received or [], strict=True):
+            assert (expected_one.attention is None) == (actual_one.attention is None) == (readings.head is None)
+            for step, expected_step in zip(expected_one.attention or [], actual_one.attention or [], strict=True):
                 assert step == pytest.approx(expected_step, abs=1e-4)
     monkeypatch.setattr("hf_capsule_mt.decoding.generate.LOGITS_AT_ONCE", 1)
     for expected_one, actual_one in zip(actual, heavy.force(sources, ragged, readings), strict=True):  # in parts
@@ -121,7 +121,7 @@ def test_the_engine_alone_decodes_what_it_knows(monkeypatch):
     )
     (forced, *_) = fast.force(SOURCES[:1], [hypothesis.ids], Readings((1, 2)))
     assert sum(forced.log_probs) / len(forced.log_probs) == pytest.approx(hypothesis.score, abs=1e-4)
-    assert forced.received == hypothesis.attention
+    assert forced.attention == hypothesis.attention
 
 
 def test_a_call_undoes_what_the_model_sets():

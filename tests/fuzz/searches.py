@@ -167,4 +167,4 @@ def check_search(case: Case) -> None:
             if PAD in ids[:-1]:  # a forced pass reads up to the padding
                 continue
             (forced,) = decoder.force([source], [ids], readings)
-            assert forced.received == hypothesis.attention or ids == [decoder.end]
+            assert forced.attention == hypothesis.attention or ids == [decoder.end]

@@ -42,9 +42,9 @@ class Echo:
         self.forced.append((list(sources), [list(target) for target in targets]))
         forced = []
         for source, target in zip(sources, targets, strict=True):
-            received = [[float(token == source_token) for source_token in source] for token in target]
+            attention = [[float(token == source_token) for source_token in source] for token in target]
             log_probs = [-1.0 if token in source else -3.0 for token in target]
-            forced.append(Forced(log_probs, received if readings.head is not None else None))
+            forced.append(Forced(log_probs, attention if readings.head is not None else None))
         return forced
 
 

@@ -86,7 +86,7 @@ static void lay_out_cache(run_t *run) {
     cache->source = take_zeros(run, (model->num_operations[DECODER] + 1) * (int64_t)sizeof(char *));
     cache->max_keys = (request->longest_source > longest ? request->longest_source : longest) + 1;
     cache->keys = take(run, team_size(run->team) * cache->max_keys * (int64_t)sizeof(char *));
-    run->attended = request->received ? take(run, steps * (int64_t)sizeof(float *)) : NULL;
+    run->attended = request->attention ? take(run, steps * (int64_t)sizeof(float *)) : NULL;
 }
 
 /* Gives the buffers their memory, for as many rows as there may be. */

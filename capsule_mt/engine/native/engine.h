@@ -111,7 +111,7 @@ typedef struct {
     /* With `layer` and `head`: what each token of a translation attends to, zeros for one that is an end token alone
      * [num_sources, num_return_sequences, longest, longest_source]. With `targets`: each of their tokens
      * [tokens of all targets, longest_source]. */
-    float *received;
+    float *attention;
     /* NULL, or an `enum stop` that another thread may change: read before each operation. */
     const int32_t *stop;
 } request_t;

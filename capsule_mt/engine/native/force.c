@@ -74,7 +74,7 @@ static void run_rows(run_t *run, scores_t *scores) {
     run_program(run, DECODER);
     for (int64_t row = 0; run->attended && row < run->rows.count; row++) {
         const position_t *position = scores->positions + scores->row_positions[row];
-        float *target = request->received + position->result * request->longest_source;
+        float *target = request->attention + position->result * request->longest_source;
         memcpy(target, attended_by(run, run->rows.step, row), (size_t)request->lengths[position->source] * 4);
     }
     int64_t num_scored = list_scored_rows(run, scores);

@@ -278,7 +278,7 @@ static int check_readings(const model_t *model, const request_t *request) {
         has_head = request->head >= 0 && request->head < op->slots[ATTEND_SOURCE_heads];
         if (!has_head) break; /* every operation of this layer is read */
     }
-    if (request->received && !has_head)
+    if (request->attention && !has_head)
         return refuse("the model has no head %lld in layer %lld that attends to the source", (long long)request->head,
                       (long long)request->layer);
     return 0;

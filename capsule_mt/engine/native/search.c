@@ -318,13 +318,13 @@ void reorder(run_t *run, const int64_t *parent_rows, int64_t count) {
 
 /* ---- results */
 
-/* What the head attends to in each step of a hypothesis; zeros if that is empty. */
-static void write_received(const run_t *run, const search_t *search, const hypothesis_t *hypothesis, float *received) {
+/* Writes what the head attends to in each step of a hypothesis; zeros if that is an end token alone. */
+static void write_attention(const run_t *run, const search_t *search, const hypothesis_t *hypothesis, float *target) {
     int64_t width = run->request->longest_source, num_words = run->request->lengths[search->source];
     int is_empty = hypothesis->tokens[0] == run->request->end_token;
-    for (int64_t t = 0; t < hypothesis->length; t++, received += width) {
-        if (is_empty) memset(received, 0, (size_t)num_words * 4);
-        else memcpy(received, attended_by(run, t, hypothesis->rows[t]), (size_t)num_words * 4);
+    for (int64_t t = 0; t < hypothesis->length; t++, target += width) {
+        if (is_empty) memset(target, 0, (size_t)num_words * 4);
+        else memcpy(target, attended_by(run, t, hypothesis->rows[t]), (size_t)num_words * 4);
     }
 }
 
@@ -341,7 +341,7 @@ static void write_results(const run_t *run, const search_t *search) {
         if (hypothesis)
             memcpy(request->log_probs + index * request->longest, hypothesis->log_probs, (size_t)length * 4);
         if (run->attended && hypothesis)
-            write_received(run, search, hypothesis, request->received + index * request->longest * longest_source);
+            write_attention(run, search, hypothesis, request->attention + index * request->longest * longest_source);
     }
 }
 

@@ -170,13 +170,13 @@ class EmulatedLibrary:
             "stop": 4,
         }
         searched = number * returned * request.longest
-        received = searched if request.targets is None else _sum(request.target_lengths, number)
+        num_tokens = searched if request.targets is None else _sum(request.target_lengths, number)
         vocabulary = int.from_bytes(self.models[model - 1][1:9], sys.byteorder)
         outputs = {
             "tokens": 8 * searched,
             "scores": 4 * number * returned,
             "first_logits": 4 * number * vocabulary,
-            "received": 4 * received * request.longest_source,
+            "attention": 4 * num_tokens * request.longest_source,
             "translation_lengths": 8 * number * returned,
             "target_log_probs": 4 * _sum(request.target_lengths, number),
             "log_probs": 4 * searched,

@@ -98,7 +98,7 @@ def check_plain(name: str) -> None:
         expected = [row[token] for row, token in zip(steps[:-1], target, strict=True)]
         assert forced.log_probs == pytest.approx(expected, abs=2e-4)
         if readings.head is not None:
-            for row, share in zip(forced.received, plain.attended[1, 1], strict=False):
+            for row, share in zip(forced.attention, plain.attended[1, 1], strict=False):
                 assert row == pytest.approx(share, abs=2e-5)
 
 
@@ -218,7 +218,7 @@ def test_forcing_what_a_search_found_reads_the_same_bit_for_bit(name, limit, int
                 (forced,) = decoder.force([source], [hypothesis.ids], readings)
                 assert forced.log_probs == pytest.approx(hypothesis.log_probs, abs=1e-6)
                 if readings.head is not None and hypothesis.ids != [END]:
-                    assert forced.received == hypothesis.attention
+                    assert forced.attention == hypothesis.attention
 
 
 @pytest.mark.parametrize("int8", [False, True])
@@ -254,7 +254,7 @@ def test_requested_positions_alone_are_scored_bit_for_bit(name, int8):
     positions = [range(len(target))[row % 2 :: row + 1] for row, target in enumerate(TARGETS)]
     complete = decoder.force(SOURCES, TARGETS, readings)
     partial = decoder.force(SOURCES, TARGETS, readings, positions)
-    assert [forced.received for forced in partial] == [forced.received for forced in complete]
+    assert [forced.attention for forced in partial] == [forced.attention for forced in complete]
     for scored_positions, full, forced in zip(positions, complete, partial, strict=True):
         for position, log_prob in enumerate(forced.log_probs):
             is_scored = position in scored_positions
