@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 
 import torch
 from torch import nn
-from transformers import GenerationConfig, PreTrainedModel
+from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 from transformers.generation.utils import GenerateBeamEncoderDecoderOutput, GenerateEncoderDecoderOutput
 from transformers.utils import logging
 
@@ -89,6 +89,8 @@ class _Settings(NamedTuple):
 class FastTranslator:
     """A model and the engine that decodes for it: see `to_fast`.
 
+    It has the model's `config` and `generation_config`, and the model itself as `model`.
+
     strict: raise an error where `generate()` would have to take over.
     """
 
@@ -121,6 +123,25 @@ class FastTranslator:
                 raise
             self._missing = str(error)
             self._report(f"{error}: transformers' generate() decodes.")
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"what `to_fast` returns does not have `{name}`; the model from which it was made is its `model`"
+        )
+
+    @property
+    def config(self) -> PreTrainedConfig:
+        """The model's configuration."""
+        return cast(PreTrainedConfig, self.model.config)
+
+    @property
+    def generation_config(self) -> GenerationConfig:
+        """The model's settings of `generate()`. A change, here or in the model, holds from the next call on."""
+        return cast(GenerationConfig, self.model.generation_config)
+
+    @generation_config.setter
+    def generation_config(self, config: GenerationConfig) -> None:
+        self.model.generation_config = config
 
     @property
     def backend(self) -> str:

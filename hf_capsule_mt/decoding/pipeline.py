@@ -14,7 +14,7 @@ from capsule_mt.files.lines import coverage_record
 from capsule_mt.text.segments import TranslationIterator
 from capsule_mt.translate.options import TranslationOptions, refuse_unknown
 from capsule_mt.translate.results import Translation
-from hf_capsule_mt.decoding.translator import TASK_WITH_LANGUAGES, Translator, options_of_model
+from hf_capsule_mt.decoding.translator import TASK_WITH_LANGUAGES, Translator, check_model, options_of_model
 from hf_capsule_mt.loading import CheckedSeq2SeqLM
 
 TASK = "translation"
@@ -51,6 +51,7 @@ class TranslationPipeline(Pipeline):
     _load_tokenizer: Any = True
 
     def __init__(self, model: PreTrainedModel, *args: Any, **kwargs: Any) -> None:
+        check_model(model)
         settings = {name: kwargs.pop(name) for name in CONSTRUCTION if name in kwargs}
         super().__init__(model, *args, **kwargs)
         if self.tokenizer is None:

@@ -75,6 +75,7 @@ class Translator(capsule_mt.translate.translator.Translator):
         reverse: Scorer | str | os.PathLike[str] | None = None,
         glossary: Glossary | Mapping[str, str] | str | os.PathLike[str] | None = None,
     ) -> None:
+        check_model(model)
         self.model: Any = model.eval()
         self.glossary = glossary_of(glossary)
         self._reverse = reverse
@@ -254,6 +255,16 @@ class Translator(capsule_mt.translate.translator.Translator):
         """What a T5 checkpoint says of the task "translation_en_to_de": a prefix and settings of `generate()`."""
         of_tasks = getattr(self.model.config, "task_specific_params", None) or {}
         return of_tasks.get(self.task) or {}
+
+
+def check_model(model: object) -> None:
+    """Refuse what is not a model, such as its folder or what `to_fast` returns."""
+    if isinstance(model, torch.nn.Module):
+        return
+    advice = "`Translator.from_pretrained` takes a folder or a name"
+    if isinstance(model, FastTranslator):
+        advice = f"give its `model`, with `int8={model.int8}`"
+    raise TypeError(f"`model` must be a model of transformers, got a {type(model).__name__}: {advice}")
 
 
 def options_of_model(model: PreTrainedModel) -> frozenset[str]:

@@ -1,5 +1,6 @@
 """`to_fast` against `generate()`: every family and seam, and every setting of the search."""
 
+import copy
 import logging
 
 import pytest
@@ -241,6 +242,19 @@ def test_only_a_model_is_made_fast():
     for argument, kind in (("checkpoints/capsule-marian-de-en", "str"), (fast, "FastTranslator")):
         with pytest.raises(TypeError, match=f"`to_fast` takes a model, .*, got a {kind}"):
             to_fast(argument)
+
+
+def test_it_has_the_configurations_of_its_model():
+    model = build("plain")
+    fast = to_fast(model, int8=False)
+    assert fast.config is model.config
+    assert fast.generation_config is model.generation_config
+    fast.generation_config = GenerationConfig.from_model_config(model.config)
+    fast.generation_config.max_new_tokens = 2
+    assert fast.generate(**batch()).shape[1] == 3
+    assert copy.copy(fast).config is model.config
+    with pytest.raises(AttributeError, match=r"`to_fast` returns does not have `device`; .* is its `model`$"):
+        _ = fast.device
 
 
 def test_models_that_are_still_what_their_configuration_says():

@@ -9,7 +9,8 @@ from transformers import GenerationConfig, pipeline
 from transformers.pipelines.pt_utils import KeyDataset
 
 from capsule_mt.files.lines import coverage_record
-from hf_capsule_mt import CoverageOptions, Translator
+from hf_capsule_mt import CoverageOptions, Translator, to_fast
+from hf_capsule_mt.decoding.pipeline import TranslationPipeline
 from hf_capsule_mt.hub import plain_pipeline
 from tests.fixtures.tiny import save_tiny_checkpoint
 from tests.fixtures.word_for_word import sentences
@@ -137,6 +138,17 @@ def test_a_saved_pipeline_needs_no_remote_code(translator, tmp_path):
 def test_what_is_no_text(translator, wrong):
     with pytest.raises(ValueError, match="the pipeline translates strings and lists of strings, got a"):
         translator(wrong)
+
+
+@pytest.mark.parametrize("kind", [Translator, TranslationPipeline])
+def test_only_a_model_is_taken_as_one(translator, kind):
+    fast = to_fast(translator.model)
+    for argument, message in (
+        (fast, "got a FastTranslator: give its `model`, with `int8=True`$"),
+        (translator.model.name_or_path, "got a str: `Translator.from_pretrained` takes a folder or a name$"),
+    ):
+        with pytest.raises(TypeError, match="`model` must be a model of transformers, " + message):
+            kind(argument, tokenizer=translator.tokenizer)
 
 
 def test_what_is_refused(translator):
