@@ -55,6 +55,7 @@ class Scorer:
 
     glossary: "Glossary | None" = None
     languages: tuple[str | None, str | None] = (None, None)  # source and target of calls that do not name them
+    _reverse: "Scorer | str | os.PathLike[str] | None" = None
     _looked_for: tuple[str | None, str | None] = (None, None)  # the reverse that a calibration names, and its folder
 
     def __init__(
@@ -71,7 +72,7 @@ class Scorer:
             from capsule_mt.text.glossary import glossary_of  # late: few have one
 
             self.glossary = glossary_of(glossary)
-        self._reverse = reverse
+        self._take_reverse(reverse)
 
     @property
     def calibration(self) -> "Calibration":
@@ -105,7 +106,17 @@ class Scorer:
 
     @reverse.setter
     def reverse(self, translator: "Scorer | None") -> None:
-        self._reverse = translator
+        self._take_reverse(translator)
+
+    def _take_reverse(self, reverse: "Scorer | str | os.PathLike[str] | None") -> None:
+        """Use a reverse model, of which a folder or name is loaded and checked when it is first needed."""
+        if isinstance(reverse, Scorer):
+            self._check_direction(reverse)
+        elif reverse is not None and not isinstance(reverse, (str, os.PathLike)):
+            raise TypeError(
+                f"`reverse` must be a `Translator`, or the folder or name of a model, got a {type(reverse).__name__}"
+            )
+        self._reverse = reverse
 
     def _check_direction(self, reverse: "Scorer") -> None:
         """Refuse a reverse model of other languages: it would verify the marks by chance."""

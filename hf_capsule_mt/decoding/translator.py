@@ -78,7 +78,6 @@ class Translator(capsule_mt.translate.translator.Translator):
         check_model(model)
         self.model: Any = model.eval()
         self.glossary = glossary_of(glossary)
-        self._reverse = reverse
         self._loads_with = {}
         check_weights(model)
         check_tokenizer(model, tokenizer)
@@ -88,6 +87,7 @@ class Translator(capsule_mt.translate.translator.Translator):
         self._decoder = GenerateDecoder(model, members, fast, pads_left=tokenizer.padding_side == "left")
         loaded = self.loaded
         check_calibration(loaded.calibration, loaded.head_shape, self._folder or loaded.name)
+        self._take_reverse(reverse)
 
     @classmethod
     def from_pretrained(

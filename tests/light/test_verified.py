@@ -18,6 +18,7 @@ from capsule_mt.text.lengths import ExpectedLength
 from capsule_mt.text.segments import Piece
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.words import SourceWord
+from capsule_mt.translate.pivot import PivotTranslator
 from tests.conftest import GOLDEN
 from tests.fixtures.vectors import vectors
 from tests.light.decoders import Echo, translator
@@ -192,6 +193,19 @@ def test_the_reverse_that_a_calibration_names(pair):
     assert alone.reverse.loaded.name.endswith("capsule-marian-de-en")
     alone.set_calibration({**alone.loaded.calibration, "verified": {"reverse": "elsewhere"}})
     assert not Translator(alone.loaded).has_reverse
+
+
+def test_a_loaded_reverse_of_the_same_direction_is_refused(pair):
+    message = r"`reverse` must translate en-de, since .*de-en translates de-en; got .*de-en, which translates de-en$"
+    with pytest.raises(ValueError, match=message):
+        Translator.from_pretrained(GERMAN, reverse=pair)
+    with pytest.raises(ValueError, match=message):
+        pair.reverse = Translator(pair.loaded)
+    for argument in (5, PivotTranslator(pair, pair)):
+        kind = type(argument).__name__
+        with pytest.raises(TypeError, match=f"`reverse` must be a `Translator`, or .* a model, got a {kind}$"):
+            Translator(pair.loaded, reverse=argument)
+    assert pair.reverse.loaded.name == str(ENGLISH)
 
 
 def test_a_reverse_that_is_not_there_is_looked_for_once(pair, monkeypatch):
