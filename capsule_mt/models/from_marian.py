@@ -78,7 +78,7 @@ class MarianFolder(NamedTuple):
         """Return the files in a folder; `None` if it has no model of Marian's."""
         folder = os.fspath(folder)
         names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-        models = [name for name in names if _is_model(name)]
+        models = [name for name in names if is_model_file(name)]
         _refuse_packed(folder, names, has_model=bool(models))
         if not models:
             return None
@@ -121,7 +121,7 @@ def _refuse_packed(folder: str, names: Sequence[str], *, has_model: bool) -> Non
     for name in names:
         unpacked, suffix = os.path.splitext(name)
         belongs = has_model and (unpacked.endswith(".spm") or unpacked.startswith("lex") or "vocab" in unpacked)
-        if suffix in UNPACKERS and unpacked not in names and (belongs or _is_model(unpacked)):
+        if suffix in UNPACKERS and unpacked not in names and (belongs or is_model_file(unpacked)):
             command = UNPACKERS[suffix]
             raise CheckpointError(f"{folder}: {name} is compressed: unpack this file and the others by `{command}`")
 
@@ -140,7 +140,7 @@ def _chosen(folder: str, names: Sequence[str], kind: str) -> str:
     return candidates[0]
 
 
-def _is_model(name: str) -> bool:
+def is_model_file(name: str) -> bool:
     # checkpoints that training resumes from, and those of single updates
     if name.endswith((".optimizer.npz", ".orig.npz")) or re.search(r"\.iter[0-9]+\.npz$", name):
         return False

@@ -1,7 +1,9 @@
 """From the folder of a checkpoint to a model that translates, without torch and transformers."""
 
+import glob
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
@@ -26,7 +28,7 @@ from capsule_mt.options.table import SEARCH_OPTIONS, Candidates
 
 if TYPE_CHECKING:  # imported late where used: most checkpoints need one of these at most
     from capsule_mt.models.fairseq_tokenizer import FairseqTokenizer
-    from capsule_mt.models.from_marian import MarianCheckpoint
+    from capsule_mt.models.from_marian import MarianCheckpoint, MarianFolder
     from capsule_mt.models.marian_tokenizer import MarianTokenizer
     from capsule_mt.models.shortlist import Shortlist
     from capsule_mt.models.tokenizer import FileTokenizer
@@ -36,6 +38,7 @@ TOKENIZERS = "source.spm", "tokenizer.json"
 FAIRSEQ_PIECES = "sentencepiece.bpe.model"  # of M2M100 and mBART-50
 # a vocabulary may be rounded up to a multiple of one of these
 PADDED_TO = (8, 16, 32, 64, 128)
+MAX_LISTED = 4  # models in an error
 MAX_MADE_UP = 8  # rows without a token: 2 of NLLB-200, 8 of M2M100
 TOKENS = ("decoder_start_token_id", "eos_token_id", "pad_token_id", "forced_eos_token_id")
 
@@ -168,20 +171,47 @@ class HubCheckpoint:
 
 def open_checkpoint(folder: str) -> "HubCheckpoint | MarianCheckpoint":
     """Return the checkpoint in a folder: of transformers, or of Marian."""
+    files = find_model(folder)
+    if files is None:
+        return HubCheckpoint(folder)
+    from capsule_mt.models.from_marian import MarianCheckpoint
+
+    return MarianCheckpoint(files)
+
+
+def find_model(folder: str) -> "MarianFolder | None":
+    """Return the files of a folder with a model of Marian; `None` for a checkpoint of transformers.
+
+    Raises:
+        CheckpointError: there is neither.
+    """
     if is_ctranslate2(folder) or is_ctranslate2(os.path.join(folder, "model")):
         raise CheckpointError(
             f"{folder}: has a model of CTranslate2, as packages of Argos Translate do; it cannot be read. Use the "
             "model that it was converted from, or one by name, such as en-pt: see `capsule-mt models search LANGUAGE`"
         )
     if os.path.lexists(os.path.join(folder, CONFIG_FILE)):
-        return HubCheckpoint(folder)
-    from capsule_mt.models.from_marian import MarianCheckpoint, MarianFolder
+        return None
+    from capsule_mt.models.from_marian import MarianFolder
 
     files = MarianFolder.find(folder)
     if files is None:
         problem = f"has neither {CONFIG_FILE} nor a model of Marian" if os.path.isdir(folder) else "no such folder"
-        raise CheckpointError(f"{folder}: {problem}")
-    return MarianCheckpoint(files)
+        raise CheckpointError(f"{folder}: {problem}{_models_inside(folder)}")
+    return files
+
+
+def _models_inside(folder: str) -> str:
+    """Return the part of an error that names the models in the folders of a folder; empty if there are none."""
+    from capsule_mt.models.from_marian import is_model_file
+
+    models = {
+        os.path.dirname(path)
+        for path in glob.glob(os.path.join(glob.escape(folder), "*", "*"))
+        if os.path.basename(path) == CONFIG_FILE or is_model_file(os.path.basename(path))
+    }
+    listed = " ".join(map(shlex.quote, sorted(models)[:MAX_LISTED])) + (" ..." if len(models) > MAX_LISTED else "")
+    return f"; it holds models, name one, or several for `serve`: {listed}" if models else ""
 
 
 def is_ctranslate2(folder: str) -> bool:

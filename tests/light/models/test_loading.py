@@ -56,6 +56,20 @@ def test_tiles_change_no_bit(name, tmp_path, monkeypatch):
     assert results[:2] == results[2:]
 
 
+def test_a_folder_of_models_names_them(tmp_path):
+    names = [f"model {number}" for number in range(6)]
+    for name in names[:2]:
+        golden("capsule_marian", tmp_path / name)
+    message = "has neither config.json nor a model of Marian; it holds models, name one, or several for `serve`: "
+    with pytest.raises(CheckpointError) as refusal:
+        load_model(tmp_path)
+    assert str(refusal.value) == f"{tmp_path}: {message}'{tmp_path}/model 0' '{tmp_path}/model 1'"
+    for name in names[2:]:
+        golden("capsule_marian", tmp_path / name)
+    with pytest.raises(CheckpointError, match=r"model 3' \.\.\.$"):
+        load_model(tmp_path)
+
+
 def test_what_a_model_says_of_itself(tmp_path):
     calibration = {"attention": {"head": [0, 1]}}
     folder = golden("capsule_marian", tmp_path / "model")
