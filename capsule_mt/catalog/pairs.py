@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from itertools import permutations
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from capsule_mt.catalog.entries import is_archive, languages_in
@@ -32,9 +33,14 @@ class LanguagePair(NamedTuple):
         return f"{self.source}-{self.target}"
 
 
-def language_pairs(checkpoints: Iterable[str]) -> dict[LanguagePair, str]:
-    """Return the checkpoint of each language pair, from paths, names, `SRC-TGT=PATH`, or `LANG,LANG,...=PATH`."""
-    checkpoint_of: dict[LanguagePair, str] = {}
+def language_pairs(
+    checkpoints: Iterable[str], named_before: Mapping[LanguagePair, str] = MappingProxyType({})
+) -> dict[LanguagePair, str]:
+    """Return the checkpoint of each language pair, from paths, names, `SRC-TGT=PATH`, or `LANG,LANG,...=PATH`.
+
+    named_before: the checkpoints of further pairs, which the result includes.
+    """
+    checkpoint_of = dict(named_before)
     for text in checkpoints:
         path, pairs = _path_and_pairs(text)
         for pair in pairs:

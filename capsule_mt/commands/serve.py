@@ -17,7 +17,8 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from ipaddress import ip_network
 from itertools import product
 from pathlib import Path
@@ -166,7 +167,9 @@ def check(translators: "Mapping[LanguagePair, TextTranslator]", detector: "Detec
 
 
 def check_languages(
-    translators: "Mapping[LanguagePair, TextTranslator]", path_of: "Mapping[LanguagePair, str]"
+    translators: "Mapping[LanguagePair, TextTranslator]",
+    path_of: "Mapping[LanguagePair, str]",
+    origins: "Mapping[LanguagePair, str]",
 ) -> None:
     """Refuse languages that a multilingual model does not have, and several pairs for a bilingual model."""
     from capsule_mt.translate.options import TranslationOptions
@@ -174,12 +177,13 @@ def check_languages(
     first_pairs: dict[int, LanguagePair] = {}
     for pair, translator in translators.items():
         first = first_pairs.setdefault(id(translator), pair)
-        if first != pair and not translator.is_multilingual:
-            raise ValueError(f"{path_of[pair]}: translates one language pair, but is named for {first} and {pair}")
-        try:
-            translator.plan(TranslationOptions(src_lang=pair.source, tgt_lang=pair.target))
-        except ValueError as error:
-            raise ValueError(f"{path_of[pair]}: {pair}: {error}") from None
+        with errors_from(origins[pair]):
+            if first != pair and not translator.is_multilingual:
+                raise ValueError(f"{path_of[pair]}: translates one language pair, but is named for {first} and {pair}")
+            try:
+                translator.plan(TranslationOptions(src_lang=pair.source, tgt_lang=pair.target))
+            except ValueError as error:
+                raise ValueError(f"{path_of[pair]}: {pair}: {error}") from None
 
 
 def pivots_of(translators: "Mapping[LanguagePair, TextTranslator]") -> "dict[LanguagePair, TextTranslator]":
@@ -232,10 +236,10 @@ class ModelList:
 
     def load(self) -> "tuple[dict[LanguagePair, TextTranslator], Detector | None]":
         """Load the models, and a detector of their languages; those whose files have not changed stay."""
-        from capsule_mt.catalog.pairs import LanguagePair, language_pairs
+        from capsule_mt.catalog.pairs import LanguagePair
         from capsule_mt.translate.scoring import Scorer
 
-        pairs = language_pairs([*self._arguments.checkpoints, *names_in(self._arguments.models)])
+        pairs, origins = self._pairs()
         paths = dict.fromkeys(pairs.values())
         folders = {folder for path in paths for folder in folders_of(path)}
         self._loaded = {
@@ -243,10 +247,14 @@ class ModelList:
             for folder, translator in self._loaded.items()
             if folder in folders and self._files[folder] == files_in(folder)
         }
-        translator_of = {path: load_translator(path, vars(self._arguments), self._loaded) for path in paths}
+        translator_of = {}
+        for pair, path in pairs.items():
+            if path not in translator_of:
+                with errors_from(origins[pair]):
+                    translator_of[path] = load_translator(path, vars(self._arguments), self._loaded)
         self._files = {folder: files_in(folder) for folder in self._loaded}
         translators = {pair: translator_of[path] for pair, path in pairs.items()}
-        check_languages(translators, pairs)
+        check_languages(translators, pairs, origins)
         for pair, translator in translators.items():
             back = LanguagePair(pair.target, pair.source)
             reverse = translators.get(back)
@@ -259,9 +267,37 @@ class ModelList:
         translators |= pivots_of(translators)
         return translators, detector_of({code for pair in pairs for code in pair})
 
+    def _pairs(self) -> "tuple[dict[LanguagePair, str], dict[LanguagePair, str]]":
+        """Return the path or name of each pair's model, and the line of `--models` that names it, or an empty text."""
+        from capsule_mt.catalog.pairs import language_pairs
+        from capsule_mt.models.loading import find_model
 
-def names_in(path: str | None) -> list[str]:
-    """Return the checkpoints that a file names, one a line; "#" starts a comment."""
+        pairs: dict[LanguagePair, str] = {}
+        origins: dict[LanguagePair, str] = {}
+        names = [(name, "") for name in self._arguments.checkpoints]
+        for name, origin in [*names, *names_in(self._arguments.models)]:
+            with errors_from(origin):
+                if os.path.isdir(name):
+                    find_model(name)
+                pairs = language_pairs([name], pairs)
+            for pair in pairs:
+                origins.setdefault(pair, origin)
+        return pairs, origins
+
+
+@contextmanager
+def errors_from(origin: str) -> Iterator[None]:
+    """Begin the errors of a model with the line of `--models` that named it; empty for the command line."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        if not origin:
+            raise
+        raise ValueError(f"{origin}: {error}") from error
+
+
+def names_in(path: str | None) -> list[tuple[str, str]]:
+    """Return the models that a file names, one a line, each with its line, such as "FILE:3"; "#" starts a comment."""
     if path is None:
         return []
     try:
@@ -271,7 +307,7 @@ def names_in(path: str | None) -> list[str]:
     names = [line.partition("#")[0].strip() for line in lines]
     if not any(names):
         raise ValueError(f"{path}: does not name a model; each line names one, such as en-pt or de-en=FOLDER")
-    return [name for name in names if name]
+    return [(name, f"{path}:{line_number}") for line_number, name in enumerate(names, start=1) if name]
 
 
 def files_in(folder: str) -> list[tuple[str, int, int]]:

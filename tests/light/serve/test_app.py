@@ -5,6 +5,8 @@ import contextlib
 import copy
 import json
 import re
+import shlex
+import shutil
 import threading
 import time
 from collections import Counter
@@ -19,7 +21,7 @@ import httpx
 
 from capsule_mt import CoverageOptions, Translator, __version__
 from capsule_mt.catalog.pairs import LanguagePair, language_pairs
-from capsule_mt.commands.serve import pivots_of
+from capsule_mt.commands.serve import ModelList, command_parser, pivots_of
 from capsule_mt.files.lines import coverage_record
 from capsule_mt.serve.answers import MAX_SCORE_GAP, Limits
 from capsule_mt.serve.app import PAGE, PAGE_FILES, build_app
@@ -33,6 +35,7 @@ from capsule_mt.text.detecting import Detected
 from tests.conftest import GOLDEN
 from tests.light.serve.fakes import Upper, until
 
+MODEL = GOLDEN / "capsule_marian"
 EN_DE, DE_EN, WORDS = LanguagePair("en", "de"), LanguagePair("de", "en"), LanguagePair("xa", "xb")
 
 
@@ -771,6 +774,42 @@ def test_a_pair_comes_from_the_command_line_the_recipe_the_tokenizer_or_the_name
         ("eng_Latn", "fr"): "x=y",
         ("cs", "pl"): trained,
     }
+
+
+def models_of(*arguments):
+    """Load the models of a command line."""
+    return ModelList(command_parser().parse_args(list(map(str, arguments)))).load()
+
+
+def test_a_folder_of_models_names_them(tmp_path):
+    for name in ("en-de", "en-pt"):
+        shutil.copytree(MODEL, tmp_path / "all models" / name)
+    with pytest.raises(ValueError, match=r"all models: .* nor a model of Marian; it holds models, "):
+        models_of(f"en-de={tmp_path / 'all models'}")
+    with pytest.raises(ValueError, match="it holds models, name one, or several for `serve`: ") as refusal:
+        models_of(tmp_path / "all models")
+    assert list(models_of(*shlex.split(str(refusal.value).split("`serve`: ")[1]))[0]) == [("en", "de"), ("en", "pt")]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"empty: has neither config\.json nor a model of Marian$"):
+        models_of(tmp_path / "empty")
+
+
+def test_an_error_names_the_line_of_the_list(tmp_path):
+    broken = shutil.copytree(MODEL, tmp_path / "broken")
+    (broken / "tokenizer.json").write_text("{")
+    (tmp_path / "empty").mkdir()
+    list_file = tmp_path / "models.txt"
+    for line, message in (
+        ("pt=foo", "pt=foo: no such folder, and not the name of a model"),
+        (f"en-pt={broken}", f"{broken}/tokenizer.json: "),
+        (tmp_path / "empty", f"{tmp_path}/empty: has neither config.json nor a model of Marian"),
+        ("en,de,en=many", "en,de,en=many: names the language en twice"),
+        (f"en-de={MODEL}", f"en-de: name one checkpoint for each language pair, got {MODEL} and {MODEL}"),
+        (f"en-pt={MODEL}", f"{MODEL}: translates one language pair, but is named for en-de and en-pt"),
+    ):
+        list_file.write_text(f"# ours\n\nen-de={MODEL}\n{line}  # new\n")
+        with pytest.raises(ValueError, match=re.escape(f"{list_file}:4: {message}")):
+            models_of("--models", list_file)
 
 
 def test_languages_that_are_unknown_or_served_twice(tmp_path, monkeypatch):

@@ -187,7 +187,7 @@ def test_the_list_of_models_is_read_again(start, tmp_path):
     assert [language["code"] for language in httpx.get(f"{address}/languages").json()] == ["de", "en", "pt"]
     (copy / "tokenizer.json").write_text("{")
     after_hangup(f"en-pt={copy}\n")
-    until(lambda: f"the models stay as they were: {copy}" in (tmp_path / "stderr").read_text())
+    until(lambda: f"the models stay as they were: {models}:1: {copy}" in (tmp_path / "stderr").read_text())
     assert translates("en", "pt") == "Er schläft."
     after_hangup(f"en-pt={GOLDEN}\n")
     assert server.stdout.readline() == "en-pt from now on\n"
