@@ -63,11 +63,20 @@ class Server(uvicorn.Server):
         config.timeout_graceful_shutdown = stop_seconds + SECONDS_TO_ANSWER
         self.batchers, self.readers, self.stop_seconds = set(batchers.values()), readers, stop_seconds
         self.deadline = 0.0
+        self.had_terminal = has_terminal()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self.should_exit:
             os._exit(128 + sig)
         self.should_exit = True
+
+    def handle_hangup(self, sig: int, frame: FrameType | None) -> None:
+        """Stop if the terminal of the server was closed. A service, or `kill -HUP`, asks for a reload."""
+        if self.had_terminal and not has_terminal():
+            self.handle_exit(sig, frame)
+        else:
+            # not `print`, which a signal may have interrupted
+            os.write(2, b"SIGHUP: there is nothing to reload, since `--models FILE` does not name the models\n")
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self.loop = asyncio.get_running_loop()
@@ -88,6 +97,15 @@ class Server(uvicorn.Server):
         self.readers.close()
         closed = [batcher.close(max(0.0, self.deadline - time.monotonic())) for batcher in self.batchers]
         return all(closed)
+
+
+def has_terminal() -> bool:
+    """Return whether this process has a controlling terminal, which a service does not have."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR))
+    except OSError:
+        return False
+    return True
 
 
 class Reloader:
@@ -173,8 +191,11 @@ def run_server(
         forwarded_allow_ips=proxies,
     )
     server = Server(config, batchers, readers, stop_seconds)
-    if reload is not None and os.name == "posix":
-        signal.signal(signal.SIGHUP, Reloader(server, app.state.answers, reload).handle_signal)
+    if os.name == "posix":
+        if reload is not None:
+            signal.signal(signal.SIGHUP, Reloader(server, app.state.answers, reload).handle_signal)
+        elif signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup leaves it
+            signal.signal(signal.SIGHUP, server.handle_hangup)
     listener.listen(BACKLOG)
     host, port = listener.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

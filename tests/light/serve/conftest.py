@@ -1,10 +1,12 @@
 """Servers in processes of their own."""
 
+import fcntl
 import os
 import re
 import resource
 import subprocess
 import sys
+import termios
 
 import pytest
 
@@ -13,13 +15,23 @@ from tests.light.serve.processes import FAKE, GOLDEN, ROOT
 
 @pytest.fixture
 def start(tmp_path):
-    """Start a command that serves, with at most `files` files open at once; return the process and its address."""
+    """Start a command that serves; return the process and its address.
+
+    files: how many files it may have open at once.
+    terminal: the file descriptor of its controlling terminal.
+    """
     started = []
 
-    def start(*command, files=None):
+    def start(*command, files=None, terminal=None):
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
         command = [sys.executable, *command]
-        limit = files and (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files)))
+
+        def prepare():
+            if files is not None:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+            if terminal is not None:
+                fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+
         with open(tmp_path / "stderr", "wb") as errors:
             server = subprocess.Popen(
                 command,
@@ -28,7 +40,9 @@ def start(tmp_path):
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
-                preexec_fn=limit,
+                preexec_fn=prepare,
+                pass_fds=() if terminal is None else (terminal,),
+                start_new_session=terminal is not None,
             )
         started.append(server)
         line = server.stdout.readline()
@@ -51,8 +65,8 @@ def serve(start):
 
 @pytest.fixture
 def serve_fake(start):
-    def serve_fake(seconds=0.0, **changes):
+    def serve_fake(seconds=0.0, *, terminal=None, **changes):
         settings = {"read_seconds": 10.0, "stop_seconds": 10, "most_connections": 100, "file_seconds": 5, **changes}
-        return start("-c", FAKE.format(seconds=seconds, **settings))
+        return start("-c", FAKE.format(seconds=seconds, **settings), terminal=terminal)
 
     return serve_fake

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import os
 import re
 import shutil
 import signal
@@ -87,6 +88,30 @@ def test_the_second_signal_ends_it_at_once(serve_fake, tmp_path):
 
     assert asyncio.run(ask()) == 128 + signal.SIGTERM
     assert (tmp_path / "stderr").read_text() == ""
+
+
+def test_a_hangup_without_a_list_of_models_is_reported(serve_fake, tmp_path):
+    server, address = serve_fake()
+    for count in (1, 2):
+        server.send_signal(signal.SIGHUP)
+        until(
+            lambda count=count: (tmp_path / "stderr").read_text().count("SIGHUP: there is nothing to reload") == count
+        )
+    asyncio.run(answers(address))
+    server.send_signal(signal.SIGTERM)
+    assert server.wait(60) == 0
+
+
+def test_it_stops_when_its_terminal_is_closed(serve_fake, tmp_path):
+    keyboard, terminal = os.openpty()
+    server, address = serve_fake(terminal=terminal)
+    os.close(terminal)
+    server.send_signal(signal.SIGHUP)
+    until(lambda: "SIGHUP: there is nothing to reload" in (tmp_path / "stderr").read_text())
+    asyncio.run(answers(address))
+    os.close(keyboard)
+    assert server.wait(60) == 0
+    assert server.stdout.read() == "all answered\n"
 
 
 # ---- the command
