@@ -23,7 +23,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("checkpoint", type=checkpoint_folder, help="a folder with a model and its tokenizer")
     parser.add_argument("--sources", type=Path, required=True, help="source sentences, one a line")
     parser.add_argument("--targets", type=Path, required=True, help="their translations, by people or by the model")
-    parser.add_argument("--sentences", type=positive, default=200, help="the number of sentences to analyse")
+    parser.add_argument("--sentences", type=positive, default=200, help="how many of the first sentences to analyse")
     parser.add_argument("--show", type=positive, default=1, help="the number of the sentence to draw, from 1")
     parser.add_argument("--output", type=Path, required=True, help="prefix of the files to write")
     return parser.parse_args()
@@ -67,8 +67,10 @@ def main() -> None:
     model, tokenizer = load_checkpoint(arguments.checkpoint)
     all_sources, all_targets = read_parallel([arguments.sources, arguments.targets])
     sources, targets = all_sources[: arguments.sentences], all_targets[: arguments.sentences]
-    if arguments.show > len(sources):
-        raise ValueError(f"--show {arguments.show}: there are {len(sources)} sentences")
+    if arguments.show > len(all_sources):
+        raise ValueError(f"--show {arguments.show}: {arguments.sources} has {len(all_sources)} sentences")
+    if len(sources) < len(all_sources):
+        print(f"Analysing the first {len(sources)} of {len(all_sources)} sentences: --sentences sets their number")
     batches = list(encoded_batches(tokenizer, sources, targets))
     statistics = routing_statistics(model, batches)
     result: dict[str, Any] = {
@@ -95,7 +97,7 @@ def main() -> None:
             layers = [average.unsqueeze(0) for average in averages]
             pictures.append(draw_layer_routing(layers, named(arguments.output, f"-{routing}.png")))
     chosen = slice(arguments.show - 1, arguments.show)
-    (batch,) = encoded_batches(tokenizer, sources[chosen], targets[chosen])
+    (batch,) = encoded_batches(tokenizer, all_sources[chosen], all_targets[chosen])
     source = tokenizer.convert_ids_to_tokens(batch["input_ids"][0].tolist())
     target_tokens = {number: token for token, number in target_vocabulary(tokenizer).items()}
     target = [target_tokens.get(number, tokenizer.unk_token) for number in batch["labels"][0].tolist()]

@@ -70,7 +70,8 @@ def test_compare(script):
 def test_analyze(pictures, command, tmp_path):
     save_tiny_checkpoint(tmp_path / "model", layer_aggregation="em_routing", head_aggregation="simple_routing",
                          head_aggregation_num_capsules=4)  # fmt: skip
-    command("analyze model --sources test.en --targets test.de --sentences 10 --output out/model")
+    printed = command("analyze model --sources test.en --targets test.de --sentences 10 --output out/model")
+    assert "Analysing the first 10 of 40 sentences: --sentences sets their number\n" in printed
     result = json.loads(Path("out/model.json").read_text())
     assert len(result["routings"]["encoder.layer_aggregation"]) == 3
     pictures = {path.name for path in Path("out").glob("*.png")}
@@ -82,3 +83,7 @@ def test_analyze(pictures, command, tmp_path):
     assert {entry["offset"] for entry in numbers["around_the_step"]} <= set(range(-3, 4))
     drawn = {path.name for path in Path("out").glob("guided*.png")}
     assert drawn == {"guided-past-future.png"}
+    printed = command("analyze guided --sources test.en --targets test.de --show 40 --output out/guided")
+    assert "Analysing the first" not in printed
+    with pytest.raises(SystemExit, match=r"--show 41: test\.en has 40 sentences"):
+        command("analyze guided --sources test.en --targets test.de --show 41 --output out/guided")
