@@ -69,9 +69,10 @@ export class Translator {
   translate(texts, options = {}) {
     const { support = false, coverage = support, batch_size = BATCH_SIZE, split_sentences: splits = true, copy: copies = true } = options;
     if (typeof texts === "string") return this.translate([texts], options)[0];
-    if (!Array.isArray(texts) || texts.some((text) => typeof text !== "string")) {
-      throw new TypeError(`texts must be a string or a list of strings, got ${typeof texts}`);
-    }
+    if (!Array.isArray(texts)) throw new TypeError(`texts must be a string or a list of strings, got ${typeof texts}`);
+    texts.forEach((text, index) => {
+      if (typeof text !== "string") throw new TypeError(`texts[${index}] must be a string, got ${text === null ? text : typeof text}`);
+    });
     checkOptions(options);
     atLeastOne({ batch_size });
     if (coverage) this.#check(support);

@@ -1,11 +1,11 @@
 """Cut texts into pieces for the model, batch the pieces, and join their translations."""
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence, Sized
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Sized
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
-from capsule_mt.messages import warn, warn_once
+from capsule_mt.messages import shown, warn, warn_once
 from capsule_mt.text.casing import LANGUAGE_TOKEN, CasedText, in_sentence_case
 from capsule_mt.text.copying import without_copied_edges
 from capsule_mt.text.edges import ELLIPSES, is_around, label_in, lacks_full_stop, without_brackets
@@ -512,19 +512,40 @@ def _text_before(document: Document, index: int, language: str | None) -> str:
     return text if quotes is None else separator_with_quotes(text, quotes, index == 0, index == len(pieces))
 
 
+def check_texts(texts: Iterable[object], name: str) -> None:
+    """Refuse an argument with an element that is not a string, and name the element."""
+    for index, text in enumerate(texts):
+        check_text(text, f"{name}[{index}]")
+
+
+def check_text(text: object, name: str) -> None:
+    """Refuse what is not a string."""
+    if not isinstance(text, str):
+        raise TypeError(f"`{name}` must be a string, got {shown(text)} ({type(text).__name__})")
+
+
 class TranslationIterator(Generic[Result]):
     """Reads texts in windows, translates each window at once, and yields its results in order."""
 
-    def __init__(self, texts: object, translate: Callable[[list[str]], list[Result]], window: int) -> None:
+    def __init__(
+        self,
+        texts: object,
+        translate: Callable[[list[str]], list[Result]],
+        window: int,
+        check: Callable[[object, str], None] = check_text,
+    ) -> None:
         """`texts`: an iterable, or a sequence that has only `[]`, such as a `KeyDataset`."""
         self.texts = texts
         self.translate = translate
         self.window = window
+        self.check = check
 
     def __len__(self) -> int:
         return len(cast(Sized, self.texts))  # a generator has no length, and says so
 
     def __iter__(self) -> Iterator[Result]:
-        texts: Iterator[str] = iter(cast(Any, self.texts))
+        texts: Iterator[tuple[int, str]] = enumerate(iter(cast(Any, self.texts)))
         while window := list(islice(texts, self.window)):
-            yield from self.translate(window)
+            for index, text in window:
+                self.check(text, f"texts[{index}]")
+            yield from self.translate([text for _, text in window])

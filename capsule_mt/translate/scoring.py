@@ -16,7 +16,7 @@ from capsule_mt.options.table import Readings
 from capsule_mt.text.copying import TAG
 from capsule_mt.text.keeping import BLOCK_BREAK, Masked, masked, overlaps
 from capsule_mt.text.languages import check_language, is_surely_other_language
-from capsule_mt.text.segments import Document, Piece, Segmenter, batches_of
+from capsule_mt.text.segments import Document, Piece, Segmenter, batches_of, check_texts
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.tokenizer import Tokenizer
 from capsule_mt.text.words import NO_LISTS, Offsets, SourceWord, target_ends
@@ -356,6 +356,8 @@ class Scorer:
         self, texts: Sequence[str], translations: Sequence[str], segmenter: Segmenter, with_tags: bool = False
     ) -> tuple[list[Document], list[Pair]]:
         """Tokenise texts and their translations; blank texts have no pair. The model reads tags only `with_tags`."""
+        check_texts(texts, "texts")
+        check_texts(translations, "translations")
         documents = [segmenter.document(text) if with_tags else _document(text, segmenter) for text in texts]
         # a text that is not cut into sentences is one piece, or none if it is blank
         pairs = [

@@ -11,7 +11,7 @@ from transformers.pipelines import PIPELINE_REGISTRY
 
 from capsule_mt.coverage.options import CoverageOptions
 from capsule_mt.files.lines import coverage_record
-from capsule_mt.text.segments import TranslationIterator
+from capsule_mt.text.segments import TranslationIterator, check_text
 from capsule_mt.translate.options import TranslationOptions, refuse_unknown
 from capsule_mt.translate.results import Translation
 from hf_capsule_mt.decoding.translator import TASK_WITH_LANGUAGES, Translator, check_model, options_of_model
@@ -96,12 +96,11 @@ class TranslationPipeline(Pipeline):
             outputs = self.forward([self.preprocess(text) for text in texts], options=options)
             return [self.postprocess(output, **postprocess_params) for output in outputs]
 
-        return TranslationIterator(inputs, translate, options.window)
+        return TranslationIterator(inputs, translate, options.window, _check_input)
 
     def preprocess(self, input_: str) -> str:  # type: ignore[override]
         """Check that an input is a string."""
-        if not isinstance(input_, str):
-            raise ValueError(f"the pipeline translates strings and lists of strings, got a {type(input_).__name__}")
+        _check_input(input_, "texts")
         return input_
 
     def _forward(  # type: ignore[override]
@@ -125,6 +124,14 @@ class TranslationPipeline(Pipeline):
                 record["coverage"] = coverage_record(translation.coverage)
             records.append(record)
         return records
+
+
+def _check_input(text: object, name: str) -> None:
+    """Refuse what is not a string with the kind of error that transformers' own pipeline raised."""
+    try:
+        check_text(text, name)
+    except TypeError as error:
+        raise ValueError(f"the pipeline translates strings and lists of strings: {error}") from None
 
 
 def _options(batch_size: int, settings: Mapping[str, Any], asked: Mapping[str, Any]) -> TranslationOptions:

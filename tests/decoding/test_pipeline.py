@@ -1,6 +1,7 @@
 """`pipeline("translation")`: records, laziness and settings, as transformers' own had them."""
 
 import json
+import math
 
 import pytest
 import torch
@@ -134,9 +135,18 @@ def test_a_saved_pipeline_needs_no_remote_code(translator, tmp_path):
     assert pipeline("translation", model=str(tmp_path))(TEXTS) == translator(TEXTS)
 
 
-@pytest.mark.parametrize("wrong", [None, b"bytes", [["a"]], {"text": "a"}])
-def test_what_is_no_text(translator, wrong):
-    with pytest.raises(ValueError, match="the pipeline translates strings and lists of strings, got a"):
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (None, r"`texts\[0\]` must be a string, got None \(NoneType\)$"),
+        (b"bytes", r"`texts\[0\]` must be a string, got b'bytes' \(bytes\)$"),
+        ([["a"]], r"`texts\[0\]` must be a string, got \['a'\] \(list\)$"),
+        ({"text": "a"}, r"`texts\[0\]` must be a string, got {'text': 'a'} \(dict\)$"),
+        (["a", math.nan], r"`texts\[1\]` must be a string, got nan \(float\)$"),
+    ],
+)
+def test_what_is_no_text(translator, wrong, message):
+    with pytest.raises(ValueError, match="the pipeline translates strings and lists of strings: " + message):
         translator(wrong)
 
 

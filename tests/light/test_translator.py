@@ -205,9 +205,15 @@ def test_what_is_refused():
     for wrong in (3, None, 2.5, b"bytes", {"text": "a"}):
         with pytest.raises(TypeError, match="`texts` must be a string or an iterable of strings, got a"):
             translate(wrong)
-    for wrong in ([None], ["a", 3], [b"a"], [["a"]]):
-        with pytest.raises(TypeError, match="a text must be a string, got a"):
-            translate(wrong)
+    for wrong, message in (
+        ([None], "`texts[0]` must be a string, got None (NoneType)"),
+        (["a", float("nan")], "`texts[1]` must be a string, got nan (float)"),
+        ([*"abcde", b"a"], "`texts[5]` must be a string, got b'a' (bytes)"),
+        ([["a"]], "`texts[0]` must be a string, got ['a'] (list)"),
+    ):
+        for texts in (wrong, iter(wrong)):
+            with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
+                list(translate(texts, batch_size=2))
     for name in ("batch_size", "batch_tokens"):
         with pytest.raises(ValueError, match=f"`{name}` must be at least 1, got 0"):
             translate("one", **{name: 0})
@@ -416,6 +422,10 @@ def test_a_string_is_no_list_of_texts():
         translator().score("the farmer", "der Bauer.")
     with pytest.raises(TypeError, match="`translations` must be a list"):
         translator().cover(["no."], "Nein")
+    with pytest.raises(TypeError, match=r"`texts\[1\]` must be a string, got None \(NoneType\)$"):
+        translator().score(["no.", None], ["Nein", "ja"])
+    with pytest.raises(TypeError, match=r"`translations\[1\]` must be a string, got 3 \(int\)$"):
+        translator().score(["no.", "yes"], ["Nein", 3])
     with pytest.raises(ValueError, match="one of `translations` for each of `texts`, got 1 for 2"):
         translator().cover(["no.", "yes"], ["Nein"])
     with pytest.raises(ValueError, match="`batch_size` must be at least 1, got 0"):

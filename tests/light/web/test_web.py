@@ -404,13 +404,14 @@ def test_given_translations_and_a_worker(node, portable, tmp_path):
     const { text } = await translator.translate(argument.text, { num_beams: 1 });
     const coverage = await translator.cover(argument.text, argument.given);
     const error = await translator.translate(argument.text, { num_beams: 0 }).catch((one) => one.message);
+    const notText = await translator.translate([argument.text, null]).catch((one) => one.message);
     translator.close();
     const closed = await translator.translate(argument.text).catch((one) => one.message);
     const byUrl = await TranslatorWorker.load(pathToFileURL(argument.model));
     const again = (await byUrl.translate([argument.text], { num_beams: 1 }))[0].text;
     byUrl.close();
     const missing = await TranslatorWorker.load(argument.model + "x").catch((one) => one.message);
-    answer = { known: { source, target, marks }, text, again, coverage, error, closed, missing };
+    answer = { known: { source, target, marks }, text, again, coverage, error, notText, closed, missing };
     """
     text, translation = "Der alte Mann kauft einen roten Hut.", "The man buys a hat."
     actual = node(script, {"model": str(tmp_path / "out/model.capsule"), "text": text, "given": translation})
@@ -421,6 +422,7 @@ def test_given_translations_and_a_worker(node, portable, tmp_path):
     assert nearly(actual["coverage"], coverage_record(expected[0]))
     assert [word["word"] for word in actual["coverage"]["words"] if word["untranslated"]] == ["alte", "roten"]
     assert "`num_beams` must be a whole number from 1 to 256, got 0" in actual["error"]
+    assert "texts[1] must be a string, got null" in actual["notText"]
     assert "was closed" in actual["closed"]
     assert "no such file" in actual["missing"]
 
