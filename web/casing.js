@@ -164,18 +164,22 @@ function withoutTitle(line, { shadow, words }, vocabulary) {
 /**
  * Return for each word the log rank of its small form minus that of its capitalised form.
  *
- * Neighbours add a share of theirs. A margin above `NAME_MARGIN` makes the word a name.
+ * Neighbours add a share of theirs, unless one of the two words has one letter, as "I" and "l'Europe" have before an
+ * apostrophe: such a word is not a part of a name. A margin above `NAME_MARGIN` makes the word a name.
  */
 function marginsOf(line, words, vocabulary) {
   const alone = words.map(({ text }) => nameMargin(text, vocabulary));
   const isAtStart = words.length > 0 && line.slice(0, words[0].start).trim() === ""; // its capital says nothing
   const shareOf = (index, pairStart) => {
     if (index < 0 || index >= words.length || (index === 0 && isAtStart)) return 0;
-    const isBeside = line.slice(words[pairStart].end, words[pairStart + 1].start) === " ";
+    const pair = words.slice(pairStart, pairStart + 2);
+    const isBeside = line.slice(pair[0].end, pair[1].start) === " " && !pair.some(beginsWithOneLetter);
     return isBeside ? Math.max(-MAX_FROM_NEIGHBOUR, Math.min(MAX_FROM_NEIGHBOUR, NEIGHBOUR_SHARE * alone[index])) : 0;
   };
   return alone.map((margin, index) => margin + shareOf(index - 1, index - 1) + shareOf(index + 1, index));
 }
+
+const beginsWithOneLetter = ({ text }) => ["", "'", "\u2019"].includes(text.slice(1, 2));
 
 function nameMargin(word, vocabulary) {
   const small = word.toLowerCase();

@@ -191,13 +191,14 @@ def _without_title(line: str, words: list[re.Match[str]], vocabulary: Vocabulary
 def _margins(line: str, words: list[re.Match[str]], vocabulary: Vocabulary) -> list[float]:
     """Return for each word the log rank of its small form minus that of its capitalised form.
 
-    Neighbours add a share of theirs. A margin above `NAME_MARGIN` makes the word a name.
+    Neighbours add a share of theirs, unless one of the two words has one letter, as "I" and "l'Europe" have before
+    an apostrophe: such a word is not a part of a name. A margin above `NAME_MARGIN` makes the word a name.
     """
     alone = [_name_margin(word[0], vocabulary) for word in words]
     margins = list(alone)
     for index, word in enumerate(words):
         for neighbour in (index - 1, index + 1):
-            if not 0 <= neighbour < len(words):
+            if not 0 <= neighbour < len(words) or _begins_with_one_letter(word, words[neighbour]):
                 continue
             left, right = sorted((word.span(), words[neighbour].span()))
             is_first = neighbour == 0 and line[: words[0].start()].strip() == ""  # its capital says nothing
@@ -205,6 +206,10 @@ def _margins(line: str, words: list[re.Match[str]], vocabulary: Vocabulary) -> l
                 share = NEIGHBOUR_SHARE * alone[neighbour]
                 margins[index] += max(-MAX_FROM_NEIGHBOUR, min(MAX_FROM_NEIGHBOUR, share))
     return margins
+
+
+def _begins_with_one_letter(*words: re.Match[str]) -> bool:
+    return any(word[0][1:2] in ("", "'", "\u2019") for word in words)
 
 
 def _name_margin(word: str, vocabulary: Vocabulary) -> float:
