@@ -308,10 +308,14 @@ class Normaliser:
             raise CheckpointError(f"{model.file}: the map of its characters is damaged")
         self._trie = array("I", model.charsmap[4 : 4 + size])
         self._replacements = model.charsmap[4 + size :]
+        self._unchanged = {" ": False, "\0": False}  # ASCII characters: the answers of `_stays`
 
     def __call__(self, text: str) -> tuple[str, list[Span]]:
         """Return the normalised text, and for each of its characters the span of `text` that became it."""
         adds, removes = self._adds, self._removes
+        if text.isascii() and self._symbol_pattern is None and all(map(self._stays, text)):  # as most words do
+            spans = [(offset, offset + 1) for offset in range(len(text))]
+            return (SPACE + text, [(0, 0), *spans]) if adds and text else (text, spans)
         parts = [(part, span) for part, span in self._parts(text) if part]
         while removes and parts and parts[0][0] == " ":
             del parts[0]
@@ -328,6 +332,27 @@ class Normaliser:
         normalised = "".join(characters).replace(" ", SPACE)
         length = len(normalised.rstrip(SPACE)) if removes else len(normalised)
         return normalised[:length], spans[:length]
+
+    def _stays(self, character: str) -> bool:
+        """Return whether the map has no part that begins with this ASCII character and has only ASCII characters."""
+        stays = self._unchanged.get(character)
+        if stays is None:
+            stays = self._unchanged[character] = self._lacks_ascii_parts(ord(character))
+        return stays
+
+    def _lacks_ascii_parts(self, byte: int) -> bool:
+        trie = self._trie
+        if not trie:
+            return True
+        try:
+            node = _below(trie[0]) ^ byte
+            unit = trie[node]
+            if unit & 0x800000FF != byte:
+                return True
+            node ^= _below(unit)
+            return not unit >> 8 & 1 and all(trie[node ^ other] & 0x800000FF != other for other in range(1, 128))
+        except IndexError:  # `_replaced` names the fault
+            return False
 
     def _parts(self, text: str) -> Iterator[tuple[str, Span]]:
         """Yield the replacement of each part of a text, and the part's span."""

@@ -77,6 +77,16 @@ def test_pieces_are_those_of_the_library(settings, tmp_path):
         assert joined_pieces(pieces) == processor.decode_pieces(pieces).strip(" ")
 
 
+def test_a_map_of_ascii_letters(tmp_path):
+    rules = {"old": "young", "b": "B", "ma": "m", "e\u0301": "E", "rea": "reaa"}
+    codes = ["\t".join(" ".join(f"{ord(letter):X}" for letter in text) for text in rule) for rule in rules.items()]
+    (tmp_path / "rules.tsv").write_text("\n".join(codes) + "\n")
+    file = train(tmp_path / "one.spm", normalization_rule_tsv=str(tmp_path / "rules.tsv"))
+    encoder, processor = SentencePieceEncoder(read_sentencepiece(file)), library.SentencePieceProcessor(str(file))
+    for text in [*TEXTS, "older ole b me\u0301n mare sells\x00man"]:
+        assert encoder.encode(text)[0] == processor.encode(text, out_type=str), text
+
+
 @pytest.mark.parametrize("name", ["mozilla.spm", "mozilla.zhen.spm"])
 def test_symbols_of_the_user_in_mozillas_vocabularies(name):
     file = FOLDER / name
