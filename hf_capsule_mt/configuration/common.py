@@ -3,9 +3,10 @@
 import difflib
 import functools
 import math
+import os
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from huggingface_hub.dataclasses import strict
 from huggingface_hub.errors import StrictDataclassClassValidationError, StrictDataclassFieldValidationError
@@ -85,8 +86,9 @@ def _with_value_errors(method: Callable[..., None]) -> Callable[..., None]:
 
 
 class CapsuleConfig(PreTrainedConfig):
-    """Base of the configuration classes: refuse misspelt keywords and compare by value."""
+    """Base of the configuration classes: refuse misspelt keywords and other families, and compare by value."""
 
+    loadable_types: ClassVar[tuple[str, ...]] = ()  # other families whose checkpoints the models load completely
     label_smoothing: float | int = 0.0
     # what `capsule-mt calibrate` has fitted: the curves "words" and "sentences" and the "threshold" of "attention",
     # "guided", "deletion"; for "attention" also the layer and the number of the "head"; the curves of "verified", the
@@ -107,6 +109,21 @@ class CapsuleConfig(PreTrainedConfig):
                 f"{type(self).__name__} has no field `{keyword}`: it is kept as an attribute and changes nothing."
             )
         super().__post_init__(**kwargs)
+
+    @classmethod
+    def get_config_dict(
+        cls, pretrained_model_name_or_path: str | os.PathLike[str], **kwargs: Any
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Read a configuration file; refuse one of another family, whose weights would all be initialised."""
+        values, unused = super().get_config_dict(pretrained_model_name_or_path, **kwargs)
+        model_type = values.get("model_type")
+        if model_type not in (None, cls.model_type, *cls.loadable_types):
+            class_name = (values.get("architectures") or ["its own class"])[0]
+            raise ValueError(
+                f"{pretrained_model_name_or_path}: its config.json has the `model_type` {model_type!r}, so it cannot "
+                f"be loaded as {cls.model_type!r}; use {class_name} or AutoModelForSeq2SeqLM"
+            )
+        return values, unused
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:

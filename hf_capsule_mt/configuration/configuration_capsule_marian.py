@@ -135,6 +135,7 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
     """
 
     model_type = "capsule_marian"
+    loadable_types = ("marian",)
     keys_to_ignore_at_inference = ["cache", "past_key_values", "nll_loss", "bow_loss", "bca_loss", "routing_weights"]
     attribute_map = {
         "num_attention_heads": "encoder_attention_heads",

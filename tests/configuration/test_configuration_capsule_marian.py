@@ -4,10 +4,21 @@ import json
 import logging
 
 import pytest
-from transformers import AutoConfig, MarianConfig
+import torch
+from transformers import AutoConfig, MarianConfig, MarianMTModel, T5Config
 
-from hf_capsule_mt import CapsuleMarianConfig
+from hf_capsule_mt import (
+    CapsNMTConfig,
+    CapsNMTModel,
+    CapsuleMarianConfig,
+    CapsuleMarianMTModel,
+    CapsuleRNMTConfig,
+    CapsuleRNMTForConditionalGeneration,
+)
+from tests.fixtures.tiny import save_tiny_checkpoint
+from tests.light.models.files import edit_json
 
+SPECIAL_TOKENS = ("pad_token_id", "eos_token_id", "forced_eos_token_id", "decoder_start_token_id")
 SWITCHED_ON = {
     "layer_aggregation": "em_routing",
     "layer_aggregation_side": "decoder",
@@ -50,6 +61,37 @@ def test_round_trip(tmp_path):
     saved = json.loads((tmp_path / "config.json").read_text())
     for name, value in SWITCHED_ON.items():
         assert saved[name] == value
+
+
+def test_another_family_is_refused_by_name(tmp_path):
+    save_tiny_checkpoint(tmp_path)
+    message = (
+        "its config.json has the `model_type` 'capsule_marian', so it cannot be loaded as '{}'; use {} or AutoModel"
+    )
+    for kind in (CapsNMTConfig, CapsuleRNMTConfig, CapsNMTModel, CapsuleRNMTForConditionalGeneration):
+        model_type = getattr(kind, "config_class", kind).model_type
+        with pytest.raises(ValueError, match=message.format(model_type, "CapsuleMarianMTModel")):
+            kind.from_pretrained(tmp_path)
+    edit_json(tmp_path / "config.json", architectures=None)
+    with pytest.raises(ValueError, match=message.format("capsnmt", "its own class")):
+        CapsNMTConfig.from_pretrained(tmp_path)
+    T5Config().save_pretrained(tmp_path)
+    with pytest.raises(
+        ValueError, match="'t5', so it cannot be loaded as 'capsule_marian'; use its own class or Auto"
+    ):
+        CapsuleMarianMTModel.from_pretrained(tmp_path)
+
+
+def test_marian_can_be_loaded(tmp_path):
+    torch.manual_seed(1)
+    sizes = {
+        f"{side}_{name}": 2 for side in ("encoder", "decoder") for name in ("layers", "attention_heads", "ffn_dim")
+    }
+    marian = MarianMTModel(MarianConfig(vocab_size=11, d_model=8, **dict.fromkeys(SPECIAL_TOKENS, 10), **sizes)).eval()
+    marian.save_pretrained(tmp_path)
+    model = CapsuleMarianMTModel.from_pretrained(tmp_path)
+    ids = torch.tensor([[1, 2, 3]])
+    assert torch.equal(model(ids, decoder_input_ids=ids).logits, marian(ids, decoder_input_ids=ids).logits)
 
 
 @pytest.mark.parametrize(
