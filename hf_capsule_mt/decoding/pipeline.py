@@ -22,6 +22,11 @@ TASK = "translation"
 CONSTRUCTION = ("ensemble", "int8", "backend", "shortlist", "reverse")
 OF_RECORDS = ("return_tensors", "return_text", "return_scores", "return_coverage")
 OF_CALL = {*TranslationOptions._fields} - {"batch_size", "scores", "generate_kwargs"}
+# parameters that transformers' own pipeline had in version 4, and what does the same
+REPLACED = {
+    "stop_sequence": "`stop_strings`, a list of strings at which a translation ends",
+    "return_type": "`return_tensors`",
+}
 Records = list[dict[str, object]]
 
 
@@ -59,6 +64,8 @@ class TranslationPipeline(Pipeline):
         self.translator = Translator(self.model, self.tokenizer, task=self.task or TASK, **settings)
 
     def _sanitize_parameters(self, **parameters: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        for name in REPLACED.keys() & parameters:
+            raise ValueError(f"`{name}` is not an option of this pipeline: use {REPLACED[name]}")
         refuse_unknown(parameters, {*options_of_model(self.model), *TranslationOptions._fields[:-1], *OF_RECORDS})
         settings = {name: value for name, value in parameters.items() if value is not None}
         records = {name: settings.pop(name) for name in OF_RECORDS if name in settings}

@@ -169,6 +169,8 @@ def test_what_is_refused(translator):
         ({"coverage": CoverageOptions(weight=1.0)}, "`num_beams` is 1"),
         ({"coverage": CoverageOptions(method="verified")}, '"verified"` needs a reverse model'),
         ({"return_coverages": False}, "`return_coverages` is not an option of .* `return_coverage`"),
+        ({"stop_sequence": "."}, "`stop_sequence` is not an option of this pipeline: use `stop_strings`, a list of"),
+        ({"return_type": None}, "`return_type` is not an option of this pipeline: use `return_tensors`$"),
         ({"num_beems": None}, "`num_beems` is not an option of .* `num_beams`"),
     ):
         with pytest.raises(ValueError, match=message):
