@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from html.parser import HTMLParser
 
-from capsule_mt.formats.markup import MARKUP, Markup
+from capsule_mt.formats.markup import MARKUP, Markup, unescaped
 from capsule_mt.formats.units import Translated, Unit
 from capsule_mt.formats.xml import escaped
 
@@ -32,6 +32,7 @@ BUTTONS = ("submit", "button", "reset")  # types of `<input>` whose value is sho
 LABELLED = ("option", "optgroup", "track")
 ATTRIBUTE = re.compile(r"""([^\s=>"'/]+)(?:\s*=\s*("[^"]*"|'[^']*'|[^\s"'>]+))?""")
 # of XHTML, where `<a id="x"/>` is an element without content; an HTML page opens one
+LONG_REFERENCE = re.compile(r"&#[0-9]{1000,}")  # too long for `int`, from 4,301 digits on
 XHTML = re.compile(r"<html\b[^<>]*\sxmlns\s*=")
 LANGUAGE = re.compile(r"""(\s(?:xml:)?lang\s*=\s*)("[^"]*"|'[^']*'|[\w-]+)""")
 META = re.compile(r"description|(?:og|twitter):(?:title|description|image:alt)", re.I)
@@ -57,7 +58,8 @@ class _Reader(HTMLParser):
         self._lines = [0]
         for match in re.finditer("\n", text):
             self._lines.append(match.end())
-        self.feed(text)
+        # the parser replaces references in attributes by itself
+        self.feed(LONG_REFERENCE.sub(lambda match: "_" * len(match[0]), text))
         self.close()
         end = len(text)
         for event in reversed(self.events):
@@ -202,7 +204,7 @@ class HtmlFile:
 
         def flush_texts() -> None:
             if texts:
-                markup.add_text(re.sub(r"[ \t\r\n\f]+", " ", html.unescape("".join(texts))))
+                markup.add_text(re.sub(r"[ \t\r\n\f]+", " ", unescaped("".join(texts))))
                 texts.clear()
 
         parts: list[Part] = []
@@ -255,7 +257,7 @@ class HtmlFile:
                 continue
             names.remove(name)  # of two attributes with one name, browsers take the first
             markup = Markup()
-            markup.add_text(html.unescape(value[1:-1] if value[0] in "\"'" else value))
+            markup.add_text(unescaped(value[1:-1] if value[0] in "\"'" else value))
             if markup.has_words:
                 parts += [raw[offset : attribute.start(2)], _Hole('"', markup, [value], '"', _escaped_value)]
                 offset = attribute.end(2)
@@ -266,7 +268,7 @@ class HtmlFile:
         for line in re.findall(r"[^\n]*\n|[^\n]+", raw):
             text = line.strip()
             markup = Markup()
-            markup.add_text(html.unescape(text))
+            markup.add_text(unescaped(text))
             if "<" not in text and markup.has_words:
                 prefix, _, suffix = line.partition(text)
                 hole = _Hole(prefix, markup, [line], suffix, escaped if self._is_xml else _escaped)
@@ -324,7 +326,7 @@ def _with_fixed_notes(run: list[Event]) -> list[Event]:
                 continue  # a nested `<sup>` has letters: reading them again would be quadratic
             nested = events[start:]
             text = "".join(part.raw for part in nested if part.kind == "text")
-            if not any(map(str.isalpha, html.unescape(text))):
+            if not any(map(str.isalpha, unescaped(text))):
                 events[start:] = [Event("other", nested[0].start, raw="".join(part.raw for part in nested))]
             else:
                 last_letters = start

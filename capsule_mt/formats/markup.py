@@ -3,6 +3,7 @@
 `<g1>bold</g1>` is an element, `<g2/>` a point (an element without content), `{3}` a fixed part such as code.
 """
 
+import html
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,6 +16,14 @@ MARK = re.compile(r"<(/?)g(\d+)(/?)>|\{(\d+)\}")
 TAG = re.compile(r"<(/?)([A-Za-z][\w-]*)")
 VOID = ("br", "img", "wbr")
 MARKUP = ("tags", "placeholders")  # the kinds of `KEEP_KINDS` that preserve these tags
+
+CHARACTER_REFERENCE = re.compile(r"&#0*([0-9]{1,8})[0-9]*")
+
+
+def unescaped(text: str) -> str:
+    """Replace character references as HTML5 says: one beyond Unicode becomes U+FFFD, however many digits it has."""
+    # eight digits are beyond Unicode already, and `int` refuses more than 4,300
+    return html.unescape(CHARACTER_REFERENCE.sub(r"&#\1", text))
 
 
 class Markup:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from capsule_mt.formats import ass
 from capsule_mt.formats.cues import TAG, Block, Cue, Line, srt_blocks, vtt_blocks, without_inner_times
-from capsule_mt.formats.markup import MARKUP, Markup
+from capsule_mt.formats.markup import MARKUP, Markup, unescaped
 from capsule_mt.formats.units import FormatError, Translated, Unit
 
 DASH = re.compile(r"\s*[-\u2010-\u2014]\s*(?=\w)")
@@ -70,7 +70,7 @@ def _escaped(text: str) -> str:
 
 DIALECTS = {
     "srt": Dialect(srt_blocks),
-    "vtt": Dialect(vtt_blocks, without_inner_times, unescaped=html.unescape, escaped=_escaped, title="WEBVTT"),
+    "vtt": Dialect(vtt_blocks, without_inner_times, unescaped=unescaped, escaped=_escaped, title="WEBVTT"),
     "ass": Dialect(ass.blocks, ass.lines, ass.joined, escaped=ass.escaped, max_line=None, title="[Script Info]"),
 }
 
@@ -292,7 +292,7 @@ def _spaces(text: str) -> list[int]:
 
 
 def _shown(text: str) -> str:
-    return html.unescape(TAG.sub("", text))
+    return unescaped(TAG.sub("", text))
 
 
 def wrapped(text: str, num_lines: int, max_line: int | None) -> str:
