@@ -7,7 +7,7 @@ MAX_SHOWN = 200  # characters of a value in a message
 ITEMS_PER_WARNING = 2048  # inside `adding_up_shares`, a warning of a share waits for this many items
 
 _messages_logged: set[str] = set()
-_shares: dict[str, tuple[int, int]] | None = None
+_shares: dict[tuple[str, str], tuple[int, int]] | None = None
 
 
 def warn(message: str) -> None:
@@ -22,14 +22,25 @@ def warn_once(message: str) -> None:
         warn(message)
 
 
-def warn_of_share(template: str, count: int, total: int) -> None:
-    """Warn that something applies to `count` of `total` items, by a template such as "{} of {} texts are long"."""
+def out_of(count: int, total: int, units: str) -> str:
+    """Return how many of all: "2 of 3 lines", "1 of 1 line"; `units` is the plural of what is counted."""
+    return f"{count:,} of {with_unit(total, units)}"
+
+
+def with_unit(count: int, units: str) -> str:
+    """Return a count with its unit: "2 lines", "1 line"; `units` is the plural of what is counted."""
+    return f"{count:,} {units.removesuffix('s') if count == 1 else units}"
+
+
+def warn_of_share(template: str, count: int, total: int, units: str) -> None:
+    """Warn that something applies to `count` of `total` units, by a template such as "{} may be incomplete"."""
+    key = (template, units)
     if _shares is None:
-        shares = {template: (count, total)}
+        shares = {key: (count, total)}
     else:
-        earlier_count, earlier_total = _shares.pop(template, (0, 0))
-        shares = {template: (count + earlier_count, total + earlier_total)}
-        if shares[template][1] < ITEMS_PER_WARNING:
+        earlier_count, earlier_total = _shares.pop(key, (0, 0))
+        shares = {key: (count + earlier_count, total + earlier_total)}
+        if shares[key][1] < ITEMS_PER_WARNING:
             _shares.update(shares)
             return
     _log_shares(shares)
@@ -47,10 +58,10 @@ def adding_up_shares() -> Iterator[None]:
         _log_shares(shares)
 
 
-def _log_shares(shares: dict[str, tuple[int, int]]) -> None:
-    for template, (count, total) in shares.items():
+def _log_shares(shares: dict[tuple[str, str], tuple[int, int]]) -> None:
+    for (template, units), (count, total) in shares.items():
         if count:
-            warn(template.format(count, total))
+            warn(template.format(out_of(count, total, units)))
 
 
 def silence() -> None:

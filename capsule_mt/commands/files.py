@@ -25,6 +25,7 @@ from capsule_mt.formats.reading import (
     suffix_of,
 )
 from capsule_mt.formats.units import Parsed, notes_of
+from capsule_mt.messages import out_of
 
 LINES = "lines"
 STDIN = "-"
@@ -324,4 +325,4 @@ def report(parsed: Parsed, units: list[CheckedUnit], coverage: Path | None) -> N
 def report_count(num_flagged: int, total: int, unit: str, coverage: Path | None) -> None:
     """Print on stderr how many lines or passages a person should check, and which report lists them."""
     reference = f": see {coverage}" if coverage is not None else ""
-    write_line(f"{num_flagged} of {total} {unit} are to be checked{reference}")
+    write_line(f"{out_of(num_flagged, total, unit)} to check{reference}")

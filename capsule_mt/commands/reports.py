@@ -14,6 +14,7 @@ from capsule_mt.coverage.problems import Problem, Span, problems_of
 from capsule_mt.files.line_failures import Failure
 from capsule_mt.files.lines import one_line
 from capsule_mt.files.windows import Header, Totals
+from capsule_mt.messages import with_unit
 
 UNRELATED = "Probably a translation of another text."
 EMPTY = "The translation is empty."
@@ -98,7 +99,7 @@ def report_header(
         return None
 
     def header(totals: Totals) -> bytes:
-        counts = f"{totals.lines} {unit}, {totals.flagged} to check, {totals.failed} failed"
+        counts = f"{with_unit(totals.lines, unit)}, {totals.flagged} to check, {totals.failed} failed"
         subject = one_line("; ".join([f"{', '.join(names)}: {counts}", *filter(None, [note])]))
         if form == "html":
             return f"{PAGE_HEAD}<p>{html.escape(subject)}</p>\n{TABLE_HEAD}\n".encode()

@@ -39,6 +39,7 @@ from capsule_mt.files.outputs import check_outputs, is_stream, open_output
 from capsule_mt.files.progress import Progress, write_line
 from capsule_mt.files.reading import decode_lines, iterate_lines, open_text
 from capsule_mt.files.windows import Header, Totals, WindowedOutput, holding_back, windows_of, write_windows
+from capsule_mt.messages import with_unit
 
 WINDOW = 2048
 COLUMN = "\t"
@@ -203,9 +204,10 @@ def main() -> int:
             lines.report(output.finish(headers=None if header is None else {0: header}))
             if output.totals is not None:
                 counts = f", {output.totals.flagged} to check" if has_checks else ""
-                write_line(f"{output.totals.lines} pairs{counts}: see {arguments.output}")
+                write_line(f"{with_unit(output.totals.lines, 'pairs')}{counts}: see {arguments.output}")
         elif held_back is not None and header is not None:
             held_back.release(header(Totals(progress.count, lines.flagged, len(lines.failures))))
     if lines.failures:
-        print(f"{len(lines.failures)} pairs could not be scored: they have no score in the output", file=sys.stderr)
+        failed = with_unit(len(lines.failures), "pairs")
+        print(f"{failed} could not be scored: the output does not have a score for each", file=sys.stderr)
     return FAILED_LINES_STATUS if lines.failures else 0

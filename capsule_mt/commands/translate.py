@@ -60,7 +60,7 @@ from capsule_mt.files.progress import Progress
 from capsule_mt.files.reading import LiveLines, decode_lines, open_text
 from capsule_mt.files.windows import Header, Totals, Window, WindowedOutput, holding_back, windows_of, write_windows
 from capsule_mt.formats.units import Parsed, Translated, has_other_placeholders
-from capsule_mt.messages import adding_up_shares, silence, warn_of_share
+from capsule_mt.messages import adding_up_shares, silence, warn_of_share, with_unit
 from capsule_mt.options.table import offered
 from capsule_mt.text.keeping import KEEP_KINDS
 from capsule_mt.text.segments import MAX_UNKNOWN_SHARE
@@ -311,8 +311,8 @@ def note_foreign(
             num_foreign += 1
             for record in records_of_text:
                 record["language"] = language
-    template = "{} of {} texts seem to be in another language than the source's: the report of --coverage names it"
-    warn_of_share(template, num_foreign, len(texts))
+    template = "Probably not in the source language: {}. The report of --coverage names the language."
+    warn_of_share(template, num_foreign, len(texts), "texts")
 
 
 def note_placeholders(texts: list[str], records: list[list[dict[str, Any]]]) -> None:
@@ -590,8 +590,7 @@ def main() -> int:
         with adding_up_shares():
             write_translations(arguments, parsed, lines, output, share, note)
     if lines.failures:
-        message = "lines could not be translated: they are empty in the output"
-        if parsed is not None:
-            message = "texts could not be translated: the output has them in the source language"
-        print(f"{len(lines.failures)} {message}", file=sys.stderr)
+        units, written = ("lines", "an empty line") if parsed is None else ("texts", "the text of the source")
+        failed = with_unit(len(lines.failures), units)
+        print(f"{failed} could not be translated: the output has {written} for each", file=sys.stderr)
     return FAILED_LINES_STATUS if lines.failures else 0

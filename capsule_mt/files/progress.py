@@ -4,6 +4,8 @@ import sys
 import time
 from types import TracebackType
 
+from capsule_mt.messages import with_unit
+
 SECONDS_BETWEEN_LINES = 0.2
 _current: "Progress | None" = None  # the one between `__enter__` and `__exit__`; its line may be hidden
 
@@ -50,7 +52,8 @@ class Progress:
 
     def __str__(self) -> str:
         rate = (self.count - self._skipped) / max(time.monotonic() - self.started, 1e-9)
-        line = f"{self.count:,}" + ("" if self.total is None else f" of {self.total:,}") + f" {self.unit}"
+        counts = with_unit(self.count if self.total is None else self.total, self.unit)
+        line = counts if self.total is None else f"{self.count:,} of {counts}"
         line += f", {rate:,.{0 if rate >= 10 else 1}f} a second"
         if self.total is not None and rate and self.count < self.total:
             line += f", {_duration((self.total - self.count) / rate)} left"

@@ -154,7 +154,7 @@ class Answers:
         except asyncio.TimeoutError:
             progress = "; ".join(order.progress() for order in orders)
             seconds = self.limits.request_seconds
-            raise HTTPException(503, f"the translation took longer than {seconds:g} s: {progress} were done") from None
+            raise HTTPException(503, f"the translation took longer than {seconds:g} s: {progress} done") from None
         except QueueFullError as error:
             raise HTTPException(503, str(error), headers={"Retry-After": str(error.retry_after)}) from None
         except StoppingError as error:

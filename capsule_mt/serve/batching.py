@@ -21,6 +21,7 @@ from capsule_mt.coverage.names import Marks
 from capsule_mt.coverage.options import CoverageOptions
 from capsule_mt.engine.stopping import Stop, StoppedError
 from capsule_mt.files.line_failures import PROBE, Failure, describe, may_be_line_error, translate_lines
+from capsule_mt.messages import out_of
 from capsule_mt.text.segments import Document, Piece
 from capsule_mt.translate.options import TranslationOptions
 from capsule_mt.translate.pivot import PivotTranslator, single_model
@@ -154,7 +155,8 @@ class Order:
         """Return a message with the number of finished sentences and tokens."""
         finished = [sentence for sentence in self.sentences if sentence.text.outputs[sentence.index] is not None]
         tokens, all_tokens = (sum(sentence.cost for sentence in group) for group in (finished, self.sentences))
-        return f"{len(finished)} of {len(self.sentences)} sentences, {tokens} of {all_tokens} tokens"
+        sentences = out_of(len(finished), len(self.sentences), "sentences")
+        return f"{sentences}, {out_of(tokens, all_tokens, 'tokens')}"
 
 
 @dataclass(eq=False)

@@ -14,6 +14,7 @@ from capsule_mt.files.lines import coverage_record
 from capsule_mt.formats.reading import FORMATS, PLAIN, TABLE_FORMATS, format_of
 from capsule_mt.formats.units import notes_of
 from capsule_mt.formats.worker import Source
+from capsule_mt.messages import with_unit
 from capsule_mt.serve.answers import Answers
 from capsule_mt.serve.batching import Batcher, Order, RequestSettings
 from capsule_mt.serve.files import Files
@@ -79,7 +80,7 @@ def text_router(answers: Answers) -> APIRouter:
         fields, client = await answers.read(request, CoverRequest)
         texts, translations = fields.texts, fields.translations
         if type(fields.q) is not type(fields.translation) or len(texts) != len(translations):
-            numbers = f"{len(texts)} texts in `q`, {len(translations)} in `translation`"
+            numbers = f"{with_unit(len(texts), 'texts')} in `q`, {len(translations)} in `translation`"
             raise HTTPException(400, f"`translation` must be one text or a list as `q` is, got {numbers}")
         pair = LanguagePair(answers.language_of(fields.source), answers.language_of(fields.target))
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, 
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
-from capsule_mt.messages import shown, warn, warn_once
+from capsule_mt.messages import shown, warn, warn_once, with_unit
 from capsule_mt.text.casing import LANGUAGE_TOKEN, CasedText, in_sentence_case
 from capsule_mt.text.copying import without_copied_edges
 from capsule_mt.text.edges import ELLIPSES, is_around, label_in, lacks_full_stop, without_brackets
@@ -202,7 +202,7 @@ class Segmenter(NamedTuple):
         if not document.foreign:
             return text
         document.copies = True
-        warn(f"{len(document.foreign)} words of a text have more than {MAX_WORD} characters: they are copied.")
+        warn(f"{with_unit(len(document.foreign), 'words')} of more than {MAX_WORD} characters in a text: copied.")
         return re.sub(LONG_WORD, lambda match: "\n" * len(match[0]), text)
 
     def _without_foreign_lines(self, document: Document, text: str) -> str:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from capsule_mt.engine.search import Hypothesis
 from capsule_mt.files.line_failures import describe
-from capsule_mt.messages import warn
+from capsule_mt.messages import warn, with_unit
 from capsule_mt.options.table import Readings
 from capsule_mt.text.segments import Piece, batches_of
 from capsule_mt.translate.options import search_options
@@ -53,7 +53,7 @@ def _search_batch(pieces: Sequence[Piece], plan: Plan) -> list[Hypotheses]:
     try:
         coverages = cover_hypotheses(covered_pieces, hypotheses, plan, coverage)
     except Exception as error:  # the translation itself is complete
-        warn(f"The coverage of {len(pieces)} translations was not found: {describe(error)}.")
+        warn(f"The coverage of {with_unit(len(pieces), 'translations')} was not found: {describe(error)}.")
         return [candidates[: plan.num_returned] for candidates in by_piece]
     for hypothesis, piece_coverage in zip(hypotheses, coverages, strict=True):
         hypothesis.covered = piece_coverage

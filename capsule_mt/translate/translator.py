@@ -112,10 +112,11 @@ class Translator(Scorer, TextTranslator):
             _find_terms(self.glossary, documents)
         num_unknown = sum(document.unknown > MAX_UNKNOWN_SHARE for document in documents)
         warn_of_share(
-            f"{{}} of {{}} texts have more than {MAX_UNKNOWN_SHARE:.0%} tokens that the vocabulary lacks: are they of "
-            "the source language?",
+            f"The vocabulary lacks more than {MAX_UNKNOWN_SHARE:.0%} of the tokens of {{}}: is it in the source "
+            "language?",
             num_unknown,
             len(documents),
+            "texts",
         )
         return documents
 
@@ -173,15 +174,15 @@ def _warn_of(results: Sequence[Hypotheses], threshold: float | None) -> None:
     """Warn of translations that were cut, and of those that seem to leave something out."""
     num_cut = sum(any(hypothesis.was_cut for hypothesis in hypotheses) for hypotheses in results)
     warn_of_share(
-        "{} of {} translations reached a limit and may be incomplete. `max_new_tokens` and `max_time` set a "
-        "higher one.",
+        "{} reached a limit and may be incomplete. `max_new_tokens` and `max_time` set a higher one.",
         num_cut,
         len(results),
+        "translations",
     )
     if threshold is not None:
         warn_of_share(
-            f"The coverage of {{}} of {{}} translations is below {threshold:g}: they have probably left something "
-            "out.",
+            f"The coverage of {{}} is below {threshold:g}: something was probably left out.",
             sum(is_short(hypotheses, threshold) for hypotheses in results),
             len(results),
+            "translations",
         )

@@ -19,6 +19,7 @@ from capsule_mt.commands.console import CommandParser, positive, resumable
 from capsule_mt.files.digests import checkpoint_digests
 from capsule_mt.files.line_failures import FAILED_LINES_STATUS
 from capsule_mt.files.outputs import check_output_folder
+from capsule_mt.messages import with_unit
 from capsule_mt.text.segments import LEADING_TOKEN
 from hf_capsule_mt.commands.arguments import checkpoint
 
@@ -112,6 +113,7 @@ def main() -> int:
         files = os.path.join(".", arguments.output, "part-*.jsonl")
         for index, reason in facts["failures"].items():
             print(f"line {index} of the source, from 0, is left out: {reason}", file=sys.stderr)
-        print(f"{facts['lines'] - len(facts['failures']):,} lines: data: {{train: {{jsonl: {files}}}}}")
+        lines = with_unit(facts["lines"] - len(facts["failures"]), "lines")
+        print(f"{lines}: data: {{train: {{jsonl: {files}}}}}")
     processes.destroy_process_group()
     return FAILED_LINES_STATUS if facts.get("failures") else 0

@@ -17,6 +17,7 @@ from typing import Any
 from capsule_mt.commands.console import CommandParser
 from capsule_mt.files.outputs import check_outputs
 from capsule_mt.files.reading import read_parallel
+from capsule_mt.messages import with_unit
 from hf_capsule_mt.evaluation.choices import DEFAULT_METRICS, METRICS
 
 
@@ -95,7 +96,9 @@ def main() -> None:
         result["by_length"] = [bucket.as_dict() for bucket in buckets]
         for bucket in buckets:
             if bucket.score is not None:
-                print(f"{bucket.label:>6} words: BLEU {bucket.score:6.2f}  ({bucket.sentences} sentences)")
+                print(
+                    f"{bucket.label:>6} words: BLEU {bucket.score:6.2f}  ({with_unit(bucket.sentences, 'sentences')})"
+                )
         if arguments.align_with:
             result["adequacy"] = adequacy(arguments, sources, hypotheses, references)
             for name, value in result["adequacy"].items():

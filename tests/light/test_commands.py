@@ -364,7 +364,7 @@ def test_texts_in_another_language_are_warned_of_and_recorded(run, monkeypatch, 
     files = ("--output", "out.txt", "--coverage", "out.jsonl", "--src-lang", "xa")
     assert run(*files, lines=lines)[0] == 0
     assert caplog.messages == [
-        "1 of 2 texts seem to be in another language than the source's: the report of --coverage names it"
+        "Probably not in the source language: 1 of 2 texts. The report of --coverage names the language."
     ]
     records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [record.get("language") for record in records] == [None, "fr"]
@@ -408,7 +408,7 @@ def test_a_film_is_translated_resumed_and_tells_where_to_look(run, word_for_word
     assert [row[0] for row in rows] == [f"cue {n}" for n in range(1, len(LINES) + 1)]
     to_check = [row for row in rows if row[2]]
     assert facts[0].endswith(f", film.srt, model {word_for_word}: 7 passages, {len(to_check)} to check, 0 failed")
-    assert f"{len(to_check)} of {len(LINES)} passages are to be checked: see c.tsv\n" in complaints
+    assert f"{len(to_check)} of {len(LINES)} passages to check: see c.tsv\n" in complaints
     for location, _, messages, source, _ in to_check[:5]:
         assert f"\n  {location}: {messages.partition('; ')[0]}: {source}\n" in complaints
     assert "The model cannot read" in {row[0]: row[2] for row in rows}["cue 2"]
@@ -420,8 +420,8 @@ def test_a_film_is_translated_resumed_and_tells_where_to_look(run, word_for_word
 def test_a_report_is_named_also_if_there_is_nothing_to_check(run, tmp_path):
     (tmp_path / "film.srt").write_text(subtitles(LINES[:1]))
     film = ("film.srt", "--output", "out.srt", "--coverage")
-    assert run(*film, "c.tsv")[::2] == (0, "0 of 1 passages are to be checked: see c.tsv\n")
-    assert "0 of 1 passages" in run("film.srt", "--coverage", "c.html")[2]
+    assert run(*film, "c.tsv")[::2] == (0, "0 of 1 passage to check: see c.tsv\n")
+    assert "0 of 1 passage to check" in run("film.srt", "--coverage", "c.html")[2]
     assert run(*film, "c.tsv", "--quiet")[2] == run(*film[:-1])[2] == ""
 
 
@@ -436,11 +436,11 @@ def test_the_report_of_lines_is_named_with_its_count(run, tmp_path, report):
     else:
         flagged = sum(bool(row.split("\t")[2]) for row in rows[2:])
     assert 0 < flagged < len(LINES)
-    count = f"{flagged} of {len(LINES)} lines are to be checked: see {report}"
+    count = f"{flagged} of {len(LINES)} lines to check: see {report}"
     assert count in complaints.splitlines()
     assert run("--coverage", report, lines=LINES)[2] == ""  # a pipe stays quiet
     assert count not in run(*arguments, "--quiet")[2]
-    assert "to be checked" not in run("--input", "in", "--output", "out")[2]
+    assert "to check" not in run("--input", "in", "--output", "out")[2]
 
 
 def test_branches_that_stay_are_named(run, tmp_path):
@@ -464,7 +464,7 @@ def test_a_text_that_fails_stays_as_it_is(run, tmp_path):
     assert page.endswith(f"<p>{TOO_LONG}</p>")
     assert not page.startswith(f"<p>{LINES[0]}")
     assert f"page.html, line 1: {REASON}" in complaints
-    assert "1 texts could not be translated: the output has them in the source language" in complaints
+    assert "1 text could not be translated: the output has the text of the source for each" in complaints
 
 
 def test_a_dash_is_stdin(run, expected):
@@ -591,7 +591,7 @@ def test_quiet_prints_errors_alone(run, tmp_path):
     complaints = run("--input", "text.de", "--output", "text.en", "--no-split", "--quiet")[2]
     assert [line.partition(":")[0] for line in complaints.splitlines()] == [
         f"text.de, line {len(LINES) + 1}",
-        "1 lines could not be translated",
+        "1 line could not be translated",
     ]
 
 

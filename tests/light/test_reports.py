@@ -137,7 +137,7 @@ def test_the_terminal_says_where_to_look_and_why(capsys):
 
     report(File, units, "c.tsv")
     assert capsys.readouterr().err.splitlines() == [
-        "6 of 8 passages are to be checked: see c.tsv",
+        "6 of 8 passages to check: see c.tsv",
         f"  cue 0: {MESSAGES[0][:-1]}: long {'er ' * 18}e...",
         *(f"  cue {number}: {MESSAGES[0][:-1]}: {SOURCE}" for number in (2, 3, 4, 5)),
         "  and 1 more",
@@ -145,4 +145,4 @@ def test_the_terminal_says_where_to_look_and_why(capsys):
     report(File, [units[1]] * 8, None)
     assert capsys.readouterr().err == ""
     report(File, [units[1]] * 8, "c.tsv")
-    assert capsys.readouterr().err == "0 of 8 passages are to be checked: see c.tsv\n"
+    assert capsys.readouterr().err == "0 of 8 passages to check: see c.tsv\n"

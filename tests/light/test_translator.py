@@ -120,7 +120,10 @@ def test_placeholders_that_the_vocabulary_lacks_are_not_unknown_text(caplog):
     assert [translation.text for translation in translations] == texts
     # the shares are of two words and an end token, and of one word and an end token
     assert [round(translation.unknown, 2) for translation in translations] == [0.0, 0.33, 0.5]
-    assert "2 of 3 texts have more than 20% tokens that the vocabulary lacks" in caplog.text
+    assert (
+        "The vocabulary lacks more than 20% of the tokens of 2 of 3 texts: is it in the source language?"
+        in caplog.text
+    )
 
 
 def test_what_the_vocabulary_lacks_is_copied_and_said(caplog):
@@ -132,7 +135,10 @@ def test_what_the_vocabulary_lacks_is_copied_and_said(caplog):
     read = [" ".join(words[token] for token in source[:-1]) for source in model.loaded.decoder.calls[0][0]]
     assert sorted(read) == ["One Tom! two.", "one two three four five Tom!"]
     assert [round(translation.unknown, 2) for translation in translations] == [0.14, 0.4, 0.67]
-    assert "2 of 3 texts have more than 20% tokens that the vocabulary lacks" in caplog.text
+    assert (
+        "The vocabulary lacks more than 20% of the tokens of 2 of 3 texts: is it in the source language?"
+        in caplog.text
+    )
     covered = [translation.coverage for translation in model(texts, coverage=CoverageOptions())]
     assert [
         (translation.untranslated, [word.covered for word in translation.words][-1]) for translation in covered
@@ -466,7 +472,7 @@ def test_a_coverage_that_fails_does_not_cost_the_translation(caplog, monkeypatch
             ("one two", None),
             ("three", None),
         ]
-    assert "The coverage of 1 translations was not found: ZeroDivisionError: curves." in caplog.text
+    assert "The coverage of 1 translation was not found: ZeroDivisionError: curves." in caplog.text
 
 
 def test_a_retry_whose_coverage_fails_does_not_win(monkeypatch):

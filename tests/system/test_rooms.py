@@ -22,7 +22,10 @@ LIGHT = {
     "coverage": {"engine", "text"},
     "translate": {"engine", "models", "catalog", "coverage", "text", "files", "messages", "options", "__init__"},
     "calibration": {"coverage", "engine", "files", "models", "text", "translate"},
-    "serve": {"catalog", "coverage", "engine", "files", "formats", "options", "text", "translate", "__init__"},
+    "serve": {
+        *("catalog", "coverage", "engine", "files", "formats", "messages", "options", "text", "translate"),
+        "__init__",
+    },
     "web": {"catalog.pairs", "coverage", "engine", "models", "options", "translate", "text"},
     "commands": {
         *("web", "engine", "files", "formats", "models", "catalog", "coverage", "text", "messages", "options"),

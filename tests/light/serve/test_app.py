@@ -477,7 +477,7 @@ def test_a_translation_has_some_time(make_client, monkeypatch):
         return await wait_for(work, seconds)
 
     monkeypatch.setattr("capsule_mt.serve.answers.asyncio.wait_for", wait_until_first_is_done)
-    expected = "the translation took longer than 0.3 s: 1 of 2 sentences, 1 of 22 tokens were done"
+    expected = "the translation took longer than 0.3 s: 1 of 2 sentences, 1 of 22 tokens done"
     assert error_of(client.translate(q="a;slow" + " b" * 20), 503) == expected
 
 

@@ -213,7 +213,7 @@ def test_a_running_batch_that_is_cancelled_is_stopped(batcher, upper):
     upper.free.set()
     order = batcher.submit(["slow"])
     until(lambda: upper.calls)
-    assert order.progress() == "0 of 1 sentences, 0 of 1 tokens"
+    assert order.progress() == "0 of 1 sentence, 0 of 1 token"
     order.results[0].cancel()
     batcher.close(10)
     assert not batcher.is_alive
