@@ -6,7 +6,7 @@ import {
 } from "./interface.js";
 import { firstOf, isLower } from "./words.js";
 
-const LINE_BREAKS = new RegExp(PATTERNS.LINE_BREAKS, "gu");
+const BREAKS = new RegExp(PATTERNS.BREAKS, "gu");
 const CLAUSE_ENDS = new RegExp(PATTERNS.CLAUSE_ENDS, "gu");
 const QUOTED = new RegExp(PATTERNS.QUOTED, "gu");
 const FIRST_ITEM = new RegExp(`^\\s*${PATTERNS.FIRST_ITEM}`, "u");
@@ -29,7 +29,7 @@ export function splitSentences(text, rules) {
   for (const name of ["abbreviations", "final_abbreviations", "starters"]) sets[name] = new Set(rules[name]);
   const masked = withoutSpacedDots(text);
   const spans = [];
-  for (const [first, end] of spansBetween(LINE_BREAKS, text)) {
+  for (const [first, end] of spansBetween(BREAKS, text)) {
     let start = first;
     for (const cut of endsOf(masked.slice(first, end), ends, sets)) {
       spans.push([start, first + cut]);

@@ -66,7 +66,8 @@ _CLOSINGS = rf"[{re.escape(SPACED_CLOSING)}]*(?:\[\d{{1,3}}\])*"  # "[1]" refers
 _SPACED_END = rf"(?<![{_STOPS}])[{_STOPS}]+{_CLOSINGS}(?=\s)"
 _UNSPACED_STOP = rf"(?<!\d(?=．\d))[{re.escape(UNSPACED_STOPS)}]+[{re.escape(CLOSING)}]*"  # not in "３．２"
 ENDS = f"{_SPACED_END}|{_UNSPACED_STOP}"
-LINE_BREAKS = re.compile(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
+# a tab separates columns
+BREAKS = re.compile(r"[\t\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
 CLAUSE_ENDS, SPACES = r"(?<=[,;:،؛、，；：])\s*|(?<!\s)\s+(?=[–—(])", r"\s+"
 SPACED_DOTS = r"\.(?: \.){2,}"  # the ellipsis of some books
 BULLETS = " \xa0\t\u2022\u2043\u2023*-\u2013"
@@ -138,13 +139,13 @@ def _words_of(table: Mapping[str, str], code: str) -> frozenset[str]:
 def split_sentences(text: str, language: str | None = None) -> list[Span]:
     """Return the spans of the sentences of a text, without the space between them; none for a blank text.
 
-    A line break ends a sentence. `language` is a code such as "de", "de_DE" or "deu_Latn"; without it, the
+    A line break or a tab ends a sentence. `language` is a code such as "de", "de_DE" or "deu_Latn"; without it, the
     abbreviations of all languages count.
     """
     rules = rules_of(language)
     spans = []
     masked = _without_spaced_dots(text)
-    for line in _split_at(LINE_BREAKS, text, Span(0, len(text))):
+    for line in _split_at(BREAKS, text, Span(0, len(text))):
         start = line.start
         for end in _ends_of(masked, line, rules):
             spans.append(Span(start, end))

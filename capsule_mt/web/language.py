@@ -91,7 +91,7 @@ def _escape_in_brackets(match: re.Match[str]) -> str:
 
 def _shared_escape(letter: str) -> str:
     """Return a letter's escape if it means the same in Python and in JavaScript; refuse others."""
-    if letter not in "nrvfxu":
+    if letter not in "nrtvfxu":
         raise ValueError(
             f"\\{letter} in a pattern: JavaScript may read it otherwise; avoid it, or convert it in `_escape`"
         )
@@ -145,7 +145,7 @@ def patterns() -> dict[str, str]:
         "SPACED_DOTS": sentences.SPACED_DOTS,
         "INITIALS": sentences.INITIALS,
         "ROMAN_NUMERAL": sentences.ROMAN_NUMERAL,
-        "LINE_BREAKS": sentences.LINE_BREAKS.pattern,
+        "BREAKS": sentences.BREAKS.pattern,
         "CLAUSE_ENDS": sentences.CLAUSE_ENDS,
     }
 
