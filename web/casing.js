@@ -164,8 +164,8 @@ function withoutTitle(line, { shadow, words }, vocabulary) {
 /**
  * Return for each word the log rank of its small form minus that of its capitalised form.
  *
- * Neighbours add a share of theirs, unless one of the two words has one letter, as "I" and "l'Europe" have before an
- * apostrophe: such a word is not a part of a name. A margin above `NAME_MARGIN` makes the word a name.
+ * A neighbour with a positive margin adds a share of it, unless one of the two words has one letter, as "I" and
+ * "l'Europe" have before an apostrophe: such a word is not a part of a name. A margin above `NAME_MARGIN` makes the word a name.
  */
 function marginsOf(line, words, vocabulary) {
   const alone = words.map(({ text }) => nameMargin(text, vocabulary));
@@ -174,7 +174,7 @@ function marginsOf(line, words, vocabulary) {
     if (index < 0 || index >= words.length || (index === 0 && isAtStart)) return 0;
     const pair = words.slice(pairStart, pairStart + 2);
     const isBeside = line.slice(pair[0].end, pair[1].start) === " " && !pair.some(beginsWithOneLetter);
-    return isBeside ? Math.max(-MAX_FROM_NEIGHBOUR, Math.min(MAX_FROM_NEIGHBOUR, NEIGHBOUR_SHARE * alone[index])) : 0;
+    return isBeside ? Math.max(0, Math.min(MAX_FROM_NEIGHBOUR, NEIGHBOUR_SHARE * alone[index])) : 0;
   };
   return alone.map((margin, index) => margin + shareOf(index - 1, index - 1) + shareOf(index + 1, index));
 }
