@@ -42,7 +42,7 @@ WRONG = {
     "evaluate --hypotheses nofile --references two": "nofile: no such file",
     "evaluate --hypotheses two --references two --tokenize x": "`tokenize` must be one of none, zh, 13a, ",
     "analyze empty_folder --sources two --targets two --output out": "empty_folder: not a checkpoint",
-    "analyze em --sources two --targets two --show 3 --output out": "--show 3: there are 2 sentences",
+    "analyze em --sources two --targets two --show 3 --output out": "--show 3: two has 2 sentences",
     "push nofolder owner/model": "nofolder: no such folder",
     "train bad.yaml": "bad.yaml: not YAML",
     "train embedded/plain --init_from empty_folder/a --output_dir out": "empty_folder/a: no such folder (the hub is",
