@@ -61,15 +61,15 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
             How the outputs of all layers of a stack become its result (Dou et al. 2019): `"none"` takes the top
             layer's, `"linear"` a static linear combination, `"dynamic_combination"` one whose weights a feed-forward
             network computes for each position, `"dynamic_routing"` and `"em_routing"` route the layers, as input
-            capsules, to output capsules that are concatenated. Its successors are sums of the embedding and all
-            layers: `"dense"` (DenseFormer) with learnt weights, `"depth_attention"` (Attention Residuals) with those
-            of a learnt query, `"mudd"` with those of a small network, `"grn"` (DeepCrossAttention) with one for each
-            unit.
+            capsules, to output capsules that are concatenated. Later methods are weighted sums of the embedding and
+            all layers. The weights are learnt (`"dense"`, DenseFormer), computed by attention with a learnt query
+            (`"depth_attention"`, Attention Residuals), by a small network (`"mudd"`), or separately for each unit
+            (`"grn"`, DeepCrossAttention).
         layer_aggregation_side (`str`, defaults to `"both"`):
             The stacks that aggregate their layers: `"both"`, `"encoder"` or `"decoder"`.
         depth_connections (`bool`, defaults to `False`):
-            Let each layer from the second on read such a sum of all below it, too, in the stacks of
-            `layer_aggregation_side`: for `"dense"` and `"depth_attention"`.
+            For `"dense"` and `"depth_attention"`: let each layer from the second on read a weighted sum of the
+            embedding and all layers below it, in the stacks of `layer_aggregation_side`.
         layer_aggregation_num_capsules (`int`, *optional*):
             Number of output capsules, a divisor of `d_model`. `None` is `d_model` itself: capsules of width 1, the
             papers' best setting.
@@ -94,7 +94,7 @@ class CapsuleMarianConfig(TargetVocabulary, GuidedConfig):
             How the heads of an attention become its output (Li et al. 2019): `"concat"` and a linear map, or
             `"simple_routing"` or `"em_routing"` with the heads as input capsules.
         head_aggregation_sites (`list[str]`, defaults to `["encoder_self"]`):
-            The attentions that aggregate their heads so, among `"encoder_self"`, `"decoder_self"` and `"cross"`.
+            The attentions to which `head_aggregation` applies, among `"encoder_self"`, `"decoder_self"` and `"cross"`.
         head_aggregation_layers (`list[int]`, *optional*):
             The layers in which these attentions aggregate their heads, 0 being the lowest; `None` is all of them.
         head_aggregation_num_capsules (`int`, *optional*):

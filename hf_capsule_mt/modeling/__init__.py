@@ -1,6 +1,6 @@
 """The models: one file for each family, and the modules they are made of.
 
-Importing this room, or a module of it, registers the models with the Auto classes.
+Importing this subpackage, or a module of it, registers the models with the Auto classes.
 """
 
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM

@@ -44,7 +44,7 @@ class ConditionalGRU(nn.Module):
         """Words [B, T, in] -> `ConditionalGRUOutput`.
 
         Args:
-            state: [B, d], the one before the first of these words.
+            state: [B, d], before the first of these words.
             source: h [B, S, d].
             keys: k [B, S, d], what the attention projects h to.
             mask: [B, S], True where there is a word of the source.
@@ -59,6 +59,6 @@ class ConditionalGRU(nn.Module):
             state = gru_update(from_context, context_gru.project_state(state), state)
             return (state,), (state, context[:, 0], weights[:, 0])
 
-        # what does not wait for a state is computed for all positions at once
+        # projections of words do not depend on a state: compute them for all positions at once
         from_words = word_gru.project_input(words)  # [B, T, 3d]
         return ConditionalGRUOutput(*over_positions(step, (state,), (from_words,))[1])

@@ -194,9 +194,9 @@ class PastFutureModel(TranslationModel):
         logits = output.logits.float()
         log_prob = _mean_log_prob(logits, labels.to(last.device), last, config)
         logits, read = logits[:, :-1], forced[:, 1:].unsqueeze(-1)
-        of_read = logits.gather(-1, read).squeeze(-1)  # [B, T - 1]
-        of_another = logits.scatter_(-1, read, -torch.inf).amax(dim=-1)  # in place: nobody reads them again
-        agreement = (of_read - of_another).sigmoid()
+        read_logits = logits.gather(-1, read).squeeze(-1)  # [B, T - 1]
+        best_other_logits = logits.scatter_(-1, read, -torch.inf).amax(dim=-1)  # in place: nobody reads them again
+        agreement = (read_logits - best_other_logits).sigmoid()
         falls = (curves.future[..., :-1] - curves.future[..., 1:]).clamp(min=0)  # [B, S, T - 1]
         falls = falls * was_read.unsqueeze(1)
         past, future = (curve.gather(-1, steps).squeeze(-1) for curve in (curves.past, curves.future))

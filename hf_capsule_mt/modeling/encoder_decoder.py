@@ -20,7 +20,7 @@ from hf_capsule_mt.modeling.outputs import (
     join_stacks,
 )
 from hf_capsule_mt.modeling.padding import padding_mask_or_none
-from hf_capsule_mt.routing.common import reads_are_free
+from hf_capsule_mt.routing.common import may_read_values
 
 
 class CapsulePreTrainedModel(PreTrainedModel):
@@ -92,7 +92,7 @@ class Stack(CapsulePreTrainedModel):
         """Check the padding mask [B, S] of a source, of which every row needs a word."""
         self.check_has_words(hidden)
         mask = self.checked_mask("attention_mask", attention_mask, hidden)
-        if mask is not None and reads_are_free(mask) and not bool(mask.any(dim=1).all()):
+        if mask is not None and may_read_values(mask) and not bool(mask.any(dim=1).all()):
             rows = (~mask.any(dim=1)).nonzero().flatten().tolist()
             raise ValueError(f"the source is all padding in row(s) {rows} of `attention_mask`")
         return mask

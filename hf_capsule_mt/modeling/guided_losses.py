@@ -192,8 +192,13 @@ class _BagOfWordsLoss(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad_loss: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         grad_states, grad_embeddings = ctx.saved_tensors
-        of_states, of_embeddings = ctx.dtypes
-        return (grad_states * grad_loss).to(of_states), (grad_embeddings * grad_loss).to(of_embeddings), None, None
+        states_dtype, embeddings_dtype = ctx.dtypes
+        return (
+            (grad_states * grad_loss).to(states_dtype),
+            (grad_embeddings * grad_loss).to(embeddings_dtype),
+            None,
+            None,
+        )
 
 
 def build_guided_losses(config: GuidedConfig, width: int, embedding_width: int | None = None) -> GuidedLosses | None:

@@ -1,4 +1,4 @@
-"""A map's own initial standard deviation, where the model's does not fit."""
+"""The initial standard deviation of a linear map, where the model's default does not fit."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from torch import nn
 
 
 def set_initial_std(module: Any, std: float) -> None:
-    """Let the model draw this weight with `std` when it initialises its modules."""
+    """Let the model draw the weight of a module with `std` when it initialises its modules."""
     module.init_std = std
 
 

@@ -98,14 +98,14 @@ class _SummedCrossEntropy(torch.autograd.Function):
         for start in range(0, len(logits), rows_at_once):
             rows = slice(start, start + rows_at_once)
             log_probabilities = logits[rows].log_softmax(dim=-1, dtype=dtype)  # [r, V]
-            of_words = log_probabilities.gather(1, words[rows])  # [r, 1]
-            losses = -target * of_words
+            word_log_probs = log_probabilities.gather(1, words[rows])  # [r, 1]
+            losses = -target * word_log_probs
             if everywhere:
                 losses -= everywhere * log_probabilities.sum(dim=-1, keepdim=True)
             loss += losses.masked_fill(ignored[rows], 0).sum()
             if grad_logits is not None:
                 grad = log_probabilities.exp_().sub_(everywhere)
-                grad.scatter_(1, words[rows], of_words.exp() - everywhere - target)
+                grad.scatter_(1, words[rows], word_log_probs.exp() - everywhere - target)
                 grad_logits[rows] = grad.masked_fill_(ignored[rows], 0)
         ctx.save_for_backward(grad_logits)
         ctx.dtype = logits.dtype

@@ -29,7 +29,7 @@ class CapsuleEncoderOutput(BaseModelOutput):
 
 @dataclass
 class SourceCapsulesOutput(CapsuleEncoderOutput):
-    """What the encoder of CapsNMT returns: the states of the source, and what the decoder gets of them.
+    """What the encoder of CapsNMT returns: the states of the source, and the capsules that the decoder reads.
 
     capsules: [B, M, d], the source in a fixed number of vectors.
     """
@@ -67,7 +67,7 @@ class CapsuleSeq2SeqModelOutput(Seq2SeqModelOutput):
 class CapsuleSeq2SeqLMOutput(Seq2SeqLMOutput):
     """[`~transformers.modeling_outputs.Seq2SeqLMOutput`], the parts of `loss`, and `routing_weights`, if asked for.
 
-    nll_loss: the cross entropy, smoothed and normalised as in `loss`, of which it is a part.
+    nll_loss: the cross entropy, a part of `loss`: smoothed and normalised alike.
     bow_loss, bca_loss: the other parts, if the model has guided losses: bag of words and bilingual content agreement,
         weighted and normalised as in `loss`, which is the sum of the three.
     routing_weights: for each routing of the model, named by where it is, the assignment probabilities
@@ -119,8 +119,8 @@ def join_stacks(
     )
 
 
-# what a base model gives, and a generation model keeps to itself
-ONLY_INSIDE = ("last_hidden_state", "guided_capsules", "unguided_state")
+# outputs of a base model that a generation model does not return
+BASE_MODEL_ONLY = ("last_hidden_state", "guided_capsules", "unguided_state")
 
 
 def translation_output(
@@ -134,7 +134,7 @@ def translation_output(
     loss = None
     if nll_loss is not None:
         loss = nll_loss + sum(part for part in (bow_loss, bca_loss) if part is not None)
-    fields: dict[str, Any] = {name: value for name, value in outputs.items() if name not in ONLY_INSIDE}
+    fields: dict[str, Any] = {name: value for name, value in outputs.items() if name not in BASE_MODEL_ONLY}
     return CapsuleSeq2SeqLMOutput(
         loss=loss, logits=logits, nll_loss=nll_loss, bow_loss=bow_loss, bca_loss=bca_loss, **fields
     )

@@ -5,12 +5,12 @@ Legend: B batch, T positions, d width of a state. In every mask `True` keeps.
 
 import torch
 
-from hf_capsule_mt.routing.common import reads_are_free
+from hf_capsule_mt.routing.common import may_read_values
 
 
 def padding_mask_or_none(mask: torch.Tensor | None) -> torch.Tensor | None:
     """Return a padding mask [B, T] of any dtype as bools, or `None` if nothing is known to be padding."""
-    return None if mask is None or (reads_are_free(mask) and bool(mask.all())) else mask.bool()
+    return None if mask is None or (may_read_values(mask) and bool(mask.all())) else mask.bool()
 
 
 def keep_first(lengths: torch.Tensor, num_positions: int) -> torch.Tensor:
@@ -38,9 +38,9 @@ class Compaction:
         self.positions: torch.Tensor | None = None  # [B, T], where each position goes
         if mask is None:
             return
-        if not reads_are_free(mask) or not bool(mask.all()):
+        if not may_read_values(mask) or not bool(mask.all()):
             self.lengths = mask.sum(dim=1)
-            if not reads_are_free(mask) or bool((mask[:, 1:] > mask[:, :-1]).any()):
+            if not may_read_values(mask) or bool((mask[:, 1:] > mask[:, :-1]).any()):
                 padding = self.lengths[:, None] + (~mask).cumsum(dim=1)
                 self.positions = torch.where(mask, mask.cumsum(dim=1), padding) - 1
 

@@ -15,7 +15,7 @@ from hf_capsule_mt.modeling.padding import Compaction, keep_first, reverse_seque
 from hf_capsule_mt.modeling.recurrent_cache import RecurrentState
 
 Tensors = tuple[torch.Tensor, ...]
-# the state after a position, and its outputs; one name: `torch.compile` evaluates the annotations of inner functions
+# the state after a position, and its outputs; named here, as `torch.compile` evaluates annotations of inner functions
 StateAndOutputs = tuple[Tensors, Tensors]
 
 
@@ -24,7 +24,7 @@ def over_positions(
 ) -> StateAndOutputs:
     """Run a recurrence over inputs, each [B, T, ...]; return the last state and the outputs, each [B, T, ...].
 
-    Python's loop, which `torch.compile` unrolls: in eager PyTorch `scan` takes over ten times as long. While
+    It is a Python loop, which `torch.compile` unrolls: in eager PyTorch, `scan` takes over ten times as long. While
     `torch.export` traces, it is the operator `scan`, so that the exported program takes any number of positions.
 
     Args:
@@ -34,8 +34,8 @@ def over_positions(
     if torch.compiler.is_exporting():
         from torch._higher_order_ops.scan import scan
 
-        def separate(carried: Tensors, of_position: Tensors) -> StateAndOutputs:
-            new, results = step(carried, of_position)
+        def separate(carried: Tensors, position_inputs: Tensors) -> StateAndOutputs:
+            new, results = step(carried, position_inputs)
             return new, tuple(result.clone() for result in results)  # no two results may share memory
 
         state = tuple(tensor.clone() for tensor in state)  # nor any two parts of the state
@@ -43,8 +43,8 @@ def over_positions(
         return tuple(last), tuple(output.transpose(0, 1) for output in outputs)
     positions = list(zip(*(tensor.unbind(1) for tensor in inputs), strict=True))
     collected = []
-    for of_position in reversed(positions) if reverse else positions:
-        state, results = step(state, of_position)
+    for position_inputs in reversed(positions) if reverse else positions:
+        state, results = step(state, position_inputs)
         collected.append(results)
     if reverse:
         collected.reverse()
@@ -65,7 +65,7 @@ def gru_update(from_input: torch.Tensor, from_state: torch.Tensor, state: torch.
 
 
 class GRUCell(nn.GRUCell):
-    """`nn.GRUCell` whose two projections can be computed apart: `gru_update` makes the new state of them."""
+    """`nn.GRUCell` whose two projections can be computed separately, before `gru_update` combines them."""
 
     def project_input(self, inputs: torch.Tensor) -> torch.Tensor:
         """[..., in] -> [..., 3d]."""
@@ -79,17 +79,17 @@ class GRUCell(nn.GRUCell):
 class FusedLayer(nn.RNNBase):
     """Base of both kinds: one layer, of one direction or both, that `torch.compile` accepts.
 
-    No subclass of `nn.GRU` or `nn.LSTM`, whose mere presence stops `torch.compile`.
+    It does not derive from `nn.GRU` or `nn.LSTM`: `torch.compile` refuses any model that contains one.
     """
 
     kind: str
-    state_size: int  # tensors of a state
+    num_state_tensors: int
 
     def __init__(self, input_size: int, hidden_size: int, bidirectional: bool = False) -> None:
         super().__init__(self.kind, input_size, hidden_size, batch_first=True, bidirectional=bidirectional)
 
     def fused(self, hidden: torch.Tensor, first: Tensors, weights: list[torch.Tensor], bidirectional: bool) -> Tensors:
-        """Run PyTorch's kernel over inputs [B, T, in], in both directions or one: the states, and the last one."""
+        """Run PyTorch's kernel over inputs [B, T, in]; return the states and the tensors of the last state."""
         raise NotImplementedError
 
     def update(self, from_input: torch.Tensor, from_state: torch.Tensor, state: Tensors) -> Tensors:
@@ -99,15 +99,16 @@ class FusedLayer(nn.RNNBase):
     def forward(
         self, hidden: torch.Tensor, state: RecurrentState | None = None, lengths: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, RecurrentState]:
-        """Run over inputs [B, T, in]; return the states after each [B, T, d], both directions side by side, and, of
-        one direction, the state after the last word of each row.
+        """Run over inputs [B, T, in]; return the states after each [B, T, d], and that after each row's last word.
+
+        The states of two directions are side by side; the last state is defined for one direction only.
 
         Args:
             state: before the first position, each tensor [B, d], of one direction; zero if it is not given.
-            lengths: [B], how many of the T positions are no padding; `None` where all are none.
+            lengths: [B], the number of positions without padding; `None` if no row has padding.
         """
         if state is None:
-            state = (hidden.new_zeros(hidden.shape[0], self.hidden_size),) * self.state_size
+            state = (hidden.new_zeros(hidden.shape[0], self.hidden_size),) * self.num_state_tensors
         is_step = hidden.shape[1] == 1 and not torch.is_grad_enabled()  # fused kernels are slow at one position
         if torch.compiler.is_compiling() or is_step or (lengths is not None and not self.bidirectional):
             return self.plain(hidden, state, lengths)
@@ -127,7 +128,7 @@ class FusedLayer(nn.RNNBase):
     def plain(
         self, hidden: torch.Tensor, state: RecurrentState, lengths: torch.Tensor | None
     ) -> tuple[torch.Tensor, RecurrentState]:
-        """Compute the same as a loop, in which padding leaves the state as it is, and repeats it."""
+        """Compute the same by a loop; at padding, the state stays as it is and is also the output."""
         outputs, last = [], state
         keep = () if lengths is None else (keep_first(lengths, hidden.shape[1]),)
         for direction in range(2 if self.bidirectional else 1):
@@ -157,7 +158,7 @@ class FusedLayer(nn.RNNBase):
 class FusedGRU(FusedLayer):
     """An `nn.GRU`, whose state is (h,)."""
 
-    kind, state_size = "GRU", 1
+    kind, num_state_tensors = "GRU", 1
 
     def fused(self, hidden: torch.Tensor, first: Tensors, weights: list[torch.Tensor], bidirectional: bool) -> Tensors:
         return torch.gru(hidden, first[0], weights, True, 1, 0.0, self.training, bidirectional, True)
@@ -169,7 +170,7 @@ class FusedGRU(FusedLayer):
 class FusedLSTM(FusedLayer):
     """An `nn.LSTM`, whose state is (h, c)."""
 
-    kind, state_size = "LSTM", 2
+    kind, num_state_tensors = "LSTM", 2
 
     def fused(self, hidden: torch.Tensor, first: Tensors, weights: list[torch.Tensor], bidirectional: bool) -> Tensors:
         return torch.lstm(hidden, first, weights, True, 1, 0.0, self.training, bidirectional, True)
@@ -206,7 +207,7 @@ def run_encoder(layers: nn.ModuleList, hidden: torch.Tensor, mask: torch.Tensor 
     """Run layers of both directions over a source [B, S, in] with its mask [B, S], True keeps.
 
     Returns:
-        What the first layer reads, and the outputs [B, S, d] of each, zero at padding.
+        The input of the first layer, and the output [B, S, d] of each layer, zero at padding.
     """
     compaction = Compaction(mask)
     outputs, hidden = [hidden], compaction.compact(hidden)

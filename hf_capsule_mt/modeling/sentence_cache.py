@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from transformers.cache_utils import Cache, EncoderDecoderCache
 
-from hf_capsule_mt.routing.common import reads_are_free
+from hf_capsule_mt.routing.common import may_read_values
 
 # Which rows of a batch translate the same sentence
 SENTENCES = "sentences"
@@ -44,7 +44,7 @@ class SentenceConstants:
         sentences = self.constants.get(SENTENCES)
         if (
             sentences is not None
-            and reads_are_free(sentences)
+            and may_read_values(sentences)
             and torch.equal(sentences[beam_idx.to(sentences.device)], sentences)
         ):
             return  # every beam follows one of its own sentence, which has the same constants

@@ -66,9 +66,11 @@ class SourceCapsules(nn.Module):
                 votes.squeeze(-3), num_iterations=self.num_iterations, mask=mask, return_weights=output_routing_weights
             )
             return self.norm(routed.capsules), routed.weights
-        of_iteration = votes.unbind(dim=-3) if self.num_weights > 1 else (votes.squeeze(-3),) * self.num_iterations
+        votes_by_iteration = (
+            votes.unbind(dim=-3) if self.num_weights > 1 else (votes.squeeze(-3),) * self.num_iterations
+        )
         routed = separable_routing(
-            of_iteration,
+            votes_by_iteration,
             mask=mask,
             capsule_positions=capsule_positions,
             inputs=states if self.scores_separately else None,

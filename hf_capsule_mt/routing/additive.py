@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from hf_capsule_mt.routing.chunks import chunk_numbers
-from hf_capsule_mt.routing.common import is_traced, iteration_dtype, reads_are_free, without_autocast
+from hf_capsule_mt.routing.common import is_traced, iteration_dtype, may_read_values, without_autocast
 
 # for q and k up to this size, float32 holds e^(2q) and e^(2k); where their product overflows or underflows,
 # tanh(q + k) is 1 or -1 anyway
@@ -69,8 +69,8 @@ class _AdditiveScores(torch.autograd.Function):
         with without_autocast(query):
             for rows, steps, gates in _chunks_of_gates(query, keys):
                 grad = grad_scores[rows, steps]  # [R, T, N]
-                of_rows = torch.bmm(grad.reshape(len(grad), 1, -1), gates.flatten(1, 2))  # short sums
-                grad_weight += of_rows.sum(dim=(0, 1))
+                row_sums = torch.bmm(grad.reshape(len(grad), 1, -1), gates.flatten(1, 2))  # short sums
+                grad_weight += row_sums.sum(dim=(0, 1))
                 slopes = torch.ops.aten.sigmoid_backward(grad.unsqueeze(-1), gates)  # g r (1 - r) [R, T, N, D]
                 grad_query[rows, steps] = slopes.sum(dim=2)
                 grad_keys[rows] += slopes.sum(dim=1)
@@ -83,28 +83,28 @@ def _chunks_of_gates(query: torch.Tensor, keys: torch.Tensor) -> Iterator[tuple[
     num_rows, num_queries, _ = query.shape
     if query.numel() == 0 or keys.numel() == 0:
         return
-    of_a_query = keys[0].numel()
-    numbers = chunk_numbers(keys, num_rows * num_queries * of_a_query, MAX_ON_HOST)
-    queries_at_once = min(num_queries, max(1, numbers // of_a_query))
-    rows_at_once = min(num_rows, max(1, numbers // (queries_at_once * of_a_query)))
-    separable = reads_are_free(query) and num_queries > 1 and _all_below(LARGEST_SEPARABLE, query, keys)
-    buffer = query.new_empty(rows_at_once * queries_at_once * of_a_query)
+    numbers_per_query = keys[0].numel()
+    numbers = chunk_numbers(keys, num_rows * num_queries * numbers_per_query, MAX_ON_HOST)
+    queries_at_once = min(num_queries, max(1, numbers // numbers_per_query))
+    rows_at_once = min(num_rows, max(1, numbers // (queries_at_once * numbers_per_query)))
+    separable = may_read_values(query) and num_queries > 1 and _all_below(LARGEST_SEPARABLE, query, keys)
+    buffer = query.new_empty(rows_at_once * queries_at_once * numbers_per_query)
     unit = query.new_ones(())
     for row in range(0, num_rows, rows_at_once):
         rows = slice(row, row + rows_at_once)
-        of_keys = (2 * keys[rows]).exp_() if separable else keys[rows]
-        of_keys = of_keys.unsqueeze(1)  # [R', 1, N, D]
+        key_terms = (2 * keys[rows]).exp_() if separable else keys[rows]
+        key_terms = key_terms.unsqueeze(1)  # [R', 1, N, D]
         for step in range(0, num_queries, queries_at_once):
             steps = slice(step, step + queries_at_once)
-            of_queries = (2 * query[rows, steps]).exp_() if separable else query[rows, steps]
-            of_queries = of_queries.unsqueeze(2)  # [R', T', 1, D]
-            shape = (of_queries.shape[0], of_queries.shape[1], *of_keys.shape[2:])
+            query_terms = (2 * query[rows, steps]).exp_() if separable else query[rows, steps]
+            query_terms = query_terms.unsqueeze(2)  # [R', T', 1, D]
+            shape = (query_terms.shape[0], query_terms.shape[1], *key_terms.shape[2:])
             gates = buffer[: torch.Size(shape).numel()].view(shape)
             if separable:
-                torch.addcmul(unit, of_queries, of_keys, out=gates)
+                torch.addcmul(unit, query_terms, key_terms, out=gates)
                 yield rows, steps, gates.reciprocal_()
             else:
-                torch.add(-2 * of_queries, of_keys, alpha=-2, out=gates)
+                torch.add(-2 * query_terms, key_terms, alpha=-2, out=gates)
                 yield rows, steps, gates.sigmoid_()
 
 

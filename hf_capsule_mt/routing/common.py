@@ -66,7 +66,7 @@ def exp(values: torch.Tensor) -> torch.Tensor:
     """Return e^x as 2^(x log2 e).
 
     Sharp routings have log C far below -88, where e^x underflows. There torch.exp takes 12 to 36 times as long on a
-    CPU (MKL; torch 2.13, Zen 4); exp2 does not, and takes half as long as torch.exp does for any other x.
+    CPU (MKL; torch 2.13, Zen 4). exp2 does not, and for any other x it takes half as long as torch.exp.
     """
     return (values * LOG2_E).exp2()
 
@@ -86,16 +86,16 @@ def is_on_host(tensor: torch.Tensor) -> bool:
     return tensor.device.type == HOST
 
 
-def reads_are_free(tensor: torch.Tensor) -> bool:
+def may_read_values(tensor: torch.Tensor) -> bool:
     """Return whether a decision may depend on the values of a tensor.
 
-    Not on an accelerator, where the host would wait for all work that is queued, and not while a compiler traces.
+    It may not on an accelerator, where the host would wait for all queued work, nor while a compiler traces.
     """
     return is_on_host(tensor) and not torch.compiler.is_compiling()
 
 
 def is_traced(tensor: torch.Tensor) -> bool:
-    """Return whether a compiler traces the call, which fuses and recomputes by itself, or there are no values."""
+    """Return whether a compiler traces the call, which fuses and recomputes by itself, or the tensor lacks values."""
     return torch.compiler.is_compiling() or tensor.device.type == "meta"
 
 

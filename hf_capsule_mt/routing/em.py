@@ -152,12 +152,12 @@ def _route_em(
 
         # E-step; the part of 2 pi is the same for all outputs
         if iteration < len(lambdas) - 1:
-            of_output = (log_output_activation - 0.5 * log_variance).unsqueeze(-2)  # [..., 1, M]
+            output_terms = (log_output_activation - 0.5 * log_variance).unsqueeze(-2)  # [..., 1, M]
             factor = (-0.5 / variance).unsqueeze(-3)  # [..., 1, M, D]
             if width == 1:  # a sum of one is a slow copy
-                logits = torch.addcmul(of_output, squared_distance.squeeze(-1), factor.squeeze(-1))
+                logits = torch.addcmul(output_terms, squared_distance.squeeze(-1), factor.squeeze(-1))
             else:
-                logits = of_output + (squared_distance * factor).sum(dim=-1)
+                logits = output_terms + (squared_distance * factor).sum(dim=-1)
             log_assignments.append(logits.log_softmax(dim=-1))
     capsules = log_output_activation.exp().unsqueeze(-1) * mean  # [..., M, D]
     return capsules.to(votes.dtype), log_assignments

@@ -382,7 +382,7 @@ class ModelChecks:
         assert bool(messages[0]) == (CACHE_NAME == "cache")
 
     def test_a_cache_of_transformers_is_taken(self, mix):
-        """A plain cache that a user makes has no place for what a family keeps beside keys and values."""
+        """A user may pass a plain cache, which cannot hold what a family keeps besides keys and values."""
         if not self.family.has_keys_and_values:
             pytest.skip("a recurrent decoder has a cache of its own")
         model, batch = self.model(mix), self.batch()

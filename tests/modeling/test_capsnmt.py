@@ -105,8 +105,8 @@ def test_own_weights_of_each_iteration():  # property 36
     assert count() == count(position_aware=False)
     aggregation = randomize(SourceCapsules(CapsNMTConfig(**SIZES)), std=0.3)
     aggregation(torch.randn(2, 6, 16), None)[0].square().sum().backward()
-    of_iterations = aggregation.votes.weight.grad.view(3, -1)
-    assert (of_iterations.abs().amax(dim=1) > 0).all()
+    grads_by_iteration = aggregation.votes.weight.grad.view(3, -1)
+    assert (grads_by_iteration.abs().amax(dim=1) > 0).all()
 
 
 # ---- parameter counts

@@ -38,7 +38,7 @@ def test_each_padded_row_is_as_alone(kind, bidirectional, plain):
     """In its states and gradients, whether fused or not; of one direction, also in the last state."""
     ours, _ = pair(kind, bidirectional)
     hidden, lengths = torch.randn(4, 7, 5), torch.tensor([4, 7, 1, 0])
-    state = tuple(torch.randn(4, 4) for _ in range(ours.state_size))
+    state = tuple(torch.randn(4, 4) for _ in range(ours.num_state_tensors))
     outputs, last = (ours.plain if plain else ours)(hidden, state, lengths)
     assert outputs.shape == (4, 7, 8 if bidirectional else 4)
     alone = []

@@ -96,8 +96,8 @@ def test_padding_is_worth_nothing():  # property 35
     mask = torch.arange(N + 3).expand(2, N + 3) >= 3
     output = separable_routing(padded, **settings, mask=mask)
     torch.testing.assert_close(output.capsules, expected.capsules)
-    for iteration, of_unpadded in zip(output.weights, expected.weights, strict=True):
-        torch.testing.assert_close(iteration[:, 3:], of_unpadded)
+    for iteration, unpadded in zip(output.weights, expected.weights, strict=True):
+        torch.testing.assert_close(iteration[:, 3:], unpadded)
         assert (iteration[:, :3] == 0).all()
     output.capsules.sum().backward()
     assert settings["inputs"].grad.isfinite().all()
