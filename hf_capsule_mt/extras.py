@@ -1,4 +1,4 @@
-"""The extras of the package: what each is for, and the sentence for one that is missing."""
+"""The extras of the package: what each is for, and the message if one is not installed."""
 
 import importlib.util
 from typing import NamedTuple
@@ -39,7 +39,7 @@ def missing_modules(extra: str) -> list[str]:
 
 
 def explain(error: ImportError, command: str | None = None) -> str | None:
-    """Return the sentence that names the extra with a missing module, or None if no extra has it."""
+    """Return a message that names the extra with a missing module, or None if no extra has it."""
     module = (error.name or "").partition(".")[0]
     preferred = EXTRA_OF.get(command or "")
     for extra in sorted(EXTRAS, key=lambda name: name != preferred):

@@ -16,7 +16,7 @@ FILE = Path(__file__).with_name("embedded_corpus.tsv.gz")
 
 
 def sentence_pairs() -> Iterator[tuple[str, str]]:
-    """Yield pairs of an English and a German sentence, no two alike on either side."""
+    """Yield pairs of an English and a German sentence; no sentence occurs twice."""
     with gzip.open(FILE, "rt", encoding="utf-8") as lines:
         for line in lines:
             english, german = line.rstrip("\n").split("\t")

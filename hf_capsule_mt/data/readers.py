@@ -7,14 +7,16 @@ from typing import Any
 from capsule_mt.files.reading import iterate_lines
 
 Pair = tuple[str, str]
-Pairs = Iterator[tuple[Pair, Pair]]  # source and target, and the place of each
+Pairs = Iterator[tuple[Pair, Pair]]  # source and target, and the file and line of each
 
 
 def require_text(pair: Pair, languages: Pair, positions: Pair) -> Pair:
-    """Return the pair; raise an error that names the place of a side without words."""
+    """Return the pair; raise an error that names the position of a side without text, such as its file and line."""
     for text, language, position in zip(pair, languages, positions, strict=True):
         if not text.strip():
-            raise ValueError(f"{position}: the {language} side is empty; `cleaning: {{drop_empty: true}}` drops such")
+            raise ValueError(
+                f"{position}: the {language} side is empty; `cleaning: {{drop_empty: true}}` drops such pairs"
+            )
     return pair
 
 

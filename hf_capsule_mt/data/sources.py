@@ -22,13 +22,13 @@ Files = str | os.PathLike | list  # a file, a pattern, or several
 
 def _check_pair(value: Any) -> None:
     if value is not None and len(value) != 2:
-        raise ValueError("must be two, one for each language")
+        raise ValueError("must have two entries, one for each language")
 
 
 @strict
 @dataclass
 class Settings:
-    """All that a source may say: its kind, and what goes with that."""
+    """The keys of a source: one names its kind, the others are settings of this kind."""
 
     hub: str | None = None
     config: str | None = None
@@ -42,15 +42,15 @@ class Settings:
     first: int | None = limited(1)
 
 
-# the key that names a kind, and what it takes beside it and `first`
+# the keys that name a kind, each with its settings; every kind also takes `first`
 KINDS = {"hub": ("config", "split", "revision"), "text": (), "tsv": ("columns",), "jsonl": (), "embedded": ()}
 
 
 def check_sources(sources: Any, section: str) -> list[Source]:
-    """Return sources as a list, without the keys that are null, or raise for what is not a source.
+    """Return sources as a list, without keys that are null; raise an error for anything that is not a source.
 
     Args:
-        section: where they stand, such as "data.train".
+        section: where the recipe has them, such as "data.train".
     """
     listed = sources if isinstance(sources, (list, tuple)) else [sources]
     for source in listed:
@@ -58,11 +58,12 @@ def check_sources(sources: Any, section: str) -> list[Source]:
             raise ValueError(
                 f"`{section}` must be a source, such as {{tsv: corpus.tsv}}, or a list of them, got {source!r}"
             )
-        named = [kind for kind in KINDS if kind in source]
-        if len(named) != 1:
-            near = next(filter(None, (nearest(key, KINDS) for key in source)), "") if not named else ""
-            raise ValueError(f"`{section}` must have one of the keys {', '.join(KINDS)}, got {dict(source)}{near}")
-        refuse_unknown(source, (*named, *KINDS[named[0]], "first"), f"`{section}`")
+        kinds = [kind for kind in KINDS if kind in source]
+        if len(kinds) != 1:
+            hints = [] if kinds else [hint for key in source if (hint := nearest(key, KINDS))]
+            hint = hints[0] if hints else ""
+            raise ValueError(f"`{section}` must have one of the keys {', '.join(KINDS)}, got {dict(source)}{hint}")
+        refuse_unknown(source, (*kinds, *KINDS[kinds[0]], "first"), f"`{section}`")
         check_settings(Settings, source, section)
     return [{key: value for key, value in source.items() if value is not None} for source in listed]
 
@@ -74,7 +75,7 @@ def load_translation_data(
     *,
     num_proc: int | None = None,
     allow_empty: Container[str] = (),
-    beside: Mapping[str, Source | list[Source]] | None = None,
+    other_parts: Mapping[str, Source | list[Source]] | None = None,
 ) -> DatasetDict:
     """Load parts such as "train" and "validation", each from one source or from the concatenation of several.
 
@@ -98,11 +99,12 @@ def load_translation_data(
     Args:
         num_proc: the number of processes that read files, for a source of several files.
         allow_empty: names of parts that keep pairs with an empty side, for a cleaning that drops them.
-        beside: parts that other calls load; training data have no sentence of their parts of the embedded corpus.
+        other_parts: parts that other calls load: training data do not have sentences of these parts of the embedded
+            corpus.
     """
     loaded: dict[str, Any] = {}
     languages = (source_language, target_language)
-    checked = {name: check_sources(sources, name) for name, sources in {**(beside or {}), **parts}.items()}
+    checked = {name: check_sources(sources, name) for name, sources in {**(other_parts or {}), **parts}.items()}
     sizes = _embedded_sizes(checked)
     for name in parts:
         pieces = []
@@ -152,7 +154,7 @@ def _load_hub(source: Source, name: str, languages: Pair, num_proc: int | None, 
 def _load_files(source: Source, name: str, languages: Pair, num_proc: int | None, allow_empty: bool) -> Any:
     (kind,) = KINDS.keys() & source.keys()
     if kind == "text":
-        shards = [tuple(existing_files(side, patterns=False)[0] for side in source["text"])]
+        shards = [tuple(existing_files(side, as_pattern=False)[0] for side in source["text"])]
     else:
         shards = [(file,) for file in existing_files(source[kind])]
     settings = {key: value for key, value in source.items() if key not in (kind, "first")}
@@ -178,14 +180,14 @@ def _load_files(source: Source, name: str, languages: Pair, num_proc: int | None
         raise (cause or error) from None
 
 
-def existing_files(pattern: str | os.PathLike[str] | list[str], patterns: bool = True) -> list[str]:
+def existing_files(pattern: str | os.PathLike[str] | list[str], as_pattern: bool = True) -> list[str]:
     """Return the files that a name, a pattern or a list of them matches, in order."""
     if isinstance(pattern, list):
         return [file for entry in pattern for file in existing_files(entry)]
     name = os.path.expanduser(os.fspath(pattern))
     if Path(name).is_file():
         return [name]
-    files = sorted(glob.glob(name)) if patterns else []
+    files = sorted(glob.glob(name)) if as_pattern else []
     if not files:
         raise FileNotFoundError(f"no such file: {name}")
     return files

@@ -12,7 +12,7 @@ from sacrebleu.metrics.base import Metric
 from capsule_mt.files.outputs import write_output
 from hf_capsule_mt.evaluation.choices import DEFAULT_METRICS, METRICS
 
-if TYPE_CHECKING:  # scoring text needs no transformers
+if TYPE_CHECKING:  # scoring text does not need transformers
     from transformers import EvalPrediction, PreTrainedTokenizerBase
 
 # imports the module and not the class: `evaluate` takes the first class of a metric that it sees
@@ -97,13 +97,13 @@ def _score(name: str, hypotheses: Sequence[str], references: Sequence[Sequence[s
 
 
 def metric_path(name: str) -> str:
-    """Write a module with one of our metrics, and return the path that `evaluate.load` takes, without a network.
+    """Write a module with one of our metrics, and return its path, which `evaluate.load` takes without a network.
 
-    It stands in the cache into which `evaluate` copies every module that it loads.
+    The module is in `evaluate`'s cache, where `evaluate` copies every module that it loads.
     """
     if name not in METRICS:
         raise ValueError(f"`name` must be one of {', '.join(METRICS)}, got {name!r}")
-    from evaluate.config import HF_MODULES_CACHE  # scoring needs no `evaluate`
+    from evaluate.config import HF_MODULES_CACHE  # scoring does not need `evaluate`
 
     module = f"capsule_mt_{name.replace('+', 'p')}"
     path = Path(HF_MODULES_CACHE) / "capsule_mt" / module / f"{module}.py"

@@ -34,7 +34,7 @@ def write_folder(
 ) -> None:
     """Export a checkpoint with its card, whose title is the name, and test that it loads without the package.
 
-    A checkpoint that has a card, as released ones do, keeps it unless the results tell of its training.
+    A checkpoint that has a card, as released ones do, keeps it, unless the results have a recipe to make one from.
 
     Args:
         results, license: for the card (`model_card`).
@@ -52,7 +52,7 @@ def write_folder(
 
 
 def _card_of(checkpoint: Path, results: Iterable[Mapping[str, Any]]) -> str | None:
-    """Return the card of a checkpoint, or `None` if it has none, or if results tell what a new one needs."""
+    """Return the card of a checkpoint; `None` if it lacks one, or if the results have a recipe to make one from."""
     file = checkpoint / CARD
     if any(isinstance(result.get("recipe"), Mapping) for result in results) or not file.is_file():
         return None
@@ -67,7 +67,7 @@ def _card_of(checkpoint: Path, results: Iterable[Mapping[str, Any]]) -> str | No
     if results:
         raise ValueError(
             f"{file} is the card that the export keeps, and result files cannot be added to it: leave them out, or "
-            "give the `train_result.json` of the checkpoint, too, of which a new card is made"
+            "add the checkpoint's `train_result.json`, from which a new card is made"
         )
     return card
 

@@ -38,11 +38,13 @@ def load_corpus(recipe: Recipe, parts: Sequence[str] = DATA_PARTS) -> Any:
     settings = recipe.data
     languages = (recipe.languages["source"], recipe.languages["target"])
     rules = check_settings(Cleaning, settings.get("cleaning") or {}, "data.cleaning")
-    every = {name: _in_folder(settings[name], recipe.data_dir) for name in DATA_PARTS if settings.get(name)}
-    sources = {name: every[name] for name in parts if name in every}
+    all_parts = {name: _in_folder(settings[name], recipe.data_dir) for name in DATA_PARTS if settings.get(name)}
+    sources = {name: all_parts[name] for name in parts if name in all_parts}
     allow_empty = ["train"] if rules.drop_empty else []
     num_proc = settings.get("num_proc")
-    corpus = dict(load_translation_data(sources, *languages, num_proc=num_proc, allow_empty=allow_empty, beside=every))
+    corpus = dict(
+        load_translation_data(sources, *languages, num_proc=num_proc, allow_empty=allow_empty, other_parts=all_parts)
+    )
     if "train" in corpus and rules != Cleaning():
         corpus["train"], dropped = clean(corpus["train"], rules, *languages)
         reasons = "".join(f"; dropped {count:,} {reason}" for reason, count in dropped.items())

@@ -13,7 +13,7 @@ from hf_capsule_mt.data.sources import check_sources
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 
 DATA_PARTS = ("train", "validation", "test")
-# the names of one argument, from transformers 5.23 on and before
+# the same argument: its name from transformers 5.23 on, and its older name
 CHECKPOINTING = ("activation_checkpointing", "gradient_checkpointing")
 
 
@@ -72,7 +72,7 @@ METRICS = tuple(f"{prefix}{name}" for prefix in ("", "eval_") for name in ("bleu
 TYPES = {
     **typing.get_type_hints(TranslationTrainingArguments),
     **dict.fromkeys(CHECKPOINTING, bool),
-    # the annotations of transformers lack True, which turns sharding on, and the names
+    # annotations of transformers that are too narrow: True turns sharding on, and metrics have these names
     "fsdp": bool | str,
     "report_to": str | list,
     "metric_for_best_model": Literal[METRICS],
@@ -86,11 +86,12 @@ def _validate_translations(self: Any) -> None:
 
 
 def _training_field(entry: Any) -> Any:
+    """Return the field of an argument; a number must be at least 0, or at least its default if that is negative."""
     is_number = isinstance(entry.default, int | float) and not isinstance(entry.default, bool)
     return limited(min(entry.default, 0)) if is_number else field(default=None)
 
 
-# of the arguments, the recipe itself has `output_dir` and `seed`
+# the arguments of the section "training": `output_dir` and `seed` are not in it, but in the recipe itself
 ARGUMENTS = {entry.name: entry for entry in fields(TranslationTrainingArguments) if entry.init}
 NAMES = [name for name in dict.fromkeys([*ARGUMENTS, *CHECKPOINTING]) if name not in ("output_dir", "seed")]
 Training: Any = strict(
@@ -115,8 +116,8 @@ def config_class_of(model_type: str) -> Any:
     try:
         return CONFIG_MAPPING[model_type]
     except KeyError:
-        near = nearest(model_type, list(CONFIG_MAPPING))
-        raise ValueError(f"no model family `{model_type}` is registered{near}") from None
+        hint = nearest(model_type, list(CONFIG_MAPPING))
+        raise ValueError(f"no model family `{model_type}` is registered{hint}") from None
 
 
 def _require(section: Any, *names: str) -> None:

@@ -168,7 +168,7 @@ def test_misspelt_keywords_are_refused(tmp_path):
         CapsuleMarianConfig.from_pretrained(tmp_path, **{misspelt: "linear"})
 
 
-def test_unknown_keywords_are_announced(caplog):
+def test_unknown_keywords_log_a_warning(caplog):
     with caplog.at_level(logging.WARNING):
         config = CapsuleMarianConfig(capsules_everywhere=True)
     assert "no field `capsules_everywhere`" in caplog.text

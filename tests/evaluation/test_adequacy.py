@@ -49,8 +49,11 @@ def test_measures_see_what_is_wrong_with_a_translation():
         "eight seven six eight seven",
     )
     measures = adequacy_measures([source] * 4, [good, short, looping, made_up], aligner)
-    of_good, of_short, of_looping, of_made_up = zip(*measures.values(), strict=True)
-    named = [dict(zip(measures, values, strict=True)) for values in (of_good, of_short, of_looping, of_made_up)]
+    good_values, short_values, looping_values, made_up_values = zip(*measures.values(), strict=True)
+    named = [
+        dict(zip(measures, values, strict=True))
+        for values in (good_values, short_values, looping_values, made_up_values)
+    ]
     assert named[1]["short in words"] > named[0]["short in words"]
     assert named[1]["uncovered source"] > named[0]["uncovered source"] + 0.4
     assert named[1]["uncovered translation"] < 0.2

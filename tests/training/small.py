@@ -1,4 +1,4 @@
-"""A small training run for the tests of this room, and processes that die or work together."""
+"""A small training run for the tests in this folder, and processes that die or work together."""
 
 import multiprocessing
 import os

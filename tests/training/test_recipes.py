@@ -68,7 +68,7 @@ def write(folder, name="a.yaml", **values):
         ({"data": {"train": {"tsv": 5}}}, r"`data\.train\.tsv` must be str \| PathLike \| list, got 5"),
         (
             {"data": {"train": {"tsv": "a", "columns": [0]}}},
-            r"`data\.train\.columns` must be two, one for each language, got \[0\]",
+            r"`data\.train\.columns` must have two entries, one for each language, got \[0\]",
         ),
         (
             {"model": {"model_type": "capsul_marian"}},
