@@ -2,7 +2,7 @@
 
 import { inSentenceCase } from "./casing.js";
 import { isAround, lacksFullStop, withoutBrackets } from "./edges.js";
-import { colonOfLabel, separatorWithQuotes } from "./habits.js";
+import { colonOfLabel, separatorWithQuotes } from "./typography.js";
 import { BLOCK_BREAK, ELLIPSES, MAX_WORD, PATTERNS } from "./interface.js";
 import { ITEMS, itemsOf, TAGS, withoutCopiedEdges } from "./keeping.js";
 import { labelIn } from "./labels.js";
@@ -224,11 +224,11 @@ function gluedCuts({ text, parts, starts, items }) {
 /**
  * Join the translations of the pieces with the text between these, mostly a space; return where each translation starts.
  *
- * `copies`: copy also the text before and after all of them. `habits`: of the target language, see habits.js.
+ * `copies`: copy also the text before and after all of them. `quotes`, `colon`: see typography.js.
  */
 export function joinTranslations({ text, pieces, copies }, translations, { quotes, colon } = {}) {
   let [joined, lastEnd] = ["", 0];
-  /** Return the text before a piece, or after the last one, in the habit of the language. */
+  /** Return the text before a piece, or after the last one, with the typography of the language. */
   const textBefore = (index) => {
     const written = text.slice(lastEnd, pieces[index]?.start);
     const separator = pieces[index - 1]?.isLabel ? colonOfLabel(written, colon) : written;

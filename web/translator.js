@@ -5,7 +5,7 @@ import { checksOf } from "./checks.js";
 import { coverForeign, coverPiece, coverText, supportPiece } from "./coverage.js";
 import { withEnding } from "./edges.js";
 import { Engine, readBytes } from "./engine.js";
-import { typographicQuotesOf, withFrenchSpaces, withQuotes } from "./habits.js";
+import { typographicQuotesOf, withFrenchSpaces, withQuotes } from "./typography.js";
 import { OPTIONS } from "./interface.js";
 import { asLabel, mostFrequent } from "./labels.js";
 import { withoutTags } from "./masked.js";
@@ -37,7 +37,7 @@ export class Translator {
   }
 
   constructor(engine, file, reverse) {
-    const { languages, tokenizer, search, sentences, coverage, checks, habits = {} } = file.model;
+    const { languages, tokenizer, search, sentences, coverage, checks, typography = {} } = file.model;
     [this.source, this.target] = languages;
     this.engine = engine;
     this.reverse = reverse;
@@ -45,7 +45,7 @@ export class Translator {
     this.unknown = tokenizer.unknown;
     this.defaults = search;
     this.checkWords = checks;
-    this.habits = habits;
+    this.typography = typography;
     const vocabulary = new Vocabulary(this.tokenizer, tokenizer.unknown, tokenizer.special);
     const textless = new Set([...tokenizer.special, tokenizer.unknown]);
     this.segmenter = new Segmenter(vocabulary, sentences, search.longest_source ?? Infinity, textless);
@@ -163,7 +163,7 @@ export class Translator {
     const { pieces } = document;
     const outputs = pieces.map((piece) => this.#output(piece));
     const translations = pieces.map((piece) => this.#restored(piece, document.copies));
-    const joined = joinTranslations(document, translations, this.habits);
+    const joined = joinTranslations(document, translations, this.typography);
     const logProbs = pieces.flatMap(({ hypothesis }) => hypothesis.logProbs);
     return {
       text: joined.text,
@@ -175,7 +175,7 @@ export class Translator {
 
   /** Return the translation of a piece with the items, ending, quotes and case of its source, and the language's spaces. */
   #restored(piece, copies) {
-    const { quotes, spaces } = this.habits;
+    const { quotes, spaces } = this.typography;
     const { source, ids, offsets, hypothesis, ending, sourceCase, isLabel } = piece;
     const decode = (tokens) => this.tokenizer.decode(tokens);
     const bare = restored(source, offsets, hypothesis.ids, decode, () => this.#alignedRows(ids, hypothesis));

@@ -9,11 +9,11 @@ from capsule_mt.messages import shown, warn, warn_once, with_unit
 from capsule_mt.text.casing import LANGUAGE_TOKEN, CasedText, in_sentence_case
 from capsule_mt.text.copying import without_copied_edges
 from capsule_mt.text.edges import ELLIPSES, is_around, label_in, lacks_full_stop, without_brackets
-from capsule_mt.text.habits import colon_of_label, quotes_of, separator_with_quotes
 from capsule_mt.text.keeping import BLOCK_BREAK, SIGN, UNKNOWN, Item, Masked, masked, overlaps, with_numbers
 from capsule_mt.text.normal import combines, vocabulary_of
 from capsule_mt.text.sentences import UNSPACED_STOPS, Span, split_sentences, split_to_fit
 from capsule_mt.text.tokenizer import Encoded, Tokenizer, unknown_tokens
+from capsule_mt.text.typography import colon_of_label, quotes_of, separator_with_quotes
 from capsule_mt.text.words import (
     NO_LISTS,
     Offsets,
@@ -501,7 +501,7 @@ def join_translations(
 
 
 def _text_before(document: Document, index: int, language: str | None) -> str:
-    """Return the text between a piece and the preceding one, or after the last one, in the habit of a language."""
+    """Return the text between a piece and the preceding one, or after the last one, with a language's typography."""
     pieces = document.pieces
     start = pieces[index - 1].span.end if index else 0
     end = pieces[index].span.start if index < len(pieces) else len(document.text)

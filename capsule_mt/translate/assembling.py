@@ -7,15 +7,15 @@ from capsule_mt.engine.search import Hypothesis
 from capsule_mt.options.table import Readings
 from capsule_mt.text.casing import restored_case
 from capsule_mt.text.edges import as_label, with_ending
-from capsule_mt.text.habits import (
+from capsule_mt.text.normal import vocabulary_of
+from capsule_mt.text.segments import Document, Piece, join_translations
+from capsule_mt.text.typography import (
     has_french_spaces,
     quotes_of,
     typographic_quotes_of,
     with_french_spaces,
     with_quotes,
 )
-from capsule_mt.text.normal import vocabulary_of
-from capsule_mt.text.segments import Document, Piece, join_translations
 from capsule_mt.translate.aligning import aligned_rows
 from capsule_mt.translate.plan import Plan
 from capsule_mt.translate.results import Score, Segment, Translation

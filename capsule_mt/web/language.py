@@ -14,12 +14,12 @@ from capsule_mt.text import (
     casing,
     copying,
     edges,
-    habits,
     keeping,
     normal,
     restoring,
     segments,
     sentences,
+    typography,
     words,
 )
 
@@ -114,9 +114,9 @@ def patterns() -> dict[str, str]:
         "QUOTED_START": casing.QUOTED_START.pattern,
         "FINAL_STOP": edges.FINAL_STOP.pattern,
         "LABEL": edges.LABEL.pattern,
-        "LABEL_COLON": habits.LABEL_COLON.pattern,
-        "OPENING_QUOTE": habits.OPENING_QUOTE.pattern,
-        "CLOSING_QUOTE": habits.CLOSING_QUOTE.pattern,
+        "LABEL_COLON": typography.LABEL_COLON.pattern,
+        "OPENING_QUOTE": typography.OPENING_QUOTE.pattern,
+        "CLOSING_QUOTE": typography.CLOSING_QUOTE.pattern,
         "LABEL_END": edges.LABEL_END.pattern,
         "FIRST_LETTER": edges.FIRST_LETTER.pattern,
         "BARE_PLACEHOLDERS": copying.BARE_PLACEHOLDERS,
@@ -210,13 +210,13 @@ def digit_runs() -> list[list[int]]:
     return [[*run[0], len(run)] for run in runs]
 
 
-def habits_of(language: str | None) -> dict[str, Any]:
-    """Return how a target language writes quotes, colons and spaces: see habits.js."""
-    has_spaces = habits.has_french_spaces(language)
+def typography_of(language: str | None) -> dict[str, Any]:
+    """Return how a target language writes quotes, colons and spaces: see typography.js."""
+    has_spaces = typography.has_french_spaces(language)
     return {
-        "quotes": habits.quotes_of(language),
-        "colon": habits.colon_of_label(":", language) if language else None,
-        "spaces": javascript_pattern(habits.FRENCH_SPACES.pattern) if has_spaces else None,
+        "quotes": typography.quotes_of(language),
+        "colon": typography.colon_of_label(":", language) if language else None,
+        "spaces": javascript_pattern(typography.FRENCH_SPACES.pattern) if has_spaces else None,
     }
 
 

@@ -24,7 +24,7 @@ from capsule_mt.options.table import offered
 from capsule_mt.text.sentences import rules_of
 from capsule_mt.web import site
 from capsule_mt.web.build import FOLDER, INTERFACE, MODULES, TYPES_FILE, build, interface, is_current, types
-from capsule_mt.web.language import habits_of, javascript_pattern, words_of_checks
+from capsule_mt.web.language import javascript_pattern, typography_of, words_of_checks
 from capsule_mt.web.minify import minified, page_scripts
 from tests.fixtures.browser import open_page, readable, texts_of
 from tests.fixtures.vectors import FOLDER as VECTORS
@@ -132,9 +132,9 @@ def of_vectors(run_beside_modules):
     rules = {str(code): rules_of(code)._asdict() for code in languages}
     pairs = [case["languages"] for case in vectors("checks")["cases"]]
     words = {",".join(code or "" for code in pair): words_of_checks(*pair) for pair in pairs}
-    with_habits = {case["language"] for cases in vectors("habits").values() for case in cases}
-    habits = {str(code): habits_of(code) for code in with_habits}
-    value = {"rules": rules, "words_of_checks": words, "habits": habits}
+    languages = {case["language"] for cases in vectors("typography").values() for case in cases}
+    typography = {str(code): typography_of(code) for code in languages}
+    value = {"rules": rules, "words_of_checks": words, "typography": typography}
     return run_beside_modules("vectors", value, VECTORS, MARKS_OF_PAGE)
 
 

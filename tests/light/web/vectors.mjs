@@ -8,7 +8,7 @@ import { inSentenceCase, restoredCase, withCapitals, withoutCapitals } from "./c
 import { checksOf } from "./checks.js";
 import { coverPiece } from "./coverage.js";
 import { withEnding } from "./edges.js";
-import { colonOfLabel, separatorWithQuotes, withFrenchSpaces, withQuotes } from "./habits.js";
+import { colonOfLabel, separatorWithQuotes, withFrenchSpaces, withQuotes } from "./typography.js";
 import { itemsOf, withoutCopiedEdges } from "./keeping.js";
 import { asLabel, labelIn, mostFrequent } from "./labels.js";
 import { masked, withoutTags } from "./masked.js";
@@ -18,7 +18,7 @@ import { joinTranslations, Segmenter } from "./segments.js";
 import { splitSentences, splitToFit } from "./sentences.js";
 
 const vectors = (name) => JSON.parse(readFileSync(`${process.argv[2]}/${name}.json`));
-const { rules, words_of_checks: wordsOfChecks, habits } = JSON.parse(readFileSync(0));
+const { rules, words_of_checks: wordsOfChecks, typography } = JSON.parse(readFileSync(0));
 const answers = {};
 
 function spansIn(text, parts) {
@@ -68,15 +68,15 @@ answers.joining = {
   }),
 };
 
-const ofHabits = vectors("habits");
-const habitsOf = ({ language }) => habits[String(language ?? "None")];
-answers.habits = {
-  quotes: ofHabits.quotes.map((example) => (
-    { ...example, restored: withQuotes(example.translation, [...example.quotes], habitsOf(example).quotes) })),
-  spaces: ofHabits.spaces.map((example) => ({ ...example, spaced: withFrenchSpaces(example.translation, habitsOf(example).spaces) })),
-  colons: ofHabits.colons.map((example) => ({ ...example, written: colonOfLabel(example.separator, habitsOf(example).colon) })),
-  separators: ofHabits.separators.map((example) => (
-    { ...example, written: separatorWithQuotes(example.separator, habitsOf(example).quotes, example.first, example.last) })),
+const ofTypography = vectors("typography");
+const typographyOf = ({ language }) => typography[String(language ?? "None")];
+answers.typography = {
+  quotes: ofTypography.quotes.map((example) => (
+    { ...example, restored: withQuotes(example.translation, [...example.quotes], typographyOf(example).quotes) })),
+  spaces: ofTypography.spaces.map((example) => ({ ...example, spaced: withFrenchSpaces(example.translation, typographyOf(example).spaces) })),
+  colons: ofTypography.colons.map((example) => ({ ...example, written: colonOfLabel(example.separator, typographyOf(example).colon) })),
+  separators: ofTypography.separators.map((example) => (
+    { ...example, written: separatorWithQuotes(example.separator, typographyOf(example).quotes, example.first, example.last) })),
 };
 
 const { calibration, cases: marks } = vectors("marks");

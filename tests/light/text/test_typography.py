@@ -1,10 +1,10 @@
-"""Quotes in the habit of the target language, or as in the source, and the colons of labels."""
+"""The quotes of the target language, or those of the source, and the colons of labels."""
 
 import string
 
 import pytest
 
-from capsule_mt.text.habits import (
+from capsule_mt.text.typography import (
     colon_of_label,
     has_french_spaces,
     quotes_of,
@@ -33,7 +33,7 @@ class PlainTokenizer(WordTokenizer):
         ("He said \u201cgood day\u201d to us.", "de", "He said \u201egood day\u201c to us."),
         ("He said \u201cgood day\u201d to us.", "fra_Latn", "He said \xab\xa0good day\xa0\xbb to us."),
         ("He said \u201cgood day\u201d to us.", "sv", "He said \u201dgood day\u201d to us."),
-        ("He said \u201cgood day\u201d to us.", "nl", "He said \u201cgood day\u201d to us."),  # it has two habits
+        ("He said \u201cgood day\u201d to us.", "nl", "He said \u201cgood day\u201d to us."),  # Dutch uses two pairs
         ("He said \u201egood day\u201c to us.", "en", "He said \u201cgood day\u201d to us."),
         ("He said \u201egood day\u201c to us.", None, "He said \u201egood day\u201c to us."),
         ('He said "good day" to us.', "de", 'He said "good day" to us.'),
@@ -60,18 +60,18 @@ def test_quotes(text, language, translation):
         assert len({"".join(filter(str.isalpha, word)) for word in words}) == 1
 
 
-@pytest.mark.parametrize("case", vectors("habits")["quotes"], ids=repr)
+@pytest.mark.parametrize("case", vectors("typography")["quotes"], ids=repr)
 def test_what_is_not_certain_is_as_in_the_source(case):
     assert with_quotes(case["translation"], case["quotes"], quotes_of(case["language"])) == case["restored"]
 
 
-@pytest.mark.parametrize("case", vectors("habits")["separators"], ids=repr)
+@pytest.mark.parametrize("case", vectors("typography")["separators"], ids=repr)
 def test_quotes_between_sentences(case):
-    habit = quotes_of(case["language"])
-    assert separator_with_quotes(case["separator"], habit, case["first"], case["last"]) == case["written"]
+    language_quotes = quotes_of(case["language"])
+    assert separator_with_quotes(case["separator"], language_quotes, case["first"], case["last"]) == case["written"]
 
 
-@pytest.mark.parametrize("case", vectors("habits")["colons"], ids=repr)
+@pytest.mark.parametrize("case", vectors("typography")["colons"], ids=repr)
 def test_colons_of_labels(case):
     separator, language = case["separator"], case["language"]
     assert colon_of_label(separator, language) == case["written"]
@@ -79,7 +79,7 @@ def test_colons_of_labels(case):
     assert model(f"- Name{separator}", tgt_lang=language).text == f"- Name{case['written']}"
 
 
-@pytest.mark.parametrize("case", vectors("habits")["spaces"], ids=repr)
+@pytest.mark.parametrize("case", vectors("typography")["spaces"], ids=repr)
 def test_french_spaces(case):
     assert with_french_spaces(case["translation"]) == case["spaced"]
     assert with_french_spaces(case["spaced"]) == case["spaced"]

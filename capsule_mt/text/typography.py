@@ -1,6 +1,6 @@
-"""Habits of languages: their quotation marks, which many vocabularies lack, and the spaces of French before marks.
+"""Typography of the target language: quotation marks, which many vocabularies lack, and spaces before French marks.
 
-A translation gets the quotes of its source back, in the habit of its own language if that is certain.
+A translation gets the quotes of its source back, as those of its own language if that uses only one pair.
 """
 
 import re
@@ -50,12 +50,12 @@ def typographic_quotes_of(source: Masked) -> list[str]:
     return quotes if TYPOGRAPHIC_QUOTES.issuperset(quotes) else []
 
 
-def with_quotes(translation: str, source_quotes: Sequence[str], habit: tuple[str, str] | None) -> str:
+def with_quotes(translation: str, source_quotes: Sequence[str], language_quotes: tuple[str, str] | None) -> str:
     """Return a translation with typographic quotes instead of its straight ones, if it has as many as its source.
 
     Args:
-        source_quotes: the replacements in order, unless the target language has a `habit` and the quotes form pairs.
-        habit: the opening and closing quotation marks of the target language.
+        source_quotes: the replacements in order, unless `language_quotes` are known and the quotes form pairs.
+        language_quotes: the opening and closing quotation marks of the target language.
     """
     offsets = _offsets_of_quotes(translation) if source_quotes else []
     if not offsets or len(offsets) != len(source_quotes):
@@ -65,8 +65,8 @@ def with_quotes(translation: str, source_quotes: Sequence[str], habit: tuple[str
     are_pairs = len(offsets) % 2 == 0 and all(
         sides[index % 2 == 0].match(translation, offset) for index, offset in enumerate(offsets)
     )
-    if habit is not None and are_pairs:
-        quotes = habit * (len(offsets) // 2)
+    if language_quotes is not None and are_pairs:
+        quotes = language_quotes * (len(offsets) // 2)
     output, end = "", 0
     for offset, quote in zip(offsets, quotes, strict=True):
         output += translation[end:offset] + quote
@@ -74,16 +74,16 @@ def with_quotes(translation: str, source_quotes: Sequence[str], habit: tuple[str
     return output + translation[end:]
 
 
-def separator_with_quotes(separator: str, habit: tuple[str, str], is_first: bool, is_last: bool) -> str:
-    """Return the text between two sentences, with the quotes that touch a sentence in a language's `habit`.
+def separator_with_quotes(separator: str, language_quotes: tuple[str, str], is_first: bool, is_last: bool) -> str:
+    """Return the text between two sentences, with a language's quotes where quotes touch a sentence.
 
     Args:
         is_first, is_last: there is no sentence before the separator, or none after it.
     """
     if not is_first and separator[:1] in TYPOGRAPHIC_QUOTES:
-        return habit[1] + separator_with_quotes(separator[1:], habit, True, is_last)
+        return language_quotes[1] + separator_with_quotes(separator[1:], language_quotes, True, is_last)
     if not is_last and separator[-1:] in TYPOGRAPHIC_QUOTES:
-        return separator[:-1] + habit[0]
+        return separator[:-1] + language_quotes[0]
     return separator
 
 

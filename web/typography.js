@@ -1,6 +1,6 @@
-// Habits of the target language: its quotation marks, and the spaces of French before marks. It follows text/habits.py.
+// The typography of the target language: quotation marks, and spaces before French marks. It follows text/typography.py.
 //
-// The model's file has the habits: `quotes`, the opening and the closing mark; `colon`, of labels; `spaces`, a pattern.
+// The model's file has it: `quotes`, the opening and the closing mark; `colon`, of labels; `spaces`, a pattern.
 
 import { PATTERNS, PLAIN } from "./interface.js";
 import { withItems } from "./keeping.js";
@@ -26,25 +26,27 @@ export function typographicQuotesOf(source) {
 /**
  * Return a translation with typographic quotes instead of its straight ones, if it has as many as its source.
  *
- * `sourceQuotes`: the replacements in order, unless the target language has a `habit` and the quotes form pairs.
+ * `sourceQuotes`: the replacements in order, unless `languageQuotes` are known and the quotes form pairs.
  */
-export function withQuotes(translation, sourceQuotes, habit) {
+export function withQuotes(translation, sourceQuotes, languageQuotes) {
   const offsets = Array.from(withoutItems(translation, " ").matchAll(/"/g), ({ index }) => index);
   if (!sourceQuotes.length || offsets.length !== sourceQuotes.length) return translation;
   const arePairs = offsets.length % 2 === 0
     && offsets.every((offset, index) => matchesAt(index % 2 ? CLOSING_QUOTE : OPENING_QUOTE, translation, offset));
   let [output, end] = ["", 0];
   offsets.forEach((offset, index) => {
-    output += translation.slice(end, offset) + (habit && arePairs ? habit[index % 2] : sourceQuotes[index]);
+    output += translation.slice(end, offset) + (languageQuotes && arePairs ? languageQuotes[index % 2] : sourceQuotes[index]);
     end = offset + 1;
   });
   return output + translation.slice(end);
 }
 
-/** Return the text between two sentences, with the quotes that touch a sentence in a language's `habit`. */
-export function separatorWithQuotes(separator, habit, isFirst, isLast) {
-  if (!isFirst && isTypographic(separator.slice(0, 1))) return habit[1] + separatorWithQuotes(separator.slice(1), habit, true, isLast);
-  return !isLast && isTypographic(separator.slice(-1)) ? separator.slice(0, -1) + habit[0] : separator;
+/** Return the text between two sentences, with a language's quotes where quotes touch a sentence. */
+export function separatorWithQuotes(separator, languageQuotes, isFirst, isLast) {
+  if (!isFirst && isTypographic(separator.slice(0, 1))) {
+    return languageQuotes[1] + separatorWithQuotes(separator.slice(1), languageQuotes, true, isLast);
+  }
+  return !isLast && isTypographic(separator.slice(-1)) ? separator.slice(0, -1) + languageQuotes[0] : separator;
 }
 
 /** Return the text after a label with the colon as a language writes it. */
