@@ -45,6 +45,8 @@ class Engine:
         num_threads: int | None = None,
         shortlist: bool = False,
     ) -> None:
+        if not isinstance(int8, bool):
+            raise TypeError(f"`int8` must be True or False, got {int8!r}")
         self.tier, self.int8 = native_tier(tier), int8
         self._by_row = program.head if int8 and shortlist else None
         self.num_threads = num_threads or default_threads()

@@ -196,7 +196,9 @@ def find_model(folder: str) -> "MarianFolder | None":
 
     files = MarianFolder.find(folder)
     if files is None:
-        problem = f"has neither {CONFIG_FILE} nor a model of Marian" if os.path.isdir(folder) else "no such folder"
+        problem = f"has neither {CONFIG_FILE} nor a model of Marian"
+        if not os.path.isdir(folder):
+            problem = "is a file, name the model's folder" if os.path.exists(folder) else "no such folder"
         raise CheckpointError(f"{folder}: {problem}{_models_inside(folder)}")
     return files
 

@@ -38,7 +38,9 @@ class Glossary:
         # keyed by the first word of a term; stems of a single word by their first letter
         self._patterns: dict[str, list[tuple[re.Pattern[str], str]]] = {}
         self.terms = dict(terms)
-        for source, target in sorted(self.terms.items(), key=lambda term: -len(term[0])):
+        for source, target in sorted(self.terms.items(), key=lambda term: -len(str(term[0]))):
+            if not isinstance(source, str) or not isinstance(target, str):
+                raise TypeError(f"a glossary maps strings to strings, got {source!r}: {target!r}")
             words = WORD.findall(source)
             if not words:
                 raise ValueError(f"a term of a glossary needs a word, got {source!r} -> {target!r}")

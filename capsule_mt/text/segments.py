@@ -133,7 +133,7 @@ class Segmenter(NamedTuple):
     limit: int | None
     prefix: str = ""
     split_sentences: bool = True
-    truncation: bool | str = False
+    truncation: bool = False
     src_lang: str | None = None
     tgt_lang: str | None = None
     copies: bool = True

@@ -38,6 +38,9 @@ SPECIAL_TOKENS = (
     "forced_bos_token_id",
 )
 SAMPLED = frozenset({"temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff"})
+# values of `truncation`: transformers' tokenizers have the names
+TRUNCATING = (True, "longest_first", "only_first")
+WHOLE = (False, "do_not_truncate")
 CLEAN_UP = "clean_up_tokenization_spaces"
 # the options that a call may have besides the fields of `TranslationOptions`
 NAMES = frozenset({*BY_NAME, *NEUTRAL, *SPECIAL_TOKENS, *SAMPLED, *IGNORED, CLEAN_UP})
@@ -83,8 +86,15 @@ class TranslationOptions(NamedTuple):
         """Return these options, or raise an error that names the first invalid one."""
         for name in ("batch_size", "batch_tokens"):
             number = getattr(self, name)
+            if number is not None and not hasattr(type(number), "__index__"):
+                raise TypeError(f"`{name}` must be a whole number, got {number!r}")
             if number is not None and number < 1:
                 raise ValueError(f"`{name}` must be at least 1, got {number}")
+        for name in ("split_sentences", "copy", "alignment", "copy_foreign"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"`{name}` must be True or False, got {getattr(self, name)!r}")
+        if self.truncation not in (*TRUNCATING, *WHOLE):
+            raise ValueError(f"`truncation` must be True or False, got {self.truncation!r}")
         for name, value in self.generate_kwargs.items():
             if value is None:
                 continue

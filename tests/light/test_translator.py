@@ -200,6 +200,8 @@ def test_sources_beyond_the_positions(caplog):
     assert [len(segment.source_ids) for segment in translation.segments] == [3, 3, 3]
     with pytest.raises(ValueError, match=r"a source of 7 tokens is longer than the 4 that the model takes: 'One two,"):
         translate(text, split_sentences=False)
+    with pytest.raises(ValueError, match=r"a source of 7 tokens is longer than the 4 that the model takes: 'One two,"):
+        translate(text, split_sentences=False, truncation="do_not_truncate")
     assert translate(text, truncation=True, split_sentences=False).text == "One two, three"
     assert "A source of 7 tokens was cut to 4" in caplog.text
 
@@ -223,6 +225,13 @@ def test_what_is_refused():
     for name in ("batch_size", "batch_tokens"):
         with pytest.raises(ValueError, match=f"`{name}` must be at least 1, got 0"):
             translate("one", **{name: 0})
+        with pytest.raises(TypeError, match=f"`{name}` must be a whole number, got '3'"):
+            translate("one", **{name: "3"})
+    for name in ("split_sentences", "copy", "alignment", "copy_foreign"):
+        with pytest.raises(TypeError, match=f"`{name}` must be True or False, got 'no'"):
+            translate("one", **{name: "no"})
+    with pytest.raises(ValueError, match="`truncation` must be True or False, got 'no'"):
+        translate("one", truncation="no")
     for name in ("num_beams", "num_return_sequences", "max_new_tokens", "max_length"):
         for wrong in (0, -1, True, "3"):
             with pytest.raises(ValueError, match=f"`{name}` must be a whole number from 1 to .*, got {wrong!r}"):

@@ -56,6 +56,14 @@ def test_tiles_change_no_bit(name, tmp_path, monkeypatch):
     assert results[:2] == results[2:]
 
 
+def test_a_file_is_not_a_folder_and_int8_is_a_bool(tmp_path):
+    folder = golden("capsule_marian", tmp_path / "model")
+    with pytest.raises(CheckpointError, match=r"config\.json: is a file, name the model's folder$"):
+        load_model(folder / "config.json")
+    with pytest.raises(TypeError, match="`int8` must be True or False, got 'no'"):
+        load_model(folder, int8="no")
+
+
 def test_a_folder_of_models_names_them(tmp_path):
     names = [f"model {number}" for number in range(6)]
     for name in names[:2]:

@@ -35,6 +35,13 @@ def test_what_a_translation_lacks():
     assert missing_terms(terms, "Hat, hat, houses") == []
 
 
+@pytest.mark.parametrize("terms", [{"cat": 5}, {5: "cat"}, {"cat": None}])
+def test_terms_are_strings(terms):
+    ((source, target),) = terms.items()
+    with pytest.raises(TypeError, match=f"a glossary maps strings to strings, got {source!r}: {target!r}$"):
+        Glossary(terms)
+
+
 def test_a_term_after_the_beginning_of_a_translation():
     assert with_term("The old ", "hat*") == "The old hat"
     assert with_term("", "hat") == "Hat"
