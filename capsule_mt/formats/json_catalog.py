@@ -1,6 +1,7 @@
-"""Catalogs in JSON: of i18next, go-i18n and their like, of Chrome's extensions (messages.json), and of Flutter (.arb).
+"""Catalogs in JSON: of i18next, go-i18n and their like, of Chrome's extensions (messages.json), of Flutter (.arb).
 
-Keys, layout and everything but texts stay byte for byte. A file with numbers is not a catalog, and is refused.
+Keys, layout and everything but texts stay byte for byte: also numbers, `true`, `false` and `null`. A file with more
+numbers and the like than texts is not a catalog, and is refused.
 """
 
 import json
@@ -14,7 +15,7 @@ from capsule_mt.text.keeping import placeholders_of
 
 MAX_DEPTH = 50
 SPACE = re.compile(r"[ \t\r\n]*")
-NULL = "null"
+OTHER_VALUE = re.compile(r"(?:-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null)(?![\w.+-])")
 SUFFIX = re.compile(rf"(.+)(?<!_ordinal)_({'|'.join(CATEGORIES)})")  # of i18next's plurals
 I18N = re.compile(r"\$t\([^()]*\)|\$\d+")  # another message of i18next, an argument of MediaWiki
 CHROME = re.compile(r"\$\w+\$|\$\d|\$\$")  # the placeholders of messages.json
@@ -52,12 +53,19 @@ class JsonCatalog(TextCatalog):
 
     def __init__(self, text: str, name: str, language: str | None = None, is_arb: bool = False) -> None:
         super().__init__(text, name, language)
+        self._num_texts = self._num_other_values = 0
         start = self._skip(0)
         root, end = self._read("", start, start, 0)
         if not isinstance(root.value, dict):
             self._refuse(start, "a catalog is one object, `{...}`")
         if self._skip(end) != len(text):
             self._refuse(self._skip(end), "the file goes on after its object")
+        if self._num_other_values > self._num_texts:
+            self._refuse(
+                start,
+                f"a catalog holds mostly texts, this file has {self._num_texts} of them and {self._num_other_values} "
+                "numbers and the like: copy its texts into a .txt",
+            )
         self._locale = root.value.get("@@locale") if is_arb else None
         if is_arb:
             for key, member in root.value.items():
@@ -113,17 +121,24 @@ class JsonCatalog(TextCatalog):
         by_stem: dict[str, dict[str, Member]] = {}
         for key, member in members.items():
             match = SUFFIX.fullmatch(key)
-            if match is not None and isinstance(member.value, str):
+            if match is not None:
                 by_stem.setdefault(match[1], {})[match[2]] = member
         groups = []
         for stem, texts in by_stem.items():
+            if not all(isinstance(member.value, str) for member in texts.values()):
+                continue
             if "other" in texts and (len(texts) > 1 or "count" in str(texts["other"].value)):
                 forms = self._rule.forms_for(texts)
                 groups.append(Group(texts, forms, {name: f"{stem}_{name}" for name in forms}))
         for key, plural in members.items():
             stem = key.removesuffix("_plural")
             singular = members.get(stem)
-            if key != stem and singular is not None and isinstance(singular.value, str):
+            if (
+                key != stem
+                and singular is not None
+                and isinstance(singular.value, str)
+                and isinstance(plural.value, str)
+            ):
                 forms = {name: self._rule.numbers[name] for name in self._rule.categories}
                 keys = {name: f"{stem}_{index}" for index, name in enumerate(forms)}
                 if tuple(forms) == ("one", "other"):
@@ -170,18 +185,19 @@ class JsonCatalog(TextCatalog):
         value: Any = None
         if sign == '"':
             value, end = self._string(offset)
+            self._num_texts += 1
         elif sign == "{":
             value, end = self._read_object(offset, depth)
         elif sign == "[":
             value, end = self._read_list(offset, depth)
-        elif text.startswith(NULL, offset):
-            end = offset + len(NULL)
+        elif (other := OTHER_VALUE.match(text, offset)) is not None:
+            end = other.end()
+            self._num_other_values += other[0] != "null"
         else:
             shown = re.sub(r"[\s,\]}].*", "", text[offset : offset + 20], flags=re.S)
             self._refuse(
                 offset,
-                f"a catalog holds texts, objects and lists, got {shown!r}: if the file is not a catalog, copy its "
-                "texts into a .txt",
+                f"a value is expected, such as a text in double quotes, got {shown!r}",
             )
         return Member(key, start, offset, end, value), end
 

@@ -106,6 +106,17 @@ def test_plurals_stay_as_they_are_without_a_language():
     assert (catalog["datei_one"], catalog["datei_other"]) == ("{{count}} DATEI", "{{count}} DATEIEN")
 
 
+def test_values_that_are_not_texts_stay():
+    """Catalogs out of npm packages have a switch or two, such as `"rtl": false`."""
+    content = (
+        '{"rtl": false, "order" : -1.5e3,\n "none":null, "a": "Ein Hut", "a_plural": null, "b": ["Zwei", 3, "vier"],'
+        ' "c": {"one": "Eins", "other": 2}, "d_one": 1, "d_other": "{{count}} Häuser"}'
+    )
+    written = translated("de.json", content)
+    expected = content.replace("Ein Hut", "EIN HUT").replace("Zwei", "ZWEI").replace("vier", "VIER")
+    assert written == expected.replace("Eins", "EINS").replace("Häuser", "HÄUSER")
+
+
 def test_chrome():
     written = json.loads(translated("messages.json", CHROME))
     expected = json.loads(CHROME)
@@ -171,10 +182,18 @@ def test_a_text_whose_placeholders_are_lost_stays(lossy):
     ("content", "message"),
     [
         (
-            '{"a": "b",\n "n": 5}',
-            "a.json, line 2: a catalog holds texts, objects and lists, got '5': if the file is not a",
+            '\n{"a": "b",\n "n": [5, -1.5e3]}',
+            "a.json, line 2: a catalog holds mostly texts, this file has 1 of them and 2 numbers and the like",
         ),
-        ('{"a": true}', "a.json, line 1: a catalog holds texts, objects and lists, got 'true'"),
+        (
+            '{"a": true, "b": null}',
+            "a.json, line 1: a catalog holds mostly texts, this file has 0 of them and 1 numbers",
+        ),
+        ('{"a": "b",\n"n": 05}', "a.json, line 2: a value is expected, such as a text in double quotes, got '05'"),
+        (
+            '{"a": "b",\n"n": trueish}',
+            "a.json, line 2: a value is expected, such as a text in double quotes, got 'trueish'",
+        ),
         ('["a b"]', "a.json, line 1: a catalog is one object, `{...}`"),
         ('{"a": "b"} x', "a.json, line 1: the file goes on after its object"),
         ('{\n// one\n"a": "b"}', "a.json, line 2: a key in double quotes is expected"),
@@ -182,7 +201,7 @@ def test_a_text_whose_placeholders_are_lost_stays(lossy):
         ('{"a": "b",\n"a": "c"}', "a.json, line 2: the key 'a' occurs twice"),
         ('{"a": "b\n"}', "a.json, line 1: Invalid control character at"),
         ('{"a": ' * 60, "a.json, line 1: nested more than 50 deep"),
-        ("", "a.json, line 1: a catalog holds"),
+        ("", "a.json, line 1: a value is expected"),
     ],
 )
 def test_what_is_not_a_catalog_is_refused_by_line(content, message):
