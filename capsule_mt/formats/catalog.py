@@ -76,6 +76,61 @@ def _tags(text: str) -> list[str]:
     return sorted(part for part in parts_of(text, ("tags",)) if isinstance(part, Item)) if "<" in text else []
 
 
+BAR = re.compile(r"\s*(?<!\\)\|\s*")
+SPACED_BAR = re.compile(r"\s+\|\s+")
+IN_BRACES = r"\{[^{}]*\}"
+
+
+class Choices:
+    """A message of several texts with bars between them, such as vue-i18n's "no apples | one apple | {n} apples".
+
+    vue-i18n takes a text by its position, so each is translated by itself, and as many are written.
+
+    Args:
+        bar: matches what separates two texts; a bar in braces does not.
+        message_of: returns the message of a text.
+    """
+
+    def __init__(self, text: str, bar: "re.Pattern[str]", message_of: Callable[[str], Message]) -> None:
+        self._parts: list[str | Message] = []  # messages, separators, and texts without words
+        offset = 0
+        for match in re.finditer(f"{IN_BRACES}|({bar.pattern})", text):
+            if match[1] is not None:
+                self._add(text[offset : match.start()], message_of)
+                self._parts.append(match[1])
+                offset = match.end()
+        self._add(text[offset:], message_of)
+
+    def _add(self, text: str, message_of: Callable[[str], Message]) -> None:
+        message = message_of(text)
+        self._parts.append(message if message.texts else text)
+
+    @property
+    def _messages(self) -> list[Message]:
+        return [part for part in self._parts if isinstance(part, Message)]
+
+    @property
+    def texts(self) -> list[str]:
+        return [text for message in self._messages for text in message.texts]
+
+    @property
+    def note(self) -> str:
+        return next((message.note for message in self._messages if message.note), "")
+
+    def filled(self, results: Sequence[Translated]) -> str | None:
+        """Return the translated message, `None` if one of its texts stays as it is."""
+        remaining = iter(results)
+        written: list[str] = []
+        for part in self._parts:
+            if isinstance(part, Message):
+                translation = part.filled([next(remaining) for _ in part.texts])
+                if translation is None or translation.count("|") != part.text.count("|"):
+                    return None
+                part = translation
+            written.append(part)
+        return "".join(written)
+
+
 class Plural:
     """A message in several plural forms. `texts` are translated for the plural forms of the target language.
 
@@ -125,7 +180,7 @@ class Catalog:
 
     def __init__(self) -> None:
         self.units: list[Unit] = []
-        self._messages: list[tuple[Message | Plural, Callable[[Any, bool], None]]] = []
+        self._messages: list[tuple[Message | Choices | Plural, Callable[[Any, bool], None]]] = []
 
     def write(self, translations: Sequence[Translated]) -> bytes:
         remaining, is_changed = iter(translations), False
@@ -139,7 +194,7 @@ class Catalog:
             self._state_language()
         return self._content()
 
-    def _add(self, message: Message | Plural, location: str, write: Callable[[Any, bool], None]) -> None:
+    def _add(self, message: Message | Choices | Plural, location: str, write: Callable[[Any, bool], None]) -> None:
         """Add a message; `write` takes its translation, a text or one for each form, and whether it needs a review."""
         if message.texts:
             self._messages.append((message, write))

@@ -1,4 +1,4 @@
-"""Catalogs in JSON: of i18next, go-i18n and their like, of Chrome's extensions (messages.json), of Flutter (.arb).
+"""Catalogs in JSON: of i18next, vue-i18n, go-i18n and the like, of Chrome (messages.json), and of Flutter (.arb).
 
 Keys, layout and everything but texts stay byte for byte: also numbers, `true`, `false` and `null`. A file with more
 numbers and the like than texts is not a catalog, and is refused.
@@ -9,7 +9,8 @@ import re
 from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-defined]  # what `json` itself reads strings with
 from typing import Any, NamedTuple
 
-from capsule_mt.formats.catalog import Edit, Message, Plural, TextCatalog
+from capsule_mt.formats.catalog import BAR, SPACED_BAR, Choices, Edit, Message, Plural, TextCatalog
+from capsule_mt.formats.icu import has_branches
 from capsule_mt.formats.plurals import CATEGORIES
 from capsule_mt.text.keeping import placeholders_of
 
@@ -18,6 +19,8 @@ SPACE = re.compile(r"[ \t\r\n]*")
 OTHER_VALUE = re.compile(r"(?:-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null)(?![\w.+-])")
 SUFFIX = re.compile(rf"(.+)(?<!_ordinal)_({'|'.join(CATEGORIES)})")  # of i18next's plurals
 I18N = re.compile(r"\$t\([^()]*\)|\$\d+")  # another message of i18next, an argument of MediaWiki
+# what only vue-i18n has: a link to another message, and a sign in quotes and braces
+VUE = re.compile(r"(?<![\w:/])@(?:\.\w+)?:[\w(]|\{'[^']*'\}")
 CHROME = re.compile(r"\$\w+\$|\$\d|\$\$")  # the placeholders of messages.json
 GO_METADATA = ("id", "hash", "description", "leftDelim", "rightDelim")  # beside the plural forms of a go-i18n message
 
@@ -54,6 +57,7 @@ class JsonCatalog(TextCatalog):
     def __init__(self, text: str, name: str, language: str | None = None, is_arb: bool = False) -> None:
         super().__init__(text, name, language)
         self._num_texts = self._num_other_values = 0
+        self._bar = BAR if VUE.search(text) else SPACED_BAR  # vue-i18n's needs no spaces; elsewhere "a|b" may be code
         start = self._skip(0)
         root, end = self._read("", start, start, 0)
         if not isinstance(root.value, dict):
@@ -81,7 +85,9 @@ class JsonCatalog(TextCatalog):
     def _add_value(self, member: Member, fixed: "re.Pattern[str] | None") -> None:
         """Add the texts of a value; an object may have plurals."""
         if isinstance(member.value, str):
-            message = Message(member.value, fixed, is_icu=fixed is not CHROME, rule=self._rule)
+            message: Message | Choices = self._message_of(member.value, fixed)
+            if fixed is I18N and self._bar.search(member.value) and not has_branches(member.value):
+                message = Choices(member.value, self._bar, lambda text: self._message_of(text, fixed))
             self._add(message, f"line {self._line(member.start)}", self._replace(member.value_start, member.end))
         elif isinstance(member.value, list):
             for item in member.value:
@@ -103,6 +109,9 @@ class JsonCatalog(TextCatalog):
                     self._add_value(child, fixed)
                 elif child is group.first:
                     self._add_group(neighbours, group)
+
+    def _message_of(self, text: str, fixed: "re.Pattern[str] | None") -> Message:
+        return Message(text, fixed, is_icu=fixed is not CHROME, rule=self._rule)
 
     def _groups(self, members: dict[str, Member]) -> "list[Group]":
         """Return the plurals of an object.

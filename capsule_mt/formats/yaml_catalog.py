@@ -9,7 +9,7 @@ import re
 from itertools import pairwise
 from typing import NamedTuple
 
-from capsule_mt.formats.catalog import Edit, Message, Plural, TextCatalog
+from capsule_mt.formats.catalog import SPACED_BAR, Choices, Edit, Message, Plural, TextCatalog
 from capsule_mt.formats.plurals import CATEGORIES
 from capsule_mt.text.languages import LANGUAGES, is_other_language, language_of
 
@@ -100,7 +100,10 @@ class YamlCatalog(TextCatalog):
         def write(text: str, _: bool) -> None:
             self._edits.append(Edit(scalar.start, scalar.end, self._styled(text, scalar)))
 
-        self._add(Message(scalar.text, STRFTIME), f"line {self._line(scalar.start)}", write)
+        message: Message | Choices = Message(scalar.text, STRFTIME)
+        if SPACED_BAR.search(scalar.text):
+            message = Choices(scalar.text, SPACED_BAR, lambda text: Message(text, STRFTIME))
+        self._add(message, f"line {self._line(scalar.start)}", write)
 
     def _add_plural(self, group: list[Scalar]) -> None:
         assert self._rule is not None

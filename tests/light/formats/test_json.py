@@ -117,6 +117,47 @@ def test_values_that_are_not_texts_stay():
     assert written == expected.replace("Eins", "EINS").replace("Häuser", "HÄUSER")
 
 
+# vue-i18n 11.4 shows, of "b", "no hats" for 0, "one hat" for 1, and else "2 hats"
+VUE = {
+    "a": "hat | hats",
+    "b": "no hats |one hat| {count} hats",
+    "c": "the sign {'|'} here\n|\n{n}",
+    "d": "the {'a | b'} hat|the on\\|off hat",
+    "e": "@:a in a box",
+}
+
+
+def test_texts_between_bars_are_translated_by_themselves():
+    """vue-i18n takes one by its position: as many must be written, also in languages with more plural forms."""
+    content = json.dumps(VUE)
+    assert [unit.text for unit in read("a.json", content, "ru").units] == [
+        *("hat", "hats", "no hats", "one hat", "{count} hats"),
+        *("the sign {'|'} here", "the {'a | b'} hat", "the on\\|off hat", "@:a in a box"),
+    ]
+
+    def in_capitals(text):
+        return "".join(part if part[:1] in "{@" else part.upper() for part in re.split(r"(\{[^}]*\}|@:a)", text))
+
+    assert json.loads(translated("a.json", content, "ru", in_capitals)) == {
+        "a": "HAT | HATS",
+        "b": "NO HATS |ONE HAT| {count} HATS",
+        "c": "THE SIGN {'|'} HERE\n|\n{n}",
+        "d": "THE {'a | b'} HAT|THE ON\\|OFF HAT",
+        "e": "@:a IN A BOX",
+    }
+
+
+def test_a_bar_without_spaces_separates_only_in_catalogs_of_vue():
+    texts = ["on|off", "Home | {{site}}", "{n, plural, one {a | b} other {c | d}}"]
+    units = read("a.json", json.dumps(dict(enumerate(texts))), None).units
+    assert [unit.text for unit in units] == ["on|off", "Home", "a | b", "c | d"]
+
+
+@pytest.mark.parametrize("translate", [lambda text: f"{text} | x", lambda text: text.replace("{count}", "")])
+def test_texts_between_bars_stay_if_one_is_not_sound(translate):
+    assert json.loads(translated("a.json", json.dumps(VUE), "ru", translate))["b"] == VUE["b"]
+
+
 def test_chrome():
     written = json.loads(translated("messages.json", CHROME))
     expected = json.loads(CHROME)

@@ -137,3 +137,10 @@ def test_what_is_not_read_is_refused_by_line(content, message):
     with pytest.raises(FormatError) as error:
         read(content)
     assert str(error.value).startswith(message)
+
+
+def test_texts_between_bars_are_translated_by_themselves():
+    """vue-i18n also reads catalogs in YAML."""
+    content = "a: no hats | one hat | many hats\nb: on|off\n"
+    assert texts(content) == ["no hats", "one hat", "many hats", "on|off"]
+    assert translated(content) == "a: NO HATS | ONE HAT | MANY HATS\nb: ON|OFF\n"
