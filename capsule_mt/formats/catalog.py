@@ -7,12 +7,15 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
+from capsule_mt.formats.entities import REFERENCE, Entities
 from capsule_mt.formats.icu import QUOTED, IcuMessage, NotIcuError, has_branches, note_of
 from capsule_mt.formats.markup import MARKUP, Markup
 from capsule_mt.formats.menu_keys import with_key, without_key
 from capsule_mt.formats.plurals import PluralMessage, Rule, rule_of
 from capsule_mt.formats.units import FormatError, Translated, Unit, has_other_placeholders
 from capsule_mt.text.keeping import Item, parts_of
+
+SYNTAX_REFERENCE = re.compile(r"&(?:apos|#0*39|#[xX]0*27);")  # of an apostrophe, which would quote in ICU
 
 
 class Message:
@@ -40,8 +43,10 @@ class Message:
         self._markup, self._escape = markup or Markup(), escape
         self._source = text.strip() if has_key else ""
         if markup is None:
-            patterns = [*([fixed] if fixed else []), *([QUOTED] if is_icu else [])]
-            self._markup.add_text(without_key(text) if has_key else text, patterns)
+            entities = Entities(without_key(text) if has_key else text, SYNTAX_REFERENCE if is_icu else None)
+            self._escape = lambda written: escape(entities.encoded(written))
+            patterns = [*([fixed] if fixed else []), *([QUOTED] if is_icu else []), REFERENCE]
+            self._markup.add_text(entities.text, patterns)
         self.text = self._markup.text.strip()  # with marks in place of fixed parts
         self._edges = self._markup.text.partition(self.text)[::2] if self.text else ("", "")
         self._is_icu = is_icu

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from capsule_mt.formats.entities import Entities
 from capsule_mt.formats.menu_keys import with_key, without_key
 from capsule_mt.formats.plurals import PluralMessage, numbers_of_forms, rule_of
 from capsule_mt.formats.units import FormatError, Translated, Unit
@@ -19,6 +20,7 @@ ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v"
 NUMBER_OF_PLURALS = re.compile(r"nplurals\s*=\s*(\d+)")
 PLURAL = re.compile(r"plural\s*=([^;]*)")
 LANGUAGE = re.compile(r"^Language:[ \t]*(\w.*)$", re.M)
+BOUNDARY = "\0"  # between the singular and the plural of a message: a catalog does not hold it
 MAX_PLURALS = 10  # Arabic has 6; msgstr[9] is the last
 
 
@@ -60,7 +62,7 @@ class PoFile:
         self._plural_forms: str | None = None  # to be added to the header; `None`: it has them, or needs none
         self._forms: dict[str, list[int]] = {}
         self.units: list[Unit] = []
-        self._pending: list[tuple[Entry, PluralMessage | None]] = []
+        self._pending: list[tuple[Entry, PluralMessage | None, Entities]] = []
         for entry in self._entries:
             if not entry.fields.get("msgid") or not entry.msgstrs or (entry.is_fuzzy and entry.has_text):
                 continue
@@ -69,17 +71,18 @@ class PoFile:
             sources = [entry.fields[name] for name in ("msgid", "msgid_plural") if name in entry.fields]
             if all(map(lacks_words, sources)):
                 continue
-            texts, message = list(map(without_key, sources)), None
+            entities = Entities(BOUNDARY.join(map(without_key, sources)))
+            texts, message = entities.text.split(BOUNDARY), None
             if len(sources) == 2:
                 self._forms = self._forms or self._read_forms()
                 message = PluralMessage({"one": texts[0], "other": texts[1]}, self._forms)
                 texts = message.texts
-            self._pending.append((entry, message))
+            self._pending.append((entry, message, entities))
             self.units += [Unit(text, f"line {entry.line}") for text in texts]
 
     def write(self, translations: Sequence[Translated]) -> bytes:
         remaining = iter(translations)
-        for entry, message in self._pending:
+        for entry, message, entities in self._pending:
             if message is None:
                 results = {"msgstr": next(remaining)}
             else:
@@ -89,7 +92,9 @@ class PoFile:
             for name, result in results.items():
                 if result.text is not None and not values[name]:
                     is_plural = "msgid_plural" in entry.fields and name != "msgstr[0]"
-                    values[name] = _adapted_to(entry.fields["msgid_plural" if is_plural else "msgid"], result.text)
+                    values[name] = _adapted_to(
+                        entry.fields["msgid_plural" if is_plural else "msgid"], entities.encoded(result.text)
+                    )
                     needs_review |= result.needs_review
             if all(values.values()):
                 _rewrite(entry, values, needs_review)

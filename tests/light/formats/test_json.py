@@ -153,6 +153,30 @@ def test_a_bar_without_spaces_separates_only_in_catalogs_of_vue():
     assert [unit.text for unit in units] == ["on|off", "Home", "a | b", "c | d"]
 
 
+REFERENCES = {
+    "a": "Hüte &amp; Häuser <em>für alle</em>&nbsp;Leute&hellip;",
+    "b": "&lt;b&gt;Hut&lt;/b&gt;&#160;&raquo;",
+    "c": "&amp; mit R&D, und <b>hier &lt; dort</b>",
+    "d": "{n, plural, one {&#39;# Hut &neu;} other {# Hüte &quot;da&quot; &neu;}}",
+}
+
+
+def test_character_references_are_read_as_characters_and_written_back():
+    """The models read "&nbsp;Leute" as a word, and left it as it was or tore it apart."""
+    units = read("a.json", json.dumps(REFERENCES), None).units
+    assert [unit.text for unit in units] == [
+        "Hüte & Häuser <em>für alle</em>\xa0Leute\u2026",
+        "<b>Hut</b>\xa0\xbb",
+        "{1} mit R&D, und <b>hier {2} dort</b>",
+        *("{1}{#} Hut {2}", '{#} Hüte "da" {3}'),
+    ]
+    catalog = json.loads(translated("a.json", json.dumps(REFERENCES), None, lambda text: text.replace("Hut", "Fuß")))
+    assert catalog == {key: text.replace("Hut", "Fuß") for key, text in REFERENCES.items()}
+    french = json.loads(translated("a.json", json.dumps(REFERENCES), None, lambda text: f"\xa0& {text} <".strip()))
+    assert french["a"] == f"&amp; {REFERENCES['a']} <"
+    assert french["c"] == f"& {REFERENCES['c']} <"
+
+
 @pytest.mark.parametrize("translate", [lambda text: f"{text} | x", lambda text: text.replace("{count}", "")])
 def test_texts_between_bars_stay_if_one_is_not_sound(translate):
     assert json.loads(translated("a.json", json.dumps(VUE), "ru", translate))["b"] == VUE["b"]

@@ -128,6 +128,23 @@ def test_a_singular_with_a_name_keeps_it(name):
     assert message.texts == [f"{name} has a file", f"{name} has files"]
 
 
+def test_character_references_are_written_back(tmp_path):
+    catalog = f"""{HEADER}
+msgid "&Terms &amp; <b>all</b>&nbsp;hats"
+msgstr ""
+
+msgid "%d hat&hellip;"
+msgid_plural "%d hats & &copy;&hellip;"
+msgstr[0] ""
+msgstr[1] ""
+"""
+    seen = []
+    written = translated(catalog, lambda text: seen.append(text) or text.replace("hat", "Hut"), "de")
+    assert seen == ["Terms & <b>all</b>\xa0hats", "1 hat\u2026", "%d hats & \xa9\u2026"]
+    assert b"\0&Terms &amp; <b>all</b>&nbsp;Huts\0" in check_by_msgfmt(written, tmp_path)
+    assert 'msgstr[0] "%d Hut&hellip;"\nmsgstr[1] "%d Huts & &copy;&hellip;"' in written
+
+
 @pytest.mark.parametrize("language", ["de", "pt_BR"])
 def test_a_fuzzy_text_of_a_person_stays(language):
     entry = '#, fuzzy\nmsgid "The house."\nmsgstr "Das Haus?"\n'
