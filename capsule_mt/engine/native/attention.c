@@ -9,6 +9,7 @@ typedef struct {
     const char *stored;   /* the keys and values to attend to, side by side; NULL if the cache has those of each step */
     int64_t cache;        /* the index of the cache, or -1 */
     int64_t head;         /* the head whose attention is recorded, or -1 */
+    int is_streamed;      /* each step reads the keys again, and few rows share them: the next ones are prefetched */
     float *scores;
 } attention_t;
 
@@ -24,27 +25,47 @@ static void store_rows(run_t *run, const attention_t *attention, int buffer, int
     }
 }
 
-/* Points `keys` at the past of a hypothesis: at each step another row, its ancestor there. */
-static void find_past(const attention_t *attention, int64_t row, queries_t *queries, const char **keys) {
+/* Points `keys` at the past of a hypothesis: at each step another row, its ancestor there. Returns how many there are. */
+static long find_past(const attention_t *attention, int64_t row, const char **keys) {
     const run_t *run = attention->run;
     const int32_t *ancestors = run->rows.ancestors + row * run->rows.max_steps;
     char **blocks = run->cache.past + attention->cache * run->rows.max_steps;
     int64_t bytes = 2 * attention->bytes, step = run->rows.step;
     for (int64_t j = 0; j < step; j++) keys[j] = blocks[j] + ancestors[j] * bytes;
     keys[step] = blocks[step] + row * bytes;
-    queries->num_keys = (long)step + 1;
+    return (long)step + 1;
 }
 
 /* Points `keys` at rows that lie side by side: the words of a source, or the positions of a given target up to this one. */
-static void find_stored(const attention_t *attention, int64_t row, queries_t *queries, const char **keys) {
+static long find_stored(const attention_t *attention, int64_t row, const char **keys) {
     const run_t *run = attention->run;
     int64_t source = source_of(run, space_of(run, attention->out), row), first = run->words.first[source];
-    queries->num_keys = (long)run->request->lengths[source];
+    int64_t num_keys = run->request->lengths[source];
     if (attention->cache >= 0) {
-        queries->num_keys = (long)run->rows.position[row] + 1;
-        first = row + 1 - queries->num_keys;
+        num_keys = run->rows.position[row] + 1;
+        first = row + 1 - num_keys;
     }
-    for (int64_t j = 0; j < queries->num_keys; j++) keys[j] = attention->stored + (first + j) * 2 * attention->bytes;
+    for (int64_t j = 0; j < num_keys; j++) keys[j] = attention->stored + (first + j) * 2 * attention->bytes;
+    return (long)num_keys;
+}
+
+static long find_keys(const attention_t *attention, int64_t row, const char **keys) {
+    return attention->stored ? find_stored(attention, row, keys) : find_past(attention, row, keys);
+}
+
+/* If a row has this many bytes of keys and values, a batch's have left the cache since the last step. Tests under sanitizers
+ * have small models. */
+#if defined(IS_SANITIZED)
+#define MIN_FAR_BYTES 0
+#else
+#define MIN_FAR_BYTES (64 << 10)
+#endif
+
+/* Returns how many keys of this row are to be prefetched while the row before attends to its own: none if the cache has them. */
+static long find_next_keys(const attention_t *attention, const queries_t *queries, int64_t row, int64_t end,
+                           const char **keys) {
+    int is_far = queries->num_keys * 2 * attention->bytes >= MIN_FAR_BYTES;
+    return attention->is_streamed && is_far && row * attention->heads < end ? find_keys(attention, row, keys) : 0;
 }
 
 /* Returns how many rows from this one on, up to item `end`, attend to the same words: their keys are read once. */
@@ -63,17 +84,18 @@ static void attend(void *context, int64_t first, int64_t end, int thread) {
     const attention_t *attention = context;
     run_t *run = attention->run;
     int64_t heads = attention->heads;
-    const char **keys = run->cache.keys + thread * run->cache.max_keys;
+    const char **keys = run->cache.keys + thread * 2 * run->cache.max_keys, **next_keys = keys + run->cache.max_keys;
     queries_t queries = {.query_step = (long)width_of(run, attention->query), .heads = (long)heads,
                          .width = (long)(attention->width / heads), .keys = keys,
                          .value_offset = (long)attention->bytes, .halves = run->model->halves,
-                         .scores = attention->scores + thread * MAX_QUERIES * run->cache.max_keys * heads};
+                         .scores = attention->scores + thread * MAX_QUERIES * run->cache.max_keys * heads,
+                         .next_keys = next_keys};
     for (int64_t row = first / heads; row * heads < end; row += queries.rows) {
         int64_t first_head = row * heads < first ? first - row * heads : 0;
         int64_t end_head = end - row * heads < heads ? end - row * heads : heads;
-        if (attention->stored) find_stored(attention, row, &queries, keys);
-        else find_past(attention, row, &queries, keys);
+        queries.num_keys = find_keys(attention, row, keys);
         queries.rows = first_head ? 1 : num_together(attention, row, end);
+        queries.num_next_keys = find_next_keys(attention, &queries, row + queries.rows, end, next_keys);
         queries.query = row_of(run, attention->query, row);
         queries.output = row_of(run, attention->out, row);
         run->model->kernels->attend(&queries, (long)first_head, (long)end_head);
@@ -126,6 +148,7 @@ void attend_source(run_t *run, const operation_t *op) {
         store_rows(run, &attention, op->slots[ATTEND_SOURCE_memory], keys, values, run->words.count, *stored);
     }
     attention.stored = *stored;
+    attention.is_streamed = !run->rows.position;
     attention.scores = scratch_of(run, scores_size(run, &attention));
     share_attention(run, &attention, run->words.count / request->num_sources);
 }
@@ -139,6 +162,7 @@ void attend_past(run_t *run, const operation_t *op) {
     store_rows(run, &attention, joined, width, 2 * width, run->rows.count, block);
     if (run->rows.position) attention.stored = block;
     else run->cache.past[attention.cache * run->rows.max_steps + run->rows.step] = block;
+    attention.is_streamed = !run->rows.position;
     attention.scores = scratch_of(run, scores_size(run, &attention));
     int64_t mean_past = run->request->longest / 2 + 1; /* of the positions of a target that are computed at once */
     share_attention(run, &attention, run->rows.position ? mean_past : run->rows.step + 1);

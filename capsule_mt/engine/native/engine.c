@@ -85,7 +85,7 @@ static void lay_out_cache(run_t *run) {
     cache->past = take(run, (model->num_caches * steps + 1) * (int64_t)sizeof(char *));
     cache->source = take_zeros(run, (model->num_operations[DECODER] + 1) * (int64_t)sizeof(char *));
     cache->max_keys = (request->longest_source > longest ? request->longest_source : longest) + 1;
-    cache->keys = take(run, team_size(run->team) * cache->max_keys * (int64_t)sizeof(char *));
+    cache->keys = take(run, team_size(run->team) * 2 * cache->max_keys * (int64_t)sizeof(char *));
     run->attended = request->attention ? take(run, steps * (int64_t)sizeof(float *)) : NULL;
 }
 

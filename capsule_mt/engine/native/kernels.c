@@ -118,6 +118,17 @@ INLINE void load_block(const char *head, long i, long width, const int halves, v
     if (i + LANES < width) block[1] = GET((const float *)head, i + LANES, width, 0.f);
 }
 
+/* Prefetches a head of the next queries' keys `first` to `first` + 4, or of their values, into the second cache: while these
+ * queries read as many of their own, memory does not pause. */
+INLINE void prefetch_next(const queries_t *q, long first, long offset, long bytes) {
+#if defined(TIER_AVX512) /* measured on Zen 4 alone */
+    for (long k = first; k < first + 4 && k < q->num_next_keys; k++)
+        for (long i = 0; i < bytes; i += 64) __builtin_prefetch(q->next_keys[k] + offset + i, 0, 2);
+#else
+    (void)q, (void)first, (void)offset, (void)bytes;
+#endif
+}
+
 /* Works on every head of four keys before the next four: a key's numbers lie side by side, and those of the next keys, which
  * lie elsewhere, are prefetched meanwhile. */
 INLINE void attend_width(const queries_t *q, long first, long end, const long width, const int halves) {
@@ -142,6 +153,7 @@ INLINE void attend_width(const queries_t *q, long first, long end, const long wi
                 long head = h * head_bytes;
                 for (long k = 0; k < 4; k++)
                     for (long i = 0; i < head_bytes; i += 64) __builtin_prefetch(next[k] + head + i);
+                prefetch_next(q, j, sums_values * q->value_offset + head, head_bytes);
                 for (long k = 0; is_block && k < 4; k++) load_block(now[k] + head, 0, width, halves, blocks[k]);
                 for (long r = 0; r < q->rows; r++) {
                     const float *query = q->query + r * q->query_step + h * width;

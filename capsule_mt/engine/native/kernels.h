@@ -18,6 +18,8 @@ typedef struct {
     long value_offset, num_keys;
     int halves;
     float *scores; /* what each head attends to: [rows, heads, num_keys] */
+    const char *const *next_keys; /* [num_next_keys], of the next queries: they are prefetched meanwhile */
+    long num_next_keys;
 } queries_t;
 
 /* Rows that attend at once, at most. */

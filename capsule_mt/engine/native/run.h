@@ -39,7 +39,7 @@ typedef struct {
 typedef struct {
     char **past;   /* [caches, max_steps]: of each row of a step */
     char **source; /* [operations of the decoder]: of the words, once kept */
-    const char **keys; /* [threads, max_keys]: scratch, what a row attends to */
+    const char **keys; /* [threads, 2, max_keys]: scratch, what a row and the next one attend to */
     int64_t max_keys;
 } cache_t;
 

@@ -446,12 +446,16 @@ INLINE void prefetch_weights(const void *weight, const long ahead, const int byt
 /* The same for a tile of several rows. From MIN_FAR_ROWS rows on, multiplying takes longer than reading the weights: they go
  * into the second cache, since in the first they would displace the rows and the block that the next tile reads. Fewer rows
  * wait for their weights, and gain by having them in the first. */
-#define FAR_AHEAD 65536
+#define FAR_AHEAD 131072
+#define NEAR_AHEAD 2048 /* from the second cache into the first: Zen 4's own prefetcher is late there */
 #define MIN_FAR_ROWS 6
 INLINE void prefetch_for_rows(const int rows, const void *weight, const long ahead, const int bytes) {
 #if defined(TIER_AVX512) /* measured on Zen 4 alone */
     if (rows >= MIN_FAR_ROWS) {
-        for (int i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)weight + FAR_AHEAD + i, 0, 2);
+        for (int i = 0; i < bytes; i += 64) {
+            __builtin_prefetch((const char *)weight + FAR_AHEAD + i, 0, 2);
+            __builtin_prefetch((const char *)weight + NEAR_AHEAD + i);
+        }
         return;
     }
 #endif

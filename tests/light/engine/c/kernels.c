@@ -499,7 +499,7 @@ static void attention(long rows, long num_keys, long heads, long width, int halv
                 wanted[r * all + i] = (float)sum;
             }
         }
-    queries_t queries = {query, output, step, rows, heads, width, keys, bytes, num_keys, halves, scores};
+    queries_t queries = {query, output, step, rows, heads, width, keys, bytes, num_keys, halves, scores, keys, num_keys};
     tier->attend(&queries, heads / 2, heads);
     tier->attend(&queries, 0, heads / 2);
     check("attend, shares", num_keys, heads, width, scores, shares, rows * heads * num_keys, 1e-4 * fmax(1, scale));
