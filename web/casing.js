@@ -1,11 +1,11 @@
-// Lines in CAPITALS, Title Case or small letters: the model reads sentence case, and translations get the case back.
+// Lines in CAPITALS, Title Case or lowercase: the model reads sentence case, and translations get the case back.
 //
 // It follows text/casing.py and text/capitals.py. A letter replaces a letter, so the user's offsets stay valid.
 
 import {
   ABBREVIATION_LENGTHS, ABBREVIATION_MARGIN, CAPITALS, HEADLINE, MAX_FROM_NEIGHBOUR, MAX_SHORT_WORD, MIN_CAPITALS, MIN_CAPITAL_SHARE,
-  MIN_KNOWN_IN_HEADLINE, MIN_KNOWN_IN_TITLE, MIN_KNOWN_SHARE, MIN_SMALL_WORDS, MIN_TITLE_WORDS, NAME_MARGIN, NEIGHBOUR_SHARE, PATTERNS,
-  SHORT_TITLE_WORD, SMALL, TITLE,
+  MIN_KNOWN_IN_HEADLINE, MIN_KNOWN_IN_TITLE, MIN_KNOWN_SHARE, MIN_LOWERCASE_WORDS, MIN_TITLE_WORDS, NAME_MARGIN, NEIGHBOUR_SHARE, PATTERNS,
+  SHORT_TITLE_WORD, LOWERCASE, TITLE,
 } from "./interface.js";
 import { mayHaveNonWords, withItems } from "./keeping.js";
 import { splitSentences } from "./sentences.js";
@@ -57,8 +57,8 @@ const withCapitalsAt = (pattern, text) => withWords(text, lastLetters(pattern, t
  */
 export function inSentenceCase(text, vocabulary, rules) {
   if (!text.includes("\n") && !mayHaveOtherCase(text)) return { text, lines: [] };
-  const small = withoutCapitals(text);
-  if (small !== null) return { text: withNames(small, vocabulary), lines: [{ start: 0, end: text.length, case: CAPITALS }] };
+  const lowered = withoutCapitals(text);
+  if (lowered !== null) return { text: withNames(lowered, vocabulary), lines: [{ start: 0, end: text.length, case: CAPITALS }] };
   const lines = [];
   const output = text.replace(/[^\n]+/g, (line, start) => {
     const result = lineInSentenceCase(line, vocabulary, rules);
@@ -71,7 +71,7 @@ export function inSentenceCase(text, vocabulary, rules) {
 /** Return a translation in the case of its source, letter for letter. */
 export function restoredCase(translation, sourceCase, vocabulary) {
   if (sourceCase === CAPITALS) return withCapitals(translation);
-  if (sourceCase === SMALL) return withSmallStart(translation, vocabulary);
+  if (sourceCase === LOWERCASE) return withLowercaseStart(translation, vocabulary);
   return sourceCase ? withTitle(translation, sourceCase) : translation;
 }
 
@@ -83,11 +83,11 @@ function mayHaveOtherCase(line) {
 
 function lineInSentenceCase(line, vocabulary, rules) {
   if (!mayHaveOtherCase(line)) return { text: line };
-  const small = withoutCapitals(line);
-  if (small !== null) return { text: withNames(small, vocabulary), case: CAPITALS };
+  const lowered = withoutCapitals(line);
+  if (lowered !== null) return { text: withNames(lowered, vocabulary), case: CAPITALS };
   const outside = wordsOutsideItems(line);
-  if (isSmall(outside) && vocabulary.covers(capital(firstOf(outside.words[0].text)))) { // some models read small letters only
-    return { text: withNames(withSentenceStarts(line, outside, rules), vocabulary), case: SMALL };
+  if (isLowercase(outside) && vocabulary.covers(capital(firstOf(outside.words[0].text)))) { // some models read lowercase only
+    return { text: withNames(withSentenceStarts(line, outside, rules), vocabulary), case: LOWERCASE };
   }
   if (isTitle(outside, vocabulary)) {
     const isHeadline = outside.words.some((word) => isLower(firstOf(word.text)));
@@ -105,19 +105,19 @@ function wordsOutsideItems(line) {
   return { shadow, words };
 }
 
-/** Whether a line is in small letters; one that begins with a number or an item may be in sentence case. */
-function isSmall({ shadow, words }) {
-  if (words.length < MIN_SMALL_WORDS || !isMark(shadow.slice(0, words[0].start))) return false;
+/** Whether a line is in lowercase; one that begins with a number or an item may be in sentence case. */
+function isLowercase({ shadow, words }) {
+  if (words.length < MIN_LOWERCASE_WORDS || !isMark(shadow.slice(0, words[0].start))) return false;
   return words.every(({ text }) => text === text.toLowerCase()) && isLower(firstOf(words[0].text));
 }
 
-/** Whether at least half of a line's words are capitalised, and enough of these are usually written small. */
+/** Whether at least half of a line's words are capitalised, and enough of these are usually lowercase. */
 function isTitle({ shadow, words }, vocabulary) {
   const starts = new Set(lastLetters(MAY_START, shadow).map(({ start }) => start));
   const later = words.filter(({ text, start }) => lengthOf(text) > 1 && !starts.has(start));
-  // after a bracket or a slash any word may be small
-  const isLongSmallWord = ({ text, start }) => lengthOf(text) > MAX_SHORT_WORD && isLower(text) && shadow[start - 1] === " ";
-  if (later.length < MIN_TITLE_WORDS || later.some(isLongSmallWord)) return false;
+  // after a bracket or a slash any word may be lowercase
+  const isLongLowercaseWord = ({ text, start }) => lengthOf(text) > MAX_SHORT_WORD && isLower(text) && shadow[start - 1] === " ";
+  if (later.length < MIN_TITLE_WORDS || later.some(isLongLowercaseWord)) return false;
   const texts = later.map(({ text }) => text);
   const capitalWords = texts.filter((text) => isUpper(firstOf(text)) && !isUpper(text.slice(firstOf(text).length)));
   if (capitalWords.length < MIN_CAPITAL_SHARE * texts.length) return false;
@@ -126,7 +126,7 @@ function isTitle({ shadow, words }, vocabulary) {
   return commonWords.length >= Math.max(minKnown, MIN_KNOWN_SHARE * capitalWords.length);
 }
 
-/** Return a line in small letters with a capital at the beginning of each sentence. */
+/** Return a line in lowercase with a capital at the beginning of each sentence. */
 function withSentenceStarts(line, { shadow }, rules) {
   const firsts = splitSentences(withCapitalsAt(MAY_START, shadow), rules).flatMap(([start, end]) => {
     const match = /[\p{L}\p{N}]/u.exec(shadow.slice(start, end));
@@ -137,9 +137,9 @@ function withSentenceStarts(line, { shadow }, rules) {
   return withWords(line, firsts, capital);
 }
 
-/** Return a line in small letters with capitals for names, and for what a quote begins with. */
-function withNames(small, vocabulary) {
-  const line = withCapitalsAt(QUOTED_START, small);
+/** Return a line in lowercase with capitals for names, and for what a quote begins with. */
+function withNames(lowered, vocabulary) {
+  const line = withCapitalsAt(QUOTED_START, lowered);
   const { words } = wordsOutsideItems(line);
   const margins = marginsOf(line, words, vocabulary);
   return withWords(line, words, (text, index) => {
@@ -150,19 +150,19 @@ function withNames(small, vocabulary) {
   });
 }
 
-/** Return a headline with small letters for all words but names and the first one of each sentence. */
+/** Return a headline with all words in lowercase but names and the first one of each sentence. */
 function withoutTitle(line, { shadow, words }, vocabulary) {
   const starts = new Set([...lastLetters(MAY_START, shadow), ...lastLetters(QUOTED_START, line)].map(({ start }) => start));
   const margins = marginsOf(line, words, vocabulary);
   return withWords(line, words, (text, index, { start }) => {
-    const [small, suffix] = [text.toLowerCase(), text.slice(firstOf(text).length)];
-    const isKept = starts.has(start) || small.length !== text.length || !small.endsWith(suffix) || margins[index] > NAME_MARGIN;
-    return isKept ? text : small;
+    const [lowered, suffix] = [text.toLowerCase(), text.slice(firstOf(text).length)];
+    const isKept = starts.has(start) || lowered.length !== text.length || !lowered.endsWith(suffix) || margins[index] > NAME_MARGIN;
+    return isKept ? text : lowered;
   });
 }
 
 /**
- * Return for each word the log rank of its small form minus that of its capitalised form.
+ * Return for each word the log rank of its lowercase form minus that of its capitalised form.
  *
  * A neighbour with a positive margin adds a share of it, unless one of the two words has one letter, as "I" and
  * "l'Europe" have before an apostrophe: such a word is not a part of a name. A margin above `NAME_MARGIN` makes the word a name.
@@ -182,8 +182,8 @@ function marginsOf(line, words, vocabulary) {
 const beginsWithOneLetter = ({ text }) => ["", "'", "\u2019"].includes(text.slice(1, 2));
 
 function nameMargin(word, vocabulary) {
-  const small = word.toLowerCase();
-  return vocabulary.logRank(small) - vocabulary.logRank(capitalised(small));
+  const lowered = word.toLowerCase();
+  return vocabulary.logRank(lowered) - vocabulary.logRank(capitalised(lowered));
 }
 
 function isAbbreviationOf(word, vocabulary) {
@@ -199,13 +199,13 @@ function withTitle(translation, sourceCase) {
 }
 
 /** Return a translation without the capital of its first word, unless the word is a name, or "I". */
-function withSmallStart(translation, vocabulary) {
+function withLowercaseStart(translation, vocabulary) {
   const first = wordsOutsideItems(translation).words.slice(0, 1);
   return withWords(translation, first, (text) => {
-    const small = text.toLowerCase();
+    const lowered = text.toLowerCase();
     const suffix = text.slice(firstOf(text).length);
-    if (!isUpper(firstOf(text)) || small.length !== text.length || !small.endsWith(suffix)) return text;
-    return vocabulary.targetLogRank(small) - vocabulary.targetLogRank(text) > NAME_MARGIN ? text : small;
+    if (!isUpper(firstOf(text)) || lowered.length !== text.length || !lowered.endsWith(suffix)) return text;
+    return vocabulary.targetLogRank(lowered) - vocabulary.targetLogRank(text) > NAME_MARGIN ? text : lowered;
   });
 }
 
@@ -216,9 +216,9 @@ export function withoutCapitals(text) {
   const shadow = withItems(text, (part) => part, (item) => " ".repeat(item.length));
   const letters = (shadow.match(WORDS) ?? []).filter((word) => /^\p{L}+$/u.test(word)).join("");
   if (lengthOf(letters) < MIN_CAPITALS || !isUpper(letters)) return null;
-  const small = withItems(text, (part) => part.toLowerCase());
-  if (small.length !== text.length) return null; // offsets must stay valid, but a few letters become two
-  return withWords(small, lastLetters(CAPITAL_BEGINS, shadow), (letter) => letter);
+  const lowered = withItems(text, (part) => part.toLowerCase());
+  if (lowered.length !== text.length) return null; // offsets must stay valid, but a few letters become two
+  return withWords(lowered, lastLetters(CAPITAL_BEGINS, shadow), (letter) => letter);
 }
 
 /** Return a translation in capitals, letter for letter, except for copied items. */

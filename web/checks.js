@@ -282,7 +282,7 @@ function doubledChecks(...texts) {
   return [...new Set(difference(phrases, sourcePhrases))].filter((phrase) => Array.from(phrase).length >= MIN_DOUBLED).map((phrase) => ["doubled", "", phrase]);
 }
 
-/** Return the longest run of words that both texts have; only its words in small letters count, not names. */
+/** Return the longest run of words that both texts have; only its words in lowercase count, not names. */
 function untranslatedCheck(...texts) {
   const run = longestRun(...texts.map((text) => wordsIn(text).filter(isAlphanumeric)));
   return run.filter(isLower).length >= MIN_UNTRANSLATED ? [["untranslated", run.join(" "), ""]] : [];

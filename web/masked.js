@@ -149,8 +149,8 @@ export class Masked {
     return this.#withParts([...this.parts.slice(0, last), { text: ":", start: end, end }, ...this.parts.slice(last)]);
   }
 
-  /** Return this text in small letters; items, and parts whose length would change, stay as they are. */
-  inSmallLetters() {
+  /** Return this text in lowercase; items, and parts whose length would change, stay as they are. */
+  lowercased() {
     return this.#withParts(this.parts.map((part) => {
       const text = part.text.toLowerCase();
       return part.kind || text.length !== part.text.length ? part : { ...part, text };

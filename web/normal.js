@@ -116,7 +116,7 @@ export class Vocabulary {
       for (let unit = protectedStart; unit < protectedEnd; unit++) spans.push([unit, unit + 1]);
       copiedEnd = protectedEnd;
     }
-    const text = plain.replace(WORD, (word, offset) => this.#inSmallLetters(word, plain.slice(Math.max(offset - WORD_REACH, 0), offset)));
+    const text = plain.replace(WORD, (word, offset) => this.#lowercased(word, plain.slice(Math.max(offset - WORD_REACH, 0), offset)));
     return text === source ? new NormalForm(source) : new NormalForm(source, text, spans);
   }
 
@@ -148,22 +148,22 @@ export class Vocabulary {
     return [...candidates, alike, plain].find((form) => this.covers(form)) ?? candidates[0];
   }
 
-  /** Return a capitalised word that the vocabulary lacks as it has it: in small letters or without accents. */
-  #inSmallLetters(word, context) {
+  /** Return a capitalised word that the vocabulary lacks as it has it: in lowercase or without accents. */
+  #lowercased(word, context) {
     const letters = Array.from(word);
     if (letters.every((letter) => this.#isUnchanged(letter)) || this.covers(word) || !/^\p{Lu}/u.test(word)) return word;
-    const small = letters[0].toLowerCase() + letters.slice(1).join("");
+    const lowered = letters[0].toLowerCase() + letters.slice(1).join("");
     const unaccented = letters.map((letter) => (this.covers(letter) ? letter : Array.from(letter.normalize("NFD"))[0])).join("");
-    const isKnown = (form) => this.hasPiece(form) || (SENTENCE_START.test(context) && form === small && this.covers(form));
-    return [small, word.toLowerCase(), unaccented].find((form) => form.length === word.length && isKnown(form)) ?? word;
+    const isKnown = (form) => this.hasPiece(form) || (SENTENCE_START.test(context) && form === lowered && this.covers(form));
+    return [lowered, word.toLowerCase(), unaccented].find((form) => form.length === word.length && isKnown(form)) ?? word;
   }
 }
 
-/** Return a text in small letters with plain quotes, character for character. */
+/** Return a text in lowercase with plain quotes, character for character. */
 export function inPlainLetters(text) {
   return Array.from(text, (character) => {
-    const small = (PLAIN_FORMS.get(character) ?? character).toLowerCase();
-    return small.length === character.length ? small : character;
+    const lowered = (PLAIN_FORMS.get(character) ?? character).toLowerCase();
+    return lowered.length === character.length ? lowered : character;
   }).join("");
 }
 

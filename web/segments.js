@@ -145,11 +145,11 @@ export class Segmenter {
     return Object.assign(changed, { ending });
   }
 
-  /** Return other forms of a label that the vocabulary has: with a colon, and in small letters with a colon. */
+  /** Return other forms of a label that the vocabulary has: with a colon, and in lowercase with a colon. */
   #labelForms({ text, source, isGlued, sourceCase }) {
     const withColon = source.withColon();
     const isCapitalised = isUpper(firstOf(text)) && text.toLowerCase().endsWith(text.slice(firstOf(text).length));
-    const forms = [withColon, ...(isCapitalised ? [withColon.inSmallLetters()] : [])].map((form) => this.#encoded(form));
+    const forms = [withColon, ...(isCapitalised ? [withColon.lowercased()] : [])].map((form) => this.#encoded(form));
     return forms.filter((form) => form.ids.length <= this.limit && !this.#hasUnknown(form))
       .map((form) => Object.assign(form, { isGlued, sourceCase, isLabel: true }));
   }

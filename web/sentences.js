@@ -24,7 +24,7 @@ const CLOSINGS = new RegExp(`[${escapedInBrackets(SPACED_CLOSING)}]`);
 /** Return the spans [start, end] of the sentences of a text; `rules`: from a model file. */
 export function splitSentences(text, rules) {
   const further = rules.stops ? `|[${escapedInBrackets(rules.stops)}](?=\\s)` : "";
-  const ends = new RegExp(PATTERNS.SENTENCE_ENDS + further + (rules.has_small_starts ? `|${PATTERNS.UNSPACED_END}` : ""), "gu");
+  const ends = new RegExp(PATTERNS.SENTENCE_ENDS + further + (rules.has_lowercase_starts ? `|${PATTERNS.UNSPACED_END}` : ""), "gu");
   const sets = { ...rules };
   for (const name of ["abbreviations", "final_abbreviations", "starters"]) sets[name] = new Set(rules[name]);
   const masked = withoutSpacedDots(text);
@@ -97,7 +97,7 @@ function endsSentence(text, start, offset, stop, rules) {
   const written = words.at(-1).replace(LEADING, "");
   if (isLower(firstOf(nextWord))) { // "etc. and so on", "Yahoo! is", "- Come! - he said"
     const isLong = written.length >= MIN_LAST_WORD && !written.includes(".") && mark !== "…";
-    return rules.has_small_starts && !"-–—".includes(following[0]) && (isLong || "!?".includes(mark[0]));
+    return rules.has_lowercase_starts && !"-–—".includes(following[0]) && (isLong || "!?".includes(mark[0]));
   }
   if (mark !== ".") return true;
   const lastWord = written.toLowerCase();

@@ -211,7 +211,7 @@ export class Translator {
       support: support && this.#support(piece, outputs[index]),
     }));
     const coverage = coverText([...parts, ...foreign.map((span) => coverForeign(text, span))], this.calibration.alarm);
-    // as the user wrote them: the model reads a text in capitals in small letters
+    // as the user wrote them: the model reads a text in capitals in lowercase
     for (const word of coverage.words) word.word = text.slice(word.start, word.end);
     return { ...coverage, checks: checksOf(text, joined.text, this.checkWords) };
   }
@@ -222,7 +222,7 @@ export class Translator {
   }
 }
 
-/** Return a translation with the capital of a first word that only the normal form has in small letters. */
+/** Return a translation with the capital of a first word that only the normal form has in lowercase. */
 function withCapital(piece, translation) {
   const letter = /\p{L}/u.exec(piece.text);
   if (!letter || !/\p{Ll}/u.test(letter[0])) return translation;

@@ -13,7 +13,7 @@ const NUMBERS_AND_WORDS = new RegExp(`\\p{Nd}+(?:[.,:]\\p{Nd}+)+|${PATTERNS.WORD
 /** Whether all cased letters of a text are capitals, and it has one. */
 export const isUpper = (text) => /\p{Uppercase}/u.test(text) && !/[\p{Lowercase}\p{Lt}]/u.test(text);
 
-/** Whether all cased letters of a text are small, and it has one. */
+/** Whether all cased letters of a text are lowercase, and it has one. */
 export const isLower = (text) => /\p{Lowercase}/u.test(text) && !/[\p{Uppercase}\p{Lt}]/u.test(text);
 
 /** Whether a word has neither letters nor digits. */

@@ -94,7 +94,7 @@ def search(words: list[str]) -> int:
         parts = [*name.lower().replace(":", "-").split("-"), *languages_of(name).lower().split()]
         return all(word in parts or word in name.lower() for word in query)
 
-    # "en-pt" in small letters is a pair, and not English as in Portugal
+    # "en-pt" in lowercase is a pair, and not English as in Portugal
     query = [(word if word.islower() else without_region(without_regions(word))).lower() for word in words]
     codes = {language.lower(): code for code, language in LANGUAGES.items()}
     entries, problems = [], []

@@ -145,7 +145,7 @@ def _speech_lines(raw: str) -> list[Line]:
 
 
 def _is_list(lines: list[str]) -> bool:
-    """Return whether each line of a cue is a text, as in credits; the lines of a sentence begin in small letters."""
+    """Return whether each line of a cue is a text, as in credits; the lines of a sentence begin in lowercase."""
     if len(lines) > 1 and all(map(LABEL.match, lines)):
         return True
     has_end = any(END.search(line) for line in lines[:-1])

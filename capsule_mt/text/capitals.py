@@ -1,4 +1,4 @@
-"""Texts in capitals: models know few, so the model reads small letters, and the translation gets capitals back."""
+"""Texts in capitals: models know few, so the model reads lowercase, and the translation gets capitals back."""
 
 import re
 
@@ -27,7 +27,7 @@ def without_capitals(text: str) -> str | None:
         return None
     without_items = "".join(" " * len(part) if isinstance(part, Item) else part for part in parts)
     starts = {match.end() - 1 for match in re.finditer(SENTENCE_START, without_items)}
-    return "".join(text[offset] if offset in starts else small for offset, small in enumerate(lowercase))
+    return "".join(text[offset] if offset in starts else lowered for offset, lowered in enumerate(lowercase))
 
 
 def with_capitals(text: str) -> str:

@@ -1,7 +1,8 @@
-"""Lines in CAPITALS, Title Case or small letters: the model reads sentence case; translations get the case back.
+"""Lines in CAPITALS, Title Case or lowercase: the model reads sentence case; translations get the case back.
 
 Models have seen few such lines. The vocabulary tells which words are names: a name's capitalised form has a lower id
-than its small form, since ids grow as frequencies fall. A letter replaces a letter, so the user's offsets stay valid.
+than its lowercase form, since ids grow as frequencies fall. Each letter replaces a letter, so that the user's offsets
+stay valid.
 """
 
 import re
@@ -13,8 +14,8 @@ from capsule_mt.text.keeping import COPIED_KINDS, Item, parts_of
 from capsule_mt.text.normal import INVISIBLE, Vocabulary
 from capsule_mt.text.sentences import Span, split_sentences
 
-# HEADLINE has small letters for short words: "The End of the World"
-CAPITALS, TITLE, HEADLINE, SMALL = "capitals", "title", "headline", "small"
+# HEADLINE has lowercase for short words: "The End of the World"
+CAPITALS, TITLE, HEADLINE, LOWERCASE = "capitals", "title", "headline", "lowercase"
 # letters; combining marks, and invisible characters between letters, belong to the word
 _LETTERS = rf"[^\W\d_](?:[\u0300-\u036f{''.join(sorted(INVISIBLE))}]*[^\W\d_])*[\u0300-\u036f]*"
 CASED_WORD = re.compile(rf"{_LETTERS}(?:['\u2019-]{_LETTERS})*")
@@ -22,11 +23,11 @@ LANGUAGE_TOKEN = re.compile(r">>[^<>\s]+<<")
 # up to a letter that may begin a sentence; without the bound, dots without a letter after them take quadratic time
 MAY_START = re.compile(r"(?:\A|[.!?\u2026])[^\w\n]{0,50}[^\W\d_]")
 QUOTED_START = re.compile(r"[:,]\s[\"\u201c\u201e\xab]\s?[^\W\d_]")
-MIN_SMALL_WORDS = 4  # a shorter line in small letters may be a label
+MIN_LOWERCASE_WORDS = 4  # a shorter line in lowercase may be a label
 MIN_TITLE_WORDS = 2  # not counting the first word of each sentence
-MAX_SHORT_WORD = 4  # letters of a word that may be small in a headline
+MAX_SHORT_WORD = 4  # letters of a word that may be lowercase in a headline
 MIN_CAPITAL_SHARE = 0.5  # of a headline's words
-# capitalised words that are more frequent in small letters, so that names alone do not make a headline:
+# capitalised words that are more frequent in lowercase, so that names alone do not make a headline:
 MIN_KNOWN_SHARE = 0.25  # of the capitalised words
 MIN_KNOWN_IN_TITLE, MIN_KNOWN_IN_HEADLINE = 2, 3  # "Does Tom play Animal Crossing?", not a headline, has two
 SHORT_TITLE_WORD = 3  # letters; a HEADLINE's translation leaves such words as they are
@@ -54,8 +55,8 @@ def in_sentence_case(text: str, vocabulary: Vocabulary, language: str | None = N
     """
     if "\n" not in text and not _may_have_other_case(text):
         return CasedText(text)
-    if (small := without_capitals(text)) is not None:
-        return CasedText(_with_names(_with_quoted_starts(small), vocabulary), ((Span(0, len(text)), CAPITALS),))
+    if (lowered := without_capitals(text)) is not None:
+        return CasedText(_with_names(_with_quoted_starts(lowered), vocabulary), ((Span(0, len(text)), CAPITALS),))
     written: list[str] = []
     lines: list[tuple[Span, str]] = []
     end = 0
@@ -74,8 +75,8 @@ def restored_case(translation: str, case: str | None, vocabulary: Vocabulary) ->
         return with_capitals(translation)
     if case in (TITLE, HEADLINE):
         return _with_title(translation, case)
-    if case == SMALL:
-        return _with_small_start(translation, vocabulary)
+    if case == LOWERCASE:
+        return _with_lowercase_start(translation, vocabulary)
     return translation
 
 
@@ -90,11 +91,11 @@ def _line_in_sentence_case(line: str, vocabulary: Vocabulary, language: str | No
     """Return a line in sentence case, and its case if it had another one."""
     if not _may_have_other_case(line):
         return line, None
-    if (small := without_capitals(line)) is not None:
-        return _with_names(_with_quoted_starts(small), vocabulary), CAPITALS
+    if (lowered := without_capitals(line)) is not None:
+        return _with_names(_with_quoted_starts(lowered), vocabulary), CAPITALS
     words = _words_outside_items(line)
-    if _is_small(words) and vocabulary.covers(capital(words[0][0][0])):  # some models read small letters only
-        return _with_names(_with_quoted_starts(_with_sentence_starts(line, words, language)), vocabulary), SMALL
+    if _is_lowercase(words) and vocabulary.covers(capital(words[0][0][0])):  # some models read lowercase only
+        return _with_names(_with_quoted_starts(_with_sentence_starts(line, words, language)), vocabulary), LOWERCASE
     if _is_title(words, vocabulary):
         case = HEADLINE if any(word[0][0].islower() for word in words) else TITLE
         return _without_title(line, words, vocabulary), case
@@ -111,19 +112,19 @@ def _words_outside_items(line: str) -> list[re.Match[str]]:
     return list(CASED_WORD.finditer(LANGUAGE_TOKEN.sub(lambda match: " " * len(match[0]), words_only)))
 
 
-def _is_small(words: list[re.Match[str]]) -> bool:
-    """Whether a line is in small letters; one that begins with a number or an item may be in sentence case."""
-    if len(words) < MIN_SMALL_WORDS or any(map(str.isalnum, words[0].string[: words[0].start()])):
+def _is_lowercase(words: list[re.Match[str]]) -> bool:
+    """Whether a line is in lowercase; one that begins with a number or an item may be in sentence case."""
+    if len(words) < MIN_LOWERCASE_WORDS or any(map(str.isalnum, words[0].string[: words[0].start()])):
         return False
     return all(word[0] == word[0].lower() for word in words) and words[0][0].islower()
 
 
 def _is_title(words: list[re.Match[str]], vocabulary: Vocabulary) -> bool:
-    """Whether at least half of a line's words are capitalised, and enough of these are usually written small."""
+    """Whether at least half of a line's words are capitalised, and enough of these are usually lowercase."""
     starts = {match.end() - 1 for match in MAY_START.finditer(words[0].string)} if words else set()
     later_words = [word for word in words if len(word[0]) > 1 and word.start() not in starts]
     texts = [word[0] for word in later_words]
-    if len(texts) < MIN_TITLE_WORDS or any(_is_long_small_word(word) for word in later_words):
+    if len(texts) < MIN_TITLE_WORDS or any(_is_long_lowercase_word(word) for word in later_words):
         return False
     capitalised = [text for text in texts if text[0].isupper() and not text[1:].isupper()]
     if len(capitalised) < MIN_CAPITAL_SHARE * len(texts):
@@ -135,13 +136,13 @@ def _is_title(words: list[re.Match[str]], vocabulary: Vocabulary) -> bool:
     return num_known >= max(min_known, MIN_KNOWN_SHARE * len(capitalised))
 
 
-def _is_long_small_word(word: re.Match[str]) -> bool:
-    """Whether a word is too long for a headline to write small; after a bracket or a slash any word may be small."""
+def _is_long_lowercase_word(word: re.Match[str]) -> bool:
+    """Whether a word is too long to be lowercase in a headline; after a bracket or a slash, any word may be."""
     return len(word[0]) > MAX_SHORT_WORD and word[0].islower() and word.string[word.start() - 1] == " "
 
 
 def _with_sentence_starts(line: str, words: list[re.Match[str]], language: str | None) -> str:
-    """Return a line in small letters with a capital at the beginning of each sentence."""
+    """Return a line in lowercase with a capital at the beginning of each sentence."""
     outside_items = words[0].string
     candidate = MAY_START.sub(lambda match: match[0][:-1] + capital(match[0][-1]), outside_items)
     letters = list(line)
@@ -175,21 +176,21 @@ def _with_names(line: str, vocabulary: Vocabulary) -> str:
 
 
 def _without_title(line: str, words: list[re.Match[str]], vocabulary: Vocabulary) -> str:
-    """Return a headline with small letters for all words but names and the first one of each sentence."""
+    """Return a headline with all words in lowercase but names and the first one of each sentence."""
     outside_items = words[0].string
     starts = {match.end() - 1 for match in (*MAY_START.finditer(outside_items), *QUOTED_START.finditer(line))}
     letters = list(line)
     for word, margin in zip(words, _margins(line, words, vocabulary), strict=True):
         text = word[0]
-        small = text.lower()
-        if word.start() in starts or text[1:] != small[1:] or len(small) != len(text) or margin > NAME_MARGIN:
+        lowered = text.lower()
+        if word.start() in starts or text[1:] != lowered[1:] or len(lowered) != len(text) or margin > NAME_MARGIN:
             continue
-        letters[word.start() : word.end()] = small
+        letters[word.start() : word.end()] = lowered
     return "".join(letters)
 
 
 def _margins(line: str, words: list[re.Match[str]], vocabulary: Vocabulary) -> list[float]:
-    """Return for each word the log rank of its small form minus that of its capitalised form.
+    """Return for each word the log rank of its lowercase form minus that of its capitalised form.
 
     A neighbour with a positive margin adds a share of it, unless one of the two words has one letter, as "I" and
     "l'Europe" have before an apostrophe: such a word is not a part of a name. A margin above `NAME_MARGIN` makes the
@@ -213,8 +214,8 @@ def _begins_with_one_letter(*words: re.Match[str]) -> bool:
 
 
 def _name_margin(word: str, vocabulary: Vocabulary) -> float:
-    small = word.lower()
-    return vocabulary.log_rank(small) - vocabulary.log_rank(capital(small[0]) + small[1:])
+    lowered = word.lower()
+    return vocabulary.log_rank(lowered) - vocabulary.log_rank(capital(lowered[0]) + lowered[1:])
 
 
 def _is_abbreviation(word: str, vocabulary: Vocabulary) -> bool:
@@ -231,13 +232,13 @@ def _with_title(translation: str, case: str) -> str:
     return "".join(letters)
 
 
-def _with_small_start(translation: str, vocabulary: Vocabulary) -> str:
+def _with_lowercase_start(translation: str, vocabulary: Vocabulary) -> str:
     """Return a translation without the capital of its first word, unless the word is a name, or "I"."""
     word = next(iter(_words_outside_items(translation)), None)
     if word is None or not word[0][0].isupper() or word[0][1:] != word[0][1:].lower():
         return translation
-    small = word[0].lower()
-    margin = vocabulary.target_log_rank(small) - vocabulary.target_log_rank(word[0])
-    if margin > NAME_MARGIN or len(small) != len(word[0]):
+    lowered = word[0].lower()
+    margin = vocabulary.target_log_rank(lowered) - vocabulary.target_log_rank(word[0])
+    if margin > NAME_MARGIN or len(lowered) != len(word[0]):
         return translation
     return translation[: word.start()] + word[0][0].lower() + translation[word.start() + 1 :]

@@ -146,7 +146,11 @@ def _aligned_span(
     """Return the span of the adjacent words that attend most to a term's tokens; `None` without words."""
     if not words:
         return None
-    shares = [sum(rows[t][s] for t in tokens for s in term_tokens) / max(len(tokens), 1) for _, tokens in words]
+    # for each word, the attention of a token to the term, on average
+    shares = [
+        sum(rows[token][term_token] for token in tokens for term_token in term_tokens) / max(len(tokens), 1)
+        for _, tokens in words
+    ]
     first = last = max(range(len(words)), key=lambda index: shares[index])
     threshold = MIN_SHARE_OF_BEST * shares[first]
     while first and shares[first - 1] > threshold:

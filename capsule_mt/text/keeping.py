@@ -5,8 +5,8 @@ sentence is translated again with a stand-in that models copy more often, such a
 has a number as its stand-in from the start. `restoring` puts everything back.
 
 Unless copying is off, everything but numbers is kept by default: emoji as tags are, and code and words that the
-vocabulary lacks as placeholders are. A sign that it lacks is kept with its number ("\xa320"), or alone like a tag. The
-model reads an arrow between words, as in "Settings \u2192 Privacy", as ">".
+vocabulary lacks as placeholders are. A sign that the vocabulary lacks is kept with its number ("\xa320"), or alone
+like a tag. The model reads an arrow between words, as in "Settings \u2192 Privacy", as ">".
 """
 
 import re
@@ -168,7 +168,7 @@ def is_tag(part: str) -> bool:
 def partners_of(parts: Sequence[str]) -> dict[int, int]:
     """Return the index of each start tag's end tag among the parts, and of each end tag's start tag.
 
-    Empty if elements overlap, since no order of words would tell which comes first.
+    Empty if elements overlap: then it is unclear which tag a translation must open or close first.
     """
     open_tags: list[tuple[int, str]] = []
     unclosed: set[str] = set()  # names of tags that the element around them closed
@@ -223,12 +223,13 @@ class Masked:
         self.parts, self.kinds, self.prefix, self.stand_ins = parts, kinds, prefix, stand_ins
         self.normal, self.tried = normal, tried
         self.offsets: Offsets = ()  # of its tokens
-        self.written = [
+        # each part as the model reads it
+        self.part_texts = [
             (BLOCK_BREAK if BLOCK_TAG.match(part) else "") if is_tag(part) else stand_ins.get(index, part)
             for index, (part, _) in enumerate(parts)
         ]
-        self.text = "".join(self.written)  # what the model reads
-        self.starts = [0, *accumulate(map(len, self.written))]  # offsets of the parts in `text`, and its end
+        self.text = "".join(self.part_texts)  # what the model reads
+        self.starts = [0, *accumulate(map(len, self.part_texts))]  # offsets of the parts in `text`, and its end
         self.tags = [index for index, (part, _) in enumerate(parts) if is_tag(part)]
         self.items = [index for index, (part, _) in enumerate(parts) if is_item(part)]
         self._used_tags: set[int] = set()  # tags that `part` has already returned
@@ -236,7 +237,7 @@ class Masked:
     @property
     def shadow(self) -> str:
         """`text` with X or 1 for each character of an item, so that stops inside an item end no sentence."""
-        strings = list(self.written)
+        strings = list(self.part_texts)
         for index in self.items:
             item = cast(Item, self.parts[index][0])
             strings[index] = ("1" if item.kind == "numbers" else "X") * len(item)
@@ -257,7 +258,7 @@ class Masked:
         return self.text if self.normal is None else self.normal.source[slice(*self.span)]
 
     @property
-    def has_small_first(self) -> bool:
+    def has_lowercased_first(self) -> bool:
         """Whether the normal form lowercased the first letter of the user's text."""
         if self.normal is None or self.normal.text == self.normal.source:
             return False
@@ -280,7 +281,7 @@ class Masked:
 
     @cached_property
     def shift(self) -> int | None:
-        """The offset in the user's text of the first character, if `text` stands there as it is."""
+        """The offset of `text` in the user's text; `None` if the user's text does not contain it unchanged."""
         (part, (start, end)), *further = self.parts or [("", Span(0, 0))]
         is_run = not further and not isinstance(part, Item) and end - start == len(part) > 0
         return start if is_run and (self.normal is None or self.normal.is_unchanged) else None
@@ -316,9 +317,10 @@ class Masked:
             elif first < last:  # a cut item is plain text
                 cut_span = Span(part_span.start + first - start, part_span.start + last - start)
                 selected.append((index, (str(part)[first - start : last - start], cut_span)))
+        # drop the tags at the edges whose partners are outside, one at a time
         while True:
             parts = [part for _, (part, _) in selected]
-            partners, content = partners_of(parts), [n for n, part in enumerate(parts) if not is_tag(part)]
+            partners, content = partners_of(parts), [index for index, part in enumerate(parts) if not is_tag(part)]
             end = len(parts) - 1
             if content[-1] < end and not partners.get(end, end) < content[-1]:
                 del selected[end]
@@ -333,7 +335,7 @@ class Masked:
     def without_items(self) -> str:
         """`text` with a space for each item."""
         return "".join(
-            " " if is_item(part) else text for (part, _), text in zip(self.parts, self.written, strict=True)
+            " " if is_item(part) else text for (part, _), text in zip(self.parts, self.part_texts, strict=True)
         )
 
     def with_ending(self, length: int, ending: str) -> "Masked":
@@ -354,8 +356,8 @@ class Masked:
         parts.insert(last + 1, (":", Span(end, end)))
         return Masked(parts, self.kinds, self.prefix, normal=self.normal)
 
-    def in_small_letters(self) -> "Masked":
-        """Return this text in small letters; items, and parts whose length would change, stay as they are."""
+    def lowercased(self) -> "Masked":
+        """Return this text in lowercase; items, and parts whose length would change, stay as they are."""
         parts = [
             (part if isinstance(part, Item) or len(part.lower()) != len(part) else part.lower(), span)
             for part, span in self.parts
@@ -436,7 +438,7 @@ class Masked:
     def with_stand_ins(self, lost: Sequence[int]) -> "Masked | None":
         """Return this text with new stand-ins for lost items; `None` if they have run out.
 
-        A placeholder that lost its first number is read as it is.
+        If a placeholder for a number has lost its first stand-in, the model reads the placeholder itself.
         """
         tried = (*self.tried, frozenset(self.stand_ins[index] for index in lost if index in self.stand_ins))
         unchanged = {index: text for index, text in self.stand_ins.items() if index not in lost}
@@ -456,7 +458,8 @@ class Masked:
     def around_items(self) -> "list[tuple[Span, Masked]]":
         """Return the parts between items that have words, each with its span of `text`."""
         spans, start = [], 0
-        for end, next_start in (*((self.starts[n], self.starts[n + 1]) for n in self.items), (len(self.text),) * 2):
+        item_spans = [(self.starts[index], self.starts[index + 1]) for index in self.items]
+        for end, next_start in (*item_spans, (len(self.text), len(self.text))):
             stripped = self.text[start:end].strip(AROUND_ITEMS)  # else a model closes a quote that only begins here
             if any(map(str.isalpha, stripped)):
                 first = self.text.index(stripped, start)
@@ -478,7 +481,7 @@ class Masked:
                 foreign_items.append((Item(match[0], "urls"), Span(*match.span())))
         item_spans: dict[int, Span] = {}
         for index in self.items:
-            copy = next((part for part in foreign_items if part[0] == self.written[index]), None)
+            copy = next((part for part in foreign_items if part[0] == self.part_texts[index]), None)
             if copy is not None:
                 foreign_items.remove(copy)
                 item_spans[index] = copy[1]
@@ -492,7 +495,8 @@ def masked(text: str, kinds: Sequence[str] = (), copies: bool = False, vocabular
     vocabulary: bring what is not kept into its normal form.
     """
     parts = parts_of(text, kinds)
-    if copies and (may_have_non_words(text) or not (text.isascii() or re.search(EMOJI, text) is None)):
+    has_emoji = not text.isascii() and re.search(EMOJI, text) is not None
+    if copies and (may_have_non_words(text) or has_emoji):
         all_kinds = tuple(kind for kind in PATTERNS if kind in kinds or kind in COPIED_KINDS)
         with_copied = parts_of(text, all_kinds)
         if any(isinstance(part, Item) for part in with_copied):
@@ -523,7 +527,8 @@ def with_numbers(text: str, spans: Mapping[Span, str]) -> dict[Span, str]:
     """Widen the spans of signs to the numbers beside them, as in "\xa320" or "3 \xd7 4"; return each span's kind."""
     widened: dict[Span, str] = {}
     for span, kind in sorted(spans.items()):
-        start, end, previous_end = *span, max((item_span.end for item_span in widened), default=0)
+        start, end = span
+        previous_end = max((item_span.end for item_span in widened), default=0)
         if start < previous_end:
             continue  # a part of the previous amount
         if kind == SIGN:
@@ -539,12 +544,15 @@ def with_numbers(text: str, spans: Mapping[Span, str]) -> dict[Span, str]:
             if unicodedata.category(text[start]) == "Sc" and left_side and right_side:  # a currency has one amount
                 left_side, right_side = (left_side, None) if right_side[1] else (None, right_side)
             start, end = left_side.start() if left_side else start, right_side.end() if right_side else end
-            kind = AMOUNT if left_side or right_side else ARROW if _is_between_words(text, span) else SIGN
+            if left_side or right_side:
+                kind = AMOUNT
+            elif _is_arrow_between_words(text, span):
+                kind = ARROW
         widened[Span(start, end)] = kind
     return widened
 
 
-def _is_between_words(text: str, span: Span) -> bool:
+def _is_arrow_between_words(text: str, span: Span) -> bool:
     """Return whether a span is an arrow with a word on both sides."""
     return (
         text[span.start : span.end] in ARROWS

@@ -164,7 +164,7 @@ class Vocabulary:
             end = protected_span.end
         text = "".join(characters)
         if not self._unchanged.issuperset(text):
-            text = WORD.sub(self._in_small_letters, text)
+            text = WORD.sub(self._lowercased, text)
         return NormalForm(source) if text == source else NormalForm(source, text, spans)
 
     def _form_of(self, source: str, span: Span) -> str:
@@ -192,20 +192,20 @@ class Vocabulary:
         candidates = (visible, composed) if len(visible) == 1 else (composed, visible)
         return next((form for form in (*candidates, alike, plain) if self.covers(form)), candidates[0])
 
-    def _in_small_letters(self, match: re.Match[str]) -> str:
-        """Return a capitalised word that the vocabulary lacks as it knows it: in small letters or without accents."""
+    def _lowercased(self, match: re.Match[str]) -> str:
+        """Return a capitalised word that the vocabulary lacks as it knows it: in lowercase or without accents."""
         word = match[0]
         if self._unchanged.issuperset(word) or self.covers(word) or not word[0].isupper():
             return word
         context = match.string[max(match.start() - REACH, 0) : match.start()]
         begins_sentence = SENTENCE_START.search(context) is not None
-        small = word[0].lower() + word[1:]
+        lowered = word[0].lower() + word[1:]
         unaccented = "".join(
             letter if self.covers(letter) else unicodedata.normalize("NFD", letter)[0] for letter in word
         )
-        for form in (small, word.lower(), unaccented):
+        for form in (lowered, word.lower(), unaccented):
             # inside a sentence a capitalised word is a name, which is copied rather than changed
-            is_known = self.has_piece(form) or (begins_sentence and form == small and self.covers(form))
+            is_known = self.has_piece(form) or (begins_sentence and form == lowered and self.covers(form))
             if len(form) == len(word) and is_known:
                 return form
         return word
@@ -231,13 +231,13 @@ def _cache(answers: dict[str, Answer], text: str, answer: Answer) -> None:
 
 
 def folded(text: str) -> str:
-    """Return a text in small letters with plain quotes, character for character."""
+    """Return a text in lowercase with plain quotes, character for character."""
     return "".join(map(_folded_character, text))
 
 
 def _folded_character(character: str) -> str:
-    small = PLAIN_FORMS.get(character, character).lower()
-    return small if len(small) == 1 else character
+    lowered = PLAIN_FORMS.get(character, character).lower()
+    return lowered if len(lowered) == 1 else character
 
 
 def _compatible(character: str) -> str:

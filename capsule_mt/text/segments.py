@@ -101,8 +101,8 @@ class Document:
     copies: the translation also copies the text before and after all pieces; the text between two it always copies.
     foreign: spans that are copied because the model cannot translate them: sentences whose words are all unknown to
         the vocabulary, words of more than `MAX_WORD` characters, and lines in another language.
-    num_unknown: how many of the `num_tokens` tokens stand for what the vocabulary lacks; without those of kept items,
-        such as placeholders, which are copied whatever the vocabulary has.
+    num_tokens, num_unknown: the number of tokens, and of those for something that the vocabulary lacks. Tokens of kept
+        items, such as placeholders, do not count: they are copied anyway.
     """
 
     def __init__(
@@ -124,7 +124,8 @@ class Segmenter(NamedTuple):
     prefix: what a T5 checkpoint reads before each source.
     copies: copy text without a sentence, such as a URL or an emoji, instead of translating it.
     keep: the kinds of `KEEP_KINDS` that a translation keeps.
-    with_words, lists: find the words of each piece; the lists tell coverage's special words.
+    with_words: find the words of each piece, for coverage.
+    lists: the words that coverage treats specially.
     is_foreign: tells whether a line is in another language, and copied.
     joins_blocks: read a space for tags that end a sentence, such as <p>, if sentences are not split.
     """
@@ -168,11 +169,11 @@ class Segmenter(NamedTuple):
             prefix = f"{self.prefix}{token} " if token else self.prefix
             textless_ids = self._textless_ids(token)
             for span, encoded, was_cut in self._fitting(source.text, sentence, prefix):
-                text_of_span = source.text[span.start : span.end]
-                has_unknown_word = self.tokenizer.unknown_id in encoded.ids and not is_mark(text_of_span)
+                span_text = source.text[span.start : span.end]
+                has_unknown_word = self.tokenizer.unknown_id in encoded.ids and not is_mark(span_text)
                 part, ending = source.part(span, prefix), None
-                if self.joins_blocks and part.text.startswith(BLOCK_BREAK):  # of a tag at its start
-                    shift = part.text.index(text_of_span)
+                if self.joins_blocks and part.text.startswith(BLOCK_BREAK):  # a tag such as <p> begins the part
+                    shift = part.text.index(span_text)
                     encoded = encoded._replace(offsets=list(moved_offsets(encoded.offsets, -shift)))
                 if self.copies and span.end == sentence.end and end not in cuts and not was_cut:
                     part, encoded, ending = self._with_full_stop(document.text, part, encoded)
@@ -232,7 +233,7 @@ class Segmenter(NamedTuple):
     def _without_unknown(self, source: Masked, encoded: Encoded, unknown: set[int]) -> tuple[Masked, Encoded]:
         """Protect words and signs with unknown tokens, which no model can translate, if the result fits."""
         spans: dict[Span, str] = {}
-        last: Span | None = None  # the last protected word
+        last: Span | None = None  # the last protected word, which a following one may extend
         for word, tokens in words_of(source.text, encoded.offsets):
             if unknown.isdisjoint(tokens) or source.is_copied(word):
                 continue
@@ -268,7 +269,10 @@ class Segmenter(NamedTuple):
         return (source, encoded) if is_too_long else (changed, changed_encoded)
 
     def _with_full_stop(self, text: str, part: Masked, encoded: Encoded) -> tuple[Masked, Encoded, str | None]:
-        """Return a sentence with a full stop if the user's lacks it or has an ellipsis instead, and what it has."""
+        """Return a sentence with a full stop if the user's lacks one, or has an ellipsis instead.
+
+        The last result is what the user's sentence has instead, "" or an ellipsis; `None` if nothing changed.
+        """
         ellipsis_start = len(part.text.rstrip("".join(ELLIPSES)))
         if lacks_full_stop(part.without_items):
             changed, ending = part.with_ending(0, "."), ""
@@ -290,11 +294,11 @@ class Segmenter(NamedTuple):
         return changed, changed_encoded, ending
 
     def label_forms(self, label: Piece) -> list[Piece]:
-        """Return other forms of a label that the vocabulary has: with a colon, and in small letters with a colon."""
+        """Return other forms of a label that the vocabulary has: with a colon, and in lowercase with a colon."""
         source = cast(Masked, label.source)
         sources = [source.with_colon()]
         if source.text[:1].isupper() and source.text[1:] == source.text[1:].lower():
-            sources.append(sources[0].in_small_letters())
+            sources.append(sources[0].lowercased())
         forms = []
         for form in sources:
             encoded = self._encode(form.text, form.prefix)
@@ -492,7 +496,8 @@ def join_translations(
     joined, starts = "", list[int]()
     for index, (piece, translation) in enumerate(zip(document.pieces, translations, strict=True)):
         separator = _text_before(document, index, language) if index or document.copies else ""
-        if index and not separator.strip(" ") and not (piece.is_glued and not separator):
+        is_glued = piece.is_glued and not separator
+        if index and not separator.strip(" ") and not is_glued:
             separator = "" if runs_on(joined, translation) else separator or " "
         joined = with_space(with_space(joined, separator), translation)
         starts.append(len(joined) - len(translation))

@@ -55,8 +55,8 @@ ORDINAL_LANGUAGES = frozenset(
 )
 ROMAN_NUMERAL = r"[IVX]{1,6}"
 INITIALS = r"(?:[^\W\d_]{1,2}\.)+[^\W\d_]{1,2}"  # "U.S."
-# languages whose texts often begin a sentence with a small letter: a long word or a question may then end one
-SMALL_START_LANGUAGES = frozenset({"el", "kk"})
+# languages whose texts often begin a sentence with a lowercase letter: a long word or a question may then end one
+LOWERCASE_START_LANGUAGES = frozenset({"el", "kk"})
 MIN_LAST_WORD = 4  # letters of that long word
 # a full stop of Cyrillic texts that lack the space between sentences: "жағдайы.XVIII"
 UNSPACED_END = r"(?<=[\u0430-\u045f\u0491-\u04ff]{3})\.(?=[\u0410-\u042fA-Z])"
@@ -94,7 +94,7 @@ class Rules(NamedTuple):
     starters: words that often begin a sentence.
     has_ordinals: a full stop follows ordinal numbers.
     stops: further stops.
-    has_small_starts: a sentence may begin with a small letter.
+    has_lowercase_starts: a sentence may begin with a lowercase letter.
     """
 
     abbreviations: frozenset[str]
@@ -102,14 +102,14 @@ class Rules(NamedTuple):
     starters: frozenset[str]
     has_ordinals: bool
     stops: str
-    has_small_starts: bool
+    has_lowercase_starts: bool
 
 
 @cache
-def _ends(stops: str, has_small_starts: bool) -> re.Pattern[str]:
+def _ends(stops: str, has_lowercase_starts: bool) -> re.Pattern[str]:
     """Return the pattern of what may end a sentence."""
     further = rf"|[{re.escape(stops)}](?=\s)" if stops else ""
-    return re.compile(ENDS + further + (f"|{UNSPACED_END}" if has_small_starts else ""))
+    return re.compile(ENDS + further + (f"|{UNSPACED_END}" if has_lowercase_starts else ""))
 
 
 @cache
@@ -128,7 +128,7 @@ def rules_of(language: str | None) -> Rules:
         _words_of(SENTENCE_STARTERS, code),
         has_ordinals=not code or code in ORDINAL_LANGUAGES,
         stops=FURTHER_STOPS.get(code, ""),
-        has_small_starts=code in SMALL_START_LANGUAGES,
+        has_lowercase_starts=code in LOWERCASE_START_LANGUAGES,
     )
 
 
@@ -159,7 +159,7 @@ def _ends_of(text: str, line: Span, rules: Rules) -> list[int]:
     items = _item_starts(text, line)
     start, ends = line.start, list(items)
     quotes: list[Span] | None = None
-    for match in _ends(rules.stops, rules.has_small_starts).finditer(text, line.start, line.end):
+    for match in _ends(rules.stops, rules.has_lowercase_starts).finditer(text, line.start, line.end):
         if match.end() == line.end:
             continue
         start = max([start, *(item for item in items if item <= match.start())])
@@ -267,7 +267,7 @@ def _ends_sentence(text: str, start: int, match: re.Match[str], rules: Rules) ->
     if next_word[:1].islower():  # "etc. and so on", "Yahoo! is", "- Come! - he said"
         has_dash = following.lstrip()[:1] in "-–—"
         is_long = len(written) >= MIN_LAST_WORD and "." not in written and mark != "…"
-        return rules.has_small_starts and not has_dash and (is_long or mark[0] in "!?")
+        return rules.has_lowercase_starts and not has_dash and (is_long or mark[0] in "!?")
     if mark != ".":
         return True
     last_word = written.lower()

@@ -90,7 +90,7 @@ def _text(piece: Piece, hypothesis: Hypothesis, plan: Plan) -> str:
         text = restored(piece.masked, hypothesis.ids, decode, lambda: aligned_rows([pair], plan)[0])
     if piece.source is not None and piece.is_label:
         text = as_label(text, piece.source.user_text)
-    elif piece.source is not None and piece.source.has_small_first:
+    elif piece.source is not None and piece.source.has_lowercased_first:
         text = text[:1].upper() + text[1:]
     if piece.ending is not None:
         text = with_ending(text, piece.ending)

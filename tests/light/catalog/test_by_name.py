@@ -17,7 +17,7 @@ from tests.fixtures.word_for_word import SOURCE, TARGET, TRANSLATION, sentences
 
 TEXTS = sentences(40, seed=8)
 FIELD = "`coverage_calibration`"
-# the words between the two models, not in capitals, which the second would read in small letters; and what it writes
+# the words between the two models, not in capitals, which the second would read in lowercase; and what it writes
 MIDDLE = [word.lower() for word in TARGET]
 LAST = [f"{word}x" for word in MIDDLE]
 
@@ -151,8 +151,8 @@ def test_the_alarm_of_both(both):
     first, second = both
     translator = PivotTranslator(first, second)
     curves = {"words": [[0.0, 0.0], [1.0, 1.0]], "sentences": [[0.0, 0.0], [1.0, 1.0]]}
-    for of_first, of_second, expected in ((0.9, 0.8, 0.8), (0.7, 0.8, 0.7), (None, 0.8, None)):
-        for leg, alarm in ((first, of_first), (second, of_second)):
+    for first_alarm, second_alarm, expected in ((0.9, 0.8, 0.8), (0.7, 0.8, 0.7), (None, 0.8, None)):
+        for leg, alarm in ((first, first_alarm), (second, second_alarm)):
             leg.set_calibration({} if alarm is None else {"deletion": {**curves, "alarm": {"score": alarm}}})
         coverage = translator("\n".join(TEXTS[:3]), coverage=CoverageOptions(method="deletion")).coverage
         assert coverage.threshold == expected

@@ -215,7 +215,7 @@ Ein Bild: ![ein roter Hut](hut.png) und <https://example.org>. Das ist 5\\* gut.
 Titel
 =====
 """
-# as GitHub and documentation sites write it; what stays is in small letters without an umlaut
+# as GitHub and documentation sites write it; what stays is in lowercase without an umlaut
 SITE = r"""---
 title: Bleibt
 ---

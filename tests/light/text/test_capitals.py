@@ -1,4 +1,4 @@
-"""Texts in capitals, which a model reads in small letters."""
+"""Texts in capitals, which a model reads in lowercase."""
 
 import pytest
 
@@ -10,7 +10,7 @@ VECTORS = vectors("capitals")
 
 @pytest.mark.parametrize("case", VECTORS["cases"], ids=repr)
 def test_texts_in_capitals(case):
-    assert without_capitals(case["text"]) == case["small"]
+    assert without_capitals(case["text"]) == case["lowercase"]
 
 
 @pytest.mark.parametrize("case", VECTORS["translations"], ids=repr)

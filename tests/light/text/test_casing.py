@@ -1,4 +1,4 @@
-"""Lines in CAPITALS, Title Case and small letters: what the model reads, and the way back."""
+"""Lines in CAPITALS, Title Case and lowercase: what the model reads, and the way back."""
 
 from pathlib import Path
 

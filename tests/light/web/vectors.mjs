@@ -43,7 +43,7 @@ answers.sentences = {
 
 const capitals = vectors("capitals");
 answers.capitals = {
-  cases: capitals.cases.map(({ text }) => ({ text, small: withoutCapitals(text) })),
+  cases: capitals.cases.map(({ text }) => ({ text, lowercase: withoutCapitals(text) })),
   translations: capitals.translations.map(({ text }) => ({ text, capitals: withCapitals(text) })),
 };
 
