@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from capsule_mt.formats.archive import Archive, Kind
-from capsule_mt.formats.paragraphs import Paragraph, ParagraphFile, Story, descriptions
+from capsule_mt.formats.paragraphs import DocumentPart, Paragraph, ParagraphFile, descriptions
 from capsule_mt.formats.runs import Dialect, RunParagraph
 
 KIND = Kind("a Word document", "word/document.xml")
@@ -21,16 +21,16 @@ class DocxFile(ParagraphFile):
 
     def __init__(self, content: bytes, name: str = "the document") -> None:
         archive = Archive(content, name, KIND)
-        super().__init__(archive, _stories(archive))
+        super().__init__(archive, _document_parts(archive))
 
 
-def _stories(archive: Archive) -> Iterator[Story]:
+def _document_parts(archive: Archive) -> Iterator[DocumentPart]:
     for part in filter(PARTS.fullmatch, archive.names):
         label = "" if part == KIND.main_part else f"{part.removeprefix('word/').removesuffix('.xml')}, "
         tree = archive.tree(part)
-        # those of drawings, which are of another dialect, count
+        # paragraphs of drawings, which have another prefix, count, too
         elements = enumerate((element for element in tree.walk() if element.local == "p"), start=1)
         paragraphs: list[tuple[int, Paragraph]] = [
             (number, RunParagraph(element, DIALECT)) for number, element in elements if element.name == "w:p"
         ]
-        yield Story(part, label, tree, [*paragraphs, *descriptions(tree)])
+        yield DocumentPart(part, label, tree, [*paragraphs, *descriptions(tree)])

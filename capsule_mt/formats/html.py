@@ -90,15 +90,15 @@ class _Reader(HTMLParser):
 
 
 @dataclass
-class _Hole:
-    """A span of the page that a translation fills: a run of text, or the value of an attribute.
+class _Slot:
+    """A span of the page that a translation replaces: a run of text, or the value of an attribute.
 
-    parts: the span as it is, with holes for the attributes of the tags in it.
+    parts: the span as it is, with slots for the attributes of the tags in it.
     """
 
     prefix: str
     markup: Markup
-    parts: "list[str | _Hole]"
+    parts: "list[str | _Slot]"
     suffix: str
     escape: Callable[[str], str]
     translation: str | None = None
@@ -109,7 +109,7 @@ class _Hole:
         return self.prefix + self.markup.filled(self.translation, self.escape) + self.suffix
 
 
-Part = str | _Hole
+Part = str | _Slot
 
 
 def _joined(parts: Sequence[Part]) -> str:
@@ -125,7 +125,7 @@ class HtmlFile:
         self.encoding, self._language = encoding, language
         self.units: list[Unit] = []
         self._parts: list[Part] = []
-        self._holes: list[_Hole] = []
+        self._slots: list[_Slot] = []
         self._line = 1
         self._run: list[Event] = []
         fixed: list[str] = []  # the open element that is not translated, and those of its name inside it
@@ -171,20 +171,20 @@ class HtmlFile:
         self._end_run()
 
     def write(self, translations: Sequence[Translated]) -> bytes:
-        for hole, translated in zip(self._holes, translations, strict=True):
-            hole.translation = translated.text
+        for slot, translated in zip(self._slots, translations, strict=True):
+            slot.translation = translated.text
         return _joined(self._parts).encode(self.encoding, "xmlcharrefreplace")
 
     def _add(self, raw: str) -> None:
         self._parts.append(raw)
         self._line += raw.count("\n")
 
-    def _add_unit(self, hole: _Hole, text: str) -> None:
-        self._holes.append(hole)
+    def _add_unit(self, slot: _Slot, text: str) -> None:
+        self._slots.append(slot)
         self.units.append(Unit(text, f"line {self._line}"))
 
     def _end_run(self) -> None:
-        """Make a hole of the inline content since the last block, without the space and markup at its ends."""
+        """Make a slot of the inline content since the last block, without the space and markup at its ends."""
         run, self._run = self._run, []
         first, last = 0, len(run)
         while first < last and not _has_text(run[first]):
@@ -195,11 +195,11 @@ class HtmlFile:
         for event in run[:first]:
             self._add_block(event)
         if first < last:
-            self._add_hole(run[first:last])
+            self._add_slot(run[first:last])
         for event in run[last:]:
             self._add_block(event)
 
-    def _add_hole(self, run: list[Event]) -> None:
+    def _add_slot(self, run: list[Event]) -> None:
         markup, raw, texts = Markup(), "".join(event.raw for event in run), list[str]()
 
         def flush_texts() -> None:
@@ -208,7 +208,7 @@ class HtmlFile:
                 texts.clear()
 
         parts: list[Part] = []
-        attributes: list[_Hole] = []
+        attributes: list[_Slot] = []
         for event in _with_fixed_notes(run):
             if event.kind == "text":
                 texts.append(event.raw)  # joined before unescaping: the parser may cut within a character reference
@@ -217,7 +217,7 @@ class HtmlFile:
             flush_texts()
             tag = self._tag_parts(event)
             parts += tag
-            attributes += [part for part in tag if isinstance(part, _Hole)]
+            attributes += [part for part in tag if isinstance(part, _Slot)]
             if event.kind == "fixed":
                 markup.add_fixed(event.raw)
             else:
@@ -225,9 +225,9 @@ class HtmlFile:
         flush_texts()
         prefix, suffix = raw[: len(raw) - len(raw.lstrip())], raw[len(raw.rstrip()) :]
         if markup.has_words:
-            hole = _Hole(prefix, markup, parts, suffix, escaped if self._is_xml else _escaped)
-            self._add_unit(hole, markup.text.strip())
-            parts = [hole]
+            slot = _Slot(prefix, markup, parts, suffix, escaped if self._is_xml else _escaped)
+            self._add_unit(slot, markup.text.strip())
+            parts = [slot]
         for attribute in attributes:
             self._add_unit(attribute, attribute.markup.text)
         self._parts += parts
@@ -236,7 +236,7 @@ class HtmlFile:
     def _add_block(self, event: Event) -> None:
         """Add a part of the page, and translate only its attribute values."""
         for part in self._tag_parts(event):
-            if isinstance(part, _Hole):
+            if isinstance(part, _Slot):
                 self._add_unit(part, part.markup.text)
                 self._parts.append(part)
                 self._line += _joined(part.parts).count("\n")
@@ -244,7 +244,7 @@ class HtmlFile:
                 self._add(part)
 
     def _tag_parts(self, event: Event) -> list[Part]:
-        """Return a tag with holes for the values of its attributes that are shown."""
+        """Return a tag with slots for the values of its attributes that are shown."""
         raw = event.raw
         if event.kind != "start":
             return [raw]
@@ -259,7 +259,7 @@ class HtmlFile:
             markup = Markup()
             markup.add_text(unescaped(value[1:-1] if value[0] in "\"'" else value))
             if markup.has_words:
-                parts += [raw[offset : attribute.start(2)], _Hole('"', markup, [value], '"', _escaped_value)]
+                parts += [raw[offset : attribute.start(2)], _Slot('"', markup, [value], '"', _escaped_value)]
                 offset = attribute.end(2)
         return [*parts, raw[offset:]]
 
@@ -271,9 +271,9 @@ class HtmlFile:
             markup.add_text(unescaped(text))
             if "<" not in text and markup.has_words:
                 prefix, _, suffix = line.partition(text)
-                hole = _Hole(prefix, markup, [line], suffix, escaped if self._is_xml else _escaped)
-                self._add_unit(hole, markup.text)
-                self._parts.append(hole)
+                slot = _Slot(prefix, markup, [line], suffix, escaped if self._is_xml else _escaped)
+                self._add_unit(slot, markup.text)
+                self._parts.append(slot)
                 self._line += line.count("\n")
             else:
                 self._add(line)

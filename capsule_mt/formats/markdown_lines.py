@@ -27,11 +27,16 @@ TITLE = re.compile(
 BRACKETED_TITLE = re.compile(rf"{INDENT}:{{2,}}[ \t]*{NAME}(?:\{{[^{{}}\n]*\}})?\[")
 # !!! note "Title", ??? note "Title", === "Title": of MkDocs
 QUOTED_TITLE = re.compile(rf"{INDENT}(?:(?:!!!|\?\?\?\+?)[ \t]+(?=[\w\"])|===[!+]*[ \t]+(?=\"))")
+# lines without text to translate
 COPIED = re.compile(
-    rf"{INDENT}(?:(?::{{3,}}|/{{3,}})[^\n]*"  # the ends of containers, and containers without a title
-    r"|(?:\{[:#.%][^{}\n]*\}|\{%.*%\}|\{\{[<%].*[>%]\}\}"  # attributes of a block, Liquid, shortcodes of Hugo
-    r"|\[\[?_?(?:TOC|toc)_?\]?\]|\{/\*.*\*/\})[ \t]*)"  # a table of contents, a comment of MDX
-    r"|\([\w:. -]{1,100}\)=[ \t]*|[ \t]{0,3}\*\[[^\[\]\n]+\]:.*"  # a target of MyST, an abbreviation
+    # the ends of containers, and containers without a title
+    rf"{INDENT}(?:(?::{{3,}}|/{{3,}})[^\n]*"
+    # attributes of a block, Liquid, shortcodes of Hugo
+    r"|(?:\{[:#.%][^{}\n]*\}|\{%.*%\}|\{\{[<%].*[>%]\}\}"
+    # a table of contents, a comment of MDX
+    r"|\[\[?_?(?:TOC|toc)_?\]?\]|\{/\*.*\*/\})[ \t]*)"
+    # a target of MyST, an abbreviation
+    r"|\([\w:. -]{1,100}\)=[ \t]*|[ \t]{0,3}\*\[[^\[\]\n]+\]:.*"
 )
 # the options of a container are the lines below it; below MkDocs' `!!!` such lines are text
 FIELD_CONTAINER = re.compile(r"[ \t>]*(?::{3,}|`{3,}|~{3,})[ \t]*[{\w]")
@@ -157,7 +162,7 @@ def _end_of_component(lines: Sequence[str], first_index: int) -> int | None:
             elif character in "<>" and depth == 0:
                 in_tag = character == "<"
             elif not in_tag and not character.isspace() and character != "/":
-                return None  # a text between tags: a paragraph
+                return None  # text between tags: a paragraph
         if not in_tag:
             return index + 1
     return None

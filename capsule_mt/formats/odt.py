@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from capsule_mt.formats.archive import Archive, Kind
-from capsule_mt.formats.paragraphs import ACTION, Paragraph, ParagraphFile, Story, numbered
+from capsule_mt.formats.paragraphs import ACTION, DocumentPart, Paragraph, ParagraphFile, numbered
 from capsule_mt.formats.units import FormatError
 from capsule_mt.formats.xml import Element, Text, escaped
 
@@ -90,16 +90,17 @@ class OdtFile(ParagraphFile):
         archive = Archive(content, name, KIND)
         if MANIFEST in archive.names and b"encryption-data" in archive.read(MANIFEST):
             raise FormatError(f"{name}: is encrypted: save it without a password")
-        super().__init__(archive, _stories(archive))
+        super().__init__(archive, _document_parts(archive))
 
 
-def _stories(archive: Archive) -> Iterator[Story]:
+def _document_parts(archive: Archive) -> Iterator[DocumentPart]:
     for part, label in LABELS.items():
         if part in archive.names:
             tree = archive.tree(part)
             plain_styles = _plain_styles(tree)
             elements = _paragraphs(tree, part == KIND.main_part)
-            yield Story(part, label, tree, numbered(elements, lambda element: OdtParagraph(element, plain_styles)))  # noqa: B023
+            paragraphs = numbered(elements, lambda element: OdtParagraph(element, plain_styles))  # noqa: B023
+            yield DocumentPart(part, label, tree, paragraphs)
 
 
 def _paragraphs(element: Element, is_shown: bool) -> Iterator[Element]:

@@ -24,7 +24,7 @@ Action = Callable[[], str] | str
 
 
 class Paragraph(ABC):
-    """A paragraph, cut at its breaks into parts; `holes` are the parts with words.
+    """A paragraph, cut at its breaks into parts; `passages` are the parts with words.
 
     The markup of a part stands for *actions*: a string is the format of the text after it, a function returns XML.
     The function is called when the paragraph is written: by then, those inside of it, as in a text box, have been.
@@ -42,12 +42,12 @@ class Paragraph(ABC):
         edges = self.first_names | self.last_names
         self._add_all([child for child in element.children if isinstance(child, Text) or child.local not in edges])
         self._end()
-        self.holes = [part for part in self._parts if isinstance(part, Markup) and part.has_words]
+        self.passages = [part for part in self._parts if isinstance(part, Markup) and part.has_words]
 
     def write(self, translations: Sequence[Translated]) -> None:
         if all(translated.text is None for translated in translations):
             return
-        texts = _texts_of(self.holes, translations)
+        texts = _texts_of(self.passages, translations)
         written = []
         for part in self._parts:
             if isinstance(part, Markup):
@@ -107,20 +107,20 @@ class Description:
             markup = Markup()
             markup.add_text(line)
             self._lines.append(markup)
-        self.holes = [line for line in self._lines if line.has_words]
+        self.passages = [line for line in self._lines if line.has_words]
 
     def write(self, translations: Sequence[Translated]) -> None:
         if all(translated.text is None for translated in translations):
             return
-        texts = _texts_of(self.holes, translations)
+        texts = _texts_of(self.passages, translations)
         written = [line.filled(texts.get(id(line), line.text)) for line in self._lines]
         self._element.set_attribute(self._attribute, "\n".join(written))
 
 
-class Story(NamedTuple):
-    """A part of a document whose paragraphs are translated; `label` precedes their numbers in messages."""
+class DocumentPart(NamedTuple):
+    """A file of an archive whose paragraphs are translated; `label` precedes their numbers in messages."""
 
-    part: str
+    name: str
     label: str
     tree: Element
     paragraphs: Sequence[tuple[int, Paragraph | Description]]  # with their numbers
@@ -131,24 +131,24 @@ class ParagraphFile:
 
     keep = MARKUP
 
-    def __init__(self, archive: Archive, stories: Iterator[Story]) -> None:
+    def __init__(self, archive: Archive, parts: Iterator[DocumentPart]) -> None:
         self._archive = archive
-        self._stories = list(stories)
-        self._paragraphs = [paragraph for story in self._stories for _, paragraph in story.paragraphs]
+        self._document_parts = list(parts)
+        self._paragraphs = [paragraph for part in self._document_parts for _, paragraph in part.paragraphs]
         self.units = [
-            Unit(hole.text, f"{story.label}{paragraph.kind} {number}")
-            for story in self._stories
-            for number, paragraph in story.paragraphs
-            for hole in paragraph.holes
+            Unit(passage.text, f"{part.label}{paragraph.kind} {number}")
+            for part in self._document_parts
+            for number, paragraph in part.paragraphs
+            for passage in paragraph.passages
         ]
 
     def write(self, translations: Sequence[Translated]) -> bytes:
         remaining = iter(translations)
-        shares = [list(islice(remaining, len(paragraph.holes))) for paragraph in self._paragraphs]
+        shares = [list(islice(remaining, len(paragraph.passages))) for paragraph in self._paragraphs]
         # backwards: a paragraph or picture in another paragraph must be written before that one copies its XML
         for paragraph, share in reversed(list(zip(self._paragraphs, shares, strict=True))):
             paragraph.write(share)
-        return self._archive.written({story.part: lambda tree=story.tree: tree.raw for story in self._stories})  # type: ignore[misc]
+        return self._archive.written({part.name: lambda tree=part.tree: tree.raw for part in self._document_parts})  # type: ignore[misc]
 
 
 def numbered(elements: Iterator[Element], paragraph_of: Callable[[Element], Paragraph]) -> list[tuple[int, Paragraph]]:
@@ -159,14 +159,14 @@ def numbered(elements: Iterator[Element], paragraph_of: Callable[[Element], Para
 def descriptions(tree: Element) -> list[tuple[int, Description]]:
     """Return the descriptions of the pictures and tables in Office Open XML, with their numbers from 1."""
     pictures = [element for element in tree.walk() if element.local in DESCRIPTIONS]
-    of_pictures = [
+    picture_descriptions = [
         (number, Description(picture, attribute))
         for number, picture in enumerate(pictures, start=1)
         for attribute in DESCRIPTIONS[picture.local]
         if not PICTURE_FILE.fullmatch(picture.attributes.get(attribute, ""))
     ]
     tables = (element for element in tree.walk() if element.local == "tbl")
-    of_tables = [
+    table_descriptions = [
         (number, Description(child, "w:val", "table"))
         for number, table in enumerate(tables, start=1)
         for properties in table.elements
@@ -174,10 +174,10 @@ def descriptions(tree: Element) -> list[tuple[int, Description]]:
         for child in properties.elements
         if child.local in TABLE_DESCRIPTIONS and "w:val" in child.attributes
     ]
-    return of_pictures + of_tables
+    return picture_descriptions + table_descriptions
 
 
-def _texts_of(holes: Sequence[Markup], translations: Sequence[Translated]) -> dict[int, str]:
-    """Return the translations of the holes that have one, by the identity of the hole."""
-    pairs = zip(holes, translations, strict=True)
-    return {id(hole): translated.text for hole, translated in pairs if translated.text is not None}
+def _texts_of(passages: Sequence[Markup], translations: Sequence[Translated]) -> dict[int, str]:
+    """Return the translations of the passages that have one, by the identity of the passage."""
+    pairs = zip(passages, translations, strict=True)
+    return {id(passage): translated.text for passage, translated in pairs if translated.text is not None}

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from capsule_mt.formats.archive import Archive, Kind
-from capsule_mt.formats.paragraphs import ParagraphFile, Story, descriptions, numbered
+from capsule_mt.formats.paragraphs import DocumentPart, ParagraphFile, descriptions, numbered
 from capsule_mt.formats.runs import Dialect, RunParagraph
 
 KIND = Kind("a PowerPoint presentation", "ppt/presentation.xml")
@@ -27,10 +27,10 @@ class PptxFile(ParagraphFile):
 
     def __init__(self, content: bytes, name: str = "the presentation") -> None:
         archive = Archive(content, name, KIND)
-        super().__init__(archive, _stories(archive))
+        super().__init__(archive, _document_parts(archive))
 
 
-def _stories(archive: Archive) -> Iterator[Story]:
+def _document_parts(archive: Archive) -> Iterator[DocumentPart]:
     """Yield the parts with text: slides first, by their numbers."""
     matches = [match for part in archive.names if (match := PARTS.fullmatch(part))]
     kinds = list(LABELS)
@@ -39,7 +39,7 @@ def _stories(archive: Archive) -> Iterator[Story]:
         elements = (element for element in tree.walk() if element.name == "a:p")
         paragraphs = numbered(elements, lambda element: RunParagraph(element, DIALECT))
         label = LABELS[_kind(match)].format(match[5])
-        yield Story(match[0], label, tree, [*paragraphs, *descriptions(tree)])
+        yield DocumentPart(match[0], label, tree, [*paragraphs, *descriptions(tree)])
 
 
 def _kind(match: "re.Match[str]") -> str:

@@ -34,17 +34,19 @@ class PropertiesFile(TextCatalog):
             line_end = self._text.find("\n", entry.end() if entry else offset)
             offset = line_end + 1 if line_end >= 0 else len(self._text)
         values = [self._unescaped(start, end) for start, end in spans]
-        # a file whose texts with arguments have lone apostrophes is not for MessageFormat
-        doubles = not any(ARGUMENT.search(value) and LONE_APOSTROPHE.search(value) for value in values)
+        # MessageFormat would drop a lone apostrophe beside an argument: a file that has one is not for MessageFormat
+        may_double = not any(ARGUMENT.search(value) and LONE_APOSTROPHE.search(value) for value in values)
         for (start, end), value in zip(spans, values, strict=True):
-            self._add_value(start, end, value, doubles and ("''" in value or ARGUMENT.search(value) is not None))
+            is_doubled = may_double and ("''" in value or ARGUMENT.search(value) is not None)
+            self._add_value(start, end, value, is_doubled)
 
-    def _add_value(self, start: int, end: int, value: str, doubles: bool) -> None:
+    def _add_value(self, start: int, end: int, value: str, is_doubled: bool) -> None:
+        """Add the message of a value, in which each apostrophe may be doubled, as MessageFormat reads it."""
         replace = self._replace(start, end)
-        message = Message(value.replace("''", "'") if doubles else value, has_key=True)
+        message = Message(value.replace("''", "'") if is_doubled else value, has_key=True)
 
         def write(text: str, needs_review: bool) -> None:
-            replace(text.replace("'", "''") if doubles else text, needs_review)
+            replace(text.replace("'", "''") if is_doubled else text, needs_review)
 
         self._add(message, f"line {self._line(start)}", write)
 
