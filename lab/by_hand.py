@@ -3,8 +3,9 @@
     python -m lab.by_hand lab/sheets/firefox_en_pt.tsv outputs/enpt --reverse outputs/pten --student \\
         --text tatoeba tatoeba.eng.gz --text flores flores.eng.gz --output outputs/read-firefox-en-pt.json
 
-The model translates the lines of a sheet greedily, as it did for the reader, and marks words by each method and point.
-A mark is right where the reader named the word; borderline words are counted apart. Intervals are Wilson's, 95 %.
+The model translates the lines of a sheet greedily, as it did for the reader, and marks words by each method and, for
+"verified", each value of `marks`. A mark is right if the reader named the word; borderline words are counted
+separately. Intervals are Wilson's, 95 %.
 lab/sheets/README.md has the rules of the labels.
 """
 
@@ -56,15 +57,15 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def spans_of(text: str, names: str) -> set[Span]:
-    """Return where the named words of a text are: `word`, `word#2` for its second place, `wor*` for how it begins."""
+    """Return the spans of named words: `word`, `word#2` for its second occurrence, `wor*` for a word by its prefix."""
     named_spans = set()
     for name in names.split():
         word, _, number = name.partition("#")
-        begins = word.removesuffix("*") if word.endswith("*") else None
+        prefix = word.removesuffix("*") if word.endswith("*") else None
         spans = [
             match.span()
             for match in WORDS.finditer(text)
-            if (match[0] == word if begins is None else match[0].startswith(begins))
+            if (match[0] == word if prefix is None else match[0].startswith(prefix))
         ]
         if not 1 <= int(number or 1) <= len(spans) or (len(spans) > 1 and not number):
             raise ValueError(f"{name!r} must name one word of {text!r}, which has {word!r} {len(spans)} times")

@@ -21,13 +21,13 @@ class Gains(NamedTuple):
     """The differences to a baseline, one a seed, and how many seeds were planned.
 
     p: over seeds, corrected for all rows of the plan, or of the column where there was none.
-    of_plan: the same gain by the spread of all arms of the plan, p corrected likewise.
+    plan_estimate: the same gain by the spread of all arms of the plan, p corrected likewise.
     """
 
     values: list[float]
     planned: int
     p: float | None = None
-    of_plan: Estimate | None = None
+    plan_estimate: Estimate | None = None
 
     @property
     def complete(self) -> bool:
@@ -35,12 +35,16 @@ class Gains(NamedTuple):
 
     @property
     def mean(self) -> float:
-        return fmean(self.values) if self.of_plan is None else self.of_plan.mean
+        return fmean(self.values) if self.plan_estimate is None else self.plan_estimate.mean
 
     @property
     def interval(self) -> tuple[float, float] | None:
         """By the spread of the plan, or else of these values."""
-        return interval_over_seeds(self.values) if self.of_plan is None else (self.of_plan.low, self.of_plan.high)
+        return (
+            interval_over_seeds(self.values)
+            if self.plan_estimate is None
+            else (self.plan_estimate.low, self.plan_estimate.high)
+        )
 
 
 # {how the models were trained: {the title of a method: its gains}}
@@ -106,25 +110,30 @@ def effect(values: Sequence[float]) -> str:
     return f"{fmean(values):+.2f}{bounds}, n = {len(values)}"
 
 
-def estimated(of_plan: Estimate | None) -> str:
+def estimated(plan_estimate: Estimate | None) -> str:
     """Format a gain by the spread of its plan.
 
     >>> estimated(Estimate(0.366, 0.031, 0.701, p=0.04)), estimated(None)
     ('+0.37 [+0.03, +0.70]', '')
     """
-    return "" if of_plan is None else f"{of_plan.mean:+.2f} [{of_plan.low:+.2f}, {of_plan.high:+.2f}]"
+    return (
+        ""
+        if plan_estimate is None
+        else f"{plan_estimate.mean:+.2f} [{plan_estimate.low:+.2f}, {plan_estimate.high:+.2f}]"
+    )
 
 
 def interval_and_p(gains: Gains) -> str:
     """Format a gain by the spread of its plan, and beside it the interval of its own seeds.
 
-    >>> interval_and_p(Gains([0.5, 0.7], 2, of_plan=Estimate(0.6, 0.4, 0.8, p=0.01))), interval_and_p(Gains([0.5], 2))
+    >>> gains = Gains([0.5, 0.7], 2, plan_estimate=Estimate(0.6, 0.4, 0.8, p=0.01))
+    >>> interval_and_p(gains), interval_and_p(Gains([0.5], 2))
     ('+0.60 [+0.40, +0.80], n = 2 (alone [-0.67, +1.87])', '+0.50, n = 1')
     """
     alone = interval_over_seeds(gains.values)
-    if gains.of_plan is None or alone is None:
+    if gains.plan_estimate is None or alone is None:
         return effect(gains.values)
-    return f"{estimated(gains.of_plan)}, n = {len(gains.values)} (alone [{alone[0]:+.2f}, {alone[1]:+.2f}])"
+    return f"{estimated(gains.plan_estimate)}, n = {len(gains.values)} (alone [{alone[0]:+.2f}, {alone[1]:+.2f}])"
 
 
 def with_p(gains: Mapping[str, Gains], tests: Sequence[str]) -> dict[str, Gains]:
@@ -154,7 +163,7 @@ def by_plan(
     for title, gain in gains.items():
         estimate = estimates[title]
         if gain.complete and estimate is not None:
-            combined[title] = gain._replace(of_plan=estimate._replace(p=corrected.get(title, estimate.p)))
+            combined[title] = gain._replace(plan_estimate=estimate._replace(p=corrected.get(title, estimate.p)))
     return combined
 
 
@@ -186,7 +195,7 @@ def answer(gains: Gains) -> str:
     if not gains.complete:
         return f"{len(gains.values)} of {gains.planned} seeds are trained"
     words = verdict(gains.interval)
-    p = gains.p if gains.of_plan is None else gains.of_plan.p
+    p = gains.p if gains.plan_estimate is None else gains.plan_estimate.p
     if words in ("helps", "hurts") and p is not None and p >= SIGNIFICANT:
         return f"{words}, but not after correction"
     return words

@@ -157,7 +157,7 @@ def counted(rows: Sequence[Mapping[str, str]], lengths: Sequence[int]) -> dict[s
         differences = [guided - plain for plain, guided in zip(*(values[key] for key in SYSTEMS), strict=True)]
         higher, lower = (sum(sign * value > 0 for value in differences) for sign in (1, -1))
         by_measure[measure] = {
-            **{system: fmean(of_system) for system, of_system in values.items()},
+            **{system: fmean(system_values) for system, system_values in values.items()},
             "difference": fmean(differences),
             "interval": interval_over_seeds(differences),
             "higher": higher,

@@ -65,10 +65,10 @@ def blocks(scores: Scores) -> Spread | None:
     if min(len(arms), len(seeds)) < 2:
         return None
     complete = {arm: {seed: by_seed[seed] for seed in seeds} for arm, by_seed in arms.items()}
-    of_seeds = {seed: fmean(by_seed[seed] for by_seed in complete.values()) for seed in seeds}
-    grand_mean = fmean(of_seeds.values())
+    seed_means = {seed: fmean(by_seed[seed] for by_seed in complete.values()) for seed in seeds}
+    grand_mean = fmean(seed_means.values())
     residuals = [
-        by_seed[seed] - fmean(by_seed.values()) - of_seeds[seed] + grand_mean
+        by_seed[seed] - fmean(by_seed.values()) - seed_means[seed] + grand_mean
         for by_seed in complete.values()
         for seed in seeds
     ]

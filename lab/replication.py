@@ -191,11 +191,11 @@ PLANS = {
 def _runs(records: Records, name: str, key: str = "scores") -> Runs:
     """Return the runs of a plan with its seeds. With "joined", their scores are those of sentences in pairs."""
     plan = PLANS[name]
-    of_study = records.runs(plan.shares or name)
+    study_runs = records.runs(plan.shares or name)
     return {
         run: {
             seed: record | {"scores": record[key]}
-            for seed, record in of_study.get(run, {}).items()
+            for seed, record in study_runs.get(run, {}).items()
             if seed in plan.seeds
         }
         for run in plan.runs
@@ -276,8 +276,8 @@ def table(records: Records, name: str) -> str:
         [
             title,
             *(effect(gain.values), shown_p(gain.p)),
-            estimated(gain.of_plan),
-            "" if gain.of_plan is None or title not in plan.tests else shown_p(gain.of_plan.p),
+            estimated(gain.plan_estimate),
+            "" if gain.plan_estimate is None or title not in plan.tests else shown_p(gain.plan_estimate.p),
             answer(gain),
         ]
         for title, gain in by_title.items()

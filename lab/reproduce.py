@@ -273,12 +273,12 @@ class Reproduction:
             result["comparisons"][baseline] = {field: getattr(compared, field) for field in COMPARED}
             self.records.keep(self.file, result)
 
-    def is_known(self, result: dict[str, Any], of_baseline: dict[str, Any] | None, baseline: str) -> bool:
+    def is_known(self, result: dict[str, Any], baseline_record: dict[str, Any] | None, baseline: str) -> bool:
         """Return whether a result is compared with the baseline as it is now, or with one whose result is gone."""
         if baseline not in result["comparisons"]:
             return False
-        return of_baseline is None or math.isclose(
-            result["comparisons"][baseline]["baseline_score"], of_baseline["scores"]["bleu"]["score"]
+        return baseline_record is None or math.isclose(
+            result["comparisons"][baseline]["baseline_score"], baseline_record["scores"]["bleu"]["score"]
         )
 
     def compare_over_seeds(self, name: str, seed: int) -> None:

@@ -192,14 +192,14 @@ class StrongStudent:
 
     def train(self, name: str, seed: int) -> dict[str, Any]:
         """Train an arm; return what its result says of the training."""
-        of_arm, folder = self.recipe(name, seed), self.folder(name, seed)
+        arm_recipe, folder = self.recipe(name, seed), self.folder(name, seed)
         # the first call encodes the text, others find it in the cache
         with lock_output(self.arguments.work / "text", wait=True):
-            corpus = load_corpus(of_arm)
-            encode_part(of_arm, corpus, "train", load_or_train_tokenizer(of_arm, corpus, folder))
+            corpus = load_corpus(arm_recipe)
+            encode_part(arm_recipe, corpus, "train", load_or_train_tokenizer(arm_recipe, corpus, folder))
         began = time.monotonic()
         try:
-            result = run_recipe(of_arm)
+            result = run_recipe(arm_recipe)
         except FloatingPointError as error:
             return {"diverged": str(error)}
         if result is None:

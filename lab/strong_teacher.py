@@ -48,7 +48,7 @@ _MARIAN = {
     "scale_embedding": True,
     "decoder_self": "ssru",
 }
-# title, model, and the rate of its kind in the Multi30k recipes, whose updates are as large
+# title, model, and learning rate: that of the Multi30k recipes for this kind of model, whose batches are as large
 ARMS: dict[str, tuple[str, dict[str, Any], float]] = {
     "capsules": ("CapsNMT", {**_CAPSNMT, "num_capsules": 8, "num_iterations": 2}, 2e-3),
     "pooling": ("Pooling", {**_CAPSNMT, "aggregation": "pooling"}, 2e-3),
@@ -88,7 +88,7 @@ class StrongTeacher(StrongStudent):
                 "adam_beta2": 0.98,
                 "adam_epsilon": 1e-9,
                 "bf16": True,
-                "use_cpu": DEVICE == "cpu",  # where bfloat16 has to be asked for
+                "use_cpu": DEVICE == "cpu",  # else `bf16` is refused on a CPU
                 "logging_steps": min(LOGGED, steps),
                 "eval_strategy": "no",
                 "save_strategy": "steps",
@@ -110,7 +110,7 @@ class StrongTeacher(StrongStudent):
         return translations, scored | {"by_length": [bucket.as_dict() for bucket in buckets]}
 
     def speed(self) -> None:
-        """Keep sentences a second on the test text and the time by source length of the engine, all in turns."""
+        """Measure all engines in turns: sentences a second on the test text, and the time by source length."""
         trained = self.records.runs(FILE)
         folders = {name: self.folder(name, next(iter(trained[name]))) for name in TITLES if name in trained}
         runs: dict[str, Callable[[], Any]] = {}
@@ -185,8 +185,8 @@ def table(records: Records) -> str:
 def speed_tables(speeds: dict[str, Any]) -> list[str]:
     """Return sentences a second on the test text, and the time of a word by source length."""
     rates: dict[str, list[str]] = {}
-    for run_of, rate in speeds["sentences_per_second"].items():
-        rates.setdefault(run_of.rpartition(", ")[0], []).append(f"{rate:.0f}")
+    for run_name, rate in speeds["sentences_per_second"].items():
+        rates.setdefault(run_name.rpartition(", ")[0], []).append(f"{rate:.0f}")
     rows = [[_title(name), *cells] for name, cells in rates.items()]
     times = speeds["by_source_length"]
     lengths = next(iter(times.values()))
@@ -213,8 +213,8 @@ def speed_tables(speeds: dict[str, Any]) -> list[str]:
     ]
 
 
-def _title(of_engine: str) -> str:
-    name, _, settings = of_engine.partition(", ")
+def _title(run_name: str) -> str:
+    name, _, settings = run_name.partition(", ")
     return f"{TITLES[name]}, {settings}"
 
 

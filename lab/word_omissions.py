@@ -113,13 +113,13 @@ def main() -> None:
         progress=lambda step: print(f"Aligner: {step}"),
     )
     frequent = function_words([source for source, _ in text], extra_files=arguments.align_with)
-    of_references = aligner.align_lines(sources, references)
-    kinds = {"references with words dropped": drop_words(sources, references, of_references, frequent=frequent)}
+    reference_links = aligner.align_lines(sources, references)
+    kinds = {"references with words dropped": drop_words(sources, references, reference_links, frequent=frequent)}
     for beams, by_search in translations_by_search.items():
         own_texts = [translation.text for translation in by_search]
         links = aligner.align_lines(sources, own_texts)
         kinds["own, greedy" if beams == 1 else f"own, {beams} beams"] = omissions_of(
-            sources, own_texts, of_references, links, frequent
+            sources, own_texts, reference_links, links, frequent
         )
 
     results = {

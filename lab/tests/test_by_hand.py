@@ -1,4 +1,4 @@
-"""Marks beside what readers named: spans_of of words, and the sheets themselves."""
+"""Marks compared with the words that readers named, and the sheets of these words."""
 
 import re
 from collections import Counter
@@ -12,7 +12,7 @@ from lab.report import DOCS, LAB
 SHEETS = LAB / "sheets"
 
 
-def test_named_words_are_found_by_place_and_by_how_they_begin():
+def test_words_are_named_by_number_and_by_prefix():
     assert spans_of("in the city, in black", "in#2 city cit* bla*") == {(13, 15), (7, 11), (16, 21)}
     for name in ("in", "in#3", "town", "in#0"):
         with pytest.raises(ValueError, match=f"'{name}' must name one word of 'in the city, in black'"):
@@ -25,19 +25,20 @@ def test_interval_by_hand():
 
 
 def test_marks_under_labels():
-    labels = [Labels({(0, 1)}, {(2, 3)}), Labels(set(), set())]
+    labels = [Labels(sure={(0, 1)}, borderline={(2, 3)}), Labels(set(), set())]
     counts = marks_under(labels, [{(0, 1), (2, 3), (4, 5)}, set()])
     assert counts == {"named": 1, "borderline named": 1, "marks": 3, "right": 1, "borderline": 1}
     area = auc_of(labels, [{(0, 1): 0.1, (2, 3): 0.0, (4, 5): 0.1, (8, 9): 0.5}, {}])
     assert area is not None
-    assert area["auc"] == 0.75  # above one of two, beside the other
+    # of the two words that are not named, one is covered better than the named word, the other as well
+    assert area["auc"] == 0.75
     marks = {"left out": dict.fromkeys(("sure", "likely", "all"), counts)}
     shown = table([{"sheet": "s", "translations": 1, "marks": marks, "auc": {"left out": area}}])
     assert "| 1 (1) | 1 of 3 | 1 of 3 | 0.33 [0.06, 0.79] | 1.00 | 1 of 3 |  | 0.75 [" in shown
 
 
 @pytest.mark.parametrize("sheet", sorted(SHEETS.glob("*.tsv")), ids=lambda path: path.stem)
-def test_made_up_words_stand_in_their_translation(sheet):
+def test_the_translations_contain_the_words_named_as_made_up(sheet):
     rows = read_rows(sheet)
     assert len({(row["text"], row["line"]) for row in rows}) == len(rows)
     for row in rows:
@@ -50,7 +51,7 @@ def test_made_up_words_stand_in_their_translation(sheet):
             assert not made_up & borderline
 
 
-def test_pages_say_what_the_sheets_of_tags_say():
+def test_the_page_has_the_counts_of_the_sheets_of_tags():
     judged = [
         Counter(row["judgement"] for row in read_rows(SHEETS / f"tags_{pair}.tsv")) for pair in ("de_en", "en_pt")
     ]

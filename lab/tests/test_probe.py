@@ -227,7 +227,7 @@ def test_a_checkpoint_is_probed_beside_an_untrained_encoder(tmp_path, monkeypatc
     encoders = encoders_of(checkpoint)
     assert list(encoders) == ["checkpoint", "checkpoint, untrained"]
     vectors = [sentence_vectors(texts_of(task, "test"), *pair) for pair in encoders.values()]
-    assert not torch.allclose(*(torch.stack(list(of_texts.values())) for of_texts in vectors))
+    assert not torch.allclose(*(torch.stack(list(text_vectors.values())) for text_vectors in vectors))
     alone = sentence_vectors([(text := texts_of(task, "test")[0])], *encoders["checkpoint"])
     torch.testing.assert_close(alone[text], vectors[0][text], atol=1e-5, rtol=1e-4)  # padding changes nothing
     result = train_on_vectors(task, vectors[0], 1, SMALL)

@@ -15,8 +15,10 @@ from tests.fixtures.tiny import save_tiny_checkpoint
 @pytest.mark.parametrize("name", ARMS)
 def test_an_arm_starts_as_the_student(name, tmp_path):
     start = save_tiny_checkpoint(tmp_path / "student", decoder_self="ssru", marian_positions=True)
-    of_arm = recipe(ARMS[name], 1, start, [tmp_path / "train.en", tmp_path / "train.pt"], tmp_path / name, 7)
-    model = build_model(of_arm.model, load_tokenizer(start), of_arm.init_from, freeze=of_arm.freeze).train()
+    arm_recipe = recipe(ARMS[name], 1, start, [tmp_path / "train.en", tmp_path / "train.pt"], tmp_path / name, 7)
+    model = build_model(
+        arm_recipe.model, load_tokenizer(start), arm_recipe.init_from, freeze=arm_recipe.freeze
+    ).train()
     student, source = load_model(start).eval(), torch.arange(3, 13).view(2, 5)
     logits = [network(input_ids=source, decoder_input_ids=source).logits for network in (model, student)]
     assert torch.equal(*logits)  # without dropout, although it trains
