@@ -1,8 +1,8 @@
-"""Round a model to few bits, one step a matrix, and write it as a small checkpoint: `capsule-mt convert --to small`.
+"""Round a model to few bits, and write it as a small checkpoint: `capsule-mt convert --to small`.
 
-Matrices are rounded column by column, and what rounding a column costs is fed back into the columns after it, by the
-inputs that the matrix has while the model translates: GPTQ (Frantar et al. 2022, arXiv:2210.17323), but with one step
-and codes of any size instead of four bits. An entropy coder then spends bits where they are needed.
+Matrices are rounded column by column. Later columns make up for the error of a column, as far as the inputs of the
+matrix allow: GPTQ (Frantar et al. 2022, arXiv:2210.17323). Unlike in GPTQ, each matrix has one step, and codes are not
+limited to four bits. An entropy coder then spends bits where they are needed.
 
 How fine the steps must be depends on the model. So the loss is measured, and steps become finer until it is small.
 """
@@ -35,17 +35,18 @@ from capsule_mt.translate.translator import Translator
 Array = npt.NDArray[np.float64]
 
 LOGITS_BIAS = "final_logits_bias"
-# The coarsest steps: a standard deviation of the weights has this many. Chosen with EXPONENT, FINER and TABLE_DAMPING
-# among some twenty settings, so that two Firefox students lose little at 8.65 MB, by `Reference.loss` on half of
-# FLORES and Tatoeba.
+# The number of steps in a standard deviation of the weights, where steps are coarsest. Chosen with EXPONENT, FINER and
+# TABLE_DAMPING among some twenty settings, so that two Firefox students lose little at 8.65 MB, by `Reference.loss` on
+# half of FLORES and Tatoeba.
 STEPS_PER_DEVIATION, TABLE_STEPS_PER_DEVIATION = 4.05, 3.45
-# Matrices that lose more for each byte than others have finer steps, by a part of their name: an SSRU's lost 10 times
-# as much, the decoder's attention 4 times, the encoder's 1.5 times. The first part that a name has counts.
+# How much finer the steps of some matrices are, by a part of their name (the first one that matches): those that lose
+# more for each byte than others. An SSRU's lost 10 times as much, the decoder's attention 4 times, the encoder's 1.5
+# times.
 FINER = {".forget_gate.": 3.0, ".input_map.": 3.0, ".encoder_attn.": 1.8, ".self_attn.": 1.25}
 # A row of an embedding has a step in proportion to (token id + FIRST_TOKENS)^EXPONENT: frequent tokens have low ids,
 # and what is read often is worth more bits.
 EXPONENT, FIRST_TOKENS, TABLE_BLOCKS = 0.35, 100, 16
-# Added to the diagonal of the covariance, as shares of its mean, so that inputs that hardly occurred do not decide.
+# Added to the diagonal of the covariance, as shares of its mean, so that rare inputs do not get too much weight.
 # DAMPING is GPTQ's. A table has more: its rows are also embeddings, to which this covariance does not apply.
 DAMPING, TABLE_DAMPING = 0.01, 1.0
 BLOCK = 128  # columns, whose errors are fed back to all later columns at once
@@ -226,7 +227,9 @@ def _rounded_matrix(name: str, weight: Array, parts: Parts, moments: Moments | N
         step = _step(weight, weight.std() / (STEPS_PER_DEVIATION * fineness * finer))
         steps, damping = np.full(len(weight), step), DAMPING
     codes = (
-        np.rint(weight / steps[:, None]) if moments is None else fed_back(weight, moments.covariance, steps, damping)
+        np.rint(weight / steps[:, None])
+        if moments is None
+        else rounded_with_feedback(weight, moments.covariance, steps, damping)
     )
     content, magnitudes = codes.astype(np.int8).tobytes(), (LARGEST_CODE * steps).astype(np.float32).tobytes()
     return Codes(Tensor(content, "I8", weight.shape), Tensor(magnitudes, "F32", weight.shape[:1]))
@@ -235,7 +238,7 @@ def _rounded_matrix(name: str, weight: Array, parts: Parts, moments: Moments | N
 class RoundedWeights:
     """The weights of a model, with matrices rounded to few bits and its vectors in half precision.
 
-    What rounding a matrix adds to the mean of its outputs is taken from its bias.
+    The bias of a matrix makes up for the change that rounding makes to the mean of its outputs.
     """
 
     def __init__(
@@ -286,7 +289,7 @@ def _in_half(values: Tensor | Codes) -> Tensor | Codes:
 
 
 def _step(weight: Array, step: float) -> float:
-    """Return a step, or the smallest larger one by which all codes are in range."""
+    """Return a step; if some code would exceed its range, return the smallest step for which none does."""
     return max(step, float(np.abs(weight).max(initial=0)) / LARGEST_CODE, SMALLEST_STEP)
 
 
@@ -296,21 +299,22 @@ def table_steps(weight: Array, fineness: float = 1.0) -> Array:
     sizes = np.power(np.arange(rows) + FIRST_TOKENS, EXPONENT, dtype=np.float64)
     sizes *= weight.std() / (TABLE_STEPS_PER_DEVIATION * fineness) / np.exp(np.log(sizes).mean())
     shares = np.arange(TABLE_BLOCKS + 1) / TABLE_BLOCKS
+    # blocks of rows in a geometric progression of token id + FIRST_TOKENS
     edges = np.unique(np.rint(FIRST_TOKENS * ((1 + rows / FIRST_TOKENS) ** shares - 1)).astype(int))
     for first, end in itertools.pairwise(edges):
         sizes[first:end] = _step(weight[first:end], np.exp(np.log(sizes[first:end]).mean()))
     return sizes
 
 
-def fed_back(weight: Array, covariance: Array, steps: Array, damping: float = DAMPING) -> Array:
-    """Return the codes of a matrix [outputs, inputs], whose errors are fed back: Frantar et al., algorithm 1.
+def rounded_with_feedback(weight: Array, covariance: Array, steps: Array, damping: float = DAMPING) -> Array:
+    """Return the codes of a matrix [outputs, inputs], rounded with error feedback: Frantar et al., algorithm 1.
 
     covariance: of its inputs [inputs, inputs]. steps: of each output.
     """
     width = len(covariance)
     damped = covariance + np.eye(width) * max(damping * np.diag(covariance).mean(), SMALLEST_STEP)
     order = np.argsort(-np.diag(damped), kind="stable")  # the strongest inputs first, while many can make up for them
-    # the upper factor of the inverse: its row j says how an error of column j is shared out to the columns after it
+    # the upper factor of the inverse: row j tells how later columns share the error of column j
     shares = np.linalg.cholesky(np.linalg.inv(damped[np.ix_(order, order)])).T
     columns, codes = weight.T[order].copy(), np.empty_like(weight.T)
     for first in range(0, width, BLOCK):

@@ -23,8 +23,8 @@ from capsule_mt.web import language
 
 _PACKAGED = Path(__file__).with_name("package")  # in a wheel: see hatch_build.py
 FOLDER = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "web"
-# A page loads one (engine.js): relaxed where its product of bytes is exact, with threads where they are asked for. All
-# round floats alike.
+# engine.js loads one of the modules: relaxed if the browser's product of bytes is exact, and with threads if they are
+# requested. Without contraction of products and sums, all modules compute the same numbers.
 RELAXED = ("-mrelaxed-simd", "-ffp-contract=off")
 SHARED = ("-matomics", "-mbulk-memory", "-pthread")
 MODULES: dict[str, tuple[str, ...]] = {
@@ -78,20 +78,20 @@ def build(output: Path) -> None:
             ]
             links.append([*command, *link, *objects.values(), "-o", str(folder / module)])
         run_side_by_side(compiles, folder)
-        run_side_by_side([_linker_command(output) for output in run_side_by_side(links, folder)], folder)
+        run_side_by_side([_linker_command(log) for log in run_side_by_side(links, folder)], folder)
         output.mkdir(parents=True, exist_ok=True)
         for module in MODULES:
             shutil.copyfile(folder / module, output / module)
 
 
-def _linker_command(output: str) -> list[str]:
-    """Return the command of the linker that a compiler printed, with an option that the compiler refuses.
+def _linker_command(log: str) -> list[str]:
+    """Return the linker's command out of a compiler's log, with `--compress-relocations`.
 
-    It writes addresses without padding, which saves 0.6 kB of a compressed module.
+    The compiler refuses this option, which writes addresses without padding: it saves 0.6 kB of a compressed module.
     """
-    lines = [line.strip() for line in output.splitlines() if line.strip().startswith(f"{LINKER} ")]
+    lines = [line.strip() for line in log.splitlines() if line.strip().startswith(f"{LINKER} ")]
     if len(lines) != 1:
-        raise RuntimeError(f"the compiler does not print its call of {LINKER}: {output}")
+        raise RuntimeError(f"the compiler does not print its call of {LINKER}: {log}")
     return [sys.executable, "-m", "ziglang", *shlex.split(lines[0]), "--compress-relocations"]
 
 

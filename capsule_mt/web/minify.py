@@ -1,8 +1,8 @@
 """Join the modules of the npm package into one file for a page, with short names and without comments.
 
-A variable has one short name in a whole statement of a module, or member of a class. So the scopes inside do not
-matter, only which names are variables and which are properties: see `_Names`. It reads JavaScript as the package
-writes it, not all of the language.
+Each variable has one short name throughout a statement of a module, or a member of a class. So it matters which names
+are variables and which are properties, but hardly in which scope a variable is: see `_Names`. The code reads the
+JavaScript of the package, not the complete language.
 """
 
 import re
@@ -100,7 +100,7 @@ def located_tokens_of(script: str) -> Iterator[tuple[int, str, str]]:
     The strings of a template are tokens, and so is the code between them.
     """
     offset, last = 0, ""
-    depths: list[int] = []  # of the braces that are open in each template around
+    depths: list[int] = []  # for each template around the offset, the number of open braces in its ${...}
     while offset < len(script):
         continues = script[offset] == "}" and depths[-1:] == [0]
         if continues:
@@ -117,7 +117,7 @@ def located_tokens_of(script: str) -> Iterator[tuple[int, str, str]]:
 
 
 def _token(script: str, offset: int, last: str, continues: bool) -> Token:
-    """Return the token at an offset; `continues`: a "}" there goes on with a template."""
+    """Return the token at an offset; `continues`: it is a "}" after which a template continues."""
     patterns = [TOKEN]
     if script[offset] == "`" or continues:
         patterns = [TEMPLATE]
@@ -130,7 +130,7 @@ def _token(script: str, offset: int, last: str, continues: bool) -> Token:
 
 
 def _last(kind: str, text: str) -> str:
-    """Return what the next token takes this one for: a template that ends for a value, its `${` for a bracket."""
+    """Return the text by which the next token is read: a template's end counts as a value, its `${` as a bracket."""
     if kind != "template":
         return text
     return "(" if text.endswith("${") else "`"
@@ -139,12 +139,12 @@ def _last(kind: str, text: str) -> str:
 class _Names:
     """Which tokens name variables, and a short name for each.
 
-    A name is no variable after a dot, as the key of an object or a pattern, and as a member of a class. `{ name }`
-    names both: it becomes `{ name: a }`.
+    A name is not a variable after a dot, as the key of an object or a pattern, or as a member of a class. `{ name }`
+    names a key and a variable: it becomes `{ name: a }`.
 
-    What a statement of the script declares has one short name. All other names are local to their unit, a statement
-    or a member of a class, and units use the same short names again. So do scopes in a unit, as far as they do not
-    need a name from outside.
+    What a statement of the script declares has one short name in the script. All other names are local to their unit,
+    which is a statement or a member of a class. Different units reuse the same short names, and so do different scopes
+    of a unit, unless one of them uses a variable of the other.
     """
 
     def __init__(self, tokens: list[Token]) -> None:
@@ -168,19 +168,17 @@ class _Names:
         self.local = list(map(self._local_names, uses, scopes))
 
     def _local_names(self, uses: Mapping[str, list[int]], scopes: list[range]) -> dict[str, str]:
-        """Return a short name for each local name of a unit, other than those of the shared names that it uses.
+        """Return a short name for each local name of a unit; it differs from the shared names that the unit uses.
 
-        uses: for each name, the indices of the tokens that are it.
+        uses: for each name, the indices of its tokens.
         """
         shared = {self.shared[name] for name in uses if name in self.shared}
         unit = range(len(self.tokens))
-        areas = {
-            name: max(
-                (scope for scope in scopes if indices[0] in scope and indices[-1] in scope), key=_start, default=unit
-            )
-            for name, indices in uses.items()
-            if name not in self.shared
-        }
+        areas: dict[str, range] = {}  # the innermost scope with all uses of a name
+        for name, indices in uses.items():
+            if name not in self.shared:
+                around = (scope for scope in scopes if indices[0] in scope and indices[-1] in scope)
+                areas[name] = max(around, key=_start, default=unit)
         names: dict[str, str] = {}
         for name in sorted(areas, key=lambda name: -len(uses[name])):
             conflicts = {
@@ -227,7 +225,7 @@ class _Names:
         brackets: list[str] = []
         self.objects: set[int] = set()  # the tokens that begin objects and patterns
         self.open_brackets: list[list[str]] = []  # after each token
-        last, before_member, is_class = "", "", False  # the tokens before: the last one, and without modifiers
+        last, before_member, is_class = "", "", False  # the previous token, and the previous one that is no modifier
         for index, (kind, text) in enumerate(self.tokens):
             after = next(following)[1]
             inside = brackets[-1] if brackets else ""

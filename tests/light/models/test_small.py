@@ -173,11 +173,11 @@ def correlated_inputs(width, rows=400):
     return generator.normal(size=(rows, 6)) @ generator.normal(size=(6, width)) + generator.normal(size=(rows, width))
 
 
-def test_errors_are_fed_back_as_least_squares_say():
+def test_error_feedback_is_least_squares():
     inputs = correlated_inputs(150)  # more than a block of columns
     moments = inputs.T @ inputs
     weight = np.random.default_rng(4).normal(size=(20, 150))
-    codes = rounding.fed_back(weight, moments, np.full(20, 0.4))
+    codes = rounding.rounded_with_feedback(weight, moments, np.full(20, 0.4))
     damped = moments + np.eye(150) * rounding.DAMPING * np.diag(moments).mean()
     assert (codes == one_by_one(weight, damped, 0.4)).mean() > 0.999  # float64 may round a tie otherwise
     lost, plainly_lost = (
