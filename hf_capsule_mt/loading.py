@@ -305,7 +305,7 @@ def _loading_problem(model: PreTrainedModel, info: dict[str, Any], name_or_path:
     if superfluous and model.config.model_type in STRICT_FAMILIES:
         tensor = superfluous[0]
         return (
-            f"{_file_of(name_or_path, tensor)}: has `{tensor}`, for which the configuration has no place"
+            f"{_file_of(name_or_path, tensor)}: has `{tensor}`, which the configuration does not describe"
             f"{_and_more(superfluous)}"
         )
     return None

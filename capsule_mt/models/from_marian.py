@@ -48,7 +48,8 @@ REQUIRED: dict[str, tuple[Any, ...]] = {
     "input-types": ([], ["sequence", "sequence"]),
     "transformer-attention-mask": ("default",),
 }
-# options that may be on: of other model types, of training, and those that `_settings` reads; others must be off
+# Options that may be on: those of other model types, those of training, and those that `_settings` reads. All other
+# options must be off.
 OTHER_TYPES = ("bert-", "dec-cell-", "enc-cell", "enc-type", "ulr-", "dim-rnn", "factors-combine")
 ALLOWED = OPTIONS_READ | {
     *("output-omit-bias", "skip", "transformer-depth-scaling", "transformer-guided-alignment-layer", "version"),
@@ -63,7 +64,7 @@ ALLOWED = OPTIONS_READ | {
 class MarianFolder(NamedTuple):
     """The files of a model: as the configuration names them, or else by their usual names.
 
-    pieces: the SentencePiece models of both languages, if the vocabularies only number their pieces.
+    pieces: the SentencePiece models of both languages, if the vocabularies only give each piece its id.
     """
 
     folder: str
@@ -103,7 +104,7 @@ class MarianFolder(NamedTuple):
 
 
 def _pieces_beside(folder: str, vocabularies: Sequence[str]) -> tuple[str, str]:
-    """Return the SentencePiece models that cut text for vocabularies that number tokens, as OPUS-MT packs them."""
+    """Return the SentencePiece models that cut text for vocabularies without such models, as OPUS-MT packs them."""
     if not all(name.endswith(NUMBERED) for name in vocabularies):
         raise UnsupportedModelError(
             f"{folder}: the vocabularies {', '.join(vocabularies)} are not read, only SentencePiece models (*.spm), "
@@ -127,11 +128,10 @@ def _refuse_packed(folder: str, names: Sequence[str], *, has_model: bool) -> Non
 
 
 def _chosen(folder: str, names: Sequence[str], kind: str) -> str:
-    """Return the only name; among those that training wrote, that of the best model by its validation metric."""
+    """Return the only name; of the models of one training, that of the best one by its validation metric."""
     best = [name for name in names if BEST in name]
-    candidates = (
-        best if len(best) == 1 and all(name.startswith(best[0].partition(BEST)[0]) for name in names) else names
-    )
+    is_one_training = len(best) == 1 and all(name.startswith(best[0].partition(BEST)[0]) for name in names)
+    candidates = best if is_one_training else names
     if len(candidates) != 1:
         raise UnsupportedModelError(
             f"{folder}: has the {kind} {', '.join(names)}; needs exactly one: remove the others, or name the model in "
@@ -233,7 +233,7 @@ class MarianCheckpoint:
         pieces = [vocabulary for vocabulary in self.pieces if isinstance(vocabulary, Pieces)]
         if not pieces:
             raise UnsupportedModelError(
-                f"{self.files.vocabularies[0]}: numbers tokens in an order of its own, which has no tokenizer.json"
+                f"{self.files.vocabularies[0]}: has its own order of ids, which a tokenizer.json cannot express"
             )
         return [tokenizer_json(vocabulary, self.size) for vocabulary in pieces[: len(set(self.files.vocabularies))]]
 
@@ -346,7 +346,7 @@ class MarianWeights:
         used = {weight.name for weight in self._stored_weights.values() if not self._is_omitted(weight)} | {OPTIONS}
         for name in stored.items:
             if name not in used and not name.endswith("_QuantMultA"):
-                raise UnsupportedModelError(f"{stored.file}: has `{name}`, for which {OPTIONS} has no place")
+                raise UnsupportedModelError(f"{stored.file}: has `{name}`, which {OPTIONS} does not describe")
 
     def __contains__(self, name: object) -> bool:
         weight = self._stored_weights.get(str(name))
@@ -388,8 +388,8 @@ class MarianWeights:
             missing = math.prod(shape) - numbers.size
             content = bytes(numbers.buffer) + array("f", [PADDING_BIAS] * missing).tobytes()
             return Tensor(content, "F32", shape)
-        stored = self._stored.items[weight.name].shape
-        return read_matrix(self._stored, weight.name, math.prod(shape) // shape[1] - math.prod(stored) // shape[1])
+        num_stored_rows = math.prod(self._stored.items[weight.name].shape) // shape[1]
+        return read_matrix(self._stored, weight.name, shape[0] - num_stored_rows)
 
     def problem(self, name: str, message: str) -> ValueError:
         return CheckpointError(f"{self._stored.file}: {message}")
@@ -437,7 +437,7 @@ def stored_weights_of(config: Mapping[str, Any], max_layers: int, file: str) -> 
             weights[f"{name}_rms.weight"] = StoredWeight(f"{stored}_rms_scale{suffix}", "row")
 
     def add_norms(name: str, stored: str, stored_before: str | None = None) -> None:
-        """Add what surrounds a layer: `stored_before` names its input's norm, if other than its output's."""
+        """Add the norms and the gate around a layer; `stored_before` names the input's norm if it is not `stored`."""
         add_norm(f"{name}_pre_norm", stored_before or stored, variant.preprocess, "_pre")
         add_norm(f"{name}_layer_norm", stored, variant.postprocess)
         if "h" in variant.postprocess:
@@ -464,7 +464,7 @@ def stored_weights_of(config: Mapping[str, Any], max_layers: int, file: str) -> 
             if side == "encoder" or variant.decoder_self == "attention":
                 add_attention(f"{layer}.self_attn", f"{stored}_self")
             else:
-                _add_look_back(f"{layer}.self_attn", stored, variant, config["d_model"], add_map, weights)
+                _add_past(f"{layer}.self_attn", stored, variant, config["d_model"], add_map, weights)
                 kind = "aan" if variant.decoder_self == "average" else "rnn"
                 pre_norm = f"{stored}_rnn" if kind == "rnn" else None
                 add_norms(f"{layer}.self_attn", f"{stored}_{kind}_ffn", pre_norm)
@@ -476,7 +476,7 @@ def stored_weights_of(config: Mapping[str, Any], max_layers: int, file: str) -> 
     return weights
 
 
-def _add_look_back(
+def _add_past(
     name: str,
     stored: str,
     variant: MarianVariant,
@@ -487,7 +487,9 @@ def _add_look_back(
     """Add the weights of what replaces a decoder layer's self-attention."""
     if variant.decoder_self == "average":
         depth = variant.average_ffn_depth
-        for number in range(1, depth + (depth < 2 or variant.average_ffn_dim != width)):
+        # the last of `depth` maps is left out if its input has the width of the model already
+        has_last = depth < 2 or variant.average_ffn_dim != width
+        for number in range(1, depth + has_last):
             add_map(f"{name}.fc{number}", f"{stored}_aan_W{number}", f"{stored}_aan_b{number}")
         for gate in ("input", "forget") if variant.average_gates else ():
             add_map(f"{name}.{gate}_gate", f"{stored}_aan_W{gate[0]}", f"{stored}_aan_b{gate[0]}")

@@ -42,8 +42,8 @@ def marian_program(settings: Settings, weights: Weights) -> tuple[Program, Parts
 class _Marian:
     def __init__(self, settings: Settings, parts: Parts) -> None:
         self.settings, self.parts = settings, parts
-        decoder_self = settings.choice("decoder_self", "attention", DECODER_SELVES)
-        self.look_back = DECODER_SELVES[decoder_self]
+        decoder_self = settings.choice("decoder_self", "attention", DECODER_PASTS)
+        self.write_past = DECODER_PASTS[decoder_self]
         self.variant = _variant(settings, decoder_self)
         if decoder_self != "attention" and self._routes_heads("decoder_self"):
             raise UnsupportedModelError(
@@ -69,12 +69,12 @@ class _Marian:
         if self.variant.odd_width:
             self.positions = _odd_positions(longest, self.width)
         self.writers = Writers.for_program(parts, self.program)
-        encoder, decoder, head = TIED[1:]
+        encoder, decoder, output = TIED[1:]
         tied_tables = TIED if is_shared else ()
         source_table = parts.table(parts.tied(encoder, *tied_tables), vocabulary, self.width)
-        target_table = parts.table(parts.tied(decoder, *tied_tables or (head,)), targets, self.width)
+        target_table = parts.table(parts.tied(decoder, *tied_tables or (output,)), targets, self.width)
 
-        words, _, step, _ = self.writers
+        words, step = self.writers.words, self.writers.step
         embedded = self._embed(words, source_table, "encoder")
         states = [self._preprocessed(words, embedded, "model.encoder.emb", self.variant.postprocess_emb)]
         for index in range(self._num_layers("encoder")):
@@ -88,7 +88,7 @@ class _Marian:
         hidden = self._top(step, self._aggregate(step, "decoder", states), embedded, "decoder")
         hidden = guide(self.writers, settings, source, hidden)
         self.program.num_caches = self._num_layers("decoder")
-        table = parts.tied(head, *(tied_tables or (decoder,)) if settings.flag("tie_word_embeddings", True) else ())
+        table = parts.tied(output, *(tied_tables or (decoder,)) if settings.flag("tie_word_embeddings", True) else ())
         self.program.logits = step.linear(hidden, parts.vocabulary(table, targets, self.width))
 
     def _num_layers(self, side: str) -> int:
@@ -107,12 +107,12 @@ class _Marian:
         return writer.run("EMBED", writer.new(self.width), table=table, positions=positions, scale=self.scale)
 
     def _preprocessed(self, writer: ModuleWriter, hidden: int, name: str, steps: str) -> int:
-        """Return what a layer reads: its input, or a normalised copy of it."""
+        """Return what a layer reads: its input, or a normalised copy of it; `steps` are letters of `MarianVariant`."""
         if not steps:
             return hidden
         hidden = writer.copy(hidden)
-        for step in steps:
-            self._normalise(writer, hidden, f"{name}_pre_norm", step)
+        for letter in steps:
+            self._normalise(writer, hidden, f"{name}_pre_norm", letter)
         return hidden
 
     def _postprocess(self, writer: ModuleWriter, hidden: int, output: int, name: str, steps: str | None = None) -> int:
@@ -120,13 +120,13 @@ class _Marian:
         steps = self.variant.postprocess if steps is None else steps
         if steps == "an":  # one operation for both
             return writer.normalise(hidden, output, f"{name}_layer_norm")
-        for step in steps:
-            if step == "a":
+        for letter in steps:
+            if letter == "a":
                 writer.run("ADD", output, addend=hidden)
-            elif step == "h":
+            elif letter == "h":
                 output = self._highway(writer, hidden, output, f"{name}_gate")
             else:
-                self._normalise(writer, output, f"{name}_layer_norm", step)
+                self._normalise(writer, output, f"{name}_layer_norm", letter)
         return writer.run("COPY", hidden, source=output)
 
     def _top(self, writer: ModuleWriter, hidden: int, embedded: int, side: str) -> int:
@@ -136,8 +136,8 @@ class _Marian:
             return hidden
         return self._postprocess(writer, writer.copy(embedded), writer.copy(hidden), f"model.{side}.top", steps)
 
-    def _normalise(self, writer: ModuleWriter, hidden: int, name: str, step: str) -> None:
-        if step == "n":
+    def _normalise(self, writer: ModuleWriter, hidden: int, name: str, letter: str) -> None:
+        if letter == "n":
             writer.normalise(hidden, -1, name)
             return
         gain = self.parts.vector(f"{name}_rms.weight", self.width)
@@ -171,7 +171,7 @@ class _Marian:
     def _decoder_layer(self, below: int, index: int, memory: int) -> int:
         step, layer, heads = self.writers.step, f"model.decoder.layers.{index}", self._num_heads("decoder")
         hidden = step.copy(below)
-        self.look_back(self, hidden, layer, index)
+        self.write_past(self, hidden, layer, index)
         layer_input = self._preprocessed(step, hidden, f"{layer}.encoder_attn", self.variant.preprocess)
         attended = step.attend_source(layer_input, memory, f"{layer}.encoder_attn", heads, index)
         self._project_heads(step, hidden, attended, f"{layer}.encoder_attn", "cross", index)
@@ -185,7 +185,7 @@ class _Marian:
 
     def _recur(self, hidden: int, layer: str, index: int) -> None:
         """Apply the SSRU (Kim et al. 2019), the recurrent unit that replaces self-attention."""
-        _, _, step, states = self.writers
+        step, states = self.writers.step, self.writers.states
         name = f"{layer}.self_attn"
         layer_input = self._preprocessed(step, hidden, name, self.variant.preprocess)
         gates_of = self._normalised_gates if self.variant.ssru_layer_norm else self._gates
@@ -212,7 +212,7 @@ class _Marian:
 
     def _recur_gated(self, hidden: int, layer: str, index: int) -> None:
         """Apply the GRU of Marian's `dec-cell` "gru"."""
-        _, _, step, states = self.writers
+        step, states = self.writers.step, self.writers.states
         name, width = f"{layer}.self_attn", self.width
         layer_input = self._preprocessed(step, hidden, name, self.variant.preprocess)
         state = states.new(width)
@@ -233,7 +233,7 @@ class _Marian:
 
     def _average(self, hidden: int, layer: str, index: int) -> None:
         """Apply average attention (Zhang et al. 2018): the mean of all inputs so far, through layers and gates."""
-        _, _, step, states = self.writers
+        step, states = self.writers.step, self.writers.states
         variant, name = self.variant, f"{layer}.self_attn"
         average = step.run("MEAN_PAST", step.new(self.width), source=hidden, state=states.new(self.width))
         output = self._preprocessed(step, average, name, variant.preprocess)
@@ -421,8 +421,8 @@ class _Marian:
         self.parts.keep_exact(f"{name}.")
 
         def read() -> tuple[Tensor, Tensor | None]:
-            (inner, shift), (outer, bias) = first.read(), second.read()
-            return tensors.composed((tensors.decoded(inner), cast(Tensor, shift)), (tensors.decoded(outer), bias))
+            (inner, inner_bias), (outer, bias) = first.read(), second.read()
+            return tensors.composed((tensors.decoded(inner), cast(Tensor, inner_bias)), (tensors.decoded(outer), bias))
 
         return Linear(second.outputs, first.inputs, read)
 
@@ -499,7 +499,7 @@ LAYER_AGGREGATIONS: dict[str, LayerAggregation] = {
     "dynamic_routing": _Marian._route_layers,
     "em_routing": _Marian._route_layers,
 }
-# the embedding is their first source
+# sums of the embedding and the outputs of the layers
 DEPTH_SUMS: dict[str, LayerAggregation] = {
     "dense": _Marian._sum_densely,
     "depth_attention": _Marian._attend_over_depth,
@@ -511,7 +511,8 @@ HEAD_AGGREGATIONS = {
     "simple_routing": _Marian._route_heads,
     "em_routing": _Marian._route_heads,
 }
-DECODER_SELVES = {
+# how a decoder layer reads the past
+DECODER_PASTS = {
     "attention": _Marian._attend_past,
     "ssru": _Marian._recur,
     "average": _Marian._average,

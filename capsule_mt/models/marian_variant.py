@@ -21,7 +21,7 @@ NEWEST = (1, 12)
 MAX_FFN_DEPTH = 16
 ACTIVATIONS = {"relu": "relu", "swish": "swish", "gelu": "gelu", "sigmoid": "sigmoid"}
 # how a decoder layer reads the past tokens, by `transformer-decoder-autoreg` and, for "rnn", `dec-cell`
-DECODER_SELVES = {
+DECODER_PASTS = {
     ("self-attention", None): "attention",
     ("average-attention", None): "average",
     ("rnn", "ssru"): "ssru",
@@ -105,8 +105,8 @@ def variant_of(options: Mapping[str, Any], origin: str) -> MarianVariant:
     read = _OptionReader(options, origin)
     version = read.version()
     preprocess = read.steps("transformer-preprocess", "nr")
-    autoreg = read.choice("transformer-decoder-autoreg", {name: name for name, _ in DECODER_SELVES}, "self-attention")
-    cells = {cell: kind for (name, cell), kind in DECODER_SELVES.items() if name == autoreg}
+    autoreg = read.choice("transformer-decoder-autoreg", {name: name for name, _ in DECODER_PASTS}, "self-attention")
+    cells = {cell: kind for (name, cell), kind in DECODER_PASTS.items() if name == autoreg}
     decoder_self = cells[None] if None in cells else read.choice("dec-cell", cells, "gru")
     is_recurrent, normalises_states = autoreg == "rnn", read.flag("layer-normalization")
     if decoder_self == "gru" and normalises_states:

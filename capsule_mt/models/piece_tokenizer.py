@@ -183,7 +183,7 @@ def _check_symbols(model: SentencePieceModel, unmatched: Sequence[str]) -> None:
         is_unchanged = normaliser(symbol)[0].removeprefix(SPACE) == symbol and SPACE not in symbol
         if model.model_type != "unigram" or not is_unchanged or any(text in symbol for text in unmatched):
             raise UnsupportedModelError(
-                f"{model.file}: the symbol {symbol!r} of `user_defined_symbols` has no place in a tokenizer.json"
+                f"{model.file}: the symbol {symbol!r} of `user_defined_symbols` cannot be stored in a tokenizer.json"
             )
 
 

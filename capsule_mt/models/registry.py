@@ -54,5 +54,5 @@ def write_program(
     program, parts = write(Settings(config, origin), weights)
     for name in weights:
         if name not in parts.used and not name.startswith(UNUSED):
-            raise weights.problem(name, f"has `{name}`, for which the configuration has no place")
+            raise weights.problem(name, f"has `{name}`, which the configuration does not describe")
     return program, parts

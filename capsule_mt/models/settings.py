@@ -13,7 +13,10 @@ MAX_NUMBER = 2**27
 
 
 class Settings:
-    """A configuration as transformers writes it; each error begins with `origin`, the file that it is from."""
+    """A configuration as transformers writes it.
+
+    origin: the file of the configuration, with which a `CheckpointError` begins.
+    """
 
     def __init__(self, fields: Mapping[str, Any], origin: str = "the configuration") -> None:
         self.fields, self.origin = fields, origin
@@ -53,7 +56,7 @@ class Settings:
         return value
 
     def choice(self, name: str, default: str | None, choices: Iterable[str]) -> str:
-        """Return the name of a method; refuse one that no program can be written for."""
+        """Return the name of a method; refuse one that the engine does not have."""
         value = self._value(name, default)
         if value not in list(choices):
             supported = ", ".join(choices)
@@ -61,7 +64,7 @@ class Settings:
         return str(value)
 
     def heads(self, side: str, width: int, default: int | None = None) -> int:
-        """Return how many heads an attention of the encoder or the decoder has, which divide the model's width."""
+        """Return the number of heads of a side, "encoder" or "decoder"; it must divide the model's width."""
         heads = self.number(f"{side}_attention_heads", default)
         if width % heads:
             raise UnsupportedModelError(
@@ -70,7 +73,7 @@ class Settings:
         return heads
 
     def divisor(self, name: str, total_field: str, total: int) -> int:
-        """Return a number that divides the value `total` of the field `total_field`, which is the default."""
+        """Return a number that must divide `total`, the value of the field `total_field`; it is `total` by default."""
         value = self.number(name, total)
         if total % value:
             raise CheckpointError(f"{self.origin}: `{name}` ({value}) must divide `{total_field}` ({total})")

@@ -49,7 +49,7 @@ def write_huggingface(
     variant = checkpoint.config.pop("marian_variant")
     if option := variant.first_option_beyond_capsule_marian():
         raise UnsupportedModelError(
-            f"{checkpoint.origin}: `{option}` {options_of(checkpoint.stored).get(option)!r} has no place in a "
+            f"{checkpoint.origin}: `{option}` {options_of(checkpoint.stored).get(option)!r} cannot be stored in a "
             "checkpoint of transformers: translate with this folder itself"
         )
     # writing a program checks all names and shapes, before any file is written

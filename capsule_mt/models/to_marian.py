@@ -160,7 +160,9 @@ def _checked(config: Mapping[str, Any], file: str) -> dict[str, Any]:
     checked = {"share_encoder_decoder_embeddings": True, "tie_word_embeddings": True, **config}
 
     def refuse(name: str, only: str) -> UnsupportedModelError:
-        return UnsupportedModelError(f"{file}: `{name}` {shown(checked.get(name))} has no place in Marian: {only}")
+        return UnsupportedModelError(
+            f"{file}: `{name}` {shown(checked.get(name))} cannot be stored in Marian's format: {only}"
+        )
 
     if checked.get("model_type") not in ("marian", "capsule_marian"):
         raise refuse("model_type", "only 'marian' and 'capsule_marian'")
@@ -224,8 +226,9 @@ def _num_tokens(table: Tensor, config: Mapping[str, Any], file: str) -> int:
     start = config["decoder_start_token_id"]
     if start is None or start < count:
         raise UnsupportedModelError(
-            f"{file}: `decoder_start_token_id` {shown(start)} has no place in Marian: only a token at the end of the "
-            f"vocabulary with an embedding of zeros; token {count - 1} has numbers up to {largest:.3g}"
+            f"{file}: `decoder_start_token_id` {shown(start)} cannot be stored in Marian's format: only a token at "
+            "the end of the vocabulary with an embedding of zeros; "
+            f"token {count - 1} has numbers up to {largest:.3g}"
         )
     return count
 

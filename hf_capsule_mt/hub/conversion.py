@@ -29,7 +29,7 @@ def to_marian(model: PreTrainedModel) -> MarianMTModel:
     if switched_on:
         named = ", ".join(f"{name}={json.dumps(value)}" for name, value in switched_on.items())
         accepted = ", ".join(f"{name}={json.dumps(OFF[name])}" for name in switched_on)
-        raise ValueError(f"transformers' Marian has no place for this model: it has {named}; only {accepted} converts")
+        raise ValueError(f"transformers' Marian cannot represent this model: it has {named}; only {accepted} converts")
     marian_fields = MarianConfig().to_dict()
     values = {name: value for name, value in model.config.to_dict().items() if name in marian_fields}
     config = MarianConfig(**{**values, "model_type": "marian", "architectures": ["MarianMTModel"]})

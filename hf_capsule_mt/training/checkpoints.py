@@ -179,7 +179,7 @@ def load_weights(model: nn.Module, weights: dict[str, torch.Tensor]) -> None:
     """Load all weights into a model; weights missing from the checkpoint must be tied to others."""
     unexpected = model.load_state_dict(weights, strict=False).unexpected_keys
     if unexpected:
-        raise ValueError(f"the model has no place for {unexpected[:3]}")
+        raise ValueError(f"the model does not have the weights {unexpected[:3]} of the checkpoint")
     if hasattr(model, "tie_weights"):
         cast(PreTrainedModel, model).tie_weights()
 

@@ -47,8 +47,9 @@ def program(monkeypatch, capsys):
 def test_every_command_is_listed_once():
     for package in (capsule_mt.commands, hf_capsule_mt.commands):
         files = {path.stem for path in Path(package.__file__).parent.glob("*.py")} - SHARED
-        handed_over = {"convert"} if package is hf_capsule_mt.commands else set()  # by capsule_mt's `convert`
-        assert files == {name for name, package_of in PACKAGES.items() if package_of is package} | handed_over
+        # capsule_mt's `convert` calls that of hf_capsule_mt, which is not listed itself
+        unlisted = {"convert"} if package is hf_capsule_mt.commands else set()
+        assert files == {name for name, package_of in PACKAGES.items() if package_of is package} | unlisted
     assert len(PACKAGES) == len(capsule_mt.commands.COMMANDS) + sum(map(len, hf_capsule_mt.commands.COMMANDS.values()))
 
 
@@ -96,7 +97,7 @@ for name in {tuple(PACKAGES)}:
 
 
 def test_the_package_registers_its_models():
-    """It does at once if a user imports it. The program imports it to list commands: there, with the first model."""
+    """Importing it registers them. In the program, which imports it only to list commands, loading a model does."""
     registered = """
 from transformers import AutoConfig, AutoModelForSeq2SeqLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING as models
@@ -179,7 +180,7 @@ def test_doctor(program, monkeypatch):
     assert re.search(r"\nextra eval +BLEU, .*: no sacrebleu; pip install \./capsule_mt .* in a clone\n", printed)
 
 
-def test_quickstart_takes_no_other_run_for_its_own(tmp_path, monkeypatch):
+def test_quickstart_refuses_the_folder_of_another_run(tmp_path, monkeypatch):
     first_recipe = quickstart.recipe_for("em_routing", tmp_path / "demo", 1)
     check_same_recipe(first_recipe, tmp_path / "demo", write=True)
     result = {"recipe": {"training": first_recipe.training}}
@@ -196,7 +197,7 @@ def test_quickstart_takes_no_other_run_for_its_own(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def printed(monkeypatch, capsys):
+def print_recipe(monkeypatch, capsys):
     def run(*words):
         monkeypatch.setattr("sys.argv", ["capsule-mt recipes", *words])
         recipes.main()
@@ -206,17 +207,17 @@ def printed(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("name", ["embedded/em_routing", "capsnmt/base_kd_wmt14_en_fr", "baseline/base_nist_zh_en"])
-def test_a_printed_recipe_is_the_recipe(printed, tmp_path, name):
+def test_a_printed_recipe_is_the_recipe(print_recipe, tmp_path, name):
     file = tmp_path / "copy.yaml"
-    file.write_text(printed(name), encoding="utf-8")
+    file.write_text(print_recipe(name), encoding="utf-8")
     assert dataclasses.asdict(load_recipe(file)) == dataclasses.asdict(load_recipe(name))
-    assert printed(str(file)) == printed(name)
+    assert print_recipe(str(file)) == print_recipe(name)
 
 
 def test_both_distributions_convert(program, tmp_path):
     folder = save_tiny_checkpoint(tmp_path / "tiny")
     code, _, complaint = program("convert", str(folder), str(tmp_path / "a"), "--to", "marian")
-    assert (code, "has no place in Marian" in complaint) == (1, True)
+    assert (code, "cannot be stored in Marian's format" in complaint) == (1, True)
     code, _, complaint = program("convert", str(folder), str(tmp_path / "b"), "--to=nothing")
     assert code == 2
     assert all(f"'{target}'" in complaint for target in ("marian", "huggingface", "marianmt", "int8"))

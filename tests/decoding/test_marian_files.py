@@ -1,4 +1,4 @@
-"""`.npz` of Marian's: every weight by Marian's name, back bit for bit; what Marian has no place for is refused."""
+"""`.npz` of Marian's: every weight by Marian's name, and back bit for bit; what the format cannot store is refused."""
 
 import math
 
@@ -91,7 +91,10 @@ def test_training_keeps_the_start_at_zero(tmp_path):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"layer_aggregation": "linear"}, r"`layer_aggregation` 'linear' has no place in Marian: only 'none'"),
+        (
+            {"layer_aggregation": "linear"},
+            r"`layer_aggregation` 'linear' cannot be stored in Marian's format: only 'none'",
+        ),
         ({"decoder_self": "aan"}, r"`decoder_self` 'aan' .* only 'attention' or 'ssru'"),
         ({"marian_positions": False}, r"`marian_positions` False .* positions of its own"),
         ({"layer_norm_eps": 1e-5}, r"`layer_norm_eps` 1e-05 .* only 1e-06, which Marian adds to a variance"),

@@ -119,9 +119,9 @@ def test_weights_that_the_configuration_has_no_place_for(tmp_path):
     model = build("plain")
     model.register_buffer("more", torch.ones(VOCABULARY))
     with pytest.raises(
-        ValueError, match=r"has `more`, for which the configuration has no place \(`more` of the model\)"
+        ValueError, match=r"has `more`, which the configuration does not describe \(`more` of the model\)"
     ):
         program_of(model)
     model.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"model\.safetensors: has `more`, for which the configuration has no place"):
+    with pytest.raises(ValueError, match=r"model\.safetensors: has `more`, which the configuration does not describe"):
         of_folder(tmp_path)

@@ -1,4 +1,4 @@
-"""Capsule Marian becomes transformers' Marian, and refuses by name what it has no place for."""
+"""Capsule Marian becomes transformers' Marian, or is refused with the names of what Marian cannot represent."""
 
 import pytest
 import torch

@@ -298,7 +298,7 @@ def test_weights_that_do_not_fit_the_options(tmp_path):
     transposed["decoder_ff_logit_out_Wt"] = transposed.pop("decoder_ff_logit_out_W").transposed()
     folder = write_student(tmp_path / "student")
     for matrices, options, message in (
-        (weights(), omits, r"has `decoder_ff_logit_out_b`, for which special:model\.yml has no place"),
+        (weights(), omits, r"has `decoder_ff_logit_out_b`, which special:model\.yml does not describe"),
         (
             without,
             omits | {"output-omit-bias": False},
@@ -311,12 +311,15 @@ def test_weights_that_do_not_fit_the_options(tmp_path):
             load_model(folder)
 
 
-def test_an_empty_tensor_has_no_place(tmp_path):
+def test_an_empty_tensor_of_another_model_type(tmp_path):
     """Marian's files of other types of models have them: the option is named, not the tensor."""
     options = OPTIONS | {"dim-vocabs": [len(PIECES)] * 2}
     folder = write_student(tmp_path / "student", "npz")
     matrices = weights() | {"decoder_c_tt": Matrix(1, 0, [])}
-    for model_type, message in (("amun", "'amun' is not supported"), ("transformer", "has `decoder_c_tt`, for")):
+    for model_type, message in (
+        ("amun", "'amun' is not supported"),
+        ("transformer", "has `decoder_c_tt`, which special"),
+    ):
         write_numpy(folder / "model.npz", matrices, yaml(options | {"type": model_type}))
         with pytest.raises(UnsupportedModelError, match=message):
             load_model(folder)

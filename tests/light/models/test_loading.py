@@ -171,7 +171,11 @@ def test_what_only_transformers_knows(family, fields, message, tmp_path):
             {"num_capsules": 3},
             r"`model\.encoder\.aggregation\.votes\.weight` is \[576, 48\], but .*432",
         ),
-        ("capsnmt", {"separable_scoring": False}, r"has `model\.encoder\.aggregation\.\w+_scoring\.\w+`, for which"),
+        (
+            "capsnmt",
+            {"separable_scoring": False},
+            r"has `model\.encoder\.aggregation\.\w+_scoring\.\w+`, which the configuration does not",
+        ),
         (
             "capsule_marian",
             {"layer_aggregation_num_capsules": 7},

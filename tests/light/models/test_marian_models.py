@@ -220,7 +220,9 @@ def test_a_version_that_is_not_read(version, message, tmp_path):
 )
 def test_a_checkpoint_of_transformers_refuses_what_it_lacks_by_name(name, option, tmp_path):
     folder = marian_folder(name, tmp_path / name)
-    with pytest.raises(UnsupportedModelError, match=rf"`{option}` .* has no place in a checkpoint of transformers"):
+    with pytest.raises(
+        UnsupportedModelError, match=rf"`{option}` .* cannot be stored in a checkpoint of transformers"
+    ):
         write_huggingface(folder, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -250,9 +252,9 @@ def test_what_is_not_supported_is_refused_by_name(old, new, message, tmp_path):
         load_model(folder)
 
 
-def test_a_vocabulary_with_an_order_of_its_own_has_no_tokenizer_json(tmp_path):
+def test_a_vocabulary_with_its_own_order_of_ids_does_not_become_a_tokenizer_json(tmp_path):
     with pytest.raises(
-        UnsupportedModelError, match=r"joint\.yml: numbers tokens in an order of its own, which has no"
+        UnsupportedModelError, match=r"joint\.yml: has its own order of ids, which a tokenizer\.json cannot"
     ):
         write_huggingface(marian_folder("yml", tmp_path / "yml"), tmp_path / "out")
 

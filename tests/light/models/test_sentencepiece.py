@@ -123,7 +123,7 @@ def test_symbols_that_no_tokenizer_json_has(symbol, settings, tmp_path):
     )
     pieces = Pieces(str(file))
     with pytest.raises(
-        UnsupportedModelError, match=r"one\.spm: the symbol '.*' of `user_defined_symbols` has no place"
+        UnsupportedModelError, match=r"one\.spm: the symbol '.*' of `user_defined_symbols` cannot be stored"
     ):
         tokenizer_json(pieces, len(pieces.texts) + 1)
 
@@ -190,9 +190,9 @@ def test_what_a_file_says(tmp_path):
     assert list(model.scores) == processor.get_score(list(range(len(processor))))
     assert set(model.kinds) == {NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE}
     assert (model.model_type, model.byte_fallback, model.add_dummy_prefix) == ("unigram", True, True)
-    of_words = read_sentencepiece(train(tmp_path / "word.spm", model_type="word"))
+    word_model = read_sentencepiece(train(tmp_path / "word.spm", model_type="word"))
     with pytest.raises(UnsupportedModelError, match="type 'word' is not read, only 'unigram' and 'bpe'"):
-        SentencePieceEncoder(of_words)
+        SentencePieceEncoder(word_model)
     after = train(tmp_path / "after.spm", treat_whitespace_as_suffix=True)
     with pytest.raises(UnsupportedModelError, match="the space after a word"):
         read_sentencepiece(after)
