@@ -19,6 +19,8 @@ def main() -> None:
     parser.add_argument("output", type=Path, help="the folder to write")
     add_card_options(parser)
     arguments = parser.parse_args()
+    if arguments.output.resolve() == arguments.checkpoint.resolve():
+        parser.error(f"{arguments.output} is read and written: choose another folder")
     check_output_folder(arguments.output)
     from hf_capsule_mt.hub import write_folder
 
