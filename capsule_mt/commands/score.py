@@ -93,7 +93,7 @@ def read_pairs(arguments: argparse.Namespace) -> Iterator[Pair]:
             if source is None or translation is None:
                 short, long = sides if source is None else sides[::-1]
                 num_lines = sum(1 for _ in iterate_lines(short))
-                raise ValueError(f"{short}: has {num_lines} lines, but {long} has more")
+                raise ValueError(f"{short}: has {with_unit(num_lines, 'lines')}, but {long} has more")
             yield source, translation
         return
     for line_number, line in enumerate(decode_lines(sys.stdin.buffer, "stdin"), start=1):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from capsule_mt.files.binary import refuse_binary
+from capsule_mt.messages import with_unit
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 BYTES_AT_ONCE = 1 << 16
@@ -169,5 +170,5 @@ def read_parallel(paths: Sequence[str | os.PathLike[str]]) -> list[list[str]]:
     sides = [read_lines(path) for path in paths]
     for path, lines in zip(paths, sides, strict=True):
         if len(lines) != len(sides[0]):
-            raise ValueError(f"{path}: has {len(lines)} lines, but {paths[0]} has {len(sides[0])}")
+            raise ValueError(f"{path}: has {with_unit(len(lines), 'lines')}, but {paths[0]} has {len(sides[0])}")
     return sides

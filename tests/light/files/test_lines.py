@@ -52,7 +52,7 @@ def test_parallel_files_must_be_as_long_as_each_other(tmp_path):
     (tmp_path / "a").write_text("1\n2\n")
     (tmp_path / "b").write_text("1\n")
     assert read_parallel([tmp_path / "a", tmp_path / "a"]) == [["1", "2"], ["1", "2"]]
-    with pytest.raises(ValueError, match=r"b: has 1 lines, but .*a has 2"):
+    with pytest.raises(ValueError, match=r"b: has 1 line, but .*a has 2"):
         read_parallel([tmp_path / "a", tmp_path / "b"])
 
 
