@@ -86,6 +86,11 @@ class _Settings(NamedTuple):
     options: SearchOptions = SearchOptions([])  # of a source
 
 
+def _restored(model: PreTrainedModel, int8: bool, shortlist: Shortlist | None, strict: bool) -> "FastTranslator":
+    """Return what `FastTranslator.__reduce__` has taken apart."""
+    return FastTranslator(model, int8=int8, shortlist=shortlist or False, strict=strict)
+
+
 class FastTranslator:
     """A model and the engine that decodes for it: see `to_fast`.
 
@@ -128,6 +133,10 @@ class FastTranslator:
         raise AttributeError(
             f"what `to_fast` returns does not have `{name}`; the model from which it was made is its `model`"
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle the model; the copy packs its weights again, as the engine's memory cannot be copied."""
+        return _restored, (self.model, self.int8, self.shortlist, self.strict)
 
     @property
     def config(self) -> PreTrainedConfig:

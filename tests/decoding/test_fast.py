@@ -2,6 +2,7 @@
 
 import copy
 import logging
+import pickle
 
 import pytest
 import torch
@@ -255,6 +256,14 @@ def test_it_has_the_configurations_of_its_model():
     assert copy.copy(fast).config is model.config
     with pytest.raises(AttributeError, match=r"`to_fast` returns does not have `device`; .* is its `model`$"):
         _ = fast.device
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda fast: pickle.loads(pickle.dumps(fast))])
+def test_a_copy_generates_the_same(duplicate):
+    fast = strictly(build("plain"), int8=True)
+    copied = duplicate(fast)
+    assert (copied.int8, copied.strict, copied.backend) == (True, True, "native")
+    assert torch.equal(copied.generate(**batch(), num_beams=2), fast.generate(**batch(), num_beams=2))
 
 
 def test_models_that_are_still_what_their_configuration_says():
