@@ -29,7 +29,7 @@ _PLACEHOLDER = (
     r"|(?<![\w:/@]):[A-Za-z_]\w+(?![\w:])"  # of Laravel
     rf"|{_PRINTF_NAME}(?:{PRINTF_FORMAT}[sdifucxXeg](?:\b|(?={UNIT}|[A-Z][a-z ]))|@)"
     # %PRODUCTNAME is of LibreOffice, %title of Drupal; of "%sfiles", nothing tells whether it is one
-    r"|%(?:L?\d{1,2}|n)\b|%\w+%|(?<![\w%])(?<!\d )%[A-Za-z_]{3,}(?!\w)|%%)"
+    r"|%(?:L?\d{1,2}|n)\b|%\w+%|(?<![\w%])(?<!\d )%[A-Za-z_]\w+|%%)"
 )
 # Text glued to a placeholder is a part of it: "{w}px", "#{id}", "v{version}", "{path}/a.txt", "{year}-{month}".
 # A longer word, or a capitalised one, is not: a sentence ends or begins there.
@@ -38,7 +38,7 @@ _GLUED_BEFORE = (
     r"|(?<![^\W_])(?:[a-z]{1,3}|[A-Z]{2,3}|\d[\d.,]{0,20})[-.:]?|[@$\u20ac\xa3\xa5+~=])?"
 )
 _GLUED_AFTER = (
-    rf"(?:[%\xb0\xaa\xba\u2030+]?(?:{UNIT}|(?:[a-z]{{1,3}}|[A-Z]{{2,3}}|[B-HJ-Z]|\d{{1,3}})(?![^\W_]))"
+    rf"(?:[%\xb0\u2030+]?(?:{UNIT}|(?:[a-z]{{1,3}}|[A-Z]{{2,3}}|[B-HJ-Z]|\d{{1,3}})(?![^\W_]))"
     r"|[%\xb0\xaa\xba\u2030+]"
     r"|[/_@\\][\w./\\-]{0,64}(?<=\w)(?!\w)|\.[a-z]\w{0,3}(?!\w)|-\d+(?!\w)){0,2}"
 )
