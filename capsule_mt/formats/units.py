@@ -9,7 +9,7 @@ from capsule_mt.text.copying import PRINTF_FORMAT
 from capsule_mt.text.keeping import placeholders_of
 
 # "%s" takes the next argument of the formatting call, so their order must be kept; "%1$s" and "%(name)s" may move
-UNNUMBERED_PLACEHOLDER = re.compile(rf"%{PRINTF_FORMAT}[dioufcxXegsp@](?!\w*%)")
+UNNUMBERED_PLACEHOLDER = re.compile(rf"%{PRINTF_FORMAT}[dioufcxXegrsp@](?!\w*%)")
 # arguments with texts in them, which are copied; catalogs with messages of ICU translate those but `choice` one by one
 COPIED_BRANCHES = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select(?:ordinal)?|choice)\s*,")
 

@@ -17,7 +17,7 @@ for _ in range(_ICU_DEPTH):
     _ICU_BODY = rf"(?:[^{{}}]|\{{{_ICU_BODY}\}})*"
 # types of arguments of ICU and of Java's `MessageFormat`
 _ARGUMENT_TYPE = "(?:plural|select(?:ordinal)?|choice|number|date|time|spellout|ordinal|duration)"
-_PRINTF_NAME = r"%(?:\(\w+\)|<\w+>|\d+\$)?"  # printf's %, with a name of Python or Ruby, or with an index
+_PRINTF_NAME = r"%(?:\([\w.]+\)|<\w+>|\d+\$)?"  # printf's %, with a name of Python or Ruby, or with an index
 # flags, width, precision and size of the argument; a "*" takes an argument of its own
 PRINTF_FORMAT = r"[-+#0]*(?:[1-9]\d*|\*)?(?:\.(?:\d+|\*))?(?:hh?|ll?|z|j|I64)?"
 # of Mustache, Jinja, Liquid, Angular; statements and remarks of Jinja; ERB; ICU, left whole; shells, Ruby, Python; Qt
@@ -27,7 +27,7 @@ _PLACEHOLDER = (
     r"|[$%#]?\{\{?[^{}\s]*\}\}?|\{\s?[\w.]+\s?\}|\$[A-Za-z_]\w+"
     r"|\[\[[\w.]+\]\]|%%\w+%%|(?<![\w:/])@:[\w.]*\w"  # of Angular 1 and vue-i18n
     r"|(?<![\w:/@]):[A-Za-z_]\w+(?![\w:])"  # of Laravel
-    rf"|{_PRINTF_NAME}(?:{PRINTF_FORMAT}[sdifucxXeg](?:\b|(?={UNIT}|[A-Z][a-z ]))|@)"
+    rf"|{_PRINTF_NAME}(?:{PRINTF_FORMAT}[sdifucxXegr](?:\b|(?={UNIT}|[A-Z][a-z ]))|@)"
     # %PRODUCTNAME is of LibreOffice, %title of Drupal; of "%sfiles", nothing tells whether it is one
     r"|%(?:L?\d{1,2}|n)\b|%\w+%|(?<![\w%])(?<!\d )%[A-Za-z_]\w+|%%)"
 )
