@@ -61,7 +61,8 @@ static long find_keys(const attention_t *attention, int64_t row, const char **ke
 #define MIN_FAR_BYTES (64 << 10)
 #endif
 
-/* Returns how many keys of this row are to be prefetched while the row before attends to its own: none if the cache has them. */
+/* Points `keys` at what this row attends to, to be prefetched while the row before attends to its own. Returns how many there
+ * are: none if the cache has them. */
 static long find_next_keys(const attention_t *attention, const queries_t *queries, int64_t row, int64_t end,
                            const char **keys) {
     int is_far = queries->num_keys * 2 * attention->bytes >= MIN_FAR_BYTES;
