@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from capsule_mt.formats.catalog import BAR, SPACED_BAR, Choices, Edit, Message, Plural, TextCatalog
 from capsule_mt.formats.icu import has_branches
-from capsule_mt.formats.plurals import CATEGORIES
+from capsule_mt.formats.plurals import CATEGORIES, NUMBER
 from capsule_mt.text.keeping import placeholders_of
 
 MAX_DEPTH = 50
@@ -57,7 +57,7 @@ class JsonCatalog(TextCatalog):
     def __init__(self, text: str, name: str, language: str | None = None, is_arb: bool = False) -> None:
         super().__init__(text, name, language)
         self._num_texts = self._num_other_values = 0
-        self._bar = BAR if VUE.search(text) else SPACED_BAR  # vue-i18n's needs no spaces; elsewhere "a|b" may be code
+        self._is_vue = VUE.search(text) is not None
         start = self._skip(0)
         root, end = self._read("", start, start, 0)
         if not isinstance(root.value, dict):
@@ -86,8 +86,10 @@ class JsonCatalog(TextCatalog):
         """Add the texts of a value; an object may have plurals."""
         if isinstance(member.value, str):
             message: Message | Choices = self._message_of(member.value, fixed)
-            if fixed is I18N and self._bar.search(member.value) and not has_branches(member.value):
-                message = Choices(member.value, self._bar, lambda text: self._message_of(text, fixed))
+            # vue-i18n and Docusaurus ("One post|{count} posts") need no spaces; elsewhere "a|b" may be code
+            bar = BAR if self._is_vue or NUMBER.search(member.value) else SPACED_BAR
+            if fixed is I18N and bar.search(member.value) and not has_branches(member.value):
+                message = Choices(member.value, bar, lambda text: self._message_of(text, fixed))
             self._add(message, f"line {self._line(member.start)}", self._replace(member.value_start, member.end))
         elif isinstance(member.value, list):
             for item in member.value:

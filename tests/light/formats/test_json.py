@@ -147,10 +147,10 @@ def test_texts_between_bars_are_translated_by_themselves():
     }
 
 
-def test_a_bar_without_spaces_separates_only_in_catalogs_of_vue():
-    texts = ["on|off", "Home | {{site}}", "{n, plural, one {a | b} other {c | d}}"]
+def test_a_bar_without_spaces_separates_in_catalogs_of_vue_and_beside_a_count():
+    texts = ["on|off", "Home | {{site}}", "{n, plural, one {a | b} other {c | d}}", "One post|{count} posts"]
     units = read("a.json", json.dumps(dict(enumerate(texts))), None).units
-    assert [unit.text for unit in units] == ["on|off", "Home", "a | b", "c | d"]
+    assert [unit.text for unit in units] == ["on|off", "Home", "a | b", "c | d", "One post", "{count} posts"]
 
 
 REFERENCES = {
