@@ -81,8 +81,9 @@ def _tags(text: str) -> list[str]:
     return sorted(part for part in parts_of(text, ("tags",)) if isinstance(part, Item)) if "<" in text else []
 
 
-BAR = re.compile(r"\s*(?<!\\)\|\s*")
-SPACED_BAR = re.compile(r"\s+\|\s+")
+# a space may begin a match only after something else: a long run of spaces takes linear time
+BAR = re.compile(r"(?:(?<!\s)\s+)?(?<!\\)\|\s*")
+SPACED_BAR = re.compile(r"(?<!\s)\s+\|\s+")
 IN_BRACES = r"\{[^{}]*\}"
 
 
