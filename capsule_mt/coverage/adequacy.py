@@ -47,7 +47,7 @@ def adequacies(
     """
     texts, translations = [text for text, _ in lines], [translation for _, translation in lines]
     length, alarm = judge.calibration.length or ExpectedLength(), judge.calibration.unrelated_alarm
-    forced_pairs = judge.reverse.read(translations, texts, with_information=True)
+    forced_pairs = judge.reverse.force(translations, texts, with_information=True)
     hypotheses = [hypothesis for _, hypothesis in pairs]
     forward = information_of(
         [hypothesis.log_probs for hypothesis in hypotheses],

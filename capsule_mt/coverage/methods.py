@@ -12,7 +12,7 @@ from capsule_mt.coverage.curves import evidence_of, on_curve, sigmoid
 from capsule_mt.coverage.names import METHODS, REMOVED, CoveredBy, Marks, head_of
 from capsule_mt.coverage.supported import DOUBT_THRESHOLDS, attended_words, support_doubts, support_share
 from capsule_mt.coverage.verified import (
-    POINTS,
+    MARK_THRESHOLDS,
     Candidate,
     ForcedPair,
     Reverse,
@@ -164,7 +164,7 @@ def cover(
     verifier: Verifier | None = None,
     decode: Callable[[Ids], str] = lambda ids: "",
 ) -> list[PieceCoverage]:
-    """Return the coverage of each piece by its hypothesis; a forced pass reads what the search did not.
+    """Return the coverage of each piece by its hypothesis; a forced pass adds what the search did not return.
 
     end: the end token.
     decode: return the text of a translation, in which unchanged source words are looked up.
@@ -172,14 +172,14 @@ def cover(
     coverages: list[PieceCoverage] = []
     forced_pairs: list[ForcedPair | None] | None = None
     texts = [decode(hypothesis.ids) for hypothesis in hypotheses]
-    if verifier is not None and verifier.support:  # reads every translation; "verified" uses the same readings
+    if verifier is not None and verifier.support:  # forces every translation; "verified" uses these passes
         has_alarm = method == "verified" and calibration.unrelated_alarm is not None
         source_texts = [piece.text for piece in pieces]
-        forced_pairs = verifier.reverse.read(texts, source_texts, with_head=True, with_information=has_alarm)
+        forced_pairs = verifier.reverse.force(texts, source_texts, with_head=True, with_information=has_alarm)
     if method == "deletion":
         coverages = list(_by_deletion(pieces, hypotheses, texts, decoder, calibration))
     else:
-        _read_missing(hypotheses, [piece.ids for piece in pieces], method, decoder, calibration, end)
+        _complete(hypotheses, [piece.ids for piece in pieces], method, decoder, calibration, end)
     curves, rows = calibration.methods.get(method), zip(pieces, hypotheses, texts, strict=True)
     if method == "attention":
         coverages = [
@@ -198,7 +198,7 @@ def cover(
     return coverages
 
 
-def _read_missing(
+def _complete(
     hypotheses: Sequence[Hypothesis],
     sources: Sequence[Ids],
     method: CoveredBy,
@@ -206,13 +206,14 @@ def _read_missing(
     calibration: Calibration,
     end: int,
 ) -> None:
-    """Complete hypotheses whose search did not read what the method needs, by a forced pass."""
-    unread = [index for index, hypothesis in enumerate(hypotheses) if hypothesis.attention is None]
-    if unread:
-        targets, readings = [hypotheses[index].ids for index in unread], readings_of(method, calibration) or Readings()
-        results = decoder.force([sources[index] for index in unread], targets, readings)
-        for index, forced in zip(unread, results, strict=True):
-            hypotheses[index].read(forced, end)
+    """Add the attention that the method needs to hypotheses of searches that did not return it, by a forced pass."""
+    incomplete = [index for index, hypothesis in enumerate(hypotheses) if hypothesis.attention is None]
+    if incomplete:
+        targets = [hypotheses[index].ids for index in incomplete]
+        readings = readings_of(method, calibration) or Readings()
+        results = decoder.force([sources[index] for index in incomplete], targets, readings)
+        for index, forced in zip(incomplete, results, strict=True):
+            hypotheses[index].rescore(forced, end)
 
 
 def word_attention(piece: Piece, received: Sequence[float]) -> list[float]:
@@ -244,10 +245,10 @@ def _by_verification(
 ) -> list[PieceCoverage]:
     """Cover words by their doubt (see `verified`), and score a piece by its `completeness`."""
     fitted, length = calibration.methods.get("verified", {}), calibration.length
-    curves, threshold = fitted if "words" in fitted else None, POINTS[verifier.marks]
+    curves, threshold = fitted if "words" in fitted else None, MARK_THRESHOLDS[verifier.marks]
     candidates, coverages = list(map(_candidate, pieces, hypotheses, texts)), []
     # "sure" marks fewer words than "likely", but must give the same scores: compute the doubts as exactly
-    exact_above = min(threshold, POINTS["likely"])
+    exact_above = min(threshold, MARK_THRESHOLDS["likely"])
     doubts_by_piece = doubts(candidates, decoder, verifier.reverse, exact_above, forced_pairs, verifier.shortlist)
     for piece, candidate, word_doubts in zip(pieces, candidates, doubts_by_piece, strict=True):
         covered = [

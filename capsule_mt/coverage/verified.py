@@ -22,7 +22,7 @@ LOG_PROB, LOSS = 0.5, 1.0  # a and b
 SMALLEST_LOG_PROB = -12.0
 SMALLEST_LOSS, LARGEST_LOSS = -1.0, 9.0
 # the doubt above which a word is marked: chosen by reading translations of dev text by both released models
-POINTS = {"sure": 8.5, "likely": 7.0, "all": 5.0}
+MARK_THRESHOLDS = {"sure": 8.5, "likely": 7.0, "all": 5.0}
 # what log p and the loss can add to the doubt of a word that the reverse model does not doubt
 MAX_INCREASE = LARGEST_LOSS - SMALLEST_LOSS - LOG_PROB * SMALLEST_LOG_PROB
 
@@ -30,7 +30,7 @@ MAX_INCREASE = LARGEST_LOSS - SMALLEST_LOSS - LOG_PROB * SMALLEST_LOG_PROB
 class ForcedPair(NamedTuple):
     """A text and its translation after a forced pass, with the spans of the tokens of both.
 
-    information: the share of the translation's information that its text predicts; `None` if it was not read.
+    information: the share of the translation's information that its text predicts; `None` unless requested.
     """
 
     source: Offsets
@@ -42,7 +42,7 @@ class ForcedPair(NamedTuple):
 class Reverse(Protocol):
     """A reverse model; `Translator` is one."""
 
-    def read(
+    def force(
         self,
         texts: Sequence[str],
         translations: Sequence[str],
@@ -90,7 +90,7 @@ def hallucination_of(forward: float, backward: float) -> float:
 
 def covered_share(doubt: float) -> float:
     """Return the share of a word that is covered, before calibration."""
-    return sigmoid(POINTS["likely"] - doubt)
+    return sigmoid(MARK_THRESHOLDS["likely"] - doubt)
 
 
 class Candidate(NamedTuple):
@@ -120,41 +120,41 @@ def doubts(
 ) -> list[list[float]]:
     """Return the doubt of each word of each candidate; it is exact where it is above `threshold`.
 
-    forced_pairs: the reverse model's readings of all candidates; by default it reads those that need it.
+    forced_pairs: the reverse model's passes over all candidates; by default it forces those that need it.
     shortlist: the tokens among which the candidates were scored; `None` for all.
     """
 
     doubts_by_candidate = [list(map(doubt_of, candidate.attention)) for candidate in candidates]
-    # first attention alone, then the reverse model, and only then a pass without the word: each round reads fewer
-    doubted = {
+    # first attention alone, then the reverse model, and only then a pass without the word: fewer words in each round
+    suspects = {
         index: words
         for index, candidate in enumerate(candidates)
         for words in [_words_above(threshold - MAX_INCREASE, doubts_by_candidate[index])]
         if any(candidate.markable[word] for word in words)
     }
     words_by_index = {
-        index: [candidates[index].piece.words[word] for word in words] for index, words in doubted.items()
+        index: [candidates[index].piece.words[word] for word in words] for index, words in suspects.items()
     }
-    doubted_pairs: list[ForcedPair | None] = []
+    suspect_pairs: list[ForcedPair | None] = []
     if forced_pairs is not None:
-        doubted_pairs = [forced_pairs[index] for index in doubted]
-    elif doubted:
-        doubted_pairs = reverse.read(
-            [candidates[index].translation for index in doubted],
-            [candidates[index].piece.text for index in doubted],
+        suspect_pairs = [forced_pairs[index] for index in suspects]
+    elif suspects:
+        suspect_pairs = reverse.force(
+            [candidates[index].translation for index in suspects],
+            [candidates[index].piece.text for index in suspects],
             spans=[[word.model_span for word in words] for words in words_by_index.values()],
         )
-    doubted_words: list[tuple[int, int, float]] = []
-    for (index, words), forced_pair in zip(doubted.items(), doubted_pairs, strict=True):
+    remaining: list[tuple[int, int, float]] = []  # words whose doubt may exceed the threshold: candidate, word, log p
+    for (index, words), forced_pair in zip(suspects.items(), suspect_pairs, strict=True):
         candidate = candidates[index]
         log_probs = word_log_probs(candidate.piece, forced_pair, words_by_index[index])
         for word, log_prob in zip(words, log_probs, strict=True):
             attention = candidate.attention[word]
             doubts_by_candidate[index][word] = doubt_of(attention, log_prob)
             if candidate.markable[word] and doubt_of(attention, log_prob, SMALLEST_LOSS) > threshold:
-                doubted_words.append((index, word, log_prob))
-    losses = losses_without([(candidates[index], word) for index, word, _ in doubted_words], decoder, shortlist)
-    for (index, word, log_prob), loss in zip(doubted_words, losses, strict=True):
+                remaining.append((index, word, log_prob))
+    losses = losses_without([(candidates[index], word) for index, word, _ in remaining], decoder, shortlist)
+    for (index, word, log_prob), loss in zip(remaining, losses, strict=True):
         doubts_by_candidate[index][word] = doubt_of(candidates[index].attention[word], log_prob, loss)
     return doubts_by_candidate
 

@@ -16,7 +16,7 @@ def with_first_token(options: SearchOptions) -> SearchOptions:
     The engine does not score a prefix, and `generate()` does not score this token. A prefix that begins with it
     already, as the tokenizer's own may, stays as it is.
     """
-    token = options.further.get(FIRST_TOKEN)
+    token = options.transformers_only.get(FIRST_TOKEN)
     if token is None:
         return options
     first = [int(cast(int, token))]
@@ -24,8 +24,8 @@ def with_first_token(options: SearchOptions) -> SearchOptions:
         prefix if list(prefix[:1]) == first else [*first, *prefix]
         for prefix in options.prefixes or [[]] * len(options.limits)
     ]
-    further = {name: value for name, value in options.further.items() if name != FIRST_TOKEN}
-    return options._replace(prefixes=prefixes, further=further)
+    other_options = {name: value for name, value in options.transformers_only.items() if name != FIRST_TOKEN}
+    return options._replace(prefixes=prefixes, transformers_only=other_options)
 
 
 class EngineDecoder:
@@ -42,8 +42,8 @@ class EngineDecoder:
     def translate(self, sources: Sequence[Ids], options: SearchOptions) -> list[list[Hypothesis]]:
         """Return the best translations of each source, the best first."""
         options = with_first_token(options)
-        if options.further:
-            names = ", ".join(f"`{name}`" + nearest(name, BY_NAME, " ({})") for name in options.further)
+        if options.transformers_only:
+            names = ", ".join(f"`{name}`" + nearest(name, BY_NAME, " ({})") for name in options.transformers_only)
             raise ValueError(f"the native engine does not support {names}")
         results = self.engine.search(sources, options, start=self.start, end=self.end, pad=self.pad)
         batch: list[list[Hypothesis]] = []

@@ -104,8 +104,8 @@ class Engine:
         for part, (weight, bias) in zip(parts, weights, strict=True):
             self._model.pack(number, first_row, (part.outputs, part.inputs), weight, bias)
             first_row += part.outputs
-        (weight, _), *further = weights
-        if further or (self.int8 and not isinstance(weight, Codes)):
+        (weight, _), *other_weights = weights
+        if other_weights or (self.int8 and not isinstance(weight, Codes)):
             return {}
         return {parts[0]: (number, weight.magnitudes if self.int8 and isinstance(weight, Codes) else None)}
 
@@ -189,8 +189,9 @@ class Engine:
         pad: int,
     ) -> list[Scored]:
         """Score these targets, one for each source; with `positions`, only these tokens of each."""
-        further = {"positions": positions, "restriction.sources": restriction and restriction.sources}
-        for name, lists in {"targets": targets, **further}.items():
+        restricted_by = restriction and restriction.sources
+        arguments = {"targets": targets, "positions": positions, "restriction.sources": restricted_by}
+        for name, lists in arguments.items():
             if lists is not None and len(sources) != len(lists):
                 raise ValueError(f"`{name}` must be as many as the {len(sources)} sources, got {len(lists)}")
         for row, target in enumerate(targets):

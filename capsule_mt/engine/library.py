@@ -369,7 +369,7 @@ class _Sources(ctypes.Structure):
 
     _fields_ = [
         ("count", ctypes.c_int64),
-        *((name, ctypes.c_void_p) for name in ("words", "lengths", "further", "further_lengths")),
+        *((name, ctypes.c_void_p) for name in ("words", "lengths", "extra_tokens", "extra_lengths")),
     ]
 
 
@@ -404,15 +404,15 @@ class Lexicon(ctypes.Structure):
         super().__init__(*counts, addresses[0], halves, wide, len(frequent), addresses[2], multiple)
         self._max_translations = max_translations
 
-    def candidates_of(self, sources: Sequence[Ids], further: Sequence[Ids]) -> JointCandidates:
-        """Return the candidates of all sources, with `further` ones of each."""
+    def candidates_of(self, sources: Sequence[Ids], extra_tokens: Sequence[Ids]) -> JointCandidates:
+        """Return the candidates of all sources, with the extra tokens of each."""
         words, lengths = array("q", chain.from_iterable(sources)), array("q", map(len, sources))
-        further_tokens, further_lengths = array("q", chain.from_iterable(further)), array("q", map(len, further))
-        max_indices = self._max_translations * len(words) + len(further_tokens)
+        extras, extra_lengths = array("q", chain.from_iterable(extra_tokens)), array("q", map(len, extra_tokens))
+        max_indices = self._max_translations * len(words) + len(extras)
         max_indices += (self.num_frequent + self.multiple) * len(sources)
         candidates, indices = array("i", [0]) * self.vocabulary, array("i", [0]) * max_indices
         list_lengths = array("q", [0]) * len(sources)
-        inputs, results = (words, lengths, further_tokens, further_lengths), (candidates, list_lengths, indices)
+        inputs, results = (words, lengths, extras, extra_lengths), (candidates, list_lengths, indices)
         request = _Sources(len(sources), *(values.buffer_info()[0] for values in inputs))
         addresses = [values.buffer_info()[0] for values in results]
         function = load_library().engine_list_candidates

@@ -106,7 +106,7 @@ class Call:
         self.arrays["candidates"] = cast("array[int]", candidates)
         self.arrays["list_lengths"], self.arrays["candidate_indices"] = joint.list_lengths, joint.indices
 
-    def read(self, readings: Readings | None, num_tokens: int) -> None:
+    def request_attention(self, readings: Readings | None, num_tokens: int) -> None:
         """Ask the engine for the attention of `num_tokens` tokens, if the readings name a head."""
         head = None if readings is None else readings.head
         self.numbers["layer"], self.numbers["head"] = head or (-1, -1)
@@ -153,7 +153,7 @@ class ForcedCall(Call):
             self.arrays["scored_targets"] = scored
         if restriction is not None:
             self.restrict(joint_candidates(restriction.shortlist, restriction.sources, targets))
-        self.read(readings, sum(lengths))
+        self.request_attention(readings, sum(lengths))
 
     def results(self) -> list[Scored]:
         log_probs, results, first = self.arrays["target_log_probs"], [], 0
@@ -201,7 +201,7 @@ class SearchCall(Call):
             end = [tokens.end] if tokens.end >= 0 else []
             self.restrict(joint_candidates(options.shortlist, sources, [[*end, *prefix] for prefix in prefixes]))
         self._set_options(options)
-        self.read(options.readings, num_results * self.longest)
+        self.request_attention(options.readings, num_results * self.longest)
 
     def _set_options(self, options: SearchOptions) -> None:
         for option in OPTIONS:
@@ -237,12 +237,12 @@ class SearchCall(Call):
         return result
 
 
-def joint_candidates(shortlist: Candidates, sources: Sequence[Ids], further: Sequence[Ids]) -> JointCandidates:
-    """Return the candidates of all sources, with `further` ones of each."""
+def joint_candidates(shortlist: Candidates, sources: Sequence[Ids], extra_tokens: Sequence[Ids]) -> JointCandidates:
+    """Return the candidates of all sources, with the extra tokens of each."""
     of_sources = getattr(shortlist, "of_sources", None)
     if of_sources is not None:
-        return cast(JointCandidates, of_sources(sources, further))
-    lists = [shortlist.of_source(source, *extra) for source, extra in zip(sources, further, strict=True)]
+        return cast(JointCandidates, of_sources(sources, extra_tokens))
+    lists = [shortlist.of_source(source, *extras) for source, extras in zip(sources, extra_tokens, strict=True)]
     candidates: Sequence[int] = lists[0]
     indices: Iterable[int] = array("i", range(len(candidates))) * len(lists)
     if any(source_candidates is not lists[0] for source_candidates in lists):

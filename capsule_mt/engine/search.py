@@ -37,8 +37,8 @@ class Hypothesis:
         """The most attention that each source token [S] receives from any token, the end token included."""
         return None if self.attention is None else [*map(max, zip(*self.attention, strict=True))]
 
-    def read(self, forced: "Forced", end: int) -> None:
-        """Keep what a forced pass over these tokens has read; a translation of an end token alone covers nothing."""
+    def rescore(self, forced: "Forced", end: int) -> None:
+        """Take the results of a forced pass over these tokens; a translation of an end token alone covers nothing."""
         self.log_probs = forced.log_probs
         if forced.attention is not None:
             is_empty = self.ids[:1] == [end]

@@ -46,7 +46,7 @@ class ScriptShortlist:
     """The tokens of each target language's script: see `capsule_mt.options.table.Candidates`.
 
     They are the tokens whose letters are all of that script, those without letters, and single characters of any
-    script, so that every name can still be spelled. The target language is the one whose token is among `further`.
+    script, so that every name can still be spelled. The token of the target language is among the `extra_tokens`.
 
     Args:
         tokens: the text of each token that is not special.
@@ -62,18 +62,18 @@ class ScriptShortlist:
             names = frozenset() if is_single else frozenset(map(_script_name, text)) & KNOWN_NAMES
             self._tokens_of.setdefault(names, []).append(index)
 
-    def of_source(self, source: Sequence[int], *further: int) -> Sequence[int]:
-        """Return the tokens, ascending; the same list for every source with the same further tokens."""
-        listed = self._lists.get(further)
+    def of_source(self, source: Sequence[int], *extra_tokens: int) -> Sequence[int]:
+        """Return the tokens, ascending; the same list for every source with the same extra tokens."""
+        listed = self._lists.get(extra_tokens)
         if listed is None:
-            language = next((self._code_of[token] for token in further if token in self._code_of), None)
+            language = next((self._code_of[token] for token in extra_tokens if token in self._code_of), None)
             if language is None:
                 raise ValueError("a `shortlist` by script needs a translation that begins with its language's token")
             written = names_of(language)
             groups = [tokens for names, tokens in self._tokens_of.items() if names <= written]
             if len(self._lists) >= MAX_LISTS:
                 self._lists.clear()
-            self._lists[further] = listed = sorted(set(further).union(*groups))
+            self._lists[extra_tokens] = listed = sorted(set(extra_tokens).union(*groups))
         return listed  # not read again: another thread may have cleared the lists
 
 

@@ -162,20 +162,20 @@ class Shortlist:
                 f"model's are of {num_source_tokens} and {num_target_tokens}"
             )
 
-    def of_source(self, source: Sequence[int], *further: int) -> list[int]:
-        """Return the tokens that the translation of a source may have, ascending; with `further` tokens."""
+    def of_source(self, source: Sequence[int], *extra_tokens: int) -> list[int]:
+        """Return the tokens that the translation of a source may have, ascending, with these extra ones."""
         candidates = set(self._frequent)
         for token in set(source):
             candidates.update(self.tokens[self.starts[token] : self.starts[token + 1]])
         following = range(len(self.frequent), self.vocabulary)
         missing = -len(candidates) % self.multiple
         candidates.update(islice((token for token in following if token not in candidates), missing))
-        candidates.update(token for token in further if token >= 0)
+        candidates.update(token for token in extra_tokens if token >= 0)
         return sorted(candidates)
 
-    def of_sources(self, sources: Sequence[Sequence[int]], further: Sequence[Sequence[int]]) -> JointCandidates:
-        """Return the same for several sources, each with `further` tokens; in C, for speed."""
-        return self._lexicon.candidates_of(sources, further)
+    def of_sources(self, sources: Sequence[Sequence[int]], extra_tokens: Sequence[Sequence[int]]) -> JointCandidates:
+        """Return the same for several sources, each with its extra tokens; in C, for speed."""
+        return self._lexicon.candidates_of(sources, extra_tokens)
 
     @cached_property
     def _lexicon(self) -> Lexicon:

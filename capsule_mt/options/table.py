@@ -181,8 +181,8 @@ class Candidates(Protocol):
     If it also has `of_sources`, which returns a `JointCandidates` for a batch, that is called instead.
     """
 
-    def of_source(self, source: Ids, *further: int) -> Sequence[int]:
-        """Return the tokens, ascending, with `further` ones."""
+    def of_source(self, source: Ids, *extra_tokens: int) -> Sequence[int]:
+        """Return the tokens, ascending, with these extra ones."""
         ...
 
 
@@ -198,11 +198,11 @@ class SearchOptions(NamedTuple):
     limits: the most tokens after the start token, for each source.
     forces_end: for each source, whether the end token is forced at its limit; empty for none.
     prefixes: for each source, what its translations begin with; empty for none.
-    shortlist: write only these tokens.
+    shortlist: restricts translations to the tokens that it has for their source.
     scores: whether `Hypothesis.score` is needed: transformers takes one more pass for it, and without it a greedy
         search of the engine is a little faster.
-    readings: what to read while searching.
-    further: options of `generate()` that only transformers has.
+    readings: what to return besides translations.
+    transformers_only: options of `generate()` that the engine lacks.
     """
 
     limits: Sequence[int]
@@ -211,7 +211,7 @@ class SearchOptions(NamedTuple):
     shortlist: Candidates | None = None
     scores: bool = True
     readings: Readings | None = None
-    further: Mapping[str, object] = {}
+    transformers_only: Mapping[str, object] = {}
     num_beams: int = DEFAULTS["num_beams"]
     num_return_sequences: int = DEFAULTS["num_return_sequences"]
     length_penalty: float = DEFAULTS["length_penalty"]

@@ -37,13 +37,13 @@ SPECIAL_TOKENS = (
     *("eos_token_id", "pad_token_id", "bos_token_id", "decoder_start_token_id", "forced_eos_token_id"),
     "forced_bos_token_id",
 )
-SAMPLED = frozenset({"temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff"})
+SAMPLING_OPTIONS = frozenset({"temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff"})
 # values of `truncation`: transformers' tokenizers have the names
 TRUNCATING = (True, "longest_first", "only_first")
 WHOLE = (False, "do_not_truncate")
 CLEAN_UP = "clean_up_tokenization_spaces"
 # the options that a call may have besides the fields of `TranslationOptions`
-NAMES = frozenset({*BY_NAME, *NEUTRAL, *SPECIAL_TOKENS, *SAMPLED, *IGNORED, CLEAN_UP})
+NAMES = frozenset({*BY_NAME, *NEUTRAL, *SPECIAL_TOKENS, *SAMPLING_OPTIONS, *IGNORED, CLEAN_UP})
 _DEFAULTS = {option.name: option.default for option in SEARCH_FIELDS}
 
 
@@ -102,11 +102,11 @@ class TranslationOptions(NamedTuple):
                 BY_NAME[name].check(value)
             elif name in SPECIAL_TOKENS:
                 minimum = -1 if name == "eos_token_id" else 0  # at -1, all translations run up to their limit
-                wrong = [token for token in _flat(value) if not _is_token(token, minimum)]
-                if wrong:
+                invalid = [token for token in _flat(value) if not _is_token(token, minimum)]
+                if invalid:
                     raise ValueError(
                         f"`{name}` takes token ids, whole numbers from {minimum} to {MAX_TOKEN_ID:,} that the "
-                        f"vocabulary has, got {wrong[0]!r}"
+                        f"vocabulary has, got {invalid[0]!r}"
                     )
         if self.coverage is not None:
             from capsule_mt.coverage.options import CoverageOptions  # late: most calls lack it
@@ -133,7 +133,7 @@ def refuse_unknown(options: Iterable[str], names: Collection[str] = NAMES) -> No
             raise ValueError(f"`{name}` is not an option of this translator: {hint}")
 
 
-class Searched(Protocol):
+class SearchedModel(Protocol):
     """The fields of a `LoadedModel` that the options of a search depend on."""
 
     @property
@@ -146,13 +146,13 @@ class Searched(Protocol):
     def shortlist(self) -> Candidates | None: ...
 
 
-def setting(model: Searched, call_options: Mapping[str, Any], name: str) -> Any:
+def setting(model: SearchedModel, call_options: Mapping[str, Any], name: str) -> Any:
     """Return the value of a search option: the call's, or else the checkpoint's."""
     return call_options[name] if call_options.get(name) is not None else model.generation.get(name)
 
 
 def search_options(
-    model: Searched,
+    model: SearchedModel,
     lengths: Sequence[int],
     call_options: Mapping[str, Any],
     *,
@@ -175,9 +175,9 @@ def search_options(
     if setting(model, call_options, "min_new_tokens") is None:
         fields["min_new_tokens"] = max(values.get("min_length", 0) - 1, 0)
     limits, forces_end = _limits(model, lengths, call_options)
-    further = _further(model, call_options)
+    transformers_only = _transformers_only(model, call_options)
     if not are_single_tokens:
-        further["bad_words_ids"] = phrases
+        transformers_only["bad_words_ids"] = phrases
     return SearchOptions(
         limits=limits,
         forces_end=forces_end,
@@ -185,13 +185,13 @@ def search_options(
         shortlist=model.shortlist,
         scores=scores,
         readings=readings,
-        further=further,
+        transformers_only=transformers_only,
         **fields,
     )
 
 
-def _further(model: Searched, call_options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that only transformers has, unless they change nothing."""
+def _transformers_only(model: SearchedModel, call_options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that the engine lacks, without those whose values do not change a search."""
     checkpoint = model.generation
     options = {name: checkpoint[name] for name in checkpoint.keys() - BY_NAME.keys() - IGNORED if name[0] != "_"}
     options |= {name: value for name, value in call_options.items() if name not in BY_NAME}
@@ -203,15 +203,20 @@ def _further(model: Searched, call_options: Mapping[str, Any]) -> dict[str, Any]
         and value is not False
         and value != NEUTRAL.get(name, ())
         and name != CLEAN_UP
-        and (samples or name not in SAMPLED)
+        and (samples or name not in SAMPLING_OPTIONS)
         and not (name == "forced_eos_token_id" and value in (model.end, [model.end]))
     }
 
 
-def _limits(model: Searched, lengths: Sequence[int], call_options: Mapping[str, Any]) -> tuple[list[int], list[bool]]:
-    """Return how many tokens each translation may have, and whether its end is forced there."""
-    ends = model.end >= 0
-    forced = ends and setting(model, call_options, "forced_eos_token_id") in (model.end, [model.end])
+def _limits(
+    model: SearchedModel, lengths: Sequence[int], call_options: Mapping[str, Any]
+) -> tuple[list[int], list[bool]]:
+    """Return how many tokens each translation may have, and whether the end token is forced there.
+
+    If the options set no limit, the end is forced at a limit that follows from the source, as in `search_options`.
+    """
+    has_end = model.end >= 0
+    is_forced = has_end and setting(model, call_options, "forced_eos_token_id") in (model.end, [model.end])
     if call_options.get("max_new_tokens") is not None or call_options.get("max_length") is not None:
         # as in `generate()`: the checkpoint's `max_new_tokens` wins over `max_length`, unless the call sets it to None
         new_tokens = {"max_new_tokens": model.generation.get("max_new_tokens"), **call_options}["max_new_tokens"]
@@ -221,14 +226,14 @@ def _limits(model: Searched, lengths: Sequence[int], call_options: Mapping[str, 
                 f"{new_tokens}; set `max_new_tokens`"
             )
         longest = int(call_options["max_length"]) - 1 if new_tokens is None else int(new_tokens)
-        return [longest] * len(lengths), [forced] * len(lengths)
-    allowed = limit_of_checkpoint(model)
+        return [longest] * len(lengths), [is_forced] * len(lengths)
+    max_tokens = limit_of_checkpoint(model)
     by_source = [3 * length + 30 for length in lengths]
-    limits = by_source if allowed is None else [min(limit, allowed) for limit in by_source]
-    return limits, [ends and (forced or allowed is None or limit < allowed) for limit in by_source]
+    limits = by_source if max_tokens is None else [min(limit, max_tokens) for limit in by_source]
+    return limits, [has_end and (is_forced or max_tokens is None or limit < max_tokens) for limit in by_source]
 
 
-def limit_of_checkpoint(model: Searched) -> int | None:
+def limit_of_checkpoint(model: SearchedModel) -> int | None:
     """Return how many tokens the checkpoint's settings and its positions allow in a translation."""
     limits = [] if model.longest_target is None else [model.longest_target - 1]
     new_tokens, length = (model.generation.get(name) for name in ("max_new_tokens", "max_length"))

@@ -56,7 +56,8 @@ class Scorer:
     glossary: "Glossary | None" = None
     languages: tuple[str | None, str | None] = (None, None)  # source and target of calls that do not name them
     _reverse: "Scorer | str | os.PathLike[str] | None" = None
-    _looked_for: tuple[str | None, str | None] = (None, None)  # the reverse that a calibration names, and its folder
+    # the reverse that the calibration names, and its folder if there is one; (None, None) before the first search
+    _located_reverse: tuple[str | None, str | None] = (None, None)
 
     def __init__(
         self,
@@ -76,7 +77,7 @@ class Scorer:
 
     @property
     def calibration(self) -> "Calibration":
-        """The curves and lists of words by which coverage is found."""
+        """The calibration of coverage: curves, thresholds and lists of words."""
         from capsule_mt.coverage.methods import Calibration
 
         config = self.loaded.calibration
@@ -143,25 +144,28 @@ class Scorer:
         claim 0.75 and 0.95 at "likely", where a reader found 14 of 40 and 26 of 47 marks right.
         """
         verified = self.calibration.methods.get("verified", {})
-        is_read = self.has_reverse and verified.get("labels") == "by hand"
-        points = verified.get("marks", {}) if is_read else {}
-        return {point: float(counts["precision"]) for point, counts in points.items()} or None
+        is_by_hand = self.has_reverse and verified.get("labels") == "by hand"
+        measured = verified.get("marks", {}) if is_by_hand else {}
+        return {marks: float(counts["precision"]) for marks, counts in measured.items()} or None
 
     def _load(self, folder: str) -> "Scorer":
         """Load a model with the options that this one was loaded with."""
         raise NotImplementedError
 
     def _reverse_folder(self) -> str | None:
-        """Return the folder of `reverse`, or of the model that the calibration names, beside or downloaded."""
+        """Return the folder of `reverse`, or else that of the model that the calibration names.
+
+        The latter is beside this model's folder, or among the downloaded models; `None` if it is in neither.
+        """
         if isinstance(self._reverse, (str, os.PathLike)):
             return os.fspath(self._reverse)
         name = self.calibration.reverse
         if name is None:
             return None
-        if self._looked_for[0] != name:  # looked for once: what is downloaded later does not change a translator
+        if self._located_reverse[0] != name:  # only once: what is downloaded later does not change a translator
             beside = os.path.join(os.path.dirname(os.path.abspath(self._folder)), name)
-            self._looked_for = name, beside if os.path.isdir(beside) else self._downloaded(name)
-        return self._looked_for[1]
+            self._located_reverse = name, beside if os.path.isdir(beside) else self._downloaded(name)
+        return self._located_reverse[1]
 
     def _downloaded(self, name: str) -> str | None:
         """Return the folder of a model by name, if it is downloaded."""
@@ -171,7 +175,7 @@ class Scorer:
 
     @property
     def _folder(self) -> str:
-        """The folder of the checkpoint, beside which its reverse is looked for."""
+        """The folder of the checkpoint; its reverse may be beside it."""
         return self.loaded.name
 
     def cover(
@@ -208,15 +212,16 @@ class Scorer:
     ) -> list[Translation]:
         """Return given translations, such as another system's, with their scores and what they cover.
 
-        Each text counts as one sentence. Its tags are not read, as in translating. A source or a translation that is
-        longer than the model takes is cut, with a warning, and `was_cut` is True. The score of a blank text is `None`.
+        Each text counts as one sentence. As in translating, the model does not read tags. A source or a translation
+        that is longer than the model takes is cut, with a warning, and `was_cut` is True. The score of a blank text is
+        `None`.
 
         Args:
             texts: the sources.
             translations: a translation of each.
             coverage: find what was left out, and how.
             adequacy: also return what the method `adequacy` does, by three more forced passes.
-            alignment: find which words belong together.
+            alignment: find which source word each target word translates.
             batch_size: how many pairs go through the model at once.
             batch_tokens: instead, how many tokens, padding included; a pair counts by its longer side.
             src_lang, tgt_lang: for tokenizers that have languages.
@@ -234,25 +239,25 @@ class Scorer:
             batch_size=batch_size,
             batch_tokens=batch_tokens,
             coverage=coverage,
-            alignment=alignment or adequacy,  # adequacy reads which words belong together
+            alignment=alignment or adequacy,  # adequacy needs the attention of the head that aligns words
             src_lang=src_lang,
             tgt_lang=tgt_lang,
         ).checked()
-        plan = self._plan(options, is_given=True)
+        plan = self._plan(options, is_forced=True)
         documents, pairs = self._pairs(texts, translations, plan.segmenter)
         lengths = [max(len(piece.ids), len(target.ids)) for piece, target in pairs]
-        judged: list[Adequacy | None] = [None] * len(pairs)
+        adequacies: list[Adequacy | None] = [None] * len(pairs)
         text_indices = [index for index, document in enumerate(documents) if document.pieces]
         for indices in batches_of(lengths, batch_size, batch_tokens):
             batch = [pairs[index] for index in indices]
             _score_batch(batch, plan)
             if adequacy:
                 batch_texts = [text_indices[index] for index in indices]
-                lines = [_read_line(documents[index], translations[index]) for index in batch_texts]
-                for index, judgement in zip(indices, self._judged(batch, lines), strict=True):
-                    judged[index] = judgement
+                model_texts = [_model_texts(documents[index], translations[index]) for index in batch_texts]
+                for index, result in zip(indices, self._adequacies(batch, model_texts), strict=True):
+                    adequacies[index] = result
         results = []
-        rows = zip(documents, _by_text(documents, pairs), _by_text(documents, judged), translations, strict=True)
+        rows = zip(documents, _by_text(documents, pairs), _by_text(documents, adequacies), translations, strict=True)
         for document, pair, text_adequacy, translation in rows:
             hypotheses = [] if pair is None else [pair[1]]
             text_coverage = None
@@ -269,8 +274,9 @@ class Scorer:
             links = None
             if alignment:
                 links = () if pair is None else links_between(document, [pair], [translation], translation, plan)
-            result = Translation(translation, score, text_coverage, segments, alignment=links, adequacy=text_adequacy)
-            results.append(result)
+            results.append(
+                Translation(translation, score, text_coverage, segments, alignment=links, adequacy=text_adequacy)
+            )
         return results
 
     def adequacy(
@@ -284,24 +290,27 @@ class Scorer:
         scored = self.score(texts, translations, adequacy=True, batch_size=batch_size)
         return [translation.adequacy for translation in scored]
 
-    def _judged(self, pairs: Sequence[Pair], lines: Sequence[tuple[str, str]]) -> "list[Adequacy]":
-        """Return the adequacy of scored translations; `lines` are what the model read of each text and translation."""
+    def _adequacies(self, pairs: Sequence[Pair], model_texts: Sequence[tuple[str, str]]) -> "list[Adequacy]":
+        """Return the adequacy of scored translations.
+
+        model_texts: each text and its translation as the model reads them.
+        """
         from capsule_mt.coverage.adequacy import Judge, adequacies  # late: most calls do not ask for it
 
         assert self.reverse is not None
         judge = Judge(self.loaded.decoder, self.loaded.end, self.calibration, self.reverse)
-        coverages = self.cover(*zip(*lines, strict=True)) if self.calibration.head is None else None
-        return adequacies(judge, pairs, lines, coverages)
+        coverages = self.cover(*zip(*model_texts, strict=True)) if self.calibration.head is None else None
+        return adequacies(judge, pairs, model_texts, coverages)
 
     def information(self, texts: Sequence[str], translations: Sequence[str]) -> list[float | None]:
         """Return the share of each translation's information that its text predicts; `None` for a blank text.
 
         It is 1 - log p(translation | text) / log p(translation | no text), at least 0.
         """
-        forced_pairs = self.read(texts, translations, with_information=True)
+        forced_pairs = self.force(texts, translations, with_information=True)
         return [None if pair is None else pair.information for pair in forced_pairs]
 
-    def read(
+    def force(
         self,
         texts: Sequence[str],
         translations: Sequence[str],
@@ -315,10 +324,10 @@ class Scorer:
         The result for a blank text is `None`. Words beyond the model's limit do not have tokens.
 
         Args:
-            with_head: also read the attention of the head that aligns words.
+            with_head: also return the attention of the head that aligns words.
             with_information: also force each translation without its text, for `ForcedPair.information`.
-            spans: read only the log-probabilities of these characters of each translation, and no offsets of its text;
-                ignored `with_information`, which takes all log-probabilities.
+            spans: compute only the log-probabilities of these characters of each translation, and no offsets of its
+                text; ignored if `with_information`, which needs all log-probabilities.
         """
         from capsule_mt.coverage.verified import ForcedPair, information_of, offsets_of
 
@@ -330,17 +339,19 @@ class Scorer:
         has_pair, decode = [bool(document.pieces) for document in documents], self._tokenizer(SCORED).decode
         offsets_by_pair: list[Offsets] = []
         for translation, target_ids in zip(compress(translations, has_pair), targets, strict=True):
-            target_read = _without_tags(translation)
-            offsets = offsets_of(target_read.text, target_ids, decode)
-            offsets_by_pair.append([span and target_read.user_span(Span(*span)) for span in offsets])
+            target = _without_tags(translation)
+            offsets = offsets_of(target.text, target_ids, decode)
+            offsets_by_pair.append([span and target.user_span(Span(*span)) for span in offsets])
         positions = None
         if spans is not None and not with_information:
             positions = [
                 [token for token, span in enumerate(offsets) if span and overlaps(Span(*span), pair_spans)]
                 for offsets, pair_spans in zip(offsets_by_pair, compress(spans, has_pair), strict=True)
             ]
-            # a token depends on those before it alone
-            targets = [target[: max(tokens, default=0) + 1] for target, tokens in zip(targets, positions, strict=True)]
+            # the probability of a token does not depend on later ones: leave these out
+            targets = [
+                target_ids[: max(tokens, default=0) + 1] for target_ids, tokens in zip(targets, positions, strict=True)
+            ]
         results = self.loaded.decoder.force(sources, targets, readings, positions=positions) if pairs else []
         shares: Sequence[float | None] = [None] * len(pairs)
         if with_information:
@@ -360,11 +371,11 @@ class Scorer:
         check_texts(translations, "translations")
         documents = [segmenter.document(text) if with_tags else _document(text, segmenter) for text in texts]
         # a text that is not cut into sentences is one piece, or none if it is blank
+        target_texts = [translation if with_tags else _model_text(translation) for translation in translations]
         pairs = [
             (document.pieces[0], self._target(text, segmenter.tokenizer))
-            for document, translation in zip(documents, translations, strict=True)
+            for document, text in zip(documents, target_texts, strict=True)
             if document.pieces
-            for text in [translation if with_tags else _read_text(translation)]
         ]
         for document, translation in zip(documents, translations, strict=True):
             for piece in document.pieces:
@@ -432,16 +443,18 @@ class Scorer:
         )
 
     # ---- the plan of a call
-    def _plan(self, options: TranslationOptions, *, is_given: bool = False) -> Plan:
+    def _plan(self, options: TranslationOptions, *, is_forced: bool = False) -> Plan:
         """Resolve the options of a call by the model and its calibration.
 
-        is_given: translations are given, not searched for, so that a shortlist does not restrict them.
+        is_forced: translations are given, so the shortlist does not restrict them.
         """
         model = self.loaded
-        coverage = None if options.coverage is None else self._coverage_plan(options.coverage, options, is_given)
+        coverage = None if options.coverage is None else self._coverage_plan(options.coverage, options, is_forced)
         return plan_of(options, model, self._segmenter(options), head_of(model.calibration), coverage)
 
-    def _coverage_plan(self, coverage: "CoverageOptions", options: TranslationOptions, is_given: bool) -> CoveragePlan:
+    def _coverage_plan(
+        self, coverage: "CoverageOptions", options: TranslationOptions, is_forced: bool
+    ) -> CoveragePlan:
         """Choose the method and the threshold, and load the reverse model if they need it."""
         from capsule_mt.coverage.methods import Verifier, choose_method, readings_of
         from capsule_mt.coverage.names import DEFAULT_MARKS
@@ -477,7 +490,7 @@ class Scorer:
             )
         verifier = None
         if reverse is not None:
-            marks, shortlist = coverage.marks or DEFAULT_MARKS, None if is_given else model.shortlist
+            marks, shortlist = coverage.marks or DEFAULT_MARKS, None if is_forced else model.shortlist
             verifier = Verifier(reverse, self._tokenizer(options).decode, marks, coverage.support, shortlist)
         return CoveragePlan(coverage, method, threshold, readings_of(method, calibration), calibration, verifier)
 
@@ -522,7 +535,7 @@ def _document(text: str, segmenter: Segmenter) -> Document:
     if re.search(TAG, text) is None:
         return segmenter.document(text)
     document = segmenter._replace(keep=("tags",), joins_blocks=True).document(text)
-    document.copies = False  # a given translation need not have the text around the piece
+    document.copies = False  # the translation is complete: the text around the piece is not copied into it
     return document
 
 
@@ -531,19 +544,19 @@ def _without_tags(translation: str) -> Masked:
     return masked(translation, ("tags",))
 
 
-def _read_text(translation: str) -> str:
-    """Return what the model reads of a given translation."""
+def _model_text(translation: str) -> str:
+    """Return a given translation as the model reads it."""
     target = _without_tags(translation)
-    if target.tags or BLOCK_BREAK in translation:  # the latter if `translation` is a text that another model read
+    if target.tags or BLOCK_BREAK in translation:  # the latter if `translation` is what another model read of a text
         return target.text.replace(BLOCK_BREAK, " ").strip()
     return translation
 
 
-def _read_line(document: Document, translation: str) -> tuple[str, str]:
-    """Return what the model reads of a text and its translation; without tags, that is the user's text."""
+def _model_texts(document: Document, translation: str) -> tuple[str, str]:
+    """Return a text and its translation as the model reads them; without tags, that is the user's text."""
     piece = document.pieces[0]
     text = document.text if piece.masked is None else piece.text.replace(BLOCK_BREAK, " ").strip()
-    return text, _read_text(translation)
+    return text, _model_text(translation)
 
 
 def _copied_into(translation: str, word: SourceWord, text: str) -> SourceWord:
@@ -559,7 +572,7 @@ def _score_batch(pairs: Sequence[Pair], plan: Plan) -> None:
         readings = readings._replace(head=plan.head)
     sources, targets = [piece.ids for piece in pieces], [hypothesis.ids for hypothesis in hypotheses]
     for hypothesis, forced in zip(hypotheses, plan.model.decoder.force(sources, targets, readings), strict=True):
-        hypothesis.read(forced, plan.model.end)
+        hypothesis.rescore(forced, plan.model.end)
     if plan.coverage is not None:
         coverages = cover_hypotheses(pieces, hypotheses, plan, plan.coverage)
         for hypothesis, coverage in zip(hypotheses, coverages, strict=True):

@@ -147,9 +147,9 @@ def _shortlist_tensors(shortlist: Any) -> NamedTensors:
 def _search(model: LoadedModel) -> dict[str, Any]:
     """Return the defaults of a search."""
     options = search_options(model, [1], {})
-    if options.further:
+    if options.transformers_only:
         raise UnsupportedModelError(
-            f"{model.name}: its settings {', '.join(options.further)} do not work in the browser"
+            f"{model.name}: its settings {', '.join(options.transformers_only)} do not work in the browser"
         )
     return {
         "options": {option.name: getattr(options, option.name) for option in offered("browser")},

@@ -217,10 +217,10 @@ class FastTranslator:
 
     def _check_search(self, options: SearchOptions) -> None:
         """Refuse what the engine does not obey."""
-        first_token = options.further.get(FIRST_TOKEN)
+        first_token = options.transformers_only.get(FIRST_TOKEN)
         if first_token is not None:
             self._check_targets(FIRST_TOKEN, [cast(int, first_token)])
-        for name, value in with_first_token(options).further.items():
+        for name, value in with_first_token(options).transformers_only.items():
             raise UnsupportedOptionError(f"`{name}`" if name == "logits_processor" else f"`{name}={value!r}`")
         beams, returned = options.num_beams, options.num_return_sequences
         engine = cast(Engine, self._engine)

@@ -70,7 +70,7 @@ class GenerateDecoder:
         engine = None if self.fast is None else self.fast.decoder_for(options)
         if engine is not None:
             return engine.translate(sources, options)
-        end_tokens = cast("int | list[int] | None", options.further.get("eos_token_id"))
+        end_tokens = cast("int | list[int] | None", options.transformers_only.get("eos_token_id"))
         ends = self.ends if end_tokens is None else _listed(end_tokens)
         sequences = self._generate(sources, options, ends)
         bodies = [_body(row, ends) for row in sequences.tolist()]
@@ -86,7 +86,7 @@ class GenerateDecoder:
             rows = [source for source in sources for _ in range(copies)]
             forced = iter(self.force(rows, bodies, options.readings or Readings()))
             for hypothesis in (hypothesis for of_source in hypotheses for hypothesis in of_source):
-                hypothesis.read(next(forced), ends[0] if ends else -1)
+                hypothesis.rescore(next(forced), ends[0] if ends else -1)
         return hypotheses
 
     @torch.no_grad()
@@ -120,14 +120,17 @@ class GenerateDecoder:
     def _generate(self, sources: Sequence[Ids], options: SearchOptions, ends: list[int]) -> torch.Tensor:
         """Search: sequences [N, T] from the start token on."""
         input_ids, mask = self._collate(sources)
-        further = dict(options.further)
-        processors = list(cast(Any, further.pop("logits_processor", None)) or ())
+        generate_options = dict(options.transformers_only)
+        processors = list(cast(Any, generate_options.pop("logits_processor", None)) or ())
         if self.members:
             processors.insert(0, EnsembleLogits(self.members, input_ids, mask))
         if any(options.forces_end) and ends:
             processors.append(ForcedEnds(options.limits, options.forces_end, ends[0]))
         if any(options.prefixes):
-            begins = further.get("forced_bos_token_id", self.model.generation_config.forced_bos_token_id) is not None
+            begins = (
+                generate_options.get("forced_bos_token_id", self.model.generation_config.forced_bos_token_id)
+                is not None
+            )
             processors.append(TargetPrefix(options.prefixes, 1 + begins))
         settings: dict[str, Any] = {
             "num_beams": options.num_beams,
@@ -145,7 +148,7 @@ class GenerateDecoder:
             value, default = getattr(options, option.name), getattr(self.model.generation_config, option.name, None)
             if value != (option.default if default is None else default):
                 settings.setdefault(option.name, list(value) if option.kind == "tokens" else value)
-        outputs = self.model.generate(input_ids=input_ids, attention_mask=mask, **{**settings, **further})
+        outputs = self.model.generate(input_ids=input_ids, attention_mask=mask, **{**settings, **generate_options})
         return cast(torch.Tensor, outputs if isinstance(outputs, torch.Tensor) else outputs["sequences"])
 
     def _force(self, sources: Sequence[Ids], targets: Sequence[Ids], readings: Readings) -> list[Forced]:

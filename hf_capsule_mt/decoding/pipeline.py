@@ -117,15 +117,15 @@ class TranslationPipeline(Pipeline):
         return self.translator.translate(input_tensors, options)
 
     def postprocess(  # type: ignore[override]
-        self, model_outputs: list[Translation], **asked: Any
+        self, model_outputs: list[Translation], **requested: Any
     ) -> Records:
         """Return the records of the translations of one text."""
         records: Records = []
         for translation in model_outputs:
             record: dict[str, object] = {"translation_text": translation.text}
-            if asked.get("return_tensors"):
+            if requested.get("return_tensors"):
                 record = {"translation_token_ids": torch.tensor(translation.token_ids, dtype=torch.long)}
-            if asked.get("return_scores") and translation.score is not None:
+            if requested.get("return_scores") and translation.score is not None:
                 record["score"] = translation.score
             if translation.coverage is not None:
                 record["coverage"] = coverage_record(translation.coverage)
@@ -141,13 +141,13 @@ def _check_input(text: object, name: str) -> None:
         raise ValueError(f"the pipeline translates strings and lists of strings: {error}") from None
 
 
-def _options(batch_size: int, settings: Mapping[str, Any], asked: Mapping[str, Any]) -> TranslationOptions:
+def _options(batch_size: int, settings: Mapping[str, Any], requested: Mapping[str, Any]) -> TranslationOptions:
     """Return the options of a `Translator` that the parameters of a pipeline stand for."""
-    values: dict[str, Any] = {"coverage": CoverageOptions()} if asked.get("return_coverage") else {}
+    values: dict[str, Any] = {"coverage": CoverageOptions()} if requested.get("return_coverage") else {}
     values |= {name: value for name, value in settings.items() if name in OF_CALL}
-    of_generate = {name: value for name, value in settings.items() if name not in OF_CALL}
-    scores = bool(asked.get("return_scores"))
-    return TranslationOptions(batch_size, scores=scores, generate_kwargs=of_generate, **values).checked()
+    generate_options = {name: value for name, value in settings.items() if name not in OF_CALL}
+    scores = bool(requested.get("return_scores"))
+    return TranslationOptions(batch_size, scores=scores, generate_kwargs=generate_options, **values).checked()
 
 
 class _AliasesWithLanguages(dict[str, str]):

@@ -108,11 +108,11 @@ def language_code(tokenizer: PreTrainedTokenizerBase, argument: str, language: s
 
 def needs_more(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> bool:
     """Return whether a model reads a language or a prefix before each source."""
-    of_tasks = getattr(config, "task_specific_params", None) or {}
+    settings_by_task = getattr(config, "task_specific_params", None) or {}
     return (
         hasattr(tokenizer, "_build_translation_inputs")
         or bool(language_tokens(tokenizer) or getattr(config, "prefix", None))
-        or any(settings.get("prefix") for task, settings in of_tasks.items() if task.startswith("translation"))
+        or any(settings.get("prefix") for task, settings in settings_by_task.items() if task.startswith("translation"))
     )
 
 

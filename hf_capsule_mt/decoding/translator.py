@@ -225,12 +225,12 @@ class Translator(capsule_mt.translate.translator.Translator):
         if config is not None:
             kwargs = {**cast(GenerationConfig, config).to_diff_dict(), **kwargs}
             kwargs.pop("transformers_version", None)
-        of_task = dict(self._task_settings)
-        of_task.pop("prefix", None)
+        task_settings = dict(self._task_settings)
+        task_settings.pop("prefix", None)
         tokenizer = self._tokenizer(options)
         tokenizer.encode("")
         source, target = self._languages(options)
-        settings = {**of_task, **tokenizer.settings, **kwargs}
+        settings = {**task_settings, **tokenizer.settings, **kwargs}
         if settings.get("stop_strings") or self.model.generation_config.stop_strings:
             settings.setdefault("tokenizer", self.tokenizer)  # with which `generate()` finds the strings
         return options._replace(src_lang=source, tgt_lang=target, generate_kwargs=settings).checked()
@@ -253,8 +253,8 @@ class Translator(capsule_mt.translate.translator.Translator):
     @property
     def _task_settings(self) -> Mapping[str, Any]:
         """What a T5 checkpoint says of the task "translation_en_to_de": a prefix and settings of `generate()`."""
-        of_tasks = getattr(self.model.config, "task_specific_params", None) or {}
-        return of_tasks.get(self.task) or {}
+        settings_by_task = getattr(self.model.config, "task_specific_params", None) or {}
+        return settings_by_task.get(self.task) or {}
 
 
 def check_model(model: object) -> None:

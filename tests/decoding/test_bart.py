@@ -104,7 +104,7 @@ def test_a_checkpoint_and_a_batch_of_one_give_the_same_tokens(model_type, tmp_pa
     expected = model.generate(**padded(sources), num_beams=3, forced_bos_token_id=FORCED)[:, 1:].tolist()
     for source, tokens in zip(sources, expected, strict=True):
         options = SearchOptions([MAX_TOKENS], num_beams=3, suppress_tokens=[PAD])
-        options = options._replace(further={"forced_bos_token_id": FORCED})
+        options = options._replace(transformers_only={"forced_bos_token_id": FORCED})
         ((hypothesis, *_),) = decoder.translate([source], options)
         assert hypothesis.ids == tokens[: len(hypothesis.ids)]
         assert set(tokens[len(hypothesis.ids) :]) <= {PAD}

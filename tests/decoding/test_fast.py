@@ -32,7 +32,7 @@ FAMILIES_AND_SEAMS = ["plain", "em", "guided", "capsules", "rnmt_guided"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_equals_generate(name):
+def test_to_fast_equals_generate(name):
     model = build(name)
     fast = strictly(model, int8=False)
     assert fast.backend == "native"
@@ -56,7 +56,7 @@ def first_logits(fast):
 
 
 @pytest.mark.parametrize("name", FAMILIES_AND_SEAMS)
-def test_in_int8_it_is_close_and_a_batch_equals_its_sentences(name):
+def test_int8_is_close_and_a_batch_equals_its_sentences(name):
     model = build(name)
     exact, fast = (strictly(model, int8=int8) for int8 in (False, True))
     together = fast.generate(**batch(), num_beams=3, return_dict_in_generate=True)
@@ -87,7 +87,7 @@ def test_changed_weights_are_noticed():
     assert torch.equal(fast.generate(**batch()), model.generate(**batch()))
 
 
-def test_what_it_does_not_know_is_left_to_transformers(caplog, monkeypatch):
+def test_options_that_the_engine_lacks_are_left_to_transformers(caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
     model = build("plain")
     fast = to_fast(model, int8=False)
@@ -112,12 +112,12 @@ def test_what_it_does_not_know_is_left_to_transformers(caplog, monkeypatch):
         ({"eos_token_id": -5, "min_length": 3}, "`eos_token_id`: -5, outside"),
     ],
 )
-def test_an_explicit_backend_names_what_it_does_not_know(options, message):
+def test_a_strict_translator_refuses_options_that_the_engine_lacks(options, message):
     with pytest.raises(ValueError, match=message):
         strictly(build("plain"), int8=False).generate(**batch(), **options)
 
 
-def test_a_shortlist_beside_the_model_is_read_and_has_room_for_the_beams(tmp_path):
+def test_a_shortlist_beside_the_model_is_read_and_must_fill_the_beams(tmp_path):
     model = build("plain")
     model.name_or_path = str(tmp_path)
     Shortlist.of_translations({}, [], (VOCABULARY, VOCABULARY)).save(tmp_path / FILE_NAME)
@@ -156,7 +156,7 @@ class MaxPool(LayerAggregation):
 
 
 class OtherDynamicCombination(DynamicCombination):
-    """One whose weights are those of a known class."""
+    """A subclass that has the weights of a known class, but combines layers in another way."""
 
     def aggregate(self, layer_outputs, output_routing_weights):
         return super().aggregate(layer_outputs, output_routing_weights)[0].abs(), None
@@ -171,7 +171,7 @@ def routing_in_two_halves(votes, **arguments):
 
 
 def unknown(kind):
-    """A model of which one part is not what its configuration says, and what names it."""
+    """Return a model in which one part deviates from its configuration, and the error that names this part."""
     model = build("simple_heads" if kind == "activation" else "dynamic" if "method" in kind else "combination")
     decoder = model.model.decoder
     if kind == "class":
@@ -278,7 +278,7 @@ def test_models_that_are_still_what_their_configuration_says():
     assert torch.equal(tokens, expected)
 
 
-def test_without_the_engine_generate_decodes(monkeypatch):
+def test_generate_decodes_if_the_engine_is_missing(monkeypatch):
     def missing():
         raise NativeUnavailableError("the native engine was not built")
 
@@ -292,7 +292,7 @@ def test_without_the_engine_generate_decodes(monkeypatch):
 
 
 def translations_by_threads(fast, monkeypatch, sources, **search):
-    """What one thread generates, and what several do."""
+    """Yield the results for one thread and for several."""
     for threads in (1, 2, 3, 5):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
         result = fast.generate(**batch(sources), **search, return_dict_in_generate=True)
@@ -300,8 +300,8 @@ def translations_by_threads(fast, monkeypatch, sources, **search):
 
 
 @pytest.mark.parametrize("int8", [False, True])
-def test_threads_give_what_one_gives(int8, monkeypatch):
-    """Of a model that is wide enough: threads leave small products to one of them."""
+def test_results_do_not_depend_on_the_number_of_threads(int8, monkeypatch):
+    """The model is wide enough that threads share its products; small products run on one thread."""
     sizes = {"d_model": 256, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 512, "decoder_ffn_dim": 512}
     marian = MarianMTModel(MarianConfig(vocab_size=1003, max_position_embeddings=60, **sizes, **SPECIAL))
     seams = {"layer_aggregation": "em_routing", "guided_routing": "guided", "guided_capsule_dim": 64}
@@ -309,8 +309,8 @@ def test_threads_give_what_one_gives(int8, monkeypatch):
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter.data, std=0.2)
     fast = strictly(model, int8=int8)
-    tries = ((SOURCES, 3), (SOURCES[2:3], 4), (SOURCES[1:2], 1), ([SOURCES[2] * 3], 5))
-    for sources, num_beams in tries:
+    cases = ((SOURCES, 3), (SOURCES[2:3], 4), (SOURCES[1:2], 1), ([SOURCES[2] * 3], 5))
+    for sources, num_beams in cases:
         settings = {"num_beams": num_beams, "max_new_tokens": 9, "min_new_tokens": 9}
         alone, *together = translations_by_threads(fast, monkeypatch, sources, **settings)
         assert all(

@@ -90,10 +90,14 @@ def test_what_the_engine_does_not_know_goes_to_generate_with_one_line(caplog, mo
     model = build("plain")
     plain, fast = GenerateDecoder(model), GenerateDecoder(model, fast=FastTranslator(model, int8=False))
     lines = heard(caplog, monkeypatch)
-    for further in ({"encoder_repetition_penalty": 1.3}, {"do_sample": True, "top_k": 5}, {"logits_processor": [int]}):
-        if "logits_processor" in further:
-            further = {"logits_processor": [TargetPrefix([[5]], 1)]}
-        asked = options(further=further)
+    for settings in (
+        {"encoder_repetition_penalty": 1.3},
+        {"do_sample": True, "top_k": 5},
+        {"logits_processor": [int]},
+    ):
+        if "logits_processor" in settings:
+            settings = {"logits_processor": [TargetPrefix([[5]], 1)]}
+        asked = options(transformers_only=settings)
         torch.manual_seed(3)
         expected = plain.translate(SOURCES, asked)
         for _ in range(2):
@@ -103,12 +107,12 @@ def test_what_the_engine_does_not_know_goes_to_generate_with_one_line(caplog, mo
             for (left,), (right,) in zip(actual, expected, strict=True):
                 assert left.ids == right.ids
                 assert left.score == pytest.approx(right.score, abs=1e-3)
-        name = next(iter(further))
+        name = next(iter(settings))
         (line,) = [line for line in lines() if f"`{name}" in line]
         assert line.endswith("is left to transformers' generate().")
     torch.manual_seed(4)
-    sampled = plain.translate(SOURCES, options(further={"do_sample": True}))
-    assert sampled != plain.translate(SOURCES, options(further={"do_sample": True}))
+    sampled = plain.translate(SOURCES, options(transformers_only={"do_sample": True}))
+    assert sampled != plain.translate(SOURCES, options(transformers_only={"do_sample": True}))
 
 
 def test_the_engine_alone_decodes_what_it_knows(monkeypatch):
@@ -140,11 +144,13 @@ def test_an_end_token_of_a_call():
     decoder = GenerateDecoder(model)
     free = [best.ids for (best,) in decoder.translate(SOURCES, options())]
     end = free[0][3]
-    hypotheses = [hypothesis for (hypothesis,) in decoder.translate(SOURCES, options(further={"eos_token_id": end}))]
+    hypotheses = [
+        hypothesis for (hypothesis,) in decoder.translate(SOURCES, options(transformers_only={"eos_token_id": end}))
+    ]
     for ids, one in zip(free, hypotheses, strict=True):
         assert one.ids == (ids[: ids.index(end) + 1] if end in ids else ids)
         assert one.was_cut == (end not in ids)
     (forced,) = (one.log_probs for one in decoder.force(SOURCES[:1], [hypotheses[0].ids], Readings()))
     assert hypotheses[0].score == pytest.approx(sum(forced) / len(forced), abs=1e-5)
-    endless = decoder.translate(SOURCES, options(further={"eos_token_id": -1}))
+    endless = decoder.translate(SOURCES, options(transformers_only={"eos_token_id": -1}))
     assert [len(one.ids) for (one,) in endless] == [14] * 4

@@ -162,8 +162,8 @@ def test_only_a_model_is_taken_as_one(translator, kind):
 
 
 def test_what_is_refused(translator):
-    of_generate = dict.fromkeys(vars(GenerationConfig()).keys() - {"transformers_version"})
-    assert texts_of(translator("No.", **of_generate, return_tensors=None)) == texts_of(translator("No."))
+    generate_settings = dict.fromkeys(vars(GenerationConfig()).keys() - {"transformers_version"})
+    assert texts_of(translator("No.", **generate_settings, return_tensors=None)) == texts_of(translator("No."))
     for parameters, message in (
         ({"num_beams": 0}, "`num_beams` must be a whole number from 1 to 256, got 0"),
         ({"coverage": CoverageOptions(weight=1.0)}, "`num_beams` is 1"),

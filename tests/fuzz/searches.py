@@ -73,7 +73,7 @@ SEARCH: dict[str, Callable[[random.Random, int], Any]] = {
     "readings": lambda generator, count: {
         name: draw(generator, count) for name, draw in READINGS.items() if generator.random() < 0.7
     },
-    "further": draw_choice({}, {}, {}, {"top_k": 5}),
+    "transformers_only": draw_choice({}, {}, {}, {"top_k": 5}),
     **{option.name: draw_option(option) for option in SEARCH_FIELDS},
 }
 
@@ -84,8 +84,8 @@ class Listed:
     def __init__(self, tokens: Ids) -> None:
         self.tokens = tokens
 
-    def of_source(self, source: Ids, *further: int) -> Sequence[int]:
-        return sorted({*self.tokens, *source, *further})
+    def of_source(self, source: Ids, *extra_tokens: int) -> Sequence[int]:
+        return sorted({*self.tokens, *source, *extra_tokens})
 
 
 def random_m2m100(folder: Path) -> Path:

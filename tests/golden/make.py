@@ -257,9 +257,9 @@ def measure_coverage(model: Any, tokenizer: Any, pairs: list[dict[str, str]]) ->
         mask = batch["attention_mask"].bool()
         measured[name] = {key: rounded(getattr(coverage, key)) for key in ("score", "balance", "log_prob")}
         for key in ("past", "future", "covered"):
-            of_words = getattr(coverage, key)
-            assert not of_words[~mask].any(), f"{key} of padding"
-            measured[name][key] = [rounded(row[is_word]) for row, is_word in zip(of_words, mask, strict=True)]
+            word_values = getattr(coverage, key)
+            assert not word_values[~mask].any(), f"{key} of padding"
+            measured[name][key] = [rounded(row[is_word]) for row, is_word in zip(word_values, mask, strict=True)]
     return measured
 
 
@@ -282,7 +282,7 @@ def measure_titles_and_cells(model: Any, tokenizer: Any) -> list[list[float]]:
     measured = []
     for target, forced in zip(targets, GenerateDecoder(model).force(sources, targets, readings), strict=True):
         hypothesis = Hypothesis(target, [], was_cut=False)
-        hypothesis.read(forced, tokenizer.eos_token_id)
+        hypothesis.rescore(forced, tokenizer.eos_token_id)
         measured.append(rounded(hypothesis.received))
     return measured
 

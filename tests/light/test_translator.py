@@ -321,7 +321,7 @@ def test_the_checkpoints_settings_and_the_calls():
 
 
 @pytest.mark.parametrize(
-    ("settings", "config", "further"),
+    ("settings", "config", "expected"),
     [
         (
             {"encoder_repetition_penalty": 1.0, "use_cache": True, "do_sample": False, "top_k": 50},
@@ -338,8 +338,8 @@ def test_the_checkpoints_settings_and_the_calls():
         ({"clean_up_tokenization_spaces": True}, {"eos_token_id": 1, "cache_implementation": "static"}, {}),
     ],
 )
-def test_options_that_only_transformers_knows(settings, config, further):
-    assert asked(settings=settings, generation=config).further == further
+def test_options_that_only_transformers_knows(settings, config, expected):
+    assert asked(settings=settings, generation=config).transformers_only == expected
 
 
 def test_a_translation_at_its_limit_is_told(caplog):

@@ -30,7 +30,9 @@ GERMAN, ENGLISH = (
 SOURCE = "Die Kinder spielen heute im Garten ihrer Großmutter."
 COMPLETE, SHORT = "The children are playing in their grandmother's garden today.", "The children are playing today."
 SPANS = [Span(0, 3), Span(4, 7), Span(8, 13)]
-WORDS = [SourceWord(span, [n], is_mark=False, is_unknown=False, model_span=span) for n, span in enumerate(SPANS)]
+WORDS = [
+    SourceWord(span, [index], is_mark=False, is_unknown=False, model_span=span) for index, span in enumerate(SPANS)
+]
 PIECE = Piece(Span(0, 13), [5, 6, 7, 1], WORDS, text="one two three")
 CANDIDATE = Candidate(PIECE, "eins", [8, 1], [0.9, 0.1, 0.4], [True] * 3)
 
@@ -41,14 +43,14 @@ class Reverse:
     def __init__(self, *log_probs):
         self.log_probs, self.texts = list(log_probs), []
 
-    def read(self, texts, translations, *, with_head=False, with_information=False, spans=None):
+    def force(self, texts, translations, *, with_head=False, with_information=False, spans=None):
         self.texts.append(list(texts))
         self.spans = spans
         return [ForcedPair([], [*SPANS, None], Forced([*self.log_probs, -1.0])) for _ in texts]
 
 
 class Losing:
-    """A decoder: the translation loses so many nats for each token that its source lacks."""
+    """A decoder in which the translation loses these nats of log-probability for each token that its source lacks."""
 
     def __init__(self, **losses):
         self.losses, self.sources = losses, []
@@ -56,7 +58,7 @@ class Losing:
     def force(self, sources, targets, readings):
         self.sources += [list(source) for source in sources]
         missing = [{5, 6, 7} - set(source) for source in sources]
-        return [Forced([-sum(self.losses[f"token_{token}"] for token in of_one), 0.0]) for of_one in missing]
+        return [Forced([-sum(self.losses[f"token_{token}"] for token in tokens), 0.0]) for tokens in missing]
 
 
 def test_a_doubt_by_hand():
@@ -91,7 +93,7 @@ def test_a_length_by_hand():
     assert ExpectedLength().shortness("a" * 80, "a" * 60) == 0.25
 
 
-def test_only_doubts_that_may_pass_are_verified():
+def test_only_words_whose_doubt_may_exceed_the_threshold_are_verified():
     reverse, decoder = Reverse(-1.0, -8.0, -2.0), Losing(token_5=4.0, token_6=-1.0, token_7=5.0)
     exact = doubts([CANDIDATE], decoder, reverse, threshold=-99.0)[0]
     assert reverse.spans == [SPANS]
@@ -106,11 +108,11 @@ def test_only_doubts_that_may_pass_are_verified():
     assert reverse.texts == []  # no doubt can exceed 9.2, so none above 11 is verified
 
 
-def test_a_closed_word_and_one_of_an_empty_translation():
+def test_unmarkable_words_and_an_empty_translation():
     reverse, decoder = Reverse(-9.0, -9.0, -9.0), Losing(token_5=0.0, token_6=0.0, token_7=0.0)
     doubts([CANDIDATE._replace(markable=[False] * 3)], decoder, reverse, threshold=0.0)
     assert (reverse.texts, decoder.sources) == ([], [])
-    reverse.read = lambda texts, translations, spans: [None for _ in texts]
+    reverse.force = lambda texts, translations, spans: [None for _ in texts]
     assert min(doubts([CANDIDATE._replace(attention=[0.0] * 3)], decoder, reverse, threshold=7.0)[0]) > 7
 
 
@@ -217,7 +219,7 @@ def test_a_reverse_that_is_not_there_is_looked_for_once(pair, monkeypatch):
     assert looked_for == ["elsewhere"]
 
 
-def test_two_numbers_rank_given_translations(pair):
+def test_omission_and_hallucination_rank_translations(pair):
     elsewhere = "He never eats fish in the evening."
     complete, short, unrelated, blank = pair.adequacy([SOURCE, SOURCE, SOURCE, " "], [COMPLETE, SHORT, elsewhere, "x"])
     assert blank is None
@@ -227,15 +229,15 @@ def test_two_numbers_rank_given_translations(pair):
     assert pair.information([SOURCE], [COMPLETE])[0] > pair.information([SOURCE], [SHORT + " Not today."])[0]
 
 
-def test_both_numbers_take_four_forced_passes(pair, monkeypatch):
+def test_adequacy_takes_four_forced_passes(pair, monkeypatch):
     """Both directions, with and without the source; the score is that of the first pass."""
     texts, translations, force = [SOURCE, SOURCE, " "], [COMPLETE, SHORT, "x"], EngineDecoder.force
     expected = pair.adequacy(texts, translations)
     forced = []
 
-    def counted(self, sources, *arguments, **further):
+    def counted(self, sources, *arguments, **options):
         forced.append(len(sources))
-        return force(self, sources, *arguments, **further)
+        return force(self, sources, *arguments, **options)
 
     monkeypatch.setattr(EngineDecoder, "force", counted)
     scored = pair.score(texts, translations, adequacy=True)
@@ -246,11 +248,11 @@ def test_both_numbers_take_four_forced_passes(pair, monkeypatch):
     ]
 
 
-def test_the_reverse_reads_requested_words_alone(pair):
-    """Their log-probabilities are the same; what follows the last of them is not read."""
+def test_a_forced_pass_over_requested_words_alone(pair):
+    """Their log-probabilities are the same; the pass ends at the last of them."""
     verb, garden = (Span(SOURCE.index(word), SOURCE.index(word) + len(word)) for word in ("spielen", "Garten"))
-    (complete,) = pair.reverse.read([COMPLETE], [SOURCE])
-    partial, blank, nothing = pair.reverse.read(
+    (complete,) = pair.reverse.force([COMPLETE], [SOURCE])
+    partial, blank, nothing = pair.reverse.force(
         [COMPLETE, " ", COMPLETE], [SOURCE] * 3, spans=[[verb, garden], [], []]
     )
     assert (blank, len(nothing.forced.log_probs)) == (None, 1)
@@ -304,7 +306,7 @@ def test_a_made_up_word_by_hand():
     assert measured == pytest.approx(expected)
 
 
-def test_given_translations_are_read_without_tags(pair, caplog):
+def test_tags_do_not_change_the_scores_of_translations(pair, caplog):
     texts = ["Der <i>alte</i> Mann kauft <a href='x'>einen roten Hut</a>.", "<p>Er schläft.</p>"]
     options = CoverageOptions(support=True)
     expected = pair(texts, coverage=options, alignment=True)
@@ -321,16 +323,16 @@ def test_given_translations_are_read_without_tags(pair, caplog):
         [re.sub("<.*?>", "", text) for text in texts], [re.sub("<.*?>", "", t) for t in translations]
     )
     assert [result.adequacy for result in scored] == plain
-    (forced_pair,) = pair.read(texts[1:], translations[1:])
+    (forced_pair,) = pair.force(texts[1:], translations[1:])
     assert [translations[1][slice(*span)] for span in forced_pair.target if span][:2] == ["He", "'"]
     assert pair.score(["Er schläft."], translations[1:])[0].score == pytest.approx(scored[1].score, abs=1e-5)
     assert not caplog.records
 
 
 @pytest.mark.parametrize("case", vectors("forced")["cases"], ids=lambda case: case["text"])
-def test_what_is_read_of_a_given_translation(case):
+def test_what_the_model_reads_of_a_translation(case):
     decoder, tokenizer, text = Echo(), WordTokenizer(), case["text"]
-    (forced_pair,) = translator(decoder, tokenizer).read([text], [case["translation"]])
+    (forced_pair,) = translator(decoder, tokenizer).force([text], [case["translation"]])
     if case["source"] is None:
         assert forced_pair is None
         return
@@ -353,6 +355,6 @@ def test_tags_between_sentences_are_read_as_a_space(pair, caplog):
     words = [word.text for word in scored.coverage.words]
     assert words == [word.text for word in plain.coverage.words]
     assert [text[word.start : word.end] for word in scored.coverage.words] == words
-    (forced_pair,) = pair.read([text], [translation])
+    (forced_pair,) = pair.force([text], [translation])
     assert "".join(translation[slice(*span)] for span in forced_pair.target if span) == "Hesleeps.Hereads."
     assert not caplog.records

@@ -183,17 +183,17 @@ typedef struct {
     const int32_t *tokens;        /* used if `small_tokens` is NULL */
     int64_t num_frequent;
     const int32_t *frequent; /* what every translation may have */
-    int64_t multiple;        /* the number of candidates is rounded up to a multiple of this, before further ones */
+    int64_t multiple;        /* the number of candidates is rounded up to a multiple of this, before extra ones */
 } lexicon_t;
 
 /* Returns how many tokens are outside of a vocabulary; narrows them to two bytes unless `narrow` is NULL. */
 EXPORTED int64_t engine_narrow_tokens(const int32_t *tokens, int64_t count, int64_t vocabulary, uint16_t *narrow);
 
-/* Sources whose candidates are listed: their tokens, and further candidates of each, one source after the other. */
+/* Sources whose candidates are listed: their tokens, and extra candidates of each, one source after the other. */
 typedef struct {
     int64_t count;
-    const int64_t *words, *lengths;           /* [count] lengths */
-    const int64_t *further, *further_lengths; /* [count] lengths */
+    const int64_t *words, *lengths;              /* [count] lengths */
+    const int64_t *extra_tokens, *extra_lengths; /* [count] lengths */
 } sources_t;
 
 /* Fills in the shortlist of a request; returns the number of its candidates, of which there are at most as many as tokens

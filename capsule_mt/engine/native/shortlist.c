@@ -40,19 +40,19 @@ static int64_t count_tokens(const bits_t *set, int64_t size) {
 
 /* Fills in the candidates of each source, and in the last set those of all. Returns 0 or REFUSED. */
 static int find_candidates(const lexicon_t *lexicon, const sources_t *sources, bits_t *sets, int64_t size) {
-    const int64_t *words = sources->words, *further = sources->further;
+    const int64_t *words = sources->words, *extra_tokens = sources->extra_tokens;
     bits_t *joint = sets + sources->count * size;
     for (int64_t source = 0; source < sources->count; source++, sets += size) {
         if (add_translations(lexicon, words, sources->lengths[source], sets)) return REFUSED;
         fill_up(lexicon, sets, count_tokens(sets, size));
-        for (int64_t i = 0; i < sources->further_lengths[source]; i++) {
-            if (further[i] < 0 || further[i] >= lexicon->vocabulary)
-                return refuse("the shortlist: token %lld is outside the vocabulary of %lld", (long long)further[i],
+        for (int64_t i = 0; i < sources->extra_lengths[source]; i++) {
+            if (extra_tokens[i] < 0 || extra_tokens[i] >= lexicon->vocabulary)
+                return refuse("the shortlist: token %lld is outside the vocabulary of %lld", (long long)extra_tokens[i],
                               (long long)lexicon->vocabulary);
-            add_token(sets, further[i]);
+            add_token(sets, extra_tokens[i]);
         }
         words += sources->lengths[source];
-        further += sources->further_lengths[source];
+        extra_tokens += sources->extra_lengths[source];
         for (int64_t i = 0; i < size; i++) joint[i] |= sets[i];
     }
     return 0;

@@ -108,10 +108,10 @@ class Plain:
 
     def embed(self, out: list[Row], table: int, positions: int, scale: float) -> None:
         width = len(out[0])
-        of_words = self.space == Space.WORDS
+        per_word = self.space == Space.WORDS
         for row_number, row in enumerate(out):
-            token = self.source[row_number] if of_words else self.token
-            at = (row_number if of_words else self.step) * width
+            token = self.source[row_number] if per_word else self.token
+            at = (row_number if per_word else self.step) * width
             row[:] = [scale * value for value in self.vectors[table][token * width : (token + 1) * width]]
             if positions >= 0:
                 row[:] = [a + b for a, b in zip(row, self.vectors[positions][at : at + width], strict=True)]

@@ -46,9 +46,9 @@ def readings_of(decoder: EngineDecoder) -> Readings:
     return Readings(head=(1, 1) if engine.head_shape[0] else None)
 
 
-def options(limit: int = 12, **further) -> SearchOptions:
-    further.setdefault("suppress_tokens", [PAD])
-    return SearchOptions(limits=[limit] * len(SOURCES), **further)
+def options(limit: int = 12, **settings) -> SearchOptions:
+    settings.setdefault("suppress_tokens", [PAD])
+    return SearchOptions(limits=[limit] * len(SOURCES), **settings)
 
 
 def all_results(decoder: EngineDecoder, limit: int = 12):
@@ -299,8 +299,8 @@ class Listed:
     def __init__(self, end: int = 50) -> None:
         self.tokens = range(30, end)
 
-    def of_source(self, source, *further):
-        return sorted({*self.tokens, *source, *further})
+    def of_source(self, source, *extra_tokens):
+        return sorted({*self.tokens, *source, *extra_tokens})
 
 
 @names
@@ -348,23 +348,23 @@ class Shared:
     def __init__(self, *, copies: bool) -> None:
         self.copies, self.tokens = copies, [*range(20, 50), END]
 
-    def of_source(self, source, *further):
+    def of_source(self, source, *extra_tokens):
         return list(self.tokens) if self.copies else self.tokens
 
 
 def test_a_list_that_sources_share_is_as_a_list_of_each():
     decoder = decoder_of(PROGRAMS["plain"])
     for search in SEARCHES.values():
-        shared, of_each = (
+        shared, separate = (
             decoder.translate(SOURCES, options(shortlist=Shared(copies=copies), **search)) for copies in (False, True)
         )
-        assert shared == of_each
+        assert shared == separate
         assert {token for hypotheses in shared for token in hypotheses[0].ids} <= {*range(20, 50), END}
 
 
 def test_options_of_generate_are_refused():
     with pytest.raises(ValueError, match=r"not support `top_k`, `num_beam` \(did you mean `num_beams`\?\)$"):
-        decoder_of(PROGRAMS["plain"]).translate(SOURCES, options(further={"top_k": 5, "num_beam": 5}))
+        decoder_of(PROGRAMS["plain"]).translate(SOURCES, options(transformers_only={"top_k": 5, "num_beam": 5}))
 
 
 @pytest.mark.parametrize(

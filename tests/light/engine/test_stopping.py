@@ -17,8 +17,8 @@ LONG = 300_000  # tokens: many seconds of work
 SOON = 1.0  # seconds of this process's processor time; 0.02 is enough on an idle machine
 
 
-def search(decoder: EngineDecoder, **further):
-    options = SearchOptions(limits=[LONG] * len(SOURCES), suppress_tokens=[PAD, END], **further)
+def search(decoder: EngineDecoder, **settings):
+    options = SearchOptions(limits=[LONG] * len(SOURCES), suppress_tokens=[PAD, END], **settings)
     return decoder.translate(SOURCES, options)
 
 

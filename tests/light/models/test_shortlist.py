@@ -33,10 +33,10 @@ def test_the_tokens_of_several_sources(vocabulary, multiple):
     shortlist = Shortlist.of_translations(translations, [0, last // 2], (vocabulary, vocabulary))
     shortlist.multiple = multiple
     sources = [[last], [], [last, 0, last // 3 * 3, *range(vocabulary)[:60:2]], [last // 2]]
-    further = [[], [0], [last, last, 0], [last // 2]]
+    extra_tokens = [[], [0], [last, last, 0], [last // 2]]
     for count in (1, 2, len(sources)):
-        together = joint_candidates(shortlist, sources[:count], further[:count])
-        expected = joint_candidates(OneByOne(shortlist), sources[:count], further[:count])
+        together = joint_candidates(shortlist, sources[:count], extra_tokens[:count])
+        expected = joint_candidates(OneByOne(shortlist), sources[:count], extra_tokens[:count])
         num_indices = sum(together.list_lengths)
         assert list(together.candidates) == list(expected.candidates)
         assert together.list_lengths == expected.list_lengths
@@ -44,16 +44,16 @@ def test_the_tokens_of_several_sources(vocabulary, multiple):
 
 
 @pytest.mark.parametrize(
-    ("sources", "further", "message"),
+    ("sources", "extra_tokens", "message"),
     [
         ([[5], [211]], [[], []], "the source: token 211 is outside the vocabulary of 211"),
         ([[-1]], [[]], "the source: token -1 is outside the vocabulary of 211"),
         ([[5], [6]], [[0], [211]], "the shortlist: token 211 is outside the vocabulary of 211"),
     ],
 )
-def test_tokens_outside_of_the_vocabularies_are_refused(sources, further, message):
+def test_tokens_outside_of_the_vocabularies_are_refused(sources, extra_tokens, message):
     with pytest.raises(ValueError, match=f"the native engine refused: {message}"):
-        SHORTLIST.of_sources(sources, further)
+        SHORTLIST.of_sources(sources, extra_tokens)
 
 
 def test_files(tmp_path):

@@ -37,8 +37,8 @@ def test_the_page_is_made_from_the_table():
 
 
 def test_a_decoder_gets_the_options_by_their_names():
-    of_batch = {"limits", "forces_end", "prefixes", "shortlist", "scores", "readings", "further"}
-    assert set(SearchOptions._fields) == {option.name for option in SEARCH_FIELDS} | of_batch
+    batch_fields = {"limits", "forces_end", "prefixes", "shortlist", "scores", "readings", "transformers_only"}
+    assert set(SearchOptions._fields) == {option.name for option in SEARCH_FIELDS} | batch_fields
     assert {option.name for option in offered("engine")} <= set(SearchOptions._fields)
     assert all(option.accepts(option.default) for option in SEARCH_OPTIONS if option.default is not None)
 
