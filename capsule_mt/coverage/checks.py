@@ -38,7 +38,8 @@ AFTERNOON = re.compile(r"p\.?\s?m\b|nachmittags|abends|da tarde|da noite|soir|ta
 TIME = re.compile(r"(\d{1,2})[.,](\d\d)")
 QUESTION_MARKS = "?？؟\u037e"
 END = re.compile(r"([?？؟;\u037e!！.。…:：])[\"'”’»“)\]」』\s]*\Z")
-BRANCHES = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select|choice)")  # placeholders with words, yet copied
+# placeholders with words of the source language, which are copied like other placeholders
+BRANCHES = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select|choice)")
 MIN_UNTRANSLATED = 4  # lower-case words in a run that both texts have
 MIN_DOUBLED = 4  # letters of a doubled word: shorter ones are often right, as in "die, die"
 BRACKETS = ("()", "{}")
@@ -61,7 +62,8 @@ def checks_of(
     checks = [*_item_checks(source_items, target_items)] if source_items or target_items else []
     checks += _number_checks(source_words, target_words, languages)
     tokens, target_tokens = WORDS.findall(source_words), WORDS.findall(target_words)
-    if not _numbers(source_words) and not _numbers(target_words):  # digits may stand for number words
+    # not beside digits, which may stand for a number word of the other text
+    if not _numbers(source_words) and not _numbers(target_words):
         checks += _number_word_checks(tokens, target_tokens, languages)
     checks += _sign_checks(source_words, target_words, languages)
     checks += _end_check(source_words, target_words, languages)
@@ -152,6 +154,7 @@ def _number_checks(source: str, translation: str, languages: tuple[str | None, s
     added, missing = _unexplained(added, missing, translation, source, languages[::-1])
     for number in missing:
         yield Check("numbers", number, "")
+    # a source that writes a large number in words may account for any larger number of its translation
     has_large_number = bool(added) and LARGE_NUMBER.search(source) is not None
     for number in added:
         if not has_large_number or _integer(re.sub(r"\D", "", number)) <= MAX_SMALL_NUMBER:
@@ -445,10 +448,10 @@ def _bracket_counts(text: str) -> Iterator[tuple[int, int]]:
 
 def _negation_check(source: str, translation: str, languages: Iterable[str | None]) -> Iterator[Check]:
     """Yield a negation that only one text has, if `NEGATION` covers both languages."""
-    patterns = [NEGATION.get(language or "") for language in languages]
-    if None in patterns:
+    source_patterns, target_patterns = (NEGATION.get(language or "") for language in languages)
+    if source_patterns is None or target_patterns is None:
         return
-    (source_strict, source_loose), (target_strict, target_loose) = (pattern for pattern in patterns if pattern)
+    (source_strict, source_loose), (target_strict, target_loose) = source_patterns, target_patterns
     match = re.search(source_strict, source, re.IGNORECASE)
     if match and not re.search(target_loose, translation, re.IGNORECASE):
         yield Check("negation", match[0], "")

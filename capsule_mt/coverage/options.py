@@ -10,7 +10,7 @@ class CoverageOptions:
     """Choose how coverage is measured, and what follows from it.
 
     Attributes:
-        method: "attention" reads the head that `capsule-mt calibrate` has chosen; "verified" checks its doubts by a
+        method: "attention" reads the head that `capsule-mt calibrate` has chosen; "verified" checks its result by a
             reverse model (`reverse` of a `Translator`). "deletion" works with any model: it scores the translation
             without each source word, one pass a word. "auto" is the first available of "verified", "attention" and
             "deletion".
@@ -22,8 +22,8 @@ class CoverageOptions:
         threshold: warn of sentences with a lower coverage; by default the alarm of the calibration, if it has one. 0
             never warns.
         retry_beams: translate those sentences again with this many beams, rescored by `weight` (5 by default), and
-            keep the translation that leaves out less. So are sentences in which rules find a changed number or a
-            doubled phrase; their translation with the fewest such faults is kept.
+            keep the translation that leaves out less. Sentences in which rules find a changed number or a doubled
+            phrase are translated again, too: the translation with the fewest such faults is kept.
         weight: rank the hypotheses of beam search by their score minus `weight` times the mean share of the source
             words that is left out.
     """

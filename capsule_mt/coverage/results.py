@@ -52,7 +52,7 @@ class SentenceCoverage:
 
 @dataclass(frozen=True)
 class Adequacy:
-    """How inadequate a translation is, by two scores for ranking from 0 (adequate) to 1 (not at all).
+    """Two scores for ranking translations, from 0 (adequate) to 1 (completely inadequate).
 
     `omission` measures missing content: the share of words that is not covered and, with double weight, the share of
     its expected length that it lacks. `hallucination` measures unrelated content: the share of the information in each
@@ -74,7 +74,8 @@ CheckKind = Literal[
 class Check:
     """A fault that a rule finds: the translation lacks `missing`, or has `added`, which the source lacks.
 
-    If the `kind` is "end", they are the final marks of both texts; if it is "untranslated", `missing` is that text.
+    If the `kind` is "end", `missing` and `added` are the final marks of source and translation. If it is
+    "untranslated", `missing` is the text that stayed in the source language.
     """
 
     kind: CheckKind
