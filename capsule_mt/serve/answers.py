@@ -24,7 +24,7 @@ from capsule_mt.translate.results import Translation
 
 # a character of four bytes is "%F0%9F%98%80" in a form and "\ud83d\ude00" in JSON
 MAX_ESCAPE = 12
-ROOM_FOR_OTHER_FIELDS = 65536  # bytes
+MAX_OTHER_BYTES = 65536  # of a request, besides its texts
 SHORT = 40  # characters up to which a text is too short to detect its language
 LONG = 1000  # characters of a request's texts; longer requests are cut into sentences one at a time
 MAX_TAG_GROWTH = 4  # `<b>` becomes `<g1000/>`
@@ -62,7 +62,7 @@ class Limits:
 
     @property
     def max_bytes(self) -> int:
-        return MAX_ESCAPE * self.max_characters + ROOM_FOR_OTHER_FIELDS
+        return MAX_ESCAPE * self.max_characters + MAX_OTHER_BYTES
 
 
 class Answers:
@@ -267,7 +267,7 @@ class Answers:
 
 
 def likely(translations: list[Translation]) -> list[Translation]:
-    """Return the translations of a text that are not far less probable than the likeliest of them."""
+    """Return the translations of a text without those that are much less probable than the likeliest one."""
     scores = [0.0 if translation.score is None else translation.score for translation in translations]
     return [
         translation

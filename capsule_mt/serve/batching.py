@@ -31,10 +31,12 @@ from capsule_mt.translate.text_translator import TextTranslator
 MOST_REPEATED = 24  # tokens of a repetition after which a translation is stopped
 SMOOTHING = 0.1  # weight of a new value in a running mean
 PATIENCE = 0.03  # seconds that a batch may run before the other thread starts one
-MAX_TOKENS = 1024  # of a batch, so that one of long sentences ends soon
-SHARED_BATCH = 8  # sentences of a batch of several clients, at most; with more clients, one of each
-ALIKE = (2, 16)  # a sentence of n tokens shares a batch with one of up to 2 n + 16 tokens
-# a batch takes long at SLOW times the usual time, which counts at most SLOW_TOKENS of a sentence, and SLOW_SECONDS
+MAX_TOKENS = 1024  # of a batch: bounds its time even if its sentences are long
+MAX_SHARED_SENTENCES = 8  # of a batch with several clients; if there are more clients, one sentence of each
+# a sentence of n tokens may share a batch with one of up to LENGTH_RATIO n + EXTRA_LENGTH tokens
+LENGTH_RATIO, EXTRA_LENGTH = 2, 16
+# A batch takes long if it runs for more than SLOW_SECONDS and more than SLOW times the usual time of its sentences. At
+# most SLOW_TOKENS tokens of a sentence count, so that a long one may be slow, too.
 SLOW, SLOW_TOKENS, SLOW_SECONDS = 4, 16, 0.1
 MAX_CLIENTS = 1024  # whose costs are remembered
 CHARACTERS_PER_TOKEN = 3  # estimates the cost of pairs to check, which are not tokenized here
@@ -114,7 +116,7 @@ class Sentence:
     piece: Piece | None
     cost: int
     client: "Client"
-    is_alone: bool = False  # it shares no batch with other clients' sentences
+    is_unshared: bool = False  # its batch may not have sentences of other clients
     arrived: float = field(default_factory=time.monotonic)
 
     @property
@@ -262,7 +264,7 @@ class Batcher:
         return self._queue(queued_texts, client)
 
     def _plan(self, settings: RequestSettings) -> Any:
-        """Resolve the options of a request, once for all of its texts; a check has none: `score` resolves its own."""
+        """Resolve the options of a request, once for all of its texts; `None` for a check: `score` resolves them."""
         if settings.is_check:
             return None
         beams, search = settings.num_beams, dict(settings.search) | {"most_repeated": MOST_REPEATED}
@@ -416,7 +418,7 @@ class Batcher:
                     clients.remove(client)
             sharers = len({id(sentence.client) for sentence in sentences})
             if sharers > 1:
-                max_sentences = min(self.max_batch, max(SHARED_BATCH, sharers))
+                max_sentences = min(self.max_batch, max(MAX_SHARED_SENTENCES, sharers))
         return sentences
 
     # ---- the threads
@@ -456,7 +458,7 @@ class Batcher:
                 if not (batch.stop.is_set or self._takes_long(batch)):
                     for sentence in batch.sentences:
                         sentence.client.is_slow = False
-                # a running mean, also over stopped batches: else, once the machine got slower, all would be stopped
+                # stopped batches count, too: if they did not, a machine that becomes slower would stop every batch
                 share = SMOOTHING if self._seconds_per_token else 1.0
                 self._seconds_per_token += share * (batch.seconds / batch.tokens - self._seconds_per_token)
                 self._changed.notify_all()
@@ -466,7 +468,7 @@ class Batcher:
         with self._changed:
             batch.sentences[0].client.is_slow |= not batch.is_shared
             for sentence in reversed(batch.sentences):
-                sentence.is_alone = batch.is_shared  # the next batches then show which of the clients is slow
+                sentence.is_unshared = batch.is_shared  # the next batches then show which of the clients is slow
                 if sentence.is_awaited:
                     sentence.client.waiting.appendleft(sentence)
 
@@ -526,10 +528,10 @@ def _finish_if_failed(text: QueuedText, step: Callable[[QueuedText], Any]) -> No
 
 def _fits(sentence: Sentence, first: Sentence) -> bool:
     """Return whether a sentence may join the batch of the first one."""
-    if (sentence.is_alone or first.is_alone) and sentence.client is not first.client:
+    if (sentence.is_unshared or first.is_unshared) and sentence.client is not first.client:
         return False
     shorter, longer = sorted((sentence.cost, first.cost))
-    return sentence.text.settings == first.text.settings and longer <= ALIKE[0] * shorter + ALIKE[1]
+    return sentence.text.settings == first.text.settings and longer <= LENGTH_RATIO * shorter + EXTRA_LENGTH
 
 
 def _sentences(text: QueuedText, client: Client) -> list[Sentence]:

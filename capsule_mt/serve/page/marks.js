@@ -1,4 +1,4 @@
-// The marks in the two texts, the list of problems beside them, and the story of a word: a note on what became of it.
+// The marks in the two texts, the list of problems beside them, and notes on single words: what became of each.
 "use strict";
 
 const $ = (id) => document.getElementById(id);
@@ -90,7 +90,7 @@ function problemsOf(coverage, source, target) {
 class MarkedText {
   constructor(side) {
     this.side = side;
-    [this.field, this.layer, this.story] = [$(side), $(`${side}-marks`), $(`${side}-story`)];
+    [this.field, this.layer, this.note] = [$(side), $(`${side}-marks`), $(`${side}-note`)];
     this.clear();
   }
 
@@ -98,7 +98,7 @@ class MarkedText {
   clear() {
     this.segments = [];
     this.layer.replaceChildren(this.field.value, document.createElement("br"));
-    this.hideStory();
+    this.hideNote();
   }
 
   /** Draw the text in segments, which are words, the spans of problems, and what is between. */
@@ -133,16 +133,16 @@ class MarkedText {
     for (const segment of this.segments) segment.node.classList.toggle("lit", isLit(segment));
   }
 
-  tell(text, { node }) {
-    this.story.textContent = text;
-    this.story.hidden = false;
-    const left = Math.min(node.offsetLeft, this.layer.offsetWidth - this.story.offsetWidth);
-    this.story.style.left = `${Math.max(0, left)}px`;
-    this.story.style.top = `${node.offsetTop + node.offsetHeight + 4}px`;
+  showNote(text, { node }) {
+    this.note.textContent = text;
+    this.note.hidden = false;
+    const left = Math.min(node.offsetLeft, this.layer.offsetWidth - this.note.offsetWidth);
+    this.note.style.left = `${Math.max(0, left)}px`;
+    this.note.style.top = `${node.offsetTop + node.offsetHeight + 4}px`;
   }
 
-  hideStory() {
-    this.story.hidden = true;
+  hideNote() {
+    this.note.hidden = true;
   }
 }
 
@@ -154,16 +154,16 @@ class MarkedTexts {
     for (const [side, text] of Object.entries(this.sides)) {
       text.field.addEventListener("pointermove", (event) => this.light(side, text.segmentAtPoint(event)));
       text.field.addEventListener("pointerleave", () => this.light(side, undefined));
-      text.field.addEventListener("click", (event) => this.tell(side, text.segmentAtPoint(event)));
+      text.field.addEventListener("click", (event) => this.showNote(side, text.segmentAtPoint(event)));
       text.field.addEventListener("keyup", (event) => {
         if (!/^(Arrow|Home|End|Page)/.test(event.key)) return;
         const segment = text.segmentAtCaret();
         this.light(side, segment);
-        this.tell(side, segment?.problem && segment); // a story of each word would be too much to hear
+        this.showNote(side, segment?.problem && segment); // a note on each word would be too much to hear
       });
-      text.field.addEventListener("blur", () => text.hideStory());
+      text.field.addEventListener("blur", () => text.hideNote());
     }
-    document.addEventListener("keydown", (event) => event.key === "Escape" && this.hideStories());
+    document.addEventListener("keydown", (event) => event.key === "Escape" && this.hideNotes());
   }
 
   clear() {
@@ -173,8 +173,8 @@ class MarkedTexts {
     $("problems").hidden = true;
   }
 
-  hideStories() {
-    for (const text of Object.values(this.sides)) text.hideStory();
+  hideNotes() {
+    for (const text of Object.values(this.sides)) text.hideNote();
   }
 
   /** Show what a coverage finds, and return how many problems that are; `pairs` are of words that belong together. */
@@ -202,7 +202,7 @@ class MarkedTexts {
     return item;
   }
 
-  /** Light up a problem in its text, and tell its story there. */
+  /** Light up a problem in its text, and show its note there. */
   pointAt(problem, span) {
     const text = this.sides[span.side];
     for (const markedText of Object.values(this.sides)) {
@@ -210,8 +210,8 @@ class MarkedTexts {
     }
     const first = text.segments.find(({ start }) => start >= span.start);
     first.node.scrollIntoView({ block: "nearest" });
-    this.hideStories();
-    if (first.problem === problem) text.tell(this.storyOf(span.side, first), first);
+    this.hideNotes();
+    if (first.problem === problem) text.showNote(this.noteOf(span.side, first), first);
   }
 
   /** Return the indices of the words on the other side that belong to a word. */
@@ -226,14 +226,14 @@ class MarkedTexts {
     this.sides[side === "source" ? "target" : "source"].light(({ word }) => partners.includes(word));
   }
 
-  tell(side, segment) {
-    this.hideStories();
-    const story = segment && this.storyOf(side, segment);
-    if (story) this.sides[side].tell(story, segment);
+  showNote(side, segment) {
+    this.hideNotes();
+    const note = segment && this.noteOf(side, segment);
+    if (note) this.sides[side].showNote(note, segment);
   }
 
   /** Return what is known about a word in one or two sentences, or an empty text. */
-  storyOf(side, { problem, word }) {
+  noteOf(side, { problem, word }) {
     const partners = word === undefined ? [] : this.partners(side, word);
     const names = partners.map((index) => quoted(this.sides[side === "source" ? "target" : "source"].words[index])).join(", ");
     if (!problem) return names && `${quoted(this.sides[side].words[word])} ${side === "source" ? "became" : "comes from"} ${names}.`;

@@ -1,4 +1,4 @@
-"""What starts a server for a test, and what speaks to it without a library."""
+"""Code that starts a server for a test, and HTTP requests to it without a library."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ print("all answered" if ended else "not all answered", flush=True)
 
 
 async def open_request(address, body, length, *headers):
-    """Send the head of a request and a body, which may be shorter than its length; return what reads the answer."""
+    """Send the head of a request and a body, which may be shorter than `length`; return the streams."""
     reader, writer = await asyncio.open_connection(*address.removeprefix("http://").split(":"))
     lines = ("POST /translate HTTP/1.1", "Host: localhost", f"Content-Length: {length}", *headers)
     writer.write("\r\n".join((*lines, "\r\n")).encode() + body)

@@ -254,10 +254,10 @@ def test_clients_of_libretranslate_in_node(serve, tmp_path):
         ["node", "clients.cjs", address], cwd=tmp_path, capture_output=True, text=True, timeout=300
     )
     assert process.returncode == 0, process.stderr
-    plain, of_auto, detected, translated, refused, languages = json.loads(process.stdout)
+    plain, auto_translation, detected, translated, refused, languages = json.loads(process.stdout)
     assert (plain, translated["translatedText"]) == ("Er schläft.", "Er schläft.")
     assert translated["alternatives"] == []  # all are far less probable
-    assert of_auto.startswith("Er schläft")
+    assert auto_translation.startswith("Er schläft")
     assert detected["language"] == "en"
     assert refused["error"].startswith("fr is not supported")
     assert {"code": "en", "name": "English", "targets": ["de", "en"]} in languages

@@ -105,7 +105,7 @@ def test_problems_are_marked_and_listed(request, screenshots, browser_name, sche
         ]
         assert (texts_of(page, ".marks .fault"), texts_of(page, "#target-marks .doubt")) == (["500", "50"], ["dreams"])
         page.locator("#problem-list button").last.click()
-        assert page.locator("#target-story").inner_text() == (
+        assert page.locator("#target-note").inner_text() == (
             "Perhaps made up: dreams. Only 0 % of it seems to come from the text."
         )
         assert texts_of(page, ".lit") == ["dreams"]
@@ -147,17 +147,17 @@ def test_words_that_belong_together_and_their_stories(browser):
         assert texts_of(page, "#source-marks .doubt") == ["quick"]
         click_word(page, "source", "fox")
         assert texts_of(page, ".lit") == ["fox", "FOX"]
-        assert page.locator("#source-story").inner_text() == "“fox” became “FOX”."
+        assert page.locator("#source-note").inner_text() == "“fox” became “FOX”."
         click_word(page, "target", "A")
-        assert page.locator("#target-story").inner_text() == "“A” comes from “a”."
-        assert not page.locator("#source-story").is_visible()
+        assert page.locator("#target-note").inner_text() == "“A” comes from “a”."
+        assert not page.locator("#source-note").is_visible()
         page.keyboard.press("Escape")
-        assert not page.locator("#target-story").is_visible()
+        assert not page.locator("#target-note").is_visible()
         page.locator("#source").focus()
         page.keyboard.press("End")
         for _ in "k fox":
             page.keyboard.press("ArrowLeft")
-        assert page.locator("#source-story").inner_text() == (
+        assert page.locator("#source-note").inner_text() == (
             "Perhaps left out, unverified: quick. Only 0 % of it seems to be in the translation."
         )
 
