@@ -339,9 +339,10 @@ def input_windows(arguments: argparse.Namespace, parsed: Parsed | None) -> Itera
 
 
 def live_input(arguments: argparse.Namespace) -> LiveLines | None:
-    """Return stdin as lines that are translated as they arrive; `None` for a file, and for parts that resume.
+    """Return stdin as lines that are translated as they arrive.
 
-    Windows has no `select` for pipes.
+    `None` if the input or the output is a file, for an encoding other than the default, and on Windows, which does not
+    have `select` for pipes.
     """
     if arguments.input is not None or arguments.output is not None or arguments.encoding is not None:
         return None
@@ -360,7 +361,7 @@ def count_lines(path: Path | None) -> int | None:
 
 
 def _is_typed() -> bool:
-    """Return whether somebody types the input: a line of progress would stand between it and the translations."""
+    """Return whether the input is typed into a terminal, where a progress line would get between the texts."""
     return sys.stdin is not None and sys.stdin.buffer.isatty()
 
 
@@ -387,7 +388,9 @@ def check_files(arguments: argparse.Namespace, share: Share) -> None:
 
 
 def join_parts(output: WindowedOutput, share: Share, **conversions: Any) -> dict[int, str]:
-    """Join the parts if all are there; return why lines failed, by their index. `conversions` are those of `finish`.
+    """Join the parts if all are there; return why lines failed, by their index.
+
+    conversions: the keyword arguments of `WindowedOutput.finish`.
 
     If windows of other processes are missing, say so on stderr: the last process joins the parts.
     """
@@ -437,7 +440,7 @@ def settings_of(
 
 
 def load(arguments: argparse.Namespace) -> Any:
-    """Load the translator with its glossary, whose errors come before the model is loaded."""
+    """Load the glossary and then the translator: a fault in the glossary shows before the model takes time to load."""
     glossary = None
     if arguments.glossary is not None:
         from capsule_mt.text.glossary import Glossary
@@ -490,8 +493,9 @@ def write_translations(
     share: Share,
     note: str,
 ) -> None:
-    """Translate the input window by window; write to `output` if that resumes, or else to streams.
+    """Translate the input window by window.
 
+    output: the files of a run that can be resumed; `None` to write to streams.
     note: what the report cannot tell.
     """
 
@@ -508,12 +512,14 @@ def write_translations(
         streams: list[BinaryIO] = [] if arguments.output else [sys.stdout.buffer]
         streams += [] if output else [stack.enter_context(open_output(path)) for path in output_paths(arguments)]
         units = io.BytesIO()
+        # a structured file is written at the end, from its units; a report's header, too, so its rows are held back
         columns: list[Any] = streams if parsed is None else [units, *streams[1:]]
         held_back = {} if output else {index: stack.enter_context(holding_back(streams[index])) for index in headers}
         columns = [held_back[index].rows if index in held_back else column for index, column in enumerate(columns)]
         total = count_lines(arguments.input) if parsed is None else len(parsed.units)
-        shown = False if share.rank > 0 or arguments.quiet or (arguments.input is None and _is_typed()) else None
-        progress = stack.enter_context(Progress(total, "lines" if parsed is None else "texts", shown))
+        is_hidden = share.rank > 0 or arguments.quiet or (arguments.input is None and _is_typed())
+        is_shown = False if is_hidden else None  # None: if stderr is a terminal
+        progress = stack.enter_context(Progress(total, "lines" if parsed is None else "texts", is_shown))
         write_windows(input_windows(arguments, parsed), lines, output, columns, progress=progress, share=share)
         if output is not None:
             failures = join_parts(output, share, convert=None if parsed is None else convert, headers=headers)
@@ -536,7 +542,7 @@ def report_headers(arguments: argparse.Namespace, unit: str, note: str) -> dict[
     reverse = [] if arguments.reverse is None else [f"reverse {arguments.reverse}"]
     names = [f"capsule-mt {__version__}", input_name(arguments), f"model {' '.join(arguments.model)}", *reverse]
     header = report_header(arguments.coverage.suffix[1:], names, unit, note=note)
-    return {} if header is None else {1: header}
+    return {} if header is None else {1: header}  # as `output_paths` orders them
 
 
 def needs_check(text: str, records: list[dict[str, Any]]) -> bool:
