@@ -1,1 +1,1 @@
-"""The table of search options, and the options as a decoder receives them. This room imports no other."""
+"""The table of search options, and the options as a decoder receives them. It does not import other subpackages."""

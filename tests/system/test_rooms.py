@@ -1,4 +1,4 @@
-"""Who may import whom: the table of rooms, read from the source."""
+"""Who may import whom, by room, which is our word for a folder of a package: see CONTRIBUTING.md."""
 
 import ast
 import sys
