@@ -1,4 +1,4 @@
-"""A registry of Mozilla's form, filled with models that Marian wrote in every form that the real one has."""
+"""A registry like Mozilla's, with a model of each architecture and vocabulary in it, trained and written by Marian."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from tests.marian.judge import Judge
 from tests.marian.variants import options_of
 
 pytestmark = pytest.mark.slow
-# name in the registry: the architecture, and the variant of which the model is
+# name in the registry: its architecture there, and the variant that is trained
 MODELS = {
     "de-en": ("base-memory", "student-base-memory"),
     "de-en:base": ("base", "student-base"),
@@ -54,7 +54,7 @@ def log_probs(translator: Translator) -> list[list[float]]:
     return [hypothesis.log_probs for hypothesis in model.decoder.force(sources, targets, Readings())]
 
 
-def test_every_form_scores_by_name_as_marian(registry, judge):
+def test_every_model_scores_as_marian(registry, judge):
     fill(registry, judge, "float32")
     assert {entry.name for entry in read_registry()} == set(MODELS)
     for name, (_, variant) in MODELS.items():
@@ -65,7 +65,7 @@ def test_every_form_scores_by_name_as_marian(registry, judge):
             assert scores == pytest.approx(expected_scores, abs=2 * PRINTED_STEP)
 
 
-def test_every_form_in_int8(registry, judge):
+def test_every_model_in_int8(registry, judge):
     fill(registry, judge, "intgemm8")
     for name, (_, variant) in MODELS.items():
         folder, (_, vocabularies) = judge.train(variant), options_of(variant)

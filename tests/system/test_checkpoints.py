@@ -109,11 +109,11 @@ def test_the_last_word_of_titles_and_cells_is_not_marked(release):
     if "attention" not in (translator.model.config.coverage_calibration or {}):
         pytest.skip("no head aligns words")
     pairs = [pair if folder.name.endswith("de-en") else pair[::-1] for pair in TITLES_AND_CELLS]
-    of_pairs = translator.cover(*map(list, zip(*pairs, strict=True)))
+    pair_coverages = translator.cover(*map(list, zip(*pairs, strict=True)))
     marks = [
         translation.coverage for translation in translator([source for source, _ in pairs], coverage=CoverageOptions())
     ]
-    for coverages in (of_pairs, marks):
+    for coverages in (pair_coverages, marks):
         marked = [coverage.words[-1].text for coverage in coverages if coverage.words[-1].marked]
         assert len(marked) <= 2, marked
 

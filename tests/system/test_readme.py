@@ -84,7 +84,7 @@ def test_the_errors_of_the_troubleshooting_page_exist():
         for message in filter(None, message)
     ]
     assert len(messages) > 20
-    of_others = [  # in the order of the page
+    foreign_messages = [  # in the order of the page
         "requires a different Python",
         "Unknown task translation",
         "does not recognize this architecture",
@@ -92,4 +92,4 @@ def test_the_errors_of_the_troubleshooting_page_exist():
         "is not a valid model identifier",
         "couldn't connect to",
     ]
-    assert [message for message in messages if message not in source] == of_others
+    assert [message for message in messages if message not in source] == foreign_messages

@@ -1,4 +1,4 @@
-"""The check of a downloaded model at its first use, with the released model of de-en in the place of a student."""
+"""The check of a downloaded model at its first use; the released model of de-en stands in for a student."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ from tests.fixtures.students import write_student
 from tests.light.catalog.test_students import registry_files
 
 RELEASED = Path(__file__).parents[3] / "checkpoints" / "capsule-marian-de-en"
-PROBES = ("Das kostet 20 Euro.", "Es ist 10 Uhr.", "Ich habe 3 Katzen.")  # what this small model knows
+PROBES = ("Das kostet 20 Euro.", "Es ist 10 Uhr.", "Ich habe 3 Katzen.")  # which this small model can translate
 
 
 def put_into_cache(**changes):
@@ -102,7 +102,7 @@ def test_digits_count_in_any_script():
     assert first_use.num_kept({"Paris, 1998": "पेरिस, १९९८", "10": "\u06f1\u06f0", "747": "74", "2": ""}) == 2
 
 
-def test_the_row_of_a_model_of_marians(call, tmp_path):
+def test_the_row_of_a_folder_of_marian(call, tmp_path):
     folder = marian_folder("two-spm", tmp_path / "two-spm")
     code, printed, _ = call(models, "--check", folder)
     digest = file_digest(folder / "model.npz")[:12]
