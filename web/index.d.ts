@@ -27,7 +27,7 @@ export interface TranslationOptions extends SearchOptions {
   split_sentences?: boolean;
   /**
    * Copy what is not a sentence, such as numbers and bullets, and in sentences URLs, tags, placeholders, code, emoji and words
-   * that the vocabulary does not have. Translate headlines, capitals and small letters as sentences, and give the
+   * that the vocabulary does not have. Translate headlines, capitals and lowercase as sentences, and give the
    * translation the case back. By default true.
    */
   copy?: boolean;

@@ -117,7 +117,7 @@ class FastTranslator:
             self.shortlist.check(embeddings.num_embeddings, len(cast(nn.Linear, model.get_output_embeddings()).weight))
         self._engine: Engine | None = None
         self._packed: _Weights | None = None
-        self._asked: Any = None  # what the kept settings were made of
+        self._settings_source: Any = None  # the configurations and options that the cached settings were made from
         self._cached_settings: _Settings | None = None
         self._missing = ""  # why there is no engine
         self._reported: set[str] = set()
@@ -180,29 +180,29 @@ class FastTranslator:
         inputs = options.pop("input_ids", None) if inputs is None else inputs
         try:
             settings = self._settings(generation_config, options)
-            sources, asked = self._request(inputs, attention_mask, settings, options)
+            sources, search = self._request(inputs, attention_mask, settings, options)
         except UnsupportedOptionError as error:
             self._report_unsupported(error)
             return self.model.generate(
                 inputs, attention_mask=attention_mask, generation_config=generation_config, **options
             )
-        results = self._search(sources, asked, settings)
+        results = self._search(sources, search, settings)
         sequences = cast(torch.LongTensor, _sequences(results, settings))
         if not settings.config.return_dict_in_generate:
             return sequences
-        if asked.num_beams == 1:
+        if search.num_beams == 1:
             return GenerateEncoderDecoderOutput(sequences=sequences)
         scores = cast(torch.FloatTensor, torch.tensor([score for result in results for score in result.scores]))
         return GenerateBeamEncoderDecoderOutput(sequences=sequences, sequences_scores=scores)
 
-    def decoder_for(self, asked: SearchOptions | Readings) -> EngineDecoder | None:
+    def decoder_for(self, request: SearchOptions | Readings) -> EngineDecoder | None:
         """Return a decoder over the model's present weights; `None`, with a line in the log, where it cannot do it."""
         if self._engine is None:
             return None
         try:
-            if isinstance(asked, SearchOptions):
-                self._check_search(asked)
-            readings = asked.readings if isinstance(asked, SearchOptions) else asked
+            if isinstance(request, SearchOptions):
+                self._check_search(request)
+            readings = request.readings if isinstance(request, SearchOptions) else request
             if readings is not None and not self._reads(readings):
                 return None
             if self.model.training:
@@ -302,10 +302,10 @@ class FastTranslator:
         if self._engine is None:
             raise UnsupportedOptionError(f"this model ({self._missing})")
         options = {name: value for name, value in options.items() if name != NEW_TOKENS or value is None}
-        asked = [vars(self.model.generation_config), {} if config is None else vars(config), options]
-        if self._cached_settings is None or settings_differ(asked, self._asked):
+        source = [vars(self.model.generation_config), {} if config is None else vars(config), options]
+        if self._cached_settings is None or settings_differ(source, self._settings_source):
             self._cached_settings = self._new_settings(config, options)
-            self._asked = copy.deepcopy(asked)
+            self._settings_source = copy.deepcopy(source)
         return self._cached_settings
 
     def _new_settings(self, generation_config: GenerationConfig | None, options: dict[str, Any]) -> _Settings:
@@ -321,18 +321,18 @@ class FastTranslator:
         for name, tokens in (("decoder_start_token_id", [int(start)]), ("eos_token_id", [end] if end != -1 else [])):
             self._check_targets(name, tokens)
         defaults = GenerationConfig().to_dict() | {"return_dict_in_generate": True}
-        given_options = {
+        non_defaults = {
             name: value
             for name, value in config.to_dict().items()
             if (name not in IGNORED or name.startswith("output_"))
             and not name.startswith("_")
             and not (name in defaults and type(value) is type(defaults[name]) and value == defaults[name])
         }
-        given_options[NEW_TOKENS] = self._longest(config)
+        non_defaults[NEW_TOKENS] = self._longest(config)
         pad = model_config.pad_token_id if config.pad_token_id is None else config.pad_token_id
         settings = _Settings(config, int(start), end, 0, engine.longest_target, self.shortlist)
-        asked = search_options(settings, [1], given_options, scores=False)
-        return settings._replace(options=asked, pad=_padding(pad, end, asked.num_beams))
+        search = search_options(settings, [1], non_defaults, scores=False)
+        return settings._replace(options=search, pad=_padding(pad, end, search.num_beams))
 
     def _request(
         self, inputs: object, attention_mask: torch.Tensor | None, settings: _Settings, keywords: dict[str, Any]

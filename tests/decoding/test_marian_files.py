@@ -104,7 +104,7 @@ def test_training_keeps_the_start_at_zero(tmp_path):
         ({"decoder_start_token_id": 5}, r"`decoder_start_token_id` 5 .* embedding of zeros; token 209 has numbers up"),
     ],
 )
-def test_what_marian_has_no_place_for(fields, message, tmp_path):
+def test_what_the_format_of_marian_cannot_store(fields, message, tmp_path):
     student("ssru").save_pretrained(tmp_path)
     edit_json(tmp_path / "config.json", **fields)
     with pytest.raises(UnsupportedModelError, match=message):

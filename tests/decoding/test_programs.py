@@ -115,7 +115,7 @@ def test_folders_and_models_become_the_same_int8_folder(name, form, tmp_path):
             )
 
 
-def test_weights_that_the_configuration_has_no_place_for(tmp_path):
+def test_weights_that_the_configuration_does_not_describe(tmp_path):
     model = build("plain")
     model.register_buffer("more", torch.ones(VOCABULARY))
     with pytest.raises(

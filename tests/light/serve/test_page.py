@@ -140,7 +140,7 @@ def test_checks_of_every_kind_in_plain_words(browser):
 
 
 @pytest.mark.slow
-def test_words_that_belong_together_and_their_stories(browser):
+def test_words_that_belong_together_and_their_notes(browser):
     with served({EN_DE: Upper()}) as address:
         page = open_page(browser, address)
         translate(page, "😀 a quick fox")  # the first character takes two of JavaScript's units
