@@ -38,9 +38,9 @@ SPECIAL_TOKENS = (
     "forced_bos_token_id",
 )
 SAMPLING_OPTIONS = frozenset({"temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff"})
-# values of `truncation`: transformers' tokenizers have the names
-TRUNCATING = (True, "longest_first", "only_first")
-WHOLE = (False, "do_not_truncate")
+# values of `truncation`, with the names that transformers' tokenizers have
+TRUNCATES = (True, "longest_first", "only_first")
+KEEPS_ALL_TOKENS = (False, "do_not_truncate")
 CLEAN_UP = "clean_up_tokenization_spaces"
 # the options that a call may have besides the fields of `TranslationOptions`
 NAMES = frozenset({*BY_NAME, *NEUTRAL, *SPECIAL_TOKENS, *SAMPLING_OPTIONS, *IGNORED, CLEAN_UP})
@@ -93,7 +93,7 @@ class TranslationOptions(NamedTuple):
         for name in ("split_sentences", "copy", "alignment", "copy_foreign"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"`{name}` must be True or False, got {getattr(self, name)!r}")
-        if self.truncation not in (*TRUNCATING, *WHOLE):
+        if self.truncation not in (*TRUNCATES, *KEEPS_ALL_TOKENS):
             raise ValueError(f"`truncation` must be True or False, got {self.truncation!r}")
         for name, value in self.generate_kwargs.items():
             if value is None:

@@ -22,7 +22,7 @@ from capsule_mt.text.tokenizer import Tokenizer
 from capsule_mt.text.words import NO_LISTS, Offsets, SourceWord, target_ends
 from capsule_mt.translate.aligning import aligned_rows
 from capsule_mt.translate.assembling import links_between, segment_of
-from capsule_mt.translate.options import TRUNCATING, TranslationOptions
+from capsule_mt.translate.options import TRUNCATES, TranslationOptions
 from capsule_mt.translate.plan import CoveragePlan, Plan, plan_of
 from capsule_mt.translate.results import Translation
 from capsule_mt.translate.searching import cover_hypotheses
@@ -432,7 +432,7 @@ class Scorer:
             self._tokenizer(options),
             limit=self.loaded.longest_source,
             split_sentences=options.split_sentences,
-            truncation=options.truncation in TRUNCATING,
+            truncation=options.truncation in TRUNCATES,
             src_lang=src_lang,
             tgt_lang=tgt_lang,
             copies=options.copy,
