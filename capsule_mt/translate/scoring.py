@@ -226,13 +226,7 @@ class Scorer:
             batch_tokens: instead, how many tokens, padding included; a pair counts by its longer side.
             src_lang, tgt_lang: for tokenizers that have languages.
         """
-        for name, argument in (("texts", texts), ("translations", translations)):
-            if isinstance(argument, str):
-                raise TypeError(f"`{name}` must be a list of strings, got the string {argument[:40]!r}")
-        if len(texts) != len(translations):
-            raise ValueError(
-                f"there must be one of `translations` for each of `texts`, got {len(translations)} for {len(texts)}"
-            )
+        _refuse_unpaired(texts, translations)
         if adequacy and self.reverse is None:
             raise ValueError(f"`adequacy` needs a reverse model: give {self.loaded.name} a `reverse`")
         options = SCORED._replace(
@@ -528,6 +522,16 @@ class Scorer:
             return Hypothesis(ids, [], was_cut=False)
         warn(f"A given translation of {len(ids)} tokens was cut to {limit}.")
         return Hypothesis([*ids[: limit - 1], ids[-1]], [], was_cut=True)
+
+
+def _refuse_unpaired(texts: Sequence[str], translations: Sequence[str]) -> None:
+    for name, argument in (("texts", texts), ("translations", translations)):
+        if isinstance(argument, str):
+            raise TypeError(f"`{name}` must be a list of strings, got the string {argument[:40]!r}")
+    if len(texts) != len(translations):
+        raise ValueError(
+            f"there must be one of `translations` for each of `texts`, got {len(translations)} for {len(texts)}"
+        )
 
 
 def _document(text: str, segmenter: Segmenter) -> Document:
