@@ -4,6 +4,7 @@ import fcntl
 import os
 import re
 import resource
+import signal
 import subprocess
 import sys
 import termios
@@ -27,6 +28,7 @@ def start(tmp_path):
         command = [sys.executable, *command]
 
         def prepare():
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup ignores, if it runs the tests
             if files is not None:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
             if terminal is not None:
