@@ -172,14 +172,14 @@ function marginsOf(line, words, vocabulary) {
   const isAtStart = words.length > 0 && line.slice(0, words[0].start).trim() === ""; // its capital says nothing
   const shareOf = (index, pairStart) => {
     if (index < 0 || index >= words.length || (index === 0 && isAtStart)) return 0;
-    const pair = words.slice(pairStart, pairStart + 2);
-    const isBeside = line.slice(pair[0].end, pair[1].start) === " " && !pair.some(beginsWithOneLetter);
-    return isBeside ? Math.max(0, Math.min(MAX_FROM_NEIGHBOUR, NEIGHBOUR_SHARE * alone[index])) : 0;
+    const [left, right] = words.slice(pairStart);
+    if (line.slice(left.end, right.start) !== " " || [left, right].some(beginsWithOneLetter)) return 0;
+    return Math.max(0, Math.min(MAX_FROM_NEIGHBOUR, NEIGHBOUR_SHARE * alone[index]));
   };
   return alone.map((margin, index) => margin + shareOf(index - 1, index - 1) + shareOf(index + 1, index));
 }
 
-const beginsWithOneLetter = ({ text }) => ["", "'", "\u2019"].includes(text.slice(1, 2));
+const beginsWithOneLetter = ({ text }) => /^.(['\u2019]|$)/u.test(text);
 
 function nameMargin(word, vocabulary) {
   const lowered = word.toLowerCase();
