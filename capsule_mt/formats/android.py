@@ -13,7 +13,7 @@ from capsule_mt.formats.xml import Element, Text, escaped, parse_text
 
 PART = re.compile(r'\\(u[0-9A-Fa-f]{4}|(?s:.))|(")|(\s+)')
 ESCAPES = {"n": "\n", "t": "\t"}
-REFERENCE = re.compile(r"\s*[@?][\w:+.]*/?[\w.]+\s*")  # "@string/title": another resource
+RESOURCE = re.compile(r"\s*[@?][\w:+.]*/?[\w.]+\s*")  # "@string/title": another resource
 CDATA = b"<![CDATA["
 
 
@@ -69,7 +69,7 @@ class AndroidFile(Catalog):
 
 
 def _message(element: Element) -> Message:
-    if REFERENCE.fullmatch(element.text) and not element.elements:
+    if RESOURCE.fullmatch(element.text) and not element.elements:
         return Message("")
     markup = Markup()
     _Reader(markup).add(element)
