@@ -366,9 +366,9 @@ TABLES: dict[str, Table] = {
         "BLEU",
         ("EM routing, 128 capsules", "em_routing_512_wide", "-"),
         ("EM routing, 512 capsules", "em_routing_512_capsules", "-", "em_routing_512_wide"),
-        note="Planned before either row was trained: `--study capsules_512 --set training.num_train_epochs 1.25`, half "
-        "of what the other rows have, on one seed. One seed can show that 512 capsules train at this width and about "
-        "what they reach; it cannot show a gain of less than a BLEU.",
+        note="Planned before either row was trained: one seed, and half as many steps as the other rows "
+        "(`--study capsules_512 --set training.num_train_epochs 1.25`). One seed can show that 512 capsules train at "
+        "this width, and about what they reach; it cannot show a gain of less than a BLEU.",
     ),
     "capsnmt_softer": _table(
         "CapsNMT with softer assignments (not in the paper)",
