@@ -164,12 +164,25 @@ class _AliasesWithLanguages(dict[str, str]):
         return TASK
 
 
+class _WithoutDefaultModel(dict[str, Any]):
+    """The registry's entry of a task without a default model, so that `pipeline` needs a `model`."""
+
+    def __missing__(self, key: str) -> Any:
+        if key == "default":
+            raise ValueError(
+                'pipeline("translation") needs a `model`, a folder or a name on the hub, such as '
+                'pipeline("translation", model="Helsinki-NLP/opus-mt-de-en"), as there is no default for all languages'
+            )
+        raise KeyError(key)
+
+
 def restore_translation_task() -> None:
     """Register `pipeline("translation")` where transformers has removed it, and touch nothing where it is there."""
     registry: Any = PIPELINE_REGISTRY
     if TASK in registry.supported_tasks:
         return
     registry.register_pipeline(TASK, pipeline_class=TranslationPipeline, pt_model=(CheckedSeq2SeqLM,), type="text")
+    registry.supported_tasks[TASK] = _WithoutDefaultModel(registry.supported_tasks[TASK])
     # otherwise saving a pipeline would copy our file beside the model and demand `trust_remote_code` to load it
     delattr(TranslationPipeline, "_registered_impl")
     getattr(transformers.pipelines, "REMOVED_TASKS", {}).pop(TASK, None)

@@ -135,6 +135,12 @@ def test_a_saved_pipeline_needs_no_remote_code(translator, tmp_path):
     assert pipeline("translation", model=str(tmp_path))(TEXTS) == translator(TEXTS)
 
 
+@pytest.mark.parametrize("task", ["translation", "translation_en_to_de"])
+def test_a_model_must_be_named(task):
+    with pytest.raises(ValueError, match=r"needs a `model`, a folder or a name on the hub, such as pipeline\("):
+        pipeline(task)
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
