@@ -3,6 +3,8 @@
 Legend: B batch, S source positions, T target positions, d model width. In every mask `True` keeps.
 """
 
+import os
+import re
 from typing import Any, cast
 
 import torch
@@ -23,6 +25,22 @@ from hf_capsule_mt.modeling.padding import padding_mask_or_none
 from hf_capsule_mt.routing.common import may_read_values
 
 
+def _refuse_few_bits(name_or_path: Any, subfolder: str) -> None:
+    """Refuse a folder whose only weights are those that `capsule-mt convert --to int8` or `--to small` has written."""
+    if name_or_path is None or not os.path.isdir(name_or_path):
+        return
+    files = os.listdir(os.path.join(name_or_path, subfolder))
+    has_weights = any(re.fullmatch(r"(pytorch_)?model.*\.(safetensors|bin)(\.index\.json)?", name) for name in files)
+    for kind in ("int8", "small"):
+        if f"{kind}.safetensors" in files and not has_weights:
+            raise OSError(
+                f"{os.fspath(name_or_path)} is a checkpoint that `capsule-mt convert --to {kind}` has written, with "
+                f"the weights in {kind}.safetensors, which transformers does not read: to translate, use "
+                f"`capsule_mt.Translator.from_pretrained({os.fspath(name_or_path)!r}, int8=True)`; to train or to "
+                "generate with transformers, load the checkpoint that it was converted from"
+            )
+
+
 class CapsulePreTrainedModel(PreTrainedModel):
     """Base of all classes: what transformers asks of each."""
 
@@ -33,6 +51,12 @@ class CapsulePreTrainedModel(PreTrainedModel):
     def __init__(self, config: Any) -> None:
         config.validate()  # a field may have been set since the configuration was made
         super().__init__(config)
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
+        if "state_dict" not in kwargs:
+            _refuse_few_bits(pretrained_model_name_or_path, kwargs.get("subfolder") or "")
+        return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
 
     def get_position_embeddings(self) -> Any:
         raise NotImplementedError(self._why_no_positions("get_position_embeddings"))

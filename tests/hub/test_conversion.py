@@ -1,5 +1,7 @@
 """Capsule Marian becomes transformers' Marian, or is refused with the names of what Marian cannot represent."""
 
+import shutil
+
 import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel
@@ -8,7 +10,7 @@ from hf_capsule_mt import CapsuleMarianMTModel, to_fast
 from hf_capsule_mt.hub.conversion import to_marian
 from hf_capsule_mt.loading import CheckpointError, load_model
 from tests.decoding.models import batch, build
-from tests.fixtures.tiny import save_tiny_marian
+from tests.fixtures.tiny import save_tiny_checkpoint, save_tiny_marian
 
 
 def test_a_model_without_capsules_is_marians(tmp_path):
@@ -82,6 +84,19 @@ def test_the_command_starts_capsules_and_refuses_to_lose_them(convert, tmp_path,
         with pytest.raises(SystemExit):
             convert(*words)
         assert message in capsys.readouterr().err
+
+
+def test_transformers_is_told_what_an_int8_folder_is(tmp_path):
+    plain, folder = save_tiny_checkpoint(tmp_path / "plain"), tmp_path / "int8"
+    to_fast(load_model(plain)).save(folder)
+    shutil.copy(plain / "config.json", folder)
+    for model_class in (AutoModelForSeq2SeqLM, CapsuleMarianMTModel):
+        with pytest.raises(
+            OSError, match=r"`capsule-mt convert --to int8` has written, .* `capsule_mt\.Translator\.fr"
+        ):
+            model_class.from_pretrained(folder)
+    shutil.copy(plain / "model.safetensors", folder)
+    assert AutoModelForSeq2SeqLM.from_pretrained(folder).config.model_type == "capsule_marian"
 
 
 def test_errors_of_int8(convert, tmp_path):
