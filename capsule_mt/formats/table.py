@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from capsule_mt.formats.units import FormatError, Translated, Unit
+from capsule_mt.messages import shortened, shown
 
 BREAKS = re.compile(r"[\t\r\n]+")  # characters that a cell of .tsv cannot hold
 DELIMITERS = ",;\t|"
@@ -71,6 +72,6 @@ class TableFile:
             return int(column) - 1, 0
         names = self._rows[0] if self._rows else []
         if column not in names:
-            listed = ", ".join(names)[:200]
-            raise FormatError(f"{name}: `--column` takes a number from 1 or one of {listed}; got {column!r}")
+            listed = shortened(", ".join(names))
+            raise FormatError(f"{name}: `--column` takes a number from 1 or one of {listed}; got {shown(column)}")
         return names.index(column), 1

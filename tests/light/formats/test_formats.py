@@ -465,6 +465,7 @@ MARKS = re.compile(r"</?g\d>|\{\d\}")
         ("a.srt", b"Hallo\n", "a.srt: no line has times"),
         ("a.tsv", b"a\tb\nc\n", "a.tsv, row 2: column 2 (`--column`) is missing, the row has 1"),
         ("a.csv", b"a;b\n", "a.csv: `--column` takes a number from 1 or one of a, b; got 'text'"),
+        ("a.csv", f"{'a' * 300};b\n".encode(), f"takes a number from 1 or one of {'a' * 197}...; got 'text'"),
         (
             "a.md",
             "Er schläft.".encode("cp1252"),
