@@ -101,7 +101,10 @@ def text_router(answers: Answers) -> APIRouter:
 
     @router.post("/detect", openapi_extra=body_of(DetectionRequest), responses=answer_like("/detect"))
     async def detect_language(request: Request) -> list[dict[str, Any]]:
-        """Return the languages that a text may be in, the likeliest first, each with a `confidence` in per cent."""
+        """Return the served languages, the likeliest for a text first, each with a `confidence` in per cent.
+
+        Other languages are never named: for a text in one of them, all confidences are near 0.
+        """
         fields, _ = await answers.read(request, DetectionRequest)
         return [_language_record(detected) for detected in await answers.detect(fields.text)]
 

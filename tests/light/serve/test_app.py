@@ -688,6 +688,7 @@ def test_the_other_paths(client):
     assert error_of(client.get("/translate"), 405) == "Method Not Allowed"
     assert "swagger" in client.get("/docs").text
     paths = client.get("/openapi.json").json()["paths"]
+    assert "Other languages are never named" in paths["/detect"]["post"]["description"]
     assert {"/translate", "/cover", "/detect", "/translate_file", "/languages", "/health", "/metrics"} <= set(paths)
 
 
