@@ -5,6 +5,7 @@ import math
 import mmap
 import os
 import re
+import sys
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -234,12 +235,36 @@ def write_json(file: str, content: Mapping[str, Any]) -> None:
         stream.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
+class _LongNumber(str):
+    """The digits of a whole number that Python does not read."""
+
+
+def _long_number_in(content: bytes) -> str:
+    """Return a sentence about the first whole number with too many digits in JSON."""
+    limit, sentences = sys.get_int_max_str_digits(), list[str]()
+
+    def number(digits: str) -> int | str:
+        return _LongNumber(digits) if len(digits.lstrip("-")) > limit else 0
+
+    def read_object(pairs: list[tuple[str, Any]]) -> None:
+        for key, value in pairs:
+            for item in value if isinstance(value, list) else [value]:
+                if isinstance(item, _LongNumber):
+                    count = len(item.lstrip("-"))
+                    sentences.append(f"{shown(key)} has a number of {count:,} digits; at most {limit:,} are read")
+
+    json.loads(content, parse_int=number, object_pairs_hook=read_object)
+    return sentences[0] if sentences else f"has a number of more than {limit:,} digits"
+
+
 def _json_object(file: str, content: bytes) -> dict[str, Any]:
     try:
         value = json.loads(content)
-    except (ValueError, RecursionError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
         raise CheckpointError(f"{file}: is not JSON ({reason})") from None
+    except ValueError:  # Python's limit for whole numbers
+        raise CheckpointError(f"{file}: {_long_number_in(content)}") from None
     if not isinstance(value, dict):
         raise CheckpointError(f"{file}: must be a JSON object, got a {type(value).__name__}")
     return value

@@ -48,6 +48,8 @@ def test_types(tmp_path):
     [
         (b"{", DATA, "is not JSON"),
         (b"[" * 100_000, DATA, "is not JSON"),
+        (b'{"x": {"shape": [1, ' + b"9" * 5000 + b"]}}", DATA, "'shape' has a number of 5,000 digits; at most 4,300"),
+        (b"[[" + b"9" * 5000 + b"]]", DATA, "has a number of more than 4,300 digits"),
         *(
             ({"x": facts}, DATA, "`x` is .*, which is not a tensor: ")
             for facts in (
