@@ -4,6 +4,8 @@ import os
 import stat
 from io import BufferedReader
 
+from capsule_mt.messages import shown
+
 MAX_TEXT = 1 << 26  # bytes of a file that is read whole, such as tokenizer.json: the largest known one has 34 MB
 # O_NONBLOCK: opening a pipe would wait for its writer. O_BINARY: else Windows translates line ends
 FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -12,6 +14,17 @@ HUB_BLOBS = os.path.join(os.pardir, os.pardir, "blobs")  # the files of a snapsh
 
 class CheckpointError(ValueError):
     """A checkpoint is damaged, or its files do not fit together. The message names the file and the field."""
+
+
+def check_name_or_folder(value: object, argument: str) -> None:
+    """Refuse an argument that cannot name a model."""
+    if not isinstance(value, (str, os.PathLike)):
+        raise TypeError(
+            f"`{argument}` must be the folder or the name of a model, as a string or a path, got {shown(value)} "
+            f"({type(value).__name__})"
+        )
+    if not os.fspath(value):
+        raise ValueError(f"`{argument}` must be the folder or the name of a model, got an empty string")
 
 
 def open_file(file: str | os.PathLike[str], max_size: int | None = None) -> BufferedReader:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
 
+from capsule_mt.models.opening import check_name_or_folder
 from capsule_mt.translate.translator import Translator
 
 if TYPE_CHECKING:  # late: most calls load one model without a glossary
@@ -34,6 +35,7 @@ def load(
             not loaded again; a new one is added. Ignored for a model with `reverse`, `glossary`, `src_lang` or
             `tgt_lang`.
     """
+    check_name_or_folder(name_or_folder, "name_or_folder")
     if os.path.isdir(name_or_folder):
         folders = [os.fspath(name_or_folder)]
     else:

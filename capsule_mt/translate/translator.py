@@ -12,6 +12,7 @@ from capsule_mt.catalog.entries import FACTS_FILE
 from capsule_mt.engine.decoder import FIRST_TOKEN
 from capsule_mt.messages import warn_of_share
 from capsule_mt.models.languages import PairTokenizer
+from capsule_mt.models.opening import check_name_or_folder
 from capsule_mt.text.segments import MAX_UNKNOWN_SHARE, Document, Piece
 from capsule_mt.translate.assembling import LaterScores, translation_of
 from capsule_mt.translate.options import TranslationOptions
@@ -68,6 +69,7 @@ class Translator(Scorer, TextTranslator):
         """
         from capsule_mt.models.loading import load_model
 
+        check_name_or_folder(folder, "folder")
         if not os.path.isdir(folder):
             from capsule_mt.catalog.store import model_folder  # late: a folder needs no catalog
 

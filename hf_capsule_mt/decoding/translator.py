@@ -18,6 +18,7 @@ from capsule_mt.catalog.entries import pair_named
 from capsule_mt.models.checking import check_calibration
 from capsule_mt.models.loading import is_marian
 from capsule_mt.models.model import LoadedModel
+from capsule_mt.models.opening import check_name_or_folder
 from capsule_mt.text.glossary import Glossary, glossary_of
 from capsule_mt.text.segments import Segmenter
 from capsule_mt.text.tokenizer import Tokenizer
@@ -111,6 +112,7 @@ class Translator(capsule_mt.translate.translator.Translator):
         Weights that are missing, superfluous or not finite, and a tokenizer that does not fit, are errors. On a CPU,
         `dtype="auto"` computes in float32 with weights that are stored in half precision.
         """
+        check_name_or_folder(name_or_path, "name_or_path")
         if not os.path.exists(name_or_path) and pair_named(os.fspath(name_or_path)):
             raise ValueError(
                 f"{name_or_path}: no such folder; to load a pair by its name, use `capsule_mt.Translator`"

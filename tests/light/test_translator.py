@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from capsule_mt import CoverageOptions, Translation, Translator
+from capsule_mt import CoverageOptions, Translation, Translator, load
 from capsule_mt.coverage.methods import cover
 from capsule_mt.engine.decoder import EngineDecoder
 from capsule_mt.models.loading import load_model
@@ -30,6 +30,14 @@ TEXTS = ["one two three", "four!", "Five six seven eight nine!", "two one"]
 
 
 # ---- what goes in and comes out
+@pytest.mark.parametrize(("loader", "argument"), [(load, "name_or_folder"), (Translator.from_pretrained, "folder")])
+def test_what_cannot_name_a_model(loader, argument):
+    with pytest.raises(TypeError, match=rf"`{argument}` must be the folder or the name of a model, .*, got None"):
+        loader(None)
+    with pytest.raises(ValueError, match=rf"`{argument}` must be the folder or the name of a model, got an empty"):
+        loader("")
+
+
 def test_one_string():
     translation = translator()("one two three")
     assert isinstance(translation, Translation)
