@@ -26,7 +26,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_L
 
 import hf_capsule_mt.modeling  # noqa: F401 - registers the models
 from capsule_mt.engine.program import Codes, Tensor
-from capsule_mt.models.loading import weights_in
+from capsule_mt.models.loading import conversion_advice, weights_in
 from capsule_mt.models.weights import (
     CODES_FILES,
     FLOATING_TYPES,
@@ -103,8 +103,13 @@ def load_tokenizer(name_or_path: NameOrPath, config: Any = None) -> PreTrainedTo
 
 
 def check_name_or_path(name_or_path: NameOrPath) -> None:
-    """Raise a `CheckpointError` for the path of a missing folder, which transformers would ask the hub for."""
+    """Raise a `CheckpointError` for a folder of Marian or without a model, and for a missing one.
+
+    transformers would ask the hub for a missing folder.
+    """
     text, path = os.fspath(name_or_path), Path(name_or_path)
+    if path.is_dir() and not (path / "config.json").exists():
+        raise CheckpointError(f"{text}: not a checkpoint (a folder with a config.json){conversion_advice(text)}")
     if path.exists():
         return
     if HUB_NAME.fullmatch(text) is None:

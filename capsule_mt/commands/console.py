@@ -236,7 +236,11 @@ def folder(text: str) -> Path:
 def checkpoint_folder(text: str) -> Path:
     """An `argparse` type: a folder with a saved model."""
     if not (folder(text) / "config.json").is_file():
-        raise argparse.ArgumentTypeError(f"{text}: not a checkpoint (a folder with a config.json)")
+        from capsule_mt.models.loading import conversion_advice  # late: only for an error
+
+        raise argparse.ArgumentTypeError(
+            f"{text}: not a checkpoint (a folder with a config.json){conversion_advice(text)}"
+        )
     return Path(text)
 
 

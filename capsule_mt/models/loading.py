@@ -232,6 +232,16 @@ def is_marian(folder: str | os.PathLike[str]) -> bool:
     return not os.path.lexists(os.path.join(folder, CONFIG_FILE)) and MarianFolder.find(folder) is not None
 
 
+def conversion_advice(folder: str) -> str:
+    """Return what to do with a folder of Marian where a checkpoint is needed; an empty text for another folder."""
+    from capsule_mt.models.from_marian import is_model_file
+
+    if is_ctranslate2(folder) or not any(map(is_model_file, os.listdir(folder))):
+        return ""
+    command = f"capsule-mt convert {shlex.quote(folder)} OUT --to huggingface"
+    return f", but a folder of Marian: convert it by `{command}`, and use OUT"
+
+
 def weights_in(folder: str) -> Weights:
     if os.path.lexists(os.path.join(folder, SMALL_FILE)) and not os.path.lexists(os.path.join(folder, WEIGHTS_FILE)):
         from capsule_mt.models.small import SmallFile

@@ -32,6 +32,8 @@ def folder(tmp_path_factory):
     (folder / "broken" / "config.json").write_text("{bad")
     (folder / "empty").touch()
     (folder / "empty_folder").mkdir()
+    (folder / "marian").mkdir()
+    (folder / "marian" / "model.npz").touch()
     (folder / "three").write_text("a cat\na dog\na man\n")
     (folder / "two").write_text("a cat\na dog\n")
     (folder / "bad.yaml").write_text("a: [b\n")
@@ -42,6 +44,9 @@ WRONG = {
     "evaluate --hypotheses nofile --references two": "nofile: no such file",
     "evaluate --hypotheses two --references two --tokenize x": "`tokenize` must be one of none, zh, 13a, ",
     "analyze empty_folder --sources two --targets two --output out": "empty_folder: not a checkpoint",
+    "shortlist marian two two": "marian: not a checkpoint (a folder with a config.json), but a folder of Marian: "
+    "convert it by `capsule-mt convert marian OUT --to huggingface`, and use OUT",
+    "average --checkpoints marian marian --output out": "it by `capsule-mt convert marian OUT --to huggingface`, and",
     "analyze em --sources two --targets two --show 3 --output out": "--show 3: two has 2 sentences",
     "push nofolder owner/model": "nofolder: no such folder",
     "train bad.yaml": "bad.yaml: not YAML",
