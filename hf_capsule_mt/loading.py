@@ -103,13 +103,13 @@ def load_tokenizer(name_or_path: NameOrPath, config: Any = None) -> PreTrainedTo
 
 
 def check_name_or_path(name_or_path: NameOrPath) -> None:
-    """Raise a `CheckpointError` for a folder of Marian or without a model, and for a missing one.
+    """Raise a `CheckpointError` for a folder of Marian, and for a missing one.
 
-    transformers would ask the hub for a missing folder.
+    transformers would ask the hub for a missing folder. A folder may have a tokenizer alone.
     """
     text, path = os.fspath(name_or_path), Path(name_or_path)
-    if path.is_dir() and not (path / "config.json").exists():
-        raise CheckpointError(f"{text}: not a checkpoint (a folder with a config.json){conversion_advice(text)}")
+    if path.is_dir() and not (path / "config.json").exists() and (advice := conversion_advice(text)):
+        raise CheckpointError(f"{text}: not a checkpoint (a folder with a config.json){advice}")
     if path.exists():
         return
     if HUB_NAME.fullmatch(text) is None:

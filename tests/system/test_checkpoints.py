@@ -187,6 +187,13 @@ def test_a_missing_folder_is_not_looked_for_on_the_hub(place, good, tmp_path, mo
             load(place)
 
 
+def test_a_tokenizer_alone_is_loaded(good, tmp_path):
+    """A training that was killed before it saved its model resumes from one."""
+    AutoTokenizer.from_pretrained(good).save_pretrained(tmp_path / "tokenizer")
+    assert not (tmp_path / "tokenizer" / "config.json").exists()
+    assert load_tokenizer(tmp_path / "tokenizer").get_vocab() == load_tokenizer(good).get_vocab()
+
+
 @pytest.mark.parametrize("damage", MALFORMED)
 def test_a_malformed_one_is_refused(damage, good, tmp_path, monkeypatch):
     damaged(good, damage, tmp_path / "checkpoint")
