@@ -15,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+FILES = {"model": "model.*.bin", "vocabulary": "vocab.*.spm", "shortlist": "lex.*.bin"}
 # What Firefox passes, but for its cache: int8 with the alphas of the file, greedy, one thread.
 CONFIG = """bergamot-mode: native
 relative-paths: false
@@ -43,6 +44,13 @@ class NoModels:
     text = '{"models": []}'
 
 
+def file_in(folder: Path, pattern: str) -> Path:
+    """Return the file of a student in a folder as Firefox has it."""
+    for file in sorted(folder.glob(pattern)):
+        return file.resolve()
+    raise SystemExit(f"{folder}: has no {pattern}: Bergamot reads Marian's files, not those of `capsule-mt convert`")
+
+
 class Bergamot:
     """The student in a folder, without a cache of translations."""
 
@@ -52,14 +60,7 @@ class Bergamot:
         vars(requests)["get"] = lambda *arguments, **options: NoModels
         import bergamot
 
-        paths = {
-            name: next(folder.glob(pattern)).resolve()
-            for name, pattern in {
-                "model": "model.*.bin",
-                "vocabulary": "vocab.*.spm",
-                "shortlist": "lex.*.bin",
-            }.items()
-        }
+        paths = {name: file_in(folder, pattern) for name, pattern in FILES.items()}
         config = bergamot.ServiceConfig(numWorkers=1, cacheSize=0, logLevel="off")
         self.service = bergamot.Service(config)
         self.model = self.service.modelFromConfig(CONFIG.format(**paths))

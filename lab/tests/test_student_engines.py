@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from lab.bergamot_worker import file_in
 from lab.student_engines import BergamotProcess, measure_students, render_students
 from tests.fixtures.students import write_student
 
@@ -58,3 +59,9 @@ def test_bergamot_that_cannot_start_is_an_error(tmp_path):
     with pytest.raises(RuntimeError, match="native Bergamot ended with exit code 1"):
         bergamot(TEXTS, 1, 1)
     bergamot.close()
+
+
+def test_bergamot_needs_the_files_of_marian(tmp_path):
+    (tmp_path / "int8.safetensors").touch()
+    with pytest.raises(SystemExit, match=r"has no model\.\*\.bin: Bergamot reads Marian's files"):
+        file_in(tmp_path, "model.*.bin")
