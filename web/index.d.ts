@@ -21,6 +21,8 @@ export interface TranslationOptions extends SearchOptions {
   coverage?: boolean;
   /** Mark also the words that were made up, which needs a `reverse`. By default false. */
   support?: boolean;
+  /** Return which words of the text and of its translation belong together. By default false. */
+  alignment?: boolean;
   /** Sentences that go through the model at once; by default 16. */
   batch_size?: number;
   /** Translate sentence by sentence; by default true. */
@@ -43,6 +45,8 @@ export interface Translation {
   tokens: number[][];
   /** With `coverage` or `support`: what was left out, or made up. */
   coverage?: Coverage;
+  /** With `alignment`: pairs of a word of the text and a word of the translation, as indices of what is between spaces. */
+  alignment?: [number, number][];
 }
 
 /** Characters `start` to `end` of the text, as JavaScript counts them. */

@@ -10,7 +10,7 @@ import { firstOf, folded, isAlphanumeric, isMark, lastOf, numbersAndWords, withS
 const WORD_CHARACTERS = /[\p{L}\p{N}_]+/gu;
 const isEmojiOrSign = ({ kind }) => kind === "emoji" || kind === "signs";
 const isSpace = (text) => text !== "" && text.trim() === "";
-const sum = (values) => values.reduce((total, value) => total + value, 0);
+export const sum = (values) => values.reduce((total, value) => total + value, 0);
 
 /** Return the sums of the first 0, 1, ... of some numbers. */
 function sums(values) {
@@ -249,7 +249,7 @@ function wordsWithItems(text, items) {
 }
 
 /** Return the offset at which each token of a translation ends in its text. */
-function targetEnds(decode, ids) {
+export function targetEnds(decode, ids) {
   let end = 0;
   return ids.map((_, index) => (end = Math.max(end, decode(ids.slice(0, index + 1)).length)));
 }

@@ -1,5 +1,6 @@
 // `Translator`: from texts to translations, and to what these leave out.
 
+import { linksOf, numberedLinks } from "./alignment.js";
 import { restoredCase } from "./casing.js";
 import { checksOf } from "./checks.js";
 import { coverForeign, coverPiece, coverText, supportPiece } from "./coverage.js";
@@ -17,7 +18,7 @@ import { Tokenizer } from "./tokenizer.js";
 
 const BATCH_SIZE = 16;
 // the options of `translate`, with those of the search
-const NAMES = ["coverage", "support", "batch_size", "split_sentences", "copy", "shortlist", ...Object.keys(OPTIONS)];
+const NAMES = ["coverage", "support", "alignment", "batch_size", "split_sentences", "copy", "shortlist", ...Object.keys(OPTIONS)];
 
 export class Translator {
   /** Load a model: its bytes, or the address of its file (a URL, or in node a path). */
@@ -67,7 +68,7 @@ export class Translator {
 
   /** Translate a text, or each of a list: see index.d.ts. */
   translate(texts, options = {}) {
-    const { support = false, coverage = support, batch_size = BATCH_SIZE, split_sentences: splits = true, copy: copies = true } = options;
+    const { support = false, coverage = support, alignment = false, batch_size = BATCH_SIZE, split_sentences: splits = true, copy: copies = true } = options;
     if (typeof texts === "string") return this.translate([texts], options)[0];
     if (!Array.isArray(texts)) throw new TypeError(`texts must be a string or a list of strings, got ${typeof texts}`);
     texts.forEach((text, index) => {
@@ -81,13 +82,13 @@ export class Translator {
       pending.sort((left, right) => right.ids.length - left.ids.length);
       for (let start = 0; start < pending.length; start += batch_size) {
         const batch = pending.slice(start, start + batch_size);
-        this.#search(batch, options, coverage ? this.calibration.head : null);
+        this.#search(batch, options, coverage || alignment ? this.calibration?.head ?? null : null);
       }
       pending = this.#retry(documents, pending);
     }
     return documents.map((document) => {
       document.pieces = document.pieces.map((piece) => (piece.forms.length ? this.#bestForm(piece) : piece));
-      return this.#assembled(document, coverage, support);
+      return this.#assembled(document, coverage, support, alignment);
     });
   }
 
@@ -159,7 +160,7 @@ export class Translator {
   }
 
   /** Assemble the translation of a text from those of its pieces. */
-  #assembled(document, coverage, support) {
+  #assembled(document, coverage, support, alignment) {
     const { pieces } = document;
     const outputs = pieces.map((piece) => this.#output(piece));
     const translations = pieces.map((piece) => this.#restored(piece, document.copies));
@@ -170,7 +171,15 @@ export class Translator {
       score: logProbs.length ? logProbs.reduce((sum, logProb) => sum + logProb) / logProbs.length : null,
       tokens: pieces.map(({ hypothesis }) => hypothesis.ids),
       ...(coverage && { coverage: this.#coverage(document, joined, outputs, translations, support) }),
+      ...(alignment && { alignment: this.#alignment(document, joined, translations) }),
     };
+  }
+
+  /** Return which words of a text and its translation belong together, as pairs of their indices between spaces. */
+  #alignment(document, joined, translations) {
+    const links = document.pieces.map((piece, index) =>
+      linksOf(piece, (ids) => this.tokenizer.decode(ids), this.#alignedRows(piece.ids, piece.hypothesis), translations[index]));
+    return numberedLinks(document, joined, links);
   }
 
   /** Return the translation of a piece with the items, ending, quotes and case of its source, and the language's spaces. */

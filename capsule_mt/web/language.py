@@ -10,6 +10,7 @@ from typing import Any
 
 from capsule_mt.coverage import check_words, checks
 from capsule_mt.text import (
+    alignment,
     capitals,
     casing,
     copying,
@@ -102,6 +103,7 @@ def patterns() -> dict[str, str]:
     """Return the regular expressions of `text` and `checks` as Python writes them, by their names in JavaScript."""
     return {
         "WORDS": words.WORDS.pattern,
+        "SPLIT_WORDS": r"\S+",  # what `str.split` returns
         "UNSPACED_SCRIPTS": words.UNSPACED_SCRIPTS,
         "CJK": words.CJK,
         "COMPATIBLE": normal.COMPATIBLE.pattern,
@@ -181,6 +183,8 @@ def constants() -> dict[str, Any]:
         "BLOCK_BREAK": keeping.BLOCK_BREAK,
         "MAX_NUMBER": keeping.MAX_NUMBER,
         "MARK_MARGIN": restoring.MARK_MARGIN,
+        "MIN_SHARE": alignment.MIN_SHARE,
+        "MIN_SHARE_OF_BEST": alignment.MIN_SHARE_OF_BEST,
         "MAX_ROUNDS": keeping.MAX_ROUNDS,
         "MAX_WORD": segments.MAX_WORD,
         "FIRST_RANK": normal.FIRST_RANK,

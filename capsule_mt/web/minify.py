@@ -334,10 +334,34 @@ def _short(number: int) -> str:
 def _joined(tokens: Iterable[Token]) -> str:
     """Write tokens with a space only where two would become one; the package ends each statement by a semicolon."""
     script = ""
-    for _, text in _plainer(list(tokens)):
+    for _, text in _plainer(_merged_declarations(list(tokens))):
         touches = script[-1:] + text[:1]
         script += f" {text}" if re.fullmatch(r"[\w$#][\w$#]|\+\+|--|//", touches) else text
     return script
+
+
+def _merged_declarations(tokens: list[Token]) -> list[Token]:
+    """Return tokens with one statement for neighbours such as `const a = 1; const b = 2;`: a comma joins them."""
+    merged: list[Token] = []
+    openings = [""]  # the first token of the statement in each open bracket; "" before it
+    following = iter([*(text for _, text in tokens[1:]), ""])
+    for kind, text in tokens:
+        after = next(following)
+        if merged and merged[-1] == ("mark", ",") and text == openings[-1] and text in ("const", "let"):
+            continue  # the comma before it replaces the semicolon
+        openings[-1] = openings[-1] or text
+        depth_change = _depth_of(kind, text)
+        if depth_change > 0:
+            openings.append("")
+        elif depth_change < 0:
+            openings.pop()
+        if text == ";" and after in ("const", "let") and after == openings[-1]:
+            merged.append(("mark", ","))
+            continue
+        if kind == "mark" and (text == ";" or (text == "}" and after in ("const", "let"))):
+            openings[-1] = ""
+        merged.append((kind, text))
+    return merged
 
 
 def _plainer(tokens: list[Token]) -> Iterator[Token]:

@@ -20,6 +20,7 @@ async function call(path, fields) {
   if (path === "frontend/settings") return settings;
   const translator = await translatorOf(`${fields.source}-${fields.target}`);
   if (path === "cover") return { coverage: await translator.cover(fields.q, fields.translation) };
-  const { text, coverage } = await translator.translate(fields.q, { coverage: translator.marks, num_beams: fields.num_beams });
-  return { translatedText: text, coverage };
+  const { marks } = translator; // without them, an alignment takes a pass for each token
+  const { text, coverage, alignment } = await translator.translate(fields.q, { coverage: marks, alignment: marks, num_beams: fields.num_beams });
+  return { translatedText: text, coverage, alignment };
 }

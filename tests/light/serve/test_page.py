@@ -4,7 +4,6 @@ import asyncio
 import re
 import threading
 from contextlib import contextmanager
-from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ from capsule_mt.serve.files import Readers
 from capsule_mt.serve.metrics import Metrics
 from capsule_mt.serve.running import bind
 from capsule_mt.text.detecting import Detected
-from tests.fixtures.browser import open_page, readable, texts_of
+from tests.fixtures.browser import click_word, open_page, readable, texts_of, violations
 from tests.light.serve.fakes import Checked, Upper
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -70,12 +69,6 @@ def check(page, text, translation):
     page.locator("#target").fill(translation)
     page.locator("#check").click()
     page.locator("#status", has_text="Checked.").wait_for()
-
-
-def click_word(page, side, word):
-    """Click a word in a field: it lies over the layer of marks, whose words say where it is."""
-    box = page.locator(f"#{side}-marks span", has_text=word).first.bounding_box()
-    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
 
 
 @pytest.mark.slow
@@ -274,19 +267,12 @@ def test_the_layer_of_marks_has_the_lines_of_the_field(request, browser_name, wi
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["dark", "light"])
 def test_nothing_that_axe_objects_to(browser, scheme):
-    pytest.importorskip("axe_playwright_python")
-    axe = resources.files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
     with served({EN_DE: Checked()}) as address:
         page = open_page(browser, address, 375, scheme)
-        page.evaluate(axe)
-
-        def violations():
-            return [violation["id"] for violation in page.evaluate("axe.run()")["violations"]]
-
-        assert violations() == []
+        assert violations(page) == []
         check(page, "a quick fox has 500 hens", "a fox dreams")
         page.locator("#problem-list button").last.click()
-        assert violations() == []
+        assert violations(page) == []
 
 
 @pytest.mark.slow

@@ -1,58 +1,61 @@
 """Alignments: links between the words of a text and of its translation."""
 
+import pytest
+
 from capsule_mt import CoverageOptions, Translator
-from capsule_mt.text.alignment import links_of, numbered_links, restored_links
+from capsule_mt.text.alignment import Link, links_of, numbered_links, restored_links
 from capsule_mt.text.keeping import masked
-from capsule_mt.text.segments import Segmenter
+from capsule_mt.text.segments import Document, Piece, Segmenter, join_translations
+from capsule_mt.text.sentences import Span
+from tests.fixtures.vectors import spans_in, vectors
 from tests.light.decoders import translator
 from tests.light.test_translator import RELEASED
 from tests.light.text.fakes import WordTokenizer
 
 
-def aligned(text, target, rows, keep=()):
-    """Return the links, as words, of a text of one sentence."""
+def span_in(text, part):
+    return Span(*spans_in(text, [part])[0])
+
+
+def words_of(links, text, translation):
+    return [[text[slice(*link.source)], translation[slice(*link.target)]] for link in links]
+
+
+@pytest.mark.parametrize("case", vectors("alignment")["links"], ids=repr)
+def test_a_word_is_linked_to_those_that_it_attends_to(case):
+    """By deletion, rows are gains in nats, which may be negative."""
     tokenizer = WordTokenizer()
-    document = Segmenter(tokenizer, None, keep=keep, with_words=True).document(text)
-    (piece,) = document.pieces
-    ids = [tokenizer.id(word) for word in target.split()]
-    links = links_of(piece.words, ids, tokenizer.decode, rows)
-    return [(text[slice(*link.source)], target[slice(*link.target)]) for link in links]
+    (piece,) = Segmenter(tokenizer, None, keep=(), with_words=True).document(case["text"]).pieces
+    ids = [tokenizer.id(word) for word in case["translation"].split()]
+    links = links_of(piece.words, ids, tokenizer.decode, case["rows"])
+    assert words_of(links, case["text"], case["translation"]) == case["links"]
 
 
-def test_a_word_is_linked_to_those_that_it_attends_to():
-    rows = [[0.1, 0.8, 0.1], [0.45, 0.1, 0.45]]
-    assert aligned("one two three", "ZWEI EINS", rows) == [("two", "ZWEI"), ("one", "EINS"), ("three", "EINS")]
-    assert aligned("a b c d", "X", [[0.25] * 4]) == []
-    # by deletion, rows are gains in nats, which may be negative
-    assert aligned("one two", "ZWEI EINS", [[-0.5, 4.0], [0.2, -3.0]]) == [("two", "ZWEI"), ("one", "EINS")]
-    # a mark is linked to marks alone
-    assert aligned("one !", "? EINS", [[0.9, 0.1], [0.9, 0.1]]) == [("one", "EINS")]
+@pytest.mark.parametrize("case", vectors("alignment")["moved"], ids=repr)
+def test_links_move_to_the_restored_text(case):
+    text, output, translation = case["text"], case["output"], case["translation"]
+    links = [Link(span_in(text, word), span_in(output, translated)) for word, translated in case["links"]]
+    moved = restored_links(masked(text, ["placeholders"]), links, output, translation)
+    assert words_of(moved, text, translation) == case["moved"]
 
 
-def test_words_are_counted_over_pieces_and_what_is_copied():
-    tokenizer = WordTokenizer()
-    document = Segmenter(tokenizer, None, with_words=True).document("- One two. 😀 Three, four")
-    first, second = document.pieces
+@pytest.mark.parametrize("case", vectors("alignment")["numbered"], ids=repr)
+def test_words_are_counted_over_pieces_and_what_is_copied(case):
+    text, translations = case["text"], case["translations"]
+    spans = spans_in(text, case["pieces"])
+    document = Document(text, case["copies"], [Piece(Span(*span), []) for span in spans])
     links = [
-        links_of(first.words, [tokenizer.id("TWO"), tokenizer.id("ONE.")], tokenizer.decode, [[0, 1, 0], [1, 0, 0]]),
-        links_of(
-            second.words, [tokenizer.id("THREE"), tokenizer.id("FOUR")], tokenizer.decode, [[1, 0, 0], [0, 1, 0]]
-        ),
+        [
+            Link(Span(start + word.start, start + word.end), span_in(translation, translated))
+            for word, translated in ((span_in(part, word), translated) for word, translated in pairs)
+        ]
+        for part, translation, (start, _), pairs in zip(
+            case["pieces"], translations, spans, case["links"], strict=True
+        )
     ]
-    translation = "- TWO ONE. 😀 THREE FOUR"
-    numbered = numbered_links(document, translation, ["TWO ONE.", "THREE FOUR"], links)
-    assert numbered == ((0, 0), (1, 2), (2, 1), (3, 3), (4, 4), (5, 5))
-
-
-def test_what_is_kept_is_linked_to_itself():
-    text, decoded, written = "see {x} <b>now</b>", "NOW Tom SEE", "<b>NOW</b> {x} SEE"
-    source = masked(text, ["tags", "placeholders"])
-    now = (text.index("now"), text.index("now") + 3)
-    links = restored_links(source, [type("", (), {"source": now, "target": (0, 3)})], decoded, written)
-    assert [(text[slice(*link.source)], written[slice(*link.target)]) for link in links] == [
-        ("now", "NOW"),
-        ("{x}", "{x}"),
-    ]
+    translation, _ = join_translations(document, translations)
+    numbered = numbered_links(document, translation, translations, links)
+    assert [list(pair) for pair in numbered] == case["alignment"]
 
 
 def test_a_translator_aligns_where_it_is_asked_to():

@@ -4,6 +4,7 @@
 // folder and a script of the page, which is not a module.
 import { readFileSync } from "node:fs";
 import { runInThisContext } from "node:vm";
+import { linksOf, numberedLinks, restoredLinks } from "./alignment.js";
 import { inSentenceCase, restoredCase, withCapitals, withoutCapitals } from "./casing.js";
 import { checksOf } from "./checks.js";
 import { coverPiece } from "./coverage.js";
@@ -211,6 +212,31 @@ answers.labels = {
   votes: labels.votes.map(({ source, answers: texts }) => (
     { source, answers: texts, translation: asLabel(texts[mostFrequent(texts)], source) })),
   translations: labels.translations.map(({ text, source }) => ({ text, source, restored: asLabel(text, source) })),
+};
+
+const alignment = vectors("alignment");
+const spanIn = (text, part) => spansIn(text, [part])[0];
+answers.alignment = {
+  links: alignment.links.map(({ text, translation, rows }) => {
+    const { segmenter: wordSegmenter, encode, decode } = segmenterOfWords([]);
+    const [piece] = wordSegmenter.document(text, { isForced: true }).pieces;
+    piece.hypothesis = { ids: encode(translation).ids.slice(0, -1) };
+    const links = linksOf(piece, decode, rows, translation);
+    return { text, translation, rows, links: links.map(([source, target]) => [text.slice(...source), translation.slice(...target)]) };
+  }),
+  moved: alignment.moved.map(({ text, output, translation, links }) => {
+    const spans = links.map(([word, outputWord]) => [spanIn(text, word), spanIn(output, outputWord)]);
+    const moved = restoredLinks(masked(text, segmenter.vocabulary, itemsOf(text)), spans, output, translation)
+      .filter(([, target]) => !/^</.test(translation.slice(...target)));
+    return { text, output, translation, links, moved: moved.map(([source, target]) => [text.slice(...source), translation.slice(...target)]) };
+  }),
+  numbered: alignment.numbered.map(({ text, pieces: parts, translations, copies, links }) => {
+    const pieces = spansIn(text, parts).map(([start, end]) => ({ start, end }));
+    const joined = joinTranslations({ text, pieces, copies }, translations);
+    const spans = links.map((pairs, index) => pairs.map(([word, translated]) => (
+      [spanIn(parts[index], word).map((offset) => offset + pieces[index].start), spanIn(translations[index], translated)])));
+    return { text, pieces: parts, translations, copies, links, alignment: numberedLinks({ text, pieces, copies }, joined, spans) };
+  }),
 };
 
 answers.emphasis = {
