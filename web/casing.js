@@ -216,8 +216,7 @@ export function withoutCapitals(text) {
   const shadow = withItems(text, (part) => part, (item) => " ".repeat(item.length));
   const letters = (shadow.match(WORDS) ?? []).filter((word) => /^\p{L}+$/u.test(word)).join("");
   if (lengthOf(letters) < MIN_CAPITALS || !isUpper(letters)) return null;
-  const lowered = withItems(text, (part) => part.toLowerCase());
-  if (lowered.length !== text.length) return null; // offsets must stay valid, but a few letters become two
+  const lowered = withItems(text, (part) => part.replace(/İ/g, "I").toLowerCase()); // "İ" becomes two characters
   return withWords(lowered, lastLetters(CAPITAL_BEGINS, shadow), (letter) => letter);
 }
 

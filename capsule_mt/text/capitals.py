@@ -22,9 +22,8 @@ def without_capitals(text: str) -> str | None:
     words = [word for part in parts if not isinstance(part, Item) for word in WORDS.findall(part) if word.isalpha()]
     if sum(map(len, words)) < MIN_LETTERS or not "".join(words).isupper():
         return None
-    lowercase = "".join(part if isinstance(part, Item) else part.lower() for part in parts)
-    if len(lowercase) != len(text):  # offsets must stay valid, but a few letters become two
-        return None
+    # only the Turkish "\u0130" becomes two characters in lowercase, and the user's offsets must stay valid
+    lowercase = "".join(part if isinstance(part, Item) else part.replace("\u0130", "I").lower() for part in parts)
     without_items = "".join(" " * len(part) if isinstance(part, Item) else part for part in parts)
     starts = {match.end() - 1 for match in re.finditer(SENTENCE_START, without_items)}
     return "".join(text[offset] if offset in starts else lowered for offset, lowered in enumerate(lowercase))
