@@ -63,6 +63,11 @@ LIBRETRANSLATE_ADVICE = {
     "--ssl": "put a TLS proxy in front of the server (docs/serving.md)",
     "--url-prefix": "let a proxy remove the prefix (docs/serving.md)",
     "--threads": "requests are translated together: leave the option out",
+    "--batch-limit": "each text of a list counts as at least 16 characters of `--max-characters`",
+    "--update-models": "models are downloaded at their first use: leave the option out",
+    "--disable-web-ui": "let a proxy refuse the path /",
+    "--disable-files-translation": "let a proxy refuse the path /translate_file",
+    "--suggestions": "suggestions are not collected: leave the option out",
 }
 
 
