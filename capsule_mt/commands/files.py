@@ -39,6 +39,8 @@ FILE_SUFFIXES = (
 )
 # suffixes that tell the kind of a file; a .txt may have anything
 KNOWN_SUFFIXES = frozenset(FILE_SUFFIXES) - {".txt", ".gz"}
+MODEL_SUFFIXES = (".npz", ".bin", ".spm", ".safetensors")
+PACKED_FORMATS = ("docx", "pptx", "odt", "epub")  # a terminal cannot show these
 REPORT_SUFFIXES = (".tsv", ".html", ".jsonl")  # of a report of what to check
 MAX_START = 2048  # bytes of a file that may show that it is XML
 MAX_SHOWN = 5  # passages to be checked, on stderr
@@ -82,6 +84,8 @@ def take_input(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -
     for text in arguments.model:
         (files if _is_file(text) else texts if _is_text(text, after_model=bool(models)) else models).append(text)
     inputs = [*files, *map(repr, texts), *([] if arguments.input is None else [str(arguments.input)])]
+    if not models:
+        _refuse_model_file(files, parser)
     if len(files) + bool(texts) + (arguments.input is not None) > 1:
         parser.error(f"one file is translated at a time, got {', '.join(inputs)}")
     if not models:
@@ -107,6 +111,15 @@ def take_input(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -
     format_is_stated = arguments.format is not None
     _choose_format(arguments, parser)
     _check_output_suffix(arguments, parser, format_is_stated)
+
+
+def _refuse_model_file(files: list[str], parser: argparse.ArgumentParser) -> None:
+    """Refuse a file of a model that is named instead of its folder, and an archive that does not exist."""
+    for file in files:
+        if file.endswith(MODEL_SUFFIXES):
+            parser.error(f"{file}: is a file of a model; name its folder, {os.path.dirname(file) or '.'}")
+        if file.endswith(".zip") and not os.path.exists(file):
+            parser.error(f"{file}: no such file")
 
 
 def _is_file(text: str) -> bool:

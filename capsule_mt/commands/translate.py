@@ -40,6 +40,7 @@ from capsule_mt import __version__
 from capsule_mt.commands.console import CommandParser, add_languages, add_search, at_least, positive, resumable
 from capsule_mt.commands.files import (
     LINES,
+    PACKED_FORMATS,
     REPORT_SUFFIXES,
     OutputFormat,
     add_files,
@@ -190,6 +191,8 @@ def check_arguments(arguments: argparse.Namespace, parser: argparse.ArgumentPars
     """Refuse options that do not fit each other."""
     if arguments.output is not None and arguments.output.suffix == ".gz":
         parser.error(f"--output writes plain text, got {arguments.output}: name it without .gz")
+    if arguments.output is None and arguments.format in PACKED_FORMATS and sys.stdout.isatty():
+        parser.error(f"a terminal cannot show {arguments.format}: name a file with --output")
     if arguments.n_best > (arguments.num_beams or 1):
         parser.error(f"--n-best {arguments.n_best} needs --num-beams of at least as many")
     if arguments.coverage is not None and arguments.coverage.suffix not in REPORT_SUFFIXES:

@@ -965,3 +965,31 @@ def test_an_interrupted_scoring_resumes(run_score, monkeypatch, tmp_path):
         patched.delattr(Scorer, "score")  # everything is there
         run_score(*arguments)
     assert [line.split("\t") for line in lines_of(tmp_path / "scores.tsv")] == rows
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["models/model.npz", "Guten Tag"], "models/model.npz: is a file of a model; name its folder, models"),
+        (["vocab.spm", "--input", "text.en"], "vocab.spm: is a file of a model; name its folder, ."),
+        (["missing.zip", "Guten Tag"], "missing.zip: no such file"),
+    ],
+)
+def test_a_file_of_a_model_is_refused_by_name(arguments, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("models").mkdir()
+    for path in ("models/model.npz", "vocab.spm"):
+        Path(path).touch()
+    monkeypatch.setattr("sys.argv", ["translate", *arguments])
+    with pytest.raises(SystemExit, match=r"^2$"):
+        translate.parse_arguments()
+    assert f"error: {message}\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["a.docx", "a.pptx", "a.odt", "a.epub"])
+def test_a_packed_file_is_not_written_to_a_terminal(name, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["translate", "en-pt", name])
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    with pytest.raises(SystemExit, match=r"^2$"):
+        translate.parse_arguments()
+    assert f"a terminal cannot show {name[2:]}: name a file with --output" in capsys.readouterr().err
