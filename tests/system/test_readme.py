@@ -91,5 +91,6 @@ def test_the_errors_of_the_troubleshooting_page_exist():
         "contains custom code which must be executed",
         "is not a valid model identifier",
         "couldn't connect to",
+        "no file named model.safetensors",
     ]
     assert [message for message in messages if message not in source] == foreign_messages
