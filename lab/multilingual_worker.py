@@ -14,6 +14,7 @@ import json
 import os
 import sys
 import time
+from array import array
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -35,11 +36,11 @@ class FirstTokens:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.lists: dict[tuple[int, ...], list[int]] = {}
+        self.lists: dict[tuple[int, ...], array[int]] = {}
 
-    def of_source(self, source: Sequence[int], *further: int) -> list[int]:
+    def of_source(self, source: Sequence[int], *further: int) -> Sequence[int]:
         if further not in self.lists:
-            self.lists[further] = sorted({*range(len(SPECIAL), self.size), *further})
+            self.lists[further] = array("i", sorted({*range(len(SPECIAL), self.size), *further}))
         return self.lists[further]
 
 

@@ -58,12 +58,12 @@ class JointCandidates(NamedTuple):
     """The candidates that a shortlist has for several sources.
 
     candidates: the union of all, ascending. list_lengths: how many of them each source has.
-    indices: where those of each are in the union, ascending, one source after the other.
+    indices: where those of each are in the union, ascending, one source after the other; `None` if each has all.
     """
 
     candidates: Sequence[int]
     list_lengths: "array[int]"
-    indices: "array[int]"
+    indices: "array[int] | None"
 
 
 class SpecialTokens(NamedTuple):
@@ -104,7 +104,9 @@ class Call:
         is_array = isinstance(joint.candidates, array) and joint.candidates.typecode == "i"  # as the engine takes them
         candidates = joint.candidates if is_array else self.tokens("i", "the shortlist", [joint.candidates])
         self.arrays["candidates"] = cast("array[int]", candidates)
-        self.arrays["list_lengths"], self.arrays["candidate_indices"] = joint.list_lengths, joint.indices
+        self.arrays["list_lengths"] = joint.list_lengths
+        if joint.indices is not None:
+            self.arrays["candidate_indices"] = joint.indices
 
     def request_attention(self, readings: Readings | None, num_tokens: int) -> None:
         """Ask the engine for the attention of `num_tokens` tokens, if the readings name a head."""
@@ -243,13 +245,12 @@ def joint_candidates(shortlist: Candidates, sources: Sequence[Ids], extra_tokens
     if of_sources is not None:
         return cast(JointCandidates, of_sources(sources, extra_tokens))
     lists = [shortlist.of_source(source, *extras) for source, extras in zip(sources, extra_tokens, strict=True)]
-    candidates: Sequence[int] = lists[0]
-    indices: Iterable[int] = array("i", range(len(candidates))) * len(lists)
-    if any(source_candidates is not lists[0] for source_candidates in lists):
-        candidates = sorted(set().union(*lists))
-        index_of = dict(zip(candidates, count(), strict=False))
-        indices = map(index_of.__getitem__, chain.from_iterable(lists))
-    return JointCandidates(candidates, array("q", map(len, lists)), array("i", indices))
+    list_lengths = array("q", map(len, lists))
+    if all(candidates is lists[0] for candidates in lists):
+        return JointCandidates(lists[0], list_lengths, None)
+    union = sorted(set().union(*lists))
+    index_of = dict(zip(union, count(), strict=False))
+    return JointCandidates(union, list_lengths, array("i", map(index_of.__getitem__, chain.from_iterable(lists))))
 
 
 def empty(kind: str, count: int) -> "array[Any]":

@@ -5,6 +5,7 @@ A translation into German never has most of the tokens of NLLB-200, which are of
 
 import re
 import unicodedata
+from array import array
 from collections.abc import Mapping, Sequence
 from functools import cache
 
@@ -55,12 +56,12 @@ class ScriptShortlist:
 
     def __init__(self, tokens: Mapping[int, str], language_codes: Mapping[str, int]) -> None:
         self._code_of = {index: code for code, index in language_codes.items()}
-        self._tokens_of: dict[frozenset[str], list[int]] = {}
-        self._lists: dict[tuple[int, ...], list[int]] = {}
+        self._tokens_of: dict[frozenset[str], array[int]] = {}  # lists would take ten times as much memory
+        self._lists: dict[tuple[int, ...], array[int]] = {}
         for index, text in tokens.items():
             is_single = len(text.strip("▁")) <= 1 or SYMBOL.fullmatch(text) is not None
             names = frozenset() if is_single else frozenset(map(_script_name, text)) & KNOWN_NAMES
-            self._tokens_of.setdefault(names, []).append(index)
+            self._tokens_of.setdefault(names, array("i")).append(index)
 
     def of_source(self, source: Sequence[int], *extra_tokens: int) -> Sequence[int]:
         """Return the tokens, ascending; the same list for every source with the same extra tokens."""
@@ -73,7 +74,12 @@ class ScriptShortlist:
             groups = [tokens for names, tokens in self._tokens_of.items() if names <= written]
             if len(self._lists) >= MAX_LISTS:
                 self._lists.clear()
-            self._lists[extra_tokens] = listed = sorted(set(extra_tokens).union(*groups))
+            try:
+                listed = array("i", sorted(set(extra_tokens).union(*groups)))
+            except OverflowError:
+                outlier = max(extra_tokens, key=abs)
+                raise ValueError(f"the shortlist: token {outlier} is outside the vocabulary") from None
+            self._lists[extra_tokens] = listed
         return listed  # not read again: another thread may have cleared the lists
 
 

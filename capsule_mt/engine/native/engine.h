@@ -89,7 +89,8 @@ typedef struct {
     int64_t layer, head;    /* whose attention to the source is read; -1 for none */
     int64_t num_threads;    /* that share the work on a row; results do not depend on it */
     /* The shortlist, or NULL: the tokens that the translations of any source may have, ascending; how many of them those of
-     * each source may have; and their indices among the candidates, ascending, one source after the other. */
+     * each source may have; and their indices among the candidates, ascending, one source after the other, or NULL if each
+     * source may have all. */
     const int32_t *candidates;
     int64_t num_candidates;
     const int64_t *list_lengths;

@@ -7,8 +7,8 @@
 /* The tokens that the translations of a source may have, ascending; all if `tokens` is NULL. */
 typedef struct {
     int64_t length;
-    const int32_t *indices; /* among the candidates of the batch */
-    int32_t *tokens;
+    const int32_t *indices; /* among the candidates of the batch; NULL: it has all of these */
+    const int32_t *tokens;
 } list_t;
 
 /* The index of a token in a list, or -1. */
@@ -26,21 +26,23 @@ static inline int64_t index_of(const list_t *list, int64_t token) {
 /* Takes the list of a source out of the request; `num_listed` counts the tokens of those before it. */
 static inline list_t list_of(run_t *run, int64_t source, int64_t *num_listed) {
     const request_t *request = run->request;
-    list_t list = {0, NULL, NULL};
-    if (!request->candidates) return list;
-    list.length = request->list_lengths[source];
-    list.indices = request->candidate_indices + *num_listed;
-    list.tokens = take(run, list.length * 4);
-    for (int64_t i = 0; i < list.length; i++) list.tokens[i] = request->candidates[list.indices[i]];
-    *num_listed += list.length;
-    return list;
+    if (!request->candidates) return (list_t){0, NULL, NULL};
+    int64_t length = request->list_lengths[source], first = *num_listed;
+    *num_listed += length;
+    if (length == request->num_candidates) return (list_t){length, NULL, request->candidates};
+    const int32_t *indices = request->candidate_indices + first;
+    int32_t *tokens = take(run, length * 4);
+    for (int64_t i = 0; i < length; i++) tokens[i] = request->candidates[indices[i]];
+    return (list_t){length, indices, tokens};
 }
 
-/* The logits of the tokens that a translation may have, and their count; those of a list are copied into `memory`. */
+/* The logits of the tokens that a translation may have, and their count; those of a list with some of the candidates are
+ * copied into `memory`. */
 static inline float *logits_of(const run_t *run, const list_t *list, int64_t row, float *memory, long *count) {
     *count = list->tokens ? (long)list->length : (long)run->model->vocabulary;
     if (!list->tokens) return row_of(run, run->model->logits, row);
-    const float *logits = run->values[run->model->logits] + row * run->request->num_candidates;
+    float *logits = run->values[run->model->logits] + row * run->request->num_candidates;
+    if (!list->indices) return logits;
     for (int64_t i = 0; i < list->length; i++) memory[i] = logits[list->indices[i]];
     return memory;
 }

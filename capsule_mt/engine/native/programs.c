@@ -340,6 +340,10 @@ static int check_vocabulary(const model_t *model, const request_t *request) {
     if (request->targets && check_lists(model, "target", request->targets, request->target_lengths, request->limits,
                                         request->num_sources, 1))
         return REFUSED;
+    for (int64_t i = 1; i < num_candidates; i++)
+        if (request->candidates[i] <= request->candidates[i - 1])
+            return refuse("the shortlist: tokens must ascend, but %d follows %d", request->candidates[i],
+                          request->candidates[i - 1]);
     if (check_small_tokens(model, "the shortlist", request->candidates, num_candidates) ||
         check_small_tokens(model, "suppress_tokens", request->suppress_tokens, request->num_suppress_tokens) ||
         check_tokens("the source", request->words, num_words, model->source_vocabulary) ||

@@ -342,11 +342,18 @@ def test_restricted_probabilities_are_shares_of_the_list(int8):
             assert log_prob == pytest.approx(share, abs=0.05 if int8 else 2e-4)
 
 
+class Unsorted:
+    """A shortlist that breaks the rule of `Candidates`."""
+
+    def of_source(self, source, *extra_tokens):
+        return [40, 30]
+
+
 class Shared:
     """A list of tokens for every source: one object, or a copy for each."""
 
     def __init__(self, *, copies: bool) -> None:
-        self.copies, self.tokens = copies, [*range(20, 50), END]
+        self.copies, self.tokens = copies, [END, *range(20, 50)]
 
     def of_source(self, source, *extra_tokens):
         return list(self.tokens) if self.copies else self.tokens
@@ -382,6 +389,10 @@ def test_options_of_generate_are_refused():
         (lambda d: d.translate([[5]], SearchOptions([5], readings=Readings((2, 0)))), "no head 0 in layer 2"),
         (lambda d: d.translate([[5]], SearchOptions([5, 5])), "`limits` must be one for each of the 1 sources, got 2"),
         (lambda d: d.translate([[5]], SearchOptions([5], shortlist=Listed(62))), "the shortlist: token 61"),
+        (
+            lambda d: d.translate([[5]], SearchOptions([5], shortlist=Unsorted())),
+            "the shortlist: tokens must ascend, but 30 follows 40",
+        ),
         (lambda d: d.translate([[2**63]], SearchOptions([5])), f"the sources: token {2**63} is outside .* of 61"),
         (
             lambda d: d.translate([[5]], SearchOptions([5], suppress_tokens=[-(2**31) - 1])),

@@ -28,12 +28,14 @@ ALLOWED = {
 def test_the_tokens_of_a_language(language):
     shortlist = ScriptShortlist(dict(enumerate(TOKENS)), LANGUAGES)
     tokens = shortlist.of_source([1, 2], 500, LANGUAGES[language], 3)
-    assert tokens == sorted(tokens)
+    assert list(tokens) == sorted(tokens)
     assert {500, LANGUAGES[language]} == {token for token in tokens if token >= len(TOKENS)}
     assert {TOKENS[token] for token in tokens if token < len(TOKENS)} == COMMON | ALLOWED[language] | {TOKENS[3]}
     assert shortlist.of_source([7], 500, LANGUAGES[language], 3) is tokens
     with pytest.raises(ValueError, match="a translation that begins with its language's token"):
         shortlist.of_source([1], 500)
+    with pytest.raises(ValueError, match=f"the shortlist: token {2**40} is outside the vocabulary"):
+        shortlist.of_source([1], 2**40, LANGUAGES[language])
 
 
 def test_every_script_of_nllb_has_characters_of_its_names():
