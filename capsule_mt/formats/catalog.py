@@ -5,7 +5,7 @@ Programs load these files, so a translation whose placeholders differ from its s
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 from capsule_mt.formats.entities import REFERENCE, Entities
 from capsule_mt.formats.icu import QUOTED, IcuMessage, NotIcuError, has_branches, note_of
@@ -15,6 +15,8 @@ from capsule_mt.formats.plurals import PluralMessage, Rule, rule_of
 from capsule_mt.formats.units import FormatError, Translated, Unit, has_other_placeholders
 from capsule_mt.text.keeping import Item, parts_of
 
+# a link of Markdown: its label, and its address with the brackets
+LINK = re.compile(r"(?<!!)\[([^\[\]\n]{1,200})(\]\((?:https?:|mailto:|[/#.{%$])[^\s()]*\))")
 SYNTAX_REFERENCE = re.compile(r"&(?:apos|#0*39|#[xX]0*27);")  # of an apostrophe, which would quote in ICU
 
 
@@ -46,7 +48,7 @@ class Message:
             entities = Entities(without_key(text) if has_key else text, SYNTAX_REFERENCE if is_icu else None)
             self._escape = lambda written: escape(entities.encoded(written))
             patterns = [*([fixed] if fixed else []), *([QUOTED] if is_icu else []), REFERENCE]
-            self._markup.add_text(entities.text, patterns)
+            self._add_text(entities.text, patterns)
         self.text = self._markup.text.strip()  # with marks in place of fixed parts
         self._edges = self._markup.text.partition(self.text)[::2] if self.text else ("", "")
         self._is_icu = is_icu
@@ -60,6 +62,17 @@ class Message:
                 self.texts, self.note = [self.text], note_of(self.text, error)
                 return
             self.texts = self._icu.texts
+
+    def _add_text(self, text: str, fixed: "Sequence[re.Pattern[str]]") -> None:
+        """Add a text; the label of a Markdown link is translated, its brackets and its address are markup."""
+        offset = 0
+        for match in LINK.finditer(text):
+            self._markup.add_text(text[offset : match.start()], fixed)
+            self._markup.open(self._escape("["))
+            self._markup.add_text(match[1], fixed)
+            self._markup.close(self._escape(match[2]))
+            offset = match.end()
+        self._markup.add_text(text[offset:], fixed)
 
     def filled(self, results: Sequence[Translated]) -> str | None:
         """Return the translated message, `None` if it stays as it is."""
@@ -179,6 +192,18 @@ def edited(text: str, edits: Sequence[Edit]) -> str:
     return "".join([*parts, text[offset:]])
 
 
+class Translatable(Protocol):
+    """A message, or several that stand for one."""
+
+    @property
+    def note(self) -> str: ...
+
+    @property
+    def texts(self) -> list[str]: ...
+
+    def filled(self, results: Sequence[Translated]) -> Any: ...
+
+
 class Catalog:
     """A file of messages. Subclasses add messages, each with a function that writes its translation."""
 
@@ -186,7 +211,7 @@ class Catalog:
 
     def __init__(self) -> None:
         self.units: list[Unit] = []
-        self._messages: list[tuple[Message | Choices | Plural, Callable[[Any, bool], None]]] = []
+        self._messages: list[tuple[Translatable, Callable[[Any, bool], None]]] = []
 
     def write(self, translations: Sequence[Translated]) -> bytes:
         remaining, is_changed = iter(translations), False
@@ -200,7 +225,7 @@ class Catalog:
             self._state_language()
         return self._content()
 
-    def _add(self, message: Message | Choices | Plural, location: str, write: Callable[[Any, bool], None]) -> None:
+    def _add(self, message: Translatable, location: str, write: Callable[[Any, bool], None]) -> None:
         """Add a message; `write` takes its translation, a text or one for each form, and whether it needs a review."""
         if message.texts:
             self._messages.append((message, write))

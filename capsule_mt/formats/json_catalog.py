@@ -6,21 +6,26 @@ numbers and the like than texts is not a catalog, and is refused.
 
 import json
 import re
+from collections.abc import Callable, Sequence
 from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-defined]  # what `json` itself reads strings with
 from typing import Any, NamedTuple
 
 from capsule_mt.formats.catalog import BAR, SPACED_BAR, Choices, Edit, Message, Plural, TextCatalog
 from capsule_mt.formats.icu import has_branches
 from capsule_mt.formats.plurals import CATEGORIES, NUMBER
+from capsule_mt.formats.units import Translated
 from capsule_mt.text.keeping import placeholders_of
 
 MAX_DEPTH = 50
-SPACE = re.compile(r"[ \t\r\n]*")
+SPACE = re.compile(r"(?:[ \t\r\n]+|//[^\n]*|/\*(?s:.*?)\*/)*")  # browsers read comments in messages.json
 OTHER_VALUE = re.compile(r"(?:-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null)(?![\w.+-])")
 SUFFIX = re.compile(rf"(.+)(?<!_ordinal)_({'|'.join(CATEGORIES)})")  # of i18next's plurals
 I18N = re.compile(r"\$t\([^()]*\)|\$\d+")  # another message of i18next, an argument of MediaWiki
 # what only vue-i18n has: a link to another message, and a sign in quotes and braces
 VUE = re.compile(r"(?<![\w:/])@(?:\.\w+)?:[\w(]|\{'[^']*'\}")
+# a choice of words in MediaWiki: its start, its forms
+WIKI_CHOICE = re.compile(r"(\{\{(?:plural|gender|grammar):[^{}|]*\|)([^{}]*)\}\}", re.I)
+MAX_WIKI_CHOICES = 3  # in one message
 CHROME = re.compile(r"\$\w+\$|\$\d|\$\$")  # the placeholders of messages.json
 GO_METADATA = ("id", "hash", "description", "leftDelim", "rightDelim")  # beside the plural forms of a go-i18n message
 
@@ -49,6 +54,47 @@ class Group(NamedTuple):
     def first(self) -> Member:
         """The member that stands first in the file."""
         return min(self.members.values(), key=lambda member: member.start)
+
+
+class WikiChoice:
+    """A message of MediaWiki that chooses words, such as "There {{PLURAL:$1|is one hat|are $1 hats}}".
+
+    The whole sentence is translated once for each form, since words outside a choice depend on it, too. A message with
+    too many choices stays as it is.
+    """
+
+    def __init__(self, text: str, message_of: Callable[[str], Message]) -> None:
+        self._parts: list[str | Message | WikiChoice] = []
+        self.note = ""
+        match = WIKI_CHOICE.search(text)
+        if match is None or len(WIKI_CHOICE.findall(text)) > MAX_WIKI_CHOICES:
+            self._parts.append(text)
+            return
+        for index, form in enumerate(match[2].split("|")):
+            number = re.match(r"\s*\d+=", form)  # a form for exactly this number
+            self._parts.append(("|" if index else match[1]) + (number[0] if number else ""))
+            variant = text[: match.start()] + form[number.end() if number else 0 :] + text[match.end() :]
+            part = WikiChoice(variant, message_of) if WIKI_CHOICE.search(variant) else message_of(variant)
+            self._parts.append(part if part.texts else variant)
+        self._parts.append("}}")
+
+    @property
+    def texts(self) -> list[str]:
+        return [text for part in self._parts if not isinstance(part, str) for text in part.texts]
+
+    def filled(self, results: Sequence[Translated]) -> str | None:
+        """Return the translated message, `None` if one of its sentences stays as it is."""
+        remaining = iter(results)
+        written: list[str] = []
+        for part in self._parts:
+            if isinstance(part, str):
+                written.append(part)
+                continue
+            translation = part.filled([next(remaining) for _ in part.texts])
+            if translation is None or (isinstance(part, Message) and "|" in translation):
+                return None
+            written.append(translation)
+        return "".join(written)
 
 
 class JsonCatalog(TextCatalog):
@@ -85,10 +131,12 @@ class JsonCatalog(TextCatalog):
     def _add_value(self, member: Member, fixed: "re.Pattern[str] | None") -> None:
         """Add the texts of a value; an object may have plurals."""
         if isinstance(member.value, str):
-            message: Message | Choices = self._message_of(member.value, fixed)
+            message: Message | Choices | WikiChoice = self._message_of(member.value, fixed)
             # vue-i18n and Docusaurus ("One post|{count} posts") need no spaces; elsewhere "a|b" may be code
             bar = BAR if self._is_vue or NUMBER.search(member.value) else SPACED_BAR
-            if fixed is I18N and bar.search(member.value) and not has_branches(member.value):
+            if fixed is I18N and WIKI_CHOICE.search(member.value):
+                message = WikiChoice(member.value, lambda text: self._message_of(text, fixed))
+            elif fixed is I18N and bar.search(member.value) and not has_branches(member.value):
                 message = Choices(member.value, bar, lambda text: self._message_of(text, fixed))
             self._add(message, f"line {self._line(member.start)}", self._replace(member.value_start, member.end))
         elif isinstance(member.value, list):
@@ -113,7 +161,8 @@ class JsonCatalog(TextCatalog):
                     self._add_group(neighbours, group)
 
     def _message_of(self, text: str, fixed: "re.Pattern[str] | None") -> Message:
-        return Message(text, fixed, is_icu=fixed is not CHROME, rule=self._rule)
+        is_chrome = fixed is CHROME
+        return Message(text, fixed, is_icu=not is_chrome, rule=self._rule, has_key=is_chrome)
 
     def _groups(self, members: dict[str, Member]) -> "list[Group]":
         """Return the plurals of an object.

@@ -2,8 +2,15 @@
 
 import re
 
-# "_File" in GTK, "&File", "E&xit" and "Match #&1" in Qt: the mark of a menu entry's key; not "R&D", "&amp;" or "2>&1"
-KEY = re.compile(r"(?<!\w)([_&])(?=[^\W\d_])(?!\w+;)|(?<![\w>])(&)(?=\d)|(?<=\w)(&)(?=[a-z])(?!\w+;)")
+from capsule_mt.text.copying import PLACEHOLDER, TAG, URL
+
+# "_File" in GTK, "&File", "E&xit" and "Match #&1" in Qt: the mark of a menu entry's key; not "R&D", "&amp;", "2>&1" or
+# "a=1&b=2"; "C_onnect", but not "user_id"
+KEY = re.compile(
+    r"(?<!\w)([_&])(?=[^\W\d_])(?!\w+[;=])|(?<![\w>])(&)(?=\d)|(?<=\w)(&)(?=[a-z])(?!\w+[;=])"
+    r"|(?:(?<=^[A-Z])|(?<=^[A-Z][a-z])|(?<=^[A-Z][a-z]{2}))(_)(?=[a-z]{2,}(?![\w(]))(?!.*_)"
+)
+COPIED = rf"{URL}|{TAG}|{PLACEHOLDER}"
 
 
 def without_key(text: str) -> str:
@@ -12,8 +19,16 @@ def without_key(text: str) -> str:
 
 
 def with_key(source: str, text: str) -> str:
-    """Mark the key of a translated menu entry: the letter or digit of its source, or else the first letter."""
-    letters = [i for i, character in enumerate(text) if character.isalnum()]
+    """Mark the key of a translated menu entry: the letter or digit of its source, or else the first letter.
+
+    Letters of placeholders, tags and the like are never marked.
+    """
+    copied = [match.span() for match in re.finditer(COPIED, text)]  # such as {count}: a mark would break it
+    letters = [
+        i
+        for i, character in enumerate(text)
+        if character.isalnum() and not any(start <= i < end for start, end in copied)
+    ]
     if without_key(source) == source or not letters:
         return text
     match = KEY.search(source)

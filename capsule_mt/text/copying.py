@@ -24,6 +24,7 @@ PRINTF_FORMAT = r"[-+#0]*(?:[1-9]\d*|\*)?(?:\.(?:\d+|\*))?(?:hh?|ll?|z|j|I64)?"
 _PLACEHOLDER = (
     r"(?:\{\{\{[^{}\n]{0,120}\}\}\}|\{\{[^{}\n]{0,120}\}\}|\{%.{0,120}?%\}|\{#.{0,120}?#\}|<%.{0,120}?%>"
     rf"|\{{\s*\w+\s*,\s*{_ARGUMENT_TYPE}\b{_ICU_BODY}\}}"
+    r"|[$#]\{[^{}\n]{0,120}\}|\[%.{0,200}?%\]"  # expressions of Java, JavaScript, Ruby; keys of Home Assistant
     r"|[$%#]?\{\{?[^{}\s]*\}\}?|\{\s?[\w.]+\s?\}|\$[A-Za-z_]\w+"
     r"|\[\[[\w.]+\]\]|%%\w+%%|(?<![\w:/])@:[\w.]*\w"  # of Angular 1 and vue-i18n
     r"|(?<![\w:/@]):[A-Za-z_]\w+(?![\w:])"  # of Laravel
@@ -35,11 +36,11 @@ _PLACEHOLDER = (
 # A longer word, or a capitalised one, is not: a sentence ends or begins there.
 _GLUED_BEFORE = (
     r"(?:(?<![\w./\\~-])[\w./\\~-]{0,64}[/_\\]"
-    r"|(?<![^\W_])(?:[a-z]{1,3}|[A-Z]{2,3}|\d[\d.,]{0,20})[-.:]?|[@$\u20ac\xa3\xa5+~=])?"
+    r"|(?<![^\W_])(?:[a-z]{1,3}|[A-Z]{2,3}|\d[\d.,]{0,20})[-.:]?|[@$\u20ac\xa3\xa5+~=<])?"
 )
 _GLUED_AFTER = (
     rf"(?:[%\xb0\u2030+]?(?:{UNIT}|(?:[a-z]{{1,3}}|[A-Z]{{2,3}}|[B-HJ-Z]|\d{{1,3}})(?![^\W_]))"
-    r"|[%\xb0\xaa\xba\u2030+]"
+    r"|[%\xb0\xaa\xba\u2030+>]"
     r"|[/_@\\][\w./\\-]{0,64}(?<=\w)(?!\w)|\.[a-z]\w{0,3}(?!\w)|-\d+(?!\w)){0,2}"
 )
 BARE_PLACEHOLDERS = rf"{_PLACEHOLDER}(?:[-_.:/x\xd7+@]?{_PLACEHOLDER})*"
@@ -59,8 +60,11 @@ NUMBER_PLACEHOLDER = (
     rf"|{_PRINTF_NAME}{PRINTF_FORMAT}[difuxXeg]"
     r"|\{\w*:[-+,.\d]*[,dfnN]\d*\}|\{[^{}]{1,80},\s*number\b[^{}]{0,80}\}|%n|%L\d+|\{#\}"
 )
-# code, hashtags and @users, paths, identifiers
-CODE = r"`[^`\n]+`|(?<!\w)[#@]\w+|\b[A-Za-z]:\\\S+|(?<!\S)(?:~|\.{0,2})/\S*\w|\b\w*[A-Za-z]_\w+"
+# code, hashtags and @users, calls and members, paths, identifiers
+CODE = (
+    r"`[^`\n]+`|\b\w[\w.]{0,64}(?:#\w+)?\(\)|(?<![\w.#])\w{1,64}#\w+"
+    r"|(?<!\w)[#@]\w+|\b[A-Za-z]:\\\S+|(?<!\S)(?:~|\.{0,2})/\S*\w|\b\w*[A-Za-z]_\w+"
+)
 NON_WORDS = rf"{URL}|{TAG}|{PLACEHOLDER}|{CODE}"
 NON_WORD_SIGNS = (
     "`",
@@ -75,6 +79,8 @@ NON_WORD_SIGNS = (
     "_",
     "$",
     "[[",
+    "[%",
+    "()",
     "*",
     "~~",
 )  # `NON_WORDS` matches only around these

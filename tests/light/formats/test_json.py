@@ -261,7 +261,7 @@ def test_a_text_whose_placeholders_are_lost_stays(lossy):
         ),
         ('["a b"]', "a.json, line 1: a catalog is one object, `{...}`"),
         ('{"a": "b"} x', "a.json, line 1: the file goes on after its object"),
-        ('{\n// one\n"a": "b"}', "a.json, line 2: a key in double quotes is expected"),
+        ('{\n/ one\n"a": "b"}', "a.json, line 2: a key in double quotes is expected"),
         ('{"a": "b"\n "c": "d"}', 'a.json, line 2: `,` is expected, got \'"c": "d"}\''),
         ('{"a": "b",\n"a": "c"}', "a.json, line 2: the key 'a' occurs twice"),
         ('{"a": "b\n"}', "a.json, line 1: Invalid control character at"),
@@ -283,3 +283,35 @@ def test_the_form_for_nothing_stays_in_languages_without_it():
     (plural,) = pyicumessageformat.Parser().parse(catalog["likes"])
     assert list(plural["options"]) == ["zero", "one", "many", "other"]
     assert plural["options"]["zero"] == [{"name": "who"}, " LIKED IT"]
+
+
+def test_mediawiki_chooses_among_whole_sentences():
+    def written(text):
+        return json.loads(translated("en.json", json.dumps({"a": text}), "de"))["a"]
+
+    assert written("There {{plural:$1|is one hat|0=are no hats|are $1 hats}} here") == (
+        "{{plural:$1|THERE IS ONE HAT HERE|0=THERE ARE NO HATS HERE|THERE ARE $1 HATS HERE}}"
+    )
+    assert written("{{GENDER:$1|his|her}} hat of $2") == "{{GENDER:$1|HIS HAT OF $2|HER HAT OF $2}}"
+    assert written("{{PLURAL:$1|a|$1}} in {{PLURAL:$2|b|$2}}") == (
+        "{{PLURAL:$1|{{PLURAL:$2|A IN B|A IN $2}}|{{PLURAL:$2|$1 IN B|$1 IN $2}}}}"
+    )
+    too_many = "{{PLURAL:$1|a|b}}" * 4
+    assert written(too_many) == too_many
+
+
+def test_comments_stay_and_menu_keys_are_marked_in_messages_of_browsers():
+    source = """{ // one
+ "a": {"message": "&Reload Tab"}, /* two
+ */
+//  "b": {"message": "Off"},
+ "c": {"message": "Off"}}"""
+    written = translated("messages.json", source, "pt", lambda text: {"Reload Tab": "Recarregar", "Off": "NÃO"}[text])
+    expected = source.replace("&Reload Tab", "&Recarregar")
+    assert written == expected.replace('"c": {"message": "Off', '"c": {"message": "NÃO')
+
+
+def test_the_label_of_a_markdown_link_is_translated():
+    source = '{"a": "Go to [the storage]({url}) or [mail](mailto:a@b.c).", "b": "[x] (y)"}'
+    catalog = json.loads(translated("a.json", source, "de", lambda text: text.replace("the storage", "DEM LAGER")))
+    assert catalog["a"] == "Go to [DEM LAGER]({url}) or [mail](mailto:a@b.c)."
