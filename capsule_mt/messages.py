@@ -77,9 +77,4 @@ def shown(value: object) -> str:
         text = repr(value[: MAX_SHOWN + 1] if isinstance(value, str) else value)
     except RecursionError:
         return f"a {type(value).__name__} that is nested too deeply"
-    return shortened(text)
-
-
-def shortened(text: str) -> str:
-    """Return the first `MAX_SHOWN` characters of a text for a message."""
     return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..."

@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 
 from capsule_mt.formats.units import FormatError, Translated, Unit
-from capsule_mt.messages import shortened, shown
 
 BREAKS = re.compile(r"[\t\r\n]+")  # characters that a cell of .tsv cannot hold
 DELIMITERS = ",;\t|"
+MAX_SHOWN = 200  # characters of names in an error
 
 
 class TableFile:
@@ -72,6 +72,11 @@ class TableFile:
             return int(column) - 1, 0
         names = self._rows[0] if self._rows else []
         if column not in names:
-            listed = shortened(", ".join(names))
-            raise FormatError(f"{name}: `--column` takes a number from 1 or one of {listed}; got {shown(column)}")
+            listed, wrong = shortened(", ".join(names)), shortened(repr(column))
+            raise FormatError(f"{name}: `--column` takes a number from 1 or one of {listed}; got {wrong}")
         return names.index(column), 1
+
+
+def shortened(text: str) -> str:
+    """Return the first `MAX_SHOWN` characters of a text for an error."""
+    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..."
