@@ -9,6 +9,7 @@ from hf_capsule_mt.routing.common import (
     exp,
     is_traced,
     iteration_dtype,
+    sum_width,
     uniform_log_assignment,
     with_weights,
     without_masked,
@@ -67,8 +68,8 @@ def _route_dynamic(
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """The equations, line by line: Omega, and log C of every iteration."""
     values = votes.to(iteration_dtype(votes))  # [..., N, M, D]
-    logits = values.new_zeros(())
     log_assignments = [uniform_log_assignment(values)]  # [..., N, 1], then [..., N, M]
+    comparison = values.new_zeros(())  # the sum of all Omega so far: B = (sum of Omega) . V
     for iteration in range(num_iterations):
         log_assignment = log_assignments[-1].detach() if detach else log_assignments[-1]
         if normalize_total_input:  # as a softmax over the inputs: exact, without dividing by a tiny sum
@@ -77,6 +78,7 @@ def _route_dynamic(
             share = exp(log_assignment)
         capsules = squash((share.unsqueeze(-1) * values).sum(dim=-3))  # [..., M, D]
         if iteration < num_iterations - 1:
-            logits = logits + (capsules.unsqueeze(-3) * values).sum(dim=-1)
+            comparison = comparison + capsules
+            logits = sum_width(comparison.unsqueeze(-3) * values)  # [..., N, M]
             log_assignments.append(logits.log_softmax(dim=-1))
     return capsules.to(votes.dtype), log_assignments

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.nn.functional import logsigmoid, mse_loss
 
 from hf_capsule_mt.routing.chunks import route_in_chunks
 from hf_capsule_mt.routing.common import (
@@ -14,6 +15,7 @@ from hf_capsule_mt.routing.common import (
     exp,
     is_traced,
     iteration_dtype,
+    sum_width,
     uniform_log_assignment,
     with_weights,
     without_masked,
@@ -141,20 +143,18 @@ def _route_em(
         mean = (weight * values).sum(dim=-3) * scale  # [..., M, D]
         # sigma has its minimum at mu, so its slope by mu is 0; without an E-step nothing else asks for that slope
         center = mean if iteration < len(lambdas) - 1 else mean.detach()
-        deviation = values - center.unsqueeze(-3)  # [..., N, M, D]
-        squared_distance = deviation * deviation
+        # (V - mu)^2 in one pass, as is its gradient by V: the difference is not kept
+        squared_distance = mse_loss(values, center.unsqueeze(-3).expand_as(values), reduction="none")  # [..., N, M, D]
         variance = (weight * squared_distance).sum(dim=-3) * scale + min_variance  # [..., M, D]
-        log_variance = variance.log().sum(dim=-1)  # [..., M]
+        log_variance = sum_width(variance.log())  # [..., M]
         cost = 0.5 * (log_variance + width * (1 + LOG_TWO_PI)) * total_mass  # [..., M]
-        log_output_activation = torch.nn.functional.logsigmoid(
-            inverse_temperature * (beta_a - beta_u * total_mass - cost)
-        )  # [..., M]
+        log_output_activation = logsigmoid(inverse_temperature * (beta_a - beta_u * total_mass - cost))  # [..., M]
 
         # E-step; the part of 2 pi is the same for all outputs
         if iteration < len(lambdas) - 1:
             output_terms = (log_output_activation - 0.5 * log_variance).unsqueeze(-2)  # [..., 1, M]
             factor = (-0.5 / variance).unsqueeze(-3)  # [..., 1, M, D]
-            if width == 1:  # a sum of one is a slow copy
+            if width == 1:
                 logits = torch.addcmul(output_terms, squared_distance.squeeze(-1), factor.squeeze(-1))
             else:
                 logits = output_terms + (squared_distance * factor).sum(dim=-1)
