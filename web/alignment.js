@@ -44,15 +44,16 @@ function sourceWords(text, offsets, source) {
 }
 
 /** Move links of a model's output to its restored text, and link each kept item to its copy. */
-export function restoredLinks({ parts, form }, links, output, translation) {
+export function restoredLinks({ parts, items, form }, links, output, translation) {
   const texts = [output, translation].map(inPlainLetters);
   const [outputSpans, spans] = texts.map(wordSpans);
   const [outputWords, words] = [outputSpans, spans].map((list, side) => list.map((span) => texts[side].slice(...span)));
   const moved = new Map(matches(outputWords, words).map(([from, to]) => [outputSpans[from].join(), spans[to]]));
   return [
     ...links.flatMap(([source, target]) => (moved.has(target.join()) ? [[source, moved.get(target.join())]] : [])),
-    ...parts.flatMap(({ text, start, end, kind }) => {
-      const copy = kind ? translation.indexOf(text) : -1;
+    ...items.flatMap((index) => {
+      const { text, start, end } = parts[index];
+      const copy = translation.indexOf(text);
       return copy < 0 ? [] : [[form.sourceSpan([start, end]), [copy, copy + text.length]]];
     }),
   ];

@@ -35,7 +35,7 @@ def test_a_word_is_linked_to_those_that_it_attends_to(case):
 def test_links_move_to_the_restored_text(case):
     text, output, translation = case["text"], case["output"], case["translation"]
     links = [Link(span_in(text, word), span_in(output, translated)) for word, translated in case["links"]]
-    moved = restored_links(masked(text, ["placeholders"]), links, output, translation)
+    moved = restored_links(masked(text, ["tags", "placeholders"]), links, output, translation)
     assert words_of(moved, text, translation) == case["moved"]
 
 

@@ -226,8 +226,7 @@ answers.alignment = {
   }),
   moved: alignment.moved.map(({ text, output, translation, links }) => {
     const spans = links.map(([word, outputWord]) => [spanIn(text, word), spanIn(output, outputWord)]);
-    const moved = restoredLinks(masked(text, segmenter.vocabulary, itemsOf(text)), spans, output, translation)
-      .filter(([, target]) => !/^</.test(translation.slice(...target)));
+    const moved = restoredLinks(masked(text, segmenter.vocabulary, itemsOf(text)), spans, output, translation);
     return { text, output, translation, links, moved: moved.map(([source, target]) => [text.slice(...source), translation.slice(...target)]) };
   }),
   numbered: alignment.numbered.map(({ text, pieces: parts, translations, copies, links }) => {
