@@ -69,7 +69,7 @@ class PoFile:
             if all(entry.fields[name] for name in entry.msgstrs):
                 continue
             sources = [entry.fields[name] for name in ("msgid", "msgid_plural") if name in entry.fields]
-            if all(map(lacks_words, sources)):
+            if all(map(lacks_words, map(without_key, sources))):
                 continue
             entities = Entities(BOUNDARY.join(map(without_key, sources)))
             texts, message = entities.text.split(BOUNDARY), None

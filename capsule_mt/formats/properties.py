@@ -15,6 +15,7 @@ ESCAPE = re.compile(r"\\(\n[ \t\f]*|u+[0-9A-Fa-f]{4}|.)")
 BAD_ESCAPE = re.compile(r"u(?!u*[0-9A-Fa-f]{4})")
 ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 ARGUMENT = re.compile(r"\{\s*\d")
+EXPRESSION = re.compile(r"\$\{[A-Za-z]")
 LONE_APOSTROPHE = re.compile(r"(?<!')'(?!')")
 
 
@@ -34,8 +35,11 @@ class PropertiesFile(TextCatalog):
             line_end = self._text.find("\n", entry.end() if entry else offset)
             offset = line_end + 1 if line_end >= 0 else len(self._text)
         values = [self._unescaped(start, end) for start, end in spans]
-        # MessageFormat would drop a lone apostrophe beside an argument: a file that has one is not for MessageFormat
-        may_double = not any(ARGUMENT.search(value) and LONE_APOSTROPHE.search(value) for value in values)
+        # MessageFormat would drop a lone apostrophe beside an argument, and refuse an expression such as
+        # "${max == 1 ? 'a' : ''}" of Bean Validation: a file that has one is not for MessageFormat
+        may_double = not any(
+            EXPRESSION.search(value) or (ARGUMENT.search(value) and LONE_APOSTROPHE.search(value)) for value in values
+        )
         for (start, end), value in zip(spans, values, strict=True):
             is_doubled = may_double and ("''" in value or ARGUMENT.search(value) is not None)
             self._add_value(start, end, value, is_doubled)

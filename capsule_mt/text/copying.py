@@ -60,9 +60,9 @@ NUMBER_PLACEHOLDER = (
     rf"|{_PRINTF_NAME}{PRINTF_FORMAT}[difuxXeg]"
     r"|\{\w*:[-+,.\d]*[,dfnN]\d*\}|\{[^{}]{1,80},\s*number\b[^{}]{0,80}\}|%n|%L\d+|\{#\}"
 )
-# code, hashtags and @users, calls and members, paths, identifiers
+# code, calls, members, commands of TeX, hashtags and @users, paths, identifiers
 CODE = (
-    r"`[^`\n]+`|\b\w[\w.]{0,64}(?:#\w+)?\(\)|(?<![\w.#])\w{1,64}#\w+"
+    r"`[^`\n]+`|\b\w[\w.]{0,64}(?:#\w+)?\(\)|(?<![\w.#])\w{1,64}#\w+|\\[A-Za-z]+(?=\{)"
     r"|(?<!\w)[#@]\w+|\b[A-Za-z]:\\\S+|(?<!\S)(?:~|\.{0,2})/\S*\w|\b\w*[A-Za-z]_\w+"
 )
 NON_WORDS = rf"{URL}|{TAG}|{PLACEHOLDER}|{CODE}"

@@ -274,3 +274,10 @@ def test_what_is_wrong_is_refused_by_line(name, content, message):
     with pytest.raises(FormatError) as error:
         read(name, content, None)
     assert str(error.value).startswith(message)
+
+
+def test_apostrophes_beside_expressions_stay_single():
+    source = b"max=less than ${inclusive == true ? 'or equal to ' : ''}{value}\n"
+    parsed = parse(source, "properties", name="a.properties", language="de")
+    written = parsed.write([Translated(unit.text.replace("less than", "unter")) for unit in parsed.units])
+    assert written == source.replace(b"less than", b"unter")

@@ -298,6 +298,7 @@ def test_po():
         ("_One _Two", "_One _Two", "Um", "Um"),
         ("Match #&2", "Match #2", "Jogo #2", "Jogo #&2"),
         ("Errors (2>&1)", "Errors (2>&1)", "Erros (2>&1)", "Erros (2>&1)"),
+        ("C_onnect", "Connect", "Ligar", "_Ligar"),
         ("C_onnect to host", "Connect to host", "Ligar ao host", "Ligar a_o host"),
         ("The page a?b=1&c=2", "The page a?b=1&c=2", "A página a?b=1&c=2", "A página a?b=1&c=2"),
         ("Max_size of user_id", "Max_size of user_id", "Tamanho", "Tamanho"),
