@@ -52,13 +52,14 @@ def write_huggingface(
             f"{checkpoint.origin}: `{option}` {options_of(checkpoint.stored).get(option)!r} cannot be stored in a "
             "checkpoint of transformers: translate with this folder itself"
         )
-    # writing a program checks all names and shapes, before any file is written
+    # both refuse what cannot be written before any file is: a vocabulary, and a name or shape
+    tokenizer_jsons = checkpoint.tokenizer_jsons()
     program, parts = write_program(checkpoint.config, checkpoint.weights, checkpoint.origin)
     check_calibration(checkpoint.config.get("coverage_calibration", {}), program.head_shape, checkpoint.calibrated_by)
     shortlist = checkpoint.read_shortlist() if checkpoint.has_shortlist else None
     os.makedirs(out, exist_ok=True)
     write_weights(out, checkpoint.weights, parts)
-    tokenizers = zip((TOKENIZER_FILE, TARGET_TOKENIZER_FILE), checkpoint.tokenizer_jsons(), strict=False)
+    tokenizers = zip((TOKENIZER_FILE, TARGET_TOKENIZER_FILE), tokenizer_jsons, strict=False)
     for name, content in (
         *tokenizers,
         (CONFIG_FILE, {**checkpoint.config, "dtype": "float32"}),

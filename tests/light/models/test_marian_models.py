@@ -257,6 +257,7 @@ def test_a_vocabulary_with_its_own_order_of_ids_does_not_become_a_tokenizer_json
         UnsupportedModelError, match=r"joint\.yml: has its own order of ids, which a tokenizer\.json cannot"
     ):
         write_huggingface(marian_folder("yml", tmp_path / "yml"), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_token_of_a_language(tmp_path):
