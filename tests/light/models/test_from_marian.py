@@ -187,6 +187,8 @@ def test_the_command_converts(kind, tmp_path, call):
         write_huggingface(tmp_path / "hub", tmp_path / "again")
     with pytest.raises(ValueError, match="back: exists and is not empty; name a new folder"):
         call(convert, tmp_path / "hub", tmp_path / "back", "--to", "marian")
+    with pytest.raises(CheckpointError, match="back: is already a folder of Marian: use it as it is$"):
+        call(convert, tmp_path / "back", tmp_path / "again", "--to", "marian")
 
 
 def test_vocabularies_that_marian_does_not_have(tmp_path):
