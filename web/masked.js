@@ -109,7 +109,7 @@ export class Masked {
     let { text } = this;
     for (const index of this.items) {
       const [start, end] = [this.starts[index], this.starts[index + 1]];
-      text = text.slice(0, start) + "X".repeat(end - start) + text.slice(end);
+      text = text.slice(0, start) + "\ue000".repeat(end - start) + text.slice(end);
     }
     return text;
   }

@@ -69,6 +69,8 @@ STAND_INS = {
     "count": ("100", "200", "300", "400", "500", "600", "700", "800"),
 }
 YEAR = r"(?:1[5-9]|20)\d\d"
+# what the splitter of sentences reads for an item: "X" would be a Roman numeral, and a single letter an initial
+ITEM_CHARACTER = "\ue000"
 
 
 class Item(str):
@@ -236,11 +238,11 @@ class Masked:
 
     @property
     def shadow(self) -> str:
-        """`text` with X or 1 for each character of an item, so that stops inside an item end no sentence."""
+        """`text` with a mark or 1 for each character of an item, so that stops inside an item end no sentence."""
         strings = list(self.part_texts)
         for index in self.items:
             item = cast(Item, self.parts[index][0])
-            strings[index] = ("1" if item.kind == "numbers" else "X") * len(item)
+            strings[index] = ("1" if item.kind == "numbers" else ITEM_CHARACTER) * len(item)
         return "".join(strings)
 
     @property

@@ -31,6 +31,12 @@ def test_a_text_is_cut_and_joined():
     assert pieces_of("One two. Three. ", split_sentences=False) == ["One two. Three."]
 
 
+@pytest.mark.parametrize("item", ["%s", "{x}", "{name}", "{count_of_all}"])
+def test_a_sentence_ends_after_an_item(item):
+    """Items of one to six characters were once read as Roman numerals, such as "XXX."."""
+    assert pieces_of(f"Run {item}. Then go.") == [f"Run {item}.", "Then go."]
+
+
 @pytest.mark.parametrize("letter", ["a", "漢", "a\u200d", "<!--", "x_", "@"])
 def test_a_word_of_megabytes_is_copied_and_recorded(letter, caplog):
     """Such a word once took hours, or was never done."""
