@@ -29,6 +29,26 @@ MAX_VERSION = 255  # a larger number at the beginning is the text or the magic o
 INTGEMM8, TILE = 0x10001, 16
 TYPES = {0x404: "F32", 0x402: "F16", 0x101: "I8", 0x4101: "CODES", INTGEMM8: "CODES"}
 NUMPY_TYPES = {"<f4": "F32", "<f2": "F16", **dict.fromkeys(("|i1", "<i1", "|u1", "|S1"), "I8")}
+# what `marian convert --gemm-type` and Marian's errors call the types; 0x4101 and 0x4102 are Bergamot's
+TYPE_NAMES = {
+    0x404: "float32",
+    0x402: "float16",
+    0x101: "int8",
+    0x4101: "intgemm8",
+    INTGEMM8: "intgemm8",
+    0x802: "packed16",
+    0x1801: "packed8avx2",
+    0x2801: "packed8avx512",
+    0x4102: "intgemm16",
+    0x10002: "intgemm16",
+    0x18001: "intgemm8ssse3",
+    0x11001: "intgemm8avx2",
+    0x12001: "intgemm8avx512",
+    0x13001: "intgemm8avx512vnni",
+    0x14002: "intgemm16sse2",
+    0x11002: "intgemm16avx2",
+    0x12002: "intgemm16avx512",
+}
 # the ends of the names of tensors that are [tokens, width] in every file
 TABLES = ("Wemb", "logit_out_Wt")
 MAX_DIMENSIONS = 8
@@ -123,10 +143,10 @@ def _binary_items(file: str, stream: IO[bytes], size: int) -> Iterator[tuple[str
     for raw, shape, (_, kind, _, length) in zip(names, shapes, headers, strict=True):
         name = raw.rstrip(b"\0").decode("utf-8", "backslashreplace")
         if kind not in TYPES and not name.endswith("_QuantMultA"):
-            accepted = ", ".join(map(hex, TYPES))
+            accepted = ", ".join(dict.fromkeys(TYPE_NAMES[accepted_kind] for accepted_kind in TYPES))
             raise UnsupportedModelError(
-                f"{file}: `{name}` is of type {kind:#x}, which is not read; only {accepted}: convert the `.npz` by "
-                "`marian convert --gemm-type intgemm8` or `float32`"
+                f"{file}: `{name}` is of type {TYPE_NAMES.get(kind, hex(kind))}, which is not read; only {accepted}: "
+                "convert the `.npz` by `marian convert --gemm-type intgemm8` or `float32`"
             )
         if kind == INTGEMM8 and any(size % TILE for size in shape):
             raise UnsupportedModelError(

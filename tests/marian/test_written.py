@@ -1,9 +1,11 @@
-"""What `capsule-mt convert --to marian` writes, scored by Marian itself."""
+"""What `capsule-mt convert --to marian` writes, scored by Marian itself, and what Marian writes and we refuse."""
 
 import pytest
 
+from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.engine.search import Readings
 from capsule_mt.models.loading import load_model
+from capsule_mt.models.marian_files import TYPE_NAMES, open_marian
 from capsule_mt.models.to_huggingface import write_huggingface
 from capsule_mt.models.to_marian import MODEL_FILE, write_marian_folder
 from tests.fixtures.marian_models import PRINTED_STEP, SOURCES, TARGETS, marian_folder
@@ -22,3 +24,14 @@ def test_marian_scores_what_is_written_as_the_engine_does(name, tmp_path, judge)
     targets = [model.tokenizer.encode_target(text) for text in TARGETS]
     for hypothesis, scores in zip(model.decoder.force(sources, targets, Readings()), expected, strict=True):
         assert hypothesis.log_probs == pytest.approx(scores, abs=2 * PRINTED_STEP)
+
+
+@pytest.mark.parametrize("name", sorted({*TYPE_NAMES.values()} - {"float16", "int8"}))
+def test_a_type_that_is_not_read_has_the_name_that_marian_converts_to(name, tmp_path, judge):
+    source = marian_folder("default", tmp_path / "marian") / "model.npz"
+    judge.run("convert", "--from", source, "--to", tmp_path / "model.bin", "--gemm-type", name)
+    if name in ("float32", "intgemm8"):
+        open_marian(tmp_path / "model.bin")
+        return
+    with pytest.raises(UnsupportedModelError, match=f"` is of type {name}, which is not read; only float32, float16,"):
+        open_marian(tmp_path / "model.bin")

@@ -157,6 +157,23 @@ def test_codes_in_an_order_of_marians_own_are_refused(tmp_path):
         load_model(folder)
 
 
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        *((0x802, "packed16"), (0x1801, "packed8avx2"), (0x2801, "packed8avx512"), (0x4102, "intgemm16")),
+        *((0x10002, "intgemm16"), (0x13001, "intgemm8avx512vnni"), (0x14002, "intgemm16sse2"), (0x7777, "0x7777")),
+    ],
+)
+def test_a_type_that_is_not_read_is_refused_by_name(kind, name, tmp_path):
+    folder = write_student(tmp_path / "student")
+    model = folder / "model.xxyy.bin"
+    model.write_bytes(model.read_bytes().replace(struct.pack("<Q", 0x4101), struct.pack("<Q", kind)))
+    with pytest.raises(
+        UnsupportedModelError, match=f"is of type {name}, .*; only float32, float16, int8, intgemm8: convert the"
+    ):
+        load_model(folder)
+
+
 def test_normalisation_before_a_layer(tmp_path):
     """Against `marian score` alone: from the second step on, `marian decode` forgets to normalise keys and values."""
     assert_scores_are_marians(load_model(marian_folder("pre-n", tmp_path / "pre-n")), "pre-n")
