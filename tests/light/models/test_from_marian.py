@@ -187,7 +187,7 @@ def test_the_command_converts(kind, tmp_path, call):
         write_huggingface(tmp_path / "hub", tmp_path / "again")
     with pytest.raises(ValueError, match="back: exists and is not empty; name a new folder"):
         call(convert, tmp_path / "hub", tmp_path / "back", "--to", "marian")
-    with pytest.raises(CheckpointError, match="back: is already a folder of Marian: use it as it is$"):
+    with pytest.raises(CheckpointError, match=r"back: is already a folder of Marian: use it as it is$"):
         call(convert, tmp_path / "back", tmp_path / "again", "--to", "marian")
 
 
