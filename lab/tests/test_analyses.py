@@ -10,6 +10,7 @@ from lab.analyses import (
     PROBES,
     READ_BLIND,
     ROUTED,
+    WIDE,
     by_length,
     table,
 )
@@ -34,7 +35,10 @@ def test_numbers_come_from_the_records(tmp_path):
     records.keep("studies", {"name": EVALUATED, "systems": systems})
     entry = {"plain": 3.0, "guided": 2.5, "interval": [-1.25, 0.25]}
     records.keep("studies", {"name": READ_BLIND, "measures": {"under": entry}})
+    for run, score in (("em_routing_512_capsules", 96.5), ("em_routing_512_wide", 96.25)):
+        records.keep(WIDE, {"run": run, "seed": 1, "scores": {"bleu": {"score": score}}})
     text = table(records)
+    assert "at width 512: 96.50 with 512 capsules, 96.25 with 128, one seed" in text
     assert "entropy 4.85 / 2.55 (2.50 to 2.60); diversity 0.00 / 0.38, encoder, 2 seeds" in text
     assert "mean of the ten: 85.0 for the released encoder, 45.0 for an untrained one" in text
     assert "0.900 plain, 0.912 guided" in text
