@@ -40,7 +40,6 @@ FILE_SUFFIXES = (
 # suffixes that tell the kind of a file; a .txt may have anything
 KNOWN_SUFFIXES = frozenset(FILE_SUFFIXES) - {".txt", ".gz"}
 MODEL_SUFFIXES = (".npz", ".bin", ".spm", ".safetensors")
-PACKED_FORMATS = ("docx", "pptx", "odt", "epub")  # a terminal cannot show these
 REPORT_SUFFIXES = (".tsv", ".html", ".jsonl")  # of a report of what to check
 MAX_START = 2048  # bytes of a file that may show that it is XML
 MAX_SHOWN = 5  # passages to be checked, on stderr

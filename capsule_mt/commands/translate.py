@@ -40,7 +40,6 @@ from capsule_mt import __version__
 from capsule_mt.commands.console import CommandParser, add_languages, add_search, at_least, positive, resumable
 from capsule_mt.commands.files import (
     LINES,
-    PACKED_FORMATS,
     REPORT_SUFFIXES,
     OutputFormat,
     add_files,
@@ -60,6 +59,7 @@ from capsule_mt.files.outputs import check_outputs, is_stream, open_output
 from capsule_mt.files.progress import Progress
 from capsule_mt.files.reading import LiveLines, decode_lines, open_text
 from capsule_mt.files.windows import Header, Totals, Window, WindowedOutput, holding_back, windows_of, write_windows
+from capsule_mt.formats.reading import ARCHIVE_FORMATS
 from capsule_mt.formats.units import Parsed, Translated, has_other_placeholders
 from capsule_mt.messages import adding_up_shares, silence, warn_of_share, with_unit
 from capsule_mt.options.table import offered
@@ -191,7 +191,7 @@ def check_arguments(arguments: argparse.Namespace, parser: argparse.ArgumentPars
     """Refuse options that do not fit each other."""
     if arguments.output is not None and arguments.output.suffix == ".gz":
         parser.error(f"--output writes plain text, got {arguments.output}: name it without .gz")
-    if arguments.output is None and arguments.format in PACKED_FORMATS and sys.stdout.isatty():
+    if arguments.output is None and arguments.format in ARCHIVE_FORMATS and sys.stdout.isatty():
         parser.error(f"a terminal cannot show {arguments.format}: name a file with --output")
     if arguments.n_best > (arguments.num_beams or 1):
         parser.error(f"--n-best {arguments.n_best} needs --num-beams of at least as many")

@@ -147,6 +147,11 @@ def is_model_file(name: str) -> bool:
     return name.endswith(".npz") or (name.startswith("model") and name.endswith(".bin"))
 
 
+def has_model_file(folder: str | os.PathLike[str]) -> bool:
+    """Return whether a folder has a model of Marian; it may lack the other files."""
+    return os.path.isdir(folder) and any(map(is_model_file, os.listdir(folder)))
+
+
 def _settings_of(folder: str, names: Sequence[str]) -> Mapping[str, Any]:
     """Return the configuration beside a model; empty if there is none."""
     configurations = [

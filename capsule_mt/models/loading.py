@@ -234,9 +234,9 @@ def is_marian(folder: str | os.PathLike[str]) -> bool:
 
 def conversion_advice(folder: str) -> str:
     """Return what to do with a folder of Marian where a checkpoint is needed; an empty text for another folder."""
-    from capsule_mt.models.from_marian import is_model_file
+    from capsule_mt.models.from_marian import has_model_file
 
-    if is_ctranslate2(folder) or not any(map(is_model_file, os.listdir(folder))):
+    if is_ctranslate2(folder) or not has_model_file(folder):
         return ""
     command = f"capsule-mt convert {shlex.quote(folder)} OUT --to huggingface"
     return f", but a folder of Marian: convert it by `{command}`, and use OUT"

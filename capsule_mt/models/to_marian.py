@@ -14,7 +14,7 @@ from typing import Any
 from capsule_mt.engine.library import widened
 from capsule_mt.engine.program import Tensor, UnsupportedModelError
 from capsule_mt.messages import shown
-from capsule_mt.models.from_marian import LAYER_NORM_EPSILON, StoredWeight, is_model_file, stored_weights_of
+from capsule_mt.models.from_marian import LAYER_NORM_EPSILON, StoredWeight, has_model_file, stored_weights_of
 from capsule_mt.models.loading import CONFIG_FILE, open_checkpoint, weights_in
 from capsule_mt.models.marian_files import OPTIONS, transposed
 from capsule_mt.models.parts import EPSILON, TIED
@@ -198,7 +198,7 @@ class _Stored:
         self.file = os.path.join(folder, CONFIG_FILE)
         if not os.path.lexists(self.file):
             problem = f"has no {CONFIG_FILE}" if os.path.isdir(folder) else "no such folder"
-            if os.path.isdir(folder) and any(map(is_model_file, os.listdir(folder))):
+            if has_model_file(folder):
                 problem = "is already a folder of Marian: use it as it is"
             raise CheckpointError(f"{folder}: {problem}")
         config = self.config = _checked(read_json(self.file), self.file)

@@ -27,9 +27,9 @@ from hf_capsule_mt.routing.common import may_read_values
 
 def _refuse_few_bits(name_or_path: Any, subfolder: str) -> None:
     """Refuse a folder whose only weights are those that `capsule-mt convert --to int8` or `--to small` has written."""
-    if name_or_path is None or not os.path.isdir(name_or_path):
+    if name_or_path is None or not os.path.isdir(folder := os.path.join(name_or_path, subfolder)):
         return
-    files = os.listdir(os.path.join(name_or_path, subfolder))
+    files = os.listdir(folder)
     has_weights = any(re.fullmatch(r"(pytorch_)?model.*\.(safetensors|bin)(\.index\.json)?", name) for name in files)
     for kind in ("int8", "small"):
         if f"{kind}.safetensors" in files and not has_weights:
