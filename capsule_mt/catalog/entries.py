@@ -110,6 +110,17 @@ def languages_in(name: str) -> tuple[str, str] | None:
     return None if pair is None else (pair["source"].lower(), pair["target"].lower())
 
 
+def languages_and_folder(text: str) -> tuple[str, str] | None:
+    """Split a mistyped SRC-TGT=FOLDER such as "english-pt=outputs/one" or "en-pt:one/two"; `None` for other texts."""
+    match = re.fullmatch(r"(?P<languages>[^/\\]{2,40})(?P<separator>=|:(?!//))\s*(?P<folder>.*)", text)
+    if match is None or pair_named(text) or os.path.exists(text):
+        return None
+    folder = match["folder"]
+    if match["separator"] == ":" and not (os.path.exists(folder) or "/" in folder or os.sep in folder):
+        return None
+    return match["languages"], folder or "FOLDER"
+
+
 def cache_folder() -> Path:
     """Return the folder for downloaded models: `CAPSULE_MT_CACHE`, or one in the platform's folder for caches."""
     folder = os.environ.get(CACHE)

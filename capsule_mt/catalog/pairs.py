@@ -8,11 +8,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from capsule_mt.catalog.entries import is_archive, languages_in
+from capsule_mt.catalog.entries import is_archive, languages_and_folder, languages_in
 from capsule_mt.catalog.store import name_of
 from capsule_mt.files.outputs import read_object
 from capsule_mt.messages import shown
-from capsule_mt.text.languages import LANGUAGES, without_region
+from capsule_mt.text.languages import LANGUAGES, TWO_LETTER_CODES, without_region
 
 LANGUAGE = r"[A-Za-z]{2,3}(?:_[A-Za-z0-9]+)*(?:-(?:[A-Z]{2}|[A-Z][a-z]{3}))?"  # en, eng_Latn, pt-BR
 # several languages of one model, such as en,de,zh-Hant=PATH
@@ -60,6 +60,13 @@ def _path_and_pairs(text: str) -> tuple[str, list[LanguagePair]]:
         raise ValueError(f"{path}: is a file, not a folder with a model; if it lists models, name it by --models")
     if match and match.re is LANGUAGES_AND_PATH:
         return path, [LanguagePair(*pair) for pair in permutations(_languages_before(match), 2)]
+    if match is None and (mistyped := languages_and_folder(text)):
+        languages, folder = mistyped
+        meant = _form_of(languages)
+        raise ValueError(
+            f"{text}: languages before a folder are codes, as in en-de={folder}, or en,de,fr={folder} for a model of "
+            f"many languages{meant and f'; did you mean `{meant}={folder}`?'}"
+        )
     pair = _pair_in(match) if match else pair_of(path)
     if pair is None:
         if not Path(path).exists():
@@ -69,6 +76,16 @@ def _path_and_pairs(text: str) -> tuple[str, list[LanguagePair]]:
             "many languages"
         )
     return path, [pair]
+
+
+def _form_of(languages: str) -> str:
+    """Return mistyped languages as `language_pairs` reads them ("en-pt" for "English_pt"); empty if unsure."""
+    codes_of = {name.lower(): code for code, name in LANGUAGES.items() if code != "nb"}
+    codes_of |= {code: code for code in (*LANGUAGES, *TWO_LETTER_CODES)}
+    codes = [codes_of.get(word) for word in re.findall("[a-z]+", languages.lower())]
+    if None in codes or len(codes) < 2 or (len(codes) > 2 and "," not in languages):
+        return ""
+    return ("," if "," in languages else "-").join(map(str, codes))
 
 
 def languages_of(folder: Path, option: str | None) -> LanguagePair:

@@ -20,6 +20,7 @@ from capsule_mt.catalog.entries import (
     cache_folder,
     is_archive,
     is_offline,
+    languages_and_folder,
     pair_named,
     without_regions,
 )
@@ -211,6 +212,10 @@ def remove_model(name: str) -> Path:
 
 def _name_of(text: str | os.PathLike[str]) -> str:
     name = _canonical(os.fspath(text))
+    if name is None and (mistyped := languages_and_folder(os.fspath(text))):
+        raise CatalogError(
+            f"{text}: name the folder alone, {mistyped[1]}; only `capsule-mt serve` takes languages before it"
+        )
     if name is None:
         raise CatalogError(
             f"{os.fspath(text)}: no such folder, and not the name of a model: name a pair such as en-pt, or a model "

@@ -133,7 +133,9 @@ def load_translator(
                 raise ValueError(str(error)) from None
             reason = str(error)
         except CatalogError as error:  # transformers may still load it by its name on the hub
-            if only_native or is_offline(OFFLINE) or "/" not in models[0] or Path(models[0]).exists():
+            from capsule_mt.catalog.hub import NAME
+
+            if only_native or is_offline(OFFLINE) or Path(models[0]).exists() or NAME.fullmatch(models[0]) is None:
                 raise
             problem = error
     from importlib.metadata import entry_points

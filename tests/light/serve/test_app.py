@@ -19,7 +19,8 @@ pytest.importorskip("fastapi")
 
 import httpx
 
-from capsule_mt import CoverageOptions, Translator, __version__
+from capsule_mt import CoverageOptions, Translator, __version__, load
+from capsule_mt.catalog.entries import CatalogError, languages_and_folder
 from capsule_mt.catalog.pairs import LanguagePair, language_pairs
 from capsule_mt.commands.serve import ModelList, command_parser, pivots_of
 from capsule_mt.files.lines import coverage_record
@@ -801,7 +802,7 @@ def test_an_error_names_the_line_of_the_list(tmp_path):
     (tmp_path / "empty").mkdir()
     list_file = tmp_path / "models.txt"
     for line, message in (
-        ("pt=foo", "pt=foo: no such folder, and not the name of a model"),
+        ("pt=foo", "pt=foo: languages before a folder are codes, as in en-de=foo"),
         (f"en-pt={broken}", f"{broken}/tokenizer.json: "),
         (tmp_path / "empty", f"{tmp_path}/empty: has neither config.json nor a model of Marian"),
         ("en,de,en=many", "en,de,en=many: names the language en twice"),
@@ -833,6 +834,34 @@ def test_languages_that_are_unknown_or_served_twice(tmp_path, monkeypatch):
         language_pairs(["en,de,en=many"])
     with pytest.raises(ValueError, match="pt-BR,en,pt=many: names the language pt twice"):
         language_pairs(["pt-BR,en,pt=many"])
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("english-pt=outputs/one", "en-pt=outputs/one"),
+        ("en_pt=one", "en-pt=one"),
+        ("en-pt:outputs/one", "en-pt=outputs/one"),
+        ("en-pt = one", "en-pt=one"),
+        ("en=pt=one", "en-pt=one"),
+        ("en,pt,German:outputs/one", "en,pt,de=outputs/one"),
+        ("en-pt=", "en-pt=FOLDER"),
+    ],
+)
+def test_a_mistyped_pair_with_a_folder_is_told_the_form(text, meant, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = meant.partition("=")[2]
+    form = (
+        f"{text}: languages before a folder are codes, as in en-de={folder}, or en,de,fr={folder} for a model of many"
+    )
+    with pytest.raises(ValueError, match=re.escape(f"{form} languages; did you mean `{meant}`?")):
+        language_pairs([text])
+    with pytest.raises(ValueError, match=r"^klingon=one: languages .* many languages$"):
+        language_pairs(["klingon=one"])
+    with pytest.raises(CatalogError, match=re.escape(f"{text}: name the folder alone, {folder}; only `capsule-mt")):
+        load(text)
+    for name in ("en-pt:tiny", "https://huggingface.co/a/b", "/tmp/a:b/c", "opus:mt"):
+        assert languages_and_folder(name) is None
 
 
 @pytest.mark.parametrize(("languages", "code"), [("en,de,english", "english"), ("en, de", " de"), ("en,", "")])
