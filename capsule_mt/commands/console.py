@@ -93,7 +93,16 @@ class CommandParser(argparse.ArgumentParser):
                 self.error(f"unrecognized arguments: {' '.join(unknown)}; {self.advice[name]}")
             similar += difflib.get_close_matches(name, options, n=1) if name.startswith("-") else []
         hint = f"; did you mean {', '.join(f'`{option}`' for option in similar)}?" if similar else ""
+        if not any(argument.startswith("-") for argument in unknown):
+            hint = self._example()
         self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+
+    def _example(self) -> str:
+        """Return the first example of the help as a hint, if it has options: they say what the arguments are."""
+        import re  # late: this is an error
+
+        example = re.search(r"(?m)^ +(capsule-mt .*? --.*?)(?:  +#.*)?$", self.description or "")
+        return f"; for example: `{example[1]}`" if example else ""
 
     def _options_of(self, arguments: argparse.Namespace) -> list[str]:
         """Return the options of this parser, and of the action that the arguments name, such as `models search`."""
@@ -111,6 +120,8 @@ class CommandParser(argparse.ArgumentParser):
             print_help(self)
 
     def error(self, message: str) -> NoReturn:
+        if message.startswith("the following arguments are required"):
+            message += self._example()
         self.exit(CODE_OF_USAGE, f"{self.prog}: error: {message}\n`{self.prog} --help` lists the arguments.\n")
 
 

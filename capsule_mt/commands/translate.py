@@ -68,10 +68,36 @@ from capsule_mt.text.segments import MAX_UNKNOWN_SHARE
 from capsule_mt.translate.options import TranslationOptions
 
 WINDOW = 2048
+# options of LibreTranslate, Argos Translate, CTranslate2, Marian and translateLocally under other names
+LANGUAGES_ADVICE = (
+    "the model names the languages, as in `capsule-mt translate en-pt FILE`; only a model of several languages takes "
+    "`--src-lang` and `--tgt-lang`"
+)
+MODEL_ADVICE = "name the model before the file, as in `capsule-mt translate en-pt FILE`"
+BEAMS_ADVICE = "write `--num-beams N`"
+THREADS_ADVICE = "set the number of threads by the environment variable OMP_NUM_THREADS"
+OTHER_PROGRAMS_ADVICE = {
+    **dict.fromkeys(("--source", "--from", "--from-lang", "--source-lang", "-f", "-s"), LANGUAGES_ADVICE),
+    **dict.fromkeys(("--target", "--to", "--to-lang", "--target-lang", "-t"), LANGUAGES_ADVICE),
+    **dict.fromkeys(("--model", "--models", "-m"), MODEL_ADVICE),
+    "-i": "write `--input FILE`",
+    "-o": "write `--output FILE`",
+    **dict.fromkeys(("--beam-size", "--beam_size", "-b"), BEAMS_ADVICE),
+    **dict.fromkeys(("--normalize", "-n"), "write `--length-penalty NUMBER`"),
+    **dict.fromkeys(("--num-hypotheses", "--num_hypotheses", "--alternatives"), "write `--n-best N --num-beams N`"),
+    **dict.fromkeys(("--max-length", "--max-decoding-length", "--max_decoding_length"), "write `--max-new-tokens N`"),
+    **dict.fromkeys(
+        ("--batch-size", "--batch_size", "--max-batch-size"), "write `--batch-tokens N`, a number of tokens"
+    ),
+    **dict.fromkeys(("--compute-type", "--compute_type"), "write `--int8` for int8; the default is float32"),
+    **dict.fromkeys(("--threads", "--cpu-threads", "--inter-threads", "--intra-threads"), THREADS_ADVICE),
+    "--device": "the engine runs on the CPU; a GPU needs hf-capsule-mt and `--backend transformers`",
+}
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = CommandParser(description=__doc__, usage="%(prog)s MODEL ... [FILE | TEXT] [options]")
+    parser.advice = OTHER_PROGRAMS_ADVICE
     add_model(parser, nargs="+")
     add_file_options(parser.add_argument_group("files"))
     add_text_options(parser.add_argument_group("text"))

@@ -31,6 +31,8 @@ MAX_FORM_ITEMS = 1000  # a list is an item for each of its texts
 MAX_FIELDS = 100
 # fields that LibreTranslate's clients send to any of its paths: `secret` from its page, `apiKey` from its npm client
 SENT_BY_CLIENTS = ("q", "source", "target", "format", "alternatives", "api_key", "apiKey", "secret", "file")
+# what other services call required fields
+OTHER_NAMES = {"text": "q", "texts": "q", "from": "source", "src": "source", "to": "target", "tgt": "target"}
 
 # the answers to the examples of requests
 ANSWER_EXAMPLES: dict[str, Any] = {
@@ -286,8 +288,10 @@ def _checked(values: dict[str, Any], model: type[AnyFields]) -> AnyFields:
             continue
         if name in SEARCH_OPTIONS:
             raise HTTPException(400, f"`{name}` is a search option of /translate, and this path does not take it")
-        # LibreTranslate ignores unknown fields, so clients may send any: refuse only a misspelt name of ours
-        if hint := nearest(name[:40], model.model_fields, " ({})"):
+        # LibreTranslate ignores unknown fields, so clients may send any: refuse only another name of ours
+        meant = OTHER_NAMES.get(name)
+        known = f" (did you mean `{meant}`?)" if meant in model.model_fields else ""
+        if hint := known or nearest(name[:40], model.model_fields, " ({})"):
             fields = ", ".join(model.model_fields)
             raise HTTPException(400, f"unknown field {name[:40]!r}{hint}; the fields are {fields}")
     for name, field in model.model_fields.items():

@@ -11,6 +11,7 @@ import pytest
 
 import capsule_mt
 import hf_capsule_mt.commands
+from capsule_mt.commands.translate import OTHER_PROGRAMS_ADVICE
 from hf_capsule_mt import extras, quickstart
 from hf_capsule_mt.commands import quickstart as quickstart_command
 from hf_capsule_mt.commands import recipes
@@ -143,6 +144,27 @@ def test_a_mistyped_option(program, line):
     assert code == 2
     assert f"; did you mean {MISTYPED[line]}?\n" in complaint
     assert "did you mean" not in program("models", "search", "en", "--xyzzy", "outputs")[2]
+
+
+EXAMPLES = {
+    "score model test.en test.de": "`capsule-mt score MODEL --sources test.en --translations test.de --output ",
+    "evaluate test.hyp test.de": "`capsule-mt evaluate --hypotheses test.hyp --references test.de`\n",
+    "convert one other": "`capsule-mt convert CHECKPOINT OUT --to int8`\n",
+}
+
+
+@pytest.mark.parametrize("line", EXAMPLES)
+def test_files_without_their_options_get_an_example(program, line):
+    code, _, complaint = program(*line.split())
+    assert code == 2
+    assert f"; for example: {EXAMPLES[line]}" in complaint
+    assert "for example" not in program("recipes", "embedded", "em_routing")[2]
+
+
+@pytest.mark.parametrize("option", OTHER_PROGRAMS_ADVICE)
+def test_an_option_of_another_program_gets_advice(program, option):
+    complaint = program("translate", "en-pt", "a.txt", option, "3")[2]
+    assert f"unrecognized arguments: {option} 3; {OTHER_PROGRAMS_ADVICE[option]}\n" in complaint
 
 
 # ---- extras

@@ -399,6 +399,9 @@ def test_requests_at_once_get_their_own_translations(make_client):
     ("fields", "message"),
     [
         ({}, "Invalid request: missing q parameter"),
+        ({"text": "a"}, "unknown field 'text' (did you mean `q`?); the fields are api_key, q, source, target"),
+        ({"q": "a", "source": None, "from": "en"}, "unknown field 'from' (did you mean `source`?)"),
+        ({"q": "a", "target": "", "to": "de"}, "unknown field 'to' (did you mean `target`?)"),
         ({"q": ["a", None]}, "`q`: must be a text or a list of texts, got \"['a', None]\""),
         ({"q": "a", "num_beams": 0}, "`num_beams`: input should be greater than or equal to 1, got '0'"),
         ({"q": ["a", "<p>a<![x]>b"], "format": "html"}, "text 1: not html that can be read and written"),
