@@ -88,7 +88,7 @@ def _read_named(name: str) -> Values:
         return copy.deepcopy(_packaged(papers[group])[row])
     if group not in corpora or row not in (PLAIN, *_packaged(METHODS)):
         raise ValueError(
-            f"no recipe is called {name!r}{nearest(name, recipe_names())}; a file ends in .yaml, and "
+            f"no recipe is called {name!r}{_suggestion(name)}; a file ends in .yaml, and "
             "`capsule-mt recipes` lists the names"
         )
     values = copy.deepcopy(corpora[group])
@@ -101,6 +101,17 @@ def _read_named(name: str) -> Values:
         values = merge(values, merge(_method(step, group), changed.get(step, {})))
     values["about"] += f", on {title}."
     return values
+
+
+def _suggestion(name: str) -> str:
+    """Return a hint for an unknown name: the recipes of a group, method or row, or else a similar name."""
+    names = recipe_names()
+    if any(full_name.startswith(f"{name}/") for full_name in names):
+        return f", but a group of recipes, which `capsule-mt recipes {name}` lists"
+    if "/" not in name and (same_row := [full_name for full_name in names if full_name.endswith(f"/{name}")]):
+        return f"; a name begins with its corpus or paper: {', '.join(f'`{full_name}`' for full_name in same_row)}"
+    parts = {part for full_name in names for part in full_name.split("/", 1)}
+    return nearest(name, names if "/" in name else parts)
 
 
 def _steps(method: str) -> list[str]:

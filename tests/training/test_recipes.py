@@ -1,5 +1,7 @@
 """Recipes: every one loads and its model's configuration builds; errors name the key or value that is wrong."""
 
+import re
+
 import pytest
 import yaml
 
@@ -41,6 +43,14 @@ def test_an_unknown_name():
         ValueError, match=r"no recipe is called 'embedded/em_ruting'; did you mean `embedded/em_routing`"
     ):
         load_recipe("embedded/em_ruting")
+    for name, hint in (
+        ("embedded", ", but a group of recipes, which `capsule-mt recipes embedded` lists"),
+        ("em_routing", "; a name begins with its corpus or paper: `embedded/em_routing`, `multi30k/em_routing`, "),
+        ("em_ruting", "; did you mean `em_routing`?"),
+        ("embeded", "; did you mean `embedded`?"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(f"no recipe is called {name!r}{hint}")):
+            load_recipe(name)
 
 
 # ---- errors
