@@ -32,11 +32,12 @@ from transformers import pipeline
 
 import hf_capsule_mt  # noqa: F401  its models
 from capsule_mt.calibration.word_alignment import fit_aligner
-from capsule_mt.commands.console import HelpFormatter, run
+from capsule_mt.commands.console import CommandParser, run
 from capsule_mt.files.line_failures import FAILED_LINES_STATUS
 from capsule_mt.files.lines import one_line
 from capsule_mt.files.lock import OutputTakenError, lock_output
 from hf_capsule_mt.commands.arguments import keep_freed_memory
+from hf_capsule_mt.data.settings import nearest
 from hf_capsule_mt.evaluation import read_result
 from hf_capsule_mt.evaluation.adequacy import coverage_difference_ratio
 from hf_capsule_mt.evaluation.metrics import score_corpus
@@ -58,7 +59,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser = CommandParser(prog="python -m lab.reproduce", description=__doc__)
     names = [*TABLES, "all"]
     parser.add_argument("tables", nargs="*", metavar="TABLE", help=", ".join(names))
     parser.add_argument("--setting", choices=list(SETTINGS), default="embedded", help="the data and the sizes")
@@ -75,7 +76,14 @@ def parse_arguments() -> argparse.Namespace:
         dest="changes",
         help="a field of every recipe, such as training.max_steps 500; kept in the result files",
     )
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    listing = f"the tables are {', '.join(names)}"
+    if not arguments.tables:
+        parser.error(f"name the tables to train, as in `{parser.prog} dou1 --budget 30`; {listing}")
+    for table in arguments.tables:
+        if table not in names:
+            parser.error(f"no table is called {table!r}{nearest(table, names)}; {listing}")
+    return arguments
 
 
 def translating(folder: Path) -> Callable[..., list[str]]:
@@ -358,9 +366,6 @@ class Reproduction:
 def main() -> int:
     arguments = parse_arguments()
     keep_freed_memory()
-    tables = [*TABLES, "all"]
-    if set(arguments.tables) - set(tables) or not arguments.tables:
-        raise SystemExit(f"lab.reproduce needs tables of {', '.join(tables)}; got {arguments.tables}")
     reproduction = Reproduction(arguments)
     failed = reproduction.train_and_score(reproduction.run_names())
     print("`python -m lab.report` writes the report.")

@@ -12,7 +12,24 @@ from hf_capsule_mt.training import load_recipe
 from lab.paper_tables import RUNS
 from lab.records import Records
 from lab.report import tables
-from lab.reproduce import Reproduction
+from lab.reproduce import Reproduction, parse_arguments
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            [],
+            "name the tables to train, as in `python -m lab.reproduce dou1 --budget 30`; the tables are headline",
+        ),
+        (["dou1", "duo2"], "no table is called 'duo2'; did you mean `dou2`?; the tables are headline, dou1"),
+    ],
+)
+def test_tables_that_are_missing_or_mistyped(words, message, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["lab/reproduce.py", *words])
+    with pytest.raises(SystemExit, match=r"^2$"):
+        parse_arguments()
+    assert f"python -m lab.reproduce: error: {message}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("setting", ["embedded", "multi30k", "tatoeba"])
