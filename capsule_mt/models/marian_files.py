@@ -7,6 +7,7 @@ outputs], int8 ones as [outputs, inputs], except embeddings.
 """
 
 import math
+import mmap
 import os
 import re
 import struct
@@ -103,15 +104,22 @@ class BinaryFile:
                     raise CheckpointError(f"{file}: `{name}` comes twice")
                 self.items[name] = item
 
-    def content(self, name: str) -> bytearray:
-        """Return the bytes of a tensor."""
+    def content(self, name: str, room: int = 0) -> "bytearray | memoryview":
+        """Return the bytes of a tensor, and after them `room` bytes of any value; all may be written to."""
         item = self.items[name]
-        content = bytearray(item.size)
         with open_file(self.file) as stream:
-            stream.seek(item.start)
-            if stream.readinto(content) != item.size:
+            file_size = os.fstat(stream.fileno()).st_size
+            if file_size < item.start + item.size:
                 raise CheckpointError(f"{self.file}: was cut off while it was read")
-        return content
+            is_aligned = item.start % 8 == 0  # the engine reads no others
+            if not is_aligned or not item.size or file_size < item.start + item.size + room:
+                stream.seek(item.start)
+                return bytearray(stream.read(item.size).ljust(item.size + room, b"\0"))
+            # a private map for each tensor: it is freed with it, and what is written to it stays out of the file
+            padding = item.start % mmap.ALLOCATIONGRANULARITY
+            size = padding + item.size + room
+            mapped = mmap.mmap(stream.fileno(), size, access=mmap.ACCESS_COPY, offset=item.start - padding)
+        return memoryview(mapped)[padding:]
 
 
 def _binary_items(file: str, stream: IO[bytes], size: int) -> Iterator[tuple[str, Item]]:
@@ -191,7 +199,7 @@ class NumpyFile:
         except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError) as error:
             raise CheckpointError(f"{file}: is not a `.npz`, or it is damaged ({error})") from None
 
-    def content(self, name: str) -> bytearray:
+    def content(self, name: str, room: int = 0) -> bytearray:
         import zipfile
 
         item = self.items[name]
@@ -207,6 +215,7 @@ class NumpyFile:
             raise CheckpointError(f"{self.file}: `{name}` is damaged ({error})") from None
         if len(content) != item.size:
             raise CheckpointError(f"{self.file}: `{name}` is cut off")
+        content.extend(bytes(room))
         return content
 
 
@@ -250,21 +259,23 @@ def read_matrix(weights: MarianFile, name: str, rows: int = 0) -> Tensor | Codes
     item, keeps_order = weights.items[name], name.endswith(TABLES)
     shape = item.shape if keeps_order else item.shape[::-1]
     if item.dtype == "CODES":
-        content = weights.content(name)
+        content = weights.content(name, rows * shape[1])
         (multiplier,) = struct.unpack_from("<f", content, item.numbers)
         if not 0 < multiplier < math.inf:
             raise CheckpointError(
                 f"{weights.file}: the codes of `{name}` have the scale {multiplier}, which must be finite and above 0"
             )
-        del content[item.numbers :]
-        content.extend(bytes(rows * shape[1]))
         shape = (shape[0] + rows, shape[1])
+        if rows:
+            content[item.numbers :] = bytes(len(content) - item.numbers)
+        codes = Tensor(memoryview(content)[: math.prod(shape)], "I8", shape)
         largest = array("f", [LARGEST_CODE / multiplier]) * shape[0]
-        return Codes(Tensor(content, "I8", shape), Tensor(largest, "F32", shape[:1]))
+        return Codes(codes, Tensor(largest, "F32", shape[:1]))
     tensor = read_numbers(weights, name)
-    content = tensor.buffer if keeps_order else transposed(tensor)
-    content.extend(bytes(rows * shape[1] * DTYPES[tensor.dtype]))
-    return Tensor(content, tensor.dtype, (shape[0] + rows, shape[1]))
+    numbers = tensor.buffer if keeps_order else transposed(tensor)
+    if rows:
+        numbers = b"".join((numbers, bytes(rows * shape[1] * DTYPES[tensor.dtype])))
+    return Tensor(numbers, tensor.dtype, (shape[0] + rows, shape[1]))
 
 
 def transposed(tensor: Tensor) -> bytearray:

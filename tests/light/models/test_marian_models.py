@@ -149,6 +149,24 @@ def test_the_codes_of_int8_are_the_rounded_weights(tmp_path):
     assert load_model(folder, int8=True).decoder is not None
 
 
+def test_rows_of_padding_do_not_reach_the_file(tmp_path):
+    """They are written to a private map of the file, and the last tensor of a file has no room for them there."""
+    folder = marian_folder("default", tmp_path / "int8", "intgemm8.bin", configuration=False)
+    content = (folder / "model.bin").read_bytes()
+    stored = open_marian(folder / "model.bin")
+    for name in (name for name, item in stored.items.items() if item.dtype == "CODES"):
+        plain, padded = read_matrix(stored, name), read_matrix(stored, name, 3)
+        assert isinstance(plain, Codes)
+        assert isinstance(padded, Codes)
+        codes, (rows, columns) = bytes(plain.codes.buffer), plain.codes.shape
+        assert (bytes(padded.codes.buffer), padded.codes.shape) == (codes + bytes(3 * columns), (rows + 3, columns))
+    assert (folder / "model.bin").read_bytes() == content
+    with open(folder / "model.bin", "r+b") as file:
+        file.truncate(len(content) // 2)
+    with pytest.raises(CheckpointError, match="was cut off while it was read"):
+        stored.content(max(stored.items, key=lambda name: stored.items[name].start))
+
+
 def test_codes_in_an_order_of_marians_own_are_refused(tmp_path):
     folder = write_student(tmp_path / "student")
     model = folder / "model.xxyy.bin"
