@@ -17,7 +17,7 @@ from capsule_mt.engine.search import Ids
 from capsule_mt.engine.stopping import StoppedError
 from capsule_mt.options.table import request_layout
 
-VERSION = 21 * 65536 + request_layout()  # as ENGINE_VERSION of native/engine.h
+VERSION = 22 * 65536 + request_layout()  # as ENGINE_VERSION of native/engine.h
 TIER = "HF_CAPSULE_MT_TIER"  # environment variable: the tier of kernels to run, such as "avx2" or "portable"
 FOLDER = Path(__file__).parent / "native"
 SUFFIX = {"win32": "dll", "darwin": "dylib"}.get(sys.platform, "so")
@@ -83,6 +83,7 @@ def load_library() -> ctypes.CDLL:
         "engine_compress": (number, [pointer, number, number, pointer, number, pointer, number]),
         "engine_read_pieces": (number, [pointer, number, *[pointer] * 5]),
         "engine_count_infinite": (number, [pointer, small, number]),
+        "engine_checksum": (ctypes.c_uint64, [pointer, number]),
         "engine_new": (pointer, [text, number, number]),
         "engine_free": (None, [pointer]),
         "engine_add_linear": (small, [pointer, number, number, small]),
@@ -184,6 +185,12 @@ def rounded(tensor: Tensor | Codes) -> Codes:
 def count_infinite(tensor: Tensor) -> int:
     """Return how many numbers of a tensor of floats are infinite or NaN."""
     return int(load_library().engine_count_infinite(address_of(tensor), TYPES[tensor.dtype], tensor.size))
+
+
+def checksum(content: "bytes | bytearray | memoryview | array[Any]") -> int:
+    """Return a checksum of bytes. Unlike SHA-256, it is as fast as memory, and does not protect against forgery."""
+    size = memoryview(content).nbytes
+    return int(load_library().engine_checksum(address_of(Tensor(content, "I8", (size,))), size))
 
 
 def product(first: Tensor, then: Tensor) -> Tensor:

@@ -1,14 +1,13 @@
 """Int8 checkpoints: int8.safetensors has rounded matrices as `NAME.codes` [out, in] in int8 and `NAME.largest` [out],
-the largest magnitude of each row, and other tensors as they are; int8.json has the format and each tensor's SHA-256.
+the largest magnitude of each row, and other tensors as they are; int8.json has the format and each tensor's checksum.
 """
 
-import hashlib
 import os
 from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from capsule_mt.engine.library import rounded
+from capsule_mt.engine.library import checksum, rounded
 from capsule_mt.engine.program import Codes, Tensor
 from capsule_mt.messages import shown
 from capsule_mt.models.opening import open_file
@@ -27,7 +26,7 @@ from capsule_mt.models.weights import (
 )
 
 FACTS_FILE = "int8.json"
-FORMAT = 2
+FORMAT = 3
 NO_CODE = b"\x80"
 BLOCK = 1 << 16  # bytes that are searched for `NO_CODE` at a time: their copy stays in the cache
 
@@ -38,11 +37,11 @@ class Int8File:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         file, facts_file = os.path.join(folder, INT8_FILE), os.path.join(folder, FACTS_FILE)
         open_file(file).close()
-        self._digests = _read_digests(facts_file)
+        self._checksums = _read_checksums(facts_file)
         self._stored = SafetensorsFile(file)
         for names, owner_names, owner in (
-            (self._stored, self._digests, FACTS_FILE),
-            (self._digests, self._stored, INT8_FILE),
+            (self._stored, self._checksums, FACTS_FILE),
+            (self._checksums, self._stored, INT8_FILE),
         ):
             if missing := next((name for name in names if name not in owner_names), None):
                 raise CheckpointError(f"{os.path.join(folder, owner)}: lacks `{missing}`: convert the model again")
@@ -66,7 +65,7 @@ class Int8File:
             return self._read_exact(name)
         codes, largest = f"{name}.codes", self._read_exact(f"{name}.largest")
         content = self._stored.content(codes)
-        self._check_digest(codes, content)
+        self._check_content(codes, content)
         # `in` on a memoryview would compare numbers with `bytes`, and find nothing
         if any(NO_CODE in bytes(content[start : start + BLOCK]) for start in range(0, len(content), BLOCK)):
             raise self._stored.problem(codes, f"`{codes}` has the code -128, which no number is rounded to")
@@ -78,18 +77,18 @@ class Int8File:
         return self._stored.problem(name, message)
 
     def _read_exact(self, name: str) -> Tensor | Codes:
-        self._check_digest(name, self._stored.content(name))
+        self._check_content(name, self._stored.content(name))
         return self._stored.read(name)
 
-    def _check_digest(self, name: str, content: "bytes | memoryview") -> None:
+    def _check_content(self, name: str, content: "bytes | memoryview") -> None:
         """Refuse a tensor that is not the one of int8.json.
 
-        Each tensor is hashed when it is read: a pass over the whole file would read all of its pages twice.
+        Each tensor is checked when it is read: a pass over the whole file would read all of its pages twice.
         """
-        digest = _digest(self._stored.dtype(name), self._stored.shape(name), content)
-        if digest != self._digests[name]:
-            expected = shown(self._digests[name])
-            raise self._stored.problem(name, f"the SHA-256 of `{name}` is {digest}, but {FACTS_FILE} says {expected}")
+        actual = _described(self._stored.dtype(name), self._stored.shape(name), content)
+        if actual != self._checksums[name]:
+            expected = shown(self._checksums[name])
+            raise self._stored.problem(name, f"`{name}` is {actual}, but {FACTS_FILE} says {expected}")
 
     def _check_codes(self, name: str) -> None:
         codes, largest = f"{name}.codes", f"{name}.largest"
@@ -109,11 +108,11 @@ def write_int8_weights(folder: str | os.PathLike[str], weights: Weights, parts: 
     exact = {name: tensor for name, tensor in unrounded.items() if isinstance(tensor, Tensor)}
     matrices = [name for name in names if name not in exact]
     magnitudes: dict[str, Tensor] = {}
-    digests: dict[str, str] = {}
+    checksums: dict[str, str] = {}
 
     def numbers(name: str) -> "bytes | bytearray | memoryview | array[Any]":
         content = exact[name].buffer if name in exact else rounded_part(name)
-        digests[name] = _digest(*shapes[name], content)
+        checksums[name] = _described(*shapes[name], content)
         return content
 
     def rounded_part(name: str) -> Any:
@@ -131,7 +130,7 @@ def write_int8_weights(folder: str | os.PathLike[str], weights: Weights, parts: 
     }
     file = os.path.join(folder, INT8_FILE)
     write_safetensors(file, shapes, numbers, {"format": "pt"})
-    write_json(os.path.join(folder, FACTS_FILE), {"format": FORMAT, "sha256": digests})
+    write_json(os.path.join(folder, FACTS_FILE), {"format": FORMAT, "checksums": checksums})
 
 
 def names_to_write(folder: str | os.PathLike[str], weights: Weights, parts: Parts) -> list[str]:
@@ -141,23 +140,21 @@ def names_to_write(folder: str | os.PathLike[str], weights: Weights, parts: Part
     return sorted(name for name in weights if name in parts.used or name.startswith(TRAINED_ONLY))
 
 
-def _digest(dtype: str, shape: Sequence[int], content: "bytes | bytearray | memoryview | array[Any]") -> str:
-    """Return the SHA-256 of a tensor: of its type and shape, then of its bytes."""
-    digest = hashlib.sha256(f"{dtype} {list(shape)}".encode())
-    digest.update(content)
-    return digest.hexdigest()
+def _described(dtype: str, shape: Sequence[int], content: "bytes | bytearray | memoryview | array[Any]") -> str:
+    """Return a tensor's type, shape and checksum, such as "F32 [512] 00c3a2b1d4e5f607"."""
+    return f"{dtype} {list(shape)} {checksum(content):016x}"
 
 
-def _read_digests(facts_file: str) -> dict[str, Any]:
-    """Return the digests of the tensors in int8.json."""
+def _read_checksums(facts_file: str) -> dict[str, Any]:
+    """Return the types, shapes and checksums of the tensors in int8.json."""
     if not os.path.lexists(facts_file):
-        raise CheckpointError(f"{facts_file}: no such file; it has the SHA-256 of the tensors in {INT8_FILE}")
+        raise CheckpointError(f"{facts_file}: no such file; it has the checksums of the tensors in {INT8_FILE}")
     facts = read_json(facts_file)
     if facts.get("format") != FORMAT:
         raise CheckpointError(
             f"{facts_file}: `format` must be {FORMAT}, got {shown(facts.get('format'))}: convert the model again"
         )
-    digests = facts.get("sha256")
-    if not isinstance(digests, dict):
-        raise CheckpointError(f"{facts_file}: `sha256` must have the SHA-256 of each tensor, got {shown(digests)}")
-    return digests
+    checksums = facts.get("checksums")
+    if not isinstance(checksums, dict):
+        raise CheckpointError(f"{facts_file}: `checksums` must have one for each tensor, got {shown(checksums)}")
+    return checksums

@@ -18,7 +18,7 @@
 #endif
 
 /* Changes with this interface, and with the options in a request. */
-#define ENGINE_VERSION (21 * 65536 + OPTIONS_LAYOUT)
+#define ENGINE_VERSION (22 * 65536 + OPTIONS_LAYOUT)
 
 /* What the rows of a buffer are: the words of all sources, the sources, the hypotheses, or states of the hypotheses, which
  * move along when beams are reordered. */
@@ -149,6 +149,8 @@ EXPORTED int64_t engine_read_pieces(const uint8_t *content, int64_t size, uint8_
                                     uint8_t *scores, uint8_t *kinds, int64_t *count);
 /* The number of values of any type but CODES that are infinite or NaN. */
 EXPORTED int64_t engine_count_infinite(const void *values, int type, int64_t count);
+/* A checksum of `size` bytes, for finding damage: every change within eight bytes of them changes it. */
+EXPORTED uint64_t engine_checksum(const uint8_t *content, int64_t size);
 EXPORTED model_t *engine_new(const char *tier, int64_t vocabulary, int64_t num_caches);
 EXPORTED void engine_free(model_t *model);
 /* The following return -1 where memory is short, and -2 for a refusal: see `engine_error`. Those that add something return

@@ -264,6 +264,25 @@ int64_t engine_count_infinite(const void *values, int type, int64_t count) {
     return num_infinite;
 }
 
+#define CHECKSUM_LANES 8 /* no multiplication waits for another */
+
+/* For each word, different sums give different results, and the other way round. */
+static uint64_t add_to_checksum(uint64_t sum, uint64_t word) {
+    return ((sum << 31 | sum >> 33) ^ word) * 0x9E3779B97F4A7C15u; /* any odd factor; this is 2^64 over the golden ratio */
+}
+
+uint64_t engine_checksum(const uint8_t *content, int64_t size) {
+    uint64_t lanes[CHECKSUM_LANES] = {0}, words[CHECKSUM_LANES], sum = 0;
+    for (; size >= (int64_t)sizeof(words); size -= sizeof(words), content += sizeof(words)) {
+        memcpy(words, content, sizeof(words));
+        for (int i = 0; i < CHECKSUM_LANES; i++) lanes[i] = add_to_checksum(lanes[i], words[i]);
+    }
+    memset(words, 0, sizeof(words));
+    memcpy(words, content, (size_t)size);
+    for (int i = 0; i < CHECKSUM_LANES; i++) sum = add_to_checksum(sum, add_to_checksum(lanes[i], words[i]));
+    return sum;
+}
+
 void engine_product(const float *a, const float *b, float *c, int64_t rows, int64_t inner, int64_t columns) {
     double *sums = malloc((size_t)columns * 8 + 8);
     for (int64_t r = 0; sums && r < rows; r++) {

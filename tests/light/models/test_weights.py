@@ -2,13 +2,13 @@
 
 import json
 import math
+import random
 import struct
 from array import array
-from hashlib import sha256
 
 import pytest
 
-from capsule_mt.engine.library import widened
+from capsule_mt.engine.library import checksum, widened
 from capsule_mt.models.int8 import Int8File
 from capsule_mt.models.weights import CheckpointError, SafetensorsFile, write_safetensors
 from tests.light.models.files import read_header, write_file, write_tensors
@@ -131,6 +131,29 @@ def test_a_file_that_shrinks_while_it_is_open(tmp_path):
         open_file.read("x")
 
 
+def checksum_in_words(content):
+    lanes = [0] * 8
+    words = [int.from_bytes(content[start : start + 8], "little") for start in range(0, len(content), 8)]
+    words += [0] * (len(content) // 64 * 8 + 8 - len(words))  # the last block has 0 to 63 bytes, and zeros
+
+    def added(total, word):
+        return ((total << 31 | total >> 33) % 2**64 ^ word) * 0x9E3779B97F4A7C15 % 2**64
+
+    for index, word in enumerate(words):
+        lanes[index % 8] = added(lanes[index % 8], word)
+    total = 0
+    for lane in lanes:
+        total = added(total, lane)
+    return total
+
+
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 200])
+def test_checksums(size):
+    content = random.Random(size).randbytes(size)
+    assert checksum(content) == checksum(array("b", content)) == checksum_in_words(content)
+    assert checksum(content + b"1") != checksum(content)
+
+
 @pytest.mark.parametrize(
     ("codes", "largest", "message"),
     [
@@ -149,10 +172,7 @@ def test_codes_that_no_number_is_rounded_to(tmp_path, codes, largest, message, i
     else:
         write_tensors(file, named)
     assert isinstance(SafetensorsFile(file).content("w.codes"), memoryview) == is_aligned
-    digests = {
-        name: sha256(f"{dtype} {shape}".encode() + content).hexdigest()
-        for name, (dtype, shape, content) in named.items()
-    }
-    (tmp_path / "int8.json").write_text(json.dumps({"format": 2, "sha256": digests}))
+    checksums = {name: f"{dtype} {shape} {checksum(content):016x}" for name, (dtype, shape, content) in named.items()}
+    (tmp_path / "int8.json").write_text(json.dumps({"format": 3, "checksums": checksums}))
     with pytest.raises(CheckpointError, match=message):
         Int8File(tmp_path).read("w")
