@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from capsule_mt.text.languages import TWO_LETTER_CODES
+from capsule_mt.text.languages import LANGUAGES, TWO_LETTER_CODES
 from capsule_mt.text.tokenizer import Encoded
 
 # tokens of languages: "deu_Latn" of NLLB, "__de__" of M2M100, "de_DE" of mBART
@@ -111,10 +111,13 @@ def code_of(argument: str, language: str | None, codes: Collection[str]) -> str:
         return matches[0]
     from difflib import get_close_matches  # late: this is an error
 
-    near = same_language or get_close_matches(language or "", codes, NUM_EXAMPLES, 0.5) or list(codes)
+    by_name = next((code for code, name in LANGUAGES.items() if name.lower() == (language or "").lower()), None)
+    near = same_language or [code for code in codes if language_and_region(code)[0] == by_name]
+    near = near or get_close_matches(language or "", codes, NUM_EXAMPLES, 0.5) or list(codes)
     examples = ", ".join(near[:NUM_EXAMPLES]) + (", ..." if len(near) > NUM_EXAMPLES else "")
     accepted = "one of" if len(matches) > 1 else "one of the model's languages, such as"
-    raise ValueError(f"`{argument}` must be {accepted} {examples}; got {language!r}")
+    actual = "it is missing" if language is None else f"got {language!r}"
+    raise ValueError(f"`{argument}` must be {accepted} {examples}; {actual}")
 
 
 def _agree(region: str, other_region: str) -> bool:

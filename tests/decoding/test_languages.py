@@ -329,7 +329,8 @@ def test_languages_by_other_names(language, expected):
     [("deu_Ltn", "one of the model's languages, such as deu_Latn; got 'deu_Ltn'"),
      ("srp_Latn", "one of the model's languages, such as srp_Cyrl"),
      ("zh_ID", "must be one of zho_Hans, zho_Hant; got 'zh_ID'"),
-     (None, "one of the model's languages, such as deu_Latn, srp_Cyrl, zho_Hans, zho_Hant; got None"),
+     (None, "one of the model's languages, such as deu_Latn, srp_Cyrl, zho_Hans, zho_Hant; it is missing"),
+     ("German", "one of the model's languages, such as deu_Latn; got 'German'"),
      ("Klingon", "got 'Klingon'")],
 )  # fmt: skip
 def test_languages_that_a_model_does_not_have(language, message):
