@@ -11,7 +11,7 @@ export const TAGS = patternOfKinds(["tags"]);
 const { tags, urls, placeholders, code } = KEPT_PATTERNS;
 const NON_WORDS = new RegExp(`${urls}|${tags}|${placeholders}|${code}`, "gu");
 const EMOJI = new RegExp(PATTERNS.EMOJI, "u");
-const EDGES = [PATTERNS.LIST_MARK, PATTERNS.EMOJI_BEFORE].map((pattern) => new RegExp(pattern, "uy"));
+const EDGES = [PATTERNS.LIST_MARK, PATTERNS.NUMBERED, PATTERNS.EMOJI_BEFORE].map((pattern) => new RegExp(pattern, "uy"));
 const LETTER = /\p{L}/u;
 
 export const mayHaveNonWords = (text) => NON_WORD_SIGNS.some((sign) => text.includes(sign));
@@ -51,12 +51,17 @@ export function lacksWords(text) {
   return !LETTER.test(text) || (mayHaveNonWords(text) && !LETTER.test(text.replace(NON_WORDS, " ")));
 }
 
-/** Return the part of a sentence that is translated, without the bullets and emoji around it; empty if there is none. */
-export function withoutCopiedEdges(text, [start, end]) {
+/**
+ * Return the part of a sentence that is translated, without the list marks and emoji around it; empty if there is none.
+ *
+ * `hasOrdinals`: the language writes ordinal numbers with a full stop, so "3." may belong to the sentence.
+ */
+export function withoutCopiedEdges(text, [start, end], hasOrdinals) {
   const sentence = text.slice(0, end);
   if (lacksWords(text.slice(start, end))) return [start, start];
   if (!/^\p{L}{2}$/u.test(text.slice(start, start + 2))) {
     for (const pattern of EDGES) {
+      if (hasOrdinals && pattern === EDGES[1]) continue;
       pattern.lastIndex = start;
       start += pattern.exec(sentence)?.[0].length ?? 0;
     }

@@ -73,7 +73,7 @@ export class Segmenter {
     const document = { text, copies: copies || foreign.length > 0, foreign, pieces: [] };
     const cuts = gluedCuts(source);
     for (const sentence of cutAt(cuts, this.#sentences(source, splits, isForced))) {
-      const inner = copies ? innerSentence(text, source, withoutCopiedEdges(source.text, sentence)) : sentence;
+      const inner = copies ? innerSentence(text, source, withoutCopiedEdges(source.text, sentence, this.rules.has_ordinals)) : sentence;
       const label = copies ? labelIn(source.text, inner) : null;
       const span = label ?? inner;
       if (span[0] === span[1]) continue;

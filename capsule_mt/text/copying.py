@@ -85,8 +85,9 @@ NON_WORD_SIGNS = (
     "~~",
 )  # `NON_WORDS` matches only around these
 EMOJI = "[\xa9\xae\u2122\U0001f000-\U0001faff\u2600-\u27bf\u2b00-\u2bff\ufe0f\u200d\u20e3\U000e0020-\U000e007f]"
-# bullets, "3)" and "a)", checkboxes; not "3.", which may be a date
+# bullets, "3)" and "a)", checkboxes
 LIST_MARK = r"(?:[-\u2013\u2014*+\u2022\u2023\u25aa\u25e6\u00b7>#]+|\(?(?:\d{1,3}|[A-Za-z])\))\s+(?:\[[ xX]\]\s+)?"
+NUMBERED = r"(?:\d{1,3}\.)+\s+"  # a list mark, unless the language writes ordinals so: "3. Oktober"
 EMOJI_BEFORE = rf"(?:{EMOJI}+\s*)+"
 
 
@@ -102,16 +103,18 @@ def lacks_words(text: str) -> bool:
     return may_have_non_words(text) and not any(map(str.isalpha, re.sub(NON_WORDS, " ", text)))
 
 
-def without_copied_edges(text: str, sentence: Span) -> Span:
-    """Return a sentence without bullets before it and emoji around it, which are copied.
+def without_copied_edges(text: str, sentence: Span, has_ordinals: bool = True) -> Span:
+    """Return a sentence without list marks before it and emoji around it, which are copied.
 
     The span is empty if nothing remains to translate.
+
+    has_ordinals: the language writes ordinal numbers with a full stop, so "3." may belong to the sentence.
     """
     start, end = sentence
     if lacks_words(text[start:end]):
         return Span(start, start)
     if not text[start : start + 2].isalpha():
-        for pattern in (LIST_MARK, EMOJI_BEFORE):
+        for pattern in (LIST_MARK, EMOJI_BEFORE) if has_ordinals else (LIST_MARK, NUMBERED, EMOJI_BEFORE):
             match = re.compile(pattern).match(text, start, end)
             start = match.end() if match else start
     if text[end - 1] > "\u1fff":  # emoji have higher code points

@@ -11,7 +11,7 @@ from capsule_mt.text.copying import without_copied_edges
 from capsule_mt.text.edges import ELLIPSES, is_around, label_in, lacks_full_stop, without_brackets
 from capsule_mt.text.keeping import BLOCK_BREAK, SIGN, UNKNOWN, Item, Masked, masked, overlaps, with_numbers
 from capsule_mt.text.normal import combines, vocabulary_of
-from capsule_mt.text.sentences import UNSPACED_STOPS, Span, split_sentences, split_to_fit
+from capsule_mt.text.sentences import UNSPACED_STOPS, Span, rules_of, split_sentences, split_to_fit
 from capsule_mt.text.tokenizer import Encoded, Tokenizer, unknown_tokens
 from capsule_mt.text.typography import colon_of_label, quotes_of, separator_with_quotes
 from capsule_mt.text.words import (
@@ -156,11 +156,13 @@ class Segmenter(NamedTuple):
         source = masked(cased.text, self.keep, self.copies, vocabulary)
         text_language = self._language_of(source.text)
         cuts = _glued_cuts(source) if self.copies else ()
+        has_ordinals = rules_of(self.src_lang).has_ordinals
         for start, end in _cut_at(cuts, self._sentences(source)):
             token_end, token = self.language_token(source.text[start:end])
             sentence = Span(start + token_end, end)
             if self.copies:
-                sentence = _inner_sentence(document.text, source, without_copied_edges(source.text, sentence))
+                inner = without_copied_edges(source.text, sentence, has_ordinals)
+                sentence = _inner_sentence(document.text, source, inner)
             label = label_in(source.text, sentence) if self.copies else None
             sentence = label or sentence
             if sentence.start == sentence.end:

@@ -132,6 +132,7 @@ def patterns() -> dict[str, str]:
         "EMOJI": copying.EMOJI,
         "EMOJI_BEFORE": copying.EMOJI_BEFORE,
         "LIST_MARK": copying.LIST_MARK,
+        "NUMBERED": copying.NUMBERED,
         "LONG_WORD": segments.LONG_WORD,
         "BLOCK_TAG": keeping.BLOCK_TAG.pattern,
         "TAG_NAME": keeping.TAG_NAME,

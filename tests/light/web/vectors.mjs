@@ -49,9 +49,10 @@ answers.capitals = {
 };
 
 answers.copying = {
-  cases: vectors("copying").cases.map(({ text }) => ({
+  cases: vectors("copying").cases.map(({ text, ...language }) => ({
     text,
-    translated: text.slice(...withoutCopiedEdges(text, [0, text.trimEnd().length])),
+    ...language,
+    translated: text.slice(...withoutCopiedEdges(text, [0, text.trimEnd().length], language.has_ordinals ?? true)),
     items: itemsOf(text).map((item) => [item.kind, item.text]),
   })),
 };
