@@ -97,23 +97,34 @@ for name in {tuple(PACKAGES)}:
     assert python(code).count("usage: capsule-mt") == 1 + len(PACKAGES)
 
 
-def test_the_package_registers_its_models():
-    """Importing it registers them. In the program, which imports it only to list commands, loading a model does."""
-    registered = """
+REGISTERED = """
 from transformers import AutoConfig, AutoModelForSeq2SeqLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING as models
 for name in ("capsule_marian", "capsule_rnmt", "capsnmt"):
     models[type(AutoConfig.for_model(name))]
 """
+
+
+def test_importing_the_package_registers_its_models():
     task = """
 from transformers.pipelines import PIPELINE_REGISTRY
 print("translation" in PIPELINE_REGISTRY.get_supported_tasks())
 """
-    assert python(f"import hf_capsule_mt\n{registered}{task}") == "True\n"
+    assert python(f"import hf_capsule_mt\n{REGISTERED}{task}") == "True\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "from hf_capsule_mt.loading import load_checkpoint",
+        "assert all(getattr(hf_capsule_mt, name) for name in hf_capsule_mt.__all__)",
+    ],
+)
+def test_in_the_program_the_first_use_registers_the_models(statement):
+    """The program imports the package only to list commands, without transformers."""
     start = "import capsule_mt.commands, sys\ncapsule_mt.commands.is_program = True\nimport hf_capsule_mt\n"
-    unused = "assert 'transformers' not in sys.modules\n"
-    python(f"{start}{unused}from hf_capsule_mt.loading import load_checkpoint\n{registered}")
-    python(f"{start}{unused}assert all(getattr(hf_capsule_mt, name) for name in hf_capsule_mt.__all__)\n{registered}")
+    python(f"{start}assert 'transformers' not in sys.modules\n{statement}\n{REGISTERED}")
 
 
 @pytest.mark.parametrize(

@@ -29,9 +29,12 @@ SEARCHES = {
     "forced": {"forced_eos_token_id": END, "max_new_tokens": 5},
 }
 FAMILIES_AND_SEAMS = ["plain", "em", "guided", "capsules", "rnmt_guided"]
+QUICK = {*FAMILIES_AND_SEAMS, "stock", "everything", "simple_heads", "ssru_combined", "hybrid", "m2m_100"}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in NAMES]
+)
 def test_to_fast_equals_generate(name):
     model = build(name)
     fast = strictly(model, int8=False)

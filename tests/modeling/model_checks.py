@@ -44,8 +44,7 @@ PAD, EOS, START = 1, 2, 3
 QUICK_MIXES = (
     "everything",  # Capsule Marian: layers and heads, by EM routing
     "guided",  # PAST and FUTURE, and their losses
-    "combined",  # three seams at once, heads by simple routing
-    "ssru_combined",  # all four
+    "ssru_combined",  # all four seams at once
     "rnmt_guided",  # RNMT: PAST and FUTURE
     "capsules",  # CapsNMT: a source in capsules
     "hybrid",  # CapsNMT: and attention beside them

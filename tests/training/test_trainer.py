@@ -295,7 +295,7 @@ def uninterrupted(tmp_path_factory):
     [
         [("on_step_end", 2), ("on_substep_end", 4), ("on_step_end", 10)],  # before any checkpoint; mid-accumulation
         [("while saving", 3), ("while saving", 6), ("on_step_begin", 7)],
-        [("while deleting", 9), ("on_epoch_begin", 12), ("on_train_end", 14)],
+        pytest.param([("while deleting", 9), ("on_epoch_begin", 12), ("on_train_end", 14)], marks=pytest.mark.slow),
     ],
     ids=["steps", "saving", "deleting"],
 )

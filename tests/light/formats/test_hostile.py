@@ -327,7 +327,9 @@ LENGTHS = {
 }
 
 
-@pytest.mark.parametrize("name", CRAWLING)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in LENGTHS else []) for name in CRAWLING]
+)
 def test_every_pattern_takes_linear_time(name):
     wrap, repeated = CRAWLING[name]
     length = LENGTHS.get(name, 60_000)

@@ -68,7 +68,7 @@ def test_a_text_with_too_many_characters_is_not_sent(worker):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the system does not limit the time of a process")
 def test_processor_time_is_limited(monkeypatch):
-    monkeypatch.setattr("capsule_mt.formats.worker.WAIT", 1000)  # a busy machine must not kill the process by the clock
+    monkeypatch.setattr("capsule_mt.formats.worker.WAIT", 1000)  # not by the clock, on a busy machine
     worker, start_times = Worker(seconds=0.5), os.times()
     with pytest.raises(FormatError, match=r"^a\.html: takes longer than 0\.5 s to read or write$"):
         worker.read(SLOW, 100)
