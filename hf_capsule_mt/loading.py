@@ -25,6 +25,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
 
 import hf_capsule_mt.modeling  # noqa: F401 - registers the models
+from capsule_mt.catalog.entries import no_such_folder
 from capsule_mt.engine.program import Codes, Tensor
 from capsule_mt.models.loading import conversion_advice, weights_in
 from capsule_mt.models.weights import (
@@ -113,9 +114,9 @@ def check_name_or_path(name_or_path: NameOrPath) -> None:
     if path.exists():
         return
     if HUB_NAME.fullmatch(text) is None:
-        raise CheckpointError(f"{text}: no such folder, and not a name on the hub (owner/name)")
+        raise CheckpointError(f"{no_such_folder(text)}, and not a name on the hub (owner/name)")
     if "/" in text and path.parent.is_dir():
-        raise CheckpointError(f"{text}: no such folder (the hub is not asked, as there is a folder {path.parent})")
+        raise CheckpointError(f"{no_such_folder(text)}; the hub is not asked, as there is a folder {path.parent}")
 
 
 def stored_weights(folder: NameOrPath) -> SafetensorsFile | None:
@@ -349,10 +350,9 @@ def _named(name_or_path: NameOrPath, load: Callable[[], Loaded], part: str = "th
     except (CheckpointError, ImportError):
         raise
     except Exception as error:  # the libraries raise many kinds, some derived from `Exception` alone
-        message = " ".join(str(error).split())
-        raise CheckpointError(
-            f"{os.fspath(name_or_path)}: {part} does not load: {type(error).__name__}: {message}"
-        ) from error
+        text, message = os.fspath(name_or_path), " ".join(str(error).split())
+        subject = f"{text}:" if os.path.exists(text) else f"{no_such_folder(text)}, and on the hub,"
+        raise CheckpointError(f"{subject} {part} does not load: {type(error).__name__}: {message}") from error
 
 
 def _file_of(name_or_path: NameOrPath, tensor: str | None = None) -> str:

@@ -121,6 +121,24 @@ def languages_and_folder(text: str) -> tuple[str, str] | None:
     return match["languages"], folder or "FOLDER"
 
 
+def no_such_folder(text: str) -> str:
+    """Return the beginning of an error: "no such folder", with the folder that is spelt alike, if there is one."""
+    import difflib  # late: this is an error
+
+    path = Path()
+    for part in () if pair_named(text) else Path(text).parts:
+        try:
+            names = [entry.name for entry in os.scandir(path) if entry.is_dir()]
+        except OSError:
+            names = []
+        match = [part] if (path / part).is_dir() else difflib.get_close_matches(part, names, n=1, cutoff=0.75)
+        if not match:
+            return f"{text}: no such folder"
+        path /= match[0]
+    hint = f" (did you mean `{path}`?)" if path.parts else ""
+    return f"{text}: no such folder{hint}"
+
+
 def cache_folder() -> Path:
     """Return the folder for downloaded models: `CAPSULE_MT_CACHE`, or one in the platform's folder for caches."""
     folder = os.environ.get(CACHE)

@@ -5,7 +5,16 @@ import re
 import urllib.parse
 from typing import Any
 
-from capsule_mt.catalog.entries import HUB, CatalogError, DownloadError, Entry, RemoteFile, languages_in, safe_name
+from capsule_mt.catalog.entries import (
+    HUB,
+    CatalogError,
+    DownloadError,
+    Entry,
+    RemoteFile,
+    languages_in,
+    no_such_folder,
+    safe_name,
+)
 from capsule_mt.messages import shown
 
 SITE = "https://huggingface.co"
@@ -138,5 +147,8 @@ def _get(path: str, name: str) -> Any:
         return read_json(site() + path)
     except DownloadError as error:
         if error.status in (401, 404):  # 401: the hub does not tell a private model from a missing one
-            raise CatalogError(f"{name}: no such folder, and {site()} has no public model of this name") from None
+            message = f"{no_such_folder(name)}, and {site()} has no public model of this name"
+            raise CatalogError(message) from None
+        if error.status is None:
+            raise DownloadError(f"{no_such_folder(name)}; {error}") from None
         raise

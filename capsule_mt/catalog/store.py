@@ -21,6 +21,7 @@ from capsule_mt.catalog.entries import (
     is_archive,
     is_offline,
     languages_and_folder,
+    no_such_folder,
     pair_named,
     without_regions,
 )
@@ -62,7 +63,7 @@ def name_of(text: str | os.PathLike[str]) -> str:
     name = _name_of(text)
     if not _is_downloaded(name) and os.path.isdir(parent := os.path.dirname(text)):
         raise CatalogError(
-            f"{os.fspath(text)}: no such folder (not looked up on the hub, as there is a folder {parent})"
+            f"{no_such_folder(os.fspath(text))}; not looked up on the hub, as there is a folder {parent}"
         )
     return name
 
@@ -218,8 +219,8 @@ def _name_of(text: str | os.PathLike[str]) -> str:
         )
     if name is None:
         raise CatalogError(
-            f"{os.fspath(text)}: no such folder, and not the name of a model: name a pair such as en-pt, or a model "
-            f"of the hub such as {hub.OPUS}/opus-mt-de-en"
+            f"{no_such_folder(os.fspath(text))}, and not the name of a model: name a pair such as en-pt, or a "
+            f"model of the hub such as {hub.OPUS}/opus-mt-de-en"
         )
     return name
 
@@ -282,7 +283,7 @@ def _facts(entry: Entry, folder: Path) -> dict[str, Any]:
 
 def _offline_error(name: str) -> CatalogError:
     return CatalogError(
-        f"{name}: no such folder, and not a downloaded model; {OFFLINE} or {HUB_OFFLINE} forbids downloading it"
+        f"{no_such_folder(name)}, and not a downloaded model; {OFFLINE} or {HUB_OFFLINE} forbids downloading it"
     )
 
 

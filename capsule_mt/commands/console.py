@@ -239,8 +239,10 @@ def _option_type(option: Option) -> Callable[[str], int | float]:
 def folder(text: str) -> Path:
     """An `argparse` type: a folder that exists."""
     if not Path(text).is_dir():
-        problem = "is a file, not a folder" if Path(text).exists() else "no such folder"
-        raise argparse.ArgumentTypeError(f"{text}: {problem}")
+        from capsule_mt.catalog.entries import no_such_folder  # late: this is an error
+
+        is_file = Path(text).exists()
+        raise argparse.ArgumentTypeError(f"{text}: is a file, not a folder" if is_file else no_such_folder(text))
     return Path(text)
 
 

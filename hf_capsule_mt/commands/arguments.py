@@ -27,11 +27,12 @@ def checkpoint(text: str) -> str:
     """An `argparse` type: a folder with a saved model, or a name on the hub."""
     if Path(text).exists():
         return str(checkpoint_folder(text))
+    from capsule_mt.catalog.entries import no_such_folder
     from hf_capsule_mt.loading import check_name_or_path  # late: importing it takes seconds
 
     try:
         check_name_or_path(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-    print(f"{text}: no such folder, looked for on the hub", file=sys.stderr)
+    print(f"{no_such_folder(text)}, looked for on the hub", file=sys.stderr)
     return text

@@ -50,7 +50,7 @@ WRONG = {
     "analyze em --sources two --targets two --show 3 --output out": "--show 3: two has 2 sentences",
     "push nofolder owner/model": "nofolder: no such folder",
     "train bad.yaml": "bad.yaml: not YAML",
-    "train embedded/plain --init_from empty_folder/a --output_dir out": "empty_folder/a: no such folder (the hub is",
+    "train embedded/plain --init_from empty_folder/a --output_dir out": "empty_folder/a: no such folder; the hub is",
     "train embedded/plain --bf16 maybe": "`training.bf16` must be bool, got 'maybe'",
     "translate em --input two --num-beams 0": "--num-beams: must be a whole number from 1 to 256, got 0",
     "translate em --input two --int8 --dtype bfloat16": "`int8=True` is for one float32 model on a CPU",

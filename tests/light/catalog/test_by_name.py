@@ -1,5 +1,6 @@
 """Names where a folder can be: `Translator`, the commands, and two models one after the other."""
 
+import argparse
 import json
 import shutil
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from capsule_mt import CoverageOptions, PivotTranslator, Translator, load
 from capsule_mt.calibration import calibrating
 from capsule_mt.catalog.entries import FACTS_FILE, CatalogError, DownloadError, cache_folder
-from capsule_mt.commands import calibrate, convert, models, score, serve, translate
+from capsule_mt.commands import calibrate, console, convert, models, score, serve, translate
 from capsule_mt.models import loading
 from capsule_mt.serve.batching import Batcher, RequestSettings
 from capsule_mt.translate.plan import DEFAULT_COVERAGE_WEIGHT
@@ -265,9 +266,22 @@ def test_calibrating_again_without_naming_the_reverse(keep, call, monkeypatch, t
 def test_a_folder_that_is_mistyped_is_not_looked_for_on_the_hub(hub, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "checkpoints").mkdir()
-    with pytest.raises(CatalogError, match=r"checkpoints/nope: no such folder \(not looked up on the hub, as"):
+    with pytest.raises(CatalogError, match=r"checkpoints/nope: no such folder; not looked up on the hub, as"):
         Translator.from_pretrained("checkpoints/nope")
+    (tmp_path / "checkpoints" / "en-de-small").mkdir()
+    near = r": no such folder \(did you mean `checkpoints/en-de-small`\?\)"
+    with pytest.raises(CatalogError, match=f"checkpoints/en-de-smal{near}; not looked up"):
+        Translator.from_pretrained("checkpoints/en-de-smal")
     assert hub.log == []
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    with pytest.raises(CatalogError, match=f"chekpoints/en-de-small{near}, and http.* has no public model"):
+        Translator.from_pretrained("chekpoints/en-de-small")
+    hub.stop()
+    with pytest.raises(DownloadError, match=f"^chekpoints/en-de-small{near}; http.* cannot be reached"):
+        Translator.from_pretrained("chekpoints/en-de-small")
+    monkeypatch.setattr(hub, "stop", lambda: None)
+    with pytest.raises(argparse.ArgumentTypeError, match=f"^checkpoints/en-de_small{near}$"):
+        console.folder("checkpoints/en-de_small")
 
 
 @pytest.mark.parametrize(
