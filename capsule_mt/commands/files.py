@@ -321,7 +321,7 @@ def checked_units(lines: bytes) -> list[CheckedUnit]:
 def report(parsed: Parsed, units: list[CheckedUnit], coverage: Path | None) -> None:
     """Print on stderr which passages a person should check, and why, and what stays in the source language."""
     for location, note in notes_of(parsed.units):
-        write_line(f"{location}: {note}; translate it by hand")
+        write_line(f"{location}: {note}")
     to_check = [(source, unit) for source, unit in zip(parsed.units, units, strict=True) if unit.messages]
     if not to_check and coverage is None:
         return

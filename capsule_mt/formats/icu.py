@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from capsule_mt.formats.plurals import PluralMessage, Rule, source_of_form
-from capsule_mt.formats.units import Translated
+from capsule_mt.formats.units import BY_HAND, Translated
 
 START = re.compile(r"\{\s*[\w.]+\s*,\s*(plural|select|selectordinal)\s*,\s*(?:offset:\d+\s*)?")
 SELECTOR = re.compile(r"\s*(=\d+|[\w-]+)\s*\{")
@@ -146,7 +146,7 @@ class IcuMessage:
 def note_of(text: str, error: NotIcuError) -> str:
     """Return the note of a text with branches that are not read."""
     match = START.search(text)
-    return f"{match[0].strip() if match else text[:40]} ...}} stays as it is: {error}"
+    return f"{match[0].strip() if match else text[:40]} ...}} stays as it is: {error}; {BY_HAND}"
 
 
 def has_branches(text: str) -> bool:

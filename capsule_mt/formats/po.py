@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from capsule_mt.formats.entities import Entities
 from capsule_mt.formats.menu_keys import with_key, without_key
 from capsule_mt.formats.plurals import PluralMessage, numbers_of_forms, rule_of
-from capsule_mt.formats.units import FormatError, Translated, Unit
+from capsule_mt.formats.units import FormatError, Translated, Unit, note_of_branches
 from capsule_mt.text.copying import lacks_words
 from capsule_mt.text.languages import is_other_language
 
@@ -79,6 +79,11 @@ class PoFile:
                 texts = message.texts
             self._pending.append((entry, message, entities))
             self.units += [Unit(text, f"line {entry.line}") for text in texts]
+        if self._is_of_other_language and self.units:
+            old = LANGUAGE.search(self._header_value)
+            note = f"the header's `{old[0].strip()[:50] if old else ''}` becomes `Language: {self._language}`"
+            notes = note, note_of_branches(self.units[0].text)
+            self.units[0] = self.units[0]._replace(note="; ".join(filter(None, notes)))
 
     def write(self, translations: Sequence[Translated]) -> bytes:
         remaining = iter(translations)

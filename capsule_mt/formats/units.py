@@ -13,6 +13,8 @@ UNNUMBERED_PLACEHOLDER = re.compile(rf"%{PRINTF_FORMAT}[dioufcxXegrsp@](?!\w*%)"
 # arguments with texts in them, which are copied; catalogs with messages of ICU translate those but `choice` one by one
 COPIED_BRANCHES = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select(?:ordinal)?|choice)\s*,")
 
+BY_HAND = "translate it by hand"
+
 
 class FormatError(ValueError):
     """A file that cannot be read or written; the message names the file and the fault."""
@@ -35,7 +37,7 @@ class Unit(NamedTuple):
     """A text that is translated as a whole, such as a paragraph.
 
     location: where it stands: "line 7", "cue 3".
-    note: which part of the text stays untranslated, and why.
+    note: which part stays untranslated and why, or what else a person should know.
     """
 
     text: str
@@ -44,7 +46,7 @@ class Unit(NamedTuple):
 
 
 class Note(NamedTuple):
-    """Which part of a unit stays untranslated, and why."""
+    """The note of a unit, and where the unit stands."""
 
     location: str
     note: str
@@ -52,13 +54,15 @@ class Note(NamedTuple):
 
 def notes_of(units: Sequence[Unit]) -> list[Note]:
     """Return each note of these units once, in their order; texts inside of placeholders have one, too."""
-    notes = (Note(unit.location, unit.note or _note_of_branches(unit.text)) for unit in units)
+    notes = (Note(unit.location, unit.note or note_of_branches(unit.text)) for unit in units)
     return [note for note in dict.fromkeys(notes) if note.note]
 
 
-def _note_of_branches(text: str) -> str:
+def note_of_branches(text: str) -> str:
+    """Return the note of a text with branches in a format whose reader copies them; empty for other texts."""
     match = COPIED_BRANCHES.search(text)
-    return f"{match[0]} ...}} stays as it is: this format's reader does not translate the texts in it" if match else ""
+    reason = f"this format's reader does not translate the texts in it; {BY_HAND}"
+    return f"{match[0]} ...}} stays as it is: {reason}" if match else ""
 
 
 class Translated(NamedTuple):

@@ -456,6 +456,13 @@ def test_branches_that_stay_are_named(run, tmp_path):
     assert f"{reason}; translate it by hand" in complaints.splitlines()
 
 
+def test_a_replaced_language_of_a_catalog_is_named(run, tmp_path):
+    header = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\nLanguage: fr\\n"\n'
+    (tmp_path / "a.po").write_text(f'{header}\nmsgid "{LINES[0]}"\nmsgstr ""\n')
+    complaints = run("a.po", "--tgt-lang", "xb", "--output", "b.po")[2]
+    assert "line 4: the header's `Language: fr` becomes `Language: xb`" in complaints.splitlines()
+
+
 def test_a_text_that_fails_stays_as_it_is(run, tmp_path):
     (tmp_path / "page.html").write_text(f"<p>{LINES[0]}</p><p>{TOO_LONG}</p>")
     code, printed, complaints = run("page.html", "--output", "out.html")

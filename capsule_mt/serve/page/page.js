@@ -116,7 +116,7 @@ async function openFile(file) {
   link.href = translatedFileUrl.replace(/^.*\/(?=download_file\/)/, ""); // a proxy may have another address
   link.textContent = `Download ${link.download}`;
   link.hidden = false;
-  const messages = notes.map(({ location, note }) => `${location}: ${note}; translate it by hand.`);
+  const messages = notes.map(({ location, note }) => `${location}: ${note}.`);
   return [`Translated ${file.name}.`, ...messages].join(" ");
 }
 

@@ -229,8 +229,11 @@ def test_an_apostrophe_does_not_quote_an_argument():
 def test_branches_that_are_not_read_are_named():
     notes = {(unit.location, unit.note) for unit in read("en.json", QUOTING, "de").units if unit.note}
     assert notes == {
-        ("line 4", "{n, plural, ...} stays as it is: a # stands outside of the plural's branches"),
-        ("line 5", "{n, plural, ...} stays as it is: the branch `other` is missing"),
+        (
+            "line 4",
+            "{n, plural, ...} stays as it is: a # stands outside of the plural's branches; translate it by hand",
+        ),
+        ("line 5", "{n, plural, ...} stays as it is: the branch `other` is missing; translate it by hand"),
     }
 
 

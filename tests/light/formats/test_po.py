@@ -179,6 +179,14 @@ def test_the_language_of_the_header():
     written = translated(english, language="pl")
     assert '"Language: pl\\n"\n"Plural-Forms: nplurals=3;' in written
     assert "msgstr[2]" in written
+    note = "the header's `Language: en` becomes `Language: pl`"
+    first, *others = parse(english.encode(), "po", name="a.po", language="pl").units
+    assert (first.note, {unit.note for unit in others}) == (note, {""})
+    for language in ("en", "en_GB", None):
+        assert not any(unit.note for unit in parse(english.encode(), "po", name="a.po", language=language).units)
+    branched = english.replace("The house.", "Now {n, plural, one {# house}}")
+    note += "; {n, plural, ...} stays as it is: this format's reader does not translate the texts in it; translate it"
+    assert parse(branched.encode(), "po", name="a.po", language="pl").units[0].note == f"{note} by hand"
 
 
 def test_a_catalog_without_a_header_gets_one(tmp_path):

@@ -230,7 +230,7 @@ def test_what_of_a_file_stays_in_the_source_language_is_noted(client):
     content = json.dumps(messages, indent=1)
     form = {"data": FROM_EN, "files": {"file": ("app_en.arb", content)}}
     answer = client(("POST", "/translate_file", form))[0].json()
-    reason = "{n, plural, ...} stays as it is: the branch `other` is missing"
+    reason = "{n, plural, ...} stays as it is: the branch `other` is missing; translate it by hand"
     assert answer["notes"] == [{"location": f"line {line}", "note": reason} for line in (3, 4)]
     written = client.get(answer["translatedFileUrl"].removeprefix("http://server")).json()
     assert (written["open"], "{n, plural, one {# file}}" in written["items"]) == ("A", True)
