@@ -17,12 +17,12 @@ ELLIPSES = ("\u2026", "...")
 MIN_WORDS = 4  # a shorter text without a full stop may be a label
 LABEL = re.compile(rf"({CASED_WORD.pattern})(?:\.\.\.|\u2026|[ \xa0\u202f]?:)?")
 MAX_LABEL = 64  # characters
-LABEL_END = re.compile(r"(?<=[^\W_])\s?[.:\u3002\uff1a](?=(?:<[^<>]*>|[*_~])*\s*\Z)")
+LABEL_END = r"(?<=[^\W_])\s?[.:\u3002\uff1a](?=(?:<[^<>]*>|[*_~])*\s*\Z)"
 # the lookbehind keeps a search from starting again inside a row of marks
 FIRST_LETTER = re.compile(r"((?:(?<![*_~>])(?:<[^<>]*>|[*_~])+)?)([^\W_])")
 FULL_STOPS = ".\u3002\uff0e\u0964\u0589\u06d4"
 # a final full stop, but not one of "..."; tags, marks of emphasis, closing quotes and brackets may follow
-FINAL_STOP = re.compile(rf"(?<![{FULL_STOPS}])[{FULL_STOPS}](?=(?:<[^<>]*>|[*_~\s\"'\u201d\u2019\xbb)\]])*\Z)")
+FINAL_STOP = rf"(?<![{FULL_STOPS}])[{FULL_STOPS}](?=(?:<[^<>]*>|[*_~\s\"'\u201d\u2019\xbb)\]])*\Z)"
 
 
 def without_brackets(text: str, sentence: Span) -> Span:
@@ -61,7 +61,7 @@ def label_in(text: str, sentence: Span) -> Span | None:
 
 def as_label(translation: str, source: str = "") -> str:
     """Return the translation of a label without a colon or a full stop, and with a capital if its source has one."""
-    label = LABEL_END.sub("", translation)
+    label = re.sub(LABEL_END, "", translation)
     if not source[:1].isupper():
         return label
     return FIRST_LETTER.sub(lambda match: match[1] + capital(match[2]), label, count=1)
@@ -70,7 +70,7 @@ def as_label(translation: str, source: str = "") -> str:
 def with_ending(translation: str, ending: str) -> str:
     """Return a translation with this ending instead of its full stop, or after its last letter if it lacks one."""
     body = translation.rstrip()
-    match = FINAL_STOP.search(body)
+    match = re.search(FINAL_STOP, body)
     if match is None:
         return body + ending if ending and body[-1:].isalnum() else translation
     return body[: match.start()] + ending + body[match.end() :]

@@ -56,8 +56,8 @@ AROUND_ITEMS = f" \t\xa0{OPENING}{CLOSING}"
 MAX_ROUNDS = 2  # of new stand-ins, before a sentence is cut around its items
 TAG_NAME = r"<(/?)([\w:-]+)"
 # tags that end a sentence: the model reads a line break
-BLOCK_TAG = re.compile(
-    r"</?(?:p|div|br|hr|h[1-6]|ul|ol|dl|li|dt|dd|table|thead|tbody|tr|td|th|pre|blockquote|section|article)\b", re.I
+BLOCK_TAG = (
+    r"(?i)</?(?:p|div|br|hr|h[1-6]|ul|ol|dl|li|dt|dd|table|thead|tbody|tr|td|th|pre|blockquote|section|article)\b"
 )
 BLOCK_BREAK = "\x1e"
 # frequent in training data: models copy them reliably, and translate the words around them well
@@ -227,7 +227,7 @@ class Masked:
         self.offsets: Offsets = ()  # of its tokens
         # each part as the model reads it
         self.part_texts = [
-            (BLOCK_BREAK if BLOCK_TAG.match(part) else "") if is_tag(part) else stand_ins.get(index, part)
+            (BLOCK_BREAK if re.match(BLOCK_TAG, part) else "") if is_tag(part) else stand_ins.get(index, part)
             for index, (part, _) in enumerate(parts)
         ]
         self.text = "".join(self.part_texts)  # what the model reads
@@ -518,10 +518,10 @@ def masked(text: str, kinds: Sequence[str] = (), copies: bool = False, vocabular
 
 
 _NUMBER = r"\d(?:[\d.,\u202f]*\d)?"
-BEFORE_SIGN = re.compile(rf"(?<![\w.,]){_NUMBER}([ \xa0\u202f]?)\Z")
-AFTER_SIGN = re.compile(rf"([ \xa0\u202f]?)[+-]?{_NUMBER}(?:[kKmMbB]n?\b)?(?!\w)")
-LEFT_SIDE = re.compile(rf"(?<![\w.,])(?:{_NUMBER}|[^\W\d_])([ \xa0\u202f]?)\Z")
-RIGHT_SIDE = re.compile(rf"([ \xa0\u202f]?)(?:[+-]?{_NUMBER}|[^\W\d_])(?!\w)")
+BEFORE_SIGN = rf"(?<![\w.,]){_NUMBER}([ \xa0\u202f]?)\Z"
+AFTER_SIGN = rf"([ \xa0\u202f]?)[+-]?{_NUMBER}(?:[kKmMbB]n?\b)?(?!\w)"
+LEFT_SIDE = rf"(?<![\w.,])(?:{_NUMBER}|[^\W\d_])([ \xa0\u202f]?)\Z"
+RIGHT_SIDE = rf"([ \xa0\u202f]?)(?:[+-]?{_NUMBER}|[^\W\d_])(?!\w)"
 MAX_NUMBER = 32  # characters beside a sign that may be its number
 
 
@@ -536,13 +536,13 @@ def with_numbers(text: str, spans: Mapping[Span, str]) -> dict[Span, str]:
         if kind == SIGN:
             first = max(start - MAX_NUMBER, previous_end)
             left_side, right_side = (
-                LEFT_SIDE.search(text, first, start),
-                RIGHT_SIDE.match(text, end, end + MAX_NUMBER),
+                re.compile(LEFT_SIDE).search(text, first, start),
+                re.compile(RIGHT_SIDE).match(text, end, end + MAX_NUMBER),
             )
             is_formula = unicodedata.category(text[start]) == "Sm" and left_side and right_side  # "x \u2264 5"
             if not is_formula:
-                left_side = BEFORE_SIGN.search(text, first, start)
-                right_side = AFTER_SIGN.match(text, end, end + MAX_NUMBER)
+                left_side = re.compile(BEFORE_SIGN).search(text, first, start)
+                right_side = re.compile(AFTER_SIGN).match(text, end, end + MAX_NUMBER)
             if unicodedata.category(text[start]) == "Sc" and left_side and right_side:  # a currency has one amount
                 left_side, right_side = (left_side, None) if right_side[1] else (None, right_side)
             start, end = left_side.start() if left_side else start, right_side.end() if right_side else end

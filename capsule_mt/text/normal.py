@@ -38,7 +38,7 @@ PLAIN = {
 PLAIN_FORMS = {character: plain for plain, characters in PLAIN.items() for character in characters}
 # Characters that NFKC replaces without a change of meaning (it would change m² and ½): digraphs, signs of letters,
 # Roman numerals, ligatures, Arabic forms, full and half width, letters of mathematics
-COMPATIBLE = re.compile(
+COMPATIBLE = (
     "[\u0132\u0133\u01c4-\u01cc\u01f1-\u01f3\u2103\u2109\u2113\u2116\u2160-\u217f\ufb00-\ufb4f"
     "\ufb50-\ufdcf\ufdf0-\ufdfc\ufe70-\ufefc\uff01-\uffee\U0001d400-\U0001d7ff]"
 )
@@ -241,7 +241,7 @@ def _folded_character(character: str) -> str:
 
 
 def _compatible(character: str) -> str:
-    return unicodedata.normalize("NFKC", character) if COMPATIBLE.match(character) else character
+    return unicodedata.normalize("NFKC", character) if re.match(COMPATIBLE, character) else character
 
 
 def _clusters(text: str, span: Span, is_composed: bool) -> list[Span]:

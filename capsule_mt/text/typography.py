@@ -27,7 +27,7 @@ TYPOGRAPHIC_QUOTES = frozenset(PLAIN['"'])
 FRENCH_MARKS, THIN_SPACE = frozenset("?!;:\xab\xbb"), "\u202f"
 _SPACE = "[ \xa0\u2009\u202f]{0,2}"
 # ? ! ; : after a word or a closing mark, where a sentence may end: not in "14:30", "a != b", ";)"; and guillemets
-FRENCH_SPACES = re.compile(
+FRENCH_SPACES = (
     rf"(?<=[\w)\]\"'\u2019\u201d\xbb%\u2026.]){_SPACE}"
     rf"(?:(?P<high>[?!](?=[?!]*(?:[\s\"'\u201d\xbb)\]]|\Z))|;(?=\s|\Z))|(?P<colon>:)(?=\s|\Z))"
     rf"|(?<=[^\s\xab]){_SPACE}(?P<closing>\xbb)(?!\w)|(?P<opening>\xab){_SPACE}(?=[^\s\xbb])"
@@ -111,7 +111,7 @@ def with_french_spaces(translation: str) -> str:
     if FRENCH_MARKS.isdisjoint(translation):
         return translation
     output, end = "", 0
-    for match in FRENCH_SPACES.finditer(_without_items(translation, "X")):
+    for match in re.finditer(FRENCH_SPACES, _without_items(translation, "X")):
         space = THIN_SPACE if match["high"] else "\xa0"
         space_before, space_after = ("", space) if match["opening"] else (space, "")
         mark = next(filter(None, match.groups()))
