@@ -1,22 +1,26 @@
-"""The tokenizers of M2M100 and mBART-50, whose checkpoints have `sentencepiece.bpe.model` and no tokenizer.json.
+"""The tokenizers of M2M100, mBART-50 and NLLB-200 by their pieces in `sentencepiece.bpe.model`.
 
-The tokens of languages follow the pieces, in the order of `LANGUAGES`, which is that of transformers' tokenizers.
-Unlike in transformers, "</s>" and the tokens of languages are plain text where a source contains them.
+The tokens of languages follow the pieces: in the order of `LANGUAGES`, which is that of transformers' tokenizers, or
+as tokenizer.json lists them. Unlike in transformers, "</s>" and the tokens of languages are plain text where a source
+contains them, and letters with several marks are composed, as by the sentencepiece library.
 """
 
+import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.messages import shown
-from capsule_mt.models.languages import Pairs
+from capsule_mt.models.languages import Pairs, language_codes_of
+from capsule_mt.models.opening import read_file
 from capsule_mt.models.sentencepiece import CONTROL, UNKNOWN, SentencePieceEncoder, joined_pieces, read_sentencepiece
-from capsule_mt.models.tokenizer import read_tokenizer_config
+from capsule_mt.models.tokenizer import TOKENIZER_FILE, cleaned_up, read_tokenizer_config
 from capsule_mt.models.weights import CheckpointError, read_json
 from capsule_mt.text.tokenizer import Encoded
 
 PIECES_FILE, VOCABULARY_FILE = "sentencepiece.bpe.model", "vocab.json"
-BEGIN, PAD, END, UNKNOWN_TOKEN = "<s>", "<pad>", "</s>", "<unk>"
+BEGIN, PAD, END, UNKNOWN_TOKEN = FIRST_TOKENS = "<s>", "<pad>", "</s>", "<unk>"
 LANGUAGES = {
     "m2m100": """
     af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he hi hr ht hu hy id
@@ -33,19 +37,21 @@ LANGUAGES = {
 
 
 class FairseqTokenizer:
-    """The tokenizer of an M2M100 or mBART-50 checkpoint, a `capsule_mt.text.tokenizer.Tokenizer`."""
+    """The tokenizer of a checkpoint of these families, a `capsule_mt.text.tokenizer.Tokenizer`.
+
+    added_tokens: of an NLLB-200, the ids of the tokens beside the pieces.
+    """
 
     language_tokens: Sequence[str] = ()
-    ends_with_language = False
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    def __init__(self, folder: str | os.PathLike[str], added_tokens: Mapping[str, int] | None = None) -> None:
         config = read_tokenizer_config(folder)
         model = read_sentencepiece(os.path.join(folder, PIECES_FILE))
         self._encoder = SentencePieceEncoder(model)
         vocabulary_file = os.path.join(folder, VOCABULARY_FILE)
-        is_m2m = os.path.exists(vocabulary_file)
+        is_m2m = added_tokens is None and os.path.exists(vocabulary_file)
         tokenizer_class = config.get("tokenizer_class")
-        if not is_m2m and not str(tokenizer_class).startswith("MBart50"):
+        if added_tokens is None and not is_m2m and not str(tokenizer_class).startswith("MBart50"):
             raise UnsupportedModelError(
                 f"{os.fspath(folder)}: {PIECES_FILE} without tokenizer.json is read for M2M100 (with "
                 f"{VOCABULARY_FILE}) and MBart50Tokenizer, not for `tokenizer_class` {tokenizer_class!r}: "
@@ -62,20 +68,26 @@ class FairseqTokenizer:
         else:
             special_kinds = (CONTROL, UNKNOWN)
             texts = [text for text, kind in zip(model.texts, model.kinds, strict=True) if kind not in special_kinds]
-            self._ids = {text: index for index, text in enumerate([BEGIN, PAD, END, UNKNOWN_TOKEN, *texts])}
+            self._ids = {text: index for index, text in enumerate([*FIRST_TOKENS, *texts])}
             language_set = "mbart50"
         first_language_id = len(self._ids)
-        self.language_codes = {
-            code: first_language_id + index for index, code in enumerate(LANGUAGES[language_set].split())
-        }
-        vocabulary_size = first_language_id + len(self.language_codes) + (not is_m2m)  # mBART-50 ends with <mask>
+        if added_tokens is None:
+            codes = LANGUAGES[language_set].split()
+            self.language_codes = {code: first_language_id + index for index, code in enumerate(codes)}
+            vocabulary_size = first_language_id + len(codes) + (not is_m2m)  # mBART-50 ends with <mask>
+        else:
+            self.language_codes = language_codes_of(added_tokens)
+            vocabulary_size = first_language_id + len(added_tokens) - len(FIRST_TOKENS)
         self.vocabulary_sizes = vocabulary_size, vocabulary_size
         self._tokens = {token_id: token for token, token_id in self._ids.items()}
         self.unknown_id: int | None = self._ids[UNKNOWN_TOKEN]
         self.end_id = self._ids[END]
         special_ids = {self._ids[token] for token in (BEGIN, PAD, END)}
         self.special_ids = frozenset({*special_ids, *range(first_language_id, vocabulary_size)})
-        self.source_language: str | None = config.get("src_lang") or ("en_XX" if language_set == "mbart50" else "en")
+        default_language = None if added_tokens else "en_XX" if language_set == "mbart50" else "en"
+        self.source_language: str | None = config.get("src_lang") or default_language
+        self.ends_with_language = bool(added_tokens and config.get("legacy_behaviour"))
+        self.cleans_up = bool(config.get("clean_up_tokenization_spaces"))
         self.for_pair = Pairs(self)
 
     @property
@@ -97,8 +109,29 @@ class FairseqTokenizer:
         return self.encode(text).ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        tokens = (self._tokens.get(token_id, UNKNOWN_TOKEN) for token_id in ids if token_id not in self.special_ids)
-        return joined_pieces(list(tokens))
+        hidden_ids = self.special_ids | {self.unknown_id}
+        text = joined_pieces([self._tokens.get(token_id, "") for token_id in ids if token_id not in hidden_ids])
+        return cleaned_up(text) if self.cleans_up else text
+
+
+def nllb_tokenizer(folder: str) -> FairseqTokenizer | None:
+    """Read an NLLB-200's pieces instead of its tokenizer.json: in a third of the time and half of the memory.
+
+    `None`: a tokenizer of another family, or a tokenizer.json with tokens that these pieces and languages lack.
+    """
+    if not str(read_tokenizer_config(folder).get("tokenizer_class")).startswith("Nllb"):
+        return None
+    head = read_file(os.path.join(folder, TOKENIZER_FILE)).partition(b'"normalizer"')[0]
+    match = re.search(rb'"added_tokens"\s*:\s*(\[.*\])', head, re.DOTALL)
+    try:
+        added_tokens = {token["content"]: token["id"] for token in json.loads(match[1])} if match else {}
+    except (ValueError, TypeError, KeyError, RecursionError):  # `tokenizers` says what is wrong
+        return None
+    tokenizer = FairseqTokenizer(folder, added_tokens)
+    size = tokenizer.vocabulary_sizes[0]
+    expected_ids = [*range(len(FIRST_TOKENS)), *range(size - len(added_tokens) + len(FIRST_TOKENS), size)]
+    begins = list(added_tokens)[: len(FIRST_TOKENS)] == [*FIRST_TOKENS]
+    return tokenizer if begins and [*added_tokens.values()] == expected_ids else None
 
 
 def _vocabulary(file: str) -> Mapping[str, int]:

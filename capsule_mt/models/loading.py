@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # imported late where used: most checkpoints need one of thes
 
 CONFIG_FILE, GENERATION_FILE = "config.json", "generation_config.json"
 TOKENIZERS = "source.spm", "tokenizer.json"
-FAIRSEQ_PIECES = "sentencepiece.bpe.model"  # of M2M100 and mBART-50
+FAIRSEQ_PIECES = "sentencepiece.bpe.model"  # of M2M100, mBART-50 and NLLB-200
 # a vocabulary may be rounded up to a multiple of one of these
 PADDED_TO = (8, 16, 32, 64, 128)
 MAX_LISTED = 4  # models in an error
@@ -134,10 +134,12 @@ class HubCheckpoint:
     def read_tokenizer(self) -> "FileTokenizer | MarianTokenizer | FairseqTokenizer":
         # late: `tokenizers` takes 7 MB, and the other tokenizer does without
         has_pieces, has_json = (os.path.lexists(os.path.join(self.folder, name)) for name in TOKENIZERS)
-        if not has_json and os.path.lexists(os.path.join(self.folder, FAIRSEQ_PIECES)):
-            from capsule_mt.models.fairseq_tokenizer import FairseqTokenizer
+        if os.path.lexists(os.path.join(self.folder, FAIRSEQ_PIECES)):
+            from capsule_mt.models.fairseq_tokenizer import FairseqTokenizer, nllb_tokenizer
 
-            return FairseqTokenizer(self.folder)
+            tokenizer = nllb_tokenizer(self.folder) if has_json else FairseqTokenizer(self.folder)
+            if tokenizer is not None:
+                return tokenizer
         if has_pieces and not has_json:
             from capsule_mt.models.marian_tokenizer import MarianTokenizer
 

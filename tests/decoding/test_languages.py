@@ -14,16 +14,18 @@ from transformers import M2M100Tokenizer, MBart50Tokenizer, NllbTokenizer
 from capsule_mt import CoverageOptions, Translator
 from capsule_mt.commands import convert, doctor, score, serve, translate
 from capsule_mt.engine.program import UnsupportedModelError
-from capsule_mt.models.fairseq_tokenizer import LANGUAGES
+from capsule_mt.models.fairseq_tokenizer import LANGUAGES, nllb_tokenizer
 from capsule_mt.models.languages import code_of
 from capsule_mt.models.scripts import SCRIPT_NAMES, names_of
 from capsule_mt.models.sentencepiece import read_sentencepiece
+from capsule_mt.models.tokenizer import FileTokenizer
 from capsule_mt.models.weights import CheckpointError
 from capsule_mt.serve import running
 from capsule_mt.serve.batching import RequestSettings
 from hf_capsule_mt.commands import shortlist
 from tests.conftest import GOLDEN
 from tests.decoding.models import build_bart
+from tests.light.models.files import edit_json
 
 SENTENCES = {
     "de": "Der alte Mann kauft einen roten Hut und geht über die Straße.",
@@ -357,6 +359,46 @@ def test_lists_of_languages_are_those_of_transformers():
     for code in lacking:
         with pytest.raises(ValueError, match="one of the model's languages"):
             code_of("src_lang", code, nllb)
+
+
+@pytest.mark.parametrize("settings", [{}, {"legacy_behaviour": True, "clean_up_tokenization_spaces": True}])
+def test_the_pieces_of_nllb_are_read_as_its_tokenizer_json(settings, folders, tmp_path):
+    shutil.copytree(folders["nllb"][0], tmp_path / "nllb")
+    edit_json(tmp_path / "nllb" / "tokenizer_config.json", **settings)
+    pieces, expected = nllb_tokenizer(str(tmp_path / "nllb")), FileTokenizer(tmp_path / "nllb")
+    for name in ("vocabulary_sizes", "language_codes", "special_ids", "unknown_id", "end_id", "target_texts"):
+        assert getattr(pieces, name) == getattr(expected, name), name
+    for name in ("source_language", "ends_with_language", "cleans_up"):
+        assert getattr(pieces, name) == getattr(expected, name), name
+    library = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "nllb" / "sentencepiece.bpe.model"))
+    for language, text in SENTENCES.items():
+        for variant in (text, text.upper(), f"{text} \u263a {text}"):
+            encoded = pieces.for_pair(language, "en").encode(variant)
+            assert encoded.ids == expected.for_pair(language, "en").encode(variant).ids
+            assert pieces.decode(encoded.ids) == expected.decode(encoded.ids).strip()
+        # `tokenizers` does not compose a letter with two marks, as in Vietnamese; the library does
+        decomposed = unicodedata.normalize("NFD", text)
+        library_ids = [index + 1 if index else 3 for index in library.encode(decomposed)]
+        assert pieces.encode_text(decomposed).ids == library_ids
+
+
+@pytest.mark.parametrize("change", ["a language of its own", "another order", "no tokens", "another class"])
+def test_a_tokenizer_json_that_says_more_than_the_pieces_is_read(change, folders, tmp_path):
+    folder = tmp_path / "nllb"
+    shutil.copytree(folders["nllb"][0], folder)
+    content = json.loads((folder / "tokenizer.json").read_text())
+    tokens = content["added_tokens"]
+    if change == "a language of its own":
+        tokens.append({**tokens[-1], "id": tokens[-1]["id"] + 2, "content": "tyv_Cyrl"})
+    elif change == "another order":
+        tokens[4]["content"], tokens[5]["content"] = tokens[5]["content"], tokens[4]["content"]
+        tokens[4]["id"], tokens[5]["id"] = tokens[5]["id"], tokens[4]["id"]
+    elif change == "no tokens":
+        content["added_tokens"] = []
+    else:
+        edit_json(folder / "tokenizer_config.json", tokenizer_class="XGLMTokenizer")
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    assert nllb_tokenizer(str(folder)) is None
 
 
 def test_tokenizers_that_do_not_fit(folders, tmp_path):
