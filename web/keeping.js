@@ -11,7 +11,7 @@ export const TAGS = patternOfKinds(["tags"]);
 const { tags, urls, placeholders, code } = KEPT_PATTERNS;
 const NON_WORDS = new RegExp(`${urls}|${tags}|${placeholders}|${code}`, "gu");
 const EMOJI = new RegExp(PATTERNS.EMOJI, "u");
-const EDGES = [PATTERNS.LIST_MARK, PATTERNS.NUMBERED, PATTERNS.EMOJI_BEFORE].map((pattern) => new RegExp(pattern, "uy"));
+const EDGES = [PATTERNS.LIST_MARK, PATTERNS.EMOJI_BEFORE, PATTERNS.NUMBERED].map((pattern) => new RegExp(pattern, "uy"));
 const LETTER = /\p{L}/u;
 
 export const mayHaveNonWords = (text) => NON_WORD_SIGNS.some((sign) => text.includes(sign));
@@ -60,8 +60,7 @@ export function withoutCopiedEdges(text, [start, end], hasOrdinals) {
   const sentence = text.slice(0, end);
   if (lacksWords(text.slice(start, end))) return [start, start];
   if (!/^\p{L}{2}$/u.test(text.slice(start, start + 2))) {
-    for (const pattern of EDGES) {
-      if (hasOrdinals && pattern === EDGES[1]) continue;
+    for (const pattern of EDGES.slice(0, hasOrdinals ? 2 : 3)) {
       pattern.lastIndex = start;
       start += pattern.exec(sentence)?.[0].length ?? 0;
     }

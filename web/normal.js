@@ -3,7 +3,7 @@
 // It follows text/normal.py; tests/vectors/normal.json holds for both. Offsets count JavaScript's units of UTF-16.
 
 import {
-  FIRST_RANK, INVISIBLE, JOINERS, LAST_WITHOUT_JOINERS, LOG_RANK_OF_TOKEN, LOG_RANK_OF_UNKNOWN, PATTERNS, PLAIN, WORD_REACH,
+  BETWEEN_LETTERS, FIRST_RANK, INVISIBLE, LOG_RANK_OF_TOKEN, LOG_RANK_OF_UNKNOWN, PATTERNS, PLAIN, WORD_REACH,
 } from "./interface.js";
 
 const PLAIN_FORMS = new Map(Object.entries(PLAIN).flatMap(([plain, variants]) => Array.from(variants, (variant) => [variant, plain])));
@@ -12,7 +12,8 @@ const WORD = new RegExp(PATTERNS.WORD, "gu");
 const SENTENCE_START = new RegExp(PATTERNS.WORD_BEGINS, "u");
 const ALL_INVISIBLE = new RegExp(`[${INVISIBLE}]`, "gu");
 export const EXTENDS = /^[\p{M}\u1160-\u11ff]/u; // may be composed with the character before
-const ASCII = /^[\0-\x7f]*$/;
+const ASCII = /^[\0-_a-\x7f]*$/; // without the backtick, which may be an apostrophe
+const TWO_LETTERS = /^(?:(?=\p{L})[\0-\u052f]){2}$/u; // Latin, Greek or Cyrillic ones
 const [MAX_ANSWERS, MAX_CACHED_LENGTH] = [20000, 64]; // answers in a cache, and characters of their texts
 
 export class NormalForm {
@@ -127,10 +128,12 @@ export class Vocabulary {
   #formOf(source, start, end) {
     const cluster = source.slice(start, end);
     if (ASCII.test(cluster)) return cluster;
-    if (JOINERS.includes(cluster)) {
+    const betweenLetters = BETWEEN_LETTERS[cluster];
+    const isDash = betweenLetters?.[1];
+    if (betweenLetters !== undefined && !(isDash && this.covers(cluster))) {
       const neighbours = source.slice(Math.max(start - 1, 0), start) + source.slice(end, end + 1);
-      const isBetween = /^\p{L}{2}$/u.test(neighbours) && Array.from(neighbours).every((character) => character <= LAST_WITHOUT_JOINERS);
-      return isBetween ? "" : cluster;
+      if (TWO_LETTERS.test(neighbours)) return betweenLetters;
+      if (!isDash) return cluster;
     }
     return cached(this.forms, cluster, () => {
       const form = this.#plain(cluster);

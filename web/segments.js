@@ -3,7 +3,7 @@
 import { inSentenceCase } from "./casing.js";
 import { isAround, lacksFullStop, withoutBrackets } from "./edges.js";
 import { colonOfLabel, separatorWithQuotes } from "./typography.js";
-import { BLOCK_BREAK, ELLIPSES, MAX_WORD, PATTERNS } from "./interface.js";
+import { BLOCK_BREAK, DOTS, MAX_WORD, PATTERNS } from "./interface.js";
 import { ITEMS, itemsOf, TAGS, withoutCopiedEdges } from "./keeping.js";
 import { labelIn } from "./labels.js";
 import { masked, withNumbers } from "./masked.js";
@@ -12,7 +12,7 @@ import { spansBetween, splitSentences, splitToFit, stripped } from "./sentences.
 import { firstOf, isAlphanumeric, isMark, isUpper, lastOf, runsOn, withSpace, wordsOf } from "./words.js";
 
 const LONE_SURROGATES = /[\ud800-\udfff]/gu;
-const LAST_DOTS = new RegExp(`[${ELLIPSES.join("")}]+$`);
+const LAST_DOTS = new RegExp(`[${DOTS}]+$`);
 const LONG_WORD = new RegExp(PATTERNS.LONG_WORD, "gu");
 const BLOCK_BREAKS = new RegExp(`${BLOCK_BREAK}+`, "g");
 
@@ -63,7 +63,7 @@ export class Segmenter {
   document(userText, { isForced = false, splits = !isForced, copies = !isForced } = {}) {
     const text = userText.replace(LONE_SURROGATES, "\ufffd");
     const foreign = [];
-    const shortened = !splits || text.length <= MAX_WORD ? text : text.replace(LONG_WORD, (word, start) => {
+    const shortened = !splits ? text.replace(/[\v\x85]/g, " ") : text.length <= MAX_WORD ? text : text.replace(LONG_WORD, (word, start) => {
       foreign.push([start, start + word.length]);
       return "\n".repeat(word.length);
     });
@@ -138,7 +138,7 @@ export class Segmenter {
     const start = piece.text.replace(LAST_DOTS, "").length;
     const mayBeEllipsis = start < piece.text.length && isAlphanumeric(lastOf(piece.text.slice(0, start))) && !source.parts.at(-1).kind;
     const ending = mayBeEllipsis ? text.slice(...source.userSpan([start, piece.text.length])) : "";
-    if (ending ? !ELLIPSES.includes(ending) : !lacksFullStop(source.withoutItems)) return piece;
+    if (ending ? piece.text.slice(start) === "." : !lacksFullStop(source.withoutItems)) return piece;
     const changed = this.#encoded(source.withEnding(piece.text.length - start, "."));
     // a vocabulary may lack the full stop
     if (changed.ids.length > this.limit || (this.#hasUnknown(changed) && !this.#hasUnknown(piece))) return piece;

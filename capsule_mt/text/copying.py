@@ -60,9 +60,9 @@ NUMBER_PLACEHOLDER = (
     rf"|{_PRINTF_NAME}{PRINTF_FORMAT}[difuxXeg]"
     r"|\{\w*:[-+,.\d]*[,dfnN]\d*\}|\{[^{}]{1,80},\s*number\b[^{}]{0,80}\}|%n|%L\d+|\{#\}"
 )
-# code, calls, members, commands of TeX, hashtags and @users, paths, identifiers
+# code, but not from "don`t" to "can`t"; calls, members, commands of TeX, hashtags and @users, paths, identifiers
 CODE = (
-    r"`[^`\n]+`|\b\w[\w.]{0,64}(?:#\w+)?\(\)|(?<![\w.#])\w{1,64}#\w+|\\[A-Za-z]+(?=\{)"
+    r"(?<![^\W\d_])`[^`\n]+`|`[^`\s]+`(?!\w)|\b\w[\w.]{0,64}(?:#\w+)?\(\)|(?<![\w.#])\w{1,64}#\w+|\\[A-Za-z]+(?=\{)"
     r"|(?<!\w)[#@]\w+|\b[A-Za-z]:\\\S+|(?<!\S)(?:~|\.{0,2})/\S*\w|\b\w*[A-Za-z]_\w+"
 )
 NON_WORDS = rf"{URL}|{TAG}|{PLACEHOLDER}|{CODE}"
@@ -114,7 +114,7 @@ def without_copied_edges(text: str, sentence: Span, has_ordinals: bool = True) -
     if lacks_words(text[start:end]):
         return Span(start, start)
     if not text[start : start + 2].isalpha():
-        for pattern in (LIST_MARK, EMOJI_BEFORE) if has_ordinals else (LIST_MARK, NUMBERED, EMOJI_BEFORE):
+        for pattern in (LIST_MARK, EMOJI_BEFORE, NUMBERED)[: 2 if has_ordinals else 3]:
             match = re.compile(pattern).match(text, start, end)
             start = match.end() if match else start
     if text[end - 1] > "\u1fff":  # emoji have higher code points

@@ -13,7 +13,7 @@ from capsule_mt.text.normal import LAST_WITHOUT_JOINERS, QUOTES
 from capsule_mt.text.sentences import Span
 
 BRACKETS = {"(": ")", "[": "]"}
-ELLIPSES = ("\u2026", "...")
+DOTS = ".\u2026"  # an ellipsis is \u2026, or two or more of these
 MIN_WORDS = 4  # a shorter text without a full stop may be a label
 LABEL = re.compile(rf"({CASED_WORD.pattern})(?:\.\.\.|\u2026|[ \xa0\u202f]?:)?")
 MAX_LABEL = 64  # characters

@@ -39,7 +39,8 @@ PATTERNS = {
     "placeholders": PLACEHOLDER,
     "numbers": r"(?<!\w)(?<!\d[.,:/\-])\d+(?:[.,:/\-]\d+)*(?!\w|[.,:/\-]\d)",
     "code": CODE,
-    "emoji": rf"{EMOJI}+(?:\s*{EMOJI}+)*",
+    # not only a joiner or a selector of a variant, which may stand between letters
+    "emoji": rf"(?![\u200d\ufe0f](?!\u20e3)){EMOJI}+(?:\s*{EMOJI}+)*",
 }
 # Markdown's marks around words, which the model does not read; underscores inside words are code
 EMPHASIS_MARKS = (r"\*\*\*", r"\*\*", r"\*", "__", "_", "~~")

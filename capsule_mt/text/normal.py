@@ -16,20 +16,24 @@ from weakref import WeakKeyDictionary
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.tokenizer import Tokenizer, unknown_tokens
 
-# soft hyphen, zero-width spaces, marks of direction: a model reads them as the ends of words
+# soft hyphen, zero-width spaces, marks of direction, lines through letters and under them: a model reads them as the
+# ends of words
 INVISIBLE = frozenset(
-    "\u00ad\u034f\u061c\u180e\u200b\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2060\u2061\u2062\u2063\u2064"
-    "\u2066\u2067\u2068\u2069\ufeff"
+    "\u00ad\u0332\u0335\u0336\u034f\u061c\u180e\u200b\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2060\u2061\u2062\u2063\u2064"
+    "\u2066\u2067\u2068\u2069\ufe0f\ufeff"
 )
 # zero-width joiners carry meaning in Persian, Indic scripts and emoji, but not between letters up to the next constant
 JOINERS = "\u200c\u200d"
 LAST_WITHOUT_JOINERS = "\u052f"  # Latin, Greek and Cyrillic end here
+EM_DASH, BACKTICK = "\u2014", "`"
+# forms between two such letters: "don`t"; a plain hyphen would make one word of the words beside a dash
+BETWEEN_LETTERS = {**dict.fromkeys(JOINERS, ""), BACKTICK: "'", EM_DASH: " - "}
 PLAIN = {
     "'": "\u2018\u2019\u201a\u201b\u2032\u2035\u2039\u203a\u02bb\u02bc\u02b9\u00b4\uff07\u05f3",
     '"': "\u201c\u201d\u201e\u201f\u2033\u2036\u00ab\u00bb\u301d\u301e\u301f\u05f4",
     "-": "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\u2043\u2e3a\u2e3b",
     "...": "\u2026\u22ef",
-    " ": "\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000",
+    " ": "\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u2800\u3000",
     "/": "\u2044\u2215",
     "!!": "\u203c",
     "!?": "\u2049",
@@ -99,7 +103,7 @@ class Vocabulary:
         self._is_piece: dict[str, bool] = {}
         self._forms: dict[str, str] = {}  # by character with its accents
         self._log_ranks: dict[str, float] = {}
-        self._unchanged: set[str] = set(map(chr, range(128)))  # characters whose form is themselves
+        self._unchanged = set(map(chr, range(128))) - {BACKTICK}  # characters whose form is themselves
 
     def covers(self, text: str) -> bool:
         """Return whether the vocabulary has the characters of a text, inside a word."""
@@ -148,8 +152,9 @@ class Vocabulary:
 
     def normal_form(self, source: str, protected: Iterable[Span] = ()) -> NormalForm:
         """Return the normal form of a text; protected spans, in order, stay as they are."""
-        is_composed = source.isascii() or unicodedata.is_normalized("NFC", source)
-        if is_composed and (source.isascii() or self._unchanged.issuperset(source)):
+        is_ascii = source.isascii()
+        is_composed = is_ascii or unicodedata.is_normalized("NFC", source)
+        if is_composed and (BACKTICK not in source if is_ascii else self._unchanged.issuperset(source)):
             return NormalForm(source)
         characters: list[str] = []
         spans: list[Span] = []
@@ -170,12 +175,15 @@ class Vocabulary:
     def _form_of(self, source: str, span: Span) -> str:
         """Return the form of a character with its accents."""
         cluster = source[span.start : span.end]
-        if cluster.isascii():
+        if cluster.isascii() and cluster != BACKTICK:
             return cluster
-        if cluster in JOINERS:
+        between_letters = BETWEEN_LETTERS.get(cluster)
+        if between_letters is not None and not (cluster == EM_DASH and self.covers(cluster)):
             neighbours = source[max(span.start - 1, 0) : span.start] + source[span.end : span.end + 1]
-            are_letters = len(neighbours) == 2 and neighbours.isalpha()
-            return "" if are_letters and max(neighbours) <= LAST_WITHOUT_JOINERS else cluster
+            if len(neighbours) == 2 and neighbours.isalpha() and max(neighbours) <= LAST_WITHOUT_JOINERS:
+                return between_letters
+            if cluster != EM_DASH:
+                return cluster
         form = self._forms.get(cluster)
         if form is None:
             form = self._plain(cluster)

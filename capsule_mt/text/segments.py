@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 from capsule_mt.messages import shown, warn, warn_once, with_unit
 from capsule_mt.text.casing import LANGUAGE_TOKEN, CasedText, in_sentence_case
 from capsule_mt.text.copying import without_copied_edges
-from capsule_mt.text.edges import ELLIPSES, is_around, label_in, lacks_full_stop, without_brackets
+from capsule_mt.text.edges import DOTS, is_around, label_in, lacks_full_stop, without_brackets
 from capsule_mt.text.keeping import BLOCK_BREAK, SIGN, UNKNOWN, Item, Masked, masked, overlaps, with_numbers
 from capsule_mt.text.normal import combines, vocabulary_of
 from capsule_mt.text.sentences import UNSPACED_STOPS, Span, rules_of, split_sentences, split_to_fit
@@ -151,6 +151,8 @@ class Segmenter(NamedTuple):
         plain = text if text.isascii() else re.sub(LONE_SURROGATES, "\ufffd", text)
         document = Document(plain, self.copies or bool(self.keep))
         readable = self._without_foreign_lines(document, self._without_long_words(document))
+        if not self.split_sentences:  # breaks that sentencepiece drops, which would join two words
+            readable = readable.replace("\v", " ").replace("\x85", " ")
         vocabulary = vocabulary_of(self.tokenizer)
         cased = in_sentence_case(readable, vocabulary, self.src_lang) if self.copies else CasedText(readable)
         source = masked(cased.text, self.keep, self.copies, vocabulary)
@@ -275,16 +277,17 @@ class Segmenter(NamedTuple):
 
         The last result is what the user's sentence has instead, "" or an ellipsis; `None` if nothing changed.
         """
-        ellipsis_start = len(part.text.rstrip("".join(ELLIPSES)))
+        ellipsis_start = len(part.text.rstrip(DOTS))
         if lacks_full_stop(part.without_items):
             changed, ending = part.with_ending(0, "."), ""
         elif (
             ellipsis_start < len(part.text)
             and part.text[ellipsis_start - 1 : ellipsis_start].isalnum()
             and not isinstance(part.parts[-1][0], Item)
-            and (ellipsis := text[slice(*part.user_span(Span(ellipsis_start, len(part.text))))]) in ELLIPSES
+            and part.text[ellipsis_start:] != "."
         ):
-            changed, ending = part.with_ending(len(part.text) - ellipsis_start, "."), ellipsis
+            ending = text[slice(*part.user_span(Span(ellipsis_start, len(part.text))))]
+            changed = part.with_ending(len(part.text) - ellipsis_start, ".")
         else:
             return part, encoded, None
         changed_encoded = self._encode(changed.text, changed.prefix)

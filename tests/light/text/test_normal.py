@@ -36,7 +36,7 @@ def test_the_tables_are_those_of_the_vectors():
     vocabulary = Vocabulary(characters_and_words())
     for plain, characters in PLAIN.items():
         for character in characters:
-            assert vocabulary.normal_form(f"b{character}b").text == f"b{plain}b"
+            assert vocabulary.normal_form(f"1{character}b").text == f"1{plain}b"
     for character in INVISIBLE:
         assert vocabulary.normal_form(f"b{character}b").text == "bb"
 

@@ -155,7 +155,7 @@ function vocabularyOf(texts) {
 
 const { characters, words, plain, invisible, cases: forms } = vectors("normal");
 const vocabulary = vocabularyOf([...characters, ...words]);
-const plainOf = (character) => vocabulary.normalForm(`b${character}b`).text.slice(1, -1);
+const plainOf = (character) => vocabulary.normalForm(`1${character}b`).text.slice(1, -1);
 answers.normal = {
   cases: forms.map(({ text, back }) => {
     vocabulary.normalForm(text); // the second call reads the caches
