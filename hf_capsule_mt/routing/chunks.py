@@ -32,8 +32,8 @@ def chunk_numbers(tensor: torch.Tensor, total: int | None = None, max_on_host: i
 
 
 def chunk_rows(votes: torch.Tensor) -> int:
-    """Return how many of the P positions of votes [P, N, M, D] to work on at once."""
-    return max(1, chunk_numbers(votes) // votes.shape[1:].numel())
+    """Return how many of the positions of votes [..., N, M, D] to work on at once."""
+    return max(1, chunk_numbers(votes) // votes.shape[-3:].numel())
 
 
 class _Recomputed(torch.autograd.Function):

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from hf_capsule_mt.routing import dynamic_routing, em_routing
+from hf_capsule_mt.routing.chunks import route_in_chunks
 from hf_capsule_mt.routing.common import exp
 
 
@@ -151,6 +152,19 @@ def test_forms_agree_over_many_chunks(routing, shape, monkeypatch):
     grad = torch.randn_like(plain)
     expected, actual = (torch.autograd.grad(capsules, votes, grad)[0] for capsules in (plain, chunked))
     torch.testing.assert_close(expected, actual, atol=2e-6, rtol=1e-4)
+
+
+def test_chunks_are_as_large_whatever_dimensions_the_positions_have():
+    sizes = []
+
+    def route(votes):
+        sizes[-1].append(len(votes))
+        return votes[:, 0]
+
+    for positions in ((240,), (8, 30), (2, 4, 30)):
+        sizes.append([])
+        route_in_chunks(route, torch.ones(*positions, 4, 512, 1))
+    assert sizes == [[128, 112]] * 3
 
 
 @pytest.mark.parametrize("frozen", ["votes", "activation", "beta_a", "beta_u", "none"])
