@@ -52,6 +52,7 @@ class FileTokenizer:
         self.ends_with_language = bool(config.get("legacy_behaviour", is_mbart))
         self.end_id = special.get(token_content(config.get("eos_token")) or "</s>", -1)
         self.for_pair = Pairs(self)
+        self._texts: dict[int, str] = {}  # of target tokens alone, which coverage reads one by one
 
     @property
     def vocabulary_sizes(self) -> tuple[int, int]:
@@ -82,6 +83,14 @@ class FileTokenizer:
         return self._target.encode(text).ids
 
     def decode(self, ids: Sequence[int]) -> str:
+        if len(ids) != 1:
+            return self._decode(ids)
+        text = self._texts.get(ids[0])
+        if text is None:
+            text = self._texts[ids[0]] = self._decode(ids)
+        return text
+
+    def _decode(self, ids: Sequence[int]) -> str:
         text = self._target.decode(ids, skip_special_tokens=True)
         return cleaned_up(text) if self.cleans_up else text
 

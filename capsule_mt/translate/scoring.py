@@ -14,7 +14,7 @@ from capsule_mt.messages import warn, warn_once
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.options.table import Readings
 from capsule_mt.text.copying import TAG
-from capsule_mt.text.keeping import BLOCK_BREAK, Masked, masked, overlaps
+from capsule_mt.text.keeping import BLOCK_BREAK, Masked, masked
 from capsule_mt.text.languages import check_language, is_surely_other_language
 from capsule_mt.text.segments import Document, Piece, Segmenter, batches_of, check_texts
 from capsule_mt.text.sentences import Span
@@ -333,13 +333,20 @@ class Scorer:
         has_pair, decode = [bool(document.pieces) for document in documents], self._tokenizer(SCORED).decode
         offsets_by_pair: list[Offsets] = []
         for translation, target_ids in zip(compress(translations, has_pair), targets, strict=True):
+            if re.search(TAG, translation) is None:
+                offsets_by_pair.append(offsets_of(translation, target_ids, decode))
+                continue
             target = _without_tags(translation)
             offsets = offsets_of(target.text, target_ids, decode)
             offsets_by_pair.append([span and target.user_span(Span(*span)) for span in offsets])
         positions = None
         if spans is not None and not with_information:
             positions = [
-                [token for token, span in enumerate(offsets) if span and overlaps(Span(*span), pair_spans)]
+                [
+                    token
+                    for token, span in enumerate(offsets)
+                    if span and any(span[0] < end and start < span[1] for start, end in pair_spans)
+                ]
                 for offsets, pair_spans in zip(offsets_by_pair, compress(spans, has_pair), strict=True)
             ]
             # the probability of a token does not depend on later ones: leave these out
@@ -550,6 +557,8 @@ def _without_tags(translation: str) -> Masked:
 
 def _model_text(translation: str) -> str:
     """Return a given translation as the model reads it."""
+    if BLOCK_BREAK not in translation and re.search(TAG, translation) is None:
+        return translation
     target = _without_tags(translation)
     if target.tags or BLOCK_BREAK in translation:  # the latter if `translation` is what another model read of a text
         return target.text.replace(BLOCK_BREAK, " ").strip()
