@@ -27,6 +27,8 @@ PACKAGES = (
     "tokenizers",
     "fastapi",
     "uvicorn",
+    "python-multipart",
+    "py3langid",
     "numpy",
     "hf-capsule-mt",
     "torch",
