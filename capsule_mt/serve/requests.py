@@ -240,6 +240,8 @@ async def _fields_of(body: bytes, content_type: str, request: Request) -> dict[s
     if not body and content_type != JSON:
         return {}
     if content_type == FORM:
+        if body.lstrip().startswith(b"{"):  # `curl -d '{...}'` without a header
+            raise HTTPException(400, f"the request looks like JSON, but its content type is {FORM}: send {JSON}")
         return _of_form(body)
     if content_type == PARTS:
 

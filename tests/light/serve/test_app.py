@@ -429,6 +429,7 @@ def test_errors_have_the_form_of_libretranslate(client, fields, message):
     [
         (b"{", "application/json", 400, "cannot be read"),
         (b'"text"', "application/json", 400, "Invalid JSON format: the request must be an object, got a str"),
+        (b' {"q": "a"}', "application/x-www-form-urlencoded", 400, "looks like JSON, but its content type is applic"),
         (b"--x", "multipart/form-data", 400, "cannot be read: Missing boundary"),
         (b"q", "text/plain", 415, "application/x-www-form-urlencoded or multipart/form-data, got 'text/plain'"),
         (b"x" * 200_000, "application/json", 413, f"more than 125536 bytes: {ADVICE}"),
