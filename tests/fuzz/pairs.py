@@ -39,7 +39,7 @@ VALUES: dict[str, list[Any]] = {
     "most_repeated": [2],
     "forces_end": [[True, False, True, True]],
     "prefixes": [[[7], [], [6, 5], [90]]],
-    "shortlist": [[5, 6, 7, 8, 9, 10, 11, 12, 95]],
+    "shortlist": [[5, 6, 7, 8, 9, 10, 11, 12, 95], [1, 5, 6, 7, 8, 9, 90, 95]],  # all `SOURCES` share the second one
     "scores": [True],
     "readings": [{"head": [0, 0]}],
     "tier": TIERS[1:],  # the first is the default

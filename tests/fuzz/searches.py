@@ -79,13 +79,15 @@ SEARCH: dict[str, Callable[[random.Random, int], Any]] = {
 
 
 class Listed:
-    """A shortlist of these tokens and the source's."""
+    """A shortlist of these tokens and the source's; sources with the same tokens share a list."""
 
     def __init__(self, tokens: Ids) -> None:
         self.tokens = tokens
+        self._lists: dict[tuple[int, ...], Sequence[int]] = {}
 
     def of_source(self, source: Ids, *extra_tokens: int) -> Sequence[int]:
-        return sorted({*self.tokens, *source, *extra_tokens})
+        tokens = sorted({*self.tokens, *source, *extra_tokens})
+        return self._lists.setdefault(tuple(tokens), tokens)
 
 
 def random_m2m100(folder: Path) -> Path:

@@ -183,7 +183,6 @@ static void find_continuations(run_t *run, const search_t *search, int64_t first
         if (request->forced[search->source] && hypothesis->length == request->limits[search->source] - 1) {
             /* transformers gives a forced end the probability 1: the score stays; `log_probs` has the model's own */
             beam->values[0] = total;
-            beam->indices[0] = (int32_t)index_of(list, request->end_token);
             if (is_scored(request)) forced_log_prob = log_prob_of(list, request->end_token, logits, total);
             is_forced = 1;
         } else if (run->logits.is_previewed) {
@@ -196,7 +195,8 @@ static void find_continuations(run_t *run, const search_t *search, int64_t first
             num_values = kernels->top(logits, count, (long)beam->max_count, beam->values, beam->indices);
         }
         for (int64_t i = 0; i < num_values; i++) {
-            int32_t index = beam->indices[i], token = list->tokens ? list->tokens[index] : index;
+            int32_t token = (int32_t)request->end_token; /* a forced end, which the list may lack */
+            if (!is_forced) token = list->tokens ? list->tokens[beam->indices[i]] : beam->indices[i];
             float score = hypothesis->score + (beam->values[i] - total), logit = beam->values[i];
             if (!is_forced && !request->renormalize_logits)
                 logit = model_logit(request, search, hypothesis, token, logit);

@@ -359,6 +359,16 @@ class Shared:
         return list(self.tokens) if self.copies else self.tokens
 
 
+def test_an_end_is_forced_even_if_the_list_lacks_it():
+    decoder, shortlist = decoder_of(PROGRAMS["plain"]), Shared(copies=False)
+    shortlist.tokens.remove(END)
+    for search in SEARCHES.values():
+        fields = {**search, "shortlist": shortlist, "forces_end": [True] * len(SOURCES)}
+        for hypotheses in decoder.translate(SOURCES, options(**fields)):
+            assert all(hypothesis.ids[-1] == END for hypothesis in hypotheses)
+            assert all({*hypothesis.ids[:-1]} <= {*shortlist.tokens} for hypothesis in hypotheses)
+
+
 def test_a_list_that_sources_share_is_as_a_list_of_each():
     decoder = decoder_of(PROGRAMS["plain"])
     for search in SEARCHES.values():
