@@ -3,7 +3,8 @@
 // It follows text/casing.py and text/capitals.py. A letter replaces a letter, so the user's offsets stay valid.
 
 import {
-  ABBREVIATION_LENGTHS, ABBREVIATION_MARGIN, CAPITALS, HEADLINE, MAX_FROM_NEIGHBOUR, MAX_SHORT_WORD, MIN_CAPITALS, MIN_CAPITAL_SHARE,
+  ABBREVIATION_LENGTHS, ABBREVIATION_MARGIN, CAPITALS, HEADLINE, LOG_RANK_OF_UNKNOWN, MAX_FROM_NEIGHBOUR, MAX_MARGIN_OF_WORDS, MAX_SHORT_WORD,
+  MIN_CAPITALS, MIN_CAPITAL_SHARE,
   MIN_KNOWN_IN_HEADLINE, MIN_KNOWN_IN_TITLE, MIN_KNOWN_SHARE, MIN_LOWERCASE_WORDS, MIN_TITLE_WORDS, NAME_MARGIN, NEIGHBOUR_SHARE, PATTERNS,
   SHORT_TITLE_WORD, LOWERCASE, TITLE,
 } from "./interface.js";
@@ -57,7 +58,7 @@ const withCapitalsAt = (pattern, text) => withWords(text, lastLetters(pattern, t
  */
 export function inSentenceCase(text, vocabulary, rules) {
   if (!text.includes("\n") && !mayHaveOtherCase(text)) return { text, lines: [] };
-  const lowered = withoutCapitals(text);
+  const lowered = withoutCapitals(text, vocabulary);
   if (lowered !== null) return { text: withNames(lowered, vocabulary), lines: [{ start: 0, end: text.length, case: CAPITALS }] };
   const lines = [];
   const output = text.replace(/[^\n]+/g, (line, start) => {
@@ -83,7 +84,7 @@ function mayHaveOtherCase(line) {
 
 function lineInSentenceCase(line, vocabulary, rules) {
   if (!mayHaveOtherCase(line)) return { text: line };
-  const lowered = withoutCapitals(line);
+  const lowered = withoutCapitals(line, vocabulary);
   if (lowered !== null) return { text: withNames(lowered, vocabulary), case: CAPITALS };
   const outside = wordsOutsideItems(line);
   if (isLowercase(outside) && vocabulary.covers(capital(firstOf(outside.words[0].text)))) { // some models read lowercase only
@@ -145,7 +146,8 @@ function withNames(lowered, vocabulary) {
   return withWords(line, words, (text, index) => {
     if (!isLower(text) || !vocabulary.reads(text)) return text; // what it lacks is copied
     let form = margins[index] > NAME_MARGIN ? capitalised(text) : text;
-    if (ABBREVIATION_LENGTHS.includes(lengthOf(text)) && isAbbreviationOf(text, vocabulary)) form = text.toUpperCase();
+    const hasLength = ABBREVIATION_LENGTHS.includes(lengthOf(text));
+    if (hasLength && abbreviationMargin(text, vocabulary) > ABBREVIATION_MARGIN) form = text.toUpperCase();
     return form.length === text.length ? form : text;
   });
 }
@@ -186,9 +188,11 @@ function nameMargin(word, vocabulary) {
   return vocabulary.logRank(lowered) - vocabulary.logRank(capitalised(lowered));
 }
 
-function isAbbreviationOf(word, vocabulary) {
-  const otherForms = Math.min(vocabulary.logRank(word), vocabulary.logRank(capitalised(word)));
-  return vocabulary.logRank(word.toUpperCase()) < otherForms - ABBREVIATION_MARGIN;
+/** Return the log rank of a lowercase word, or of its capitalised form, minus that of the word in capitals. */
+function abbreviationMargin(word, vocabulary) {
+  const upper = word.toUpperCase();
+  if (!vocabulary.covers(upper)) return -LOG_RANK_OF_UNKNOWN; // of "NÃO" the vocabulary may know only the lowercase form
+  return Math.min(vocabulary.logRank(word), vocabulary.logRank(capitalised(word))) - vocabulary.logRank(upper);
 }
 
 /** Return a translation with a capital for each word; in a HEADLINE, for each long one. */
@@ -209,13 +213,15 @@ function withLowercaseStart(translation, vocabulary) {
   });
 }
 
-/** Return a text in capitals in sentence case, letter for letter; null for any other text. */
-export function withoutCapitals(text) {
-  const numCapitals = text.match(/\p{Uppercase}/gu)?.length ?? 0;
-  if (!isUpper(text) && !(mayHaveNonWords(text) && numCapitals >= MIN_CAPITALS)) return null;
+/** Return a text in capitals in sentence case, letter for letter; null for any other text, such as an abbreviation. */
+export function withoutCapitals(text, vocabulary) {
+  if (!isUpper(text) && !mayHaveNonWords(text)) return null;
   const shadow = withItems(text, (part) => part, (item) => " ".repeat(item.length));
-  const letters = (shadow.match(WORDS) ?? []).filter((word) => /^\p{L}+$/u.test(word)).join("");
-  if (lengthOf(letters) < MIN_CAPITALS || !isUpper(letters)) return null;
+  const words = (shadow.match(WORDS) ?? []).filter((word) => /^\p{L}+$/u.test(word));
+  const letters = words.join("");
+  if (!isUpper(letters)) return null;
+  const margin = (total, word) => total + abbreviationMargin(word.toLowerCase(), vocabulary);
+  if (lengthOf(letters) < MIN_CAPITALS && words.reduce(margin, 0) >= MAX_MARGIN_OF_WORDS) return null;
   const lowered = withItems(text, (part) => part.replace(/İ/g, "I").toLowerCase()); // "İ" becomes two characters
   return withWords(lowered, lastLetters(CAPITAL_BEGINS, shadow), (letter) => letter);
 }

@@ -8,8 +8,7 @@ const patternOfKinds = (kinds) => new RegExp(kinds.map((kind) => `(?<${kind}>${K
 export const ITEMS = patternOfKinds(Object.keys(KEPT_PATTERNS));
 export const CHECKED_ITEMS = patternOfKinds(KEPT_KINDS);
 export const TAGS = patternOfKinds(["tags"]);
-const { tags, urls, placeholders, code } = KEPT_PATTERNS;
-const NON_WORDS = new RegExp(`${urls}|${tags}|${placeholders}|${code}`, "gu");
+const NON_WORDS = patternOfKinds(["urls", "tags", "placeholders", "code"]);
 const EMOJI = new RegExp(PATTERNS.EMOJI, "u");
 const EDGES = [PATTERNS.LIST_MARK, PATTERNS.EMOJI_BEFORE, PATTERNS.NUMBERED].map((pattern) => new RegExp(pattern, "uy"));
 const LETTER = /\p{L}/u;
@@ -48,7 +47,7 @@ export function withItems(text, change, changeItem = (item) => item) {
 
 /** Whether a text has nothing to translate: no letters outside of URLs, tags, placeholders and code. */
 export function lacksWords(text) {
-  return !LETTER.test(text) || (mayHaveNonWords(text) && !LETTER.test(text.replace(NON_WORDS, " ")));
+  return !LETTER.test(mayHaveNonWords(text) ? text.replace(NON_WORDS, " ") : text);
 }
 
 /**

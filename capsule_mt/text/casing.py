@@ -6,12 +6,14 @@ stay valid.
 """
 
 import re
+from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from capsule_mt.text.capitals import capital, with_capitals, without_capitals
 from capsule_mt.text.copying import may_have_non_words
 from capsule_mt.text.keeping import COPIED_KINDS, Item, parts_of
-from capsule_mt.text.normal import INVISIBLE, Vocabulary
+from capsule_mt.text.normal import INVISIBLE, LOG_RANK_OF_UNKNOWN, Vocabulary
 from capsule_mt.text.sentences import Span, split_sentences
 
 # HEADLINE has lowercase for short words: "The End of the World"
@@ -35,6 +37,9 @@ SHORT_TITLE_WORD = 3  # letters; a HEADLINE's translation leaves such words as t
 NAME_MARGIN = 1.6
 NEIGHBOUR_SHARE, MAX_FROM_NEIGHBOUR = 0.5, 1.0  # names stand beside names, but also alone among other words
 ABBREVIATION_MARGIN, ABBREVIATION_LENGTHS = 1.0, range(2, 5)
+# the sum of a short text's margins: of words of two to six letters in FLORES and Tatoeba, half of them held out, it
+# takes 92 % for words, and 10 % of the abbreviations
+MAX_MARGIN_OF_WORDS = -5.0
 
 
 class CasedText(NamedTuple):
@@ -55,7 +60,7 @@ def in_sentence_case(text: str, vocabulary: Vocabulary, language: str | None = N
     """
     if "\n" not in text and not _may_have_other_case(text):
         return CasedText(text)
-    if (lowered := without_capitals(text)) is not None:
+    if (lowered := without_capitals(text, partial(_are_words, vocabulary))) is not None:
         return CasedText(_with_names(_with_quoted_starts(lowered), vocabulary), ((Span(0, len(text)), CAPITALS),))
     written: list[str] = []
     lines: list[tuple[Span, str]] = []
@@ -91,7 +96,7 @@ def _line_in_sentence_case(line: str, vocabulary: Vocabulary, language: str | No
     """Return a line in sentence case, and its case if it had another one."""
     if not _may_have_other_case(line):
         return line, None
-    if (lowered := without_capitals(line)) is not None:
+    if (lowered := without_capitals(line, partial(_are_words, vocabulary))) is not None:
         return _with_names(_with_quoted_starts(lowered), vocabulary), CAPITALS
     words = _words_outside_items(line)
     if _is_lowercase(words) and vocabulary.covers(capital(words[0][0][0])):  # some models read lowercase only
@@ -219,8 +224,20 @@ def _name_margin(word: str, vocabulary: Vocabulary) -> float:
 
 
 def _is_abbreviation(word: str, vocabulary: Vocabulary) -> bool:
+    return _abbreviation_margin(word, vocabulary) > ABBREVIATION_MARGIN
+
+
+def _are_words(vocabulary: Vocabulary, words: Sequence[str]) -> bool:
+    """Whether words in capitals are more frequent in lowercase, or with one capital, than as abbreviations."""
+    return sum(_abbreviation_margin(word.lower(), vocabulary) for word in words) < MAX_MARGIN_OF_WORDS
+
+
+def _abbreviation_margin(word: str, vocabulary: Vocabulary) -> float:
+    """Return the log rank of a lowercase word, or of its capitalised form, minus that of the word in capitals."""
+    if not vocabulary.covers(word.upper()):
+        return -LOG_RANK_OF_UNKNOWN  # of "N\xc3O" the vocabulary may know only the lowercase form
     other_forms = min(vocabulary.log_rank(word), vocabulary.log_rank(capital(word[0]) + word[1:]))
-    return vocabulary.log_rank(word.upper()) < other_forms - ABBREVIATION_MARGIN
+    return other_forms - vocabulary.log_rank(word.upper())
 
 
 def _with_title(translation: str, case: str) -> str:
