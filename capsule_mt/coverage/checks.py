@@ -15,6 +15,7 @@ from capsule_mt.coverage.check_words import ARTICLES, LARGE_NUMBER, NEGATION, NU
 from capsule_mt.coverage.repetition import doubled_among
 from capsule_mt.coverage.results import Check, CheckKind
 from capsule_mt.text.copying import may_have_non_words
+from capsule_mt.text.entities import without_entities
 from capsule_mt.text.keeping import Item, bare, parts_of
 from capsule_mt.text.sentences import language_code
 from capsule_mt.text.words import WORDS
@@ -57,6 +58,7 @@ def checks_of(
     """
     if not source.strip() or not translation.strip():
         return ()
+    source, translation = without_entities(source), without_entities(translation)
     languages = language_code(source_language), language_code(target_language)
     (source_items, source_words), (target_items, target_words) = map(_items_and_words, (source, translation))
     checks = [*_item_checks(source_items, target_items)] if source_items or target_items else []

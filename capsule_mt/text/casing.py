@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from capsule_mt.text.capitals import capital, with_capitals, without_capitals
 from capsule_mt.text.copying import may_have_non_words
+from capsule_mt.text.entities import ENTITY, has_entities
 from capsule_mt.text.keeping import COPIED_KINDS, Item, parts_of
 from capsule_mt.text.normal import INVISIBLE, LOG_RANK_OF_UNKNOWN, Vocabulary
 from capsule_mt.text.sentences import Span, split_sentences
@@ -22,6 +23,7 @@ CAPITALS, TITLE, HEADLINE, LOWERCASE = "capitals", "title", "headline", "lowerca
 _LETTERS = rf"[^\W\d_](?:[\u0300-\u036f{''.join(sorted(INVISIBLE))}]*[^\W\d_])*[\u0300-\u036f]*"
 CASED_WORD = re.compile(rf"{_LETTERS}(?:['\u2019-]{_LETTERS})*")
 LANGUAGE_TOKEN = re.compile(r">>[^<>\s]+<<")
+ENTITY_CHARACTER = "\ue001"  # stands for each character of an entity, such as "&nbsp;"
 # up to a letter that may begin a sentence; without the bound, dots without a letter after them take quadratic time
 MAY_START = re.compile(r"(?:\A|[.!?\u2026])[^\w\n]{0,50}[^\W\d_]")
 QUOTED_START = re.compile(r"[:,]\s[\"\u201c\u201e\xab]\s?[^\W\d_]")
@@ -109,12 +111,19 @@ def _line_in_sentence_case(line: str, vocabulary: Vocabulary, language: str | No
 
 def _words_outside_items(line: str) -> list[re.Match[str]]:
     """Return the words outside copied items and language tokens; the offsets of the matches are those of the line."""
-    if not may_have_non_words(line):
-        return list(CASED_WORD.finditer(line))
-    parts = parts_of(line, COPIED_KINDS)
-    # a digit for each character of an item, as if it were a word without letters
-    words_only = "".join("0" * len(part) if isinstance(part, Item) else part for part in parts)
-    return list(CASED_WORD.finditer(LANGUAGE_TOKEN.sub(lambda match: " " * len(match[0]), words_only)))
+    shadow = line
+    if has_entities(line):
+        shadow = ENTITY.sub(lambda match: ENTITY_CHARACTER * len(match[0]), line)
+    if may_have_non_words(shadow):
+        parts = parts_of(shadow, COPIED_KINDS)
+        # a digit for each character of an item, as if it were a word without letters
+        shadow = "".join("0" * len(part) if isinstance(part, Item) else part for part in parts)
+        shadow = LANGUAGE_TOKEN.sub(lambda match: " " * len(match[0]), shadow)
+    words = CASED_WORD.finditer(shadow)
+    if ENTITY_CHARACTER not in shadow:
+        return list(words)
+    # in "&aacute;gua", "gua" is not a word
+    return [word for word in words if ENTITY_CHARACTER not in shadow[max(word.start() - 1, 0) : word.end() + 1]]
 
 
 def _is_lowercase(words: list[re.Match[str]]) -> bool:

@@ -63,7 +63,7 @@ NUMBER_PLACEHOLDER = (
 # code, but not from "don`t" to "can`t"; calls, members, commands of TeX, hashtags and @users, paths, identifiers
 CODE = (
     r"(?<![^\W\d_])`[^`\n]+`|`[^`\s]+`(?!\w)|\b\w[\w.]{0,64}(?:#\w+)?\(\)|(?<![\w.#])\w{1,64}#\w+|\\[A-Za-z]+(?=\{)"
-    r"|(?<!\w)[#@]\w+|\b[A-Za-z]:\\\S+|(?<!\S)(?:~|\.{0,2})/\S*\w|\b\w*[A-Za-z]_\w+"
+    r"|(?<![\w&])[#@]\w+|\b[A-Za-z]:\\\S+|(?<!\S)(?:~|\.{0,2})/\S*\w|\b\w*[A-Za-z]_\w+"
 )
 NON_WORDS = rf"{URL}|{TAG}|{PLACEHOLDER}|{CODE}"
 NON_WORD_SIGNS = (

@@ -37,7 +37,7 @@ PATTERNS = {
     "tags": TAG,
     "urls": URL,
     "placeholders": PLACEHOLDER,
-    "numbers": r"(?<!\w)(?<!\d[.,:/\-])\d+(?:[.,:/\-]\d+)*(?!\w|[.,:/\-]\d)",
+    "numbers": r"(?<!\w)(?<!&#)(?<!\d[.,:/\-])\d+(?:[.,:/\-]\d+)*(?!\w|[.,:/\-]\d)",
     "code": CODE,
     # not only a joiner or a selector of a variant, which may stand between letters
     "emoji": rf"(?![\u200d\ufe0f](?!\u20e3)){EMOJI}+(?:\s*{EMOJI}+)*",

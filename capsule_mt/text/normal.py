@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
+from capsule_mt.text.entities import ENTITY, character_of, has_entities
 from capsule_mt.text.sentences import Span
 from capsule_mt.text.tokenizer import Tokenizer, unknown_tokens
 
@@ -154,7 +155,11 @@ class Vocabulary:
         """Return the normal form of a text; protected spans, in order, stay as they are."""
         is_ascii = source.isascii()
         is_composed = is_ascii or unicodedata.is_normalized("NFC", source)
-        if is_composed and (BACKTICK not in source if is_ascii else self._unchanged.issuperset(source)):
+        if (
+            is_composed
+            and not has_entities(source)
+            and (BACKTICK not in source if is_ascii else self._unchanged.issuperset(source))
+        ):
             return NormalForm(source)
         characters: list[str] = []
         spans: list[Span] = []
@@ -175,6 +180,8 @@ class Vocabulary:
     def _form_of(self, source: str, span: Span) -> str:
         """Return the form of a character with its accents."""
         cluster = source[span.start : span.end]
+        if cluster[0] == "&":
+            cluster = character_of(cluster) or cluster
         if cluster.isascii() and cluster != BACKTICK:
             return cluster
         between_letters = BETWEEN_LETTERS.get(cluster)
@@ -253,10 +260,17 @@ def _compatible(character: str) -> str:
 
 
 def _clusters(text: str, span: Span, is_composed: bool) -> list[Span]:
-    """Return the spans of characters, each with the marks that follow it unless the text is composed."""
+    """Return the spans of characters and entities, each with the marks that follow it unless the text is composed."""
     clusters: list[Span] = []
+    entities = {match.start(): match.end() for match in ENTITY.finditer(text, *span)} if "&" in text else {}
+    end = span.start
     for offset in range(*span):
-        if not is_composed and clusters and combines(text[offset]):
+        if offset < end:
+            continue
+        if offset in entities and character_of(text[offset : entities[offset]]):
+            end = entities[offset]
+            clusters.append(Span(offset, end))
+        elif not is_composed and clusters and combines(text[offset]):
             clusters[-1] = Span(clusters[-1].start, offset + 1)
         else:
             clusters.append(Span(offset, offset + 1))

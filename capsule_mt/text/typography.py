@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 
 from capsule_mt.text.copying import may_have_non_words
+from capsule_mt.text.entities import without_entities
 from capsule_mt.text.keeping import COPIED_KINDS, Item, Masked, parts_of
 from capsule_mt.text.normal import PLAIN
 from capsule_mt.text.sentences import Span, language_code
@@ -46,7 +47,7 @@ def typographic_quotes_of(source: Masked) -> list[str]:
     if source.normal is None or source.normal.text == source.normal.source or '"' not in source.text:
         return []
     spans = (source.user_span(Span(*match.span())) for match in re.finditer('"', source.text))
-    quotes = [source.normal.source[start:end] for start, end in spans]
+    quotes = [without_entities(source.normal.source[start:end]) for start, end in spans]
     return quotes if TYPOGRAPHIC_QUOTES.issuperset(quotes) else []
 
 

@@ -7,6 +7,7 @@ from capsule_mt.engine.search import Hypothesis
 from capsule_mt.options.table import Readings
 from capsule_mt.text.casing import restored_case
 from capsule_mt.text.edges import as_label, with_ending
+from capsule_mt.text.entities import with_entities
 from capsule_mt.text.normal import vocabulary_of
 from capsule_mt.text.segments import Document, Piece, join_translations
 from capsule_mt.text.typography import (
@@ -98,7 +99,8 @@ def _text(piece: Piece, hypothesis: Hypothesis, plan: Plan) -> str:
         text = with_quotes(text, quotes, quotes_of(plan.languages[1]))
     if plan.options.copy and has_french_spaces(plan.languages[1]):
         text = with_french_spaces(text)
-    return restored_case(text, piece.case, vocabulary_of(plan.tokenizer))
+    text = restored_case(text, piece.case, vocabulary_of(plan.tokenizer))
+    return text if piece.source is None else with_entities(text, piece.source.user_text)
 
 
 def links_between(
