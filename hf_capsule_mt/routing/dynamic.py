@@ -11,6 +11,7 @@ from hf_capsule_mt.routing.common import (
     iteration_dtype,
     sum_width,
     uniform_log_assignment,
+    weighted_sum,
     with_weights,
     without_masked,
 )
@@ -72,11 +73,14 @@ def _route_dynamic(
     comparison = values.new_zeros(())  # the sum of all Omega so far: B = (sum of Omega) . V
     for iteration in range(num_iterations):
         log_assignment = log_assignments[-1].detach() if detach else log_assignments[-1]
-        if normalize_total_input:  # as a softmax over the inputs: exact, without dividing by a tiny sum
-            share = without_masked(log_assignment, mask).softmax(dim=-2)
+        if iteration == 0 and mask is None:  # a share that is the same for all takes no pass over the votes
+            num_inputs, num_outputs = values.shape[-3:-1]
+            total_input = weighted_sum(None, values) / (num_inputs if normalize_total_input else num_outputs)
+        elif normalize_total_input:  # as a softmax over the inputs: exact, without dividing by a tiny sum
+            total_input = weighted_sum(without_masked(log_assignment, mask).softmax(dim=-2), values)
         else:
-            share = exp(log_assignment)
-        capsules = squash((share.unsqueeze(-1) * values).sum(dim=-3))  # [..., M, D]
+            total_input = weighted_sum(exp(log_assignment), values)
+        capsules = squash(total_input)  # [..., M, D]
         if iteration < num_iterations - 1:
             comparison = comparison + capsules
             logits = sum_width(comparison.unsqueeze(-3) * values)  # [..., N, M]

@@ -17,6 +17,7 @@ from hf_capsule_mt.routing.common import (
     iteration_dtype,
     sum_width,
     uniform_log_assignment,
+    weighted_sum,
     with_weights,
     without_masked,
 )
@@ -136,16 +137,17 @@ def _route_em(
         log_mass = log_assignment if log_presence is None else log_assignment + log_presence
         log_mass = without_masked(log_mass, mask)  # log R [..., N, M]
         peak = log_mass.detach().amax(dim=-2)  # [..., M]
-        relative_mass = exp(log_mass - peak.unsqueeze(-2))  # [..., N, M]
+        relative_mass = exp(log_mass, peak.unsqueeze(-2))  # [..., N, M]
         relative_total = relative_mass.sum(dim=-2)  # [..., M]
         total_mass = exp(peak) * relative_total
-        weight, scale = relative_mass.unsqueeze(-1), (1 / relative_total).unsqueeze(-1)
-        mean = (weight * values).sum(dim=-3) * scale  # [..., M, D]
+        is_uniform = iteration == 0 and mask is None and log_presence is None
+        weight, scale = None if is_uniform else relative_mass, (1 / relative_total).unsqueeze(-1)
+        mean = weighted_sum(weight, values) * scale  # [..., M, D]
         # sigma has its minimum at mu, so its slope by mu is 0; without an E-step nothing else asks for that slope
         center = mean if iteration < len(lambdas) - 1 else mean.detach()
         # (V - mu)^2 in one pass, as is its gradient by V: the difference is not kept
         squared_distance = mse_loss(values, center.unsqueeze(-3).expand_as(values), reduction="none")  # [..., N, M, D]
-        variance = (weight * squared_distance).sum(dim=-3) * scale + min_variance  # [..., M, D]
+        variance = weighted_sum(weight, squared_distance) * scale + min_variance  # [..., M, D]
         log_variance = sum_width(variance.log())  # [..., M]
         cost = 0.5 * (log_variance + width * (1 + LOG_TWO_PI)) * total_mass  # [..., M]
         log_output_activation = logsigmoid(inverse_temperature * (beta_a - beta_u * total_mass - cost))  # [..., M]
