@@ -1,5 +1,5 @@
 """Int8 checkpoints: int8.safetensors has rounded matrices as `NAME.codes` [out, in] in int8 and `NAME.largest` [out],
-the largest magnitude of each row, and other tensors as they are; int8.json has the format and each tensor's checksum.
+the largest magnitude of each row, and other tensors as they are; int8.json has the format and the file's checksum.
 """
 
 import os
@@ -7,25 +7,20 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from capsule_mt.engine.library import checksum, rounded
+from capsule_mt.engine.library import rounded
 from capsule_mt.engine.program import Codes, Tensor
-from capsule_mt.messages import shown
-from capsule_mt.models.opening import open_file
+from capsule_mt.models.facts import check_facts, write_facts
 from capsule_mt.models.parts import Parts
 from capsule_mt.models.registry import TRAINED_ONLY
 from capsule_mt.models.tensors import floats
 from capsule_mt.models.weights import (
     INT8_FILE,
     WEIGHTS_FILE,
-    CheckpointError,
     SafetensorsFile,
     Weights,
-    read_json,
-    write_json,
     write_safetensors,
 )
 
-FACTS_FILE = "int8.json"
 FORMAT = 3
 NO_CODE = b"\x80"
 BLOCK = 1 << 16  # bytes that are searched for `NO_CODE` at a time: their copy stays in the cache
@@ -35,16 +30,9 @@ class Int8File:
     """The weights of an int8 checkpoint, by the names that they have in any other."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        file, facts_file = os.path.join(folder, INT8_FILE), os.path.join(folder, FACTS_FILE)
-        open_file(file).close()
-        self._checksums = _read_checksums(facts_file)
-        self._stored = SafetensorsFile(file)
-        for names, owner_names, owner in (
-            (self._stored, self._checksums, FACTS_FILE),
-            (self._checksums, self._stored, INT8_FILE),
-        ):
-            if missing := next((name for name in names if name not in owner_names), None):
-                raise CheckpointError(f"{os.path.join(folder, owner)}: lacks `{missing}`: convert the model again")
+        file = os.path.join(folder, INT8_FILE)
+        self._stored = SafetensorsFile(file)  # first: it compares the file's size with the header
+        check_facts(file, FORMAT)
         for name in self._stored:
             matrix = name.removesuffix(".codes")
             if matrix != name:
@@ -62,10 +50,9 @@ class Int8File:
 
     def read(self, name: str) -> Tensor | Codes:
         if name in self._stored:
-            return self._read_exact(name)
-        codes, largest = f"{name}.codes", self._read_exact(f"{name}.largest")
+            return self._stored.read(name)
+        codes, largest = f"{name}.codes", self._stored.read(f"{name}.largest")
         content = self._stored.content(codes)
-        self._check_content(codes, content)
         # `in` on a memoryview would compare numbers with `bytes`, and find nothing
         if any(NO_CODE in bytes(content[start : start + BLOCK]) for start in range(0, len(content), BLOCK)):
             raise self._stored.problem(codes, f"`{codes}` has the code -128, which no number is rounded to")
@@ -75,20 +62,6 @@ class Int8File:
 
     def problem(self, name: str, message: str) -> ValueError:
         return self._stored.problem(name, message)
-
-    def _read_exact(self, name: str) -> Tensor | Codes:
-        self._check_content(name, self._stored.content(name))
-        return self._stored.read(name)
-
-    def _check_content(self, name: str, content: "bytes | memoryview") -> None:
-        """Refuse a tensor that is not the one of int8.json.
-
-        Each tensor is checked when it is read: a pass over the whole file would read all of its pages twice.
-        """
-        actual = _described(self._stored.dtype(name), self._stored.shape(name), content)
-        if actual != self._checksums[name]:
-            expected = shown(self._checksums[name])
-            raise self._stored.problem(name, f"`{name}` is {actual}, but {FACTS_FILE} says {expected}")
 
     def _check_codes(self, name: str) -> None:
         codes, largest = f"{name}.codes", f"{name}.largest"
@@ -108,14 +81,10 @@ def write_int8_weights(folder: str | os.PathLike[str], weights: Weights, parts: 
     exact = {name: tensor for name, tensor in unrounded.items() if isinstance(tensor, Tensor)}
     matrices = [name for name in names if name not in exact]
     magnitudes: dict[str, Tensor] = {}
-    checksums: dict[str, str] = {}
 
     def numbers(name: str) -> "bytes | bytearray | memoryview | array[Any]":
-        content = exact[name].buffer if name in exact else rounded_part(name)
-        checksums[name] = _described(*shapes[name], content)
-        return content
-
-    def rounded_part(name: str) -> Any:
+        if name in exact:
+            return exact[name].buffer
         matrix, _, kind = name.rpartition(".")
         if kind == "largest":
             return magnitudes.pop(matrix).buffer
@@ -130,7 +99,7 @@ def write_int8_weights(folder: str | os.PathLike[str], weights: Weights, parts: 
     }
     file = os.path.join(folder, INT8_FILE)
     write_safetensors(file, shapes, numbers, {"format": "pt"})
-    write_json(os.path.join(folder, FACTS_FILE), {"format": FORMAT, "checksums": checksums})
+    write_facts(file, FORMAT)
 
 
 def names_to_write(folder: str | os.PathLike[str], weights: Weights, parts: Parts) -> list[str]:
@@ -138,23 +107,3 @@ def names_to_write(folder: str | os.PathLike[str], weights: Weights, parts: Part
     if os.path.lexists(os.path.join(folder, WEIGHTS_FILE)):
         raise ValueError(f"{os.fspath(folder)} has weights already ({WEIGHTS_FILE}): choose an empty folder")
     return sorted(name for name in weights if name in parts.used or name.startswith(TRAINED_ONLY))
-
-
-def _described(dtype: str, shape: Sequence[int], content: "bytes | bytearray | memoryview | array[Any]") -> str:
-    """Return a tensor's type, shape and checksum, such as "F32 [512] 00c3a2b1d4e5f607"."""
-    return f"{dtype} {list(shape)} {checksum(content):016x}"
-
-
-def _read_checksums(facts_file: str) -> dict[str, Any]:
-    """Return the types, shapes and checksums of the tensors in int8.json."""
-    if not os.path.lexists(facts_file):
-        raise CheckpointError(f"{facts_file}: no such file; it has the checksums of the tensors in {INT8_FILE}")
-    facts = read_json(facts_file)
-    if facts.get("format") != FORMAT:
-        raise CheckpointError(
-            f"{facts_file}: `format` must be {FORMAT}, got {shown(facts.get('format'))}: convert the model again"
-        )
-    checksums = facts.get("checksums")
-    if not isinstance(checksums, dict):
-        raise CheckpointError(f"{facts_file}: `checksums` must have one for each tensor, got {shown(checksums)}")
-    return checksums

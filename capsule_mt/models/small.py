@@ -1,6 +1,6 @@
 """Small checkpoints: small.safetensors has entropy-coded matrices (`coded.py`) and all other tensors unchanged.
 
-small.json has the format's version and the file's SHA-256. Loading decodes the matrices to int8.
+small.json has the format's version and the file's checksum. Loading decodes the matrices to int8.
 """
 
 import os
@@ -8,24 +8,19 @@ from collections.abc import Iterator
 
 from capsule_mt.engine.library import rounded
 from capsule_mt.engine.program import Codes, Tensor
-from capsule_mt.files.digests import file_digest
-from capsule_mt.messages import shown
 from capsule_mt.models.coded import PARTS, coded, decoded, fault_of, shape_of
+from capsule_mt.models.facts import check_facts, write_facts
 from capsule_mt.models.int8 import names_to_write
 from capsule_mt.models.parts import Parts
 from capsule_mt.models.tensors import floats
 from capsule_mt.models.weights import (
     SMALL_FILE,
-    CheckpointError,
     SafetensorsFile,
     Weights,
-    read_json,
-    write_json,
     write_safetensors,
 )
 
-FACTS_FILE = "small.json"
-FORMAT = 1
+FORMAT = 2
 
 
 class SmallFile:
@@ -33,10 +28,8 @@ class SmallFile:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         file = os.path.join(folder, SMALL_FILE)
-        self._stored = SafetensorsFile(
-            file
-        )  # first: it compares the file's size with the header, and the hash reads all
-        _check_facts(file, os.path.join(folder, FACTS_FILE))
+        self._stored = SafetensorsFile(file)  # first: it compares the file's size with the header
+        check_facts(file, FORMAT)
         self._shapes: dict[str, tuple[int, ...]] = {}
         for stream in self._stored:
             name = stream.removesuffix(".stream")
@@ -95,20 +88,4 @@ def write_small_weights(folder: str | os.PathLike[str], weights: Weights, parts:
     file = os.path.join(folder, SMALL_FILE)
     shapes = {name: (tensors[name].dtype, tensors[name].shape) for name in names}
     write_safetensors(file, shapes, lambda name: tensors[name].buffer, {"format": "pt"})
-    write_facts(folder)
-
-
-def write_facts(folder: str | os.PathLike[str]) -> None:
-    """Write the format and the SHA-256 of the small.safetensors in a folder."""
-    digest = file_digest(os.path.join(folder, SMALL_FILE))
-    write_json(os.path.join(folder, FACTS_FILE), {"format": FORMAT, "sha256": digest})
-
-
-def _check_facts(file: str, facts_file: str) -> None:
-    if not os.path.lexists(facts_file):
-        raise CheckpointError(f"{facts_file}: no such file; it has the SHA-256 of {SMALL_FILE}")
-    facts = read_json(facts_file)
-    if facts.get("format") != FORMAT:
-        raise CheckpointError(f"{facts_file}: `format` must be {FORMAT}, got {shown(facts.get('format'))}")
-    if (digest := file_digest(file)) != facts.get("sha256"):
-        raise CheckpointError(f"{file}: its SHA-256 is {digest}, but {FACTS_FILE} says {shown(facts.get('sha256'))}")
+    write_facts(file, FORMAT)

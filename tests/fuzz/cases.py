@@ -20,8 +20,9 @@ import httpx
 from capsule_mt import CoverageOptions, Translator
 from capsule_mt.catalog.pairs import LanguagePair
 from capsule_mt.engine.program import UnsupportedModelError
+from capsule_mt.models.facts import write_facts
 from capsule_mt.models.loading import load_model
-from capsule_mt.models.small import write_facts, write_small_weights
+from capsule_mt.models.small import FORMAT, write_small_weights
 from capsule_mt.models.to_int8 import write_checkpoint
 from capsule_mt.models.weights import SMALL_FILE, CheckpointError
 from capsule_mt.serve.answers import Limits
@@ -108,8 +109,8 @@ def check_file(case: Case) -> None:
         except (KeyError, IndexError, TypeError):
             return  # the sound input has become another
         file.write_bytes(content)
-        if case["file"] == SMALL_FILE:  # with the old digest, no change would get past the check of the digest
-            write_facts(folder)
+        if case["file"] == SMALL_FILE:  # with the old checksum, no change would get past its check
+            write_facts(str(file), FORMAT)
         try:
             model = load_model(folder, shortlist=case["file"].startswith("lex"))
         except (CheckpointError, UnsupportedModelError) as error:

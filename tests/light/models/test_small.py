@@ -14,9 +14,10 @@ from capsule_mt import Translator
 from capsule_mt.commands import convert
 from capsule_mt.engine.program import Codes, Tensor
 from capsule_mt.models.coded import coded
+from capsule_mt.models.facts import write_facts
 from capsule_mt.models.int8 import Int8File
 from capsule_mt.models.loading import load_model, open_checkpoint
-from capsule_mt.models.small import SmallFile, write_facts, write_small_weights
+from capsule_mt.models.small import FORMAT, SmallFile, write_small_weights
 from capsule_mt.models.to_int8 import write_checkpoint
 from capsule_mt.models.weights import CheckpointError, write_safetensors
 from tests.conftest import GOLDEN
@@ -202,8 +203,8 @@ def test_frequent_tokens_have_finer_steps_and_all_codes_fit():
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("format", 2, "`format` must be 1, got 2"),
-        ("sha256", "0", r"small\.safetensors: its SHA-256 is \w+, but small\.json says '0'"),
+        ("format", 1, "`format` must be 2, got 1: convert the model again"),
+        ("checksum", "0", r"small\.safetensors: its checksum is \w{16}, but small\.json says '0'"),
     ],
 )
 def test_facts_are_checked(small, key, value, message):
@@ -212,13 +213,13 @@ def test_facts_are_checked(small, key, value, message):
     with pytest.raises(CheckpointError, match=message):
         load_model(small)
     (small / "small.json").unlink()
-    with pytest.raises(CheckpointError, match=r"small\.json: no such file; it has the SHA-256 of small\.safetensors"):
+    with pytest.raises(CheckpointError, match=r"small\.json: no such file; it has the checksum of small\.safetensors"):
         load_model(small)
 
 
 def test_the_size_is_checked_before_all_of_the_file_is_read(small, monkeypatch):
-    """Hashing a file that was made longer, which takes no room on the disk, would take minutes."""
-    monkeypatch.setattr("capsule_mt.models.small.file_digest", lambda file: pytest.fail("the file is hashed"))
+    """Reading a file that was made longer, which takes no room on the disk, would take minutes."""
+    monkeypatch.setattr("capsule_mt.models.small.check_facts", lambda *_: pytest.fail("the file is read"))
     os.truncate(small / "small.safetensors", 1 << 34)
     with pytest.raises(CheckpointError, match=r"small\.safetensors"):
         load_model(small)
@@ -231,7 +232,7 @@ def write_matrix(folder, changes):
     file = folder / "small.safetensors"
     described = {name: (tensor.dtype, tensor.shape) for name, tensor in named.items()}
     write_safetensors(file, described, lambda name: named[name].buffer, {})
-    write_facts(folder)
+    write_facts(str(file), FORMAT)
 
 
 @pytest.mark.parametrize(

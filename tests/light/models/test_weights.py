@@ -9,7 +9,8 @@ from array import array
 import pytest
 
 from capsule_mt.engine.library import checksum, widened
-from capsule_mt.models.int8 import Int8File
+from capsule_mt.models.facts import write_facts
+from capsule_mt.models.int8 import FORMAT, Int8File
 from capsule_mt.models.weights import CheckpointError, SafetensorsFile, write_safetensors
 from tests.light.models.files import read_header, write_file, write_tensors
 
@@ -172,7 +173,6 @@ def test_codes_that_no_number_is_rounded_to(tmp_path, codes, largest, message, i
     else:
         write_tensors(file, named)
     assert isinstance(SafetensorsFile(file).content("w.codes"), memoryview) == is_aligned
-    checksums = {name: f"{dtype} {shape} {checksum(content):016x}" for name, (dtype, shape, content) in named.items()}
-    (tmp_path / "int8.json").write_text(json.dumps({"format": 3, "checksums": checksums}))
+    write_facts(str(file), FORMAT)
     with pytest.raises(CheckpointError, match=message):
         Int8File(tmp_path).read("w")
