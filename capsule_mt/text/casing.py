@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from capsule_mt.text.capitals import capital, with_capitals, without_capitals
+from capsule_mt.text.capitals import capital, has_dotless_i, lowered, raised, with_capitals, without_capitals
 from capsule_mt.text.copying import may_have_non_words
 from capsule_mt.text.entities import ENTITY, has_entities
 from capsule_mt.text.keeping import COPIED_KINDS, Item, parts_of
@@ -62,8 +62,10 @@ def in_sentence_case(text: str, vocabulary: Vocabulary, language: str | None = N
     """
     if "\n" not in text and not _may_have_other_case(text):
         return CasedText(text)
-    if (lowered := without_capitals(text, partial(_are_words, vocabulary))) is not None:
-        return CasedText(_with_names(_with_quoted_starts(lowered), vocabulary), ((Span(0, len(text)), CAPITALS),))
+    dotless_i = has_dotless_i(language)
+    if (lowercase := without_capitals(text, partial(_are_words, vocabulary, dotless_i), dotless_i)) is not None:
+        with_starts = _with_quoted_starts(lowercase, dotless_i)
+        return CasedText(_with_names(with_starts, vocabulary, dotless_i), ((Span(0, len(text)), CAPITALS),))
     written: list[str] = []
     lines: list[tuple[Span, str]] = []
     end = 0
@@ -76,14 +78,14 @@ def in_sentence_case(text: str, vocabulary: Vocabulary, language: str | None = N
     return CasedText("".join([*written, text[end:]]), tuple(lines))
 
 
-def restored_case(translation: str, case: str | None, vocabulary: Vocabulary) -> str:
-    """Return a translation in the case of its source, letter for letter."""
+def restored_case(translation: str, case: str | None, vocabulary: Vocabulary, language: str | None = None) -> str:
+    """Return a translation into a language in the case of its source, letter for letter."""
     if case == CAPITALS:
-        return with_capitals(translation)
+        return with_capitals(translation, has_dotless_i(language))
     if case in (TITLE, HEADLINE):
-        return _with_title(translation, case)
+        return _with_title(translation, case, has_dotless_i(language))
     if case == LOWERCASE:
-        return _with_lowercase_start(translation, vocabulary)
+        return _with_lowercase_start(translation, vocabulary, has_dotless_i(language))
     return translation
 
 
@@ -98,14 +100,16 @@ def _line_in_sentence_case(line: str, vocabulary: Vocabulary, language: str | No
     """Return a line in sentence case, and its case if it had another one."""
     if not _may_have_other_case(line):
         return line, None
-    if (lowered := without_capitals(line, partial(_are_words, vocabulary))) is not None:
-        return _with_names(_with_quoted_starts(lowered), vocabulary), CAPITALS
+    dotless_i = has_dotless_i(language)
+    if (lowercase := without_capitals(line, partial(_are_words, vocabulary, dotless_i), dotless_i)) is not None:
+        return _with_names(_with_quoted_starts(lowercase, dotless_i), vocabulary, dotless_i), CAPITALS
     words = _words_outside_items(line)
     if _is_lowercase(words) and vocabulary.covers(capital(words[0][0][0])):  # some models read lowercase only
-        return _with_names(_with_quoted_starts(_with_sentence_starts(line, words, language)), vocabulary), LOWERCASE
-    if _is_title(words, vocabulary):
+        with_starts = _with_quoted_starts(_with_sentence_starts(line, words, language), dotless_i)
+        return _with_names(with_starts, vocabulary, dotless_i), LOWERCASE
+    if _is_title(words, vocabulary, dotless_i):
         case = HEADLINE if any(word[0][0].islower() for word in words) else TITLE
-        return _without_title(line, words, vocabulary), case
+        return _without_title(line, words, vocabulary, dotless_i), case
     return line, None
 
 
@@ -133,7 +137,7 @@ def _is_lowercase(words: list[re.Match[str]]) -> bool:
     return all(word[0] == word[0].lower() for word in words) and words[0][0].islower()
 
 
-def _is_title(words: list[re.Match[str]], vocabulary: Vocabulary) -> bool:
+def _is_title(words: list[re.Match[str]], vocabulary: Vocabulary, dotless_i: bool) -> bool:
     """Whether at least half of a line's words are capitalised, and enough of these are usually lowercase."""
     starts = {match.end() - 1 for match in MAY_START.finditer(words[0].string)} if words else set()
     later_words = [word for word in words if len(word[0]) > 1 and word.start() not in starts]
@@ -144,7 +148,8 @@ def _is_title(words: list[re.Match[str]], vocabulary: Vocabulary) -> bool:
     if len(capitalised) < MIN_CAPITAL_SHARE * len(texts):
         return False
     num_known = sum(
-        vocabulary.has_piece(text.lower()) and _name_margin(text, vocabulary) < 0.0 for text in capitalised
+        vocabulary.has_piece(lowered(text, dotless_i)) and _name_margin(text, vocabulary, dotless_i) < 0.0
+        for text in capitalised
     )
     min_known = MIN_KNOWN_IN_HEADLINE if any(map(str.islower, texts)) else MIN_KNOWN_IN_TITLE
     return num_known >= max(min_known, MIN_KNOWN_SHARE * len(capitalised))
@@ -158,59 +163,61 @@ def _is_long_lowercase_word(word: re.Match[str]) -> bool:
 def _with_sentence_starts(line: str, words: list[re.Match[str]], language: str | None) -> str:
     """Return a line in lowercase with a capital at the beginning of each sentence."""
     outside_items = words[0].string
-    candidate = MAY_START.sub(lambda match: match[0][:-1] + capital(match[0][-1]), outside_items)
+    dotless_i = has_dotless_i(language)
+    candidate = MAY_START.sub(lambda match: match[0][:-1] + capital(match[0][-1], dotless_i), outside_items)
     letters = list(line)
     for start, end in split_sentences(candidate, language):
         first = next((offset for offset in range(start, end) if outside_items[offset].isalnum()), None)
         if first is not None:
-            letters[first] = capital(letters[first])
+            letters[first] = capital(letters[first], dotless_i)
     return "".join(letters)
 
 
-def _with_quoted_starts(line: str) -> str:
-    return QUOTED_START.sub(lambda match: match[0][:-1] + capital(match[0][-1]), line)
+def _with_quoted_starts(line: str, dotless_i: bool) -> str:
+    return QUOTED_START.sub(lambda match: match[0][:-1] + capital(match[0][-1], dotless_i), line)
 
 
-def _with_names(line: str, vocabulary: Vocabulary) -> str:
+def _with_names(line: str, vocabulary: Vocabulary, dotless_i: bool) -> str:
     """Return a line with capitals for names; words with a capital, such as the first one, stay as they are."""
     words = _words_outside_items(line)
     letters = list(line)
-    for word, margin in zip(words, _margins(line, words, vocabulary), strict=True):
+    for word, margin in zip(words, _margins(line, words, vocabulary, dotless_i), strict=True):
         text = word[0]
         if not text.islower() or not vocabulary.reads(text):  # what it lacks is copied
             continue
         form = text
         if margin > NAME_MARGIN:
-            form = capital(text[0]) + text[1:]
-        if len(text) in ABBREVIATION_LENGTHS and _is_abbreviation(text, vocabulary):
-            form = text.upper()
+            form = capital(text[0], dotless_i) + text[1:]
+        if len(text) in ABBREVIATION_LENGTHS and _is_abbreviation(text, vocabulary, dotless_i):
+            form = raised(text, dotless_i)
         if len(form) == len(text):
             letters[word.start() : word.end()] = form
     return "".join(letters)
 
 
-def _without_title(line: str, words: list[re.Match[str]], vocabulary: Vocabulary) -> str:
+def _without_title(line: str, words: list[re.Match[str]], vocabulary: Vocabulary, dotless_i: bool) -> str:
     """Return a headline with all words in lowercase but names and the first one of each sentence."""
     outside_items = words[0].string
     starts = {match.end() - 1 for match in (*MAY_START.finditer(outside_items), *QUOTED_START.finditer(line))}
     letters = list(line)
-    for word, margin in zip(words, _margins(line, words, vocabulary), strict=True):
+    for word, margin in zip(words, _margins(line, words, vocabulary, dotless_i), strict=True):
         text = word[0]
-        lowered = text.lower()
-        if word.start() in starts or text[1:] != lowered[1:] or len(lowered) != len(text) or margin > NAME_MARGIN:
+        lowercase = lowered(text, dotless_i)
+        is_changed = text[1:] != lowercase[1:] or len(lowercase) != len(text)
+        if word.start() in starts or is_changed or margin > NAME_MARGIN:
             continue
-        letters[word.start() : word.end()] = lowered
+        letters[word.start() : word.end()] = lowercase
     return "".join(letters)
 
 
-def _margins(line: str, words: list[re.Match[str]], vocabulary: Vocabulary) -> list[float]:
+def _margins(line: str, words: list[re.Match[str]], vocabulary: Vocabulary, dotless_i: bool) -> list[float]:
     """Return for each word the log rank of its lowercase form minus that of its capitalised form.
 
     A neighbour with a positive margin adds a share of it, unless one of the two words has one letter, as "I" and
     "l'Europe" have before an apostrophe: such a word is not a part of a name. A margin above `NAME_MARGIN` makes the
     word a name.
     """
-    alone = [_name_margin(word[0], vocabulary) for word in words]
+    alone = [_name_margin(word[0], vocabulary, dotless_i) for word in words]
     margins = list(alone)
     for index, word in enumerate(words):
         for neighbour in (index - 1, index + 1):
@@ -227,44 +234,46 @@ def _begins_with_one_letter(*words: re.Match[str]) -> bool:
     return any(word[0][1:2] in ("", "'", "\u2019") for word in words)
 
 
-def _name_margin(word: str, vocabulary: Vocabulary) -> float:
-    lowered = word.lower()
-    return vocabulary.log_rank(lowered) - vocabulary.log_rank(capital(lowered[0]) + lowered[1:])
+def _name_margin(word: str, vocabulary: Vocabulary, dotless_i: bool) -> float:
+    lowercase = lowered(word, dotless_i)
+    return vocabulary.log_rank(lowercase) - vocabulary.log_rank(capital(lowercase[0], dotless_i) + lowercase[1:])
 
 
-def _is_abbreviation(word: str, vocabulary: Vocabulary) -> bool:
-    return _abbreviation_margin(word, vocabulary) > ABBREVIATION_MARGIN
+def _is_abbreviation(word: str, vocabulary: Vocabulary, dotless_i: bool) -> bool:
+    return _abbreviation_margin(word, vocabulary, dotless_i) > ABBREVIATION_MARGIN
 
 
-def _are_words(vocabulary: Vocabulary, words: Sequence[str]) -> bool:
+def _are_words(vocabulary: Vocabulary, dotless_i: bool, words: Sequence[str]) -> bool:
     """Whether words in capitals are more frequent in lowercase, or with one capital, than as abbreviations."""
-    return sum(_abbreviation_margin(word.lower(), vocabulary) for word in words) < MAX_MARGIN_OF_WORDS
+    margins = (_abbreviation_margin(lowered(word, dotless_i), vocabulary, dotless_i) for word in words)
+    return sum(margins) < MAX_MARGIN_OF_WORDS
 
 
-def _abbreviation_margin(word: str, vocabulary: Vocabulary) -> float:
+def _abbreviation_margin(word: str, vocabulary: Vocabulary, dotless_i: bool) -> float:
     """Return the log rank of a lowercase word, or of its capitalised form, minus that of the word in capitals."""
-    if not vocabulary.covers(word.upper()):
+    capitals = raised(word, dotless_i)
+    if not vocabulary.covers(capitals):
         return -LOG_RANK_OF_UNKNOWN  # of "N\xc3O" the vocabulary may know only the lowercase form
-    other_forms = min(vocabulary.log_rank(word), vocabulary.log_rank(capital(word[0]) + word[1:]))
-    return other_forms - vocabulary.log_rank(word.upper())
+    other_forms = min(vocabulary.log_rank(word), vocabulary.log_rank(capital(word[0], dotless_i) + word[1:]))
+    return other_forms - vocabulary.log_rank(capitals)
 
 
-def _with_title(translation: str, case: str) -> str:
+def _with_title(translation: str, case: str, dotless_i: bool) -> str:
     """Return a translation with a capital for each word; in a HEADLINE, for each long one."""
     letters = list(translation)
     for index, word in enumerate(_words_outside_items(translation)):
         if index == 0 or case == TITLE or len(word[0]) > SHORT_TITLE_WORD:
-            letters[word.start()] = capital(word[0][0])
+            letters[word.start()] = capital(word[0][0], dotless_i)
     return "".join(letters)
 
 
-def _with_lowercase_start(translation: str, vocabulary: Vocabulary) -> str:
+def _with_lowercase_start(translation: str, vocabulary: Vocabulary, dotless_i: bool) -> str:
     """Return a translation without the capital of its first word, unless the word is a name, or "I"."""
     word = next(iter(_words_outside_items(translation)), None)
     if word is None or not word[0][0].isupper() or word[0][1:] != word[0][1:].lower():
         return translation
-    lowered = word[0].lower()
-    margin = vocabulary.target_log_rank(lowered) - vocabulary.target_log_rank(word[0])
-    if margin > NAME_MARGIN or len(lowered) != len(word[0]):
+    lowercase = lowered(word[0], dotless_i)
+    margin = vocabulary.target_log_rank(lowercase) - vocabulary.target_log_rank(word[0])
+    if margin > NAME_MARGIN or len(lowercase) != len(word[0]):
         return translation
-    return translation[: word.start()] + word[0][0].lower() + translation[word.start() + 1 :]
+    return translation[: word.start()] + lowercase[0] + translation[word.start() + 1 :]

@@ -59,12 +59,15 @@ def label_in(text: str, sentence: Span) -> Span | None:
     return Span(start, match.end(1)) if is_alone else None
 
 
-def as_label(translation: str, source: str = "") -> str:
-    """Return the translation of a label without a colon or a full stop, and with a capital if its source has one."""
+def as_label(translation: str, source: str = "", dotless_i: bool = False) -> str:
+    """Return the translation of a label without a colon or a full stop, and with a capital if its source has one.
+
+    dotless_i: the language of the translation has the letter \u0131.
+    """
     label = re.sub(LABEL_END, "", translation)
     if not source[:1].isupper():
         return label
-    return FIRST_LETTER.sub(lambda match: match[1] + capital(match[2]), label, count=1)
+    return FIRST_LETTER.sub(lambda match: match[1] + capital(match[2], dotless_i), label, count=1)
 
 
 def with_ending(translation: str, ending: str) -> str:

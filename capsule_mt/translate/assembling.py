@@ -5,6 +5,7 @@ from functools import partial
 
 from capsule_mt.engine.search import Hypothesis
 from capsule_mt.options.table import Readings
+from capsule_mt.text.capitals import capital, has_dotless_i
 from capsule_mt.text.casing import restored_case
 from capsule_mt.text.edges import as_label, with_ending
 from capsule_mt.text.entities import with_entities
@@ -90,16 +91,16 @@ def _text(piece: Piece, hypothesis: Hypothesis, plan: Plan) -> str:
         pair = (piece.ids, hypothesis)
         text = restored(piece.masked, hypothesis.ids, decode, lambda: aligned_rows([pair], plan)[0])
     if piece.source is not None and piece.is_label:
-        text = as_label(text, piece.source.user_text)
+        text = as_label(text, piece.source.user_text, has_dotless_i(plan.languages[1]))
     elif piece.source is not None and piece.source.has_lowercased_first:
-        text = text[:1].upper() + text[1:]
+        text = capital(text[0], has_dotless_i(plan.languages[1])) + text[1:] if text else text
     if piece.ending is not None:
         text = with_ending(text, piece.ending)
     if piece.source is not None and (quotes := typographic_quotes_of(piece.source)):
         text = with_quotes(text, quotes, quotes_of(plan.languages[1]))
     if plan.options.copy and has_french_spaces(plan.languages[1]):
         text = with_french_spaces(text)
-    text = restored_case(text, piece.case, vocabulary_of(plan.tokenizer))
+    text = restored_case(text, piece.case, vocabulary_of(plan.tokenizer), plan.languages[1])
     return text if piece.source is None else with_entities(text, piece.source.user_text)
 
 
