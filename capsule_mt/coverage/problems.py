@@ -17,10 +17,11 @@ NOUNS = {
     "tags": "tag",
     "urls": "address",
     "brackets": "pair of brackets",
-    "negation": "word",
+    "negation": "negation",
 }
 BETWEEN_WORDS = r"[\W_]+"
 HAS_LETTER = re.compile(r"[^\W_]")
+MIN_COVERED = 0.5  # a word below it, such as an article, is shown with the marked words around it
 
 
 class Span(NamedTuple):
@@ -127,7 +128,7 @@ def _span_of(side: Side, text: str, words: str, is_last: bool = False) -> Span |
 def _problems_of_words(
     words: Sequence[Values], text: str, side: Side, describe: Callable[[str, Span], str]
 ) -> Iterator[Problem]:
-    """Yield runs of marked words; punctuation does not end a run.
+    """Yield runs of marked words. Neither punctuation nor words that are probably left out, too, end a run.
 
     describe: the message for the text of a run; its span is that of the first word.
     """
@@ -137,7 +138,7 @@ def _problems_of_words(
             continue
         if word.get("untranslated") or word.get("unsupported"):
             runs[-1].append(word)
-        elif runs[-1]:
+        elif runs[-1] and word.get("covered", 1.0) >= MIN_COVERED:
             runs.append([])
     for run in filter(None, runs):
         start, end = run[0]["start"], run[-1]["end"]

@@ -7,8 +7,9 @@ const IS_WORD = /[\p{L}\p{N}]/u;
 const WORD = /[^\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+/g;
 const CHECKED = {
   numbers: "number", signs: "sign", placeholders: "placeholder", tags: "tag", urls: "address", brackets: "pair of brackets",
-  negation: "word",
+  negation: "negation",
 };
+const MIN_COVERED = 0.5; // a word below it, such as an article, is shown with the marked words around it
 const percent = (share) => `${Math.round(100 * share)} %`;
 const quoted = (text) => `“${text}”`;
 
@@ -43,13 +44,13 @@ function problemOfCheck({ kind, missing, added }, source, target) {
   return { level: "fault", message, spans };
 }
 
-/** Return runs of marked words as problems: neighbours are one problem. */
+/** Return runs of marked words as problems: neighbours are one problem, with words between that are probably left out, too. */
 function problemsOfWords(words, text, side, describe) {
   const problems = [];
   let last = null; // the problem of the word before
   for (const word of words.filter(({ start, end }) => IS_WORD.test(text.slice(start, end)))) {
     if (!(word.untranslated || word.unsupported)) {
-      last = null;
+      if ((word.covered ?? 1) >= MIN_COVERED) last = null;
       continue;
     }
     if (last === null) problems.push((last = { level: "doubt", words: [], spans: [{ side, start: word.start }] }));

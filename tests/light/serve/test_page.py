@@ -124,7 +124,7 @@ def test_checks_of_every_kind_in_plain_words(browser):
             "The text ends with “?”, the translation with “.”.",
             "Not translated: like the small red house",
             "The pair of brackets () is missing in the translation.",
-            "The word not is missing in the translation.",
+            "The negation not is missing in the translation.",
         ]
         assert texts_of(page, "#source-marks .fault") == (
             ["$", "{name}", "https://a.de/b", "not", "like", " ", "the", " ", "small", " ", "red", " ", "house", "?"]
