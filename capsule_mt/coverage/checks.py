@@ -23,6 +23,7 @@ from capsule_mt.text.words import WORDS
 KEPT_KINDS: tuple[CheckKind, ...] = ("tags", "urls", "placeholders")
 # a number with its separators: "1,234.56", "1 234,56", "1'234", ".5"; a time or a date is several numbers
 NUMBER = re.compile(r"\d+(?:[\u00a0\u202f ]\d{3}(?!\d))+(?:[.,]\d+)?|\d+(?:[.,'\u2019]\d+)*|(?<![\w.,])[.,]\d+")
+TIME_OR_DATE = re.compile(r"(?<!\d)\d+(?:[:/-]\d+){1,2}(?!\d)")
 # digits of other scripts and of exponents compare as plain ones
 DIGITS = {
     code: str(unicodedata.digit(chr(code)))
@@ -154,13 +155,27 @@ def _number_checks(source: str, translation: str, languages: tuple[str | None, s
     # once in each direction: a word of the other language may stand for a number of either text
     missing, added = _unexplained(unmatched, remaining, source, translation, languages)
     added, missing = _unexplained(added, missing, translation, source, languages[::-1])
-    for number in missing:
+    for number in _joined(missing, source):
         yield Check("numbers", number, "")
     # a source that writes a large number in words may account for any larger number of its translation
     has_large_number = bool(added) and LARGE_NUMBER.search(source) is not None
-    for number in added:
+    for number in _joined(added, translation):
         if not has_large_number or _integer(re.sub(r"\D", "", number)) <= MAX_SMALL_NUMBER:
             yield Check("numbers", "", number)
+
+
+def _joined(numbers: Sequence[str], text: str) -> list[str]:
+    """Join numbers that are the parts of a time or a date, as in "17:45" or "31/12/2026"."""
+    if len(numbers) < 2:
+        return list(numbers)
+    whole = {tuple(re.findall(r"\d+", match[0])): match[0] for match in TIME_OR_DATE.finditer(text)}
+    joined, index = list[str](), 0
+    while index < len(numbers):
+        length = next((length for length in (3, 2) if tuple(numbers[index : index + length]) in whole), 1)
+        parts = tuple(numbers[index : index + length])
+        joined.append(whole.get(parts, parts[0]))
+        index += length
+    return joined
 
 
 def _unexplained(

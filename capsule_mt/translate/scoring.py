@@ -262,7 +262,7 @@ class Scorer:
                 outputs = [plan.tokenizer.decode(hypothesis.ids) for hypothesis in hypotheses]
                 coverages = [hypothesis.covered for hypothesis in hypotheses]
                 text_coverage = coverage_of(document, coverages, parts, outputs, plan.threshold, plan.coverage.method)
-                text_coverage = with_checks(text_coverage, document.text, translation, plan.languages)
+                text_coverage = with_checks(text_coverage, document.text, translation, plan.coverage.languages)
             segments = () if pair is None else (segment_of(*pair, plan),)
             score = hypotheses[0].score if hypotheses else None
             links = None
@@ -493,7 +493,11 @@ class Scorer:
         if reverse is not None:
             marks, shortlist = coverage.marks or DEFAULT_MARKS, None if is_forced else model.shortlist
             verifier = Verifier(reverse, self._tokenizer(options).decode, marks, coverage.support, shortlist)
-        return CoveragePlan(coverage, method, threshold, readings_of(method, calibration), calibration, verifier)
+        languages = self._languages(options)
+        if self._pair is not None and not any(languages):
+            languages = self._pair.source, self._pair.target
+        readings = readings_of(method, calibration)
+        return CoveragePlan(coverage, method, threshold, readings, calibration, verifier, languages)
 
     def _way_to_verify(self) -> str:
         """Return what gives this model verified marks."""

@@ -64,6 +64,18 @@ def test_a_time_has_hours_and_minutes(pair):
         assert {check.kind for check in checks_of(source, wrong, "en", "pt")} == {"numbers"}
 
 
+def test_a_missing_time_or_date_is_one_number():
+    lines = "Our train leaves at 17:45 from platform 6.", "Nosso trem sai da plataforma 6."
+    assert checks_of(*lines) == (Check("numbers", "17:45", ""),)
+    assert checks_of(*reversed(lines)) == (Check("numbers", "", "17:45"),)
+    assert checks_of("Am 31/12/2026 um 9:30 und 8:15.", "Then.")[:2] == (
+        Check("numbers", "31/12/2026", ""),
+        Check("numbers", "9:30", ""),
+    )
+    # only a part of it is missing
+    assert checks_of("At 17:45.", "Às 18:45.") == (Check("numbers", "17", ""), Check("numbers", "", "18"))
+
+
 def test_whole_hours_need_no_minutes():
     assert checks_of("It ends at 5.00 p.m.", "Termina às 17h.", "en", "pt") == ()
 

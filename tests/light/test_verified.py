@@ -8,6 +8,7 @@ import pytest
 from capsule_mt import CoverageOptions, Translator
 from capsule_mt.coverage.completeness import completeness, gap_of
 from capsule_mt.coverage.problems import problems_of
+from capsule_mt.coverage.results import Check
 from capsule_mt.coverage.supported import support_doubts
 from capsule_mt.coverage.verified import Candidate, ForcedPair, covered_share, doubt_of, doubts
 from capsule_mt.engine.decoder import EngineDecoder
@@ -358,3 +359,9 @@ def test_tags_between_sentences_are_read_as_a_space(pair, caplog):
     (forced_pair,) = pair.force([text], [translation])
     assert "".join(translation[slice(*span)] for span in forced_pair.target if span) == "Hesleeps.Hereads."
     assert not caplog.records
+
+
+def test_checks_know_the_languages_that_the_folder_tells(pair):
+    (scored,) = pair.score(["Er schläft nicht."], ["He sleeps."], coverage=CoverageOptions())
+    assert scored.coverage.checks == (Check("negation", "nicht", ""),)
+    assert pair("Er schläft nicht.", coverage=CoverageOptions()).coverage.checks == ()
