@@ -30,6 +30,7 @@ export function checksOf(source, translation, words) {
     ...itemChecks(...sides.map(({ items }) => items)), ...numberChecks(texts, words), ...numberWordChecks(texts, words),
     ...signChecks(texts, words.sign_names), ...endCheck(texts, words.question_marks),
     ...doubledChecks(...texts), ...untranslatedCheck(...texts), ...bracketChecks(...texts), ...negationChecks(texts, words.negations),
+    ...sentenceChecks(source, translation),
   ];
   return faults.map(([kind, missing, added]) => ({ kind, missing, added }));
 }
@@ -92,6 +93,19 @@ function trimmed(value) {
 
 const numbersIn = (text) => Array.from(text, (character) => DIGITS.get(character) ?? character).join("").match(NUMBER) ?? [];
 
+/** Join numbers that are the parts of a time or a date, as in "17:45" or "31/12/2026". */
+function joined(numbers, text) {
+  const parts = (number) => number.split(/[:/-]/).join();
+  const whole = new Map((text.match(/(?<![0-9])[0-9]+(?:[:/-][0-9]+){1,2}(?![0-9])/g) ?? []).map((number) => [parts(number), number]));
+  const result = [];
+  for (let index = 0; index < numbers.length;) {
+    const length = [3, 2].find((count) => index + count <= numbers.length && whole.has(numbers.slice(index, index + count).join())) ?? 1;
+    result.push(whole.get(numbers.slice(index, index + length).join()) ?? numbers[index]);
+    index += length;
+  }
+  return result;
+}
+
 /** Return numbers that one side lacks, in digits, words or Roman numerals. */
 function numberChecks(texts, words) {
   const [unmatched, targetNumbers] = [[], new NumberPool(numbersIn(texts[1]), valuesOf)];
@@ -107,8 +121,8 @@ function numberChecks(texts, words) {
   const hasLargeNumber = new RegExp(words.large_number, "iu").test(texts[0]);
   const isPart = (number) => hasLargeNumber && integerOf(number.replace(/[^\p{Nd}]/gu, "")) > MAX_SMALL_NUMBER;
   return [
-    ...backward.remaining.map((number) => ["numbers", number, ""]),
-    ...backward.missing.filter((number) => !isPart(number)).map((number) => ["numbers", "", number]),
+    ...joined(backward.remaining, texts[0]).map((number) => ["numbers", number, ""]),
+    ...joined(backward.missing.filter((number) => !isPart(number)), texts[1]).map((number) => ["numbers", "", number]),
   ];
 }
 
@@ -360,4 +374,18 @@ function negationChecks(texts, negations) {
     ...(negation && !match(1, 1) ? [["negation", negation[0], ""]] : []),
     ...(targetNegation && !match(0, 1) ? [["negation", "", targetNegation[0]]] : []),
   ];
+}
+
+// ---- sentences
+/** Return the numbers of sentences, if one text has more and is much longer, so that some are made up or lost. */
+function sentenceChecks(...texts) {
+  const lengths = texts.map((text) => Array.from(text).length);
+  const isCased = (text) => {
+    const letters = text.match(/\p{L}/gu) ?? [];
+    return letters.filter((letter) => letter.toLowerCase() !== letter.toUpperCase()).length > 0.9 * letters.length;
+  };
+  if (Math.max(...lengths) <= 1.3 * Math.min(...lengths) + 20 || !texts.every(isCased)) return [];
+  const counts = texts.map((text) =>
+    1 + (text.match(/(?<=[\p{L}\p{N}][.!?…])[^\p{L}\p{N}_\s]*\s+[^\p{L}\p{N}_\s]*\p{Lu}/gu)?.length ?? 0));
+  return (counts[1] - counts[0]) * (lengths[1] - lengths[0]) > 0 ? [["sentences", ...counts.map(String)]] : [];
 }

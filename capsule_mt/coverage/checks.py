@@ -23,7 +23,7 @@ from capsule_mt.text.words import WORDS
 KEPT_KINDS: tuple[CheckKind, ...] = ("tags", "urls", "placeholders")
 # a number with its separators: "1,234.56", "1 234,56", "1'234", ".5"; a time or a date is several numbers
 NUMBER = re.compile(r"\d+(?:[\u00a0\u202f ]\d{3}(?!\d))+(?:[.,]\d+)?|\d+(?:[.,'\u2019]\d+)*|(?<![\w.,])[.,]\d+")
-TIME_OR_DATE = re.compile(r"(?<!\d)\d+(?:[:/-]\d+){1,2}(?!\d)")
+TIME_OR_DATE = re.compile(r"(?<![0-9])[0-9]+(?:[:/-][0-9]+){1,2}(?![0-9])")
 # digits of other scripts and of exponents compare as plain ones
 DIGITS = {
     code: str(unicodedata.digit(chr(code)))
@@ -44,6 +44,11 @@ END = re.compile(r"([?？؟;\u037e!！.。…:：])[\"'”’»“)\]」』\s]*\
 BRANCHES = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select|choice)")
 MIN_UNTRANSLATED = 4  # lower-case words in a run that both texts have
 MIN_DOUBLED = 4  # letters of a doubled word: shorter ones are often right, as in "die, die"
+# one text is much longer if it exceeds this multiple of the other one's length, and some characters more
+MAX_LENGTH_RATIO, EXTRA_CHARACTERS = 1.3, 20
+MIN_CASED_SHARE = 0.9
+# the end of a sentence, and the first character of the next one
+NEXT_SENTENCE = re.compile(r"(?<=[^\W_][.!?…])[^\w\s]*\s+[^\w\s]*(\w)")
 BRACKETS = ("()", "{}")
 BRACKET_FORMS = str.maketrans("（）［］｛｝【】[]", "()(){}()()")
 BRACKET_MARKS = frozenset("(){}[]（）［］｛｝【】")
@@ -74,6 +79,7 @@ def checks_of(
     checks += _untranslated_check(tokens, target_tokens)
     checks += _bracket_checks(source_words, target_words)
     checks += _negation_check(source_words, target_words, languages)
+    checks += _sentence_check(source, translation)
     return tuple(checks)
 
 
@@ -159,9 +165,10 @@ def _number_checks(source: str, translation: str, languages: tuple[str | None, s
         yield Check("numbers", number, "")
     # a source that writes a large number in words may account for any larger number of its translation
     has_large_number = bool(added) and LARGE_NUMBER.search(source) is not None
+    if has_large_number:
+        added = [number for number in added if _integer(re.sub(r"\D", "", number)) <= MAX_SMALL_NUMBER]
     for number in _joined(added, translation):
-        if not has_large_number or _integer(re.sub(r"\D", "", number)) <= MAX_SMALL_NUMBER:
-            yield Check("numbers", "", number)
+        yield Check("numbers", "", number)
 
 
 def _joined(numbers: Sequence[str], text: str) -> list[str]:
@@ -475,3 +482,30 @@ def _negation_check(source: str, translation: str, languages: Iterable[str | Non
     match = re.search(target_strict, translation, re.IGNORECASE)
     if match and not re.search(source_loose, source, re.IGNORECASE):
         yield Check("negation", "", match[0])
+
+
+# ---- sentences
+def _sentence_check(source: str, translation: str) -> Iterator[Check]:
+    """Yield the numbers of sentences, if one text has more and is much longer, so that some are made up or lost.
+
+    On 13,025 human translations (FLORES, Tatoeba and newstest 2014, between English and Portuguese or German), it
+    yields nothing. If the sentence of another line is added, it finds 41 to 93 % of the additions.
+    """
+    shorter, longer = sorted((source, translation), key=len)
+    if len(longer) <= MAX_LENGTH_RATIO * len(shorter) + EXTRA_CHARACTERS:
+        return
+    source_count, target_count = _num_sentences(source), _num_sentences(translation)
+    has_more = source_count < target_count if longer is translation else source_count > target_count
+    if has_more and _is_cased(source) and _is_cased(translation):
+        yield Check("sentences", str(source_count), str(target_count))
+
+
+def _num_sentences(text: str) -> int:
+    """Count the sentences of a text that has capital letters; abbreviations may count, too."""
+    return 1 + sum(match[1].isupper() for match in NEXT_SENTENCE.finditer(text))
+
+
+def _is_cased(text: str) -> bool:
+    """Return whether nearly all letters have a lower and an upper case, unlike those of Chinese, Arabic or Thai."""
+    letters = [character for character in text if character.isalpha()]
+    return sum(letter.lower() != letter.upper() for letter in letters) > MIN_CASED_SHARE * len(letters)

@@ -94,6 +94,10 @@ def problems_of(coverage: Values, source: str, translation: str) -> list[Problem
 def _problem_of_check(check: Values, source: str, translation: str) -> Problem:
     """Return what a rule has found as a problem."""
     kind, missing, added = check["kind"], check["missing"], check["added"]
+    if kind == "sentences":
+        unit = "sentence" if missing == "1" else "sentences"
+        comparison = "longer" if int(missing) < int(added) else "shorter"
+        return Problem("fault", f"The text has {missing} {unit}, the translation {added}, and is much {comparison}.")
     is_last = kind == "end"
     spans = [
         _span_of("source", source, missing, is_last),

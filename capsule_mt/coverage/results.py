@@ -66,7 +66,17 @@ class Adequacy:
 
 
 CheckKind = Literal[
-    "numbers", "signs", "placeholders", "tags", "urls", "end", "doubled", "untranslated", "brackets", "negation"
+    "numbers",
+    "signs",
+    "placeholders",
+    "tags",
+    "urls",
+    "end",
+    "doubled",
+    "untranslated",
+    "brackets",
+    "negation",
+    "sentences",
 ]
 
 
@@ -75,7 +85,8 @@ class Check:
     """A fault that a rule finds: the translation lacks `missing`, or has `added`, which the source lacks.
 
     If the `kind` is "end", `missing` and `added` are the final marks of source and translation. If it is
-    "untranslated", `missing` is the text that stayed in the source language.
+    "untranslated", `missing` is the text that stayed in the source language. If it is "sentences", they are the
+    numbers of sentences of source and translation, of which the longer text has more.
     """
 
     kind: CheckKind

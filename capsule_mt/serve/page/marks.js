@@ -32,6 +32,10 @@ function spanOf(side, text, words, isLast = false) {
 
 /** Return a check by rule as a problem. */
 function problemOfCheck({ kind, missing, added }, source, target) {
+  if (kind === "sentences") {
+    const [unit, comparison] = [missing === "1" ? "sentence" : "sentences", Number(missing) < Number(added) ? "longer" : "shorter"];
+    return { level: "fault", message: `The text has ${missing} ${unit}, the translation ${added}, and is much ${comparison}.`, spans: [] };
+  }
   const spans = [
     missing && spanOf("source", source, missing, kind === "end"),
     added && spanOf("target", target, kind === "doubled" ? `${added} ${added}` : added, kind === "end"),
