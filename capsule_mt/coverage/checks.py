@@ -488,8 +488,8 @@ def _negation_check(source: str, translation: str, languages: Iterable[str | Non
 def _sentence_check(source: str, translation: str) -> Iterator[Check]:
     """Yield the numbers of sentences, if one text has more and is much longer, so that some are made up or lost.
 
-    On 13,025 human translations (FLORES, Tatoeba and newstest 2014, between English and Portuguese or German), it
-    yields nothing. If the sentence of another line is added, it finds 41 to 93 % of the additions.
+    The ratio was chosen on FLORES, Tatoeba and newstest 2014. On other texts, it finds 39 to 66 % of added lines, and
+    41 of 18,837 human translations.
     """
     shorter, longer = sorted((source, translation), key=len)
     if len(longer) <= MAX_LENGTH_RATIO * len(shorter) + EXTRA_CHARACTERS:
