@@ -9,17 +9,28 @@ def is_plain(linear: nn.Linear) -> bool:
     return isinstance(linear, nn.Linear) and type(linear.weight) is nn.Parameter and linear.weight.is_floating_point()
 
 
+def is_offloaded(linear: nn.Linear) -> bool:
+    """Return whether accelerate keeps a layer's weights elsewhere, and loads them only while the layer is called."""
+    return hasattr(linear, "_hf_hook") and getattr(linear.weight, "is_meta", False)
+
+
 def matrix_of(linear: nn.Linear) -> torch.Tensor:
     """Return the weight [out, in] of a linear layer as floating-point numbers.
 
     A quantised layer may store integers, or an object that only the layer itself can multiply. An adapted layer stores
-    the adapter's part elsewhere. So these layers are applied to the identity matrix, and the bias is subtracted.
+    the adapter's part elsewhere, and accelerate offloads weights. So these layers are applied to the identity matrix,
+    and the bias is subtracted.
     """
     weight = linear.weight
-    if is_plain(linear) or (torch.compiler.is_compiling() and isinstance(linear, nn.Linear)):
+    offloaded = is_offloaded(linear)
+    if (is_plain(linear) or (torch.compiler.is_compiling() and isinstance(linear, nn.Linear))) and not offloaded:
         return weight
-    device = getattr(weight, "device", None)  # a method in torch.ao's layers
-    identity = torch.eye(linear.in_features, device=device if isinstance(device, torch.device) else None)
+    device = None if offloaded else getattr(weight, "device", None)  # a method in torch.ao's layers
+    identity = torch.eye(
+        linear.in_features,
+        device=device if isinstance(device, torch.device) else None,
+        dtype=weight.dtype if offloaded else None,
+    )
     is_trainable = any(parameter.requires_grad for parameter in linear.parameters())
     with torch.set_grad_enabled(is_trainable and torch.is_grad_enabled()):
         return (linear(identity) - linear(torch.zeros_like(identity[:1]))).t()
@@ -27,5 +38,7 @@ def matrix_of(linear: nn.Linear) -> torch.Tensor:
 
 def vector_of(linear: nn.Linear) -> torch.Tensor:
     """Return the bias [out] of a linear layer that has one."""
+    if is_offloaded(linear):
+        return linear(torch.zeros(linear.in_features, dtype=linear.weight.dtype))
     bias = linear.bias
     return bias() if callable(bias) and not isinstance(bias, torch.Tensor) else bias

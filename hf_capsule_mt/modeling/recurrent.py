@@ -5,7 +5,6 @@ Legend: B batch, T positions, d width of a state. Sequences are compact: their p
 
 import contextlib
 from collections.abc import Callable
-from typing import cast
 
 import torch
 from torch import nn
@@ -115,7 +114,8 @@ class FusedLayer(nn.RNNBase):
         # under autocast the state is of another precision than the input
         directions = 2 if self.bidirectional else 1
         first = tuple(tensor.to(hidden.dtype).expand(directions, -1, -1).contiguous() for tensor in state)
-        weights = cast(list[torch.Tensor], self._flat_weights)
+        # not `_flat_weights`, which keeps the old tensors where accelerate brings weights back from the disk
+        weights: list[torch.Tensor] = [weight for direction in self.all_weights for weight in direction]
         if lengths is None:
             outputs, *last = self.fused(hidden, first, weights, self.bidirectional)
         else:

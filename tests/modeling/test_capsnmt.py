@@ -55,6 +55,25 @@ class TestCapsNMT(RecurrentChecks):
             model.generate(**self.source(batch), cache_implementation="quantized")
 
 
+@pytest.mark.parametrize("mix", CAPSNMT)
+def test_weights_may_stay_on_the_disk(mix, tmp_path):
+    """accelerate loads the weights of a layer while it is called, so no weight may be read from outside."""
+    torch.manual_seed(0)
+    randomize(CapsNMTForConditionalGeneration(CapsNMTConfig(**SIZES | CAPSNMT[mix]))).save_pretrained(
+        tmp_path / "model"
+    )
+    on_disk = {"device_map": {"": "disk"}, "offload_folder": tmp_path / "offloaded"}
+    expected, output = (
+        CapsNMTForConditionalGeneration.from_pretrained(tmp_path / "model", **settings)
+        .eval()(
+            torch.tensor([[5, 7, 9, EOS], [6, EOS, PAD, PAD]]), decoder_input_ids=torch.tensor([[START, 8, 9]] * 2)
+        )
+        .logits
+        for settings in ({}, on_disk)
+    )
+    torch.testing.assert_close(output, expected)
+
+
 # ---- the fast step
 @pytest.mark.parametrize(("source_attention", "lengths"), [(False, (5, 5)), (True, (7, 4, 5))])
 def test_the_decoding_step_compiles(source_attention, lengths):
