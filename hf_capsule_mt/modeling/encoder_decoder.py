@@ -90,7 +90,14 @@ class Stack(CapsulePreTrainedModel):
                 raise ValueError(
                     f"`input_ids` of {type(self).__name__} must be [batch, tokens], got {list(input_ids.shape)}{hint}"
                 )
-            return self.embed_tokens(input_ids)
+            try:
+                return self.embed_tokens(input_ids)
+            except IndexError:  # on a CPU; a GPU reports an assertion later, and checking ids there would wait for it
+                size = self.embed_tokens.num_embeddings
+                unknown = input_ids[(input_ids < 0) | (input_ids >= size)].tolist()
+                raise IndexError(
+                    f"`input_ids` of {type(self).__name__} must be token ids from 0 to {size - 1}, got {unknown[:5]}"
+                ) from None
         width = self.embed_tokens.embedding_dim
         if inputs_embeds.dim() != 3 or inputs_embeds.shape[-1] != width:
             raise ValueError(

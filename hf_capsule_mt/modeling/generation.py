@@ -162,6 +162,8 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
         decoding step computed there. They follow the winning beam, sampling and speculative decoding by themselves,
         and decoding keeps its speed.
         """
+        if kwargs.get("cache_implementation") == "paged":  # transformers would log an error, and return the source
+            raise ValueError(_cache_advice("paged"))
         output = super().generate(inputs, *args, **kwargs)
         if not output_routing_weights:
             return output
@@ -171,6 +173,27 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
             kwargs[self.main_input_name] = inputs
         output["routing_weights"] = self._force_routing_weights(output["sequences"], kwargs)
         return output
+
+    def _prepare_cache_for_generation(self, generation_config: GenerationConfig, *args: Any, **kwargs: Any) -> Any:
+        """Refuse a cache that does not work, before transformers fails with another error."""
+        name = generation_config.cache_implementation or ""
+        if name == "quantized":
+            raise ValueError(_cache_advice(name))
+        if name.startswith("offloaded") and not torch.cuda.is_available():
+            raise ValueError(
+                f'`cache_implementation` "{name}" moves the cache between a GPU and the CPU, and there is no GPU: '
+                "leave it out"
+            )
+        return super()._prepare_cache_for_generation(generation_config, *args, **kwargs)  # type: ignore[misc]
+
+    def _get_logits_processor(self, generation_config: GenerationConfig, *args: Any, **kwargs: Any) -> Any:
+        """Refuse classifier-free guidance, for which transformers calls the model without `decoder_input_ids`."""
+        if generation_config.guidance_scale not in (None, 1):
+            raise ValueError(
+                f"`guidance_scale` must be 1.0 or left out, got {generation_config.guidance_scale}: transformers "
+                "computes guidance only for models without an encoder"
+            )
+        return super()._get_logits_processor(generation_config, *args, **kwargs)  # type: ignore[misc]
 
     def _force_routing_weights(self, sequences: torch.Tensor, generate_kwargs: dict[str, Any]) -> Any:
         """Return the routing weights of a forward pass that is forced to produce `sequences` [B * returned, T]."""
@@ -183,6 +206,13 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
         return self(
             **source, decoder_input_ids=sequences[:, :-1], use_cache=False, output_routing_weights=True
         ).routing_weights
+
+
+def _cache_advice(name: str) -> str:
+    return (
+        f'`cache_implementation` "{name}" is only for models without an encoder; leave it out, or use "static" to '
+        "compile the decoding step"
+    )
 
 
 def _repeat_rows(value: Any, num_rows: int) -> Any:

@@ -321,3 +321,34 @@ def test_every_family_takes_what_marian_takes(name, model, models, tokenizer):
     if error is None and isinstance(actual, Exception):
         raise actual
     assert (type(actual) if isinstance(actual, Exception) else None) == error
+
+
+@pytest.mark.parametrize("model", ["off", "ssru", "capsnmt", "rnmt"])
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"guidance_scale": 1.5}, r"`guidance_scale` must be 1\.0 or left out, got 1\.5"),
+        ({"cache_implementation": "paged"}, '`cache_implementation` "paged" is only for models without an encoder'),
+        ({"cache_implementation": "quantized"}, '`cache_implementation` "quantized" is'),
+    ],
+)
+def test_what_transformers_has_only_for_decoders_is_refused(model, settings, message, models, tokenizer):
+    with pytest.raises(ValueError, match=message):
+        models[model].generate(**Call(models[model], tokenizer).source, **settings)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="works with a GPU")
+def test_an_offloaded_cache_needs_a_gpu(models, tokenizer):
+    for name in ("offloaded", "offloaded_static"):
+        with pytest.raises(ValueError, match=f'`cache_implementation` "{name}" moves the cache between a GPU and the'):
+            models["off"].generate(**Call(models["off"], tokenizer).source, cache_implementation=name)
+
+
+@pytest.mark.parametrize("model", ["off", "ssru", "capsnmt", "rnmt"])
+def test_token_ids_outside_of_the_vocabulary_are_named(model, models):
+    size = models[model].config.vocab_size
+    for token_id in (-1, size):
+        with pytest.raises(IndexError, match=rf"Encoder must be token ids from 0 to {size - 1}, got \[{token_id}\]"):
+            models[model].generate(torch.tensor([[5, token_id]]))
+        with pytest.raises(IndexError, match=rf"Decoder must be token ids from 0 to {size - 1}, got \[{token_id}\]"):
+            models[model](torch.tensor([[5]]), decoder_input_ids=torch.tensor([[5, token_id]]))
