@@ -85,7 +85,7 @@ def quickstart(records: Records) -> str:
 
 def benchmarks(records: Records) -> str:
     """Return the training, memory and decoding tables of each benchmark run."""
-    names = ("benchmark-cpu", "benchmark-guided-cpu", "benchmark-decode-cpu")
+    names = ("benchmark-cpu", "benchmark-routing-cpu", "benchmark-guided-cpu", "benchmark-decode-cpu")
     return "\n".join(render_benchmark(records.named("studies")[name]) for name in names)
 
 
