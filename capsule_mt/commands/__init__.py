@@ -109,7 +109,9 @@ def _run_named() -> int:
     if name == "help" and len(sys.argv) > 2:
         name, sys.argv[1:] = sys.argv[2], [sys.argv[2], "--help"]
     if name in ("-h", "--help", "help"):
-        print(overview())
+        from capsule_mt.commands.console import run
+
+        run(lambda: print(overview()))  # it may be piped into `head`
         return 0
     if name in ("-V", "--version"):
         from capsule_mt import __version__

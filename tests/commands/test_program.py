@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import re
 import subprocess
 import sys
@@ -95,6 +96,22 @@ for name in {tuple(PACKAGES)}:
         assert stopped.code == 0, (name, stopped.code)
 """
     assert python(code).count("usage: capsule-mt") == 1 + len(PACKAGES)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes of POSIX")
+def test_help_whose_reader_has_gone_ends_without_a_traceback():
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = subprocess.run(
+        [sys.executable, "-m", "capsule_mt", "--help"],
+        cwd=ROOT,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writer)
+    assert (process.returncode, process.stderr) == (141, "")
 
 
 REGISTERED = """
