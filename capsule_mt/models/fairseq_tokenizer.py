@@ -9,10 +9,11 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.messages import shown
-from capsule_mt.models.languages import Pairs, language_codes_of
+from capsule_mt.models.languages import language_codes_of, pair_tokenizer
 from capsule_mt.models.opening import read_file
 from capsule_mt.models.sentencepiece import CONTROL, UNKNOWN, SentencePieceEncoder, joined_pieces, read_sentencepiece
 from capsule_mt.models.tokenizer import TOKENIZER_FILE, cleaned_up, read_tokenizer_config
@@ -88,7 +89,7 @@ class FairseqTokenizer:
         self.source_language: str | None = config.get("src_lang") or default_language
         self.ends_with_language = bool(added_tokens and config.get("legacy_behaviour"))
         self.cleans_up = bool(config.get("clean_up_tokenization_spaces"))
-        self.for_pair = Pairs(self)
+        self.for_pair = partial(pair_tokenizer, self)
 
     @property
     def target_texts(self) -> dict[int, str]:

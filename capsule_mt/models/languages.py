@@ -76,22 +76,11 @@ class PairTokenizer:
         return self._tokenizer.decode(ids)
 
 
-class Pairs:
-    """The directions of a tokenizer of many languages, each made once."""
-
-    def __init__(self, tokenizer: ManyLanguages) -> None:
-        self._tokenizer = tokenizer
-        self._pairs: dict[tuple[str | None, str | None], PairTokenizer] = {}
-
-    def __call__(self, source: str | None, target: str | None) -> PairTokenizer:
-        """Return the tokenizer from one language to another; codes may be another model's, such as "de"."""
-        if (source, target) not in self._pairs:
-            codes = self._tokenizer.language_codes
-            source_code = code_of("src_lang", source or self._tokenizer.source_language, codes)
-            self._pairs[source, target] = PairTokenizer(
-                self._tokenizer, source_code, code_of("tgt_lang", target, codes)
-            )
-        return self._pairs[source, target]
+def pair_tokenizer(tokenizer: ManyLanguages, source: str | None, target: str | None) -> PairTokenizer:
+    """Return the tokenizer from one language to another; codes may be another model's, such as "de"."""
+    codes = tokenizer.language_codes
+    source_code = code_of("src_lang", source or tokenizer.source_language, codes)
+    return PairTokenizer(tokenizer, source_code, code_of("tgt_lang", target, codes))
 
 
 def code_of(argument: str, language: str | None, codes: Collection[str]) -> str:
@@ -99,6 +88,8 @@ def code_of(argument: str, language: str | None, codes: Collection[str]) -> str:
 
     argument: the name for errors.
     """
+    if language is not None and not isinstance(language, str):
+        raise TypeError(f"`{argument}` must be text such as {next(iter(codes))!r}, got {language!r}")
     if language in codes:
         return str(language)
     first, region = language_and_region(language or "")

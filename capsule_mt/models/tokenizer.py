@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from tokenizers import Tokenizer as FastTokenizer
@@ -10,7 +10,7 @@ from tokenizers import Tokenizer as FastTokenizer
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.files.line_failures import may_be_line_error
 from capsule_mt.messages import shown
-from capsule_mt.models.languages import Pairs, language_codes_of
+from capsule_mt.models.languages import language_codes_of, pair_tokenizer
 from capsule_mt.models.opening import read_file
 from capsule_mt.models.weights import CheckpointError, read_json
 from capsule_mt.text.tokenizer import Encoded
@@ -51,7 +51,7 @@ class FileTokenizer:
         is_mbart = str(config.get("tokenizer_class")).startswith("MBartTokenizer")
         self.ends_with_language = bool(config.get("legacy_behaviour", is_mbart))
         self.end_id = special.get(token_content(config.get("eos_token")) or "</s>", -1)
-        self.for_pair = Pairs(self)
+        self.for_pair = partial(pair_tokenizer, self)
         self._texts: dict[int, str] = {}  # of target tokens alone, which coverage reads one by one
 
     @property

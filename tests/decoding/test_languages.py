@@ -342,6 +342,14 @@ def test_languages_that_a_model_does_not_have(language, message):
     assert str(error.value).startswith("`tgt_lang` must be ")
 
 
+@pytest.mark.parametrize("language", [5, ["de"], b"de"])
+def test_languages_of_a_wrong_type(language, folders):
+    translator = Translator.from_pretrained(folders["nllb"][0], src_lang="de", tgt_lang="en")
+    message = f"`tgt_lang` must be text such as 'ace_Arab', got {language!r}"
+    with pytest.raises(TypeError, match=re.escape(message)):
+        translator("Hut", tgt_lang=language)
+
+
 def test_lists_of_languages_are_those_of_transformers():
     from transformers.models.m2m_100.tokenization_m2m_100 import FAIRSEQ_LANGUAGE_CODES as M2M
     from transformers.models.mbart50.tokenization_mbart50 import FAIRSEQ_LANGUAGE_CODES as MBART50
