@@ -86,7 +86,9 @@ def take_input(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -
     if not models:
         _refuse_model_file(files, parser)
     if len(files) + bool(texts) + (arguments.input is not None) > 1:
-        parser.error(f"one file is translated at a time, got {', '.join(inputs)}")
+        is_output = len(files) == 2 and os.path.exists(files[0]) and not os.path.exists(files[1])
+        hint = f"; to write {files[1]}, name it by `--output {files[1]}`" if is_output else ""
+        parser.error(f"one file is translated at a time, got {', '.join(inputs)}{hint}")
     if not models:
         parser.error(f"name a model before the {'file' if files else 'text'}, got only {inputs[0]}")
     for name in models[1:]:

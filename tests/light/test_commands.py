@@ -500,7 +500,11 @@ def test_a_column_and_an_encoding(run, expected, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("a.srt", "b.srt"), "one file is translated at a time, got a.srt, b.srt"),
+        (
+            ("a.srt", "b.srt"),
+            "one file is translated at a time, got a.srt, b.srt; to write b.srt, name it by `--output",
+        ),
+        (("b.srt", "a.srt"), "one file is translated at a time, got b.srt, a.srt\n"),
         (("a.srt", "--column", 2), "`column` is for tables (tsv, csv), this is srt"),
         (
             ("a.txt", "--keep", "colours"),
