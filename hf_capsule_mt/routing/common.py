@@ -81,7 +81,7 @@ def sum_width(values: torch.Tensor) -> torch.Tensor:
     return values.squeeze(-1) if values.shape[-1] == 1 else values.sum(dim=-1)
 
 
-def weighted_sum(weight: torch.Tensor | None, values: torch.Tensor) -> torch.Tensor:
+def sum_inputs(weight: torch.Tensor | None, values: torch.Tensor) -> torch.Tensor:
     """Return sum_n weight_nm x_nmd [..., M, D] of [..., N, 1 or M] (`None`: of ones) and x [..., N, M, D]."""
     return (values if weight is None else weight.unsqueeze(-1) * values).sum(dim=-3)
 

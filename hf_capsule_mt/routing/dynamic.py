@@ -9,9 +9,9 @@ from hf_capsule_mt.routing.common import (
     exp,
     is_traced,
     iteration_dtype,
+    sum_inputs,
     sum_width,
     uniform_log_assignment,
-    weighted_sum,
     with_weights,
     without_masked,
 )
@@ -75,11 +75,11 @@ def _route_dynamic(
         log_assignment = log_assignments[-1].detach() if detach else log_assignments[-1]
         if iteration == 0 and mask is None:  # a share that is the same for all takes no pass over the votes
             num_inputs, num_outputs = values.shape[-3:-1]
-            total_input = weighted_sum(None, values) / (num_inputs if normalize_total_input else num_outputs)
+            total_input = sum_inputs(None, values) / (num_inputs if normalize_total_input else num_outputs)
         elif normalize_total_input:  # as a softmax over the inputs: exact, without dividing by a tiny sum
-            total_input = weighted_sum(without_masked(log_assignment, mask).softmax(dim=-2), values)
+            total_input = sum_inputs(without_masked(log_assignment, mask).softmax(dim=-2), values)
         else:
-            total_input = weighted_sum(exp(log_assignment), values)
+            total_input = sum_inputs(exp(log_assignment), values)
         capsules = squash(total_input)  # [..., M, D]
         if iteration < num_iterations - 1:
             comparison = comparison + capsules

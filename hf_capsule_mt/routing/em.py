@@ -15,9 +15,9 @@ from hf_capsule_mt.routing.common import (
     exp,
     is_traced,
     iteration_dtype,
+    sum_inputs,
     sum_width,
     uniform_log_assignment,
-    weighted_sum,
     with_weights,
     without_masked,
 )
@@ -142,12 +142,12 @@ def _route_em(
         total_mass = exp(peak) * relative_total
         is_uniform = iteration == 0 and mask is None and log_presence is None
         weight, scale = None if is_uniform else relative_mass, (1 / relative_total).unsqueeze(-1)
-        mean = weighted_sum(weight, values) * scale  # [..., M, D]
+        mean = sum_inputs(weight, values) * scale  # [..., M, D]
         # sigma has its minimum at mu, so its slope by mu is 0; without an E-step nothing else asks for that slope
         center = mean if iteration < len(lambdas) - 1 else mean.detach()
         # (V - mu)^2 in one pass, as is its gradient by V: the difference is not kept
         squared_distance = mse_loss(values, center.unsqueeze(-3).expand_as(values), reduction="none")  # [..., N, M, D]
-        variance = weighted_sum(weight, squared_distance) * scale + min_variance  # [..., M, D]
+        variance = sum_inputs(weight, squared_distance) * scale + min_variance  # [..., M, D]
         log_variance = sum_width(variance.log())  # [..., M]
         cost = 0.5 * (log_variance + width * (1 + LOG_TWO_PI)) * total_mass  # [..., M]
         log_output_activation = logsigmoid(inverse_temperature * (beta_a - beta_u * total_mass - cost))  # [..., M]

@@ -40,7 +40,7 @@ HEAVY = {
     "data": {"capsule_mt.files"},
     "evaluation": {"capsule_mt.calibration", "capsule_mt.files"},
     "modeling": {"routing", "configuration"},
-    "loading": {"modeling", "capsule_mt.engine", "capsule_mt.models"},
+    "loading": {"modeling", "capsule_mt.engine", "capsule_mt.models", "capsule_mt.catalog.entries"},
     "decoding": {
         *("data.separate_tokenizer", "loading", "modeling"),
         *(f"capsule_mt.{room}" for room in ("calibration", "catalog", "coverage", "engine", "files", "models")),
