@@ -44,6 +44,14 @@ KEEPS_ALL_TOKENS = (False, "do_not_truncate")
 CLEAN_UP = "clean_up_tokenization_spaces"
 # the options that a call may have besides the fields of `TranslationOptions`
 NAMES = frozenset({*BY_NAME, *NEUTRAL, *SPECIAL_TOKENS, *SAMPLING_OPTIONS, *IGNORED, CLEAN_UP})
+# what CTranslate2, EasyNMT and Marian call some of them
+OTHER_NAMES = {
+    "beam_size": "num_beams",
+    "num_hypotheses": "num_return_sequences",
+    "normalize": "length_penalty",
+    "max_decoding_length": "max_new_tokens",
+    "max_batch_size": "batch_size",
+}
 _DEFAULTS = {option.name: option.default for option in SEARCH_FIELDS}
 
 
@@ -129,7 +137,10 @@ def refuse_unknown(options: Iterable[str], names: Collection[str] = NAMES) -> No
     """Raise an error that names an option which is not among these."""
     for name in options:
         if name not in names:
-            hint = nearest(name, {*names, *TranslationOptions._fields[:-1]}) or f"it takes {', '.join(BY_NAME)}"
+            if name in OTHER_NAMES:
+                hint = f"did you mean `{OTHER_NAMES[name]}`?"
+            else:
+                hint = nearest(name, {*names, *TranslationOptions._fields[:-1]}) or f"it takes {', '.join(BY_NAME)}"
             raise ValueError(f"`{name}` is not an option of this translator: {hint}")
 
 

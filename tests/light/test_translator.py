@@ -266,6 +266,8 @@ def test_what_is_refused():
     ("name", "hint"),
     [
         ("num_beam", "did you mean `num_beams`"),
+        ("beam_size", "did you mean `num_beams`"),
+        ("num_hypotheses", "did you mean `num_return_sequences`"),
         ("no_repeat_ngram", "did you mean `no_repeat_ngram_size`"),
         ("split_sentence", "did you mean `split_sentences`"),
         ("generate_kwargs", "it takes num_beams, num_return_sequences"),
