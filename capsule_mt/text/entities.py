@@ -7,7 +7,7 @@ import re
 from functools import lru_cache
 
 ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][\da-fA-F]{1,6}|[A-Za-z]\w{1,31});")
-NO_BREAK_AFTER_NUMBER = re.compile(r"(\d[\d.,]*)(&nbsp;|&#160;|&#xA0;)")
+NO_BREAK_AFTER_NUMBER = re.compile(r"(?<![\d.,])(\d[\d.,]*)(&nbsp;|&#160;|&#xA0;)")
 
 
 @lru_cache(maxsize=1024)
