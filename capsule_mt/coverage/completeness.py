@@ -21,7 +21,7 @@ def gap_of(attention: Sequence[float]) -> float:
     length = min(GAP_WORDS, len(doubts))
     if not length:
         return 0.0
-    max_mean = max(map(sum, zip(*(doubts[start:] for start in range(length)), strict=False))) / length
+    max_mean = max(sum(doubts[start : start + length]) / length for start in range(len(doubts) - length + 1))
     return (max_mean - SMALLEST_DOUBT) / (LARGEST_DOUBT - SMALLEST_DOUBT)
 
 

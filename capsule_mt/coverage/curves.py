@@ -19,8 +19,7 @@ def evidence_of(covered: float) -> float:
     """Return the logit of a share, within bounds. By deletion, this is how many nats a word adds to a translation."""
     if not 0.0 < covered < 1.0:
         return math.copysign(LARGEST_EVIDENCE, covered - 0.5)
-    evidence = math.log(covered / (1 - covered))
-    return evidence if -LARGEST_EVIDENCE < evidence < LARGEST_EVIDENCE else math.copysign(LARGEST_EVIDENCE, evidence)
+    return min(max(math.log(covered / (1 - covered)), -LARGEST_EVIDENCE), LARGEST_EVIDENCE)
 
 
 def on_curve(points: Curve, value: float) -> float:
@@ -31,5 +30,4 @@ def on_curve(points: Curve, value: float) -> float:
     if value <= points[right][0]:  # most values are beyond the last point
         right = bisect_left(points, value, 1, right, key=itemgetter(0))
     (x0, y0), (x1, y1) = points[right - 1], points[right]
-    share = (value - x0) / (x1 - x0)
-    return y0 + (share if 0.0 < share < 1.0 else float(share >= 1.0)) * (y1 - y0)
+    return y0 + min(max((value - x0) / (x1 - x0), 0.0), 1.0) * (y1 - y0)

@@ -218,15 +218,9 @@ def _complete(
 
 def word_attention(piece: Piece, received: Sequence[float]) -> list[float]:
     """Return for each word the most attention that any of its tokens receives; 1 for a mark."""
-    attention = []
-    for _, tokens, is_punctuation, _, _, _, _, is_copied in piece.words:  # faster than each by its name
-        if is_punctuation or is_copied:
-            attention.append(1.0)
-        elif len(tokens) == 1:
-            attention.append(received[tokens[0]])
-        else:
-            attention.append(max([received[token] for token in tokens], default=0.0))
-    return attention
+    return [
+        1.0 if word.is_exempt else max((received[token] for token in word.tokens), default=0.0) for word in piece.words
+    ]
 
 
 def attention_coverage(
@@ -280,10 +274,7 @@ def _by_verification(
 
 def _candidate(piece: Piece, hypothesis: Hypothesis, translation: str) -> Candidate:
     """Return a translation to verify."""
-    markable = [
-        not (is_punctuation or is_unknown or is_optional or is_copied)
-        for _, _, is_punctuation, is_unknown, is_optional, _, _, is_copied in piece.words
-    ]
+    markable = [not (word.is_exempt or word.is_optional or word.is_unknown) for word in piece.words]
     attention = word_attention(piece, hypothesis.received or [])
     return Candidate(piece, translation, hypothesis.ids, attention, markable, sum(hypothesis.log_probs))
 
@@ -394,21 +385,19 @@ def _piece_coverage(
     `marked`, and average the shares before calibration.
     """
     shares, marks, counted = list[float](), list[bool](), list[tuple[float, bool]]()
-    threshold = CALIBRATED_THRESHOLD if curves is None else curves.get("threshold", CALIBRATED_THRESHOLD)
     for word, value, mark in zip(piece.words, covered, marked, strict=True):
-        _, _, is_punctuation, is_unknown, is_optional, is_function, _, is_copied = word
         share = value
         if curves is not None:
-            share = 1.0 if is_punctuation or is_copied else on_curve(curves["words"], evidence_of(value))
+            share = 1.0 if word.is_exempt else on_curve(curves["words"], evidence_of(value))
             if by_curve:
-                mark = share < threshold and not is_optional
-        if is_unknown:
+                mark = share < curves.get("threshold", CALIBRATED_THRESHOLD) and not word.is_optional
+        if word.is_unknown:
             value, share, mark = 0.0, 0.0, True
-        if is_copied or (mark and _is_in_translation(piece, word, translation)):
+        if word.is_copied or (mark and _is_in_translation(piece, word, translation)):
             value, share, mark = 1.0, 1.0, False
         shares.append(share)
         marks.append(mark)
-        if not is_punctuation and not is_optional and (mark or not is_function):
+        if word.counts and (mark or not word.is_function):
             counted.append((share if by_curve else value, mark))
     score = 1.0
     if counted:

@@ -22,7 +22,7 @@ def doubled_phrases(text: str) -> Counter[str]:
 
 def doubled_among(words: Sequence[str]) -> Counter[str]:
     """Count the phrases of these words that are followed by themselves, longest phrases first."""
-    words = [*map(str.casefold, words)]
+    words = [word.casefold() for word in words]
     counts: Counter[str] = Counter()
     lengths = range(1, LONGEST_REPEATED_PHRASE + 1)
     # nearly all texts end here: of a doubled phrase of n words, each word stands again n words further on

@@ -124,10 +124,7 @@ def doubts(
     shortlist: the tokens among which the candidates were scored; `None` for all.
     """
 
-    # of each word the lowest that its attention allows, as `doubt_of` has it
-    doubts_by_candidate = [
-        [-evidence_of(share) - LOSS * LARGEST_LOSS for share in candidate.attention] for candidate in candidates
-    ]
+    doubts_by_candidate = [list(map(doubt_of, candidate.attention)) for candidate in candidates]
     # first attention alone, then the reverse model, and only then a pass without the word: fewer words in each round
     suspects = {
         index: words

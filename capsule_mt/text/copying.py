@@ -114,7 +114,7 @@ def without_copied_edges(text: str, sentence: Span, has_ordinals: bool = True) -
     if lacks_words(text[start:end]):
         return Span(start, start)
     if not text[start : start + 2].isalpha():
-        for pattern in (LIST_MARK, EMOJI_BEFORE, NUMBERED)[: 2 if has_ordinals else 3]:
+        for pattern in (LIST_MARK, EMOJI_BEFORE) if has_ordinals else (LIST_MARK, EMOJI_BEFORE, NUMBERED):
             match = re.compile(pattern).match(text, start, end)
             start = match.end() if match else start
     if text[end - 1] > "\u1fff":  # emoji have higher code points

@@ -29,8 +29,7 @@ class ExpectedLength(NamedTuple):
 
     def predict(self, source: str) -> float:
         """Return the expected number of characters of a source's translation, at least 2."""
-        extras = self.extra_by_word
-        extra = sum(map(extras.__getitem__, filter(extras.__contains__, map(str.casefold, WORDS.findall(source)))))
+        extra = sum(self.extra_by_word.get(match[0].casefold(), 0.0) for match in WORDS.finditer(source))
         return max(2.0, self.start + self.slope * len(source) + extra)
 
     def shortness(self, source: str, translation: str) -> float:

@@ -76,12 +76,13 @@ def source_words(
     offsets: for each token, the characters that it stands for, or `None`.
     """
     has_unknown = unknown_id is not None and unknown_id in token_ids
-    words, (optional, function) = [], lists
+    words = []
     for span, tokens in words_of(text, offsets):
         word = text[span.start : span.end]
         folded = word.casefold()
         is_unknown = has_unknown and any(token_ids[token] == unknown_id for token in tokens)
-        words.append(SourceWord(span, tokens, is_mark(word), is_unknown, folded in optional, folded in function, span))
+        is_optional, is_function = folded in lists.optional, folded in lists.function
+        words.append(SourceWord(span, tokens, is_mark(word), is_unknown, is_optional, is_function, span))
     return words
 
 
@@ -110,16 +111,13 @@ def words_of(text: str, offsets: Offsets) -> list[tuple[Span, list[int]]]:
     offsets: for each token, the characters that it stands for, or `None`.
     """
     words: list[tuple[Span, list[int]]] = []
-    tokens = [token for token, span in enumerate(offsets) if span]
-    starts = [span[0] for span in offsets if span]
-    ends = latest_ends = [span[1] for span in offsets if span]
-    is_in_order = starts == sorted(starts) and ends == sorted(ends)
-    if not is_in_order:
-        tokens_by_span = sorted((span, token) for token, span in enumerate(offsets) if span)
-        tokens = [token for _, token in tokens_by_span]
-        starts = [span[0] for span, _ in tokens_by_span]
-        ends = [span[1] for span, _ in tokens_by_span]
-        latest_ends = list(accumulate(ends, max))  # ascends, so that a binary search finds the tokens of a word
+    tokens_by_span = sorted((span, token) for token, span in enumerate(offsets) if span)
+    tokens = [token for _, token in tokens_by_span]
+    starts = [span[0] for span, _ in tokens_by_span]
+    ends = [span[1] for span, _ in tokens_by_span]
+    # both ascend, so that a binary search finds the tokens of a word in a long text
+    latest_ends = list(accumulate(ends, max))
+    is_in_order = latest_ends == ends and tokens == sorted(tokens)
 
     def tokens_of(start: int, end: int) -> list[int]:
         """Return the tokens that share a character with a word."""
@@ -129,12 +127,6 @@ def words_of(text: str, offsets: Offsets) -> list[tuple[Span, list[int]]]:
         return sorted(tokens[index] for index in range(first, last) if ends[index] > start)
 
     has_unspaced = not text.isascii() and re.search(UNSPACED_SCRIPTS, text) is not None
-    if is_in_order and not has_unspaced:  # nearly all texts: the same, faster
-        for match in WORDS.finditer(text):
-            start, end = match.span()
-            if word_tokens := tokens[bisect_right(ends, start) : bisect_left(starts, end)]:
-                words.append((Span(start, end), word_tokens))
-        return words
     for match in WORDS.finditer(text):
         start, end = match.span()
         word_tokens = tokens_of(start, end)

@@ -14,7 +14,7 @@ from capsule_mt.messages import warn, warn_once
 from capsule_mt.models.model import LoadedModel
 from capsule_mt.options.table import Readings
 from capsule_mt.text.copying import TAG
-from capsule_mt.text.keeping import BLOCK_BREAK, Masked, masked
+from capsule_mt.text.keeping import BLOCK_BREAK, Masked, masked, overlaps
 from capsule_mt.text.languages import check_language, is_surely_other_language
 from capsule_mt.text.segments import Document, Piece, Segmenter, batches_of, check_texts
 from capsule_mt.text.sentences import Span
@@ -342,11 +342,7 @@ class Scorer:
         positions = None
         if spans is not None and not with_information:
             positions = [
-                [
-                    token
-                    for token, span in enumerate(offsets)
-                    if span and any(span[0] < end and start < span[1] for start, end in pair_spans)
-                ]
+                [token for token, span in enumerate(offsets) if span and overlaps(Span(*span), pair_spans)]
                 for offsets, pair_spans in zip(offsets_by_pair, compress(spans, has_pair), strict=True)
             ]
             # the probability of a token does not depend on later ones: leave these out

@@ -22,15 +22,13 @@ def matrix_of(linear: nn.Linear) -> torch.Tensor:
     and the bias is subtracted.
     """
     weight = linear.weight
-    offloaded = is_offloaded(linear)
-    if (is_plain(linear) or (torch.compiler.is_compiling() and isinstance(linear, nn.Linear))) and not offloaded:
+    if is_offloaded(linear):
+        identity = torch.eye(linear.in_features, dtype=weight.dtype)
+    elif is_plain(linear) or (torch.compiler.is_compiling() and isinstance(linear, nn.Linear)):
         return weight
-    device = None if offloaded else getattr(weight, "device", None)  # a method in torch.ao's layers
-    identity = torch.eye(
-        linear.in_features,
-        device=device if isinstance(device, torch.device) else None,
-        dtype=weight.dtype if offloaded else None,
-    )
+    else:
+        device = getattr(weight, "device", None)  # a method in torch.ao's layers
+        identity = torch.eye(linear.in_features, device=device if isinstance(device, torch.device) else None)
     is_trainable = any(parameter.requires_grad for parameter in linear.parameters())
     with torch.set_grad_enabled(is_trainable and torch.is_grad_enabled()):
         return (linear(identity) - linear(torch.zeros_like(identity[:1]))).t()
