@@ -5,6 +5,7 @@ are variables and which are properties, but hardly in which scope a variable is:
 JavaScript of the package, not the complete language.
 """
 
+import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -41,6 +42,7 @@ MODULE = r' from "\./\w+\.js"'
 IMPORT = re.compile(r'^import \{[^}]*\} from "\./(\w+)\.js";\n', re.MULTILINE)
 SHARED = re.compile(r'^(?:import|export) \{([^}]*)\} from "\./capsule\.js"', re.MULTILINE)
 DEFINITION = re.compile(r"^(?:async )?(?:const|let|function|class) (\w+)", re.MULTILINE)
+CONSTANT_OBJECT = re.compile(r"^const ([A-Z_]+) = (\{\".*\});\n", re.MULTILINE)  # as interface.js has them
 Token = tuple[str, str]  # its kind, and its text
 
 
@@ -53,8 +55,24 @@ def page_scripts(modules: Mapping[str, str], entries: Sequence[str] = ("index", 
     texts = {name: re.sub(MODULE, r' from "./capsule.js"', modules[name]) for name in entries}
     exports = {name.strip() for text in texts.values() for names in SHARED.findall(text) for name in names.split(",")}
     shared = {name: text for name, text in modules.items() if name not in entries}
-    bundle = minified(_joined_modules(shared), sorted(exports - {""}))
+    bundle = minified(with_variables_for_fields(_joined_modules(shared)), sorted(exports - {""}))
     return {"capsule": bundle} | {name: without_comments(text) for name, text in texts.items()}
+
+
+def with_variables_for_fields(script: str) -> str:
+    """Return JavaScript with a variable for each field of a constant object that is only read by its fields' names.
+
+    A variable gets a short name, but a field keeps its own.
+    """
+    for name, fields in CONSTANT_OBJECT.findall(script):
+        variable = rf"(?<![\w$])(?<!(?<!\.\.)\.){name}\b"  # not a field of another object; a spread's dots may precede
+        uses = re.findall(rf"{variable}(?:\.(\w+)|)(?! = \{{)", script)
+        values = json.loads(fields)
+        if all(use in values for use in uses):
+            written = "".join(f"const {name}_{field} = {json.dumps(value)};\n" for field, value in values.items())
+            script = script.replace(f"const {name} = {fields};\n", written)
+            script = re.sub(rf"{variable}\.(\w+)", rf"{name}_\1", script)
+    return script
 
 
 def without_comments(script: str) -> str:

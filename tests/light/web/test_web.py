@@ -25,7 +25,7 @@ from capsule_mt.text.sentences import rules_of
 from capsule_mt.web import site
 from capsule_mt.web.build import FOLDER, INTERFACE, MODULES, TYPES_FILE, build, interface, is_current, types
 from capsule_mt.web.language import javascript_pattern, typography_of, words_of_checks
-from capsule_mt.web.minify import minified, page_scripts
+from capsule_mt.web.minify import minified, page_scripts, with_variables_for_fields
 from tests.fixtures.browser import click_word, open_page, readable, texts_of, violations
 from tests.fixtures.vectors import FOLDER as VECTORS
 from tests.fixtures.vectors import vectors
@@ -621,6 +621,15 @@ def test_an_interface_of_other_sources_is_not_current(tmp_path):
 )
 def test_short_names(script, short):
     assert minified(script) == short
+
+
+def test_a_field_becomes_a_variable_unless_its_object_is_read_as_a_whole():
+    fields = 'const FORMS = {"ONE": "a", "TWO": [1]};\n'
+    read = "use(`${FORMS.ONE}`, other.FORMS.ONE, ...FORMS.TWO);\n"
+    variables = 'const FORMS_ONE = "a";\nconst FORMS_TWO = [1];\nuse(`${FORMS_ONE}`, other.FORMS.ONE, ...FORMS_TWO);\n'
+    assert with_variables_for_fields(fields + read) == variables
+    for use in ("use(FORMS);", "use(FORMS[key]);", "use(FORMS.keys);", "use({ ...FORMS });"):
+        assert with_variables_for_fields(fields + read + use) == fields + read + use
 
 
 def test_a_statement_declares_one_name():
