@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from capsule_mt.catalog.entries import is_archive, languages_and_folder, languages_in
-from capsule_mt.catalog.store import name_of
 from capsule_mt.files.outputs import read_object
 from capsule_mt.messages import shown
 from capsule_mt.text.languages import LANGUAGES, TWO_LETTER_CODES, without_region
@@ -70,6 +69,8 @@ def _path_and_pairs(text: str) -> tuple[str, list[LanguagePair]]:
     pair = _pair_in(match) if match else pair_of(path)
     if pair is None:
         if not Path(path).exists():
+            from capsule_mt.catalog.store import name_of  # late: this is an error
+
             name_of(path)  # raises if it cannot be a name
         raise ValueError(
             f"{path}: its languages are not known; name them, as in en-de={path}, or en,de,fr={path} for a model of "

@@ -211,9 +211,7 @@ def _text_translation(
         weights = [max(len(part.words), 1) for part in coverages]
         threshold, method = (coverages[0].threshold, coverages[0].method) if coverages else (None, None)
         coverage = joined(coverages, weights, threshold, method)
-        # a coverage plan also knows the languages that a model's folder tells
-        first, second = plan.first.coverage or plan.first, plan.second.coverage or plan.second
-        languages = (first.languages[0], second.languages[1])
+        languages = (plan.first.languages[0], plan.second.languages[1])
         coverage = with_checks(coverage, document.text, text, languages)
     segments = tuple(segment for part in parts for segment in part.segments)
     return Translation(text, partial(_mean_score, parts), coverage, segments, document.unknown)

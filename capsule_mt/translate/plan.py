@@ -28,7 +28,6 @@ class CoveragePlan(NamedTuple):
     threshold: the score below which a sentence is an alarm.
     readings: what a search or a forced pass reads for the method.
     verifier: the reverse model, if the method or `support` needs it; it is loaded.
-    languages: of the source and of the target, for checks: those of the call, or those that the model's folder tells.
     """
 
     options: "CoverageOptions"
@@ -37,7 +36,6 @@ class CoveragePlan(NamedTuple):
     readings: Readings | None
     calibration: "Calibration"
     verifier: "Verifier | None"
-    languages: tuple[str | None, str | None] = (None, None)
 
 
 class Plan(NamedTuple):
@@ -64,7 +62,7 @@ class Plan(NamedTuple):
 
     @property
     def languages(self) -> tuple[str | None, str | None]:
-        """The languages of the source and of the target, if the call or the model states them."""
+        """The languages of the source and of the target, if the call or the model's folder tells them."""
         return self.segmenter.src_lang, self.segmenter.tgt_lang
 
     @property

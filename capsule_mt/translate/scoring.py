@@ -262,7 +262,7 @@ class Scorer:
                 outputs = [plan.tokenizer.decode(hypothesis.ids) for hypothesis in hypotheses]
                 coverages = [hypothesis.covered for hypothesis in hypotheses]
                 text_coverage = coverage_of(document, coverages, parts, outputs, plan.threshold, plan.coverage.method)
-                text_coverage = with_checks(text_coverage, document.text, translation, plan.coverage.languages)
+                text_coverage = with_checks(text_coverage, document.text, translation, plan.languages)
             segments = () if pair is None else (segment_of(*pair, plan),)
             score = hypotheses[0].score if hypotheses else None
             links = None
@@ -400,20 +400,21 @@ class Scorer:
         return next((code for code, index in codes.items() if index == first_token), None)
 
     def _languages(self, options: TranslationOptions) -> tuple[str | None, str | None]:
-        """Return the languages of a call; a model of one pair refuses all others."""
+        """Return the languages of a call, or those that the folder tells; a model of one pair refuses others."""
         source, target = self.languages
         languages = options.src_lang or source, options.tgt_lang or target
-        if any(languages) and self._pair is not None:
-            for argument, language, model_language in zip(
-                ("src_lang", "tgt_lang"), languages, self._pair, strict=True
-            ):
-                check_language(argument, language, model_language, f"{self._folder} translates {self._pair}")
-        return languages
+        if self._pair is None:
+            return languages
+        name = f"{self._folder} translates {self._pair}"
+        for argument, language, model_language in zip(("src_lang", "tgt_lang"), languages, self._pair, strict=True):
+            if language:
+                check_language(argument, language, model_language, name)
+        return languages[0] or self._pair.source, languages[1] or self._pair.target
 
     @cached_property
     def _pair(self) -> "LanguagePair | None":
         """The language pair of a model for one pair, if its folder tells it."""
-        from capsule_mt.catalog.pairs import pair_of  # late: most calls do not name a language
+        from capsule_mt.catalog.pairs import pair_of  # late: a model of many languages has no pair
 
         return pair_of(self._folder) if self._folder and not self.is_multilingual else None
 
@@ -489,11 +490,8 @@ class Scorer:
         if reverse is not None:
             marks, shortlist = coverage.marks or DEFAULT_MARKS, None if is_forced else model.shortlist
             verifier = Verifier(reverse, self._tokenizer(options).decode, marks, coverage.support, shortlist)
-        languages = self._languages(options)
-        if self._pair is not None and not any(languages):
-            languages = self._pair.source, self._pair.target
         readings = readings_of(method, calibration)
-        return CoveragePlan(coverage, method, threshold, readings, calibration, verifier, languages)
+        return CoveragePlan(coverage, method, threshold, readings, calibration, verifier)
 
     def _way_to_verify(self) -> str:
         """Return what gives this model verified marks."""

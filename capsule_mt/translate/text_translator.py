@@ -71,8 +71,8 @@ class TextTranslator:
             batch_tokens: how many tokens, padding included, go through the model at once; overrides `batch_size`.
             split_sentences: False translates each text as if it were one sentence, and refuses one that is too long.
             truncation: cut a source to what the model takes, with a warning.
-            src_lang, tgt_lang: for tokenizers that have languages, and for the rules about sentences. A model of one
-                pair refuses other languages, if its folder tells the pair.
+            src_lang, tgt_lang: for tokenizers that have languages, and for the rules about sentences, typography and
+                checks. A model of one pair takes them from its folder, if that tells the pair, and refuses others.
             copy: copy what is not a sentence, such as numbers and list marks; and in sentences URLs, tags,
                 placeholders, code, emoji, and words that the vocabulary lacks.
             keep: kinds of text that a translation keeps as they are: ["numbers"]; without `copy`, any of `KEEP_KINDS`.

@@ -563,6 +563,16 @@ def test_codes_of_three_letters(language, model_language, is_refused):
         check_language("tgt_lang", language, model_language, "M")
 
 
+def test_a_folder_tells_the_languages_of_sentences_and_typography(pair):
+    text = "Room 3. He sleeps. \u201cHe sleeps.\u201d"
+    translation, unnamed = (Translator.from_pretrained(folder)(text) for folder in (pair, GOLDEN))
+    assert (len(translation.segments), len(unnamed.segments)) == (3, 2)  # German has ordinals such as "3."
+    assert translation.text.endswith("\u201eEr schl\xe4ft.\u201c")
+    assert unnamed.text.endswith("\u201cEr schl\xe4ft.\u201d")
+    named = Translator.from_pretrained(GOLDEN)(text, src_lang="en", tgt_lang="de")
+    assert (translation.text, translation.segments) == (named.text, named.segments)
+
+
 def test_a_model_whose_pair_is_not_known_accepts_any_language():
     assert Translator.from_pretrained(GOLDEN)("He sleeps.", src_lang="fr", tgt_lang="pt").text == "Er schläft."
 
