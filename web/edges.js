@@ -1,11 +1,11 @@
-// Brackets and quotes around a sentence, a missing full stop, an ellipsis: the model reads the bare sentence with a full stop,
+// Brackets and quotes around a sentence, a missing full stop, an ellipsis, "!!!": the model reads the bare sentence with one mark,
 // and the translation gets the edges of the source back. It follows text/edges.py.
 
 import { CASED_WORD } from "./casing.js";
 import { BRACKETS, LAST_WITHOUT_JOINERS, MIN_WORDS, PATTERNS, QUOTES } from "./interface.js";
 import { isAlphanumeric, lastOf } from "./words.js";
 
-const FINAL_STOP = new RegExp(PATTERNS.FINAL_STOP, "u");
+const FINAL_MARK = new RegExp(PATTERNS.FINAL_MARK, "u");
 
 /** Return the span inside the brackets that enclose a sentence whole, if it has letters and no inner brackets. */
 export function withoutBrackets(text, [start, end]) {
@@ -28,10 +28,13 @@ export function lacksFullStop(sentence) {
   return isAlphanumeric(last) && last <= LAST_WITHOUT_JOINERS && (sentence.match(CASED_WORD)?.length ?? 0) >= MIN_WORDS;
 }
 
-/** Return a translation with this ending instead of its full stop, or after its last letter if it lacks one. */
+/** Return the mark that a model reads instead of the marks at a sentence's end, or instead of none. */
+export const markOf = (ending) => [..."?!"].find((mark) => ending.includes(mark)) ?? ".";
+
+/** Return a translation with this ending instead of its final mark, if that is `markOf(ending)`, or after its last letter. */
 export function withEnding(translation, ending) {
   const body = translation.trimEnd();
-  const match = FINAL_STOP.exec(body);
+  const match = FINAL_MARK.exec(body);
   if (!match) return ending && isAlphanumeric(lastOf(body)) ? body + ending : translation;
-  return body.slice(0, match.index) + ending + body.slice(match.index + match[0].length);
+  return markOf(match[0]) === markOf(ending) ? body.slice(0, match.index) + ending + body.slice(match.index + 1) : translation;
 }

@@ -173,13 +173,14 @@ export class Masked {
       .join("");
   }
 
-  /** Return this text with another ending instead of its last characters; they may not belong to an item. */
-  withEnding(length, ending) {
+  /** Return this text with another ending instead of a span of `text` in the last part; of no characters after an item. */
+  withEnding([first, end], ending) {
     const parts = this.parts.slice();
     const last = parts.pop();
-    const cut = last.end - length;
-    const shortened = length ? { ...last, text: last.text.slice(0, -length), end: cut } : last;
-    parts.push(shortened, { text: ending, start: cut, end: last.end });
+    const before = first < end ? last.text.slice(0, first - this.starts.at(-2)) : last.text;
+    const after = this.text.slice(end);
+    const [cut, cutEnd] = [last.end - this.text.length + first, last.end - after.length];
+    parts.push({ ...last, text: before, end: cut }, { text: ending, start: cut, end: cutEnd }, { text: after, start: cutEnd, end: last.end });
     return this.#withParts(parts.filter(({ text }) => text));
   }
 

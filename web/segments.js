@@ -1,9 +1,9 @@
 // Texts, the pieces they are translated in, and how translations are joined. It follows text/segments.py.
 
 import { inSentenceCase } from "./casing.js";
-import { isAround, lacksFullStop, withoutBrackets } from "./edges.js";
+import { isAround, lacksFullStop, markOf, withoutBrackets } from "./edges.js";
 import { colonOfLabel, separatorWithQuotes } from "./typography.js";
-import { BLOCK_BREAK, DOTS, MAX_WORD, PATTERNS } from "./interface.js";
+import { BLOCK_BREAK, MAX_WORD, PATTERNS } from "./interface.js";
 import { ITEMS, itemsOf, TAGS, withoutCopiedEdges } from "./keeping.js";
 import { labelIn } from "./labels.js";
 import { masked, withNumbers } from "./masked.js";
@@ -12,14 +12,14 @@ import { spansBetween, splitSentences, splitToFit, stripped } from "./sentences.
 import { firstOf, isAlphanumeric, isMark, isUpper, lastOf, runsOn, withSpace, wordsOf } from "./words.js";
 
 const LONE_SURROGATES = /[\ud800-\udfff]/gu;
-const LAST_DOTS = new RegExp(`[${DOTS}]+$`);
+const MARKS_AT_END = new RegExp(PATTERNS.MARKS_AT_END, "u");
 const LONG_WORD = new RegExp(PATTERNS.LONG_WORD, "gu");
 const BLOCK_BREAKS = new RegExp(`${BLOCK_BREAK}+`, "g");
 
 /** What goes through the model at once: a `Masked` source, as tokens. */
 class Piece {
   isGlued = false; // only kept items separate it from the piece before
-  ending = null; // what the user's sentence has instead of the full stop that the model reads; null if it reads the same
+  ending = null; // what the user's sentence has instead of the final mark that the model reads; null if it reads the same
   sourceCase = undefined; // of the user's line, if the model reads it in sentence case instead
   isLabel = false; // whether it is the only word of the user's line, as in a menu
   forms = []; // of a label: pieces that the model reads, too; the translation that most forms have wins
@@ -119,7 +119,7 @@ export class Segmenter {
   #piece(text, source, copies, mayLackStop) {
     const plain = this.#encoded(source);
     const hasUnknownWord = this.#hasUnknown(plain) && !isMark(source.text);
-    const complete = mayLackStop ? this.#withFullStop(text, plain) : plain;
+    const complete = mayLackStop ? this.#withFinalMark(text, plain) : plain;
     const unknown = unknownTokens(this.vocabulary, complete.text, complete);
     const hasUnknown = unknown.size > 0;
     const piece = this.#withNumbersForPlaceholders(hasUnknown && copies ? this.#withoutUnknown(complete, unknown) : complete);
@@ -132,15 +132,20 @@ export class Segmenter {
     return ids.includes(this.vocabulary.unknown);
   }
 
-  /** Return a sentence with a full stop if the user's lacks it or has an ellipsis instead. */
-  #withFullStop(text, piece) {
+  /** Return a sentence with one final mark if the user's lacks it, or has several, such as "..." or "?!". */
+  #withFinalMark(text, piece) {
     const { source } = piece;
-    const start = piece.text.replace(LAST_DOTS, "").length;
-    const mayBeEllipsis = start < piece.text.length && isAlphanumeric(lastOf(piece.text.slice(0, start))) && !source.parts.at(-1).kind;
-    const ending = mayBeEllipsis ? text.slice(...source.userSpan([start, piece.text.length])) : "";
-    if (ending ? piece.text.slice(start) === "." : !lacksFullStop(source.withoutItems)) return piece;
-    const changed = this.#encoded(source.withEnding(piece.text.length - start, "."));
-    // a vocabulary may lack the full stop
+    const end = piece.text.length;
+    const match = MARKS_AT_END.exec(piece.text);
+    let [span, ending] = [[end, end], ""];
+    if (!lacksFullStop(source.withoutItems)) {
+      if (!match || source.parts.at(-1).kind || match.index < source.starts.at(-2)) return piece;
+      span = [match.index, match.index + match[0].length];
+      ending = text.slice(...source.userSpan(span));
+      if (markOf(match[0]) !== markOf(ending)) [ending] = match; // the user's marks are full width, or ligatures
+    }
+    const changed = this.#encoded(source.withEnding(span, markOf(ending)));
+    // a vocabulary may lack the mark
     if (changed.ids.length > this.limit || (this.#hasUnknown(changed) && !this.#hasUnknown(piece))) return piece;
     return Object.assign(changed, { ending });
   }
@@ -194,7 +199,7 @@ export class Segmenter {
       const piecePart = this.#encoded(part);
       return Object.assign(piecePart, {
         isGlued: index === 0 && isGlued && piecePart.start === piece.start,
-        ending: piecePart.text.endsWith(".") && piecePart.end === piece.end ? ending : null,
+        ending: piecePart.text.endsWith(markOf(ending ?? "")) && piecePart.end === piece.end ? ending : null,
         sourceCase,
       });
     });

@@ -1,6 +1,6 @@
-"""Edges of a sentence that lower quality: brackets and quotes around it, a missing full stop, an ellipsis.
+"""Edges of a sentence that lower quality: brackets and quotes around it, a missing full stop, an ellipsis, "!!!".
 
-The model reads the bare sentence with a full stop; the translation gets the edges of the source back. A label, a word
+The model reads the bare sentence with one mark; the translation gets the edges of the source back. A label, a word
 alone on its line, is read without its edges, and also with a colon.
 """
 
@@ -13,7 +13,13 @@ from capsule_mt.text.normal import LAST_WITHOUT_JOINERS, QUOTES
 from capsule_mt.text.sentences import Span
 
 BRACKETS = {"(": ")", "[": "]"}
-DOTS = ".\u2026"  # an ellipsis is \u2026, or two or more of these
+_DOTS = ".\u2026"  # an ellipsis is \u2026, or two or more of these
+_CLOSING = "\"'\u201d\u2019\xbb)\\]"
+# several marks at the end of a sentence, in quotes or brackets, too; the lookbehinds find the beginning of the run
+MARKS_AT_END = (
+    rf"(?:(?<=[^\W_])(?:\u2026|[{_DOTS}]{{2,}})|(?<=[\w%{_CLOSING}])(?=[{_DOTS}]*[!?])[{_DOTS}!?]{{2,}})"
+    rf"(?=[{_CLOSING}]*\Z)"
+)
 MIN_WORDS = 4  # a shorter text without a full stop may be a label
 LABEL = re.compile(rf"({CASED_WORD.pattern})(?:\.\.\.|\u2026|[ \xa0\u202f]?:)?")
 MAX_LABEL = 64  # characters
@@ -21,8 +27,8 @@ LABEL_END = r"(?<=[^\W_])\s?[.:\u3002\uff1a](?=(?:<[^<>]*>|[*_~])*\s*\Z)"
 # the lookbehind keeps a search from starting again inside a row of marks
 FIRST_LETTER = re.compile(r"((?:(?<![*_~>])(?:<[^<>]*>|[*_~])+)?)([^\W_])")
 FULL_STOPS = ".\u3002\uff0e\u0964\u0589\u06d4"
-# a final full stop, but not one of "..."; tags, marks of emphasis, closing quotes and brackets may follow
-FINAL_STOP = rf"(?<![{FULL_STOPS}])[{FULL_STOPS}](?=(?:<[^<>]*>|[*_~\s\"'\u201d\u2019\xbb)\]])*\Z)"
+# a final mark, but not one of "..." or "?!"; tags, marks of emphasis, closing quotes and brackets may follow
+FINAL_MARK = rf"(?<![{FULL_STOPS}!?])[{FULL_STOPS}!?](?=(?:<[^<>]*>|[*_~\s{_CLOSING}])*\Z)"
 
 
 def without_brackets(text: str, sentence: Span) -> Span:
@@ -70,10 +76,20 @@ def as_label(translation: str, source: str = "", dotless_i: bool = False) -> str
     return FIRST_LETTER.sub(lambda match: match[1] + capital(match[2], dotless_i), label, count=1)
 
 
+def mark_of(ending: str) -> str:
+    """Return the mark that a model reads instead of the marks at a sentence's end, or instead of none."""
+    return next((mark for mark in "?!" if mark in ending), ".")
+
+
 def with_ending(translation: str, ending: str) -> str:
-    """Return a translation with this ending instead of its full stop, or after its last letter if it lacks one."""
+    """Return a translation with this ending instead of its final mark, or after its last letter if it lacks one.
+
+    It stays as it is if its final mark is another than `mark_of(ending)`.
+    """
     body = translation.rstrip()
-    match = re.search(FINAL_STOP, body)
+    match = re.search(FINAL_MARK, body)
     if match is None:
         return body + ending if ending and body[-1:].isalnum() else translation
+    if mark_of(match[0]) != mark_of(ending):
+        return translation
     return body[: match.start()] + ending + body[match.end() :]

@@ -341,14 +341,19 @@ class Masked:
             " " if is_item(part) else text for (part, _), text in zip(self.parts, self.part_texts, strict=True)
         )
 
-    def with_ending(self, length: int, ending: str) -> "Masked":
-        """Return this text with another ending instead of its last characters; they may not belong to an item."""
-        *parts, (last, span) = self.parts
-        if length:
-            cut = Span(span.end - length, span.end)
-            parts += [(last[:-length], Span(span.start, cut.start)), (ending, cut)]
+    def with_ending(self, span: Span, ending: str) -> "Masked":
+        """Return this text with another ending instead of a span of `text`, which belongs to the last part.
+
+        The span is empty to add an ending; the last part may then be an item.
+        """
+        *parts, (last, last_span) = self.parts
+        if span.start == span.end:
+            parts += [(last, last_span), (ending, Span(last_span.end, last_span.end))]
         else:
-            parts += [(last, span), (ending, Span(span.end, span.end))]
+            start, end = (offset - self.starts[-2] for offset in span)
+            cut = Span(last_span.start + start, last_span.start + end)
+            parts += [(last[:start], Span(last_span.start, cut.start)), (ending, cut)]
+            parts.append((last[end:], Span(cut.end, last_span.end)))
         return Masked([part for part in parts if part[0]], self.kinds, self.prefix, normal=self.normal)
 
     def with_colon(self) -> "Masked":

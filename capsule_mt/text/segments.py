@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 from capsule_mt.messages import shown, warn, warn_once, with_unit
 from capsule_mt.text.casing import LANGUAGE_TOKEN, CasedText, in_sentence_case
 from capsule_mt.text.copying import without_copied_edges
-from capsule_mt.text.edges import DOTS, is_around, label_in, lacks_full_stop, without_brackets
+from capsule_mt.text.edges import MARKS_AT_END, is_around, label_in, lacks_full_stop, mark_of, without_brackets
 from capsule_mt.text.keeping import BLOCK_BREAK, SIGN, UNKNOWN, Item, Masked, masked, overlaps, with_numbers
 from capsule_mt.text.normal import combines, vocabulary_of
 from capsule_mt.text.sentences import UNSPACED_STOPS, Span, rules_of, split_sentences, split_to_fit
@@ -52,7 +52,7 @@ class Piece:
     source: `text` with the way back to the user's text.
     terms: the glossary's terms in it.
     is_glued: whether only kept items separate it from the preceding piece, as in "{0}Welcome".
-    ending: what the user's sentence has instead of the full stop that the model reads; `None` if it reads the same.
+    ending: what the user's sentence has instead of the final mark that the model reads; `None` if it reads the same.
     case: of the user's line, if the model reads it in sentence case instead.
     is_label: whether it is the only word of the user's line, as in a menu.
     """
@@ -180,7 +180,7 @@ class Segmenter(NamedTuple):
                     shift = part.text.index(span_text)
                     encoded = encoded._replace(offsets=list(moved_offsets(encoded.offsets, -shift)))
                 if self.copies and span.end == sentence.end and end not in cuts and not was_cut:
-                    part, encoded, ending = self._with_full_stop(document.text, part, encoded)
+                    part, encoded, ending = self._with_final_mark(document.text, part, encoded)
                 unknown = unknown_tokens(self.tokenizer, part.text, encoded)
                 copied_tokens = _copied_tokens(part, encoded)
                 document.num_unknown += len(unknown - copied_tokens)
@@ -272,27 +272,24 @@ class Segmenter(NamedTuple):
         is_too_long = self.limit is not None and len(changed_encoded.ids) > self.limit
         return (source, encoded) if is_too_long else (changed, changed_encoded)
 
-    def _with_full_stop(self, text: str, part: Masked, encoded: Encoded) -> tuple[Masked, Encoded, str | None]:
-        """Return a sentence with a full stop if the user's lacks one, or has an ellipsis instead.
+    def _with_final_mark(self, text: str, part: Masked, encoded: Encoded) -> tuple[Masked, Encoded, str | None]:
+        """Return a sentence with one final mark if the user's lacks it, or has several, such as "..." or "?!".
 
-        The last result is what the user's sentence has instead, "" or an ellipsis; `None` if nothing changed.
+        The last result is what the user's sentence has instead, such as ""; `None` if nothing changed.
         """
-        ellipsis_start = len(part.text.rstrip(DOTS))
+        marks = re.search(MARKS_AT_END, part.text)
         if lacks_full_stop(part.without_items):
-            changed, ending = part.with_ending(0, "."), ""
-        elif (
-            ellipsis_start < len(part.text)
-            and part.text[ellipsis_start - 1 : ellipsis_start].isalnum()
-            and not isinstance(part.parts[-1][0], Item)
-            and part.text[ellipsis_start:] != "."
-        ):
-            ending = text[slice(*part.user_span(Span(ellipsis_start, len(part.text))))]
-            changed = part.with_ending(len(part.text) - ellipsis_start, ".")
+            changed, ending = part.with_ending(Span(len(part.text), len(part.text)), "."), ""
+        elif marks is not None and not isinstance(part.parts[-1][0], Item) and marks.start() >= part.starts[-2]:
+            ending = text[slice(*part.user_span(Span(*marks.span())))]
+            if mark_of(marks[0]) != mark_of(ending):  # the user's marks are full width, or ligatures
+                ending = marks[0]
+            changed = part.with_ending(Span(*marks.span()), mark_of(ending))
         else:
             return part, encoded, None
         changed_encoded = self._encode(changed.text, changed.prefix)
         is_too_long = self.limit is not None and len(changed_encoded.ids) > self.limit
-        # a vocabulary may lack the full stop
+        # a vocabulary may lack the mark
         is_unknown = self.tokenizer.unknown_id in {*changed_encoded.ids} - {*encoded.ids}
         if is_too_long or is_unknown:
             return part, encoded, None
@@ -341,7 +338,8 @@ class Segmenter(NamedTuple):
         pieces = [self._piece(part, self._encode(part.text, part.prefix)) for _, part in source.around_items()]
         for part in pieces:
             part.case = piece.case
-            part.ending = piece.ending if part.text.endswith(".") and part.span.end == piece.span.end else None
+            has_ending = piece.ending is not None and part.text.endswith(mark_of(piece.ending))
+            part.ending = piece.ending if has_ending and part.span.end == piece.span.end else None
             part.terms = [term for term in piece.terms if overlaps(term.span, [part.span])]
         for part in pieces[:1]:
             part.is_glued = piece.is_glued and part.span.start == piece.span.start
