@@ -335,6 +335,7 @@ export function withNumbers(text, spans) {
 function standInsOf(item) {
   const { text, kind } = item;
   if (kind === "arrows") return [ARROW_STAND_IN];
+  if (kind === "numerals") return STAND_INS.amount;
   if (kind !== "amounts") return isNumberPlaceholder(item) ? STAND_INS.count : STAND_INS.name;
   const numbers = text.match(/\p{Nd}+/gu) ?? [];
   return numbers.length === 1 ? [...numbers, ...STAND_INS.amount] : STAND_INS.amount;

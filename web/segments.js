@@ -4,7 +4,7 @@ import { inSentenceCase } from "./casing.js";
 import { isAround, lacksFullStop, markOf, withoutBrackets } from "./edges.js";
 import { colonOfLabel, separatorWithQuotes } from "./typography.js";
 import { BLOCK_BREAK, MAX_WORD, PATTERNS } from "./interface.js";
-import { ITEMS, itemsOf, TAGS, withoutCopiedEdges } from "./keeping.js";
+import { ITEMS, itemsOf, TAGS, withItems, withoutCopiedEdges } from "./keeping.js";
 import { labelIn } from "./labels.js";
 import { masked, withNumbers } from "./masked.js";
 import { EXTENDS, unknownTokens } from "./normal.js";
@@ -12,6 +12,7 @@ import { spansBetween, splitSentences, splitToFit, stripped } from "./sentences.
 import { firstOf, isAlphanumeric, isMark, isUpper, lastOf, runsOn, withSpace, wordsOf } from "./words.js";
 
 const LONE_SURROGATES = /[\ud800-\udfff]/gu;
+const [ONE_GROUP, ONE_GROUPS] = ["u", "gu"].map((flags) => new RegExp(PATTERNS.ONE_GROUP, flags));
 const MARKS_AT_END = new RegExp(PATTERNS.MARKS_AT_END, "u");
 const LONG_WORD = new RegExp(PATTERNS.LONG_WORD, "gu");
 const BLOCK_BREAKS = new RegExp(`${BLOCK_BREAK}+`, "g");
@@ -67,7 +68,7 @@ export class Segmenter {
       foreign.push([start, start + word.length]);
       return "\n".repeat(word.length);
     });
-    const cased = copies ? inSentenceCase(shortened, this.vocabulary, this.rules) : { text: shortened, lines: [] };
+    const cased = copies ? inSentenceCase(withGrouping(shortened, this.rules.grouping, this.vocabulary), this.vocabulary, this.rules) : { text: shortened, lines: [] };
     const itemPattern = isForced ? TAGS : ITEMS;
     const source = masked(cased.text, this.vocabulary, copies || isForced ? itemsOf(cased.text, itemPattern) : []);
     const document = { text, copies: copies || foreign.length > 0, foreign, pieces: [] };
@@ -204,6 +205,16 @@ export class Segmenter {
       });
     });
   }
+}
+
+/** Return a text with another grouping sign in numbers of one group, unless the vocabulary lacks a sign beside: see numerals.py. */
+export function withGrouping(text, sign, vocabulary) {
+  if (!sign || !ONE_GROUP.test(text)) return text;
+  return withItems(text, (part) => part.replace(ONE_GROUPS, (match, group, start) => {
+    const end = start + match.length + 3;
+    const neighbours = Array.from(part.slice(Math.max(start - 2, 0), start) + part.slice(end, end + 2));
+    return neighbours.every((character) => vocabulary.reads(character)) ? group + sign : match;
+  }));
 }
 
 /** Return a sentence without brackets and typographic quotes around it, which a model would change. */

@@ -48,7 +48,13 @@ PATTERNS["emphasis"] = "|".join(
     rf"(?<![\w*~\\]){mark}(?=[\w\"'\u201c\u2018\xab(\[{{<%$])[^*~\n]{{0,1000}}?(?<=[^\s*~\\]){mark}(?![\w*~])"
     for mark in EMPHASIS_MARKS
 )
-COPIED_KINDS = ("tags", "urls", "placeholders", "code", "emoji", "emphasis")  # kept by default
+# Swiss numbers of several groups, or with decimals: models change them. A sign of currency is kept with its number.
+_CURRENCIES = "\xa2-\xa5\u20a0-\u20cf"
+PATTERNS["numerals"] = (
+    rf"(?<![\w.,'\u2019{_CURRENCIES}])(?<![{_CURRENCIES}][ \xa0])(?=\d+['\u2019]\d{{3}}['\u2019.,]\d)"
+    rf"\d{{1,3}}(?:['\u2019]\d{{3}})+(?:[.,]\d+)?(?![\w'\u2019]|[.,]\d|[ \xa0]?[{_CURRENCIES}])"
+)
+COPIED_KINDS = ("tags", "urls", "placeholders", "code", "emoji", "emphasis", "numerals")  # kept by default
 # the kinds of items that the vocabulary lacks: words, signs with a number, and signs alone
 UNKNOWN, AMOUNT, SIGN, ARROW = "unknown", "amounts", "signs", "arrows"
 ARROWS = frozenset("\u2192\u21d2\u21e8\u279c\u279d\u279e\u27a1\u27a4\u27f6\u25b6\u25b8\u25ba")
@@ -93,6 +99,8 @@ class Item(str):
             return (*numbers, *STAND_INS["amount"]) if len(numbers) == 1 else STAND_INS["amount"]
         if self.is_number_placeholder:
             return STAND_INS["count"]
+        if self.kind == "numerals":
+            return STAND_INS["amount"]
         if self.kind != "numbers":
             return STAND_INS["name"]
         return STAND_INS["year" if re.fullmatch(YEAR, self) else "amount"]
@@ -503,8 +511,8 @@ def masked(text: str, kinds: Sequence[str] = (), copies: bool = False, vocabular
     vocabulary: bring what is not kept into its normal form.
     """
     parts = parts_of(text, kinds)
-    has_emoji = not text.isascii() and re.search(EMOJI, text) is not None
-    if copies and (may_have_non_words(text) or has_emoji):
+    may_have_items = may_have_non_words(text) or (not text.isascii() and re.search(EMOJI, text) is not None)
+    if copies and (may_have_items or re.search(PATTERNS["numerals"], text)):
         all_kinds = tuple(kind for kind in PATTERNS if kind in kinds or kind in COPIED_KINDS)
         with_copied = parts_of(text, all_kinds)
         if any(isinstance(part, Item) for part in with_copied):
@@ -523,7 +531,7 @@ def masked(text: str, kinds: Sequence[str] = (), copies: bool = False, vocabular
     return Masked(with_spans(parts) or [("", Span(0, 0))], kinds, normal=normal)
 
 
-_NUMBER = r"\d(?:[\d.,\u202f]*\d)?"
+_NUMBER = r"\d(?:[\d.,'\u2019\u202f]*\d)?"
 BEFORE_SIGN = rf"(?<![\w.,]){_NUMBER}([ \xa0\u202f]?)\Z"
 AFTER_SIGN = rf"([ \xa0\u202f]?)[+-]?{_NUMBER}(?:[kKmMbB]n?\b)?(?!\w)"
 LEFT_SIDE = rf"(?<![\w.,])(?:{_NUMBER}|[^\W\d_])([ \xa0\u202f]?)\Z"

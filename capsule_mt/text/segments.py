@@ -11,6 +11,7 @@ from capsule_mt.text.copying import without_copied_edges
 from capsule_mt.text.edges import MARKS_AT_END, is_around, label_in, lacks_full_stop, mark_of, without_brackets
 from capsule_mt.text.keeping import BLOCK_BREAK, SIGN, UNKNOWN, Item, Masked, masked, overlaps, with_numbers
 from capsule_mt.text.normal import combines, vocabulary_of
+from capsule_mt.text.numerals import with_grouping
 from capsule_mt.text.sentences import UNSPACED_STOPS, Span, rules_of, split_sentences, split_to_fit
 from capsule_mt.text.tokenizer import Encoded, Tokenizer, unknown_tokens
 from capsule_mt.text.typography import colon_of_label, quotes_of, separator_with_quotes
@@ -154,16 +155,18 @@ class Segmenter(NamedTuple):
         if not self.split_sentences:  # breaks that sentencepiece drops, which would join two words
             readable = readable.replace("\v", " ").replace("\x85", " ")
         vocabulary = vocabulary_of(self.tokenizer)
+        rules = rules_of(self.src_lang)
+        if self.copies and "numbers" not in self.keep:
+            readable = with_grouping(readable, rules.grouping, vocabulary)
         cased = in_sentence_case(readable, vocabulary, self.src_lang) if self.copies else CasedText(readable)
         source = masked(cased.text, self.keep, self.copies, vocabulary)
         text_language = self._language_of(source.text)
         cuts = _glued_cuts(source) if self.copies else ()
-        has_ordinals = rules_of(self.src_lang).has_ordinals
         for start, end in _cut_at(cuts, self._sentences(source)):
             token_end, token = self.language_token(source.text[start:end])
             sentence = Span(start + token_end, end)
             if self.copies:
-                inner = without_copied_edges(source.text, sentence, has_ordinals)
+                inner = without_copied_edges(source.text, sentence, rules.has_ordinals)
                 sentence = _inner_sentence(document.text, source, inner)
             label = label_in(source.text, sentence) if self.copies else None
             sentence = label or sentence

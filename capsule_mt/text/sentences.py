@@ -85,6 +85,14 @@ GOES_ON = r"[とっがはをのもに的、，,]"
 # a line that begins with "1.", "2)", "a." or "• 3.", and may go on with the next number
 FIRST_ITEM = r"([\u2022\u2043\u2023*]\s?)?(\d{1,3}|a)(\.\)|[.)])\s+(?=\w)"
 
+# the sign between groups of three digits, from CLDR 48; of languages with several forms, the most frequent one
+_LANGUAGES_OF_GROUPING = {
+    ",": "cy en ga he ja ko ms mt sw th ur zh",
+    ".": "az bs ca da de el es eu gl hr id is it mk nl pt ro sl sr tr vi",
+    "\xa0": "af be bg cs et fi fr hu hy ka kk lt lv nb nn no pl ru sk sq sv uk",
+}
+GROUPING = {code: sign for sign, codes in _LANGUAGES_OF_GROUPING.items() for code in codes.split()}
+
 
 class Rules(NamedTuple):
     """What a language adds to the rules.
@@ -95,6 +103,7 @@ class Rules(NamedTuple):
     has_ordinals: a full stop follows ordinal numbers.
     stops: further stops.
     has_lowercase_starts: a sentence may begin with a lowercase letter.
+    grouping: the sign between groups of three digits; "" if it is not known.
     """
 
     abbreviations: frozenset[str]
@@ -103,6 +112,7 @@ class Rules(NamedTuple):
     has_ordinals: bool
     stops: str
     has_lowercase_starts: bool
+    grouping: str
 
 
 @cache
@@ -129,6 +139,7 @@ def rules_of(language: str | None) -> Rules:
         has_ordinals=not code or code in ORDINAL_LANGUAGES,
         stops=FURTHER_STOPS.get(code, ""),
         has_lowercase_starts=code in LOWERCASE_START_LANGUAGES,
+        grouping=GROUPING.get(code, ""),
     )
 
 

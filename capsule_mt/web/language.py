@@ -17,6 +17,7 @@ from capsule_mt.text import (
     edges,
     keeping,
     normal,
+    numerals,
     restoring,
     segments,
     sentences,
@@ -106,6 +107,7 @@ def patterns() -> dict[str, str]:
         "SPLIT_WORDS": r"\S+",  # what `str.split` returns
         "UNSPACED_SCRIPTS": words.UNSPACED_SCRIPTS,
         "CJK": words.CJK,
+        "ONE_GROUP": numerals.ONE_GROUP,
         "COMPATIBLE": normal.COMPATIBLE,
         "WORD": normal.WORD.pattern,
         "WORD_BEGINS": normal.SENTENCE_START.pattern,

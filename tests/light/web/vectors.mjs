@@ -15,7 +15,7 @@ import { asLabel, labelIn, mostFrequent } from "./labels.js";
 import { masked, withoutTags } from "./masked.js";
 import { Vocabulary } from "./normal.js";
 import { restored } from "./restoring.js";
-import { joinTranslations, Segmenter } from "./segments.js";
+import { joinTranslations, Segmenter, withGrouping } from "./segments.js";
 import { splitSentences, splitToFit } from "./sentences.js";
 
 const vectors = (name) => JSON.parse(readFileSync(`${process.argv[2]}/${name}.json`));
@@ -189,6 +189,10 @@ answers.edges = {
     return { text, read: pieces.map((piece) => piece.text).join(""), ending: pieces[0]?.ending ?? null };
   }),
   translations: edges.translations.map(({ text, ending }) => ({ text, ending, restored: withEnding(text, ending) })),
+};
+
+answers.numerals = {
+  cases: vectors("numerals").cases.map(({ text, sign }) => ({ text, sign, read: withGrouping(text, sign, segmenter.vocabulary) })),
 };
 
 answers.forced = {
