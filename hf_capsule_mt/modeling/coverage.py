@@ -14,7 +14,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from hf_capsule_mt.configuration.guided import GuidedConfig
 from hf_capsule_mt.modeling.generation import TranslationModel
 from hf_capsule_mt.modeling.guided_losses import GuidedLosses
-from hf_capsule_mt.modeling.losses import IGNORE_INDEX, token_log_probs
+from hf_capsule_mt.modeling.losses import IGNORE_INDEX, check_labels, token_log_probs
 
 # a word whose FUTURE falls by less has not been seen to be translated
 SMALLEST_FALL = 1e-3
@@ -173,6 +173,7 @@ class PastFutureModel(TranslationModel):
         forced, last = _decoder_inputs(labels.to(input_ids.device), config)
         if len(labels) != len(input_ids):
             raise ValueError(f"`labels` are {len(labels)} translations, but `input_ids` {len(input_ids)} sources")
+        check_labels(labels, self.model.decoder.embed_tokens.num_embeddings)
         was_training = self.training
         self.eval()
         try:

@@ -15,6 +15,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils import can_return_tuple
 
 from hf_capsule_mt.modeling.cache_names import takes_both_cache_names
+from hf_capsule_mt.modeling.losses import type_of
 from hf_capsule_mt.modeling.outputs import (
     CapsuleDecoderOutput,
     CapsuleSeq2SeqModelOutput,
@@ -84,7 +85,11 @@ class Stack(CapsulePreTrainedModel):
                 "are the model's `decoder_input_ids` and `decoder_inputs_embeds`, and `labels` can take their place"
             )
         if inputs_embeds is None:
-            assert input_ids is not None
+            if not isinstance(input_ids, torch.Tensor) or input_ids.dtype not in (torch.int64, torch.int32):
+                raise TypeError(
+                    f"`input_ids` of {type(self).__name__} must be a tensor of dtype int64 or int32, got "
+                    f"{type_of(input_ids)}"
+                )
             if input_ids.dim() != 2:
                 hint = ": for one sentence, give `input_ids[None]`" if input_ids.dim() == 1 else ""
                 raise ValueError(

@@ -15,7 +15,7 @@ from transformers.utils import ModelOutput, can_return_tuple
 
 from hf_capsule_mt.modeling.cache_names import takes_both_cache_names
 from hf_capsule_mt.modeling.encoder_decoder import EncoderDecoderModel, has_one_vocabulary
-from hf_capsule_mt.modeling.losses import IGNORE_INDEX, check_labels_given, cross_entropy
+from hf_capsule_mt.modeling.losses import IGNORE_INDEX, check_labels, check_labels_given, cross_entropy
 from hf_capsule_mt.modeling.outputs import CapsuleSeq2SeqLMOutput, CapsuleSeq2SeqModelOutput, translation_output
 
 
@@ -74,6 +74,7 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
         has_guided_losses = self.guided_losses is not None
         check_labels_given(labels, num_items_in_batch, has_guided_losses)
         if labels is not None:
+            check_labels(labels, self.model.decoder.embed_tokens.num_embeddings)
             use_cache = False
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
@@ -187,7 +188,16 @@ class TranslationModel(PreTrainedModel, GenerationMixin):
         return super()._prepare_cache_for_generation(generation_config, *args, **kwargs)  # type: ignore[misc]
 
     def _get_logits_processor(self, generation_config: GenerationConfig, *args: Any, **kwargs: Any) -> Any:
-        """Refuse classifier-free guidance, for which transformers calls the model without `decoder_input_ids`."""
+        """Refuse forced tokens outside the vocabulary, and classifier-free guidance.
+
+        For guidance, transformers calls the model without `decoder_input_ids`.
+        """
+        size = self.model.decoder.embed_tokens.num_embeddings
+        for name in ("forced_bos_token_id", "forced_eos_token_id"):
+            tokens = getattr(generation_config, name)
+            for token in tokens if isinstance(tokens, (list, tuple)) else [tokens]:
+                if token is not None and not (isinstance(token, int) and 0 <= token < size):
+                    raise ValueError(f"`{name}` must be a token id from 0 to {size - 1}, got {tokens!r}")
         if generation_config.guidance_scale not in (None, 1):
             raise ValueError(
                 f"`guidance_scale` must be 1.0 or left out, got {generation_config.guidance_scale}: transformers "

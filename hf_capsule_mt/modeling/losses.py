@@ -6,6 +6,8 @@ import torch
 from torch import nn
 from transformers.utils import logging
 
+from hf_capsule_mt.routing.common import may_read_values
+
 losses_logger = logging.get_logger(__name__)
 
 IGNORE_INDEX = -100
@@ -16,6 +18,26 @@ LOGITS_ON_CPU, LOGITS_ELSEWHERE = 2**18, 2**25
 def token_log_probs(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
     """Return the log-probabilities [B, T] that logits [B, T, V] give to tokens [B, T]."""
     return logits.gather(-1, tokens.unsqueeze(-1)).squeeze(-1) - logits.logsumexp(dim=-1)
+
+
+def type_of(value: Any) -> str:
+    """Say what a value is, for an error: a tensor's dtype, or the type of anything else."""
+    return str(value.dtype) if isinstance(value, torch.Tensor) else type(value).__name__
+
+
+def check_labels(labels: Any, vocabulary_size: int) -> None:
+    """Check that labels are token ids [B, T] of the vocabulary, or `IGNORE_INDEX`."""
+    if not isinstance(labels, torch.Tensor) or labels.dtype != torch.int64:
+        raise TypeError(f"`labels` must be a tensor of dtype torch.int64, got {type_of(labels)}")
+    if labels.dim() != 2:
+        raise ValueError(f"`labels` must be [batch, tokens], got {list(labels.shape)}")
+    if may_read_values(labels):
+        unknown = labels[((labels < 0) & (labels != IGNORE_INDEX)) | (labels >= vocabulary_size)]
+        if len(unknown):
+            raise IndexError(
+                f"`labels` must be token ids from 0 to {vocabulary_size - 1}, or {IGNORE_INDEX} where there is no "
+                f"target, got {unknown[:5].tolist()}"
+            )
 
 
 def check_labels_given(

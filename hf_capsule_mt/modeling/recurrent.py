@@ -64,15 +64,26 @@ def gru_update(from_input: torch.Tensor, from_state: torch.Tensor, state: torch.
 
 
 class GRUCell(nn.GRUCell):
-    """`nn.GRUCell` whose two projections can be computed separately, before `gru_update` combines them."""
+    """`nn.GRUCell` whose two projections are computed by separate calls, before `gru_update` combines them."""
+
+    def forward(self, input: torch.Tensor | None, hx: torch.Tensor | None = None) -> torch.Tensor:
+        """Project inputs [..., in] or, without them, a state [..., d] to [..., 3d].
+
+        The cell is called for this, instead of reading its weights: accelerate loads weights from the disk only
+        while their module is called.
+        """
+        if input is not None:
+            return nn.functional.linear(input, self.weight_ih, self.bias_ih)
+        assert hx is not None
+        return nn.functional.linear(hx, self.weight_hh, self.bias_hh)
 
     def project_input(self, inputs: torch.Tensor) -> torch.Tensor:
         """[..., in] -> [..., 3d]."""
-        return nn.functional.linear(inputs, self.weight_ih, self.bias_ih)
+        return self(inputs)
 
     def project_state(self, state: torch.Tensor) -> torch.Tensor:
         """[..., d] -> [..., 3d]."""
-        return nn.functional.linear(state, self.weight_hh, self.bias_hh)
+        return self(None, state)
 
 
 class FusedLayer(nn.RNNBase):

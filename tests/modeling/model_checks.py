@@ -694,6 +694,19 @@ class RecurrentChecks(ModelChecks):
         with pytest.raises(ValueError, match="`cache` has 7 layers, but `decoder_layers` is 2"):
             model(**batch, cache=RecurrentCache(7))
 
+    @pytest.mark.skipif(
+        Version(accelerate.__version__) < Version("1.15"),
+        reason="accelerate 1.10 refuses to put a whole model on the disk",
+    )
+    def test_weights_may_stay_on_the_disk(self, mix, tmp_path):
+        """accelerate loads the weights of a layer while it is called, so no weight may be read from outside."""
+        model, batch = self.model(mix), self.batch()
+        model.save_pretrained(tmp_path / "model")
+        on_disk = self.family.generation_class.from_pretrained(
+            tmp_path / "model", device_map={"": "disk"}, offload_folder=tmp_path / "offloaded"
+        )
+        torch.testing.assert_close(on_disk.eval()(**batch).logits, model(**batch).logits)
+
     def test_positions_cannot_be_resized(self):
         for module in (model := self.model({}), model.model, model.get_encoder(), model.get_decoder()):
             with pytest.raises(NotImplementedError, match=rf"{type(module).__name__} does not have position emb"):

@@ -2,10 +2,8 @@
 
 import re
 
-import accelerate
 import pytest
 import torch
-from packaging.version import Version
 
 from hf_capsule_mt import CapsNMTConfig, CapsNMTForConditionalGeneration, CapsNMTModel
 from hf_capsule_mt.modeling.source_aggregation import SourceCapsules, SourcePooling
@@ -55,29 +53,6 @@ class TestCapsNMT(RecurrentChecks):
             model.get_decoder()(input_ids=batch["decoder_input_ids"])
         with pytest.raises(ValueError, match='`cache_implementation` "quantized"'):
             model.generate(**self.source(batch), cache_implementation="quantized")
-
-
-@pytest.mark.skipif(
-    Version(accelerate.__version__) < Version("1.15"),
-    reason="accelerate 1.10 refuses to put a whole model on the disk",
-)
-@pytest.mark.parametrize("mix", CAPSNMT)
-def test_weights_may_stay_on_the_disk(mix, tmp_path):
-    """accelerate loads the weights of a layer while it is called, so no weight may be read from outside."""
-    torch.manual_seed(0)
-    randomize(CapsNMTForConditionalGeneration(CapsNMTConfig(**SIZES | CAPSNMT[mix]))).save_pretrained(
-        tmp_path / "model"
-    )
-    on_disk = {"device_map": {"": "disk"}, "offload_folder": tmp_path / "offloaded"}
-    expected, output = (
-        CapsNMTForConditionalGeneration.from_pretrained(tmp_path / "model", **settings)
-        .eval()(
-            torch.tensor([[5, 7, 9, EOS], [6, EOS, PAD, PAD]]), decoder_input_ids=torch.tensor([[START, 8, 9]] * 2)
-        )
-        .logits
-        for settings in ({}, on_disk)
-    )
-    torch.testing.assert_close(output, expected)
 
 
 # ---- the fast step

@@ -352,3 +352,41 @@ def test_token_ids_outside_of_the_vocabulary_are_named(model, models):
             models[model].generate(torch.tensor([[5, token_id]]))
         with pytest.raises(IndexError, match=rf"Decoder must be token ids from 0 to {size - 1}, got \[{token_id}\]"):
             models[model](torch.tensor([[5]]), decoder_input_ids=torch.tensor([[5, token_id]]))
+
+
+@pytest.mark.parametrize("model", ["off", "combined", "ssru", "capsnmt", "rnmt"])
+def test_labels_outside_of_the_vocabulary_are_named(model, models):
+    """Also the last label, which the decoder does not read."""
+    size, source = models[model].config.vocab_size, torch.tensor([[5, 6]])
+    for labels in ([[5, size, 2]], [[5, 2, size]], [[-1, 2]]):
+        unknown = next(label for label in labels[0] if not 0 <= label < size)
+        with pytest.raises(
+            IndexError, match=rf"`labels` must be token ids from 0 to {size - 1}, or -100 .*\[{unknown}\]"
+        ):
+            models[model](source, labels=torch.tensor(labels))
+    assert torch.isfinite(models[model](source, labels=torch.tensor([[0, size - 1, -100]])).loss)
+
+
+def test_tokens_of_a_wrong_type_are_named(models):
+    model, source = models["off"], torch.tensor([[5, 6]])
+    with pytest.raises(TypeError, match=r"`labels` must be a tensor of dtype torch.int64, got torch.float32"):
+        model(source, labels=torch.ones(1, 3))
+    with pytest.raises(TypeError, match=r"`labels` must be a tensor of dtype torch.int64, got list"):
+        model(source, labels=[[5, 6]])
+    with pytest.raises(ValueError, match=r"`labels` must be \[batch, tokens\], got \[2\]"):
+        model(source, labels=torch.tensor([5, 6]))
+    with pytest.raises(
+        TypeError, match=r"`input_ids` of CapsuleMarianEncoder must be .* int64 or int32, got torch.float32"
+    ):
+        model(torch.ones(1, 3), decoder_input_ids=source)
+    with pytest.raises(TypeError, match=r"`input_ids` of CapsuleMarianDecoder must be .* int64 or int32, got list"):
+        model(source, decoder_input_ids=[[5, 6]])
+
+
+@pytest.mark.parametrize("model", ["off", "capsnmt", "rnmt"])
+@pytest.mark.parametrize("name", ["forced_bos_token_id", "forced_eos_token_id"])
+def test_forced_tokens_outside_of_the_vocabulary_are_named(name, model, models):
+    size = models[model].config.vocab_size
+    for value in (size, -1, "de"):
+        with pytest.raises(ValueError, match=rf"`{name}` must be a token id from 0 to {size - 1}, got {value!r}"):
+            models[model].generate(torch.tensor([[5, 2]]), max_new_tokens=3, **{name: value})

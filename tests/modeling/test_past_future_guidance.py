@@ -259,3 +259,5 @@ def test_needs_past_and_future(source, labels, family, method):
             make().score_coverage(*source, labels=wrong)
     with pytest.raises(ValueError, match="`labels` are 2 translations, but `input_ids` 3 sources"):
         make().score_coverage(*source, labels=labels[:2])
+    with pytest.raises(IndexError, match=r"`labels` must be token ids from 0 to \d+, or -100 .*, got \[99999, "):
+        make().score_coverage(*source, labels=labels.new_full(labels.shape, 99999))
