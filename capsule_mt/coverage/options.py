@@ -41,5 +41,9 @@ class CoverageOptions:
             raise ValueError(f"`method` must be {', '.join(METHODS[:-1])} or {METHODS[-1]}, got {self.method!r}{hint}")
         if self.marks is not None and self.marks not in MARKS:
             raise ValueError(f"`marks` must be {', '.join(MARKS[:-1])} or {MARKS[-1]}, got {self.marks!r}")
+        for name in ("threshold", "retry_beams", "weight"):
+            number = getattr(self, name)
+            if number is not None and (isinstance(number, bool) or not hasattr(type(number), "__float__")):
+                raise TypeError(f"`{name}` must be a number, got {number!r}")
         if self.retry_beams is not None and self.retry_beams < 2:
             raise ValueError(f"`retry_beams` must be at least 2, got {self.retry_beams}")

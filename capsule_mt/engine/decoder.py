@@ -41,6 +41,9 @@ class EngineDecoder:
 
     def translate(self, sources: Sequence[Ids], options: SearchOptions) -> list[list[Hypothesis]]:
         """Return the best translations of each source, the best first."""
+        first_token, size = options.transformers_only.get(FIRST_TOKEN), self.engine.vocabulary
+        if first_token is not None and not 0 <= cast(int, first_token) < size:
+            raise ValueError(f"`{FIRST_TOKEN}` must be a token id from 0 to {size - 1}, got {first_token}")
         options = with_first_token(options)
         if options.transformers_only:
             names = ", ".join(f"`{name}`" + nearest(name, BY_NAME, " ({})") for name in options.transformers_only)

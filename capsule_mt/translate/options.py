@@ -60,6 +60,12 @@ def _flat(value: object) -> list[object]:
     return [token for part in value for token in _flat(part)] if isinstance(value, (list, tuple)) else [value]
 
 
+def check_language_type(argument: str, language: object) -> None:
+    """Refuse what is not the code of a language; `None` chooses none."""
+    if language is not None and not isinstance(language, str):
+        raise TypeError(f"`{argument}` must be the code of a language, such as 'de', got {language!r}")
+
+
 def _is_token(value: object, minimum: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and minimum <= value <= MAX_TOKEN_ID
 
@@ -101,6 +107,8 @@ class TranslationOptions(NamedTuple):
         for name in ("split_sentences", "copy", "alignment", "copy_foreign"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"`{name}` must be True or False, got {getattr(self, name)!r}")
+        for name in ("src_lang", "tgt_lang"):
+            check_language_type(name, getattr(self, name))
         if self.truncation not in (*TRUNCATES, *KEEPS_ALL_TOKENS):
             raise ValueError(f"`truncation` must be True or False, got {self.truncation!r}")
         for name, value in self.generate_kwargs.items():

@@ -15,7 +15,7 @@ from capsule_mt.models.languages import PairTokenizer
 from capsule_mt.models.opening import check_name_or_folder
 from capsule_mt.text.segments import MAX_UNKNOWN_SHARE, Document, Piece
 from capsule_mt.translate.assembling import LaterScores, translation_of
-from capsule_mt.translate.options import TranslationOptions
+from capsule_mt.translate.options import TranslationOptions, check_language_type
 from capsule_mt.translate.plan import Plan
 from capsule_mt.translate.results import Translation
 from capsule_mt.translate.rounds import Draft, Round, is_short, rounds_of, translated
@@ -93,6 +93,8 @@ class Translator(Scorer, TextTranslator):
 
     def check_languages(self) -> None:
         """Refuse `languages` that the model does not have."""
+        for argument, language in zip(("src_lang", "tgt_lang"), self.languages, strict=True):
+            check_language_type(argument, language)
         if any(self.languages):
             self._tokenizer(TranslationOptions())
 

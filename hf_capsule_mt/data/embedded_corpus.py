@@ -30,6 +30,9 @@ def embedded_corpus(train: int = 20_000, validation: int = 500, test: int = 1_00
     """
     pairs = list(sentence_pairs())
     sizes = {"validation": validation, "test": test, "train": train}
+    for name, size in sizes.items():
+        if type(size) is not int or size < 0:
+            raise ValueError(f"`{name}` must be a whole number of at least 0, got {size!r}")
     if sum(sizes.values()) > len(pairs):
         requested = ", ".join(f"{size} for {name}" for name, size in sizes.items())
         raise ValueError(f"the embedded corpus has {len(pairs)} sentence pairs in all, got {requested}")

@@ -126,6 +126,9 @@ def compute_metrics(
             `partial(decode_target, tokenizer)` of `hf_capsule_mt.modeling.target_text`: by itself it leaves out target
             words that have the ids of the source's special tokens.
     """
+    unknown = [metrics] if isinstance(metrics, str) else [name for name in metrics if name not in METRICS]
+    if unknown:
+        raise ValueError(f"`metrics` takes a list of {', '.join(METRICS)}, got {unknown[0]!r}")
     if decode is None and getattr(tokenizer, "separate_vocabs", False):
         raise ValueError(
             "`decode` must be given for a tokenizer with `separate_vocabs`: partial(decode_target, tokenizer)"

@@ -25,6 +25,8 @@ class RoutingOutput(NamedTuple):
 
 def check_votes(votes: torch.Tensor, num_iterations: int, mask: torch.Tensor | None) -> None:
     """Check that votes are [..., N, M, D], iterations at least one, and a mask bools [..., N]."""
+    if not isinstance(votes, torch.Tensor):
+        raise TypeError(f"`votes` must be a tensor of shape [..., N, M, D], got {type(votes).__name__}")
     if votes.dim() < 3 or not votes.is_floating_point():
         raise ValueError(
             f"`votes` must be a floating point tensor of shape [..., N, M, D], got {votes.dtype} of shape "

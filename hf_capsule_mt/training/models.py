@@ -27,8 +27,11 @@ def train_only(model: PreTrainedModel, weights: Iterable[str]) -> PreTrainedMode
     train_only(model, info["new_weights"])
     """
     names = set(weights)
+    unknown = sorted(names - model.state_dict().keys())
+    if unknown:
+        raise ValueError(f"`weights` has {unknown[0]!r}, but the model has no weight of this name")
     if not names & dict(model.named_parameters()).keys():
-        raise ValueError("nothing is left to train: the model has none of these weights. Switch capsules on first")
+        raise ValueError("nothing is left to train: no parameter is new. Switch capsules on first")
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name in names)
     return model

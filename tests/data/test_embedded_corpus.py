@@ -17,6 +17,9 @@ def test_parts_are_disjoint():
 
 def test_a_corpus_that_is_not_large_enough():
     assert len(embedded_corpus(20_000, 500, 2_000)["train"]) == 20_000
+    for size in (-1, 2.5, "10"):
+        with pytest.raises(ValueError, match=f"`train` must be a whole number of at least 0, got {size!r}"):
+            embedded_corpus(train=size)
     with pytest.raises(
         ValueError, match="22500 sentence pairs in all, got 500 for validation, 2000 for test, 20001 for"
     ):

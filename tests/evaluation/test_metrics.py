@@ -102,6 +102,12 @@ print("loaded", len(METRICS))
     assert f"loaded {len(METRICS)}" in process.stdout
 
 
+def test_compute_metrics_refuses_unknown_metrics_before_a_training_begins():
+    for metrics, wrong in ((["bleu", "blue"], "blue"), ("bleu", "bleu")):
+        with pytest.raises(ValueError, match=rf"`metrics` takes a list of bleu, .*, ter, got '{wrong}'"):
+            compute_metrics(tiny_tokenizer(), metrics)
+
+
 def test_compute_metrics_reads_padded_predictions_and_masked_labels():
     tokenizer = tiny_tokenizer()
     texts = ["Der alte Mann kauft einen Hut.", "Das Kind singt."]

@@ -72,6 +72,9 @@ def test_a_calibration_of_the_removed_method_is_refused_by_name():
 def test_options_that_are_refused():
     with pytest.raises(ValueError, match="must be auto, verified, attention or deletion, got 'delete'"):
         CoverageOptions(method="delete")
+    for name in ("threshold", "retry_beams", "weight"):
+        with pytest.raises(TypeError, match=f"`{name}` must be a number, got '4'"):
+            CoverageOptions(**{name: "4"})
     with pytest.raises(ValueError, match="`retry_beams` must be at least 2, got 1"):
         CoverageOptions(threshold=0.5, retry_beams=1)
     with pytest.raises(ValueError, match="`marks` must be sure, likely or all, got 'some'"):

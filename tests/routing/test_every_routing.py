@@ -193,6 +193,11 @@ def test_chunks_have_the_gradients_of_the_whole_for_what_is_not_frozen(frozen, m
         torch.testing.assert_close(actual, expected)
 
 
+def test_votes_must_be_a_tensor():
+    with pytest.raises(TypeError, match=r"`votes` must be a tensor of shape \[..., N, M, D\], got list"):
+        dynamic_routing([[[1.0]]], num_iterations=1)
+
+
 @ROUTINGS
 def test_errors_name_the_argument_and_the_shapes(routing):
     with pytest.raises(ValueError, match=r"`votes` must be .* got torch.float32 of shape \[3, 4\]"):

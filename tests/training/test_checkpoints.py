@@ -14,6 +14,7 @@ from hf_capsule_mt.training import (
     average_weights,
     build_model,
     last_checkpoints,
+    train_only,
 )
 from hf_capsule_mt.training.checkpoints import (
     MARKER,
@@ -144,6 +145,13 @@ def test_the_old_weights_stay_and_the_capsules_learn(tmp_path):
     changed = {name for name, value in weights(trainer).items() if not torch.equal(value, old_weights[name])}
     assert changed
     assert changed <= set(info["new_weights"])
+
+
+def test_a_weight_to_train_that_the_model_lacks_is_named(tmp_path):
+    model = AutoModelForSeq2SeqLM.from_pretrained(save_tiny_checkpoint(tmp_path))
+    name = next(name for name, _ in model.named_parameters())
+    with pytest.raises(ValueError, match=r"`weights` has 'model\.votes', but the model has no weight of this name"):
+        train_only(model, [name, "model.votes"])
 
 
 def test_nothing_left_to_train_is_an_error(tmp_path):

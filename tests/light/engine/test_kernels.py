@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from capsule_mt.engine.build import SOURCES, this_platform
+from capsule_mt.engine.library import NativeUnavailableError, native_tier
 from capsule_mt.engine.search import SearchOptions
 from tests.light.engine import test_program, test_search
 from tests.light.engine.conftest import TIERS, needs_engine
@@ -90,6 +91,14 @@ def test_small_loops_are_shared_where_that_is_faster(tmp_path):
     assert 800 < near_again < 980
     assert short_calls > 950  # too short to measure: shared, as before
     assert large == 4000
+
+
+@needs_engine
+def test_a_tier_that_does_not_exist_is_refused(monkeypatch):
+    monkeypatch.setenv("HF_CAPSULE_MT_TIER", "avx1024")
+    message = rf"HF_CAPSULE_MT_TIER must be a tier .* runs \({', '.join(TIERS)}\), or unset, got 'avx1024'"
+    with pytest.raises(NativeUnavailableError, match=message):
+        native_tier()
 
 
 @pytest.mark.skipif("amx" not in TIERS, reason="the processor, or the system, has no tiles")

@@ -396,6 +396,10 @@ def test_options_of_generate_are_refused():
             "`num_return_sequences` must be .* from 1 to 1",
         ),
         (lambda d: d.translate([[5]], SearchOptions([5], prefixes=[[1] * 6])), "prefix 0 has 6 tokens"),
+        (
+            lambda d: d.translate([[5]], SearchOptions([5], transformers_only={"forced_bos_token_id": 61})),
+            "`forced_bos_token_id` must be a token id from 0 to 60, got 61",
+        ),
         (lambda d: d.translate([[5]], SearchOptions([5], readings=Readings((2, 0)))), "no head 0 in layer 2"),
         (lambda d: d.translate([[5]], SearchOptions([5, 5])), "`limits` must be one for each of the 1 sources, got 2"),
         (lambda d: d.translate([[5]], SearchOptions([5], shortlist=Listed(62))), "the shortlist: token 61"),
