@@ -36,8 +36,8 @@ def main() -> int:
         return 0
     if result is None:
         checkpoint = last_checkpoint(recipe.output_dir)
-        beginning = "from the beginning" if checkpoint is None else f"from {checkpoint}"
-        print(f"Stopped by a signal. The same command goes on {beginning}.")
+        action = "starts again from the beginning" if checkpoint is None else f"resumes from {checkpoint}"
+        print(f"Stopped by a signal. The same command {action}.")
         return 0
     for name, score in result["scores"].items():
         print(f"{name}: {score:.2f}")
