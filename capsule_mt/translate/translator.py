@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from capsule_mt.catalog.entries import FACTS_FILE
 from capsule_mt.engine.decoder import FIRST_TOKEN
 from capsule_mt.messages import warn_of_share
-from capsule_mt.models.languages import PairTokenizer
+from capsule_mt.models.languages import PairTokenizer, code_of
 from capsule_mt.models.opening import check_name_or_folder
 from capsule_mt.text.segments import MAX_UNKNOWN_SHARE, Document, Piece
 from capsule_mt.translate.assembling import LaterScores, translation_of
@@ -92,11 +92,13 @@ class Translator(Scorer, TextTranslator):
         return type(self).from_pretrained(folder, **self._loads_with)
 
     def check_languages(self) -> None:
-        """Refuse `languages` that the model does not have."""
+        """Refuse `languages` that the model does not have; a call may name one that is missing."""
         for argument, language in zip(("src_lang", "tgt_lang"), self.languages, strict=True):
             check_language_type(argument, language)
-        if any(self.languages):
-            self._tokenizer(TranslationOptions())
+        codes = getattr(self.loaded.tokenizer, "language_codes", {})
+        for argument, language in zip(("src_lang", "tgt_lang"), self._languages(TranslationOptions()), strict=True):
+            if codes and language is not None:
+                code_of(argument, language, codes)
 
     # ---- the steps of `translate`
     def completed(self, options: TranslationOptions) -> TranslationOptions:

@@ -83,6 +83,7 @@ class Translator(capsule_mt.translate.translator.Translator):
         check_weights(model)
         check_tokenizer(model, tokenizer)
         self.tokenizer, self.task = tokenizer, task
+        self.languages = languages_of_task(task)
         members = load_members(model, tokenizer, ensemble)
         fast = _engine_of(model, members, int8=int8, backend=backend, shortlist=shortlist)
         self._decoder = GenerateDecoder(model, members, fast, pads_left=tokenizer.padding_side == "left")
@@ -131,22 +132,14 @@ class Translator(capsule_mt.translate.translator.Translator):
         options: dict[str, Any] = {"int8": int8, "backend": backend}
         settings: dict[str, Any] = {"ensemble": ensemble, "shortlist": shortlist, "task": task, "reverse": reverse}
         translator = cls(model.to(device), tokenizer, glossary=glossary, **settings, **options)
-        if src_lang or tgt_lang:
-            translator.languages = (src_lang, tgt_lang)
+        source, target = translator.languages
+        translator.languages = (src_lang or source, tgt_lang or target)
+        translator.check_languages()
         translator._loads_with = {"device": device, "dtype": dtype, **options}
         return translator
 
-    @property
-    def languages(self) -> tuple[str | None, str | None]:
-        """The languages that the task names."""
-        return languages_of_task(self.task)
-
-    @languages.setter
-    def languages(self, languages: tuple[str | None, str | None]) -> None:
-        source, target = languages
-        if (source is None) != (target is None):
-            raise ValueError(f"`src_lang` and `tgt_lang` must be set together, got {source} and {target}")
-        self.task = "translation" if source is None else f"translation_{source.strip('_')}_to_{str(target).strip('_')}"
+    def check_languages(self) -> None:
+        self._tokenizer(TranslationOptions())
 
     def set_calibration(self, values: Mapping[str, Any]) -> None:
         self.model.config.coverage_calibration = dict(values) or None
@@ -227,7 +220,7 @@ class Translator(capsule_mt.translate.translator.Translator):
         if config is not None:
             kwargs = {**cast(GenerationConfig, config).to_diff_dict(), **kwargs}
             kwargs.pop("transformers_version", None)
-        task_settings = dict(self._task_settings)
+        task_settings = dict(self._task_settings(options))
         task_settings.pop("prefix", None)
         tokenizer = self._tokenizer(options)
         tokenizer.encode("")
@@ -249,14 +242,15 @@ class Translator(capsule_mt.translate.translator.Translator):
         return cast(TransformersTokenizer, tokenizer).labels(translation)
 
     def _segmenter(self, options: TranslationOptions) -> Segmenter:
-        prefix = self._task_settings.get("prefix") or getattr(self.model.config, "prefix", None) or ""
+        prefix = self._task_settings(options).get("prefix") or getattr(self.model.config, "prefix", None) or ""
         return super()._segmenter(options)._replace(prefix=str(prefix))
 
-    @property
-    def _task_settings(self) -> Mapping[str, Any]:
+    def _task_settings(self, options: TranslationOptions) -> Mapping[str, Any]:
         """What a T5 checkpoint says of the task "translation_en_to_de": a prefix and settings of `generate()`."""
+        source, target = self._languages(options)
+        task = f"translation_{source.strip('_')}_to_{target.strip('_')}" if source and target else self.task
         settings_by_task = getattr(self.model.config, "task_specific_params", None) or {}
-        return settings_by_task.get(self.task) or {}
+        return settings_by_task.get(task) or {}
 
 
 def check_model(model: object) -> None:

@@ -11,6 +11,7 @@ import sentencepiece
 import torch
 from transformers import M2M100Tokenizer, MBart50Tokenizer, NllbTokenizer
 
+import hf_capsule_mt
 from capsule_mt import CoverageOptions, Translator
 from capsule_mt.commands import convert, doctor, score, serve, translate
 from capsule_mt.engine.program import UnsupportedModelError
@@ -193,6 +194,25 @@ def test_languages_of_the_translator_and_of_a_call(folders):
     assert first_tokens == [codes["fra_Latn"], codes["zho_Hans"]]
     (scored,) = translator.score([text], [to_french.text])
     assert scored.segments[0].target_ids[1] == codes["fra_Latn"]
+
+
+@pytest.mark.parametrize("translator_class", [Translator, hf_capsule_mt.Translator])
+def test_a_call_may_name_the_language_that_the_translator_lacks(translator_class, folders):
+    folder, *_ = folders["nllb"]
+    text, settings = SENTENCES["de"], SHORT
+    expected = translator_class.from_pretrained(folder)(text, src_lang="de", tgt_lang="fr", **settings)
+    from_german = translator_class.from_pretrained(folder, src_lang="de")
+    assert from_german(text, tgt_lang="fr", **settings) == expected
+    assert (
+        from_german.score([text], [expected.text], tgt_lang="fr")[0].segments[0].source_ids[0]
+        == (expected.segments[0].source_ids[0])
+    )
+    into_french = translator_class.from_pretrained(folder, tgt_lang="fr")
+    assert into_french(text, src_lang="deu_Latn", **settings) == expected
+    with pytest.raises(ValueError, match=r"`tgt_lang` "):
+        from_german(text)
+    with pytest.raises(ValueError, match=r"`src_lang` must be one of the model's languages, such as .*'Klingon'"):
+        translator_class.from_pretrained(folder, src_lang="Klingon")
 
 
 def test_the_first_token_of_a_checkpoint_names_the_target(folders, tmp_path):

@@ -195,6 +195,8 @@ def test_languages_and_settings_of_the_task(plain):
     assert [word.text for word in translator("No.", coverage=CoverageOptions()).coverage.words] == ["No", "."]
     scored = translator.score(["No."], [expected.text])[0]
     assert scored.segments[0].source_ids == expected.segments[0].source_ids
+    of_a_call = Translator(model, tokenizer)("No.", src_lang="en", tgt_lang="de")
+    assert of_a_call.segments == translator("No.").segments
 
 
 def test_a_tokenizer_with_languages(plain):
