@@ -20,6 +20,7 @@ from capsule_mt.messages import shown
 SITE = "https://huggingface.co"
 OPUS = "Helsinki-NLP"
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+URL = re.compile(rf"(?:https?:/{{1,2}})?(?:huggingface|hf)\.co/(?P<name>{NAME.pattern})(?:[/?#].*)?")
 MODEL_FILES = re.compile(
     r"config\.json|generation_config\.json|model(-\d+-of-\d+)?\.safetensors(\.index\.json)?|int8\.(safetensors|json)"
     r"|shortlist\.safetensors|(target_)?tokenizer\.json|tokenizer_config\.json|(target_)?vocab\.json|(source|target)\.spm"

@@ -61,10 +61,9 @@ def _path_and_pairs(text: str) -> tuple[str, list[LanguagePair]]:
         return path, [LanguagePair(*pair) for pair in permutations(_languages_before(match), 2)]
     if match is None and (mistyped := languages_and_folder(text)):
         languages, folder = mistyped
-        meant = _form_of(languages)
         raise ValueError(
             f"{text}: languages before a folder are codes, as in en-de={folder}, or en,de,fr={folder} for a model of "
-            f"many languages{meant and f'; did you mean `{meant}={folder}`?'}"
+            f"many languages{_advice(languages, folder)}"
         )
     pair = _pair_in(match) if match else pair_of(path)
     if pair is None:
@@ -79,14 +78,17 @@ def _path_and_pairs(text: str) -> tuple[str, list[LanguagePair]]:
     return path, [pair]
 
 
-def _form_of(languages: str) -> str:
-    """Return mistyped languages as `language_pairs` reads them ("en-pt" for "English_pt"); empty if unsure."""
+def _advice(languages: str, folder: str) -> str:
+    """Return what to type instead of `languages`=`folder`, to end an error; empty if unsure."""
+    if re.fullmatch("[a-z]{2,3}(?:_[A-Z][a-z]{3})?", languages):
+        other = "de" if languages.startswith("en") else "en"
+        return f"; {languages} is one language: name the others, too, as in `{languages},{other}={folder}`"
     codes_of = {name.lower(): code for code, name in LANGUAGES.items() if code != "nb"}
     codes_of |= {code: code for code in (*LANGUAGES, *TWO_LETTER_CODES)}
     codes = [codes_of.get(word) for word in re.findall("[a-z]+", languages.lower())]
     if None in codes or len(codes) < 2 or (len(codes) > 2 and "," not in languages):
         return ""
-    return ("," if "," in languages else "-").join(map(str, codes))
+    return f"; did you mean `{(',' if ',' in languages else '-').join(map(str, codes))}={folder}`?"
 
 
 def languages_of(folder: Path, option: str | None) -> LanguagePair:

@@ -217,6 +217,8 @@ def _name_of(text: str | os.PathLike[str]) -> str:
         raise CatalogError(
             f"{text}: name the folder alone, {mistyped[1]}; only `capsule-mt serve` takes languages before it"
         )
+    if url := hub.URL.fullmatch(os.fspath(text)):
+        raise CatalogError(f"{text}: name the model without its URL: {url['name']}")
     if name is None:
         raise CatalogError(
             f"{no_such_folder(os.fspath(text))}, and not the name of a model: name a pair such as en-pt, or a "

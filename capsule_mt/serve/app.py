@@ -118,7 +118,14 @@ def _explain_errors(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def explain(request: Request, error: HTTPException) -> JSONResponse:
-        return JSONResponse({"error": error.detail}, error.status_code, headers=error.headers)
+        message = error.detail
+        if error.status_code == 405:
+            message += f": {request.url.path} takes {(error.headers or {}).get('Allow')}"
+            if request.url.path == "/translate":
+                source, target = next(iter(app.state.answers.batchers))
+                url = request.url.replace(query="")
+                message += f", as in `curl {url} -d q=TEXT -d source={source} -d target={target}`"
+        return JSONResponse({"error": message}, error.status_code, headers=error.headers)
 
     @app.exception_handler(Exception)
     async def explain_unexpected(request: Request, error: Exception) -> JSONResponse:

@@ -4,6 +4,7 @@ import gzip
 import json
 import multiprocessing
 import os
+import re
 import shutil
 import urllib.error
 import urllib.request
@@ -276,6 +277,11 @@ def test_names(registry, tmp_path, monkeypatch):
         CatalogError, match=r"^\.\./x: no such folder, and not the name of a model: name a pair such as en-pt"
     ):
         resolve("../x")
+    for url in ("https://huggingface.co/facebook/m2m100_418M", "hf.co/facebook/m2m100_418M/tree/main?a=b"):
+        with pytest.raises(
+            CatalogError, match=f"^{re.escape(url)}: name the model without its URL: facebook/m2m100_418M$"
+        ):
+            resolve(url)
     with pytest.raises(
         CatalogError, match="en-pr: no such folder, and not in Mozilla's registry; similar names: en-pt"
     ):

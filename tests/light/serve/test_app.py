@@ -690,7 +690,10 @@ def test_the_other_paths(client):
     assert specification == client.get("/openapi.json").json()
     assert specification["info"]["version"] == __version__
     assert error_of(client.get("/nowhere"), 404) == "Not Found"
-    assert error_of(client.get("/translate"), 405) == "Method Not Allowed"
+    message = error_of(client.get("/translate?q=Hello"), 405)
+    assert message.startswith("Method Not Allowed: /translate takes POST, as in `curl http")
+    assert message.endswith("/translate -d q=TEXT -d source=en -d target=de`")
+    assert error_of(client.post("/languages"), 405) == "Method Not Allowed: /languages takes GET"
     assert "swagger" in client.get("/docs").text
     paths = client.get("/openapi.json").json()["paths"]
     assert "Other languages are never named" in paths["/detect"]["post"]["description"]
@@ -832,6 +835,9 @@ def test_languages_that_are_unknown_or_served_twice(tmp_path, monkeypatch):
         language_pairs(["outputs/gdr"])
     with pytest.raises(ValueError, match="nothere: no such folder, and not the name of a model"):
         language_pairs(["nothere"])
+    for language, form in (("en", "en,de=many"), ("eng_Latn", "eng_Latn,de=many")):
+        with pytest.raises(ValueError, match=f"; {language} is one language: name the others, too, as in `{form}`"):
+            language_pairs([f"{language}=many"])
     with pytest.raises(ValueError, match="en-de: name one checkpoint for each language pair, got one and two"):
         language_pairs(["en-de=one", "en-de=two"])
     with pytest.raises(ValueError, match="en,de,en=many: names the language en twice, name it once"):
