@@ -4,13 +4,15 @@
     capsule-mt doctor --compare nllb-200-distilled-600M --src-lang eng_Latn --tgt-lang deu_Latn
 
 Paste the output into a bug report. `--compare` translates 20 English sentences with the engine in float32 and with
-transformers, greedily and with 4 beams, and exits with 1 if a token differs. It needs hf-capsule-mt.
+transformers, greedily and with 4 beams, at most 40 tokens each, and exits with 1 if a token differs. It needs
+hf-capsule-mt.
 """
 
 import importlib
 import os
 import platform
 import sys
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from itertools import product
 from pathlib import Path
@@ -21,7 +23,6 @@ from capsule_mt.commands import further_commands
 from capsule_mt.commands.console import CommandParser
 from capsule_mt.commands.loading import load_translator
 from capsule_mt.files.progress import Progress
-from capsule_mt.messages import adding_up_shares
 
 PACKAGES = (
     "tokenizers",
@@ -42,8 +43,8 @@ FLAGS = (
     *("avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_bf16", "amx_int8"),
     *("asimd", "asimddp", "bf16", "sve"),
 )
-
-
+MAX_NEW_TOKENS = 40  # in a translation: a model without training never ends one
+BATCH_SIZE = 10  # sentences
 SENTENCES = (
     "Good morning.",
     "The old man buys a red hat.",
@@ -73,27 +74,34 @@ def compare(model: str, src_lang: str | None, tgt_lang: str | None) -> tuple[int
 
     Equal translations have the same tokens of the source and the same tokens of the translation.
     """
-    engine, judge = (
-        load_translator(model, {"backend": backend, "cpu": True}) for backend in ("native", "transformers")
-    )
+    translators = [load_translator(model, {"backend": backend, "cpu": True}) for backend in ("native", "transformers")]
+    options = {"src_lang": src_lang, "tgt_lang": tgt_lang, "max_new_tokens": MAX_NEW_TOKENS}
     differences, num_compared = [], 2 * len(SENTENCES)
-    options: dict[str, Any] = {"src_lang": src_lang, "tgt_lang": tgt_lang, "copy": False, "split_sentences": False}
-    with adding_up_shares(), Progress(num_compared, "translations") as progress:
-        for num_beams, sentence in product((1, 4), SENTENCES):
-            tokens, expected = (
-                [
-                    (segment.source_ids, segment.target_ids)
-                    for segment in translator(sentence, num_beams=num_beams, **options).segments
-                ]
-                for translator in (engine, judge)
-            )
-            if tokens != expected:
-                lines = f"{num_beams} beams: {sentence}", f"  engine       {tokens}", f"  transformers {expected}"
-                differences.append("\n".join(lines))
-            progress.update(1)
+    with Progress(len(translators) * num_compared, "translations") as progress:
+        for num_beams, start in product((1, 4), range(0, len(SENTENCES), BATCH_SIZE)):
+            sentences = SENTENCES[start : start + BATCH_SIZE]
+            tokens = []
+            for translator in translators:
+                tokens.append(tokens_of(translator, sentences, num_beams=num_beams, **options))
+                progress.update(len(sentences))
+            for sentence, actual, expected in zip(sentences, *tokens, strict=True):
+                if actual != expected:
+                    lines = f"{num_beams} beams: {sentence}", f"  engine       {actual}", f"  transformers {expected}"
+                    differences.append("\n".join(lines))
     for difference in differences:
         print(difference)
     return num_compared - len(differences), num_compared
+
+
+def tokens_of(translator: Any, sentences: Sequence[str], **options: Any) -> list[tuple[list[int], list[int]]]:
+    """Return the tokens of each sentence and those of its translation."""
+    from capsule_mt.translate.options import TranslationOptions  # late: `doctor` alone translates nothing
+
+    options |= {"copy": False, "split_sentences": False, "batch_size": len(sentences)}
+    plan = translator.plan(TranslationOptions.from_call(**options))
+    pieces = [piece for document in translator.documents(sentences, plan) for piece in document.pieces]
+    results = translator.translate_pieces(pieces, plan)
+    return [(piece.ids, hypotheses[0].ids) for piece, hypotheses in zip(pieces, results, strict=True)]
 
 
 def package_version(name: str) -> str:

@@ -14,6 +14,7 @@ from transformers import M2M100Tokenizer, MBart50Tokenizer, NllbTokenizer
 import hf_capsule_mt
 from capsule_mt import CoverageOptions, Translator
 from capsule_mt.commands import convert, doctor, score, serve, translate
+from capsule_mt.commands.loading import load_translator
 from capsule_mt.engine.program import UnsupportedModelError
 from capsule_mt.models.fairseq_tokenizer import LANGUAGES, nllb_tokenizer
 from capsule_mt.models.languages import code_of
@@ -427,6 +428,29 @@ def test_a_tokenizer_json_that_says_more_than_the_pieces_is_read(change, folders
         edit_json(folder / "tokenizer_config.json", tokenizer_class="XGLMTokenizer")
     (folder / "tokenizer.json").write_text(json.dumps(content))
     assert nllb_tokenizer(str(folder)) is None
+
+
+def test_doctor_ends_with_a_model_that_never_ends_a_sentence(folders, call, monkeypatch, tmp_path):
+    folder = shutil.copytree(folders["nllb"][0], tmp_path / "model")
+    edit_json(folder / "generation_config.json", suppress_tokens=[0, 1, 2, 3])
+    sizes = []
+
+    def load(model, arguments):
+        translator = load_translator(model, arguments)
+        translate_pieces = translator.translate_pieces
+
+        def recorded(pieces, plan):
+            results = translate_pieces(pieces, plan)
+            sizes.append((len(pieces), *{len(hypotheses[0].ids) for hypotheses in results}))
+            return results
+
+        translator.translate_pieces = recorded
+        return translator
+
+    monkeypatch.setattr(doctor, "load_translator", load)
+    _, printed, _ = call(doctor, "--compare", folder, "--src-lang", "en", "--tgt-lang", "deu_Latn")
+    assert printed == "40 of 40 translations have the tokens of transformers\n"
+    assert sizes == [(doctor.BATCH_SIZE, doctor.MAX_NEW_TOKENS)] * 8
 
 
 def test_tokenizers_that_do_not_fit(folders, tmp_path):
